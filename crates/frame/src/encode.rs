@@ -1,0 +1,157 @@
+//! Writing a frame.
+
+use crate::error::FrameError;
+use crate::frame::*;
+
+/// Everything a record carries beside its payload.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Meta<'a> {
+    /// When it happened, ns since the Unix epoch.
+    pub event_time_ns: Option<u64>,
+    /// From when on readers skip it, ns since the Unix epoch.
+    pub expires_ns: Option<u64>,
+    /// What follows the topic's literal prefix in the subject.
+    pub subject_tail: &'a str,
+    /// Chooses the partition; a group keeps the order of a key's records.
+    pub key: Option<&'a [u8]>,
+    /// Where a reply is expected.
+    pub reply: Option<&'a str>,
+    /// Names and values, in order.
+    pub headers: &'a [(&'a str, &'a [u8])],
+}
+
+/// The size and flags of a frame that is about to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Encoded {
+    len: u32,
+    meta_len: u16,
+    flags: u8,
+}
+
+impl Encoded {
+    /// Bytes without padding: the frame's own `len`.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Never: a frame has a header.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Bytes before the payload.
+    #[inline(always)]
+    pub fn head_bytes(&self) -> usize {
+        HEAD_BYTES + self.meta_len as usize
+    }
+
+    /// Bytes the whole frame takes, padding included.
+    #[inline(always)]
+    pub fn padded(&self) -> usize {
+        padded(self.len())
+    }
+}
+
+impl<'a> Meta<'a> {
+    /// What a frame of this meta and a payload of so many bytes will take, or why it cannot be.
+    #[inline(always)]
+    pub fn measure(&self, payload_bytes: usize) -> Result<Encoded, FrameError> {
+        let (flags, meta_len) = if self.is_plain() { (0, META_BYTES_MIN) } else { self.measure_fields()? };
+        let len = HEAD_BYTES + meta_len + payload_bytes;
+        // Room for the padding must be left, so that `padded` cannot overflow a u32 either.
+        if len > (u32::MAX as usize) - FRAME_ALIGN {
+            return Err(FrameError::TooLarge { bytes: len, bytes_max: u32::MAX as usize - FRAME_ALIGN });
+        }
+        Ok(Encoded { len: len as u32, meta_len: meta_len as u16, flags })
+    }
+
+    /// Writes the whole frame, padding included, to the start of `out`.
+    ///
+    /// # Panics
+    /// When `out` is shorter than `encoded.padded()`, or `encoded` measured something else.
+    #[inline(always)]
+    pub fn encode(&self, encoded: Encoded, append_time_ns: u64, payload: &[u8], out: &mut [u8]) {
+        let out = &mut out[..encoded.padded()];
+        let tail = out.len() - FRAME_ALIGN;
+        out[tail..].fill(0);
+        self.encode_head(encoded, append_time_ns, 0, out);
+        out[encoded.head_bytes()..encoded.len()].copy_from_slice(payload);
+    }
+
+    /// Writes only what stands before the payload.
+    ///
+    /// # Panics
+    /// When `out` is shorter than `encoded.head_bytes()`.
+    #[inline(always)]
+    pub fn encode_head(&self, encoded: Encoded, append_time_ns: u64, more_flags: u8, out: &mut [u8]) {
+        let word = encoded.len as u64
+            | (KIND_RECORD as u64) << 32
+            | ((encoded.flags | more_flags) as u64) << 40
+            | (encoded.meta_len as u64) << 48;
+        out[..8].copy_from_slice(&word.to_le_bytes());
+        out[8..16].copy_from_slice(&append_time_ns.to_le_bytes());
+        if encoded.flags != 0 {
+            self.encode_fields(&mut out[16..encoded.head_bytes()]);
+        }
+    }
+
+    #[inline(always)]
+    fn is_plain(&self) -> bool {
+        self.subject_tail.is_empty()
+            && self.key.is_none()
+            && self.event_time_ns.is_none()
+            && self.headers.is_empty()
+            && self.reply.is_none()
+            && self.expires_ns.is_none()
+    }
+
+    fn measure_fields(&self) -> Result<(u8, usize), FrameError> {
+        let mut flags = 0;
+        let mut bytes = META_BYTES_MIN;
+        let mut add = |present: bool, flag: u8, size: usize| {
+            if present {
+                flags |= flag;
+                bytes += size;
+            }
+        };
+        add(self.event_time_ns.is_some(), FLAG_EVENT_TIME, 8);
+        add(self.expires_ns.is_some(), FLAG_EXPIRES, 8);
+        add(!self.subject_tail.is_empty(), FLAG_SUBJECT, 2 + self.subject_tail.len());
+        add(self.key.is_some(), FLAG_KEY, 2 + self.key.map_or(0, <[u8]>::len));
+        add(self.reply.is_some(), FLAG_REPLY, 2 + self.reply.map_or(0, str::len));
+        let headers: usize = self.headers.iter().map(|(n, v)| 4 + n.len() + v.len()).sum();
+        add(!self.headers.is_empty(), FLAG_HEADERS, 2 + headers);
+        if bytes > u16::MAX as usize {
+            return Err(FrameError::FieldTooLong { field: "meta", bytes, bytes_max: u16::MAX as usize });
+        }
+        Ok((flags, bytes))
+    }
+
+    fn encode_fields(&self, out: &mut [u8]) {
+        let mut rest = out;
+        for time in [self.event_time_ns, self.expires_ns].into_iter().flatten() {
+            put(&mut rest, &time.to_le_bytes());
+        }
+        let subject = (!self.subject_tail.is_empty()).then_some(self.subject_tail.as_bytes());
+        for field in [subject, self.key, self.reply.map(str::as_bytes)].into_iter().flatten() {
+            put(&mut rest, &(field.len() as u16).to_le_bytes());
+            put(&mut rest, field);
+        }
+        if !self.headers.is_empty() {
+            put(&mut rest, &(self.headers.len() as u16).to_le_bytes());
+        }
+        for (name, value) in self.headers {
+            put(&mut rest, &(name.len() as u16).to_le_bytes());
+            put(&mut rest, &(value.len() as u16).to_le_bytes());
+            put(&mut rest, name.as_bytes());
+            put(&mut rest, value);
+        }
+    }
+}
+
+fn put(rest: &mut &mut [u8], bytes: &[u8]) {
+    let (here, after) = std::mem::take(rest).split_at_mut(bytes.len());
+    here.copy_from_slice(bytes);
+    *rest = after;
+}

@@ -1,0 +1,237 @@
+//! Reading a frame that is known to be sound.
+//!
+//! ```text
+//!  0        4      5       6          8                16
+//!  +--------+------+-------+----------+----------------+--------------------+---------+---------+
+//!  | len    | kind | flags | meta_len | append_time_ns | fields by flag     | payload | 0…0     |
+//!  | u32    | u8   | u8    | u16      | u64            |                    |         | padding |
+//!  +--------+------+-------+----------+----------------+--------------------+---------+---------+
+//!  |<------------------------------ len --------------------------------------------->|
+//!                                     |<------------ meta_len ------------->|
+//! fields, each only when its flag is set, in this order:
+//!   event time  u64 ns          expires  u64 ns
+//!   subject     u16 len, tail   key      u16 len, bytes     reply  u16 len, subject
+//!   headers     u16 count, then each: u16 name_len, u16 value_len, name, value
+//! ```
+//! All integers are little-endian; the next frame starts at the next multiple of 8.
+
+use crate::encode::Meta;
+
+/// Frames start at multiples of this.
+pub const FRAME_ALIGN: usize = 8;
+/// Bytes before the meta.
+pub const HEAD_BYTES: usize = 8;
+/// The append time, which every meta holds.
+pub const META_BYTES_MIN: usize = 8;
+/// Where in a frame the append time stands.
+pub const APPEND_TIME_AT: usize = 8;
+/// The one kind of frame there is.
+pub const KIND_RECORD: u8 = 1;
+/// The meta holds the publisher's event time.
+pub const FLAG_EVENT_TIME: u8 = 1 << 0;
+/// The meta holds the time after which the record is skipped.
+pub const FLAG_EXPIRES: u8 = 1 << 1;
+/// The meta holds the subject's tail.
+pub const FLAG_SUBJECT: u8 = 1 << 2;
+/// The meta holds a key.
+pub const FLAG_KEY: u8 = 1 << 3;
+/// The meta holds the subject a reply goes to.
+pub const FLAG_REPLY: u8 = 1 << 4;
+/// The meta holds headers.
+pub const FLAG_HEADERS: u8 = 1 << 5;
+/// The payload lies elsewhere. Set in a node's memory only, never in bytes that travel.
+pub const FLAG_BY_REF: u8 = 1 << 7;
+
+/// Bytes that a frame of `len` bytes takes, padding included.
+#[inline(always)]
+pub const fn padded(len: usize) -> usize {
+    (len + FRAME_ALIGN - 1) & !(FRAME_ALIGN - 1)
+}
+
+/// A record as it lies in memory: two slices and the flags that say how to read the first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Frame<'a> {
+    meta: &'a [u8],
+    payload: &'a [u8],
+    flags: u8,
+}
+
+impl<'a> Frame<'a> {
+    /// Takes the first frame off `bytes`, which [`Frame::check`] has accepted before; also gives
+    /// the bytes it took. `None` at the end, or where no whole frame is left.
+    #[inline(always)]
+    pub fn split(bytes: &'a [u8]) -> Option<(Frame<'a>, usize)> {
+        let (len, flags, meta_len) = head(bytes)?;
+        let body = bytes.get(HEAD_BYTES..len)?;
+        let (meta, payload) = body.split_at_checked(meta_len)?;
+        Some((Frame { meta, payload, flags }, padded(len)))
+    }
+
+    /// A frame whose payload lies apart from its meta.
+    #[inline(always)]
+    pub fn from_parts(meta: &'a [u8], payload: &'a [u8], flags: u8) -> Frame<'a> {
+        Frame { meta, payload, flags }
+    }
+
+    /// The content.
+    #[inline(always)]
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// The raw meta, append time first.
+    #[inline(always)]
+    pub fn meta_bytes(&self) -> &'a [u8] {
+        self.meta
+    }
+
+    /// Which fields the meta holds.
+    #[inline(always)]
+    pub fn flags(&self) -> u8 {
+        self.flags
+    }
+
+    /// When the owner appended the record, ns since the Unix epoch.
+    #[inline(always)]
+    pub fn append_time_ns(&self) -> u64 {
+        read_u64(self.meta, 0)
+    }
+
+    /// When it happened, as its publisher says, ns since the Unix epoch.
+    #[inline]
+    pub fn event_time_ns(&self) -> Option<u64> {
+        (self.flags & FLAG_EVENT_TIME != 0).then(|| read_u64(self.meta, META_BYTES_MIN))
+    }
+
+    /// From when on the record is skipped, ns since the Unix epoch.
+    #[inline]
+    pub fn expires_ns(&self) -> Option<u64> {
+        let at = META_BYTES_MIN + 8 * usize::from(self.flags & FLAG_EVENT_TIME != 0);
+        (self.flags & FLAG_EXPIRES != 0).then(|| read_u64(self.meta, at))
+    }
+
+    /// What follows the topic's literal prefix in the record's subject; empty for a topic that
+    /// owns only its own name.
+    pub fn subject_tail(&self) -> &'a str {
+        text(self.field(FLAG_SUBJECT))
+    }
+
+    /// The key that chose the partition, and whose records keep their order within a group.
+    pub fn key(&self) -> Option<&'a [u8]> {
+        (self.flags & FLAG_KEY != 0).then(|| self.field(FLAG_KEY))
+    }
+
+    /// Where a reply is expected.
+    pub fn reply(&self) -> Option<&'a str> {
+        (self.flags & FLAG_REPLY != 0).then(|| text(self.field(FLAG_REPLY)))
+    }
+
+    /// Name and value of each header, in the publisher's order.
+    pub fn headers(&self) -> Headers<'a> {
+        if self.flags & FLAG_HEADERS == 0 {
+            return Headers { rest: &[], left: 0 };
+        }
+        let at = self.headers_at();
+        Headers { rest: self.meta.get(at + 2..).unwrap_or(&[]), left: read_u16(self.meta, at) }
+    }
+
+    /// The fields as they would be given to publish this record again.
+    pub fn to_meta<'h>(&self, headers: &'h [(&'h str, &'h [u8])]) -> Meta<'h>
+    where
+        'a: 'h,
+    {
+        Meta {
+            event_time_ns: self.event_time_ns(),
+            expires_ns: self.expires_ns(),
+            subject_tail: self.subject_tail(),
+            key: self.key(),
+            reply: self.reply(),
+            headers,
+        }
+    }
+
+    fn fixed_bytes(&self) -> usize {
+        META_BYTES_MIN
+            + 8 * usize::from(self.flags & FLAG_EVENT_TIME != 0)
+            + 8 * usize::from(self.flags & FLAG_EXPIRES != 0)
+    }
+
+    /// The `u16 len, bytes` field of this flag; empty when it is not there.
+    fn field(&self, wanted: u8) -> &'a [u8] {
+        let mut at = self.fixed_bytes();
+        for flag in [FLAG_SUBJECT, FLAG_KEY, FLAG_REPLY] {
+            if self.flags & flag == 0 {
+                continue;
+            }
+            let len = read_u16(self.meta, at) as usize;
+            if flag == wanted {
+                return self.meta.get(at + 2..at + 2 + len).unwrap_or(&[]);
+            }
+            at += 2 + len;
+        }
+        &[]
+    }
+
+    fn headers_at(&self) -> usize {
+        let mut at = self.fixed_bytes();
+        for flag in [FLAG_SUBJECT, FLAG_KEY, FLAG_REPLY] {
+            if self.flags & flag != 0 {
+                at += 2 + read_u16(self.meta, at) as usize;
+            }
+        }
+        at
+    }
+}
+
+impl std::fmt::Debug for Frame<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Frame")
+            .field("append_time_ns", &self.append_time_ns())
+            .field("flags", &format_args!("{:#010b}", self.flags))
+            .field("subject_tail", &self.subject_tail())
+            .field("payload_bytes", &self.payload.len())
+            .finish()
+    }
+}
+
+/// The headers of one record.
+#[derive(Debug, Clone)]
+pub struct Headers<'a> {
+    rest: &'a [u8],
+    left: u16,
+}
+
+impl<'a> Iterator for Headers<'a> {
+    type Item = (&'a str, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let name_len = read_u16(self.rest, 0) as usize;
+        let value_len = read_u16(self.rest, 2) as usize;
+        let (name, rest) = self.rest.get(4..)?.split_at_checked(name_len)?;
+        let (value, rest) = rest.split_at_checked(value_len)?;
+        self.rest = rest;
+        Some((text(name), value))
+    }
+}
+
+/// `(len, flags, meta_len)` of the frame at the start of `bytes`.
+#[inline(always)]
+pub(crate) fn head(bytes: &[u8]) -> Option<(usize, u8, usize)> {
+    let word = u64::from_le_bytes(*bytes.first_chunk::<HEAD_BYTES>()?);
+    Some((word as u32 as usize, (word >> 40) as u8, (word >> 48) as usize))
+}
+
+#[inline(always)]
+pub(crate) fn read_u64(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b))
+}
+
+#[inline(always)]
+pub(crate) fn read_u16(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u16::from_le_bytes(*b))
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap_or("")
+}

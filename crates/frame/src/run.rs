@@ -1,0 +1,84 @@
+//! The header in front of each run of frames.
+//!
+//! ```text
+//!  0          4       8          16          24      28      32
+//!  +----------+-------+----------+-----------+-------+-------+----------
+//!  | topic_id | epoch | prev_seq | first_seq | count | bytes | frames …
+//!  | u32      | u32   | u64      | u64       | u32   | u32   |
+//!  +----------+-------+----------+-----------+-------+-------+----------
+//! ```
+//! Little-endian. `bytes` counts the padded frames that follow, not this header.
+
+use crate::error::FrameError;
+use crate::frame::{FRAME_ALIGN, HEAD_BYTES, META_BYTES_MIN};
+
+/// Bytes of a run header.
+pub const RUN_HEADER_BYTES: usize = 32;
+
+/// What a run of consecutive records says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct RunHeader {
+    /// Which log, as the two sides of the connection number it.
+    pub topic_id: u32,
+    /// The log's epoch.
+    pub epoch: u32,
+    /// The sequence the reader must have reached before this run; 0 at the start of an epoch.
+    pub prev_seq: u64,
+    /// Sequence of the first record; the others follow at +1 each.
+    pub first_seq: u64,
+    /// How many records.
+    pub count: u32,
+    /// How many bytes of frames follow.
+    pub bytes: u32,
+}
+
+impl RunHeader {
+    /// Sequence of the last record.
+    pub fn last_seq(&self) -> u64 {
+        self.first_seq + u64::from(self.count) - 1
+    }
+
+    /// The header's bytes.
+    pub fn to_bytes(&self) -> [u8; RUN_HEADER_BYTES] {
+        let mut out = [0; RUN_HEADER_BYTES];
+        out[0..4].copy_from_slice(&self.topic_id.to_le_bytes());
+        out[4..8].copy_from_slice(&self.epoch.to_le_bytes());
+        out[8..16].copy_from_slice(&self.prev_seq.to_le_bytes());
+        out[16..24].copy_from_slice(&self.first_seq.to_le_bytes());
+        out[24..28].copy_from_slice(&self.count.to_le_bytes());
+        out[28..32].copy_from_slice(&self.bytes.to_le_bytes());
+        out
+    }
+
+    /// Reads and checks a header: at least one record, room for that many, no sequence overflow.
+    pub fn parse(bytes: &[u8]) -> Result<RunHeader, FrameError> {
+        let have = bytes.len();
+        let b: &[u8; RUN_HEADER_BYTES] =
+            bytes.first_chunk().ok_or(FrameError::Truncated { need: RUN_HEADER_BYTES, have })?;
+        let u32_at = |at: usize| u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
+        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+        let run = RunHeader {
+            topic_id: u32_at(0),
+            epoch: u32_at(4),
+            prev_seq: u64_at(8),
+            first_seq: u64_at(16),
+            count: u32_at(24),
+            bytes: u32_at(28),
+        };
+        if run.count == 0 {
+            return Err(FrameError::Run("no records"));
+        }
+        if (run.bytes as usize) < run.count as usize * (HEAD_BYTES + META_BYTES_MIN)
+            || !(run.bytes as usize).is_multiple_of(FRAME_ALIGN)
+        {
+            return Err(FrameError::Run("bytes do not fit the count"));
+        }
+        if run.first_seq.checked_add(u64::from(run.count)).is_none() {
+            return Err(FrameError::Run("sequence overflows"));
+        }
+        if run.prev_seq >= run.first_seq && run.first_seq != 0 {
+            return Err(FrameError::Run("prev_seq is not before first_seq"));
+        }
+        Ok(run)
+    }
+}

@@ -1,0 +1,97 @@
+use dunlin_frame::{FLAG_BY_REF, FLAG_HEADERS, Frame, FrameError, Meta, RunHeader};
+use proptest::prelude::*;
+
+fn plain(payload: &[u8]) -> Vec<u8> {
+    let encoded = Meta::default().measure(payload.len()).unwrap();
+    let mut out = vec![0; encoded.padded()];
+    Meta::default().encode(encoded, 1, payload, &mut out);
+    out
+}
+
+#[test]
+fn a_truncated_frame_says_what_it_needs() {
+    let bytes = plain(b"hello");
+    for have in 8..bytes.len() {
+        assert_eq!(
+            Frame::check(&bytes[..have], 1024),
+            Err(FrameError::Truncated { need: bytes.len(), have })
+        );
+    }
+    assert_eq!(Frame::check(&bytes[..3], 1024), Err(FrameError::Truncated { need: 8, have: 3 }));
+}
+
+#[test]
+fn a_frame_over_the_limit_is_refused_before_its_bytes_are_there() {
+    let bytes = plain(&[0; 100]);
+    assert_eq!(Frame::check(&bytes[..8], 64), Err(FrameError::TooLarge { bytes: 120, bytes_max: 64 }));
+}
+
+#[test]
+fn a_by_reference_flag_never_comes_from_outside() {
+    let mut bytes = plain(b"12345678");
+    bytes[5] |= FLAG_BY_REF;
+    assert_eq!(Frame::check(&bytes, 1024), Err(FrameError::ForbiddenFlags(FLAG_BY_REF)));
+}
+
+#[test]
+fn flags_without_their_fields_are_refused() {
+    let mut bytes = plain(b"12345678");
+    bytes[5] = FLAG_HEADERS;
+    assert_eq!(Frame::check(&bytes, 1024), Err(FrameError::Meta("headers")));
+}
+
+#[test]
+fn dirty_padding_is_refused() {
+    let mut bytes = plain(b"hello");
+    *bytes.last_mut().unwrap() = 1;
+    assert_eq!(Frame::check(&bytes, 1024), Err(FrameError::Padding));
+}
+
+#[test]
+fn fields_too_long_for_the_layout_are_refused() {
+    let key = vec![0; 70_000];
+    let meta = Meta { key: Some(&key), ..Meta::default() };
+    assert!(matches!(meta.measure(0), Err(FrameError::FieldTooLong { field: "meta", .. })));
+}
+
+#[test]
+fn a_run_header_that_contradicts_itself_is_refused() {
+    let sound = RunHeader { topic_id: 1, epoch: 1, prev_seq: 0, first_seq: 1, count: 2, bytes: 48 };
+    for broken in [
+        RunHeader { count: 0, ..sound },
+        RunHeader { count: 4, ..sound },
+        RunHeader { bytes: 50, ..sound },
+        RunHeader { first_seq: u64::MAX, ..sound },
+        RunHeader { prev_seq: 1, ..sound },
+    ] {
+        assert!(matches!(RunHeader::parse(&broken.to_bytes()), Err(FrameError::Run(_))), "{broken:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        read_all(&bytes);
+        let _ = RunHeader::parse(&bytes);
+    }
+
+    #[test]
+    fn a_damaged_frame_never_panics(at in 0usize..60, value in any::<u8>(), flags in any::<u8>()) {
+        let meta = Meta { key: Some(b"key"), subject_tail: "a.b", headers: &[("n", b"v")], ..Meta::default() };
+        let encoded = meta.measure(9).unwrap();
+        let mut bytes = vec![0; encoded.padded()];
+        meta.encode(encoded, 1, b"123456789", &mut bytes);
+        let at = at % bytes.len();
+        bytes[at] = value;
+        read_all(&bytes);
+        bytes[5] = flags;
+        read_all(&bytes);
+    }
+}
+
+fn read_all(bytes: &[u8]) {
+    for (frame, _) in [Frame::check(bytes, 4096).ok(), Frame::split(bytes)].into_iter().flatten() {
+        let _ = (frame.append_time_ns(), frame.event_time_ns(), frame.expires_ns());
+        let _ = (frame.subject_tail(), frame.key(), frame.reply(), frame.headers().count());
+    }
+}

@@ -1,0 +1,164 @@
+//! What a subscriber is told: records, and in their place what it missed.
+
+use std::sync::Arc;
+
+use dunlin_frame::Frame;
+
+/// A place in a log: sequences count from 1 within each epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Position {
+    /// Grows whenever the log cannot vouch for what went before.
+    pub epoch: u32,
+    /// The record's number within the epoch; 0 is before the first.
+    pub seq: u64,
+}
+
+impl std::fmt::Display for Position {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-{}", self.epoch, self.seq)
+    }
+}
+
+impl std::str::FromStr for Position {
+    type Err = PositionError;
+
+    fn from_str(text: &str) -> Result<Position, PositionError> {
+        let parse = || {
+            let (epoch, seq) = text.split_once('-')?;
+            Some(Position { epoch: epoch.parse().ok()?, seq: seq.parse().ok()? })
+        };
+        parse().ok_or(PositionError)
+    }
+}
+
+/// Text that is no position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a position is written EPOCH-SEQ, like 7-1042")]
+pub struct PositionError;
+
+/// The log a record or a notice belongs to: a topic and one of its partitions.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct LogName {
+    /// The topic's name.
+    pub topic: String,
+    /// The literal tokens at the start of the topic's subject pattern, with their last dot; the
+    /// whole subject where the pattern has no wildcard.
+    pub subject_prefix: String,
+    /// Which of the topic's partitions.
+    pub partition: u16,
+}
+
+/// One record, borrowed from the segment or the receive buffer it lies in.
+#[derive(Debug, Clone, Copy)]
+pub struct Record<'a> {
+    /// Where it stands.
+    pub position: Position,
+    /// Its bytes.
+    pub frame: Frame<'a>,
+    /// Its log.
+    pub log: &'a Arc<LogName>,
+}
+
+impl<'a> Record<'a> {
+    /// The content.
+    #[inline(always)]
+    pub fn payload(&self) -> &'a [u8] {
+        self.frame.payload()
+    }
+
+    /// The sequence within the epoch.
+    #[inline(always)]
+    pub fn seq(&self) -> u64 {
+        self.position.seq
+    }
+
+    /// The whole subject it was published to.
+    pub fn subject(&self) -> String {
+        let tail = self.frame.subject_tail();
+        let mut subject = String::with_capacity(self.log.subject_prefix.len() + tail.len());
+        subject.push_str(&self.log.subject_prefix);
+        subject.push_str(tail);
+        subject
+    }
+}
+
+/// Records that were dropped from the history before this reader came to them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gap {
+    /// Their log.
+    pub log: Arc<LogName>,
+    /// The epoch they belonged to.
+    pub epoch: u32,
+    /// The first that is missing.
+    pub first: u64,
+    /// The last that is missing.
+    pub last: u64,
+}
+
+impl Gap {
+    /// How many records are missing.
+    pub fn records(&self) -> u64 {
+        self.last - self.first + 1
+    }
+}
+
+/// A warning, before anything is lost: more than half of the history lies ahead of this reader.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lagging {
+    /// The log.
+    pub log: Arc<LogName>,
+    /// Records it has yet to read.
+    pub behind: u64,
+    /// Records the log holds at present.
+    pub retained: u64,
+}
+
+/// The log began anew, and its owner cannot vouch that the reader saw the end of the old epoch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EpochChanged {
+    /// The log.
+    pub log: Arc<LogName>,
+    /// The epoch that ended.
+    pub old: u32,
+    /// The last record of it that this reader was given.
+    pub last_seen: u64,
+    /// The last record of it that is known to have existed; `None` when nobody can know.
+    pub known_through: Option<u64>,
+    /// Where the new epoch's records begin for this reader.
+    pub new_first: Position,
+}
+
+/// Everything a subscriber can be told besides a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notice {
+    /// Records were lost to this reader.
+    Gap(Gap),
+    /// Records may soon be lost to this reader.
+    Lagging(Lagging),
+    /// A new epoch began.
+    EpochChanged(EpochChanged),
+    /// Nothing of the reader's interest up to and with this position: it was filtered or expired.
+    Advance {
+        /// The log.
+        log: Arc<LogName>,
+        /// Read through here.
+        through: Position,
+    },
+    /// The log was deleted; there is no more to come from it.
+    Deleted {
+        /// The log.
+        log: Arc<LogName>,
+        /// Its last position.
+        last: Position,
+    },
+}
+
+/// What a subscriber is given, one after another.
+#[derive(Debug, Clone)]
+pub enum Event<'a> {
+    /// The next record.
+    Record(Record<'a>),
+    /// What stands in a record's place.
+    Notice(Notice),
+}

@@ -1,0 +1,171 @@
+//! Subscribing: the one trait, what can be asked in it, and how it can be refused.
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::event::{Event, Position};
+
+/// Where a subscription starts in each log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Start {
+    /// At the oldest record still held.
+    Earliest,
+    /// At the next record to be published.
+    #[default]
+    Latest,
+    /// After this position, which was the last one read. Only for one log.
+    After(Position),
+    /// At the first record appended at or after this time, ns since the Unix epoch.
+    Time(u64),
+}
+
+/// Where a reader goes on after records were lost to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnGap {
+    /// At the oldest record still held.
+    #[default]
+    Oldest,
+    /// At the next record to be published.
+    Newest,
+    /// Nowhere: the subscription ends with [`SubscribeError::Lost`] after the gap was told.
+    Fail,
+}
+
+/// How long a waiting caller spins before it parks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Wait {
+    /// Never parks.
+    Spin,
+    /// Spins for [`SPIN_US_DEFAULT`] µs, then parks.
+    #[default]
+    Default,
+    /// Parks at once.
+    Parked,
+}
+
+/// How long [`Wait::Default`] spins before parking, µs.
+pub const SPIN_US_DEFAULT: u32 = 20;
+
+/// What a subscription asks for beside its pattern.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SubscribeOptions {
+    /// A name that operators see.
+    pub name: String,
+    /// Where to start in logs that exist; a topic created later is read from its first record.
+    pub start: Start,
+    /// Where to go on after a loss.
+    pub on_gap: OnGap,
+    /// How to wait.
+    pub wait: Wait,
+    /// On `reliable` topics: count as one of the readers the publisher waits for.
+    pub registered: bool,
+}
+
+/// Reads one or more logs, in process or remote.
+///
+/// The primitive is [`ready`](Subscribe::ready) then [`take`](Subscribe::take); the rest is made of it.
+pub trait Subscribe {
+    /// Whether an event is there now.
+    fn ready(&mut self) -> Result<bool, SubscribeError>;
+
+    /// The event that [`ready`](Subscribe::ready) found.
+    ///
+    /// # Panics
+    /// When `ready` did not say `true` just before.
+    fn take(&mut self) -> Event<'_>;
+
+    /// Hands over every event that is there now, at most about `max` of them; how many it was.
+    fn drain(&mut self, max: usize, each: impl FnMut(Event<'_>)) -> Result<usize, SubscribeError>;
+
+    /// Waits until an event may be there; `false` after `timeout` without one.
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError>;
+
+    /// Waits as async callers do: ready when [`ready`](Subscribe::ready) is worth another call.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>>;
+
+    /// The next event that is there now.
+    #[inline]
+    fn try_next(&mut self) -> Result<Option<Event<'_>>, SubscribeError> {
+        Ok(if self.ready()? { Some(self.take()) } else { None })
+    }
+
+    /// The next event, however long it takes.
+    #[inline]
+    fn next(&mut self) -> Result<Event<'_>, SubscribeError> {
+        while !self.ready()? {
+            self.wait(None)?;
+        }
+        Ok(self.take())
+    }
+
+    /// The next event, or `None` after `timeout` without one.
+    fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Event<'_>>, SubscribeError> {
+        while !self.ready()? {
+            if !self.wait(Some(timeout))? && !self.ready()? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(self.take()))
+    }
+
+    /// The next event, for async callers.
+    fn next_async(&mut self) -> impl Future<Output = Result<Event<'_>, SubscribeError>>
+    where
+        Self: Sized,
+    {
+        async move {
+            while !self.ready()? {
+                std::future::poll_fn(|cx| self.poll_ready(cx)).await?;
+            }
+            Ok(self.take())
+        }
+    }
+}
+
+/// Why a subscription was refused, or ended.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubscribeError {
+    /// The pattern breaks the rules of names.
+    #[error("{0}")]
+    Subject(#[from] crate::subject::SubjectError),
+    /// No topic owns the subject, and it holds no wildcard that could wait for one.
+    #[error("no topic owns the subject {0:?}")]
+    NoTopic(String),
+    /// [`Start::After`] with a pattern that spans several logs.
+    #[error("a position names one log, the pattern {pattern:?} spans {logs}")]
+    ManyLogs {
+        /// The pattern.
+        pattern: String,
+        /// How many logs it spans.
+        logs: usize,
+    },
+    /// A start after the log's end: nobody has handed out that position.
+    #[error("position {asked} lies after the log's last, {last}")]
+    Ahead {
+        /// What was asked for.
+        asked: Position,
+        /// Where the log ends.
+        last: Position,
+    },
+    /// Records were lost and the subscription asked to end in that case.
+    #[error("records were lost, and the subscription ends at a gap")]
+    Lost,
+    /// A named limit is reached.
+    #[error("limit {limit} of {value} is reached")]
+    Limit {
+        /// The limit's name.
+        limit: &'static str,
+        /// Its value.
+        value: u64,
+    },
+    /// Everything subscribed to was deleted, or the node is shutting down.
+    #[error("the subscription is closed")]
+    Closed,
+    /// The node cannot be reached; calling again tries again.
+    #[error("connection: {0}")]
+    Connection(String),
+    /// A refusal by a remote node that this version has no variant for.
+    #[error("refused by the node: {0}")]
+    Refused(String),
+}
