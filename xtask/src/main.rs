@@ -1,2 +1,53 @@
-//! The project's own commands.
-fn main() {}
+//! The project's own commands: `cargo xtask <command>`, one file for each command.
+//!
+//! Nothing of the product depends on this crate. It drives cargo, git and python3 as processes, so it stays quick to
+//! build: it is the first thing a newcomer waits for.
+
+mod check;
+mod data;
+mod demo;
+mod process;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about = "The project's own commands")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Fetch the recorded market streams into data/ and verify them; does nothing when they are there
+    Data,
+    /// Fetch the data, build the release binary and run `dunlin demo` with every argument given here
+    Demo(demo::Options),
+    /// Run everything CI runs, and stop at the first step that fails
+    Test(test::Options),
+    /// Check format, lints and tidiness; reads only
+    Check,
+    /// Rewrite what can be put right by machine: lints, then format
+    Fix,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Data => data::run(),
+        Command::Demo(options) => demo::run(&options),
+        Command::Test(options) => test::run(&options),
+        Command::Check => check::run(),
+        Command::Fix => check::fix(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

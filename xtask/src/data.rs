@@ -1,0 +1,220 @@
+//! `data`: brings the real recordings into `data/`, by package name, from whatever Python registry pip is set up for.
+//!
+//! - A file in `data/` under its own name is whole and has its pinned checksum: everything is made and verified in
+//!   `data/.fetch` and renamed into place, and what an interrupted run left there is removed by the next.
+//! - pip verifies the archive's checksum before it runs anything out of it.
+//! - A lock on `data/.lock` lets one run fetch while others wait and then find the files there.
+//!
+//! Archives and checksums are left to Python: pip is needed anyway, and four Rust crates are not.
+
+mod recordings;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{process, workspace};
+use recordings::{PACKAGES, Package, Recording};
+
+const ARCHIVE_PY: &str = include_str!("data/archive.py");
+
+/// Where the recordings lie.
+pub fn directory() -> PathBuf {
+    workspace::root().join("data")
+}
+
+/// Fetches what is missing or damaged; says so and does nothing when all is there.
+pub fn run() -> Result<()> {
+    let data = directory();
+    fs::create_dir_all(&data).with_context(|| format!("cannot create {}", data.display()))?;
+    let lock = File::create(data.join(".lock")).context("cannot create data/.lock")?;
+    lock.lock().context("cannot lock data/.lock")?;
+    for package in PACKAGES {
+        if intact(&data, package.recordings)? {
+            println!("data: {} {}: in data/, checksums match", package.name, package.version);
+        } else {
+            fetch(package, &data).with_context(|| advice(package))?;
+        }
+    }
+    Ok(())
+}
+
+fn advice(package: &Package) -> String {
+    let files: Vec<_> = package.recordings.iter().map(|recording| recording.file).collect();
+    format!(
+        "cannot fetch {} {} from the Python package index; look at the network and at pip's settings (`python3 -m pip \
+         config list`, PIP_INDEX_URL), or copy {} into {} from a machine that has them",
+        package.name,
+        package.version,
+        files.join(", "),
+        directory().display()
+    )
+}
+
+fn fetch(package: &Package, data: &Path) -> Result<()> {
+    println!("data: {} {}: fetching from the Python package index …", package.name, package.version);
+    let staging = Staging::new(data)?;
+    download(package, &staging.0)?;
+    println!("data: {} {}: unpacking {}", package.name, package.version, package.archive);
+    unpack(&staging.0.join(package.archive), package.recordings, &staging.0)?;
+    install(package.recordings, &staging.0, data)
+}
+
+/// `--require-hashes` makes pip verify the archive before it asks the package for its metadata, which runs code.
+fn download(package: &Package, staging: &Path) -> Result<()> {
+    let requirement = format!("{}=={} --hash=sha256:{}\n", package.name, package.version, package.sha256);
+    fs::write(staging.join("requirements.txt"), requirement).context("cannot write requirements.txt")?;
+    let mut pip = Command::new("python3");
+    pip.args([
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--require-hashes",
+    ])
+    .args(["--ignore-requires-python", "--retries", "2", "--timeout", "20"])
+    .args(["-r", "requirements.txt", "-d", "."])
+    .current_dir(staging);
+    if package.source_only {
+        pip.args(["--no-binary", package.name]);
+    } else {
+        pip.args(["--only-binary", package.name]);
+    }
+    let output = process::output(&mut pip).context("python3 with pip is needed")?;
+    if !output.status.success() {
+        bail!("pip said:\n  {}", complaint(&output.stderr));
+    }
+    Ok(())
+}
+
+/// pip's reasons without its account of every retry.
+fn complaint(said: &[u8]) -> String {
+    let said = String::from_utf8_lossy(said);
+    let errors: Vec<_> = said.lines().filter(|line| line.starts_with("ERROR:")).collect();
+    let retry =
+        said.lines().rfind(|line| line.contains("Retrying (")).and_then(|line| line.split("after ").nth(1));
+    let lines = retry.into_iter().chain(errors).map(str::to_owned).collect::<Vec<_>>();
+    if lines.is_empty() { said.trim_end().to_owned() } else { lines.join("\n  ") }
+}
+
+fn unpack(archive: &Path, recordings: &[Recording], directory: &Path) -> Result<()> {
+    let mut python = archive_py("unpack");
+    python.arg(archive);
+    for recording in recordings {
+        python.arg(recording.member).arg(directory.join(recording.file));
+    }
+    process::text(&mut python).map(drop)
+}
+
+/// Moves recordings into `data/`, all of them verified first.
+fn install(recordings: &[Recording], from: &Path, data: &Path) -> Result<()> {
+    for (recording, sum) in recordings.iter().zip(sums(from, recordings)?) {
+        if sum != recording.sha256 {
+            bail!("{} has SHA-256 {sum}, not {}", recording.member, recording.sha256);
+        }
+    }
+    for recording in recordings {
+        let place = data.join(recording.file);
+        fs::rename(from.join(recording.file), &place)
+            .with_context(|| format!("cannot move a recording to {}", place.display()))?;
+        println!("data: {}: fetched and verified", recording.file);
+    }
+    Ok(())
+}
+
+fn intact(data: &Path, recordings: &[Recording]) -> Result<bool> {
+    let sums = sums(data, recordings)?;
+    Ok(recordings.iter().zip(sums).all(|(recording, sum)| sum == recording.sha256))
+}
+
+fn sums(directory: &Path, recordings: &[Recording]) -> Result<Vec<String>> {
+    let mut python = archive_py("sums");
+    python.args(recordings.iter().map(|recording| directory.join(recording.file)));
+    let text = process::text(&mut python)?;
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+fn archive_py(verb: &str) -> Command {
+    let mut python = Command::new("python3");
+    python.args(["-c", ARCHIVE_PY, verb]);
+    python
+}
+
+/// A folder for what is not yet verified, gone when dropped.
+struct Staging(PathBuf);
+
+impl Staging {
+    fn new(data: &Path) -> Result<Staging> {
+        let staging = data.join(".fetch");
+        if staging.exists() {
+            fs::remove_dir_all(&staging).with_context(|| format!("cannot remove {}", staging.display()))?;
+        }
+        fs::create_dir(&staging).with_context(|| format!("cannot create {}", staging.display()))?;
+        Ok(Staging(staging))
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        // What stays behind is removed by the next run.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SHA-256 of "abc".
+    const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+    fn recording(file: &'static str, sha256: &'static str) -> Recording {
+        Recording { member: file, file, sha256 }
+    }
+
+    /// A `data/` of this test's own, and its staging folder.
+    fn folders(test: &str) -> (PathBuf, Staging) {
+        let data = std::env::temp_dir().join(format!("dunlin-xtask-{test}-{}", std::process::id()));
+        fs::create_dir_all(&data).unwrap();
+        let staging = Staging::new(&data).unwrap();
+        (data, staging)
+    }
+
+    #[test]
+    fn one_damaged_file_keeps_its_whole_package_out() {
+        let (data, staging) = folders("damaged");
+        fs::write(staging.0.join("good"), "abc").unwrap();
+        fs::write(staging.0.join("bad"), "abd").unwrap();
+        let both = [recording("good", ABC), recording("bad", ABC)];
+        let error = install(&both, &staging.0, &data).unwrap_err().to_string();
+        assert!(error.starts_with("bad has SHA-256 "), "{error}");
+        assert!(!data.join("good").exists());
+
+        fs::write(staging.0.join("bad"), "abc").unwrap();
+        install(&both, &staging.0, &data).unwrap();
+        assert!(intact(&data, &both).unwrap());
+        fs::write(data.join("good"), "ab").unwrap();
+        assert!(!intact(&data, &both).unwrap(), "a file cut short must be fetched again");
+        fs::remove_dir_all(&data).unwrap();
+    }
+
+    #[test]
+    fn members_of_wheels_and_source_archives_come_out_decompressed() {
+        let (data, staging) = folders("unpack");
+        let make = "import gzip, tarfile, zipfile\n\
+                    open('plain', 'w').write('abc')\n\
+                    tarfile.open('source.tar.gz', 'w:gz').add('plain')\n\
+                    zipfile.ZipFile('wheel.whl', 'w').writestr('packed.gz', gzip.compress(b'abc'))\n";
+        process::text(Command::new("python3").args(["-c", make]).current_dir(&staging.0)).unwrap();
+        let plain = [recording("plain", ABC)];
+        let packed = [Recording { member: "packed.gz", file: "packed", sha256: ABC }];
+        unpack(&staging.0.join("source.tar.gz"), &plain, &data).unwrap();
+        unpack(&staging.0.join("wheel.whl"), &packed, &data).unwrap();
+        assert!(intact(&data, &plain).unwrap() && intact(&data, &packed).unwrap());
+        fs::remove_dir_all(&data).unwrap();
+    }
+}

@@ -1,0 +1,35 @@
+"""The two things `cargo xtask data` leaves to Python, which it needs for pip anyway.
+
+sums FILE...                      the SHA-256 of each file, one a line; `-` for one that is not there
+unpack ARCHIVE [MEMBER FILE]...   each member of a .tar.gz or a wheel into its file; a member's .gz is undone
+"""
+import gzip, hashlib, sys, tarfile, zipfile
+
+
+def sums(files):
+    for file in files:
+        try:
+            with open(file, "rb") as opened:
+                print(hashlib.sha256(opened.read()).hexdigest())
+        except FileNotFoundError:
+            print("-")
+
+
+def unpack(archive, pairs):
+    if archive.endswith(".tar.gz"):
+        tar = tarfile.open(archive, "r:gz")
+        read = lambda member: tar.extractfile(member).read()
+    else:
+        read = zipfile.ZipFile(archive).read
+    for member, file in zip(pairs[::2], pairs[1::2]):
+        content = read(member)
+        if member.endswith(".gz"):
+            content = gzip.decompress(content)
+        with open(file, "wb") as opened:
+            opened.write(content)
+
+
+if sys.argv[1] == "sums":
+    sums(sys.argv[2:])
+else:
+    unpack(sys.argv[2], sys.argv[3:])

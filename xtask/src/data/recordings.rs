@@ -1,0 +1,70 @@
+//! Which recordings there are, which packages carry them, and the checksums they must have.
+//!
+//! The recordings belong to others (Betfair's and Bitstamp's data; one package is under the GPL), so they are fetched
+//! by whoever runs the demo, and neither committed nor shipped.
+
+/// A package of the Python package index, at one exact version.
+pub struct Package {
+    pub name: &'static str,
+    pub version: &'static str,
+    /// Of the archive named here; pip refuses anything else.
+    pub sha256: &'static str,
+    pub archive: &'static str,
+    /// The wheel lacks the recordings, so only the source archive will do.
+    pub source_only: bool,
+    pub recordings: &'static [Recording],
+}
+
+/// One file of a package, and the name it gets in `data/`.
+pub struct Recording {
+    pub member: &'static str,
+    pub file: &'static str,
+    /// Of the file as it lies in `data/`.
+    pub sha256: &'static str,
+}
+
+pub const PACKAGES: &[Package] = &[
+    // Betfair Exchange streams, one JSON message a line.
+    Package {
+        name: "flumine",
+        version: "3.3.2",
+        sha256: "9fc64f726c70ab0cd79d22123070ee62e0b4a3d74b01b5c3067d4b3758cfb540",
+        archive: "flumine-3.3.2.tar.gz",
+        source_only: true,
+        recordings: &[
+            Recording {
+                member: "flumine-3.3.2/tests/resources/SELF-1.181223994",
+                file: "SELF-1.181223994",
+                sha256: "246ba7026bcf7f3f13f2623818d8cf97e3d574f8b3590a860899531d0b7ba76e",
+            },
+            Recording {
+                member: "flumine-3.3.2/tests/resources/PRO-1.170258213",
+                file: "PRO-1.170258213",
+                sha256: "46580b5dd1a68cd60b96b6b61dad8a783c2c2e6f37650d08565aaae311874c48",
+            },
+            Recording {
+                member: "flumine-3.3.2/tests/resources/SELF-1.181223995",
+                file: "SELF-1.181223995",
+                sha256: "93126c3a9e45e43730a35d3b4cf9b25e3e5b727791b24dab5934c7184b66f7f3",
+            },
+            Recording {
+                member: "flumine-3.3.2/tests/resources/1.200806927",
+                file: "1.200806927",
+                sha256: "be96a0d491b6c5f7cdf1383c6001272dcf2f90a3d97d3c97f0193fbd6dc23dd5",
+            },
+        ],
+    },
+    // A Bitstamp BTC/USD order log, one order event a line.
+    Package {
+        name: "ob-analytics",
+        version: "0.1.0",
+        sha256: "0326a93aaee4ea08356d8dea59868d68592623a2434bbe4d9be379fa855c9c62",
+        archive: "ob_analytics-0.1.0-py3-none-any.whl",
+        source_only: false,
+        recordings: &[Recording {
+            member: "ob_analytics/_sample_data/orders.csv.gz",
+            file: "orders.csv",
+            sha256: "598d98870b8bf10b41099a5e439629f8dc66bb8cf64f9ccadb5e592a15997dcc",
+        }],
+    },
+];

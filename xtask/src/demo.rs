@@ -1,0 +1,56 @@
+//! `demo`: the recordings, the release binary, and then `dunlin demo` in our place.
+//!
+//! The demo itself is a command of the product. Here stands only what it needs first; every argument is its own.
+
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::{data, process, workspace};
+
+/// The demo's own options; `dunlin demo --help` explains them.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Passed on to `dunlin demo`: --once, --speed 10x, --allow-generated, …
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+impl Options {
+    fn allow_generated(&self) -> bool {
+        self.arguments.iter().any(|argument| argument == "--allow-generated")
+    }
+}
+
+/// Fetches, builds, and becomes the demo.
+pub fn run(options: &Options) -> Result<()> {
+    if let Err(error) = data::run() {
+        if !options.allow_generated() {
+            return Err(error.context(
+                "the demo replays real recordings, and they are not all there \
+                 (--allow-generated runs it on generated data instead)",
+            ));
+        }
+        eprintln!("demo: no recordings, so generated data, as --allow-generated allows: {error:#}");
+    }
+    process::run(&mut process::cargo(&["build", "--release", "-p", "dunlin-cli"]))?;
+
+    let name = format!("dunlin{}", std::env::consts::EXE_SUFFIX);
+    let binary = workspace::target_directory()?.join("release").join(name);
+    let mut demo = Command::new(&binary);
+    demo.arg("demo").arg("--data").arg(data::directory()).args(&options.arguments);
+    become_(demo).with_context(|| format!("cannot run {}", binary.display()))
+}
+
+/// The demo takes over this process, so that Ctrl-C and the exit code are its own.
+#[cfg(unix)]
+fn become_(mut command: Command) -> Result<()> {
+    use std::os::unix::process::CommandExt;
+    Err(command.exec().into())
+}
+
+#[cfg(not(unix))]
+fn become_(mut command: Command) -> Result<()> {
+    let status = command.status()?;
+    std::process::exit(status.code().unwrap_or(2));
+}

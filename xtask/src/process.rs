@@ -1,0 +1,58 @@
+//! Runs programs and turns a bad exit into an error that names the command line.
+//!
+//! Children never read from our standard input, so nothing waits for a terminal in CI.
+
+use std::ffi::OsString;
+use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::workspace;
+
+/// The cargo that started us, or the one on the path, in the repository's root.
+pub fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments).current_dir(workspace::root());
+    command
+}
+
+/// Runs a command with its output shown; an error if it fails.
+pub fn run(command: &mut Command) -> Result<()> {
+    let line = line_of(command);
+    println!("$ {line}");
+    let status = command.stdin(Stdio::null()).status().with_context(|| format!("cannot start `{line}`"))?;
+    if !status.success() {
+        bail!("`{line}` failed: {status}");
+    }
+    Ok(())
+}
+
+/// Runs a command quietly; what it wrote comes back whether or not it succeeded.
+pub fn output(command: &mut Command) -> Result<Output> {
+    let line = line_of(command);
+    command.stdin(Stdio::null()).output().with_context(|| format!("cannot start `{line}`"))
+}
+
+/// Runs a command quietly; its standard output as text, or an error with its standard error.
+pub fn text(command: &mut Command) -> Result<String> {
+    let line = line_of(command);
+    let output = output(command)?;
+    if !output.status.success() {
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        bail!("`{line}` failed: {}\n{}", output.status, complaint.trim_end());
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("`{line}` wrote something other than UTF-8"))
+}
+
+/// The command line as a reader would type it: the program by its name, long arguments cut.
+fn line_of(command: &Command) -> String {
+    let program = std::path::Path::new(command.get_program());
+    let name = program.file_name().unwrap_or(program.as_os_str());
+    let words = std::iter::once(name).chain(command.get_args());
+    words.map(|word| shortened(word.to_os_string())).collect::<Vec<_>>().join(" ")
+}
+
+fn shortened(word: OsString) -> String {
+    let word = word.to_string_lossy();
+    if word.contains('\n') { "…".to_owned() } else { word.into_owned() }
+}
