@@ -3,11 +3,14 @@
 use anyhow::Result;
 
 use crate::process::{self, cargo};
+use crate::tidy;
 
-/// Format, lints, tidiness.
+/// Tidiness, format, lints, dependencies.
 pub fn run() -> Result<()> {
+    tidy::run()?;
     format()?;
-    lints()
+    lints()?;
+    dependencies()
 }
 
 /// The source is formatted.
@@ -18,6 +21,16 @@ pub fn format() -> Result<()> {
 /// No compiler or clippy warning anywhere, tests and examples included.
 pub fn lints() -> Result<()> {
     process::run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+}
+
+/// Licences, sources and bans as deny.toml says, where cargo-deny is installed.
+fn dependencies() -> Result<()> {
+    let installed = process::output(&mut cargo(&["deny", "--version"]))?.status.success();
+    if !installed {
+        println!("dependencies: NOT checked: `cargo install cargo-deny --locked` first");
+        return Ok(());
+    }
+    process::run(&mut cargo(&["deny", "--log-level", "error", "check", "bans", "licenses", "sources"]))
 }
 
 /// Lints first: what clippy rewrites may need formatting.

@@ -8,6 +8,7 @@ mod data;
 mod demo;
 mod process;
 mod test;
+mod tidy;
 mod workspace;
 
 use std::process::ExitCode;
@@ -31,6 +32,8 @@ enum Command {
     Test(test::Options),
     /// Check format, lints and tidiness; reads only
     Check,
+    /// Compare what ARCHITECTURE.md and the other pages say with the tree; reads only
+    Tidy,
     /// Rewrite what can be put right by machine: lints, then format
     Fix,
 }
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Check => check::run(),
+        Command::Tidy => tidy::run(),
         Command::Fix => check::fix(),
     };
     match outcome {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::check;
 use crate::process::{self, cargo};
+use crate::{check, tidy};
 
 /// What to run.
 #[derive(clap::Args)]
@@ -26,6 +26,7 @@ struct Step {
 }
 
 const STEPS: &[Step] = &[
+    Step { name: "tidy", quick: true, run: tidy::run },
     Step { name: "format", quick: true, run: check::format },
     Step { name: "clippy", quick: true, run: check::lints },
     Step { name: "tests", quick: true, run: tests },

@@ -1,6 +1,6 @@
 //! What cargo knows of the workspace: where it lies, where it builds, its packages and their edges.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -21,6 +21,49 @@ pub fn target_directory() -> Result<PathBuf> {
     let directory =
         metadata["target_directory"].as_str().context("cargo metadata names no target directory")?;
     Ok(directory.into())
+}
+
+/// One package of the workspace.
+pub struct Package {
+    pub name: String,
+    /// From the repository's root, with `/`.
+    pub folder: String,
+    pub description: String,
+    /// Names of the packages it is built from: normal and build dependencies, not those of its tests.
+    pub dependencies: Vec<String>,
+}
+
+impl Package {
+    /// The name of its folder in `crates/`, if it is part of the product.
+    pub fn product_crate(&self) -> Option<&str> {
+        self.folder.strip_prefix("crates/")
+    }
+}
+
+/// Every package of the workspace.
+pub fn packages() -> Result<Vec<Package>> {
+    let metadata = metadata()?;
+    let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
+    packages.iter().map(package).collect()
+}
+
+fn package(described: &Value) -> Result<Package> {
+    let manifest = Path::new(described["manifest_path"].as_str().context("a package without a manifest")?);
+    let folder = manifest.parent().and_then(|folder| folder.strip_prefix(root()).ok());
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let dependencies = described["dependencies"].as_array().into_iter().flatten();
+    Ok(Package {
+        name: text(&described["name"]),
+        folder: folder
+            .with_context(|| format!("{} lies outside the repository", manifest.display()))?
+            .to_string_lossy()
+            .replace('\\', "/"),
+        description: text(&described["description"]),
+        dependencies: dependencies
+            .filter(|edge| edge["kind"] != "dev")
+            .map(|edge| text(&edge["name"]))
+            .collect(),
+    })
 }
 
 fn metadata() -> Result<Value> {

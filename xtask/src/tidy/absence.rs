@@ -1,0 +1,234 @@
+//! The invariants of absence: what a crate's source must not name, as the table in ARCHITECTURE.md allows it.
+//!
+//! What a word of the table means is [`CAPABILITIES`]; where it may be named is a crate or one of its modules
+//! (`topic::segment`). A file that needs an exception is a row of a second table, with a reason; a row nobody needs
+//! any more fails too. Tests, examples and benches are free.
+//!
+//! It looks at names, not at types: a clock read through an `Instant` that was passed in is not seen.
+
+mod capability;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::repository::Repository;
+use super::source::Names;
+use super::{ARCHITECTURE, Findings, source, table};
+use capability::{CAPABILITIES, Capability};
+
+const ALLOWED: [&str; 2] = ["what", "named only in"];
+const EXCEPTIONS: [&str; 3] = ["file", "may name", "because"];
+
+/// Compares every product source with the tables.
+pub fn check(repository: &Repository, findings: &mut Findings) {
+    let page = repository.text(ARCHITECTURE).unwrap_or_default();
+    let allowed = allowed_places(page, findings);
+    let mut exceptions = exceptions(page, findings);
+    for (path, names) in product_sources(repository, findings) {
+        for capability in CAPABILITIES {
+            let places = allowed.get(capability.name).map_or(&[][..], Vec::as_slice);
+            if places.iter().any(|place| place_holds(place, path)) {
+                continue;
+            }
+            let lines = uses_of(capability, &names);
+            if !lines.is_empty() && exceptions.remove(&(path, capability.name)).is_some() {
+                continue;
+            }
+            for (line, used) in lines {
+                findings.fail(path, line, refusal(capability, used));
+            }
+        }
+    }
+    for ((path, name), line) in exceptions {
+        findings.fail(
+            ARCHITECTURE,
+            line,
+            format!("excepts `{path}` for `{name}`, which it does not name: take the row out"),
+        );
+    }
+}
+
+fn refusal(capability: &Capability, used: &str) -> String {
+    let Capability { name, instead, .. } = capability;
+    let row = EXCEPTIONS.join(" | ");
+    format!(
+        "`{used}` is not for this crate ({name}): {instead}; an exception is a row under `| {row} |` in {ARCHITECTURE}"
+    )
+}
+
+/// For each capability the crates, or modules of crates, that may name it.
+fn allowed_places<'a>(page: &'a str, findings: &mut Findings) -> BTreeMap<&'a str, Vec<&'a str>> {
+    let rows = table::rows(page, &ALLOWED).unwrap_or_default();
+    let mut allowed = BTreeMap::new();
+    for row in &rows {
+        for name in table::names(row.cells[0]) {
+            if !CAPABILITIES.iter().any(|capability| capability.name == name) {
+                findings.fail(
+                    ARCHITECTURE,
+                    row.line,
+                    format!("tidy does not know what `{name}` is: {}", known()),
+                );
+            }
+            allowed.insert(name, table::names(row.cells[1]));
+        }
+    }
+    for capability in CAPABILITIES.iter().filter(|capability| !allowed.contains_key(capability.name)) {
+        let header = ALLOWED.join(" | ");
+        findings.fail(ARCHITECTURE, 1, format!("has no row for `{}` under `| {header} |`", capability.name));
+    }
+    allowed
+}
+
+fn known() -> String {
+    let names: Vec<_> = CAPABILITIES.iter().map(|capability| capability.name).collect();
+    format!("it knows {}", names.join(", "))
+}
+
+/// The excepted files, each with what it may name and the row's line.
+fn exceptions<'a>(page: &'a str, findings: &mut Findings) -> BTreeMap<(&'a str, &'a str), usize> {
+    let mut exceptions = BTreeMap::new();
+    for row in table::rows(page, &EXCEPTIONS).unwrap_or_default() {
+        if row.cells[2].is_empty() {
+            findings.fail(
+                ARCHITECTURE,
+                row.line,
+                "gives no reason for its exception: write it in the row".to_owned(),
+            );
+        }
+        for path in table::names(row.cells[0]) {
+            exceptions.extend(table::names(row.cells[1]).into_iter().map(|name| ((path, name), row.line)));
+        }
+    }
+    exceptions
+}
+
+/// The sources of crates, without modules that only exist in tests.
+fn product_sources<'a>(repository: &'a Repository, findings: &mut Findings) -> Vec<(&'a str, Names)> {
+    let mut sources = Vec::new();
+    let mut test_modules = BTreeSet::new();
+    for (path, text) in repository.texts().filter(|(path, _)| is_product(path)) {
+        match source::names(text) {
+            Err(error) => findings.fail(path, 1, format!("cannot be read as Rust, at line {error}")),
+            Ok(names) => {
+                test_modules.extend(names.test_modules.iter().map(|name| module_within(path, name)));
+                sources.push((path, names));
+            }
+        }
+    }
+    sources.retain(|(path, _)| !test_modules.iter().any(|module| is_module(module, path)));
+    sources
+}
+
+fn is_product(path: &str) -> bool {
+    let mut parts = path.split('/');
+    parts.next() == Some("crates") && parts.nth(1) == Some("src") && path.ends_with(".rs")
+}
+
+/// Where a module declared in a file lies, without its ending.
+fn module_within(path: &str, name: &str) -> String {
+    let stem = path.trim_end_matches(".rs");
+    let folder = ["/lib", "/main", "/mod"].iter().find_map(|root| stem.strip_suffix(root)).unwrap_or(stem);
+    format!("{folder}/{name}")
+}
+
+/// Whether a file is this module or lies inside it.
+fn is_module(module: &str, path: &str) -> bool {
+    path.strip_prefix(module).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
+}
+
+/// Whether a place of the table, a crate or a module of one, holds this file.
+fn place_holds(place: &str, path: &str) -> bool {
+    match place.split_once("::") {
+        None => path.strip_prefix("crates/").is_some_and(|rest| rest.split('/').next() == Some(place)),
+        Some((name, module)) => is_module(&format!("crates/{name}/src/{}", module.replace("::", "/")), path),
+    }
+}
+
+/// The lines that name a capability, each with the path that does.
+fn uses_of<'a>(capability: &Capability, names: &'a Names) -> BTreeMap<usize, &'a str> {
+    let uses = names.used.iter().filter(|(_, path)| capability.is_named_by(path));
+    uses.map(|(line, path)| (*line, path.as_str())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "| what | named only in |\n|---|---|\n| `sockets` | `server` |\n| `disk` | `cli` |\n\
+                        | `clock` | `cli` |\n| `threads` | – |\n| `processes` | – |\n| `unsafe` | `topic::segment` |\n";
+
+    fn findings_on(page: &str, files: &[(&str, &str)]) -> Vec<String> {
+        let mut findings = Findings::default();
+        let none = ("x", "");
+        let file = |at: usize| files.get(at).copied().unwrap_or(none);
+        check(&Repository::of([(ARCHITECTURE, page), file(0), file(1)]), &mut findings);
+        findings.failures()
+    }
+
+    fn found(path: &str, text: &str) -> Vec<String> {
+        findings_on(PAGE, &[(path, text)])
+    }
+
+    #[test]
+    fn each_capability_fails_where_it_is_not_allowed() {
+        let sources = [
+            "use std::net::TcpStream;",
+            "use std::{fmt, net::{Shutdown}};",
+            "fn f() { tokio::net::lookup_host(a) }",
+            "fn f() -> UnixStream {}",
+            "use std::fs;",
+            "fn f() { File::open(p) }",
+            "fn f() { let now = Instant::now(); }",
+            "fn f() -> std::time::SystemTime {}",
+            "fn f() { std::thread::spawn(g) }",
+            "use std::process::Command;",
+            "fn f() { unsafe { g() } }",
+        ];
+        for source in sources {
+            let found = found("crates/topic/src/log.rs", source);
+            assert_eq!(found.len(), 1, "{source}: {found:?}");
+            assert!(found[0].starts_with("crates/topic/src/log.rs:1: "), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn allowed_places_plain_values_and_tests_pass() {
+        assert!(found("crates/server/src/door.rs", "use tokio::net::TcpListener;").is_empty());
+        assert!(found("crates/topic/src/segment.rs", "unsafe {}").is_empty());
+        assert!(found("crates/topic/src/segment/pool.rs", "unsafe {}").is_empty());
+        assert!(!found("crates/topic/src/segments.rs", "unsafe {}").is_empty());
+        assert!(found("crates/wire/src/hello.rs", "use std::net::{SocketAddr, IpAddr};").is_empty());
+        assert!(
+            found("crates/wire/src/a.rs", "use std::time::Instant; use std::process::ExitCode;").is_empty()
+        );
+        assert!(found("crates/topic/src/log.rs", "#[cfg(test)] mod tests { use std::fs; }").is_empty());
+        assert!(found("crates/topic/tests/it/main.rs", "use std::fs;").is_empty());
+        assert!(found("xtask/src/data.rs", "use std::fs;").is_empty());
+    }
+
+    #[test]
+    fn test_module_in_a_file_of_its_own_passes() {
+        let product = ("crates/topic/src/log.rs", "#[cfg(test)]\nmod model;");
+        assert!(findings_on(PAGE, &[product, ("crates/topic/src/log/model.rs", "use std::fs;")]).is_empty());
+        assert!(!findings_on(PAGE, &[product, ("crates/topic/src/model.rs", "use std::fs;")]).is_empty());
+    }
+
+    #[test]
+    fn exception_needs_a_reason_and_a_use() {
+        let with = |reason: &str| {
+            format!(
+                "{PAGE}\n| file | may name | because |\n|---|---|---|\n| `crates/topic/src/log.rs` | `clock` | {reason} |\n"
+            )
+        };
+        let clock = ("crates/topic/src/log.rs", "fn f() { Instant::now() }");
+        assert!(findings_on(&with("deadlines of waits"), &[clock]).is_empty());
+        assert!(findings_on(&with(""), &[clock])[0].contains("gives no reason"));
+        let unused = findings_on(&with("deadlines of waits"), &[("crates/topic/src/log.rs", "")]);
+        assert!(unused[0].starts_with("ARCHITECTURE.md:12: excepts"), "{unused:?}");
+    }
+
+    #[test]
+    fn table_must_speak_of_every_capability_and_of_no_other() {
+        let found = findings_on(&PAGE.replace("`unsafe`", "`magic`"), &[]);
+        assert_eq!(found.len(), 2, "{found:?}");
+    }
+}

@@ -1,0 +1,100 @@
+//! What the words of the table of absence mean: paths of the standard library and of well-known crates.
+
+/// Something a crate may or may not do, known by the names it takes to do it.
+pub struct Capability {
+    pub name: &'static str,
+    /// Paths, or parts of paths, that mean it.
+    paths: &'static [&'static str],
+    /// Parts of those that are plain values and free.
+    values: &'static [&'static str],
+    pub instead: &'static str,
+}
+
+/// The words of the table.
+pub const CAPABILITIES: &[Capability] = &[
+    Capability {
+        name: "sockets",
+        paths: &[
+            "std::net",
+            "std::os::unix::net",
+            "tokio::net",
+            "socket2",
+            "mio",
+            "TcpStream",
+            "TcpListener",
+            "UdpSocket",
+            "UnixStream",
+            "UnixListener",
+            "UnixDatagram",
+        ],
+        values: &[
+            "SocketAddr",
+            "SocketAddrV4",
+            "SocketAddrV6",
+            "IpAddr",
+            "Ipv4Addr",
+            "Ipv6Addr",
+            "AddrParseError",
+        ],
+        instead: "take bytes in and give bytes out; the caller owns the socket",
+    },
+    Capability {
+        name: "disk",
+        paths: &[
+            "std::fs",
+            "std::os::unix::fs",
+            "tokio::fs",
+            "File::open",
+            "File::create",
+            "OpenOptions",
+            "memmap2",
+        ],
+        values: &[],
+        instead: "take the bytes, or something that implements Read, as an argument",
+    },
+    Capability {
+        name: "clock",
+        paths: &["Instant::now", "SystemTime", "tokio::time", "thread::sleep"],
+        values: &[],
+        instead: "take the time as an argument",
+    },
+    Capability {
+        name: "threads",
+        paths: &[
+            "thread::spawn",
+            "thread::Builder",
+            "thread::scope",
+            "tokio::spawn",
+            "tokio::task",
+            "tokio::runtime",
+            "rayon",
+        ],
+        values: &[],
+        instead: "let the caller say on which thread work happens",
+    },
+    Capability {
+        name: "processes",
+        paths: &["process::Command", "tokio::process"],
+        values: &[],
+        instead: "start processes in server, bench or cli",
+    },
+    Capability {
+        name: "unsafe",
+        paths: &["unsafe"],
+        values: &[],
+        instead: "write it safely, or measure what that costs",
+    },
+];
+
+impl Capability {
+    /// Whether a path of a source means this.
+    pub fn is_named_by(&self, path: &str) -> bool {
+        let last = path.rsplit("::").next().unwrap_or(path);
+        !self.values.contains(&last) && self.paths.iter().any(|part| has_part(path, part))
+    }
+}
+
+/// `std::io::File::open` has the part `File::open`; `File::opened` has not.
+fn has_part(path: &str, part: &str) -> bool {
+    format!("::{path}::").contains(&format!("::{part}::"))
+}

@@ -1,0 +1,202 @@
+//! The crate table of ARCHITECTURE.md and cargo's metadata say the same.
+//!
+//! Every folder in `crates/` has a row, a package of the right name and a description; a row without a
+//! folder is warned of.
+//! Every normal or build dependency between product crates is one the table reaches.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::repository::Repository;
+use super::table::{self, Row};
+use super::{ARCHITECTURE, Findings};
+use crate::workspace::Package;
+
+const HEADER: [&str; 3] = ["crate", "purpose", "may depend on"];
+
+/// Compares table and packages.
+pub fn check(repository: &Repository, findings: &mut Findings) {
+    let page = repository.text(ARCHITECTURE).unwrap_or_default();
+    let Some(rows) = table::rows(page, &HEADER) else {
+        let want = HEADER.join(" | ");
+        findings.fail(ARCHITECTURE, 1, format!("has no crate table: write one under `| {want} |`"));
+        return;
+    };
+    let table = Table::read(&rows, findings);
+    let crates = repository.packages.iter().filter_map(|package| Some((package.product_crate()?, package)));
+    let crates: BTreeMap<&str, &Package> = crates.collect();
+    for (name, line) in &table.lines {
+        if !crates.contains_key(name) {
+            let text = format!("names crate `{name}`, and there is no crates/{name} yet");
+            findings.warn(ARCHITECTURE, *line, text);
+        }
+    }
+    for (folder, package) in &crates {
+        let manifest = format!("crates/{folder}/Cargo.toml");
+        check_package(folder, package, &manifest, findings);
+        if !table.lines.contains_key(folder) {
+            findings.fail(
+                &manifest,
+                1,
+                format!("is missing in the crate table: add a row to {ARCHITECTURE}"),
+            );
+            continue;
+        }
+        let reached = table.reached_from(folder);
+        let text = repository.text(&manifest).unwrap_or_default();
+        for dependency in package.dependencies.iter().filter_map(|name| crate_of(name)) {
+            let known = crates.contains_key(dependency);
+            if known && !reached.contains(dependency) {
+                let line = line_of(text, &package_name(dependency));
+                findings.fail(&manifest, line, edge_refused(folder, dependency));
+            }
+        }
+    }
+}
+
+fn check_package(folder: &str, package: &Package, manifest: &str, findings: &mut Findings) {
+    let name = package_name(folder);
+    if package.name != name {
+        findings.fail(
+            manifest,
+            1,
+            format!("is package `{}`: call it `{name}`, as its folder says", package.name),
+        );
+    }
+    if package.description.trim().is_empty() {
+        findings.fail(manifest, 1, "has no description: say in one line what the crate is for".to_owned());
+    }
+}
+
+fn edge_refused(from: &str, to: &str) -> String {
+    format!(
+        "`{from}` depends on `{to}`, which the crate table does not reach: take the dependency out, or argue the \
+         edge in a commit of its own that changes {ARCHITECTURE}"
+    )
+}
+
+/// The package of a crate; the node, which people embed, has the plain name.
+fn package_name(folder: &str) -> String {
+    if folder == "dunlin" { folder.to_owned() } else { format!("dunlin-{folder}") }
+}
+
+fn crate_of(package: &str) -> Option<&str> {
+    if package == "dunlin" { Some(package) } else { package.strip_prefix("dunlin-") }
+}
+
+fn line_of(text: &str, word: &str) -> usize {
+    let depends = |line: &str| line.strip_prefix(word).is_some_and(|rest| rest.starts_with([' ', '.', '=']));
+    text.lines().position(depends).map_or(1, |index| index + 1)
+}
+
+struct Table<'a> {
+    lines: BTreeMap<&'a str, usize>,
+    edges: BTreeMap<&'a str, Vec<&'a str>>,
+}
+
+impl<'a> Table<'a> {
+    fn read(rows: &[Row<'a>], findings: &mut Findings) -> Table<'a> {
+        let mut table = Table { lines: BTreeMap::new(), edges: BTreeMap::new() };
+        for row in rows {
+            let Some(&name) = table::names(row.cells[0]).first() else {
+                findings.fail(
+                    ARCHITECTURE,
+                    row.line,
+                    "names no crate in backticks in its first cell".to_owned(),
+                );
+                continue;
+            };
+            table.lines.insert(name, row.line);
+            table.edges.insert(name, table::names(row.cells[2]));
+        }
+        for (name, edges) in &table.edges {
+            for edge in edges.iter().filter(|edge| !table.lines.contains_key(*edge)) {
+                findings.fail(
+                    ARCHITECTURE,
+                    table.lines[name],
+                    format!("allows an edge to `{edge}`, which has no row"),
+                );
+            }
+        }
+        table
+    }
+
+    fn reached_from(&self, start: &str) -> BTreeSet<&'a str> {
+        let mut reached = BTreeSet::new();
+        let mut ahead: Vec<&str> = self.edges.get(start).cloned().unwrap_or_default();
+        while let Some(name) = ahead.pop() {
+            if reached.insert(name) {
+                ahead.extend(self.edges.get(name).into_iter().flatten());
+            }
+        }
+        reached
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "| crate | purpose | may depend on |\n|---|---|---|\n| `frame` | bytes | – |\n\
+                        | `topic` | log | `frame` |\n| `dunlin` | node | `topic` |\n";
+
+    fn package(folder: &str, dependencies: &[&str]) -> Package {
+        Package {
+            name: package_name(folder),
+            folder: format!("crates/{folder}"),
+            description: "what it is for".to_owned(),
+            dependencies: dependencies.iter().map(|&name| name.to_owned()).collect(),
+        }
+    }
+
+    fn three() -> Vec<Package> {
+        let node = package("dunlin", &["dunlin-topic", "dunlin-frame", "bytes"]);
+        vec![package("frame", &[]), package("topic", &["dunlin-frame"]), node]
+    }
+
+    fn found(packages: Vec<Package>, manifest: &str) -> Findings {
+        let files = [(ARCHITECTURE, PAGE), ("crates/frame/Cargo.toml", manifest)];
+        let mut repository = Repository::of(files);
+        repository.packages = packages;
+        let mut findings = Findings::default();
+        check(&repository, &mut findings);
+        findings
+    }
+
+    fn findings(packages: Vec<Package>, manifest: &str) -> Vec<String> {
+        found(packages, manifest).failures()
+    }
+
+    #[test]
+    fn edges_the_table_reaches_are_allowed() {
+        assert_eq!(findings(three(), ""), [""; 0]);
+    }
+
+    #[test]
+    fn edge_against_the_table_is_named_with_its_line() {
+        let mut packages = three();
+        packages[0].dependencies.push("dunlin-topic".to_owned());
+        let found = findings(packages, "[dependencies]\ndunlin-topic.workspace = true\n");
+        assert_eq!(found.len(), 1);
+        assert!(found[0].starts_with("crates/frame/Cargo.toml:2: `frame` depends on `topic`"), "{found:?}");
+    }
+
+    #[test]
+    fn crate_without_row_fails_and_row_without_crate_is_warned_of() {
+        let mut packages = three();
+        packages.push(package("stray", &[]));
+        packages.remove(0);
+        let found = found(packages, "");
+        assert!(found.failures()[0].starts_with("crates/stray/Cargo.toml:1: is missing"));
+        assert!(found.warnings()[0].starts_with("ARCHITECTURE.md:3: warning: names crate `frame`"));
+    }
+
+    #[test]
+    fn wrong_name_and_empty_description_fail() {
+        let mut packages = three();
+        packages[0].name = "frames".to_owned();
+        packages[1].description.clear();
+        let found = findings(packages, "");
+        assert!(found[0].contains("call it `dunlin-frame`"), "{found:?}");
+        assert!(found[1].contains("has no description"), "{found:?}");
+    }
+}

@@ -1,0 +1,59 @@
+//! No file, folder or module has a name that could hold anything.
+
+use super::repository::Repository;
+use super::{Findings, source};
+
+/// Words that say nothing of what is inside.
+const EMPTY_WORDS: [&str; 11] =
+    ["common", "util", "utils", "helper", "helpers", "manager", "managers", "types", "misc", "impl", "impls"];
+
+/// Looks at the names of Rust files and their folders, and at modules declared inside files.
+pub fn check(repository: &Repository, findings: &mut Findings) {
+    for (path, text) in repository.texts().filter(|(path, _)| path.ends_with(".rs")) {
+        for part in path.trim_end_matches(".rs").split('/') {
+            if let Some(word) = empty_word(part) {
+                findings.fail(path, 1, advice(part, word));
+            }
+        }
+        // A source that cannot be read is reported where names are checked against the invariants.
+        for (line, module) in source::names(text).map(|names| names.modules).unwrap_or_default() {
+            if let Some(word) = empty_word(&module) {
+                findings.fail(path, line, advice(&module, word));
+            }
+        }
+    }
+}
+
+fn advice(name: &str, word: &str) -> String {
+    format!("`{name}`: a name with `{word}` can hold anything; name it after the one thing it is about")
+}
+
+fn empty_word(name: &str) -> Option<&'static str> {
+    let words = || name.split(['_', '-']);
+    EMPTY_WORDS.into_iter().find(|empty| words().any(|word| word == *empty))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(path: &str, text: &str) -> Vec<String> {
+        let mut findings = Findings::default();
+        check(&Repository::of([(path, text)]), &mut findings);
+        findings.failures()
+    }
+
+    #[test]
+    fn names_that_could_hold_anything_fail() {
+        assert_eq!(findings("crates/a/src/utils.rs", "").len(), 1);
+        assert_eq!(findings("crates/a/src/topic_manager.rs", "").len(), 1);
+        assert_eq!(findings("crates/common/src/lib.rs", "").len(), 1);
+        let found = findings("crates/a/src/lib.rs", "\nmod helpers {}\n");
+        assert!(found[0].starts_with("crates/a/src/lib.rs:2: `helpers`"), "{found:?}");
+    }
+
+    #[test]
+    fn names_that_only_contain_such_a_word_pass() {
+        assert!(findings("crates/a/src/utility.rs", "mod commonwealth {}").is_empty());
+    }
+}

@@ -1,0 +1,134 @@
+//! Every path that a page names exists: those in backticks, and the targets of links.
+//!
+//! What looks like a path begins with a folder at the root, or ends in `.rs` or `.md`; the latter may be the end of a
+//! longer path (`segment.rs`). Patterns, placeholders, what lies outside the repository, what git ignores, and fenced
+//! blocks are left alone.
+
+use std::collections::BTreeSet;
+
+use super::Findings;
+use super::repository::Repository;
+
+/// Folders a page can mean even when they are gone.
+const ROOT_FOLDERS: [&str; 11] =
+    ["crates", "docs", "examples", "tests", "fuzz", "peers", "clients", "web", "xtask", ".ci", "bench-runs"];
+
+/// Looks at every Markdown page.
+pub fn check(repository: &Repository, findings: &mut Findings) {
+    let mut roots: BTreeSet<&str> = ROOT_FOLDERS.into();
+    roots.extend(repository.paths().filter_map(|path| path.split_once('/')).map(|(root, _)| root));
+    for (page, text) in repository.texts().filter(|(path, _)| path.ends_with(".md")) {
+        for (line, text) in prose(text) {
+            for path in text.split('`').skip(1).step_by(2).filter_map(|code| path_in(code, &roots)) {
+                if !exists(repository, page, path) {
+                    findings.fail(
+                        page,
+                        line,
+                        format!("names `{path}`, which does not exist: mend the name, or the tree"),
+                    );
+                }
+            }
+            for target in link_targets(text) {
+                if !repository.has(&beside(page, target)) {
+                    findings.fail(
+                        page,
+                        line,
+                        format!("links to {target}, which does not exist from here: mend the link"),
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The lines outside fenced blocks, counted from 1.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut fenced = false;
+    text.lines().enumerate().filter_map(move |(index, line)| {
+        let fence = line.trim_start().starts_with("```");
+        fenced ^= fence;
+        (!fence && !fenced).then_some((index + 1, line))
+    })
+}
+
+/// The path that a piece of code means, if it looks like one.
+fn path_in<'a>(code: &'a str, roots: &BTreeSet<&str>) -> Option<&'a str> {
+    let path = code.split([':', '#']).next()?.trim_end_matches('/');
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./".contains(&byte);
+    let outside = path.starts_with("..") || path.starts_with('/');
+    if path.is_empty() || outside || !path.bytes().all(plain) || code.contains("::") {
+        return None;
+    }
+    let rooted = code.split_once('/').is_some_and(|(root, _)| roots.contains(root));
+    (rooted || named_file(path)).then_some(path)
+}
+
+fn named_file(path: &str) -> bool {
+    [".rs", ".md"].iter().any(|ending| path.strip_suffix(ending).is_some_and(|stem| !stem.is_empty()))
+}
+
+fn exists(repository: &Repository, page: &str, path: &str) -> bool {
+    let ignored = |root: &String| {
+        path == root || path.strip_prefix(root.as_str()).is_some_and(|rest| rest.starts_with('/'))
+    };
+    let ending = format!("/{path}");
+    repository.has(path)
+        || repository.has(&beside(page, path))
+        || repository.ignored.iter().any(ignored)
+        || (named_file(path) && repository.paths().any(|file| file.ends_with(&ending)))
+}
+
+/// Targets of `[text](target)` inside this repository, without their anchor.
+fn link_targets(line: &str) -> impl Iterator<Item = &str> {
+    let targets = line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
+    let local =
+        targets.filter(|target| !target.contains(':') && !target.starts_with("..") && !target.contains(' '));
+    local.filter_map(|target| target.split('#').next()).filter(|target| !target.is_empty())
+}
+
+/// A path relative to a page, from the root.
+fn beside(page: &str, path: &str) -> String {
+    let path = path.trim_start_matches("./").trim_end_matches('/');
+    match page.rsplit_once('/') {
+        Some((folder, _)) => format!("{folder}/{path}"),
+        None => path.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(page: &str) -> Vec<String> {
+        let files = [("docs/page.md", page), ("docs/topic.md", ""), ("crates/topic/src/segment.rs", "")];
+        let mut repository = Repository::of(files);
+        repository.ignored = vec!["data".to_owned()];
+        let mut findings = Findings::default();
+        check(&repository, &mut findings);
+        findings.failures()
+    }
+
+    #[test]
+    fn paths_that_are_gone_fail() {
+        for gone in ["crates/topic/src/segmint.rs", "docs/gone.md", "xtask/", "ring.rs", "peers/x:12"] {
+            let found = findings(&format!("\nsee `{gone}`"));
+            assert_eq!(found.len(), 1, "{gone}: {found:?}");
+            assert!(found[0].starts_with("docs/page.md:2: names "), "{found:?}");
+        }
+        assert_eq!(findings("[the log](gone.md#life)").len(), 1);
+    }
+
+    #[test]
+    fn paths_that_exist_pass() {
+        let page = "`crates/topic/src/segment.rs:12`, `segment.rs`, `crates/topic/`, `topic.md`, `data/orders.csv`,\n\
+                    [the log](topic.md#life), [far](https://example.org/x.md)";
+        assert_eq!(findings(page), [""; 0]);
+    }
+
+    #[test]
+    fn what_is_no_path_of_the_repository_passes() {
+        let page = "`crates/*`, `crates/<name>`, `and/or`, `../shared/x.md`, `/proc/stat`, `topic::segment`, `.rs`\n\
+                    ```\ncat docs/gone.md `docs/gone.md`\n```\n";
+        assert_eq!(findings(page), [""; 0]);
+    }
+}

@@ -1,0 +1,76 @@
+//! What the rules look at: the text of every file git knows, and the packages cargo knows.
+//!
+//! Rules only see this, so their tests build small repositories in memory. Files that are ignored are not part of it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::process;
+use crate::workspace::{self, Package};
+
+/// Paths use `/` and start at the repository's root.
+#[derive(Default)]
+pub struct Repository {
+    files: BTreeMap<String, File>,
+    pub packages: Vec<Package>,
+    /// Folders and files at the root that git ignores: made here, so pages may name them.
+    pub ignored: Vec<String>,
+}
+
+/// A file's text, unless it is not UTF-8.
+type File = Option<String>;
+
+impl Repository {
+    /// The working tree as it is now, with what is new and not yet committed.
+    pub fn read() -> Result<Repository> {
+        let root = workspace::root();
+        let mut git = Command::new("git");
+        git.args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"]).current_dir(&root);
+        let listing = process::text(&mut git).context("tidy asks git which files there are")?;
+        let mut files = BTreeMap::new();
+        for path in listing.split_terminator('\0') {
+            // A file that was deleted and not yet committed is still listed; a link counts as what it points to.
+            let Ok(bytes) = fs::read(root.join(path)) else { continue };
+            files.insert(path.to_owned(), String::from_utf8(bytes).ok());
+        }
+        let ignored =
+            files.get(".gitignore").and_then(Option::as_deref).map(ignored_at_root).unwrap_or_default();
+        Ok(Repository { files, packages: workspace::packages()?, ignored })
+    }
+
+    /// Every text file with its path.
+    pub fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.files.iter().filter_map(|(path, text)| Some((path.as_str(), text.as_deref()?)))
+    }
+
+    /// The text of one file.
+    pub fn text(&self, path: &str) -> Option<&str> {
+        self.files.get(path)?.as_deref()
+    }
+
+    /// Every path, of text files and others.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.files.keys().map(String::as_str)
+    }
+
+    /// A file, or a folder that holds one.
+    pub fn has(&self, path: &str) -> bool {
+        let folder = format!("{path}/");
+        self.files.contains_key(path)
+            || self.files.range(folder.clone()..).next().is_some_and(|(file, _)| file.starts_with(&folder))
+    }
+
+    #[cfg(test)]
+    pub fn of<const N: usize>(files: [(&str, &str); N]) -> Repository {
+        let files = files.map(|(path, text)| (path.to_owned(), Some(text.to_owned())));
+        Repository { files: files.into(), ..Repository::default() }
+    }
+}
+
+fn ignored_at_root(gitignore: &str) -> Vec<String> {
+    let anchored = gitignore.lines().filter_map(|line| line.trim().strip_prefix('/'));
+    anchored.map(|path| path.trim_end_matches('/').to_owned()).collect()
+}

@@ -1,0 +1,178 @@
+//! The names a Rust source uses outside its tests, by line.
+//!
+//! The file is cut into tokens, not parsed: comments and strings cannot mislead it, macros are seen through, and it
+//! knows nothing of types. A path comes out whole (`std::fs::File`), those of a braced `use` one by one.
+//! An item under `#[cfg(test)]`, or any `cfg` that asks for `test`, is left out.
+
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+
+/// What one file uses.
+#[derive(Debug, Default)]
+pub struct Names {
+    /// Each path or lone word, with its line.
+    pub used: Vec<(usize, String)>,
+    /// Modules declared with `mod name;` or `mod name {`, with their line.
+    pub modules: Vec<(usize, String)>,
+    /// Modules in files of their own that only exist in tests.
+    pub test_modules: Vec<String>,
+}
+
+/// Reads the names out of a source; the error says where it is not Rust.
+pub fn names(source: &str) -> Result<Names, String> {
+    let tokens: TokenStream = source
+        .parse()
+        .map_err(|error: proc_macro2::LexError| format!("{}: {error}", error.span().start().line))?;
+    let mut names = Names::default();
+    names.walk("", tokens);
+    Ok(names)
+}
+
+impl Names {
+    /// `prefix` is what stands before a braced part of a path, else empty.
+    fn walk(&mut self, prefix: &str, tokens: TokenStream) {
+        let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+        let mut at = 0;
+        while at < tokens.len() {
+            if test_attribute(&tokens[at..]) {
+                at += self.skip_item(&tokens[at..]);
+            } else if matches!(tokens[at], TokenTree::Ident(_)) {
+                at += self.path(prefix, &tokens[at..]);
+            } else {
+                if let TokenTree::Group(group) = &tokens[at] {
+                    self.walk("", group.stream());
+                }
+                at += 1;
+            }
+        }
+    }
+
+    /// Takes in the path that starts here; how many tokens it was.
+    fn path(&mut self, prefix: &str, tokens: &[TokenTree]) -> usize {
+        let line = tokens[0].span().start().line;
+        let mut path = prefix.to_owned();
+        let mut at = 0;
+        while let Some(TokenTree::Ident(word)) = tokens.get(at) {
+            path.push_str(&word.to_string());
+            at += 1;
+            if !double_colon(&tokens[at..]) {
+                break;
+            }
+            match tokens.get(at + 2) {
+                Some(TokenTree::Ident(_)) => path.push_str("::"),
+                Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace => {
+                    self.walk(&format!("{path}::"), group.stream());
+                    return at + 3;
+                }
+                _ => break,
+            }
+            at += 2;
+        }
+        if path == "mod"
+            && let Some(TokenTree::Ident(name)) = tokens.get(1)
+        {
+            self.modules.push((line, name.to_string()));
+        }
+        self.used.push((line, path));
+        at
+    }
+
+    /// Passes over a test's attribute and the item it belongs to, up to its `{…}` or `;`.
+    fn skip_item(&mut self, tokens: &[TokenTree]) -> usize {
+        if matches!(&tokens[1], TokenTree::Punct(mark) if mark.as_char() == '!') {
+            return tokens.len();
+        }
+        let end = tokens.iter().position(ends_item).map_or(tokens.len(), |at| at + 1);
+        for window in tokens[..end].windows(3) {
+            if let [TokenTree::Ident(word), TokenTree::Ident(name), TokenTree::Punct(_)] = window
+                && word == "mod"
+            {
+                self.test_modules.push(name.to_string());
+            }
+        }
+        end
+    }
+}
+
+fn double_colon(tokens: &[TokenTree]) -> bool {
+    let colon =
+        |token: Option<&TokenTree>| matches!(token, Some(TokenTree::Punct(mark)) if mark.as_char() == ':');
+    colon(tokens.first()) && colon(tokens.get(1))
+}
+
+fn ends_item(token: &TokenTree) -> bool {
+    match token {
+        TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
+        TokenTree::Punct(mark) => mark.as_char() == ';',
+        _ => false,
+    }
+}
+
+/// `#[test]`, `#[cfg(test)]`, `#[cfg(all(test, …))]`, `#![cfg(test)]`; not `#[cfg(not(test))]`.
+fn test_attribute(tokens: &[TokenTree]) -> bool {
+    let mut tokens = tokens.iter();
+    let marked = matches!(tokens.next(), Some(TokenTree::Punct(mark)) if mark.as_char() == '#');
+    let attribute = tokens.find(|token| !matches!(token, TokenTree::Punct(mark) if mark.as_char() == '!'));
+    let Some(TokenTree::Group(attribute)) = attribute.filter(|_| marked) else { return false };
+    let words: Vec<TokenTree> = attribute.stream().into_iter().collect();
+    match &words[..] {
+        [TokenTree::Ident(word)] => word == "test",
+        [TokenTree::Ident(word), TokenTree::Group(condition)] => word == "cfg" && asks_for_test(condition),
+        _ => false,
+    }
+}
+
+fn asks_for_test(condition: &Group) -> bool {
+    let mut negated = false;
+    condition.stream().into_iter().any(|token| {
+        let asks = match &token {
+            TokenTree::Ident(word) => word == "test",
+            TokenTree::Group(inner) => !negated && asks_for_test(inner),
+            _ => false,
+        };
+        negated = matches!(&token, TokenTree::Ident(word) if word == "not");
+        asks
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn used(source: &str) -> Vec<(usize, String)> {
+        names(source).unwrap().used
+    }
+
+    #[test]
+    fn braced_imports_come_out_one_by_one() {
+        let used = used("use std::{net::{self, TcpStream},\n fs as disk};");
+        let expected = [(1, "use"), (1, "std::net::self"), (1, "std::net::TcpStream"), (2, "std::fs")];
+        for (line, path) in expected {
+            assert!(used.contains(&(line, path.to_owned())), "{path} in {used:?}");
+        }
+    }
+
+    #[test]
+    fn comments_and_strings_are_not_names_but_macros_are() {
+        let used = used("// std::fs\n/// std::fs\nfn f() { print!(\"std::fs\", std::net::bind()) }");
+        let paths: Vec<_> = used.iter().map(|(_, path)| path.as_str()).collect();
+        assert_eq!(paths, ["doc", "fn", "f", "print", "std::net::bind"]);
+        assert_eq!(used[4].0, 3);
+    }
+
+    #[test]
+    fn tests_are_left_out() {
+        let source = "#[cfg(test)] mod model;\n#[cfg(all(test, loom))]\n#[allow(x)]\nmod a { use std::fs; }\n\
+                      #[test] fn t() { std::fs::read() }\n#[cfg(not(test))] fn product() {}";
+        let names = names(source).unwrap();
+        assert_eq!(names.test_modules, ["model"]);
+        let fs = names.used.iter().find(|(_, path)| path.contains("fs"));
+        assert_eq!(fs, None);
+        assert!(names.used.iter().any(|(_, path)| path == "product"));
+        assert!(super::names("#![cfg(test)]\nuse std::fs;").unwrap().used.is_empty());
+    }
+
+    #[test]
+    fn text_that_is_not_rust_is_an_error() {
+        assert!(names("fn f( {").is_err());
+    }
+}

@@ -1,0 +1,41 @@
+//! Markdown tables, as far as ARCHITECTURE.md uses them: a table is found by the words of its header row.
+
+/// One row below a header: its line, counted from 1, and its cells.
+#[derive(Debug)]
+pub struct Row<'a> {
+    pub line: usize,
+    pub cells: Vec<&'a str>,
+}
+
+/// The rows of the first table with this header, or nothing if there is none.
+pub fn rows<'a>(page: &'a str, header: &[&str]) -> Option<Vec<Row<'a>>> {
+    let mut lines = page.lines().enumerate();
+    lines.find(|(_, line)| cells(line).is_some_and(|cells| cells == header))?;
+    let below = lines.map_while(|(index, line)| Some(Row { line: index + 1, cells: cells(line)? }));
+    // The first line below a header is its rule of dashes.
+    Some(below.skip(1).filter(|row| row.cells.len() == header.len()).collect())
+}
+
+/// The words in backticks of a cell.
+pub fn names(cell: &str) -> Vec<&str> {
+    cell.split('`').skip(1).step_by(2).collect()
+}
+
+fn cells(line: &str) -> Option<Vec<&str>> {
+    let inner = line.trim().strip_prefix('|')?.strip_suffix('|')?;
+    Some(inner.split('|').map(str::trim).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_is_found_by_its_header_and_ends_where_the_bars_end() {
+        let page = "text\n| a | b |\n|---|---|\n| 1 | `x`, `y` |\n\n| 2 | z |\n";
+        let rows = rows(page, &["a", "b"]).unwrap();
+        assert_eq!(rows.len(), 1);
+        assert_eq!((rows[0].line, names(rows[0].cells[1])), (4, vec!["x", "y"]));
+        assert!(super::rows(page, &["a", "c"]).is_none());
+    }
+}
