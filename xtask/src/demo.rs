@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::{data, process, workspace};
+use crate::{data, workspace};
 
 /// The demo's own options; `dunlin demo --help` explains them.
 #[derive(clap::Args)]
@@ -24,6 +24,11 @@ impl Options {
 
 /// Fetches, builds, and becomes the demo.
 pub fn run(options: &Options) -> Result<()> {
+    become_(prepare(options)?)
+}
+
+/// Fetches and builds; the command that is then the demo.
+pub fn prepare(options: &Options) -> Result<Command> {
     if let Err(error) = data::run() {
         if !options.allow_generated() {
             return Err(error.context(
@@ -33,20 +38,17 @@ pub fn run(options: &Options) -> Result<()> {
         }
         eprintln!("demo: no recordings, so generated data, as --allow-generated allows: {error:#}");
     }
-    process::run(&mut process::cargo(&["build", "--release", "-p", "dunlin-cli"]))?;
-
-    let name = format!("dunlin{}", std::env::consts::EXE_SUFFIX);
-    let binary = workspace::target_directory()?.join("release").join(name);
-    let mut demo = Command::new(&binary);
+    let mut demo = workspace::dunlin()?;
     demo.arg("demo").arg("--data").arg(data::directory()).args(&options.arguments);
-    become_(demo).with_context(|| format!("cannot run {}", binary.display()))
+    Ok(demo)
 }
 
 /// The demo takes over this process, so that Ctrl-C and the exit code are its own.
 #[cfg(unix)]
 fn become_(mut command: Command) -> Result<()> {
     use std::os::unix::process::CommandExt;
-    Err(command.exec().into())
+    let error = command.exec();
+    Err(error).with_context(|| format!("cannot run {}", command.get_program().display()))
 }
 
 #[cfg(not(unix))]

@@ -1,6 +1,7 @@
 //! What cargo knows of the workspace: where it lies, where it builds, its packages and their edges.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -15,8 +16,15 @@ pub fn root() -> PathBuf {
     root
 }
 
+/// The product's binary, freshly built for release.
+pub fn dunlin() -> Result<Command> {
+    process::run(&mut process::cargo(&["build", "--release", "-p", "dunlin-cli"]))?;
+    let name = format!("dunlin{}", std::env::consts::EXE_SUFFIX);
+    Ok(Command::new(target_directory()?.join("release").join(name)))
+}
+
 /// Where cargo puts what it builds, whatever says so: the environment, a configuration file or the default.
-pub fn target_directory() -> Result<PathBuf> {
+fn target_directory() -> Result<PathBuf> {
     let metadata = metadata()?;
     let directory =
         metadata["target_directory"].as_str().context("cargo metadata names no target directory")?;

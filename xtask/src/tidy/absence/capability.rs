@@ -79,6 +79,13 @@ pub const CAPABILITIES: &[Capability] = &[
         instead: "start processes in server, bench or cli",
     },
     Capability {
+        name: "openraft",
+        paths: &["openraft"],
+        values: &[],
+        instead: "go through the trait of the crate that replicates",
+    },
+    Capability { name: "tonic", paths: &["tonic"], values: &[], instead: "speak gRPC in its door alone" },
+    Capability {
         name: "unsafe",
         paths: &["unsafe"],
         values: &[],
