@@ -1,0 +1,120 @@
+//! The tree of commands, and what is common to all of them.
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::commands::{
+    bench, completions, config, demo, dev, errors, log, man, publish, reply, report, request, serve,
+    subscribe, topics,
+};
+
+/// Publish, subscribe, and be told exactly what you missed
+///
+/// A node keeps topics: sequenced logs in memory. Every subscriber sees every record of a topic in order, or is told
+/// which records it missed.
+#[derive(Debug, Parser)]
+#[command(name = "dunlin", version, styles = STYLES, max_term_width = 110, disable_help_subcommand = true)]
+#[command(after_help = "\
+Try it:
+  dunlin dev                                    start a node
+  yes tick | dunlin pub ticks                   publish as fast as it goes
+  dunlin sub ticks --sleep 1ms --on-gap newest  a reader that cannot keep up, and is told so")]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+    #[command(flatten)]
+    pub global: Global,
+}
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+/// Options every command takes.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Global {
+    /// The node to talk to: dunlin://HOST:PORT or unix:///PATH
+    #[arg(long, global = true, env = "DUNLIN_URL", default_value = "dunlin://127.0.0.1:4220")]
+    pub url: String,
+    /// Who we are; nodes of this version accept everyone on loopback
+    #[arg(long, global = true, env = "DUNLIN_TOKEN", hide_env_values = true)]
+    pub token: Option<String>,
+    /// Print one JSON object per line instead of a table
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// When to colour the output; NO_COLOR is respected
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        value_name = "WHEN",
+        hide_possible_values = true
+    )]
+    #[arg(help = "When to colour: auto, always or never; NO_COLOR is respected")]
+    pub color: Color,
+}
+
+/// When to colour.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a node
+    Serve(serve::Arguments),
+    /// Run a node to try things on: it says where it listens and what to type next
+    Dev(dev::Arguments),
+    /// Publish records: arguments, lines of standard input, or files
+    Pub(publish::Arguments),
+    /// Read records, and be told what was missed
+    Sub(subscribe::Arguments),
+    /// Send a request and print the replies
+    Req(request::Arguments),
+    /// Answer requests: with a command's output, a fixed text, or what was sent
+    Reply(reply::Arguments),
+    /// List, create, delete and describe topics
+    Topics(topics::Arguments),
+    /// Look into the logs behind topics
+    Log(log::Arguments),
+    /// Replay recorded markets to many subscribers, and account for every record
+    Demo(demo::Arguments),
+    /// Measure: this node, or real peers beside it
+    Bench(bench::Arguments),
+    /// Turn kept benchmark runs into a page
+    Report(report::Arguments),
+    /// Show a node's configuration and where each value came from
+    Config(config::Arguments),
+    /// Explain error codes
+    Errors(errors::Arguments),
+    /// Print a completion script for a shell
+    Completions(completions::Arguments),
+    /// Print the manual page
+    Man(man::Arguments),
+    /// A benchmark's other process
+    #[command(hide = true)]
+    BenchChild(bench::ChildArguments),
+    /// The demo's other processes
+    #[command(hide = true)]
+    DemoChild(demo::ChildArguments),
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_tree_holds_together() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,27 @@
+//! `completions`: a script that lets a shell complete our command line.
+
+use std::io::Write;
+
+use anyhow::Result;
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  dunlin completions bash > ~/.local/share/bash-completion/completions/dunlin
+  dunlin completions zsh > \"${fpath[1]}/_dunlin\"
+  dunlin completions fish > ~/.config/fish/completions/dunlin.fish")]
+pub struct Arguments {
+    /// The shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let mut command = crate::arguments::Arguments::command();
+    // Into memory first: the generator panics when its output is a closed pipe.
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut command, "dunlin", &mut script);
+    Ok(std::io::stdout().write_all(&script)?)
+}

@@ -1,0 +1,64 @@
+//! `config`: what a node started here and now would be told, and by whom.
+
+use std::io::Write;
+
+use anyhow::Result;
+use serde_json::json;
+
+use crate::config::{Config, ConfigFlags, Origin, RawConfig};
+use crate::console::Console;
+use crate::table::Table;
+
+#[derive(Debug, clap::Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Print each value and where it came from: a flag, a variable, a line of the file, or the default
+    #[command(after_help = "\
+Examples:
+  dunlin config show --config node.toml
+  DUNLIN_LISTEN=127.0.0.1:0 dunlin config show --retention-bytes 1GiB
+  dunlin config show --json | jq -r 'select(.origin != \"default\") | .key'")]
+    Show(ConfigFlags),
+}
+
+pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
+    let Verb::Show(flags) = &arguments.verb;
+    let (raw, warnings) = flags.gather()?;
+    show(&raw, console)?;
+    for warning in warnings {
+        writeln!(std::io::stderr(), "{} {warning}", console.errors.warning("warning:"))?;
+    }
+    // Shown even when it is wrong: whoever looks for the fault needs to see it.
+    Config::try_from(&raw).map(drop)
+}
+
+fn show(raw: &RawConfig, console: &Console) -> Result<()> {
+    let mut out = console.out();
+    if console.json {
+        for (key, setting) in raw.iter() {
+            let origin = setting.origin.to_string();
+            let object = json!({
+                "key": key.name, "value": setting.text, "origin": origin,
+                "default": key.default, "flag": format!("--{}", key.flag()), "variable": key.variable(),
+            });
+            writeln!(out, "{object}")?;
+        }
+    } else {
+        let mut table = Table::new(&["KEY", "VALUE", "FROM"]);
+        for (key, setting) in raw.iter() {
+            let from = match &setting.origin {
+                Origin::Default => console.paint.faint("default"),
+                other => console.paint.strong(&other.to_string()),
+            };
+            table.row([key.name.to_owned(), setting.text.clone(), from]);
+        }
+        table.write(&mut out, console.paint)?;
+    }
+    Ok(out.flush()?)
+}

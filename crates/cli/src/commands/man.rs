@@ -1,0 +1,35 @@
+//! `man`: the manual, one page for each command.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::CommandFactory;
+use clap_mangen::Man;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  dunlin man | man -l -                          read it here
+  dunlin man --dir ~/.local/share/man/man1       install a page for every command")]
+pub struct Arguments {
+    /// Write a page for every command into this directory instead of the main page to standard output
+    #[arg(long, value_name = "DIRECTORY")]
+    dir: Option<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let command = crate::arguments::Arguments::command();
+    match &arguments.dir {
+        Some(dir) => {
+            std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+            clap_mangen::generate_to(command, dir)
+                .with_context(|| format!("cannot write manual pages into {}", dir.display()))
+        }
+        None => {
+            let mut page = Vec::new();
+            Man::new(command).render(&mut page)?;
+            Ok(std::io::stdout().write_all(&page)?)
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What several commands understand alike on the command line.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use dunlin_topic::{OnGap, Position, Start};
+
+/// `earliest`, `latest`, `EPOCH-SEQ`, a time, or so long ago.
+pub fn start(text: &str) -> Result<Start, String> {
+    match text {
+        "earliest" => return Ok(Start::Earliest),
+        "latest" => return Ok(Start::Latest),
+        _ => {}
+    }
+    if let Ok(position) = text.parse::<Position>() {
+        return Ok(Start::After(position));
+    }
+    let time = match humantime::parse_duration(text) {
+        Ok(ago) => SystemTime::now().checked_sub(ago).ok_or("that long ago there was no time")?,
+        Err(_) => moment(text).map_err(|_| {
+            "expected earliest, latest, a position like 7-1042, a time like 2026-11-20T09:30:00Z, or a duration like 5m"
+        })?,
+    };
+    Ok(Start::Time(unix_ns(time)))
+}
+
+/// `now`, or RFC 3339.
+pub fn moment(text: &str) -> Result<SystemTime, String> {
+    if text == "now" {
+        return Ok(SystemTime::now());
+    }
+    humantime::parse_rfc3339_weak(text)
+        .map_err(|_| "expected a time like 2026-11-20T09:30:00Z, or now".into())
+}
+
+/// ns since the Unix epoch; 0 for what was before it.
+pub fn unix_ns(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos().try_into().unwrap_or(u64::MAX))
+}
+
+pub fn on_gap(text: &str) -> Result<OnGap, String> {
+    match text {
+        "oldest" => Ok(OnGap::Oldest),
+        "newest" => Ok(OnGap::Newest),
+        "fail" => Ok(OnGap::Fail),
+        _ => Err("expected oldest, newest or fail".into()),
+    }
+}
+
+pub fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|_| "expected a duration like 500us, 10ms, 5s or 1h".into())
+}
+
+/// `NAME=VALUE`.
+pub fn header(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
+        _ => Err("expected NAME=VALUE".into()),
+    }
+}
+
+/// Text in which `\n`, `\r`, `\t`, `\0` and `\\` stand for what they usually do.
+pub fn escaped(text: &str) -> Result<String, String> {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        let next = if c == '\\' {
+            rest.next()
+        } else {
+            plain.push(c);
+            continue;
+        };
+        plain.push(match next {
+            Some('n') => '\n',
+            Some('r') => '\r',
+            Some('t') => '\t',
+            Some('0') => '\0',
+            Some('\\') => '\\',
+            other => {
+                return Err(format!("\\{} means nothing here", other.map_or_else(String::new, String::from)));
+            }
+        });
+    }
+    Ok(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_may_be_said_in_five_ways() {
+        assert_eq!(start("earliest"), Ok(Start::Earliest));
+        assert_eq!(start("7-1042"), Ok(Start::After(Position { epoch: 7, seq: 1042 })));
+        assert_eq!(start("1970-01-01T00:00:01Z"), Ok(Start::Time(1_000_000_000)));
+        let Ok(Start::Time(ago)) = start("5m") else { panic!("a duration is a time") };
+        let now = unix_ns(SystemTime::now());
+        assert!((299_000_000_000..301_000_000_000).contains(&(now - ago)));
+        assert!(start("yesterday").is_err());
+    }
+
+    #[test]
+    fn escapes_stand_for_what_they_usually_do() {
+        assert_eq!(escaped(r"a\tb\\\n").unwrap(), "a\tb\\\n");
+        assert!(escaped(r"\q").is_err() && escaped("\\").is_err());
+        assert_eq!(header("a=b=c"), Ok(("a".into(), "b=c".into())));
+        assert!(header("=b").is_err());
+    }
+}

@@ -1,0 +1,171 @@
+//! A node's configuration: gathered as [`RawConfig`], validated as [`Config`].
+
+mod flags;
+pub mod keys;
+mod raw;
+mod values;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+
+pub use flags::ConfigFlags;
+pub use raw::{Origin, RawConfig};
+pub use values::{Off, Size};
+
+use crate::outcome::Refusal;
+
+/// What a node is to do, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    pub listen: Option<SocketAddr>,
+    pub unix: Option<PathBuf>,
+    pub memory_bytes_max: u64,
+    pub retention_bytes: u64,
+    pub retention_records: Option<u64>,
+    pub retention_age: Option<Duration>,
+    pub create_on_publish: bool,
+    pub topics_max: usize,
+    pub connections_max: usize,
+    pub subscriptions_max: usize,
+    pub record_bytes_max: usize,
+    pub heartbeat: Duration,
+    pub spin: bool,
+    pub threads: Option<usize>,
+    pub log: String,
+}
+
+impl TryFrom<&RawConfig> for Config {
+    type Error = anyhow::Error;
+
+    fn try_from(raw: &RawConfig) -> Result<Config> {
+        let config = Config {
+            listen: value::<Off<SocketAddr>>(raw, "listen", "an address like 127.0.0.1:4220, or off")?.0,
+            unix: value::<Off<PathBuf>>(raw, "unix", "a path, or off")?.0,
+            memory_bytes_max: size(raw, "memory_bytes_max")?,
+            retention_bytes: size(raw, "retention.bytes")?,
+            retention_records: value::<Off<u64>>(raw, "retention.records", "a count, or off")?.0,
+            retention_age: value::<Off<humantime::Duration>>(
+                raw,
+                "retention.age",
+                "a duration like 10m, or off",
+            )?
+            .0
+            .map(Into::into),
+            create_on_publish: switch(raw, "topics.create_on_publish")?,
+            topics_max: count(raw, "limits.topics")?,
+            connections_max: count(raw, "limits.connections")?,
+            subscriptions_max: count(raw, "limits.subscriptions")?,
+            record_bytes_max: size(raw, "limits.record_bytes")? as usize,
+            heartbeat: Duration::from_millis(count(raw, "heartbeat_ms")? as u64),
+            spin: switch(raw, "spin")?,
+            threads: threads(raw)?,
+            log: log_level(raw)?,
+        };
+        refuse_the_open_network(&config, switch(raw, "insecure_listen_without_tls")?)?;
+        if config.listen.is_none() && config.unix.is_none() {
+            bail!("a node with listen = off and unix = off could not be reached by anyone");
+        }
+        Ok(config)
+    }
+}
+
+/// Whoever reaches a node that has neither TLS nor authentication may do everything.
+fn refuse_the_open_network(config: &Config, told_so: bool) -> Result<()> {
+    match config.listen.map(|address| address.ip()) {
+        Some(ip) if !is_loopback(ip) && !told_so => Err(Refusal(format!(
+            "listening on {ip} needs TLS and authentication, which this version does not have yet: everyone who reaches \
+             that address could read and publish everything. Listen on 127.0.0.1, or say so in so many words: \
+             --insecure-listen-without-tls"
+        ))
+        .into()),
+        _ => Ok(()),
+    }
+}
+
+fn is_loopback(ip: IpAddr) -> bool {
+    ip.to_canonical().is_loopback()
+}
+
+fn value<T: FromStr>(raw: &RawConfig, name: &str, expected: &str) -> Result<T> {
+    let setting = raw.get(name);
+    setting
+        .text
+        .parse()
+        .map_err(|_| anyhow!("{name} = {:?} ({}): expected {expected}", setting.text, setting.origin))
+}
+
+fn size(raw: &RawConfig, name: &str) -> Result<u64> {
+    value::<Size>(raw, name, "a size over 0, like 64MiB, 10MB or 4096").map(|size| size.0)
+}
+
+fn count(raw: &RawConfig, name: &str) -> Result<usize> {
+    value::<std::num::NonZeroU32>(raw, name, "a whole number over 0").map(|number| number.get() as usize)
+}
+
+fn switch(raw: &RawConfig, name: &str) -> Result<bool> {
+    value(raw, name, "true or false")
+}
+
+fn threads(raw: &RawConfig) -> Result<Option<usize>> {
+    if raw.get("threads").text == "auto" {
+        return Ok(None);
+    }
+    count(raw, "threads").map(Some)
+}
+
+fn log_level(raw: &RawConfig) -> Result<String> {
+    let setting = raw.get("log");
+    if !["error", "warn", "info", "debug", "trace"].contains(&setting.text.as_str()) {
+        bail!("log = {:?} ({}): expected error, warn, info, debug or trace", setting.text, setting.origin);
+    }
+    Ok(setting.text.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(name: &str, text: &str) -> Result<Config> {
+        let mut raw = RawConfig::defaults();
+        raw.set(keys::find(name).unwrap(), text.to_owned(), Origin::Flag(name.to_owned()));
+        Config::try_from(&raw)
+    }
+
+    #[test]
+    fn every_default_is_valid() {
+        let config = Config::try_from(&RawConfig::defaults()).unwrap();
+        assert_eq!(config.listen.unwrap().port(), 4220);
+        assert_eq!(config.retention_bytes, 64 << 20);
+    }
+
+    #[test]
+    fn a_bad_value_is_named_with_its_place() {
+        assert_eq!(
+            with("retention.bytes", "lots").unwrap_err().to_string(),
+            "retention.bytes = \"lots\" (--retention.bytes): expected a size over 0, like 64MiB, 10MB or 4096"
+        );
+        assert!(with("limits.topics", "0").is_err());
+        assert!(with("log", "loud").is_err());
+        assert!(with("listen", "off").unwrap_err().to_string().contains("could not be reached"));
+    }
+
+    #[test]
+    fn an_open_address_is_refused_unless_told_so_in_so_many_words() {
+        let error = with("listen", "0.0.0.0:4220").unwrap_err();
+        assert!(
+            error.is::<Refusal>() && error.to_string().contains("--insecure-listen-without-tls"),
+            "{error}"
+        );
+        assert!(with("listen", "[::1]:0").is_ok());
+        assert!(with("listen", "[::ffff:127.0.0.1]:0").is_ok());
+
+        let mut raw = RawConfig::defaults();
+        raw.set(keys::find("listen").unwrap(), "0.0.0.0:0".into(), Origin::Default);
+        raw.set(keys::find("insecure_listen_without_tls").unwrap(), "true".into(), Origin::Default);
+        assert!(Config::try_from(&raw).is_ok());
+    }
+}

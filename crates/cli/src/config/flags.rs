@@ -1,0 +1,85 @@
+//! The configuration's keys as flags, made from the table of keys.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+
+use super::keys::{KEYS, Key};
+use super::raw::{Origin, RawConfig};
+
+/// What was given on the command line: the file to read, and the keys that were set.
+#[derive(Debug, Default)]
+pub struct ConfigFlags {
+    pub file: Option<PathBuf>,
+    set: Vec<(usize, String)>,
+}
+
+impl ConfigFlags {
+    /// Everything that was written, each place over the one below it; and warnings worth showing.
+    pub fn gather(&self) -> Result<(RawConfig, Vec<String>)> {
+        let mut raw = RawConfig::defaults();
+        if let Some(path) = &self.file {
+            raw.read_file(path)?;
+        }
+        // A variable that is not Unicode cannot be one of ours.
+        let variables = std::env::vars_os()
+            .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)));
+        let warnings = raw.lay_variables(variables);
+        for (key, text) in &self.set {
+            raw.set(*key, text.clone(), Origin::Flag(KEYS[*key].flag()));
+        }
+        Ok((raw, warnings))
+    }
+}
+
+impl Args for ConfigFlags {
+    fn augment_args(command: Command) -> Command {
+        let file = Arg::new("config")
+            .long("config")
+            .value_name("FILE")
+            .env("DUNLIN_CONFIG")
+            .value_parser(clap::value_parser!(PathBuf))
+            .help("Read this TOML file; flags and DUNLIN_* variables win over it");
+        let command = command.next_help_heading("Configuration").arg(file);
+        KEYS.iter().map(argument).fold(command, Command::arg)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+fn argument(key: &Key) -> Arg {
+    let argument = Arg::new(key.name)
+        .long(key.flag())
+        .value_name(key.value)
+        .action(ArgAction::Set)
+        .help(format!("{} [default: {}]", key.help, key.default));
+    if key.is_switch() {
+        argument
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+            .value_parser(["true", "false"])
+            .hide_possible_values(true)
+    } else {
+        argument
+    }
+}
+
+impl FromArgMatches for ConfigFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<ConfigFlags, clap::Error> {
+        let mut flags = ConfigFlags::default();
+        flags.update_from_arg_matches(matches)?;
+        Ok(flags)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.file = matches.get_one("config").cloned();
+        let given =
+            |(at, key): (usize, &Key)| matches.get_one::<String>(key.name).map(|text| (at, text.clone()));
+        self.set = KEYS.iter().enumerate().filter_map(given).collect();
+        Ok(())
+    }
+}

@@ -1,0 +1,153 @@
+//! Every key of a node's configuration, once: its name, its default, and what it means.
+//!
+//! Flags (`--retention-bytes`), variables (`DUNLIN_RETENTION_BYTES`), the file (`retention.bytes`), `config show` and the
+//! help text are all made from this table, so they cannot disagree.
+
+/// One key.
+#[derive(Debug)]
+pub struct Key {
+    /// As in the file, with dots.
+    pub name: &'static str,
+    /// What stands for its value in the help.
+    pub value: &'static str,
+    /// As one would write it.
+    pub default: &'static str,
+    pub help: &'static str,
+}
+
+impl Key {
+    pub fn flag(&self) -> String {
+        self.name.replace(['.', '_'], "-")
+    }
+
+    pub fn variable(&self) -> String {
+        format!("{VARIABLE_PREFIX}{}", self.name.replace('.', "_").to_uppercase())
+    }
+
+    /// `true` and `false` only; its flag needs no value.
+    pub fn is_switch(&self) -> bool {
+        self.value == SWITCH
+    }
+}
+
+pub const VARIABLE_PREFIX: &str = "DUNLIN_";
+
+const SWITCH: &str = "true|false";
+
+pub const KEYS: &[Key] = &[
+    Key {
+        name: "listen",
+        value: "ADDRESS|off",
+        default: "127.0.0.1:4220",
+        help: "TCP address of Dunlin's own protocol; port 0 takes any free port",
+    },
+    Key { name: "unix", value: "PATH|off", default: "off", help: "Unix socket of Dunlin's own protocol" },
+    Key {
+        name: "insecure_listen_without_tls",
+        value: SWITCH,
+        default: "false",
+        help: "Listen off loopback although everyone who reaches the address can read and publish everything: there is \
+               neither TLS nor authentication yet",
+    },
+    Key {
+        name: "memory_bytes_max",
+        value: "SIZE",
+        default: "1GiB",
+        help: "Memory for everything the node holds: records, sessions, buffers",
+    },
+    Key {
+        name: "retention.bytes",
+        value: "SIZE",
+        default: "64MiB",
+        help: "History kept by topics that do not say otherwise, bytes",
+    },
+    Key {
+        name: "retention.records",
+        value: "COUNT|off",
+        default: "off",
+        help: "History kept by topics that do not say otherwise, records",
+    },
+    Key {
+        name: "retention.age",
+        value: "DURATION|off",
+        default: "off",
+        help: "History kept by topics that do not say otherwise, age",
+    },
+    Key {
+        name: "topics.create_on_publish",
+        value: SWITCH,
+        default: "true",
+        help: "A first publish to a name that no topic owns creates the topic",
+    },
+    Key { name: "limits.topics", value: "COUNT", default: "200000", help: "Topics at most" },
+    Key { name: "limits.connections", value: "COUNT", default: "20000", help: "Client connections at most" },
+    Key {
+        name: "limits.subscriptions",
+        value: "COUNT",
+        default: "1000",
+        help: "Subscriptions of one connection at most",
+    },
+    Key {
+        name: "limits.record_bytes",
+        value: "SIZE",
+        default: "16MiB",
+        help: "Size of one record at most, unless its topic says less",
+    },
+    Key {
+        name: "heartbeat_ms",
+        value: "MILLISECONDS",
+        default: "2000",
+        help: "How often an idle connection is shown to be alive; one that is silent for two of them is dead",
+    },
+    Key {
+        name: "spin",
+        value: SWITCH,
+        default: "false",
+        help: "Never park the threads that serve connections: lowest latency, one busy core each",
+    },
+    Key {
+        name: "threads",
+        value: "COUNT|auto",
+        default: "auto",
+        help: "Threads that serve connections; auto is one per core",
+    },
+    Key {
+        name: "log",
+        value: "LEVEL",
+        default: "warn",
+        help: "error, warn, info, debug or trace; to standard error",
+    },
+];
+
+/// The key of this name, and its place in the table.
+pub fn find(name: &str) -> Option<usize> {
+    KEYS.iter().position(|key| key.name == name)
+}
+
+/// The best guess at what was meant by a name that is none.
+pub fn nearest(wrong: &str, names: impl Iterator<Item = String>) -> Option<String> {
+    let distance = |name: &str| strsim::damerau_levenshtein(wrong, name);
+    names.min_by_key(|name| distance(name)).filter(|name| distance(name) <= (name.len() / 2).max(2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_of_the_pen_finds_its_key_and_nonsense_finds_none() {
+        let names = || KEYS.iter().map(|key| key.name.to_owned());
+        assert_eq!(nearest("retention.byte", names()).as_deref(), Some("retention.bytes"));
+        assert_eq!(nearest("lisen", names()).as_deref(), Some("listen"));
+        assert_eq!(nearest("zzzzzzzzzzzzzzzzz", names()), None);
+    }
+
+    #[test]
+    fn names_follow_one_rule_in_every_place() {
+        let key = &KEYS[find("retention.bytes").unwrap()];
+        assert_eq!(
+            (key.flag().as_str(), key.variable().as_str()),
+            ("retention-bytes", "DUNLIN_RETENTION_BYTES")
+        );
+    }
+}

@@ -1,0 +1,181 @@
+//! The configuration as it was written, wherever it was written, and where that was.
+//!
+//! A flag wins over a variable, a variable over the file, the file over the default. Nothing is understood here: a value
+//! stays the text it was given as, so that a complaint about it can name the place and repeat the words.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::keys::{self, KEYS, VARIABLE_PREFIX};
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    Default,
+    File { path: PathBuf, line: usize },
+    Variable(String),
+    Flag(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Default => f.write_str("default"),
+            Origin::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Origin::Variable(name) => f.write_str(name),
+            Origin::Flag(name) => write!(f, "--{name}"),
+        }
+    }
+}
+
+/// One value as written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    pub text: String,
+    pub origin: Origin,
+}
+
+/// A setting for each key of [`KEYS`], in its order.
+#[derive(Debug, Clone)]
+pub struct RawConfig {
+    settings: Vec<Setting>,
+}
+
+impl RawConfig {
+    /// Nothing but defaults.
+    pub fn defaults() -> RawConfig {
+        let setting = |key: &keys::Key| Setting { text: key.default.to_owned(), origin: Origin::Default };
+        RawConfig { settings: KEYS.iter().map(setting).collect() }
+    }
+
+    /// Replaces one value.
+    pub fn set(&mut self, key: usize, text: String, origin: Origin) {
+        self.settings[key] = Setting { text, origin };
+    }
+
+    /// Lays the file at `path` over what is there.
+    pub fn read_file(&mut self, path: &Path) -> Result<()> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+        self.lay_toml(&text, path)
+    }
+
+    /// Lays variables over what is there; gives back a warning for each that looks like a key and is none.
+    pub fn lay_variables(&mut self, variables: impl Iterator<Item = (String, String)>) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for (name, text) in variables.filter(|(name, _)| name.starts_with(VARIABLE_PREFIX)) {
+            if let Some(key) = KEYS.iter().position(|key| key.variable() == name) {
+                self.set(key, text, Origin::Variable(name));
+            } else if !VARIABLES_OF_CLIENTS.contains(&name.as_str()) {
+                let nearest = keys::nearest(&name, KEYS.iter().map(keys::Key::variable));
+                let hint = nearest.map_or_else(String::new, |name| format!("; did you mean {name}?"));
+                warnings.push(format!("the variable {name} sets no key{hint}"));
+            }
+        }
+        warnings
+    }
+
+    /// Each key with its setting.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static keys::Key, &Setting)> {
+        KEYS.iter().zip(&self.settings)
+    }
+
+    pub fn get(&self, name: &str) -> &Setting {
+        &self.settings[keys::find(name).expect("a name out of the table of keys")]
+    }
+
+    fn lay_toml(&mut self, text: &str, path: &Path) -> Result<()> {
+        let table = DeTable::parse(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| line_of(text, span.start));
+            anyhow::anyhow!("{}:{line}: {}", path.display(), error.message())
+        })?;
+        self.lay_table("", table.get_ref(), text, path)
+    }
+
+    fn lay_table(&mut self, prefix: &str, table: &DeTable<'_>, text: &str, path: &Path) -> Result<()> {
+        for (name, value) in table.iter() {
+            let full = format!("{prefix}{}", name.get_ref());
+            let line = line_of(text, name.span().start);
+            if let DeValue::Table(inner) = value.get_ref()
+                && KEYS.iter().any(|key| key.name.starts_with(&format!("{full}.")))
+            {
+                self.lay_table(&format!("{full}."), inner, text, path)?;
+                continue;
+            }
+            let Some(key) = keys::find(&full) else {
+                let nearest = keys::nearest(&full, KEYS.iter().map(|key| key.name.to_owned()));
+                let hint = nearest.map_or_else(String::new, |name| format!("; did you mean {name:?}?"));
+                bail!("{}:{line}: there is no key {full:?}{hint}", path.display());
+            };
+            let Some(value) = plain(value) else {
+                bail!("{}:{line}: {full} takes one value, not a table or list", path.display());
+            };
+            self.set(key, value, Origin::File { path: path.to_owned(), line });
+        }
+        Ok(())
+    }
+}
+
+/// Read by the commands that talk to a node, not by the node.
+const VARIABLES_OF_CLIENTS: &[&str] = &["DUNLIN_URL", "DUNLIN_TOKEN", "DUNLIN_CONFIG"];
+
+fn plain(value: &Spanned<DeValue<'_>>) -> Option<String> {
+    match value.get_ref() {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(number) => Some(number.as_str().to_owned()),
+        DeValue::Boolean(yes) => Some(yes.to_string()),
+        _ => None,
+    }
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    text.as_bytes()[..at.min(text.len())].iter().filter(|&&byte| byte == b'\n').count() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lay(text: &str) -> Result<RawConfig> {
+        let mut raw = RawConfig::defaults();
+        raw.lay_toml(text, Path::new("d.toml")).map(|()| raw)
+    }
+
+    #[test]
+    fn a_value_of_the_file_knows_its_line() {
+        let raw = lay("# a node\nlisten = \"127.0.0.1:0\"\n[retention]\nrecords = 1000\n").unwrap();
+        assert_eq!(raw.get("listen").origin.to_string(), "d.toml:2");
+        assert_eq!(raw.get("retention.records").text, "1000");
+        assert_eq!(raw.get("retention.records").origin.to_string(), "d.toml:4");
+        assert_eq!(raw.get("retention.bytes").origin, Origin::Default);
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_the_nearest_name() {
+        let error = |text| lay(text).unwrap_err().to_string();
+        assert_eq!(
+            error("[retention]\nbyte = 5"),
+            "d.toml:2: there is no key \"retention.byte\"; did you mean \"retention.bytes\"?"
+        );
+        assert_eq!(
+            error("heartbeats_ms = 5"),
+            "d.toml:1: there is no key \"heartbeats_ms\"; did you mean \"heartbeat_ms\"?"
+        );
+        assert_eq!(error("listen = [1]"), "d.toml:1: listen takes one value, not a table or list");
+        assert!(error("listen = ").starts_with("d.toml:1: "));
+    }
+
+    #[test]
+    fn variables_win_over_the_file_and_a_misspelt_one_is_pointed_out() {
+        let mut raw = lay("listen = \"127.0.0.1:1\"").unwrap();
+        let variables =
+            [("DUNLIN_LISTEN", "127.0.0.1:2"), ("DUNLIN_LISTN", "x"), ("DUNLIN_URL", "y"), ("HOME", "/")];
+        let warnings = raw.lay_variables(variables.iter().map(|(n, v)| (n.to_string(), v.to_string())));
+        assert_eq!(raw.get("listen").text, "127.0.0.1:2");
+        assert_eq!(warnings, ["the variable DUNLIN_LISTN sets no key; did you mean DUNLIN_LISTEN?"]);
+    }
+}

@@ -1,0 +1,65 @@
+//! Kinds of value that the configuration and the command line share.
+
+use std::str::FromStr;
+
+/// A number of bytes over 0: `4096`, `64MiB` (2²⁰), `10MB` (10⁶).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+const UNITS: &[(&str, u64)] = &[
+    ("", 1),
+    ("B", 1),
+    ("KB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("KIB", 1 << 10),
+    ("MIB", 1 << 20),
+    ("GIB", 1 << 30),
+    ("K", 1 << 10),
+    ("M", 1 << 20),
+    ("G", 1 << 30),
+];
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Size, String> {
+        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let number: Option<u64> = number.replace('_', "").parse().ok();
+        let factor = UNITS.iter().find(|(name, _)| unit.trim().eq_ignore_ascii_case(name)).map(|unit| unit.1);
+        match number.zip(factor).and_then(|(number, factor)| number.checked_mul(factor)) {
+            Some(bytes) if bytes > 0 => Ok(Size(bytes)),
+            _ => Err("expected a size over 0, like 64MiB, 10MB or 4096".into()),
+        }
+    }
+}
+
+/// A value, or the word `off`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Off<T>(pub Option<T>);
+
+impl<T: FromStr> FromStr for Off<T> {
+    type Err = T::Err;
+
+    fn from_str(text: &str) -> Result<Off<T>, T::Err> {
+        if text == "off" { Ok(Off(None)) } else { text.parse().map(|value| Off(Some(value))) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        for (text, bytes) in
+            [("4096", 4096), ("64MiB", 64 << 20), ("10MB", 10_000_000), ("1 kb", 1000), ("2g", 2 << 30)]
+        {
+            assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
+        }
+        for text in ["", "0", "MiB", "-1", "1.5MiB", "12QB", "99999999999999999999", "99999999999GiB"] {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+    }
+}

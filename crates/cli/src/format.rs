@@ -1,0 +1,75 @@
+//! How a record is written: as text, JSON, its bytes alone, or after a template.
+
+mod json;
+mod template;
+mod text;
+
+use std::io::{self, Write};
+use std::str::FromStr;
+
+use dunlin_topic::{Notice, Record};
+
+use crate::console::Paint;
+use template::Template;
+
+/// What was asked for by `--format`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Format {
+    Text,
+    Json,
+    Raw,
+    Template(Template),
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Format, String> {
+        match text {
+            "text" => Ok(Format::Text),
+            "json" => Ok(Format::Json),
+            "raw" => Ok(Format::Raw),
+            _ if text.contains('{') => text.parse().map(Format::Template),
+            _ => Err("expected text, json, raw, or a template like '{seq} {payload}'".into()),
+        }
+    }
+}
+
+/// Writes the events of one subscription.
+#[derive(Debug)]
+pub struct Writer {
+    pub format: Format,
+    /// After each record in raw and template output.
+    pub delimiter: String,
+    /// Several logs may appear, so text says whose record it is.
+    pub many: bool,
+    pub paint: Paint,
+    /// For notices on standard error.
+    pub errors: Paint,
+}
+
+impl Writer {
+    pub fn record(&self, record: &Record<'_>, out: &mut impl Write) -> io::Result<()> {
+        match &self.format {
+            Format::Text => text::record(record, self.many, self.paint, out),
+            Format::Json => json::record(record, out),
+            Format::Raw => {
+                out.write_all(record.payload())?;
+                out.write_all(self.delimiter.as_bytes())
+            }
+            Format::Template(template) => {
+                template.write(record, out)?;
+                out.write_all(self.delimiter.as_bytes())
+            }
+        }
+    }
+
+    /// Where standard output holds nothing but data, notices go to `aside`.
+    pub fn notice(&self, notice: &Notice, out: &mut impl Write, aside: &mut impl Write) -> io::Result<()> {
+        match &self.format {
+            Format::Text => text::notice(notice, self.many, self.paint, out),
+            Format::Json => json::notice(notice, out),
+            Format::Raw | Format::Template(_) => text::notice(notice, true, self.errors, aside),
+        }
+    }
+}

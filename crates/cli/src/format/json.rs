@@ -1,0 +1,142 @@
+//! Events for programs: one JSON object each, with everything that is known.
+
+use std::io::{self, Write};
+
+use dunlin_topic::{LogName, Notice, Record};
+use serde_json::{Map, Value, json};
+
+/// A record. Payload, key and header values are text where they are UTF-8, else base64 under a name that says so.
+pub fn record(record: &Record<'_>, out: &mut impl Write) -> io::Result<()> {
+    let frame = &record.frame;
+    let mut object = head("record", record.log);
+    object.insert("subject".into(), record.subject().into());
+    object.insert("epoch".into(), record.position.epoch.into());
+    object.insert("seq".into(), record.seq().into());
+    object.insert("append_time_ns".into(), frame.append_time_ns().into());
+    let mut optional =
+        |name: &str, value: Option<Value>| value.map(|value| object.insert(name.into(), value));
+    optional("event_time_ns", frame.event_time_ns().map(Value::from));
+    optional("expires_ns", frame.expires_ns().map(Value::from));
+    optional("reply", frame.reply().map(Value::from));
+    if let Some(key) = frame.key() {
+        put_bytes(&mut object, "key", key);
+    }
+    let headers: Vec<Value> = frame.headers().map(header).collect();
+    if !headers.is_empty() {
+        object.insert("headers".into(), headers.into());
+    }
+    put_bytes(&mut object, "payload", record.payload());
+    write_line(object, out)
+}
+
+/// A list, since names may repeat and their order counts.
+fn header((name, value): (&str, &[u8])) -> Value {
+    let mut object = Map::new();
+    object.insert("name".into(), name.into());
+    put_bytes(&mut object, "value", value);
+    object.into()
+}
+
+pub fn notice(notice: &Notice, out: &mut impl Write) -> io::Result<()> {
+    let (mut object, more) = match notice {
+        Notice::Gap(gap) => (
+            head("gap", &gap.log),
+            json!({"epoch": gap.epoch, "first": gap.first, "last": gap.last, "records": gap.records()}),
+        ),
+        Notice::Lagging(lagging) => {
+            (head("lagging", &lagging.log), json!({"behind": lagging.behind, "retained": lagging.retained}))
+        }
+        Notice::EpochChanged(change) => (
+            head("epoch_changed", &change.log),
+            json!({
+                "old": change.old, "last_seen": change.last_seen, "known_through": change.known_through,
+                "epoch": change.new_first.epoch, "seq": change.new_first.seq,
+            }),
+        ),
+        Notice::Advance { log, through } => {
+            (head("advance", log), json!({"epoch": through.epoch, "through": through.seq}))
+        }
+        Notice::Deleted { log, last } => {
+            (head("deleted", log), json!({"epoch": last.epoch, "last": last.seq}))
+        }
+        other => (Map::new(), json!({"event": "notice", "text": format!("{other:?}")})),
+    };
+    if let Value::Object(more) = more {
+        object.extend(more);
+    }
+    write_line(object, out)
+}
+
+fn head(event: &str, log: &LogName) -> Map<String, Value> {
+    let mut object = Map::new();
+    object.insert("event".into(), event.into());
+    object.insert("topic".into(), log.topic.clone().into());
+    object.insert("partition".into(), log.partition.into());
+    object
+}
+
+fn put_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => object.insert(name.into(), text.into()),
+        Err(_) => object.insert(format!("{name}_base64"), base64(bytes).into()),
+    };
+}
+
+fn write_line(object: Map<String, Value>, out: &mut impl Write) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, &Value::Object(object))?;
+    out.write_all(b"\n")
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for three in bytes.chunks(3) {
+        let bits =
+            three.iter().fold(0u32, |bits, &byte| bits << 8 | u32::from(byte)) << (8 * (3 - three.len()));
+        for digit in 0..4 {
+            let six = (bits >> (18 - 6 * digit)) & 63;
+            text.push(if digit <= three.len() { DIGITS[six as usize] as char } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use dunlin_topic::{Frame, Meta, Position};
+
+    use super::*;
+
+    #[test]
+    fn bytes_that_are_no_text_are_base64() {
+        let pairs: [(&[u8], &str); 5] =
+            [(b"", ""), (b"f", "Zg=="), (b"fo", "Zm8="), (b"foo", "Zm9v"), (b"\xff\xfe\xfd\xfc", "//79/A==")];
+        for (bytes, text) in pairs {
+            assert_eq!(base64(bytes), text);
+        }
+    }
+
+    #[test]
+    fn a_record_tells_everything_it_carries() {
+        let headers: &[(&str, &[u8])] = &[("trace", b"7f"), ("raw", b"\xff")];
+        let meta =
+            Meta { subject_tail: "eu", key: Some(b"k"), headers, event_time_ns: Some(5), ..Meta::default() };
+        let encoded = meta.measure(2).unwrap();
+        let mut bytes = vec![0; encoded.padded()];
+        meta.encode(encoded, 9, b"hi", &mut bytes);
+        let (frame, _) = Frame::check(&bytes, 1 << 20).unwrap();
+        let log =
+            Arc::new(LogName { topic: "orders".into(), subject_prefix: "orders.".into(), partition: 2 });
+        let mut text = Vec::new();
+        record(&Record { position: Position { epoch: 1, seq: 42 }, frame, log: &log }, &mut text).unwrap();
+        let object: Value = serde_json::from_slice(&text).unwrap();
+        let expected = json!({
+            "event": "record", "topic": "orders", "partition": 2, "subject": "orders.eu", "epoch": 1, "seq": 42,
+            "append_time_ns": 9, "event_time_ns": 5, "key": "k", "payload": "hi",
+            "headers": [{"name": "trace", "value": "7f"}, {"name": "raw", "value_base64": "/w=="}],
+        });
+        assert_eq!(object, expected);
+    }
+}

@@ -1,0 +1,149 @@
+//! Events for people: one line each, whatever a payload holds.
+
+use std::io::{self, Write};
+
+use dunlin_topic::{EpochChanged, Gap, Lagging, LogName, Notice, Record};
+
+use crate::console::{Paint, grouped};
+
+/// `SEQ payload`, with the subject first where there may be several.
+pub fn record(record: &Record<'_>, many: bool, paint: Paint, out: &mut impl Write) -> io::Result<()> {
+    if many {
+        write!(out, "{} ", paint.strong(&record.subject()))?;
+    }
+    write!(out, "{} ", paint.faint(&record.seq().to_string()))?;
+    escape(record.payload(), out)?;
+    out.write_all(b"\n")
+}
+
+/// One line that cannot be taken for a record's: its first word is in capitals.
+pub fn notice(notice: &Notice, many: bool, paint: Paint, out: &mut impl Write) -> io::Result<()> {
+    let of = |log: &LogName| if many { format!("  in {}", log_name(log)) } else { String::new() };
+    match notice {
+        Notice::Gap(gap) => writeln!(out, "{}{}", gap_line(gap, paint), of(&gap.log)),
+        Notice::Lagging(lagging) => writeln!(out, "{}{}", lagging_line(lagging, paint), of(&lagging.log)),
+        Notice::EpochChanged(change) => writeln!(out, "{}{}", epoch_line(change, paint), of(&change.log)),
+        Notice::Deleted { log, last } => {
+            writeln!(out, "{}  {} at {last}", paint.bad("DELETED"), log_name(log))
+        }
+        // Nothing was lost and nothing is to be done.
+        Notice::Advance { .. } => Ok(()),
+        other => writeln!(out, "{}   {other:?}", paint.warning("NOTICE")),
+    }
+}
+
+fn gap_line(gap: &Gap, paint: Paint) -> String {
+    format!(
+        "{}      {} … {}  ({} record{})   now at {}",
+        paint.bad("GAP"),
+        grouped(gap.first),
+        grouped(gap.last),
+        grouped(gap.records()),
+        if gap.records() == 1 { "" } else { "s" },
+        grouped(gap.last + 1)
+    )
+}
+
+fn lagging_line(lagging: &Lagging, paint: Paint) -> String {
+    let (behind, retained) = (grouped(lagging.behind), grouped(lagging.retained));
+    format!("{}  behind {behind} of {retained} retained", paint.warning("LAGGING"))
+}
+
+fn epoch_line(change: &EpochChanged, paint: Paint) -> String {
+    let known = match change.known_through {
+        Some(last) if last > change.last_seen => {
+            format!("its records through {} were not seen", grouped(last))
+        }
+        Some(_) => "nothing of it was missed".to_owned(),
+        None => "nobody knows whether there were more".to_owned(),
+    };
+    format!(
+        "{}    {} → {}  last seen {}, {known}   now at {}",
+        paint.warning("EPOCH"),
+        change.old,
+        change.new_first.epoch,
+        grouped(change.last_seen),
+        change.new_first
+    )
+}
+
+fn log_name(log: &LogName) -> String {
+    if log.partition == 0 { log.topic.clone() } else { format!("{}/{}", log.topic, log.partition) }
+}
+
+/// Text as it is, but on one line and without what a terminal would obey.
+pub fn escape(bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
+    let harmless = |byte: &u8| (b' '..=b'~').contains(byte) || *byte == b'\t';
+    if bytes.iter().all(harmless) {
+        return out.write_all(bytes);
+    }
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\t' => write!(out, "\t")?,
+                c if c.is_control() => write!(out, "{}", c.escape_default())?,
+                c => write!(out, "{c}")?,
+            }
+        }
+        for byte in chunk.invalid() {
+            write!(out, "\\x{byte:02x}")?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use dunlin_topic::Position;
+
+    use super::*;
+
+    fn line(notice_of: impl Fn(Arc<LogName>) -> Notice, many: bool) -> String {
+        let log = LogName { topic: "ticks".into(), subject_prefix: "ticks".into(), partition: 0 };
+        let mut text = Vec::new();
+        notice(&notice_of(Arc::new(log)), many, Paint::PLAIN, &mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn a_gap_says_what_is_missing_and_where_reading_goes_on() {
+        let gap = |log| Notice::Gap(Gap { log, epoch: 1, first: 40_211, last: 1_311_873 });
+        assert_eq!(line(gap, false), "GAP      40,211 … 1,311,873  (1,271,663 records)   now at 1,311,874\n");
+        let one = |log| Notice::Gap(Gap { log, epoch: 1, first: 5, last: 5 });
+        assert_eq!(line(one, true), "GAP      5 … 5  (1 record)   now at 6  in ticks\n");
+    }
+
+    #[test]
+    fn a_warning_says_how_far_behind() {
+        let lagging = |log| Notice::Lagging(Lagging { log, behind: 524_288, retained: 1_048_576 });
+        assert_eq!(line(lagging, false), "LAGGING  behind 524,288 of 1,048,576 retained\n");
+    }
+
+    #[test]
+    fn a_new_epoch_says_what_is_known_of_the_old() {
+        let change = |known_through| {
+            move |log| {
+                let new_first = Position { epoch: 4, seq: 1 };
+                Notice::EpochChanged(EpochChanged { log, old: 3, last_seen: 10, known_through, new_first })
+            }
+        };
+        assert!(
+            line(change(None), false).contains("3 → 4  last seen 10, nobody knows whether there were more")
+        );
+        assert!(line(change(Some(10)), false).contains("nothing of it was missed"));
+        assert!(line(change(Some(12)), false).contains("its records through 12 were not seen"));
+    }
+
+    #[test]
+    fn a_payload_stays_on_its_line_and_cannot_steer_the_terminal() {
+        let escaped = |bytes: &[u8]| {
+            let mut text = Vec::new();
+            escape(bytes, &mut text).unwrap();
+            String::from_utf8(text).unwrap()
+        };
+        assert_eq!(escaped("tick – ö\t1".as_bytes()), "tick – ö\t1");
+        assert_eq!(escaped(b"a\nb\x1b[31m\xff"), "a\\nb\\u{1b}[31m\\xff");
+    }
+}

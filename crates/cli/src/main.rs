@@ -1,0 +1,31 @@
+//! `dunlin`: the command line.
+//!
+//! A command is one file under `commands/`: what can be asked of it (its `Arguments`) and what it does (`run`). What a
+//! command means beyond calling the node, the client or the benchmarks is decided in pure modules beside it.
+//! Exit codes: 0 done, 1 refused, 2 failed; a command line that cannot be understood is 2.
+
+#![expect(dead_code, reason = "the commands that talk to a node come with the client")]
+
+mod arguments;
+mod commands;
+mod config;
+mod console;
+mod format;
+mod outcome;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::arguments::Arguments;
+use crate::console::Console;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let console = Console::new(&arguments.global);
+    match commands::run(&arguments.command, &arguments.global, &console) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => outcome::tell(&error, &console),
+    }
+}

@@ -1,0 +1,82 @@
+//! Tables for people: columns as wide as they need to be, numbers to the right.
+
+use std::io::{self, Write};
+
+use crate::console::Paint;
+
+/// Rows under a heading.
+#[derive(Debug)]
+pub struct Table {
+    heading: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+const BETWEEN: &str = "  ";
+
+impl Table {
+    pub fn new(heading: &[&'static str]) -> Table {
+        Table { heading: heading.to_vec(), rows: Vec::new() }
+    }
+
+    /// # Panics
+    /// When the row has another number of cells than the heading.
+    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
+        assert_eq!(N, self.heading.len(), "a row for another table");
+        self.rows.push(cells.into());
+    }
+
+    pub fn write(&self, out: &mut impl Write, paint: Paint) -> io::Result<()> {
+        let columns: Vec<Column> = (0..self.heading.len()).map(|at| self.column(at)).collect();
+        let heading = columns.iter().zip(&self.heading).map(|(column, cell)| column.align(cell));
+        writeln!(out, "{}", paint.strong(&line(heading)))?;
+        for row in &self.rows {
+            writeln!(out, "{}", line(columns.iter().zip(row).map(|(column, cell)| column.align(cell))))?;
+        }
+        Ok(())
+    }
+
+    fn column(&self, at: usize) -> Column {
+        let cells = || self.rows.iter().map(|row| row[at].as_str());
+        Column {
+            width: cells().chain([self.heading[at]]).map(|cell| cell.chars().count()).max().unwrap_or(0),
+            numbers: self.rows.is_empty() || cells().all(is_number),
+        }
+    }
+}
+
+struct Column {
+    width: usize,
+    numbers: bool,
+}
+
+impl Column {
+    fn align(&self, cell: &str) -> String {
+        let width = self.width;
+        if self.numbers { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+    }
+}
+
+fn is_number(cell: &str) -> bool {
+    cell.starts_with(|c: char| c.is_ascii_digit() || c == '–')
+        && !cell.contains(|c: char| c.is_alphabetic() || c == ':')
+}
+
+fn line(cells: impl Iterator<Item = String>) -> String {
+    cells.collect::<Vec<_>>().join(BETWEEN).trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_stand_left_and_numbers_right() {
+        let mut table = Table::new(&["TOPIC", "RECORDS"]);
+        table.row(["ticks".into(), "1,042".into()]);
+        table.row(["orders.>".into(), "7".into()]);
+        let mut text = Vec::new();
+        table.write(&mut text, Paint::PLAIN).unwrap();
+        let expected = "TOPIC     RECORDS\nticks       1,042\norders.>        7\n";
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
+    }
+}
