@@ -1,0 +1,166 @@
+//! The one table of error codes, the same through every door.
+//!
+//! A code's number never changes and is never used again. `docs/protocol.md` holds the same table;
+//! a test compares the two.
+
+use crate::layout::layout;
+
+/// Whether trying the same again can help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Retry {
+    /// The same request will be refused again.
+    No,
+    /// The same request may be accepted later: wait a little longer each time.
+    Later,
+    /// Connect again, then resume.
+    Reconnect,
+}
+
+impl std::fmt::Display for Retry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Retry::No => "no",
+            Retry::Later => "later",
+            Retry::Reconnect => "reconnect",
+        })
+    }
+}
+
+/// One row of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CodeRow {
+    /// The code.
+    pub code: ErrorCode,
+    /// Its name in documents and logs.
+    pub name: &'static str,
+    /// Whether to try again.
+    pub retry: Retry,
+    /// What the refusal's three numbers and its text are.
+    pub carries: &'static str,
+    /// What to do about it.
+    pub advice: &'static str,
+}
+
+macro_rules! codes {
+    ($($number:literal $code:ident $name:literal $retry:ident $carries:literal $advice:literal;)*) => {
+        /// Why something was refused.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum ErrorCode {
+            $(#[doc = $advice] $code,)*
+            /// A code that this version does not know.
+            Other(u16),
+        }
+
+        /// Every code, in order of its number.
+        pub const CODES: &[CodeRow] = &[$(CodeRow {
+            code: ErrorCode::$code,
+            name: $name,
+            retry: Retry::$retry,
+            carries: $carries,
+            advice: $advice,
+        },)*];
+
+        impl ErrorCode {
+            /// Its number on the wire.
+            pub fn number(self) -> u16 {
+                match self {
+                    $(ErrorCode::$code => $number,)*
+                    ErrorCode::Other(number) => number,
+                }
+            }
+
+            /// The code with this number.
+            pub fn from_number(number: u16) -> ErrorCode {
+                match number {
+                    $($number => ErrorCode::$code,)*
+                    other => ErrorCode::Other(other),
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    0 Asked "AS_ASKED" No "" "Nothing: this end was asked for.";
+    1 Version "VERSION" No "node's lowest version, node's highest" "Use a client that speaks one of the node's versions.";
+    2 Protocol "PROTOCOL" No "text: what was wrong" "The other side broke the protocol; report it.";
+    3 Unauthenticated "UNAUTHENTICATED" No "text: why" "Give credentials that the node knows.";
+    4 Forbidden "FORBIDDEN" No "text: what" "Ask for the permission, or use another subject.";
+    5 TenantUnknown "TENANT_UNKNOWN" No "text: the tenant" "Name a tenant that exists.";
+    6 Limit "LIMIT" Later "the limit's value; text: its name" "Use fewer, or have the named limit raised.";
+    7 BudgetSpent "BUDGET_SPENT" Later "bytes asked, bytes used, bytes allowed" "Wait until readers catch up, or raise the memory budget.";
+    8 ShuttingDown "SHUTTING_DOWN" Reconnect "" "Connect again with back-off and resume.";
+    9 Handshake "HANDSHAKE_TIMEOUT" Reconnect "milliseconds waited" "Send the preamble and HELLO at once after connecting.";
+    20 Subject "SUBJECT" No "text: what breaks the rules of names" "Correct the subject or pattern.";
+    21 NoTopic "NO_TOPIC" Later "text: the subject" "Create a topic that owns the subject.";
+    22 TopicExists "TOPIC_EXISTS" No "text: the topic" "Use the topic, or another name.";
+    23 PatternOverlaps "PATTERN_OVERLAPS" No "text: the topic that owns some of it" "Choose a pattern that no other topic's meets.";
+    24 TopicConfig "TOPIC_CONFIG" No "text: which value and why" "Correct the topic's configuration.";
+    25 Closed "CLOSED" Later "" "The topic was deleted; create it again or stop.";
+    40 RecordTooLarge "RECORD_TOO_LARGE" No "bytes, bytes allowed" "Split the record, or raise the topic's record_bytes_max.";
+    41 BadFrame "BAD_FRAME" No "text: what is wrong with it" "Correct the record's fields.";
+    42 Batch "BATCH" No "text: what is wrong with it" "Send a smaller batch, and one partition's records only.";
+    43 SeqMoved "SEQ_MOVED" No "expected sequence, last sequence" "Read what was appended since, decide anew.";
+    44 DuplicateForgotten "DUPLICATE_FORGOTTEN" No "producer sequence, oldest remembered" "Treat it as published: newer ones of this producer were.";
+    45 ProducerGap "PRODUCER_GAP" No "producer sequence, last accepted" "Send again from after the last accepted.";
+    46 ProducerFenced "PRODUCER_FENCED" No "producer epoch, epoch in force" "Stop: another instance of this producer has taken over.";
+    47 Full "FULL" Later "oldest sequence not consumed, ns waited; text: the slowest reader" "Let the reader catch up, or evict it.";
+    48 NotOpen "NOT_OPEN" No "the number" "Open the publisher, or subscribe, before using its number.";
+    49 Partition "PARTITION" No "partition, partitions" "Choose a partition below the topic's count.";
+    60 ManyLogs "MANY_LOGS" No "logs the pattern spans; text: the pattern" "Start by time, or name one log.";
+    61 Ahead "AHEAD" No "epoch of the last position, its sequence, sequence asked" "Start at a position that was handed out.";
+    62 Lost "LOST" No "" "Subscribe again where going on makes sense: records were lost, as the gap before said.";
+    63 Evicted "EVICTED" Later "oldest sequence not consumed" "Read faster: a reliable topic stopped waiting for this reader.";
+    80 GroupKind "GROUP_KIND" No "text: the kind the group has" "Join with the group's own kind.";
+    81 StaleClaim "STALE_CLAIM" No "the token" "Its deadline passed: the record went to somebody else.";
+    99 Internal "INTERNAL" Later "text" "The node has a bug or a broken disk; report it.";
+}
+
+impl ErrorCode {
+    /// Its row of the table; `None` for a code that this version does not know.
+    pub fn row(self) -> Option<&'static CodeRow> {
+        CODES.iter().find(|row| row.code == self)
+    }
+}
+
+impl std::fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.row() {
+            Some(row) => f.write_str(row.name),
+            None => write!(f, "CODE_{}", self.number()),
+        }
+    }
+}
+
+layout! {
+    /// Why something was refused, with the numbers needed to act.
+    pub struct Refusal<'a> {
+        /// Which refusal.
+        pub code: ErrorCode,
+        /// What they are stands in the code's row.
+        pub numbers: [u64; 3],
+        /// For people, or the name the code's row promises.
+        pub text: &'a str,
+    }
+}
+
+impl<'a> Refusal<'a> {
+    /// A refusal without numbers.
+    pub fn new(code: ErrorCode, text: &'a str) -> Refusal<'a> {
+        Refusal { code, numbers: [0; 3], text }
+    }
+}
+
+impl std::fmt::Display for Refusal<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.code)?;
+        if !self.text.is_empty() {
+            write!(f, ": {}", self.text)?;
+        }
+        if self.numbers != [0; 3] {
+            write!(f, " {:?}", self.numbers)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! From a stream of bytes to messages.
+//!
+//! The caller keeps the bytes; the decoder only says what the next message is and how long. A
+//! header is judged as soon as its eight bytes are there, before anything waits for the rest.
+
+use crate::error::WireError;
+use crate::from_client::FromClient;
+use crate::from_node::FromNode;
+use crate::header::{HEADER_BYTES, Kind, MessageHeader};
+use crate::layout::Fields;
+use crate::limits::Limits;
+use crate::version::VERSION;
+
+/// What stands at the start of the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next<M> {
+    /// A message, and the bytes it took.
+    Message(M, usize),
+    /// Part of a message: so many bytes are needed from its start on, at least.
+    Need(usize),
+}
+
+/// Reads messages from the bytes of one direction of one connection, after its preamble.
+#[derive(Debug, Clone, Copy)]
+pub struct Decoder {
+    limits: Limits,
+    version: u8,
+}
+
+impl Decoder {
+    /// A decoder of this build's version; [`set_version`](Decoder::set_version) once another was
+    /// chosen.
+    pub fn new(limits: Limits) -> Decoder {
+        Decoder { limits, version: VERSION }
+    }
+
+    /// The version in force from now on.
+    pub fn set_version(&mut self, version: u8) {
+        self.version = version;
+    }
+
+    /// What it accepts.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// The next message of a client. Frames of a PUBLISH are not checked yet.
+    #[inline]
+    pub fn next_from_client<'a>(&self, bytes: &'a [u8]) -> Result<Next<FromClient<'a>>, WireError> {
+        let (header, mut fields) = match self.split(bytes, true)? {
+            Next::Message(parts, _) => parts,
+            Next::Need(bytes) => return Ok(Next::Need(bytes)),
+        };
+        let message = FromClient::read(&mut fields, header.flags)?;
+        end(fields, header, matches!(fields.kind, Kind::Publish))?;
+        let message = message.ok_or(WireError::UnknownKind(header.kind))?;
+        Ok(Next::Message(message, header.len as usize))
+    }
+
+    /// The next message of a node. Frames of a RUN are not checked yet.
+    #[inline]
+    pub fn next_from_node<'a>(&self, bytes: &'a [u8]) -> Result<Next<FromNode<'a>>, WireError> {
+        let (header, mut fields) = match self.split(bytes, false)? {
+            Next::Message(parts, _) => parts,
+            Next::Need(bytes) => return Ok(Next::Need(bytes)),
+        };
+        let message = FromNode::read(&mut fields)?;
+        end(fields, header, false)?;
+        let message = message.ok_or(WireError::UnknownKind(header.kind))?;
+        Ok(Next::Message(message, header.len as usize))
+    }
+
+    /// The header and the whole body of the first message.
+    #[inline]
+    fn split<'a>(
+        &self,
+        bytes: &'a [u8],
+        from_client: bool,
+    ) -> Result<Next<(MessageHeader, Fields<'a>)>, WireError> {
+        let Some(header) = MessageHeader::parse(bytes)? else { return Ok(Next::Need(HEADER_BYTES)) };
+        let kind = Kind::from_number(header.kind)
+            .filter(|&kind| ((kind as u8) < 64) == from_client)
+            .ok_or(WireError::UnknownKind(header.kind))?;
+        let len = header.len as usize;
+        let bytes_max =
+            if kind.carries_records() { self.limits.run_bytes_max } else { self.limits.control_bytes_max };
+        if len > bytes_max {
+            return Err(WireError::TooLarge { kind, bytes: len, bytes_max });
+        }
+        let Some(message) = bytes.get(..len) else { return Ok(Next::Need(len)) };
+        let fields = Fields { kind, rest: &message[HEADER_BYTES..], version: self.version };
+        Ok(Next::Message((header, fields), len))
+    }
+}
+
+/// Nothing may follow the fields, save in the messages that may grow.
+#[inline]
+fn end(fields: Fields<'_>, header: MessageHeader, flags_known: bool) -> Result<(), WireError> {
+    if header.flags != 0 && !flags_known {
+        return Err(WireError::Flags { kind: fields.kind, flags: header.flags });
+    }
+    if fields.rest.is_empty() || matches!(fields.kind, Kind::Hello | Kind::Welcome | Kind::Refused) {
+        return Ok(());
+    }
+    fields.end()
+}

@@ -1,0 +1,254 @@
+//! Groups: members share the records of a topic.
+//!
+//! A membership is numbered like a subscription: LOG, SUBSCRIBED, SUBSCRIPTION_ENDED, UNSUBSCRIBE,
+//! CREDIT and, for ranges lost to the group, GAP mean the same for both.
+
+use dunlin_frame::Frame;
+
+use crate::error::WireError;
+use crate::header::Kind;
+use crate::layout::{Fields, Layout, choice, layout};
+use crate::list::List;
+use crate::subscribe::{Position, StartAt};
+
+choice! {
+    /// How a group gives out records.
+    pub enum GroupKind {
+        /// Each record to one member, at most once.
+        Share = 0,
+        /// Each record to one member, again and again until it is acknowledged.
+        Work = 1,
+    }
+}
+
+layout! {
+    /// Becomes a member. Answered by SUBSCRIBED or SUBSCRIPTION_ENDED.
+    pub struct JoinGroup<'a> {
+        /// The client's number for the membership, among those of its subscriptions.
+        pub subscription: u32,
+        /// Bytes the node may send for a start.
+        pub credit: u64,
+        /// The group's kind.
+        pub kind: GroupKind,
+        /// Where the group starts, when this makes it.
+        pub start: StartAt,
+        /// How long a claim holds, ms; 0 for the group's default. Only `work`.
+        pub claim_ms: u32,
+        /// After so many attempts the record goes to `dead_letter`; 0 for never. Only `work`.
+        pub attempts_max: u32,
+        /// The subject for records that failed too often; empty to drop them. Only `work`.
+        pub dead_letter: &'a str,
+        /// The topic.
+        pub topic: &'a str,
+        /// The group's name.
+        pub group: &'a str,
+        /// The member's name, which operators see.
+        pub member: &'a str,
+    }
+}
+
+layout! {
+    /// Asks for records. Only `work`.
+    pub struct Claim {
+        /// The membership.
+        pub subscription: u32,
+        /// Records asked for since JOIN_GROUP in total. Never falls.
+        pub wanted: u64,
+    }
+}
+
+layout! {
+    /// ACK: these claims are done. Answered by SETTLED.
+    pub struct Settle<'a> {
+        /// The request.
+        pub request: u32,
+        /// The membership.
+        pub subscription: u32,
+        /// The claims' tokens.
+        pub tokens: List<'a, u64>,
+    }
+}
+
+layout! {
+    /// One claim that is given back.
+    pub struct NackedToken {
+        /// The claim's token.
+        pub token: u64,
+        /// Not before so many ms from now.
+        pub delay_ms: u32,
+    }
+}
+
+layout! {
+    /// NACK: these claims are given back. Answered by SETTLED.
+    pub struct Nack<'a> {
+        /// The request.
+        pub request: u32,
+        /// The membership.
+        pub subscription: u32,
+        /// The claims.
+        pub tokens: List<'a, NackedToken>,
+    }
+}
+
+layout! {
+    /// What became of an ACK or a NACK.
+    pub struct Settled<'a> {
+        /// The request.
+        pub request: u32,
+        /// How many claims were settled.
+        pub settled: u32,
+        /// Tokens whose deadline had passed: their records went to somebody else.
+        pub stale: List<'a, u64>,
+    }
+}
+
+/// Bytes of the fields before the first record of a DELIVER.
+const DELIVER_FIELDS_BYTES: usize = 16;
+/// Bytes before each frame of a DELIVER.
+const CLAIM_BYTES: usize = 32;
+
+/// One record for a member: 32 bytes, then its frame.
+///
+/// ```text
+///  0          8         16      20        24         28       32
+///  +----------+---------+-------+---------+----------+--------+---------
+///  | token    | seq     | epoch | attempt | claim_ms | zero   | frame …
+///  | u64      | u64     | u32   | u32     | u32      | u32    |
+///  +----------+---------+-------+---------+----------+--------+---------
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClaimedRecord<'a> {
+    /// Settles the claim; 0 in a `share` group.
+    pub token: u64,
+    /// Where the record stands.
+    pub position: Position,
+    /// 1 for the first time it is given out.
+    pub attempt: u32,
+    /// How long the claim holds from now, ms; 0 in a `share` group.
+    pub claim_ms: u32,
+    /// The record.
+    pub frame: Frame<'a>,
+}
+
+/// Records for a member of a group: channel `u32`, count `u32`, bytes `u32`, zero `u32`, then
+/// the records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deliver<'a> {
+    /// The membership's channel for the log.
+    pub channel: u32,
+    /// The records, checked.
+    pub records: ClaimedRecords<'a>,
+}
+
+/// The records of a [`Deliver`], read as they are asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ClaimedRecords<'a> {
+    count: u32,
+    bytes: &'a [u8],
+}
+
+impl<'a> ClaimedRecords<'a> {
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Never in a message that was decoded.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Record after record.
+    pub fn iter(&self) -> impl Iterator<Item = ClaimedRecord<'a>> + use<'a> {
+        let mut rest = self.bytes;
+        std::iter::from_fn(move || {
+            let (claim, frames) = rest.split_at_checked(CLAIM_BYTES)?;
+            let (frame, taken) = Frame::split(frames)?;
+            rest = frames.get(taken..).unwrap_or(&[]);
+            read_claim(&mut Fields { kind: Kind::Deliver, rest: claim, version: 0 }, frame).ok()
+        })
+    }
+}
+
+impl std::fmt::Debug for ClaimedRecords<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+fn read_claim<'a>(fields: &mut Fields<'a>, frame: Frame<'a>) -> Result<ClaimedRecord<'a>, WireError> {
+    let token = u64::read(fields)?;
+    let seq = u64::read(fields)?;
+    let epoch = u32::read(fields)?;
+    let attempt = u32::read(fields)?;
+    let claim_ms = u32::read(fields)?;
+    if u32::read(fields)? != 0 {
+        return Err(fields.unsound("reserved word"));
+    }
+    Ok(ClaimedRecord { token, position: Position { epoch, seq }, attempt, claim_ms, frame })
+}
+
+impl<'a> Deliver<'a> {
+    pub(crate) fn parse(fields: &mut Fields<'a>) -> Result<Deliver<'a>, WireError> {
+        let kind = Kind::Deliver;
+        let (channel, count) = (u32::read(fields)?, u32::read(fields)?);
+        let (bytes, zero) = (u32::read(fields)?, u32::read(fields)?);
+        let all = std::mem::take(&mut fields.rest);
+        if zero != 0 || count == 0 || bytes as usize != all.len() {
+            return Err(fields.unsound("count or bytes of its records"));
+        }
+        let (mut rest, mut found) = (all, 0);
+        while !rest.is_empty() {
+            let mut claim = Fields { rest, ..*fields };
+            let head = claim.take(CLAIM_BYTES)?;
+            let (frame, taken) = Frame::check(claim.rest, claim.rest.len())
+                .map_err(|error| WireError::Frame { kind, error })?;
+            read_claim(&mut Fields { rest: head, ..*fields }, frame)?;
+            rest = &claim.rest[taken..];
+            found += 1;
+        }
+        if found != count {
+            return Err(WireError::Count { kind, found, count });
+        }
+        Ok(Deliver { channel, records: ClaimedRecords { count, bytes: all } })
+    }
+
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        for word in [self.channel, self.records.count, self.records.bytes.len() as u32, 0] {
+            word.write(out);
+        }
+        out.extend_from_slice(self.records.bytes);
+    }
+
+    /// Starts a DELIVER at the end of `out`; [`add`](Deliver::add) each record, then
+    /// [`finish`](Deliver::finish) with what this returned.
+    pub fn begin(out: &mut Vec<u8>, channel: u32) -> usize {
+        let start = out.len();
+        out.extend_from_slice(&[0; crate::header::HEADER_BYTES]);
+        channel.write(out);
+        out.extend_from_slice(&[0; DELIVER_FIELDS_BYTES - 4]);
+        start
+    }
+
+    /// Adds one record: its claim, and its frame's bytes, padding included.
+    pub fn add(out: &mut Vec<u8>, token: u64, position: Position, attempt: u32, claim_ms: u32, frame: &[u8]) {
+        token.write(out);
+        position.seq.write(out);
+        for word in [position.epoch, attempt, claim_ms, 0] {
+            word.write(out);
+        }
+        out.extend_from_slice(frame);
+    }
+
+    /// Fills in what was not known when it began.
+    pub fn finish(out: &mut [u8], start: usize, count: u32) {
+        let len = out.len() - start;
+        let fields = start + crate::header::HEADER_BYTES;
+        let bytes = len - crate::header::HEADER_BYTES - DELIVER_FIELDS_BYTES;
+        let header = crate::header::MessageHeader { len: len as u32, kind: Kind::Deliver as u8, flags: 0 };
+        out[start..fields].copy_from_slice(&header.to_bytes());
+        out[fields + 4..fields + 8].copy_from_slice(&count.to_le_bytes());
+        out[fields + 8..fields + 12].copy_from_slice(&(bytes as u32).to_le_bytes());
+    }
+}

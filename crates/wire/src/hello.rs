@@ -1,0 +1,60 @@
+//! Getting in, staying alive, and parting.
+
+use crate::code::Refusal;
+use crate::layout::layout;
+
+layout! {
+    /// The client's first message. Its layout never changes; fields may be added at its end.
+    pub struct Hello<'a> {
+        /// Whose topics; empty for the default tenant.
+        pub tenant: &'a str,
+        /// What proves it; the node says which kinds it takes. Empty on loopback.
+        pub credentials: &'a [u8],
+        /// A name that operators see.
+        pub client: &'a str,
+    }
+}
+
+layout! {
+    /// The node's answer. Its layout never changes; fields may be added at its end.
+    pub struct Welcome<'a> {
+        /// The node's number, which a restart changes.
+        pub node: u64,
+        /// This connection's number, which no other connection of the node ever had.
+        pub session: u64,
+        /// The node's name.
+        pub node_name: &'a str,
+        /// Subjects below this belong to this connection: `_INBOX.<something>.`.
+        pub inbox_prefix: &'a str,
+        /// The node sends something at least this often, ms.
+        pub heartbeat_ms: u32,
+        /// The largest message with records that the node takes, bytes.
+        pub run_bytes_max: u32,
+        /// The largest other message that the node takes, bytes.
+        pub control_bytes_max: u32,
+        /// How many subscriptions and memberships the connection may have.
+        pub subscriptions_max: u32,
+        /// How many publishers the connection may have.
+        pub publishers_max: u32,
+        /// How many bytes of PUBLISH may be unanswered on the connection.
+        pub in_flight_bytes_max: u32,
+    }
+}
+
+layout! {
+    /// A number to be sent back.
+    pub struct Ping {
+        /// The number.
+        pub token: u64,
+    }
+}
+
+layout! {
+    /// The node closes the connection once it has answered what was open.
+    pub struct Goodbye<'a> {
+        /// How long to wait before connecting again, ms.
+        pub reconnect_after_ms: u32,
+        /// Why.
+        pub reason: Refusal<'a>,
+    }
+}

@@ -1,0 +1,191 @@
+//! How the fields of control messages become bytes.
+//!
+//! Integers are little-endian and unaligned; text and bytes are a `u16` length and that many
+//! bytes; lists are a `u32` count and that many items; a choice is one `u8`. Fields follow one
+//! another in the order of the struct that [`layout!`] declares: the struct *is* the layout.
+
+use crate::code::ErrorCode;
+use crate::error::WireError;
+use crate::header::Kind;
+
+/// The fields of one message that are still to be read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fields<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) rest: &'a [u8],
+    /// The version in force, for layouts that differ between versions.
+    #[allow(dead_code)] // Version 1 is the first: there is nothing to tell apart yet.
+    pub(crate) version: u8,
+}
+
+impl<'a> Fields<'a> {
+    pub(crate) fn take(&mut self, bytes: usize) -> Result<&'a [u8], WireError> {
+        let short = WireError::Short { kind: self.kind, missing: bytes.saturating_sub(self.rest.len()) };
+        let (here, after) = self.rest.split_at_checked(bytes).ok_or(short)?;
+        self.rest = after;
+        Ok(here)
+    }
+
+    pub(crate) fn unsound(&self, what: &'static str) -> WireError {
+        WireError::Value { kind: self.kind, what }
+    }
+
+    /// Only padding may be left.
+    pub(crate) fn end(self) -> Result<(), WireError> {
+        if self.rest.len() < crate::header::MESSAGE_ALIGN && self.rest.iter().all(|&b| b == 0) {
+            return Ok(());
+        }
+        Err(WireError::Trailing { kind: self.kind, bytes: self.rest.len() })
+    }
+}
+
+/// Something that stands in a message.
+pub(crate) trait Layout<'a>: Sized {
+    fn read(fields: &mut Fields<'a>) -> Result<Self, WireError>;
+    fn write(&self, out: &mut Vec<u8>);
+}
+
+macro_rules! integers {
+    ($($int:ty)*) => {$(
+        impl<'a> Layout<'a> for $int {
+            fn read(fields: &mut Fields<'a>) -> Result<$int, WireError> {
+                let mut bytes = [0; size_of::<$int>()];
+                bytes.copy_from_slice(fields.take(size_of::<$int>())?);
+                Ok(<$int>::from_le_bytes(bytes))
+            }
+
+            fn write(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+        }
+    )*};
+}
+integers!(u8 u16 u32 u64);
+
+impl<'a> Layout<'a> for bool {
+    fn read(fields: &mut Fields<'a>) -> Result<bool, WireError> {
+        match u8::read(fields)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(fields.unsound("yes or no")),
+        }
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(*self));
+    }
+}
+
+impl<'a> Layout<'a> for &'a [u8] {
+    fn read(fields: &mut Fields<'a>) -> Result<&'a [u8], WireError> {
+        let len = u16::read(fields)?;
+        fields.take(usize::from(len))
+    }
+
+    /// What is longer than a `u16` can say is cut: whoever fills a message checks lengths first.
+    fn write(&self, out: &mut Vec<u8>) {
+        let kept = &self[..self.len().min(usize::from(u16::MAX))];
+        (kept.len() as u16).write(out);
+        out.extend_from_slice(kept);
+    }
+}
+
+impl<'a> Layout<'a> for &'a str {
+    fn read(fields: &mut Fields<'a>) -> Result<&'a str, WireError> {
+        let bytes = <&[u8]>::read(fields)?;
+        std::str::from_utf8(bytes).map_err(|_| fields.unsound("text"))
+    }
+
+    /// Cut like bytes, but never within a character.
+    fn write(&self, out: &mut Vec<u8>) {
+        (&self.as_bytes()[..self.floor_char_boundary(usize::from(u16::MAX))]).write(out);
+    }
+}
+
+impl<'a> Layout<'a> for Option<u64> {
+    fn read(fields: &mut Fields<'a>) -> Result<Option<u64>, WireError> {
+        let there = bool::read(fields)?;
+        let value = u64::read(fields)?;
+        Ok(there.then_some(value))
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.is_some().write(out);
+        self.unwrap_or(0).write(out);
+    }
+}
+
+impl<'a> Layout<'a> for [u64; 3] {
+    fn read(fields: &mut Fields<'a>) -> Result<[u64; 3], WireError> {
+        Ok([u64::read(fields)?, u64::read(fields)?, u64::read(fields)?])
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        for number in self {
+            number.write(out);
+        }
+    }
+}
+
+impl<'a> Layout<'a> for ErrorCode {
+    fn read(fields: &mut Fields<'a>) -> Result<ErrorCode, WireError> {
+        Ok(ErrorCode::from_number(u16::read(fields)?))
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.number().write(out);
+    }
+}
+
+/// Declares a struct whose fields are laid out one after another in the order they stand in.
+macro_rules! layout {
+    ($(#[$doc:meta])* pub struct $name:ident $(<$life:lifetime>)? {
+        $($(#[$field_doc:meta])* pub $field:ident : $ty:ty,)*
+    }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub struct $name $(<$life>)? {
+            $($(#[$field_doc])* pub $field: $ty,)*
+        }
+
+        impl<'a> crate::layout::Layout<'a> for $name $(<$life>)? {
+            fn read(fields: &mut crate::layout::Fields<'a>) -> Result<Self, crate::error::WireError> {
+                $(let $field = crate::layout::Layout::read(fields)?;)*
+                Ok($name { $($field,)* })
+            }
+
+            fn write(&self, out: &mut Vec<u8>) {
+                $(crate::layout::Layout::write(&self.$field, out);)*
+            }
+        }
+    };
+}
+pub(crate) use layout;
+
+/// Declares an enum that is one byte on the wire.
+macro_rules! choice {
+    ($(#[$doc:meta])* pub enum $name:ident {
+        $($(#[$variant_doc:meta])* $variant:ident = $number:literal,)*
+    }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum $name {
+            $($(#[$variant_doc])* $variant = $number,)*
+        }
+
+        impl<'a> crate::layout::Layout<'a> for $name {
+            fn read(fields: &mut crate::layout::Fields<'a>) -> Result<Self, crate::error::WireError> {
+                match u8::read(fields)? {
+                    $($number => Ok($name::$variant),)*
+                    _ => Err(fields.unsound(stringify!($name))),
+                }
+            }
+
+            fn write(&self, out: &mut Vec<u8>) {
+                out.push(*self as u8);
+            }
+        }
+    };
+}
+pub(crate) use choice;

@@ -1,0 +1,59 @@
+//! Bytes to messages and back, for Dunlin's own protocol (`docs/protocol.md` is its page).
+//!
+//! A connection opens with one [`Preamble`] each way, then both sides send messages: an 8-byte
+//! header and a body, 8-aligned. Records travel as [`frame`](dunlin_frame) laid them out; nothing
+//! of them is encoded again.
+//!
+//! Invariants:
+//! - Decoding borrows: a message points into the bytes it was read from, lists included.
+//! - No length that the other side claims is believed before it was compared with [`Limits`], and
+//!   nothing is allocated in proportion to one.
+//! - Whatever bytes come, decoding ends in a message, in [`Next::Need`] or in a [`WireError`].
+//! - `decode(encode(m)) == m`, and the bytes of each message are kept in `tests/golden`.
+//!
+//! Not here: sockets, waiting, and what a message makes a node or a client do.
+
+mod code;
+mod decoder;
+mod error;
+mod from_client;
+mod from_node;
+mod group;
+mod header;
+mod hello;
+mod layout;
+mod limits;
+mod list;
+mod message;
+mod publish;
+mod run;
+mod subscribe;
+mod topic;
+mod version;
+
+pub use code::{CODES, CodeRow, ErrorCode, Refusal, Retry};
+pub use decoder::{Decoder, Next};
+pub use error::WireError;
+pub use from_client::FromClient;
+pub use from_node::FromNode;
+pub use group::{
+    Claim, ClaimedRecord, ClaimedRecords, Deliver, GroupKind, JoinGroup, Nack, NackedToken, Settle, Settled,
+};
+pub use header::{HEADER_BYTES, KINDS, Kind, KindRow, MESSAGE_ALIGN, MessageHeader};
+pub use hello::{Goodbye, Hello, Ping, Welcome};
+pub use limits::Limits;
+pub use list::List;
+pub use publish::{
+    AckKind, FLAG_ACK, FLAG_EXPECT, FLAG_QUIET, NO_PRODUCER, OpenPublisher, Publish, PublishHeader,
+    PublishRefused, Published, PublisherOpened, PublisherRefused,
+};
+pub use run::{RUN_HEAD_BYTES, Run, publish_head, run_head};
+pub use subscribe::{
+    Advance, ChannelPosition, Credit, Deleted, EpochChanged, GapMessage, Heartbeat, Lagging, Log,
+    LogPosition, OnGap, Position, Resume, StartAt, Subscribe, Subscribed, SubscriptionEnded,
+};
+pub use topic::{
+    CreateTopic, GroupState, ListTopics, LogState, NamedTopic, ReaderState, RequestRefused, TopicConfig,
+    TopicLine, TopicState, Topics, WhenFull,
+};
+pub use version::{MAGIC, PREAMBLE_BYTES, Preamble, VERSION, VERSION_MIN};

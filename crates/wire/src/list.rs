@@ -1,0 +1,86 @@
+//! Many of one thing within a message, without an allocation on either side.
+
+use crate::error::WireError;
+use crate::layout::{Fields, Layout};
+
+/// A list in a message: items of the sender, or bytes that were checked when they were read.
+///
+/// Reading it again from checked bytes cannot fail, so iterating yields plain items.
+#[derive(Clone, Copy)]
+pub struct List<'a, T>(Source<'a, T>);
+
+#[derive(Clone, Copy)]
+enum Source<'a, T> {
+    Items(&'a [T]),
+    Checked { count: u32, fields: Fields<'a> },
+}
+
+impl<'a, T> List<'a, T> {
+    /// A list to send.
+    pub fn new(items: &'a [T]) -> List<'a, T> {
+        List(Source::Items(items))
+    }
+
+    /// How many items.
+    pub fn len(&self) -> usize {
+        match self.0 {
+            Source::Items(items) => items.len(),
+            Source::Checked { count, .. } => count as usize,
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[allow(private_bounds)] // `Layout` is how this crate writes bytes; nobody outside implements it.
+impl<'a, T: Layout<'a> + Copy> List<'a, T> {
+    /// The items, one after another.
+    pub fn iter(&self) -> impl Iterator<Item = T> + use<'a, T> {
+        let (items, mut checked) = match self.0 {
+            Source::Items(items) => (items, None),
+            Source::Checked { fields, count } => (&[][..], Some((fields, count))),
+        };
+        let from_bytes = std::iter::from_fn(move || {
+            let (fields, left) = checked.as_mut()?;
+            *left = left.checked_sub(1)?;
+            T::read(fields).ok()
+        });
+        items.iter().copied().chain(from_bytes)
+    }
+}
+
+impl<'a, T: Layout<'a> + Copy> Layout<'a> for List<'a, T> {
+    fn read(fields: &mut Fields<'a>) -> Result<List<'a, T>, WireError> {
+        let count = u32::read(fields)?;
+        let start = *fields;
+        for _ in 0..count {
+            // Every item takes at least one byte, so a hostile count ends with the message.
+            T::read(fields)?;
+        }
+        Ok(List(Source::Checked { count, fields: start }))
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        (self.len() as u32).write(out);
+        for item in self.iter() {
+            item.write(out);
+        }
+    }
+}
+
+impl<'a, T: Layout<'a> + Copy + PartialEq> PartialEq for List<'a, T> {
+    fn eq(&self, other: &List<'a, T>) -> bool {
+        self.len() == other.len() && self.iter().zip(other.iter()).all(|(a, b)| a == b)
+    }
+}
+
+impl<'a, T: Layout<'a> + Copy + Eq> Eq for List<'a, T> {}
+
+impl<'a, T: Layout<'a> + Copy + std::fmt::Debug> std::fmt::Debug for List<'a, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}

@@ -1,0 +1,42 @@
+//! Records of a channel, and what stands before the frames of RUN and PUBLISH.
+//!
+//! The frames themselves are not looked at here: whoever uses them checks them in the same pass
+//! (`topic::CheckedRun`).
+
+use dunlin_frame::{RUN_HEADER_BYTES, RunHeader};
+
+use crate::header::{HEADER_BYTES, Kind, MessageHeader};
+use crate::publish::PublishHeader;
+
+/// What stands before the frames of RUN and PUBLISH, bytes.
+pub const RUN_HEAD_BYTES: usize = HEADER_BYTES + RUN_HEADER_BYTES;
+
+/// Consecutive records of one channel: `header.topic_id` is the channel that LOG announced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run<'a> {
+    /// Which channel, which sequences.
+    pub header: RunHeader,
+    /// The frames, not yet checked.
+    pub frames: &'a [u8],
+}
+
+/// The bytes before the frames of a RUN. `header.bytes` of frames have to follow.
+#[inline]
+pub fn run_head(header: &RunHeader) -> [u8; RUN_HEAD_BYTES] {
+    head(Kind::Run, 0, header.bytes, header.to_bytes())
+}
+
+/// The bytes before the frames of a PUBLISH. `header.bytes` of frames have to follow.
+#[inline]
+pub fn publish_head(header: &PublishHeader, flags: u8) -> [u8; RUN_HEAD_BYTES] {
+    head(Kind::Publish, flags, header.bytes, header.to_bytes())
+}
+
+#[inline]
+fn head(kind: Kind, flags: u8, bytes: u32, header: [u8; RUN_HEADER_BYTES]) -> [u8; RUN_HEAD_BYTES] {
+    let mut out = [0; RUN_HEAD_BYTES];
+    let first = MessageHeader { len: bytes + RUN_HEAD_BYTES as u32, kind: kind as u8, flags };
+    out[..HEADER_BYTES].copy_from_slice(&first.to_bytes());
+    out[HEADER_BYTES..].copy_from_slice(&header);
+    out
+}

@@ -1,0 +1,66 @@
+//! `docs/protocol.md` says what the code does.
+
+use std::path::Path;
+
+use dunlin_wire::{CODES, KINDS, MAGIC, VERSION, VERSION_MIN};
+
+fn page() -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/protocol.md")).unwrap()
+}
+
+/// The rows of the table that begins after `heading`, cells trimmed.
+fn table(page: &str, heading: &str) -> Vec<Vec<String>> {
+    let (_, section) = page.split_once(heading).unwrap_or_else(|| panic!("no heading {heading:?}"));
+    let rows =
+        section.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+    rows.skip(2)
+        .map(|row| {
+            row.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`').to_owned()).collect()
+        })
+        .collect()
+}
+
+#[test]
+fn the_page_lists_every_error_code_as_it_is() {
+    let wanted: Vec<Vec<String>> = CODES
+        .iter()
+        .map(|row| {
+            let number = row.code.number().to_string();
+            let cells = [&number, row.name, &row.retry.to_string(), row.carries, row.advice];
+            cells.map(str::to_owned).to_vec()
+        })
+        .collect();
+    assert_eq!(table(&page(), "## Error codes"), wanted);
+}
+
+#[test]
+fn the_page_lists_every_message_as_it_is() {
+    let page = page();
+    for (heading, from_client) in [("### From the client", true), ("### From the node", false)] {
+        let listed: Vec<String> =
+            table(&page, heading).iter().map(|row| format!("{} {}", row[0], row[1])).collect();
+        let wanted: Vec<String> = KINDS
+            .iter()
+            .filter(|row| row.from_client == from_client)
+            .map(|row| format!("{} {}", row.kind as u8, row.name))
+            .collect();
+        assert_eq!(listed, wanted);
+    }
+}
+
+#[test]
+fn the_page_names_the_versions_in_force() {
+    let page = page();
+    assert!(page.contains(&format!("This build speaks versions {VERSION_MIN} to {VERSION}.")));
+    assert!(page.contains(std::str::from_utf8(&MAGIC).unwrap()));
+}
+
+#[test]
+fn codes_stand_in_order_and_map_to_their_numbers() {
+    for pair in CODES.windows(2) {
+        assert!(pair[0].code.number() < pair[1].code.number());
+    }
+    for row in CODES {
+        assert_eq!(dunlin_wire::ErrorCode::from_number(row.code.number()), row.code);
+    }
+}

@@ -1,0 +1,210 @@
+use dunlin_wire::*;
+use proptest::prelude::*;
+
+use crate::samples::{Values, encoded, frame};
+
+/// Reads all there is, lists, runs and claims included; returns the messages understood.
+fn read_all(bytes: &[u8], limits: Limits) -> usize {
+    let decoder = Decoder::new(limits);
+    let mut understood = 0;
+    let mut rest = bytes;
+    while let Ok(Next::Message(message, taken)) = decoder.next_from_node(rest) {
+        if let FromNode::Run(run) = &message {
+            let _ = run.header.last_seq();
+        }
+        let _ = format!("{message:?}");
+        (rest, understood) = (&rest[taken..], understood + 1);
+    }
+    rest = bytes;
+    while let Ok(Next::Message(message, taken)) = decoder.next_from_client(rest) {
+        if let FromClient::Publish(publish) = &message {
+            let _ = publish.header.last_producer_seq();
+        }
+        let _ = format!("{message:?}");
+        (rest, understood) = (&rest[taken..], understood + 1);
+    }
+    understood
+}
+
+#[test]
+fn a_message_cut_at_any_byte_asks_for_the_rest() {
+    let decoder = Decoder::new(Limits::default());
+    for (kind, bytes) in encoded(&Values::fixed()) {
+        let from_client = KINDS.iter().any(|row| row.kind == kind && row.from_client);
+        for have in 0..bytes.len() {
+            let need = if have < HEADER_BYTES { HEADER_BYTES } else { bytes.len() };
+            if from_client {
+                assert_eq!(decoder.next_from_client(&bytes[..have]), Ok(Next::Need(need)), "{kind:?}");
+            } else {
+                assert_eq!(decoder.next_from_node(&bytes[..have]), Ok(Next::Need(need)), "{kind:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_message_of_the_other_side_is_refused() {
+    let decoder = Decoder::new(Limits::default());
+    for (kind, bytes) in encoded(&Values::fixed()) {
+        let unknown = WireError::UnknownKind(kind as u8);
+        if KINDS.iter().any(|row| row.kind == kind && row.from_client) {
+            assert_eq!(decoder.next_from_node(&bytes), Err(unknown));
+        } else {
+            assert_eq!(decoder.next_from_client(&bytes), Err(unknown));
+        }
+    }
+}
+
+#[test]
+fn a_message_over_its_limit_is_refused_by_its_header() {
+    let decoder = Decoder::new(Limits { run_bytes_max: 4096, control_bytes_max: 256 });
+    let run = MessageHeader { len: 4104, kind: Kind::Run as u8, flags: 0 };
+    assert_eq!(
+        decoder.next_from_node(&run.to_bytes()),
+        Err(WireError::TooLarge { kind: Kind::Run, bytes: 4104, bytes_max: 4096 })
+    );
+    let ping = MessageHeader { len: 264, kind: Kind::Ping as u8, flags: 0 };
+    assert_eq!(
+        decoder.next_from_client(&ping.to_bytes()),
+        Err(WireError::TooLarge { kind: Kind::Ping, bytes: 264, bytes_max: 256 })
+    );
+}
+
+#[test]
+fn a_length_no_message_can_have_is_refused() {
+    let decoder = Decoder::new(Limits::default());
+    for len in [0, 4, 7, 9, 12, u32::MAX] {
+        let header = MessageHeader { len, kind: Kind::Ping as u8, flags: 0 };
+        assert_eq!(decoder.next_from_client(&header.to_bytes()), Err(WireError::Length(len)));
+    }
+}
+
+#[test]
+fn reserved_bits_are_refused() {
+    let decoder = Decoder::new(Limits::default());
+    let mut bytes = Vec::new();
+    FromClient::Ping(Ping { token: 1 }).encode(&mut bytes);
+    bytes[5] = 1;
+    assert_eq!(decoder.next_from_client(&bytes), Err(WireError::Flags { kind: Kind::Ping, flags: 1 }));
+    bytes[6] = 1;
+    assert_eq!(decoder.next_from_client(&bytes), Err(WireError::Reserved(1)));
+}
+
+#[test]
+fn a_list_that_claims_more_than_it_has_ends_with_the_message() {
+    let decoder = Decoder::new(Limits::default());
+    let mut bytes = Vec::new();
+    FromNode::Heartbeat(Heartbeat { channels: List::new(&[]) }).encode(&mut bytes);
+    bytes[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
+    assert!(matches!(decoder.next_from_node(&bytes), Err(WireError::Short { kind: Kind::Heartbeat, .. })));
+}
+
+#[test]
+fn only_the_first_messages_may_grow_at_their_end() {
+    let decoder = Decoder::new(Limits::default());
+    for (kind, mut bytes) in encoded(&Values::fixed()) {
+        if kind.carries_records() {
+            continue;
+        }
+        bytes.extend_from_slice(&[1; 8]);
+        let len = bytes.len() as u32;
+        bytes[..4].copy_from_slice(&len.to_le_bytes());
+        let error = if (kind as u8) < 64 {
+            decoder.next_from_client(&bytes).err()
+        } else {
+            decoder.next_from_node(&bytes).err()
+        };
+        let may_grow = matches!(kind, Kind::Hello | Kind::Welcome | Kind::Refused);
+        assert_eq!(error.is_none(), may_grow, "{kind:?}");
+    }
+}
+
+#[test]
+fn a_publish_header_that_contradicts_itself_is_refused() {
+    let decoder = Decoder::new(Limits::default());
+    let frames = frame(b"one");
+    let sound = PublishHeader {
+        publisher: 1,
+        producer_seq: 1,
+        count: 1,
+        bytes: frames.len() as u32,
+        ..Default::default()
+    };
+    let read = |header, flags| {
+        let mut bytes = Vec::new();
+        FromClient::Publish(Publish { flags, header, frames: &frames }).encode(&mut bytes);
+        let len = (RUN_HEAD_BYTES + frames.len()) as u32;
+        bytes[..4].copy_from_slice(&len.to_le_bytes());
+        decoder.next_from_client(&bytes).map(drop)
+    };
+    assert_eq!(read(sound, 0), Ok(()));
+    for (header, flags) in [
+        (PublishHeader { count: 0, ..sound }, 0),
+        (PublishHeader { producer_seq: 0, ..sound }, 0),
+        (PublishHeader { producer_seq: u64::MAX, ..sound }, 0),
+        (PublishHeader { expect_seq: 1, ..sound }, 0),
+        (PublishHeader { bytes: 8, ..sound }, 0),
+        (sound, FLAG_ACK | FLAG_QUIET),
+        (sound, 0x80),
+    ] {
+        assert!(read(header, flags).is_err(), "{header:?} {flags}");
+    }
+}
+
+#[test]
+fn a_gap_of_negative_length_is_refused() {
+    let decoder = Decoder::new(Limits::default());
+    for (first, last) in [(0, 5), (5, 4), (1, u64::MAX)] {
+        let mut bytes = Vec::new();
+        FromNode::Gap(GapMessage { channel: 1, epoch: 1, first, last }).encode(&mut bytes);
+        assert!(matches!(decoder.next_from_node(&bytes), Err(WireError::Value { .. })), "{first}..{last}");
+    }
+}
+
+#[test]
+fn a_message_with_any_byte_changed_never_panics() {
+    for (_, bytes) in encoded(&Values::fixed()) {
+        for at in 0..bytes.len() {
+            for value in [0, 1, 2, 7, 8, 0x7f, 0x80, 0xff] {
+                let mut damaged = bytes.clone();
+                damaged[at] = value;
+                read_all(&damaged, Limits::default());
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        read_all(&bytes, Limits::default());
+        let _ = Preamble::parse(&bytes);
+    }
+
+    #[test]
+    fn random_bodies_under_sound_headers_never_panic(
+        kind in 0usize..43,
+        flags in 0u8..8,
+        body in proptest::collection::vec(prop_oneof![Just(0u8), 0u8..4, any::<u8>()], 0..200),
+    ) {
+        let body = &body[..body.len() & !7];
+        let kind = KINDS[kind % KINDS.len()].kind as u8;
+        let header = MessageHeader { len: (body.len() + 8) as u32, kind, flags };
+        read_all(&[&header.to_bytes(), body].concat(), Limits::default());
+    }
+}
+
+#[test]
+fn a_delivery_whose_records_do_not_fit_is_refused() {
+    let decoder = Decoder::new(Limits::default());
+    let sound = Values::fixed().deliver;
+    assert!(decoder.next_from_node(&sound).is_ok());
+    let mut miscounted = sound.clone();
+    miscounted[12] += 1;
+    assert!(matches!(decoder.next_from_node(&miscounted), Err(WireError::Count { found: 2, count: 3, .. })));
+    let mut unsound = sound;
+    unsound[24 + 32 + 4] = 9;
+    assert!(matches!(decoder.next_from_node(&unsound), Err(WireError::Frame { .. })));
+}

@@ -1,0 +1,8 @@
+//! Messages keep their bytes, survive a round trip, and nothing hostile gets further than an error.
+
+mod document;
+mod golden;
+mod hostile;
+mod round_trip;
+mod samples;
+mod version;

@@ -1,0 +1,72 @@
+use dunlin_wire::{Decoder, Limits, Next};
+use proptest::prelude::*;
+
+use crate::samples::{Values, from_client, from_node};
+
+fn assert_round_trip(values: &Values) {
+    let decoder = Decoder::new(Limits::default());
+    let mut out = Vec::new();
+    from_client(values, |message| {
+        out.clear();
+        message.encode(&mut out);
+        assert_eq!(decoder.next_from_client(&out), Ok(Next::Message(message, out.len())));
+    });
+    from_node(values, |message| {
+        out.clear();
+        message.encode(&mut out);
+        assert_eq!(decoder.next_from_node(&out), Ok(Next::Message(message, out.len())));
+    });
+}
+
+#[test]
+fn known_messages_read_as_they_were_written() {
+    assert_round_trip(&Values::fixed());
+}
+
+#[test]
+fn messages_follow_one_another_without_a_separator() {
+    let decoder = Decoder::new(Limits::default());
+    let mut out = Vec::new();
+    let mut written = 0;
+    from_node(&Values::fixed(), |message| {
+        message.encode(&mut out);
+        written += 1;
+    });
+    let (mut rest, mut read) = (&out[..], 0);
+    while let Ok(Next::Message(_, taken)) = decoder.next_from_node(rest) {
+        rest = &rest[taken..];
+        read += 1;
+    }
+    assert!(rest.is_empty());
+    assert_eq!(read, written);
+}
+
+#[test]
+fn text_too_long_for_its_length_is_cut_between_characters() {
+    let long = "é".repeat(40_000);
+    let refusal = dunlin_wire::Refusal::new(dunlin_wire::ErrorCode::Internal, &long);
+    let mut out = Vec::new();
+    dunlin_wire::FromNode::Error(refusal).encode(&mut out);
+    let decoder = Decoder::new(Limits { control_bytes_max: 1 << 20, ..Limits::default() });
+    let Ok(Next::Message(dunlin_wire::FromNode::Error(read), _)) = decoder.next_from_node(&out) else {
+        panic!("not read")
+    };
+    assert_eq!(read.text.len(), 65_534);
+}
+
+proptest! {
+    #[test]
+    fn any_message_reads_as_it_was_written(
+        number in any::<u32>(),
+        half in any::<u16>(),
+        seq in any::<u64>(),
+        yes in any::<bool>(),
+        name in "[a-z.*>]{0,60}",
+        text in any::<String>(),
+        blob in proptest::collection::vec(any::<u8>(), 0..300),
+        payloads in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..100), 1..6),
+    ) {
+        let payloads: Vec<&[u8]> = payloads.iter().map(Vec::as_slice).collect();
+        assert_round_trip(&Values::new(number, half, seq, yes, &name, &text, &blob, &payloads));
+    }
+}

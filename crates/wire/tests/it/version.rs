@@ -1,0 +1,36 @@
+use dunlin_wire::{ErrorCode, Preamble, VERSION, VERSION_MIN, WireError};
+
+#[test]
+fn this_and_the_previous_version_are_accepted() {
+    const { assert!(VERSION == 1 && VERSION_MIN == 1 || VERSION_MIN + 1 == VERSION) };
+    for version in VERSION_MIN..=VERSION {
+        assert_eq!(Preamble::OURS.negotiate(Preamble::chosen(version)), Ok(version));
+    }
+}
+
+#[test]
+fn the_highest_common_version_is_chosen() {
+    let node = Preamble { version_min: 3, version_max: 4 };
+    for (min, max, chosen) in [(1, 3, 3), (1, 9, 4), (4, 9, 4), (3, 3, 3)] {
+        assert_eq!(node.negotiate(Preamble { version_min: min, version_max: max }), Ok(chosen));
+    }
+}
+
+#[test]
+fn ranges_that_do_not_meet_are_refused_with_the_nodes_range() {
+    let node = Preamble { version_min: 3, version_max: 4 };
+    for (min, max) in [(1, 2), (5, 9)] {
+        let refusal = node.negotiate(Preamble { version_min: min, version_max: max }).unwrap_err();
+        assert_eq!((refusal.code, refusal.numbers), (ErrorCode::Version, [3, 4, 0]));
+    }
+}
+
+#[test]
+fn a_preamble_is_judged_by_the_first_byte_that_differs() {
+    assert_eq!(Preamble::parse(b""), Ok(None));
+    assert_eq!(Preamble::parse(b"DUNLIN\x01"), Ok(None));
+    assert_eq!(Preamble::parse(b"DUNLIN\x01\x01etc"), Ok(Some(Preamble::OURS)));
+    assert_eq!(Preamble::parse(b"GET"), Err(WireError::Magic(*b"GET\0\0\0\0\0")));
+    assert_eq!(Preamble::parse(b"DUNLIN\x02\x01"), Err(WireError::VersionRange { min: 2, max: 1 }));
+    assert_eq!(Preamble::parse(b"DUNLIN\x00\x00"), Err(WireError::VersionRange { min: 0, max: 0 }));
+}
