@@ -1,13 +1,42 @@
 //! The log in memory, and everything a subscriber is promised of it.
+//!
+//! A [`Topic`] is one [`Log`] or several; a log is a chain of segments that are appended to at one
+//! end and given up at the other. A [`Cursor`] is a position in a log; a [`Subscriber`] reads with
+//! one cursor or many. Publishing costs the same whoever reads.
+//!
+//! This crate has no sockets, disks, threads or clock: time comes in through [`Clock`].
+
+mod sync;
 
 mod event;
 mod publish;
 mod subject;
 mod subscribe;
 
+mod config;
+mod memory;
+mod segment;
+mod wake;
+
+mod checked_run;
+mod cursor;
+mod log;
+mod publisher;
+mod subscriber;
+mod topic;
+
+pub use checked_run::CheckedRun;
+pub use config::{Clock, ConfigError, OnFull, RETENTION_BYTES_MIN, Reliable, Retention, TopicConfig};
+pub use cursor::{Consumption, Content, Cursor, Fill, Filter, Span, Spans};
 pub use dunlin_frame as frame;
 pub use dunlin_frame::{Frame, Meta};
 pub use event::{EpochChanged, Event, Gap, Lagging, LogName, Notice, Position, PositionError, Record};
+pub use log::{BATCH_BYTES_MAX, Log, LogInfo, ProducerMark};
+pub use memory::{Budget, BudgetSpent};
 pub use publish::{Acknowledged, Draft, Payload, Publish, PublishError, Receipt};
+pub use publisher::Publisher;
 pub use subject::{SUBJECT_BYTES_MAX, SubjectError};
 pub use subscribe::{OnGap, SPIN_US_DEFAULT, Start, Subscribe, SubscribeError, SubscribeOptions, Wait};
+pub use subscriber::{Newcomers, Subscriber};
+pub use topic::{RunAppend, Topic, key_hash};
+pub use wake::Waiter;

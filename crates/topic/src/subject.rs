@@ -28,3 +28,12 @@ pub enum SubjectError {
 
 /// The longest subject or pattern, bytes.
 pub const SUBJECT_BYTES_MAX: usize = 255;
+
+/// The literal tokens at the start of a pattern, with their last dot; all of it where there is no
+/// wildcard.
+pub fn literal_prefix(pattern: &str) -> &str {
+    match pattern.find(['*', '>']) {
+        Some(at) => &pattern[..at],
+        None => pattern,
+    }
+}

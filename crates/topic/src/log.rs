@@ -1,0 +1,217 @@
+//! One partition: an ordered history that is written at one end and given up at the other.
+//!
+//! One mutex guards check, append and publish of the length; readers take it only when they come
+//! to the end of a segment, lose their place, or go to sleep.
+//!
+//! Invariants:
+//! - Sequences are `+1` each within an epoch; append times never go back.
+//! - A batch is appended whole or not at all, inside one segment.
+//! - What is given up is whole segments, oldest first; the last one written stays.
+//!
+//! Limits: `retention`, `record_bytes_max`, [`BATCH_BYTES_MAX`], and the budget.
+
+mod append;
+mod readers;
+mod retain;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::config::{Clock, TopicConfig};
+use crate::event::{LogName, Position};
+use crate::memory::Budget;
+use crate::segment::{Segment, Writer};
+use crate::wake::Waiter;
+
+pub(crate) use append::{Append, Appended};
+pub use append::{BATCH_BYTES_MAX, ProducerMark};
+use readers::Readers;
+pub(crate) use readers::{Found, ReaderId};
+
+/// One partition of a topic.
+#[derive(Debug)]
+pub struct Log {
+    pub(crate) name: Arc<LogName>,
+    pub(crate) clock: Clock,
+    config: Arc<TopicConfig>,
+    budget: Arc<Budget>,
+    /// Readers that have yet to read this sequence are warned; 0 while nothing was given up.
+    warn_before: AtomicU64,
+    state: Mutex<State>,
+}
+
+/// What is known of a log at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogInfo {
+    /// The epoch.
+    pub epoch: u32,
+    /// The oldest record still held; equal to `next_seq` when there is none.
+    pub oldest_seq: u64,
+    /// The next record's sequence.
+    pub next_seq: u64,
+    /// Bytes of history.
+    pub bytes: u64,
+    /// Cursors that wait for the next record.
+    pub waiting: usize,
+    /// Registered readers of a reliable topic.
+    pub registered: usize,
+    /// When the last record was appended, ns since the Unix epoch.
+    pub last_append_ns: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    epoch: u32,
+    next_seq: u64,
+    last_append_ns: u64,
+    closed: bool,
+    gave_up: bool,
+    /// Size of the newest segment, from which the next one grows.
+    capacity: usize,
+    held: VecDeque<Held>,
+    held_bytes: u64,
+    writer: Option<Writer>,
+    /// Given up, but a read was in progress.
+    lingering: Vec<Arc<Segment>>,
+    waiting: VecDeque<Armed>,
+    /// What few logs need.
+    rare: Option<Box<Rare>>,
+}
+
+#[derive(Debug, Default)]
+struct Rare {
+    readers: Readers,
+}
+
+/// A sealed segment and what it weighs.
+#[derive(Debug)]
+struct Held {
+    segment: Arc<Segment>,
+    bytes: u64,
+    last_append_ns: u64,
+}
+
+/// A cursor that waits for the next record.
+#[derive(Debug)]
+struct Armed {
+    waiter: Arc<Waiter>,
+    token: u32,
+}
+
+impl Log {
+    pub(crate) fn new(
+        name: LogName,
+        config: Arc<TopicConfig>,
+        budget: Arc<Budget>,
+        clock: Clock,
+        epoch: u32,
+    ) -> Log {
+        let state = State {
+            epoch,
+            next_seq: 1,
+            last_append_ns: 0,
+            closed: false,
+            gave_up: false,
+            capacity: 0,
+            held: VecDeque::new(),
+            held_bytes: 0,
+            writer: None,
+            lingering: Vec::new(),
+            waiting: VecDeque::new(),
+            rare: None,
+        };
+        Log {
+            name: Arc::new(name),
+            clock,
+            config,
+            budget,
+            warn_before: AtomicU64::new(0),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Topic and partition.
+    pub fn name(&self) -> &Arc<LogName> {
+        &self.name
+    }
+
+    /// What is known of it now.
+    pub fn info(&self) -> LogInfo {
+        let state = self.lock();
+        LogInfo {
+            epoch: state.epoch,
+            oldest_seq: state.oldest_seq(&self.config),
+            next_seq: state.next_seq,
+            bytes: state.bytes(),
+            waiting: state.waiting.len(),
+            registered: state.rare.as_ref().map_or(0, |rare| rare.readers.len()),
+            last_append_ns: state.last_append_ns,
+        }
+    }
+
+    /// The last record's position.
+    pub fn last(&self) -> Position {
+        let state = self.lock();
+        Position { epoch: state.epoch, seq: state.next_seq - 1 }
+    }
+
+    /// Ends the log: publishers are refused, readers get what is left and then are told.
+    pub(crate) fn close(&self) {
+        let waiting = {
+            let mut state = self.lock();
+            state.closed = true;
+            state.seal();
+            state.wake_publishers();
+            std::mem::take(&mut state.waiting)
+        };
+        waiting.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
+    }
+
+    /// Whether a reader that is to read `next` now deserves a warning.
+    #[inline(always)]
+    pub(crate) fn should_warn(&self, next: u64) -> bool {
+        next < self.warn_before.load(Ordering::Relaxed)
+    }
+
+    /// Wakes the next two that wait: whoever was woken owes that to those behind it.
+    pub(crate) fn pass_wake_on(&self) {
+        let next = {
+            let mut state = self.lock();
+            [state.waiting.pop_front(), state.waiting.pop_front()]
+        };
+        next.into_iter().flatten().for_each(|armed| armed.waiter.notify(armed.token));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn bytes(&self) -> u64 {
+        self.held_bytes + self.writer.as_ref().map_or(0, |w| w.segment().bytes_held() + w.by_ref_bytes())
+    }
+
+    /// The oldest sequence a reader may still be given.
+    fn oldest_seq(&self, config: &TopicConfig) -> u64 {
+        let held = self.held.front().map(|held| &held.segment);
+        let first = held.or(self.writer.as_ref().map(Writer::segment)).map_or(self.next_seq, |s| s.first_seq);
+        match config.retention.records {
+            Some(records) => first.max(self.next_seq.saturating_sub(records)),
+            None => first,
+        }
+    }
+
+    /// The segment that holds `seq`, or will.
+    fn segment_of(&self, seq: u64) -> Option<&Arc<Segment>> {
+        if let Some(writer) = &self.writer
+            && writer.segment().first_seq <= seq
+        {
+            return Some(writer.segment());
+        }
+        let after = self.held.partition_point(|held| held.segment.first_seq <= seq);
+        let held = &self.held[after.checked_sub(1)?].segment;
+        (held.first_seq + u64::from(held.commit().count) > seq).then_some(held)
+    }
+}

@@ -1,0 +1,205 @@
+//! Appending: check, make room, write, publish the length, wake one.
+
+use bytes::Bytes;
+use dunlin_frame::{APPEND_TIME_AT, Frame, FrameError};
+
+use crate::checked_run::CheckedRun;
+use crate::event::Position;
+use crate::log::{Log, State};
+use crate::publish::{Draft, Payload, PublishError};
+use crate::segment::Writer;
+
+/// The largest batch, bytes of frames.
+pub const BATCH_BYTES_MAX: usize = 16 << 20;
+
+/// Who publishes, and the number it gave to the first record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProducerMark {
+    /// The producer.
+    pub producer: u64,
+    /// Grows when a new instance takes over.
+    pub producer_epoch: u32,
+    /// Its number for the first record; the others follow.
+    pub producer_seq: u64,
+}
+
+/// What an append asks for beside its records.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Append {
+    pub(crate) now_ns: u64,
+    pub(crate) mark: Option<ProducerMark>,
+    pub(crate) expect_last: Option<u64>,
+    /// A reader that does not make room loses its place instead of stopping the append.
+    pub(crate) evict: bool,
+}
+
+/// Bytes in the segment, and of payloads that stay where they are.
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    bytes: usize,
+    by_ref_bytes: u64,
+}
+
+/// Where the last record of an append stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Appended {
+    pub(crate) position: Position,
+    pub(crate) duplicate: bool,
+}
+
+impl Log {
+    /// Appends one record.
+    #[inline(always)]
+    pub(crate) fn append(&self, append: Append, draft: &Draft<'_>) -> Result<Appended, PublishError> {
+        let place = self.place(draft)?;
+        let mut state = self.lock();
+        if let Some(done) = state.admit(&append, 1)? {
+            return Ok(done);
+        }
+        let now = state.append_time(append.now_ns);
+        self.budget.charge_some(place.by_ref_bytes)?;
+        let writer = self.make_room(&mut state, place.bytes, place.by_ref_bytes, &append)?;
+        self.push(writer, draft, now)?;
+        Ok(self.publish(state, append, 1))
+    }
+
+    /// Appends all drafts, or none.
+    pub(crate) fn append_batch(
+        &self,
+        append: Append,
+        drafts: &[Draft<'_>],
+    ) -> Result<Appended, PublishError> {
+        let mut whole = Place::default();
+        for draft in drafts {
+            let place = self.place(draft)?;
+            whole.bytes += place.bytes;
+            whole.by_ref_bytes += place.by_ref_bytes;
+        }
+        check_batch(drafts.len(), whole.bytes)?;
+        let mut state = self.lock();
+        if let Some(done) = state.admit(&append, drafts.len() as u64)? {
+            return Ok(done);
+        }
+        let now = state.append_time(append.now_ns);
+        self.budget.charge_some(whole.by_ref_bytes)?;
+        let writer = self.make_room(&mut state, whole.bytes, whole.by_ref_bytes, &append)?;
+        for draft in drafts {
+            self.push(writer, draft, now)?;
+        }
+        Ok(self.publish(state, append, drafts.len() as u64))
+    }
+
+    /// Appends a run as it came over the wire, stamping each record's append time.
+    pub(crate) fn append_run(&self, append: Append, run: CheckedRun<'_>) -> Result<Appended, PublishError> {
+        self.check_size(run.largest())?;
+        check_batch(run.count() as usize, run.bytes().len())?;
+        let mut state = self.lock();
+        if let Some(done) = state.admit(&append, u64::from(run.count()))? {
+            return Ok(done);
+        }
+        let now = state.append_time(append.now_ns);
+        let writer = self.make_room(&mut state, run.bytes().len(), 0, &append)?;
+        writer.push(run.bytes().len(), run.count(), |out| {
+            out.copy_from_slice(run.bytes());
+            stamp(out, now);
+        });
+        Ok(self.publish(state, append, u64::from(run.count())))
+    }
+
+    /// What the draft will take, here and elsewhere.
+    #[inline(always)]
+    fn place(&self, draft: &Draft<'_>) -> Result<Place, PublishError> {
+        let encoded = draft.meta.measure(draft.payload.as_slice().len())?;
+        self.check_size(encoded.padded())?;
+        Ok(match self.by_ref(&draft.payload) {
+            Some(payload) => {
+                Place { bytes: Writer::by_ref_stride(encoded), by_ref_bytes: payload.len() as u64 }
+            }
+            None => Place { bytes: encoded.padded(), by_ref_bytes: 0 },
+        })
+    }
+
+    #[inline(always)]
+    fn push(&self, writer: &mut Writer, draft: &Draft<'_>, now: u64) -> Result<(), PublishError> {
+        let payload = draft.payload.as_slice();
+        let encoded = draft.meta.measure(payload.len())?;
+        match self.by_ref(&draft.payload) {
+            Some(shared) => writer.push_by_ref(&draft.meta, encoded, now, shared.clone()),
+            None => {
+                writer.push(encoded.padded(), 1, |out| draft.meta.encode(encoded, now, payload, out));
+            }
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn by_ref<'d>(&self, payload: &'d Payload<'_>) -> Option<&'d Bytes> {
+        match payload {
+            Payload::Shared(bytes) if bytes.len() >= self.config.by_ref_bytes_min as usize => Some(bytes),
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    fn check_size(&self, bytes: usize) -> Result<(), PublishError> {
+        let bytes_max = self.config.record_bytes_max as usize;
+        if bytes > bytes_max { Err(PublishError::RecordTooLarge { bytes, bytes_max }) } else { Ok(()) }
+    }
+
+    /// Lets readers see what was pushed, and wakes one that waits.
+    #[inline(always)]
+    fn publish(&self, mut state: std::sync::MutexGuard<'_, State>, append: Append, count: u64) -> Appended {
+        state.next_seq += count;
+        let position = Position { epoch: state.epoch, seq: state.next_seq - 1 };
+        if let Some(writer) = &state.writer {
+            writer.commit();
+            writer.prefetch();
+        }
+        let woken = state.waiting.pop_front();
+        drop(state);
+        if let Some(armed) = woken {
+            armed.waiter.notify(armed.token);
+        }
+        Appended { position, duplicate: false }
+    }
+}
+
+impl State {
+    /// Whether the append may go on; the first outcome if it is a retry.
+    #[inline(always)]
+    fn admit(&mut self, append: &Append, _count: u64) -> Result<Option<Appended>, PublishError> {
+        if self.closed {
+            return Err(PublishError::Closed);
+        }
+        match append.expect_last {
+            Some(expected) if expected != self.next_seq - 1 => {
+                Err(PublishError::SeqMoved { expected, last_seq: self.next_seq - 1 })
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Never goes back, whatever the clock does.
+    #[inline(always)]
+    fn append_time(&mut self, now_ns: u64) -> u64 {
+        self.last_append_ns = self.last_append_ns.max(now_ns);
+        self.last_append_ns
+    }
+}
+
+fn check_batch(count: usize, bytes: usize) -> Result<(), PublishError> {
+    if count == 0 {
+        return Err(PublishError::Batch("a batch holds at least one record"));
+    }
+    if bytes > BATCH_BYTES_MAX {
+        return Err(FrameError::TooLarge { bytes, bytes_max: BATCH_BYTES_MAX }.into());
+    }
+    Ok(())
+}
+
+fn stamp(mut frames: &mut [u8], now: u64) {
+    while let Some((_, stride)) = Frame::split(frames) {
+        frames[APPEND_TIME_AT..APPEND_TIME_AT + 8].copy_from_slice(&now.to_le_bytes());
+        frames = &mut frames[stride..];
+    }
+}

@@ -1,0 +1,215 @@
+//! What the log does for its readers, inside its lock: find a place, let them sleep, count the
+//! registered ones.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use crate::event::{EpochChanged, Gap, Lagging, Position};
+use crate::log::{Armed, Log};
+use crate::publish::PublishError;
+use crate::segment::Segment;
+use crate::subscribe::{OnGap, Start, SubscribeError};
+use crate::wake::Waiter;
+
+/// What a cursor finds when it asks for its place.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// Its next record lies in this segment, or will.
+    Segment(Arc<Segment>),
+    /// Nothing to read yet.
+    Nothing,
+    /// Its next records are gone; it may go on here.
+    Gap(Gap, Position),
+    /// Its epoch is over; it may go on here.
+    EpochChanged(EpochChanged),
+    /// Nothing to read, and nothing to come.
+    Closed,
+}
+
+/// A registered reader's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReaderId(NonZeroU32);
+
+/// The registered readers of a reliable log.
+#[derive(Debug, Default)]
+pub(super) struct Readers {
+    list: Vec<Reader>,
+    last_id: u32,
+    /// Publishers that wait for room.
+    publishers: Vec<Arc<Waiter>>,
+}
+
+#[derive(Debug)]
+struct Reader {
+    id: ReaderId,
+    name: String,
+    consumed: u64,
+}
+
+impl Readers {
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether all have consumed `last`; with `evict`, those that have not lose their place.
+    pub(super) fn permit_giving_up(&mut self, last: u64, evict: bool) -> Result<(), PublishError> {
+        if evict {
+            self.list.retain(|reader| reader.consumed >= last);
+        }
+        match self.list.iter().min_by_key(|reader| reader.consumed) {
+            Some(slowest) if slowest.consumed < last => Err(PublishError::Full {
+                reader: slowest.name.clone(),
+                needed: slowest.consumed + 1,
+                waited: std::time::Duration::ZERO,
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl super::State {
+    pub(super) fn wake_publishers(&mut self) {
+        let Some(rare) = &mut self.rare else { return };
+        rare.readers.publishers.drain(..).for_each(|waiter| waiter.notify(0));
+    }
+}
+
+impl Log {
+    /// Where a new cursor begins, and the time from which on it wants records.
+    pub(crate) fn start(&self, start: Start) -> Result<(Position, u64), SubscribeError> {
+        let state = self.lock();
+        let last = Position { epoch: state.epoch, seq: state.next_seq - 1 };
+        let oldest = Position { epoch: state.epoch, seq: state.oldest_seq(&self.config) };
+        Ok(match start {
+            Start::Earliest => (oldest, 0),
+            Start::Latest => (Position { seq: state.next_seq, ..oldest }, 0),
+            Start::After(asked) if asked > last => return Err(SubscribeError::Ahead { asked, last }),
+            Start::After(asked) => (Position { seq: asked.seq + 1, ..asked }, 0),
+            Start::Time(ns) => {
+                let after = state.held.partition_point(|held| held.last_append_ns < ns);
+                let seq = state.held.get(after).map(|held| held.segment.first_seq);
+                let tail = || state.writer.as_ref().map_or(state.next_seq, |w| w.segment().first_seq);
+                (Position { seq: seq.unwrap_or_else(tail).max(oldest.seq), ..oldest }, ns)
+            }
+        })
+    }
+
+    /// Finds `next`, or says why it cannot be read. A registered reader has consumed all before it.
+    pub(crate) fn find(&self, next: Position, on_gap: OnGap, reader: Option<ReaderId>) -> Found {
+        let mut state = self.lock();
+        if let Some(reader) = reader {
+            state.consumed(reader, next.seq.saturating_sub(1));
+        }
+        let oldest = state.oldest_seq(&self.config);
+        let go_on = match on_gap {
+            OnGap::Newest => state.next_seq,
+            OnGap::Oldest | OnGap::Fail => oldest,
+        };
+        let go_on = Position { epoch: state.epoch, seq: go_on };
+        if next.epoch != state.epoch {
+            return Found::EpochChanged(EpochChanged {
+                log: Arc::clone(&self.name),
+                old: next.epoch,
+                last_seen: next.seq.saturating_sub(1),
+                known_through: None,
+                new_first: go_on,
+            });
+        }
+        if next.seq < oldest {
+            let log = Arc::clone(&self.name);
+            let gap = Gap { log, epoch: next.epoch, first: next.seq, last: go_on.seq - 1 };
+            return Found::Gap(gap, go_on);
+        }
+        match state.segment_of(next.seq) {
+            Some(segment) => Found::Segment(Arc::clone(segment)),
+            None if state.closed => Found::Closed,
+            None => Found::Nothing,
+        }
+    }
+
+    /// Puts a cursor to sleep, unless there is something for it: then `false`.
+    pub(crate) fn arm(
+        &self,
+        next: Position,
+        waiter: &Arc<Waiter>,
+        token: u32,
+        reader: Option<ReaderId>,
+    ) -> bool {
+        let mut state = self.lock();
+        if let Some(reader) = reader {
+            state.consumed(reader, next.seq.saturating_sub(1));
+        }
+        if state.closed || next.epoch != state.epoch || next.seq < state.next_seq {
+            return false;
+        }
+        state.waiting.push_back(Armed { waiter: Arc::clone(waiter), token });
+        true
+    }
+
+    /// Takes a cursor off the list; `false` when it was taken off before, to be woken.
+    pub(crate) fn disarm(&self, waiter: &Arc<Waiter>, token: u32) -> bool {
+        let mut state = self.lock();
+        let at = state.waiting.iter().position(|a| a.token == token && Arc::ptr_eq(&a.waiter, waiter));
+        at.is_some_and(|at| state.waiting.remove(at).is_some())
+    }
+
+    /// What a reader that is to read `next` is told when it lags.
+    pub(crate) fn lagging(&self, next: u64) -> Lagging {
+        let state = self.lock();
+        Lagging {
+            log: Arc::clone(&self.name),
+            behind: state.next_seq.saturating_sub(next),
+            retained: state.next_seq - state.oldest_seq(&self.config),
+        }
+    }
+
+    /// Counts a reader among those the publisher waits for. Only on reliable topics.
+    pub(crate) fn register(&self, name: &str, next: Position) -> Result<Option<ReaderId>, SubscribeError> {
+        let Some(reliable) = &self.config.reliable else { return Ok(None) };
+        let mut state = self.lock();
+        let readers = &mut state.rare.get_or_insert_default().readers;
+        if readers.list.len() >= reliable.readers_max.into() {
+            return Err(SubscribeError::Limit { limit: "readers_max", value: reliable.readers_max.into() });
+        }
+        readers.last_id = readers.last_id.checked_add(1).unwrap_or(1);
+        let id = ReaderId(NonZeroU32::new(readers.last_id).unwrap_or(NonZeroU32::MIN));
+        readers.list.push(Reader { id, name: name.to_owned(), consumed: next.seq.saturating_sub(1) });
+        Ok(Some(id))
+    }
+
+    /// A registered reader says how far it has come.
+    pub(crate) fn consume(&self, reader: ReaderId, through: u64) {
+        self.lock().consumed(reader, through);
+    }
+
+    /// A registered reader leaves.
+    pub(crate) fn unregister(&self, reader: ReaderId) {
+        let mut state = self.lock();
+        if let Some(rare) = &mut state.rare {
+            rare.readers.list.retain(|r| r.id != reader);
+        }
+        state.wake_publishers();
+    }
+
+    /// Has `waiter` notified when a registered reader makes room.
+    ///
+    /// The tail is sealed, so that a reader at its end comes by and says that it has consumed it.
+    pub(crate) fn await_room(&self, waiter: &Arc<Waiter>) {
+        let mut state = self.lock();
+        state.seal();
+        if let Some(rare) = &mut state.rare {
+            rare.readers.publishers.push(Arc::clone(waiter));
+        }
+    }
+}
+
+impl super::State {
+    fn consumed(&mut self, reader: ReaderId, through: u64) {
+        let Some(rare) = &mut self.rare else { return };
+        let Some(known) = rare.readers.list.iter_mut().find(|r| r.id == reader) else { return };
+        if through > known.consumed {
+            known.consumed = through;
+            self.wake_publishers();
+        }
+    }
+}

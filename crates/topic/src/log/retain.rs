@@ -1,0 +1,141 @@
+//! Making room at one end of the history, giving up the other.
+
+use std::sync::atomic::Ordering;
+
+use crate::config::TopicConfig;
+use crate::log::{Append, Held, Log, State};
+use crate::memory::BudgetSpent;
+use crate::publish::PublishError;
+use crate::segment::{BUFFER_BYTES_MIN, Buffer, Segment, Writer};
+
+/// Segments grow by this factor until they reach an eighth of the history.
+const GROWTH: usize = 4;
+const SEGMENTS_PER_HISTORY: u64 = 8;
+const SEGMENT_BYTES_MAX: u64 = 256 << 10;
+
+impl From<BudgetSpent> for PublishError {
+    fn from(BudgetSpent { asked, used, limit }: BudgetSpent) -> PublishError {
+        PublishError::BudgetSpent { asked, used, limit }
+    }
+}
+
+impl Log {
+    /// Sees to a writer with room for `bytes`.
+    #[inline(always)]
+    pub(super) fn make_room<'s>(
+        &self,
+        state: &'s mut State,
+        bytes: usize,
+        by_ref_bytes: u64,
+        append: &Append,
+    ) -> Result<&'s mut Writer, PublishError> {
+        let by_ref_max = self.config.retention.bytes / SEGMENTS_PER_HISTORY;
+        let fits = state
+            .writer
+            .as_ref()
+            .is_some_and(|w| w.room() >= bytes && (by_ref_bytes == 0 || w.by_ref_bytes() <= by_ref_max));
+        if !fits && let Err(refused) = self.rotate(state, bytes, append) {
+            self.budget.release_some(by_ref_bytes);
+            return Err(refused);
+        }
+        Ok(state.writer.as_mut().expect("rotate puts a writer there"))
+    }
+
+    #[cold]
+    fn rotate(&self, state: &mut State, bytes: usize, append: &Append) -> Result<(), PublishError> {
+        state.seal();
+        state.lingering.retain(|segment| !segment.retire());
+        let wanted = segment_bytes(&self.config, state.capacity).max(bytes);
+        let room = self.config.retention.bytes.saturating_sub(wanted as u64);
+        while state.held_bytes > room || self.is_aged(state, append.now_ns) {
+            self.give_up_oldest(state, append.evict)?;
+        }
+        let buffer = loop {
+            match Buffer::new(&self.budget, wanted) {
+                Ok(buffer) => break buffer,
+                // A history that exists is shortened before its publisher is refused.
+                Err(_) if state.held.len() > 1 => self.give_up_oldest(state, append.evict)?,
+                Err(spent) => return Err(spent.into()),
+            }
+        };
+        state.writer = Some(Segment::create(buffer, state.next_seq));
+        state.capacity = wanted.min(SEGMENT_BYTES_MAX as usize);
+        self.warn_laggards(state);
+        Ok(())
+    }
+
+    /// Gives up what is older than the topic keeps; for topics that nobody publishes to any more.
+    pub(crate) fn expire(&self, now_ns: u64) {
+        if self.config.retention.age.is_none() {
+            return;
+        }
+        let mut state = self.lock();
+        let state = &mut *state;
+        state.lingering.retain(|segment| !segment.retire());
+        let tail_is_aged = state.writer.is_some() && self.is_past(state.last_append_ns, now_ns);
+        if tail_is_aged {
+            state.seal();
+        }
+        while self.is_aged(state, now_ns) {
+            if self.give_up_oldest(state, false).is_err() {
+                break;
+            }
+        }
+        self.warn_laggards(state);
+    }
+
+    fn is_aged(&self, state: &State, now_ns: u64) -> bool {
+        state.held.front().is_some_and(|held| self.is_past(held.last_append_ns, now_ns))
+    }
+
+    fn is_past(&self, append_ns: u64, now_ns: u64) -> bool {
+        let age = self.config.retention.age.map(|age| age.as_nanos() as u64);
+        age.is_some_and(|age| append_ns.saturating_add(age) < now_ns)
+    }
+
+    fn give_up_oldest(&self, state: &mut State, evict: bool) -> Result<(), PublishError> {
+        let Some(oldest) = state.held.front() else { return Ok(()) };
+        let last = oldest.segment.first_seq + u64::from(oldest.segment.commit().count) - 1;
+        if let Some(rare) = &mut state.rare {
+            rare.readers.permit_giving_up(last, evict)?;
+        }
+        if let Some(held) = state.held.pop_front() {
+            state.held_bytes -= held.bytes;
+            state.gave_up = true;
+            if !held.segment.retire() {
+                state.lingering.push(held.segment);
+            }
+        }
+        Ok(())
+    }
+
+    fn warn_laggards(&self, state: &State) {
+        if state.gave_up {
+            let oldest = state.oldest_seq(&self.config);
+            self.warn_before.store(oldest + (state.next_seq - oldest) / 2, Ordering::Relaxed);
+        }
+    }
+}
+
+impl State {
+    /// Ends the segment that is being written; an empty one is dropped.
+    pub(super) fn seal(&mut self) {
+        let Some(writer) = self.writer.take() else { return };
+        let count = writer.written().count;
+        let bytes = writer.segment().bytes_held() + writer.by_ref_bytes();
+        let segment = writer.segment().clone();
+        writer.seal();
+        if count > 0 {
+            self.held_bytes += bytes;
+            self.held.push_back(Held { segment, bytes, last_append_ns: self.last_append_ns });
+        } else if !segment.retire() {
+            self.lingering.push(segment);
+        }
+    }
+}
+
+fn segment_bytes(config: &TopicConfig, last_capacity: usize) -> usize {
+    let share = (config.retention.bytes / SEGMENTS_PER_HISTORY).min(SEGMENT_BYTES_MAX) as usize;
+    let target = (share + 1).next_power_of_two() / 2;
+    (last_capacity * GROWTH).clamp(BUFFER_BYTES_MIN, target.max(BUFFER_BYTES_MIN))
+}

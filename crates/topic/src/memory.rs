@@ -1,0 +1,110 @@
+//! Budgets: how much memory may be used, of a node and of each tenant in it.
+//!
+//! Limit: a budget's `limit` bytes; then a charge is refused, and nothing else changes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::segment::Pool;
+
+/// How much memory may be used, and how much is. A tenant's budget is a child of the node's.
+#[derive(Debug)]
+pub struct Budget {
+    used: AtomicU64,
+    limit: u64,
+    parent: Option<Arc<Budget>>,
+    pool: Arc<Pool>,
+}
+
+/// A charge that a budget refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("memory budget spent: {asked} more bytes on top of {used} of {limit}")]
+pub struct BudgetSpent {
+    /// Bytes asked for.
+    pub asked: u64,
+    /// Bytes in use.
+    pub used: u64,
+    /// Bytes allowed.
+    pub limit: u64,
+}
+
+impl Budget {
+    /// The budget of a whole node, with a pool that keeps at most `idle_bytes_max` for reuse.
+    pub fn node(limit: u64, idle_bytes_max: usize) -> Arc<Budget> {
+        let pool = Arc::new(Pool::new(idle_bytes_max));
+        Arc::new(Budget { used: AtomicU64::new(0), limit, parent: None, pool })
+    }
+
+    /// A budget within this one.
+    pub fn child(self: &Arc<Budget>, limit: u64) -> Arc<Budget> {
+        let parent = Some(Arc::clone(self));
+        Arc::new(Budget { used: AtomicU64::new(0), limit, parent, pool: Arc::clone(&self.pool) })
+    }
+
+    /// Bytes in use.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Bytes allowed.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Where the buffers charged to this budget come from.
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Takes `bytes` of this budget and of all above it, or of none.
+    pub fn charge(&self, bytes: u64) -> Result<(), BudgetSpent> {
+        let used = self.used.fetch_add(bytes, Ordering::Relaxed);
+        if used + bytes > self.limit {
+            self.used.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(BudgetSpent { asked: bytes, used, limit: self.limit });
+        }
+        if let Some(parent) = &self.parent
+            && let Err(spent) = parent.charge(bytes)
+        {
+            self.used.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(spent);
+        }
+        Ok(())
+    }
+
+    /// [`charge`](Budget::charge), free of cost for nothing.
+    #[inline(always)]
+    pub(crate) fn charge_some(&self, bytes: u64) -> Result<(), BudgetSpent> {
+        if bytes == 0 { Ok(()) } else { self.charge(bytes) }
+    }
+
+    /// [`release`](Budget::release), free of cost for nothing.
+    #[inline(always)]
+    pub(crate) fn release_some(&self, bytes: u64) {
+        if bytes > 0 {
+            self.release(bytes);
+        }
+    }
+
+    /// Gives back what was charged.
+    pub fn release(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(parent) = &self.parent {
+            parent.release(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_cannot_spend_more_than_its_parent_has() {
+        let node = Budget::node(10_000, 0);
+        let tenant = node.child(100_000);
+        assert!(tenant.charge(8_000).is_ok());
+        assert_eq!(tenant.charge(4_000), Err(BudgetSpent { asked: 4_000, used: 8_000, limit: 10_000 }));
+        assert_eq!((node.used(), tenant.used()), (8_000, 8_000));
+    }
+}

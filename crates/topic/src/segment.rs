@@ -1,0 +1,401 @@
+//! One stretch of a log in memory, and the only lock-free code of the product.
+//!
+//! ```text
+//!            bytes below `commit` never change      one writer, inside the log's lock
+//!           |<--------- any number of readers --->|<------ room ------>|
+//!  buffer   | frame | frame | frame | … | frame   |                    |
+//!  commit   = bytes, count, sealed                ^ one Release store publishes
+//!  pins     = readers at work, RETIRED
+//! ```
+//!
+//! Invariants:
+//! - A slice of the buffer exists only below a committed length that was loaded with `Acquire`
+//!   (readers), or above every length ever stored (the one [`Writer`]).
+//! - The buffer leaves the segment once, by [`Segment::retire`], which needs `pins` to be 0 and sets
+//!   `RETIRED` in the same step; a later pin sees it and turns away.
+//! - A [`Pinned`] segment is what a read in progress holds. An idle cursor holds the `Arc` alone:
+//!   that keeps this header of some 200 bytes, never the buffer.
+//!
+//! A payload by reference is a [`Bytes`] written into the buffer behind its frame's meta. Only
+//! [`Writer::push_by_ref`] sets [`FLAG_BY_REF`]; foreign bytes come in through
+//! [`Frame::check`], which refuses it.
+//!
+//! Turned down: epoch-based reclamation (one more crate's worth of reasoning for one word of
+//! state), a reference per record (two contended writes each), Aeron's length-in-the-frame (needs
+//! cleared memory ahead of the writer).
+
+mod buffer;
+
+use std::cell::UnsafeCell;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dunlin_frame::{Encoded, FLAG_BY_REF, Frame, HEAD_BYTES, Meta, padded};
+
+use crate::sync::{AtomicU32, AtomicU64, COMMIT_LOAD, COMMIT_STORE, Ordering, PIN, RETIRE, UNPIN};
+
+pub(crate) use buffer::{BUFFER_BYTES_MIN, Buffer, Pool};
+
+/// Bytes a payload by reference takes in the buffer.
+const SLOT_BYTES: usize = padded(size_of::<Bytes>());
+const RETIRED: u32 = 1 << 31;
+const SEALED: u64 = 1 << 63;
+
+/// How far a segment has been written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Commit {
+    pub(crate) bytes: u32,
+    pub(crate) count: u32,
+    /// Nothing will be added.
+    pub(crate) sealed: bool,
+}
+
+impl Commit {
+    #[inline(always)]
+    fn pack(self) -> u64 {
+        self.bytes as u64 | (self.count as u64) << 32 | if self.sealed { SEALED } else { 0 }
+    }
+
+    #[inline(always)]
+    fn unpack(word: u64) -> Commit {
+        Commit { bytes: word as u32, count: ((word & !SEALED) >> 32) as u32, sealed: word & SEALED != 0 }
+    }
+}
+
+/// Kept apart so that what readers write does not slow what the writer writes.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Line<T>(T);
+
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) first_seq: u64,
+    base: *mut u8,
+    capacity: u32,
+    commit: AtomicU64,
+    pins: Line<AtomicU32>,
+    owned: UnsafeCell<Owned>,
+    #[cfg(loom)]
+    accesses: Vec<loom::cell::UnsafeCell<()>>,
+}
+
+/// What the writer has until it seals, and whoever retires the segment after that.
+#[derive(Debug)]
+struct Owned {
+    buffer: Option<Buffer>,
+    by_ref_at: Vec<u32>,
+    by_ref_bytes: u64,
+}
+
+// SAFETY: readers reach the buffer only below `commit`, the one writer only above it; `owned` is
+// the writer's until it is gone, then the retirer's, of whom the `RETIRED` bit lets through one.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// An empty segment and its one writer.
+    pub(crate) fn create(buffer: Buffer, first_seq: u64) -> Writer {
+        let capacity = buffer.len() as u32;
+        let base = buffer.base();
+        let segment = Arc::new(Segment {
+            first_seq,
+            base,
+            capacity,
+            commit: AtomicU64::new(0),
+            pins: Line(AtomicU32::new(0)),
+            owned: UnsafeCell::new(Owned { buffer: Some(buffer), by_ref_at: Vec::new(), by_ref_bytes: 0 }),
+            #[cfg(loom)]
+            accesses: (0..capacity / 8).map(|_| loom::cell::UnsafeCell::new(())).collect(),
+        });
+        Writer { segment, base, capacity, written: Commit::default() }
+    }
+
+    /// Bytes of memory it takes while it is held, without payloads by reference.
+    pub(crate) fn bytes_held(&self) -> u64 {
+        self.capacity.into()
+    }
+
+    /// How far it has been written by now.
+    #[inline(always)]
+    pub(crate) fn commit(&self) -> Commit {
+        Commit::unpack(self.commit.load(COMMIT_LOAD))
+    }
+
+    /// Takes the buffer away, if nobody reads it: frees the payloads by reference, and gives back the
+    /// memory. `false` while a read is in progress.
+    pub(crate) fn retire(&self) -> bool {
+        debug_assert!(self.commit().sealed, "only a sealed segment is retired");
+        if self.pins.0.compare_exchange(0, RETIRED, RETIRE, Ordering::Relaxed).is_err() {
+            return self.pins.0.load(Ordering::Relaxed) & RETIRED != 0;
+        }
+        self.track_write(0, self.commit().bytes);
+        // SAFETY: the exchange succeeds once, with no reader inside and none to come; the writer was
+        // consumed by `seal`.
+        unsafe { (*self.owned.get()).free(self.base) };
+        true
+    }
+
+    fn unpin(&self) {
+        self.pins.0.fetch_sub(1, UNPIN);
+    }
+
+    #[inline(always)]
+    fn track_read(&self, _from: u32, _to: u32) {
+        #[cfg(loom)]
+        self.accesses[_from as usize / 8.._to as usize / 8].iter().for_each(|cell| cell.with(|_| ()));
+    }
+
+    #[inline(always)]
+    fn track_write(&self, _from: u32, _to: u32) {
+        #[cfg(loom)]
+        self.accesses[_from as usize / 8.._to as usize / 8].iter().for_each(|cell| cell.with_mut(|_| ()));
+    }
+}
+
+impl Owned {
+    /// # Safety
+    /// Nobody reads or writes the buffer any more.
+    unsafe fn free(&mut self, base: *mut u8) {
+        let Some(buffer) = self.buffer.take() else { return };
+        for at in std::mem::take(&mut self.by_ref_at) {
+            // SAFETY: `push_by_ref` wrote a `Bytes` there, and each is dropped once.
+            unsafe { base.add(at as usize).cast::<Bytes>().drop_in_place() };
+        }
+        buffer.budget().release(std::mem::take(&mut self.by_ref_bytes));
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: the last reference is gone, so nobody else is there.
+        unsafe { self.owned.get_mut().free(self.base) };
+    }
+}
+
+/// The one that may append to a segment. Lives inside the log's lock.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    segment: Arc<Segment>,
+    base: *mut u8,
+    capacity: u32,
+    written: Commit,
+}
+
+// SAFETY: the pointer is the segment's own, which the writer keeps alive.
+unsafe impl Send for Writer {}
+
+impl Writer {
+    pub(crate) fn segment(&self) -> &Arc<Segment> {
+        &self.segment
+    }
+
+    /// Bytes left.
+    #[inline(always)]
+    pub(crate) fn room(&self) -> usize {
+        (self.capacity - self.written.bytes) as usize
+    }
+
+    /// Bytes and records written, committed or not.
+    #[inline(always)]
+    pub(crate) fn written(&self) -> Commit {
+        self.written
+    }
+
+    /// Bytes of payloads that lie outside of the buffer.
+    pub(crate) fn by_ref_bytes(&self) -> u64 {
+        // SAFETY: `owned` is the writer's while it lives.
+        unsafe { (*self.segment.owned.get()).by_ref_bytes }
+    }
+
+    /// Lets `fill` write the next `bytes` bytes, which hold `count` whole frames. Nobody sees them
+    /// before [`commit`](Writer::commit).
+    ///
+    /// # Panics
+    /// When there is no room.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, bytes: usize, count: u32, fill: impl FnOnce(&mut [u8])) {
+        assert!(bytes <= self.room(), "the log makes room first");
+        self.segment.track_write(self.written.bytes, self.written.bytes + bytes as u32);
+        // SAFETY: the range lies inside the buffer and above every committed length, where only
+        // this writer is.
+        let out =
+            unsafe { std::slice::from_raw_parts_mut(self.base.add(self.written.bytes as usize), bytes) };
+        fill(out);
+        self.written.bytes += bytes as u32;
+        self.written.count += count;
+    }
+
+    /// Bytes that [`push_by_ref`](Writer::push_by_ref) takes.
+    pub(crate) fn by_ref_stride(encoded: Encoded) -> usize {
+        padded(encoded.head_bytes()) + SLOT_BYTES
+    }
+
+    /// Writes a frame whose payload stays where it is. The caller has charged the payload to the
+    /// budget; it is released with the segment.
+    #[inline(always)]
+    pub(crate) fn push_by_ref(&mut self, meta: &Meta<'_>, encoded: Encoded, append_ns: u64, payload: Bytes) {
+        let slot_at = self.written.bytes as usize + padded(encoded.head_bytes());
+        let payload_bytes = payload.len() as u64;
+        self.push(Writer::by_ref_stride(encoded), 1, |out| {
+            meta.encode_head(encoded, append_ns, FLAG_BY_REF, out);
+        });
+        // SAFETY: `push` has checked that the slot lies inside the buffer; it is 8-aligned, as frames
+        // and the padded head are; nobody else is above the committed length. `owned` is the writer's.
+        unsafe {
+            self.base.add(slot_at).cast::<Bytes>().write(payload);
+            let owned = &mut *self.segment.owned.get();
+            owned.by_ref_at.push(slot_at as u32);
+            owned.by_ref_bytes += payload_bytes;
+        }
+    }
+
+    /// Asks for the cache lines that the next records will be written to, so that the lock's next
+    /// read-modify-write does not wait for them.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self) {
+        #[cfg(all(target_arch = "x86_64", not(loom)))]
+        if self.room() >= 512 {
+            use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+            // SAFETY: a prefetch touches nothing, and the address lies inside the buffer.
+            unsafe {
+                let ahead = self.base.add(self.written.bytes as usize + 256).cast();
+                _mm_prefetch::<_MM_HINT_ET0>(ahead);
+                _mm_prefetch::<_MM_HINT_ET0>(ahead.add(64));
+            }
+        }
+    }
+
+    /// Shows readers everything pushed so far.
+    #[inline(always)]
+    pub(crate) fn commit(&self) {
+        self.segment.commit.store(self.written.pack(), COMMIT_STORE);
+    }
+
+    /// Shows readers that nothing will be added.
+    pub(crate) fn seal(mut self) {
+        self.written.sealed = true;
+        self.commit();
+    }
+}
+
+/// A segment with a read in progress: its bytes stay where they are until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    segment: Arc<Segment>,
+    seen: Commit,
+}
+
+impl Pinned {
+    /// Pins the segment, or gives it back when its buffer is gone.
+    #[inline(always)]
+    pub(crate) fn new(segment: Arc<Segment>) -> Result<Pinned, Arc<Segment>> {
+        if segment.pins.0.fetch_add(1, PIN) & RETIRED != 0 {
+            segment.unpin();
+            return Err(segment);
+        }
+        let seen = segment.commit();
+        Ok(Pinned { segment, seen })
+    }
+
+    /// Ends the read; the segment alone remains.
+    #[inline(always)]
+    pub(crate) fn release(self) -> Arc<Segment> {
+        let this = ManuallyDrop::new(self);
+        this.segment.unpin();
+        // SAFETY: `this` is not dropped, so the reference is taken over, not doubled.
+        unsafe { std::ptr::read(&this.segment) }
+    }
+
+    /// How far it had been written when last looked at.
+    #[inline(always)]
+    pub(crate) fn seen(&self) -> Commit {
+        self.seen
+    }
+
+    /// Looks again.
+    #[inline(always)]
+    pub(crate) fn refresh(&mut self) -> Commit {
+        self.seen = self.segment.commit();
+        self.seen
+    }
+
+    /// The bytes from `from` to as far as was seen.
+    #[inline(always)]
+    pub(crate) fn bytes(&self, from: u32) -> &[u8] {
+        assert!(from <= self.seen.bytes);
+        self.segment.track_read(from, self.seen.bytes);
+        // SAFETY: below a committed length that was loaded with Acquire; those bytes never change,
+        // and the pin keeps them where they are.
+        unsafe {
+            std::slice::from_raw_parts(
+                self.segment.base.add(from as usize),
+                (self.seen.bytes - from) as usize,
+            )
+        }
+    }
+
+    /// The frames from `from` to as far as was seen.
+    #[inline(always)]
+    pub(crate) fn frames(&self, from: u32) -> Frames<'_> {
+        Frames { rest: self.bytes(from) }
+    }
+}
+
+/// Walks the frames of a pinned segment.
+#[derive(Debug, Clone)]
+pub(crate) struct Frames<'a> {
+    rest: &'a [u8],
+}
+
+/// A frame as it lies in a segment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lying<'a> {
+    pub(crate) frame: Frame<'a>,
+    /// All its bytes in the segment, padding included.
+    pub(crate) bytes: &'a [u8],
+    /// The payload, if it lies elsewhere.
+    pub(crate) by_ref: Option<&'a Bytes>,
+}
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = Lying<'a>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Lying<'a>> {
+        if self.rest.get(5)? & FLAG_BY_REF != 0 {
+            return self.next_by_ref();
+        }
+        let (frame, stride) = Frame::split(self.rest)?;
+        let (bytes, rest) = self.rest.split_at_checked(stride)?;
+        self.rest = rest;
+        Some(Lying { frame, bytes, by_ref: None })
+    }
+}
+
+impl<'a> Frames<'a> {
+    /// The bytes not walked yet.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    #[inline(always)]
+    fn next_by_ref(&mut self) -> Option<Lying<'a>> {
+        let head = HEAD_BYTES + u16::from_le_bytes([self.rest[6], self.rest[7]]) as usize;
+        let (bytes, rest) = self.rest.split_at_checked(padded(head) + SLOT_BYTES)?;
+        // SAFETY: only `push_by_ref` sets the flag, and it has written a `Bytes` behind the head; the
+        // pin that this walk borrows from keeps it from being dropped.
+        let payload: &'a Bytes = unsafe { &*bytes.as_ptr().add(padded(head)).cast::<Bytes>() };
+        let frame = Frame::from_parts(&bytes[HEAD_BYTES..head], payload, bytes[5] & !FLAG_BY_REF);
+        self.rest = rest;
+        Some(Lying { frame, bytes, by_ref: Some(payload) })
+    }
+}
+
+impl Drop for Pinned {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.segment.unpin();
+    }
+}

@@ -1,0 +1,145 @@
+//! The memory of segments, and the pool that keeps it warm.
+//!
+//! Fresh memory costs a page fault for every 4 KiB, which is several times the cost of filling it;
+//! so a retired segment's buffer is used again, newest first.
+//!
+//! Limit: the pool's `idle_bytes_max`; what is over goes back to the allocator.
+
+use std::alloc::{self, Layout};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::memory::{Budget, BudgetSpent};
+
+/// The smallest buffer, and the unit of all.
+pub(crate) const BUFFER_BYTES_MIN: usize = 4 << 10;
+const CLASSES: usize = 9;
+const LARGEST_POOLED: usize = BUFFER_BYTES_MIN << (CLASSES - 1);
+
+#[derive(Debug)]
+pub(crate) struct Pool {
+    free: [Mutex<Vec<Raw>>; CLASSES],
+    idle_bytes_max: usize,
+}
+
+impl Pool {
+    /// Keeps at most so many bytes, an equal share of them for each size.
+    pub(crate) fn new(idle_bytes_max: usize) -> Pool {
+        Pool { free: Default::default(), idle_bytes_max }
+    }
+}
+
+/// A buffer of initialised bytes, charged to a budget until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    raw: Option<Raw>,
+    budget: Arc<Budget>,
+}
+
+impl Buffer {
+    /// At least `bytes` bytes: a power of two up to 1 MiB, whole pages above.
+    pub(crate) fn new(budget: &Arc<Budget>, bytes: usize) -> Result<Buffer, BudgetSpent> {
+        let bytes = rounded(bytes);
+        budget.charge(bytes as u64)?;
+        let pooled = class(bytes).and_then(|class| lock(&budget.pool().free[class]).pop());
+        let raw = Some(pooled.unwrap_or_else(|| Raw::allocate(bytes)));
+        Ok(Buffer { raw, budget: Arc::clone(budget) })
+    }
+
+    pub(crate) fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.raw.as_ref().map_or(0, |raw| raw.bytes)
+    }
+
+    /// The first byte; the others follow. All are initialised, and they belong to whoever owns the
+    /// buffer.
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.raw.as_ref().map_or(std::ptr::null_mut(), |raw| raw.base.as_ptr())
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let Some(raw) = self.raw.take() else { return };
+        self.budget.release(raw.bytes as u64);
+        if let Some(class) = class(raw.bytes) {
+            let mut free = lock(&self.budget.pool().free[class]);
+            if (free.len() + 1) * raw.bytes * CLASSES <= self.budget.pool().idle_bytes_max {
+                free.push(raw);
+            }
+        }
+    }
+}
+
+fn rounded(bytes: usize) -> usize {
+    if bytes <= LARGEST_POOLED {
+        bytes.max(BUFFER_BYTES_MIN).next_power_of_two()
+    } else {
+        bytes.next_multiple_of(BUFFER_BYTES_MIN)
+    }
+}
+
+fn class(bytes: usize) -> Option<usize> {
+    (bytes <= LARGEST_POOLED).then(|| (bytes / BUFFER_BYTES_MIN).trailing_zeros() as usize)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Memory straight from the allocator, aligned to a cache line.
+#[derive(Debug)]
+struct Raw {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: `Raw` owns its memory, and only through `&mut` or a `Buffer` does anyone reach it.
+unsafe impl Send for Raw {}
+
+impl Raw {
+    fn layout(bytes: usize) -> Layout {
+        Layout::from_size_align(bytes, 64).expect("buffer sizes are far below isize::MAX")
+    }
+
+    fn allocate(bytes: usize) -> Raw {
+        let layout = Raw::layout(bytes);
+        // SAFETY: the layout is not empty: `rounded` gives at least BUFFER_BYTES_MIN.
+        let base = unsafe { alloc::alloc_zeroed(layout) };
+        let base = NonNull::new(base).unwrap_or_else(|| alloc::handle_alloc_error(layout));
+        Raw { base, bytes }
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `allocate` with the same layout, and owned.
+        unsafe { alloc::dealloc(self.base.as_ptr(), Raw::layout(self.bytes)) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_buffer_is_given_back_and_used_again() {
+        let node = Budget::node(1 << 20, 1 << 20);
+        let first = Buffer::new(&node, 5_000).unwrap();
+        let (base, len) = (first.base(), first.len());
+        assert_eq!((len, node.used()), (8 << 10, 8 << 10));
+        drop(first);
+        assert_eq!(node.used(), 0);
+        assert_eq!(Buffer::new(&node, 8 << 10).unwrap().base(), base);
+    }
+
+    #[test]
+    fn a_pool_without_room_keeps_nothing() {
+        let node = Budget::node(1 << 20, 0);
+        drop(Buffer::new(&node, 4_096).unwrap());
+        assert!(lock(&node.pool().free[0]).is_empty());
+    }
+}

@@ -1,0 +1,265 @@
+//! Reading in process.
+
+mod many;
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use crate::config::Clock;
+use crate::cursor::{Consumption, Cursor, Fill};
+use crate::event::{Event, Notice};
+use crate::subscribe::{SPIN_US_DEFAULT, Subscribe, SubscribeError, SubscribeOptions, Wait};
+use crate::wake::{Waiter, thread_waker};
+
+use many::Many;
+pub use many::Newcomers;
+
+/// Reads one log, or many, of the same process.
+#[derive(Debug)]
+pub struct Subscriber {
+    waiter: Arc<Waiter>,
+    reading: Reading,
+    pending: Option<Box<Notice>>,
+    /// Bytes of the record that was taken last: it is moved past by the next call.
+    taken: u32,
+    wait: Wait,
+    clock: Clock,
+}
+
+/// One log needs no lists.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all subscribers read one log")]
+enum Reading {
+    One(Cursor),
+    Many(Box<Many>),
+}
+
+impl Subscriber {
+    /// Reads one log.
+    pub fn one(cursor: Cursor, wait: Wait) -> Subscriber {
+        let clock = cursor.log().clock;
+        Subscriber::new(Waiter::new(), Reading::One(cursor), wait, clock)
+    }
+
+    /// Reads many logs in turn, and those that `newcomers` brings.
+    pub fn many(
+        cursors: Vec<Cursor>,
+        newcomers: Option<Arc<Newcomers>>,
+        options: SubscribeOptions,
+        clock: Clock,
+    ) -> Subscriber {
+        let wait = options.wait;
+        let waiter = newcomers.as_ref().map_or_else(Waiter::new, |n| Arc::clone(n.waiter()));
+        let many = Many::new(cursors, newcomers, options);
+        Subscriber::new(waiter, Reading::Many(Box::new(many)), wait, clock)
+    }
+
+    fn new(waiter: Arc<Waiter>, reading: Reading, wait: Wait, clock: Clock) -> Subscriber {
+        Subscriber { waiter, reading, pending: None, taken: 0, wait, clock }
+    }
+
+    /// How many records lie ahead, in all logs.
+    pub fn behind(&self) -> u64 {
+        match &self.reading {
+            Reading::One(cursor) => cursor.behind(),
+            Reading::Many(many) => many.cursors().map(Cursor::behind).sum(),
+        }
+    }
+
+    /// The cursor that was found to have records.
+    #[inline(always)]
+    fn current(&mut self) -> Option<&mut Cursor> {
+        match &mut self.reading {
+            Reading::One(cursor) => Some(cursor),
+            Reading::Many(many) => many.current(),
+        }
+    }
+
+    #[inline(always)]
+    fn step_past_taken(&mut self) {
+        let taken = std::mem::take(&mut self.taken);
+        if taken > 0
+            && let Some(cursor) = self.current()
+        {
+            cursor.advance(1, taken);
+        }
+    }
+
+    /// Looks for records or a notice.
+    #[inline(always)]
+    fn look(&mut self) -> Result<bool, SubscribeError> {
+        let fill = match &mut self.reading {
+            Reading::One(cursor) => {
+                if cursor.is_armed() && self.waiter.take_ready(|_| ()) {
+                    cursor.woken();
+                }
+                cursor.fill()
+            }
+            Reading::Many(many) => many.fill(&self.waiter)?,
+        };
+        match fill {
+            Fill::Records => Ok(true),
+            Fill::Empty => Ok(false),
+            Fill::Notice(notice) => {
+                self.pending = Some(Box::new(notice));
+                Ok(true)
+            }
+            Fill::Closed => Err(self.ended()),
+        }
+    }
+
+    #[cold]
+    fn ended(&self) -> SubscribeError {
+        match &self.reading {
+            Reading::One(cursor) if cursor.was_lost() => SubscribeError::Lost,
+            _ => SubscribeError::Closed,
+        }
+    }
+
+    fn may_have_more(&self) -> bool {
+        self.pending.is_some()
+            || match &self.reading {
+                Reading::One(cursor) => cursor.may_have_more() || cursor.is_armed() && self.waiter.is_ready(),
+                Reading::Many(many) => many.may_have_more() || self.waiter.is_ready(),
+            }
+    }
+
+    /// Puts the cursors to sleep and has `waker` woken; `false` when there is something to read.
+    fn sleep(&mut self, waker: &Waker) -> bool {
+        self.step_past_taken();
+        if self.pending.is_some() {
+            return false;
+        }
+        let armed = match &mut self.reading {
+            Reading::One(cursor) => cursor.arm(&self.waiter, 0),
+            Reading::Many(many) => !many.may_have_more(),
+        };
+        armed && self.waiter.set_waker(waker)
+    }
+
+    /// Spins as the options say; whether something came.
+    fn spin(&self, deadline_ns: u64) -> bool {
+        let spin_until_ns = match self.wait {
+            Wait::Parked => return self.may_have_more(),
+            Wait::Spin => deadline_ns,
+            Wait::Default => deadline_ns.min(self.clock.now_ns() + u64::from(SPIN_US_DEFAULT) * 1_000),
+        };
+        loop {
+            for _ in 0..64 {
+                // The first look comes late: a stream's next record is written undisturbed, and an
+                // answer takes longer than this anyway.
+                std::hint::spin_loop();
+                if self.may_have_more() {
+                    return true;
+                }
+            }
+            if self.clock.now_ns() >= spin_until_ns {
+                return false;
+            }
+        }
+    }
+}
+
+impl Subscribe for Subscriber {
+    #[inline(always)]
+    fn ready(&mut self) -> Result<bool, SubscribeError> {
+        self.step_past_taken();
+        if self.pending.is_some() {
+            return Ok(true);
+        }
+        while self.look()? {
+            if self.pending.is_some() {
+                return Ok(true);
+            }
+            let Some(cursor) = self.current() else { return Ok(false) };
+            match cursor.peek() {
+                Some((Some(_), _)) => return Ok(true),
+                Some((None, expired)) => cursor.advance(1, expired),
+                None => return Ok(false),
+            }
+        }
+        Ok(false)
+    }
+
+    #[inline(always)]
+    fn take(&mut self) -> Event<'_> {
+        if let Some(notice) = self.pending.take() {
+            return Event::Notice(*notice);
+        }
+        // Two looks, because the record borrows the cursor.
+        let found = self.current().and_then(|cursor| cursor.peek()).map_or(0, |(_, bytes)| bytes);
+        self.taken = found;
+        let record = self.current().and_then(|cursor| cursor.peek()).and_then(|(record, _)| record);
+        Event::Record(record.expect("`ready` said so just before"))
+    }
+
+    #[inline(always)]
+    fn drain(&mut self, max: usize, mut each: impl FnMut(Event<'_>)) -> Result<usize, SubscribeError> {
+        self.step_past_taken();
+        let mut given = 0;
+        while given < max {
+            if let Some(notice) = self.pending.take() {
+                each(Event::Notice(*notice));
+                given += 1;
+            }
+            match self.look() {
+                Ok(true) if self.pending.is_some() => continue,
+                Ok(true) => {}
+                Ok(false) => break,
+                // What was given counts; the end is told by the next call.
+                Err(_) if given > 0 => break,
+                Err(ended) => return Err(ended),
+            }
+            if let Some(cursor) = self.current() {
+                given += cursor.drain(max - given, |record| each(Event::Record(record)));
+            }
+        }
+        if let Some(cursor) = self.current() {
+            cursor.release();
+        }
+        Ok(given)
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
+        self.step_past_taken();
+        let timeout_ns = timeout.map_or(u64::MAX, |t| t.as_nanos().min(u64::MAX.into()) as u64);
+        let deadline_ns = match timeout_ns {
+            u64::MAX => u64::MAX,
+            ns => self.clock.now_ns().saturating_add(ns),
+        };
+        if self.spin(deadline_ns) {
+            return Ok(true);
+        }
+        let waker = thread_waker();
+        while self.sleep(&waker) {
+            let left_ns = match deadline_ns {
+                u64::MAX => u64::MAX,
+                deadline_ns => deadline_ns.saturating_sub(self.clock.now_ns()),
+            };
+            match left_ns {
+                0 => return Ok(false),
+                u64::MAX => thread::park(),
+                ns => thread::park_timeout(Duration::from_nanos(ns)),
+            }
+        }
+        Ok(true)
+    }
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>> {
+        if self.may_have_more() || !self.sleep(cx.waker()) { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+}
+
+impl Drop for Subscriber {
+    fn drop(&mut self) {
+        match &mut self.reading {
+            Reading::One(cursor) => cursor.leave(&self.waiter, 0),
+            Reading::Many(many) => many.leave(&self.waiter),
+        }
+    }
+}
+
+/// How in-process subscribers consume.
+pub(crate) const CONSUMPTION: Consumption = Consumption::Reads;

@@ -1,0 +1,172 @@
+//! Many cursors read in turn: those that have something stand in a line, the others sleep.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::cursor::{Cursor, Fill};
+use crate::event::Notice;
+use crate::log::Log;
+use crate::subscribe::{Start, SubscribeError, SubscribeOptions};
+use crate::wake::Waiter;
+
+use super::CONSUMPTION;
+use crate::cursor::Filter;
+
+/// Looks at one cursor before the next one's turn.
+const TURN_LOOKS: u32 = 64;
+/// The token that newcomers notify.
+const NEWCOMERS: u32 = u32::MAX;
+
+/// Logs that come to a subscription after it began: a topic was created that its pattern matches.
+#[derive(Debug, Default)]
+pub struct Newcomers {
+    waiter: Arc<Waiter>,
+    arrived: Mutex<Vec<(Arc<Log>, Option<Filter>)>>,
+}
+
+impl Newcomers {
+    /// Nobody yet.
+    pub fn new() -> Arc<Newcomers> {
+        Arc::default()
+    }
+
+    /// Adds a log, which is read from its first record.
+    pub fn add(&self, log: Arc<Log>, filter: Option<Filter>) {
+        self.arrived.lock().unwrap_or_else(PoisonError::into_inner).push((log, filter));
+        self.waiter.notify(NEWCOMERS);
+    }
+
+    pub(super) fn waiter(&self) -> &Arc<Waiter> {
+        &self.waiter
+    }
+
+    fn take(&self) -> Vec<(Arc<Log>, Option<Filter>)> {
+        std::mem::take(&mut self.arrived.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Many {
+    /// A cursor's token is its place here.
+    cursors: Vec<Option<Cursor>>,
+    line: VecDeque<u32>,
+    current: Option<u32>,
+    looks: u32,
+    newcomers: Option<Arc<Newcomers>>,
+    options: SubscribeOptions,
+}
+
+impl Many {
+    pub(super) fn new(
+        cursors: Vec<Cursor>,
+        newcomers: Option<Arc<Newcomers>>,
+        options: SubscribeOptions,
+    ) -> Many {
+        let line = (0..cursors.len() as u32).collect();
+        let cursors = cursors.into_iter().map(Some).collect();
+        Many { cursors, line, current: None, looks: 0, newcomers, options }
+    }
+
+    pub(super) fn cursors(&self) -> impl Iterator<Item = &Cursor> {
+        self.cursors.iter().flatten()
+    }
+
+    #[inline(always)]
+    pub(super) fn current(&mut self) -> Option<&mut Cursor> {
+        let token = self.current?;
+        self.cursors.get_mut(token as usize)?.as_mut()
+    }
+
+    pub(super) fn may_have_more(&self) -> bool {
+        self.current.is_some() || !self.line.is_empty()
+    }
+
+    /// Finds the next cursor with something to read.
+    pub(super) fn fill(&mut self, waiter: &Arc<Waiter>) -> Result<Fill, SubscribeError> {
+        self.take_notified(waiter)?;
+        loop {
+            if self.looks >= TURN_LOOKS
+                && let Some(token) = self.current.take()
+            {
+                self.release(token);
+                self.line.push_back(token);
+            }
+            if self.current.is_none() {
+                self.current = self.line.pop_front();
+                self.looks = 0;
+            }
+            let Some(token) = self.current else { return Ok(self.nothing()) };
+            self.looks += 1;
+            let Some(Some(cursor)) = self.cursors.get_mut(token as usize) else {
+                self.current = None;
+                continue;
+            };
+            match cursor.fill() {
+                Fill::Empty if cursor.arm(waiter, token) => self.current = None,
+                Fill::Empty => {}
+                Fill::Closed if cursor.was_lost() => return Err(SubscribeError::Lost),
+                Fill::Closed => self.remove(token, waiter),
+                Fill::Notice(notice @ Notice::Deleted { .. }) => {
+                    self.remove(token, waiter);
+                    return Ok(Fill::Notice(notice));
+                }
+                found => return Ok(found),
+            }
+        }
+    }
+
+    /// Every log was deleted, and none can come: that is the end.
+    fn nothing(&self) -> Fill {
+        let ended = self.newcomers.is_none() && self.cursors.iter().all(Option::is_none);
+        if ended { Fill::Closed } else { Fill::Empty }
+    }
+
+    fn take_notified(&mut self, waiter: &Waiter) -> Result<(), SubscribeError> {
+        let mut newcomers = false;
+        waiter.take_ready(|token| {
+            if token == NEWCOMERS {
+                newcomers = true;
+            } else if let Some(Some(cursor)) = self.cursors.get_mut(token as usize) {
+                cursor.woken();
+                self.line.push_back(token);
+            }
+        });
+        if newcomers { self.admit() } else { Ok(()) }
+    }
+
+    fn admit(&mut self) -> Result<(), SubscribeError> {
+        let Some(newcomers) = &self.newcomers else { return Ok(()) };
+        for (log, filter) in newcomers.take() {
+            let cursor = Cursor::starting(log, &self.options, Start::Earliest, filter, CONSUMPTION)?;
+            let free = self.cursors.iter().position(Option::is_none);
+            let token = free.unwrap_or(self.cursors.len());
+            match free {
+                Some(at) => self.cursors[at] = Some(cursor),
+                None => self.cursors.push(Some(cursor)),
+            }
+            self.line.push_back(token as u32);
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, token: u32) {
+        if let Some(Some(cursor)) = self.cursors.get_mut(token as usize) {
+            cursor.release();
+        }
+    }
+
+    fn remove(&mut self, token: u32, waiter: &Arc<Waiter>) {
+        self.current = None;
+        if let Some(mut cursor) = self.cursors.get_mut(token as usize).and_then(Option::take) {
+            cursor.leave(waiter, token);
+        }
+    }
+
+    pub(super) fn leave(&mut self, waiter: &Arc<Waiter>) {
+        for (token, cursor) in self.cursors.iter_mut().enumerate() {
+            if let Some(cursor) = cursor {
+                cursor.leave(waiter, token as u32);
+            }
+        }
+    }
+}
