@@ -9,6 +9,9 @@
 mod sync;
 
 mod event;
+mod limits;
+mod pattern_index;
+mod producer;
 mod publish;
 mod subject;
 mod subscribe;
@@ -31,11 +34,13 @@ pub use cursor::{Consumption, Content, Cursor, Fill, Filter, Span, Spans};
 pub use dunlin_frame as frame;
 pub use dunlin_frame::{Frame, Meta};
 pub use event::{EpochChanged, Event, Gap, Lagging, LogName, Notice, Position, PositionError, Record};
+pub use limits::Limits;
 pub use log::{BATCH_BYTES_MAX, Log, LogInfo, ProducerMark};
 pub use memory::{Budget, BudgetSpent};
+pub use pattern_index::PatternIndex;
 pub use publish::{Acknowledged, Draft, Payload, Publish, PublishError, Receipt};
 pub use publisher::Publisher;
-pub use subject::{SUBJECT_BYTES_MAX, SubjectError};
+pub use subject::{Pattern, SUBJECT_BYTES_MAX, Selection, Subject, SubjectError, TailPattern};
 pub use subscribe::{OnGap, SPIN_US_DEFAULT, Start, Subscribe, SubscribeError, SubscribeOptions, Wait};
 pub use subscriber::{Newcomers, Subscriber};
 pub use topic::{RunAppend, Topic, key_hash};

@@ -1,4 +1,19 @@
 //! Names and patterns of subjects.
+//!
+//! A subject is one or more tokens with dots between them: `orders.eu.created`. In a pattern a token
+//! may be `*`, which stands for exactly one token, and the last may be `>`, which stands for one or
+//! more. A first token that begins with `$` is the system's ([`Subject::is_system`]); that only the
+//! system uses it is for the node to see to.
+//!
+//! Invariant: nothing here allocates but the making of a [`Pattern`] and of errors.
+//!
+//! Limit: [`SUBJECT_BYTES_MAX`], so at most 128 tokens.
+
+mod pattern;
+mod relation;
+
+pub use pattern::Pattern;
+pub use relation::{Selection, TailPattern};
 
 /// Why text is no subject or pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,11 +44,66 @@ pub enum SubjectError {
 /// The longest subject or pattern, bytes.
 pub const SUBJECT_BYTES_MAX: usize = 255;
 
-/// The literal tokens at the start of a pattern, with their last dot; all of it where there is no
-/// wildcard.
-pub fn literal_prefix(pattern: &str) -> &str {
-    match pattern.find(['*', '>']) {
-        Some(at) => &pattern[..at],
-        None => pattern,
+/// A name that records are published to, known to keep the rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Subject<'a>(&'a str);
+
+impl<'a> Subject<'a> {
+    /// Checks the rules. A subject's tail keeps them too, so this also checks tails.
+    pub fn parse(text: &'a str) -> Result<Subject<'a>, SubjectError> {
+        check_tokens(text, |_, _| false)?;
+        Ok(Subject(text))
+    }
+
+    /// Its text.
+    pub fn as_str(&self) -> &'a str {
+        self.0
+    }
+
+    /// Whether it is in the system's part of the names, `$…`.
+    pub fn is_system(&self) -> bool {
+        self.0.starts_with('$')
     }
 }
+
+impl std::fmt::Display for Subject<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// The literal tokens at the start of a sound pattern, with their last dot; all of it where there is no
+/// wildcard.
+pub(crate) fn literal_prefix(pattern: &str) -> &str {
+    pattern.find(['*', '>']).map_or(pattern, |at| &pattern[..at])
+}
+
+/// Checks length, tokens and characters; `wildcard` says which tokens may be one, given the token and
+/// whether it is the last.
+fn check_tokens(text: &str, wildcard: impl Fn(&str, bool) -> bool) -> Result<(), SubjectError> {
+    if text.is_empty() {
+        return Err(SubjectError::Empty);
+    }
+    if text.len() > SUBJECT_BYTES_MAX {
+        return Err(SubjectError::TooLong { bytes: text.len() });
+    }
+    let mut tokens = text.split('.').peekable();
+    while let Some(token) = tokens.next() {
+        if token.is_empty() {
+            return Err(SubjectError::EmptyToken(text.to_owned()));
+        }
+        if let Some(character) = token.chars().find(|&c| forbidden(c))
+            && !wildcard(token, tokens.peek().is_none())
+        {
+            return Err(SubjectError::Character { subject: text.to_owned(), character });
+        }
+    }
+    Ok(())
+}
+
+fn forbidden(c: char) -> bool {
+    matches!(c, '*' | '>') || c.is_whitespace() || c.is_control()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,304 @@
+//! From patterns to values, token by token: which topic owns a subject, which patterns meet another.
+//!
+//! Invariants:
+//! - A pattern has at most one value. Whether patterns may overlap is for the caller to say: a registry
+//!   refuses it for the topics it holds ([`PatternIndex::find_overlapping`] before each insert), and
+//!   allows it for the subscriptions that watch for new topics.
+//! - No empty nodes: what is removed gives its memory back.
+//!
+//! Limits: none of its own; whoever inserts counts. A step costs one hash look-up at most. A subject that
+//! meets literals and `*` at every level may visit several branches, at most as many as there are entries.
+//!
+//! Turned down: one hash table over all prefixes, because a wildcard needs a node's children; and a
+//! tree compressed over tokens, because names in the wild are few tokens long.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use crate::subject::{Pattern, Subject};
+
+/// Values by pattern.
+#[derive(Debug)]
+pub struct PatternIndex<V> {
+    root: Node<V>,
+    len: usize,
+}
+
+#[derive(Debug)]
+struct Node<V> {
+    children: Children<V>,
+    /// The child of the token `*`.
+    star: Option<Box<Node<V>>>,
+    /// Of the pattern that ends here.
+    here: Option<V>,
+    /// Of the pattern that goes on from here with `>`.
+    rest: Option<V>,
+}
+
+/// A node's literal tokens. Most nodes have none or one, and one node may have all of a node's topics.
+#[derive(Debug)]
+enum Children<V> {
+    Few(Vec<(Box<str>, Node<V>)>),
+    Many(Box<HashMap<Box<str>, Node<V>>>),
+}
+
+const FEW_MAX: usize = 8;
+
+impl<V> Default for PatternIndex<V> {
+    fn default() -> PatternIndex<V> {
+        PatternIndex { root: Node::new(), len: 0 }
+    }
+}
+
+impl<V> PatternIndex<V> {
+    /// An index of nothing.
+    pub fn new() -> PatternIndex<V> {
+        PatternIndex::default()
+    }
+
+    /// How many patterns it holds.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Sets the pattern's value; gives the one it had.
+    pub fn insert(&mut self, pattern: &Pattern, value: V) -> Option<V> {
+        let before = self.root.slot(pattern.as_str()).replace(value);
+        self.len += usize::from(before.is_none());
+        before
+    }
+
+    /// The pattern's value, to be changed.
+    pub fn get_mut(&mut self, pattern: &Pattern) -> Option<&mut V> {
+        self.root.existing_slot(pattern.as_str())?.as_mut()
+    }
+
+    /// Takes the pattern and its value out.
+    pub fn remove(&mut self, pattern: &Pattern) -> Option<V> {
+        let removed = self.root.remove(pattern.as_str());
+        self.len -= usize::from(removed.is_some());
+        removed
+    }
+
+    /// The value of a pattern that matches the subject: where patterns do not overlap, of its owner. Where
+    /// they do, of the most literal one.
+    pub fn owner(&self, subject: Subject<'_>) -> Option<&V> {
+        self.root.owner(subject.as_str())
+    }
+
+    /// The value of some pattern that shares a subject with this one.
+    pub fn find_overlapping(&self, pattern: &Pattern) -> Option<&V> {
+        self.root.visit(pattern.as_str(), &mut ControlFlow::Break).break_value()
+    }
+
+    /// Calls `each` with the value of every pattern that shares a subject with this one, in no order.
+    pub fn for_each_overlapping<'a>(&'a self, pattern: &Pattern, mut each: impl FnMut(&'a V)) {
+        let mut each = |value| {
+            each(value);
+            ControlFlow::<()>::Continue(())
+        };
+        let _ = self.root.visit(pattern.as_str(), &mut each);
+    }
+}
+
+/// The first token, and what follows its dot.
+fn split(text: &str) -> (&str, Option<&str>) {
+    match text.split_once('.') {
+        Some((token, rest)) => (token, Some(rest)),
+        None => (text, None),
+    }
+}
+
+impl<V> Node<V> {
+    fn new() -> Node<V> {
+        Node { children: Children::Few(Vec::new()), star: None, here: None, rest: None }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.here.is_none() && self.rest.is_none() && self.star.is_none() && self.children.is_empty()
+    }
+
+    /// Where the value of this pattern lies; nodes on the way are made.
+    fn slot(&mut self, pattern: &str) -> &mut Option<V> {
+        let (token, after) = split(pattern);
+        let child = match token {
+            ">" => return &mut self.rest,
+            "*" => &mut **self.star.get_or_insert_with(|| Box::new(Node::new())),
+            token => self.children.get_or_add(token),
+        };
+        match after {
+            Some(after) => child.slot(after),
+            None => &mut child.here,
+        }
+    }
+
+    fn existing_slot(&mut self, pattern: &str) -> Option<&mut Option<V>> {
+        let (token, after) = split(pattern);
+        let child = match token {
+            ">" => return Some(&mut self.rest),
+            "*" => self.star.as_deref_mut()?,
+            token => self.children.get_mut(token)?,
+        };
+        match after {
+            Some(after) => child.existing_slot(after),
+            None => Some(&mut child.here),
+        }
+    }
+
+    fn remove(&mut self, pattern: &str) -> Option<V> {
+        let (token, after) = split(pattern);
+        let child = match token {
+            ">" => return self.rest.take(),
+            "*" => self.star.as_deref_mut()?,
+            token => self.children.get_mut(token)?,
+        };
+        let removed = match after {
+            Some(after) => child.remove(after),
+            None => child.here.take(),
+        };
+        if child.is_empty() {
+            match token {
+                "*" => self.star = None,
+                token => self.children.remove(token),
+            }
+        }
+        removed
+    }
+
+    fn owner(&self, subject: &str) -> Option<&V> {
+        let (token, after) = split(subject);
+        let literal = self.children.get(token).and_then(|child| child.owner_below(after));
+        literal
+            .or_else(|| self.star.as_deref().and_then(|child| child.owner_below(after)))
+            .or(self.rest.as_ref())
+    }
+
+    fn owner_below(&self, after: Option<&str>) -> Option<&V> {
+        match after {
+            Some(after) => self.owner(after),
+            None => self.here.as_ref(),
+        }
+    }
+
+    /// Visits every entry below that a pattern of these further tokens overlaps.
+    fn visit<'a, B>(
+        &'a self,
+        pattern: &str,
+        each: &mut impl FnMut(&'a V) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        let (token, after) = split(pattern);
+        if token == ">" {
+            return self.visit_below(each);
+        }
+        if let Some(value) = &self.rest {
+            each(value)?;
+        }
+        if let Some(star) = &self.star {
+            star.visit_after(after, each)?;
+        }
+        if token == "*" {
+            return self.children.try_for_each(&mut |child| child.visit_after(after, each));
+        }
+        match self.children.get(token) {
+            Some(child) => child.visit_after(after, each),
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    fn visit_after<'a, B>(
+        &'a self,
+        after: Option<&str>,
+        each: &mut impl FnMut(&'a V) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        match after {
+            Some(after) => self.visit(after, each),
+            None => self.here.iter().try_for_each(each),
+        }
+    }
+
+    /// Visits every entry that goes on for one token or more.
+    fn visit_below<'a, B>(&'a self, each: &mut impl FnMut(&'a V) -> ControlFlow<B>) -> ControlFlow<B> {
+        if let Some(value) = &self.rest {
+            each(value)?;
+        }
+        let mut whole = |child: &'a Node<V>| {
+            child.here.iter().try_for_each(&mut *each)?;
+            child.visit_below(each)
+        };
+        if let Some(star) = &self.star {
+            whole(star)?;
+        }
+        self.children.try_for_each(&mut whole)
+    }
+}
+
+impl<V> Children<V> {
+    fn is_empty(&self) -> bool {
+        match self {
+            Children::Few(few) => few.is_empty(),
+            Children::Many(many) => many.is_empty(),
+        }
+    }
+
+    fn get(&self, token: &str) -> Option<&Node<V>> {
+        match self {
+            Children::Few(few) => few.iter().find(|(known, _)| **known == *token).map(|(_, child)| child),
+            Children::Many(many) => many.get(token),
+        }
+    }
+
+    fn get_mut(&mut self, token: &str) -> Option<&mut Node<V>> {
+        match self {
+            Children::Few(few) => few.iter_mut().find(|(known, _)| **known == *token).map(|(_, child)| child),
+            Children::Many(many) => many.get_mut(token),
+        }
+    }
+
+    fn get_or_add(&mut self, token: &str) -> &mut Node<V> {
+        if let Children::Few(few) = self
+            && few.len() == FEW_MAX
+        {
+            *self = Children::Many(Box::new(few.drain(..).collect()));
+        }
+        match self {
+            Children::Few(few) => {
+                let known = few.iter().position(|(known, _)| **known == *token);
+                let at = known.unwrap_or_else(|| {
+                    // Most stay alone: no room for more.
+                    few.reserve_exact(1);
+                    few.push((token.into(), Node::new()));
+                    few.len() - 1
+                });
+                &mut few[at].1
+            }
+            Children::Many(many) => many.entry(token.into()).or_insert_with(Node::new),
+        }
+    }
+
+    fn remove(&mut self, token: &str) {
+        match self {
+            Children::Few(few) => few.retain(|(known, _)| **known != *token),
+            Children::Many(many) => {
+                many.remove(token);
+            }
+        }
+        if self.is_empty() {
+            *self = Children::Few(Vec::new());
+        }
+    }
+
+    fn try_for_each<'a, B>(&'a self, each: &mut impl FnMut(&'a Node<V>) -> ControlFlow<B>) -> ControlFlow<B> {
+        match self {
+            Children::Few(few) => few.iter().try_for_each(|(_, child)| each(child)),
+            Children::Many(many) => many.values().try_for_each(each),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn pattern(text: &str) -> Pattern {
+    Pattern::parse(text).unwrap()
+}
+
+fn index(patterns: &[&'static str]) -> PatternIndex<&'static str> {
+    let mut index = PatternIndex::new();
+    patterns.iter().for_each(|text| assert_eq!(index.insert(&pattern(text), *text), None));
+    index
+}
+
+fn overlapping<'a>(index: &'a PatternIndex<&'static str>, text: &str) -> Vec<&'a str> {
+    let mut found = Vec::new();
+    index.for_each_overlapping(&pattern(text), |value| found.push(*value));
+    found.sort();
+    found
+}
+
+#[test]
+fn a_subject_finds_its_owner_by_name_or_wildcard() {
+    let index = index(&["a", "a.b", "b.*.x", "b.c.y", "c.>"]);
+    let owner = |text: &str| index.owner(Subject::parse(text).unwrap()).copied();
+    assert_eq!(owner("a"), Some("a"));
+    assert_eq!(owner("a.b"), Some("a.b"));
+    assert_eq!(owner("b.c.x"), Some("b.*.x"), "the literal branch b.c ends blind");
+    assert_eq!(owner("b.c.y"), Some("b.c.y"));
+    assert_eq!(owner("c.d.e"), Some("c.>"));
+    assert_eq!((owner("c"), owner("b.c"), owner("a.b.c"), owner("z")), (None, None, None, None));
+}
+
+#[test]
+fn a_subscription_finds_every_topic_it_may_read_from() {
+    let index = index(&["a", "a.b", "b.*.x", "b.c.y", "c.>"]);
+    assert_eq!(overlapping(&index, ">"), ["a", "a.b", "b.*.x", "b.c.y", "c.>"]);
+    assert_eq!(overlapping(&index, "*"), ["a"]);
+    assert_eq!(overlapping(&index, "b.c.*"), ["b.*.x", "b.c.y"]);
+    assert_eq!(overlapping(&index, "*.*.x"), ["b.*.x", "c.>"]);
+    assert_eq!(overlapping(&index, "c.d"), ["c.>"]);
+    assert_eq!(overlapping(&index, "c"), [""; 0]);
+}
+
+#[test]
+fn what_is_removed_leaves_nothing_behind() {
+    let mut index = index(&["a.b.c", "a.*.c", "a.>"]);
+    for text in ["a.b.c", "a.*.c", "a.>"] {
+        assert_eq!(index.remove(&pattern(text)), Some(text));
+        assert_eq!(index.remove(&pattern(text)), None);
+    }
+    assert!(index.is_empty() && index.root.is_empty());
+}
+
+#[test]
+fn a_hundred_thousand_names_are_found_and_removed() {
+    let mut index = PatternIndex::new();
+    let name = |n: u32| pattern(&format!("site.{}.sensor.{}", n % 317, n));
+    for n in 0..100_000 {
+        assert_eq!(index.find_overlapping(&name(n)), None);
+        index.insert(&name(n), n);
+    }
+    for n in (0..100_000).step_by(7) {
+        assert_eq!(index.owner(Subject::parse(name(n).as_str()).unwrap()), Some(&n));
+    }
+    let mut found = 0;
+    index.for_each_overlapping(&pattern("site.5.>"), |n| {
+        assert_eq!(n % 317, 5);
+        found += 1;
+    });
+    assert_eq!(found, 100_000 / 317 + 1);
+    (0..100_000).for_each(|n| assert_eq!(index.remove(&name(n)), Some(n)));
+    assert!(index.root.is_empty());
+}
+
+fn token() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec!["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"])
+}
+
+fn pattern_text() -> impl Strategy<Value = String> {
+    let token = prop_oneof![6 => token(), 1 => Just("*")];
+    (prop::collection::vec(token, 0..4), prop::bool::weighted(0.2)).prop_filter_map(
+        "empty",
+        |(mut tokens, arrow)| {
+            tokens.extend(arrow.then_some(">"));
+            (!tokens.is_empty()).then(|| tokens.join("."))
+        },
+    )
+}
+
+fn agrees_with_a_list(changes: &[(bool, String)], asked: &[String], disjoint: bool) {
+    let mut index = PatternIndex::new();
+    let mut list: BTreeMap<String, usize> = BTreeMap::new();
+    for (number, (insert, text)) in changes.iter().enumerate() {
+        let p = pattern(text);
+        let met = list.iter().filter(|(known, _)| pattern(known).overlaps(&p)).map(|(_, n)| *n);
+        let met: Vec<usize> = met.collect();
+        let found = index.find_overlapping(&p).copied();
+        assert!(if met.is_empty() {
+            found.is_none()
+        } else {
+            found.is_some_and(|found| met.contains(&found))
+        });
+        if !insert {
+            assert_eq!(index.remove(&p), list.remove(text));
+        } else if met.is_empty() || !disjoint {
+            assert_eq!(index.insert(&p, number), list.insert(text.clone(), number));
+        }
+        assert_eq!(index.len(), list.len());
+    }
+    for text in asked {
+        let asked = pattern(text);
+        let mut found = Vec::new();
+        index.for_each_overlapping(&asked, |number| found.push(*number));
+        found.sort();
+        let mut met: Vec<usize> =
+            list.iter().filter(|(known, _)| pattern(known).overlaps(&asked)).map(|(_, n)| *n).collect();
+        met.sort();
+        assert_eq!(found, met, "{text}");
+        if let Ok(subject) = Subject::parse(text) {
+            let owner = index.owner(subject).copied();
+            let matching =
+                |n: &usize| list.iter().any(|(known, m)| m == n && pattern(known).matches(subject));
+            assert!(if met.is_empty() { owner.is_none() } else { owner.as_ref().is_some_and(matching) });
+        }
+    }
+    list.keys().for_each(|text| assert!(index.remove(&pattern(text)).is_some()));
+    assert!(index.root.is_empty());
+}
+
+proptest! {
+    #[test]
+    fn owned_patterns_are_found_as_a_list_would(
+        changes in prop::collection::vec((prop::bool::weighted(0.7), pattern_text()), 0..60),
+        asked in prop::collection::vec(pattern_text(), 0..20),
+    ) {
+        agrees_with_a_list(&changes, &asked, true);
+    }
+
+    #[test]
+    fn watched_patterns_that_overlap_are_found_as_a_list_would(
+        changes in prop::collection::vec((prop::bool::weighted(0.7), pattern_text()), 0..60),
+        asked in prop::collection::vec(pattern_text(), 0..20),
+    ) {
+        agrees_with_a_list(&changes, &asked, false);
+    }
+}

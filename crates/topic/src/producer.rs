@@ -1,0 +1,240 @@
+//! Who published what: a retry finds its first outcome instead of being appended twice.
+//!
+//! A producer numbers its records; the log keeps each producer's last number, and where its recent
+//! records were appended.
+//!
+//! Invariants:
+//! - Within one `producer_epoch` numbers are taken without holes and each one once.
+//! - A higher epoch fences the lower ones, from its first record that was appended: a refused
+//!   append changes nothing.
+//! - An answered retry names the position of the first attempt. A retry may cut its batches
+//!   otherwise than the first attempt did, but never mixes old records with new ones.
+//!
+//! Limits: [`Limits::producers_max`] and [`Limits::producer_outcomes_max`]. A producer that was
+//! forgotten counts as new: what it retries then is appended again.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::event::Position;
+use crate::limits::Limits;
+use crate::log::ProducerMark;
+use crate::publish::PublishError;
+
+/// What is known of the records a producer wants to append.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// They come next.
+    Fresh,
+    /// They were appended before, the last of them here.
+    Duplicate {
+        /// The first attempt's outcome.
+        last: Position,
+    },
+}
+
+/// The producers of one log, in the order of their last use.
+#[derive(Debug)]
+pub(crate) struct Producers {
+    by_id: HashMap<u64, u32>,
+    slots: Vec<Producer>,
+    /// The most recently used.
+    newest: u32,
+    /// The least recently used.
+    oldest: u32,
+    producers_max: u32,
+    outcomes_max: u32,
+}
+
+#[derive(Debug)]
+struct Producer {
+    id: u64,
+    epoch: u32,
+    last: u64,
+    /// Ascending in number and position; empty only before the first record.
+    outcomes: VecDeque<Outcome>,
+    newer: u32,
+    older: u32,
+}
+
+/// Records whose numbers and positions both rise one by one.
+#[derive(Debug, Clone, Copy)]
+struct Outcome {
+    first: u64,
+    count: u64,
+    at: Position,
+}
+
+const NONE: u32 = u32::MAX;
+
+impl Default for Producers {
+    fn default() -> Producers {
+        Producers::new(&Limits::default())
+    }
+}
+
+impl Producers {
+    pub(crate) fn new(limits: &Limits) -> Producers {
+        Producers {
+            by_id: HashMap::new(),
+            slots: Vec::new(),
+            newest: NONE,
+            oldest: NONE,
+            producers_max: limits.producers_max.clamp(1, NONE - 1),
+            outcomes_max: limits.producer_outcomes_max.max(1),
+        }
+    }
+
+    /// Whether `count` records may be appended, were appended before, or are refused.
+    ///
+    /// # Panics
+    /// When `count` is 0.
+    #[inline]
+    pub(crate) fn check(&mut self, mark: ProducerMark, count: u64) -> Result<Verdict, PublishError> {
+        assert!(count > 0, "an append holds at least one record");
+        if mark.producer_seq.checked_add(count).is_none() {
+            return Err(PublishError::Batch("producer sequence overflows"));
+        }
+        let Some(slot) = self.find(mark.producer) else { return Ok(Verdict::Fresh) };
+        self.touch(slot);
+        self.slots[slot as usize].check(mark, count)
+    }
+
+    /// Remembers that `count` records were appended, the first of them at `first`.
+    ///
+    /// # Panics
+    /// When [`check`](Producers::check) did not find them fresh.
+    #[inline]
+    pub(crate) fn record(&mut self, mark: ProducerMark, count: u64, first: Position) {
+        let slot = match self.find(mark.producer) {
+            Some(slot) => slot,
+            None => self.add(mark),
+        };
+        self.touch(slot);
+        let outcomes_max = self.outcomes_max as usize;
+        let outcome = Outcome { first: mark.producer_seq, count, at: first };
+        self.slots[slot as usize].record(mark, outcome, outcomes_max);
+    }
+
+    /// A log with one busy producer finds it without hashing.
+    #[inline]
+    fn find(&self, id: u64) -> Option<u32> {
+        match self.slots.get(self.newest as usize) {
+            Some(newest) if newest.id == id => Some(self.newest),
+            _ => self.by_id.get(&id).copied(),
+        }
+    }
+
+    /// A slot for a new producer; the least recently used one makes room.
+    fn add(&mut self, mark: ProducerMark) -> u32 {
+        let fresh = Producer {
+            id: mark.producer,
+            epoch: mark.producer_epoch,
+            last: 0,
+            outcomes: VecDeque::new(),
+            newer: NONE,
+            older: NONE,
+        };
+        let slot = if self.slots.len() < self.producers_max as usize {
+            self.slots.push(fresh);
+            self.slots.len() as u32 - 1
+        } else {
+            let slot = self.oldest;
+            self.unlink(slot);
+            self.by_id.remove(&self.slots[slot as usize].id);
+            self.slots[slot as usize] = fresh;
+            slot
+        };
+        self.by_id.insert(mark.producer, slot);
+        self.link_newest(slot);
+        slot
+    }
+
+    #[inline]
+    fn touch(&mut self, slot: u32) {
+        if slot != self.newest {
+            self.unlink(slot);
+            self.link_newest(slot);
+        }
+    }
+
+    fn unlink(&mut self, slot: u32) {
+        let Producer { newer, older, .. } = self.slots[slot as usize];
+        match self.slots.get_mut(newer as usize) {
+            Some(neighbour) => neighbour.older = older,
+            None => self.newest = older,
+        }
+        match self.slots.get_mut(older as usize) {
+            Some(neighbour) => neighbour.newer = newer,
+            None => self.oldest = newer,
+        }
+    }
+
+    fn link_newest(&mut self, slot: u32) {
+        let older = std::mem::replace(&mut self.newest, slot);
+        match self.slots.get_mut(older as usize) {
+            Some(neighbour) => neighbour.newer = slot,
+            None => self.oldest = slot,
+        }
+        let linked = &mut self.slots[slot as usize];
+        linked.newer = NONE;
+        linked.older = older;
+    }
+}
+
+impl Producer {
+    fn check(&self, mark: ProducerMark, count: u64) -> Result<Verdict, PublishError> {
+        if mark.producer_epoch != self.epoch {
+            return if mark.producer_epoch > self.epoch {
+                Ok(Verdict::Fresh)
+            } else {
+                Err(PublishError::ProducerFenced { epoch: mark.producer_epoch, current: self.epoch })
+            };
+        }
+        let (first, end) = (mark.producer_seq, mark.producer_seq + count);
+        if first > self.last {
+            return if first == self.last + 1 {
+                Ok(Verdict::Fresh)
+            } else {
+                Err(PublishError::ProducerGap { producer_seq: first, last: self.last })
+            };
+        }
+        if end > self.last + 1 {
+            return Err(PublishError::Batch("a retry cannot hold new records beside the old ones"));
+        }
+        let remembered_from = self.outcomes.front().map_or(self.last + 1, |oldest| oldest.first);
+        if first < remembered_from {
+            return Err(PublishError::DuplicateForgotten { producer_seq: first, remembered_from });
+        }
+        Ok(Verdict::Duplicate { last: self.outcome_of(end - 1) })
+    }
+
+    /// Where a record that is still remembered was appended.
+    fn outcome_of(&self, producer_seq: u64) -> Position {
+        let after = self.outcomes.partition_point(|outcome| outcome.first <= producer_seq);
+        let outcome = &self.outcomes[after - 1];
+        Position { seq: outcome.at.seq + (producer_seq - outcome.first), ..outcome.at }
+    }
+
+    fn record(&mut self, mark: ProducerMark, new: Outcome, outcomes_max: usize) {
+        if mark.producer_epoch != self.epoch {
+            assert!(mark.producer_epoch > self.epoch, "a fenced producer cannot append");
+            self.epoch = mark.producer_epoch;
+            self.outcomes.clear();
+        }
+        self.last = new.first + new.count - 1;
+        if let Some(before) = self.outcomes.back_mut() {
+            assert_eq!(before.first + before.count, new.first, "only fresh records are appended");
+            if before.at.epoch == new.at.epoch && before.at.seq + before.count == new.at.seq {
+                before.count += new.count;
+                return;
+            }
+        }
+        if self.outcomes.len() == outcomes_max {
+            self.outcomes.pop_front();
+        }
+        self.outcomes.push_back(new);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn mark(producer: u64, producer_epoch: u32, producer_seq: u64) -> ProducerMark {
+    ProducerMark { producer, producer_epoch, producer_seq }
+}
+
+fn at(seq: u64) -> Position {
+    Position { epoch: 1, seq }
+}
+
+fn small(producers_max: u32, producer_outcomes_max: u32) -> Producers {
+    Producers::new(&Limits { producers_max, producer_outcomes_max })
+}
+
+/// Checks, and appends what is fresh at `next`.
+fn publish(
+    producers: &mut Producers,
+    mark: ProducerMark,
+    count: u64,
+    next: u64,
+) -> Result<Verdict, PublishError> {
+    let verdict = producers.check(mark, count)?;
+    if verdict == Verdict::Fresh {
+        producers.record(mark, count, at(next));
+    }
+    Ok(verdict)
+}
+
+#[test]
+fn first_contact_may_begin_anywhere_and_a_hole_is_refused() {
+    let mut producers = Producers::default();
+    assert_eq!(publish(&mut producers, mark(7, 0, 1_000), 3, 1), Ok(Verdict::Fresh));
+    assert_eq!(publish(&mut producers, mark(7, 0, 1_003), 1, 4), Ok(Verdict::Fresh));
+    let refused = publish(&mut producers, mark(7, 0, 1_005), 1, 5);
+    assert_eq!(refused, Err(PublishError::ProducerGap { producer_seq: 1_005, last: 1_003 }));
+}
+
+#[test]
+fn a_retry_is_told_where_the_first_attempt_went() {
+    let mut producers = Producers::default();
+    publish(&mut producers, mark(7, 0, 1), 3, 10).unwrap();
+    publish(&mut producers, mark(7, 0, 4), 2, 20).unwrap();
+    assert_eq!(producers.check(mark(7, 0, 1), 3), Ok(Verdict::Duplicate { last: at(12) }));
+    assert_eq!(producers.check(mark(7, 0, 4), 2), Ok(Verdict::Duplicate { last: at(21) }));
+    assert_eq!(producers.check(mark(7, 0, 2), 1), Ok(Verdict::Duplicate { last: at(11) }));
+    assert_eq!(producers.check(mark(7, 0, 1), 5), Ok(Verdict::Duplicate { last: at(21) }));
+}
+
+#[test]
+fn a_retry_that_also_holds_new_records_is_refused() {
+    let mut producers = Producers::default();
+    publish(&mut producers, mark(7, 0, 1), 3, 1).unwrap();
+    assert!(matches!(producers.check(mark(7, 0, 3), 2), Err(PublishError::Batch(_))));
+    assert_eq!(producers.check(mark(7, 0, 4), 2), Ok(Verdict::Fresh));
+}
+
+#[test]
+fn a_newer_instance_fences_the_older_once_it_has_appended() {
+    let mut producers = Producers::default();
+    publish(&mut producers, mark(7, 1, 50), 1, 1).unwrap();
+    assert_eq!(producers.check(mark(7, 2, 1), 1), Ok(Verdict::Fresh));
+    assert_eq!(
+        producers.check(mark(7, 1, 51), 1),
+        Ok(Verdict::Fresh),
+        "the newer one has appended nothing yet"
+    );
+    producers.record(mark(7, 2, 1), 1, at(2));
+    let fenced = producers.check(mark(7, 1, 51), 1);
+    assert_eq!(fenced, Err(PublishError::ProducerFenced { epoch: 1, current: 2 }));
+    assert_eq!(producers.check(mark(7, 2, 1), 1), Ok(Verdict::Duplicate { last: at(2) }));
+}
+
+#[test]
+fn a_retry_older_than_what_is_remembered_is_refused_not_appended_again() {
+    let mut producers = small(4, 2);
+    for n in 0..5 {
+        publish(&mut producers, mark(7, 0, 1 + n), 1, 10 * (1 + n)).unwrap();
+    }
+    let forgotten = producers.check(mark(7, 0, 3), 1);
+    assert_eq!(forgotten, Err(PublishError::DuplicateForgotten { producer_seq: 3, remembered_from: 4 }));
+    assert_eq!(producers.check(mark(7, 0, 4), 2), Ok(Verdict::Duplicate { last: at(50) }));
+}
+
+#[test]
+fn the_least_recently_used_producer_makes_room() {
+    let mut producers = small(2, 4);
+    publish(&mut producers, mark(1, 0, 5), 1, 1).unwrap();
+    publish(&mut producers, mark(2, 0, 5), 1, 2).unwrap();
+    assert!(matches!(producers.check(mark(1, 0, 5), 1), Ok(Verdict::Duplicate { .. })));
+    publish(&mut producers, mark(3, 0, 5), 1, 3).unwrap();
+    assert_eq!(
+        producers.check(mark(2, 0, 900), 1),
+        Ok(Verdict::Fresh),
+        "forgotten: any number is a first contact"
+    );
+    assert!(matches!(producers.check(mark(1, 0, 5), 1), Ok(Verdict::Duplicate { .. })));
+    assert_eq!((producers.slots.len(), producers.by_id.len()), (2, 2));
+}
+
+#[test]
+fn numbers_at_the_end_of_the_range_do_not_overflow() {
+    let mut producers = Producers::default();
+    assert!(matches!(producers.check(mark(7, 0, u64::MAX), 1), Err(PublishError::Batch(_))));
+    publish(&mut producers, mark(7, 0, u64::MAX - 1), 1, 1).unwrap();
+    assert!(matches!(producers.check(mark(7, 0, u64::MAX - 1), 1), Ok(Verdict::Duplicate { .. })));
+    assert!(producers.check(mark(7, 0, u64::MAX), 1).is_err());
+}
+
+#[derive(Debug, Clone)]
+struct Attempt {
+    producer: u64,
+    epoch: u32,
+    first: u64,
+    count: u64,
+    /// The append is refused for another reason after the check.
+    refused: bool,
+}
+
+fn attempt() -> impl Strategy<Value = Attempt> {
+    (0..3u64, 0..3u32, 0..12u64, 1..4u64, prop::bool::weighted(0.1)).prop_map(
+        |(producer, epoch, first, count, refused)| Attempt { producer, epoch, first, count, refused },
+    )
+}
+
+/// What a list of everything ever appended says, with nothing forgotten.
+#[derive(Default)]
+struct Naive {
+    appended: Vec<(u64, u32, u64, u64)>,
+}
+
+impl Naive {
+    fn verdict(&self, a: &Attempt) -> Result<Verdict, &'static str> {
+        let of_producer = || self.appended.iter().filter(|(producer, ..)| *producer == a.producer);
+        let Some(current) = of_producer().map(|(_, epoch, ..)| *epoch).max() else {
+            return Ok(Verdict::Fresh);
+        };
+        if a.epoch < current {
+            return Err("fenced");
+        }
+        let seqs: Vec<(u64, u64)> =
+            of_producer().filter(|(_, e, ..)| *e == a.epoch).map(|(_, _, seq, at)| (*seq, *at)).collect();
+        let Some(&(last, _)) = seqs.last() else { return Ok(Verdict::Fresh) };
+        let wanted = a.first..a.first + a.count;
+        let known: Vec<u64> =
+            seqs.iter().filter(|(seq, _)| wanted.contains(seq)).map(|(_, at)| *at).collect();
+        match known.len() as u64 {
+            0 if a.first == last + 1 => Ok(Verdict::Fresh),
+            0 if a.first > last => Err("gap"),
+            0 => Err("forgotten"),
+            n if n == a.count => Ok(Verdict::Duplicate { last: at(known[known.len() - 1]) }),
+            _ if wanted.end > last + 1 => Err("mixed"),
+            _ => Err("forgotten"),
+        }
+    }
+}
+
+fn kind(error: &PublishError) -> &'static str {
+    match error {
+        PublishError::ProducerFenced { .. } => "fenced",
+        PublishError::ProducerGap { .. } => "gap",
+        PublishError::DuplicateForgotten { .. } => "forgotten",
+        PublishError::Batch(_) => "mixed",
+        _ => "other",
+    }
+}
+
+proptest! {
+    #[test]
+    fn with_room_for_all_the_verdicts_are_those_of_a_full_memory(attempts in prop::collection::vec(attempt(), 1..80)) {
+        let mut producers = Producers::default();
+        let mut naive = Naive::default();
+        let mut next = 1;
+        for a in attempts {
+            let mark = mark(a.producer, a.epoch, a.first);
+            let verdict = producers.check(mark, a.count);
+            prop_assert_eq!(verdict.as_ref().map(|v| *v).map_err(kind), naive.verdict(&a));
+            if verdict == Ok(Verdict::Fresh) && !a.refused {
+                producers.record(mark, a.count, at(next));
+                for n in 0..a.count {
+                    naive.appended.push((a.producer, a.epoch, a.first + n, next + n));
+                }
+                next += a.count;
+            }
+        }
+    }
+
+    /// With little room a retry may be refused or counted as new, but never answered wrongly.
+    #[test]
+    fn with_little_room_no_answer_is_wrong(attempts in prop::collection::vec(attempt(), 1..80)) {
+        let mut producers = small(2, 2);
+        let mut appended: Vec<(u64, u32, u64, u64)> = Vec::new();
+        let mut next = 1;
+        for a in attempts {
+            let mark = mark(a.producer, a.epoch, a.first);
+            match producers.check(mark, a.count) {
+                Ok(Verdict::Fresh) => {
+                    producers.record(mark, a.count, at(next));
+                    appended.extend((0..a.count).map(|n| (a.producer, a.epoch, a.first + n, next + n)));
+                    next += a.count;
+                }
+                Ok(Verdict::Duplicate { last }) => {
+                    let named = (a.producer, a.epoch, a.first + a.count - 1, last.seq);
+                    prop_assert!(appended.contains(&named));
+                }
+                Err(_) => {}
+            }
+            prop_assert!(producers.slots.len() <= 2);
+            prop_assert!(producers.slots.iter().all(|producer| producer.outcomes.len() <= 2));
+        }
+    }
+}

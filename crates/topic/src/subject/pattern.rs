@@ -1,0 +1,128 @@
+//! A pattern, and which subjects it matches.
+
+use super::{Subject, SubjectError, check_tokens, literal_prefix};
+
+/// Names a set of subjects; a subject is the pattern of itself alone.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pattern {
+    text: Box<str>,
+    /// Bytes of [`literal_prefix`](Pattern::literal_prefix).
+    literal_bytes: u8,
+}
+
+impl Pattern {
+    /// Checks the rules.
+    pub fn parse(text: &str) -> Result<Pattern, SubjectError> {
+        check_tokens(text, |token, last| token == "*" || (token == ">" && last))?;
+        // At most SUBJECT_BYTES_MAX, which is what a byte holds.
+        Ok(Pattern { text: text.into(), literal_bytes: literal_prefix(text).len() as u8 })
+    }
+
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it has no wildcard, and so is the name of one subject.
+    pub fn is_literal(&self) -> bool {
+        usize::from(self.literal_bytes) == self.text.len()
+    }
+
+    /// Whether all it matches is the system's, `$…`. (`*` and `>` match the system's subjects too.)
+    pub fn is_system(&self) -> bool {
+        self.text.starts_with('$')
+    }
+
+    /// The literal tokens at the start, with their last dot; the whole text where there is no wildcard.
+    pub fn literal_prefix(&self) -> &str {
+        &self.text[..usize::from(self.literal_bytes)]
+    }
+
+    /// What follows [`literal_prefix`](Pattern::literal_prefix) in a subject that this pattern matches;
+    /// `None` where it does not match.
+    pub fn tail_of<'a>(&self, subject: Subject<'a>) -> Option<&'a str> {
+        self.matches(subject).then(|| &subject.as_str()[usize::from(self.literal_bytes)..])
+    }
+
+    /// Whether the subject is one of those it names.
+    pub fn matches(&self, subject: Subject<'_>) -> bool {
+        let subject = subject.as_str();
+        if self.is_literal() {
+            return *self.text == *subject;
+        }
+        subject.strip_prefix(self.literal_prefix()).is_some_and(|rest| matches_tokens(self.wild_part(), rest))
+    }
+
+    /// [`matches`](Pattern::matches) for a subject in two pieces: the literal prefix of the topic that owns
+    /// it, and the tail that its record carries.
+    pub fn matches_parts(&self, prefix: &str, tail: &str) -> bool {
+        if self.is_literal() {
+            return self.text.len() == prefix.len() + tail.len()
+                && self.text.starts_with(prefix)
+                && self.text.ends_with(tail);
+        }
+        let mut tokens = tokens(prefix.strip_suffix('.').unwrap_or(prefix)).chain(tokens(tail));
+        matches_rest(self.tokens(), &mut tokens)
+    }
+
+    pub(crate) fn tokens(&self) -> std::str::Split<'_, char> {
+        self.text.split('.')
+    }
+
+    /// From the first wildcard on.
+    fn wild_part(&self) -> &str {
+        &self.text[usize::from(self.literal_bytes)..]
+    }
+}
+
+impl std::fmt::Display for Pattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::str::FromStr for Pattern {
+    type Err = SubjectError;
+
+    fn from_str(text: &str) -> Result<Pattern, SubjectError> {
+        Pattern::parse(text)
+    }
+}
+
+impl From<Subject<'_>> for Pattern {
+    fn from(subject: Subject<'_>) -> Pattern {
+        let text = subject.as_str();
+        Pattern { text: text.into(), literal_bytes: text.len() as u8 }
+    }
+}
+
+pub(super) fn is_wildcard(token: &str) -> bool {
+    token == "*" || token == ">"
+}
+
+/// Whether the tokens of `pattern` match those of `subject`, which may be empty.
+pub(super) fn matches_tokens(pattern: &str, subject: &str) -> bool {
+    matches_rest(pattern.split('.'), &mut tokens(subject))
+}
+
+/// Splitting an empty text gives one empty token, where none is meant.
+fn tokens(text: &str) -> impl Iterator<Item = &str> {
+    text.split('.').filter(|token| !token.is_empty())
+}
+
+#[inline]
+fn matches_rest<'a, 'b>(
+    pattern: impl Iterator<Item = &'a str>,
+    subject: &mut impl Iterator<Item = &'b str>,
+) -> bool {
+    for wanted in pattern {
+        match (wanted, subject.next()) {
+            (_, None) => return false,
+            (">", Some(_)) => return true,
+            ("*", Some(_)) => {}
+            (wanted, Some(token)) if wanted == token => {}
+            _ => return false,
+        }
+    }
+    subject.next().is_none()
+}

@@ -1,0 +1,185 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn pattern(text: &str) -> Pattern {
+    Pattern::parse(text).unwrap()
+}
+
+fn subject(text: &str) -> Subject<'_> {
+    Subject::parse(text).unwrap()
+}
+
+#[test]
+fn text_that_breaks_the_rules_is_refused_with_what_is_wrong() {
+    use SubjectError::*;
+    let character = |subject: &str, character| Err(Character { subject: subject.to_owned(), character });
+    let long = "a".repeat(SUBJECT_BYTES_MAX + 1);
+    assert_eq!(Subject::parse("").map(|_| ()), Err(Empty));
+    assert_eq!(Subject::parse(&long).map(|_| ()), Err(TooLong { bytes: 256 }));
+    for text in [".", "a.", ".a", "a..b"] {
+        assert_eq!(Subject::parse(text).map(|_| ()), Err(EmptyToken(text.to_owned())));
+        assert_eq!(Pattern::parse(text).map(|_| ()), Err(EmptyToken(text.to_owned())));
+    }
+    for (text, wrong) in
+        [("a b", ' '), ("a.\t", '\t'), ("\0", '\0'), ("a\u{a0}b", '\u{a0}'), ("a\u{85}", '\u{85}')]
+    {
+        assert_eq!(Subject::parse(text).map(|_| ()), character(text, wrong));
+        assert_eq!(Pattern::parse(text).map(|_| ()), character(text, wrong));
+    }
+    for text in ["*", ">", "a.*", "a.>", "a*b"] {
+        assert!(Subject::parse(text).is_err());
+    }
+    assert_eq!(Pattern::parse("a*.b").map(|_| ()), character("a*.b", '*'));
+    assert_eq!(Pattern::parse("a.**").map(|_| ()), character("a.**", '*'));
+    assert_eq!(Pattern::parse(">.a").map(|_| ()), character(">.a", '>'));
+    assert_eq!(Pattern::parse("a.>>").map(|_| ()), character("a.>>", '>'));
+}
+
+#[test]
+fn the_longest_subject_is_a_pattern_with_a_whole_prefix() {
+    let text = "a".repeat(SUBJECT_BYTES_MAX);
+    assert_eq!(pattern(&text).literal_prefix(), text);
+    assert!(pattern(&text).matches(subject(&text)));
+}
+
+#[test]
+fn names_of_any_script_and_of_the_system_are_allowed() {
+    assert!(Subject::parse("преис.größe.値-1_x$").is_ok());
+    assert!(subject("$DUNLIN.seq.a").is_system() && pattern("$SYS.>").is_system());
+    assert!(!subject("a.$b").is_system() && !pattern(">").is_system());
+}
+
+#[test]
+fn literal_prefix_ends_with_its_dot() {
+    let cases = [
+        ("a.b", "a.b"),
+        ("a.*", "a."),
+        ("a.b.>", "a.b."),
+        (">", ""),
+        ("*.a", ""),
+        ("a.*.b.>", "a."),
+        ("a", "a"),
+    ];
+    for (text, prefix) in cases {
+        assert_eq!(pattern(text).literal_prefix(), prefix, "{text}");
+    }
+}
+
+#[test]
+fn a_star_is_one_token_and_an_arrow_one_or_more() {
+    let matches = |p: &str, s: &str| pattern(p).matches(subject(s));
+    assert!(matches("a.*", "a.b") && !matches("a.*", "a") && !matches("a.*", "a.b.c"));
+    assert!(matches("a.>", "a.b") && matches("a.>", "a.b.c") && !matches("a.>", "a"));
+    assert!(matches(">", "a") && matches("*.b.>", "a.b.c.d") && !matches("*.b.>", "a.b"));
+    assert!(!matches("a.b", "a.bc") && !matches("a.bc", "a.b") && !matches("a.*", "ab.c"));
+    assert_eq!(pattern("a.>").tail_of(subject("a.b.c")), Some("b.c"));
+    assert_eq!(pattern("a.b").tail_of(subject("a.b")), Some(""));
+    assert_eq!(pattern("a.>").tail_of(subject("b.c")), None);
+}
+
+#[test]
+fn a_subscription_filters_only_what_it_must() {
+    let select = |p: &str, topic: &str| pattern(p).select(&pattern(topic));
+    assert_eq!(select("a.b", "a.b"), Selection::Everything);
+    assert_eq!(select(">", "a.>"), Selection::Everything);
+    assert_eq!(select("a.*.>", "a.b.*"), Selection::Everything);
+    assert_eq!(select("b.>", "a.>"), Selection::Nothing);
+    let Selection::Tails(tails) = select("a.*.x", "a.>") else { panic!("some of them") };
+    assert!(tails.matches("b.x") && !tails.matches("b.y") && !tails.matches("b") && !tails.matches("b.x.x"));
+}
+
+/// Few tokens, so that patterns and subjects meet often; some share a beginning.
+fn token() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec!["a", "b", "ab", "$s"])
+}
+
+fn subject_text() -> impl Strategy<Value = String> {
+    prop::collection::vec(token(), 1..5).prop_map(|tokens| tokens.join("."))
+}
+
+fn pattern_text() -> impl Strategy<Value = String> {
+    let token = prop_oneof![3 => token(), 2 => Just("*")];
+    (prop::collection::vec(token, 0..4), any::<bool>()).prop_filter_map("empty", |(mut tokens, arrow)| {
+        tokens.extend(arrow.then_some(">"));
+        (!tokens.is_empty()).then(|| tokens.join("."))
+    })
+}
+
+fn naive_matches(pattern: &[&str], subject: &[&str]) -> bool {
+    match (pattern, subject) {
+        ([], []) => true,
+        ([">"], [_, ..]) => true,
+        (["*", pattern @ ..], [_, subject @ ..]) => naive_matches(pattern, subject),
+        ([a, pattern @ ..], [b, subject @ ..]) => a == b && naive_matches(pattern, subject),
+        _ => false,
+    }
+}
+
+fn naive(pattern: &str, subject: &str) -> bool {
+    naive_matches(&pattern.split('.').collect::<Vec<_>>(), &subject.split('.').collect::<Vec<_>>())
+}
+
+/// Every subject of up to five tokens: `z` is in no pattern, so it stands for all that are in none.
+fn all_subjects() -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    let mut longest = vec![String::new()];
+    for _ in 0..5 {
+        longest = longest
+            .iter()
+            .flat_map(|start| ["a", "b", "ab", "$s", "z"].map(|token| format!("{start}.{token}")))
+            .collect();
+        all.extend(longest.iter().map(|text| text[1..].to_owned()));
+    }
+    all
+}
+
+proptest! {
+    #[test]
+    fn matching_agrees_with_the_definition(p in pattern_text(), s in subject_text()) {
+        prop_assert_eq!(pattern(&p).matches(subject(&s)), naive(&p, &s));
+    }
+
+    #[test]
+    fn matching_in_two_pieces_is_matching_the_whole(p in pattern_text(), topic in pattern_text(), s in subject_text()) {
+        let topic = pattern(&topic);
+        if let Some(tail) = topic.tail_of(subject(&s)) {
+            prop_assert_eq!(pattern(&p).matches_parts(topic.literal_prefix(), tail), naive(&p, &s));
+        }
+    }
+
+    #[test]
+    fn selection_agrees_with_matching_the_whole_subject(p in pattern_text(), topic in pattern_text(), s in subject_text()) {
+        let topic = pattern(&topic);
+        if let Some(tail) = topic.tail_of(subject(&s)) {
+            let selected = match pattern(&p).select(&topic) {
+                Selection::Nothing => false,
+                Selection::Everything => true,
+                Selection::Tails(tails) => tails.matches(tail),
+            };
+            prop_assert_eq!(selected, naive(&p, &s));
+        }
+    }
+
+    #[test]
+    fn any_text_is_refused_or_kept_as_it_is(text in ".{0,12}|[a.*> ]{0,8}") {
+        if let Ok(parsed) = Pattern::parse(&text) {
+            prop_assert_eq!(parsed.as_str(), &text);
+            prop_assert!(parsed.overlaps(&parsed) && parsed.covers(&parsed));
+        }
+        prop_assert!(Subject::parse(&text).is_err() || pattern(&text).is_literal());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn overlap_and_cover_agree_with_trying_every_subject(a in pattern_text(), b in pattern_text()) {
+        let subjects = all_subjects();
+        let both = subjects.iter().any(|s| naive(&a, s) && naive(&b, s));
+        let all = subjects.iter().all(|s| !naive(&b, s) || naive(&a, s));
+        prop_assert_eq!(pattern(&a).overlaps(&pattern(&b)), both);
+        prop_assert_eq!(pattern(&a).covers(&pattern(&b)), all);
+    }
+}
