@@ -6,6 +6,7 @@
 mod check;
 mod data;
 mod demo;
+mod peers;
 mod process;
 mod test;
 mod tidy;
@@ -28,6 +29,8 @@ enum Command {
     Data,
     /// Fetch the data, build the release binary and run `dunlin demo` with every argument given here
     Demo(demo::Options),
+    /// Build the rival programs that `dunlin bench peers` measures, into peers/build/
+    Peers,
     /// Run everything CI runs, and stop at the first step that fails
     Test(test::Options),
     /// Check format, lints and tidiness; reads only
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Data => data::run(),
         Command::Demo(options) => demo::run(&options),
+        Command::Peers => peers::run(),
         Command::Test(options) => test::run(&options),
         Command::Check => check::run(),
         Command::Tidy => tidy::run(),

@@ -1,0 +1,157 @@
+//! Other processes of a measurement: started, spoken with by JSON lines, and never left behind.
+//!
+//! Invariants: a child is killed and reaped when its handle is dropped, and the kernel kills it when
+//! this process dies in any other way; every wait for it has a deadline. A program that is not ours
+//! is started through `bench-child bound`, which arms that kernel signal and then becomes the
+//! program, since nothing safe can be run between fork and exec.
+//!
+//! Children must be started from a thread that outlives them, because the kernel's signal follows
+//! the thread that started the process; the runner's own thread does.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde::de::DeserializeOwned;
+
+/// How long a child may take to say a line, unless told otherwise.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+const STDERR_KEPT_BYTES: u64 = 8 * 1024;
+
+/// How to start this very program as a child.
+#[derive(Clone, Debug)]
+pub struct ChildProgram {
+    program: PathBuf,
+    before: Vec<OsString>,
+}
+
+impl ChildProgram {
+    /// This executable, with `bench-child` before the role.
+    pub fn current() -> Result<Self> {
+        let program = std::env::current_exe().context("finding this program's own file")?;
+        Ok(Self::at(program))
+    }
+
+    /// The executable at `program`, which must hand `bench-child …` to [`crate::child_main`].
+    pub fn at(program: PathBuf) -> Self {
+        Self { program, before: vec!["bench-child".into()] }
+    }
+
+    /// Starts one of our own roles.
+    pub fn start(&self, role: &str, args: &[(&str, String)]) -> Result<Child> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.before).arg(role);
+        for (name, value) in args {
+            command.arg(format!("--{name}={value}"));
+        }
+        Child::start(command, role)
+    }
+
+    /// Starts another program, bound to the life of this one.
+    pub fn start_program(&self, program: &Path, args: &[String]) -> Result<Child> {
+        let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut command = Command::new(&self.program);
+        command.args(&self.before).arg("bound").arg(program).args(args);
+        Child::start(command, &name)
+    }
+}
+
+/// A running child, killed when dropped.
+#[derive(Debug)]
+pub struct Child {
+    name: String,
+    process: std::process::Child,
+    lines: Receiver<String>,
+    complaints: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Child {
+    fn start(mut command: Command, name: &str) -> Result<Self> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().with_context(|| format!("starting {name}"))?;
+        let (sender, lines) = channel();
+        if let Some(stdout) = process.stdout.take() {
+            thread::spawn(move || {
+                let said = BufReader::new(stdout).lines().map_while(Result::ok);
+                said.for_each(|line| drop(sender.send(line)));
+            });
+        }
+        let complaints = Arc::new(Mutex::new(Vec::new()));
+        if let Some(stderr) = process.stderr.take() {
+            let kept = Arc::clone(&complaints);
+            thread::spawn(move || keep_complaints(stderr, &kept));
+        }
+        Ok(Self { name: name.to_owned(), process, lines, complaints })
+    }
+
+    /// The process id.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// The next line the child prints, read as JSON.
+    pub fn line<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<T> {
+        match self.lines.recv_timeout(patience) {
+            Ok(line) => serde_json::from_str(&line).with_context(|| format!("{} said: {line}", self.name)),
+            Err(RecvTimeoutError::Timeout) => {
+                bail!("{} said nothing for {patience:?}{}", self.name, self.last_words())
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                let status = self.wait(Duration::from_secs(1))?;
+                bail!("{} ended ({status}) without its result{}", self.name, self.last_words())
+            }
+        }
+    }
+
+    /// Waits until the child ends of itself.
+    pub fn wait(&mut self, patience: Duration) -> Result<ExitStatus> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.ended()? {
+                return Ok(status);
+            }
+            if Instant::now() >= deadline {
+                bail!("{} did not end within {patience:?}", self.name);
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// The exit status, if it has ended.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        self.process.try_wait().with_context(|| format!("asking after {}", self.name))
+    }
+
+    /// What it wrote to standard error, for messages.
+    pub fn last_words(&self) -> String {
+        let words = self.complaints.lock().map(|words| String::from_utf8_lossy(&words).trim().to_owned());
+        match words {
+            Ok(words) if !words.is_empty() => format!(":\n{words}"),
+            _ => String::new(),
+        }
+    }
+}
+
+fn keep_complaints(mut stderr: impl Read, kept: &Mutex<Vec<u8>>) {
+    let mut chunk = [0; 1024];
+    while let Ok(read @ 1..) = stderr.read(&mut chunk) {
+        let Ok(mut kept) = kept.lock() else { return };
+        let room = (STDERR_KEPT_BYTES as usize).saturating_sub(kept.len());
+        kept.extend_from_slice(&chunk[..read.min(room)]);
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // It may have ended already; either way it is reaped here.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

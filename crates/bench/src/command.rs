@@ -1,0 +1,142 @@
+//! `dunlin bench`: preflight, run, print, keep.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use crate::child::ChildProgram;
+use crate::goal::mark_unfair_peers;
+use crate::layout;
+use crate::machine::{self, Machine};
+use crate::options::{Options, RawOptions};
+use crate::peers::PeerPrograms;
+use crate::point::{Bench, Suite};
+use crate::preflight::Observed;
+use crate::report;
+use crate::row::RowSet;
+use crate::runner::{self, Outcome};
+use crate::store::KeptRun;
+use crate::suites;
+use crate::table::{Table, Tone};
+
+/// What the command line asks for.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The suite, or `all`.
+    pub suite: String,
+    /// `bench peers <suite>`.
+    pub with_peers: bool,
+    /// The options as typed.
+    pub options: RawOptions,
+    /// The command as typed, to be kept with the run.
+    pub command: String,
+    /// Where runs are kept.
+    pub runs_folder: PathBuf,
+    /// How this program is started again.
+    pub child: ChildProgram,
+}
+
+/// Runs a bench. False when something it ran failed; a missed target is no failure.
+pub fn run(request: Request) -> Result<bool> {
+    let suites = suites::named(&request.suite).with_context(|| unknown_suite(&request.suite))?;
+    let options = request.options.clone().validate(|name| std::env::var(name).ok())?;
+    let warnings = Observed::now(options.quick).warnings();
+    warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+    let bench = Bench { options, child: request.child.clone(), peers: PeerPrograms::find() };
+    let mut all_went_well = true;
+    for suite in suites {
+        let date = machine::now_utc();
+        let mut outcome = runner::run(suite, &bench, request.with_peers)?;
+        mark_unfair_peers(&mut outcome.rows, suite.known);
+        print(suite, &bench.options, &outcome).context("printing the results")?;
+        all_went_well &= outcome.failed.is_empty();
+        let kept = kept_run(suite, &request, &bench.options, date, warnings.clone(), outcome)
+            .keep(&request.runs_folder)?;
+        eprintln!("kept as {}", kept.display());
+    }
+    Ok(all_went_well)
+}
+
+fn unknown_suite(name: &str) -> String {
+    let known: Vec<&str> = suites::SUITES.iter().map(|suite| suite.name).collect();
+    format!("there is no suite `{name}`; there are {} and all", known.join(", "))
+}
+
+fn kept_run(
+    suite: &Suite,
+    request: &Request,
+    options: &Options,
+    date: String,
+    warnings: Vec<String>,
+    outcome: Outcome,
+) -> KeptRun {
+    let name = if request.with_peers { format!("{}-peers", suite.name) } else { suite.name.to_owned() };
+    KeptRun {
+        name,
+        date,
+        machine: Machine::current(),
+        commit: machine::commit(),
+        command: request.command.clone(),
+        quick: options.quick,
+        debug_build: cfg!(debug_assertions),
+        warnings,
+        skipped: outcome.skipped,
+        failed: outcome.failed,
+        rows: outcome.rows,
+    }
+}
+
+fn print(suite: &Suite, options: &Options, outcome: &Outcome) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    let colour = out.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    if options.json {
+        for row in outcome.rows.iter() {
+            writeln!(out, "{}", serde_json::to_string(row)?)?;
+        }
+    } else {
+        for table in layout::tables(suite.layouts, &outcome.rows) {
+            write!(out, "{}", table.text(colour))?;
+        }
+        let goals = goals_table(suite, &outcome.rows);
+        if !goals.is_empty() {
+            write!(out, "{}", goals.text(colour))?;
+        }
+    }
+    out.flush()?;
+    say_the_rest(outcome);
+    Ok(())
+}
+
+fn say_the_rest(outcome: &Outcome) {
+    let noisy = outcome.rows.iter().filter(|row| row.runs > 1 && row.summary().is_noisy()).count();
+    if noisy > 0 {
+        eprintln!("warning: the runs of {noisy} rows lie more than 10 % apart (marked with !)");
+    }
+    for note in outcome.rows.iter().filter(|row| row.unfair) {
+        eprintln!(
+            "note: {} {} {}: {}",
+            note.target,
+            note.params,
+            note.metric,
+            note.note.as_deref().unwrap_or_default()
+        );
+    }
+    outcome.skipped.iter().for_each(|skipped| eprintln!("skipped: {skipped}"));
+    outcome.failed.iter().for_each(|failed| eprintln!("FAILED: {failed}"));
+}
+
+fn goals_table(suite: &Suite, rows: &RowSet) -> Table {
+    let mut table = Table::new("Where it must be", &["What", "Bar", "Measured", "Against", "Ratio", "Met"]);
+    for goal in suite.goals {
+        let Some(verdict) = goal.judge(rows) else { continue };
+        let tone = match verdict.met {
+            Some(true) => Tone::Good,
+            Some(false) => Tone::Bad,
+            None => Tone::Dim,
+        };
+        let head = [goal.what.to_owned(), goal.bar.text(goal.ours.metric)];
+        table.line(tone, head.into_iter().chain(report::goal_cells(goal, &verdict)).collect());
+    }
+    table
+}

@@ -1,0 +1,89 @@
+//! Which processor a thread runs on.
+//!
+//! Whoever spins is pinned, so that two spinning sides do not share a core by chance; the reference
+//! is pinned the same way as what is compared with it. Threads and processes inherit the pinning of
+//! the thread that starts them.
+
+use anyhow::{Context, Result, ensure};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Pins the calling thread to one processor until dropped.
+#[derive(Debug)]
+pub struct Pinned {
+    before: CpuSet,
+}
+
+/// Where the two sides of a measurement run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pin {
+    /// Wherever the kernel puts them.
+    Free,
+    /// The first side on one core, the second on another.
+    Apart,
+}
+
+impl Pin {
+    /// The parameter's word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::Apart => "apart",
+        }
+    }
+
+    /// Reads the parameter's word.
+    pub fn parse(word: &str) -> Result<Self> {
+        match word {
+            "free" => Ok(Self::Free),
+            "apart" => Ok(Self::Apart),
+            other => anyhow::bail!("a pinning is `free` or `apart`, not `{other}`"),
+        }
+    }
+
+    /// Pins the calling thread as side 0 or side 1, if at all.
+    pub fn side(self, side: usize) -> Result<Option<Pinned>> {
+        match self {
+            Self::Free => Ok(None),
+            Self::Apart => Pinned::to_nth(side).map(Some),
+        }
+    }
+}
+
+impl Pinned {
+    /// Pins the calling thread to the nth processor it may run on.
+    pub fn to_nth(nth: usize) -> Result<Self> {
+        let before = sched_getaffinity(None).context("asking which cores may be used")?;
+        let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| before.is_set(*cpu)).collect();
+        ensure!(nth < allowed.len(), "core {nth} was asked for and only {} may be used", allowed.len());
+        let mut only = CpuSet::new();
+        only.set(allowed[nth]);
+        sched_setaffinity(None, &only).context("pinning a thread to a core")?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // The set was in force a moment ago, so there is nothing sensible to do if it is refused now.
+        let _ = sched_setaffinity(None, &self.before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pinned_thread_is_free_again_afterwards() {
+        let before = sched_getaffinity(None).unwrap().count();
+        let pinned = Pinned::to_nth(0).unwrap();
+        assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
+        drop(pinned);
+        assert_eq!(sched_getaffinity(None).unwrap().count(), before);
+    }
+
+    #[test]
+    fn a_core_that_is_not_there_is_an_error() {
+        assert!(Pinned::to_nth(100_000).is_err());
+    }
+}

@@ -1,0 +1,220 @@
+//! What a figure is held against: a goal of ours, a claim of a document, a known figure of a peer.
+//!
+//! All three are data (see `spot/`), and judged here against the rows of one run: a ratio is never
+//! taken between two runs.
+
+use crate::metric;
+use crate::row::{Note, Row, RowPattern, RowSet};
+
+/// One line of an issue's table: what we must reach.
+#[derive(Clone, Copy, Debug)]
+pub struct Goal {
+    /// The line's words.
+    pub what: &'static str,
+    /// Our row.
+    pub ours: RowPattern,
+    /// What it must reach.
+    pub bar: Bar,
+}
+
+/// What a figure must reach.
+#[derive(Clone, Copy, Debug)]
+pub enum Bar {
+    /// This much or more.
+    AtLeast(f64),
+    /// This much or less.
+    AtMost(f64),
+    /// This many times another row of the same run, or more.
+    TimesAtLeast(f64, RowPattern),
+    /// This many times another row of the same run, or less.
+    TimesAtMost(f64, RowPattern),
+}
+
+/// A goal held against the rows of one run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// Our figure.
+    pub measured: f64,
+    /// The other row's figure, where there is one.
+    pub other: Option<f64>,
+    /// Ours divided by the other.
+    pub ratio: Option<f64>,
+    /// Whether the bar was reached; none where it cannot be told.
+    pub met: Option<bool>,
+    /// Why it cannot be told.
+    pub why: Option<String>,
+}
+
+impl Goal {
+    /// The verdict, if our row is there.
+    pub fn judge(&self, rows: &RowSet) -> Option<Verdict> {
+        let ours = rows.find(&self.ours)?;
+        let measured = ours.median;
+        let verdict = |other, ratio, met, why| Some(Verdict { measured, other, ratio, met, why });
+        let (pattern, holds): (&RowPattern, &dyn Fn(f64) -> bool) = match &self.bar {
+            Bar::AtLeast(bar) => return verdict(None, None, Some(measured >= *bar), None),
+            Bar::AtMost(bar) => return verdict(None, None, Some(measured <= *bar), None),
+            Bar::TimesAtLeast(bar, pattern) => (pattern, &move |ratio| ratio >= *bar),
+            Bar::TimesAtMost(bar, pattern) => (pattern, &move |ratio| ratio <= *bar),
+        };
+        match rows.find(pattern) {
+            None => verdict(None, None, None, Some(format!("no {} in this run", pattern.target))),
+            Some(other) if other.unfair => verdict(Some(other.median), None, None, other.note.clone()),
+            Some(other) => {
+                let ratio = measured / other.median;
+                verdict(Some(other.median), Some(ratio), Some(holds(ratio)), None)
+            }
+        }
+    }
+}
+
+impl Bar {
+    /// The bar as a person reads it.
+    pub fn text(&self, metric: &str) -> String {
+        match self {
+            Self::AtLeast(bar) => format!("≥ {}", metric::human(metric, *bar)),
+            Self::AtMost(bar) => format!("≤ {}", metric::human(metric, *bar)),
+            Self::TimesAtLeast(bar, other) => format!("≥ {bar} × {}", other.target),
+            Self::TimesAtMost(bar, other) => format!("≤ {bar} × {}", other.target),
+        }
+    }
+
+    /// The other row this bar speaks of.
+    pub fn other(&self) -> Option<&RowPattern> {
+        match self {
+            Self::AtLeast(_) | Self::AtMost(_) => None,
+            Self::TimesAtLeast(_, other) | Self::TimesAtMost(_, other) => Some(other),
+        }
+    }
+}
+
+/// What a seed document says its own system does.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    /// Where and of what, in the document's words.
+    pub what: &'static str,
+    /// The document's figure, in the unit of our metric.
+    pub figure: f64,
+    /// Our row.
+    pub ours: RowPattern,
+}
+
+impl Claim {
+    /// How many times better ours is; below one, it is worse.
+    pub fn times_better(&self, measured: f64) -> f64 {
+        if metric::less_is_better(self.ours.metric) { self.figure / measured } else { measured / self.figure }
+    }
+}
+
+/// What a peer is known to do on a machine whose floor was measured at the same time.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// The peer's row.
+    pub peer: RowPattern,
+    /// Its known figure.
+    pub figure: f64,
+    /// The floor's row.
+    pub floor: RowPattern,
+    /// The floor's figure of then.
+    pub floor_figure: f64,
+}
+
+/// A peer may fall this far short of what it should do here before ratios against it are refused.
+const PEER_TOLERANCE: f64 = 0.20;
+
+/// Marks the rows of peers that run below what they are known to do, scaled to today's floor: a ratio
+/// against a crippled rival says nothing. A peer whose floor is not in the run cannot be judged, and
+/// is marked as well.
+pub fn mark_unfair_peers(rows: &mut RowSet, known: &[Known]) {
+    let judged: Vec<(Row, Note)> = known
+        .iter()
+        .filter_map(|known| {
+            let peer = rows.find(&known.peer)?;
+            Some((peer.clone(), judge_peer(known, peer, rows.find(&known.floor))?))
+        })
+        .collect();
+    rows.annotate(|row| {
+        let same_point =
+            |peer: &Row| peer.target == row.target && peer.case == row.case && peer.params == row.params;
+        judged.iter().find(|(peer, _)| same_point(peer)).map(|(_, note)| note.clone())
+    });
+}
+
+fn judge_peer(known: &Known, peer: &Row, floor: Option<&Row>) -> Option<Note> {
+    let Some(floor) = floor else {
+        let text = format!("not judged: no {} {} in this run", known.floor.target, known.floor.case);
+        return Some(Note { text, unfair: true });
+    };
+    let expected = known.figure * floor.median / known.floor_figure;
+    let less = metric::less_is_better(known.peer.metric);
+    let reached = if less { expected / peer.median } else { peer.median / expected };
+    let told = |value| metric::human(known.peer.metric, value);
+    (reached < 1.0 - PEER_TOLERANCE).then(|| Note {
+        text: format!("{} where {} is to be expected here: no ratio", told(peer.median), told(expected)),
+        unfair: true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::params::Params;
+    use crate::stats::Summary;
+
+    const OURS: RowPattern =
+        RowPattern { target: "dunlin", case: "throughput", params: &[("bytes", "64")], metric: "msgs_per_s" };
+    const PEER: RowPattern = RowPattern { target: "libzmq", ..OURS };
+    const FLOOR: RowPattern = RowPattern { target: "raw", metric: "bytes_per_s", ..OURS };
+    const KNOWN: Known = Known { peer: PEER, figure: 4.5e6, floor: FLOOR, floor_figure: 6e9 };
+
+    fn rows(figures: &[(RowPattern, f64)]) -> RowSet {
+        let mut rows = RowSet::default();
+        let params = Params::new().with("bytes", 64u64);
+        for (pattern, value) in figures {
+            let summary = Summary::of(&[*value]).unwrap();
+            rows.push(Row::new("spot", pattern.case, pattern.target, &params, pattern.metric, summary, true))
+                .unwrap();
+        }
+        rows
+    }
+
+    #[test]
+    fn a_ratio_is_met_missed_or_cannot_be_told() {
+        let goal = Goal { what: "", ours: OURS, bar: Bar::TimesAtLeast(2.5, PEER) };
+        let met = |rows: &RowSet| goal.judge(rows).unwrap().met;
+        assert_eq!(met(&rows(&[(OURS, 10e6), (PEER, 4e6)])), Some(true));
+        assert_eq!(met(&rows(&[(OURS, 9e6), (PEER, 4e6)])), Some(false));
+        assert_eq!(met(&rows(&[(OURS, 9e6)])), None);
+        assert_eq!(goal.judge(&rows(&[(PEER, 4e6)])), None);
+    }
+
+    #[test]
+    fn a_crippled_peer_gets_no_ratio() {
+        let mut slow = rows(&[(OURS, 10e6), (PEER, 3e6), (FLOOR, 6e9)]);
+        mark_unfair_peers(&mut slow, &[KNOWN]);
+        let verdict = Goal { what: "", ours: OURS, bar: Bar::TimesAtLeast(2.5, PEER) }.judge(&slow).unwrap();
+        assert_eq!((verdict.ratio, verdict.met), (None, None));
+        assert!(verdict.why.unwrap().contains("3.00 M/s where 4.50 M/s"));
+    }
+
+    #[test]
+    fn a_slow_machine_excuses_a_slow_peer() {
+        let mut rows = rows(&[(OURS, 5e6), (PEER, 2e6), (FLOOR, 3e9)]);
+        mark_unfair_peers(&mut rows, &[KNOWN]);
+        assert!(!rows.find(&PEER).unwrap().unfair);
+    }
+
+    #[test]
+    fn a_peer_without_its_floor_in_the_run_is_not_judged() {
+        let mut rows = rows(&[(OURS, 5e6), (PEER, 9e6)]);
+        mark_unfair_peers(&mut rows, &[KNOWN]);
+        assert!(rows.find(&PEER).unwrap().unfair);
+    }
+
+    #[test]
+    fn a_claim_about_time_is_beaten_from_below() {
+        let latency = RowPattern { metric: "p50_ns", ..OURS };
+        assert_eq!(Claim { what: "", figure: 800.0, ours: latency }.times_better(200.0), 4.0);
+        assert_eq!(Claim { what: "", figure: 4e5, ours: OURS }.times_better(8e5), 2.0);
+    }
+}

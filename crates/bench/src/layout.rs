@@ -1,0 +1,205 @@
+//! Which columns a case's table has: the document's, one for one, where the document has the case.
+
+use crate::metric;
+use crate::point::target;
+use crate::row::{Row, RowSet};
+use crate::table::{Table, Tone};
+
+/// One case's table.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    /// The case.
+    pub case: &'static str,
+    /// The table's title.
+    pub title: &'static str,
+    /// Heading and metric of each column after the scenario.
+    pub columns: &'static [(&'static str, Cell)],
+}
+
+/// What stands in a column.
+#[derive(Clone, Copy, Debug)]
+pub enum Cell {
+    /// A parameter's value.
+    Param(&'static str),
+    /// A metric's median.
+    Metric(&'static str),
+    /// The least and the greatest of a metric.
+    Range(&'static str),
+}
+
+use Cell::{Metric, Param, Range};
+
+/// The layouts of suite `spot`, after the document's tables.
+pub const SPOT: &[Layout] = &[
+    Layout {
+        case: "throughput",
+        title: "Throughput",
+        columns: &[
+            ("Message size", Param("bytes")),
+            ("Message count", Metric("messages")),
+            ("Time", Metric("elapsed_ns")),
+            ("Throughput", Metric("msgs_per_s")),
+            ("Bandwidth", Metric("bytes_per_s")),
+            ("Least … most", Range("msgs_per_s")),
+            ("Read of each", Metric("touched_bytes")),
+        ],
+    },
+    Layout {
+        case: "latency",
+        title: "Latency (round trip)",
+        columns: &[
+            ("Message size", Param("bytes")),
+            ("Average", Metric("avg_ns")),
+            ("p50", Metric("p50_ns")),
+            ("p95", Metric("p95_ns")),
+            ("p99", Metric("p99_ns")),
+            ("p50 least … most", Range("p50_ns")),
+        ],
+    },
+    Layout {
+        case: "topics",
+        title: "Topic scalability and registry look-up",
+        columns: &[
+            ("Topic count", Param("topics")),
+            ("Time to create", Metric("create_ns")),
+            ("Creates", Metric("creates_per_s")),
+            ("10,000 look-ups", Metric("elapsed_ns")),
+            ("Look-ups", Metric("lookups_per_s")),
+            ("Per look-up", Metric("lookup_ns")),
+        ],
+    },
+    Layout {
+        case: "fanout",
+        title: "Subscriber scalability",
+        columns: &[
+            ("Subscribers", Param("subscribers")),
+            ("Setup time", Metric("setup_ns")),
+            ("Publish time", Metric("publish_ns")),
+            ("Delivered", Metric("deliveries_per_s")),
+            ("Bandwidth", Metric("bytes_per_s")),
+            ("Publish p99", Metric("p99_ns")),
+        ],
+    },
+    Layout {
+        case: "multi_topic",
+        title: "Multi-topic concurrent publishing",
+        columns: &[
+            ("Topic count", Param("topics")),
+            ("Messages", Metric("messages")),
+            ("Time", Metric("elapsed_ns")),
+            ("Throughput", Metric("msgs_per_s")),
+            ("Bandwidth", Metric("bytes_per_s")),
+        ],
+    },
+];
+
+/// The tables of these rows: the known cases in the document's columns, any other metric by metric.
+pub fn tables(layouts: &[Layout], rows: &RowSet) -> Vec<Table> {
+    let mut tables: Vec<Table> = layouts.iter().map(|layout| known(layout, rows)).collect();
+    let mut others: Vec<&str> = Vec::new();
+    for row in rows.iter().filter(|row| layouts.iter().all(|layout| layout.case != row.case)) {
+        if !others.contains(&row.case.as_str()) {
+            others.push(&row.case);
+        }
+    }
+    tables.extend(others.into_iter().map(|case| unknown(case, rows)));
+    tables.retain(|table| !table.is_empty());
+    tables
+}
+
+fn known(layout: &Layout, rows: &RowSet) -> Table {
+    let headings: Vec<&str> =
+        std::iter::once("Scenario").chain(layout.columns.iter().map(|(heading, _)| *heading)).collect();
+    let mut table = Table::new(layout.title, &headings);
+    let mut done: Vec<&Row> = Vec::new();
+    for row in rows.iter().filter(|row| row.case == layout.case) {
+        if done.iter().any(|other| same_point(other, row)) {
+            continue;
+        }
+        done.push(row);
+        let cells = layout.columns.iter().map(|(_, cell)| text_of(*cell, row, rows));
+        table.line(tone(row), std::iter::once(scenario(layout, row)).chain(cells).collect());
+    }
+    table
+}
+
+fn unknown(case: &str, rows: &RowSet) -> Table {
+    let mut table = Table::new(case, &["Scenario", "Metric", "Median", "Least … most"]);
+    for row in rows.iter().filter(|row| row.case == case) {
+        let scenario = format!("{} {}", row.target, row.params);
+        table.line(
+            tone(row),
+            vec![scenario, row.metric.clone(), metric::human(&row.metric, row.median), range(row)],
+        );
+    }
+    table
+}
+
+fn same_point(one: &Row, other: &Row) -> bool {
+    one.target == other.target && one.case == other.case && one.params == other.params
+}
+
+fn tone(row: &Row) -> Tone {
+    if row.target == target::DUNLIN { Tone::Plain } else { Tone::Dim }
+}
+
+/// The target, and the parameters that have no column of their own.
+fn scenario(layout: &Layout, row: &Row) -> String {
+    let has_column =
+        |name: &str| layout.columns.iter().any(|(_, cell)| matches!(cell, Param(param) if *param == name));
+    let rest = row.params.iter().filter(|(name, _)| !has_column(name)).map(|(name, value)| match value {
+        crate::params::Value::Text(text) => format!(" {text}"),
+        number => format!(" {name}={number}"),
+    });
+    std::iter::once(row.target.clone()).chain(rest).collect()
+}
+
+fn text_of(cell: Cell, row: &Row, rows: &RowSet) -> String {
+    let of = |wanted: &str| rows.iter().find(|other| same_point(other, row) && other.metric == wanted);
+    match cell {
+        Param(name) => row.params.get(name).map(ToString::to_string).unwrap_or_default(),
+        Metric(wanted) => of(wanted).map(|row| metric::human(wanted, row.median)).unwrap_or_default(),
+        Range(wanted) => of(wanted).map(range).unwrap_or_default(),
+    }
+}
+
+fn range(row: &Row) -> String {
+    let noisy = if row.summary().is_noisy() { " !" } else { "" };
+    format!("{} … {}{noisy}", metric::human(&row.metric, row.min), metric::human(&row.metric, row.max))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::params::Params;
+    use crate::stats::Summary;
+
+    fn rows(case: &str) -> RowSet {
+        let mut rows = RowSet::default();
+        let params = Params::new().with("transport", "tcp").with("bytes", 64u64).with("batch", 8u64);
+        for (metric, value) in [("msgs_per_s", 2e6), ("bytes_per_s", 128e6)] {
+            let summary = Summary::of(&[value]).unwrap();
+            rows.push(Row::new("spot", case, "dunlin", &params, metric, summary, true)).unwrap();
+        }
+        rows
+    }
+
+    #[test]
+    fn a_known_case_has_one_line_a_point_in_the_documents_columns() {
+        let tables = tables(SPOT, &rows("throughput"));
+        assert_eq!(tables.len(), 1);
+        let text = tables[0].text(false);
+        assert_eq!(text.lines().count(), 5, "{text}");
+        assert!(
+            text.contains("dunlin tcp batch=8") && text.contains("2.00 M/s") && text.contains("128 MB/s"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_case_without_a_layout_is_still_printed() {
+        let tables = tables(SPOT, &rows("memory"));
+        assert_eq!(tables.len(), 1);
+        assert_eq!(tables[0].text(false).lines().count(), 6);
+    }
+}

@@ -1,0 +1,49 @@
+//! Workloads, targets and peers measured side by side: all of `dunlin bench` and `dunlin report`.
+//!
+//! A suite is a list of *points* (one target under one set of parameters) in *groups* that run
+//! alternately; the runner turns their samples into *rows*; the rows of a run are held against
+//! goals, a document's claims and what peers are known to do, printed, and kept as a file from which
+//! the report is made.
+//!
+//! Invariants: what is counted was checked, or the point fails; throughput is lossless; a ratio is
+//! taken within one run and never against a peer that runs below what it is known to do; no process
+//! outlives a measurement; everything stays on this machine.
+//!
+//! Elsewhere: what the peers are and how they are built is `cargo xtask peers`, their sources
+//! are in `peers/`; the options' flags are the CLI's.
+
+pub mod child;
+mod clock;
+mod command;
+mod cores;
+mod goal;
+mod layout;
+mod machine;
+mod metric;
+mod names;
+mod nats;
+mod options;
+mod params;
+mod payload;
+pub mod peers;
+mod point;
+mod preflight;
+mod raw;
+pub mod report;
+mod role;
+mod row;
+mod runner;
+mod sockets;
+mod spot;
+mod stats;
+mod store;
+mod suites;
+mod table;
+mod timed;
+mod zmq;
+
+pub use command::{Request, run};
+pub use options::RawOptions;
+pub use role::child_main;
+pub use row::{Row, RowSet};
+pub use store::KeptRun;

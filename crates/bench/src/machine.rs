@@ -1,0 +1,90 @@
+//! What the run was measured on, by which commit and which command.
+
+use std::process::Command;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+/// A machine, as far as its figures depend on it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The processor's name.
+    pub processor: String,
+    /// How many cores this process may use.
+    pub cores: u64,
+    /// Memory, in bytes.
+    pub memory_bytes: u64,
+    /// The kernel's name and version.
+    pub kernel: String,
+}
+
+impl Machine {
+    /// This machine; what cannot be found out is empty.
+    pub fn current() -> Self {
+        Self {
+            processor: proc_field("/proc/cpuinfo", "model name").unwrap_or_default(),
+            cores: std::thread::available_parallelism().map_or(0, |cores| cores.get() as u64),
+            memory_bytes: proc_field("/proc/meminfo", "MemTotal").and_then(|text| kib(&text)).unwrap_or(0),
+            kernel: read("/proc/sys/kernel/ostype") + " " + &read("/proc/sys/kernel/osrelease"),
+        }
+    }
+}
+
+impl std::fmt::Display for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let gib = self.memory_bytes as f64 / (1u64 << 30) as f64;
+        write!(f, "{}, {} cores, {gib:.0} GiB, {}", self.processor, self.cores, self.kernel)
+    }
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+fn proc_field(path: &str, name: &str) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    line.split_once(':').map(|(_, value)| value.trim().to_owned())
+}
+
+fn kib(text: &str) -> Option<u64> {
+    text.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// Now, as `2026-11-20T11:40:02Z`.
+pub fn now_utc() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+}
+
+/// The commit checked out here, with `+` where files differ from it; `unknown` outside a checkout.
+pub fn commit() -> String {
+    let git = |args: &[&str]| {
+        let output = Command::new("git").args(args).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "unknown".to_owned() };
+    // Kept runs are themselves uncommitted files while benches run, so they do not count.
+    let changed =
+        git(&["status", "--porcelain", "--untracked-files=no", "--", ":!bench-runs", ":!docs/benchmarks.md"]);
+    if changed.is_some_and(|changed| !changed.is_empty()) { commit + "+" } else { commit }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_cores_and_memory() {
+        let machine = Machine::current();
+        assert!(machine.cores >= 1);
+        assert!(machine.memory_bytes > 1 << 20);
+        assert!(machine.kernel.starts_with("Linux"));
+    }
+
+    #[test]
+    fn dates_can_be_sorted_as_text() {
+        let now = now_utc();
+        assert_eq!(now.len(), "2026-11-20T11:40:02Z".len());
+        assert!(now.ends_with('Z'));
+    }
+}

@@ -1,0 +1,95 @@
+//! What a metric's name says of it: its unit, which way is better, how a person reads it.
+//!
+//! Metrics are named with their unit last (`msgs_per_s`, `p99_ns`, `rss_bytes`), so the name alone
+//! decides all three and there is no table of metrics to keep in step.
+
+/// The unit of a metric, as it stands in a row.
+pub fn unit(metric: &str) -> &'static str {
+    if metric.ends_with("bytes_per_s") {
+        "B/s"
+    } else if metric.ends_with("_per_s") {
+        "1/s"
+    } else if metric.ends_with("_ns") {
+        "ns"
+    } else if metric.ends_with("bytes") {
+        "B"
+    } else {
+        "1"
+    }
+}
+
+/// Whether less of it is better: times and sizes, and shares of a processor.
+pub fn less_is_better(metric: &str) -> bool {
+    matches!(unit(metric), "ns" | "B") || metric.ends_with("cpu_share")
+}
+
+/// A value as a person reads it, in the unit that suits its size. MB is 10⁶ bytes.
+pub fn human(metric: &str, value: f64) -> String {
+    match unit(metric) {
+        "B/s" => format!("{} MB/s", number(value / 1e6)),
+        "1/s" => format!("{}/s", scaled(value)),
+        "ns" => time(value),
+        "B" if value < 1e5 => format!("{value:.0} B"),
+        "B" => format!("{} MB", number(value / 1e6)),
+        _ => number(value),
+    }
+}
+
+/// A time in ns as a person reads it.
+pub fn time(ns: f64) -> String {
+    if ns < 1e3 {
+        format!("{} ns", number(ns))
+    } else if ns < 1e6 {
+        format!("{} µs", number(ns / 1e3))
+    } else if ns < 1e9 {
+        format!("{} ms", number(ns / 1e6))
+    } else {
+        format!("{} s", number(ns / 1e9))
+    }
+}
+
+/// A count with `k` or `M` after it.
+pub fn scaled(value: f64) -> String {
+    if value >= 1e6 {
+        format!("{} M", number(value / 1e6))
+    } else if value >= 1e4 {
+        format!("{} k", number(value / 1e3))
+    } else {
+        number(value)
+    }
+}
+
+/// Three significant digits where there are fewer than three before the point, else a whole number.
+pub fn number(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 || value == 0.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 0.01 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_decides_unit_and_direction() {
+        assert_eq!(unit("bytes_per_s"), "B/s");
+        assert_eq!(unit("deliveries_per_s"), "1/s");
+        assert_eq!(unit("p99_ns"), "ns");
+        assert_eq!(unit("rss_bytes"), "B");
+        assert_eq!(unit("efficiency"), "1");
+        assert!(less_is_better("p50_ns") && less_is_better("rss_bytes"));
+        assert!(!less_is_better("bytes_per_s"));
+    }
+
+    #[test]
+    fn values_are_written_for_people() {
+        assert_eq!(human("msgs_per_s", 13_600_000.0), "13.6 M/s");
+        assert_eq!(human("bytes_per_s", 2.4e9), "2400 MB/s");
+        assert_eq!(human("p50_ns", 160.0), "160 ns");
+        assert_eq!(human("p50_ns", 50_120.0), "50.1 µs");
+        assert_eq!(human("rss_bytes", 256.0), "256 B");
+    }
+}

@@ -1,0 +1,101 @@
+//! Topic names for the registry's benches, and the same names again in random order.
+//!
+//! The probes are strings of their own, so a look-up pays for comparing the name, and their order is
+//! uniformly random, so it pays for the cache misses a real registry has.
+
+use std::hint::black_box;
+
+use anyhow::{Result, ensure};
+
+use crate::clock::monotonic_ns;
+use crate::point::Sample;
+
+/// A fixed number of distinct names.
+#[derive(Debug)]
+pub struct TopicNames(Vec<String>);
+
+impl TopicNames {
+    /// `count` names.
+    pub fn new(count: usize) -> Self {
+        Self((0..count).map(|nth| format!("bench.topic.{nth:06}")).collect())
+    }
+
+    /// The names, in the order of their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
+    /// This many of them, drawn uniformly.
+    pub fn random(&self, count: usize, draws: &mut Draws) -> Vec<String> {
+        (0..count).map(|_| self.0[draws.below(self.0.len())].clone()).collect()
+    }
+}
+
+/// How often the document's 10,000 look-ups are made, each time of other names: one pass takes less
+/// than a millisecond, and an interrupt in it would be a tenth of it.
+const PASSES: u64 = 10;
+
+/// Times a registry of `topics` names: filling it by `create`, then finding names in random order.
+/// The look-ups are the document's columns: time and rate to create, time and rate to look up.
+pub fn time_registry<R>(
+    topics: usize,
+    lookups: usize,
+    create: impl Fn(&TopicNames) -> Result<R>,
+    has: impl Fn(&R, &str) -> bool,
+) -> Result<Sample> {
+    let names = TopicNames::new(topics);
+    let start_ns = monotonic_ns();
+    let registry = create(&names)?;
+    let created_ns = monotonic_ns() - start_ns;
+    let mut draws = Draws::default();
+    let mut looked_up_ns = 0;
+    for _ in 0..PASSES {
+        let probes = names.random(lookups, &mut draws);
+        let start_ns = monotonic_ns();
+        let found = probes.iter().filter(|name| has(&registry, black_box(name))).count();
+        looked_up_ns += monotonic_ns() - start_ns;
+        ensure!(found == lookups, "{found} of {lookups} names were found");
+    }
+    let per_s = |count: u64, ns: u64| count as f64 * 1e9 / ns.max(1) as f64;
+    let all_lookups = lookups as u64 * PASSES;
+    Ok(Sample::new()
+        .with("create_ns", created_ns as f64)
+        .with("creates_per_s", per_s(topics as u64, created_ns))
+        .with("elapsed_ns", (looked_up_ns / PASSES) as f64)
+        .with("lookups_per_s", per_s(all_lookups, looked_up_ns))
+        .with("lookup_ns", looked_up_ns as f64 / all_lookups as f64))
+}
+
+/// A xorshift generator: enough to draw names by, and the same on every machine.
+#[derive(Debug)]
+pub struct Draws(u64);
+
+impl Default for Draws {
+    fn default() -> Self {
+        Self(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+impl Draws {
+    /// A number below `bound`, which must not be zero.
+    pub fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % bound as u64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probes_are_spread_over_all_names_and_repeatable() {
+        let names = TopicNames::new(100);
+        let probes = names.random(10_000, &mut Draws::default());
+        assert_eq!(probes, names.random(10_000, &mut Draws::default()));
+        let distinct: std::collections::HashSet<_> = probes.iter().collect();
+        assert_eq!(distinct.len(), 100);
+    }
+}

@@ -1,0 +1,168 @@
+//! What the user typed after `dunlin bench`, and what it means.
+//!
+//! `--quick`, which `CI` and `GITHUB_ACTIONS` imply, changes counts and never what is checked.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::params::{Params, Value};
+
+/// The options as typed; the CLI fills this from its flags.
+#[derive(Clone, Debug, Default)]
+pub struct RawOptions {
+    /// `--case`: only these cases.
+    pub cases: Vec<String>,
+    /// `--param name=value`: only points with this parameter; a name given twice means either value.
+    pub params: Vec<String>,
+    /// `--runs`.
+    pub runs: Option<u32>,
+    /// `--warmup`: rounds measured and thrown away.
+    pub warmup: Option<u32>,
+    /// `--time`: how long one run of a sustained measurement takes, such as `1s` or `500ms`.
+    pub time: Option<String>,
+    /// `--url`: a node that already runs elsewhere.
+    pub url: Option<String>,
+    /// `--quick`.
+    pub quick: bool,
+    /// `--json`: one object per line instead of tables.
+    pub json: bool,
+}
+
+/// The options, validated.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Only these cases; all when empty.
+    pub cases: Vec<String>,
+    /// Only points with one of the values for each name.
+    pub params: Vec<(String, Vec<Value>)>,
+    /// Rounds that count.
+    pub runs: u32,
+    /// Rounds before them that do not.
+    pub warmup: u32,
+    /// How long one run of a sustained measurement takes.
+    pub time: Duration,
+    /// A node that already runs elsewhere.
+    pub url: Option<String>,
+    /// Fewer and shorter runs, refused by the report.
+    pub quick: bool,
+    /// One JSON object per line instead of tables.
+    pub json: bool,
+}
+
+const RUNS_MAX: u32 = 1_000;
+const TIME_MAX: Duration = Duration::from_secs(600);
+
+impl RawOptions {
+    /// Makes sense of the options; `env` reads the environment.
+    pub fn validate(self, env: impl Fn(&str) -> Option<String>) -> Result<Options> {
+        let quick = self.quick || implied_quick(env);
+        let time = match self.time {
+            Some(text) => humantime::parse_duration(&text).with_context(|| format!("--time {text}"))?,
+            None => Duration::from_millis(if quick { 50 } else { 1000 }),
+        };
+        ensure!(
+            !time.is_zero() && time <= TIME_MAX,
+            "--time must be more than nothing and at most ten minutes"
+        );
+        let runs = self.runs.unwrap_or(if quick { 1 } else { 3 });
+        ensure!((1..=RUNS_MAX).contains(&runs), "--runs must be from 1 to {RUNS_MAX}");
+        let warmup = self.warmup.unwrap_or(1);
+        ensure!(warmup <= RUNS_MAX, "--warmup must be at most {RUNS_MAX}");
+        Ok(Options {
+            cases: self.cases,
+            params: parse_params(&self.params)?,
+            runs,
+            warmup,
+            time,
+            url: self.url,
+            quick,
+            json: self.json,
+        })
+    }
+}
+
+fn implied_quick(env: impl Fn(&str) -> Option<String>) -> bool {
+    ["CI", "GITHUB_ACTIONS"]
+        .iter()
+        .any(|name| matches!(env(name).as_deref(), Some(value) if !matches!(value, "" | "0" | "false")))
+}
+
+fn parse_params(typed: &[String]) -> Result<Vec<(String, Vec<Value>)>> {
+    let mut params: Vec<(String, Vec<Value>)> = Vec::new();
+    for text in typed {
+        let Some((name, value)) =
+            text.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty())
+        else {
+            bail!("--param {text}: write it as name=value, such as bytes=64");
+        };
+        match params.iter_mut().find(|(known, _)| known == name) {
+            Some((_, values)) => values.push(value.into()),
+            None => params.push((name.to_owned(), vec![value.into()])),
+        }
+    }
+    Ok(params)
+}
+
+impl Options {
+    /// Whether a point is to be measured.
+    pub fn select(&self, case: &str, params: &Params) -> bool {
+        let case_wanted = self.cases.is_empty() || self.cases.iter().any(|wanted| wanted == case);
+        case_wanted
+            && self
+                .params
+                .iter()
+                .all(|(name, values)| params.get(name).is_some_and(|value| values.contains(value)))
+    }
+
+    /// One count for a real run and a smaller one for a quick run.
+    pub fn count(&self, full: u64, quick: u64) -> u64 {
+        if self.quick { quick } else { full }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn no_env(_: &str) -> Option<String> {
+        None
+    }
+
+    #[test]
+    fn ci_implies_quick() {
+        let ci = |name: &str| (name == "CI").then(|| "true".to_owned());
+        assert!(RawOptions::default().validate(ci).unwrap().quick);
+        let not_ci = |name: &str| (name == "CI").then(|| "false".to_owned());
+        assert!(!RawOptions::default().validate(not_ci).unwrap().quick);
+        assert!(!RawOptions::default().validate(no_env).unwrap().quick);
+    }
+
+    #[test]
+    fn a_name_given_twice_means_either_value() {
+        let raw = RawOptions {
+            params: vec!["bytes=64".into(), "bytes=1024".into(), "transport=tcp".into()],
+            ..RawOptions::default()
+        };
+        let options = raw.validate(no_env).unwrap();
+        let point = |bytes: u64| Params::new().with("transport", "tcp").with("bytes", bytes);
+        assert!(options.select("throughput", &point(64)));
+        assert!(options.select("throughput", &point(1024)));
+        assert!(!options.select("throughput", &point(8192)));
+        assert!(!options.select("throughput", &Params::new()));
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_the_option_named() {
+        let refused = |raw: RawOptions| raw.validate(no_env).unwrap_err().to_string();
+        assert!(
+            refused(RawOptions { params: vec!["bytes".into()], ..RawOptions::default() })
+                .contains("--param bytes")
+        );
+        assert!(
+            refused(RawOptions { time: Some("soon".into()), ..RawOptions::default() })
+                .contains("--time soon")
+        );
+        assert!(refused(RawOptions { runs: Some(0), ..RawOptions::default() }).contains("--runs"));
+    }
+}

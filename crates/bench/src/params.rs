@@ -1,0 +1,180 @@
+//! The parameters of a measured point, always told in the same order.
+//!
+//! Two rows of a run are told apart by target, case, metric and these, so their order must not
+//! depend on who built them: the known names come first in the order of [`KNOWN`], any other
+//! follows by the alphabet.
+
+use std::fmt;
+
+use serde::de::{MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The parameter names of the design, in the order they are printed.
+pub const KNOWN: [&str; 18] = [
+    "transport",
+    "topology",
+    "wait",
+    "copy",
+    "driver",
+    "pattern",
+    "bytes",
+    "batch",
+    "subscribers",
+    "topics",
+    "clients",
+    "in_flight",
+    "nodes",
+    "workers",
+    "entities",
+    "rtt_ms",
+    "pin",
+    "length",
+];
+
+/// One parameter's value: a count or a word.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// A count or a size.
+    Number(u64),
+    /// A word, such as a transport.
+    Text(String),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Text(text) => text.fmt(f),
+        }
+    }
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<usize> for Value {
+    fn from(number: usize) -> Self {
+        Self::Number(number as u64)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        text.parse().map_or_else(|_| Self::Text(text.to_owned()), Self::Number)
+    }
+}
+
+/// Parameters in their one order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Params(Vec<(String, Value)>);
+
+impl Params {
+    /// No parameters.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// These parameters and one more; a name given twice keeps the later value.
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.0.retain(|(known, _)| known != name);
+        let place = self.0.partition_point(|(known, _)| rank(known) < rank(name));
+        self.0.insert(place, (name.to_owned(), value.into()));
+        self
+    }
+
+    /// The value of a parameter.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+    }
+
+    /// Whether every one of `wanted` is here with that very value.
+    pub fn contain(&self, wanted: &[(&str, &str)]) -> bool {
+        wanted.iter().all(|&(name, value)| self.get(name) == Some(&Value::from(value)))
+    }
+
+    /// The parameters in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value))
+    }
+}
+
+fn rank(name: &str) -> (usize, &str) {
+    let place = KNOWN.iter().position(|known| *known == name);
+    (place.unwrap_or(KNOWN.len()), name)
+}
+
+impl fmt::Display for Params {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, (name, value)) in self.iter().enumerate() {
+            let gap = if place == 0 { "" } else { " " };
+            write!(f, "{gap}{name}={value}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Params {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (name, value) in &self.0 {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Params {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Pairs;
+        impl<'de> Visitor<'de> for Pairs {
+            type Value = Params;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of parameters")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Params, A::Error> {
+                let mut params = Params::new();
+                while let Some((name, value)) = map.next_entry::<String, Value>()? {
+                    params = params.with(&name, value);
+                }
+                Ok(params)
+            }
+        }
+        deserializer.deserialize_map(Pairs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_does_not_depend_on_who_built_them() {
+        let one = Params::new().with("bytes", 64u64).with("zeta", 1u64).with("transport", "tcp");
+        let other = Params::new().with("transport", "tcp").with("bytes", 64u64).with("zeta", 1u64);
+        assert_eq!(one, other);
+        assert_eq!(one.to_string(), "transport=tcp bytes=64 zeta=1");
+    }
+
+    #[test]
+    fn json_keeps_the_order_and_comes_back_equal() {
+        let params = Params::new().with("bytes", 64u64).with("transport", "tcp");
+        let json = serde_json::to_string(&params).unwrap();
+        assert_eq!(json, r#"{"transport":"tcp","bytes":64}"#);
+        assert_eq!(serde_json::from_str::<Params>(&json).unwrap(), params);
+    }
+
+    #[test]
+    fn contain_compares_numbers_written_as_text() {
+        let params = Params::new().with("bytes", 64u64).with("transport", "tcp");
+        assert!(params.contain(&[("bytes", "64"), ("transport", "tcp")]));
+        assert!(!params.contain(&[("bytes", "640")]));
+        assert!(!params.contain(&[("topics", "1")]));
+    }
+}

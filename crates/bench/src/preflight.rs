@@ -1,0 +1,138 @@
+//! What makes this machine, now, a poor place to measure on: said before the run and kept with it.
+//!
+//! Decided from observations, so that the decisions can be tested; only [`Observed::now`] reads
+//! `/proc` and `/sys`. Nothing here stops a run.
+
+use std::time::Duration;
+
+/// What was seen before the run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Observed {
+    /// The bench itself was built without optimisation.
+    pub debug_build: bool,
+    /// Fewer and shorter runs were asked for.
+    pub quick: bool,
+    /// Cores this process may use.
+    pub cores: u64,
+    /// The one-minute load average.
+    pub load: Option<f64>,
+    /// Share of the time other virtual machines took from this one over a short while.
+    pub steal_share: Option<f64>,
+    /// The frequency governor.
+    pub governor: Option<String>,
+}
+
+const STEAL_WINDOW: Duration = Duration::from_millis(200);
+const LOAD_WARNED_PER_CORE: f64 = 0.25;
+const STEAL_WARNED: f64 = 0.01;
+const CORES_WANTED: u64 = 4;
+
+impl Observed {
+    /// Looks at the machine; takes a fifth of a second, for steal is a rate.
+    pub fn now(quick: bool) -> Self {
+        let before = read_stat();
+        std::thread::sleep(STEAL_WINDOW);
+        let after = read_stat();
+        Self {
+            debug_build: cfg!(debug_assertions),
+            quick,
+            cores: std::thread::available_parallelism().map_or(0, |cores| cores.get() as u64),
+            load: read("/proc/loadavg").and_then(|text| text.split(' ').next()?.parse().ok()),
+            steal_share: before.zip(after).map(|(before, after)| steal_share(&before, &after)),
+            governor: read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+                .map(|text| text.trim().to_owned()),
+        }
+    }
+
+    /// What a reader of the figures must know.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.debug_build {
+            warnings.push("debug build: figures mean nothing; build with --release".to_owned());
+        }
+        if self.quick {
+            warnings.push("quick mode: few short runs, refused by the report".to_owned());
+        }
+        if self.cores < CORES_WANTED {
+            warnings.push(format!(
+                "{} cores: both sides and the kernel share them; quote ratios, not absolute figures",
+                self.cores
+            ));
+        }
+        if let Some(load) = self.load.filter(|load| *load > LOAD_WARNED_PER_CORE * self.cores as f64) {
+            warnings.push(format!("load average {load:.2} before the start: something else is running"));
+        }
+        if let Some(steal) = self.steal_share.filter(|steal| *steal > STEAL_WARNED) {
+            warnings.push(format!("{:.1} % of the time was stolen by other virtual machines", steal * 100.0));
+        }
+        if let Some(governor) = self.governor.as_deref().filter(|governor| *governor != "performance") {
+            warnings.push(format!("CPU governor `{governor}`: the clock may change during a run"));
+        }
+        warnings
+    }
+}
+
+fn read(path: &str) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
+/// The numbers of `/proc/stat`'s first line: user, nice, system, idle, iowait, irq, softirq, steal.
+fn read_stat() -> Option<Vec<u64>> {
+    let text = read("/proc/stat")?;
+    text.lines().next()?.strip_prefix("cpu ")?.split_whitespace().map(|number| number.parse().ok()).collect()
+}
+
+fn steal_share(before: &[u64], after: &[u64]) -> f64 {
+    const STEAL: usize = 7;
+    let took = |numbers: &[u64]| {
+        (numbers.iter().take(STEAL + 1).sum::<u64>(), numbers.get(STEAL).copied().unwrap_or(0))
+    };
+    let ((all_before, steal_before), (all_after, steal_after)) = (took(before), took(after));
+    let all = all_after.saturating_sub(all_before);
+    if all == 0 { 0.0 } else { steal_after.saturating_sub(steal_before) as f64 / all as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn calm() -> Observed {
+        Observed {
+            cores: 16,
+            load: Some(0.1),
+            steal_share: Some(0.0),
+            governor: Some("performance".into()),
+            ..Observed::default()
+        }
+    }
+
+    #[test]
+    fn a_calm_machine_gets_no_warning() {
+        assert_eq!(calm().warnings(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_trouble_is_named() {
+        let troubles = [
+            (Observed { debug_build: true, ..calm() }, "debug build"),
+            (Observed { quick: true, ..calm() }, "quick mode"),
+            (Observed { cores: 2, ..calm() }, "2 cores"),
+            (Observed { load: Some(9.0), ..calm() }, "load average 9.00"),
+            (Observed { steal_share: Some(0.05), ..calm() }, "5.0 %"),
+            (Observed { governor: Some("powersave".into()), ..calm() }, "powersave"),
+        ];
+        for (observed, words) in troubles {
+            let warnings = observed.warnings();
+            assert_eq!(warnings.len(), 1, "{observed:?}");
+            assert!(warnings[0].contains(words), "{warnings:?}");
+        }
+    }
+
+    #[test]
+    fn steal_is_a_share_of_the_time_between_two_looks() {
+        let before = [100, 0, 100, 100, 0, 0, 0, 10, 0, 0];
+        let after = [140, 0, 120, 120, 0, 0, 0, 30, 0, 0];
+        assert_eq!(steal_share(&before, &after), 0.2);
+        assert_eq!(steal_share(&before, &before), 0.0);
+    }
+}

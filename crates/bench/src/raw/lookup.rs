@@ -1,0 +1,18 @@
+//! Looking a name up in the standard library's hash map: the floor for finding a topic.
+
+use std::collections::HashMap;
+
+use anyhow::Result;
+
+use crate::names::time_registry;
+use crate::point::Sample;
+
+/// Fills a map with `topics` names, then looks names up, uniformly at random.
+pub fn measure(topics: usize, lookups: usize) -> Result<Sample> {
+    time_registry(
+        topics,
+        lookups,
+        |names| Ok(names.iter().enumerate().map(|(place, name)| (name.to_owned(), place)).collect()),
+        |map: &HashMap<String, usize>, name| map.contains_key(name),
+    )
+}

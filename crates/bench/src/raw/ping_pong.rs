@@ -1,0 +1,93 @@
+//! One message there and back between two processes, one in flight.
+
+use anyhow::{Result, ensure};
+
+use crate::clock::monotonic_ns;
+use crate::cores::Pin;
+use crate::payload::{Payload, Touch};
+use crate::point::Bench;
+use crate::role::RoleArgs;
+use crate::sockets::{Endpoint, Listener, Stream, Transport};
+use crate::stats::Latencies;
+
+/// How one side waits for the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Asks again and again.
+    Spin,
+    /// Sleeps in the kernel at once.
+    Parked,
+}
+
+impl Wait {
+    /// The parameter's word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Spin => "spin",
+            Self::Parked => "parked",
+        }
+    }
+}
+
+/// What is sent, over what, and how both sides wait.
+#[derive(Clone, Copy, Debug)]
+pub struct PingPong {
+    /// The kind of socket.
+    pub transport: Transport,
+    /// How both sides wait.
+    pub wait: Wait,
+    /// Where both sides run.
+    pub pin: Pin,
+    /// The message's size.
+    pub bytes: usize,
+}
+
+/// Round trips through one echoing process.
+pub fn measure(bench: &Bench, setup: PingPong, iterations: u64) -> Result<Latencies> {
+    let listener = Listener::bind(setup.transport)?;
+    let args = [
+        ("endpoint", listener.endpoint()?.to_string()),
+        ("bytes", setup.bytes.to_string()),
+        ("spin", (setup.wait == Wait::Spin).to_string()),
+        ("pin", setup.pin.name().to_owned()),
+    ];
+    let mut child = bench.child.start("raw-echo", &args)?;
+    let mut stream = listener.accept_from(&mut child)?;
+    let _pinned = setup.pin.side(0)?;
+    stream.set_nonblocking(setup.wait == Wait::Spin)?;
+    round_trips(&mut stream, setup.bytes, iterations)
+}
+
+/// Sends and awaits the answer, checking each; a tenth more at first, which is not counted.
+pub(crate) fn round_trips(stream: &mut Stream, bytes: usize, iterations: u64) -> Result<Latencies> {
+    let mut payload = Payload::new(bytes);
+    let mut answer = vec![0; bytes];
+    let mut latencies = Latencies::default();
+    let unmeasured = iterations / 10;
+    for seq in 0..unmeasured + iterations {
+        let start_ns = monotonic_ns();
+        stream.write_whole(payload.of(seq))?;
+        stream.read_whole(&mut answer)?;
+        let took = monotonic_ns() - start_ns;
+        ensure!(Touch::All.check(&answer, seq), "the answer to {seq} was another");
+        if seq >= unmeasured {
+            latencies.record(took);
+        }
+    }
+    Ok(latencies)
+}
+
+/// The echoing side; ends when the other closes.
+pub(crate) fn echo(args: &RoleArgs) -> Result<()> {
+    let _pinned = Pin::parse(args.text("pin")?)?.side(1)?;
+    let mut stream = args.get::<Endpoint>("endpoint")?.connect()?;
+    stream.set_nonblocking(args.get("spin")?)?;
+    echo_until_closed(&mut stream, args.get("bytes")?);
+    Ok(())
+}
+
+/// Sends back whatever comes, until the other side is gone.
+pub(crate) fn echo_until_closed(stream: &mut Stream, bytes: usize) {
+    let mut message = vec![0; bytes];
+    while stream.read_whole(&mut message).is_ok() && stream.write_whole(&message).is_ok() {}
+}

@@ -1,0 +1,52 @@
+//! Four hops: two clients speak through a relay that copies bytes, everyone asleep while waiting.
+//!
+//! The relay has one blocking thread a direction, which is the least a relay can do: no poll call
+//! stands between a wake and the read. Both clients are threads of the measuring process, as they are
+//! for ours and for NATS.
+
+use std::io::Read;
+use std::thread;
+
+use anyhow::Result;
+
+use crate::point::Bench;
+use crate::raw::ping_pong::{echo_until_closed, round_trips};
+use crate::role::RoleArgs;
+use crate::sockets::{Endpoint, Listener, Stream, Transport};
+use crate::stats::Latencies;
+
+const READ_BYTES: usize = 64 * 1024;
+
+/// Round trips from one client through the relay to the other and back.
+pub fn measure(bench: &Bench, transport: Transport, bytes: usize, iterations: u64) -> Result<Latencies> {
+    let listener = Listener::bind(transport)?;
+    let mut child = bench.child.start("raw-relay", &[("endpoint", listener.endpoint()?.to_string())])?;
+    let mut requester = listener.accept_from(&mut child)?;
+    let mut responder = listener.accept_from(&mut child)?;
+    thread::scope(|scope| {
+        scope.spawn(move || echo_until_closed(&mut responder, bytes));
+        let measured = round_trips(&mut requester, bytes, iterations);
+        // Closing the relay closes the responder's connection, which ends its thread.
+        drop((requester, child));
+        measured
+    })
+}
+
+/// The relay; ends when either client closes.
+pub(crate) fn relay(args: &RoleArgs) -> Result<()> {
+    let endpoint: Endpoint = args.get("endpoint")?;
+    let (mut one, mut other) = (endpoint.connect()?, endpoint.connect()?);
+    let (mut from_one, mut from_other) = (one.try_clone()?, other.try_clone()?);
+    thread::spawn(move || copy_until_closed(&mut from_other, &mut one));
+    copy_until_closed(&mut from_one, &mut other);
+    Ok(())
+}
+
+fn copy_until_closed(from: &mut Stream, to: &mut Stream) {
+    let mut buffer = vec![0; READ_BYTES];
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        if to.write_whole(&buffer[..read]).is_err() {
+            return;
+        }
+    }
+}

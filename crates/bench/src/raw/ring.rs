@@ -1,0 +1,97 @@
+//! A single-producer single-consumer ring (`rtrb`) of 64-byte records: the floor between two threads.
+
+use std::thread;
+
+use anyhow::{Result, ensure};
+use rtrb::{Consumer, Producer, RingBuffer};
+
+use crate::clock::monotonic_ns;
+use crate::cores::Pin;
+use crate::payload::Touch;
+use crate::timed::Timed;
+
+/// One record: its first and last word are the sequence.
+type Record = [u64; 8];
+
+const RING_RECORDS: usize = 4096;
+
+/// Moves `count` records, one at a time or in batches, between two pinned threads.
+pub fn measure(count: u64, batch: usize) -> Result<Timed> {
+    let (producer, consumer) = RingBuffer::<Record>::new(RING_RECORDS);
+    let start_ns = thread::scope(|scope| {
+        let sender = scope.spawn(move || -> Result<u64> {
+            let _pinned = Pin::Apart.side(1)?;
+            let start_ns = monotonic_ns();
+            send(producer, count, batch);
+            Ok(start_ns)
+        });
+        let received = receive(consumer, count, batch);
+        let start_ns = sender.join().map_err(|_| anyhow::anyhow!("the sending thread panicked"))??;
+        Ok::<_, anyhow::Error>((start_ns, received?))
+    });
+    let (start_ns, end_ns) = start_ns?;
+    let bytes = size_of::<Record>();
+    Ok(Timed { start_ns, end_ns, messages: count, bytes, touched: Touch::Ends.bytes(bytes) })
+}
+
+fn send(mut producer: Producer<Record>, count: u64, batch: usize) {
+    let mut next = 0;
+    while next < count && !producer.is_abandoned() {
+        let wanted = batch.min((count - next) as usize);
+        if batch == 1 {
+            next += u64::from(producer.push(record(next)).is_ok());
+        } else if let Ok(chunk) = producer.write_chunk_uninit(wanted) {
+            next += chunk.fill_from_iter((next..).map(record)) as u64;
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+fn record(seq: u64) -> Record {
+    let mut record = [crate::payload::FILLER; 8];
+    (record[0], record[7]) = (seq, seq);
+    record
+}
+
+fn receive(mut consumer: Consumer<Record>, count: u64, batch: usize) -> Result<u64> {
+    let _pinned = Pin::Apart.side(0)?;
+    let mut next = 0;
+    while next < count {
+        if batch == 1 {
+            let Ok(record) = consumer.pop() else {
+                ensure!(!consumer.is_abandoned() || consumer.slots() > 0, "the sending thread ended early");
+                continue;
+            };
+            ensure!(record[0] == next && record[7] == next, "record {next} was {}", record[0]);
+            next += 1;
+        } else {
+            let slots = consumer.slots();
+            ensure!(
+                slots > 0 || !consumer.is_abandoned() || consumer.slots() > 0,
+                "the sending thread ended early"
+            );
+            for record in consumer.read_chunk(batch.min(slots))? {
+                ensure!(record[0] == next && record[7] == next, "record {next} was {}", record[0]);
+                next += 1;
+            }
+        }
+    }
+    Ok(monotonic_ns())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_record_arrives_in_order_one_by_one_and_in_batches() {
+        if thread::available_parallelism().map_or(1, usize::from) < 2 {
+            return;
+        }
+        for batch in [1, 64] {
+            let timed = measure(20_000, batch).unwrap();
+            assert!(timed.end_ns > timed.start_ns);
+        }
+    }
+}

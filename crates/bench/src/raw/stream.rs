@@ -1,0 +1,52 @@
+//! One process writes, another reads and counts: what a socket can carry.
+
+use std::io::Read;
+
+use anyhow::{Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::child::PATIENCE;
+use crate::clock::monotonic_ns;
+use crate::point::Bench;
+use crate::role::{RoleArgs, say};
+use crate::sockets::{Endpoint, Listener, Transport};
+use crate::timed::Timed;
+
+const READ_BYTES: usize = 64 * 1024;
+
+#[derive(Serialize, Deserialize)]
+struct Sunk {
+    end_ns: u64,
+    bytes: u64,
+}
+
+/// Sends `count` writes of `bytes` each to another process.
+pub fn measure(bench: &Bench, transport: Transport, bytes: usize, count: u64) -> Result<Timed> {
+    let listener = Listener::bind(transport)?;
+    let expected = bytes as u64 * count;
+    let args = [("endpoint", listener.endpoint()?.to_string()), ("bytes", expected.to_string())];
+    let mut child = bench.child.start("raw-sink", &args)?;
+    let mut stream = listener.accept_from(&mut child)?;
+    let message = vec![0x5a; bytes];
+    let start_ns = monotonic_ns();
+    for _ in 0..count {
+        stream.write_whole(&message)?;
+    }
+    let sunk: Sunk = child.line(PATIENCE)?;
+    ensure!(sunk.bytes == expected, "{} bytes of {expected} came through", sunk.bytes);
+    Ok(Timed { start_ns, end_ns: sunk.end_ns, messages: count, bytes, touched: 0 })
+}
+
+/// The reading side.
+pub(crate) fn sink(args: &RoleArgs) -> Result<()> {
+    let expected: u64 = args.get("bytes")?;
+    let mut stream = args.get::<Endpoint>("endpoint")?.connect()?;
+    let mut buffer = vec![0; READ_BYTES];
+    let mut bytes = 0;
+    while bytes < expected {
+        let read = stream.read(&mut buffer)?;
+        ensure!(read > 0, "the sender left after {bytes} bytes of {expected}");
+        bytes += read as u64;
+    }
+    say(&Sunk { end_ns: monotonic_ns(), bytes })
+}

@@ -1,0 +1,82 @@
+//! The inside of a child process: `dunlin bench-child <role> --name=value …`.
+//!
+//! Limits: a role ends when the process that started it dies, and its own waits have deadlines.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::str::FromStr;
+
+use anyhow::{Context, Result, anyhow, bail};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use serde::Serialize;
+
+use crate::raw;
+
+/// A role's arguments.
+#[derive(Debug)]
+pub struct RoleArgs(Vec<(String, String)>);
+
+impl RoleArgs {
+    fn parse(args: &[String]) -> Result<Self> {
+        let pairs = args.iter().map(|arg| {
+            let pair = arg.strip_prefix("--").and_then(|pair| pair.split_once('='));
+            let (name, value) = pair.with_context(|| format!("`{arg}` is not --name=value"))?;
+            Ok((name.to_owned(), value.to_owned()))
+        });
+        pairs.collect::<Result<_>>().map(Self)
+    }
+
+    /// The value of an argument that must be there.
+    pub fn get<T: FromStr>(&self, name: &str) -> Result<T>
+    where
+        T::Err: std::fmt::Display,
+    {
+        let value = self.text(name)?;
+        value.parse().map_err(|error| anyhow!("--{name}={value}: {error}"))
+    }
+
+    /// The same, as it was written.
+    pub fn text(&self, name: &str) -> Result<&str> {
+        let pair = self.0.iter().find(|(known, _)| known == name);
+        pair.map(|(_, value)| value.as_str()).with_context(|| format!("--{name} is missing"))
+    }
+}
+
+/// Says one line to the process that started this one.
+pub fn say(line: &impl Serialize) -> Result<()> {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, line)?;
+    out.write_all(b"\n")?;
+    out.flush().context("speaking to the process that started this one")
+}
+
+/// Plays the role the arguments name; the CLI calls this for its hidden `bench-child` command.
+pub fn child_main(args: &[String]) -> Result<()> {
+    let (role, rest) = args.split_first().context("a role is missing")?;
+    die_with_the_parent()?;
+    if role == "bound" {
+        return become_program(rest);
+    }
+    let args = RoleArgs::parse(rest)?;
+    match role.as_str() {
+        "raw-sink" => raw::stream::sink(&args),
+        "raw-echo" => raw::ping_pong::echo(&args),
+        "raw-relay" => raw::relay::relay(&args),
+        unknown => bail!("there is no role `{unknown}`"),
+    }
+}
+
+fn die_with_the_parent() -> Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL)).context("tying this process to its parent")?;
+    // The parent may have died before the signal was armed; then init has taken its place.
+    if getppid().is_none_or(|parent| parent.is_init()) {
+        bail!("the process that started this one is gone");
+    }
+    Ok(())
+}
+
+fn become_program(args: &[String]) -> Result<()> {
+    let (program, args) = args.split_first().context("a program is missing")?;
+    Err(Command::new(program).args(args).exec()).with_context(|| format!("starting {program}"))
+}

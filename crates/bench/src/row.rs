@@ -1,0 +1,241 @@
+//! One measured figure, and the set of them a run produces.
+//!
+//! Invariant: no two rows of a set have the same target, case, metric and parameters, for then
+//! nobody could tell which of the two a ratio was taken from.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::metric;
+use crate::params::Params;
+use crate::stats::Summary;
+
+/// One figure of one target, over all runs; as JSON it is one line of `--json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The suite it belongs to, such as `spot`.
+    pub suite: String,
+    /// The case, such as `throughput`.
+    pub case: String,
+    /// Who was measured: `dunlin`, `libzmq`, `nats`, `raw`, …
+    pub target: String,
+    /// Everything that tells this row from its neighbours.
+    pub params: Params,
+    /// What was measured, such as `msgs_per_s`.
+    pub metric: String,
+    /// The metric's unit.
+    pub unit: String,
+    /// How many runs the figures below are taken over.
+    pub runs: u64,
+    /// The median of the runs.
+    pub median: f64,
+    /// The least of the runs.
+    pub min: f64,
+    /// The greatest of the runs.
+    pub max: f64,
+    /// Whether sequence and content of everything counted were checked.
+    pub checked: bool,
+    /// What must be known to read the figure, such as that a peer ran below its own known figure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// Whether a ratio against this row would be unfair, for the reason in the note.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unfair: bool,
+}
+
+impl Row {
+    /// A row from the summary of its runs.
+    pub fn new(
+        suite: &str,
+        case: &str,
+        target: &str,
+        params: &Params,
+        metric: &str,
+        summary: Summary,
+        checked: bool,
+    ) -> Self {
+        Self {
+            suite: suite.to_owned(),
+            case: case.to_owned(),
+            target: target.to_owned(),
+            params: params.clone(),
+            metric: metric.to_owned(),
+            unit: metric::unit(metric).to_owned(),
+            runs: summary.runs,
+            median: summary.median,
+            min: summary.min,
+            max: summary.max,
+            checked,
+            note: None,
+            unfair: false,
+        }
+    }
+
+    /// How far apart its runs were.
+    pub fn summary(&self) -> Summary {
+        Summary { runs: self.runs, median: self.median, min: self.min, max: self.max }
+    }
+
+    fn identity(&self) -> Identity {
+        (self.target.clone(), self.case.clone(), self.metric.clone(), self.params.clone())
+    }
+}
+
+type Identity = (String, String, String, Params);
+
+/// Rows of one run, each told apart from every other.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(try_from = "Vec<Row>", into = "Vec<Row>")]
+pub struct RowSet {
+    rows: Vec<Row>,
+    seen: HashSet<Identity>,
+}
+
+/// A second row came with the target, case, metric and parameters of the first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DuplicateRow(String);
+
+impl fmt::Display for DuplicateRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "two rows of this run would be the same: {}", self.0)
+    }
+}
+
+impl std::error::Error for DuplicateRow {}
+
+impl RowSet {
+    /// Takes a row, unless one like it is there.
+    pub fn push(&mut self, row: Row) -> Result<(), DuplicateRow> {
+        if !self.seen.insert(row.identity()) {
+            let Row { target, case, metric, params, .. } = row;
+            return Err(DuplicateRow(format!("{case} {target} {metric} {params}")));
+        }
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// The rows in the order they came.
+    pub fn iter(&self) -> std::slice::Iter<'_, Row> {
+        self.rows.iter()
+    }
+
+    /// Lets the notes of the rows be written; what identifies a row stays out of reach.
+    pub fn annotate(&mut self, mut note: impl FnMut(&Row) -> Option<Note>) {
+        for row in &mut self.rows {
+            if let Some(Note { text, unfair }) = note(row) {
+                row.note = Some(text);
+                row.unfair = unfair;
+            }
+        }
+    }
+
+    /// The first row a pattern fits.
+    pub fn find(&self, pattern: &RowPattern) -> Option<&Row> {
+        self.rows.iter().find(|row| pattern.fits(row))
+    }
+}
+
+/// What is to be known of a row besides its figure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The sentence.
+    pub text: String,
+    /// Whether no ratio may be taken against the row.
+    pub unfair: bool,
+}
+
+impl From<RowSet> for Vec<Row> {
+    fn from(set: RowSet) -> Self {
+        set.rows
+    }
+}
+
+impl TryFrom<Vec<Row>> for RowSet {
+    type Error = DuplicateRow;
+
+    fn try_from(rows: Vec<Row>) -> Result<Self, DuplicateRow> {
+        let mut set = Self::default();
+        for row in rows {
+            set.push(row)?;
+        }
+        Ok(set)
+    }
+}
+
+/// Which row a target figure speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowPattern {
+    /// Who was measured.
+    pub target: &'static str,
+    /// The case.
+    pub case: &'static str,
+    /// The parameters that must be there; the row may have more.
+    pub params: &'static [(&'static str, &'static str)],
+    /// The metric.
+    pub metric: &'static str,
+}
+
+impl RowPattern {
+    /// Whether this row is meant.
+    pub fn fits(&self, row: &Row) -> bool {
+        row.metric == self.metric && self.fits_point(&row.case, &row.target, &row.params)
+    }
+
+    /// Whether a point with these names would make the row.
+    pub fn fits_point(&self, case: &str, target: &str, params: &Params) -> bool {
+        case == self.case && target == self.target && params.contain(self.params)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(bytes: u64, metric: &str) -> Row {
+        let params = Params::new().with("bytes", bytes);
+        let summary = Summary::of(&[1.0, 3.0, 2.0]).unwrap();
+        Row::new("spot", "throughput", "dunlin", &params, metric, summary, true)
+    }
+
+    #[test]
+    fn a_set_refuses_two_rows_nobody_could_tell_apart() {
+        let mut set = RowSet::default();
+        set.push(row(64, "msgs_per_s")).unwrap();
+        set.push(row(64, "bytes_per_s")).unwrap();
+        set.push(row(1024, "msgs_per_s")).unwrap();
+        let refused = set.push(row(64, "msgs_per_s")).unwrap_err();
+        assert!(refused.to_string().contains("throughput dunlin msgs_per_s bytes=64"));
+        assert_eq!(set.iter().count(), 3);
+    }
+
+    #[test]
+    fn a_file_with_two_such_rows_is_refused_too() {
+        let rows = vec![row(64, "msgs_per_s"), row(64, "msgs_per_s")];
+        let json = serde_json::to_string(&rows).unwrap();
+        assert!(serde_json::from_str::<RowSet>(&json).is_err());
+    }
+
+    #[test]
+    fn a_row_is_one_json_object_with_the_designs_fields_in_order() {
+        let json = serde_json::to_string(&row(64, "msgs_per_s")).unwrap();
+        assert_eq!(
+            json,
+            r#"{"suite":"spot","case":"throughput","target":"dunlin","params":{"bytes":64},"metric":"msgs_per_s","unit":"1/s","runs":3,"median":2.0,"min":1.0,"max":3.0,"checked":true}"#
+        );
+    }
+
+    #[test]
+    fn a_pattern_fits_a_row_with_more_parameters() {
+        let pattern = RowPattern {
+            target: "dunlin",
+            case: "throughput",
+            params: &[("bytes", "64")],
+            metric: "msgs_per_s",
+        };
+        assert!(pattern.fits(&row(64, "msgs_per_s")));
+        assert!(!pattern.fits(&row(64, "bytes_per_s")));
+        assert!(!pattern.fits(&row(65, "msgs_per_s")));
+    }
+}

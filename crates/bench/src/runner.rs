@@ -1,0 +1,105 @@
+//! Runs a suite: chosen points, group by group, round by round, into rows.
+//!
+//! Within a group every round measures each point once, so ours and a peer's alternate. A point whose
+//! peer is not installed is skipped, and one that fails is dropped from the following rounds; both
+//! are told, and a failure is what makes the whole run fail. A target missed is not a failure.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::point::{Bench, Group, Point, Sample, Suite, Unavailable};
+use crate::row::{Row, RowSet};
+use crate::stats::Summary;
+
+/// What came of a suite.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// The measured rows.
+    pub rows: RowSet,
+    /// Points that were not measured since their peer is not there, and why.
+    pub skipped: Vec<String>,
+    /// Points that failed, and why.
+    pub failed: Vec<String>,
+}
+
+struct Running {
+    point: Point,
+    samples: Vec<Sample>,
+    dropped: bool,
+}
+
+/// Measures the points the options choose.
+pub fn run(suite: &Suite, bench: &Bench, with_peers: bool) -> Result<Outcome> {
+    let groups = chosen(suite, bench, with_peers);
+    ensure!(!groups.is_empty(), "no point of suite {suite:?} fits these --case and --param");
+    let rounds = bench.options.warmup + bench.options.runs;
+    let points: usize = groups.iter().map(Vec::len).sum();
+    let progress = progress_bar(points as u64 * u64::from(rounds));
+    let mut outcome = Outcome::default();
+    for group in groups {
+        let mut group: Vec<Running> =
+            group.into_iter().map(|point| Running { point, samples: Vec::new(), dropped: false }).collect();
+        for round in 0..rounds {
+            run_round(&mut group, bench, round < bench.options.warmup, &progress, &mut outcome);
+        }
+        for running in &group {
+            add_rows(suite.name, running, &mut outcome.rows)?;
+        }
+    }
+    progress.finish_and_clear();
+    Ok(outcome)
+}
+
+fn chosen(suite: &Suite, bench: &Bench, with_peers: bool) -> Vec<Group> {
+    let mut groups = (suite.groups)(&bench.options, with_peers);
+    for group in &mut groups {
+        group.retain(|point| bench.options.select(point.case, &point.params));
+    }
+    groups.retain(|group| !group.is_empty());
+    groups
+}
+
+fn run_round(
+    group: &mut [Running],
+    bench: &Bench,
+    warmup: bool,
+    progress: &ProgressBar,
+    outcome: &mut Outcome,
+) {
+    for running in group.iter_mut().filter(|running| !running.dropped) {
+        progress.set_message(format!("{:?}", running.point));
+        match (running.point.measure)(bench) {
+            Ok(sample) if !warmup => running.samples.push(sample),
+            Ok(_) => {}
+            Err(error) => {
+                running.dropped = true;
+                running.samples.clear();
+                let told = format!("{:?}: {error:#}", running.point);
+                let list = if error.is::<Unavailable>() { &mut outcome.skipped } else { &mut outcome.failed };
+                list.push(told);
+            }
+        }
+        progress.inc(1);
+    }
+}
+
+fn add_rows(suite: &str, running: &Running, rows: &mut RowSet) -> Result<()> {
+    let Point { case, target, params, .. } = &running.point;
+    let Some(first) = running.samples.first() else { return Ok(()) };
+    for (metric, _) in &first.figures {
+        let values: Vec<f64> = running.samples.iter().filter_map(|sample| sample.get(metric)).collect();
+        let Some(summary) = Summary::of(&values) else { continue };
+        rows.push(Row::new(suite, case, target, params, metric, summary, true))?;
+    }
+    Ok(())
+}
+
+/// Drawn on standard error and only on a terminal, so that standard output stays clean.
+fn progress_bar(steps: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {elapsed}  {wide_msg:.dim}");
+    let bar = ProgressBar::new(steps).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_millis(250));
+    bar
+}

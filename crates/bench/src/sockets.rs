@@ -1,0 +1,258 @@
+//! Loopback sockets of either kind, as the raw reference and the byte-level peers use them.
+//!
+//! Limits: everything is on loopback or in the temporary folder; every blocking call times out
+//! after [`PATIENCE`], so a lost peer ends the run and does not hang it.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::child::{Child, PATIENCE};
+
+/// Which kind of socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// TCP on 127.0.0.1.
+    Tcp,
+    /// A Unix socket in the temporary folder.
+    Uds,
+}
+
+impl Transport {
+    /// The parameter's word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Uds => "uds",
+        }
+    }
+}
+
+/// Where to connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A TCP address.
+    Tcp(SocketAddr),
+    /// A Unix socket's path.
+    Uds(PathBuf),
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "tcp:{address}"),
+            Self::Uds(path) => write!(f, "uds:{}", path.display()),
+        }
+    }
+}
+
+impl FromStr for Endpoint {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text.split_once(':') {
+            Some(("tcp", address)) => Ok(Self::Tcp(address.parse().context("reading an address")?)),
+            Some(("uds", path)) => Ok(Self::Uds(path.into())),
+            _ => bail!("`{text}` is no endpoint"),
+        }
+    }
+}
+
+impl Endpoint {
+    /// Connects.
+    pub fn connect(&self) -> Result<Stream> {
+        let stream = match self {
+            Self::Tcp(address) => Stream::Tcp(TcpStream::connect_timeout(address, PATIENCE)?),
+            Self::Uds(path) => Stream::Uds(UnixStream::connect(path)?),
+        };
+        stream.prepare().with_context(|| format!("connecting to {self}"))
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub enum Stream {
+    /// Over TCP, without Nagle's delay.
+    Tcp(TcpStream),
+    /// Over a Unix socket.
+    Uds(UnixStream),
+}
+
+impl Stream {
+    fn prepare(self) -> Result<Self> {
+        if let Self::Tcp(stream) = &self {
+            stream.set_nodelay(true)?;
+        }
+        match &self {
+            Self::Tcp(stream) => {
+                (stream.set_read_timeout(Some(PATIENCE))?, stream.set_write_timeout(Some(PATIENCE))?)
+            }
+            Self::Uds(stream) => {
+                (stream.set_read_timeout(Some(PATIENCE))?, stream.set_write_timeout(Some(PATIENCE))?)
+            }
+        };
+        Ok(self)
+    }
+
+    /// Whether reads return at once when there is nothing, for those who spin.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_nonblocking(nonblocking),
+            Self::Uds(stream) => stream.set_nonblocking(nonblocking),
+        }
+    }
+
+    /// A second handle on the same connection.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        match self {
+            Self::Tcp(stream) => stream.try_clone().map(Self::Tcp),
+            Self::Uds(stream) => stream.try_clone().map(Self::Uds),
+        }
+    }
+
+    /// Fills the buffer; on a non-blocking stream this spins.
+    #[inline]
+    pub fn read_whole(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.read(&mut buffer[filled..]) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes it all; on a non-blocking stream this spins.
+    #[inline]
+    pub fn write_whole(&mut self, mut rest: &[u8]) -> io::Result<()> {
+        while !rest.is_empty() {
+            match self.write(rest) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => rest = &rest[written..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Read for Stream {
+    #[inline]
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(buffer),
+            Self::Uds(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    #[inline]
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(buffer),
+            Self::Uds(stream) => stream.write(buffer),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A listening socket; a Unix socket's file goes when it is dropped.
+#[derive(Debug)]
+pub enum Listener {
+    /// On a free port of 127.0.0.1.
+    Tcp(TcpListener),
+    /// At a path of its own.
+    Uds(UnixListener, PathBuf),
+}
+
+impl Listener {
+    /// Listens at a place nobody else has.
+    pub fn bind(transport: Transport) -> Result<Self> {
+        match transport {
+            Transport::Tcp => Ok(Self::Tcp(
+                TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listening on a free port")?,
+            )),
+            Transport::Uds => {
+                let path = fresh_path("sock");
+                let listener =
+                    UnixListener::bind(&path).with_context(|| format!("listening at {}", path.display()))?;
+                Ok(Self::Uds(listener, path))
+            }
+        }
+    }
+
+    /// Where to connect to.
+    pub fn endpoint(&self) -> Result<Endpoint> {
+        match self {
+            Self::Tcp(listener) => Ok(Endpoint::Tcp(listener.local_addr().context("asking for the port")?)),
+            Self::Uds(_, path) => Ok(Endpoint::Uds(path.clone())),
+        }
+    }
+
+    /// The connection this child makes; an error when the child ends first.
+    pub fn accept_from(&self, child: &mut Child) -> Result<Stream> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.try_accept() {
+                Ok(stream) => return stream.prepare(),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error).context("accepting a connection"),
+            }
+            if let Some(status) = child.ended()? {
+                bail!("the other process ended ({status}) before it connected{}", child.last_words());
+            }
+            if Instant::now() > deadline {
+                bail!("nobody connected within {PATIENCE:?}");
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn try_accept(&self) -> io::Result<Stream> {
+        let stream = match self {
+            Self::Tcp(listener) => {
+                listener.set_nonblocking(true)?;
+                Stream::Tcp(listener.accept()?.0)
+            }
+            Self::Uds(listener, _) => {
+                listener.set_nonblocking(true)?;
+                Stream::Uds(listener.accept()?.0)
+            }
+        };
+        stream.set_nonblocking(false)?;
+        Ok(stream)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Self::Uds(_, path) = self {
+            // Somebody may have tidied the temporary folder; a file that is gone is what is wanted.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// A path in the temporary folder that nobody else has.
+pub fn fresh_path(extension: &str) -> PathBuf {
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let nth = MADE.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("dunlin-bench-{}-{nth}.{extension}", std::process::id()))
+}

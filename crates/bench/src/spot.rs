@@ -1,0 +1,96 @@
+//! Suite `spot`: the tables of ServerLink's SPOT benchmarks, column for column, and the rows the topic
+//! issue adds. `docs/benchmarks.md` is made from its kept runs.
+
+pub mod claims;
+pub mod goals;
+pub mod known;
+mod peers;
+
+use crate::layout;
+use crate::options::Options;
+use crate::point::{Group, Suite};
+
+/// The message sizes of the document's throughput table.
+pub const THROUGHPUT_BYTES: [usize; 4] = [64, 1024, 8192, 65536];
+/// The message sizes of its latency table.
+pub const LATENCY_BYTES: [usize; 3] = [64, 1024, 8192];
+/// The registry sizes of its look-up table.
+pub const TOPIC_COUNTS: [usize; 4] = [100, 1_000, 10_000, 100_000];
+/// Look-ups made at each size.
+pub const LOOKUPS: usize = 10_000;
+/// Round trips in a latency run, and in CI.
+pub const ROUND_TRIPS: (u64, u64) = (10_000, 100);
+
+/// The suite.
+pub const SUITE: Suite = Suite {
+    name: "spot",
+    cases: &["throughput", "latency", "topics"],
+    groups,
+    layouts: layout::SPOT,
+    goals: goals::GOALS,
+    claims: claims::CLAIMS,
+    known: known::KNOWN,
+};
+
+fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for transport in ["inproc", "tcp", "uds"] {
+        for bytes in THROUGHPUT_BYTES {
+            groups.push(if with_peers { peers::throughput(transport, bytes) } else { Group::new() });
+        }
+    }
+    for transport in ["inproc", "tcp", "uds"] {
+        for bytes in LATENCY_BYTES {
+            groups.push(if with_peers { peers::latency(transport, bytes, options) } else { Group::new() });
+        }
+    }
+    for topics in TOPIC_COUNTS {
+        groups.push(if with_peers { peers::topics(topics) } else { Group::new() });
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::options::RawOptions;
+    use crate::row::RowPattern;
+
+    fn points() -> Group {
+        let options = RawOptions::default().validate(|_| None).unwrap();
+        groups(&options, true).into_iter().flatten().collect()
+    }
+
+    fn fitting(pattern: &RowPattern) -> usize {
+        points().iter().filter(|point| pattern.fits_point(point.case, point.target, &point.params)).count()
+    }
+
+    #[test]
+    fn no_two_points_would_make_the_same_rows() {
+        let mut seen = HashSet::new();
+        for point in points() {
+            assert!(
+                seen.insert((point.case, point.target, point.params.to_string())),
+                "{point:?} comes twice"
+            );
+        }
+    }
+
+    #[test]
+    fn every_known_figure_speaks_of_one_peer_and_one_floor() {
+        for known in known::KNOWN {
+            assert_eq!(fitting(&known.peer), 1, "{:?}", known.peer);
+            assert_eq!(fitting(&known.floor), 1, "{:?}", known.floor);
+        }
+    }
+
+    #[test]
+    fn every_goal_is_held_against_one_point_of_a_rival() {
+        let rivals = goals::GOALS.iter().filter_map(|goal| goal.bar.other());
+        for rival in rivals.filter(|rival| rival.target != crate::point::target::DUNLIN) {
+            assert_eq!(fitting(rival), 1, "{rival:?}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What the peers are known to do: figures measured on a machine like ours, with its floors.
+//!
+//! The throughput floor is the raw TCP stream in 64 KiB writes (6.03 GB/s then), in process the `rtrb`
+//! ring one record at a time (100.6 M/s); the floor of round trips is the raw one with both sides
+//! parked on cores of their own (51 µs), since unpinned it is either 12 or 50 µs by the kernel's mood.
+//! The in-process figures of 8 KiB and more were taken by a receiver that did not read what it got, as
+//! ours does, and are left out.
+
+use crate::goal::Known;
+use crate::row::RowPattern;
+
+const STREAM: RowPattern = RowPattern {
+    target: "raw",
+    case: "throughput",
+    params: &[("transport", "tcp"), ("bytes", "65536"), ("length", "sustained")],
+    metric: "bytes_per_s",
+};
+const RING: RowPattern = RowPattern {
+    target: "rtrb",
+    case: "throughput",
+    params: &[("transport", "inproc"), ("bytes", "64"), ("batch", "1"), ("length", "sustained")],
+    metric: "msgs_per_s",
+};
+const ROUND_TRIP: RowPattern = RowPattern {
+    target: "raw",
+    case: "latency",
+    params: &[
+        ("transport", "tcp"),
+        ("wait", "parked"),
+        ("bytes", "64"),
+        ("topology", "embedded"),
+        ("pin", "apart"),
+    ],
+    metric: "p50_ns",
+};
+
+const fn libzmq_tcp(params: &'static [(&'static str, &'static str)], figure: f64) -> Known {
+    let peer = RowPattern { target: "libzmq", case: "throughput", params, metric: "msgs_per_s" };
+    Known { peer, figure, floor: STREAM, floor_figure: 6.03e9 }
+}
+
+const fn libzmq_inproc(params: &'static [(&'static str, &'static str)], figure: f64) -> Known {
+    let peer = RowPattern { target: "libzmq", case: "throughput", params, metric: "msgs_per_s" };
+    Known { peer, figure, floor: RING, floor_figure: 100.6e6 }
+}
+
+const fn round_trip(
+    target: &'static str,
+    params: &'static [(&'static str, &'static str)],
+    figure: f64,
+) -> Known {
+    let peer = RowPattern { target, case: "latency", params, metric: "p50_ns" };
+    Known { peer, figure, floor: ROUND_TRIP, floor_figure: 51e3 }
+}
+
+/// The known figures.
+pub const KNOWN: &[Known] = &[
+    libzmq_tcp(&[("transport", "tcp"), ("pattern", "pub"), ("bytes", "64"), ("length", "sustained")], 4.48e6),
+    libzmq_tcp(
+        &[("transport", "tcp"), ("pattern", "pub"), ("bytes", "1024"), ("length", "sustained")],
+        862e3,
+    ),
+    libzmq_tcp(&[("transport", "tcp"), ("pattern", "pub"), ("bytes", "8192"), ("length", "sustained")], 99e3),
+    libzmq_tcp(
+        &[("transport", "tcp"), ("pattern", "pub"), ("bytes", "65536"), ("length", "sustained")],
+        34e3,
+    ),
+    libzmq_inproc(
+        &[("transport", "inproc"), ("pattern", "pub"), ("bytes", "64"), ("length", "sustained")],
+        6.05e6,
+    ),
+    libzmq_inproc(
+        &[("transport", "inproc"), ("pattern", "pub"), ("bytes", "1024"), ("length", "sustained")],
+        3.07e6,
+    ),
+    Known {
+        peer: RowPattern {
+            target: "nats",
+            case: "throughput",
+            params: &[("transport", "tcp"), ("driver", "raw"), ("bytes", "64"), ("length", "sustained")],
+            metric: "msgs_per_s",
+        },
+        figure: 3.24e6,
+        floor: STREAM,
+        floor_figure: 6.03e9,
+    },
+    round_trip("nats", &[("transport", "tcp"), ("driver", "raw"), ("bytes", "64")], 108e3),
+    round_trip(
+        "libzmq",
+        &[("transport", "tcp"), ("pattern", "pair"), ("bytes", "64"), ("pin", "free")],
+        75e3,
+    ),
+    round_trip(
+        "libzmq",
+        &[("transport", "tcp"), ("pattern", "pair"), ("bytes", "1024"), ("pin", "free")],
+        73e3,
+    ),
+    round_trip(
+        "libzmq",
+        &[("transport", "tcp"), ("pattern", "pair"), ("bytes", "8192"), ("pin", "free")],
+        91e3,
+    ),
+    round_trip(
+        "libzmq",
+        &[("transport", "inproc"), ("pattern", "pair"), ("bytes", "64"), ("pin", "apart")],
+        50e3,
+    ),
+];

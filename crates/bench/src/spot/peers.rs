@@ -1,0 +1,141 @@
+//! The rivals' points of suite `spot`, and the machine's floors.
+
+use crate::cores::Pin;
+use crate::nats;
+use crate::options::Options;
+use crate::params::Params;
+use crate::point::{Group, Point, target};
+use crate::raw;
+use crate::raw::ping_pong::{PingPong, Wait};
+use crate::sockets::Transport;
+use crate::spot::{LOOKUPS, ROUND_TRIPS};
+use crate::timed;
+use crate::zmq::{self, Pattern};
+
+/// The rivals of one transport and message size.
+pub fn throughput(transport: &'static str, bytes: usize) -> Group {
+    match transport {
+        "inproc" => {
+            let mut group = zmq_throughput(transport, bytes);
+            if bytes == 64 {
+                group.extend(ring(1));
+                group.extend(ring(64));
+            }
+            group
+        }
+        "tcp" => {
+            let mut group = zmq_throughput(transport, bytes);
+            group.extend(nats_throughput(bytes));
+            group.extend(raw_throughput(Transport::Tcp, bytes));
+            group
+        }
+        _ => raw_throughput(Transport::Uds, bytes).into(),
+    }
+}
+
+fn zmq_throughput(transport: &'static str, bytes: usize) -> Group {
+    let patterns = [Pattern::Pub, Pattern::Router];
+    let points = patterns.map(|pattern| {
+        let setup = zmq::Setup { pattern, transport, bytes, pin: Pin::Free };
+        let params = Params::new()
+            .with("transport", transport)
+            .with("topology", "embedded")
+            .with("pattern", pattern.name());
+        timed::points(target::LIBZMQ, params, bytes, move |bench, count| zmq::throughput(bench, setup, count))
+    });
+    points.into_iter().flatten().collect()
+}
+
+fn nats_throughput(bytes: usize) -> [Point; 2] {
+    let params = Params::new().with("transport", "tcp").with("topology", "brokered").with("driver", "raw");
+    timed::points(target::NATS, params, bytes, move |bench, count| {
+        nats::throughput::measure(bench, bytes, count)
+    })
+}
+
+fn raw_throughput(transport: Transport, bytes: usize) -> [Point; 2] {
+    let params = Params::new().with("transport", transport.name());
+    timed::points(target::RAW, params, bytes, move |bench, count| {
+        raw::stream::measure(bench, transport, bytes, count)
+    })
+}
+
+fn ring(batch: usize) -> [Point; 2] {
+    let params = Params::new().with("transport", "inproc").with("batch", batch);
+    timed::points(target::RTRB, params, 64, move |_, count| raw::ring::measure(count, batch))
+}
+
+/// The rivals of one transport and message size.
+pub fn latency(transport: &'static str, bytes: usize, options: &Options) -> Group {
+    let iterations = options.count(ROUND_TRIPS.0, ROUND_TRIPS.1);
+    match transport {
+        "inproc" => zmq_latency(transport, bytes, iterations, &[Pin::Apart, Pin::Free]),
+        "tcp" => {
+            let mut group = raw_latency(Transport::Tcp, bytes, iterations);
+            group.extend(zmq_latency(transport, bytes, iterations, &[Pin::Free]));
+            group.push(raw_relay(bytes, iterations));
+            group.push(nats_latency(bytes, iterations));
+            group
+        }
+        _ => raw_latency(Transport::Uds, bytes, iterations),
+    }
+}
+
+fn raw_latency(transport: Transport, bytes: usize, iterations: u64) -> Group {
+    let ways = [(Wait::Spin, Pin::Apart), (Wait::Parked, Pin::Apart), (Wait::Parked, Pin::Free)];
+    let point = |(wait, pin): (Wait, Pin)| {
+        let setup = PingPong { transport, wait, pin, bytes };
+        let params = round_trip(transport.name(), wait.name(), bytes)
+            .with("topology", "embedded")
+            .with("pin", pin.name());
+        Point::new("latency", target::RAW, params, move |bench| {
+            Ok(raw::ping_pong::measure(bench, setup, iterations)?.sample())
+        })
+    };
+    ways.map(point).into()
+}
+
+fn zmq_latency(transport: &'static str, bytes: usize, iterations: u64, pins: &[Pin]) -> Group {
+    let mut group = Group::new();
+    for &pin in pins {
+        for pattern in [Pattern::Pair, Pattern::Router] {
+            let setup = zmq::Setup { pattern, transport, bytes, pin };
+            let params = round_trip(transport, "parked", bytes)
+                .with("topology", "embedded")
+                .with("pattern", pattern.name())
+                .with("pin", pin.name());
+            group.push(Point::new("latency", target::LIBZMQ, params, move |bench| {
+                zmq::latency(bench, setup, iterations)
+            }));
+        }
+    }
+    group
+}
+
+fn raw_relay(bytes: usize, iterations: u64) -> Point {
+    let params =
+        round_trip("tcp", "parked", bytes).with("topology", "brokered").with("pin", Pin::Free.name());
+    Point::new("latency", target::RAW, params, move |bench| {
+        Ok(raw::relay::measure(bench, Transport::Tcp, bytes, iterations)?.sample())
+    })
+}
+
+fn nats_latency(bytes: usize, iterations: u64) -> Point {
+    let params = round_trip("tcp", "parked", bytes)
+        .with("topology", "brokered")
+        .with("driver", "raw")
+        .with("pin", Pin::Free.name());
+    Point::new("latency", target::NATS, params, move |bench| {
+        Ok(nats::request::measure(bench, bytes, iterations)?.sample())
+    })
+}
+
+fn round_trip(transport: &str, wait: &str, bytes: usize) -> Params {
+    Params::new().with("transport", transport).with("wait", wait).with("bytes", bytes).with("in_flight", 1u64)
+}
+
+/// The standard library's map, at one registry size.
+pub fn topics(topics: usize) -> Group {
+    let params = Params::new().with("transport", "inproc").with("topics", topics);
+    vec![Point::new("topics", target::STD, params, move |_| raw::lookup::measure(topics, LOOKUPS))]
+}

@@ -1,0 +1,114 @@
+//! Median, least and greatest over runs, and latencies within one run.
+//!
+//! Latencies are recorded in ns, from the *intended* send time: a sender that falls behind its
+//! schedule must not hide the wait. A closed loop with one in flight has no schedule, and there
+//! the two are the same.
+
+use hdrhistogram::Histogram;
+
+use crate::point::Sample;
+
+/// Above this share of the median between least and greatest, a row is called noisy.
+pub const SPREAD_WARNED: f64 = 0.10;
+
+/// One figure over several runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// How many runs.
+    pub runs: u64,
+    /// The middle one; of an even number, the mean of the two in the middle.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+impl Summary {
+    /// Sums up the runs; none of no runs.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        let middle = sorted.len() / 2;
+        let median =
+            if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 };
+        Some(Self { runs: sorted.len() as u64, median, min, max })
+    }
+
+    /// What lies between least and greatest, as a share of the median.
+    pub fn spread(&self) -> f64 {
+        if self.median == 0.0 { 0.0 } else { (self.max - self.min) / self.median.abs() }
+    }
+
+    /// Whether the runs were too far apart to be quoted without saying so.
+    pub fn is_noisy(&self) -> bool {
+        self.spread() > SPREAD_WARNED
+    }
+}
+
+/// Latencies of one run, to three digits, up to a minute; a longer one counts as a minute.
+#[derive(Clone, Debug)]
+pub struct Latencies(Histogram<u64>);
+
+const LONGEST_NS: u64 = 60_000_000_000;
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self(Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("the bounds are valid constants"))
+    }
+}
+
+impl Latencies {
+    /// Notes one latency.
+    pub fn record(&mut self, ns: u64) {
+        self.0.saturating_record(ns.max(1));
+    }
+
+    /// The latency below which this share (0 to 1) of all lie.
+    pub fn quantile_ns(&self, share: f64) -> u64 {
+        self.0.value_at_quantile(share)
+    }
+
+    /// The document's columns: average, p50, p95, p99.
+    pub fn sample(&self) -> Sample {
+        Sample::new()
+            .with("avg_ns", self.0.mean())
+            .with("p50_ns", self.quantile_ns(0.50) as f64)
+            .with("p95_ns", self.quantile_ns(0.95) as f64)
+            .with("p99_ns", self.quantile_ns(0.99) as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median_of_odd_and_even_numbers_of_runs() {
+        assert_eq!(Summary::of(&[3.0, 1.0, 2.0]).unwrap().median, 2.0);
+        assert_eq!(Summary::of(&[4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
+        assert_eq!(Summary::of(&[]), None);
+    }
+
+    #[test]
+    fn a_spread_over_a_tenth_is_noisy() {
+        assert!(!Summary::of(&[95.0, 100.0, 104.0]).unwrap().is_noisy());
+        assert!(Summary::of(&[90.0, 100.0, 104.0]).unwrap().is_noisy());
+    }
+
+    #[test]
+    fn percentiles_come_from_what_was_recorded() {
+        let mut latencies = Latencies::default();
+        (1..=1000).for_each(|ns| latencies.record(ns));
+        assert_eq!(latencies.quantile_ns(0.5), 500);
+        assert_eq!(latencies.quantile_ns(0.99), 990);
+    }
+
+    #[test]
+    fn a_latency_beyond_the_scale_is_kept_at_its_end() {
+        let mut latencies = Latencies::default();
+        latencies.record(u64::MAX);
+        assert!(latencies.quantile_ns(1.0) >= LONGEST_NS);
+    }
+}

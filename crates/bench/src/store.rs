@@ -1,0 +1,143 @@
+//! Kept runs: one JSON file each, with all that is needed to judge the figures in it.
+//!
+//! Quick runs and debug builds are kept like any other, in the `scratch` folder that is not
+//! committed, and the report refuses them wherever they lie.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Machine;
+use crate::row::RowSet;
+
+/// One run as it is kept.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KeptRun {
+    /// The suite, and whether peers ran with it: `spot` or `spot-peers`.
+    pub name: String,
+    /// When it began, in UTC.
+    pub date: String,
+    /// Where.
+    pub machine: Machine,
+    /// Of which commit; `+` marks changed files.
+    pub commit: String,
+    /// By which command.
+    pub command: String,
+    /// Whether it was quick.
+    pub quick: bool,
+    /// Whether it was built without optimisation.
+    pub debug_build: bool,
+    /// What the preflight warned of.
+    pub warnings: Vec<String>,
+    /// Points not measured since their peer was not there.
+    #[serde(default)]
+    pub skipped: Vec<String>,
+    /// Points that failed.
+    #[serde(default)]
+    pub failed: Vec<String>,
+    /// The rows.
+    pub rows: RowSet,
+}
+
+impl KeptRun {
+    /// Why the report must not use this run, if so.
+    pub fn refusal(&self) -> Option<&'static str> {
+        match (self.quick, self.debug_build) {
+            (true, _) => Some("a quick run"),
+            (_, true) => Some("a debug build"),
+            _ => None,
+        }
+    }
+
+    /// Writes the run into `folder`, or its `scratch` if the report would refuse it.
+    pub fn keep(&self, folder: &Path) -> Result<PathBuf> {
+        let folder = if self.refusal().is_some() { folder.join("scratch") } else { folder.to_owned() };
+        fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+        let path = free_path(&folder, &format!("{}-{}", self.date.replace(':', "-"), self.name));
+        let json = serde_json::to_string_pretty(self).context("writing a run as JSON")?;
+        fs::write(&path, json + "\n").with_context(|| format!("writing {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Reads one run.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("{} is no kept run", path.display()))
+    }
+
+    /// Reads every run of a folder, oldest first; no folder means no runs.
+    pub fn read_all(folder: &Path) -> Result<Vec<Self>> {
+        if !folder.is_dir() {
+            return Ok(Vec::new());
+        }
+        let entries = fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
+        let mut paths = Vec::new();
+        for entry in entries {
+            let path = entry.with_context(|| format!("reading {}", folder.display()))?.path();
+            if path.extension().is_some_and(|extension| extension == "json") {
+                paths.push(path);
+            }
+        }
+        paths.sort();
+        let mut runs = paths.iter().map(|path| Self::read(path)).collect::<Result<Vec<_>>>()?;
+        runs.sort_by(|one, other| one.date.cmp(&other.date));
+        Ok(runs)
+    }
+}
+
+/// Two runs may begin within one second.
+fn free_path(folder: &Path, stem: &str) -> PathBuf {
+    let names = std::iter::once(format!("{stem}.json")).chain((2..).map(|nth| format!("{stem}-{nth}.json")));
+    let mut paths = names.map(|name| folder.join(name));
+    paths.find(|path| !path.exists()).expect("there is no end of names")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(quick: bool) -> KeptRun {
+        KeptRun {
+            name: "spot".into(),
+            date: "2026-11-20T11:40:02Z".into(),
+            machine: Machine::default(),
+            commit: "abc".into(),
+            command: "dunlin bench spot".into(),
+            quick,
+            debug_build: false,
+            warnings: vec!["2 cores".into()],
+            skipped: Vec::new(),
+            failed: Vec::new(),
+            rows: RowSet::default(),
+        }
+    }
+
+    #[test]
+    fn two_runs_of_one_second_are_both_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, other) = (run(false).keep(folder.path()).unwrap(), run(false).keep(folder.path()).unwrap());
+        assert_ne!(one, other);
+        let runs = KeptRun::read_all(folder.path()).unwrap();
+        assert_eq!(runs.len(), 2);
+        assert_eq!(runs[0].warnings, ["2 cores"]);
+    }
+
+    #[test]
+    fn quick_runs_go_to_scratch_and_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = run(true).keep(folder.path()).unwrap();
+        assert_eq!(path.parent().unwrap(), folder.path().join("scratch"));
+        assert_eq!(run(true).refusal(), Some("a quick run"));
+        assert!(KeptRun::read_all(folder.path()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_damaged_file_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("x.json"), "{").unwrap();
+        let error = KeptRun::read_all(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("x.json is no kept run"), "{error}");
+    }
+}

@@ -1,0 +1,15 @@
+//! The suites there are.
+
+use crate::point::Suite;
+use crate::spot;
+
+/// Every suite, in the order `all` runs them.
+pub const SUITES: &[Suite] = &[spot::SUITE];
+
+/// The suites a name means: one, or `all`.
+pub fn named(name: &str) -> Option<&'static [Suite]> {
+    if name == "all" {
+        return Some(SUITES);
+    }
+    SUITES.iter().position(|suite| suite.name == name).map(|nth| &SUITES[nth..=nth])
+}

@@ -1,0 +1,134 @@
+//! Tables of text: aligned for a terminal or a pipe, or as Markdown.
+//!
+//! Sixty lines instead of a library: right-aligned cells, one rule, and colour only where asked.
+
+use std::fmt::Write;
+
+/// How a line of the table stands out in a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    /// As any other.
+    Plain,
+    /// Good news.
+    Good,
+    /// A shortfall.
+    Bad,
+    /// Not ours.
+    Dim,
+}
+
+impl Tone {
+    fn code(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Good => "\x1b[32m",
+            Self::Bad => "\x1b[31m",
+            Self::Dim => "\x1b[2m",
+        }
+    }
+}
+
+/// A table; the first column is aligned left, the others right.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// What stands above it.
+    pub title: String,
+    columns: Vec<String>,
+    lines: Vec<(Tone, Vec<String>)>,
+}
+
+impl Table {
+    /// An empty table.
+    pub fn new(title: &str, columns: &[&str]) -> Self {
+        Self {
+            title: title.to_owned(),
+            columns: columns.iter().map(|&column| column.to_owned()).collect(),
+            lines: Vec::new(),
+        }
+    }
+
+    /// Adds a line; missing cells are empty.
+    pub fn line(&mut self, tone: Tone, mut cells: Vec<String>) {
+        cells.resize(self.columns.len(), String::new());
+        self.lines.push((tone, cells));
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// The table as aligned text.
+    pub fn text(&self, colour: bool) -> String {
+        let widths = self.widths();
+        let mut out = format!("\n{}\n", self.title);
+        let header = aligned(&self.columns, &widths);
+        let rule = "-".repeat(header.chars().count());
+        let _ = writeln!(out, "{header}\n{rule}");
+        for (tone, cells) in &self.lines {
+            let line = aligned(cells, &widths);
+            let code = if colour { tone.code() } else { "" };
+            let end = if code.is_empty() { "" } else { "\x1b[0m" };
+            let _ = writeln!(out, "{code}{}{end}", line.trim_end());
+        }
+        out
+    }
+
+    /// The table as Markdown.
+    pub fn markdown(&self) -> String {
+        let mut out = format!("| {} |\n|{}\n", self.columns.join(" | "), "---|".repeat(self.columns.len()));
+        for (_, cells) in &self.lines {
+            let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+            let _ = writeln!(out, "| {} |", cells.join(" | "));
+        }
+        out
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let all = || std::iter::once(&self.columns).chain(self.lines.iter().map(|(_, cells)| cells));
+        (0..self.columns.len())
+            .map(|nth| all().map(|cells| cells[nth].chars().count()).max().unwrap_or(0))
+            .collect()
+    }
+}
+
+fn aligned(cells: &[String], widths: &[usize]) -> String {
+    let cells = cells.iter().zip(widths).enumerate().map(|(nth, (cell, &width))| match nth {
+        0 => format!("{cell:<width$}"),
+        _ => format!("{cell:>width$}"),
+    });
+    cells.collect::<Vec<_>>().join(" | ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::new("Throughput", &["Scenario", "msg/s"]);
+        table.line(Tone::Good, vec!["dunlin".into(), "13.6 M/s".into()]);
+        table.line(Tone::Dim, vec!["raw".into()]);
+        table
+    }
+
+    #[test]
+    fn columns_are_aligned_and_a_pipe_gets_no_colour() {
+        let text = table().text(false);
+        assert_eq!(
+            text,
+            "\nThroughput\nScenario |    msg/s\n-------------------\ndunlin   | 13.6 M/s\nraw      |\n"
+        );
+    }
+
+    #[test]
+    fn a_terminal_gets_colour() {
+        assert!(table().text(true).contains("\x1b[32mdunlin"));
+    }
+
+    #[test]
+    fn markdown_has_a_rule_and_escapes_bars() {
+        let mut table = Table::new("", &["a", "b"]);
+        table.line(Tone::Plain, vec!["x|y".into(), "1".into()]);
+        assert_eq!(table.markdown(), "| a | b |\n|---|---|\n| x\\|y | 1 |\n");
+    }
+}

@@ -1,0 +1,97 @@
+//! One timed transfer, and the two points every throughput measurement makes of it.
+//!
+//! The document's counts (100,000 messages of 64 B) pass in a few ms here, too short to take a ratio
+//! from. So each transfer is measured twice: with the document's count, for its table, and
+//! *sustained*, with as many messages as take about `--time`, for the ratios.
+
+use std::rc::Rc;
+
+use anyhow::Result;
+
+use crate::params::Params;
+use crate::point::{Bench, Point, Sample};
+
+/// From just before the first send until the last message was checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Timed {
+    /// On the machine's monotonic clock.
+    pub start_ns: u64,
+    /// On the same clock, maybe in another process.
+    pub end_ns: u64,
+    /// Messages sent, received and checked.
+    pub messages: u64,
+    /// Bytes of payload in each.
+    pub bytes: usize,
+    /// Bytes of each payload the receiver read to check it.
+    pub touched: usize,
+}
+
+impl Timed {
+    /// Messages per second.
+    pub fn rate(&self) -> f64 {
+        self.messages as f64 * 1e9 / self.elapsed_ns() as f64
+    }
+
+    fn elapsed_ns(&self) -> u64 {
+        self.end_ns.saturating_sub(self.start_ns).max(1)
+    }
+
+    /// The document's columns, and how much of each payload was read.
+    pub fn sample(&self) -> Sample {
+        Sample::new()
+            .with("messages", self.messages as f64)
+            .with("elapsed_ns", self.elapsed_ns() as f64)
+            .with("msgs_per_s", self.rate())
+            .with("bytes_per_s", self.rate() * self.bytes as f64)
+            .with("touched_bytes", self.touched as f64)
+    }
+}
+
+/// The document's message count for a size, and what it uses in CI.
+pub fn document_count(bytes: usize, quick: bool) -> u64 {
+    let (full, ci) = match bytes {
+        0..=64 => (100_000, 1_000),
+        65..=1024 => (50_000, 500),
+        1025..=8192 => (10_000, 100),
+        _ => (1_000, 50),
+    };
+    if quick { ci } else { full }
+}
+
+/// The length of a throughput point: a parameter, `length=document` or `length=sustained`.
+pub const DOCUMENT: &str = "document";
+/// See [`DOCUMENT`].
+pub const SUSTAINED: &str = "sustained";
+
+const COUNT_MAX: f64 = 2e9;
+
+/// The two points of one transfer.
+pub fn points(
+    target: &'static str,
+    params: Params,
+    bytes: usize,
+    transfer: impl Fn(&Bench, u64) -> Result<Timed> + 'static,
+) -> [Point; 2] {
+    let transfer = Rc::new(transfer);
+    let params = params.with("bytes", bytes);
+    let document = {
+        let transfer = Rc::clone(&transfer);
+        move |bench: &Bench| Ok(transfer(bench, document_count(bytes, bench.options.quick))?.sample())
+    };
+    let mut rate = None;
+    let sustained = move |bench: &Bench| {
+        let first = document_count(bytes, bench.options.quick);
+        let rate_now = match rate {
+            Some(rate) => rate,
+            None => transfer(bench, first)?.rate(),
+        };
+        let count = (rate_now * bench.options.time.as_secs_f64()).clamp(first as f64, COUNT_MAX);
+        let timed = transfer(bench, count as u64)?;
+        rate = Some(timed.rate());
+        Ok(timed.sample())
+    };
+    [
+        Point::new("throughput", target, params.clone().with("length", DOCUMENT), document),
+        Point::new("throughput", target, params.with("length", SUSTAINED), sustained),
+    ]
+}

@@ -1,0 +1,94 @@
+//! libzmq, measured by the C program in `peers/zmq`.
+
+use anyhow::{Result, ensure};
+use serde::Deserialize;
+
+use crate::child::PATIENCE;
+use crate::cores::Pin;
+use crate::point::{Bench, Sample};
+use crate::timed::Timed;
+
+/// Which sockets the C program uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// XPUB with NODROP, and SUB.
+    Pub,
+    /// ROUTER and ROUTER: the document's Core column.
+    Router,
+    /// PAIR and PAIR.
+    Pair,
+}
+
+impl Pattern {
+    /// The parameter's word, and the C program's.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pub => "pub",
+            Self::Router => "router",
+            Self::Pair => "pair",
+        }
+    }
+}
+
+/// What is measured: `transport` is `inproc` (two threads) or `tcp` (two processes).
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// The sockets.
+    pub pattern: Pattern,
+    /// Over what.
+    pub transport: &'static str,
+    /// The message's size.
+    pub bytes: usize,
+    /// Where the two sides run.
+    pub pin: Pin,
+}
+
+#[derive(Deserialize)]
+struct Span {
+    start_ns: u64,
+    end_ns: u64,
+    messages: u64,
+}
+
+#[derive(Deserialize)]
+struct RoundTrips {
+    avg_ns: f64,
+    p50_ns: f64,
+    p95_ns: f64,
+    p99_ns: f64,
+}
+
+/// Sends `count` messages from one side to the other, every one of them checked there.
+pub fn throughput(bench: &Bench, setup: Setup, count: u64) -> Result<Timed> {
+    let Span { start_ns, end_ns, messages } = ask(bench, "throughput", setup, count)?;
+    ensure!(messages == count, "{messages} of {count} messages came through");
+    Ok(Timed { start_ns, end_ns, messages, bytes: setup.bytes, touched: setup.bytes })
+}
+
+/// Round trips, one in flight.
+pub fn latency(bench: &Bench, setup: Setup, iterations: u64) -> Result<Sample> {
+    let RoundTrips { avg_ns, p50_ns, p95_ns, p99_ns } = ask(bench, "latency", setup, iterations)?;
+    Ok(Sample::new()
+        .with("avg_ns", avg_ns)
+        .with("p50_ns", p50_ns)
+        .with("p95_ns", p95_ns)
+        .with("p99_ns", p99_ns))
+}
+
+fn ask<T: for<'de> Deserialize<'de>>(bench: &Bench, what: &str, setup: Setup, count: u64) -> Result<T> {
+    let program = bench.peers.program("zmq_peer")?;
+    let args = [
+        what,
+        setup.pattern.name(),
+        setup.transport,
+        &setup.bytes.to_string(),
+        &count.to_string(),
+        setup.pin.name(),
+    ];
+    let mut child = bench.child.start_program(&program, &args.map(str::to_owned))?;
+    // The program has a minute for each single wait; all of them together must end too.
+    let answer = child.line(2 * PATIENCE + bench.options.time * 10)?;
+    let status = child.wait(PATIENCE)?;
+    ensure!(status.success(), "zmq_peer ended with {status}{}", child.last_words());
+    Ok(answer)
+}

@@ -1,0 +1,40 @@
+//! No process is left behind, and none can hang a run.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use dunlin_bench::child::Child;
+
+use crate::stand::child_program;
+
+fn is_alive(id: u32) -> bool {
+    Path::new(&format!("/proc/{id}")).exists()
+}
+
+fn sleeper() -> Child {
+    child_program().start_program(Path::new("/bin/sleep"), &["60".to_owned()]).unwrap()
+}
+
+#[test]
+fn a_dropped_child_is_killed_and_reaped() {
+    let child = sleeper();
+    let id = child.id();
+    assert!(is_alive(id));
+    drop(child);
+    assert!(!is_alive(id));
+}
+
+#[test]
+fn a_child_that_says_nothing_is_given_up_in_time() {
+    let start = Instant::now();
+    let error = sleeper().line::<u64>(Duration::from_millis(50)).unwrap_err();
+    assert!(error.to_string().contains("sleep said nothing"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn a_child_that_fails_is_quoted() {
+    let mut child = child_program().start("no-such-role", &[]).unwrap();
+    let error = child.line::<u64>(Duration::from_secs(20)).unwrap_err().to_string();
+    assert!(error.contains("there is no role `no-such-role`"), "{error}");
+}

@@ -1,0 +1,5 @@
+//! The bench's own promises, with real processes: tiny runs of everything that needs nothing installed.
+
+mod children;
+mod runs;
+mod stand;

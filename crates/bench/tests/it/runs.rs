@@ -1,0 +1,82 @@
+//! Whole runs, quick ones: what they print, keep and refuse.
+
+use std::path::Path;
+
+use dunlin_bench::{KeptRun, Row, report};
+
+use crate::stand::run;
+
+fn rows_of(folder: &Path, args: &[&str]) -> Vec<Row> {
+    let output = run(folder, &[args, &["--quick", "--json", "--warmup=0"]].concat());
+    let (out, complaints) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{complaints}");
+    out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_raw_stream_over_each_kind_of_socket_arrives_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    for transport in ["tcp", "uds"] {
+        let transport_flag = format!("--transport={transport}");
+        let args = ["peers", "spot", "--case=throughput", &transport_flag, "--bytes=8192"];
+        let rows = rows_of(folder.path(), &args);
+        let raw = |metric: &str| rows.iter().find(|row| row.target == "raw" && row.metric == metric).unwrap();
+        assert_eq!(raw("messages").median, 100.0);
+        assert!(raw("msgs_per_s").median > 0.0 && raw("msgs_per_s").checked);
+    }
+}
+
+#[test]
+fn raw_round_trips_come_back_in_every_way_of_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = rows_of(folder.path(), &["peers", "spot", "--case=latency", "--bytes=64"]);
+    let of = |transport: &str, wait: &str| {
+        rows.iter().any(|row| {
+            row.target == "raw"
+                && row.metric == "p50_ns"
+                && row.params.contain(&[("transport", transport), ("wait", wait)])
+        })
+    };
+    assert!(of("tcp", "parked") && of("uds", "parked"));
+    if std::thread::available_parallelism().unwrap().get() > 1 {
+        assert!(of("tcp", "spin") && of("uds", "spin"));
+    }
+}
+
+#[test]
+fn a_quick_run_is_kept_in_scratch_and_refused_by_the_report() {
+    let folder = tempfile::tempdir().unwrap();
+    rows_of(folder.path(), &["peers", "spot", "--case=topics", "--topics=100"]);
+    assert!(KeptRun::read_all(folder.path()).unwrap().is_empty());
+    let scratch = folder.path().join("scratch");
+    let kept = KeptRun::read_all(&scratch).unwrap();
+    assert!(kept[0].quick && kept[0].command.contains("peers spot"));
+    let error = report::write(&scratch, &folder.path().join("page.md")).err().unwrap().to_string();
+    assert!(error.contains("a quick run"), "{error}");
+}
+
+#[test]
+fn a_report_tells_its_run_and_marks_what_was_not_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    rows_of(folder.path(), &["peers", "spot", "--case=topics", "--topics=100"]);
+    let mut kept = KeptRun::read_all(&folder.path().join("scratch")).unwrap().remove(0);
+    (kept.quick, kept.debug_build) = (false, false);
+    kept.keep(folder.path()).unwrap();
+    let page = folder.path().join("docs/benchmarks.md");
+    report::write(folder.path(), &page).unwrap();
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(
+        page.contains("not measured") && page.contains(&kept.commit) && page.contains(&kept.date),
+        "{page}"
+    );
+    assert!(page.contains("Topic scalability"), "{page}");
+}
+
+#[test]
+fn a_case_that_is_not_there_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(folder.path(), &["peers", "spot", "--case=nonsense", "--quick"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no point of suite spot fits"));
+}

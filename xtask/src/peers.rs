@@ -1,0 +1,91 @@
+//! `cargo xtask peers`: builds the rival programs into `peers/build/`, where `dunlin bench peers` finds them.
+//!
+//! Safe to repeat: what is there and newer than its source is kept. Rivals come from where their users get
+//! them: libzmq from Debian's package, nats-server from the Go module proxy, its version pinned with checksums in
+//! `peers/nats/go.mod` and `go.sum`. The product links none of them.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::process;
+use crate::workspace;
+
+/// Builds every peer that is not there yet.
+pub fn run() -> Result<()> {
+    let peers = workspace::root().join("peers");
+    let build = peers.join("build");
+    std::fs::create_dir_all(&build).with_context(|| format!("cannot make {}", build.display()))?;
+    libzmq(&peers, &build)?;
+    nats_server(&peers, &build)?;
+    println!("The peers are in {}; `dunlin bench peers spot` runs them.", build.display());
+    Ok(())
+}
+
+fn libzmq(peers: &Path, build: &Path) -> Result<()> {
+    let (source, program) = (peers.join("zmq/zmq_peer.c"), build.join("zmq_peer"));
+    if is_newer(&program, &source) {
+        return kept(&program);
+    }
+    need("cc", "install a C compiler, such as Debian's gcc")?;
+    if !has_zmq_header() {
+        install_libzmq()?;
+    }
+    let mut compile = Command::new("cc");
+    compile.args(["-std=gnu11", "-O3", "-Wall", "-Wextra", "-o"]).arg(&program).arg(&source);
+    process::run(compile.args(["-lzmq", "-lpthread"])).context("cannot compile the libzmq peer")
+}
+
+/// Asks the compiler itself, for a header may lie in more places than one.
+fn has_zmq_header() -> bool {
+    let mut probe = Command::new("cc");
+    probe.args(["-E", "-include", "zmq.h", "-x", "c", "/dev/null"]);
+    process::output(&mut probe).is_ok_and(|output| output.status.success())
+}
+
+fn install_libzmq() -> Result<()> {
+    const ADVICE: &str = "install libzmq's headers by hand (Debian: libzmq3-dev)";
+    need("apt-get", ADVICE)?;
+    let root = process::text(Command::new("id").arg("-u"))?.trim() == "0";
+    let apt = |arguments: &[&str]| {
+        let mut command = if root { Command::new("apt-get") } else { Command::new("sudo") };
+        if !root {
+            command.args(["--non-interactive", "apt-get"]);
+        }
+        process::run(command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive")).context(ADVICE)
+    };
+    apt(&["update", "--quiet"])?;
+    apt(&["install", "--quiet", "--yes", "--no-install-recommends", "libzmq3-dev"])
+}
+
+fn nats_server(peers: &Path, build: &Path) -> Result<()> {
+    let (module, program) = (peers.join("nats"), build.join("nats-server"));
+    if is_newer(&program, &module.join("go.mod")) {
+        return kept(&program);
+    }
+    need("go", "install Go 1.25 or later")?;
+    let mut compile = Command::new("go");
+    compile.args(["build", "-o"]).arg(&program).arg("github.com/nats-io/nats-server/v2").current_dir(&module);
+    process::run(&mut compile).context("cannot build nats-server by the Go module proxy")
+}
+
+/// A program is current when it was built after its source was last written.
+fn is_newer(program: &Path, source: &Path) -> bool {
+    let written = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
+    written(program).zip(written(source)).is_some_and(|(program, source)| program >= source)
+}
+
+fn kept(program: &Path) -> Result<()> {
+    println!("{} is there", program.display());
+    Ok(())
+}
+
+fn need(program: &str, advice: &str) -> Result<()> {
+    let found = std::env::var_os("PATH")
+        .is_some_and(|paths| std::env::split_paths(&paths).any(|folder| folder.join(program).is_file()));
+    if !found {
+        bail!("`{program}` is not on the path: {advice}");
+    }
+    Ok(())
+}
