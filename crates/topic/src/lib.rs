@@ -23,6 +23,7 @@ mod wake;
 
 mod checked_run;
 mod cursor;
+mod group;
 mod log;
 mod publisher;
 mod subscriber;
@@ -34,6 +35,10 @@ pub use cursor::{Consumption, Content, Cursor, Fill, Filter, Span, Spans};
 pub use dunlin_frame as frame;
 pub use dunlin_frame::{Frame, Meta};
 pub use event::{EpochChanged, Event, Gap, Lagging, LogName, Notice, Position, PositionError, Record};
+pub use group::{
+    Claim, ClaimError, DeadCause, DeadLetter, Departure, GroupError, Incoming, Lost, MemberId, Share, Source,
+    Work, WorkConfig,
+};
 pub use limits::Limits;
 pub use log::{BATCH_BYTES_MAX, Log, LogInfo, ProducerMark};
 pub use memory::{Budget, BudgetSpent};

@@ -11,7 +11,7 @@ fn at(seq: u64) -> Position {
 }
 
 fn small(producers_max: u32, producer_outcomes_max: u32) -> Producers {
-    Producers::new(&Limits { producers_max, producer_outcomes_max })
+    Producers::new(&Limits { producers_max, producer_outcomes_max, ..Limits::default() })
 }
 
 /// Checks, and appends what is fresh at `next`.

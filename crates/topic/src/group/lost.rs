@@ -1,0 +1,107 @@
+//! Losses that a member has yet to be told.
+
+use std::collections::VecDeque;
+
+/// Records that a group will give to nobody any more.
+///
+/// All of the range, where the counts add up to its length; else so many within it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lost {
+    /// The first, or a little before it.
+    pub first: u64,
+    /// The last.
+    pub last: u64,
+    /// So many were given up by the log before any member had them.
+    pub given_up: u64,
+    /// So many were handed to a member that left before it confirmed them: it may have used them or not.
+    pub unconfirmed: u64,
+}
+
+impl Lost {
+    pub(super) fn given_up(first: u64, last: u64) -> Lost {
+        Lost { first, last, given_up: last - first + 1, unconfirmed: 0 }
+    }
+
+    pub(super) fn unconfirmed(first: u64, last: u64) -> Lost {
+        Lost { first, last, given_up: 0, unconfirmed: last - first + 1 }
+    }
+
+    /// How many records it counts.
+    pub fn records(&self) -> u64 {
+        self.given_up + self.unconfirmed
+    }
+
+    /// Whether every record of the range is lost.
+    pub fn is_exact(&self) -> bool {
+        self.records() == self.last - self.first + 1
+    }
+
+    /// Whether both together say no less than each alone.
+    fn continues_as(&self, next: &Lost) -> bool {
+        let same_cause = (self.given_up == 0) == (next.given_up == 0)
+            && (self.unconfirmed == 0) == (next.unconfirmed == 0);
+        self.last + 1 == next.first && same_cause && self.is_exact() && next.is_exact()
+    }
+
+    fn absorb(&mut self, other: &Lost) {
+        self.first = self.first.min(other.first);
+        self.last = self.last.max(other.last);
+        self.given_up += other.given_up;
+        self.unconfirmed += other.unconfirmed;
+    }
+}
+
+/// Losses in the order they happened, each with its number in the group; boundedly many.
+#[derive(Debug, Default)]
+pub(super) struct LostRanges {
+    ranges: VecDeque<(u64, Lost)>,
+}
+
+impl LostRanges {
+    /// Where ranges become one, the older number stays.
+    pub(super) fn push(&mut self, number: u64, lost: Lost, ranges_max: usize) {
+        let full = self.ranges.len() >= ranges_max.max(1);
+        match self.ranges.back_mut() {
+            Some((oldest, last)) if full || last.continues_as(&lost) => {
+                *oldest = number.min(*oldest);
+                last.absorb(&lost);
+            }
+            _ => self.ranges.push_back((number, lost)),
+        }
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(u64, Lost)> {
+        self.ranges.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_of_one_cause_become_one_range() {
+        let mut ranges = LostRanges::default();
+        let all = [Lost::given_up(1, 3), Lost::given_up(4, 4), Lost::unconfirmed(5, 5), Lost::given_up(9, 9)];
+        all.into_iter().zip(0..).for_each(|(lost, number)| ranges.push(number, lost, 16));
+        assert_eq!(ranges.pop(), Some((0, Lost::given_up(1, 4))));
+        assert_eq!(ranges.pop(), Some((2, Lost::unconfirmed(5, 5))));
+        assert_eq!(ranges.pop(), Some((3, Lost::given_up(9, 9))));
+        assert_eq!(ranges.pop(), None);
+    }
+
+    #[test]
+    fn past_the_limit_the_count_stays_exact_and_the_range_says_it_is_not() {
+        let mut ranges = LostRanges::default();
+        for n in 0..10 {
+            ranges.push(n, Lost::given_up(10 * n + 1, 10 * n + 2), 2);
+        }
+        ranges.push(10, Lost::unconfirmed(5, 5), 2);
+        assert_eq!(ranges.pop(), Some((0, Lost::given_up(1, 2))));
+        let (number, rest) = ranges.pop().unwrap();
+        assert_eq!(number, 1);
+        assert_eq!(rest, Lost { first: 5, last: 92, given_up: 18, unconfirmed: 1 });
+        assert!(!rest.is_exact());
+        assert_eq!(ranges.pop(), None);
+    }
+}

@@ -1,0 +1,110 @@
+//! Who is in a group, and what each has yet to be told.
+
+use std::collections::BTreeMap;
+
+use super::GroupError;
+use super::lost::{Lost, LostRanges};
+use crate::limits::Limits;
+
+/// A member of a group. No number is given twice within a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemberId(pub u64);
+
+impl std::fmt::Display for MemberId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The members, each with its part `T` of the group's state.
+///
+/// A loss is told to all who are members when it happens. Who leaves without having heard of it hands it on, unless
+/// another of them stays; so it is told to somebody, and in rare cases twice.
+#[derive(Debug)]
+pub(super) struct Members<T> {
+    by_id: BTreeMap<MemberId, Member<T>>,
+    next_id: u64,
+    /// Losses so far: the number of the next.
+    losses: u64,
+    /// Told to nobody yet: there was no member.
+    unheard: LostRanges,
+    members_max: u32,
+    ranges_max: usize,
+}
+
+#[derive(Debug)]
+struct Member<T> {
+    part: T,
+    /// The number of the first loss that was told to it without being handed on.
+    joined_at: u64,
+    lost: LostRanges,
+}
+
+impl<T: Default> Members<T> {
+    pub(super) fn new(limits: &Limits) -> Members<T> {
+        Members {
+            by_id: BTreeMap::new(),
+            next_id: 1,
+            losses: 0,
+            unheard: LostRanges::default(),
+            members_max: limits.group_members_max,
+            ranges_max: limits.group_lost_ranges_max as usize,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    pub(super) fn join(&mut self) -> Result<MemberId, GroupError> {
+        if self.by_id.len() >= self.members_max as usize {
+            return Err(GroupError::Full { members_max: self.members_max });
+        }
+        let id = MemberId(self.next_id);
+        self.next_id += 1;
+        let lost = std::mem::take(&mut self.unheard);
+        self.by_id.insert(id, Member { part: T::default(), joined_at: self.losses, lost });
+        Ok(id)
+    }
+
+    /// Takes the member out.
+    pub(super) fn leave(&mut self, id: MemberId) -> Result<T, GroupError> {
+        let Member { part, mut lost, .. } = self.by_id.remove(&id).ok_or(GroupError::NoMember(id))?;
+        let first_joined = self.by_id.values().map(|member| member.joined_at).min();
+        while let Some((number, lost)) = lost.pop() {
+            if first_joined.is_none_or(|joined_at| joined_at > number) {
+                self.tell_all(number, lost);
+            }
+        }
+        Ok(part)
+    }
+
+    pub(super) fn get(&self, id: MemberId) -> Result<&T, GroupError> {
+        self.by_id.get(&id).map(|member| &member.part).ok_or(GroupError::NoMember(id))
+    }
+
+    pub(super) fn get_mut(&mut self, id: MemberId) -> Result<&mut T, GroupError> {
+        self.by_id.get_mut(&id).map(|member| &mut member.part).ok_or(GroupError::NoMember(id))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.by_id.values().map(|member| &member.part)
+    }
+
+    /// A loss has happened.
+    pub(super) fn report(&mut self, lost: Lost) {
+        self.tell_all(self.losses, lost);
+        self.losses += 1;
+    }
+
+    pub(super) fn take_lost(&mut self, id: MemberId) -> Option<Lost> {
+        self.by_id.get_mut(&id)?.lost.pop().map(|(_, lost)| lost)
+    }
+
+    fn tell_all(&mut self, number: u64, lost: Lost) {
+        if self.by_id.is_empty() {
+            self.unheard.push(number, lost, self.ranges_max);
+        }
+        self.by_id.values_mut().for_each(|member| member.lost.push(number, lost, self.ranges_max));
+    }
+}

@@ -1,0 +1,171 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn records(seqs: std::ops::RangeInclusive<u64>) -> impl Source {
+    let mut seqs = seqs;
+    move || seqs.next().map(|seq| Incoming::Record { seq, key: None })
+}
+
+fn limits() -> Limits {
+    Limits { group_members_max: 3, share_handed_max: 4, group_lost_ranges_max: 2, ..Limits::default() }
+}
+
+#[test]
+fn each_record_goes_to_one_member() {
+    let mut share = Share::new(&limits(), 10);
+    let mut source = records(11..=13);
+    let (a, b) = (share.join().unwrap(), share.join().unwrap());
+    assert_eq!(share.take(a, &mut source), Ok(Some(11)));
+    assert_eq!(share.take(b, &mut source), Ok(Some(12)));
+    assert_eq!(share.take(b, &mut source), Ok(Some(13)));
+    assert_eq!(share.take(a, &mut source), Ok(None));
+    assert_eq!(share.position(), 10);
+    share.confirm(a, 11).unwrap();
+    assert_eq!(share.position(), 11);
+    share.confirm(b, 13).unwrap();
+    assert_eq!(share.position(), 13);
+}
+
+#[test]
+fn a_member_that_confirms_nothing_gets_no_more_than_its_share() {
+    let mut share = Share::new(&limits(), 0);
+    let mut source = records(1..=100);
+    let a = share.join().unwrap();
+    let taken = std::iter::from_fn(|| share.take(a, &mut source).unwrap()).count();
+    assert_eq!(taken, 4);
+    share.confirm(a, 2).unwrap();
+    assert_eq!(share.take(a, &mut source), Ok(Some(5)));
+}
+
+#[test]
+fn what_a_member_took_with_it_is_told_to_those_that_stay() {
+    let mut share = Share::new(&limits(), 0);
+    let mut source = records(1..=4);
+    let (a, b) = (share.join().unwrap(), share.join().unwrap());
+    for member in [a, a, b, a] {
+        share.take(member, &mut source).unwrap();
+    }
+    share.confirm(a, 1).unwrap();
+    share.leave(a).unwrap();
+    assert_eq!(share.take_lost(b), Some(Lost::unconfirmed(2, 2)));
+    assert_eq!(share.take_lost(b), Some(Lost::unconfirmed(4, 4)));
+    assert_eq!(share.take_lost(b), None);
+    assert_eq!(share.take(a, &mut source), Err(GroupError::NoMember(a)));
+}
+
+#[test]
+fn losses_without_members_wait_for_the_next_one() {
+    let mut share = Share::new(&limits(), 0);
+    let mut source = records(1..=2);
+    let a = share.join().unwrap();
+    share.take(a, &mut source).unwrap();
+    share.leave(a).unwrap();
+    let b = share.join().unwrap();
+    assert_eq!(share.take_lost(b), Some(Lost::unconfirmed(1, 1)));
+}
+
+#[test]
+fn a_loss_that_only_a_leaver_knew_of_is_handed_on() {
+    let mut share = Share::new(&limits(), 0);
+    let a = share.join().unwrap();
+    let mut incoming = [Incoming::Lost { first: 1, last: 2 }].into_iter();
+    share.take(a, &mut || incoming.next()).unwrap();
+    let b = share.join().unwrap();
+    share.leave(a).unwrap();
+    assert_eq!(share.take_lost(b), Some(Lost::given_up(1, 2)));
+    assert_eq!(share.take_lost(b), None);
+}
+
+#[test]
+fn one_member_too_many_is_refused() {
+    let mut share = Share::new(&limits(), 0);
+    (0..3).for_each(|_| assert!(share.join().is_ok()));
+    assert_eq!(share.join(), Err(GroupError::Full { members_max: 3 }));
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Join,
+    Leave(usize),
+    Take(usize),
+    Confirm(usize, u64),
+    Lose(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => Just(Step::Join),
+        1 => (0..3usize).prop_map(Step::Leave),
+        8 => (0..3usize).prop_map(Step::Take),
+        3 => (0..3usize, 0..6u64).prop_map(|(member, back)| Step::Confirm(member, back)),
+        1 => (1..4u64).prop_map(Step::Lose),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn every_record_is_taken_once_or_reported(steps in prop::collection::vec(step(), 1..200)) {
+        // Ranges are not merged, so that the reports name every record.
+        let mut share = Share::new(&Limits { group_lost_ranges_max: 10_000, ..limits() }, 0);
+        let mut members: Vec<MemberId> = Vec::new();
+        let mut next = 1u64;
+        let mut lose = 0;
+        let mut unconfirmed: BTreeMap<u64, MemberId> = BTreeMap::new();
+        let (mut confirmed, mut reported) = (BTreeSet::new(), BTreeSet::new());
+        let pick = |members: &[MemberId], n: usize| (!members.is_empty()).then(|| members[n % members.len()]);
+        for step in steps {
+            match step {
+                Step::Join => members.extend(share.join().ok()),
+                Step::Leave(n) => if let Some(member) = pick(&members, n) {
+                    members.retain(|m| *m != member);
+                    while let Some(lost) = share.take_lost(member) {
+                        reported.extend(lost.first..=lost.last);
+                    }
+                    share.leave(member).unwrap();
+                    unconfirmed.retain(|_, holder| *holder != member);
+                },
+                Step::Take(n) => if let Some(member) = pick(&members, n) {
+                    let mut source = || {
+                        let first = next;
+                        if std::mem::take(&mut lose) > 0 {
+                            next += 2;
+                            return Some(Incoming::Lost { first, last: first + 1 });
+                        }
+                        next += 1;
+                        Some(Incoming::Record { seq: first, key: None })
+                    };
+                    let held = unconfirmed.values().filter(|holder| **holder == member).count();
+                    let taken = share.take(member, &mut source).unwrap();
+                    prop_assert_eq!(taken.is_none(), held == 4);
+                    if let Some(seq) = taken {
+                        prop_assert_eq!(unconfirmed.insert(seq, member), None);
+                        prop_assert!(!confirmed.contains(&seq));
+                    }
+                },
+                Step::Confirm(n, back) => if let Some(member) = pick(&members, n) {
+                    let through = (next - 1).saturating_sub(back);
+                    share.confirm(member, through).unwrap();
+                    confirmed.extend(unconfirmed.extract_if(..=through, |_, h| *h == member).map(|(seq, _)| seq));
+                },
+                Step::Lose(n) => lose = n,
+            }
+            let position = unconfirmed.keys().next().map_or(next - 1, |first| first - 1);
+            prop_assert_eq!(share.position(), position);
+        }
+        for member in members.drain(..) {
+            share.leave(member).unwrap();
+        }
+        let last = share.join().unwrap();
+        while let Some(lost) = share.take_lost(last) {
+            prop_assert!(lost.is_exact());
+            reported.extend(lost.first..=lost.last);
+        }
+        prop_assert_eq!(share.position(), next - 1);
+        for seq in 1..next {
+            prop_assert!(confirmed.contains(&seq) != reported.contains(&seq), "{}", seq);
+        }
+    }
+}

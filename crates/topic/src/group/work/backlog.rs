@@ -1,0 +1,223 @@
+//! The records of a `work` group that are not settled, and which of them may be claimed.
+//!
+//! Invariants:
+//! - Of a key's records the oldest is ready, claimed or delayed; the others are [`State::Behind`] it, in order.
+//! - `ready` and `timers` hold exactly the records whose state says so.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use super::claim::DeadLetter;
+use crate::group::MemberId;
+
+/// Where a record stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// To be claimed.
+    Ready,
+    /// An older record of its key is not settled.
+    Behind,
+    /// A member's.
+    Claimed { member: MemberId, token: u64, deadline_ns: u64 },
+    /// To be claimed later.
+    Delayed { until_ns: u64 },
+}
+
+impl State {
+    fn due_ns(&self) -> Option<u64> {
+        match self {
+            State::Claimed { deadline_ns, .. } => Some(*deadline_ns),
+            State::Delayed { until_ns } => Some(*until_ns),
+            State::Ready | State::Behind => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Held {
+    key: Option<u64>,
+    attempts: u32,
+    state: State,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    records: BTreeMap<u64, Held>,
+    ready: BTreeSet<u64>,
+    /// When, and of which record.
+    timers: BTreeSet<(u64, u64)>,
+    /// The records behind the oldest of each key that has an unsettled one.
+    keys: HashMap<u64, VecDeque<u64>>,
+    keys_blocked: usize,
+    /// Not yet taken by the owner.
+    dead: BTreeMap<u64, DeadLetter>,
+}
+
+impl Backlog {
+    /// Records it keeps track of.
+    pub(super) fn len(&self) -> usize {
+        self.records.len() + self.dead.len()
+    }
+
+    /// Keys with records behind their oldest.
+    pub(super) fn keys_blocked(&self) -> usize {
+        self.keys_blocked
+    }
+
+    /// The oldest record it keeps track of.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        let first = self.records.first_key_value().map(|(seq, _)| *seq);
+        let dead = self.dead.first_key_value().map(|(seq, _)| *seq);
+        first.into_iter().chain(dead).min()
+    }
+
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    pub(super) fn first_ready(&self) -> Option<u64> {
+        self.ready.first().copied()
+    }
+
+    pub(super) fn next_due_ns(&self) -> Option<u64> {
+        self.timers.first().map(|(due_ns, _)| *due_ns)
+    }
+
+    /// A record whose claim or delay is over by now.
+    pub(super) fn due(&self, now_ns: u64) -> Option<(u64, State)> {
+        let &(due_ns, seq) = self.timers.first()?;
+        (due_ns <= now_ns).then(|| (seq, self.records[&seq].state))
+    }
+
+    pub(super) fn state(&self, seq: u64) -> Option<State> {
+        self.records.get(&seq).map(|held| held.state)
+    }
+
+    pub(super) fn attempts(&self, seq: u64) -> u32 {
+        self.records[&seq].attempts
+    }
+
+    /// The last attempt was none.
+    pub(super) fn uncount_attempt(&mut self, seq: u64) {
+        self.held(seq).attempts -= 1;
+    }
+
+    pub(super) fn claimed_by(&self, wanted: MemberId) -> Vec<u64> {
+        let is_theirs = |held: &Held| matches!(held.state, State::Claimed { member, .. } if member == wanted);
+        self.records.iter().filter(|(_, held)| is_theirs(held)).map(|(seq, _)| *seq).collect()
+    }
+
+    pub(super) fn unclaimed_before(&self, seq: u64) -> Vec<u64> {
+        let unclaimed = |held: &Held| !matches!(held.state, State::Claimed { .. });
+        self.records.range(..seq).filter(|(_, held)| unclaimed(held)).map(|(seq, _)| *seq).collect()
+    }
+
+    /// Takes up the next record of the log.
+    pub(super) fn add(&mut self, seq: u64, key: Option<u64>) {
+        let state = match key.map(|key| self.keys.entry(key)) {
+            Some(std::collections::hash_map::Entry::Occupied(mut behind)) => {
+                self.keys_blocked += usize::from(behind.get().is_empty());
+                behind.get_mut().push_back(seq);
+                State::Behind
+            }
+            Some(std::collections::hash_map::Entry::Vacant(free)) => {
+                free.insert(VecDeque::new());
+                State::Ready
+            }
+            None => State::Ready,
+        };
+        self.records.insert(seq, Held { key, attempts: 0, state: State::Behind });
+        self.set_state(seq, state);
+    }
+
+    /// Gives the record out; which time it is.
+    pub(super) fn claim(&mut self, seq: u64, state: State) -> u32 {
+        self.set_state(seq, state);
+        let held = self.held(seq);
+        held.attempts += 1;
+        held.attempts
+    }
+
+    pub(super) fn set_state(&mut self, seq: u64, state: State) {
+        let before = std::mem::replace(&mut self.held(seq).state, state);
+        self.unschedule(seq, before);
+        if state == State::Ready {
+            self.ready.insert(seq);
+        }
+        if let Some(due_ns) = state.due_ns() {
+            self.timers.insert((due_ns, seq));
+        }
+    }
+
+    /// The record needs nothing more; the next of its key may go.
+    pub(super) fn settle(&mut self, seq: u64) {
+        let Some(held) = self.records.remove(&seq) else { return };
+        self.unschedule(seq, held.state);
+        let Some(key) = held.key else { return };
+        let Some(behind) = self.keys.get_mut(&key) else { return };
+        if held.state == State::Behind {
+            let at = behind.partition_point(|waiting| *waiting < seq);
+            behind.remove(at);
+            self.keys_blocked -= usize::from(behind.is_empty());
+            return;
+        }
+        match behind.pop_front() {
+            None => {
+                self.keys.remove(&key);
+            }
+            Some(next) => {
+                self.keys_blocked -= usize::from(behind.is_empty());
+                self.set_state(next, State::Ready);
+            }
+        }
+    }
+
+    /// The record becomes a dead letter; the next of its key may go.
+    pub(super) fn bury(&mut self, letter: DeadLetter) {
+        self.settle(letter.seq);
+        self.dead.insert(letter.seq, letter);
+    }
+
+    pub(super) fn take_dead_letter(&mut self) -> Option<DeadLetter> {
+        self.dead.pop_first().map(|(_, letter)| letter)
+    }
+
+    fn unschedule(&mut self, seq: u64, state: State) {
+        if state == State::Ready {
+            self.ready.remove(&seq);
+        }
+        if let Some(due_ns) = state.due_ns() {
+            self.timers.remove(&(due_ns, seq));
+        }
+    }
+
+    fn held(&mut self, seq: u64) -> &mut Held {
+        self.records.get_mut(&seq).expect("only records that are not settled are asked for")
+    }
+
+    /// Checks what the module says of itself, from scratch.
+    #[cfg(test)]
+    pub(super) fn assert_sound(&self) {
+        let of =
+            |wanted: fn(&State) -> bool| self.records.iter().filter(move |(_, held)| wanted(&held.state));
+        let ready: BTreeSet<u64> = of(|state| *state == State::Ready).map(|(seq, _)| *seq).collect();
+        assert_eq!(ready, self.ready);
+        let due = self.records.iter().filter_map(|(seq, held)| Some((held.state.due_ns()?, *seq)));
+        assert_eq!(due.collect::<BTreeSet<_>>(), self.timers);
+        let mut keys: HashMap<u64, VecDeque<u64>> = HashMap::new();
+        for (seq, held) in &self.records {
+            let Some(key) = held.key else {
+                assert_ne!(held.state, State::Behind);
+                continue;
+            };
+            assert_eq!(held.state == State::Behind, keys.contains_key(&key), "record {seq}");
+            match keys.get_mut(&key) {
+                Some(behind) => behind.push_back(*seq),
+                None => {
+                    keys.insert(key, VecDeque::new());
+                }
+            }
+        }
+        assert_eq!(keys, self.keys);
+        assert_eq!(keys.values().filter(|behind| !behind.is_empty()).count(), self.keys_blocked);
+    }
+}

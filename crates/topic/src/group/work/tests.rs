@@ -1,0 +1,435 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn keyed(keys: &[Option<u64>]) -> impl Source {
+    let mut records = keys.to_vec().into_iter().zip(1..);
+    move || records.next().map(|(key, seq)| Incoming::Record { seq, key })
+}
+
+fn work(attempts_max: u32) -> Work {
+    Work::new(WorkConfig { claim_ns: 10 * SECOND, attempts_max }, &Limits::default(), 0)
+}
+
+fn seq(claim: Result<Option<Claim>, GroupError>) -> Option<u64> {
+    claim.unwrap().map(|claim| claim.seq)
+}
+
+#[test]
+fn an_acknowledged_record_is_done_and_moves_the_position() {
+    let mut work = work(5);
+    let mut source = keyed(&[None, None]);
+    let a = work.join().unwrap();
+    let first = work.claim(a, 0, &mut source).unwrap().unwrap();
+    let second = work.claim(a, 0, &mut source).unwrap().unwrap();
+    assert_eq!((first.seq, first.attempt, first.deadline_ns), (1, 1, 10 * SECOND));
+    work.ack(a, second.seq, second.token, 1).unwrap();
+    assert_eq!(work.position(), 0);
+    work.ack(a, first.seq, first.token, 1).unwrap();
+    assert_eq!((work.position(), work.claims(), work.next_tick_ns()), (2, 0, None));
+}
+
+#[test]
+fn a_record_comes_again_after_its_deadline_and_the_late_ack_is_refused() {
+    let mut work = work(5);
+    let mut source = keyed(&[None]);
+    let (a, b) = (work.join().unwrap(), work.join().unwrap());
+    let old = work.claim(a, 0, &mut source).unwrap().unwrap();
+    assert_eq!(seq(work.claim(b, 10 * SECOND - 1, &mut source)), None);
+    assert_eq!(work.next_tick_ns(), Some(10 * SECOND));
+    let new = work.claim(b, 10 * SECOND, &mut source).unwrap().unwrap();
+    assert_eq!((new.seq, new.attempt), (1, 2));
+    let refused = Err(ClaimError { seq: 1, token: old.token });
+    assert_eq!(work.ack(a, 1, old.token, 10 * SECOND), refused);
+    assert_eq!(work.nack(a, 1, old.token, 0, 10 * SECOND), refused);
+    assert_eq!(work.renew(a, 1, old.token, 10 * SECOND).map(|_| ()), refused);
+    assert!(work.ack(a, 1, new.token, 11 * SECOND).is_err(), "another member's");
+    assert_eq!(work.ack(b, 1, new.token, 11 * SECOND), Ok(()));
+    assert!(work.ack(b, 1, new.token, 11 * SECOND).is_err(), "acknowledged before");
+}
+
+#[test]
+fn a_renewed_claim_outlives_its_first_deadline() {
+    let mut work = work(5);
+    let a = work.join().unwrap();
+    let claim = work.claim(a, 0, &mut keyed(&[None])).unwrap().unwrap();
+    assert_eq!(work.renew(a, 1, claim.token, 9 * SECOND), Ok(19 * SECOND));
+    assert_eq!(work.ack(a, 1, claim.token, 18 * SECOND), Ok(()));
+}
+
+#[test]
+fn a_nacked_record_waits_out_its_delay() {
+    let mut work = work(5);
+    let mut source = keyed(&[None, None]);
+    let a = work.join().unwrap();
+    let claim = work.claim(a, 0, &mut source).unwrap().unwrap();
+    work.nack(a, 1, claim.token, 3 * SECOND, SECOND).unwrap();
+    assert_eq!(seq(work.claim(a, 2 * SECOND, &mut source)), Some(2));
+    assert_eq!(seq(work.claim(a, 3 * SECOND, &mut source)), None);
+    assert_eq!(seq(work.claim(a, 4 * SECOND, &mut source)), Some(1));
+}
+
+#[test]
+fn after_the_last_attempt_a_record_is_a_dead_letter_and_its_key_goes_on() {
+    let mut work = work(2);
+    let mut source = keyed(&[Some(7), Some(7)]);
+    let a = work.join().unwrap();
+    let claim = work.claim(a, 0, &mut source).unwrap().unwrap();
+    work.nack(a, 1, claim.token, 0, 0).unwrap();
+    assert_eq!(seq(work.claim(a, 0, &mut source)), Some(1));
+    work.tick(10 * SECOND);
+    assert_eq!(seq(work.claim(a, 10 * SECOND, &mut source)), Some(2));
+    assert_eq!(work.position(), 0, "the owner has yet to put the dead letter away");
+    assert_eq!(work.take_dead_letter(), Some(DeadLetter { seq: 1, attempts: 2, cause: DeadCause::Expired }));
+    assert_eq!((work.take_dead_letter(), work.position()), (None, 1));
+}
+
+#[test]
+fn a_stuck_key_holds_up_only_itself() {
+    let mut work = work(5);
+    let keys: Vec<Option<u64>> = (0..1_000).map(|n| Some(if n % 10 == 0 { 0 } else { n })).collect();
+    let mut source = keyed(&keys);
+    let (stuck, busy) = (work.join().unwrap(), work.join().unwrap());
+    assert_eq!(seq(work.claim(stuck, 0, &mut source)), Some(1));
+    let mut done = 0;
+    while let Some(claim) = work.claim(busy, 1, &mut source).unwrap() {
+        assert_ne!(claim.seq % 10, 1);
+        work.ack(busy, claim.seq, claim.token, 1).unwrap();
+        done += 1;
+    }
+    assert_eq!((done, work.position()), (900, 0));
+}
+
+#[test]
+fn a_keys_records_come_in_order_through_death_and_delay() {
+    let mut work = work(5);
+    let mut source = keyed(&[Some(1), Some(1), Some(1)]);
+    let (a, b) = (work.join().unwrap(), work.join().unwrap());
+    assert_eq!(seq(work.claim(a, 0, &mut source)), Some(1));
+    assert_eq!(seq(work.claim(b, 0, &mut source)), None);
+    work.leave(a, Departure::Died, 0).unwrap();
+    let again = work.claim(b, 0, &mut source).unwrap().unwrap();
+    assert_eq!((again.seq, again.attempt), (1, 2));
+    work.nack(b, 1, again.token, SECOND, 0).unwrap();
+    assert_eq!(seq(work.claim(b, 0, &mut source)), None);
+    let again = work.claim(b, SECOND, &mut source).unwrap().unwrap();
+    assert_eq!((again.seq, again.attempt), (1, 3));
+    work.ack(b, 1, again.token, SECOND).unwrap();
+    assert_eq!(seq(work.claim(b, SECOND, &mut source)), Some(2));
+}
+
+#[test]
+fn a_member_that_leaves_has_tried_nothing_one_that_dies_has() {
+    let mut work = work(1);
+    let mut source = keyed(&[None]);
+    let (a, b) = (work.join().unwrap(), work.join().unwrap());
+    work.claim(a, 0, &mut source).unwrap().unwrap();
+    work.leave(a, Departure::Left, 0).unwrap();
+    let claim = work.claim(b, 0, &mut source).unwrap().unwrap();
+    assert_eq!(claim.attempt, 1);
+    work.leave(b, Departure::Died, 0).unwrap();
+    let letter = work.take_dead_letter();
+    assert_eq!(letter, Some(DeadLetter { seq: 1, attempts: 1, cause: DeadCause::MemberDied }));
+    assert_eq!((work.members(), work.claims()), (0, 0));
+}
+
+#[test]
+fn records_the_log_gave_up_are_told_to_every_member() {
+    let mut work = work(5);
+    let mut source = keyed(&[Some(1), Some(1), Some(1), None, None]);
+    let (a, b) = (work.join().unwrap(), work.join().unwrap());
+    let claim = work.claim(a, 0, &mut source).unwrap().unwrap();
+    assert_eq!(seq(work.claim(b, 0, &mut source)), Some(4));
+    work.give_up_before(5);
+    for member in [a, b] {
+        assert_eq!(work.take_lost(member), Some(Lost::given_up(2, 3)));
+        assert_eq!(work.take_lost(member), None);
+    }
+    work.nack(a, 1, claim.token, 0, 0).unwrap();
+    assert_eq!(work.take_lost(b), Some(Lost::given_up(1, 1)), "claimed when it was given up, but came back");
+    assert_eq!(seq(work.claim(a, 0, &mut source)), Some(5));
+    let mut lost = [Incoming::Lost { first: 6, last: 9 }].into_iter();
+    assert_eq!(seq(work.claim(a, 0, &mut || lost.next())), None);
+    assert_eq!(work.take_lost(b), Some(Lost::given_up(6, 9)), "given up before the group came to them");
+}
+
+#[test]
+fn at_a_limit_the_group_waits_and_says_at_which() {
+    let limits = Limits { work_look_ahead_max: 3, work_keys_blocked_max: 9, ..Limits::default() };
+    let mut work = Work::new(WorkConfig::default(), &limits, 0);
+    let mut source = keyed(&[Some(1), Some(1), Some(1), None]);
+    let a = work.join().unwrap();
+    let claim = work.claim(a, 0, &mut source).unwrap().unwrap();
+    assert_eq!(seq(work.claim(a, 0, &mut source)), None);
+    assert_eq!(work.held_up_by(), Some("work_look_ahead_max"));
+    work.ack(a, 1, claim.token, 0).unwrap();
+    assert_eq!((seq(work.claim(a, 0, &mut source)), seq(work.claim(a, 0, &mut source))), (Some(2), Some(4)));
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Join,
+    Leave { member: usize, died: bool },
+    Claim { member: usize },
+    Ack { claim: usize },
+    Nack { claim: usize, delay_ns: u64 },
+    Renew { claim: usize },
+    Pass { ns: u64 },
+    GiveUp { back: u64 },
+    TakeDeadLetters,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => Just(Step::Join),
+        1 => (0..4usize, any::<bool>()).prop_map(|(member, died)| Step::Leave { member, died }),
+        12 => (0..4usize).prop_map(|member| Step::Claim { member }),
+        6 => (0..6usize).prop_map(|claim| Step::Ack { claim }),
+        3 => (0..6usize, 0..3u64).prop_map(|(claim, delay_ns)| Step::Nack { claim, delay_ns: 4 * delay_ns }),
+        1 => (0..6usize).prop_map(|claim| Step::Renew { claim }),
+        4 => (0..8u64).prop_map(|ns| Step::Pass { ns }),
+        1 => (0..12u64).prop_map(|back| Step::GiveUp { back }),
+        2 => Just(Step::TakeDeadLetters),
+    ]
+}
+
+/// What is known from outside: the claims given out, and what became of each record.
+struct Truth {
+    work: Work,
+    now_ns: u64,
+    keys: Vec<Option<u64>>,
+    members: Vec<MemberId>,
+    /// Newest first.
+    given: Vec<(MemberId, Claim)>,
+    /// Claims that count, by record.
+    current: BTreeMap<u64, (MemberId, Claim)>,
+    attempts: BTreeMap<u64, u32>,
+    acked: BTreeSet<u64>,
+    dead: BTreeSet<u64>,
+    lost: BTreeSet<u64>,
+}
+
+const CLAIM_NS: u64 = 10;
+const ATTEMPTS_MAX: u32 = 3;
+
+impl Truth {
+    fn new(keys: Vec<Option<u64>>) -> Truth {
+        let limits = Limits {
+            group_members_max: 3,
+            group_lost_ranges_max: 10_000,
+            work_claims_max: 5,
+            work_member_claims_max: 3,
+            work_look_ahead_max: 9,
+            work_keys_blocked_max: 2,
+            ..Limits::default()
+        };
+        let config = WorkConfig { claim_ns: CLAIM_NS, attempts_max: ATTEMPTS_MAX };
+        Truth {
+            work: Work::new(config, &limits, 0),
+            now_ns: 0,
+            keys,
+            members: Vec::new(),
+            given: Vec::new(),
+            current: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            acked: BTreeSet::new(),
+            dead: BTreeSet::new(),
+            lost: BTreeSet::new(),
+        }
+    }
+
+    fn key(&self, seq: u64) -> Option<u64> {
+        self.keys[seq as usize - 1]
+    }
+
+    fn is_settled(&self, seq: u64) -> bool {
+        self.acked.contains(&seq) || self.dead.contains(&seq) || self.lost.contains(&seq)
+    }
+
+    fn step(&mut self, step: Step) {
+        let now_ns = self.now_ns;
+        match step {
+            Step::Join => self.members.extend(self.work.join().ok()),
+            Step::Leave { member, died } => self.leave(member, died),
+            Step::Claim { member } => {
+                if let Some(member) = self.pick(member) {
+                    self.claim(member);
+                }
+            }
+            Step::Ack { claim } => {
+                self.end(claim, |work, member, claim| work.ack(member, claim.seq, claim.token, now_ns), true);
+            }
+            Step::Nack { claim, delay_ns } => {
+                let nack = |work: &mut Work, member, claim: Claim| {
+                    work.nack(member, claim.seq, claim.token, delay_ns, now_ns)
+                };
+                self.end(claim, nack, false);
+            }
+            Step::Renew { claim } => self.renew(claim),
+            Step::Pass { ns } => {
+                self.now_ns += ns;
+                self.work.tick(self.now_ns);
+            }
+            Step::GiveUp { back } => self.work.give_up_before(self.work.fed_through.saturating_sub(back)),
+            Step::TakeDeadLetters => self.take_dead_letters(),
+        }
+        self.observe();
+    }
+
+    fn pick(&self, member: usize) -> Option<MemberId> {
+        (!self.members.is_empty()).then(|| self.members[member % self.members.len()])
+    }
+
+    fn leave(&mut self, member: usize, died: bool) {
+        let Some(member) = self.pick(member) else { return };
+        self.hear();
+        self.work.leave(member, if died { Departure::Died } else { Departure::Left }, self.now_ns).unwrap();
+        self.members.retain(|known| *known != member);
+        for (seq, _) in self.current.extract_if(.., |_, (holder, _)| *holder == member) {
+            *self.attempts.get_mut(&seq).unwrap() -= u32::from(!died);
+        }
+    }
+
+    fn claim(&mut self, member: MemberId) {
+        let (mut next, keys) = (self.work.fed_through, self.keys.clone());
+        let mut source = || {
+            next += 1;
+            let key = *keys.get(next as usize - 1)?;
+            Some(match next % 17 {
+                0 => Incoming::Lost { first: next, last: next },
+                _ => Incoming::Record { seq: next, key },
+            })
+        };
+        let Some(claim) = self.work.claim(member, self.now_ns, &mut source).unwrap() else { return };
+        self.hear();
+        assert!(!self.current.contains_key(&claim.seq), "two claims of record {}", claim.seq);
+        assert!(!self.is_settled(claim.seq));
+        if let Some(key) = self.key(claim.seq) {
+            let older = (1..claim.seq).filter(|seq| self.key(*seq) == Some(key));
+            older.for_each(|seq| {
+                assert!(self.work.backlog.state(seq).is_none(), "{seq} before {}", claim.seq)
+            });
+            assert!(self.current.keys().all(|seq| self.key(*seq) != Some(key)), "two claims of key {key}");
+        }
+        let attempts = self.attempts.entry(claim.seq).or_default();
+        *attempts += 1;
+        assert_eq!(claim.attempt, *attempts);
+        assert!(*attempts <= ATTEMPTS_MAX);
+        assert!(self.given.iter().all(|(_, before)| before.token != claim.token));
+        self.current.insert(claim.seq, (member, claim));
+        self.given.insert(0, (member, claim));
+        assert!(self.current.len() <= 5);
+        assert!(self.current.values().filter(|(holder, _)| *holder == member).count() <= 3);
+    }
+
+    /// Ends a claim that was given out some time, maybe in vain.
+    fn end(
+        &mut self,
+        claim: usize,
+        end: impl FnOnce(&mut Work, MemberId, Claim) -> Result<(), ClaimError>,
+        acks: bool,
+    ) {
+        let Some(&(member, claim)) = self.given.get(claim) else { return };
+        let counts = self.current.get(&claim.seq).is_some_and(|(_, current)| current.token == claim.token);
+        assert_eq!(end(&mut self.work, member, claim).is_ok(), counts, "{claim:?}");
+        if counts {
+            self.current.remove(&claim.seq);
+            if acks {
+                self.acked.insert(claim.seq);
+            }
+        }
+    }
+
+    fn renew(&mut self, claim: usize) {
+        let Some(&(member, claim)) = self.given.get(claim) else { return };
+        let counts = self.current.get(&claim.seq).is_some_and(|(_, current)| current.token == claim.token);
+        let renewed = self.work.renew(member, claim.seq, claim.token, self.now_ns);
+        assert_eq!(renewed.is_ok(), counts);
+        if let Ok(deadline_ns) = renewed {
+            for (_, known) in self.given.iter_mut().filter(|(_, known)| known.token == claim.token) {
+                known.deadline_ns = deadline_ns;
+            }
+            self.current.insert(claim.seq, (member, Claim { deadline_ns, ..claim }));
+        }
+    }
+
+    fn take_dead_letters(&mut self) {
+        while let Some(letter) = self.work.take_dead_letter() {
+            assert!(letter.attempts == ATTEMPTS_MAX && !self.is_settled(letter.seq));
+            self.dead.insert(letter.seq);
+        }
+    }
+
+    /// All members are told the same.
+    fn hear(&mut self) {
+        let mut told = self
+            .members
+            .iter()
+            .map(|member| std::iter::from_fn(|| self.work.take_lost(*member)).collect::<Vec<Lost>>());
+        let Some(first) = told.next() else { return };
+        assert!(told.all(|other| other == first));
+        for lost in first {
+            assert!(lost.is_exact() && lost.unconfirmed == 0);
+            for seq in lost.first..=lost.last {
+                assert!(!self.acked.contains(&seq) && self.lost.insert(seq));
+                self.current.remove(&seq);
+            }
+        }
+    }
+
+    fn observe(&mut self) {
+        let now_ns = self.now_ns;
+        self.current.retain(|_, (_, claim)| claim.deadline_ns > now_ns);
+        self.work.backlog.assert_sound();
+        assert!(self.work.backlog.len() <= 9);
+        assert_eq!(self.work.claims() as usize, self.current.len());
+        if !self.members.is_empty() {
+            self.hear();
+            let known = |seq: &u64| self.is_settled(*seq);
+            let position = (1..).take_while(known).last().unwrap_or(0);
+            assert_eq!(self.work.position(), position.min(self.work.fed_through));
+        }
+    }
+
+    /// One willing member does all that is left.
+    fn finish(&mut self) {
+        while !self.members.is_empty() {
+            self.step(Step::Leave { member: 0, died: false });
+        }
+        self.step(Step::Join);
+        for _ in 0..10 * self.keys.len() {
+            self.step(Step::Pass { ns: CLAIM_NS });
+            self.step(Step::TakeDeadLetters);
+            let given = self.given.len();
+            self.step(Step::Claim { member: 0 });
+            if self.given.len() > given {
+                self.step(Step::Ack { claim: 0 });
+            }
+        }
+        self.hear();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn every_record_is_acknowledged_dead_or_lost_and_no_key_is_held_twice(
+        keys in prop::collection::vec(prop::option::weighted(0.7, 0..4u64), 1..40),
+        steps in prop::collection::vec(step(), 1..150),
+    ) {
+        let mut truth = Truth::new(keys);
+        steps.into_iter().for_each(|step| truth.step(step));
+        truth.finish();
+        let last = truth.keys.len() as u64;
+        prop_assert_eq!(truth.work.position(), last);
+        for seq in 1..=last {
+            let ends = [&truth.acked, &truth.dead, &truth.lost].map(|set| usize::from(set.contains(&seq)));
+            prop_assert_eq!(ends.iter().sum::<usize>(), 1, "record {} ended {:?}", seq, ends);
+        }
+    }
+}
