@@ -33,7 +33,7 @@ pub use checked_run::CheckedRun;
 pub use config::{Clock, ConfigError, OnFull, RETENTION_BYTES_MIN, Reliable, Retention, TopicConfig};
 pub use cursor::{Consumption, Content, Cursor, Fill, Filter, Span, Spans};
 pub use dunlin_frame as frame;
-pub use dunlin_frame::{Frame, Meta};
+pub use dunlin_frame::{Frame, FrameError, Meta};
 pub use event::{EpochChanged, Event, Gap, Lagging, LogName, Notice, Position, PositionError, Record};
 pub use group::{
     Claim, ClaimError, DeadCause, DeadLetter, Departure, GroupError, Incoming, Lost, MemberId, Share, Source,

@@ -1,0 +1,69 @@
+//! What a node is started with.
+
+use std::time::Duration;
+
+use dunlin_topic::{Retention, TopicConfig};
+
+/// What a node is started with. The default suits a program that embeds one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// A name that clients and operators see.
+    pub name: String,
+    /// How topics behave that are created without saying how.
+    pub topic: TopicConfig,
+    /// Whether publishing or subscribing to a subject that no topic owns creates one.
+    pub auto_create: bool,
+    /// What it holds at most.
+    pub limits: Limits,
+}
+
+/// Every bound a node keeps, in one place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Memory of histories, payloads by reference and sessions, bytes. When it is spent, histories of
+    /// topics that grow are shortened, and what cannot be shortened is refused.
+    pub memory_bytes_max: u64,
+    /// Memory of given-up history that is kept for reuse, bytes.
+    pub idle_bytes_max: usize,
+    /// Topics, inboxes included; one more is refused.
+    pub topics_max: usize,
+    /// Topics on one page of a list; a longer page is cut.
+    pub page_topics_max: usize,
+    /// How much history an inbox keeps: replies that were not read, bytes.
+    pub inbox_bytes_max: u64,
+    /// How long an inbox keeps a reply that was not read.
+    pub inbox_age_max: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            name: "dunlin".to_owned(),
+            topic: TopicConfig::default(),
+            auto_create: true,
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            memory_bytes_max: 1 << 30,
+            idle_bytes_max: 64 << 20,
+            topics_max: 1_000_000,
+            page_topics_max: 1_000,
+            inbox_bytes_max: 1 << 20,
+            inbox_age_max: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Limits {
+    /// How an inbox behaves that owns the pattern.
+    pub(crate) fn inbox(&self, pattern: String) -> TopicConfig {
+        let retention =
+            Retention { bytes: self.inbox_bytes_max, records: None, age: Some(self.inbox_age_max) };
+        TopicConfig { pattern: Some(pattern), retention, ..TopicConfig::default() }
+    }
+}

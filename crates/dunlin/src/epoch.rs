@@ -1,0 +1,57 @@
+//! Numbers for epochs that were never used before.
+//!
+//! An epoch is the time of its beginning in units of 100 ms since 2025-01-01, which lasts until 2038.
+//! Within one node it is also higher than that of any topic deleted before. A node that is started
+//! anew within 100 ms of its own start, and lets clients in, could use an epoch twice; no process
+//! comes up that fast twice in a row.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const BEGIN_NS: u64 = 1_735_689_600_000_000_000;
+const UNIT_NS: u64 = 100_000_000;
+
+/// Gives out the epochs of one node.
+#[derive(Debug)]
+pub(crate) struct Epochs {
+    lowest: AtomicU32,
+}
+
+impl Epochs {
+    /// For a node that starts now: later than any epoch of a node before it.
+    pub(crate) fn new(now_ns: u64) -> Epochs {
+        Epochs { lowest: AtomicU32::new(units(now_ns) + 1) }
+    }
+
+    /// The epoch of a topic that is created now.
+    pub(crate) fn next(&self, now_ns: u64) -> u32 {
+        self.lowest.load(Ordering::Relaxed).max(units(now_ns))
+    }
+
+    /// A topic of this epoch was deleted.
+    pub(crate) fn used(&self, epoch: u32) {
+        self.lowest.fetch_max(epoch.saturating_add(1), Ordering::Relaxed);
+    }
+}
+
+fn units(now_ns: u64) -> u32 {
+    u32::try_from(now_ns.saturating_sub(BEGIN_NS) / UNIT_NS).unwrap_or(u32::MAX - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topic_deleted_and_created_at_once_begins_a_higher_epoch() {
+        let now_ns = BEGIN_NS + 77 * UNIT_NS;
+        let epochs = Epochs::new(now_ns);
+        let first = epochs.next(now_ns);
+        epochs.used(first);
+        assert!(epochs.next(now_ns) > first);
+    }
+
+    #[test]
+    fn a_clock_before_2025_still_gives_an_epoch() {
+        assert_eq!(Epochs::new(0).next(0), 1);
+    }
+}

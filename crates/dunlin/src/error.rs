@@ -1,0 +1,63 @@
+use dunlin_topic::{ConfigError, PublishError, SubjectError, SubscribeError};
+use thiserror::Error;
+
+/// Why a topic was not created, found or deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum TopicError {
+    /// Its name breaks the rules.
+    #[error("{0}")]
+    Name(#[from] SubjectError),
+    /// Its configuration is not sound.
+    #[error("{0}")]
+    Config(ConfigError),
+    /// There is a topic of this name, or of this name and another configuration.
+    #[error("topic {0:?} exists")]
+    Exists(String),
+    /// Another topic owns some of the subjects.
+    #[error("the pattern overlaps that of topic {0:?}")]
+    Overlaps(String),
+    /// There is none of this name.
+    #[error("there is no topic {0:?}")]
+    Unknown(String),
+    /// The name is the system's or a session's.
+    #[error("the name {0:?} is reserved")]
+    Reserved(String),
+    /// A named limit is reached.
+    #[error("limit {limit} of {value} is reached")]
+    Limit {
+        /// The limit's name.
+        limit: &'static str,
+        /// Its value.
+        value: u64,
+    },
+}
+
+impl From<ConfigError> for TopicError {
+    fn from(error: ConfigError) -> TopicError {
+        match error {
+            ConfigError::Subject(error) => TopicError::Name(error),
+            other => TopicError::Config(other),
+        }
+    }
+}
+
+impl From<TopicError> for PublishError {
+    fn from(error: TopicError) -> PublishError {
+        match error {
+            TopicError::Unknown(subject) => PublishError::NoTopic(subject),
+            other => PublishError::Refused(other.to_string()),
+        }
+    }
+}
+
+impl From<TopicError> for SubscribeError {
+    fn from(error: TopicError) -> SubscribeError {
+        match error {
+            TopicError::Unknown(subject) => SubscribeError::NoTopic(subject),
+            TopicError::Name(error) => SubscribeError::Subject(error),
+            TopicError::Limit { limit, value } => SubscribeError::Limit { limit, value },
+            other => SubscribeError::Refused(other.to_string()),
+        }
+    }
+}

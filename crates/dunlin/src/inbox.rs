@@ -1,0 +1,64 @@
+//! Where replies go: subjects that belong to one session and end with it.
+//!
+//! Limits: `inbox_bytes_max` and `inbox_age_max`.
+
+use std::sync::Arc;
+
+use dunlin_topic::Topic;
+
+use crate::error::TopicError;
+use crate::node::Node;
+
+/// The first token of every inbox.
+pub(crate) const FIRST_TOKEN: &str = "_INBOX";
+
+/// The subjects of one session. Its topic is made when it is first needed, and freed with this.
+#[derive(Debug)]
+pub struct Inbox {
+    node: Node,
+    name: String,
+    topic: Option<Arc<Topic>>,
+}
+
+impl Inbox {
+    /// The inbox of a session of the node.
+    pub fn new(node: Node, session: u64) -> Inbox {
+        Inbox { node, name: format!("{FIRST_TOKEN}.{session:x}"), topic: None }
+    }
+
+    /// What all its subjects begin with, `_INBOX.<something>.`.
+    pub fn prefix(&self) -> String {
+        format!("{}.", self.name)
+    }
+
+    /// All its subjects.
+    pub fn pattern(&self) -> String {
+        format!("{}.>", self.name)
+    }
+
+    /// Whether the subject or pattern lies within it.
+    pub fn holds(&self, pattern: &str) -> bool {
+        pattern.strip_prefix(self.name.as_str()).is_some_and(|rest| rest.starts_with('.'))
+    }
+
+    /// Makes its topic, if that was not done before.
+    pub fn open(&mut self) -> Result<&Arc<Topic>, TopicError> {
+        let topic = match self.topic.take() {
+            Some(topic) => topic,
+            None => {
+                let config = self.node.config().limits.inbox(self.pattern());
+                self.node.create(&self.name, config, false)?
+            }
+        };
+        Ok(self.topic.insert(topic))
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        if self.topic.is_some() {
+            // Only this session could have deleted it before.
+            let _ = self.node.delete(&self.name);
+        }
+    }
+}

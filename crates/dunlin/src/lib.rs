@@ -1,0 +1,51 @@
+//! A Dunlin node without sockets: what doors translate to, and what a program embeds.
+//!
+//! A [`Node`] owns the topics of one process, the memory they may use, and the clock. Publishing and
+//! subscribing here look just as they do over the network: [`topic::Publish`](dunlin_topic::Publish)
+//! and [`topic::Subscribe`](dunlin_topic::Subscribe).
+//!
+//! ```
+//! use dunlin::{Config, Node};
+//! use dunlin::topic::{Publish, Start, Subscribe, SubscribeOptions};
+//!
+//! let node = Node::start(Config::default())?;
+//! node.publisher("greetings")?.publish("hello")?;
+//! let from_the_first = SubscribeOptions { start: Start::Earliest, ..Default::default() };
+//! let mut subscriber = node.subscribe("greetings", &from_the_first)?;
+//! let hello = subscriber.next()?;
+//! # drop(hello);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Invariants:
+//! - A subject has one owner at most: topics whose patterns share a subject are refused.
+//! - An epoch is never used twice for a topic's name.
+//! - Subjects of the system (`$…`) and of sessions (`_INBOX.…`) are met only by patterns that begin
+//!   with those very words.
+//!
+//! Not here: sockets, bytes of a protocol, disks.
+
+mod clock;
+mod config;
+mod epoch;
+mod error;
+mod inbox;
+mod node;
+mod refusal;
+mod registry;
+mod request;
+mod respond;
+mod select;
+
+pub use clock::{CLOCK, now_ns};
+pub use config::{Config, Limits};
+pub use dunlin_topic as topic;
+pub use dunlin_wire as wire;
+pub use error::TopicError;
+pub use inbox::Inbox;
+pub use node::Node;
+pub use refusal::Refused;
+pub use registry::Page;
+pub use request::{Reply, RequestError, Requester};
+pub use respond::{Request, Responder, Runner, Running};
+pub use select::Selected;

@@ -1,0 +1,219 @@
+//! The node: its topics, and publishing and subscribing to them in process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dunlin_topic::{
+    Budget, ConfigError, Consumption, Cursor, Newcomers, Pattern, PublishError, Publisher, Start, Subject,
+    SubscribeError, SubscribeOptions, Subscriber, Topic, TopicConfig,
+};
+
+use crate::clock::{CLOCK, now_ns};
+use crate::config::Config;
+use crate::epoch::Epochs;
+use crate::error::TopicError;
+use crate::registry::{Page, Registry, is_reserved};
+use crate::respond::Runners;
+
+/// A node: cheap to clone, and all clones are one.
+#[derive(Debug, Clone)]
+pub struct Node(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    config: Config,
+    id: u64,
+    budget: Arc<Budget>,
+    registry: Registry,
+    epochs: Epochs,
+    sessions: AtomicU64,
+    runners: Runners,
+}
+
+impl Node {
+    /// Starts a node with no topics.
+    pub fn start(config: Config) -> Result<Node, ConfigError> {
+        config.topic.check()?;
+        let limits = &config.limits;
+        let started_ns = now_ns();
+        Ok(Node(Arc::new(Inner {
+            id: started_ns ^ u64::from(std::process::id()) << 40,
+            budget: Budget::node(limits.memory_bytes_max, limits.idle_bytes_max),
+            registry: Registry::new(limits.topics_max),
+            epochs: Epochs::new(started_ns),
+            sessions: AtomicU64::new(0),
+            runners: Runners::default(),
+            config,
+        })))
+    }
+
+    /// What it was started with.
+    pub fn config(&self) -> &Config {
+        &self.0.config
+    }
+
+    /// Its number, which a restart changes.
+    pub fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    /// The memory it may use.
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.0.budget
+    }
+
+    /// A number for a session that no other of this node ever had.
+    pub fn next_session(&self) -> u64 {
+        self.0.sessions.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.0.registry
+    }
+
+    pub(crate) fn runners(&self) -> &Runners {
+        &self.0.runners
+    }
+
+    /// Creates a topic. With `or_same`, one of this name and configuration that exists is as good.
+    pub fn create_topic(
+        &self,
+        name: &str,
+        config: TopicConfig,
+        or_same: bool,
+    ) -> Result<Arc<Topic>, TopicError> {
+        if is_reserved(name) || config.pattern.as_deref().is_some_and(is_reserved) {
+            return Err(TopicError::Reserved(name.to_owned()));
+        }
+        self.create(name, config, or_same)
+    }
+
+    pub(crate) fn create(
+        &self,
+        name: &str,
+        config: TopicConfig,
+        or_same: bool,
+    ) -> Result<Arc<Topic>, TopicError> {
+        Subject::parse(name)?;
+        config.check()?;
+        let pattern = Pattern::parse(config.pattern.as_deref().unwrap_or(name))?;
+        let config = Arc::new(config);
+        let make = || {
+            let epoch = self.0.epochs.next(now_ns());
+            Ok(Topic::new(name, Arc::clone(&config), &self.0.budget, CLOCK, epoch)?)
+        };
+        match self.0.registry.add(name, pattern, make) {
+            Err(TopicError::Exists(name)) if or_same => match self.topic(&name) {
+                Some(topic) if **topic.config() == *config => Ok(topic),
+                _ => Err(TopicError::Exists(name)),
+            },
+            other => other,
+        }
+    }
+
+    /// Deletes a topic: its publishers are refused, its readers get what is left and are told then.
+    pub fn delete_topic(&self, name: &str) -> Result<(), TopicError> {
+        if is_reserved(name) {
+            return Err(TopicError::Reserved(name.to_owned()));
+        }
+        self.delete(name)
+    }
+
+    pub(crate) fn delete(&self, name: &str) -> Result<(), TopicError> {
+        let unknown = || TopicError::Unknown(name.to_owned());
+        let topic = self.0.registry.remove(name).ok_or_else(unknown)?;
+        topic.logs().iter().for_each(|log| self.0.epochs.used(log.last().epoch));
+        topic.close();
+        Ok(())
+    }
+
+    /// The topic of this name.
+    pub fn topic(&self, name: &str) -> Option<Arc<Topic>> {
+        self.0.registry.get(name)
+    }
+
+    /// Topics after the name `after`, in the order of their names, at most `topics_max`; without a
+    /// pattern those that are neither the system's nor a session's.
+    pub fn topics(&self, pattern: Option<&Pattern>, after: &str, topics_max: usize) -> Page {
+        self.0.registry.page(pattern, after, topics_max.min(self.0.config.limits.page_topics_max))
+    }
+
+    /// The topic that owns the subject; creates one where the node does that.
+    pub fn owner(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
+        if let Some(topic) = self.0.registry.owner(subject) {
+            return Ok(topic);
+        }
+        if !self.0.config.auto_create || is_reserved(subject.as_str()) {
+            return Err(TopicError::Unknown(subject.as_str().to_owned()));
+        }
+        let config = TopicConfig { pattern: None, ..self.0.config.topic.clone() };
+        match self.create(subject.as_str(), config, false) {
+            // Somebody else was faster.
+            Err(TopicError::Exists(name)) => self.topic(&name).ok_or(TopicError::Unknown(name)),
+            other => other,
+        }
+    }
+
+    /// A publisher to the subject.
+    pub fn publisher(&self, subject: &str) -> Result<Publisher, PublishError> {
+        let parsed = Subject::parse(subject).map_err(|error| PublishError::Refused(error.to_string()))?;
+        Ok(self.owner(parsed)?.publisher(subject))
+    }
+
+    /// A subscriber to every subject that the pattern matches.
+    pub fn subscribe(&self, pattern: &str, options: &SubscribeOptions) -> Result<Subscriber, SubscribeError> {
+        self.subscribe_all(&[pattern], options)
+    }
+
+    /// A subscriber to every subject that one of the patterns matches. Patterns that share subjects
+    /// give their records more than once.
+    pub fn subscribe_all(
+        &self,
+        patterns: &[&str],
+        options: &SubscribeOptions,
+    ) -> Result<Subscriber, SubscribeError> {
+        let mut newcomers = None;
+        let mut logs = Vec::new();
+        let mut grows = false;
+        for pattern in patterns {
+            let shared = || Arc::clone(newcomers.get_or_insert_with(Newcomers::new));
+            let selected = self.select(&Pattern::parse(pattern)?, false, shared)?;
+            logs.extend(selected.logs);
+            grows |= selected.newcomers.is_some();
+        }
+        check_start(options.start, patterns, logs.len(), grows)?;
+        let cursor = |(log, filter)| Cursor::new(log, options, filter, Consumption::Reads);
+        let mut cursors = logs.into_iter().map(cursor).collect::<Result<Vec<_>, _>>()?;
+        Ok(match (cursors.len(), newcomers) {
+            (1, None) => Subscriber::one(cursors.remove(0), options.wait),
+            (_, newcomers) => Subscriber::many(cursors, newcomers, options.clone(), CLOCK),
+        })
+    }
+
+    /// Housekeeping; to be called about once a second. Gives up records that are older than their
+    /// topics keep.
+    pub fn tick(&self) {
+        let now_ns = now_ns();
+        self.0.registry.aging().iter().for_each(|topic| topic.expire(now_ns));
+    }
+
+    /// Ends all topics: publishers are refused, readers get what is left and are told then.
+    pub fn stop(&self) {
+        self.0.registry.drain().iter().for_each(|topic| topic.close());
+    }
+}
+
+/// A position names one log.
+pub(crate) fn check_start(
+    start: Start,
+    patterns: &[&str],
+    logs: usize,
+    grows: bool,
+) -> Result<(), SubscribeError> {
+    match start {
+        Start::After(_) if logs != 1 || grows => {
+            Err(SubscribeError::ManyLogs { pattern: patterns.join(" "), logs })
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,119 @@
+//! Refusals as they look through every door: one code, three numbers, a text.
+
+use dunlin_topic::{FrameError, PublishError, SubscribeError};
+use dunlin_wire::{ErrorCode, Refusal};
+
+use crate::error::TopicError;
+
+/// A refusal that owns its text; [`Refused::as_wire`] is what is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// Which refusal.
+    pub code: ErrorCode,
+    /// What they are stands in the code's row.
+    pub numbers: [u64; 3],
+    /// For people, or the name the code's row promises.
+    pub text: String,
+}
+
+impl Refused {
+    /// A refusal without numbers.
+    pub fn new(code: ErrorCode, text: impl Into<String>) -> Refused {
+        Refused { code, numbers: [0; 3], text: text.into() }
+    }
+
+    /// A refusal because a named limit is reached.
+    pub fn limit(name: &str, value: u64) -> Refused {
+        Refused { numbers: [value, 0, 0], ..Refused::new(ErrorCode::Limit, name) }
+    }
+
+    /// As it is sent.
+    pub fn as_wire(&self) -> Refusal<'_> {
+        Refusal { code: self.code, numbers: self.numbers, text: &self.text }
+    }
+
+    fn numbers(code: ErrorCode, numbers: [u64; 3]) -> Refused {
+        Refused { code, numbers, text: String::new() }
+    }
+}
+
+impl From<&FrameError> for Refused {
+    fn from(error: &FrameError) -> Refused {
+        match *error {
+            FrameError::TooLarge { bytes, bytes_max } => {
+                Refused::numbers(ErrorCode::RecordTooLarge, [bytes as u64, bytes_max as u64, 0])
+            }
+            other => Refused::new(ErrorCode::BadFrame, other.to_string()),
+        }
+    }
+}
+
+impl From<&PublishError> for Refused {
+    fn from(error: &PublishError) -> Refused {
+        use ErrorCode as Code;
+        match error {
+            PublishError::Frame(error) => error.into(),
+            PublishError::RecordTooLarge { bytes, bytes_max } => {
+                Refused::numbers(Code::RecordTooLarge, [*bytes as u64, *bytes_max as u64, 0])
+            }
+            PublishError::Batch(what) => Refused::new(Code::Batch, *what),
+            PublishError::SeqMoved { expected, last_seq } => {
+                Refused::numbers(Code::SeqMoved, [*expected, *last_seq, 0])
+            }
+            PublishError::DuplicateForgotten { producer_seq, remembered_from } => {
+                Refused::numbers(Code::DuplicateForgotten, [*producer_seq, *remembered_from, 0])
+            }
+            PublishError::ProducerGap { producer_seq, last } => {
+                Refused::numbers(Code::ProducerGap, [*producer_seq, *last, 0])
+            }
+            PublishError::ProducerFenced { epoch, current } => {
+                Refused::numbers(Code::ProducerFenced, [u64::from(*epoch), u64::from(*current), 0])
+            }
+            PublishError::Full { reader, needed, waited } => Refused {
+                numbers: [*needed, waited.as_nanos() as u64, 0],
+                ..Refused::new(Code::Full, reader.as_str())
+            },
+            PublishError::BudgetSpent { asked, used, limit } => {
+                Refused::numbers(Code::BudgetSpent, [*asked, *used, *limit])
+            }
+            PublishError::NoTopic(subject) => Refused::new(Code::NoTopic, subject.as_str()),
+            PublishError::Closed => Refused::new(Code::Closed, ""),
+            other => Refused::new(Code::Internal, other.to_string()),
+        }
+    }
+}
+
+impl From<&SubscribeError> for Refused {
+    fn from(error: &SubscribeError) -> Refused {
+        use ErrorCode as Code;
+        match error {
+            SubscribeError::Subject(error) => Refused::new(Code::Subject, error.to_string()),
+            SubscribeError::NoTopic(subject) => Refused::new(Code::NoTopic, subject.as_str()),
+            SubscribeError::ManyLogs { pattern, logs } => {
+                Refused { numbers: [*logs as u64, 0, 0], ..Refused::new(Code::ManyLogs, pattern.as_str()) }
+            }
+            SubscribeError::Ahead { asked, last } => {
+                Refused::numbers(Code::Ahead, [u64::from(last.epoch), last.seq, asked.seq])
+            }
+            SubscribeError::Lost => Refused::new(Code::Lost, ""),
+            SubscribeError::Limit { limit, value } => Refused::limit(limit, *value),
+            SubscribeError::Closed => Refused::new(Code::Closed, ""),
+            other => Refused::new(Code::Internal, other.to_string()),
+        }
+    }
+}
+
+impl From<&TopicError> for Refused {
+    fn from(error: &TopicError) -> Refused {
+        use ErrorCode as Code;
+        match error {
+            TopicError::Name(error) => Refused::new(Code::Subject, error.to_string()),
+            TopicError::Config(error) => Refused::new(Code::TopicConfig, error.to_string()),
+            TopicError::Exists(name) => Refused::new(Code::TopicExists, name.as_str()),
+            TopicError::Overlaps(name) => Refused::new(Code::PatternOverlaps, name.as_str()),
+            TopicError::Unknown(name) => Refused::new(Code::NoTopic, name.as_str()),
+            TopicError::Reserved(_) => Refused::new(Code::Subject, error.to_string()),
+            TopicError::Limit { limit, value } => Refused::limit(limit, *value),
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Which topics there are, who owns a subject, and who waits for topics to come.
+//!
+//! Invariants:
+//! - No two topics share a subject.
+//! - A subscription that watches is told of each topic once: either it is among those that existed,
+//!   or it comes as a newcomer.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+
+use dunlin_topic::{Filter, Log, Newcomers, Pattern, PatternIndex, Selection, Subject, Topic};
+
+use crate::error::TopicError;
+
+/// The topics of a node.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    topics_max: usize,
+    state: RwLock<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    names: BTreeMap<String, Arc<Entry>>,
+    owners: PatternIndex<Arc<Entry>>,
+    watchers: PatternIndex<Vec<Watcher>>,
+    /// Those that give up records by age.
+    aging: Vec<Weak<Topic>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    topic: Arc<Topic>,
+    pattern: Pattern,
+}
+
+#[derive(Debug)]
+struct Watcher {
+    pattern: Pattern,
+    newcomers: Weak<Newcomers>,
+}
+
+/// Some topics, in the order of their names.
+#[derive(Debug)]
+pub struct Page {
+    /// The topics.
+    pub topics: Vec<Arc<Topic>>,
+    /// There are more after the last of these.
+    pub more: bool,
+}
+
+impl Registry {
+    pub(crate) fn new(topics_max: usize) -> Registry {
+        Registry { topics_max, state: RwLock::default() }
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<Topic>> {
+        self.read().names.get(name).map(|entry| Arc::clone(&entry.topic))
+    }
+
+    /// The topic that owns the subject.
+    pub(crate) fn owner(&self, subject: Subject<'_>) -> Option<Arc<Topic>> {
+        self.read().owners.owner(subject).map(|entry| Arc::clone(&entry.topic))
+    }
+
+    /// Adds the topic that `make` makes, unless its name is taken or its pattern meets another's.
+    pub(crate) fn add(
+        &self,
+        name: &str,
+        pattern: Pattern,
+        make: impl FnOnce() -> Result<Topic, TopicError>,
+    ) -> Result<Arc<Topic>, TopicError> {
+        let mut state = self.write();
+        if state.names.contains_key(name) {
+            return Err(TopicError::Exists(name.to_owned()));
+        }
+        if let Some(other) = state.owners.find_overlapping(&pattern) {
+            return Err(TopicError::Overlaps(other.topic.name().to_owned()));
+        }
+        if state.names.len() >= self.topics_max {
+            return Err(TopicError::Limit { limit: "topics_max", value: self.topics_max as u64 });
+        }
+        let topic = Arc::new(make()?);
+        if topic.config().retention.age.is_some() {
+            state.aging.push(Arc::downgrade(&topic));
+        }
+        let entry = Arc::new(Entry { topic: Arc::clone(&topic), pattern });
+        state.names.insert(name.to_owned(), Arc::clone(&entry));
+        state.owners.insert(&entry.pattern, Arc::clone(&entry));
+        state.tell_watchers(&entry);
+        Ok(topic)
+    }
+
+    /// Takes the topic out; what is in it is for the caller to end.
+    pub(crate) fn remove(&self, name: &str) -> Option<Arc<Topic>> {
+        let mut state = self.write();
+        let entry = state.names.remove(name)?;
+        state.owners.remove(&entry.pattern);
+        Some(Arc::clone(&entry.topic))
+    }
+
+    /// The logs that hold subjects of the pattern, and what to skip of each. With `newcomers`, those to
+    /// come are told to it, for as long as somebody else holds it.
+    pub(crate) fn select(
+        &self,
+        pattern: &Pattern,
+        newcomers: Option<&Arc<Newcomers>>,
+    ) -> Vec<(Arc<Log>, Option<Filter>)> {
+        let Some(newcomers) = newcomers else { return self.read().overlapping(pattern) };
+        let mut state = self.write();
+        let watcher = Watcher { pattern: pattern.clone(), newcomers: Arc::downgrade(newcomers) };
+        match state.watchers.get_mut(pattern) {
+            Some(others) => {
+                others.retain(Watcher::is_there);
+                others.push(watcher);
+            }
+            None => {
+                state.watchers.insert(pattern, vec![watcher]);
+            }
+        }
+        state.overlapping(pattern)
+    }
+
+    /// The topics whose names follow `after` and match the pattern, at most `topics_max`.
+    pub(crate) fn page(&self, pattern: Option<&Pattern>, after: &str, topics_max: usize) -> Page {
+        let state = self.read();
+        let from = (Bound::Excluded(after), Bound::Unbounded);
+        let matching = |name: &str| match pattern {
+            Some(pattern) => Subject::parse(name).is_ok_and(|name| is_met(pattern, name)),
+            None => !is_reserved(name),
+        };
+        let mut found = state.names.range::<str, _>(from).filter(|(name, _)| matching(name));
+        let topics = found.by_ref().take(topics_max).map(|(_, entry)| Arc::clone(&entry.topic)).collect();
+        Page { topics, more: found.next().is_some() }
+    }
+
+    /// The topics that give up records by age.
+    pub(crate) fn aging(&self) -> Vec<Arc<Topic>> {
+        let mut state = self.write();
+        let mut topics = Vec::with_capacity(state.aging.len());
+        state.aging.retain(|topic| topic.upgrade().map(|topic| topics.push(topic)).is_some());
+        topics
+    }
+
+    /// All topics, taken out.
+    pub(crate) fn drain(&self) -> Vec<Arc<Topic>> {
+        let mut state = self.write();
+        state.owners = PatternIndex::new();
+        std::mem::take(&mut state.names).into_values().map(|entry| Arc::clone(&entry.topic)).collect()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watcher {
+    fn is_there(&self) -> bool {
+        self.newcomers.strong_count() > 0
+    }
+}
+
+impl State {
+    fn overlapping(&self, pattern: &Pattern) -> Vec<(Arc<Log>, Option<Filter>)> {
+        let mut found = Vec::new();
+        self.owners.for_each_overlapping(pattern, |entry| {
+            entry.for_each_wanted(pattern, |log, filter| found.push((log, filter)));
+        });
+        found
+    }
+
+    fn tell_watchers(&self, entry: &Entry) {
+        self.watchers.for_each_overlapping(&entry.pattern, |watchers| {
+            for watcher in watchers {
+                let Some(newcomers) = watcher.newcomers.upgrade() else { continue };
+                entry.for_each_wanted(&watcher.pattern, |log, filter| newcomers.add(log, filter));
+            }
+        });
+    }
+}
+
+impl Entry {
+    /// The logs that a subscription to the pattern reads, and what it skips of them.
+    fn for_each_wanted(&self, pattern: &Pattern, mut each: impl FnMut(Arc<Log>, Option<Filter>)) {
+        let reserved = is_reserved(self.pattern.as_str());
+        if reserved && first_token(pattern.as_str()) != first_token(self.pattern.as_str()) {
+            return;
+        }
+        let selection = pattern.select(&self.pattern);
+        for log in self.topic.logs() {
+            let filter = match selection.clone() {
+                Selection::Nothing => return,
+                Selection::Everything => None,
+                Selection::Tails(tails) => Some(Filter(Box::new(move |tail| tails.matches(tail)))),
+            };
+            each(Arc::clone(log), filter);
+        }
+    }
+}
+
+/// Whether the pattern meets the subject, which only its own first token does where it is reserved.
+fn is_met(pattern: &Pattern, subject: Subject<'_>) -> bool {
+    let same_first = first_token(pattern.as_str()) == first_token(subject.as_str());
+    (same_first || !is_reserved(subject.as_str())) && pattern.matches(subject)
+}
+
+/// Whether the name or pattern is the system's or a session's.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    name.starts_with('$') || first_token(name) == crate::inbox::FIRST_TOKEN
+}
+
+fn first_token(text: &str) -> &str {
+    text.split('.').next().unwrap_or(text)
+}

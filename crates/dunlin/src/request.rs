@@ -1,0 +1,108 @@
+//! Asking, and waiting for the answer.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use dunlin_topic::{
+    Draft, Event, Publish, PublishError, Record, Subscribe, SubscribeError, SubscribeOptions, Subscriber,
+};
+use thiserror::Error;
+
+use crate::clock::now_ns;
+use crate::inbox::Inbox;
+use crate::node::Node;
+
+/// Sends requests, one at a time. It owns an inbox for the replies.
+#[derive(Debug)]
+pub struct Requester {
+    node: Node,
+    inbox: Inbox,
+    subscriber: Subscriber,
+    asked: u64,
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// Its content.
+    pub payload: Vec<u8>,
+    /// Its headers.
+    pub headers: Vec<(String, Vec<u8>)>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// The request was not published.
+    #[error("{0}")]
+    Publish(#[from] PublishError),
+    /// The inbox is gone, or was refused.
+    #[error("{0}")]
+    Inbox(#[from] SubscribeError),
+    /// Nobody answered in time.
+    #[error("no reply within {0:?}")]
+    TimedOut(Duration),
+}
+
+impl Node {
+    /// Somebody who asks.
+    pub fn requester(&self, options: &SubscribeOptions) -> Result<Requester, SubscribeError> {
+        let mut inbox = Inbox::new(self.clone(), self.next_session());
+        inbox.open()?;
+        let subscriber = self.subscribe(&inbox.pattern(), options)?;
+        Ok(Requester { node: self.clone(), inbox, subscriber, asked: 0 })
+    }
+
+    /// Publishes a request and waits for the first reply. Whoever asks more than once is better off with
+    /// a [`Requester`].
+    pub fn request<'a>(
+        &self,
+        subject: &str,
+        draft: impl Into<Draft<'a>>,
+        timeout: Duration,
+    ) -> Result<Reply, RequestError> {
+        self.requester(&SubscribeOptions::default())?.request(subject, draft, timeout)
+    }
+}
+
+impl Requester {
+    /// Publishes a request and waits for the first reply to it.
+    pub fn request<'a>(
+        &mut self,
+        subject: &str,
+        draft: impl Into<Draft<'a>>,
+        timeout: Duration,
+    ) -> Result<Reply, RequestError> {
+        self.asked += 1;
+        let mut reply_to = self.inbox.prefix();
+        let tail_at = reply_to.len();
+        let _ = write!(reply_to, "{}", self.asked);
+        let mut draft = draft.into();
+        draft.meta.reply = Some(&reply_to);
+        self.node.publisher(subject)?.publish(draft)?;
+        self.await_reply(&reply_to[tail_at..], timeout)
+    }
+
+    /// Skips what came too late for requests before.
+    fn await_reply(&mut self, tail: &str, timeout: Duration) -> Result<Reply, RequestError> {
+        let deadline_ns = now_ns().saturating_add(timeout.as_nanos() as u64);
+        loop {
+            let left = Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));
+            match self.subscriber.next_timeout(left)? {
+                Some(Event::Record(record)) if record.frame.subject_tail() == tail => {
+                    return Ok(Reply::of(&record));
+                }
+                Some(_) => {}
+                None => return Err(RequestError::TimedOut(timeout)),
+            }
+        }
+    }
+}
+
+impl Reply {
+    fn of(record: &Record<'_>) -> Reply {
+        let headers = record.frame.headers().map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Reply { payload: record.payload().to_owned(), headers: headers.collect() }
+    }
+}

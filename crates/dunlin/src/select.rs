@@ -1,0 +1,43 @@
+//! From a pattern to the logs it reads.
+
+use std::sync::Arc;
+
+use dunlin_topic::{Filter, Log, Newcomers, Pattern, Subject, SubscribeError};
+
+use crate::node::Node;
+
+/// The logs a subscription reads.
+#[derive(Debug)]
+pub struct Selected {
+    /// Those that exist, and what to skip of each.
+    pub logs: Vec<(Arc<Log>, Option<Filter>)>,
+    /// Those to come, where there can be any.
+    pub newcomers: Option<Arc<Newcomers>>,
+}
+
+impl Node {
+    /// The logs that a subscription to `pattern` reads. A subject that no topic owns gets a topic, if
+    /// the node creates them; a subscription that is `patient` waits for one otherwise.
+    ///
+    /// `newcomers` is where topics to come are told, as long as somebody holds it.
+    pub fn select(
+        &self,
+        pattern: &Pattern,
+        patient: bool,
+        newcomers: impl FnOnce() -> Arc<Newcomers>,
+    ) -> Result<Selected, SubscribeError> {
+        if pattern.is_literal() {
+            match self.owner(Subject::parse(pattern.as_str())?) {
+                Ok(_) => {
+                    let logs = self.registry().select(pattern, None);
+                    return Ok(Selected { logs, newcomers: None });
+                }
+                Err(_) if patient => {}
+                Err(refused) => return Err(refused.into()),
+            }
+        }
+        let newcomers = newcomers();
+        let logs = self.registry().select(pattern, Some(&newcomers));
+        Ok(Selected { logs, newcomers: Some(newcomers) })
+    }
+}

@@ -1,0 +1,31 @@
+//! What a node promises to the program that embeds it.
+
+mod requests;
+mod topics;
+mod wildcards;
+
+use dunlin::topic::{Event, Notice, Start, Subscribe, SubscribeOptions, Subscriber};
+use dunlin::{Config, Node};
+
+fn node() -> Node {
+    Node::start(Config::default()).unwrap()
+}
+
+fn from_earliest() -> SubscribeOptions {
+    SubscribeOptions { start: Start::Earliest, ..Default::default() }
+}
+
+/// Every event that is there: records as `subject=payload`, notices as their names.
+fn all(subscriber: &mut Subscriber) -> Vec<String> {
+    let mut seen = Vec::new();
+    while let Ok(Some(event)) = subscriber.try_next() {
+        seen.push(match event {
+            Event::Record(record) => {
+                format!("{}={}", record.subject(), String::from_utf8_lossy(record.payload()))
+            }
+            Event::Notice(Notice::Deleted { log, .. }) => format!("{} deleted", log.topic),
+            Event::Notice(notice) => format!("{notice:?}"),
+        });
+    }
+    seen
+}

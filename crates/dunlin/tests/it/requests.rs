@@ -1,0 +1,53 @@
+use std::time::Duration;
+
+use dunlin::RequestError;
+use dunlin::topic::{Publish, SubscribeOptions};
+
+use crate::node;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[test]
+fn a_request_is_answered_by_a_responder_of_the_node() {
+    let node = node();
+    let _responder = node.respond("double", |mut request| {
+        let twice = request.record().payload().repeat(2);
+        request.reply(twice.as_slice()).unwrap();
+    });
+    let mut requester = node.requester(&SubscribeOptions::default()).unwrap();
+    for text in ["a", "b"] {
+        assert_eq!(requester.request("double", text, PATIENCE).unwrap().payload, text.repeat(2).as_bytes());
+    }
+    assert_eq!(node.request("double", "c", PATIENCE).unwrap().payload, b"cc");
+}
+
+#[test]
+fn a_request_nobody_answers_times_out() {
+    let node = node();
+    let short = Duration::from_millis(10);
+    assert_eq!(node.request("nobody", "?", short), Err(RequestError::TimedOut(short)));
+}
+
+#[test]
+fn a_late_reply_is_not_taken_for_the_next_request() {
+    let node = node();
+    let mut requester = node.requester(&SubscribeOptions::default()).unwrap();
+    let mut asked = node.subscribe("slow", &SubscribeOptions::default()).unwrap();
+    assert!(requester.request("slow", "1", Duration::from_millis(1)).is_err());
+    let reply_to = {
+        use dunlin::topic::{Event, Subscribe};
+        let Ok(Some(Event::Record(record))) = asked.try_next() else { panic!("the request was published") };
+        record.frame.reply().unwrap().to_owned()
+    };
+    node.publisher(&reply_to).unwrap().publish("late").unwrap();
+    let _responder = node.respond("slow", |mut request| drop(request.reply("prompt")));
+    assert_eq!(requester.request("slow", "2", PATIENCE).unwrap().payload, b"prompt");
+}
+
+#[test]
+fn an_inbox_is_freed_with_its_requester() {
+    let node = node();
+    let requester = node.requester(&SubscribeOptions::default()).unwrap();
+    drop(requester);
+    assert!(node.publisher("_INBOX.1.1").is_err());
+}

@@ -1,0 +1,134 @@
+use dunlin::topic::{Pattern, Publish, PublishError, Start, SubscribeError, SubscribeOptions, TopicConfig};
+use dunlin::{Config, Node, TopicError};
+
+use crate::{all, from_earliest, node};
+
+fn owning(pattern: &str) -> TopicConfig {
+    TopicConfig { pattern: Some(pattern.to_owned()), ..TopicConfig::default() }
+}
+
+#[test]
+fn publishing_to_an_unknown_subject_makes_its_topic() {
+    let node = node();
+    node.publisher("a.b").unwrap().publish("1").unwrap();
+    assert_eq!(all(&mut node.subscribe("a.b", &from_earliest()).unwrap()), ["a.b=1"]);
+    assert_eq!(node.topics(None, "", 10).topics.len(), 1);
+}
+
+#[test]
+fn a_node_told_not_to_make_topics_refuses_unknown_subjects() {
+    let node = Node::start(Config { auto_create: false, ..Config::default() }).unwrap();
+    assert_eq!(node.publisher("a").err(), Some(PublishError::NoTopic("a".to_owned())));
+    let refused = node.subscribe("a", &SubscribeOptions::default()).err();
+    assert_eq!(refused, Some(SubscribeError::NoTopic("a".to_owned())));
+}
+
+#[test]
+fn a_topic_owns_all_subjects_of_its_pattern_in_one_order() {
+    let node = node();
+    node.create_topic("orders", owning("orders.>"), false).unwrap();
+    for (subject, payload) in [("orders.eu", "1"), ("orders.us.east", "2"), ("orders.eu", "3")] {
+        node.publisher(subject).unwrap().publish(payload).unwrap();
+    }
+    let mut whole = node.subscribe("orders.>", &from_earliest()).unwrap();
+    assert_eq!(all(&mut whole), ["orders.eu=1", "orders.us.east=2", "orders.eu=3"]);
+    let mut part = node.subscribe("orders.eu", &from_earliest()).unwrap();
+    assert_eq!(all(&mut part), ["orders.eu=1", "orders.eu=3"]);
+}
+
+#[test]
+fn a_pattern_that_meets_another_topics_is_refused() {
+    let node = node();
+    node.create_topic("orders", owning("orders.>"), false).unwrap();
+    let refused = node.create_topic("eu", owning("*.eu"), false).err();
+    assert_eq!(refused, Some(TopicError::Overlaps("orders".to_owned())));
+}
+
+#[test]
+fn creating_the_same_again_is_fine_only_when_asked_so() {
+    let node = node();
+    let config = TopicConfig { partitions: 2, ..TopicConfig::default() };
+    node.create_topic("a", config.clone(), false).unwrap();
+    assert!(node.create_topic("a", config.clone(), true).is_ok());
+    let exists = Some(TopicError::Exists("a".to_owned()));
+    assert_eq!(node.create_topic("a", config, false).err(), exists);
+    assert_eq!(node.create_topic("a", TopicConfig::default(), true).err(), exists);
+}
+
+#[test]
+fn readers_of_a_deleted_topic_are_told_and_its_successor_has_a_higher_epoch() {
+    let node = node();
+    let mut publisher = node.publisher("a").unwrap();
+    let first = publisher.publish("1").unwrap().position;
+    let mut reader = node.subscribe("a", &from_earliest()).unwrap();
+    node.delete_topic("a").unwrap();
+    assert_eq!(all(&mut reader), ["a=1", "a deleted"]);
+    assert_eq!(publisher.publish("2").err(), Some(PublishError::Closed));
+    let second = node.publisher("a").unwrap().publish("3").unwrap().position;
+    assert!(second.epoch > first.epoch, "{second} after {first}");
+}
+
+#[test]
+fn a_reader_that_comes_back_to_a_new_epoch_is_told() {
+    let node = node();
+    let old = node.publisher("a").unwrap().publish("1").unwrap().position;
+    node.delete_topic("a").unwrap();
+    node.publisher("a").unwrap().publish("2").unwrap();
+    let resumed = SubscribeOptions { start: Start::After(old), ..Default::default() };
+    let seen = all(&mut node.subscribe("a", &resumed).unwrap());
+    assert!(seen[0].starts_with("EpochChanged") && seen[1] == "a=2", "{seen:?}");
+}
+
+#[test]
+fn the_limit_of_topics_holds() {
+    let mut config = Config::default();
+    config.limits.topics_max = 1;
+    let node = Node::start(config).unwrap();
+    node.publisher("a").unwrap();
+    let refused = node.create_topic("b", TopicConfig::default(), false).err();
+    assert_eq!(refused, Some(TopicError::Limit { limit: "topics_max", value: 1 }));
+}
+
+#[test]
+fn topics_come_page_by_page_in_the_order_of_their_names() {
+    let node = node();
+    for name in ["b", "a.x", "c", "a.y"] {
+        node.publisher(name).unwrap();
+    }
+    let names = |page: dunlin::Page| page.topics.iter().map(|t| t.name().to_owned()).collect::<Vec<_>>();
+    let first = node.topics(None, "", 2);
+    assert!(first.more);
+    assert_eq!(names(first), ["a.x", "a.y"]);
+    let second = node.topics(None, "a.y", 2);
+    assert!(!second.more);
+    assert_eq!(names(second), ["b", "c"]);
+    assert_eq!(names(node.topics(Some(&Pattern::parse("a.*").unwrap()), "", 9)), ["a.x", "a.y"]);
+}
+
+#[test]
+fn names_of_the_system_are_not_to_be_had() {
+    let node = node();
+    for name in ["$SYS.x", "_INBOX.1"] {
+        let refused = node.create_topic(name, TopicConfig::default(), false).err();
+        assert_eq!(refused, Some(TopicError::Reserved(name.to_owned())));
+        assert!(node.publisher(name).is_err());
+    }
+}
+
+#[test]
+fn a_position_cannot_name_several_logs() {
+    let node = node();
+    node.create_topic("a", TopicConfig { partitions: 2, ..TopicConfig::default() }, false).unwrap();
+    let after = SubscribeOptions { start: Start::After(Default::default()), ..Default::default() };
+    assert!(matches!(node.subscribe("a", &after).err(), Some(SubscribeError::ManyLogs { logs: 2, .. })));
+}
+
+#[test]
+fn a_stopped_node_tells_publishers_and_readers() {
+    let node = node();
+    let mut publisher = node.publisher("a").unwrap();
+    let mut reader = node.subscribe("a", &from_earliest()).unwrap();
+    node.stop();
+    assert_eq!(publisher.publish("1").err(), Some(PublishError::Closed));
+    assert_eq!(all(&mut reader), ["a deleted"]);
+}

@@ -1,0 +1,38 @@
+use dunlin::topic::{Publish, SubscribeOptions};
+
+use crate::{all, from_earliest, node};
+
+#[test]
+fn a_wildcard_picks_up_topics_created_later_from_their_first_record() {
+    let node = node();
+    node.publisher("m.a").unwrap().publish("before").unwrap();
+    let mut reader = node.subscribe("m.*", &SubscribeOptions::default()).unwrap();
+    node.publisher("m.b").unwrap().publish("1").unwrap();
+    node.publisher("m.a").unwrap().publish("2").unwrap();
+    node.publisher("n.a").unwrap().publish("other").unwrap();
+    let mut seen = all(&mut reader);
+    seen.sort();
+    assert_eq!(seen, ["m.a=2", "m.b=1"]);
+}
+
+#[test]
+fn a_wildcard_meets_no_inbox_unless_it_names_it() {
+    let node = node();
+    let mut everything = node.subscribe(">", &from_earliest()).unwrap();
+    let _requester = node.requester(&SubscribeOptions::default()).unwrap();
+    node.publisher("a").unwrap().publish("1").unwrap();
+    assert_eq!(all(&mut everything), ["a=1"]);
+    assert_eq!(node.topics(None, "", 10).topics.len(), 1);
+}
+
+#[test]
+fn one_subscription_reads_several_patterns() {
+    let node = node();
+    let mut reader = node.subscribe_all(&["a", "b.*"], &from_earliest()).unwrap();
+    for subject in ["a", "b.1", "c"] {
+        node.publisher(subject).unwrap().publish("x").unwrap();
+    }
+    let mut seen = all(&mut reader);
+    seen.sort();
+    assert_eq!(seen, ["a=x", "b.1=x"]);
+}
