@@ -164,7 +164,29 @@ fn fanout(readers: usize) {
     );
 }
 
+fn publish_alone(batch: usize) {
+    let topic = topic(4 << 20, false);
+    let mut p = topic.publisher("hot");
+    let data = [7u8; 64];
+    let drafts: Vec<Draft> = (0..batch).map(|_| Draft::from(&data)).collect();
+    let n = 20_000_000;
+    let start = Instant::now();
+    for _ in 0..n / batch {
+        if batch > 1 {
+            p.publish_batch(&drafts).unwrap();
+        } else {
+            p.publish(&data).unwrap();
+        }
+    }
+    println!("publish alone, batch {batch}: {:.1} ns", start.elapsed().as_nanos() as f64 / n as f64);
+}
+
 fn main() {
+    publish_alone(1);
+    publish_alone(256);
+    if std::env::args().nth(1).is_some() {
+        return;
+    }
     println!(
         "sizes: cursor {} subscriber {} waiter {} log {}",
         size_of::<Cursor>(),

@@ -39,6 +39,10 @@ pub(crate) use buffer::{BUFFER_BYTES_MIN, Buffer, Pool};
 
 /// Bytes a payload by reference takes in the buffer.
 const SLOT_BYTES: usize = padded(size_of::<Bytes>());
+/// How far ahead of the writer lines are asked for, so that the lock's next read-modify-write does not
+/// wait for them; and how far ahead of a reader.
+const WRITE_AHEAD_BYTES: usize = 512;
+const READ_AHEAD_BYTES: usize = 512;
 const RETIRED: u32 = 1 << 31;
 const SEALED: u64 = 1 << 63;
 
@@ -225,6 +229,7 @@ impl Writer {
         fill(out);
         self.written.bytes += bytes as u32;
         self.written.count += count;
+        self.prefetch();
     }
 
     /// Bytes that [`push_by_ref`](Writer::push_by_ref) takes.
@@ -254,15 +259,15 @@ impl Writer {
     /// Asks for the cache lines that the next records will be written to, so that the lock's next
     /// read-modify-write does not wait for them.
     #[inline(always)]
-    pub(crate) fn prefetch(&self) {
+    fn prefetch(&self) {
         #[cfg(all(target_arch = "x86_64", not(loom)))]
-        if self.room() >= 512 {
+        {
             use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-            // SAFETY: a prefetch touches nothing, and the address lies inside the buffer.
+            let ahead = self.base.wrapping_add(self.written.bytes as usize + WRITE_AHEAD_BYTES).cast();
+            // SAFETY: a prefetch touches nothing, wherever it points.
             unsafe {
-                let ahead = self.base.add(self.written.bytes as usize + 256).cast();
                 _mm_prefetch::<_MM_HINT_ET0>(ahead);
-                _mm_prefetch::<_MM_HINT_ET0>(ahead.add(64));
+                _mm_prefetch::<_MM_HINT_ET0>(ahead.wrapping_add(64));
             }
         }
     }
@@ -343,6 +348,21 @@ impl Pinned {
     }
 }
 
+/// Asks for a cache line that another core wrote, before the walk comes to it.
+#[inline(always)]
+fn prefetch_read(_bytes: &[u8], _ahead: usize) {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let ahead = _bytes.as_ptr().wrapping_add(_ahead).cast();
+        // SAFETY: a prefetch touches nothing, wherever it points.
+        unsafe {
+            _mm_prefetch::<_MM_HINT_T0>(ahead);
+            _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(64));
+        }
+    }
+}
+
 /// Walks the frames of a pinned segment.
 #[derive(Debug, Clone)]
 pub(crate) struct Frames<'a> {
@@ -364,6 +384,7 @@ impl<'a> Iterator for Frames<'a> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Lying<'a>> {
+        prefetch_read(self.rest, READ_AHEAD_BYTES);
         if self.rest.get(5)? & FLAG_BY_REF != 0 {
             return self.next_by_ref();
         }

@@ -16,6 +16,9 @@ use crate::wake::{Waiter, thread_waker};
 use many::Many;
 pub use many::Newcomers;
 
+/// Pauses before a waiting reader's first look, some 20 ns each.
+const PAUSES_BEFORE_LOOK: u32 = 4;
+
 /// Reads one log, or many, of the same process.
 #[derive(Debug)]
 pub struct Subscriber {
@@ -146,10 +149,11 @@ impl Subscriber {
             Wait::Spin => deadline_ns,
             Wait::Default => deadline_ns.min(self.clock.now_ns() + u64::from(SPIN_US_DEFAULT) * 1_000),
         };
+        // The first look comes late: every look takes the commit's cache line from the publisher, who is
+        // better left to write a few records of a stream; an answer takes longer than this anyway.
+        (0..PAUSES_BEFORE_LOOK).for_each(|_| std::hint::spin_loop());
         loop {
             for _ in 0..64 {
-                // The first look comes late: a stream's next record is written undisturbed, and an
-                // answer takes longer than this anyway.
                 std::hint::spin_loop();
                 if self.may_have_more() {
                     return true;

@@ -153,7 +153,6 @@ impl Log {
         let position = Position { epoch: state.epoch, seq: state.next_seq - 1 };
         if let Some(writer) = &state.writer {
             writer.commit();
-            writer.prefetch();
         }
         let woken = state.waiting.pop_front();
         drop(state);
