@@ -77,7 +77,6 @@ pub const SPOT: &[Layout] = &[
             ("Publish time", Metric("publish_ns")),
             ("Delivered", Metric("deliveries_per_s")),
             ("Bandwidth", Metric("bytes_per_s")),
-            ("Publish p99", Metric("p99_ns")),
         ],
     },
     Layout {

@@ -18,6 +18,7 @@ mod command;
 mod cores;
 mod goal;
 mod layout;
+mod local;
 mod machine;
 mod metric;
 mod names;
@@ -40,6 +41,7 @@ mod store;
 mod suites;
 mod table;
 mod timed;
+mod workload;
 mod zmq;
 
 pub use command::{Request, run};

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::Serialize;
 
+use crate::local;
 use crate::raw;
 
 /// A role's arguments.
@@ -63,6 +64,7 @@ pub fn child_main(args: &[String]) -> Result<()> {
         "raw-sink" => raw::stream::sink(&args),
         "raw-echo" => raw::ping_pong::echo(&args),
         "raw-relay" => raw::relay::relay(&args),
+        "local-memory" => local::memory::grow(&args),
         unknown => bail!("there is no role `{unknown}`"),
     }
 }

@@ -4,6 +4,7 @@
 pub mod claims;
 pub mod goals;
 pub mod known;
+mod ours;
 mod peers;
 
 use crate::layout;
@@ -21,10 +22,15 @@ pub const LOOKUPS: usize = 10_000;
 /// Round trips in a latency run, and in CI.
 pub const ROUND_TRIPS: (u64, u64) = (10_000, 100);
 
+/// The subscriber counts of its fan-out table, and on to 100,000.
+pub const FANOUT: [usize; 5] = [10, 100, 1_000, 10_000, 100_000];
+/// The topic counts of its table of concurrent publishing.
+pub const MULTI_TOPIC: [usize; 3] = [10, 50, 100];
+
 /// The suite.
 pub const SUITE: Suite = Suite {
     name: "spot",
-    cases: &["throughput", "latency", "topics"],
+    cases: &["throughput", "latency", "topics", "fanout", "multi_topic", "parked", "memory"],
     groups,
     layouts: layout::SPOT,
     goals: goals::GOALS,
@@ -32,21 +38,37 @@ pub const SUITE: Suite = Suite {
     known: known::KNOWN,
 };
 
+const TRANSPORTS: [&str; 3] = ["inproc", "tcp", "uds"];
+
 fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
     let mut groups = Vec::new();
-    for transport in ["inproc", "tcp", "uds"] {
+    let mut add = |mut ours: Group, peers: &dyn Fn() -> Group| {
+        if with_peers {
+            ours.extend(peers());
+        }
+        groups.push(ours);
+    };
+    for transport in TRANSPORTS {
         for bytes in THROUGHPUT_BYTES {
-            groups.push(if with_peers { peers::throughput(transport, bytes) } else { Group::new() });
+            add(ours::throughput(transport, bytes), &|| peers::throughput(transport, bytes));
         }
     }
-    for transport in ["inproc", "tcp", "uds"] {
+    for transport in TRANSPORTS {
         for bytes in LATENCY_BYTES {
-            groups.push(if with_peers { peers::latency(transport, bytes, options) } else { Group::new() });
+            add(ours::latency(transport, bytes, options), &|| peers::latency(transport, bytes, options));
         }
     }
     for topics in TOPIC_COUNTS {
-        groups.push(if with_peers { peers::topics(topics) } else { Group::new() });
+        add(Group::new(), &|| peers::topics(topics));
     }
+    for subscribers in FANOUT {
+        add(ours::fanout(subscribers), &Group::new);
+    }
+    for topics in MULTI_TOPIC {
+        add(ours::multi_topic(topics, options), &Group::new);
+    }
+    add(ours::parked(options), &Group::new);
+    add(ours::memory(options), &Group::new);
     groups
 }
 

@@ -1,0 +1,9 @@
+//! Dunlin in process: publisher and subscribers in one process, no sockets.
+
+pub mod fanout;
+pub mod memory;
+pub mod multi_topic;
+pub mod parked;
+pub mod round_trip;
+pub mod stand;
+pub mod throughput;

@@ -1,0 +1,178 @@
+//! One publisher, many subscribers of one process.
+//!
+//! Two threads on cores of their own read, each its half of the subscribers in turn; the first also
+//! publishes, a burst before each of its turns, whenever the other is not more than the window behind.
+//! So publishing goes on while records are delivered, and nothing is lost, which is asserted: the
+//! history holds the window, and the topic itself waits for nobody.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail, ensure};
+use dunlin_topic::{Event, Publish, Publisher, Subscribe, Subscriber, Topic, Wait};
+
+use crate::child::PATIENCE;
+use crate::clock::monotonic_ns;
+use crate::cores::Pin;
+use crate::local::stand::{Stand, subscriber};
+use crate::payload::{Payload, Touch};
+use crate::point::Sample;
+use crate::workload::describe;
+
+const HISTORY_BYTES: u64 = 8 << 20;
+const BYTES: usize = 64;
+
+/// Delivers for about `time` and at least one burst.
+pub fn measure(subscribers: usize, time: Duration) -> Result<Sample> {
+    let topic = Stand::default().volatile("bench", HISTORY_BYTES)?;
+    let setup_start_ns = monotonic_ns();
+    let (mine, theirs) = (subscribe(&topic, subscribers.div_ceil(2))?, subscribe(&topic, subscribers / 2)?);
+    let setup_ns = monotonic_ns() - setup_start_ns;
+    let shared = Arc::new(Shared::default());
+    let start_ns = monotonic_ns();
+    let reading = thread::spawn({
+        let shared = Arc::clone(&shared);
+        move || read_on(theirs, &shared)
+    });
+    let published = publish_and_read(&topic, mine, &shared, burst(subscribers), time);
+    // The other thread reads on until it has read as many as were published, or gives up here.
+    shared.last.store(published.as_ref().map_or(0, |published| published.records), Ordering::Release);
+    reading.join().map_err(|_| anyhow!("the reading thread panicked"))??;
+    let (published, elapsed_ns) = (published?, monotonic_ns() - start_ns);
+    let per_s = (published.records * subscribers as u64) as f64 * 1e9 / elapsed_ns as f64;
+    Ok(Sample::new()
+        .with("setup_ns", setup_ns as f64)
+        .with("messages", published.records as f64)
+        .with("publish_ns", published.publish_ns as f64)
+        .with("deliveries_per_s", per_s)
+        .with("bytes_per_s", per_s * BYTES as f64)
+        .with("touched_bytes", Touch::All.bytes(BYTES) as f64))
+}
+
+/// What both threads know of each other.
+struct Shared {
+    /// Records that all subscribers of the second thread have read.
+    read: AtomicU64,
+    /// How many records there will have been; not known at first.
+    last: AtomicU64,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self { read: AtomicU64::new(0), last: AtomicU64::new(u64::MAX) }
+    }
+}
+
+struct Published {
+    records: u64,
+    publish_ns: u64,
+}
+
+/// The burst fits the first-level cache, and many subscribers get smaller ones so that a round ends.
+fn burst(subscribers: usize) -> u64 {
+    (4_000_000 / subscribers.max(1) as u64).clamp(128, 4096)
+}
+
+fn subscribe(topic: &Topic, count: usize) -> Result<Vec<Subscriber>> {
+    (0..count).map(|_| subscriber(topic, Wait::Spin)).collect()
+}
+
+fn publish_and_read(
+    topic: &Arc<Topic>,
+    mut mine: Vec<Subscriber>,
+    shared: &Shared,
+    burst: u64,
+    time: Duration,
+) -> Result<Published> {
+    let _pinned = Pin::Apart.side(0)?;
+    let mut publisher = topic.publisher("bench");
+    let mut published = Published { records: 0, publish_ns: 0 };
+    let end = Instant::now() + time;
+    while published.records == 0 || Instant::now() < end {
+        published.publish_ns += publish(&mut publisher, published.records, burst)?;
+        let from = published.records;
+        published.records += burst;
+        read_turn(&mut mine, from, published.records)?;
+        let deadline = Instant::now() + PATIENCE;
+        while published.records.saturating_sub(shared.read.load(Ordering::Acquire)) > 2 * burst {
+            ensure!(Instant::now() < deadline, "the other half of the subscribers stands still");
+            std::hint::spin_loop();
+        }
+    }
+    Ok(published)
+}
+
+fn publish(publisher: &mut Publisher, from: u64, count: u64) -> Result<u64> {
+    let mut payload = Payload::new(BYTES);
+    let start_ns = monotonic_ns();
+    for nth in from..from + count {
+        publisher.send(payload.of(nth))?;
+    }
+    Ok(monotonic_ns() - start_ns)
+}
+
+fn read_on(mut theirs: Vec<Subscriber>, shared: &Shared) -> Result<()> {
+    let _pinned = Pin::Apart.side(1)?;
+    let Some((first, others)) = theirs.split_first_mut() else {
+        shared.read.store(u64::MAX, Ordering::Release);
+        return Ok(());
+    };
+    let mut read = 0;
+    while read < shared.last.load(Ordering::Acquire) {
+        let until = read_some(first, read)?;
+        if until > read {
+            read_turn(others, read, until)?;
+        }
+        read = until;
+        shared.read.store(read, Ordering::Release);
+    }
+    Ok(())
+}
+
+/// Whatever is there for the first subscriber decides how far this turn goes.
+fn read_some(subscriber: &mut Subscriber, from: u64) -> Result<u64> {
+    let mut next = from;
+    drain(subscriber, usize::MAX, &mut next)?;
+    Ok(next)
+}
+
+/// Every subscriber reads what lies between.
+fn read_turn(subscribers: &mut [Subscriber], from: u64, until: u64) -> Result<()> {
+    for subscriber in subscribers {
+        let mut next = from;
+        while next < until {
+            drain(subscriber, (until - next) as usize, &mut next)?;
+        }
+    }
+    Ok(())
+}
+
+#[inline]
+fn drain(subscriber: &mut Subscriber, max: usize, next: &mut u64) -> Result<()> {
+    let mut fault = None;
+    subscriber.drain(max, |event| match event {
+        Event::Record(record) if record.seq() == *next + 1 && Touch::All.check(record.payload(), *next) => {
+            *next += 1
+        }
+        other => drop(fault.get_or_insert_with(|| describe(&other))),
+    })?;
+    match fault {
+        Some(fault) => bail!("instead of record {}: {fault}", *next + 1),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_subscriber_reads_every_record() {
+        for subscribers in [1, 2, 7] {
+            let sample = measure(subscribers, Duration::from_millis(5)).unwrap();
+            assert!(sample.get("deliveries_per_s").unwrap() > 0.0);
+        }
+    }
+}

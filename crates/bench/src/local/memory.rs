@@ -1,0 +1,69 @@
+//! What an idle subscriber or topic takes: growth of the resident memory of a process that makes many.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use dunlin_topic::{Publish, Wait};
+use rustix::param::page_size;
+use serde::{Deserialize, Serialize};
+
+use crate::child::PATIENCE;
+use crate::local::stand::{Stand, subscriber};
+use crate::point::{Bench, Sample};
+use crate::role::{RoleArgs, say};
+
+/// Of what the memory is measured: parameter `of`.
+pub const KINDS: [&str; 3] = ["subscriber", "topic", "topic_with_a_record"];
+
+const HISTORY_BYTES: u64 = 4 << 20;
+const RECORD: &[u8] = &[7; 64];
+
+#[derive(Serialize, Deserialize)]
+struct Grown {
+    bytes: u64,
+}
+
+/// Has another process make `count` of them.
+pub fn measure(bench: &Bench, of: &str, count: u64) -> Result<Sample> {
+    let mut child =
+        bench.child.start("local-memory", &[("of", of.to_owned()), ("count", count.to_string())])?;
+    let grown: Grown = child.line(PATIENCE)?;
+    Ok(Sample::new().with("rss_bytes", grown.bytes as f64 / count as f64))
+}
+
+/// The process that makes them.
+pub(crate) fn grow(args: &RoleArgs) -> Result<()> {
+    let count: usize = args.get("count")?;
+    let stand = Stand::default();
+    let one = stand.volatile("bench", HISTORY_BYTES)?;
+    let before = resident_bytes()?;
+    let after = match args.text("of")? {
+        "subscriber" => made(count, |_| subscriber(&one, Wait::Default))?,
+        "topic" => made(count, |nth| stand.volatile(&format!("bench.{nth}"), HISTORY_BYTES))?,
+        "topic_with_a_record" => made(count, |nth| {
+            let topic = stand.volatile(&format!("bench.{nth}"), HISTORY_BYTES)?;
+            topic.publisher(topic.name()).publish(RECORD)?;
+            Ok(Arc::clone(&topic))
+        })?,
+        other => bail!("there is nothing like `{other}` to measure"),
+    };
+    say(&Grown { bytes: after.saturating_sub(before) })
+}
+
+/// Resident memory while `count` of them live.
+fn made<T>(count: usize, make: impl Fn(usize) -> Result<T>) -> Result<u64> {
+    let mut all = Vec::with_capacity(count);
+    for nth in 0..count {
+        all.push(make(nth)?);
+    }
+    let resident = resident_bytes();
+    drop(all);
+    resident
+}
+
+/// The resident memory of this process.
+pub fn resident_bytes() -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm").context("reading /proc/self/statm")?;
+    let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    Ok(pages.context("/proc/self/statm has another form")? * page_size() as u64)
+}

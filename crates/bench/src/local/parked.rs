@@ -1,0 +1,93 @@
+//! What a publish costs while many subscribers sleep on the topic.
+//!
+//! The subscribers are tasks of one thread. Each publish is made after every one of them has read the
+//! record before and a pause has passed, so that all are asleep again. Timed is the publish alone, since
+//! waking the rest is their own business.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use dunlin_topic::{Event, Publish, Subscribe, Subscriber, Topic, Wait};
+
+use crate::child::PATIENCE;
+use crate::clock::monotonic_ns;
+use crate::local::stand::{Stand, subscriber};
+use crate::payload::{Payload, Touch};
+use crate::point::Sample;
+use crate::stats::Latencies;
+
+const HISTORY_BYTES: u64 = 1 << 20;
+const BYTES: usize = 64;
+/// After the last reader has read, it takes this long at most until it sleeps.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// Publishes `records` records to so many sleepers.
+pub fn measure(subscribers: usize, records: u64) -> Result<Sample> {
+    let topic = Stand::default().volatile("bench", HISTORY_BYTES)?;
+    let sleepers = (0..subscribers).map(|_| subscriber(&topic, Wait::Parked)).collect::<Result<Vec<_>>>()?;
+    let seen = Arc::new(AtomicU64::new(0));
+    let reading = thread::spawn({
+        let seen = Arc::clone(&seen);
+        move || read_in_tasks(sleepers, records, &seen)
+    });
+    let latencies = publish(&topic, &seen, subscribers as u64, records);
+    // Closing ends the tasks if publishing failed half-way.
+    topic.close();
+    let read = reading.join().map_err(|_| anyhow!("the reading thread panicked"))?;
+    let latencies = latencies?;
+    read?;
+    Ok(latencies.sample())
+}
+
+fn publish(topic: &Arc<Topic>, seen: &AtomicU64, subscribers: u64, records: u64) -> Result<Latencies> {
+    let mut publisher = topic.publisher(topic.name());
+    let mut payload = Payload::new(BYTES);
+    let mut latencies = Latencies::default();
+    for nth in 0..records {
+        thread::sleep(PAUSE);
+        let record = payload.of(nth);
+        let start_ns = monotonic_ns();
+        publisher.publish(record)?;
+        latencies.record(monotonic_ns() - start_ns);
+        let deadline = Instant::now() + PATIENCE;
+        while seen.load(Ordering::Acquire) < (nth + 1) * subscribers {
+            ensure!(Instant::now() < deadline, "not all have read record {nth} within {PATIENCE:?}");
+            thread::sleep(PAUSE);
+        }
+    }
+    Ok(latencies)
+}
+
+fn read_in_tasks(sleepers: Vec<Subscriber>, records: u64, seen: &Arc<AtomicU64>) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().context("starting a runtime")?;
+    runtime.block_on(async {
+        let spawn = |sleeper| tokio::spawn(read(sleeper, records, Arc::clone(seen)));
+        let tasks: Vec<_> = sleepers.into_iter().map(spawn).collect();
+        for task in tasks {
+            task.await.context("a reading task panicked")??;
+        }
+        Ok(())
+    })
+}
+
+async fn read(mut sleeper: Subscriber, records: u64, seen: Arc<AtomicU64>) -> Result<()> {
+    for nth in 0..records {
+        match sleeper.next_async().await? {
+            Event::Record(record) if record.seq() == nth + 1 && Touch::All.check(record.payload(), nth) => {}
+            other => anyhow::bail!("instead of record {}: {other:?}", nth + 1),
+        }
+        seen.fetch_add(1, Ordering::AcqRel);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn all_sleepers_read_all_records() {
+        assert!(super::measure(20, 10).unwrap().get("p99_ns").unwrap() > 0.0);
+    }
+}

@@ -1,0 +1,54 @@
+//! There and back between two topics of one process.
+
+use std::thread;
+
+use anyhow::{Result, anyhow, ensure};
+use dunlin_topic::{Publish, Wait};
+
+use crate::clock::monotonic_ns;
+use crate::cores::Pin;
+use crate::local::stand::{Stand, subscriber};
+use crate::payload::{Payload, Touch};
+use crate::stats::Latencies;
+use crate::workload::{answer_all, ask_all, rounds, with_next};
+
+const HISTORY_BYTES: u64 = 1 << 20;
+
+/// Two threads on cores of their own, both waiting in the same way.
+pub fn two_threads(wait: Wait, bytes: usize, iterations: u64) -> Result<Latencies> {
+    let stand = Stand::default();
+    let (ping, pong) = (stand.volatile("ping", HISTORY_BYTES)?, stand.volatile("pong", HISTORY_BYTES)?);
+    let (mut asked, mut answered) = (subscriber(&ping, wait)?, subscriber(&pong, wait)?);
+    let (mut ask, mut answer) = (ping.publisher("ping"), pong.publisher("pong"));
+    let answering = thread::spawn(move || -> Result<()> {
+        let _pinned = Pin::Apart.side(1)?;
+        answer_all(&mut answer, &mut asked, rounds(iterations))
+    });
+    let pinned = Pin::Apart.side(0)?;
+    let latencies = ask_all(&mut ask, &mut answered, bytes, iterations)?;
+    drop(pinned);
+    answering.join().map_err(|_| anyhow!("the answering thread panicked"))??;
+    Ok(latencies)
+}
+
+/// One thread that plays both parts: two publishes and two reads.
+pub fn one_thread(bytes: usize, iterations: u64) -> Result<Latencies> {
+    let stand = Stand::default();
+    let (ping, pong) = (stand.volatile("ping", HISTORY_BYTES)?, stand.volatile("pong", HISTORY_BYTES)?);
+    let (mut asked, mut answered) = (subscriber(&ping, Wait::Spin)?, subscriber(&pong, Wait::Spin)?);
+    let (mut ask, mut answer) = (ping.publisher("ping"), pong.publisher("pong"));
+    let mut payload = Payload::new(bytes);
+    let mut latencies = Latencies::default();
+    for nth in 0..rounds(iterations) {
+        let start_ns = monotonic_ns();
+        ask.send(payload.of(nth))?;
+        with_next(&mut asked, |question| answer.send(question))??;
+        let right = with_next(&mut answered, |answer| Touch::All.check(answer, nth))?;
+        let took = monotonic_ns() - start_ns;
+        ensure!(right, "the answer to {nth} was another");
+        if nth >= iterations / 10 {
+            latencies.record(took);
+        }
+    }
+    Ok(latencies)
+}

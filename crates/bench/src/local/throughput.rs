@@ -1,0 +1,46 @@
+//! One publisher, one subscriber, two threads on cores of their own.
+
+use std::thread;
+
+use anyhow::{Result, anyhow};
+use dunlin_topic::Wait;
+
+use crate::cores::Pin;
+use crate::local::stand::{Stand, subscriber};
+use crate::timed::Timed;
+use crate::workload::{Manner, receive_all, send_all};
+
+/// History of the topic: what publisher and subscriber share of the caches.
+const HISTORY_BYTES: u64 = 4 << 20;
+/// Payloads by reference count whole although nothing of them is copied.
+const HISTORY_BYTES_BY_REF: u64 = 256 << 20;
+
+/// Moves `count` records of `bytes` from one thread to the other.
+pub fn measure(manner: Manner, bytes: usize, count: u64) -> Result<Timed> {
+    let history_bytes = if manner == Manner::ByRef { HISTORY_BYTES_BY_REF } else { HISTORY_BYTES };
+    let topic = Stand::default().lossless("bench", history_bytes)?;
+    let mut subscriber = subscriber(&topic, Wait::Spin)?;
+    let mut publisher = topic.publisher("bench");
+    let sending = thread::spawn(move || -> Result<u64> {
+        let _pinned = Pin::Apart.side(1)?;
+        send_all(&mut publisher, manner, bytes, count)
+    });
+    let received = Pin::Apart.side(0).and_then(|_pinned| receive_all(&mut subscriber, manner, 1, count));
+    // A reader that is gone no longer holds the publisher up.
+    drop(subscriber);
+    let start_ns = sending.join().map_err(|_| anyhow!("the publishing thread panicked"))??;
+    Ok(Timed { start_ns, end_ns: received?, messages: count, bytes, touched: manner.touch().bytes(bytes) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_manner_of_publishing_arrives_whole() {
+        for (manner, bytes) in [(Manner::OneByOne, 64), (Manner::Batches(64), 64), (Manner::ByRef, 8192)] {
+            let timed = measure(manner, bytes, 10_000).unwrap();
+            assert!(timed.end_ns > timed.start_ns);
+        }
+    }
+}

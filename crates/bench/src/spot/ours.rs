@@ -1,0 +1,112 @@
+//! Our own points of suite `spot`.
+
+use dunlin_topic::Wait;
+
+use crate::cores::Pin;
+use crate::local;
+use crate::options::Options;
+use crate::params::Params;
+use crate::point::{Bench, Group, Point, target};
+use crate::spot::{FANOUT, ROUND_TRIPS};
+use crate::timed;
+use crate::workload::Manner;
+
+/// Ours of one transport and message size.
+pub fn throughput(transport: &'static str, bytes: usize) -> Group {
+    match transport {
+        "inproc" => {
+            let mut group: Group = local_throughput(Manner::OneByOne, bytes).into();
+            if bytes == 64 {
+                group.extend(local_throughput(Manner::Batches(64), bytes));
+            }
+            if bytes >= 8192 {
+                group.extend(local_throughput(Manner::ByRef, bytes));
+            }
+            group
+        }
+        _ => Group::new(),
+    }
+}
+
+fn local_throughput(manner: Manner, bytes: usize) -> [Point; 2] {
+    let (copy, batch) = match manner {
+        Manner::OneByOne => ("copied", 1),
+        Manner::Batches(batch) => ("copied", batch),
+        Manner::ByRef => ("by_ref", 1),
+    };
+    let params = Params::new().with("transport", "inproc").with("copy", copy).with("batch", batch);
+    timed::points(target::DUNLIN, params, bytes, move |_, count| {
+        local::throughput::measure(manner, bytes, count)
+    })
+}
+
+/// Ours of one transport and message size.
+pub fn latency(transport: &'static str, bytes: usize, options: &Options) -> Group {
+    let iterations = options.count(ROUND_TRIPS.0, ROUND_TRIPS.1);
+    match transport {
+        "inproc" => vec![
+            local_one_thread(bytes, iterations),
+            local_two_threads(Wait::Spin, "spin", bytes, iterations),
+            local_two_threads(Wait::Default, "default", bytes, iterations),
+            local_two_threads(Wait::Parked, "parked", bytes, iterations),
+        ],
+        _ => Group::new(),
+    }
+}
+
+fn local_one_thread(bytes: usize, iterations: u64) -> Point {
+    let params = round_trip("inproc", bytes).with("threads", 1u64);
+    Point::new("latency", target::DUNLIN, params, move |_| {
+        Ok(local::round_trip::one_thread(bytes, iterations)?.sample())
+    })
+}
+
+fn local_two_threads(wait: Wait, name: &str, bytes: usize, iterations: u64) -> Point {
+    let params =
+        round_trip("inproc", bytes).with("wait", name).with("threads", 2u64).with("pin", Pin::Apart.name());
+    Point::new("latency", target::DUNLIN, params, move |_| {
+        Ok(local::round_trip::two_threads(wait, bytes, iterations)?.sample())
+    })
+}
+
+fn round_trip(transport: &str, bytes: usize) -> Params {
+    Params::new().with("transport", transport).with("bytes", bytes).with("in_flight", 1u64)
+}
+
+/// One publisher, so many subscribers of this process.
+pub fn fanout(subscribers: usize) -> Group {
+    let params =
+        Params::new().with("transport", "inproc").with("bytes", 64u64).with("subscribers", subscribers);
+    let measure = move |bench: &Bench| local::fanout::measure(subscribers, bench.options.time);
+    vec![Point::new("fanout", target::DUNLIN, params, measure)]
+}
+
+/// So many topics published to at once.
+pub fn multi_topic(topics: usize, options: &Options) -> Group {
+    let messages = options.count(1_000, 100);
+    let params = Params::new().with("transport", "inproc").with("bytes", 1024u64).with("topics", topics);
+    let measure = move |_: &Bench| Ok(local::multi_topic::measure(topics, messages, 1024)?.sample());
+    vec![Point::new("multi_topic", target::DUNLIN, params, measure)]
+}
+
+/// What a publish costs while one or very many subscribers sleep.
+pub fn parked(options: &Options) -> Group {
+    let point = |subscribers: usize, records: u64| {
+        let params =
+            Params::new().with("transport", "inproc").with("bytes", 64u64).with("subscribers", subscribers);
+        Point::new("parked", target::DUNLIN, params, move |_| local::parked::measure(subscribers, records))
+    };
+    let records = options.count(200, 10);
+    let crowd = if options.quick { FANOUT[2] } else { FANOUT[4] };
+    vec![point(1, records), point(crowd, records)]
+}
+
+/// What the idle take.
+pub fn memory(options: &Options) -> Group {
+    let count = options.count(100_000, 10_000);
+    let point = |of: &'static str| {
+        let params = Params::new().with("transport", "inproc").with("of", of);
+        Point::new("memory", target::DUNLIN, params, move |bench| local::memory::measure(bench, of, count))
+    };
+    local::memory::KINDS.map(point).into()
+}

@@ -1,0 +1,184 @@
+//! The work itself, written once against the traits `Publish` and `Subscribe`, in process and remote alike.
+//!
+//! A delivery counts when the record was read through the public subscriber, with its sequence and its
+//! content checked. Any notice is an error here: these workloads are lossless. Every wait ends after
+//! [`PATIENCE`].
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use dunlin_topic::{Draft, Event, Publish, Subscribe};
+
+use crate::child::PATIENCE;
+use crate::clock::monotonic_ns;
+use crate::payload::{Payload, Touch};
+use crate::stats::Latencies;
+
+/// How a publisher hands over its records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// One call a record, which the publisher copies.
+    OneByOne,
+    /// One call for so many records, which the publisher copies.
+    Batches(usize),
+    /// One call a record, which the publisher shares.
+    ByRef,
+}
+
+/// Payloads that are made beforehand, so that the sequence they carry begins anew after so many.
+/// Rewriting them would be most of the work of a batch, and a shared payload cannot be rewritten. The
+/// record's own sequence, which is checked as well, does not begin anew.
+const PREPARED: u64 = 256;
+
+impl Manner {
+    /// What the receiver reads of each payload.
+    pub fn touch(self) -> Touch {
+        if self == Self::ByRef { Touch::Ends } else { Touch::All }
+    }
+
+    /// The sequence that the payload of the nth record carries.
+    fn carried(self) -> impl Fn(u64) -> u64 {
+        let mask = if self == Self::OneByOne { u64::MAX } else { PREPARED - 1 };
+        move |nth| nth & mask
+    }
+}
+
+/// Sends `count` records of `bytes`; when the first was sent.
+pub fn send_all(publisher: &mut impl Publish, manner: Manner, bytes: usize, count: u64) -> Result<u64> {
+    let start_ns = match manner {
+        Manner::OneByOne => send_one_by_one(publisher, bytes, count),
+        Manner::Batches(batch) => send_batches(publisher, bytes, count, batch),
+        Manner::ByRef => send_by_ref(publisher, bytes, count),
+    }?;
+    publisher.flush().context("waiting for the last answer")?;
+    Ok(start_ns)
+}
+
+fn send_one_by_one(publisher: &mut impl Publish, bytes: usize, count: u64) -> Result<u64> {
+    let mut payload = Payload::new(bytes);
+    let start_ns = monotonic_ns();
+    for nth in 0..count {
+        publisher.send(payload.of(nth)).with_context(|| format!("sending record {nth}"))?;
+    }
+    Ok(start_ns)
+}
+
+fn send_batches(publisher: &mut impl Publish, bytes: usize, count: u64, batch: usize) -> Result<u64> {
+    let prepared = prepare(bytes);
+    let drafts: Vec<Draft<'_>> = prepared.iter().map(|payload| Draft::from(payload.as_slice())).collect();
+    ensure!(drafts.len().is_multiple_of(batch), "a batch of {batch} does not divide {PREPARED}");
+    let start_ns = monotonic_ns();
+    let mut sent = 0;
+    while sent < count {
+        let from = (sent % PREPARED) as usize;
+        let until = from + batch.min((count - sent) as usize);
+        publisher.publish_batch(&drafts[from..until]).with_context(|| format!("sending record {sent}"))?;
+        sent += (until - from) as u64;
+    }
+    Ok(start_ns)
+}
+
+fn send_by_ref(publisher: &mut impl Publish, bytes: usize, count: u64) -> Result<u64> {
+    let prepared: Vec<Bytes> = prepare(bytes).into_iter().map(Bytes::from).collect();
+    let start_ns = monotonic_ns();
+    for nth in 0..count {
+        let payload = prepared[(nth % PREPARED) as usize].clone();
+        publisher.send(payload).with_context(|| format!("sending record {nth}"))?;
+    }
+    Ok(start_ns)
+}
+
+fn prepare(bytes: usize) -> Vec<Vec<u8>> {
+    let mut payload = Payload::new(bytes);
+    (0..PREPARED).map(|nth| payload.of(nth).to_vec()).collect()
+}
+
+/// Receives and checks `count` records, the first of which has sequence `first_seq`; when the last was
+/// checked.
+pub fn receive_all(
+    subscriber: &mut impl Subscribe,
+    manner: Manner,
+    first_seq: u64,
+    count: u64,
+) -> Result<u64> {
+    let (touch, carried) = (manner.touch(), manner.carried());
+    let (mut nth, mut fault) = (0, None);
+    while nth < count {
+        let given = subscriber.drain(usize::MAX, |event| match event {
+            Event::Record(record)
+                if record.seq() == first_seq + nth && touch.check(record.payload(), carried(nth)) =>
+            {
+                nth += 1
+            }
+            other => drop(fault.get_or_insert_with(|| describe(&other))),
+        })?;
+        if let Some(fault) = fault {
+            bail!("instead of record {}: {fault}", first_seq + nth);
+        }
+        if given == 0 && nth < count {
+            ensure!(
+                subscriber.wait(Some(PATIENCE))?,
+                "record {} did not come within {PATIENCE:?}",
+                first_seq + nth
+            );
+        }
+    }
+    Ok(monotonic_ns())
+}
+
+/// What came instead of what was expected.
+#[cold]
+pub fn describe(event: &Event<'_>) -> String {
+    match event {
+        Event::Record(record) => {
+            format!("record {} of {} bytes, or a damaged one", record.seq(), record.payload().len())
+        }
+        Event::Notice(notice) => format!("{notice:?}"),
+    }
+}
+
+/// Round trips, one in flight, through someone who runs [`answer_all`]; a tenth more at first, which is
+/// not counted.
+pub fn ask_all(
+    publisher: &mut impl Publish,
+    subscriber: &mut impl Subscribe,
+    bytes: usize,
+    iterations: u64,
+) -> Result<Latencies> {
+    let mut payload = Payload::new(bytes);
+    let mut latencies = Latencies::default();
+    let unmeasured = iterations / 10;
+    for nth in 0..rounds(iterations) {
+        let start_ns = monotonic_ns();
+        publisher.send(payload.of(nth))?;
+        let answered = with_next(subscriber, |answer| Touch::All.check(answer, nth))?;
+        let took = monotonic_ns() - start_ns;
+        ensure!(answered, "the answer to {nth} was another");
+        if nth >= unmeasured {
+            latencies.record(took);
+        }
+    }
+    Ok(latencies)
+}
+
+/// How many round trips [`ask_all`] makes in all.
+pub fn rounds(iterations: u64) -> u64 {
+    iterations + iterations / 10
+}
+
+/// Sends back so many records as they come.
+pub fn answer_all(publisher: &mut impl Publish, subscriber: &mut impl Subscribe, rounds: u64) -> Result<()> {
+    for _ in 0..rounds {
+        with_next(subscriber, |payload| publisher.send(payload))??;
+    }
+    Ok(())
+}
+
+/// Hands over the next record's payload.
+#[inline]
+pub fn with_next<T>(subscriber: &mut impl Subscribe, read: impl FnOnce(&[u8]) -> T) -> Result<T> {
+    match subscriber.next_timeout(PATIENCE)? {
+        Some(Event::Record(record)) => Ok(read(record.payload())),
+        Some(notice) => bail!("instead of a record: {}", describe(&notice)),
+        None => bail!("nothing came within {PATIENCE:?}"),
+    }
+}
