@@ -142,7 +142,7 @@ fn fanout(readers: usize) {
                             sub.drain(usize::MAX, |event| match event {
                                 Event::Record(r) => {
                                     n += 1;
-                                    assert!(r.payload() == &data);
+                                    assert!(r.payload() == data);
                                 }
                                 other => panic!("{other:?}"),
                             })

@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::config::{Clock, TopicConfig};
 use crate::event::{LogName, Position};
 use crate::memory::Budget;
+use crate::producer::Producers;
 use crate::segment::{Segment, Writer};
 use crate::wake::Waiter;
 
@@ -81,6 +82,7 @@ pub(crate) struct State {
 
 #[derive(Debug, Default)]
 struct Rare {
+    producers: Producers,
     readers: Readers,
 }
 
@@ -189,6 +191,10 @@ impl Log {
 }
 
 impl State {
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
     fn bytes(&self) -> u64 {
         self.held_bytes + self.writer.as_ref().map_or(0, |w| w.segment().bytes_held() + w.by_ref_bytes())
     }

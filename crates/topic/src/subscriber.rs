@@ -33,7 +33,6 @@ pub struct Subscriber {
 
 /// One log needs no lists.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly all subscribers read one log")]
 enum Reading {
     One(Cursor),
     Many(Box<Many>),

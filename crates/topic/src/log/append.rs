@@ -6,6 +6,7 @@ use dunlin_frame::{APPEND_TIME_AT, Frame, FrameError};
 use crate::checked_run::CheckedRun;
 use crate::event::Position;
 use crate::log::{Log, State};
+use crate::producer::Verdict;
 use crate::publish::{Draft, Payload, PublishError};
 use crate::segment::Writer;
 
@@ -149,8 +150,12 @@ impl Log {
     /// Lets readers see what was pushed, and wakes one that waits.
     #[inline(always)]
     fn publish(&self, mut state: std::sync::MutexGuard<'_, State>, append: Append, count: u64) -> Appended {
+        let first = Position { epoch: state.epoch, seq: state.next_seq };
         state.next_seq += count;
-        let position = Position { epoch: state.epoch, seq: state.next_seq - 1 };
+        let position = Position { seq: state.next_seq - 1, ..first };
+        if let Some(mark) = append.mark {
+            state.rare().producers.record(mark, count, first);
+        }
         if let Some(writer) = &state.writer {
             writer.commit();
         }
@@ -166,9 +171,14 @@ impl Log {
 impl State {
     /// Whether the append may go on; the first outcome if it is a retry.
     #[inline(always)]
-    fn admit(&mut self, append: &Append, _count: u64) -> Result<Option<Appended>, PublishError> {
+    fn admit(&mut self, append: &Append, count: u64) -> Result<Option<Appended>, PublishError> {
         if self.closed {
             return Err(PublishError::Closed);
+        }
+        if let Some(mark) = append.mark
+            && let Verdict::Duplicate { last } = self.rare().producers.check(mark, count)?
+        {
+            return Ok(Some(Appended { position: last, duplicate: true }));
         }
         match append.expect_last {
             Some(expected) if expected != self.next_seq - 1 => {

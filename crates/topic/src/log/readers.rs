@@ -167,7 +167,7 @@ impl Log {
     pub(crate) fn register(&self, name: &str, next: Position) -> Result<Option<ReaderId>, SubscribeError> {
         let Some(reliable) = &self.config.reliable else { return Ok(None) };
         let mut state = self.lock();
-        let readers = &mut state.rare.get_or_insert_default().readers;
+        let readers = &mut state.rare().readers;
         if readers.list.len() >= reliable.readers_max.into() {
             return Err(SubscribeError::Limit { limit: "readers_max", value: reliable.readers_max.into() });
         }

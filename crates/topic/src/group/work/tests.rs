@@ -7,7 +7,7 @@ use super::*;
 const SECOND: u64 = 1_000_000_000;
 
 fn keyed(keys: &[Option<u64>]) -> impl Source {
-    let mut records = keys.to_vec().into_iter().zip(1..);
+    let mut records = keys.iter().copied().zip(1..);
     move || records.next().map(|(key, seq)| Incoming::Record { seq, key })
 }
 
