@@ -36,9 +36,9 @@ const STYLES: Styles = Styles::styled()
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
-    /// The node to talk to: dunlin://HOST:PORT or unix:///PATH
-    #[arg(long, global = true, env = "DUNLIN_URL", default_value = "dunlin://127.0.0.1:4220")]
-    pub url: String,
+    /// The node to talk to: dunlin://HOST:PORT or unix:///PATH [default: dunlin://127.0.0.1:4220]
+    #[arg(long, global = true, env = "DUNLIN_URL")]
+    pub url: Option<String>,
     /// Who we are; nodes of this version accept everyone on loopback
     #[arg(long, global = true, env = "DUNLIN_TOKEN", hide_env_values = true)]
     pub token: Option<String>,

@@ -27,6 +27,10 @@ pub fn run(command: &Command, global: &Global, console: &Console) -> Result<()> 
         Command::Config(arguments) => config::run(arguments, console),
         Command::Completions(arguments) => completions::run(arguments),
         Command::Man(arguments) => man::run(arguments),
-        _ => anyhow::bail!("{} is not built yet", global.url),
+        Command::Errors(arguments) => errors::run(arguments, console),
+        Command::Bench(arguments) => bench::run(arguments, global),
+        Command::BenchChild(arguments) => bench::run_child(arguments),
+        Command::Report(arguments) => report::run(arguments, console),
+        _ => anyhow::bail!("this command is not built yet"),
     }
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, bail};
 
 pub use flags::ConfigFlags;
+pub use keys::nearest;
 pub use raw::{Origin, RawConfig};
 pub use values::{Off, Size};
 
@@ -27,7 +28,7 @@ pub struct Config {
     pub retention_bytes: u64,
     pub retention_records: Option<u64>,
     pub retention_age: Option<Duration>,
-    pub create_on_publish: bool,
+    pub auto_create: bool,
     pub topics_max: usize,
     pub connections_max: usize,
     pub subscriptions_max: usize,
@@ -55,7 +56,7 @@ impl TryFrom<&RawConfig> for Config {
             )?
             .0
             .map(Into::into),
-            create_on_publish: switch(raw, "topics.create_on_publish")?,
+            auto_create: switch(raw, "topics.auto_create")?,
             topics_max: count(raw, "limits.topics")?,
             connections_max: count(raw, "limits.connections")?,
             subscriptions_max: count(raw, "limits.subscriptions")?,
@@ -139,7 +140,7 @@ mod tests {
     fn every_default_is_valid() {
         let config = Config::try_from(&RawConfig::defaults()).unwrap();
         assert_eq!(config.listen.unwrap().port(), 4220);
-        assert_eq!(config.retention_bytes, 64 << 20);
+        assert_eq!(config.retention_bytes, 16 << 20);
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod arguments;
 mod commands;
 mod config;
 mod console;
+mod demo;
 mod format;
 mod outcome;
 mod table;

@@ -1,15 +1,94 @@
-//! `bench`: hands its arguments to the benchmarks.
+//! `bench`: hands what was asked for to the benchmarks.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use dunlin_bench::child::ChildProgram;
+use dunlin_bench::{RawOptions, Request};
+
+use crate::arguments::Global;
+use crate::outcome::Refusal;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  dunlin bench spot                              every case of one suite
+  dunlin bench spot --case latency --param bytes=64 --runs 5
+  dunlin bench peers spot                        the same work on libzmq, nats-server and raw sockets
+  dunlin bench all --quick --json
+
+Figures are medians over runs, and deliveries count when their content was checked. Runs are kept;
+`dunlin report` makes the page from them. --url measures a node that already runs elsewhere.")]
+pub struct Arguments {
+    /// `SUITE`, or `peers SUITE` to run the same work on real peers; `all` is every suite
+    #[arg(required = true, num_args = 1..=2, value_name = "SUITE")]
+    words: Vec<String>,
+    /// Only this case; may be given several times
+    #[arg(long = "case", value_name = "NAME")]
+    cases: Vec<String>,
+    /// Only points with this parameter; a name given twice means either value
+    #[arg(long = "param", value_name = "NAME=VALUE")]
+    params: Vec<String>,
+    /// Runs that count [default: 3]
+    #[arg(long, value_name = "COUNT")]
+    runs: Option<u32>,
+    /// Runs before them that do not [default: 1]
+    #[arg(long, value_name = "COUNT")]
+    warmup: Option<u32>,
+    /// How long one run of a sustained measurement takes [default: 1s]
+    #[arg(long, value_name = "DURATION")]
+    time: Option<String>,
+    /// Fewer and shorter runs, checked as strictly; implied by CI and GITHUB_ACTIONS
+    #[arg(long)]
+    quick: bool,
+    /// Where runs are kept
+    #[arg(long, value_name = "DIRECTORY", default_value = "bench-runs")]
+    keep: PathBuf,
+}
+
+pub fn run(arguments: &Arguments, global: &Global) -> Result<()> {
+    let (with_peers, suite) = match arguments.words.as_slice() {
+        [peers, suite] if peers == "peers" => (true, suite),
+        [suite] if suite != "peers" => (false, suite),
+        words => {
+            return Err(Refusal(format!("expected SUITE or peers SUITE, not {:?}", words.join(" "))).into());
+        }
+    };
+    let typed = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
+    let request = Request {
+        suite: suite.clone(),
+        with_peers,
+        options: options(arguments, global),
+        command: format!("dunlin {typed}"),
+        runs_folder: arguments.keep.clone(),
+        child: ChildProgram::current()?,
+    };
+    if !dunlin_bench::run(request)? {
+        bail!("not everything that was measured was right: see FAILED above");
+    }
+    Ok(())
+}
+
+fn options(arguments: &Arguments, global: &Global) -> RawOptions {
+    RawOptions {
+        cases: arguments.cases.clone(),
+        params: arguments.params.clone(),
+        runs: arguments.runs,
+        warmup: arguments.warmup,
+        time: arguments.time.clone(),
+        url: global.url.clone(),
+        quick: arguments.quick,
+        json: global.json,
+    }
+}
 
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
-pub struct Arguments {
-    /// Suite and options
+pub struct ChildArguments {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
 
-#[derive(Debug, clap::Args)]
-pub struct ChildArguments {
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    arguments: Vec<String>,
+pub fn run_child(child: &ChildArguments) -> Result<()> {
+    dunlin_bench::child_main(&child.arguments)
 }

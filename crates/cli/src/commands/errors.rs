@@ -1,7 +1,87 @@
 //! `errors`: the one table of errors, the same through every door.
 
+use std::io::Write;
+
+use anyhow::Result;
+use dunlin_wire::{CODES, CodeRow};
+use serde_json::json;
+
+use crate::config::nearest;
+use crate::console::Console;
+use crate::outcome::Refusal;
+use crate::table::Table;
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  dunlin errors
+  dunlin errors SEQ_MOVED
+  dunlin errors 47")]
 pub struct Arguments {
     /// A name or number; all of them without
     code: Option<String>,
+}
+
+pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
+    let mut out = console.out();
+    match &arguments.code {
+        Some(wanted) => explain(find(wanted)?, console, &mut out)?,
+        None if console.json => CODES.iter().try_for_each(|row| writeln!(out, "{}", object(row)))?,
+        None => {
+            let mut table = Table::new(&["NUMBER", "NAME", "TRY AGAIN", "WHAT TO DO"]);
+            for row in CODES {
+                let (number, retry) = (row.code.number().to_string(), row.retry.to_string());
+                table.row([number, row.name.to_owned(), retry, row.advice.to_owned()]);
+            }
+            table.write(&mut out, console.paint)?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+fn find(wanted: &str) -> Result<&'static CodeRow> {
+    let name = wanted.to_uppercase().replace('-', "_");
+    let is_it = |row: &&CodeRow| row.name == name || row.code.number().to_string() == name;
+    CODES.iter().find(is_it).ok_or_else(|| {
+        let near = nearest(&name, CODES.iter().map(|row| row.name.to_owned()));
+        let hint = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
+        Refusal(format!("there is no error {wanted}{hint}")).into()
+    })
+}
+
+fn explain(row: &CodeRow, console: &Console, out: &mut impl Write) -> Result<()> {
+    if console.json {
+        return Ok(writeln!(out, "{}", object(row))?);
+    }
+    let again = match row.retry.to_string().as_str() {
+        "no" => "the same request will be refused again",
+        "later" => "later: the same request may be accepted then",
+        _ => "connect again, then resume",
+    };
+    writeln!(out, "{} ({})", console.paint.strong(row.name), row.code.number())?;
+    writeln!(out, "  what to do  {}", row.advice)?;
+    writeln!(out, "  try again   {again}")?;
+    if !row.carries.is_empty() {
+        writeln!(out, "  carries     {}", row.carries)?;
+    }
+    Ok(())
+}
+
+fn object(row: &CodeRow) -> serde_json::Value {
+    json!({
+        "number": row.code.number(), "name": row.name, "try_again": row.retry.to_string(),
+        "carries": row.carries, "advice": row.advice,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_found_by_name_and_by_number() {
+        assert_eq!(find("seq-moved").unwrap().name, "SEQ_MOVED");
+        assert_eq!(find("47").unwrap().name, "FULL");
+        assert!(find("SEQ_MOVD").unwrap_err().to_string().ends_with("did you mean SEQ_MOVED?"));
+    }
 }

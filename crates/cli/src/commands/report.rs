@@ -1,13 +1,33 @@
 //! `report`: kept benchmark runs as a page.
 
+use std::io::Write;
 use std::path::PathBuf;
 
+use anyhow::Result;
+
+use crate::console::Console;
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  dunlin bench peers spot && dunlin report
+  dunlin report --runs elsewhere/bench-runs --out page.md
+
+Quick runs and debug builds are left out, and named.")]
 pub struct Arguments {
     /// Directory of kept runs
     #[arg(long, value_name = "DIRECTORY", default_value = "bench-runs")]
     runs: PathBuf,
-    /// Write here instead of standard output
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
+    /// The page to write
+    #[arg(long, value_name = "FILE", default_value = "docs/benchmarks.md")]
+    out: PathBuf,
+}
+
+pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
+    let made = dunlin_bench::report::write(&arguments.runs, &arguments.out)?;
+    for refused in made.refused {
+        writeln!(std::io::stderr(), "{} {refused}", console.errors.warning("left out:"))?;
+    }
+    writeln!(std::io::stdout(), "{}", arguments.out.display())?;
+    Ok(())
 }

@@ -58,7 +58,7 @@ pub const KEYS: &[Key] = &[
     Key {
         name: "retention.bytes",
         value: "SIZE",
-        default: "64MiB",
+        default: "16MiB",
         help: "History kept by topics that do not say otherwise, bytes",
     },
     Key {
@@ -74,12 +74,12 @@ pub const KEYS: &[Key] = &[
         help: "History kept by topics that do not say otherwise, age",
     },
     Key {
-        name: "topics.create_on_publish",
+        name: "topics.auto_create",
         value: SWITCH,
         default: "true",
-        help: "A first publish to a name that no topic owns creates the topic",
+        help: "Publishing or subscribing to a subject that no topic owns creates one",
     },
-    Key { name: "limits.topics", value: "COUNT", default: "200000", help: "Topics at most" },
+    Key { name: "limits.topics", value: "COUNT", default: "1000000", help: "Topics at most" },
     Key { name: "limits.connections", value: "COUNT", default: "20000", help: "Client connections at most" },
     Key {
         name: "limits.subscriptions",
@@ -90,7 +90,7 @@ pub const KEYS: &[Key] = &[
     Key {
         name: "limits.record_bytes",
         value: "SIZE",
-        default: "16MiB",
+        default: "8MiB",
         help: "Size of one record at most, unless its topic says less",
     },
     Key {

@@ -1,0 +1,193 @@
+//! What a reader got of one log, told so that it can be held against what was published.
+//!
+//! A reader's account grows by records and by gaps. It is sound when each follows the one before without a hole;
+//! anything else is a fault, and a fault is never forgiven. The content goes into a running hash over the lines, so that
+//! a reader in another process needs to send only a number.
+
+use std::collections::BTreeMap;
+
+use dunlin_topic::{EpochChanged, Event, Gap, Notice, Position};
+
+/// FNV-1a, 64 bits, over lines with a newline after each: the state is one number, so that a reader that is killed can
+/// be gone on with. It guards against mistakes, not against forgery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Content(pub u64);
+
+impl Default for Content {
+    fn default() -> Content {
+        Content(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Content {
+    pub fn add(&mut self, line: &[u8]) {
+        for &byte in line.iter().chain(b"\n") {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+}
+
+/// Records a reader was told it missed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Missed {
+    pub first: u64,
+    pub last: u64,
+}
+
+impl Missed {
+    pub fn records(self) -> u64 {
+        self.last - self.first + 1
+    }
+}
+
+/// One reader's account of one log.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Account {
+    /// Through here everything is accounted for.
+    pub through: Position,
+    /// Records it was given.
+    pub seen: u64,
+    /// Hash of what it was given.
+    pub content: Content,
+    /// Gaps it was told of, in order.
+    pub missed: Vec<Missed>,
+    /// Warnings that it was about to miss something.
+    pub warnings: u64,
+    /// What must not happen, in words.
+    pub faults: Vec<String>,
+}
+
+/// A reader's accounts, by topic.
+pub type Accounts = BTreeMap<String, Account>;
+
+/// Books an event where it belongs.
+pub fn book(accounts: &mut Accounts, event: &Event<'_>) {
+    let topic = match event {
+        Event::Record(record) => &record.log.topic,
+        Event::Notice(notice) => match notice {
+            Notice::Gap(gap) => &gap.log.topic,
+            Notice::Lagging(lagging) => &lagging.log.topic,
+            Notice::EpochChanged(change) => &change.log.topic,
+            Notice::Advance { log, .. } | Notice::Deleted { log, .. } => &log.topic,
+            _ => return,
+        },
+    };
+    // Nearly always there already; `entry` would copy the name for every record.
+    if !accounts.contains_key(topic) {
+        accounts.insert(topic.clone(), Account::default());
+    }
+    if let Some(account) = accounts.get_mut(topic) {
+        account.event(event);
+    }
+}
+
+impl Account {
+    fn event(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Record(record) => self.record(record.position, record.payload()),
+            Event::Notice(Notice::Gap(gap)) => self.gap(gap),
+            Event::Notice(Notice::Lagging(_)) => self.warnings += 1,
+            Event::Notice(Notice::EpochChanged(change)) => self.epoch_changed(change),
+            // Skipping what is nobody's interest is no news: a record that was skipped leaves a hole all the same.
+            Event::Notice(Notice::Advance { .. }) => {}
+            Event::Notice(other) => self.faults.push(format!("not to be expected here: {other:?}")),
+        }
+    }
+
+    pub fn record(&mut self, position: Position, line: &[u8]) {
+        self.follow(position.epoch, position.seq, position.seq);
+        self.seen += 1;
+        self.content.add(line);
+    }
+
+    pub fn gap(&mut self, gap: &Gap) {
+        if gap.last < gap.first {
+            self.faults.push(format!("a gap that ends before it begins, {} … {}", gap.first, gap.last));
+            return;
+        }
+        self.follow(gap.epoch, gap.first, gap.last);
+        self.missed.push(Missed { first: gap.first, last: gap.last });
+    }
+
+    /// The demo's node never restarts, so no log may begin anew.
+    pub fn epoch_changed(&mut self, change: &EpochChanged) {
+        self.faults.push(format!("the epoch changed from {} to {}", change.old, change.new_first.epoch));
+    }
+
+    pub fn missed_records(&self) -> u64 {
+        self.missed.iter().map(|missed| missed.records()).sum()
+    }
+
+    fn follow(&mut self, epoch: u32, first: u64, last: u64) {
+        let expected = self.through.seq + 1;
+        let same_epoch = self.through.epoch == epoch || self.through == Position::default();
+        if !same_epoch {
+            self.faults.push(format!("epoch {epoch} after {}", self.through.epoch));
+        } else if first != expected {
+            self.faults.push(format!("{first} where {expected} was due"));
+        }
+        self.through = Position { epoch, seq: last };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use dunlin_topic::LogName;
+
+    use super::*;
+
+    pub fn gap(first: u64, last: u64) -> Gap {
+        let log = LogName { topic: "t".into(), subject_prefix: "t".into(), partition: 0 };
+        Gap { log: Arc::new(log), epoch: 1, first, last }
+    }
+
+    fn at(seq: u64) -> Position {
+        Position { epoch: 1, seq }
+    }
+
+    #[test]
+    fn records_and_gaps_that_follow_each_other_are_sound() {
+        let mut account = Account::default();
+        account.gap(&gap(1, 4));
+        account.record(at(5), b"a");
+        account.record(at(6), b"b");
+        account.gap(&gap(7, 9));
+        assert_eq!((account.seen, account.missed_records(), account.through), (2, 7, at(9)));
+        assert!(account.faults.is_empty(), "{:?}", account.faults);
+        let mut content = Content::default();
+        content.add(b"a");
+        content.add(b"b");
+        assert_eq!(account.content, content);
+    }
+
+    #[test]
+    fn holes_repeats_and_new_epochs_are_faults() {
+        let mut account = Account::default();
+        account.record(at(2), b"");
+        account.record(at(2), b"");
+        account.gap(&gap(9, 9));
+        account.record(Position { epoch: 2, seq: 10 }, b"");
+        account.gap(&gap(12, 11));
+        let expected = [
+            "2 where 1 was due",
+            "2 where 3 was due",
+            "9 where 3 was due",
+            "epoch 2 after 1",
+            "a gap that ends before it begins, 12 … 11",
+        ];
+        assert_eq!(account.faults, expected);
+    }
+
+    #[test]
+    fn lines_cannot_trade_bytes_across_their_newline() {
+        let content = |lines: &[&[u8]]| {
+            let mut content = Content::default();
+            lines.iter().for_each(|line| content.add(line));
+            content
+        };
+        assert_ne!(content(&[b"ab", b"c"]), content(&[b"a", b"bc"]));
+        assert_eq!(content(&[b"a\nb"]), content(&[b"a", b"b"]), "but a newline within is the file's own");
+    }
+}

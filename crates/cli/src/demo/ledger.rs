@@ -1,0 +1,169 @@
+//! What was published, kept by the publisher: the truth that accounts are held against.
+
+use std::collections::BTreeMap;
+
+use super::account::{Account, Content, Missed};
+use super::recording::Recording;
+
+/// Per topic, the lines that were published and how many of them.
+#[derive(Debug, Default)]
+pub struct Ledger<'a> {
+    topics: BTreeMap<String, Entry<'a>>,
+}
+
+#[derive(Debug)]
+struct Entry<'a> {
+    recording: &'a Recording,
+    published: u64,
+}
+
+/// What an account came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    pub published: u64,
+    pub seen: u64,
+    pub gaps: usize,
+    pub missed: u64,
+    /// Neither seen nor reported missing, or reported in a way that cannot be.
+    pub unaccounted: u64,
+    pub bytes: Bytes,
+    pub faults: Vec<String>,
+}
+
+/// How what a reader got compares with the recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bytes {
+    /// The whole recording.
+    Equal,
+    /// The recording without what the reader was told it missed.
+    EqualButGaps,
+    Different,
+}
+
+impl<'a> Ledger<'a> {
+    /// A topic that gets the lines of this recording, from its first on.
+    pub fn open(&mut self, topic: &str, recording: &'a Recording) {
+        self.topics.insert(topic.to_owned(), Entry { recording, published: 0 });
+    }
+
+    /// One more line was published; which, counted from 1.
+    ///
+    /// # Panics
+    /// When the topic was not opened, or has had all of its lines.
+    pub fn published(&mut self, topic: &str) -> u64 {
+        let entry = self.topics.get_mut(topic).expect("a topic that was opened");
+        entry.published += 1;
+        assert!(entry.published <= entry.recording.len() as u64, "more lines than were recorded");
+        entry.published
+    }
+
+    pub fn count(&self, topic: &str) -> u64 {
+        self.topics.get(topic).map_or(0, |entry| entry.published)
+    }
+
+    pub fn topics(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.topics.iter().map(|(topic, entry)| (topic.as_str(), entry.published))
+    }
+
+    /// Every record must be seen once or reported missing once, and what was seen must be what was published.
+    pub fn judge(&self, topic: &str, account: &Account) -> Verdict {
+        let published = self.count(topic);
+        let missed = account.missed_records();
+        let told = account.seen.saturating_add(missed);
+        let hidden = published.abs_diff(told).max(account.through.seq.abs_diff(published));
+        let same =
+            self.topics.get(topic).is_some_and(|entry| entry.without(&account.missed) == account.content);
+        let bytes = match (same, account.missed.is_empty()) {
+            (true, true) if account.seen == published => Bytes::Equal,
+            (true, false) => Bytes::EqualButGaps,
+            _ => Bytes::Different,
+        };
+        let at_least = account.faults.len() as u64 + u64::from(bytes == Bytes::Different);
+        Verdict {
+            published,
+            seen: account.seen,
+            gaps: account.missed.len(),
+            missed,
+            unaccounted: hidden.max(at_least),
+            bytes,
+            faults: account.faults.clone(),
+        }
+    }
+}
+
+impl Entry<'_> {
+    /// The hash of all that was published but these. Gaps that overlap or go back leave out what they name all the same.
+    fn without(&self, missed: &[Missed]) -> Content {
+        let mut content = Content::default();
+        let mut gaps = missed.iter().peekable();
+        for seq in 1..=self.published {
+            while gaps.peek().is_some_and(|gap| gap.last < seq) {
+                gaps.next();
+            }
+            if gaps.peek().is_none_or(|gap| seq < gap.first) {
+                content.add(self.recording.line(seq as usize - 1));
+            }
+        }
+        content
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_topic::Position;
+
+    use super::super::recording::Layout;
+    use super::*;
+
+    fn recording() -> Recording {
+        let text: String = (0..10).map(|at| format!("{{\"pt\":{at},\"mc\":[{{\"id\":\"1\"}}]}}\n")).collect();
+        Recording::parse("a", text.into_bytes(), Layout::Betfair).unwrap()
+    }
+
+    /// An account of a reader that saw these lines and was told of these gaps.
+    fn account(recording: &Recording, seen: &[u64], missed: &[(u64, u64)]) -> Account {
+        let mut account = Account { seen: seen.len() as u64, ..Account::default() };
+        seen.iter().for_each(|&seq| account.content.add(recording.line(seq as usize - 1)));
+        account.missed = missed.iter().map(|&(first, last)| Missed { first, last }).collect();
+        let last = seen.iter().copied().chain(missed.iter().map(|gap| gap.1)).max().unwrap_or(0);
+        account.through = Position { epoch: 1, seq: last };
+        account
+    }
+
+    fn judge(seen: &[u64], missed: &[(u64, u64)]) -> Verdict {
+        let recording = recording();
+        let mut ledger = Ledger::default();
+        ledger.open("t", &recording);
+        (0..10).for_each(|_| assert!(ledger.published("t") > 0));
+        ledger.judge("t", &account(&recording, seen, missed))
+    }
+
+    #[test]
+    fn whoever_saw_everything_has_the_recording() {
+        let verdict = judge(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10], &[]);
+        assert_eq!((verdict.unaccounted, verdict.bytes), (0, Bytes::Equal));
+    }
+
+    #[test]
+    fn gaps_account_for_exactly_what_was_missed() {
+        let verdict = judge(&[3, 4, 8], &[(1, 2), (5, 7), (9, 10)]);
+        assert_eq!((verdict.unaccounted, verdict.bytes, verdict.missed), (0, Bytes::EqualButGaps, 7));
+    }
+
+    #[test]
+    fn a_single_record_too_few_or_too_many_is_unaccounted_for() {
+        assert_eq!(judge(&[1, 2, 3, 4, 5, 6, 7, 8, 9], &[]).unaccounted, 1);
+        assert_eq!(judge(&[1, 2, 3, 4, 6, 7, 8, 9, 10], &[]).unaccounted, 1);
+        assert_eq!(judge(&[1, 2, 3, 4, 6, 7, 8, 9, 10], &[(4, 5)]).unaccounted, 1);
+        assert_eq!(judge(&[1, 2], &[(3, 9)]).unaccounted, 1);
+        assert_eq!(judge(&[], &[]).unaccounted, 10);
+    }
+
+    #[test]
+    fn the_right_number_of_wrong_records_is_found_out() {
+        let verdict = judge(&[1, 2, 4, 3, 5, 6, 7, 8, 9, 10], &[]);
+        assert_eq!((verdict.unaccounted, verdict.bytes), (1, Bytes::Different));
+        let verdict = judge(&[1, 2, 3, 4, 5, 6, 7, 8, 8, 10], &[]);
+        assert_eq!((verdict.unaccounted, verdict.bytes), (1, Bytes::Different));
+    }
+}

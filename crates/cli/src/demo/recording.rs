@@ -1,0 +1,189 @@
+//! A recorded market: its lines as they are, and when each was recorded.
+//!
+//! A line is what stands between two `\n`; everything else, a `\r` before it included, belongs to the line. So the
+//! lines and a `\n` after each are the file, byte for byte. Times never go back within a recording.
+//!
+//! Nothing of a line is understood but its time; books and instruments are another crate's business.
+
+use std::ops::Range;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+/// One market's recording, in memory.
+#[derive(Debug)]
+pub struct Recording {
+    /// The topic it is published to.
+    pub topic: String,
+    /// The file it came from, or what made it up.
+    pub source: String,
+    bytes: Vec<u8>,
+    lines: Vec<Line>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Line {
+    start: u32,
+    end: u32,
+    time_ms: u64,
+}
+
+/// How a file tells the time of its lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// Betfair's stream: a JSON object a line, published at `pt`, of the market `mc[0].id`.
+    Betfair,
+    /// Bitstamp's orders: comma-separated, the exchange's time third, a heading first.
+    Bitstamp,
+}
+
+/// The five recordings that `cargo xtask data` fetches.
+pub const FILES: [(&str, Layout); 5] = [
+    ("SELF-1.181223994", Layout::Betfair),
+    ("PRO-1.170258213", Layout::Betfair),
+    ("SELF-1.181223995", Layout::Betfair),
+    ("1.200806927", Layout::Betfair),
+    ("orders.csv", Layout::Bitstamp),
+];
+
+impl Recording {
+    /// Cuts the file into lines and reads their times.
+    pub fn parse(source: &str, bytes: Vec<u8>, layout: Layout) -> Result<Recording> {
+        ensure!(u32::try_from(bytes.len()).is_ok(), "{source} is over 4 GiB");
+        ensure!(bytes.last() == Some(&b'\n'), "{source} does not end with a whole line: it was cut short");
+        let mut lines = Vec::new();
+        let mut time_ms = 0;
+        for range in line_ranges(&bytes) {
+            let here = layout.time_ms(&bytes[range.clone()]);
+            let here = here.with_context(|| format!("{source}:{}", lines.len() + 1))?;
+            // A heading has no time of its own, and is as old as what follows it.
+            time_ms = here.unwrap_or(time_ms).max(time_ms);
+            lines.push(Line { start: range.start as u32, end: range.end as u32, time_ms });
+        }
+        if let [heading, first, ..] = &mut lines[..]
+            && heading.time_ms == 0
+        {
+            heading.time_ms = first.time_ms;
+        }
+        let topic = layout.topic(&bytes[lines[0].range()]).with_context(|| format!("{source}:1"))?;
+        Ok(Recording { topic, source: source.to_owned(), bytes, lines })
+    }
+
+    pub fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// # Panics
+    /// When there is no such line.
+    pub fn line(&self, at: usize) -> &[u8] {
+        &self.bytes[self.lines[at].range()]
+    }
+
+    /// Since the first line, as recorded.
+    pub fn offset_ms(&self, at: usize) -> u64 {
+        self.lines[at].time_ms - self.lines[0].time_ms
+    }
+
+    /// From the first line to the last.
+    pub fn span_ms(&self) -> u64 {
+        self.offset_ms(self.lines.len() - 1)
+    }
+}
+
+impl Line {
+    fn range(self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
+}
+
+fn line_ranges(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    let mut start = 0;
+    bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(move |(end, _)| {
+        let range = start..end;
+        start = end + 1;
+        range
+    })
+}
+
+impl Layout {
+    fn time_ms(self, line: &[u8]) -> Result<Option<u64>> {
+        match self {
+            Layout::Betfair => {
+                let message: Value = serde_json::from_slice(line).context("not JSON")?;
+                message["pt"].as_u64().context("no publish time `pt`").map(Some)
+            }
+            Layout::Bitstamp => {
+                let field = line.split(|&byte| byte == b',').nth(2).context("fewer than three columns")?;
+                match std::str::from_utf8(field).ok().and_then(|text| text.parse().ok()) {
+                    Some(time_ms) => Ok(Some(time_ms)),
+                    None if field == b"exchange_timestamp" => Ok(None),
+                    None => bail!("no time in the third column"),
+                }
+            }
+        }
+    }
+
+    fn topic(self, first_line: &[u8]) -> Result<String> {
+        match self {
+            Layout::Betfair => {
+                let message: Value = serde_json::from_slice(first_line).context("not JSON")?;
+                let id = message["mc"][0]["id"].as_str().context("no market id `mc[0].id`")?;
+                Ok(format!("market.betfair.{id}"))
+            }
+            Layout::Bitstamp => Ok("market.bitstamp.btcusd".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BETFAIR: &str =
+        "{\"op\":\"mcm\",\"pt\":1000,\"mc\":[{\"id\":\"1.5\"}]}\n{\"pt\":1500}\n{\"pt\":1400}\n";
+    const BITSTAMP: &str = "id,timestamp,exchange_timestamp,price\r\n1,9,1000,5\r\n2,8,1250,6\r\n";
+
+    fn parse(text: &str, layout: Layout) -> Result<Recording> {
+        Recording::parse("a file", text.as_bytes().to_vec(), layout)
+    }
+
+    #[test]
+    fn the_lines_and_their_newlines_are_the_file() {
+        for (text, layout) in [(BETFAIR, Layout::Betfair), (BITSTAMP, Layout::Bitstamp)] {
+            let recording = parse(text, layout).unwrap();
+            let mut again = Vec::new();
+            for at in 0..recording.len() {
+                again.extend_from_slice(recording.line(at));
+                again.push(b'\n');
+            }
+            assert_eq!(again, text.as_bytes());
+        }
+    }
+
+    #[test]
+    fn times_come_from_the_lines_and_never_go_back() {
+        let betfair = parse(BETFAIR, Layout::Betfair).unwrap();
+        assert_eq!(betfair.topic, "market.betfair.1.5");
+        assert_eq!([0, 1, 2].map(|at| betfair.offset_ms(at)), [0, 500, 500]);
+        let bitstamp = parse(BITSTAMP, Layout::Bitstamp).unwrap();
+        assert_eq!([0, 1, 2].map(|at| bitstamp.offset_ms(at)), [0, 0, 250]);
+        assert_eq!(bitstamp.span_ms(), 250);
+    }
+
+    #[test]
+    fn a_damaged_recording_is_refused_with_its_line() {
+        let error = |text: &str, layout| format!("{:#}", parse(text, layout).unwrap_err());
+        assert!(error("", Layout::Betfair).contains("cut short"));
+        assert!(error("{\"pt\":1}\n{\"pt\":", Layout::Betfair).contains("cut short"));
+        assert!(
+            error("{\"pt\":1,\"mc\":[{\"id\":\"1\"}]}\n{\"op\":1}\n", Layout::Betfair)
+                .starts_with("a file:2: no publish")
+        );
+        assert!(error("1,2\n", Layout::Bitstamp).starts_with("a file:1: fewer than three"));
+        assert!(error("1,2,x\n", Layout::Bitstamp).starts_with("a file:1: no time"));
+    }
+}

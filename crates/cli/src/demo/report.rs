@@ -1,0 +1,271 @@
+//! What the demo and its reading processes tell each other: lines of words over pipes.
+//!
+//! A reader's whole standing in a log goes into one line. A process that is killed half-way through a line has not said
+//! it, so whoever takes its place can go on from the last whole line without counting anything twice.
+
+use std::fmt;
+use std::str::FromStr;
+
+use dunlin_topic::Position;
+
+use super::account::{Account, Accounts, Content, Missed};
+
+/// From the demo to a reading process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Order {
+    /// Subscribe to this pattern, from the oldest record on.
+    Read { pattern: String },
+    /// Subscribe to this topic and go on with this account, which somebody else began.
+    Resume { topic: String, standing: Standing },
+    /// There are no more subscriptions.
+    Go,
+    /// Nothing comes after this.
+    End { topic: String, last: Position },
+}
+
+/// From a reading process to the demo.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Report {
+    /// Every subscription stands.
+    Ready,
+    At {
+        topic: String,
+        standing: Standing,
+    },
+    Fault {
+        topic: String,
+        text: String,
+    },
+    /// All that was ended was read to its end.
+    Finished,
+}
+
+/// An account as a line: its sums, and the gaps that were not told before.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Standing {
+    pub through: Position,
+    pub seen: u64,
+    pub content: Content,
+    pub warnings: u64,
+    pub missed: Vec<Missed>,
+}
+
+impl Standing {
+    /// What `account` has beyond the gaps that were told.
+    pub fn of(account: &Account, gaps_told: usize) -> Standing {
+        Standing {
+            through: account.through,
+            seen: account.seen,
+            content: account.content,
+            warnings: account.warnings,
+            missed: account.missed[gaps_told..].to_vec(),
+        }
+    }
+
+    /// Brings an account up to it.
+    pub fn apply(&self, account: &mut Account) {
+        account.through = self.through;
+        account.seen = self.seen;
+        account.content = self.content;
+        account.warnings = self.warnings;
+        account.missed.extend(&self.missed);
+    }
+}
+
+/// Says what changed since it was last asked.
+#[derive(Debug, Default)]
+pub struct Reporter {
+    told: Accounts,
+}
+
+impl Reporter {
+    pub fn changes(&mut self, accounts: &Accounts) -> Vec<Report> {
+        let mut reports = Vec::new();
+        for (topic, account) in accounts {
+            let told = self.told.entry(topic.clone()).or_default();
+            for text in &account.faults[told.faults.len()..] {
+                reports.push(Report::Fault { topic: topic.clone(), text: text.clone() });
+            }
+            if told.through != account.through
+                || told.warnings != account.warnings
+                || told.seen != account.seen
+            {
+                let standing = Standing::of(account, told.missed.len());
+                reports.push(Report::At { topic: topic.clone(), standing });
+            }
+            told.clone_from(account);
+        }
+        reports
+    }
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Standing { through, seen, content, warnings, missed } = self;
+        write!(f, "{through} {seen} {:016x} {warnings}", content.0)?;
+        missed.iter().try_for_each(|gap| write!(f, " {}-{}", gap.first, gap.last))
+    }
+}
+
+impl FromStr for Standing {
+    type Err = NotUnderstood;
+
+    fn from_str(text: &str) -> Result<Standing, NotUnderstood> {
+        let parse = || {
+            let mut words = text.split(' ');
+            let through = words.next()?.parse().ok()?;
+            let seen = words.next()?.parse().ok()?;
+            let content = Content(u64::from_str_radix(words.next()?, 16).ok()?);
+            let warnings = words.next()?.parse().ok()?;
+            let gap = |word: &str| {
+                let (first, last) = word.split_once('-')?;
+                Some(Missed { first: first.parse().ok()?, last: last.parse().ok()? })
+            };
+            let missed = words.map(gap).collect::<Option<_>>()?;
+            Some(Standing { through, seen, content, warnings, missed })
+        };
+        parse().ok_or_else(|| NotUnderstood(text.to_owned()))
+    }
+}
+
+/// A line that is none of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotUnderstood(String);
+
+impl fmt::Display for NotUnderstood {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a line that makes no sense: {:?}", self.0)
+    }
+}
+
+impl std::error::Error for NotUnderstood {}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Order::Read { pattern } => write!(f, "read {pattern}"),
+            Order::Resume { topic, standing } => write!(f, "resume {topic} {standing}"),
+            Order::Go => f.write_str("go"),
+            Order::End { topic, last } => write!(f, "end {topic} {last}"),
+        }
+    }
+}
+
+impl FromStr for Order {
+    type Err = NotUnderstood;
+
+    fn from_str(line: &str) -> Result<Order, NotUnderstood> {
+        let parse = || match line.split_once(' ').unwrap_or((line, "")) {
+            ("read", pattern) => Some(Order::Read { pattern: pattern.to_owned() }),
+            ("go", "") => Some(Order::Go),
+            (verb, rest) => {
+                let (topic, rest) = rest.split_once(' ')?;
+                match verb {
+                    "resume" => Some(Order::Resume { topic: topic.to_owned(), standing: rest.parse().ok()? }),
+                    "end" => Some(Order::End { topic: topic.to_owned(), last: rest.parse().ok()? }),
+                    _ => None,
+                }
+            }
+        };
+        parse().ok_or_else(|| NotUnderstood(line.to_owned()))
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Report::Ready => f.write_str("ready"),
+            Report::At { topic, standing } => write!(f, "at {topic} {standing}"),
+            // One line, whatever an error says.
+            Report::Fault { topic, text } => write!(f, "fault {topic} {}", text.replace(['\n', '\r'], " ")),
+            Report::Finished => f.write_str("finished"),
+        }
+    }
+}
+
+impl FromStr for Report {
+    type Err = NotUnderstood;
+
+    fn from_str(line: &str) -> Result<Report, NotUnderstood> {
+        let parse = || match line {
+            "ready" => Some(Report::Ready),
+            "finished" => Some(Report::Finished),
+            _ => {
+                let (verb, rest) = line.split_once(' ')?;
+                let (topic, rest) = rest.split_once(' ')?;
+                match verb {
+                    "at" => Some(Report::At { topic: topic.to_owned(), standing: rest.parse().ok()? }),
+                    "fault" => Some(Report::Fault { topic: topic.to_owned(), text: rest.to_owned() }),
+                    _ => None,
+                }
+            }
+        };
+        parse().ok_or_else(|| NotUnderstood(line.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn position(seq: u64) -> Position {
+        Position { epoch: 1, seq }
+    }
+
+    fn standing() -> Standing {
+        let missed = vec![Missed { first: 2, last: 4 }, Missed { first: 9, last: 9 }];
+        Standing { through: position(10), seen: 6, content: Content(0xab), warnings: 1, missed }
+    }
+
+    #[test]
+    fn what_is_said_is_what_is_understood() {
+        let topic = || "market.betfair.1.5".to_owned();
+        let reports = [
+            Report::Ready,
+            Report::At { topic: topic(), standing: standing() },
+            Report::Fault { topic: topic(), text: "5 where 4 was due".into() },
+            Report::Finished,
+        ];
+        for report in reports {
+            assert_eq!(report.to_string().parse(), Ok(report));
+        }
+        let orders = [
+            Order::Read { pattern: "market.>".into() },
+            Order::Resume { topic: topic(), standing: Standing::default() },
+            Order::Go,
+            Order::End { topic: topic(), last: position(7) },
+        ];
+        for order in orders {
+            assert_eq!(order.to_string().parse(), Ok(order));
+        }
+        assert!("at market 1-".parse::<Report>().is_err() && "".parse::<Order>().is_err());
+    }
+
+    #[test]
+    fn reports_add_up_to_the_account_and_no_gap_is_told_twice() {
+        let (mut reporter, mut accounts, mut copy) =
+            (Reporter::default(), Accounts::new(), Account::default());
+        let mut tell = |accounts: &Accounts| {
+            for report in reporter.changes(accounts) {
+                match report {
+                    Report::At { standing, .. } => standing.apply(&mut copy),
+                    other => panic!("{other}"),
+                }
+            }
+            copy.clone()
+        };
+        accounts.insert("t".into(), Account::default());
+        let account = |accounts: &mut Accounts, missed, seq| {
+            let account = accounts.get_mut("t").unwrap();
+            account.missed.push(Missed { first: missed, last: missed });
+            account.record(position(seq), b"x");
+            account.faults.clear();
+            account.clone()
+        };
+        let first = account(&mut accounts, 1, 2);
+        assert_eq!(tell(&accounts), first);
+        assert_eq!(tell(&accounts), first, "nothing new is nothing told");
+        let second = account(&mut accounts, 3, 4);
+        assert_eq!(tell(&accounts), second);
+    }
+}
