@@ -17,6 +17,7 @@ mod subject;
 mod subscribe;
 
 mod config;
+mod lock;
 mod memory;
 mod segment;
 mod wake;

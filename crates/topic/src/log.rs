@@ -1,6 +1,6 @@
 //! One partition: an ordered history that is written at one end and given up at the other.
 //!
-//! One mutex guards check, append and publish of the length; readers take it only when they come
+//! One lock guards check, append and publish of the length; readers take it only when they come
 //! to the end of a segment, lose their place, or go to sleep.
 //!
 //! Invariants:
@@ -15,11 +15,12 @@ mod readers;
 mod retain;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::config::{Clock, TopicConfig};
 use crate::event::{LogName, Position};
+use crate::lock::{Guard, Lock};
 use crate::memory::Budget;
 use crate::producer::Producers;
 use crate::segment::{Segment, Writer};
@@ -39,7 +40,7 @@ pub struct Log {
     budget: Arc<Budget>,
     /// Readers that have yet to read this sequence are warned; 0 while nothing was given up.
     warn_before: AtomicU64,
-    state: Mutex<State>,
+    state: Lock<State>,
 }
 
 /// What is known of a log at one moment.
@@ -129,7 +130,7 @@ impl Log {
             config,
             budget,
             warn_before: AtomicU64::new(0),
-            state: Mutex::new(state),
+            state: Lock::new(state),
         }
     }
 
@@ -185,8 +186,8 @@ impl Log {
         next.into_iter().flatten().for_each(|armed| armed.waiter.notify(armed.token));
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, State> {
+        self.state.lock()
     }
 }
 

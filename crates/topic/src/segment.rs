@@ -262,12 +262,16 @@ impl Writer {
     fn prefetch(&self) {
         #[cfg(all(target_arch = "x86_64", not(loom)))]
         {
-            use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-            let ahead = self.base.wrapping_add(self.written.bytes as usize + WRITE_AHEAD_BYTES).cast();
-            // SAFETY: a prefetch touches nothing, wherever it points.
+            let ahead = self.base.wrapping_add(self.written.bytes as usize + WRITE_AHEAD_BYTES);
+            // SAFETY: a prefetch touches nothing, wherever it points. (`_mm_prefetch` asks for the line
+            // to write only where the target has the feature; every x86-64 takes the instruction.)
             unsafe {
-                _mm_prefetch::<_MM_HINT_ET0>(ahead);
-                _mm_prefetch::<_MM_HINT_ET0>(ahead.wrapping_add(64));
+                std::arch::asm!(
+                    "prefetchw [{0}]",
+                    "prefetchw [{0} + 64]",
+                    in(reg) ahead,
+                    options(nostack, preserves_flags, readonly)
+                );
             }
         }
     }

@@ -25,6 +25,8 @@ pub struct Subscriber {
     waiter: Arc<Waiter>,
     reading: Reading,
     pending: Option<Box<Notice>>,
+    /// Bytes of the record that `ready` found.
+    found: u32,
     /// Bytes of the record that was taken last: it is moved past by the next call.
     taken: u32,
     wait: Wait,
@@ -59,7 +61,7 @@ impl Subscriber {
     }
 
     fn new(waiter: Arc<Waiter>, reading: Reading, wait: Wait, clock: Clock) -> Subscriber {
-        Subscriber { waiter, reading, pending: None, taken: 0, wait, clock }
+        Subscriber { waiter, reading, pending: None, found: 0, taken: 0, wait, clock }
     }
 
     /// How many records lie ahead, in all logs.
@@ -178,7 +180,10 @@ impl Subscribe for Subscriber {
             }
             let Some(cursor) = self.current() else { return Ok(false) };
             match cursor.peek() {
-                Some((Some(_), _)) => return Ok(true),
+                Some((Some(_), bytes)) => {
+                    self.found = bytes;
+                    return Ok(true);
+                }
                 Some((None, expired)) => cursor.advance(1, expired),
                 None => return Ok(false),
             }
@@ -191,9 +196,7 @@ impl Subscribe for Subscriber {
         if let Some(notice) = self.pending.take() {
             return Event::Notice(*notice);
         }
-        // Two looks, because the record borrows the cursor.
-        let found = self.current().and_then(|cursor| cursor.peek()).map_or(0, |(_, bytes)| bytes);
-        self.taken = found;
+        self.taken = std::mem::take(&mut self.found);
         let record = self.current().and_then(|cursor| cursor.peek()).and_then(|(record, _)| record);
         Event::Record(record.expect("`ready` said so just before"))
     }

@@ -1,12 +1,43 @@
-//! The atomics of the segment module: std's in the product, loom's in its model.
+//! The atomics of the segment module and the log's lock: std's in the product, loom's in its model.
 //!
 //! Each memory ordering has a name here, so that `cargo xtask race --mutate` can weaken one at a
 //! time (`--cfg mutate="commit_store"` …) and see the model fail.
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+pub(crate) use loom::{
+    cell::UnsafeCell,
+    hint,
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    thread,
+};
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+pub(crate) use std::{
+    hint,
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    thread,
+};
+
+/// std's cell with loom's way in.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    pub(crate) fn new(value: T) -> UnsafeCell<T> {
+        UnsafeCell(std::cell::UnsafeCell::new(value))
+    }
+
+    #[inline(always)]
+    pub(crate) fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+        read(self.0.get())
+    }
+
+    #[inline(always)]
+    pub(crate) fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+        write(self.0.get())
+    }
+}
 
 macro_rules! ordering {
     ($(#[$doc:meta])* $name:ident = $right:ident, $label:literal) => {
@@ -33,6 +64,14 @@ ordering! {
 ordering! {
     /// The other half of [`UNPIN`]: whoever takes the buffer writes to it after every reader left.
     RETIRE = Acquire, "retire"
+}
+ordering! {
+    /// Whoever takes the lock sees what its last holder did.
+    LOCK_TAKE = Acquire, "lock_take"
+}
+ordering! {
+    /// The other half of [`LOCK_TAKE`].
+    LOCK_LET_GO = Release, "lock_let_go"
 }
 /// A pin needs no ordering: pinning and retiring are read-modify-writes of one word, so one of them
 /// is first, and the loser learns it from the value.

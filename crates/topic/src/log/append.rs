@@ -5,6 +5,7 @@ use dunlin_frame::{APPEND_TIME_AT, Frame, FrameError};
 
 use crate::checked_run::CheckedRun;
 use crate::event::Position;
+use crate::lock::Guard;
 use crate::log::{Log, State};
 use crate::producer::Verdict;
 use crate::publish::{Draft, Payload, PublishError};
@@ -149,7 +150,7 @@ impl Log {
 
     /// Lets readers see what was pushed, and wakes one that waits.
     #[inline(always)]
-    fn publish(&self, mut state: std::sync::MutexGuard<'_, State>, append: Append, count: u64) -> Appended {
+    fn publish(&self, mut state: Guard<'_, State>, append: Append, count: u64) -> Appended {
         let first = Position { epoch: state.epoch, seq: state.next_seq };
         state.next_seq += count;
         let position = Position { seq: state.next_seq - 1, ..first };

