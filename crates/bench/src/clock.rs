@@ -12,9 +12,8 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Now, in ns since the Unix epoch: the clock that topics are given.
-#[inline]
-pub fn realtime_ns() -> u64 {
-    let now = clock_gettime(ClockId::Realtime);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+/// What this process has taken of its processors so far, in ns.
+pub fn processor_ns() -> u64 {
+    let taken = clock_gettime(ClockId::ProcessCPUTime);
+    taken.tv_sec as u64 * 1_000_000_000 + taken.tv_nsec as u64
 }

@@ -4,6 +4,8 @@ pub mod fanout;
 pub mod memory;
 pub mod multi_topic;
 pub mod parked;
+pub mod registry;
 pub mod round_trip;
 pub mod stand;
 pub mod throughput;
+pub mod watch;

@@ -30,7 +30,7 @@ pub const MULTI_TOPIC: [usize; 3] = [10, 50, 100];
 /// The suite.
 pub const SUITE: Suite = Suite {
     name: "spot",
-    cases: &["throughput", "latency", "topics", "fanout", "multi_topic", "parked", "memory"],
+    cases: &["throughput", "latency", "topics", "fanout", "multi_topic", "parked", "watch", "memory"],
     groups,
     layouts: layout::SPOT,
     goals: goals::GOALS,
@@ -59,7 +59,7 @@ fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
         }
     }
     for topics in TOPIC_COUNTS {
-        add(Group::new(), &|| peers::topics(topics));
+        add(ours::topics(topics), &|| peers::topics(topics));
     }
     for subscribers in FANOUT {
         add(ours::fanout(subscribers), &Group::new);
@@ -68,6 +68,7 @@ fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
         add(ours::multi_topic(topics, options), &Group::new);
     }
     add(ours::parked(options), &Group::new);
+    add(ours::watch(options), &Group::new);
     add(ours::memory(options), &Group::new);
     groups
 }

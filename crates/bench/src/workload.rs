@@ -6,7 +6,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
-use dunlin_topic::{Draft, Event, Publish, Subscribe};
+use dunlin::topic::{Draft, Event, Publish, Subscribe};
 
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;

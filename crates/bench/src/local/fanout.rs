@@ -11,12 +11,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail, ensure};
-use dunlin_topic::{Event, Publish, Publisher, Subscribe, Subscriber, Topic, Wait};
+use dunlin::topic::{Event, Publish, Publisher, Subscribe, Subscriber, Wait};
 
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
-use crate::local::stand::{Stand, subscriber};
+use crate::local::stand::Stand;
 use crate::payload::{Payload, Touch};
 use crate::point::Sample;
 use crate::workload::describe;
@@ -26,9 +26,10 @@ const BYTES: usize = 64;
 
 /// Delivers for about `time` and at least one burst.
 pub fn measure(subscribers: usize, time: Duration) -> Result<Sample> {
-    let topic = Stand::default().volatile("bench", HISTORY_BYTES)?;
+    let stand = Stand::start()?;
+    stand.volatile("bench", HISTORY_BYTES)?;
     let setup_start_ns = monotonic_ns();
-    let (mine, theirs) = (subscribe(&topic, subscribers.div_ceil(2))?, subscribe(&topic, subscribers / 2)?);
+    let (mine, theirs) = (subscribe(&stand, subscribers.div_ceil(2))?, subscribe(&stand, subscribers / 2)?);
     let setup_ns = monotonic_ns() - setup_start_ns;
     let shared = Arc::new(Shared::default());
     let start_ns = monotonic_ns();
@@ -36,7 +37,7 @@ pub fn measure(subscribers: usize, time: Duration) -> Result<Sample> {
         let shared = Arc::clone(&shared);
         move || read_on(theirs, &shared)
     });
-    let published = publish_and_read(&topic, mine, &shared, burst(subscribers), time);
+    let published = publish_and_read(stand.publisher("bench")?, mine, &shared, burst(subscribers), time);
     // The other thread reads on until it has read as many as were published, or gives up here.
     shared.last.store(published.as_ref().map_or(0, |published| published.records), Ordering::Release);
     reading.join().map_err(|_| anyhow!("the reading thread panicked"))??;
@@ -75,19 +76,18 @@ fn burst(subscribers: usize) -> u64 {
     (4_000_000 / subscribers.max(1) as u64).clamp(128, 4096)
 }
 
-fn subscribe(topic: &Topic, count: usize) -> Result<Vec<Subscriber>> {
-    (0..count).map(|_| subscriber(topic, Wait::Spin)).collect()
+fn subscribe(stand: &Stand, count: usize) -> Result<Vec<Subscriber>> {
+    (0..count).map(|_| stand.subscriber("bench", Wait::Spin)).collect()
 }
 
 fn publish_and_read(
-    topic: &Arc<Topic>,
+    mut publisher: Publisher,
     mut mine: Vec<Subscriber>,
     shared: &Shared,
     burst: u64,
     time: Duration,
 ) -> Result<Published> {
     let _pinned = Pin::Apart.side(0)?;
-    let mut publisher = topic.publisher("bench");
     let mut published = Published { records: 0, publish_ns: 0 };
     let end = Instant::now() + time;
     while published.records == 0 || Instant::now() < end {

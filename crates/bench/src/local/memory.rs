@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use dunlin_topic::{Publish, Wait};
+use dunlin::topic::{Publish, Wait};
 use rustix::param::page_size;
 use serde::{Deserialize, Serialize};
 
 use crate::child::PATIENCE;
-use crate::local::stand::{Stand, subscriber};
+use crate::local::stand::Stand;
 use crate::point::{Bench, Sample};
 use crate::role::{RoleArgs, say};
 
@@ -34,11 +34,11 @@ pub fn measure(bench: &Bench, of: &str, count: u64) -> Result<Sample> {
 /// The process that makes them.
 pub(crate) fn grow(args: &RoleArgs) -> Result<()> {
     let count: usize = args.get("count")?;
-    let stand = Stand::default();
-    let one = stand.volatile("bench", HISTORY_BYTES)?;
+    let stand = Stand::start()?;
+    stand.volatile("bench", HISTORY_BYTES)?;
     let before = resident_bytes()?;
     let after = match args.text("of")? {
-        "subscriber" => made(count, |_| subscriber(&one, Wait::Default))?,
+        "subscriber" => made(count, |_| stand.subscriber("bench", Wait::Default))?,
         "topic" => made(count, |nth| stand.volatile(&format!("bench.{nth}"), HISTORY_BYTES))?,
         "topic_with_a_record" => made(count, |nth| {
             let topic = stand.volatile(&format!("bench.{nth}"), HISTORY_BYTES)?;

@@ -4,11 +4,11 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use anyhow::{Result, anyhow, bail, ensure};
-use dunlin_topic::{Event, Publish, Subscribe, Subscriber, Topic, Wait};
+use dunlin::topic::{Event, Publish, Publisher, Subscribe, Subscriber, Wait};
 
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
-use crate::local::stand::{Stand, subscriber_of_all};
+use crate::local::stand::Stand;
 use crate::payload::{Payload, Touch};
 use crate::timed::Timed;
 use crate::workload::describe;
@@ -17,30 +17,28 @@ const HISTORY_BYTES: u64 = 256 << 10;
 
 /// Every topic gets so many records of `bytes`; the subscriber checks them all, in each topic's order.
 pub fn measure(topics: usize, messages: u64, bytes: usize) -> Result<Timed> {
-    let stand = Stand::default();
-    let named = |nth: usize| stand.lossless(&format!("bench.{nth}"), HISTORY_BYTES);
-    let topics: Vec<Arc<Topic>> = (0..topics).map(named).collect::<Result<_>>()?;
-    let mut subscriber = subscriber_of_all(&topics, Wait::Default)?;
-    let barrier = Arc::new(Barrier::new(topics.len() + 1));
-    let publishing: Vec<_> = topics
-        .iter()
-        .map(|topic| {
-            let (topic, barrier) = (Arc::clone(topic), Arc::clone(&barrier));
-            thread::spawn(move || publish(&topic, &barrier, messages, bytes))
-        })
-        .collect();
+    let stand = Stand::start()?;
+    for nth in 0..topics {
+        stand.lossless(&format!("bench.{nth}"), HISTORY_BYTES)?;
+    }
+    let mut subscriber = stand.subscriber("bench.*", Wait::Default)?;
+    let barrier = Arc::new(Barrier::new(topics + 1));
+    let mut publishing = Vec::new();
+    for nth in 0..topics {
+        let (publisher, barrier) = (stand.publisher(&format!("bench.{nth}"))?, Arc::clone(&barrier));
+        publishing.push(thread::spawn(move || publish(publisher, &barrier, messages, bytes)));
+    }
     barrier.wait();
     let start_ns = monotonic_ns();
-    let received = receive(&mut subscriber, topics.len(), messages);
+    let received = receive(&mut subscriber, topics, messages);
     drop(subscriber);
     for thread in publishing {
         thread.join().map_err(|_| anyhow!("a publishing thread panicked"))??;
     }
-    Ok(Timed { start_ns, end_ns: received?, messages: messages * topics.len() as u64, bytes, touched: bytes })
+    Ok(Timed { start_ns, end_ns: received?, messages: messages * topics as u64, bytes, touched: bytes })
 }
 
-fn publish(topic: &Arc<Topic>, barrier: &Barrier, messages: u64, bytes: usize) -> Result<()> {
-    let mut publisher = topic.publisher(topic.name());
+fn publish(mut publisher: Publisher, barrier: &Barrier, messages: u64, bytes: usize) -> Result<()> {
     let mut payload = Payload::new(bytes);
     barrier.wait();
     for nth in 0..messages {
@@ -67,7 +65,7 @@ fn receive(subscriber: &mut Subscriber, topics: usize, messages: u64) -> Result<
 }
 
 /// Whether this is the next record of its topic, whole.
-fn is_next(record: &dunlin_topic::Record<'_>, next: &mut [u64]) -> bool {
+fn is_next(record: &dunlin::topic::Record<'_>, next: &mut [u64]) -> bool {
     let topic = record.log.topic.strip_prefix("bench.").and_then(|nth| nth.parse::<usize>().ok());
     let Some(next) = topic.and_then(|nth| next.get_mut(nth)) else { return false };
     let right = record.seq() == *next + 1 && Touch::All.check(record.payload(), *next);

@@ -10,11 +10,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use dunlin_topic::{Event, Publish, Subscribe, Subscriber, Topic, Wait};
+use dunlin::topic::{Event, Publish, Subscribe, Subscriber, Topic, Wait};
 
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
-use crate::local::stand::{Stand, subscriber};
+use crate::local::stand::Stand;
 use crate::payload::{Payload, Touch};
 use crate::point::Sample;
 use crate::stats::Latencies;
@@ -26,8 +26,10 @@ const PAUSE: Duration = Duration::from_micros(200);
 
 /// Publishes `records` records to so many sleepers.
 pub fn measure(subscribers: usize, records: u64) -> Result<Sample> {
-    let topic = Stand::default().volatile("bench", HISTORY_BYTES)?;
-    let sleepers = (0..subscribers).map(|_| subscriber(&topic, Wait::Parked)).collect::<Result<Vec<_>>>()?;
+    let stand = Stand::start()?;
+    let topic = stand.volatile("bench", HISTORY_BYTES)?;
+    let sleepers =
+        (0..subscribers).map(|_| stand.subscriber("bench", Wait::Parked)).collect::<Result<Vec<_>>>()?;
     let seen = Arc::new(AtomicU64::new(0));
     let reading = thread::spawn({
         let seen = Arc::clone(&seen);

@@ -3,11 +3,11 @@
 use std::thread;
 
 use anyhow::{Result, anyhow, ensure};
-use dunlin_topic::{Publish, Wait};
+use dunlin::topic::{Publish, Wait};
 
 use crate::clock::monotonic_ns;
 use crate::cores::Pin;
-use crate::local::stand::{Stand, subscriber};
+use crate::local::stand::Stand;
 use crate::payload::{Payload, Touch};
 use crate::stats::Latencies;
 use crate::workload::{answer_all, ask_all, rounds, with_next};
@@ -16,10 +16,9 @@ const HISTORY_BYTES: u64 = 1 << 20;
 
 /// Two threads on cores of their own, both waiting in the same way.
 pub fn two_threads(wait: Wait, bytes: usize, iterations: u64) -> Result<Latencies> {
-    let stand = Stand::default();
-    let (ping, pong) = (stand.volatile("ping", HISTORY_BYTES)?, stand.volatile("pong", HISTORY_BYTES)?);
-    let (mut asked, mut answered) = (subscriber(&ping, wait)?, subscriber(&pong, wait)?);
-    let (mut ask, mut answer) = (ping.publisher("ping"), pong.publisher("pong"));
+    let stand = two_topics()?;
+    let (mut asked, mut answered) = (stand.subscriber("ping", wait)?, stand.subscriber("pong", wait)?);
+    let (mut ask, mut answer) = (stand.publisher("ping")?, stand.publisher("pong")?);
     let answering = thread::spawn(move || -> Result<()> {
         let _pinned = Pin::Apart.side(1)?;
         answer_all(&mut answer, &mut asked, rounds(iterations))
@@ -33,10 +32,10 @@ pub fn two_threads(wait: Wait, bytes: usize, iterations: u64) -> Result<Latencie
 
 /// One thread that plays both parts: two publishes and two reads.
 pub fn one_thread(bytes: usize, iterations: u64) -> Result<Latencies> {
-    let stand = Stand::default();
-    let (ping, pong) = (stand.volatile("ping", HISTORY_BYTES)?, stand.volatile("pong", HISTORY_BYTES)?);
-    let (mut asked, mut answered) = (subscriber(&ping, Wait::Spin)?, subscriber(&pong, Wait::Spin)?);
-    let (mut ask, mut answer) = (ping.publisher("ping"), pong.publisher("pong"));
+    let stand = two_topics()?;
+    let (mut asked, mut answered) =
+        (stand.subscriber("ping", Wait::Spin)?, stand.subscriber("pong", Wait::Spin)?);
+    let (mut ask, mut answer) = (stand.publisher("ping")?, stand.publisher("pong")?);
     let mut payload = Payload::new(bytes);
     let mut latencies = Latencies::default();
     for nth in 0..rounds(iterations) {
@@ -51,4 +50,11 @@ pub fn one_thread(bytes: usize, iterations: u64) -> Result<Latencies> {
         }
     }
     Ok(latencies)
+}
+
+fn two_topics() -> Result<Stand> {
+    let stand = Stand::start()?;
+    stand.volatile("ping", HISTORY_BYTES)?;
+    stand.volatile("pong", HISTORY_BYTES)?;
+    Ok(stand)
 }

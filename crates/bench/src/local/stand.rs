@@ -1,32 +1,34 @@
-//! Topics of this process, as the workloads need them.
+//! A node of this process, and topics in it, as the workloads need them.
 
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use dunlin_topic::{
-    Budget, Clock, Consumption, Cursor, Reliable, Retention, Start, SubscribeOptions, Subscriber, Topic,
-    TopicConfig, Wait,
+use dunlin::topic::{
+    Publisher, Reliable, Retention, Start, SubscribeOptions, Subscriber, Topic, TopicConfig, Wait,
 };
+use dunlin::{Config, Limits, Node};
 
 use crate::child::PATIENCE;
-use crate::clock::realtime_ns;
 
 const MEMORY_BYTES_MAX: u64 = 8 << 30;
-const IDLE_BYTES_MAX: usize = 64 << 20;
 
-/// A memory budget, and topics under it.
+/// A node with room for every workload.
 #[derive(Debug)]
-pub struct Stand {
-    budget: Arc<Budget>,
-}
-
-impl Default for Stand {
-    fn default() -> Self {
-        Self { budget: Budget::node(MEMORY_BYTES_MAX, IDLE_BYTES_MAX) }
-    }
-}
+pub struct Stand(Node);
 
 impl Stand {
+    /// Starts it.
+    pub fn start() -> Result<Self> {
+        let limits = Limits { memory_bytes_max: MEMORY_BYTES_MAX, ..Limits::default() };
+        let config = Config { name: "bench".to_owned(), limits, ..Config::default() };
+        Node::start(config).map(Self).context("starting a node")
+    }
+
+    /// The node.
+    pub fn node(&self) -> &Node {
+        &self.0
+    }
+
     /// A topic whose publisher waits for its registered readers, so that nothing is lost.
     pub fn lossless(&self, name: &str, history_bytes: u64) -> Result<Arc<Topic>> {
         let reliable = Reliable { wait_max: PATIENCE, ..Reliable::default() };
@@ -41,27 +43,22 @@ impl Stand {
     fn topic(&self, name: &str, history_bytes: u64, reliable: Option<Reliable>) -> Result<Arc<Topic>> {
         let retention = Retention { bytes: history_bytes, ..Retention::default() };
         let config = TopicConfig { retention, reliable, ..TopicConfig::default() };
-        let topic = Topic::new(name, Arc::new(config), &self.budget, Clock(realtime_ns), 1);
-        topic.map(Arc::new).with_context(|| format!("making topic {name}"))
+        self.0.create_topic(name, config, false).with_context(|| format!("making topic {name}"))
     }
-}
 
-/// A subscriber of one topic, from its first record on.
-pub fn subscriber(topic: &Topic, wait: Wait) -> Result<Subscriber> {
-    Ok(Subscriber::one(cursor(topic, wait)?, wait))
-}
+    /// A publisher to the subject.
+    pub fn publisher(&self, subject: &str) -> Result<Publisher> {
+        self.0.publisher(subject).with_context(|| format!("publishing to {subject}"))
+    }
 
-/// A subscriber of many topics, from their first records on.
-pub fn subscriber_of_all(topics: &[Arc<Topic>], wait: Wait) -> Result<Subscriber> {
-    let cursors = topics.iter().map(|topic| cursor(topic, wait)).collect::<Result<Vec<_>>>()?;
-    Ok(Subscriber::many(cursors, None, options(wait), Clock(realtime_ns)))
-}
-
-fn cursor(topic: &Topic, wait: Wait) -> Result<Cursor> {
-    let [log] = topic.logs() else { anyhow::bail!("a bench's topic has one partition") };
-    Cursor::new(Arc::clone(log), &options(wait), None, Consumption::Reads).context("subscribing")
-}
-
-fn options(wait: Wait) -> SubscribeOptions {
-    SubscribeOptions { start: Start::Earliest, registered: true, wait, ..SubscribeOptions::default() }
+    /// A subscriber from the first record on, which publishers of lossless topics wait for.
+    pub fn subscriber(&self, pattern: &str, wait: Wait) -> Result<Subscriber> {
+        let options = SubscribeOptions {
+            start: Start::Earliest,
+            registered: true,
+            wait,
+            ..SubscribeOptions::default()
+        };
+        self.0.subscribe(pattern, &options).with_context(|| format!("subscribing to {pattern}"))
+    }
 }

@@ -3,10 +3,10 @@
 use std::thread;
 
 use anyhow::{Result, anyhow};
-use dunlin_topic::Wait;
+use dunlin::topic::Wait;
 
 use crate::cores::Pin;
-use crate::local::stand::{Stand, subscriber};
+use crate::local::stand::Stand;
 use crate::timed::Timed;
 use crate::workload::{Manner, receive_all, send_all};
 
@@ -18,9 +18,10 @@ const HISTORY_BYTES_BY_REF: u64 = 256 << 20;
 /// Moves `count` records of `bytes` from one thread to the other.
 pub fn measure(manner: Manner, bytes: usize, count: u64) -> Result<Timed> {
     let history_bytes = if manner == Manner::ByRef { HISTORY_BYTES_BY_REF } else { HISTORY_BYTES };
-    let topic = Stand::default().lossless("bench", history_bytes)?;
-    let mut subscriber = subscriber(&topic, Wait::Spin)?;
-    let mut publisher = topic.publisher("bench");
+    let stand = Stand::start()?;
+    stand.lossless("bench", history_bytes)?;
+    let mut subscriber = stand.subscriber("bench", Wait::Spin)?;
+    let mut publisher = stand.publisher("bench")?;
     let sending = thread::spawn(move || -> Result<u64> {
         let _pinned = Pin::Apart.side(1)?;
         send_all(&mut publisher, manner, bytes, count)

@@ -1,13 +1,13 @@
 //! Our own points of suite `spot`.
 
-use dunlin_topic::Wait;
+use dunlin::topic::Wait;
 
 use crate::cores::Pin;
 use crate::local;
 use crate::options::Options;
 use crate::params::Params;
 use crate::point::{Bench, Group, Point, target};
-use crate::spot::{FANOUT, ROUND_TRIPS};
+use crate::spot::{FANOUT, LOOKUPS, ROUND_TRIPS};
 use crate::timed;
 use crate::workload::Manner;
 
@@ -71,6 +71,25 @@ fn local_two_threads(wait: Wait, name: &str, bytes: usize, iterations: u64) -> P
 
 fn round_trip(transport: &str, bytes: usize) -> Params {
     Params::new().with("transport", transport).with("bytes", bytes).with("in_flight", 1u64)
+}
+
+/// Creating and finding so many topics.
+pub fn topics(topics: usize) -> Group {
+    let params = Params::new().with("transport", "inproc").with("topics", topics);
+    vec![Point::new("topics", target::DUNLIN, params, move |_| local::registry::measure(topics, LOOKUPS))]
+}
+
+/// A node full of idle topics, with one reader of all or of one.
+pub fn watch(options: &Options) -> Group {
+    let topics = options.count(100_000, 10_000) as usize;
+    let records = options.count(2_000, 50);
+    let point = |reader: &'static str, pattern: &'static str| {
+        let params = Params::new().with("transport", "inproc").with("bytes", 64u64).with("topics", topics);
+        let measure =
+            move |bench: &Bench| local::watch::measure(topics, pattern, records, bench.options.time);
+        Point::new("watch", target::DUNLIN, params.with("reader", reader), measure)
+    };
+    vec![point("one", "bench.0"), point("all", ">")]
 }
 
 /// One publisher, so many subscribers of this process.

@@ -1,0 +1,29 @@
+//! Creating topics and finding them by name.
+
+use anyhow::Result;
+
+use crate::local::stand::Stand;
+use crate::names::time_registry;
+use crate::point::Sample;
+
+const HISTORY_BYTES: u64 = 4 << 20;
+
+/// Creates `topics` topics, then finds them by exact name, uniformly at random.
+pub fn measure(topics: usize, lookups: usize) -> Result<Sample> {
+    let create = |names: &crate::names::TopicNames| {
+        let stand = Stand::start()?;
+        for name in names.iter() {
+            stand.volatile(name, HISTORY_BYTES)?;
+        }
+        Ok(stand)
+    };
+    time_registry(topics, lookups, create, |stand, name| stand.node().topic(name).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_topic_is_found() {
+        assert!(super::measure(100, 1_000).unwrap().get("lookup_ns").unwrap() > 0.0);
+    }
+}

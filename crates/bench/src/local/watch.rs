@@ -1,0 +1,115 @@
+//! A node full of idle topics with one reader, of all of them or of the one that is published to.
+//!
+//! Measured: what the whole process takes of a core while nothing happens, and what a publish costs
+//! while that reader sleeps.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, ensure};
+use dunlin::topic::{Publish, Publisher, Subscriber, Wait};
+
+use crate::child::PATIENCE;
+use crate::clock::{monotonic_ns, processor_ns};
+use crate::cores::Pin;
+use crate::local::stand::Stand;
+use crate::payload::{Payload, Touch};
+use crate::point::Sample;
+use crate::stats::Latencies;
+use crate::workload::with_next;
+
+const HISTORY_BYTES: u64 = 1 << 20;
+const BYTES: usize = 64;
+const PUBLISHED_TO: &str = "bench.0";
+/// From the last read on, the reader sleeps after this long at most.
+const PAUSE: Duration = Duration::from_micros(100);
+const REST_MAX: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(50);
+const AT_REST: f64 = 0.01;
+
+/// Publishes `records` records to one of `topics` topics.
+pub fn measure(topics: usize, pattern: &str, records: u64, idle: Duration) -> Result<Sample> {
+    let stand = Stand::start()?;
+    for nth in 0..topics {
+        stand.volatile(&format!("bench.{nth}"), HISTORY_BYTES)?;
+    }
+    let subscriber = stand.subscriber(pattern, Wait::Parked)?;
+    let mut publisher = stand.publisher(PUBLISHED_TO)?;
+    let seen = Arc::new(AtomicU64::new(0));
+    let reading = thread::spawn({
+        let seen = Arc::clone(&seen);
+        move || read(subscriber, records, &seen)
+    });
+    let published = Pin::Apart.side(0).and_then(|_pinned| {
+        let mut latencies = Latencies::default();
+        // Once the first record was read, everybody sleeps.
+        publish(&mut publisher, &seen, 0..1, &mut latencies)?;
+        let cpu_share = idle_share(idle);
+        publish(&mut publisher, &seen, 1..records, &mut latencies)?;
+        Ok(latencies.sample().with("cpu_share", cpu_share))
+    });
+    // Stopping ends the reader if publishing failed half-way.
+    stand.node().stop();
+    let read = reading.join().map_err(|_| anyhow!("the reading thread panicked"))?;
+    let sample = published?;
+    read?;
+    Ok(sample)
+}
+
+/// What this process takes of one core while it is left alone, once it has come to rest: putting 100,000
+/// cursors to sleep takes a while. If it never rests, that is what is measured.
+fn idle_share(idle: Duration) -> f64 {
+    let deadline = Instant::now() + REST_MAX;
+    while share_over(LOOK) > AT_REST && Instant::now() < deadline {}
+    share_over(idle)
+}
+
+fn share_over(span: Duration) -> f64 {
+    let (start_ns, used_ns) = (monotonic_ns(), processor_ns());
+    thread::sleep(span);
+    (processor_ns() - used_ns) as f64 / (monotonic_ns() - start_ns) as f64
+}
+
+fn publish(
+    publisher: &mut Publisher,
+    seen: &AtomicU64,
+    records: Range<u64>,
+    latencies: &mut Latencies,
+) -> Result<()> {
+    let mut payload = Payload::new(BYTES);
+    for nth in records {
+        thread::sleep(PAUSE);
+        let record = payload.of(nth);
+        let start_ns = monotonic_ns();
+        publisher.publish(record)?;
+        latencies.record(monotonic_ns() - start_ns);
+        let deadline = Instant::now() + PATIENCE;
+        while seen.load(Ordering::Acquire) <= nth {
+            ensure!(Instant::now() < deadline, "record {nth} was not read within {PATIENCE:?}");
+            std::hint::spin_loop();
+        }
+    }
+    Ok(())
+}
+
+fn read(mut subscriber: Subscriber, records: u64, seen: &AtomicU64) -> Result<()> {
+    let _pinned = Pin::Apart.side(1)?;
+    for nth in 0..records {
+        let right = with_next(&mut subscriber, |payload| Touch::All.check(payload, nth))?;
+        ensure!(right, "record {nth} was another");
+        seen.store(nth + 1, Ordering::Release);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_reader_of_all_topics_reads_every_record_of_the_one() {
+        let sample = super::measure(50, ">", 20, std::time::Duration::from_millis(10)).unwrap();
+        assert!(sample.get("p99_ns").unwrap() > 0.0);
+    }
+}
