@@ -73,6 +73,8 @@ mod tests {
 
     #[test]
     fn it_keeps_to_the_system_clock() {
+        // The first call measures how fast the processor ticks.
+        now_ns();
         for _ in 0..3 {
             let system = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
             let off_ns = now_ns().abs_diff(system);

@@ -27,6 +27,8 @@ pub struct Limits {
     pub idle_bytes_max: usize,
     /// Topics, inboxes included; one more is refused.
     pub topics_max: usize,
+    /// Subscriptions that wait for topics to come; one more is refused.
+    pub watchers_max: usize,
     /// Topics on one page of a list; a longer page is cut.
     pub page_topics_max: usize,
     /// How much history an inbox keeps: replies that were not read, bytes.
@@ -52,6 +54,7 @@ impl Default for Limits {
             memory_bytes_max: 1 << 30,
             idle_bytes_max: 64 << 20,
             topics_max: 1_000_000,
+            watchers_max: 1_000_000,
             page_topics_max: 1_000,
             inbox_bytes_max: 1 << 20,
             inbox_age_max: Duration::from_secs(60),

@@ -39,7 +39,7 @@ impl Node {
         Ok(Node(Arc::new(Inner {
             id: started_ns ^ u64::from(std::process::id()) << 40,
             budget: Budget::node(limits.memory_bytes_max, limits.idle_bytes_max),
-            registry: Registry::new(limits.topics_max),
+            registry: Registry::new(limits),
             epochs: Epochs::new(started_ns),
             sessions: AtomicU64::new(0),
             runners: Runners::default(),
@@ -132,6 +132,14 @@ impl Node {
         self.0.registry.get(name)
     }
 
+    /// Looks at the topic of this name without taking a reference to it, which costs several times as much where
+    /// there are many topics. Nothing is created or deleted while `look` runs: it must be short, and must not
+    /// do so itself.
+    #[inline]
+    pub fn with_topic<R>(&self, name: &str, look: impl FnOnce(&Arc<Topic>) -> R) -> Option<R> {
+        self.0.registry.with(name, look)
+    }
+
     /// Topics after the name `after`, in the order of their names, at most `topics_max`; without a
     /// pattern those that are neither the system's nor a session's.
     pub fn topics(&self, pattern: Option<&Pattern>, after: &str, topics_max: usize) -> Page {
@@ -148,8 +156,11 @@ impl Node {
         }
         let config = TopicConfig { pattern: None, ..self.0.config.topic.clone() };
         match self.create(subject.as_str(), config, false) {
-            // Somebody else was faster.
-            Err(TopicError::Exists(name)) => self.topic(&name).ok_or(TopicError::Unknown(name)),
+            // Somebody else was faster, or its name is that of a topic which owns other subjects.
+            Err(TopicError::Exists(_) | TopicError::Overlaps(_)) => {
+                let owner = self.0.registry.owner(subject);
+                owner.ok_or_else(|| TopicError::Unknown(subject.as_str().to_owned()))
+            }
             other => other,
         }
     }

@@ -2,8 +2,13 @@
 //!
 //! Invariants:
 //! - No two topics share a subject.
+//! - Every change is made under the lock of `state`; `names` may lag behind it for the length of a change, never
+//!   longer. Locks are taken in this order: `state`, a shard of `names`.
 //! - A subscription that watches is told of each topic once: either it is among those that existed,
 //!   or it comes as a newcomer.
+
+mod names;
+mod watchers;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -11,20 +16,24 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Wea
 
 use dunlin_topic::{Filter, Log, Newcomers, Pattern, PatternIndex, Selection, Subject, Topic};
 
+use crate::config::Limits;
 use crate::error::TopicError;
+use names::Names;
+use watchers::Watchers;
 
 /// The topics of a node.
 #[derive(Debug)]
 pub(crate) struct Registry {
     topics_max: usize,
+    names: Names,
     state: RwLock<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
-    names: BTreeMap<String, Arc<Entry>>,
+    by_name: BTreeMap<String, Arc<Entry>>,
     owners: PatternIndex<Arc<Entry>>,
-    watchers: PatternIndex<Vec<Watcher>>,
+    watchers: Watchers,
     /// Those that give up records by age.
     aging: Vec<Weak<Topic>>,
 }
@@ -33,12 +42,6 @@ struct State {
 struct Entry {
     topic: Arc<Topic>,
     pattern: Pattern,
-}
-
-#[derive(Debug)]
-struct Watcher {
-    pattern: Pattern,
-    newcomers: Weak<Newcomers>,
 }
 
 /// Some topics, in the order of their names.
@@ -50,18 +53,36 @@ pub struct Page {
     pub more: bool,
 }
 
+/// The logs that a subscription reads, and what it skips of each.
+pub(crate) type LogsToRead = Vec<(Arc<Log>, Option<Filter>)>;
+
 impl Registry {
-    pub(crate) fn new(topics_max: usize) -> Registry {
-        Registry { topics_max, state: RwLock::default() }
+    pub(crate) fn new(limits: &Limits) -> Registry {
+        let state = State {
+            by_name: BTreeMap::new(),
+            owners: PatternIndex::new(),
+            watchers: Watchers::new(limits.watchers_max),
+            aging: Vec::new(),
+        };
+        Registry { topics_max: limits.topics_max, names: Names::new(), state: RwLock::new(state) }
+    }
+
+    /// Looks at the topic of this name without taking a reference.
+    #[inline]
+    pub(crate) fn with<R>(&self, name: &str, look: impl FnOnce(&Arc<Topic>) -> R) -> Option<R> {
+        self.names.with(name, |topic, _| look(topic))
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Topic>> {
-        self.read().names.get(name).map(|entry| Arc::clone(&entry.topic))
+        self.with(name, Arc::clone)
     }
 
     /// The topic that owns the subject.
     pub(crate) fn owner(&self, subject: Subject<'_>) -> Option<Arc<Topic>> {
-        self.read().owners.owner(subject).map(|entry| Arc::clone(&entry.topic))
+        let of_its_name = self.names.with(subject.as_str(), |topic, alone| alone.then(|| Arc::clone(topic)));
+        of_its_name
+            .flatten()
+            .or_else(|| self.read().owners.owner(subject).map(|entry| Arc::clone(&entry.topic)))
     }
 
     /// Adds the topic that `make` makes, unless its name is taken or its pattern meets another's.
@@ -72,21 +93,22 @@ impl Registry {
         make: impl FnOnce() -> Result<Topic, TopicError>,
     ) -> Result<Arc<Topic>, TopicError> {
         let mut state = self.write();
-        if state.names.contains_key(name) {
+        if state.by_name.contains_key(name) {
             return Err(TopicError::Exists(name.to_owned()));
         }
         if let Some(other) = state.owners.find_overlapping(&pattern) {
             return Err(TopicError::Overlaps(other.topic.name().to_owned()));
         }
-        if state.names.len() >= self.topics_max {
+        if state.by_name.len() >= self.topics_max {
             return Err(TopicError::Limit { limit: "topics_max", value: self.topics_max as u64 });
         }
         let topic = Arc::new(make()?);
         if topic.config().retention.age.is_some() {
             state.aging.push(Arc::downgrade(&topic));
         }
+        self.names.add(Arc::clone(&topic), pattern.as_str() == name);
         let entry = Arc::new(Entry { topic: Arc::clone(&topic), pattern });
-        state.names.insert(name.to_owned(), Arc::clone(&entry));
+        state.by_name.insert(name.to_owned(), Arc::clone(&entry));
         state.owners.insert(&entry.pattern, Arc::clone(&entry));
         state.tell_watchers(&entry);
         Ok(topic)
@@ -95,8 +117,9 @@ impl Registry {
     /// Takes the topic out; what is in it is for the caller to end.
     pub(crate) fn remove(&self, name: &str) -> Option<Arc<Topic>> {
         let mut state = self.write();
-        let entry = state.names.remove(name)?;
+        let entry = state.by_name.remove(name)?;
         state.owners.remove(&entry.pattern);
+        self.names.remove(name);
         Some(Arc::clone(&entry.topic))
     }
 
@@ -106,20 +129,11 @@ impl Registry {
         &self,
         pattern: &Pattern,
         newcomers: Option<&Arc<Newcomers>>,
-    ) -> Vec<(Arc<Log>, Option<Filter>)> {
-        let Some(newcomers) = newcomers else { return self.read().overlapping(pattern) };
+    ) -> Result<LogsToRead, TopicError> {
+        let Some(newcomers) = newcomers else { return Ok(self.read().overlapping(pattern)) };
         let mut state = self.write();
-        let watcher = Watcher { pattern: pattern.clone(), newcomers: Arc::downgrade(newcomers) };
-        match state.watchers.get_mut(pattern) {
-            Some(others) => {
-                others.retain(Watcher::is_there);
-                others.push(watcher);
-            }
-            None => {
-                state.watchers.insert(pattern, vec![watcher]);
-            }
-        }
-        state.overlapping(pattern)
+        state.watchers.add(pattern, newcomers)?;
+        Ok(state.overlapping(pattern))
     }
 
     /// The topics whose names follow `after` and match the pattern, at most `topics_max`.
@@ -130,7 +144,7 @@ impl Registry {
             Some(pattern) => Subject::parse(name).is_ok_and(|name| is_met(pattern, name)),
             None => !is_reserved(name),
         };
-        let mut found = state.names.range::<str, _>(from).filter(|(name, _)| matching(name));
+        let mut found = state.by_name.range::<str, _>(from).filter(|(name, _)| matching(name));
         let topics = found.by_ref().take(topics_max).map(|(_, entry)| Arc::clone(&entry.topic)).collect();
         Page { topics, more: found.next().is_some() }
     }
@@ -147,7 +161,9 @@ impl Registry {
     pub(crate) fn drain(&self) -> Vec<Arc<Topic>> {
         let mut state = self.write();
         state.owners = PatternIndex::new();
-        std::mem::take(&mut state.names).into_values().map(|entry| Arc::clone(&entry.topic)).collect()
+        let entries = std::mem::take(&mut state.by_name);
+        entries.keys().for_each(|name| self.names.remove(name));
+        entries.into_values().map(|entry| Arc::clone(&entry.topic)).collect()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
@@ -159,14 +175,8 @@ impl Registry {
     }
 }
 
-impl Watcher {
-    fn is_there(&self) -> bool {
-        self.newcomers.strong_count() > 0
-    }
-}
-
 impl State {
-    fn overlapping(&self, pattern: &Pattern) -> Vec<(Arc<Log>, Option<Filter>)> {
+    fn overlapping(&self, pattern: &Pattern) -> LogsToRead {
         let mut found = Vec::new();
         self.owners.for_each_overlapping(pattern, |entry| {
             entry.for_each_wanted(pattern, |log, filter| found.push((log, filter)));
@@ -175,11 +185,8 @@ impl State {
     }
 
     fn tell_watchers(&self, entry: &Entry) {
-        self.watchers.for_each_overlapping(&entry.pattern, |watchers| {
-            for watcher in watchers {
-                let Some(newcomers) = watcher.newcomers.upgrade() else { continue };
-                entry.for_each_wanted(&watcher.pattern, |log, filter| newcomers.add(log, filter));
-            }
+        self.watchers.for_each(&entry.pattern, |wanted, newcomers| {
+            entry.for_each_wanted(wanted, |log, filter| newcomers.add(log, filter));
         });
     }
 }

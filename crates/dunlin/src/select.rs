@@ -29,7 +29,7 @@ impl Node {
         if pattern.is_literal() {
             match self.owner(Subject::parse(pattern.as_str())?) {
                 Ok(_) => {
-                    let logs = self.registry().select(pattern, None);
+                    let logs = self.registry().select(pattern, None)?;
                     return Ok(Selected { logs, newcomers: None });
                 }
                 Err(_) if patient => {}
@@ -37,7 +37,7 @@ impl Node {
             }
         }
         let newcomers = newcomers();
-        let logs = self.registry().select(pattern, Some(&newcomers));
+        let logs = self.registry().select(pattern, Some(&newcomers))?;
         Ok(Selected { logs, newcomers: Some(newcomers) })
     }
 }

@@ -89,6 +89,11 @@ impl<V> PatternIndex<V> {
         removed
     }
 
+    /// Takes out the patterns whose value is not to be kept.
+    pub fn retain(&mut self, mut keep: impl FnMut(&mut V) -> bool) {
+        self.len -= self.root.retain(&mut keep);
+    }
+
     /// The value of a pattern that matches the subject: where patterns do not overlap, of its owner. Where
     /// they do, of the most literal one.
     pub fn owner(&self, subject: Subject<'_>) -> Option<&V> {
@@ -172,6 +177,26 @@ impl<V> Node<V> {
             }
         }
         removed
+    }
+
+    /// How many values went.
+    fn retain(&mut self, keep: &mut impl FnMut(&mut V) -> bool) -> usize {
+        let mut gone = 0;
+        for value in [&mut self.here, &mut self.rest] {
+            if value.as_mut().is_some_and(|value| !keep(value)) {
+                *value = None;
+                gone += 1;
+            }
+        }
+        let mut is_needed = |child: &mut Node<V>| {
+            gone += child.retain(keep);
+            !child.is_empty()
+        };
+        if self.star.as_deref_mut().is_some_and(|star| !is_needed(star)) {
+            self.star = None;
+        }
+        self.children.retain(is_needed);
+        gone
     }
 
     fn owner(&self, subject: &str) -> Option<&V> {
@@ -290,6 +315,16 @@ impl<V> Children<V> {
             Children::Many(many) => {
                 many.remove(token);
             }
+        }
+        if self.is_empty() {
+            *self = Children::Few(Vec::new());
+        }
+    }
+
+    fn retain(&mut self, mut keep: impl FnMut(&mut Node<V>) -> bool) {
+        match self {
+            Children::Few(few) => few.retain_mut(|(_, child)| keep(child)),
+            Children::Many(many) => many.retain(|_, child| keep(child)),
         }
         if self.is_empty() {
             *self = Children::Few(Vec::new());

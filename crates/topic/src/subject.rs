@@ -80,6 +80,7 @@ pub(crate) fn literal_prefix(pattern: &str) -> &str {
 
 /// Checks length, tokens and characters; `wildcard` says which tokens may be one, given the token and
 /// whether it is the last.
+#[inline]
 fn check_tokens(text: &str, wildcard: impl Fn(&str, bool) -> bool) -> Result<(), SubjectError> {
     if text.is_empty() {
         return Err(SubjectError::Empty);
@@ -87,6 +88,21 @@ fn check_tokens(text: &str, wildcard: impl Fn(&str, bool) -> bool) -> Result<(),
     if text.len() > SUBJECT_BYTES_MAX {
         return Err(SubjectError::TooLong { bytes: text.len() });
     }
+    if is_plain(text) { Ok(()) } else { check_each(text, wildcard) }
+}
+
+/// Whether it is sound at a glance: visible ASCII, no wildcard, no empty token. Nearly all subjects are, and a
+/// publisher's first look-up should not cost more than finding the topic.
+fn is_plain(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    // Without a branch in between, so that many bytes are looked at in one step.
+    let wrong = |byte: u8| byte.wrapping_sub(b'!') > b'~' - b'!' || byte == b'*' || byte == b'>';
+    let characters = bytes.iter().fold(false, |bad, &byte| bad | wrong(byte));
+    let dots = bytes.iter().zip(&bytes[1..]).fold(false, |bad, (&a, &b)| bad | ((a == b'.') & (b == b'.')));
+    !(characters | dots | text.starts_with('.') | text.ends_with('.'))
+}
+
+fn check_each(text: &str, wildcard: impl Fn(&str, bool) -> bool) -> Result<(), SubjectError> {
     let mut tokens = text.split('.').peekable();
     while let Some(token) = tokens.next() {
         if token.is_empty() {

@@ -1,3 +1,5 @@
+use std::thread;
+
 use dunlin::topic::{Pattern, Publish, PublishError, Start, SubscribeError, SubscribeOptions, TopicConfig};
 use dunlin::{Config, Node, TopicError};
 
@@ -34,6 +36,45 @@ fn a_topic_owns_all_subjects_of_its_pattern_in_one_order() {
     assert_eq!(all(&mut whole), ["orders.eu=1", "orders.us.east=2", "orders.eu=3"]);
     let mut part = node.subscribe("orders.eu", &from_earliest()).unwrap();
     assert_eq!(all(&mut part), ["orders.eu=1", "orders.eu=3"]);
+}
+
+#[test]
+fn a_topics_name_is_not_a_subject_unless_its_pattern_says_so() {
+    let node = node();
+    node.create_topic("orders", owning("orders.>"), false).unwrap();
+    node.create_topic("other", owning("x"), false).unwrap();
+    assert_eq!(node.publisher("orders").err(), Some(PublishError::NoTopic("orders".to_owned())));
+    node.create_topic("x", owning("y.*"), false).unwrap();
+    node.publisher("x").unwrap().publish("1").unwrap();
+    assert_eq!(all(&mut node.subscribe("x", &from_earliest()).unwrap()), ["x=1"]);
+    assert_eq!(node.with_topic("x", |topic| topic.pattern().to_owned()).as_deref(), Some("y.*"));
+    node.delete_topic("x").unwrap();
+    assert_eq!(node.with_topic("x", |_| ()), None);
+    assert!(node.publisher("x").is_ok(), "the topic other owns it");
+}
+
+#[test]
+fn of_many_threads_that_create_overlapping_topics_one_succeeds() {
+    let node = node();
+    let patterns = ["a.>", "a.*", "*.b", "a.b", ">"];
+    for round in 0..50 {
+        let created: usize = thread::scope(|scope| {
+            let create = |pattern: &'static str| {
+                let node = node.clone();
+                scope.spawn(move || {
+                    node.create_topic(
+                        &format!("t{round}.{pattern}x").replace(['*', '>'], "w"),
+                        owning(pattern),
+                        false,
+                    )
+                })
+            };
+            let threads: Vec<_> = patterns.into_iter().map(create).collect();
+            threads.into_iter().map(|thread| usize::from(thread.join().unwrap().is_ok())).sum()
+        });
+        assert_eq!(created, 1);
+        node.topics(None, "", 10).topics.iter().for_each(|topic| node.delete_topic(topic.name()).unwrap());
+    }
 }
 
 #[test]

@@ -1,3 +1,5 @@
+use std::thread;
+
 use dunlin::topic::{Publish, SubscribeOptions};
 
 use crate::{all, from_earliest, node};
@@ -13,6 +15,33 @@ fn a_wildcard_picks_up_topics_created_later_from_their_first_record() {
     let mut seen = all(&mut reader);
     seen.sort();
     assert_eq!(seen, ["m.a=2", "m.b=1"]);
+}
+
+#[test]
+fn a_wildcard_that_subscribes_while_topics_are_created_reads_each_once() {
+    let node = node();
+    let creator = {
+        let node = node.clone();
+        thread::spawn(move || {
+            for n in 0..2_000 {
+                node.publisher(&format!("t.{n}")).unwrap().publish("x").unwrap();
+            }
+        })
+    };
+    let mut readers: Vec<_> = (0..20)
+        .map(|_| {
+            thread::yield_now();
+            node.subscribe("t.*", &from_earliest()).unwrap()
+        })
+        .collect();
+    creator.join().unwrap();
+    for reader in &mut readers {
+        let mut seen = all(reader);
+        assert_eq!(seen.len(), 2_000);
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), 2_000);
+    }
 }
 
 #[test]

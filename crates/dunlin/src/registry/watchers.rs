@@ -1,0 +1,141 @@
+//! Subscriptions that wait for topics to come.
+//!
+//! A watcher is gone when nobody holds its [`Newcomers`] any more; nobody says so. The gone ones are swept out whenever
+//! there are twice as many watchers as the last sweep left, and now and then when one is refused; so sweeping costs a
+//! constant for each that asks.
+//!
+//! Limits: `watchers_max`; one more is refused.
+
+use std::sync::{Arc, Weak};
+
+use dunlin_topic::{Newcomers, Pattern, PatternIndex};
+
+use crate::error::TopicError;
+
+#[derive(Debug)]
+pub(super) struct Watchers {
+    by_pattern: PatternIndex<Vec<Watcher>>,
+    watchers: usize,
+    /// At so many the gone ones are swept out.
+    sweep_at: usize,
+    watchers_max: usize,
+    /// How many were refused since the last sweep.
+    refused: usize,
+}
+
+#[derive(Debug)]
+struct Watcher {
+    pattern: Pattern,
+    newcomers: Weak<Newcomers>,
+}
+
+const SWEEP_AT_LEAST: usize = 64;
+/// A sweep of so many watchers costs about as much as refusing one of them.
+const REFUSED_PER_SWEEP: usize = 64;
+
+impl Watchers {
+    pub(super) fn new(watchers_max: usize) -> Watchers {
+        Watchers {
+            by_pattern: PatternIndex::new(),
+            watchers: 0,
+            sweep_at: SWEEP_AT_LEAST,
+            watchers_max,
+            refused: 0,
+        }
+    }
+
+    /// From now on `newcomers` is among those that [`for_each`](Watchers::for_each) names.
+    pub(super) fn add(&mut self, pattern: &Pattern, newcomers: &Arc<Newcomers>) -> Result<(), TopicError> {
+        self.refused += usize::from(self.watchers >= self.watchers_max);
+        if self.watchers >= self.sweep_at || self.refused > self.watchers / REFUSED_PER_SWEEP {
+            self.sweep();
+        }
+        if self.watchers >= self.watchers_max {
+            return Err(TopicError::Limit { limit: "watchers_max", value: self.watchers_max as u64 });
+        }
+        let watcher = Watcher { pattern: pattern.clone(), newcomers: Arc::downgrade(newcomers) };
+        match self.by_pattern.get_mut(pattern) {
+            Some(others) => others.push(watcher),
+            None => {
+                self.by_pattern.insert(pattern, vec![watcher]);
+            }
+        }
+        self.watchers += 1;
+        Ok(())
+    }
+
+    /// Those that wait for subjects of the pattern, each with the one it watches.
+    pub(super) fn for_each(&self, pattern: &Pattern, mut each: impl FnMut(&Pattern, &Newcomers)) {
+        self.by_pattern.for_each_overlapping(pattern, |watchers| {
+            for watcher in watchers {
+                if let Some(newcomers) = watcher.newcomers.upgrade() {
+                    each(&watcher.pattern, &newcomers);
+                }
+            }
+        });
+    }
+
+    fn sweep(&mut self) {
+        let mut left = 0;
+        self.by_pattern.retain(|watchers| {
+            watchers.retain(|watcher| watcher.newcomers.strong_count() > 0);
+            left += watchers.len();
+            !watchers.is_empty()
+        });
+        self.watchers = left;
+        self.refused = 0;
+        self.sweep_at = (2 * left).max(SWEEP_AT_LEAST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(text: &str) -> Pattern {
+        Pattern::parse(text).unwrap()
+    }
+
+    fn told(watchers: &Watchers, topic: &str) -> Vec<String> {
+        let mut told = Vec::new();
+        watchers.for_each(&pattern(topic), |pattern, _| told.push(pattern.to_string()));
+        told.sort();
+        told
+    }
+
+    #[test]
+    fn only_those_whose_pattern_meets_the_topics_are_told() {
+        let mut watchers = Watchers::new(9);
+        let newcomers = Newcomers::new();
+        ["a.*", "a.>", "b", "a.*"].iter().for_each(|text| watchers.add(&pattern(text), &newcomers).unwrap());
+        assert_eq!(told(&watchers, "a.b"), ["a.*", "a.*", "a.>"]);
+        assert_eq!(told(&watchers, ">"), ["a.*", "a.*", "a.>", "b"]);
+        drop(newcomers);
+        assert_eq!(told(&watchers, ">"), [""; 0]);
+    }
+
+    #[test]
+    fn watchers_that_went_leave_nothing_behind() {
+        let mut watchers = Watchers::new(100_000);
+        let stays = Newcomers::new();
+        watchers.add(&pattern("stays.*"), &stays).unwrap();
+        for n in 0..10_000 {
+            watchers.add(&pattern(&format!("gone.{n}.*")), &Newcomers::new()).unwrap();
+        }
+        assert!(watchers.watchers <= SWEEP_AT_LEAST && watchers.by_pattern.len() <= SWEEP_AT_LEAST);
+        assert_eq!(told(&watchers, ">"), ["stays.*"]);
+    }
+
+    #[test]
+    fn one_watcher_too_many_is_refused_while_the_others_stay() {
+        let mut watchers = Watchers::new(2);
+        let stays = Newcomers::new();
+        watchers.add(&pattern("a.*"), &stays).unwrap();
+        let goes = Newcomers::new();
+        watchers.add(&pattern("b.*"), &goes).unwrap();
+        let refused = Err(TopicError::Limit { limit: "watchers_max", value: 2 });
+        assert_eq!(watchers.add(&pattern("c.*"), &stays), refused);
+        drop(goes);
+        assert_eq!(watchers.add(&pattern("c.*"), &stays), Ok(()));
+    }
+}
