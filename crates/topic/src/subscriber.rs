@@ -16,8 +16,9 @@ use crate::wake::{Waiter, thread_waker};
 use many::Many;
 pub use many::Newcomers;
 
-/// Pauses before a waiting reader's first look, some 20 ns each.
-const PAUSES_BEFORE_LOOK: u32 = 4;
+/// Pauses before a waiting reader's first look, some 20 ns each: at least, and when streaming.
+const PAUSES_MIN: u8 = 4;
+const PAUSES_MAX: u8 = 16;
 
 /// Reads one log, or many, of the same process.
 #[derive(Debug)]
@@ -30,6 +31,7 @@ pub struct Subscriber {
     /// Bytes of the record that was taken last: it is moved past by the next call.
     taken: u32,
     wait: Wait,
+    pauses: u8,
     clock: Clock,
 }
 
@@ -61,7 +63,7 @@ impl Subscriber {
     }
 
     fn new(waiter: Arc<Waiter>, reading: Reading, wait: Wait, clock: Clock) -> Subscriber {
-        Subscriber { waiter, reading, pending: None, found: 0, taken: 0, wait, clock }
+        Subscriber { waiter, reading, pending: None, found: 0, taken: 0, wait, pauses: PAUSES_MIN, clock }
     }
 
     /// How many records lie ahead, in all logs.
@@ -144,15 +146,23 @@ impl Subscriber {
     }
 
     /// Spins as the options say; whether something came.
-    fn spin(&self, deadline_ns: u64) -> bool {
+    ///
+    /// Every look takes the commit's cache line from the publisher, who then waits for it; so the
+    /// first look comes late, and later the more often it found something at once: that is a stream,
+    /// whose publisher is better left to write a few records. An answer takes longer than the
+    /// shortest pause anyway.
+    fn spin(&mut self, deadline_ns: u64) -> bool {
         let spin_until_ns = match self.wait {
             Wait::Parked => return self.may_have_more(),
             Wait::Spin => deadline_ns,
             Wait::Default => deadline_ns.min(self.clock.now_ns() + u64::from(SPIN_US_DEFAULT) * 1_000),
         };
-        // The first look comes late: every look takes the commit's cache line from the publisher, who is
-        // better left to write a few records of a stream; an answer takes longer than this anyway.
-        (0..PAUSES_BEFORE_LOOK).for_each(|_| std::hint::spin_loop());
+        (0..self.pauses).for_each(|_| std::hint::spin_loop());
+        if self.may_have_more() {
+            self.pauses = (self.pauses * 2).min(PAUSES_MAX);
+            return true;
+        }
+        self.pauses = PAUSES_MIN;
         loop {
             for _ in 0..64 {
                 std::hint::spin_loop();
