@@ -58,11 +58,13 @@ impl Budget {
 
     /// Takes `bytes` of this budget and of all above it, or of none.
     pub fn charge(&self, bytes: u64) -> Result<(), BudgetSpent> {
-        let used = self.used.fetch_add(bytes, Ordering::Relaxed);
-        if used + bytes > self.limit {
-            self.used.fetch_sub(bytes, Ordering::Relaxed);
-            return Err(BudgetSpent { asked: bytes, used, limit: self.limit });
-        }
+        // Never over the limit, not even for a moment: another's charge would be refused for it.
+        let within = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= self.limit);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).map_err(|used| BudgetSpent {
+            asked: bytes,
+            used,
+            limit: self.limit,
+        })?;
         if let Some(parent) = &self.parent
             && let Err(spent) = parent.charge(bytes)
         {
