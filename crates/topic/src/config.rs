@@ -43,7 +43,7 @@ impl Default for TopicConfig {
 pub struct Retention {
     /// Bytes of segments, and of payloads by reference.
     pub bytes: u64,
-    /// Records.
+    /// Records. A registered reader of a `reliable` topic is given more, where they are still there.
     pub records: Option<u64>,
     /// Time since the record was appended.
     pub age: Option<Duration>,
@@ -122,6 +122,11 @@ impl TopicConfig {
         }
         Ok(())
     }
+}
+
+/// Durations longer than 584 years are that long.
+pub(crate) fn saturating_ns(duration: Duration) -> u64 {
+    duration.as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
 /// The current time, ns since the Unix epoch. Given by whoever owns the topics: this crate has no

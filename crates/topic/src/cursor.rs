@@ -271,11 +271,18 @@ impl Cursor {
     /// `None` if it has expired.
     #[inline(always)]
     pub fn peek(&self) -> Option<(Option<Record<'_>>, u32)> {
+        let (record, bytes) = self.under()?;
+        let expired = record.frame.flags() & FLAG_EXPIRES != 0 && self.has_expired(&record.frame);
+        Some(((!expired).then_some(record), bytes))
+    }
+
+    /// [`peek`](Cursor::peek), expired or not: a record that expires after it was promised is given all the same.
+    #[inline(always)]
+    pub(crate) fn under(&self) -> Option<(Record<'_>, u32)> {
         let Hint::Pinned(pinned) = &self.hint else { return None };
         let lying = pinned.frames(self.offset).next()?;
-        let expired = lying.frame.flags() & FLAG_EXPIRES != 0 && self.has_expired(&lying.frame);
         let record = Record { position: self.next, frame: lying.frame, log: self.log.name() };
-        Some(((!expired).then_some(record), lying.bytes.len() as u32))
+        Some((record, lying.bytes.len() as u32))
     }
 
     /// The spans of records under the cursor, each of at most `span_bytes_max` or of one record.
@@ -325,7 +332,7 @@ impl Cursor {
                 let commit = segment.commit();
                 commit.bytes > self.offset || commit.sealed
             }
-            Hint::None => self.ended || self.log.last() != Position { seq: self.next.seq - 1, ..self.next },
+            Hint::None => self.ended || self.log.has_news(self.next),
         }
     }
 
@@ -341,7 +348,7 @@ impl Cursor {
         }
     }
 
-    /// Leaves the log. A cursor that was armed must leave through here.
+    /// Leaves the log, which dropping does too; but only so a sleeping cursor is taken off the log's list at once.
     pub fn leave(&mut self, waiter: &Arc<Waiter>, token: u32) {
         if std::mem::take(&mut self.armed) && !self.log.disarm(waiter, token) {
             self.log.pass_wake_on();
@@ -378,6 +385,18 @@ impl Cursor {
     /// Topic and partition.
     pub fn name(&self) -> &Arc<LogName> {
         self.log.name()
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        if std::mem::take(&mut self.armed) {
+            // It stays on the list, where nobody sleeps on it. It may also have been woken just before.
+            self.log.pass_wake_on();
+        }
+        if let Some(reader) = self.reader.take() {
+            self.log.unregister(reader);
+        }
     }
 }
 

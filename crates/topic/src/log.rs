@@ -77,6 +77,8 @@ pub(crate) struct State {
     /// Given up, but a read was in progress.
     lingering: Vec<Arc<Segment>>,
     waiting: VecDeque<Armed>,
+    /// How many of those that wait have something to read by now: the first so many.
+    overdue: usize,
     /// What few logs need.
     rare: Option<Box<Rare>>,
 }
@@ -122,6 +124,7 @@ impl Log {
             writer: None,
             lingering: Vec::new(),
             waiting: VecDeque::new(),
+            overdue: 0,
             rare: None,
         };
         Log {
@@ -166,6 +169,7 @@ impl Log {
             state.closed = true;
             state.seal();
             state.wake_publishers();
+            state.overdue = 0;
             std::mem::take(&mut state.waiting)
         };
         waiting.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
@@ -175,15 +179,6 @@ impl Log {
     #[inline(always)]
     pub(crate) fn should_warn(&self, next: u64) -> bool {
         next < self.warn_before.load(Ordering::Relaxed)
-    }
-
-    /// Wakes the next two that wait: whoever was woken owes that to those behind it.
-    pub(crate) fn pass_wake_on(&self) {
-        let next = {
-            let mut state = self.lock();
-            [state.waiting.pop_front(), state.waiting.pop_front()]
-        };
-        next.into_iter().flatten().for_each(|armed| armed.waiter.notify(armed.token));
     }
 
     fn lock(&self) -> Guard<'_, State> {
@@ -200,13 +195,17 @@ impl State {
         self.held_bytes + self.writer.as_ref().map_or(0, |w| w.segment().bytes_held() + w.by_ref_bytes())
     }
 
+    /// The oldest sequence that is still in memory.
+    fn oldest_held(&self) -> u64 {
+        let held = self.held.front().map(|held| &held.segment);
+        held.or(self.writer.as_ref().map(Writer::segment)).map_or(self.next_seq, |s| s.first_seq)
+    }
+
     /// The oldest sequence a reader may still be given.
     fn oldest_seq(&self, config: &TopicConfig) -> u64 {
-        let held = self.held.front().map(|held| &held.segment);
-        let first = held.or(self.writer.as_ref().map(Writer::segment)).map_or(self.next_seq, |s| s.first_seq);
         match config.retention.records {
-            Some(records) => first.max(self.next_seq.saturating_sub(records)),
-            None => first,
+            Some(records) => self.oldest_held().max(self.next_seq.saturating_sub(records)),
+            None => self.oldest_held(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
 
-use crate::config::OnFull;
+use crate::config::{OnFull, saturating_ns};
 use crate::log::{Append, Appended, Log, ProducerMark};
 use crate::publish::{Acknowledged, Draft, Publish, PublishError, Receipt};
 use crate::subscribe::SPIN_US_DEFAULT;
@@ -80,7 +80,7 @@ fn wait_for_room(
 ) -> Result<Appended, PublishError> {
     let Some(reliable) = &topic.config().reliable else { return Err(full) };
     let began_ns = log.clock.now_ns();
-    let deadline_ns = began_ns + reliable.wait_max.as_nanos() as u64;
+    let deadline_ns = began_ns.saturating_add(saturating_ns(reliable.wait_max));
     loop {
         log.await_room(waiter);
         let now_ns = log.clock.now_ns();

@@ -145,6 +145,16 @@ impl Subscriber {
         armed && self.waiter.set_waker(waker)
     }
 
+    /// Was woken: wakes those behind it before its own reader does anything else.
+    fn pass_wake_on(&mut self) -> Result<(), SubscribeError> {
+        match &mut self.reading {
+            Reading::One(cursor) if cursor.is_armed() && self.waiter.take_ready(|_| ()) => cursor.woken(),
+            Reading::One(_) => {}
+            Reading::Many(many) => many.take_notified(&self.waiter)?,
+        }
+        Ok(())
+    }
+
     /// Spins as the options say; whether something came.
     ///
     /// Every look takes the commit's cache line from the publisher, who then waits for it; so the
@@ -207,7 +217,7 @@ impl Subscribe for Subscriber {
             return Event::Notice(*notice);
         }
         self.taken = std::mem::take(&mut self.found);
-        let record = self.current().and_then(|cursor| cursor.peek()).and_then(|(record, _)| record);
+        let record = self.current().and_then(|cursor| cursor.under()).map(|(record, _)| record);
         Event::Record(record.expect("`ready` said so just before"))
     }
 
@@ -255,16 +265,22 @@ impl Subscribe for Subscriber {
                 deadline_ns => deadline_ns.saturating_sub(self.clock.now_ns()),
             };
             match left_ns {
-                0 => return Ok(false),
+                0 if self.waiter.clear_waker() => return Ok(false),
+                0 => break,
                 u64::MAX => thread::park(),
                 ns => thread::park_timeout(Duration::from_nanos(ns)),
             }
         }
+        self.pass_wake_on()?;
         Ok(true)
     }
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>> {
-        if self.may_have_more() || !self.sleep(cx.waker()) { Poll::Ready(Ok(())) } else { Poll::Pending }
+        if self.may_have_more() || !self.sleep(cx.waker()) {
+            Poll::Ready(self.pass_wake_on())
+        } else {
+            Poll::Pending
+        }
     }
 }
 

@@ -108,7 +108,8 @@ impl Topic {
         }
     }
 
-    /// Gives up records older than the topic keeps.
+    /// Housekeeping, to be called a few times a second: gives up records older than the topic keeps, and wakes
+    /// readers that another one should have woken but did not.
     pub fn expire(&self, now_ns: u64) {
         self.logs.iter().for_each(|log| log.expire(now_ns));
     }

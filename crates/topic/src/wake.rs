@@ -4,9 +4,14 @@
 //! one more look. A publish takes one off the list and wakes it, whoever is woken takes two more:
 //! so a publisher pays for one wake, however many wait.
 //!
-//! Invariant: a cursor that was taken off a list either passes the wake on when it is read next, or
-//! when it is dropped. (A woken task whose executor stands still delays those behind it until the
-//! next publish.)
+//! Invariants:
+//! - A cursor that was taken off a list passes the wake on when its reader returns from waiting, looks
+//!   again, or drops it.
+//! - A cursor nobody sleeps on (its reader gave up waiting, or never began) is notified, but the
+//!   wake goes on to the next.
+//!
+//! Limit: a task that was woken and is not polled (its executor stands still, or it waits for
+//! something else by now) delays those behind it until the next publish or [`Topic::expire`](crate::Topic::expire).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,6 +42,11 @@ impl Waiter {
 
     /// Says that the cursor of this token is worth a look, and wakes whoever waits.
     pub fn notify(&self, token: u32) {
+        self.wake(token);
+    }
+
+    /// [`notify`](Waiter::notify); `false` when nobody waited.
+    pub(crate) fn wake(&self, token: u32) -> bool {
         let waker = {
             let mut inner = self.lock();
             match inner.first {
@@ -46,9 +56,7 @@ impl Waiter {
             self.any.store(true, Ordering::Release);
             inner.waker.take()
         };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        waker.map(Waker::wake).is_some()
     }
 
     /// Takes the tokens that were notified; `false` when there were none.
@@ -83,6 +91,13 @@ impl Waiter {
             inner.waker = Some(waker.clone());
         }
         true
+    }
+
+    /// Whoever waited has gone away; `false` when a notification was first.
+    pub fn clear_waker(&self) -> bool {
+        let mut inner = self.lock();
+        inner.waker = None;
+        !self.any.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

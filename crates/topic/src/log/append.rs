@@ -59,10 +59,10 @@ impl Log {
             return Ok(done);
         }
         let now = state.append_time(append.now_ns);
-        self.budget.charge_some(place.by_ref_bytes)?;
+        self.charge_by_ref(&mut state, place.by_ref_bytes, &append)?;
         let writer = self.make_room(&mut state, place.bytes, place.by_ref_bytes, &append)?;
         self.push(writer, draft, now)?;
-        Ok(self.publish(state, append, 1))
+        Ok(self.publish(state, append, now, 1))
     }
 
     /// Appends all drafts, or none.
@@ -83,12 +83,12 @@ impl Log {
             return Ok(done);
         }
         let now = state.append_time(append.now_ns);
-        self.budget.charge_some(whole.by_ref_bytes)?;
+        self.charge_by_ref(&mut state, whole.by_ref_bytes, &append)?;
         let writer = self.make_room(&mut state, whole.bytes, whole.by_ref_bytes, &append)?;
         for draft in drafts {
             self.push(writer, draft, now)?;
         }
-        Ok(self.publish(state, append, drafts.len() as u64))
+        Ok(self.publish(state, append, now, drafts.len() as u64))
     }
 
     /// Appends a run as it came over the wire, stamping each record's append time.
@@ -105,7 +105,7 @@ impl Log {
             out.copy_from_slice(run.bytes());
             stamp(out, now);
         });
-        Ok(self.publish(state, append, u64::from(run.count())))
+        Ok(self.publish(state, append, now, u64::from(run.count())))
     }
 
     /// What the draft will take, here and elsewhere.
@@ -150,7 +150,8 @@ impl Log {
 
     /// Lets readers see what was pushed, and wakes one that waits.
     #[inline(always)]
-    fn publish(&self, mut state: Guard<'_, State>, append: Append, count: u64) -> Appended {
+    fn publish(&self, mut state: Guard<'_, State>, append: Append, now: u64, count: u64) -> Appended {
+        state.last_append_ns = now;
         let first = Position { epoch: state.epoch, seq: state.next_seq };
         state.next_seq += count;
         let position = Position { seq: state.next_seq - 1, ..first };
@@ -161,9 +162,12 @@ impl Log {
             writer.commit();
         }
         let woken = state.waiting.pop_front();
+        if woken.is_some() {
+            state.overdue = state.waiting.len();
+        }
         drop(state);
         if let Some(armed) = woken {
-            armed.waiter.notify(armed.token);
+            self.wake(armed);
         }
         Appended { position, duplicate: false }
     }
@@ -191,9 +195,8 @@ impl State {
 
     /// Never goes back, whatever the clock does.
     #[inline(always)]
-    fn append_time(&mut self, now_ns: u64) -> u64 {
-        self.last_append_ns = self.last_append_ns.max(now_ns);
-        self.last_append_ns
+    fn append_time(&self, now_ns: u64) -> u64 {
+        self.last_append_ns.max(now_ns)
     }
 }
 
@@ -201,7 +204,8 @@ fn check_batch(count: usize, bytes: usize) -> Result<(), PublishError> {
     if count == 0 {
         return Err(PublishError::Batch("a batch holds at least one record"));
     }
-    if bytes > BATCH_BYTES_MAX {
+    // One record is as large as its topic allows.
+    if count > 1 && bytes > BATCH_BYTES_MAX {
         return Err(FrameError::TooLarge { bytes, bytes_max: BATCH_BYTES_MAX }.into());
     }
     Ok(())

@@ -68,6 +68,12 @@ impl Readers {
 }
 
 impl super::State {
+    /// Takes the first of those that wait off the list.
+    pub(super) fn next_waiting(&mut self) -> Option<Armed> {
+        self.overdue = self.overdue.saturating_sub(1);
+        self.waiting.pop_front()
+    }
+
     pub(super) fn wake_publishers(&mut self) {
         let Some(rare) = &mut self.rare else { return };
         rare.readers.publishers.drain(..).for_each(|waiter| waiter.notify(0));
@@ -84,7 +90,8 @@ impl Log {
             Start::Earliest => (oldest, 0),
             Start::Latest => (Position { seq: state.next_seq, ..oldest }, 0),
             Start::After(asked) if asked > last => return Err(SubscribeError::Ahead { asked, last }),
-            Start::After(asked) => (Position { seq: asked.seq + 1, ..asked }, 0),
+            // Any number may be asked for in an epoch that is over.
+            Start::After(asked) => (Position { seq: asked.seq.saturating_add(1), ..asked }, 0),
             Start::Time(ns) => {
                 let after = state.held.partition_point(|held| held.last_append_ns < ns);
                 let seq = state.held.get(after).map(|held| held.segment.first_seq);
@@ -97,10 +104,10 @@ impl Log {
     /// Finds `next`, or says why it cannot be read. A registered reader has consumed all before it.
     pub(crate) fn find(&self, next: Position, on_gap: OnGap, reader: Option<ReaderId>) -> Found {
         let mut state = self.lock();
-        if let Some(reader) = reader {
-            state.consumed(reader, next.seq.saturating_sub(1));
-        }
-        let oldest = state.oldest_seq(&self.config);
+        state.consumed_before(next, reader);
+        // Publishers of a reliable topic wait for its readers before a segment goes, not before a number of records.
+        let oldest =
+            if self.config.reliable.is_some() { state.oldest_held() } else { state.oldest_seq(&self.config) };
         let go_on = match on_gap {
             OnGap::Newest => state.next_seq,
             OnGap::Oldest | OnGap::Fail => oldest,
@@ -136,9 +143,7 @@ impl Log {
         reader: Option<ReaderId>,
     ) -> bool {
         let mut state = self.lock();
-        if let Some(reader) = reader {
-            state.consumed(reader, next.seq.saturating_sub(1));
-        }
+        state.consumed_before(next, reader);
         if state.closed || next.epoch != state.epoch || next.seq < state.next_seq {
             return false;
         }
@@ -150,7 +155,42 @@ impl Log {
     pub(crate) fn disarm(&self, waiter: &Arc<Waiter>, token: u32) -> bool {
         let mut state = self.lock();
         let at = state.waiting.iter().position(|a| a.token == token && Arc::ptr_eq(&a.waiter, waiter));
-        at.is_some_and(|at| state.waiting.remove(at).is_some())
+        let Some(at) = at else { return false };
+        state.overdue -= usize::from(at < state.overdue);
+        state.waiting.remove(at).is_some()
+    }
+
+    /// Wakes the cursor; where nobody sleeps on it, the next one too: its reader is somewhere else, and may come
+    /// back late.
+    #[cold]
+    pub(super) fn wake(&self, mut armed: Armed) {
+        while !armed.waiter.wake(armed.token) {
+            let Some(next) = self.lock().next_waiting() else { return };
+            armed = next;
+        }
+    }
+
+    /// Wakes the next two that wait: whoever was woken owes that to those behind it.
+    pub(crate) fn pass_wake_on(&self) {
+        let next = {
+            let mut state = self.lock();
+            [state.next_waiting(), state.next_waiting()]
+        };
+        next.into_iter().flatten().for_each(|armed| self.wake(armed));
+    }
+
+    /// Wakes those that a publish should have woken, were it not for a reader that was woken before them and never
+    /// came to pass it on.
+    pub(super) fn wake_overdue(&self) {
+        if self.lock().overdue > 0 {
+            self.pass_wake_on();
+        }
+    }
+
+    /// Whether whoever is to read `next` would be told something.
+    pub(crate) fn has_news(&self, next: Position) -> bool {
+        let state = self.lock();
+        state.closed || next.epoch != state.epoch || next.seq < state.next_seq
     }
 
     /// What a reader that is to read `next` is told when it lags.
@@ -167,13 +207,14 @@ impl Log {
     pub(crate) fn register(&self, name: &str, next: Position) -> Result<Option<ReaderId>, SubscribeError> {
         let Some(reliable) = &self.config.reliable else { return Ok(None) };
         let mut state = self.lock();
+        let consumed = if next.epoch == state.epoch { next.seq.saturating_sub(1) } else { 0 };
         let readers = &mut state.rare().readers;
         if readers.list.len() >= reliable.readers_max.into() {
             return Err(SubscribeError::Limit { limit: "readers_max", value: reliable.readers_max.into() });
         }
         readers.last_id = readers.last_id.checked_add(1).unwrap_or(1);
         let id = ReaderId(NonZeroU32::new(readers.last_id).unwrap_or(NonZeroU32::MIN));
-        readers.list.push(Reader { id, name: name.to_owned(), consumed: next.seq.saturating_sub(1) });
+        readers.list.push(Reader { id, name: name.to_owned(), consumed });
         Ok(Some(id))
     }
 
@@ -197,13 +238,24 @@ impl Log {
     pub(crate) fn await_room(&self, waiter: &Arc<Waiter>) {
         let mut state = self.lock();
         state.seal();
-        if let Some(rare) = &mut state.rare {
+        if let Some(rare) = &mut state.rare
+            && !rare.readers.publishers.iter().any(|waiting| Arc::ptr_eq(waiting, waiter))
+        {
             rare.readers.publishers.push(Arc::clone(waiter));
         }
     }
 }
 
 impl super::State {
+    /// What lies before `next` is consumed; a place in an epoch that is over says nothing of this one.
+    fn consumed_before(&mut self, next: Position, reader: Option<ReaderId>) {
+        if let Some(reader) = reader
+            && next.epoch == self.epoch
+        {
+            self.consumed(reader, next.seq.saturating_sub(1));
+        }
+    }
+
     fn consumed(&mut self, reader: ReaderId, through: u64) {
         let Some(rare) = &mut self.rare else { return };
         let Some(known) = rare.readers.list.iter_mut().find(|r| r.id == reader) else { return };

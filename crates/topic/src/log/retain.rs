@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::config::TopicConfig;
+use crate::config::{TopicConfig, saturating_ns};
 use crate::log::{Append, Held, Log, State};
 use crate::memory::BudgetSpent;
 use crate::publish::PublishError;
@@ -41,11 +41,50 @@ impl Log {
         Ok(state.writer.as_mut().expect("rotate puts a writer there"))
     }
 
+    /// Charges payloads by reference.
+    #[inline(always)]
+    pub(super) fn charge_by_ref(
+        &self,
+        state: &mut State,
+        bytes: u64,
+        append: &Append,
+    ) -> Result<(), PublishError> {
+        match self.budget.charge_some(bytes) {
+            Ok(()) => Ok(()),
+            Err(_) => self.charge_after_shortening(state, bytes, append),
+        }
+    }
+
+    #[cold]
+    fn charge_after_shortening(
+        &self,
+        state: &mut State,
+        bytes: u64,
+        append: &Append,
+    ) -> Result<(), PublishError> {
+        if state.held_bytes < bytes {
+            state.seal();
+        }
+        while let Err(spent) = self.budget.charge(bytes) {
+            self.shorten(state, spent, append)?;
+        }
+        Ok(())
+    }
+
+    /// Gives up the oldest segment for a charge that was refused: a history that could pay for it is shortened before
+    /// its publisher is refused.
+    fn shorten(&self, state: &mut State, spent: BudgetSpent, append: &Append) -> Result<(), PublishError> {
+        if state.held_bytes < spent.asked {
+            return Err(spent.into());
+        }
+        self.give_up_oldest(state, append.evict)
+    }
+
     #[cold]
     fn rotate(&self, state: &mut State, bytes: usize, append: &Append) -> Result<(), PublishError> {
         state.seal();
         state.lingering.retain(|segment| !segment.retire());
-        let wanted = segment_bytes(&self.config, state.capacity).max(bytes);
+        let mut wanted = Buffer::bytes_for(segment_bytes(&self.config, state.capacity).max(bytes));
         let room = self.config.retention.bytes.saturating_sub(wanted as u64);
         while state.held_bytes > room || self.is_aged(state, append.now_ns) {
             self.give_up_oldest(state, append.evict)?;
@@ -53,9 +92,10 @@ impl Log {
         let buffer = loop {
             match Buffer::new(&self.budget, wanted) {
                 Ok(buffer) => break buffer,
-                // A history that exists is shortened before its publisher is refused.
-                Err(_) if state.held.len() > 1 => self.give_up_oldest(state, append.evict)?,
-                Err(spent) => return Err(spent.into()),
+                Err(_) if wanted > Buffer::bytes_for(bytes) => {
+                    wanted = Buffer::bytes_for(bytes.max(wanted / GROWTH));
+                }
+                Err(spent) => self.shorten(state, spent, append)?,
             }
         };
         state.writer = Some(Segment::create(buffer, state.next_seq));
@@ -66,6 +106,7 @@ impl Log {
 
     /// Gives up what is older than the topic keeps; for topics that nobody publishes to any more.
     pub(crate) fn expire(&self, now_ns: u64) {
+        self.wake_overdue();
         if self.config.retention.age.is_none() {
             return;
         }
@@ -89,7 +130,7 @@ impl Log {
     }
 
     fn is_past(&self, append_ns: u64, now_ns: u64) -> bool {
-        let age = self.config.retention.age.map(|age| age.as_nanos() as u64);
+        let age = self.config.retention.age.map(saturating_ns);
         age.is_some_and(|age| append_ns.saturating_add(age) < now_ns)
     }
 

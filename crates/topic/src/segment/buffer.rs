@@ -46,6 +46,11 @@ impl Buffer {
         Ok(Buffer { raw, budget: Arc::clone(budget) })
     }
 
+    /// Bytes that a buffer for `bytes` bytes takes.
+    pub(crate) fn bytes_for(bytes: usize) -> usize {
+        rounded(bytes)
+    }
+
     pub(crate) fn budget(&self) -> &Arc<Budget> {
         &self.budget
     }

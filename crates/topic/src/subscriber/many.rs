@@ -1,7 +1,7 @@
 //! Many cursors read in turn: those that have something stand in a line, the others sleep.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::cursor::{Cursor, Fill};
 use crate::event::Notice;
@@ -21,7 +21,7 @@ const NEWCOMERS: u32 = u32::MAX;
 #[derive(Debug, Default)]
 pub struct Newcomers {
     waiter: Arc<Waiter>,
-    arrived: Mutex<Vec<(Arc<Log>, Option<Filter>)>>,
+    arrived: Mutex<VecDeque<(Arc<Log>, Option<Filter>)>>,
 }
 
 impl Newcomers {
@@ -32,7 +32,7 @@ impl Newcomers {
 
     /// Adds a log, which is read from its first record.
     pub fn add(&self, log: Arc<Log>, filter: Option<Filter>) {
-        self.arrived.lock().unwrap_or_else(PoisonError::into_inner).push((log, filter));
+        self.lock().push_back((log, filter));
         self.waiter.notify(NEWCOMERS);
     }
 
@@ -40,8 +40,22 @@ impl Newcomers {
         &self.waiter
     }
 
-    fn take(&self) -> Vec<(Arc<Log>, Option<Filter>)> {
-        std::mem::take(&mut self.arrived.lock().unwrap_or_else(PoisonError::into_inner))
+    fn take(&self) -> VecDeque<(Arc<Log>, Option<Filter>)> {
+        std::mem::take(&mut self.lock())
+    }
+
+    /// Those that could not be read yet, to be taken again.
+    fn put_back(&self, rest: VecDeque<(Arc<Log>, Option<Filter>)>) {
+        {
+            let mut arrived = self.lock();
+            let later = std::mem::replace(&mut *arrived, rest);
+            arrived.extend(later);
+        }
+        self.waiter.notify(NEWCOMERS);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(Arc<Log>, Option<Filter>)>> {
+        self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -49,6 +63,8 @@ impl Newcomers {
 pub(super) struct Many {
     /// A cursor's token is its place here.
     cursors: Vec<Option<Cursor>>,
+    /// Places of cursors that have left.
+    free: Vec<u32>,
     line: VecDeque<u32>,
     current: Option<u32>,
     looks: u32,
@@ -64,7 +80,7 @@ impl Many {
     ) -> Many {
         let line = (0..cursors.len() as u32).collect();
         let cursors = cursors.into_iter().map(Some).collect();
-        Many { cursors, line, current: None, looks: 0, newcomers, options }
+        Many { cursors, free: Vec::new(), line, current: None, looks: 0, newcomers, options }
     }
 
     pub(super) fn cursors(&self) -> impl Iterator<Item = &Cursor> {
@@ -121,7 +137,7 @@ impl Many {
         if ended { Fill::Closed } else { Fill::Empty }
     }
 
-    fn take_notified(&mut self, waiter: &Waiter) -> Result<(), SubscribeError> {
+    pub(super) fn take_notified(&mut self, waiter: &Waiter) -> Result<(), SubscribeError> {
         let mut newcomers = false;
         waiter.take_ready(|token| {
             if token == NEWCOMERS {
@@ -136,15 +152,21 @@ impl Many {
 
     fn admit(&mut self) -> Result<(), SubscribeError> {
         let Some(newcomers) = &self.newcomers else { return Ok(()) };
-        for (log, filter) in newcomers.take() {
-            let cursor = Cursor::starting(log, &self.options, Start::Earliest, filter, CONSUMPTION)?;
-            let free = self.cursors.iter().position(Option::is_none);
-            let token = free.unwrap_or(self.cursors.len());
-            match free {
-                Some(at) => self.cursors[at] = Some(cursor),
+        let mut arrived = newcomers.take();
+        while let Some((log, filter)) = arrived.pop_front() {
+            let cursor = match Cursor::starting(log, &self.options, Start::Earliest, filter, CONSUMPTION) {
+                Ok(cursor) => cursor,
+                Err(refused) => {
+                    newcomers.put_back(arrived);
+                    return Err(refused);
+                }
+            };
+            let token = self.free.pop().unwrap_or(self.cursors.len() as u32);
+            match self.cursors.get_mut(token as usize) {
+                Some(place) => *place = Some(cursor),
                 None => self.cursors.push(Some(cursor)),
             }
-            self.line.push_back(token as u32);
+            self.line.push_back(token);
         }
         Ok(())
     }
@@ -159,6 +181,7 @@ impl Many {
         self.current = None;
         if let Some(mut cursor) = self.cursors.get_mut(token as usize).and_then(Option::take) {
             cursor.leave(waiter, token);
+            self.free.push(token);
         }
     }
 
