@@ -1,0 +1,153 @@
+//! Large payloads are shared, not copied, and freed once nobody can read them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use dunlin_topic::*;
+
+use crate::stage::*;
+
+const BYTES: usize = 16 << 10;
+
+/// A payload that tells when it is freed.
+struct Told {
+    bytes: Vec<u8>,
+    freed: Arc<AtomicUsize>,
+}
+
+impl AsRef<[u8]> for Told {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.freed.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn payload(seq: u64, freed: &Arc<AtomicUsize>) -> Bytes {
+    let mut bytes = vec![seq as u8; BYTES];
+    bytes[..8].copy_from_slice(&seq.to_le_bytes());
+    Bytes::from_owner(Told { bytes, freed: Arc::clone(freed) })
+}
+
+fn publish(topic: &Arc<Topic>, count: u64, freed: &Arc<AtomicUsize>) {
+    let mut publisher = topic.publisher("t");
+    for _ in 0..count {
+        let next = topic.logs()[0].last().seq + 1;
+        publisher.publish(payload(next, freed)).unwrap();
+    }
+}
+
+#[test]
+fn shared_payload_is_not_copied() {
+    let topic = large_topic(MANUAL);
+    let shared = Bytes::from(vec![7; BYTES]);
+    topic.publisher("t").publish(shared.clone()).unwrap();
+    let mut reader = subscriber(&topic, &earliest());
+    let Some(Event::Record(record)) = reader.try_next().unwrap() else { panic!("no record") };
+    assert_eq!(record.payload().as_ptr(), shared.as_ptr());
+}
+
+#[test]
+fn small_shared_payload_is_copied_and_let_go() {
+    let topic = large_topic(MANUAL);
+    let freed = Arc::new(AtomicUsize::new(0));
+    let small = Bytes::from_owner(Told { bytes: vec![7; 100], freed: Arc::clone(&freed) });
+    topic.publisher("t").publish(small).unwrap();
+    assert_eq!(freed.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn payload_is_freed_with_its_history_and_once() {
+    let freed = Arc::new(AtomicUsize::new(0));
+    let budget = budget();
+    let topic = topic_of(config(256 << 10), &budget, MANUAL);
+    publish(&topic, 500, &freed);
+    let early = freed.load(Ordering::SeqCst);
+    assert!(early > 400, "{early} of 500 are out of the history");
+    let mut witness = Witness::from_seq(1);
+    witness.drain(&mut subscriber(&topic, &earliest_after_gap(&topic)));
+    assert_eq!(witness.records + witness.missing, 500);
+    assert_eq!(witness.records as usize, 500 - early, "what is freed is what cannot be read");
+    drop(topic);
+    assert_eq!(freed.load(Ordering::SeqCst), 500);
+    assert_eq!(budget.used(), 0);
+}
+
+fn earliest_after_gap(_topic: &Topic) -> SubscribeOptions {
+    from(Start::After(Position { epoch: 1, seq: 0 }))
+}
+
+#[test]
+fn payload_in_a_readers_hands_is_freed_only_after_it_let_go() {
+    let freed = Arc::new(AtomicUsize::new(0));
+    let topic = topic_of(config(64 << 10), &budget(), MANUAL);
+    publish(&topic, 1, &freed);
+    let mut reader = subscriber(&topic, &earliest());
+    {
+        let Some(Event::Record(record)) = reader.try_next().unwrap() else { panic!("no record") };
+        publish(&topic, 200, &freed);
+        assert_eq!(number(record.payload()), 1);
+        assert!(record.payload()[8..].iter().all(|&b| b == 1));
+    }
+    let mut witness = Witness::from_seq(2);
+    witness.drain(&mut reader);
+    assert!(!witness.gaps.is_empty());
+    drop((reader, topic));
+    assert_eq!(freed.load(Ordering::SeqCst), 201);
+}
+
+#[test]
+fn spans_carry_the_payload_itself_behind_a_head_that_may_travel() {
+    let freed = Arc::new(AtomicUsize::new(0));
+    let topic = large_topic(MANUAL);
+    let mut ledger = Ledger::of(&topic);
+    ledger.publish(3, 8);
+    publish(&topic, 2, &freed);
+    let mut cursor = cursor(&topic, &earliest());
+    assert!(matches!(cursor.fill(), Fill::Records));
+    let spans: Vec<_> = cursor.spans(1 << 20).collect();
+    assert_eq!(spans.iter().map(|span| span.count).collect::<Vec<_>>(), [3, 1, 1]);
+    let Content::ByRef { head, payload } = &spans[1].content else { panic!("{:?}", spans[1]) };
+    let mut travelling = head.to_vec();
+    travelling[5] &= !dunlin_topic::frame::FLAG_BY_REF;
+    travelling.extend_from_slice(payload);
+    travelling.resize(travelling.len().next_multiple_of(8), 0);
+    let (frame, _) = Frame::check(&travelling, 1 << 20).unwrap();
+    assert_eq!(number(frame.payload()), 4);
+}
+
+#[test]
+fn refused_payload_costs_nobody_anything() {
+    let freed = Arc::new(AtomicUsize::new(0));
+    let budget = Budget::node(100 << 10, 0);
+    let topic = topic_of(config(64 << 10), &budget, MANUAL);
+    let used = budget.used();
+    let mut publisher = topic.publisher("t");
+    let drafts: Vec<Draft<'_>> = (0..20).map(|n| Draft::from(payload(n, &freed))).collect();
+    assert!(matches!(publisher.publish_batch(&drafts), Err(PublishError::BudgetSpent { .. })));
+    assert_eq!(budget.used(), used);
+    let moved = publisher.publish_expecting(9, payload(1, &freed));
+    assert!(matches!(moved, Err(PublishError::SeqMoved { .. })));
+    assert_eq!(budget.used(), used);
+    topic.close();
+    assert_eq!(publisher.publish(payload(1, &freed)), Err(PublishError::Closed));
+    assert_eq!(budget.used(), used);
+    drop(drafts);
+    assert_eq!(freed.load(Ordering::SeqCst), 22);
+}
+
+#[test]
+fn history_by_reference_is_shortened_before_its_publisher_is_refused() {
+    let freed = Arc::new(AtomicUsize::new(0));
+    // The topic may keep more than the node has.
+    let budget = Budget::node(300 << 10, 0);
+    let topic = topic_of(config(4 << 20), &budget, MANUAL);
+    publish(&topic, 100, &freed);
+    assert!(budget.used() <= 300 << 10);
+    assert!(freed.load(Ordering::SeqCst) > 70);
+}

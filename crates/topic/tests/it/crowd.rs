@@ -1,0 +1,126 @@
+//! Ten thousand sleepers, one publish: it wakes one, and they wake each other.
+
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+use dunlin_topic::*;
+
+use crate::stage::*;
+
+const SLEEPERS: usize = 10_000;
+
+/// Tasks in the order in which they were woken, as an executor would run them.
+#[derive(Default)]
+struct Executor(Mutex<Vec<usize>>);
+
+struct Task {
+    index: usize,
+    executor: Arc<Executor>,
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.executor.0.lock().unwrap().push(self.index);
+    }
+}
+
+impl Executor {
+    fn take(&self) -> Vec<usize> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+struct Crowd {
+    topic: Arc<Topic>,
+    executor: Arc<Executor>,
+    readers: Vec<Option<Subscriber>>,
+}
+
+impl Crowd {
+    fn asleep() -> Crowd {
+        let topic = large_topic(MANUAL);
+        let executor = Arc::new(Executor::default());
+        let readers = (0..SLEEPERS).map(|_| Some(subscriber(&topic, &earliest()))).collect();
+        let mut crowd = Crowd { topic, executor, readers };
+        (0..SLEEPERS).for_each(|index| assert!(crowd.poll(index).is_pending()));
+        assert_eq!(crowd.topic.logs()[0].info().waiting, SLEEPERS);
+        crowd
+    }
+
+    fn poll(&mut self, index: usize) -> Poll<Result<(), SubscribeError>> {
+        let waker = Waker::from(Arc::new(Task { index, executor: Arc::clone(&self.executor) }));
+        let reader = self.readers[index].as_mut().unwrap();
+        reader.poll_ready(&mut Context::from_waker(&waker))
+    }
+
+    /// Runs woken tasks with `each` until nobody wakes any more; how many ran.
+    fn run(&mut self, mut each: impl FnMut(&mut Option<Subscriber>, usize)) -> usize {
+        let mut ran = 0;
+        loop {
+            let woken = self.executor.take();
+            if woken.is_empty() {
+                return ran;
+            }
+            for index in woken {
+                ran += 1;
+                each(&mut self.readers[index], index);
+            }
+        }
+    }
+}
+
+#[test]
+fn one_publish_wakes_all_through_each_other() {
+    let mut crowd = Crowd::asleep();
+    for round in 1..=3 {
+        let mut ledger = crowd.topic.publisher("t");
+        ledger.publish(&(round as u64).to_le_bytes()).unwrap();
+        assert_eq!(crowd.executor.0.lock().unwrap().len(), 1, "the publisher pays for one wake");
+        let mut read = 0;
+        let ran = crowd.run(|reader, _| {
+            read += reader.as_mut().unwrap().drain(usize::MAX, |_| ()).unwrap();
+        });
+        assert_eq!((ran, read), (SLEEPERS, SLEEPERS));
+        (0..SLEEPERS).for_each(|index| assert!(crowd.poll(index).is_pending()));
+    }
+}
+
+#[test]
+fn woken_ones_that_are_dropped_unread_still_wake_the_others() {
+    let mut crowd = Crowd::asleep();
+    Ledger::of(&crowd.topic).publish(1, 8);
+    let mut read = 0;
+    let ran = crowd.run(|reader, index| {
+        // Of the first ones, on which all the others hang, every second goes; of the others every third.
+        if (index < 100 && index % 2 == 0) || index % 3 == 0 {
+            *reader = None;
+        } else {
+            read += reader.as_mut().unwrap().drain(usize::MAX, |_| ()).unwrap();
+        }
+    });
+    assert_eq!(ran, SLEEPERS);
+    assert_eq!(read, crowd.readers.iter().flatten().count());
+    assert_eq!(crowd.topic.logs()[0].info().waiting, 0);
+}
+
+#[test]
+fn sleepers_that_are_dropped_leave_no_trace() {
+    let mut crowd = Crowd::asleep();
+    for index in (0..SLEEPERS).rev().filter(|index| index % 2 == 0) {
+        crowd.readers[index] = None;
+    }
+    assert_eq!(crowd.topic.logs()[0].info().waiting, SLEEPERS / 2);
+    Ledger::of(&crowd.topic).publish(1, 8);
+    let mut read = 0;
+    crowd.run(|reader, _| read += reader.as_mut().unwrap().drain(usize::MAX, |_| ()).unwrap());
+    assert_eq!(read, SLEEPERS / 2);
+}
+
+#[test]
+fn deletion_wakes_all() {
+    let mut crowd = Crowd::asleep();
+    crowd.topic.close();
+    let mut told = 0;
+    crowd.run(|reader, _| told += reader.as_mut().unwrap().drain(usize::MAX, |_| ()).unwrap());
+    assert_eq!(told, SLEEPERS);
+}

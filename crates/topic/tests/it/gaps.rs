@@ -1,0 +1,138 @@
+//! A reader that was too slow is told so: a warning first, then exactly what it missed.
+
+use dunlin_topic::*;
+
+use crate::stage::*;
+
+fn on_gap(on_gap: OnGap) -> SubscribeOptions {
+    SubscribeOptions { on_gap, ..earliest() }
+}
+
+#[test]
+fn overrun_reader_is_told_exactly_what_it_missed() {
+    let topic = small_topic();
+    let mut ledger = Ledger::of(&topic);
+    let mut reader = subscriber(&topic, &earliest());
+    let mut witness = Witness::from_seq(1);
+    for round in 0..50 {
+        // From well within the history to several times as much.
+        ledger.publish(20 + round * 30, 100);
+        reader.drain(1 + round as usize * 11, |event| witness.saw(event)).unwrap();
+    }
+    witness.drain(&mut reader);
+    assert!(witness.gaps.len() >= 5, "the test is about gaps: {}", witness.gaps.len());
+    assert_eq!(witness.records + witness.missing, ledger.published);
+    assert!(witness.records > 0);
+}
+
+#[test]
+fn reader_overrun_in_the_middle_of_a_drain_is_told() {
+    let topic = small_topic();
+    let mut ledger = Ledger::of(&topic);
+    ledger.publish(100, 100);
+    let mut reader = subscriber(&topic, &earliest());
+    let mut witness = Witness::from_seq(1);
+    reader.drain(10, |event| witness.saw(event)).unwrap();
+    ledger.publish(5_000, 100);
+    witness.drain(&mut reader);
+    assert_eq!(witness.gaps.len(), 1);
+    assert_eq!(witness.gaps[0].first, 11);
+    assert_eq!(witness.records + witness.missing, ledger.published);
+}
+
+#[test]
+fn record_that_is_being_looked_at_stays_however_much_is_published() {
+    let topic = small_topic();
+    let mut ledger = Ledger::of(&topic);
+    ledger.publish(3, 100);
+    let mut reader = subscriber(&topic, &earliest());
+    assert!(reader.ready().unwrap());
+    let Event::Record(record) = reader.take() else { panic!("no record") };
+    let payload = record.payload();
+    ledger.publish(10_000, 100);
+    assert_eq!(number(payload), 1);
+    assert!(payload[8..].iter().all(|&b| b == 0));
+}
+
+#[test]
+fn newest_skips_to_the_next_record_to_come() {
+    let topic = small_topic();
+    let mut ledger = Ledger::of(&topic);
+    let mut reader = subscriber(&topic, &on_gap(OnGap::Newest));
+    ledger.publish(5_000, 100);
+    let mut witness = Witness::from_seq(1);
+    assert_eq!(witness.drain(&mut reader), 1);
+    assert_eq!((witness.gaps[0].first, witness.gaps[0].last), (1, 5_000));
+    ledger.publish(3, 100);
+    assert_eq!(witness.drain(&mut reader), 3);
+    assert_eq!(witness.records + witness.missing, ledger.published);
+}
+
+#[test]
+fn fail_tells_the_gap_and_then_ends() {
+    let topic = small_topic();
+    let mut ledger = Ledger::of(&topic);
+    let mut reader = subscriber(&topic, &on_gap(OnGap::Fail));
+    ledger.publish(5_000, 100);
+    let mut witness = Witness::from_seq(1);
+    assert_eq!(witness.drain(&mut reader), 1);
+    assert_eq!(witness.gaps.len(), 1);
+    ledger.publish(5, 100);
+    for _ in 0..3 {
+        assert_eq!(reader.ready(), Err(SubscribeError::Lost));
+        assert_eq!(reader.drain(1, |event| panic!("{event:?}")), Err(SubscribeError::Lost));
+        assert_eq!(reader.wait(None), Ok(true), "a reader that ended does not wait for ever");
+    }
+}
+
+#[test]
+fn laggard_is_warned_once_before_anything_is_lost() {
+    let topic = small_topic();
+    let mut ledger = Ledger::of(&topic);
+    let mut reader = subscriber(&topic, &earliest());
+    let mut witness = Witness::from_seq(1);
+    // One step behind the publisher's pace, read one by one.
+    while witness.gaps.is_empty() {
+        ledger.publish(2, 200);
+        let event = reader.try_next().unwrap().unwrap();
+        witness.saw(event);
+    }
+    assert_eq!(witness.lagging.len(), 1, "one warning, before the gap");
+    let warning = &witness.lagging[0];
+    assert!(warning.behind * 2 >= warning.retained, "{warning:?}");
+    assert!(warning.behind <= warning.retained, "it came while nothing was lost: {warning:?}");
+}
+
+#[test]
+fn reader_that_caught_up_is_warned_again_the_next_time() {
+    let topic = small_topic();
+    let mut ledger = Ledger::of(&topic);
+    let mut reader = subscriber(&topic, &earliest());
+    let mut witness = Witness::from_seq(1);
+    ledger.publish(2_000, 100);
+    witness.drain(&mut reader);
+    let before = witness.lagging.len();
+    for _ in 0..3 {
+        let history = topic.logs()[0].info();
+        let retained = history.next_seq - history.oldest_seq;
+        ledger.publish(retained * 3 / 4, 100);
+        witness.drain(&mut reader);
+        witness.drain(&mut reader);
+    }
+    assert_eq!(witness.lagging.len() - before, 3);
+    assert_eq!(witness.records + witness.missing, ledger.published);
+}
+
+#[test]
+fn reader_in_time_is_never_warned() {
+    let topic = small_topic();
+    let mut ledger = Ledger::of(&topic);
+    let mut reader = subscriber(&topic, &earliest());
+    let mut witness = Witness::from_seq(1);
+    for _ in 0..500 {
+        ledger.publish(20, 100);
+        witness.drain(&mut reader);
+    }
+    assert_eq!((witness.lagging.len(), witness.missing), (0, 0));
+    assert_eq!(witness.records, ledger.published);
+}

@@ -1,0 +1,192 @@
+//! One subscriber of many logs: each in its own order, all in turn, newcomers too.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread;
+
+use dunlin_topic::*;
+
+use crate::stage::*;
+
+fn named(name: &str, bytes: u64, clock: Clock) -> Arc<Topic> {
+    Arc::new(Topic::new(name, Arc::new(config(bytes)), &budget(), clock, 1).unwrap())
+}
+
+fn publish(topic: &Arc<Topic>, count: u64) {
+    let mut publisher = topic.publisher(topic.name());
+    for _ in 0..count {
+        let number = topic.logs()[0].last().seq + 1;
+        publisher.publish(&number.to_le_bytes()).unwrap();
+    }
+}
+
+fn reading(topics: &[Arc<Topic>], newcomers: Option<Arc<Newcomers>>, clock: Clock) -> Subscriber {
+    let cursors = topics.iter().map(|topic| cursor(topic, &earliest())).collect();
+    Subscriber::many(cursors, newcomers, earliest(), clock)
+}
+
+/// What came, by log.
+#[derive(Default)]
+struct Logs(HashMap<String, Witness>);
+
+impl Logs {
+    fn saw(&mut self, event: Event<'_>) {
+        let log = match &event {
+            Event::Record(record) => record.log.topic.clone(),
+            Event::Notice(Notice::Gap(gap)) => gap.log.topic.clone(),
+            Event::Notice(Notice::Lagging(lagging)) => lagging.log.topic.clone(),
+            Event::Notice(Notice::Deleted { log, .. }) => log.topic.clone(),
+            Event::Notice(other) => panic!("unexpected {other:?}"),
+        };
+        self.0.entry(log).or_insert_with(|| Witness::from_seq(1)).saw(event);
+    }
+
+    fn records(&self) -> u64 {
+        self.0.values().map(|witness| witness.records).sum()
+    }
+}
+
+#[test]
+fn every_log_is_read_in_its_own_order() {
+    let topics: Vec<_> = (0..20).map(|n| named(&format!("t{n}"), 1 << 20, RUNNING)).collect();
+    let mut reader = reading(&topics, None, RUNNING);
+    let mut logs = Logs::default();
+    thread::scope(|scope| {
+        for share in topics.chunks(10) {
+            scope.spawn(|| {
+                for _ in 0..100 {
+                    share.iter().for_each(|topic| publish(topic, 5));
+                }
+            });
+        }
+        while logs.records() < 20 * 500 {
+            assert!(reader.wait(Some(PATIENCE)).unwrap());
+            reader.drain(usize::MAX, |event| logs.saw(event)).unwrap();
+        }
+    });
+    assert!(logs.0.values().all(|witness| (witness.records, witness.missing) == (500, 0)));
+}
+
+#[test]
+fn busy_log_does_not_starve_the_others() {
+    let topics = [named("busy", 64 << 20, MANUAL), named("calm", 1 << 20, MANUAL)];
+    let mut reader = reading(&topics, None, MANUAL);
+    publish(&topics[0], 100_000);
+    publish(&topics[1], 1);
+    let mut before_calm = 0;
+    while let Some(Event::Record(record)) = reader.try_next().unwrap() {
+        if record.log.topic == "calm" {
+            break;
+        }
+        before_calm += 1;
+    }
+    assert!(before_calm < 1_000, "{before_calm} records of the busy log came first");
+}
+
+#[test]
+fn newcomer_is_read_from_its_first_record_and_wakes_the_sleeper() {
+    let newcomers = Newcomers::new();
+    let mut reader = reading(&[], Some(Arc::clone(&newcomers)), RUNNING);
+    assert!(!reader.ready().unwrap());
+    let mut logs = Logs::default();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0..50 {
+                let topic = named(&format!("new{n}"), 1 << 20, RUNNING);
+                publish(&topic, 3);
+                newcomers.add(topic.logs()[0].clone(), None);
+                publish(&topic, 4);
+            }
+        });
+        while logs.records() < 50 * 7 {
+            assert!(reader.wait(Some(PATIENCE)).unwrap());
+            reader.drain(usize::MAX, |event| logs.saw(event)).unwrap();
+        }
+    });
+    assert_eq!(logs.0.len(), 50);
+}
+
+#[test]
+fn deleted_topic_is_told_after_its_last_record_and_the_others_go_on() {
+    let topics = [named("staying", 1 << 20, MANUAL), named("going", 1 << 20, MANUAL)];
+    let newcomers = Newcomers::new();
+    let mut reader = reading(&topics, Some(Arc::clone(&newcomers)), MANUAL);
+    topics.iter().for_each(|topic| publish(topic, 10));
+    topics[1].close();
+    let mut logs = Logs::default();
+    reader.drain(usize::MAX, |event| logs.saw(event)).unwrap();
+    assert_eq!(logs.0["going"].records, 10);
+    assert_eq!(logs.0["going"].deleted, Some(Position { epoch: 1, seq: 10 }));
+    // The newcomer takes the place of the one that went.
+    let third = named("third", 1 << 20, MANUAL);
+    newcomers.add(third.logs()[0].clone(), None);
+    publish(&third, 5);
+    publish(&topics[0], 5);
+    reader.drain(usize::MAX, |event| logs.saw(event)).unwrap();
+    assert_eq!((logs.0["staying"].records, logs.0["third"].records), (15, 5));
+    [&topics[0], &third].iter().for_each(|topic| topic.close());
+    reader.drain(usize::MAX, |event| logs.saw(event)).unwrap();
+    assert!(logs.0.values().all(|witness| witness.deleted.is_some()));
+    assert!(!reader.ready().unwrap(), "others may still come");
+}
+
+#[test]
+fn subscription_ends_when_all_its_topics_are_deleted_and_none_can_come() {
+    let topics = [named("a", 1 << 20, MANUAL), named("b", 1 << 20, MANUAL)];
+    let mut reader = reading(&topics, None, MANUAL);
+    topics.iter().for_each(|topic| topic.close());
+    let mut deleted = 0;
+    reader.drain(usize::MAX, |_| deleted += 1).unwrap();
+    assert_eq!(deleted, 2);
+    assert_eq!(reader.ready(), Err(SubscribeError::Closed));
+}
+
+#[test]
+fn single_log_is_told_its_deletion_once_and_then_closed() {
+    let topic = small_topic();
+    Ledger::of(&topic).publish(5, 8);
+    let mut reader = subscriber(&topic, &earliest());
+    topic.close();
+    let mut witness = Witness::from_seq(1);
+    assert_eq!(witness.drain(&mut reader), 6);
+    assert_eq!(witness.deleted, Some(Position { epoch: 1, seq: 5 }));
+    assert_eq!(reader.ready(), Err(SubscribeError::Closed));
+    assert_eq!(topic.publisher("t").publish(b"late"), Err(PublishError::Closed));
+}
+
+#[test]
+fn gaps_of_many_logs_are_each_exact() {
+    let topics: Vec<_> = (0..5).map(|n| named(&format!("t{n}"), 16 << 10, MANUAL)).collect();
+    let mut reader = reading(&topics, None, MANUAL);
+    let mut logs = Logs::default();
+    for round in 0..10 {
+        for (n, topic) in topics.iter().enumerate() {
+            publish(topic, 100 * (n as u64 + 1));
+        }
+        reader.drain(50 * round, |event| logs.saw(event)).unwrap();
+    }
+    reader.drain(usize::MAX, |event| logs.saw(event)).unwrap();
+    for (n, topic) in topics.iter().enumerate() {
+        let witness = &logs.0[topic.name()];
+        assert_eq!(witness.records + witness.missing, 1_000 * (n as u64 + 1));
+    }
+    assert!(logs.0["t4"].missing > 0, "the test is about gaps");
+}
+
+#[test]
+fn newcomer_that_is_refused_does_not_take_the_others_along() {
+    let newcomers = Newcomers::new();
+    let options = SubscribeOptions { registered: true, ..earliest() };
+    let mut reader = Subscriber::many(Vec::new(), Some(Arc::clone(&newcomers)), options.clone(), MANUAL);
+    let reliable = Reliable { readers_max: 1, ..Reliable::default() };
+    let full = topic_of(TopicConfig { reliable: Some(reliable), ..config(1 << 20) }, &budget(), MANUAL);
+    let _first = subscriber(&full, &options);
+    let open = named("open", 1 << 20, MANUAL);
+    publish(&open, 3);
+    newcomers.add(full.logs()[0].clone(), None);
+    newcomers.add(open.logs()[0].clone(), None);
+    assert_eq!(reader.ready(), Err(SubscribeError::Limit { limit: "readers_max", value: 1 }));
+    let mut logs = Logs::default();
+    reader.drain(usize::MAX, |event| logs.saw(event)).unwrap();
+    assert_eq!(logs.records(), 3);
+}

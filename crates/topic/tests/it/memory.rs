@@ -1,0 +1,150 @@
+//! Memory is counted, bounded, and refused to the one who asks for too much.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use bytes::Bytes;
+use dunlin_topic::*;
+
+use crate::stage::*;
+
+#[test]
+fn topic_nobody_published_to_holds_no_memory() {
+    let budget = budget();
+    let topic = topic_of(config(64 << 20), &budget, MANUAL);
+    let _readers: Vec<_> = (0..100).map(|_| subscriber(&topic, &earliest())).collect();
+    assert_eq!(budget.used(), 0);
+    Ledger::of(&topic).publish(1, 8);
+    assert!(budget.used() <= 4 << 10, "one record takes one small segment");
+}
+
+#[test]
+fn stalled_reader_pins_no_memory() {
+    let budget = budget();
+    let topic = topic_of(config(64 << 10), &budget, MANUAL);
+    let mut ledger = Ledger::of(&topic);
+    let mut stalled: Vec<Subscriber> = Vec::new();
+    for _ in 0..200 {
+        ledger.publish(50, 100);
+        // Each has read something, of another segment than the others, and then goes away.
+        let mut reader = subscriber(&topic, &from(Start::Latest));
+        ledger.publish(3, 100);
+        assert_eq!(reader.drain(2, |_| ()).unwrap(), 2);
+        stalled.push(reader);
+    }
+    assert!(budget.used() <= 64 << 10, "{} with {} stalled readers", budget.used(), stalled.len());
+    assert_eq!(stalled.len(), 200);
+}
+
+#[test]
+fn memory_of_a_segment_that_was_being_read_is_given_back_after_the_read() {
+    let budget = budget();
+    let topic = topic_of(config(64 << 10), &budget, MANUAL);
+    let mut ledger = Ledger::of(&topic);
+    ledger.publish(3, 100);
+    let mut reader = cursor(&topic, &earliest());
+    assert!(matches!(reader.fill(), Fill::Records));
+    ledger.publish(2_000, 100);
+    let with_read = budget.used();
+    reader.release();
+    ledger.publish(2_000, 100);
+    assert!(budget.used() <= 64 << 10);
+    assert!(with_read > 0);
+}
+
+#[test]
+fn spent_budget_is_told_to_the_publisher_that_asked_and_the_history_stays() {
+    let node = Budget::node(1 << 20, 0);
+    let (small, large) = (node.child(64 << 10), node.child(1 << 20));
+    let poor = topic_of(TopicConfig { by_ref_bytes_min: u32::MAX, ..config(1 << 20) }, &small, MANUAL);
+    let rich = topic_of(config(256 << 10), &large, MANUAL);
+    let mut ledger = Ledger::of(&poor);
+    ledger.publish(10, 100);
+    let refused = poor.publisher("t").publish(&[0; 100_000]).unwrap_err();
+    assert!(matches!(refused, PublishError::BudgetSpent { limit: 65_536, .. }), "{refused}");
+    assert!(small.used() <= small.limit());
+    ledger.publish(10, 100);
+    Ledger::of(&rich).publish(1_000, 1_000);
+    let mut witness = Witness::from_seq(1);
+    witness.drain(&mut subscriber(&poor, &from(Start::After(Position { epoch: 1, seq: 0 }))));
+    assert_eq!(witness.records + witness.missing, 20);
+    drop((poor, rich, ledger));
+    assert_eq!((node.used(), small.used(), large.used()), (0, 0, 0));
+}
+
+#[test]
+fn own_history_is_shortened_before_the_budget_refuses() {
+    let budget = Budget::node(64 << 10, 0);
+    let topic = topic_of(config(4 << 20), &budget, MANUAL);
+    Ledger::of(&topic).publish(5_000, 100);
+    assert!(budget.used() <= 64 << 10);
+}
+
+#[test]
+fn request_that_is_far_too_large_is_not_noticed_by_the_others() {
+    let node = Budget::node(1 << 20, 0);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                assert!(node.charge(1 << 40).is_err());
+            }
+        });
+        let modest = || (0..200_000).all(|_| node.charge(4 << 10).map(|()| node.release(4 << 10)).is_ok());
+        let undisturbed = modest();
+        done.store(true, Ordering::Relaxed);
+        assert!(undisturbed, "a small request failed because of a large one");
+    });
+    assert_eq!(node.used(), 0);
+}
+
+#[test]
+fn everything_is_given_back_when_topic_and_readers_are_gone() {
+    let budget = budget();
+    let topic = topic_of(config(1 << 20), &budget, MANUAL);
+    Ledger::of(&topic).publish(500, 1_000);
+    topic.publisher("t").publish(Bytes::from(vec![0; 100_000])).unwrap();
+    let mut reader = subscriber(&topic, &earliest());
+    assert!(reader.ready().unwrap());
+    topic.close();
+    drop(topic);
+    assert!(budget.used() > 0, "the reader gets what is left");
+    let mut seen = 0;
+    while let Ok(true) = reader.ready() {
+        let _ = reader.take();
+        seen += 1;
+    }
+    assert_eq!(seen, 502);
+    drop(reader);
+    assert_eq!(budget.used(), 0);
+}
+
+#[test]
+fn panic_in_a_readers_closure_loses_and_pins_nothing() {
+    let budget = budget();
+    let topic = topic_of(config(64 << 10), &budget, MANUAL);
+    let mut ledger = Ledger::of(&topic);
+    ledger.publish(20, 100);
+    let mut reader = subscriber(&topic, &earliest());
+    let mut first = Vec::new();
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        reader.drain(usize::MAX, |event| {
+            let Event::Record(record) = event else { panic!("unexpected {event:?}") };
+            assert!(record.seq() < 5, "a reader's own bug");
+            first.push(record.seq());
+        })
+    }));
+    assert!(outcome.is_err());
+    assert_eq!(first, [1, 2, 3, 4]);
+    let Some(Event::Record(record)) = reader.try_next().unwrap() else { panic!("no record") };
+    let again = record.seq();
+    assert!((1..=5).contains(&again), "nothing that was not handed over is skipped");
+    let mut witness = Witness::from_seq(again + 1);
+    witness.drain(&mut reader);
+    ledger.publish(3_000, 100);
+    witness.drain(&mut reader);
+    assert_eq!(witness.next, ledger.published + 1);
+    assert!(budget.used() <= 64 << 10);
+    let _: &Arc<Topic> = ledger.publisher.topic();
+}

@@ -1,0 +1,132 @@
+//! One total order for all readers, and in it each publisher's own.
+
+use std::thread;
+
+use dunlin_topic::*;
+
+use crate::stage::*;
+
+const PUBLISHERS: u64 = 4;
+const EACH: u64 = 5_000;
+
+#[test]
+fn many_publishers_make_one_order_that_keeps_each_ones_own() {
+    let topic = large_topic(RUNNING);
+    let mut readers: Vec<_> = (0..3).map(|_| subscriber(&topic, &earliest())).collect();
+    let histories: Vec<Vec<(u64, u64)>> = thread::scope(|scope| {
+        for publisher in 0..PUBLISHERS {
+            let topic = &topic;
+            scope.spawn(move || {
+                let mut p = topic.publisher("t");
+                let mut last = 0;
+                for n in 0..EACH {
+                    let mut payload = [0; 16];
+                    payload[..8].copy_from_slice(&publisher.to_le_bytes());
+                    payload[8..].copy_from_slice(&n.to_le_bytes());
+                    let seq = p.publish(&payload).unwrap().position.seq;
+                    assert!(seq > last, "a later publish gets a later sequence");
+                    last = seq;
+                }
+            });
+        }
+        let following: Vec<_> = readers.iter_mut().map(|reader| scope.spawn(|| history_of(reader))).collect();
+        following.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(histories.iter().all(|history| *history == histories[0]), "all readers see one order");
+    for publisher in 0..PUBLISHERS {
+        let own = histories[0].iter().filter(|(by, _)| *by == publisher).map(|(_, n)| *n);
+        assert!(own.eq(0..EACH), "publisher {publisher}'s records keep their order");
+    }
+}
+
+fn history_of(reader: &mut Subscriber) -> Vec<(u64, u64)> {
+    let mut history = Vec::new();
+    while history.len() < (PUBLISHERS * EACH) as usize {
+        assert!(reader.wait(Some(PATIENCE)).unwrap());
+        let drained = reader.drain(usize::MAX, |event| match event {
+            Event::Record(record) => {
+                history.push((number(record.payload()), number(&record.payload()[8..])));
+                assert_eq!(record.seq(), history.len() as u64);
+            }
+            Event::Notice(other) => panic!("unexpected {other:?}"),
+        });
+        drained.unwrap();
+    }
+    history
+}
+
+#[test]
+fn append_time_never_goes_back_though_the_clock_does() {
+    let topic = topic_of(config(64 << 10), &budget(), BACKWARDS);
+    let mut p = topic.publisher("t");
+    for _ in 0..100 {
+        p.publish(b"x").unwrap();
+    }
+    let mut times = Vec::new();
+    let mut reader = subscriber(&topic, &earliest());
+    reader
+        .drain(usize::MAX, |event| {
+            let Event::Record(record) = event else { panic!("unexpected {event:?}") };
+            times.push(record.frame.append_time_ns());
+        })
+        .unwrap();
+    assert_eq!(times.len(), 100);
+    assert!(times.is_sorted(), "{times:?}");
+}
+
+/// Every look at it finds an earlier time.
+const BACKWARDS: Clock = Clock(|| {
+    pass(std::time::Duration::from_nanos(3));
+    u64::MAX / 2 - MANUAL.now_ns()
+});
+
+#[test]
+fn every_way_of_reading_yields_the_same_records() {
+    let topic = large_topic(MANUAL);
+    let mut ledger = Ledger::of(&topic);
+    ledger.publish(1_000, 100);
+    let mut drained = Witness::from_seq(1);
+    let mut reader = subscriber(&topic, &earliest());
+    // A few at a time, so that drains end inside segments.
+    while reader.drain(7, |event| drained.saw(event)).unwrap() > 0 {}
+    let mut taken = Witness::from_seq(1);
+    let mut reader = subscriber(&topic, &earliest());
+    while let Some(event) = reader.try_next().unwrap() {
+        taken.saw(event);
+    }
+    let mut mixed = Witness::from_seq(1);
+    let mut reader = subscriber(&topic, &earliest());
+    while reader.ready().unwrap() {
+        mixed.saw(reader.take());
+        reader.drain(3, |event| mixed.saw(event)).unwrap();
+    }
+    for witness in [drained, taken, mixed] {
+        assert_eq!((witness.records, witness.missing), (1_000, 0));
+    }
+}
+
+#[test]
+fn spans_hold_the_bytes_that_the_records_are_made_of() {
+    let topic = large_topic(MANUAL);
+    let mut ledger = Ledger::of(&topic);
+    ledger.publish(1_000, 100);
+    let mut cursor = cursor(&topic, &earliest());
+    let mut seen = 0;
+    while let Fill::Records = cursor.fill() {
+        let mut moves = Vec::new();
+        for span in cursor.spans(1_000) {
+            let Content::Frames(bytes) = span.content else { panic!("unexpected {span:?}") };
+            assert!(bytes.len() <= 1_000);
+            let run = CheckedRun::check(bytes, span.count, 1 << 20).unwrap();
+            assert_eq!(run.bytes().len(), span.advance_bytes as usize);
+            moves.push((span.count, span.advance_bytes));
+        }
+        for (count, bytes) in moves {
+            cursor.advance(count.into(), bytes);
+            seen += u64::from(count);
+        }
+        cursor.release();
+    }
+    assert_eq!(seen, 1_000);
+    assert_eq!(cursor.next().seq, 1_001);
+}

@@ -1,0 +1,218 @@
+//! Reliable topics: publishers wait for their readers, as long as the topic says.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dunlin_topic::*;
+
+use crate::stage::*;
+
+fn reliable(wait_max: Duration, on_full: OnFull) -> TopicConfig {
+    let reliable = Reliable { readers_max: 4, wait_max, on_full };
+    TopicConfig { reliable: Some(reliable), ..config(64 << 10) }
+}
+
+fn registered(name: &str) -> SubscribeOptions {
+    SubscribeOptions { name: name.to_owned(), registered: true, ..earliest() }
+}
+
+/// Publishes until it is refused; how many records the history took.
+fn fill(topic: &Arc<Topic>) -> (u64, PublishError) {
+    let mut publisher = topic.publisher("t");
+    loop {
+        let number = topic.logs()[0].last().seq + 1;
+        let mut payload = [0; 1_000];
+        payload[..8].copy_from_slice(&number.to_le_bytes());
+        if let Err(refused) = publisher.publish(&payload) {
+            return (number - 1, refused);
+        }
+    }
+}
+
+#[test]
+fn registered_readers_lose_nothing_however_slow() {
+    let topic = topic_of(reliable(PATIENCE, OnFull::Refuse), &budget(), RUNNING);
+    let count = 20_000;
+    thread::scope(|scope| {
+        for pace in 0..3u64 {
+            let mut reader = subscriber(&topic, &registered(&format!("pace {pace}")));
+            scope.spawn(move || {
+                let mut witness = Witness::from_seq(1);
+                while witness.records < count {
+                    assert!(reader.wait(Some(PATIENCE)).unwrap());
+                    reader.drain(50, |event| witness.saw(event)).unwrap();
+                    if pace > 0 && witness.records.is_multiple_of(8) {
+                        thread::sleep(Duration::from_micros(pace * 20));
+                    }
+                }
+                assert_eq!((witness.missing, witness.lagging.len()), (0, 0));
+            });
+        }
+        scope.spawn(|| Ledger::of(&topic).publish(count, 100));
+    });
+}
+
+#[test]
+fn publisher_is_refused_when_its_patience_ends_and_told_who_holds_it_up() {
+    let wait_max = Duration::from_millis(30);
+    let topic = topic_of(reliable(wait_max, OnFull::Refuse), &budget(), RUNNING);
+    let mut reader = subscriber(&topic, &registered("slow"));
+    let began = Instant::now();
+    let (held, refused) = fill(&topic);
+    let PublishError::Full { reader: name, needed, waited } = refused else { panic!("{refused}") };
+    assert_eq!((name.as_str(), needed), ("slow", 1));
+    assert!(waited >= wait_max && began.elapsed() >= wait_max);
+    let mut witness = Witness::from_seq(1);
+    witness.drain(&mut reader);
+    assert_eq!((witness.records, witness.missing), (held, 0));
+    // Coming back for more is what says that it is done with those.
+    assert!(!reader.ready().unwrap());
+    topic.publisher("t").publish(&(held + 1).to_le_bytes()).unwrap();
+    assert_eq!(witness.drain(&mut reader), 1);
+}
+
+#[test]
+fn laggard_is_evicted_with_its_exact_gap_and_the_others_go_on() {
+    let topic = topic_of(reliable(Duration::from_millis(5), OnFull::Evict), &budget(), RUNNING);
+    let mut slow = subscriber(&topic, &registered("slow"));
+    let mut quick = subscriber(&topic, &registered("quick"));
+    let (mut slow_saw, mut quick_saw) = (Witness::from_seq(1), Witness::from_seq(1));
+    let mut ledger = Ledger::of(&topic);
+    for _ in 0..200 {
+        ledger.publish(10, 100);
+        quick_saw.drain(&mut quick);
+        assert!(!quick.ready().unwrap());
+    }
+    assert_eq!((quick_saw.records, quick_saw.missing), (ledger.published, 0));
+    slow_saw.drain(&mut slow);
+    assert_eq!(slow_saw.gaps.len(), 1);
+    assert_eq!(slow_saw.records + slow_saw.missing, ledger.published);
+    assert_eq!(topic.logs()[0].info().registered, 1);
+}
+
+#[test]
+fn reader_that_leaves_makes_room() {
+    let topic = topic_of(reliable(PATIENCE, OnFull::Refuse), &budget(), RUNNING);
+    let mut ledger = Ledger::of(&topic);
+    let reader = subscriber(&topic, &registered("leaving"));
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            thread::sleep(Duration::from_millis(20));
+            drop(reader);
+        });
+        ledger.publish(1_000, 100);
+    });
+}
+
+#[test]
+fn cursor_that_is_dropped_without_leaving_makes_room_too() {
+    let topic = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), RUNNING);
+    drop(cursor(&topic, &registered("never read")));
+    assert_eq!(topic.logs()[0].info().registered, 0);
+    Ledger::of(&topic).publish(1_000, 100);
+}
+
+#[test]
+fn topic_that_closes_lets_its_waiting_publisher_go() {
+    let topic = topic_of(reliable(PATIENCE, OnFull::Refuse), &budget(), RUNNING);
+    let _reader = subscriber(&topic, &registered("stuck"));
+    thread::scope(|scope| {
+        let publisher = scope.spawn(|| fill(&topic).1);
+        thread::sleep(Duration::from_millis(20));
+        topic.close();
+        assert_eq!(publisher.join().unwrap(), PublishError::Closed);
+    });
+}
+
+#[test]
+fn more_readers_than_the_topic_takes_are_refused() {
+    let topic = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), MANUAL);
+    let readers: Vec<_> = (0..4).map(|_| subscriber(&topic, &registered("one of four"))).collect();
+    let fifth = || Cursor::new(topic.logs()[0].clone(), &registered("fifth"), None, Consumption::Reads);
+    assert_eq!(fifth().unwrap_err(), SubscribeError::Limit { limit: "readers_max", value: 4 });
+    drop(readers);
+    assert!(fifth().is_ok());
+}
+
+#[test]
+fn unregistered_reader_holds_nobody_up() {
+    let topic = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), MANUAL);
+    let mut reader = subscriber(&topic, &earliest());
+    let mut ledger = Ledger::of(&topic);
+    ledger.publish(5_000, 100);
+    let mut witness = Witness::from_seq(1);
+    witness.drain(&mut reader);
+    assert_eq!(witness.gaps.len(), 1);
+    assert_eq!(witness.records + witness.missing, 5_000);
+}
+
+#[test]
+fn consumption_that_is_told_counts_only_when_it_is_told() {
+    let topic = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), MANUAL);
+    let options = registered("remote");
+    let mut cursor = Cursor::new(topic.logs()[0].clone(), &options, None, Consumption::Told).unwrap();
+    let (held, _) = fill(&topic);
+    let mut witness = Witness::from_seq(1);
+    while let Fill::Records = cursor.fill() {
+        cursor.drain(usize::MAX, |record| witness.saw(Event::Record(record)));
+    }
+    assert_eq!(witness.records, held);
+    assert_eq!(fill(&topic).0, held, "read is not consumed");
+    cursor.consume(held / 2);
+    let (more, _) = fill(&topic);
+    let oldest = topic.logs()[0].info().oldest_seq;
+    assert!(more > held && oldest > 1 && oldest <= held / 2 + 1, "{oldest} … {more} after {held}");
+    cursor.leave(&Waiter::new(), 0);
+}
+
+#[test]
+fn retention_by_records_does_not_take_them_from_a_registered_reader() {
+    let mut config = reliable(Duration::ZERO, OnFull::Refuse);
+    config.retention.records = Some(10);
+    let topic = topic_of(config, &budget(), MANUAL);
+    let mut reader = subscriber(&topic, &registered("slow"));
+    let (held, _) = fill(&topic);
+    let mut witness = Witness::from_seq(1);
+    witness.drain(&mut reader);
+    assert_eq!((witness.records, witness.missing), (held, 0));
+}
+
+#[test]
+fn reader_resuming_from_an_older_epoch_has_consumed_nothing_of_this_one() {
+    let topic = Arc::new(
+        Topic::new("t", Arc::new(reliable(Duration::ZERO, OnFull::Refuse)), &budget(), MANUAL, 2).unwrap(),
+    );
+    let start = Start::After(Position { epoch: 1, seq: 1_000_000 });
+    let mut reader = subscriber(&topic, &SubscribeOptions { start, ..registered("resumed") });
+    let (held, refused) = fill(&topic);
+    assert!(matches!(refused, PublishError::Full { .. }), "{refused}");
+    let mut witness = Witness::from_seq(0);
+    witness.drain(&mut reader);
+    assert_eq!((witness.epochs.len(), witness.records, witness.missing), (1, held, 0));
+}
+
+#[test]
+fn publishers_refused_again_and_again_leave_nothing_behind() {
+    let topic = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), MANUAL);
+    let _reader = subscriber(&topic, &registered("stuck"));
+    fill(&topic);
+    let waiter = Waiter::new();
+    for _ in 0..1_000 {
+        topic.await_room(0, &waiter);
+    }
+    assert!(Arc::strong_count(&waiter) <= 2, "it stands in the list once: {}", Arc::strong_count(&waiter));
+}
+
+#[test]
+fn endless_patience_is_patience() {
+    let topic = topic_of(reliable(Duration::MAX, OnFull::Refuse), &budget(), RUNNING);
+    let mut reader = subscriber(&topic, &registered("slow"));
+    thread::scope(|scope| {
+        scope.spawn(|| Ledger::of(&topic).publish(2_000, 100));
+        thread::sleep(Duration::from_millis(20));
+        let mut witness = Witness::from_seq(1);
+        witness.follow(&mut reader, 2_000);
+        assert_eq!(witness.missing, 0);
+    });
+}

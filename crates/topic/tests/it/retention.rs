@@ -1,0 +1,174 @@
+//! How much history is kept, and for how long.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use dunlin_topic::*;
+
+use crate::stage::*;
+
+fn retained(topic: &Topic) -> u64 {
+    let info = topic.logs()[0].info();
+    info.next_seq - info.oldest_seq
+}
+
+/// What a reader from the earliest record on is given.
+fn readable(topic: &Topic) -> u64 {
+    let oldest = topic.logs()[0].info().oldest_seq;
+    let mut witness = Witness::from_seq(oldest);
+    witness.drain(&mut subscriber(topic, &earliest()));
+    assert_eq!(witness.missing, 0, "the earliest record is a record");
+    witness.records
+}
+
+#[test]
+fn history_stays_within_its_bytes_and_is_not_thrown_away_early() {
+    for (bytes, payload) in
+        [(16 << 10, 10), (64 << 10, 100), (64 << 10, 3_000), (64 << 10, 20_000), (1 << 20, 100)]
+    {
+        let budget = budget();
+        let topic = topic_of(config(bytes), &budget, MANUAL);
+        let mut ledger = Ledger::of(&topic);
+        for _ in 0..4 * bytes / payload as u64 {
+            ledger.publish(1, payload);
+            let held = topic.logs()[0].info().bytes;
+            assert!(held <= bytes, "{held} of {bytes} with records of {payload}");
+            assert!(budget.used() <= bytes);
+        }
+        let fair = bytes / (payload as u64 + 24) / 3;
+        assert!(readable(&topic) >= fair.max(1), "{} of {fair}", readable(&topic));
+        assert_eq!(readable(&topic), retained(&topic));
+    }
+}
+
+#[test]
+fn history_with_large_batches_stays_within_its_bytes() {
+    let bytes = 64 << 10;
+    let topic = topic_of(config(bytes), &budget(), MANUAL);
+    let mut publisher = topic.publisher("t");
+    let payload = [1; 1_000];
+    let drafts: Vec<Draft<'_>> = (0..33).map(|_| Draft::from(&payload)).collect();
+    for _ in 0..50 {
+        publisher.publish_batch(&drafts).unwrap();
+        publisher.publish(&payload).unwrap();
+        let held = topic.logs()[0].info().bytes;
+        // A batch lies in one segment: the one that holds it is there even where it is the whole history.
+        assert!(held <= bytes, "{held}");
+    }
+}
+
+#[test]
+fn record_larger_than_the_history_is_the_history() {
+    let topic = topic_of(config(16 << 10), &budget(), MANUAL);
+    let mut ledger = Ledger::of(&topic);
+    ledger.publish(10, 100);
+    ledger.publish(1, 100_000);
+    assert_eq!(readable(&topic), 1);
+    ledger.publish(1, 8);
+    assert!(readable(&topic) >= 1);
+    assert!(topic.logs()[0].info().bytes <= 128 << 10);
+}
+
+#[test]
+fn no_more_records_than_asked_are_given() {
+    let retention = Retention { records: Some(10), ..Retention::default() };
+    let topic = topic_of(TopicConfig { retention, ..TopicConfig::default() }, &budget(), MANUAL);
+    let mut ledger = Ledger::of(&topic);
+    ledger.publish(7, 8);
+    assert_eq!(readable(&topic), 7);
+    ledger.publish(1_000, 8);
+    assert_eq!(readable(&topic), 10);
+    let mut stalled = subscriber(&topic, &from(Start::After(Position { epoch: 1, seq: 3 })));
+    let mut witness = Witness::from_seq(4);
+    witness.drain(&mut stalled);
+    assert_eq!((witness.records, witness.missing), (10, 1_007 - 3 - 10));
+}
+
+#[test]
+fn records_older_than_the_age_are_given_up_also_when_nobody_publishes() {
+    let retention = Retention { age: Some(Duration::from_secs(10)), ..Retention::default() };
+    let budget = budget();
+    let topic = topic_of(TopicConfig { retention, ..TopicConfig::default() }, &budget, MANUAL);
+    let mut ledger = Ledger::of(&topic);
+    ledger.publish(100, 100);
+    let mut reader = subscriber(&topic, &earliest());
+    pass(Duration::from_secs(9));
+    topic.expire(MANUAL.now_ns());
+    assert_eq!(readable(&topic), 100);
+    pass(Duration::from_secs(2));
+    topic.expire(MANUAL.now_ns());
+    assert_eq!(readable(&topic), 0);
+    assert_eq!(budget.used(), 0, "its memory is free");
+    let mut witness = Witness::from_seq(1);
+    witness.drain(&mut reader);
+    assert_eq!((witness.records, witness.missing), (0, 100));
+    ledger.publish(1, 8);
+    assert_eq!(witness.drain(&mut reader), 1);
+}
+
+#[test]
+fn age_counts_from_the_record_not_from_the_one_that_pushed_it_out_of_its_segment() {
+    let retention = Retention { age: Some(Duration::from_secs(10)), ..Retention::default() };
+    let topic = topic_of(TopicConfig { retention, ..TopicConfig::default() }, &budget(), MANUAL);
+    let mut ledger = Ledger::of(&topic);
+    ledger.publish(3, 1_000);
+    pass(Duration::from_secs(9));
+    // Needs a segment of its own: the first three are sealed now.
+    ledger.publish(1, 5_000);
+    pass(Duration::from_secs(5));
+    topic.expire(MANUAL.now_ns());
+    assert_eq!(readable(&topic), 1, "three are 14 s old, one is 5 s old");
+}
+
+#[test]
+fn expired_record_is_skipped_and_is_no_gap() {
+    let topic = large_topic(MANUAL);
+    let mut publisher = topic.publisher("t");
+    for n in 1..=100u64 {
+        let payload = n.to_le_bytes();
+        let mut draft = Draft::from(&payload);
+        draft.meta.expires_ns = (n % 2 == 0).then(|| MANUAL.now_ns() + 1_000_000_000);
+        publisher.publish(draft).unwrap();
+    }
+    assert_eq!(readable_numbers(&topic).len(), 100);
+    pass(Duration::from_secs(1));
+    assert!(readable_numbers(&topic).into_iter().eq((1..=100).step_by(2)));
+}
+
+fn readable_numbers(topic: &Topic) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    let mut reader = subscriber(topic, &earliest());
+    while let Some(event) = reader.try_next().unwrap() {
+        let Event::Record(record) = event else { panic!("unexpected {event:?}") };
+        assert_eq!(number(record.payload()), record.seq());
+        numbers.push(record.seq());
+    }
+    numbers
+}
+
+#[test]
+fn record_that_expires_between_ready_and_take_is_still_given() {
+    let topic = large_topic(MANUAL);
+    let mut draft = Draft::from(b"short-lived");
+    draft.meta.expires_ns = Some(MANUAL.now_ns() + 5);
+    topic.publisher("t").publish(draft).unwrap();
+    let mut reader = subscriber(&topic, &earliest());
+    assert!(reader.ready().unwrap());
+    pass(Duration::from_secs(1));
+    assert!(matches!(reader.take(), Event::Record(record) if record.payload() == b"short-lived"));
+    assert!(!reader.ready().unwrap());
+}
+
+#[test]
+fn payloads_by_reference_count_as_history() {
+    let bytes = 1 << 20;
+    let budget = budget();
+    let topic = topic_of(config(bytes), &budget, MANUAL);
+    let mut publisher = topic.publisher("t");
+    for _ in 0..500 {
+        publisher.publish(Bytes::from(vec![1; 50_000])).unwrap();
+        // One segment's worth of payloads may come on top, and one payload.
+        assert!(budget.used() <= bytes + bytes / 8 + (50_000 + 4_096) * 2, "{}", budget.used());
+    }
+    assert!(retained(&topic) >= 10);
+}

@@ -1,0 +1,165 @@
+//! What the tests are played on: clocks, topics, subscribers, and a witness who believes nobody.
+
+use std::cell::Cell;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use dunlin_topic::*;
+
+thread_local! {
+    static NOW_NS: Cell<u64> = const { Cell::new(1_000_000_000) };
+}
+
+/// Stands still until [`pass`] moves it; every test thread has its own.
+pub const MANUAL: Clock = Clock(|| NOW_NS.get());
+
+/// Runs by itself, for tests with threads.
+pub const RUNNING: Clock = Clock(|| {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    1_000_000_000 + START.elapsed().as_nanos() as u64
+});
+
+/// Moves this thread's [`MANUAL`] clock.
+pub fn pass(time: Duration) {
+    NOW_NS.set(NOW_NS.get() + time.as_nanos() as u64);
+}
+
+/// More than a test could use.
+pub fn budget() -> Arc<Budget> {
+    Budget::node(1 << 30, 1 << 20)
+}
+
+pub fn config(retention_bytes: u64) -> TopicConfig {
+    TopicConfig {
+        retention: Retention { bytes: retention_bytes, ..Retention::default() },
+        ..TopicConfig::default()
+    }
+}
+
+pub fn topic_of(config: TopicConfig, budget: &Arc<Budget>, clock: Clock) -> Arc<Topic> {
+    Arc::new(Topic::new("t", Arc::new(config), budget, clock, 1).unwrap())
+}
+
+/// A topic of 64 KiB on the manual clock.
+pub fn small_topic() -> Arc<Topic> {
+    topic_of(config(64 << 10), &budget(), MANUAL)
+}
+
+/// A topic whose history holds a whole test.
+pub fn large_topic(clock: Clock) -> Arc<Topic> {
+    topic_of(config(64 << 20), &budget(), clock)
+}
+
+pub fn from(start: Start) -> SubscribeOptions {
+    SubscribeOptions { start, wait: Wait::Parked, ..SubscribeOptions::default() }
+}
+
+pub fn earliest() -> SubscribeOptions {
+    from(Start::Earliest)
+}
+
+pub fn cursor(topic: &Topic, options: &SubscribeOptions) -> Cursor {
+    Cursor::new(Arc::clone(&topic.logs()[0]), options, None, Consumption::Reads).unwrap()
+}
+
+pub fn subscriber(topic: &Topic, options: &SubscribeOptions) -> Subscriber {
+    Subscriber::one(cursor(topic, options), options.wait)
+}
+
+/// Publishes records whose first 8 bytes are their sequence, and keeps count of them.
+pub struct Ledger {
+    pub publisher: Publisher,
+    pub published: u64,
+}
+
+impl Ledger {
+    pub fn of(topic: &Arc<Topic>) -> Ledger {
+        Ledger { publisher: topic.publisher("t"), published: 0 }
+    }
+
+    /// `count` more records of at least 8 bytes.
+    pub fn publish(&mut self, count: u64, payload_bytes: usize) {
+        let mut payload = vec![0; payload_bytes.max(8)];
+        for _ in 0..count {
+            payload[..8].copy_from_slice(&(self.published + 1).to_le_bytes());
+            let receipt = self.publisher.publish(payload.as_slice()).unwrap();
+            self.published += 1;
+            assert_eq!(receipt.position.seq, self.published);
+        }
+    }
+}
+
+/// The number a payload begins with.
+pub fn number(payload: &[u8]) -> u64 {
+    u64::from_le_bytes(payload[..8].try_into().unwrap())
+}
+
+/// Sees to it that every sequence is either given or told missing, in order and once.
+#[derive(Debug)]
+pub struct Witness {
+    /// What must come next.
+    pub next: u64,
+    pub records: u64,
+    pub missing: u64,
+    pub gaps: Vec<Gap>,
+    pub lagging: Vec<Lagging>,
+    pub epochs: Vec<EpochChanged>,
+    pub deleted: Option<Position>,
+}
+
+impl Witness {
+    pub fn from_seq(next: u64) -> Witness {
+        Witness {
+            next,
+            records: 0,
+            missing: 0,
+            gaps: Vec::new(),
+            lagging: Vec::new(),
+            epochs: Vec::new(),
+            deleted: None,
+        }
+    }
+
+    /// Takes in an event of a topic whose payloads begin with their sequence.
+    pub fn saw(&mut self, event: Event<'_>) {
+        assert!(self.deleted.is_none(), "after the end: {event:?}");
+        match event {
+            Event::Record(record) => {
+                assert_eq!(record.seq(), self.next, "records are contiguous");
+                assert_eq!(number(record.payload()), self.next, "its content is its own");
+                self.next += 1;
+                self.records += 1;
+            }
+            Event::Notice(Notice::Gap(gap)) => {
+                assert_eq!(gap.first, self.next, "a gap begins where the reader stood");
+                assert!(gap.last >= gap.first);
+                self.next = gap.last + 1;
+                self.missing += gap.records();
+                self.gaps.push(gap);
+            }
+            Event::Notice(Notice::EpochChanged(changed)) => {
+                self.next = changed.new_first.seq;
+                self.epochs.push(changed);
+            }
+            Event::Notice(Notice::Lagging(lagging)) => self.lagging.push(lagging),
+            Event::Notice(Notice::Deleted { last, .. }) => self.deleted = Some(last),
+            Event::Notice(other) => panic!("unexpected {other:?}"),
+        }
+    }
+
+    /// Everything that is there now.
+    pub fn drain(&mut self, subscriber: &mut Subscriber) -> usize {
+        subscriber.drain(usize::MAX, |event| self.saw(event)).unwrap()
+    }
+
+    /// Waits until everything through `seq` was seen or told missing.
+    pub fn follow(&mut self, subscriber: &mut Subscriber, seq: u64) {
+        while self.next <= seq {
+            assert!(subscriber.wait(Some(PATIENCE)).unwrap(), "no news of {seq} in {PATIENCE:?}: {self:?}");
+            self.drain(subscriber);
+        }
+    }
+}
+
+/// Far longer than anything should take on a busy machine; a wake-up that takes this long was lost.
+pub const PATIENCE: Duration = Duration::from_secs(20);

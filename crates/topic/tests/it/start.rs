@@ -1,0 +1,127 @@
+//! Where a subscription begins.
+
+use std::time::Duration;
+
+use dunlin_topic::*;
+
+use crate::stage::*;
+
+fn first_seq(topic: &Topic, start: Start) -> Option<u64> {
+    let mut reader = subscriber(topic, &from(start));
+    match reader.try_next().unwrap()? {
+        Event::Record(record) => Some(record.seq()),
+        Event::Notice(other) => panic!("unexpected {other:?}"),
+    }
+}
+
+#[test]
+fn late_reader_starts_where_it_asked() {
+    let topic = large_topic(MANUAL);
+    let mut ledger = Ledger::of(&topic);
+    ledger.publish(100, 8);
+    assert_eq!(first_seq(&topic, Start::Earliest), Some(1));
+    assert_eq!(first_seq(&topic, Start::Latest), None);
+    assert_eq!(first_seq(&topic, Start::After(Position { epoch: 1, seq: 40 })), Some(41));
+    assert_eq!(first_seq(&topic, Start::After(Position { epoch: 1, seq: 0 })), Some(1));
+    assert_eq!(first_seq(&topic, Start::After(Position { epoch: 1, seq: 100 })), None);
+    let mut latest = subscriber(&topic, &from(Start::Latest));
+    ledger.publish(10, 8);
+    let mut witness = Witness::from_seq(101);
+    witness.drain(&mut latest);
+    assert_eq!(witness.records, 10);
+}
+
+#[test]
+fn position_nobody_handed_out_is_refused() {
+    let topic = large_topic(MANUAL);
+    Ledger::of(&topic).publish(10, 8);
+    let asked = [(1, 11), (1, u64::MAX), (2, 0), (u32::MAX, u64::MAX)];
+    for asked in asked.map(|(epoch, seq)| Position { epoch, seq }) {
+        let last = Position { epoch: 1, seq: 10 };
+        let refused =
+            Cursor::new(topic.logs()[0].clone(), &from(Start::After(asked)), None, Consumption::Reads);
+        assert_eq!(refused.unwrap_err(), SubscribeError::Ahead { asked, last });
+    }
+}
+
+#[test]
+fn time_finds_the_first_record_appended_then_or_later() {
+    let topic = large_topic(MANUAL);
+    let mut ledger = Ledger::of(&topic);
+    let began_ns = MANUAL.now_ns();
+    // Over several segments, one record a second.
+    for _ in 0..200 {
+        ledger.publish(1, 1_000);
+        pass(Duration::from_secs(1));
+    }
+    let at = |seconds: u64| first_seq(&topic, Start::Time(began_ns + seconds * 1_000_000_000));
+    assert_eq!(at(0), Some(1));
+    for seconds in [1, 2, 3, 4, 5, 50, 100, 150, 198, 199] {
+        assert_eq!(at(seconds), Some(seconds + 1), "{seconds} s");
+    }
+    assert_eq!(first_seq(&topic, Start::Time(began_ns + 500_000_000)), Some(2));
+    assert_eq!(first_seq(&topic, Start::Time(0)), Some(1));
+    assert_eq!(at(200), None);
+}
+
+#[test]
+fn resumed_position_of_an_older_epoch_is_told_the_change_and_no_invented_number() {
+    let topic = std::sync::Arc::new(
+        Topic::new("t", std::sync::Arc::new(config(64 << 10)), &budget(), MANUAL, 7).unwrap(),
+    );
+    Ledger::of(&topic).publish(5, 8);
+    for seq in [0, 3, 1_000, u64::MAX] {
+        let mut reader = subscriber(&topic, &from(Start::After(Position { epoch: 6, seq })));
+        let mut witness = Witness::from_seq(0);
+        witness.drain(&mut reader);
+        let [changed] = witness.epochs.as_slice() else { panic!("{witness:?}") };
+        assert_eq!((changed.old, changed.known_through), (6, None));
+        assert_eq!(changed.last_seen, seq.min(u64::MAX - 1), "what it said itself");
+        assert_eq!(changed.new_first, Position { epoch: 7, seq: 1 });
+        assert_eq!(witness.records, 5);
+    }
+}
+
+#[test]
+fn empty_topic_is_read_from_its_first_record_by_every_start() {
+    for start in [Start::Earliest, Start::Latest, Start::After(Position { epoch: 1, seq: 0 }), Start::Time(0)]
+    {
+        let topic = large_topic(MANUAL);
+        let mut reader = subscriber(&topic, &from(start));
+        let mut witness = Witness::from_seq(1);
+        assert_eq!(witness.drain(&mut reader), 0);
+        Ledger::of(&topic).publish(3, 8);
+        assert_eq!(witness.drain(&mut reader), 3);
+    }
+}
+
+#[test]
+fn filter_skips_what_it_does_not_want_and_nothing_else() {
+    let topic = std::sync::Arc::new(
+        Topic::new(
+            "orders",
+            std::sync::Arc::new(TopicConfig { pattern: Some("orders.>".to_owned()), ..config(1 << 20) }),
+            &budget(),
+            MANUAL,
+            1,
+        )
+        .unwrap(),
+    );
+    let mut publishers = [topic.publisher("orders.eu"), topic.publisher("orders.us")];
+    for n in 0..1_000u64 {
+        publishers[(n % 3 == 0) as usize].publish(&n.to_le_bytes()).unwrap();
+    }
+    let filter = Filter(Box::new(|tail| tail == "us"));
+    let cursor = Cursor::new(topic.logs()[0].clone(), &earliest(), Some(filter), Consumption::Reads).unwrap();
+    let mut reader = Subscriber::one(cursor, Wait::Parked);
+    let mut seen = Vec::new();
+    reader
+        .drain(usize::MAX, |event| {
+            let Event::Record(record) = event else { panic!("unexpected {event:?}") };
+            assert_eq!(record.subject(), "orders.us");
+            assert_eq!(number(record.payload()) + 1, record.seq());
+            seen.push(number(record.payload()));
+        })
+        .unwrap();
+    assert!(seen.iter().copied().eq((0..1_000).step_by(3)));
+}

@@ -1,0 +1,284 @@
+//! Whoever waits is woken, however it waits and whenever the record comes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use dunlin_topic::*;
+
+use crate::stage::*;
+
+/// Two threads hand a record back and forth, so that every single wake-up is needed.
+fn ping_pong(wait: Wait, rounds: u64) {
+    let topics = [large_topic(RUNNING), large_topic(RUNNING)];
+    let options = SubscribeOptions { wait, ..earliest() };
+    let mut readers = topics.each_ref().map(|topic| subscriber(topic, &options));
+    let [here, there] = &mut readers;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut ledger = Ledger::of(&topics[1]);
+            let mut witness = Witness::from_seq(1);
+            for seq in 1..=rounds {
+                witness.follow(here, seq);
+                ledger.publish(1, 8);
+            }
+        });
+        let mut ledger = Ledger::of(&topics[0]);
+        let mut witness = Witness::from_seq(1);
+        for seq in 1..=rounds {
+            ledger.publish(1, 8);
+            witness.follow(there, seq);
+        }
+    });
+}
+
+#[test]
+fn parked_reader_is_woken_by_every_record() {
+    ping_pong(Wait::Parked, 20_000);
+}
+
+#[test]
+fn reader_that_spins_and_then_parks_is_woken_by_every_record() {
+    ping_pong(Wait::Default, 20_000);
+}
+
+#[test]
+fn spinning_reader_sees_every_record() {
+    ping_pong(Wait::Spin, 2_000);
+}
+
+/// A task's waker: says that it is to be polled, and wakes the thread that plays the executor.
+struct Scheduled {
+    is: AtomicBool,
+    thread: thread::Thread,
+}
+
+impl Wake for Scheduled {
+    fn wake(self: Arc<Self>) {
+        self.is.store(true, Ordering::SeqCst);
+        self.thread.unpark();
+    }
+}
+
+/// Polls only when woken, as executors do.
+fn block_on(reader: &mut Subscriber) {
+    let scheduled = Arc::new(Scheduled { is: AtomicBool::new(true), thread: thread::current() });
+    let waker = Waker::from(Arc::clone(&scheduled));
+    loop {
+        let began = RUNNING.now_ns();
+        while !scheduled.is.swap(false, Ordering::SeqCst) {
+            thread::park_timeout(PATIENCE);
+            assert!(RUNNING.now_ns() - began < PATIENCE.as_nanos() as u64, "a wake-up was lost");
+        }
+        if let Poll::Ready(outcome) = reader.poll_ready(&mut Context::from_waker(&waker)) {
+            return outcome.unwrap();
+        }
+    }
+}
+
+#[test]
+fn async_reader_is_woken_by_every_record() {
+    let topics = [large_topic(RUNNING), large_topic(RUNNING)];
+    let mut reader = subscriber(&topics[0], &earliest());
+    let mut many = Subscriber::many(vec![cursor(&topics[1], &earliest())], None, earliest(), RUNNING);
+    let rounds = 10_000;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut ledger = Ledger::of(&topics[1]);
+            let mut witness = Witness::from_seq(1);
+            for seq in 1..=rounds {
+                while witness.next <= seq {
+                    block_on(&mut reader);
+                    witness.drain(&mut reader);
+                }
+                ledger.publish(1, 8);
+            }
+        });
+        let mut ledger = Ledger::of(&topics[0]);
+        let mut witness = Witness::from_seq(1);
+        for seq in 1..=rounds {
+            ledger.publish(1, 8);
+            while witness.next <= seq {
+                block_on(&mut many);
+                witness.drain(&mut many);
+            }
+        }
+    });
+}
+
+#[test]
+fn readers_of_all_kinds_beside_each_other_miss_nothing() {
+    let topic = large_topic(RUNNING);
+    let count = 5_000;
+    let counted = Arc::new(AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for n in 0..6 {
+            let wait = [Wait::Parked, Wait::Default][n % 2];
+            let mut reader = subscriber(&topic, &SubscribeOptions { wait, ..earliest() });
+            let counted = Arc::clone(&counted);
+            scope.spawn(move || {
+                let mut witness = Witness::from_seq(1);
+                if n < 4 {
+                    witness.follow(&mut reader, count);
+                } else {
+                    while witness.next <= count {
+                        block_on(&mut reader);
+                        witness.drain(&mut reader);
+                    }
+                }
+                counted.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        let mut ledger = Ledger::of(&topic);
+        for n in 0..count {
+            ledger.publish(1, 8);
+            if n % 16 == 0 {
+                thread::sleep(Duration::from_micros(30));
+            }
+        }
+    });
+    assert_eq!(counted.load(Ordering::SeqCst), 6);
+}
+
+#[test]
+fn reader_that_went_away_after_a_timeout_keeps_nobody_asleep() {
+    let topic = large_topic(RUNNING);
+    let mut away = subscriber(&topic, &earliest());
+    assert_eq!(away.wait(Some(Duration::from_millis(1))), Ok(false));
+    let mut polled = Subscriber::many(vec![cursor(&topic, &earliest())], None, earliest(), RUNNING);
+    assert!(!polled.ready().unwrap());
+    let mut sleeping = subscriber(&topic, &earliest());
+    thread::scope(|scope| {
+        let sleeper = scope.spawn(|| sleeping.wait(Some(Duration::from_secs(2))));
+        while topic.logs()[0].info().waiting < 3 {
+            thread::yield_now();
+        }
+        // A little longer, so that it has really gone to sleep.
+        thread::sleep(Duration::from_millis(5));
+        Ledger::of(&topic).publish(1, 8);
+        assert_eq!(sleeper.join().unwrap(), Ok(true), "one publish wakes whoever sleeps");
+    });
+    for reader in [&mut away, &mut polled] {
+        let mut witness = Witness::from_seq(1);
+        assert_eq!(witness.drain(reader), 1);
+    }
+}
+
+#[test]
+fn woken_task_that_is_never_polled_again_delays_the_others_only_until_the_housekeeping() {
+    let topic = large_topic(MANUAL);
+    let mut abandoned = subscriber(&topic, &earliest());
+    let mut sleeping = subscriber(&topic, &earliest());
+    let woken = Arc::new(Scheduled { is: AtomicBool::new(false), thread: thread::current() });
+    assert!(abandoned.poll_ready(&mut Context::from_waker(Waker::noop())).is_pending());
+    let waker = Waker::from(Arc::clone(&woken));
+    assert!(sleeping.poll_ready(&mut Context::from_waker(&waker)).is_pending());
+    topic.expire(MANUAL.now_ns());
+    assert!(!woken.is.load(Ordering::SeqCst), "nothing to read, nobody is woken");
+    Ledger::of(&topic).publish(1, 8);
+    topic.expire(MANUAL.now_ns());
+    assert!(woken.is.load(Ordering::SeqCst));
+    assert_eq!(Witness::from_seq(1).drain(&mut sleeping), 1);
+}
+
+#[test]
+fn armed_cursor_that_is_dropped_without_leaving_keeps_nobody_asleep() {
+    let topic = large_topic(MANUAL);
+    let waiters = [Waiter::new(), Waiter::new(), Waiter::new()];
+    let mut cursors = waiters.each_ref().map(|_| Some(cursor(&topic, &earliest())));
+    for (cursor, waiter) in cursors.iter_mut().zip(&waiters) {
+        assert!(cursor.as_mut().unwrap().arm(waiter, 0));
+        assert!(waiter.set_waker(Waker::noop()));
+    }
+    Ledger::of(&topic).publish(1, 8);
+    assert_eq!(waiters.each_ref().map(|waiter| waiter.is_ready()), [true, false, false]);
+    cursors[0] = None;
+    assert_eq!(waiters.each_ref().map(|waiter| waiter.is_ready()), [true; 3]);
+}
+
+#[test]
+fn reader_dropped_while_asleep_or_just_woken_passes_the_wake_on() {
+    for round in 0..200 {
+        let topic = large_topic(RUNNING);
+        let waiters: Vec<_> = (0..4).map(|_| Waiter::new()).collect();
+        let mut cursors: Vec<_> = waiters
+            .iter()
+            .map(|waiter| {
+                let mut cursor = cursor(&topic, &earliest());
+                assert!(cursor.arm(waiter, 7));
+                assert!(waiter.set_waker(Waker::noop()));
+                cursor
+            })
+            .collect();
+        if round % 2 == 0 {
+            // Asleep: simply leaves.
+            cursors[0].leave(&waiters[0], 7);
+        }
+        Ledger::of(&topic).publish(1, 8);
+        let woken = 1 - round % 2;
+        assert!(waiters[woken].is_ready());
+        assert!(!waiters[3].is_ready(), "a publish wakes one, not all");
+        cursors[woken].leave(&waiters[woken], 7);
+        assert!(waiters[woken + 1].is_ready(), "whoever leaves after it was woken passes it on");
+        assert_eq!(topic.logs()[0].info().waiting, 1 - woken);
+    }
+}
+
+#[test]
+fn deletion_wakes_every_kind_of_waiter_also_of_a_topic_nobody_published_to() {
+    for wait in [Wait::Parked, Wait::Default, Wait::Spin] {
+        for published in [0, 3] {
+            let topic = large_topic(RUNNING);
+            Ledger::of(&topic).publish(published, 8);
+            let mut reader = subscriber(&topic, &SubscribeOptions { wait, ..earliest() });
+            let mut witness = Witness::from_seq(1);
+            witness.drain(&mut reader);
+            thread::scope(|scope| {
+                let waiting = scope.spawn(|| reader.wait(None));
+                thread::sleep(Duration::from_millis(5));
+                topic.close();
+                assert_eq!(waiting.join().unwrap(), Ok(true), "{wait:?} after {published}");
+            });
+            assert_eq!(witness.drain(&mut reader), 1);
+            assert!(witness.deleted.is_some());
+        }
+    }
+}
+
+#[test]
+fn waiting_ends_when_its_time_is_over() {
+    for wait in [Wait::Parked, Wait::Default, Wait::Spin] {
+        let topic = large_topic(RUNNING);
+        let mut reader = subscriber(&topic, &SubscribeOptions { wait, ..earliest() });
+        let began = RUNNING.now_ns();
+        assert_eq!(reader.wait(Some(Duration::from_millis(20))), Ok(false));
+        assert!(RUNNING.now_ns() - began >= 20_000_000);
+        assert!(reader.next_timeout(Duration::from_millis(1)).unwrap().is_none());
+        assert!(reader.next_timeout(Duration::ZERO).unwrap().is_none());
+    }
+}
+
+#[test]
+fn waiter_never_loses_a_token() {
+    let waiter = Waiter::new();
+    let each = 20_000;
+    thread::scope(|scope| {
+        for thread in 0..2u32 {
+            let waiter = &waiter;
+            scope.spawn(move || (0..each).for_each(|n| waiter.notify(thread * each + n)));
+        }
+        let mut seen = vec![false; 2 * each as usize];
+        let mut left = seen.len();
+        let began = RUNNING.now_ns();
+        while left > 0 {
+            waiter.take_ready(|token| {
+                assert!(!std::mem::replace(&mut seen[token as usize], true));
+                left -= 1;
+            });
+            assert!(RUNNING.now_ns() - began < PATIENCE.as_nanos() as u64);
+        }
+    });
+    assert!(!waiter.is_ready());
+}
