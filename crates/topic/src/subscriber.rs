@@ -229,6 +229,8 @@ impl Subscribe for Subscriber {
             if let Some(notice) = self.pending.take() {
                 each(Event::Notice(*notice));
                 given += 1;
+                // Nothing more is found than is given: a gap is as wide as when it is told.
+                continue;
             }
             match self.look() {
                 Ok(true) if self.pending.is_some() => continue,

@@ -3,6 +3,7 @@
 //! The truth of every test is the publisher's own ledger, never what the log says of itself. Faults are small
 //! histories (64 KiB), slow readers, small budgets and threads that go to sleep at the worst moment.
 
+mod play;
 mod stage;
 
 mod batches;
@@ -11,8 +12,10 @@ mod crowd;
 mod gaps;
 mod many;
 mod memory;
+mod model;
 mod order;
 mod reliable;
 mod retention;
 mod start;
+mod twin;
 mod waking;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use dunlin_topic::*;
 
 thread_local! {
-    static NOW_NS: Cell<u64> = const { Cell::new(1_000_000_000) };
+    static NOW_NS: Cell<u64> = const { Cell::new(1_000_000_000_000) };
 }
 
 /// Stands still until [`pass`] moves it; every test thread has its own.

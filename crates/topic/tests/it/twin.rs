@@ -1,0 +1,138 @@
+//! The same work on a topic and on its twin, a list under one mutex: the same records in the same order.
+//!
+//! Every thread works on both. What the threads do between them is not repeatable, what comes of it is: the twin
+//! takes its place in the order from the topic's receipts.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use bytes::Bytes;
+use dunlin_topic::*;
+
+use crate::stage::*;
+
+/// The trivial topic: everything is kept, one lock.
+#[derive(Default)]
+struct Twin(Mutex<BTreeMap<u64, Vec<u8>>>);
+
+impl Twin {
+    /// `payloads` were acknowledged, the last of them as `last`.
+    fn append(&self, last: u64, payloads: Vec<Vec<u8>>) {
+        let mut records = self.0.lock().unwrap();
+        let first = last + 1 - payloads.len() as u64;
+        for (seq, payload) in (first..).zip(payloads) {
+            assert!(records.insert(seq, payload).is_none(), "{seq} was handed out twice");
+        }
+    }
+}
+
+const PUBLISHERS: u64 = 3;
+const ROUNDS: u64 = 1_500;
+
+fn payload(publisher: u64, round: u64, at: u64) -> Vec<u8> {
+    let mut payload = vec![(publisher ^ round ^ at) as u8; 24 + (round * 37 % 6_000) as usize];
+    for (place, number) in payload.chunks_exact_mut(8).zip([publisher, round, at]) {
+        place.copy_from_slice(&number.to_le_bytes());
+    }
+    payload
+}
+
+fn publish(topic: &std::sync::Arc<Topic>, twin: &Twin, by: u64) {
+    let mut publisher = topic.publisher("t");
+    for round in 0..ROUNDS {
+        let count = if round % 3 == 0 { 1 + round % 5 } else { 1 };
+        let payloads: Vec<Vec<u8>> = (0..count).map(|at| payload(by, round, at)).collect();
+        let receipt = match round % 3 {
+            0 => {
+                let drafts: Vec<Draft<'_>> = payloads.iter().map(|p| Draft::from(p.as_slice())).collect();
+                publisher.publish_batch(&drafts)
+            }
+            1 => publisher.publish(Bytes::from(payloads[0].clone())),
+            _ => publisher.publish(payloads[0].as_slice()),
+        };
+        twin.append(receipt.unwrap().position.seq, payloads);
+    }
+}
+
+/// What a reader saw.
+#[derive(Default)]
+struct View {
+    records: Vec<(u64, Vec<u8>)>,
+    gaps: Vec<Gap>,
+}
+
+/// Reads beside the publishers, to the end.
+fn read(mut reader: Subscriber, publishing: &AtomicBool, max: usize) -> View {
+    let mut view = View::default();
+    loop {
+        let done = !publishing.load(Ordering::Acquire);
+        let drained = reader.drain(max, |event| match event {
+            Event::Record(record) => view.records.push((record.seq(), record.payload().to_vec())),
+            Event::Notice(Notice::Gap(gap)) => view.gaps.push(gap),
+            Event::Notice(Notice::Lagging(_)) => {}
+            Event::Notice(other) => panic!("unexpected {other:?}"),
+        });
+        if drained.unwrap() == 0 {
+            if done {
+                return view;
+            }
+            reader.wait(Some(std::time::Duration::from_millis(5))).unwrap();
+        }
+    }
+}
+
+fn work_on_both(retention_bytes: u64) -> u64 {
+    let topic = topic_of(config(retention_bytes), &budget(), RUNNING);
+    let twin = Twin::default();
+    let publishing = AtomicBool::new(true);
+    let views: Vec<_> = thread::scope(|scope| {
+        let readers: Vec<_> = [(Wait::Parked, usize::MAX), (Wait::Default, 3), (Wait::Parked, 50)]
+            .into_iter()
+            .map(|(wait, max)| {
+                let reader = subscriber(&topic, &SubscribeOptions { wait, ..earliest() });
+                let publishing = &publishing;
+                scope.spawn(move || read(reader, publishing, max))
+            })
+            .collect();
+        let publishers: Vec<_> = (0..PUBLISHERS)
+            .map(|by| {
+                let (topic, twin) = (&topic, &twin);
+                scope.spawn(move || publish(topic, twin, by))
+            })
+            .collect();
+        publishers.into_iter().for_each(|publisher| publisher.join().unwrap());
+        publishing.store(false, Ordering::Release);
+        readers.into_iter().map(|reader| reader.join().unwrap()).collect()
+    });
+    let truth = twin.0.into_inner().unwrap();
+    assert!(truth.keys().copied().eq(1..=truth.len() as u64), "every sequence was handed out once");
+    let mut missing = 0;
+    for View { records, gaps } in views {
+        let mut accounted: BTreeMap<u64, Option<&Vec<u8>>> = BTreeMap::new();
+        assert!(records.is_sorted_by_key(|(seq, _)| *seq));
+        accounted.extend(records.iter().map(|(seq, payload)| (*seq, Some(payload))));
+        for gap in gaps {
+            missing += gap.records();
+            for seq in gap.first..=gap.last {
+                assert!(accounted.insert(seq, None).is_none(), "{seq} was given and told missing");
+            }
+        }
+        assert_eq!(accounted.len(), truth.len(), "given or told missing, each of them");
+        for (seq, payload) in accounted {
+            assert!(payload.is_none_or(|payload| *payload == truth[&seq]), "{seq} differs");
+        }
+    }
+    missing
+}
+
+#[test]
+fn topic_and_twin_hold_the_same_records_in_the_same_order() {
+    assert_eq!(work_on_both(64 << 20), 0, "a history that holds all loses nothing");
+}
+
+#[test]
+fn what_the_topic_lost_is_exactly_what_the_twin_has_and_the_readers_were_told() {
+    assert!(work_on_both(64 << 10) > 0, "the test is about gaps");
+}
