@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dunlin_frame::{FLAG_EXPIRES, Frame};
 
-use crate::event::{LogName, Notice, Position, Record};
+use crate::event::{Lagging, LogName, Notice, Position, Record};
 use crate::log::{Found, Log, ReaderId};
 use crate::segment::{Frames, Lying, Pinned, Segment};
 use crate::subscribe::{OnGap, Start, SubscribeError, SubscribeOptions};
@@ -161,15 +161,23 @@ impl Cursor {
                 self.warned = false;
                 return Some(Fill::Empty);
             }
-            if !self.warned && self.reader.is_none() && self.log.should_warn(self.next.seq) {
-                self.warned = true;
-                return Some(Fill::Notice(Notice::Lagging(self.log.lagging(self.next.seq))));
+            if let Some(lagging) = self.warn() {
+                return Some(Fill::Notice(Notice::Lagging(lagging)));
             }
             if self.offset < commit.bytes && self.pin() {
                 return None;
             }
         }
         self.find()
+    }
+
+    /// A warning, once until it has caught up. A registered reader cannot lose anything.
+    fn warn(&mut self) -> Option<Lagging> {
+        if self.warned || self.reader.is_some() || !self.log.should_warn(self.next.seq) {
+            return None;
+        }
+        self.warned = true;
+        self.log.lagging(self.next)
     }
 
     fn pin(&mut self) -> bool {
@@ -189,6 +197,9 @@ impl Cursor {
         self.hint = Hint::None;
         if self.ended {
             return Some(Fill::Closed);
+        }
+        if let Some(lagging) = self.warn() {
+            return Some(Fill::Notice(Notice::Lagging(lagging)));
         }
         let reader = self.reader.filter(|_| self.consumption == Consumption::Reads);
         match self.log.find(self.next, self.on_gap, reader) {

@@ -193,14 +193,14 @@ impl Log {
         state.closed || next.epoch != state.epoch || next.seq < state.next_seq
     }
 
-    /// What a reader that is to read `next` is told when it lags.
-    pub(crate) fn lagging(&self, next: u64) -> Lagging {
+    /// What a reader that is to read `next` is told when it lags; nothing if its epoch is over.
+    pub(crate) fn lagging(&self, next: Position) -> Option<Lagging> {
         let state = self.lock();
-        Lagging {
+        (next.epoch == state.epoch).then(|| Lagging {
             log: Arc::clone(&self.name),
-            behind: state.next_seq.saturating_sub(next),
+            behind: state.next_seq.saturating_sub(next.seq),
             retained: state.next_seq - state.oldest_seq(&self.config),
-        }
+        })
     }
 
     /// Counts a reader among those the publisher waits for. Only on reliable topics.

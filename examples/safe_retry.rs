@@ -1,0 +1,22 @@
+//! A publisher that numbers its records may send them again: the owner finds the first attempt.
+
+use dunlin::{Config, Node};
+use dunlin_topic::{ProducerMark, Publish, PublishError};
+
+fn main() -> anyhow::Result<()> {
+    let node = Node::start(Config::default())?;
+    let mark = ProducerMark { producer: 7, producer_epoch: 1, producer_seq: 1 };
+
+    let first = node.publisher("payments")?.identified(mark).publish("10 EUR")?;
+    let retry = node.publisher("payments")?.identified(mark).publish("10 EUR")?;
+    println!("first at {}, retry at {}, duplicate: {}", first.position, retry.position, retry.duplicate);
+    assert!(retry.duplicate && retry.position == first.position);
+
+    // Only if nobody published in between:
+    let mut publisher = node.publisher("payments")?;
+    publisher.publish_expecting(1, "20 EUR")?;
+    let refused = publisher.publish_expecting(1, "30 EUR");
+    assert_eq!(refused, Err(PublishError::SeqMoved { expected: 1, last_seq: 2 }));
+    println!("refused: {}", refused.unwrap_err());
+    Ok(())
+}
