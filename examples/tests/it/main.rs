@@ -1,0 +1,44 @@
+//! Every example runs, and says what its first lines promise.
+
+use std::process::Command;
+
+fn output_of(program: &str) -> String {
+    let output = Command::new(program).output().expect("the example starts");
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("examples print text")
+}
+
+#[test]
+fn publish_and_subscribe_gives_three_records_in_order() {
+    let output = output_of(env!("CARGO_BIN_EXE_publish-and-subscribe"));
+    let lines: Vec<_> = output.lines().map(|line| line.split_once(' ').unwrap_or_default().1).collect();
+    assert_eq!(lines, ["tick 1", "tick 2", "tick 3"]);
+}
+
+#[test]
+fn what_you_missed_warns_and_then_accounts_for_every_record() {
+    let output = output_of(env!("CARGO_BIN_EXE_what-you-missed"));
+    let lines: Vec<_> = output.lines().collect();
+    assert!(lines[0].starts_with("behind 10000 of "), "{output}");
+    assert!(lines[1].starts_with("missed 1 … "), "{output}");
+    assert!(lines[2].ends_with(" missed = 10000 published"), "{output}");
+}
+
+#[test]
+fn one_log_many_subjects_keeps_one_order_and_filters() {
+    let output = output_of(env!("CARGO_BIN_EXE_one-log-many-subjects"));
+    assert_eq!(
+        output,
+        "all: 1 orders.eu.1\nall: 2 orders.us.2\nall: 3 orders.eu.3\neuropean: 1 orders.eu.1\neuropean: 3 orders.eu.3\n"
+    );
+}
+
+#[test]
+fn safe_retry_finds_the_first_attempt() {
+    assert!(output_of(env!("CARGO_BIN_EXE_safe-retry")).contains("duplicate: true"));
+}
+
+#[test]
+fn ask_and_answer_answers() {
+    assert_eq!(output_of(env!("CARGO_BIN_EXE_ask-and-answer")), "HELLO\n");
+}
