@@ -165,6 +165,15 @@ impl Node {
         }
     }
 
+    /// The topic that owns the subject, or whose very pattern this is.
+    pub fn owner_or_pattern(&self, pattern: &Pattern) -> Result<Arc<Topic>, TopicError> {
+        if pattern.is_literal() {
+            return self.owner(Subject::parse(pattern.as_str())?);
+        }
+        let topic = self.0.registry.of_pattern(pattern);
+        topic.ok_or_else(|| TopicError::Unknown(pattern.as_str().to_owned()))
+    }
+
     /// A publisher to the subject.
     pub fn publisher(&self, subject: &str) -> Result<Publisher, PublishError> {
         let parsed = Subject::parse(subject).map_err(|error| PublishError::Refused(error.to_string()))?;
@@ -183,16 +192,15 @@ impl Node {
         patterns: &[&str],
         options: &SubscribeOptions,
     ) -> Result<Subscriber, SubscribeError> {
+        if let (Start::After(_), 2..) = (options.start, patterns.len()) {
+            return Err(SubscribeError::ManyLogs { pattern: patterns.join(" "), logs: patterns.len() });
+        }
         let mut newcomers = None;
         let mut logs = Vec::new();
-        let mut grows = false;
         for pattern in patterns {
             let shared = || Arc::clone(newcomers.get_or_insert_with(Newcomers::new));
-            let selected = self.select(&Pattern::parse(pattern)?, false, shared)?;
-            logs.extend(selected.logs);
-            grows |= selected.newcomers.is_some();
+            logs.extend(self.select(&Pattern::parse(pattern)?, options.start, false, shared)?.logs);
         }
-        check_start(options.start, patterns, logs.len(), grows)?;
         let cursor = |(log, filter)| Cursor::new(log, options, filter, Consumption::Reads);
         let mut cursors = logs.into_iter().map(cursor).collect::<Result<Vec<_>, _>>()?;
         Ok(match (cursors.len(), newcomers) {
@@ -211,20 +219,5 @@ impl Node {
     /// Ends all topics: publishers are refused, readers get what is left and are told then.
     pub fn stop(&self) {
         self.0.registry.drain().iter().for_each(|topic| topic.close());
-    }
-}
-
-/// A position names one log.
-pub(crate) fn check_start(
-    start: Start,
-    patterns: &[&str],
-    logs: usize,
-    grows: bool,
-) -> Result<(), SubscribeError> {
-    match start {
-        Start::After(_) if logs != 1 || grows => {
-            Err(SubscribeError::ManyLogs { pattern: patterns.join(" "), logs })
-        }
-        _ => Ok(()),
     }
 }

@@ -85,6 +85,13 @@ impl Registry {
             .or_else(|| self.read().owners.owner(subject).map(|entry| Arc::clone(&entry.topic)))
     }
 
+    /// The topic that owns this very pattern.
+    pub(crate) fn of_pattern(&self, pattern: &Pattern) -> Option<Arc<Topic>> {
+        let state = self.read();
+        let entry = state.owners.find_overlapping(pattern).filter(|entry| entry.pattern == *pattern)?;
+        Some(Arc::clone(&entry.topic))
+    }
+
     /// Adds the topic that `make` makes, unless its name is taken or its pattern meets another's.
     pub(crate) fn add(
         &self,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_topic::{Filter, Log, Newcomers, Pattern, Subject, SubscribeError};
+use dunlin_topic::{Filter, Log, Newcomers, Pattern, Start, Subject, SubscribeError};
 
 use crate::node::Node;
 
@@ -21,6 +21,23 @@ impl Node {
     ///
     /// `newcomers` is where topics to come are told, as long as somebody holds it.
     pub fn select(
+        &self,
+        pattern: &Pattern,
+        start: Start,
+        patient: bool,
+        newcomers: impl FnOnce() -> Arc<Newcomers>,
+    ) -> Result<Selected, SubscribeError> {
+        let selected = self.select_any(pattern, patient, newcomers)?;
+        match start {
+            Start::After(_) if selected.logs.len() != 1 || selected.newcomers.is_some() => {
+                let pattern = pattern.as_str().to_owned();
+                Err(SubscribeError::ManyLogs { pattern, logs: selected.logs.len() })
+            }
+            _ => Ok(selected),
+        }
+    }
+
+    fn select_any(
         &self,
         pattern: &Pattern,
         patient: bool,

@@ -8,6 +8,7 @@ pub struct CheckedRun<'a> {
     bytes: &'a [u8],
     count: u32,
     largest: usize,
+    flags: u8,
 }
 
 impl<'a> CheckedRun<'a> {
@@ -15,15 +16,17 @@ impl<'a> CheckedRun<'a> {
     pub fn check(bytes: &'a [u8], count: u32, frame_bytes_max: usize) -> Result<CheckedRun<'a>, FrameError> {
         let mut rest = bytes;
         let mut largest = 0;
+        let mut flags = 0;
         for _ in 0..count {
-            let (_, stride) = Frame::check(rest, frame_bytes_max)?;
+            let (frame, stride) = Frame::check(rest, frame_bytes_max)?;
             largest = largest.max(stride);
+            flags |= frame.flags();
             rest = &rest[stride..];
         }
         if !rest.is_empty() {
             return Err(FrameError::Run("more bytes than records"));
         }
-        Ok(CheckedRun { bytes, count, largest })
+        Ok(CheckedRun { bytes, count, largest, flags })
     }
 
     /// The frames.
@@ -39,5 +42,19 @@ impl<'a> CheckedRun<'a> {
     /// The largest of them, padding included.
     pub fn largest(&self) -> usize {
         self.largest
+    }
+    /// The flags that any of them has.
+    pub fn flags(&self) -> u8 {
+        self.flags
+    }
+
+    /// One after another.
+    pub fn frames(&self) -> impl Iterator<Item = Frame<'a>> + use<'a> {
+        let mut rest = self.bytes;
+        std::iter::from_fn(move || {
+            let (frame, stride) = Frame::split(rest)?;
+            rest = &rest[stride..];
+            Some(frame)
+        })
     }
 }

@@ -35,6 +35,9 @@ struct Inner {
 }
 
 impl Waiter {
+    /// The token that room in a reliable topic notifies; see [`Topic::await_room`](crate::Topic::await_room).
+    pub const ROOM: u32 = 0;
+
     /// A waiter nobody waits on yet.
     pub fn new() -> Arc<Waiter> {
         Arc::default()

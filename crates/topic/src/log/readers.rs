@@ -76,7 +76,7 @@ impl super::State {
 
     pub(super) fn wake_publishers(&mut self) {
         let Some(rare) = &mut self.rare else { return };
-        rare.readers.publishers.drain(..).for_each(|waiter| waiter.notify(0));
+        rare.readers.publishers.drain(..).for_each(|waiter| waiter.notify(Waiter::ROOM));
     }
 }
 

@@ -14,9 +14,6 @@ use crate::cursor::Filter;
 
 /// Looks at one cursor before the next one's turn.
 const TURN_LOOKS: u32 = 64;
-/// The token that newcomers notify.
-const NEWCOMERS: u32 = u32::MAX;
-
 /// Logs that come to a subscription after it began: a topic was created that its pattern matches.
 #[derive(Debug, Default)]
 pub struct Newcomers {
@@ -25,22 +22,31 @@ pub struct Newcomers {
 }
 
 impl Newcomers {
+    /// The token that a newcomer notifies.
+    pub const TOKEN: u32 = u32::MAX;
+
     /// Nobody yet.
     pub fn new() -> Arc<Newcomers> {
         Arc::default()
     }
 
+    /// Nobody yet; one that comes is told to this waiter.
+    pub fn waking(waiter: Arc<Waiter>) -> Arc<Newcomers> {
+        Arc::new(Newcomers { waiter, arrived: Mutex::default() })
+    }
+
     /// Adds a log, which is read from its first record.
     pub fn add(&self, log: Arc<Log>, filter: Option<Filter>) {
         self.lock().push_back((log, filter));
-        self.waiter.notify(NEWCOMERS);
+        self.waiter.notify(Newcomers::TOKEN);
     }
 
     pub(super) fn waiter(&self) -> &Arc<Waiter> {
         &self.waiter
     }
 
-    fn take(&self) -> VecDeque<(Arc<Log>, Option<Filter>)> {
+    /// Those that came since the last time, and what to skip of each.
+    pub fn take(&self) -> VecDeque<(Arc<Log>, Option<Filter>)> {
         std::mem::take(&mut self.lock())
     }
 
@@ -51,7 +57,7 @@ impl Newcomers {
             let later = std::mem::replace(&mut *arrived, rest);
             arrived.extend(later);
         }
-        self.waiter.notify(NEWCOMERS);
+        self.waiter.notify(Newcomers::TOKEN);
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<(Arc<Log>, Option<Filter>)>> {
@@ -140,7 +146,7 @@ impl Many {
     pub(super) fn take_notified(&mut self, waiter: &Waiter) -> Result<(), SubscribeError> {
         let mut newcomers = false;
         waiter.take_ready(|token| {
-            if token == NEWCOMERS {
+            if token == Newcomers::TOKEN {
                 newcomers = true;
             } else if let Some(Some(cursor)) = self.cursors.get_mut(token as usize) {
                 cursor.woken();

@@ -1,0 +1,68 @@
+//! What the doors of a node are opened with.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Where and how to listen.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// TCP addresses of door `tcp`; port 0 picks a free one.
+    pub tcp: Vec<SocketAddr>,
+    /// Unix sockets of door `tcp`; a socket left behind by a dead process is replaced.
+    pub unix: Vec<PathBuf>,
+    /// Listen on addresses that other machines reach, though there is neither encryption nor a check of
+    /// who connects. Without it such addresses are refused.
+    pub anyone_on_the_network_may_connect: bool,
+    /// Threads that serve sessions; 0 for one per core.
+    pub threads: usize,
+    /// Never park: the threads use whole cores, and answers come sooner.
+    pub spin: bool,
+    /// What the doors hold at most.
+    pub limits: Limits,
+}
+
+/// Every bound of the doors, in one place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Sessions; one more is refused.
+    pub sessions_max: usize,
+    /// Subscriptions and memberships of one session.
+    pub subscriptions_max: u32,
+    /// Publishers of one session.
+    pub publishers_max: u32,
+    /// Logs that all subscriptions of one session read.
+    pub channels_max: usize,
+    /// How long a client may take to say HELLO, ms; then it is refused.
+    pub handshake_ms_max: u32,
+    /// A session sends something at least this often, ms.
+    pub heartbeat_ms: u32,
+    /// The largest message with records, bytes.
+    pub run_bytes_max: u32,
+    /// The largest other message, bytes.
+    pub control_bytes_max: u32,
+    /// Bytes of PUBLISH that a client may have unanswered.
+    pub in_flight_bytes_max: u32,
+    /// Sessions of the first thread before others get any: sessions of one thread wake each other
+    /// without a system call.
+    pub sessions_before_spreading: usize,
+    /// How long sessions have to take what they were sent when the server stops, ms.
+    pub stop_ms_max: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            sessions_max: 50_000,
+            subscriptions_max: 65_536,
+            publishers_max: 65_536,
+            channels_max: 1_000_000,
+            handshake_ms_max: 5_000,
+            heartbeat_ms: 1_000,
+            run_bytes_max: 16 << 20,
+            control_bytes_max: 64 << 10,
+            in_flight_bytes_max: 4 << 20,
+            sessions_before_spreading: 8,
+            stop_ms_max: 2_000,
+        }
+    }
+}

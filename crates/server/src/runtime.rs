@@ -1,0 +1,84 @@
+//! One thread with one runtime: the sessions on it never meet another thread.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::Notify;
+
+use crate::error::StartError;
+
+/// A running thread.
+#[derive(Debug)]
+pub(crate) struct Runtime {
+    pub(crate) handle: Handle,
+    /// Sessions on it.
+    load: Arc<AtomicUsize>,
+    stop: Arc<Notify>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A session's share of a runtime's load, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Seat(Arc<AtomicUsize>);
+
+impl Runtime {
+    pub(crate) fn start(number: usize, spin: bool) -> Result<Runtime, StartError> {
+        let name = format!("dunlin-tcp-{number}");
+        let failed = |error| StartError::Thread { name: name.clone(), error };
+        let mut builder = Builder::new_current_thread();
+        builder.enable_io().enable_time();
+        if spin {
+            // After every task a look at the sockets.
+            builder.event_interval(1);
+        }
+        let runtime = builder.build().map_err(failed)?;
+        let handle = runtime.handle().clone();
+        let stop = Arc::new(Notify::new());
+        let stopped = Arc::clone(&stop);
+        let run = move || {
+            runtime.block_on(async move {
+                if spin {
+                    tokio::spawn(spin_for_ever());
+                }
+                stopped.notified().await;
+            });
+        };
+        let thread = thread::Builder::new().name(name.clone()).spawn(run).map_err(failed)?;
+        Ok(Runtime { handle, load: Arc::default(), stop, thread: Some(thread) })
+    }
+
+    pub(crate) fn load(&self) -> usize {
+        self.load.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn seat(&self) -> Seat {
+        self.load.fetch_add(1, Ordering::Relaxed);
+        Seat(Arc::clone(&self.load))
+    }
+}
+
+/// A task that is always ready, so that the runtime never parks.
+async fn spin_for_ever() {
+    loop {
+        tokio::task::yield_now().await;
+    }
+}
+
+impl Drop for Runtime {
+    /// Waits for the thread; sessions that are left are dropped with it.
+    fn drop(&mut self) {
+        self.stop.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // A panic was reported by its own thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,120 @@
+//! Opening the doors, and closing them.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dunlin::{Node, Runner};
+use tokio::task::AbortHandle;
+
+use crate::config::ServerConfig;
+use crate::error::StartError;
+use crate::responders::OnDoorThreads;
+use crate::runtime::Runtime;
+use crate::shared::Shared;
+use crate::tcp::{Listener, accept};
+
+/// How often the node's housekeeping runs.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The open doors of a node. Dropping it closes them at once; [`Server::stop`] says good-bye first.
+pub struct Server {
+    shared: Arc<Shared>,
+    tcp: Vec<SocketAddr>,
+    unix: Vec<PathBuf>,
+    tasks: Vec<AbortHandle>,
+    _runner: Arc<dyn Runner>,
+    _runtimes: Arc<Vec<Runtime>>,
+}
+
+impl Server {
+    /// Opens the doors of `node`.
+    pub fn start(node: Node, config: ServerConfig) -> Result<Server, StartError> {
+        let listeners = listen(&config)?;
+        let tcp = listeners.iter().filter_map(Listener::tcp_address).collect();
+        let threads = match config.threads {
+            0 => thread::available_parallelism().map_or(1, |cores| cores.get()),
+            threads => threads,
+        };
+        let runtimes = (0..threads).map(|number| Runtime::start(number, config.spin));
+        let runtimes = Arc::new(runtimes.collect::<Result<Vec<_>, _>>()?);
+        let shared = Shared::new(node.clone(), config.limits);
+        let first = runtimes[0].handle.clone();
+        let mut tasks = vec![first.spawn(tick(node.clone())).abort_handle()];
+        for listener in listeners {
+            let accepting = accept(listener, Arc::clone(&shared), Arc::downgrade(&runtimes));
+            tasks.push(first.spawn(accepting).abort_handle());
+        }
+        let runner: Arc<dyn Runner> = Arc::new(OnDoorThreads { first });
+        node.set_runner(&runner);
+        Ok(Server { shared, tcp, unix: config.unix, tasks, _runner: runner, _runtimes: runtimes })
+    }
+
+    /// The TCP addresses of door `tcp`, with their real ports.
+    pub fn tcp_addresses(&self) -> &[SocketAddr] {
+        &self.tcp
+    }
+
+    /// The Unix sockets of door `tcp`.
+    pub fn unix_paths(&self) -> impl Iterator<Item = &Path> {
+        self.unix.iter().map(PathBuf::as_path)
+    }
+
+    /// Sessions at present.
+    pub fn sessions(&self) -> usize {
+        self.shared.session_count()
+    }
+
+    /// Lets nobody in any more, says good-bye to every session, and waits until they have taken what they
+    /// were sent, at most `stop_ms_max`.
+    pub fn stop(self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+        self.shared.stop();
+        let deadline = Instant::now() + Duration::from_millis(self.shared.limits.stop_ms_max.into());
+        while self.shared.session_count() > 0 && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+        for path in &self.unix {
+            // It may be gone already, and then all is well.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("tcp", &self.tcp).field("unix", &self.unix).finish_non_exhaustive()
+    }
+}
+
+fn listen(config: &ServerConfig) -> Result<Vec<Listener>, StartError> {
+    let mut listeners = Vec::new();
+    for &address in &config.tcp {
+        if !address.ip().is_loopback() && !config.anyone_on_the_network_may_connect {
+            return Err(StartError::OffLoopback(address));
+        }
+        let listener = Listener::bind_tcp(address);
+        listeners.push(listener.map_err(|error| StartError::Listen { address, error })?);
+    }
+    for path in &config.unix {
+        let listener = Listener::bind_unix(path);
+        listeners.push(listener.map_err(|error| StartError::ListenUnix { path: path.clone(), error })?);
+    }
+    Ok(listeners)
+}
+
+async fn tick(node: Node) {
+    let mut interval = tokio::time::interval(TICK);
+    loop {
+        interval.tick().await;
+        node.tick();
+    }
+}

@@ -1,0 +1,70 @@
+//! What all sessions of a server share.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dunlin::Node;
+use dunlin::topic::Waiter;
+
+use crate::config::Limits;
+
+/// The token by which a session is told that the server stops.
+pub(crate) const STOP: u32 = u32::MAX - 1;
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) node: Node,
+    pub(crate) limits: Limits,
+    stopping: AtomicBool,
+    sessions: Mutex<HashMap<u64, Arc<Waiter>>>,
+}
+
+/// A session's place among those of the server, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    shared: Arc<Shared>,
+    session: u64,
+}
+
+impl Shared {
+    pub(crate) fn new(node: Node, limits: Limits) -> Arc<Shared> {
+        let (stopping, sessions) = (AtomicBool::new(false), Mutex::default());
+        Arc::new(Shared { node, limits, stopping, sessions })
+    }
+
+    /// A place for one more session; `None` when all are taken.
+    pub(crate) fn admit(self: &Arc<Shared>, session: u64, waiter: &Arc<Waiter>) -> Option<Place> {
+        let mut sessions = self.sessions();
+        if sessions.len() >= self.limits.sessions_max {
+            return None;
+        }
+        sessions.insert(session, Arc::clone(waiter));
+        Some(Place { shared: Arc::clone(self), session })
+    }
+
+    pub(crate) fn session_count(&self) -> usize {
+        self.sessions().len()
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Tells every session to say good-bye.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        let waiters: Vec<_> = self.sessions().values().cloned().collect();
+        waiters.iter().for_each(|waiter| waiter.notify(STOP));
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, HashMap<u64, Arc<Waiter>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.shared.sessions().remove(&self.session);
+    }
+}

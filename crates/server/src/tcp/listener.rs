@@ -1,0 +1,141 @@
+//! Letting connections in.
+//!
+//! Limits: `sessions_max`. Where the process is out of file descriptors, accepting rests a moment:
+//! connections wait in the kernel's queue meanwhile.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use dunlin::topic::Waiter;
+use socket2::{Domain, Socket, Type};
+
+use crate::runtime::Runtime;
+use crate::shared::Shared;
+use crate::tcp::session::Session;
+use crate::tcp::stream::{Accepted, Stream};
+
+/// How long accepting rests after it failed.
+const REST: Duration = Duration::from_millis(50);
+/// Connections that the kernel keeps until they are accepted: thousands may come back at once.
+const BACKLOG: i32 = 4_096;
+
+/// A socket that listens.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(std::net::TcpListener),
+    Unix(UnixListener),
+}
+
+enum Accepting {
+    Tcp(tokio::net::TcpListener),
+    Unix(tokio::net::UnixListener),
+}
+
+impl Listener {
+    pub(crate) fn bind_tcp(address: SocketAddr) -> io::Result<Listener> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        socket.set_nonblocking(true)?;
+        Ok(Listener::Tcp(socket.into()))
+    }
+
+    pub(crate) fn bind_unix(path: &Path) -> io::Result<Listener> {
+        let bound = match UnixListener::bind(path) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_behind(path) => {
+                std::fs::remove_file(path)?;
+                UnixListener::bind(path)
+            }
+            other => other,
+        };
+        let listener = bound?;
+        listener.set_nonblocking(true)?;
+        Ok(Listener::Unix(listener))
+    }
+
+    pub(crate) fn tcp_address(&self) -> Option<SocketAddr> {
+        match self {
+            Listener::Tcp(listener) => listener.local_addr().ok(),
+            Listener::Unix(_) => None,
+        }
+    }
+}
+
+/// Whether nobody answers at the socket.
+fn is_left_behind(path: &Path) -> bool {
+    UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// Lets connections in until it is aborted or the runtimes are gone.
+pub(crate) async fn accept(listener: Listener, shared: Arc<Shared>, runtimes: Weak<Vec<Runtime>>) {
+    let accepting = match listener {
+        Listener::Tcp(listener) => tokio::net::TcpListener::from_std(listener).map(Accepting::Tcp),
+        Listener::Unix(listener) => tokio::net::UnixListener::from_std(listener).map(Accepting::Unix),
+    };
+    let accepting = match accepting {
+        Ok(accepting) => accepting,
+        Err(error) => return tracing::error!(%error, "cannot listen"),
+    };
+    let mut resting = false;
+    loop {
+        match accepting.accept().await {
+            Ok(accepted) => {
+                resting = false;
+                let Some(runtimes) = runtimes.upgrade() else { return };
+                let runtime = choose(&runtimes, shared.limits.sessions_before_spreading);
+                begin(runtime, &shared, accepted);
+            }
+            // The client went away again before it was its turn.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => {
+                if !resting {
+                    tracing::warn!(%error, "cannot accept connections; trying on");
+                }
+                resting = true;
+                tokio::time::sleep(REST).await;
+            }
+        }
+    }
+}
+
+impl Accepting {
+    async fn accept(&self) -> io::Result<Accepted> {
+        match self {
+            Accepting::Tcp(listener) => Accepted::tcp(listener.accept().await?.0),
+            Accepting::Unix(listener) => Accepted::unix(listener.accept().await?.0),
+        }
+    }
+}
+
+/// The first while it has few sessions, else the one with the fewest.
+fn choose(runtimes: &[Runtime], before_spreading: usize) -> &Runtime {
+    let first = &runtimes[0];
+    if first.load() < before_spreading {
+        return first;
+    }
+    runtimes.iter().min_by_key(|runtime| runtime.load()).unwrap_or(first)
+}
+
+fn begin(runtime: &Runtime, shared: &Arc<Shared>, accepted: Accepted) {
+    let seat = runtime.seat();
+    let shared = Arc::clone(shared);
+    runtime.handle.spawn(async move {
+        let _seat = seat;
+        let waiter = Waiter::new();
+        let id = shared.node.next_session();
+        // The connection broke before it began: nobody is there to be told.
+        let Ok(stream) = Stream::new(accepted) else { return };
+        let place = shared.admit(id, &waiter);
+        let is_full = place.is_none();
+        let mut session = Session::new(shared, stream, id, waiter, place);
+        if is_full {
+            session.turn_away();
+        }
+        session.await;
+    });
+}

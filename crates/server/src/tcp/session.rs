@@ -1,0 +1,217 @@
+//! One connection: a task that reads what the client says, does it, and sends what is due.
+//!
+//! Each time it is woken it takes turns at reading and writing until neither goes on, then it sleeps
+//! until the socket, a log, the timer or the server wakes it.
+//!
+//! Invariants:
+//! - Between two polls a session holds no segment of a log: what the socket did not take of a run is
+//!   copied, and the cursor stands after it.
+//! - The read buffer and the write buffer are the thread's. A session owns the part of a message that
+//!   is not whole yet, what waits to be sent besides records, and the rest of one run.
+//! - What is waiting to be sent besides records is at most [`CONTROL_BYTES_MAX`] and one message:
+//!   above it nothing more is read from the client.
+//!
+//! Limits: those of [`Limits`](crate::Limits).
+
+mod alive;
+mod closing;
+mod deliver;
+mod handle;
+mod hello;
+mod outbound;
+mod plan;
+mod publish;
+mod reading;
+mod scratch;
+mod subscribe;
+mod subscription;
+mod topics;
+mod translate;
+
+use std::collections::{HashMap, VecDeque};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use dunlin::Inbox;
+use dunlin::topic::{Newcomers, Waiter};
+use dunlin::wire::{Decoder, Limits};
+
+use crate::shared::{Place, STOP, Shared};
+use crate::tcp::stream::Stream;
+
+use alive::Alive;
+use closing::Closing;
+use outbound::Outbound;
+use publish::{Blocked, Publishing};
+use scratch::Scratch;
+use subscription::{Channel, Resumed, Subscription};
+
+/// Turns at reading and writing before others of the thread get theirs.
+const TURNS: usize = 8;
+/// See the module's invariants.
+const CONTROL_BYTES_MAX: usize = 64 << 10;
+
+/// One connection.
+pub(super) struct Session {
+    shared: Arc<Shared>,
+    stream: Stream,
+    waiter: Arc<Waiter>,
+    id: u64,
+    phase: Phase,
+    decoder: Decoder,
+    inbox: Inbox,
+    alive: Alive,
+    /// The start of a message whose end has not come yet, or what waits for room in a topic.
+    unread: Vec<u8>,
+    /// How many bytes that message needs to be worth another look.
+    unread_needs: usize,
+    outbound: Outbound,
+    publishing: Publishing,
+    subscriptions: HashMap<u32, Subscription>,
+    /// Positions for subscriptions that are yet to begin.
+    resuming: HashMap<u32, Resumed>,
+    /// Subscriptions with logs that have no channel yet.
+    announcing: VecDeque<u32>,
+    channels: HashMap<u32, Box<Channel>>,
+    channel_last: u32,
+    /// Channels that may have something to send.
+    line: VecDeque<u32>,
+    /// Channels that something was sent on since the last heartbeat.
+    touched: Vec<u32>,
+    _place: Option<Place>,
+}
+
+/// How far a connection has come.
+#[derive(Debug)]
+enum Phase {
+    Preamble,
+    Hello,
+    Open,
+    Closing(Closing),
+}
+
+/// The connection is gone; there is nobody to talk to.
+#[derive(Debug)]
+struct Gone;
+
+/// Whether anything was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Some,
+    None,
+}
+
+impl Session {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        stream: Stream,
+        id: u64,
+        waiter: Arc<Waiter>,
+        place: Option<Place>,
+    ) -> Session {
+        let limits = Limits {
+            run_bytes_max: shared.limits.run_bytes_max as usize,
+            control_bytes_max: shared.limits.control_bytes_max as usize,
+        };
+        Session {
+            inbox: Inbox::new(shared.node.clone(), id),
+            alive: Alive::new(shared.limits.handshake_ms_max),
+            shared,
+            stream,
+            waiter,
+            id,
+            phase: Phase::Preamble,
+            decoder: Decoder::new(limits),
+            unread: Vec::new(),
+            unread_needs: 0,
+            outbound: Outbound::default(),
+            publishing: Publishing::default(),
+            subscriptions: HashMap::new(),
+            resuming: HashMap::new(),
+            announcing: VecDeque::new(),
+            channels: HashMap::new(),
+            channel_last: 0,
+            line: VecDeque::new(),
+            touched: Vec::new(),
+            _place: place,
+        }
+    }
+
+    /// Takes turns; pending only when it sleeps or others are to have their turn.
+    fn poll_turns(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Result<Poll<()>, Gone> {
+        for _ in 0..TURNS {
+            self.take_woken();
+            let read = self.poll_read(cx, scratch)?;
+            let wrote = self.poll_write(cx, scratch)?;
+            if self.may_close()? {
+                return Ok(Poll::Ready(()));
+            }
+            if read == Progress::None && wrote == Progress::None && self.sleep(cx) {
+                return Ok(Poll::Pending);
+            }
+        }
+        cx.waker().wake_by_ref();
+        Ok(Poll::Pending)
+    }
+
+    /// Sees which channels may have something, and what else happened.
+    fn take_woken(&mut self) {
+        let (mut newcomers, mut room, mut stop) = (false, false, false);
+        let Session { waiter, channels, line, .. } = self;
+        waiter.take_ready(|token| match token {
+            Waiter::ROOM => room = true,
+            Newcomers::TOKEN => newcomers = true,
+            STOP => stop = true,
+            number => {
+                if let Some(channel) = channels.get_mut(&number) {
+                    channel.cursor.woken();
+                    line.push_back(number);
+                }
+            }
+        });
+        if newcomers {
+            self.take_newcomers();
+        }
+        if room {
+            self.publishing.room();
+        }
+        if stop {
+            self.say_good_bye();
+        }
+    }
+
+    /// Whether nothing is to be done before somebody wakes this task.
+    fn sleep(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.alive.poll_due(cx) {
+            self.on_timer();
+            return false;
+        }
+        self.waiter.set_waker(cx.waker())
+    }
+
+    fn is_closing(&self) -> bool {
+        matches!(self.phase, Phase::Closing(_))
+    }
+
+    fn is_blocked(&self) -> Option<&Blocked> {
+        self.publishing.blocked.as_ref()
+    }
+}
+
+impl Future for Session {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let session = self.get_mut();
+        scratch::with(|scratch| session.poll_turns(cx, scratch)).unwrap_or(Poll::Ready(()))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        for (number, mut channel) in self.channels.drain() {
+            channel.cursor.leave(&self.waiter, number);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The session's one timer: the handshake's end, heartbeats, the end of waiting for room, and the end
+//! of closing.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use dunlin::wire::{ChannelPosition, FromNode, Heartbeat, List};
+use tokio::time::{Instant, Sleep};
+
+use super::subscription::Channel;
+use super::{Phase, Session};
+use crate::tcp::session::translate::position_to_wire;
+
+/// Channels in one heartbeat.
+const HEARTBEAT_CHANNELS_MAX: usize = 1_024;
+
+#[derive(Debug)]
+pub(super) struct Alive(Pin<Box<Sleep>>);
+
+impl Alive {
+    pub(super) fn new(ms: u32) -> Alive {
+        Alive(Box::pin(tokio::time::sleep(Duration::from_millis(ms.into()))))
+    }
+
+    pub(super) fn set_ms(&mut self, ms: u32) {
+        self.0.as_mut().reset(Instant::now() + Duration::from_millis(ms.into()));
+    }
+
+    /// Whether the time is up; once for each time it was set.
+    pub(super) fn poll_due(&mut self, cx: &mut Context<'_>) -> bool {
+        match self.0.as_mut().poll(cx) {
+            Poll::Ready(()) => true,
+            Poll::Pending => false,
+        }
+    }
+}
+
+impl Session {
+    pub(super) fn on_timer(&mut self) {
+        match &mut self.phase {
+            Phase::Preamble | Phase::Hello => self.handshake_took_too_long(),
+            Phase::Open => {
+                // What waits for room looks again, be it that its patience is over.
+                self.publishing.room();
+                self.heartbeat();
+                self.alive.set_ms(self.shared.limits.heartbeat_ms);
+            }
+            Phase::Closing(closing) => closing.is_over = true,
+        }
+    }
+
+    /// Says where the channels stand on which something was sent, so that a lost tail is noticed; or
+    /// just that the node is there. When the client takes nothing, it is not told either.
+    fn heartbeat(&mut self) {
+        if !self.outbound.is_empty() {
+            return;
+        }
+        self.advance_touched();
+        let mut channels = Vec::with_capacity(self.touched.len().min(HEARTBEAT_CHANNELS_MAX));
+        while let Some(number) = self.touched.pop() {
+            let Some(channel) = self.channels.get_mut(&number) else { continue };
+            channel.touched = false;
+            channels.push(ChannelPosition { channel: number, position: position_to_wire(channel.told) });
+            if channels.len() == HEARTBEAT_CHANNELS_MAX {
+                break;
+            }
+        }
+        if !channels.is_empty() || !self.outbound.sent_any {
+            self.outbound.say(FromNode::Heartbeat(Heartbeat { channels: List::new(&channels) }));
+        }
+        self.outbound.sent_any = false;
+    }
+}
+
+impl Channel {
+    /// Remembers it for the next heartbeat.
+    pub(super) fn touch(&mut self, number: u32, touched: &mut Vec<u32>) {
+        if !std::mem::replace(&mut self.touched, true) {
+            touched.push(number);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Parting: what was said before is still sent, and read by the client.
+
+use dunlin::Refused;
+use dunlin::wire::{ErrorCode, FromNode, Goodbye, Preamble};
+
+use crate::tcp::session::{Gone, Phase, Session};
+
+/// How long a client has to take what it was sent, ms.
+const FAREWELL_MS: u32 = 1_000;
+/// When clients are to come back after the node stopped, ms.
+const RECONNECT_AFTER_MS: u32 = 100;
+
+#[derive(Debug, Default)]
+pub(super) struct Closing {
+    /// The direction to the client was ended.
+    ended_writing: bool,
+    /// The time is up, or the client is gone.
+    pub(super) is_over: bool,
+}
+
+impl Session {
+    /// Tells the client that it broke the protocol, and parts.
+    pub(super) fn fail(&mut self, refused: &Refused) {
+        let message = match self.phase {
+            Phase::Preamble | Phase::Hello => FromNode::Refused(refused.as_wire()),
+            Phase::Open => FromNode::Error(refused.as_wire()),
+            Phase::Closing(_) => return,
+        };
+        self.outbound.say(message);
+        self.part();
+    }
+
+    pub(super) fn say_good_bye(&mut self) {
+        if matches!(self.phase, Phase::Open) {
+            let reason = Refused::new(ErrorCode::ShuttingDown, "");
+            let (reconnect_after_ms, reason) = (RECONNECT_AFTER_MS, reason.as_wire());
+            self.outbound.say(FromNode::Goodbye(Goodbye { reconnect_after_ms, reason }));
+        }
+        self.part();
+    }
+
+    /// There is no place for the client.
+    pub(in crate::tcp) fn turn_away(&mut self) {
+        let sessions_max = self.shared.limits.sessions_max as u64;
+        self.begin(Preamble::OURS);
+        self.fail(&Refused::limit("sessions_max", sessions_max));
+    }
+
+    /// No more is read for its meaning, no more records are sent; what waits to be sent still is.
+    pub(super) fn part(&mut self) {
+        if self.is_closing() {
+            return;
+        }
+        self.phase = Phase::Closing(Closing::default());
+        self.line.clear();
+        self.unread = Vec::new();
+        self.alive.set_ms(FAREWELL_MS);
+    }
+
+    /// Whether the connection may be dropped. Before it is, the client's end is awaited: to close a socket
+    /// with unread bytes in it would destroy what is on its way to the client.
+    pub(super) fn may_close(&mut self) -> Result<bool, Gone> {
+        let Phase::Closing(closing) = &mut self.phase else { return Ok(false) };
+        if self.outbound.is_empty() && !closing.ended_writing {
+            closing.ended_writing = true;
+            self.stream.end_writing().map_err(|_| Gone)?;
+        }
+        Ok(closing.is_over)
+    }
+}

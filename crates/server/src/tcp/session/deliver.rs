@@ -1,0 +1,224 @@
+//! Sending: whose turn it is, how much of it, and what became of it.
+//!
+//! Channels with something to send stand in a line and take turns, each with an equal share of a
+//! write; a record larger than the share is made up for by turns without one (deficit round robin).
+
+use std::io;
+use std::task::{Context, Poll};
+
+use dunlin::topic::{Fill, Notice};
+use dunlin::wire::{Advance, Deleted, EpochChanged, FromNode, GapMessage, Lagging};
+
+use super::plan::{Plan, WRITE_BYTES_MAX};
+use super::scratch::{Scratch, WriteScratch};
+use super::translate::position_to_wire;
+use super::{CONTROL_BYTES_MAX, Gone, Progress, Session};
+
+/// Channels that share a write.
+const TURN_CHANNELS_MAX: usize = 16;
+
+impl Session {
+    /// Writes once what is due.
+    pub(super) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<Progress, Gone> {
+        let scratch = &mut scratch.write;
+        if !self.outbound.full {
+            self.announce();
+            self.choose(&mut scratch.turn);
+            if self.outbound.is_empty() && scratch.turn.is_empty() {
+                return Ok(Progress::None);
+            }
+            if self.write(scratch)? {
+                return Ok(Progress::Some);
+            }
+            self.outbound.full = true;
+        }
+        match self.stream.poll_writable(cx) {
+            Poll::Pending => Ok(Progress::None),
+            Poll::Ready(ready) => {
+                ready.map_err(|_| Gone)?;
+                self.outbound.full = false;
+                Ok(Progress::Some)
+            }
+        }
+    }
+
+    /// Picks channels that have records, from the head of the line. Notices on the way are said.
+    fn choose(&mut self, turn: &mut Vec<u32>) {
+        turn.clear();
+        if self.is_closing() || !self.announcing.is_empty() {
+            return;
+        }
+        for _ in 0..self.line.len() {
+            if turn.len() == TURN_CHANNELS_MAX || self.outbound.control.len() > CONTROL_BYTES_MAX {
+                return;
+            }
+            let Some(number) = self.line.pop_front() else { return };
+            if self.look(number) {
+                turn.push(number);
+            }
+        }
+    }
+
+    /// Whether there are records under the channel's cursor. When there are not, it sleeps, waits for
+    /// credit, or has ended.
+    fn look(&mut self, number: u32) -> bool {
+        loop {
+            let Some(channel) = self.channels.get_mut(&number) else { return false };
+            let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) else { return false };
+            if !subscription.may_send() {
+                subscription.starved.push(number);
+                return false;
+            }
+            match channel.cursor.fill() {
+                Fill::Records => return true,
+                Fill::Empty => {
+                    if channel.cursor.is_registered() {
+                        self.advance_channel(number);
+                    } else if !channel.is_told_all() {
+                        channel.touch(number, &mut self.touched);
+                    }
+                    let Some(channel) = self.channels.get_mut(&number) else { return false };
+                    if channel.cursor.arm(&self.waiter, number) {
+                        return false;
+                    }
+                }
+                Fill::Notice(notice) => {
+                    let before = self.outbound.control.len();
+                    let ended = matches!(notice, Notice::Deleted { .. });
+                    channel.told = channel.read_through();
+                    channel.touch(number, &mut self.touched);
+                    if let Some(message) = notice_to_wire(number, &notice) {
+                        self.outbound.say(message);
+                    }
+                    if ended {
+                        self.end_channel(number);
+                        return false;
+                    }
+                    subscription.sent += (self.outbound.control.len() - before) as u64;
+                }
+                Fill::Closed => {
+                    self.end_channel(number);
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// One write; whether the socket took anything.
+    fn write(&mut self, scratch: &mut WriteScratch) -> Result<bool, Gone> {
+        let WriteScratch { gathered, turn, moves } = scratch;
+        let mut plan = Plan::new(gathered, moves, &self.outbound);
+        let share = WRITE_BYTES_MAX / turn.len().max(1);
+        for &number in turn.iter() {
+            let Some(channel) = self.channels.get(&number) else { continue };
+            let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) else { continue };
+            let debt = if turn.len() == 1 { 0 } else { channel.debt.get() };
+            if debt >= share {
+                channel.debt.set(debt - share);
+                continue;
+            }
+            let credit = subscription.granted.saturating_sub(subscription.sent);
+            let sent = plan.add_runs(number, &channel.cursor, channel.told, share - debt, credit);
+            subscription.sent += sent as u64;
+            channel.debt.set((debt + sent).saturating_sub(share));
+        }
+        if plan.bytes() == 0 {
+            self.settle(turn, moves, 0);
+            return Ok(true);
+        }
+        let wrote = plan.write(|slices| self.stream.write(slices));
+        let sent = match wrote {
+            Ok(sent) => sent,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
+            Err(_) => return Err(Gone),
+        };
+        let cut = plan.rest_of_cut(sent);
+        let before_runs = self.outbound.sent(sent);
+        debug_assert!(before_runs <= sent);
+        self.outbound.rest.extend(cut.into_iter().flatten());
+        self.settle(turn, moves, sent);
+        Ok(sent > 0)
+    }
+
+    /// The socket took `sent` bytes of the write: moves the channels past what is sent, or is kept to
+    /// be, and gives the others their credit back.
+    fn settle(&mut self, turn: &[u32], moves: &[super::plan::Move], sent: usize) {
+        for made in moves {
+            let Some(channel) = self.channels.get_mut(&made.channel) else { continue };
+            let message_bytes = made.bytes.end - made.bytes.start;
+            if made.bytes.start >= sent && message_bytes > 0 {
+                if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) {
+                    subscription.sent -= message_bytes as u64;
+                }
+                channel.stopped = true;
+            } else if !channel.stopped {
+                channel.cursor.advance(made.records.into(), made.advance_bytes);
+                if message_bytes > 0 {
+                    channel.told = channel.read_through();
+                }
+                channel.touch(made.channel, &mut self.touched);
+            }
+        }
+        for &number in turn {
+            if let Some(channel) = self.channels.get_mut(&number) {
+                channel.stopped = false;
+                channel.cursor.release();
+                self.line.push_back(number);
+            }
+        }
+    }
+
+    /// Says of channels with records since the last heartbeat how far the client may take itself to be.
+    pub(super) fn advance_touched(&mut self) {
+        for number in std::mem::take(&mut self.touched) {
+            self.advance_channel(number);
+            if self.channels.contains_key(&number) {
+                self.touched.push(number);
+            }
+        }
+    }
+
+    /// Tells the client of records that it does not get, if there are any since the last it got.
+    fn advance_channel(&mut self, number: u32) {
+        let Some(channel) = self.channels.get_mut(&number) else { return };
+        if !channel.is_told_all() {
+            let through = channel.read_through();
+            channel.told = through;
+            channel.touch(number, &mut self.touched);
+            let before = self.outbound.control.len();
+            let through = position_to_wire(through);
+            self.outbound.say(FromNode::Advance(Advance { channel: number, through }));
+            if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) {
+                subscription.sent += (self.outbound.control.len() - before) as u64;
+            }
+        }
+    }
+}
+
+fn notice_to_wire(channel: u32, notice: &Notice) -> Option<FromNode<'static>> {
+    Some(match notice {
+        Notice::Gap(gap) => {
+            FromNode::Gap(GapMessage { channel, epoch: gap.epoch, first: gap.first, last: gap.last })
+        }
+        Notice::Lagging(lagging) => {
+            FromNode::Lagging(Lagging { channel, behind: lagging.behind, retained: lagging.retained })
+        }
+        Notice::EpochChanged(changed) => FromNode::EpochChanged(EpochChanged {
+            channel,
+            old: changed.old,
+            last_seen: changed.last_seen,
+            known_through: changed.known_through,
+            new_first: position_to_wire(changed.new_first),
+        }),
+        Notice::Advance { through, .. } => {
+            FromNode::Advance(Advance { channel, through: position_to_wire(*through) })
+        }
+        Notice::Deleted { last, .. } => FromNode::Deleted(Deleted { channel, last: position_to_wire(*last) }),
+        // What this version of the protocol has no words for.
+        _ => return None,
+    })
+}

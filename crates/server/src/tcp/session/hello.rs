@@ -1,0 +1,73 @@
+//! Letting a client in.
+
+use dunlin::Refused;
+use dunlin::wire::{ErrorCode, FromNode, Hello, Next, PREAMBLE_BYTES, Preamble, Welcome};
+
+use super::outbound::protocol;
+use super::reading::Taken;
+use super::{Phase, Session};
+
+/// The tenant of those that name none.
+const TENANT: &str = "default";
+
+impl Session {
+    pub(super) fn take_preamble(&mut self, bytes: &[u8]) -> Next<Taken> {
+        let offered = match Preamble::parse(bytes) {
+            Ok(Some(offered)) => offered,
+            Ok(None) => return Next::Need(PREAMBLE_BYTES),
+            Err(error) => {
+                self.begin(Preamble::OURS);
+                self.fail(&protocol(error.to_string()));
+                return Next::Need(PREAMBLE_BYTES);
+            }
+        };
+        match Preamble::OURS.negotiate(offered) {
+            Ok(version) => {
+                self.begin(Preamble::chosen(version));
+                self.decoder.set_version(version);
+                self.phase = Phase::Hello;
+            }
+            Err(refusal) => {
+                self.begin(Preamble::OURS);
+                self.fail(&Refused { numbers: refusal.numbers, ..Refused::new(refusal.code, refusal.text) });
+            }
+        }
+        Next::Message(Taken::Whole, PREAMBLE_BYTES)
+    }
+
+    pub(super) fn begin(&mut self, answer: Preamble) {
+        self.outbound.control.extend_from_slice(&answer.to_bytes());
+    }
+
+    pub(super) fn hello(&mut self, hello: Hello<'_>) {
+        if !hello.tenant.is_empty() && hello.tenant != TENANT {
+            return self.fail(&Refused::new(ErrorCode::TenantUnknown, hello.tenant));
+        }
+        let (node, limits) = (&self.shared.node, &self.shared.limits);
+        self.outbound.say(FromNode::Welcome(Welcome {
+            node: node.id(),
+            session: self.id,
+            node_name: &node.config().name,
+            inbox_prefix: &self.inbox.prefix(),
+            heartbeat_ms: limits.heartbeat_ms,
+            run_bytes_max: limits.run_bytes_max,
+            control_bytes_max: limits.control_bytes_max,
+            subscriptions_max: limits.subscriptions_max,
+            publishers_max: limits.publishers_max,
+            in_flight_bytes_max: limits.in_flight_bytes_max,
+        }));
+        self.phase = Phase::Open;
+        self.alive.set_ms(limits.heartbeat_ms);
+        if self.shared.is_stopping() {
+            self.say_good_bye();
+        }
+    }
+
+    pub(super) fn handshake_took_too_long(&mut self) {
+        if let Phase::Preamble = self.phase {
+            self.begin(Preamble::OURS);
+        }
+        let waited_ms = u64::from(self.shared.limits.handshake_ms_max);
+        self.fail(&Refused { numbers: [waited_ms, 0, 0], ..Refused::new(ErrorCode::Handshake, "") });
+    }
+}

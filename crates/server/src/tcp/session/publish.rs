@@ -1,0 +1,298 @@
+//! Publishing: what a client sends is checked once, and appended as it is.
+//!
+//! Where a reliable topic is full, the session reads no further until there is room or the topic's
+//! patience ends: the client's own sending stops, and nobody else notices.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin::topic::frame::FLAG_SUBJECT;
+use dunlin::topic::{
+    CheckedRun, OnFull, Pattern, ProducerMark, PublishError, Receipt, RunAppend, Subject, Topic,
+};
+use dunlin::wire::{
+    self, ErrorCode, FLAG_EXPECT, FLAG_QUIET, FromNode, List, NO_PRODUCER, OpenPublisher, PublishHeader,
+    PublishRefused, Published, PublisherOpened, PublisherRefused,
+};
+use dunlin::{Refused, now_ns};
+
+use super::Session;
+use super::outbound::protocol;
+use super::reading::Taken;
+use super::translate::{acknowledged_to_wire, position_to_wire};
+
+/// The publishers of a session.
+#[derive(Debug, Default)]
+pub(super) struct Publishing {
+    by_number: HashMap<u32, Publisher>,
+    /// Appended, but not yet said so.
+    unanswered: Vec<Published>,
+    pub(super) blocked: Option<Blocked>,
+}
+
+#[derive(Debug)]
+enum Publisher {
+    Open(Box<Open>),
+    /// What is sent with its number is dropped.
+    Refused,
+}
+
+#[derive(Debug)]
+struct Open {
+    topic: Arc<Topic>,
+    /// Where the topic owns more than one subject: what tails must keep to.
+    pattern: Option<Pattern>,
+    producer: u64,
+    producer_epoch: u32,
+}
+
+/// A publish that waits for room in a reliable topic.
+#[derive(Debug)]
+pub(super) struct Blocked {
+    began_ns: u64,
+    pub(super) deadline_ns: u64,
+    try_again: bool,
+}
+
+impl Publishing {
+    /// A reader has made room somewhere.
+    pub(super) fn room(&mut self) {
+        if let Some(blocked) = &mut self.blocked {
+            blocked.try_again = true;
+        }
+    }
+
+    /// Whether what waits for room is worth another try; once for each sign that it is.
+    pub(super) fn may_try_again(&mut self) -> bool {
+        self.blocked.as_mut().is_some_and(|blocked| std::mem::take(&mut blocked.try_again))
+    }
+}
+
+impl Session {
+    pub(super) fn open_publisher(&mut self, open: &OpenPublisher<'_>) {
+        let publishers = &mut self.publishing.by_number;
+        if let Some(Publisher::Open(_)) = publishers.get(&open.publisher) {
+            return self.fail(&protocol(format!("publisher {} is open already", open.publisher)));
+        }
+        publishers.remove(&open.publisher);
+        let publishers_max = self.shared.limits.publishers_max;
+        if self.publishing.by_number.len() >= publishers_max as usize {
+            let refused = Refused::limit("publishers_max", publishers_max.into());
+            return self.refuse_publisher(open.publisher, &refused);
+        }
+        match self.find_topic(open.subject) {
+            Ok((topic, pattern)) => self.publisher_opened(open, topic, pattern),
+            Err(refused) => {
+                self.publishing.by_number.insert(open.publisher, Publisher::Refused);
+                self.refuse_publisher(open.publisher, &refused);
+            }
+        }
+    }
+
+    fn find_topic(&mut self, subject: &str) -> Result<(Arc<Topic>, Option<Pattern>), Refused> {
+        let unsound =
+            |error: dunlin::topic::SubjectError| Refused::new(ErrorCode::Subject, error.to_string());
+        if self.inbox.holds(subject) {
+            self.inbox.open().map_err(|error| Refused::from(&error))?;
+        }
+        let pattern = Pattern::parse(subject).map_err(unsound)?;
+        let topic = self.shared.node.owner_or_pattern(&pattern).map_err(|error| Refused::from(&error))?;
+        let owned = Pattern::parse(topic.pattern()).map_err(unsound)?;
+        Ok((topic, (!owned.is_literal()).then_some(owned)))
+    }
+
+    fn publisher_opened(&mut self, open: &OpenPublisher<'_>, topic: Arc<Topic>, pattern: Option<Pattern>) {
+        self.outbound.say(FromNode::PublisherOpened(PublisherOpened {
+            publisher: open.publisher,
+            partitions: topic.config().partitions,
+            record_bytes_max: topic.config().record_bytes_max,
+            topic: topic.name(),
+            subject_prefix: &topic.logs()[0].name().subject_prefix,
+            last_seqs: List::new(&[]),
+        }));
+        let OpenPublisher { publisher, producer, producer_epoch, .. } = *open;
+        let opened = Publisher::Open(Box::new(Open { topic, pattern, producer, producer_epoch }));
+        self.publishing.by_number.insert(publisher, opened);
+    }
+
+    fn refuse_publisher(&mut self, publisher: u32, refused: &Refused) {
+        let refusal = refused.as_wire();
+        self.outbound.say(FromNode::PublisherRefused(PublisherRefused { publisher, refusal }));
+    }
+
+    pub(super) fn close_publisher(&mut self, publisher: u32) {
+        self.publishing.by_number.remove(&publisher);
+    }
+
+    pub(super) fn publish(&mut self, publish: &wire::Publish<'_>) -> Taken {
+        let header = &publish.header;
+        let open = match self.publishing.by_number.get(&header.publisher) {
+            Some(Publisher::Open(open)) => open,
+            Some(Publisher::Refused) => return Taken::Whole,
+            None => {
+                let number = [u64::from(header.publisher), 0, 0];
+                self.refuse(header, &Refused { numbers: number, ..Refused::new(ErrorCode::NotOpen, "") });
+                return Taken::Whole;
+            }
+        };
+        let run = match open.check(publish) {
+            Ok(run) => run,
+            Err(refused) => {
+                self.refuse(header, &refused);
+                return Taken::Whole;
+            }
+        };
+        let now_ns = now_ns();
+        match self.append(open, publish, run, now_ns) {
+            Ok(receipt) => self.appended(publish, receipt),
+            Err(PublishError::Full { reader, needed, .. }) => {
+                return self.wait_for_room(header, now_ns, reader, needed);
+            }
+            Err(error) => {
+                self.publishing.blocked = None;
+                self.refuse(header, &Refused::from(&error));
+            }
+        }
+        Taken::Whole
+    }
+
+    /// When the topic is full, this is on its list to be told of room, and there was none after that.
+    fn append(
+        &self,
+        open: &Open,
+        publish: &wire::Publish<'_>,
+        run: CheckedRun<'_>,
+        now_ns: u64,
+    ) -> Result<Receipt, PublishError> {
+        let header = &publish.header;
+        let mark = (open.producer != NO_PRODUCER).then_some(ProducerMark {
+            producer: open.producer,
+            producer_epoch: open.producer_epoch,
+            producer_seq: header.producer_seq,
+        });
+        let evicts = open.topic.config().reliable.is_some_and(|r| r.on_full == OnFull::Evict);
+        let append = RunAppend {
+            run,
+            partition: header.partition as usize,
+            mark,
+            expect_last: (publish.flags & FLAG_EXPECT != 0).then_some(header.expect_seq),
+            evict: evicts && self.publishing.blocked.as_ref().is_some_and(|b| now_ns >= b.deadline_ns),
+        };
+        match open.topic.append_run(now_ns, append) {
+            Err(PublishError::Full { .. }) => {
+                open.topic.await_room(header.partition as usize, &self.waiter);
+                open.topic.append_run(now_ns, append)
+            }
+            other => other,
+        }
+    }
+
+    fn appended(&mut self, publish: &wire::Publish<'_>, receipt: Receipt) {
+        self.publishing.blocked = None;
+        if publish.flags & FLAG_QUIET != 0 {
+            return;
+        }
+        let header = &publish.header;
+        let published = Published {
+            publisher: header.publisher,
+            partition: header.partition,
+            through: header.last_producer_seq(),
+            position: position_to_wire(receipt.position),
+            acknowledged: acknowledged_to_wire(receipt.acknowledged),
+            duplicate: receipt.duplicate,
+        };
+        match self.publishing.unanswered.last_mut() {
+            Some(last) if (last.publisher, last.partition) == (header.publisher, header.partition) => {
+                *last = published;
+            }
+            _ => self.publishing.unanswered.push(published),
+        }
+    }
+
+    /// Says what was appended since the last time.
+    pub(super) fn acknowledge(&mut self) {
+        for published in self.publishing.unanswered.drain(..) {
+            self.outbound.say(FromNode::Published(published));
+        }
+    }
+
+    fn wait_for_room(&mut self, header: &PublishHeader, now_ns: u64, reader: String, needed: u64) -> Taken {
+        let patience = self.patience_of(header.publisher);
+        let blocked = self.publishing.blocked.get_or_insert_with(|| Blocked {
+            began_ns: now_ns,
+            deadline_ns: now_ns + patience.as_nanos() as u64,
+            try_again: false,
+        });
+        if now_ns < blocked.deadline_ns {
+            let left_ms = (blocked.deadline_ns - now_ns).div_ceil(1_000_000);
+            self.alive.set_ms(left_ms.min(self.shared.limits.heartbeat_ms.into()) as u32);
+            return Taken::Blocked;
+        }
+        let waited = Duration::from_nanos(now_ns - blocked.began_ns);
+        self.publishing.blocked = None;
+        self.refuse(header, &Refused::from(&PublishError::Full { reader, needed, waited }));
+        Taken::Whole
+    }
+
+    fn patience_of(&self, publisher: u32) -> Duration {
+        match self.publishing.by_number.get(&publisher) {
+            Some(Publisher::Open(open)) => {
+                open.topic.config().reliable.map_or(Duration::ZERO, |r| r.wait_max)
+            }
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn refuse(&mut self, header: &PublishHeader, refused: &Refused) {
+        self.outbound.say(FromNode::PublishRefused(PublishRefused {
+            publisher: header.publisher,
+            partition: header.partition,
+            producer_seq: header.producer_seq,
+            count: header.count,
+            refusal: refused.as_wire(),
+        }));
+    }
+}
+
+impl Open {
+    /// Whether the records are sound, and this topic's and this partition's.
+    fn check<'a>(&self, publish: &wire::Publish<'a>) -> Result<CheckedRun<'a>, Refused> {
+        let header = &publish.header;
+        let partitions = self.topic.logs().len();
+        if header.partition as usize >= partitions {
+            let numbers = [u64::from(header.partition), partitions as u64, 0];
+            return Err(Refused { numbers, ..Refused::new(ErrorCode::Partition, "") });
+        }
+        let record_bytes_max = self.topic.config().record_bytes_max as usize;
+        let run = CheckedRun::check(publish.frames, header.count, record_bytes_max)
+            .map_err(|error| Refused::from(&error))?;
+        if run.flags() & FLAG_SUBJECT != 0 || self.pattern.is_some() {
+            self.check_tails(&run)?;
+        }
+        let elsewhere = |key| self.topic.partition_of(key) != header.partition as usize;
+        if partitions > 1 && run.frames().any(|frame| elsewhere(frame.key())) {
+            return Err(Refused::new(ErrorCode::Batch, "a key of another partition"));
+        }
+        Ok(run)
+    }
+
+    fn check_tails(&self, run: &CheckedRun<'_>) -> Result<(), Refused> {
+        let Some(pattern) = &self.pattern else {
+            return Err(Refused::new(ErrorCode::Subject, "a tail, where the topic owns one subject"));
+        };
+        let mut checked = None;
+        for frame in run.frames() {
+            let tail = frame.subject_tail();
+            if checked == Some(tail) {
+                continue;
+            }
+            Subject::parse(tail).map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
+            if !pattern.matches_parts(pattern.literal_prefix(), tail) {
+                return Err(Refused::new(ErrorCode::Subject, format!("tail {tail:?} is not the topic's")));
+            }
+            checked = Some(tail);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,123 @@
+//! From the socket to messages.
+//!
+//! The thread's buffer is read into and worked on where it lies. Only what is left of it, the start of
+//! a message, is copied into the session; a message larger than the buffer is collected there.
+
+use std::io;
+use std::task::{Context, Poll};
+
+use dunlin::wire::{Next, PREAMBLE_BYTES};
+
+use super::outbound::protocol;
+use super::scratch::{READ_BYTES, Scratch};
+use super::{CONTROL_BYTES_MAX, Gone, Phase, Progress, Session};
+
+/// How a message was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// Done with.
+    Whole,
+    /// Not now: it is to be handled again.
+    Blocked,
+}
+
+impl Session {
+    /// Reads once and handles what came.
+    pub(super) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<Progress, Gone> {
+        if self.publishing.may_try_again() {
+            let unread = std::mem::take(&mut self.unread);
+            self.handle_all(&unread);
+            return Ok(Progress::Some);
+        }
+        if self.is_blocked().is_some() || self.outbound.control.len() > CONTROL_BYTES_MAX {
+            return Ok(Progress::None);
+        }
+        match self.stream.poll_readable(cx) {
+            Poll::Pending => return Ok(Progress::None),
+            Poll::Ready(ready) => ready.map_err(|_| Gone)?,
+        }
+        let read = if self.unread_needs > READ_BYTES { self.collect() } else { self.read_some(scratch) };
+        match read {
+            Ok(0) => self.client_ended(),
+            Ok(_) => Ok(Progress::Some),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Progress::None),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Progress::Some),
+            Err(_) => Err(Gone),
+        }
+    }
+
+    fn read_some(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
+        let before = self.unread.len();
+        scratch.read[..before].copy_from_slice(&self.unread);
+        let read = self.stream.read(&mut scratch.read[before..])?;
+        if read > 0 {
+            self.unread = Vec::new();
+            self.handle_all(&scratch.read[..before + read]);
+        }
+        Ok(read)
+    }
+
+    /// Reads more of one large message. Room is made as its bytes come, not as its length claims.
+    fn collect(&mut self) -> io::Result<usize> {
+        let before = self.unread.len();
+        let more = before.max(READ_BYTES).min(self.unread_needs - before);
+        self.unread.resize(before + more, 0);
+        let read = self.stream.read(&mut self.unread[before..]);
+        self.unread.truncate(before + *read.as_ref().unwrap_or(&0));
+        if self.unread.len() == self.unread_needs {
+            let message = std::mem::take(&mut self.unread);
+            self.handle_all(&message);
+        }
+        read
+    }
+
+    /// Handles all whole messages, and keeps the rest.
+    fn handle_all(&mut self, bytes: &[u8]) {
+        let mut at = 0;
+        self.unread_needs = 0;
+        while !self.is_closing() {
+            match self.handle_first(&bytes[at..]) {
+                Next::Message(Taken::Whole, taken) => at += taken,
+                Next::Message(Taken::Blocked, _) => break,
+                Next::Need(needs) => {
+                    self.unread_needs = needs;
+                    break;
+                }
+            }
+        }
+        self.acknowledge();
+        if !self.is_closing() {
+            self.unread = bytes[at..].to_vec();
+        }
+    }
+
+    fn handle_first(&mut self, bytes: &[u8]) -> Next<Taken> {
+        if let Phase::Preamble = self.phase {
+            return self.take_preamble(bytes);
+        }
+        match self.decoder.next_from_client(bytes) {
+            Ok(Next::Message(message, taken)) => Next::Message(self.handle(message), taken),
+            Ok(Next::Need(needs)) => Next::Need(needs),
+            Err(error) => {
+                self.fail(&protocol(error.to_string()));
+                Next::Need(PREAMBLE_BYTES)
+            }
+        }
+    }
+
+    /// The client sends no more. What was read before has been done; replies have nowhere to go unless
+    /// it still reads, and one that wanted them would have said LEAVE.
+    fn client_ended(&mut self) -> Result<Progress, Gone> {
+        match &mut self.phase {
+            Phase::Closing(closing) => {
+                closing.is_over = self.outbound.is_empty();
+                if closing.is_over { Ok(Progress::None) } else { Err(Gone) }
+            }
+            _ => Err(Gone),
+        }
+    }
+}

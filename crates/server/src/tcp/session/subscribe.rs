@@ -1,0 +1,231 @@
+//! Subscribing: from a pattern to channels.
+
+use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use dunlin::Refused;
+use dunlin::topic::{
+    Consumption, Cursor, Filter, Log, Newcomers, Pattern, Position, Start, SubscribeError, SubscribeOptions,
+    Wait,
+};
+use dunlin::wire::{self, Credit, ErrorCode, FromNode, Resume, StartAt, Subscribed, SubscriptionEnded};
+
+use super::outbound::protocol;
+use super::subscription::{Channel, Resumed, Subscription};
+use super::translate::{on_gap_from_wire, position_from_wire, position_to_wire};
+use super::{CONTROL_BYTES_MAX, Session};
+
+impl Session {
+    pub(super) fn resume(&mut self, resume: &Resume<'_>) {
+        let channels_max = self.shared.limits.channels_max;
+        let known: usize = self.resuming.values().map(Resumed::len).sum();
+        if known + resume.logs.len() > channels_max {
+            return self.fail(&Refused::limit("channels_max", channels_max as u64));
+        }
+        let positions = self.resuming.entry(resume.subscription).or_default();
+        for log in resume.logs.iter() {
+            positions.insert((log.topic.to_owned(), log.partition), position_from_wire(log.position));
+        }
+    }
+
+    pub(super) fn subscribe(&mut self, subscribe: &wire::Subscribe<'_>) {
+        let number = subscribe.subscription;
+        if self.subscriptions.contains_key(&number) {
+            return self.fail(&protocol(format!("subscription {number} is in use")));
+        }
+        let resumed = self.resuming.remove(&number);
+        match self.begin_subscription(subscribe, resumed) {
+            Ok(subscription) => {
+                self.subscriptions.insert(number, subscription);
+                self.announcing.push_back(number);
+            }
+            Err(refused) => self.subscription_ended(number, &refused),
+        }
+    }
+
+    fn begin_subscription(
+        &mut self,
+        subscribe: &wire::Subscribe<'_>,
+        resumed: Option<Resumed>,
+    ) -> Result<Subscription, Refused> {
+        let subscriptions_max = self.shared.limits.subscriptions_max;
+        if self.subscriptions.len() >= subscriptions_max as usize {
+            return Err(Refused::limit("subscriptions_max", subscriptions_max.into()));
+        }
+        let pattern = Pattern::parse(subscribe.pattern)
+            .map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
+        if self.inbox.holds(subscribe.pattern) {
+            self.inbox.open().map_err(|error| Refused::from(&error))?;
+        } else if subscribe.pattern.starts_with("_INBOX") {
+            return Err(Refused::new(ErrorCode::Forbidden, "the inbox of another session"));
+        }
+        let resumes = matches!(subscribe.start, StartAt::Resume);
+        let options = options(subscribe);
+        let waiter = &self.waiter;
+        let newcomers = || Newcomers::waking(waiter.clone());
+        let selected = self.shared.node.select(&pattern, options.start, resumes, newcomers);
+        let selected = selected.map_err(|error| Refused::from(&error))?;
+        Ok(Subscription {
+            options,
+            channels: Vec::new(),
+            granted: subscribe.credit,
+            sent: 0,
+            starved: Vec::new(),
+            newcomers: selected.newcomers,
+            unannounced: VecDeque::from(selected.logs),
+            resumed: resumes.then(|| resumed.unwrap_or_default()),
+            beginning: Some(0),
+        })
+    }
+
+    /// Topics were created that subscriptions read.
+    pub(super) fn take_newcomers(&mut self) {
+        for (&number, subscription) in &mut self.subscriptions {
+            let Some(newcomers) = &subscription.newcomers else { continue };
+            let arrived = newcomers.take();
+            if !arrived.is_empty() {
+                subscription.unannounced.extend(arrived);
+                self.announcing.push_back(number);
+            }
+        }
+    }
+
+    /// Gives channels to logs that have none, as long as the client takes what it is told.
+    pub(super) fn announce(&mut self) {
+        while self.outbound.control.len() < CONTROL_BYTES_MAX {
+            let Some(&number) = self.announcing.front() else { return };
+            let Some(subscription) = self.subscriptions.get_mut(&number) else {
+                self.announcing.pop_front();
+                continue;
+            };
+            match subscription.unannounced.pop_front() {
+                Some((log, filter)) => self.announce_log(number, log, filter),
+                None => {
+                    if let Some(logs) = subscription.beginning.take() {
+                        let subscribed = Subscribed { subscription: number, logs };
+                        self.outbound.say(FromNode::Subscribed(subscribed));
+                    }
+                    self.announcing.pop_front();
+                }
+            }
+        }
+    }
+
+    fn announce_log(&mut self, number: u32, log: Arc<Log>, filter: Option<Filter>) {
+        let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
+        let name = log.name().clone();
+        let start = subscription.start_of(&name.topic, name.partition);
+        let cursor = Cursor::starting(log, &subscription.options, start, filter, Consumption::Told);
+        let channels_max = self.shared.limits.channels_max;
+        let cursor = match cursor {
+            Ok(_) if self.channels.len() >= channels_max => {
+                let refused = Refused::limit("channels_max", channels_max as u64);
+                return self.end_subscription(number, &refused);
+            }
+            Ok(cursor) => cursor,
+            Err(error) => return self.end_subscription(number, &Refused::from(&error)),
+        };
+        self.channel_last += 1;
+        let channel = self.channel_last;
+        let next = cursor.next();
+        let told = Position { seq: next.seq - 1, ..next };
+        self.outbound.say(FromNode::Log(wire::Log {
+            subscription: number,
+            channel,
+            partition: name.partition,
+            after: position_to_wire(told),
+            topic: &name.topic,
+            subject_prefix: &name.subject_prefix,
+        }));
+        if let Some(logs) = &mut subscription.beginning {
+            *logs += 1;
+        }
+        subscription.channels.push(channel);
+        let debt = Default::default();
+        let opened = Channel { subscription: number, cursor, told, debt, stopped: false, touched: false };
+        self.channels.insert(channel, Box::new(opened));
+        self.line.push_back(channel);
+    }
+
+    pub(super) fn credit(&mut self, credit: &Credit<'_>) {
+        let Some(subscription) = self.subscriptions.get_mut(&credit.subscription) else { return };
+        subscription.granted = subscription.granted.max(credit.granted);
+        if subscription.may_send() {
+            self.line.extend(subscription.starved.drain(..));
+        }
+        for consumed in credit.consumed.iter() {
+            let Some(channel) = self.channels.get(&consumed.channel) else { continue };
+            if channel.subscription == credit.subscription && channel.told.epoch == consumed.position.epoch {
+                channel.cursor.consume(consumed.position.seq.min(channel.told.seq));
+            }
+        }
+    }
+
+    pub(super) fn unsubscribe(&mut self, number: u32) {
+        self.resuming.remove(&number);
+        if self.subscriptions.contains_key(&number) {
+            self.end_subscription(number, &Refused::new(ErrorCode::Asked, ""));
+        }
+    }
+
+    pub(super) fn end_subscription(&mut self, number: u32, refused: &Refused) {
+        let Some(subscription) = self.subscriptions.remove(&number) else { return };
+        for channel in subscription.channels {
+            if let Entry::Occupied(entry) = self.channels.entry(channel) {
+                entry.remove().cursor.leave(&self.waiter, channel);
+            }
+        }
+        self.subscription_ended(number, refused);
+    }
+
+    fn subscription_ended(&mut self, subscription: u32, refused: &Refused) {
+        let refusal = refused.as_wire();
+        self.outbound.say(FromNode::SubscriptionEnded(SubscriptionEnded { subscription, refusal }));
+    }
+
+    /// The log of this channel has nothing more. The subscription ends with its last log, unless
+    /// others may come.
+    pub(super) fn end_channel(&mut self, number: u32) {
+        let Some(mut channel) = self.channels.remove(&number) else { return };
+        channel.cursor.leave(&self.waiter, number);
+        let lost = channel.cursor.was_lost();
+        let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) else { return };
+        subscription.channels.retain(|&other| other != number);
+        let more = subscription.newcomers.is_some() || !subscription.channels.is_empty();
+        if lost {
+            self.end_subscription(channel.subscription, &Refused::from(&SubscribeError::Lost));
+        } else if !more && subscription.unannounced.is_empty() {
+            self.end_subscription(channel.subscription, &Refused::from(&SubscribeError::Closed));
+        }
+    }
+}
+
+impl Subscription {
+    /// Where a log begins that gets its channel now.
+    fn start_of(&mut self, topic: &str, partition: u16) -> Start {
+        match &mut self.resumed {
+            Some(resumed) => match resumed.remove(&(topic.to_owned(), partition)) {
+                Some(position) => Start::After(position),
+                None => Start::Earliest,
+            },
+            None if self.beginning.is_none() => Start::Earliest,
+            None => self.options.start,
+        }
+    }
+}
+
+fn options(subscribe: &wire::Subscribe<'_>) -> SubscribeOptions {
+    SubscribeOptions {
+        name: subscribe.name.to_owned(),
+        start: match subscribe.start {
+            StartAt::Earliest | StartAt::Resume => Start::Earliest,
+            StartAt::Latest => Start::Latest,
+            StartAt::After(position) => Start::After(position_from_wire(position)),
+            StartAt::Time(ns) => Start::Time(ns),
+        },
+        on_gap: on_gap_from_wire(subscribe.on_gap),
+        wait: Wait::Parked,
+        registered: subscribe.registered,
+    }
+}

@@ -1,0 +1,93 @@
+//! The same things in the words of the protocol and of topics.
+
+use std::time::Duration;
+
+use dunlin::topic::{self, Acknowledged, OnFull, Reliable, TopicConfig};
+use dunlin::wire::{self, AckKind, WhenFull};
+
+pub(super) fn position_to_wire(position: topic::Position) -> wire::Position {
+    wire::Position { epoch: position.epoch, seq: position.seq }
+}
+
+pub(super) fn position_from_wire(position: wire::Position) -> topic::Position {
+    topic::Position { epoch: position.epoch, seq: position.seq }
+}
+
+pub(super) fn on_gap_from_wire(on_gap: wire::OnGap) -> topic::OnGap {
+    match on_gap {
+        wire::OnGap::Oldest => topic::OnGap::Oldest,
+        wire::OnGap::Newest => topic::OnGap::Newest,
+        wire::OnGap::Fail => topic::OnGap::Fail,
+    }
+}
+
+pub(super) fn acknowledged_to_wire(acknowledged: Acknowledged) -> AckKind {
+    match acknowledged {
+        Acknowledged::Written => AckKind::Written,
+        Acknowledged::Synced => AckKind::Synced,
+        Acknowledged::Quorum => AckKind::Quorum,
+        // The least of all, for what this door does not know either.
+        _ => AckKind::Memory,
+    }
+}
+
+/// Zeros are the node's defaults.
+pub(super) fn config_from_wire(config: &wire::TopicConfig<'_>, defaults: &TopicConfig) -> TopicConfig {
+    let mut made = defaults.clone();
+    made.pattern = (!config.pattern.is_empty()).then(|| config.pattern.to_owned());
+    made.partitions = config.partitions.max(1);
+    if config.retain_bytes > 0 {
+        made.retention.bytes = config.retain_bytes;
+    }
+    if config.retain_records > 0 {
+        made.retention.records = Some(config.retain_records);
+    }
+    if config.retain_ms > 0 {
+        made.retention.age = Some(Duration::from_millis(config.retain_ms));
+    }
+    if config.record_bytes_max > 0 {
+        made.record_bytes_max = config.record_bytes_max;
+    }
+    made.reliable = (config.reliable_readers_max > 0).then(|| reliable_from_wire(config));
+    made
+}
+
+fn reliable_from_wire(config: &wire::TopicConfig<'_>) -> Reliable {
+    let defaults = Reliable::default();
+    Reliable {
+        // More than fits is more than the topic allows, which says so.
+        readers_max: u16::try_from(config.reliable_readers_max).unwrap_or(u16::MAX),
+        wait_max: match config.wait_ms_max {
+            0 => defaults.wait_max,
+            ms => Duration::from_millis(ms.into()),
+        },
+        on_full: match config.when_full {
+            WhenFull::Refuse => OnFull::Refuse,
+            WhenFull::Evict => OnFull::Evict,
+        },
+    }
+}
+
+pub(super) fn config_to_wire<'a>(
+    name: &'a str,
+    pattern: &'a str,
+    config: &TopicConfig,
+) -> wire::TopicConfig<'a> {
+    let ms = |duration: Duration| duration.as_millis().min(u64::MAX.into()) as u64;
+    let reliable = config.reliable.as_ref();
+    wire::TopicConfig {
+        name,
+        pattern: if pattern == name { "" } else { pattern },
+        partitions: config.partitions,
+        retain_bytes: config.retention.bytes,
+        retain_records: config.retention.records.unwrap_or(0),
+        retain_ms: config.retention.age.map_or(0, ms),
+        record_bytes_max: config.record_bytes_max,
+        reliable_readers_max: reliable.map_or(0, |reliable| reliable.readers_max.into()),
+        wait_ms_max: reliable.map_or(0, |reliable| u32::try_from(ms(reliable.wait_max)).unwrap_or(u32::MAX)),
+        when_full: match reliable.map(|reliable| reliable.on_full) {
+            Some(OnFull::Evict) => WhenFull::Evict,
+            _ => WhenFull::Refuse,
+        },
+    }
+}

@@ -1,0 +1,98 @@
+//! What TCP and Unix sockets have in common.
+
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::task::{Context, Poll};
+
+use tokio::io::Interest;
+use tokio::net::{TcpStream, UnixStream};
+
+/// A connection on its way to the thread that will serve it.
+#[derive(Debug)]
+pub(crate) enum Accepted {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+impl Accepted {
+    pub(crate) fn tcp(stream: TcpStream) -> io::Result<Accepted> {
+        stream.set_nodelay(true)?;
+        stream.into_std().map(Accepted::Tcp)
+    }
+
+    pub(crate) fn unix(stream: UnixStream) -> io::Result<Accepted> {
+        stream.into_std().map(Accepted::Unix)
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+macro_rules! either {
+    ($self:ident, $stream:ident => $call:expr) => {
+        match $self {
+            Stream::Tcp($stream) => $call,
+            Stream::Unix($stream) => $call,
+        }
+    };
+}
+
+impl Stream {
+    /// To be called on the thread that serves it.
+    pub(crate) fn new(accepted: Accepted) -> io::Result<Stream> {
+        Ok(match accepted {
+            Accepted::Tcp(stream) => Stream::Tcp(TcpStream::from_std(stream)?),
+            Accepted::Unix(stream) => Stream::Unix(UnixStream::from_std(stream)?),
+        })
+    }
+
+    pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, stream => stream.poll_read_ready(cx))
+    }
+
+    pub(crate) fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, stream => stream.poll_write_ready(cx))
+    }
+
+    /// Reads what is there. When that is less than asked for, there is no more for now, and nobody needs
+    /// to ask the kernel again before it says so.
+    pub(crate) fn read(&self, into: &mut [u8]) -> io::Result<usize> {
+        let read = either!(self, stream => stream.try_read(into))?;
+        if 0 < read && read < into.len() {
+            self.exhausted(Interest::READABLE);
+        }
+        Ok(read)
+    }
+
+    /// Writes what the kernel takes. When that is less than all of it, it takes no more before it says so.
+    pub(crate) fn write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let all: usize = slices.iter().map(|slice| slice.len()).sum();
+        let wrote = match slices {
+            [one] => either!(self, stream => stream.try_write(one)),
+            many => either!(self, stream => stream.try_write_vectored(many)),
+        }?;
+        if 0 < wrote && wrote < all {
+            self.exhausted(Interest::WRITABLE);
+        }
+        Ok(wrote)
+    }
+
+    /// Saves the system call that would only find this out.
+    fn exhausted(&self, interest: Interest) {
+        let would_block = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+        let _ = either!(self, stream => stream.try_io(interest, would_block));
+    }
+
+    /// Ends the direction to the client: it gets what was sent, then the end.
+    pub(crate) fn end_writing(&self) -> io::Result<()> {
+        // Only the standard library's stream can be shut down through a shared reference.
+        match self {
+            Stream::Tcp(stream) => socket2::SockRef::from(stream).shutdown(Shutdown::Write),
+            Stream::Unix(stream) => socket2::SockRef::from(stream).shutdown(Shutdown::Write),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use dunlin::topic::Publish;
+use dunlin::wire::{ErrorCode, FromClient, FromNode, Kind, MessageHeader, Preamble, StartAt};
+use dunlin_server::{Server, ServerConfig, StartError};
+
+use crate::peer::{Peer, frames};
+use crate::{serve, serve_with};
+
+/// What the node says last, and that it closes after it.
+fn refused(peer: &mut Peer) -> ErrorCode {
+    let code = peer.next(|m| match m {
+        FromNode::Refused(refusal) | FromNode::Error(refusal) => Some(refusal.code),
+        _ => None,
+    });
+    assert_eq!(peer.next(|_| None::<()>), None);
+    code.expect("the node says why")
+}
+
+fn await_sessions(server: &Server, sessions: usize) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while server.sessions() != sessions {
+        assert!(Instant::now() < deadline, "{} sessions are left", server.sessions());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_client_that_says_nothing_is_told_and_cut_off() {
+    let (_node, server) = serve_with(|config| config.limits.handshake_ms_max = 100);
+    let mut peer = Peer::silent(&server);
+    assert_eq!(peer.take_preamble(), Some(Preamble::OURS));
+    assert_eq!(refused(&mut peer), ErrorCode::Handshake);
+}
+
+#[test]
+fn garbage_is_answered_with_an_error() {
+    let (_node, server) = serve();
+    let mut peer = Peer::silent(&server);
+    peer.stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    assert_eq!(peer.take_preamble(), Some(Preamble::OURS));
+    assert_eq!(refused(&mut peer), ErrorCode::Protocol);
+}
+
+#[test]
+fn a_version_of_the_future_is_refused_with_the_nodes_own() {
+    let (_node, server) = serve();
+    let mut peer = Peer::silent(&server);
+    peer.stream.write_all(&Preamble { version_min: 200, version_max: 201 }.to_bytes()).unwrap();
+    assert_eq!(peer.take_preamble(), Some(Preamble::OURS));
+    assert_eq!(refused(&mut peer), ErrorCode::Version);
+}
+
+#[test]
+fn messages_that_break_the_rules_end_the_connection_with_a_word() {
+    let (_node, server) = serve();
+    let header = |len, kind, flags| MessageHeader { len, kind, flags }.to_bytes().to_vec();
+    let hostile = [
+        header(9, 1, 0),
+        header(0, 1, 0),
+        header(16, 250, 0),
+        header(16, Kind::Run as u8, 0),
+        header(!7, Kind::Publish as u8, 0),
+        header(1 << 20, Kind::Subscribe as u8, 0),
+        [header(16, Kind::Unsubscribe as u8, 7), vec![0; 8]].concat(),
+        [header(16, Kind::Subscribe as u8, 0), vec![255; 8]].concat(),
+    ];
+    for bytes in hostile {
+        let mut peer = Peer::connect(&server);
+        peer.stream.write_all(&bytes).unwrap();
+        assert_eq!(refused(&mut peer), ErrorCode::Protocol, "{bytes:?}");
+    }
+    await_sessions(&server, 0);
+}
+
+#[test]
+fn a_bad_frame_is_refused_and_the_connection_goes_on() {
+    let (_node, server) = serve();
+    let mut peer = Peer::connect(&server);
+    peer.open_publisher(1, "a");
+    let mut bytes = Vec::new();
+    let mut broken = frames(&[b"12345678"]);
+    broken[4] = 9;
+    let header = dunlin::wire::PublishHeader {
+        publisher: 1,
+        partition: 0,
+        expect_seq: 0,
+        producer_seq: 1,
+        count: 1,
+        bytes: broken.len() as u32,
+    };
+    FromClient::Publish(dunlin::wire::Publish { flags: 0, header, frames: &broken }).encode(&mut bytes);
+    peer.stream.write_all(&bytes).unwrap();
+    let code = peer.next(|m| if let FromNode::PublishRefused(r) = m { Some(r.refusal.code) } else { None });
+    assert_eq!(code, Some(ErrorCode::BadFrame));
+    peer.publish(1, 2, &[b"sound"]);
+    assert!(peer.next(|m| matches!(m, FromNode::Published(_)).then_some(())).is_some());
+}
+
+#[test]
+fn a_client_that_drops_mid_frame_is_forgotten() {
+    let (_node, server) = serve();
+    for cut in [1, 8, 30, 100] {
+        let mut peer = Peer::connect(&server);
+        peer.open_publisher(1, "a");
+        let mut bytes = Vec::new();
+        let frames = frames(&[&[1; 500]]);
+        let header = dunlin::wire::PublishHeader {
+            publisher: 1,
+            partition: 0,
+            expect_seq: 0,
+            producer_seq: 1,
+            count: 1,
+            bytes: frames.len() as u32,
+        };
+        FromClient::Publish(dunlin::wire::Publish { flags: 0, header, frames: &frames }).encode(&mut bytes);
+        peer.stream.write_all(&bytes[..cut]).unwrap();
+    }
+    await_sessions(&server, 0);
+}
+
+#[test]
+fn a_client_that_never_reads_is_sent_no_more_and_others_go_on() {
+    let (node, server) = serve();
+    let mut stalled = Peer::connect(&server);
+    stalled.subscribe(1, "s", StartAt::Latest, u64::MAX);
+    stalled.await_subscribed();
+    let mut reader = Peer::connect(&server);
+    reader.subscribe(1, "s", StartAt::Latest, u64::MAX);
+    reader.await_subscribed();
+    let publishing = std::thread::spawn(move || {
+        let mut publisher = node.publisher("s").unwrap();
+        for number in 0..2_000u64 {
+            publisher.publish(&[number as u8; 1_000]).unwrap();
+        }
+    });
+    assert_eq!(reader.records(2_000).len(), 2_000);
+    publishing.join().unwrap();
+}
+
+#[test]
+fn thousands_of_connections_opened_and_dropped_leave_nothing() {
+    let (_node, server) = serve();
+    for _ in 0..10 {
+        let streams: Vec<_> =
+            (0..100).map(|_| TcpStream::connect(server.tcp_addresses()[0]).unwrap()).collect();
+        drop(streams);
+    }
+    await_sessions(&server, 0);
+    Peer::connect(&server);
+}
+
+#[test]
+fn one_session_too_many_is_turned_away() {
+    let (_node, server) = serve_with(|config| config.limits.sessions_max = 1);
+    let _first = Peer::connect(&server);
+    let mut second = Peer::silent(&server);
+    assert_eq!(second.take_preamble(), Some(Preamble::OURS));
+    assert_eq!(refused(&mut second), ErrorCode::Limit);
+}
+
+#[test]
+fn a_port_in_use_is_said_at_the_start() {
+    let (node, server) = serve();
+    let config = ServerConfig { tcp: server.tcp_addresses().to_vec(), ..ServerConfig::default() };
+    let error = Server::start(node, config).unwrap_err();
+    assert!(matches!(error, StartError::Listen { .. }), "{error}");
+}
+
+#[test]
+fn an_address_for_others_needs_the_word() {
+    let node = dunlin::Node::start(dunlin::Config::default()).unwrap();
+    let tcp = vec![([0, 0, 0, 0], 0).into()];
+    let refused = Server::start(node.clone(), ServerConfig { tcp: tcp.clone(), ..ServerConfig::default() });
+    assert!(matches!(refused, Err(StartError::OffLoopback(_))));
+    let config =
+        ServerConfig { tcp, anyone_on_the_network_may_connect: true, threads: 1, ..ServerConfig::default() };
+    Server::start(node, config).unwrap();
+}
+
+#[test]
+fn a_unix_socket_serves_and_is_taken_away_at_the_end() {
+    let path = std::env::temp_dir().join(format!("dunlin-test-{}.sock", std::process::id()));
+    let (_node, server) = serve_with(|config| config.unix = vec![path.clone()]);
+    let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    stream.write_all(&Preamble::OURS.to_bytes()).unwrap();
+    let mut answer = [0; 8];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, Preamble::chosen(1).to_bytes());
+    drop(server);
+    assert!(!path.exists());
+}

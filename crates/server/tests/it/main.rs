@@ -1,0 +1,24 @@
+//! What door `tcp` promises, seen from raw sockets.
+
+mod bad_input;
+mod peer;
+mod publishing;
+mod subscribing;
+mod topics;
+
+use dunlin::{Config, Node};
+use dunlin_server::{Server, ServerConfig};
+
+/// A node with one open door on a free port.
+fn serve() -> (Node, Server) {
+    serve_with(|_| ())
+}
+
+fn serve_with(change: impl FnOnce(&mut ServerConfig)) -> (Node, Server) {
+    let node = Node::start(Config::default()).unwrap();
+    let mut config =
+        ServerConfig { tcp: vec![([127, 0, 0, 1], 0).into()], threads: 1, ..ServerConfig::default() };
+    change(&mut config);
+    let server = Server::start(node.clone(), config).unwrap();
+    (node, server)
+}

@@ -1,0 +1,163 @@
+//! A client of a few lines, for tests.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use dunlin::topic::frame::{Frame, Meta};
+use dunlin::wire::{
+    Decoder, FLAG_ACK, FromClient, FromNode, Hello, Limits, Next, OnGap, OpenPublisher, Preamble, Publish,
+    PublishHeader, StartAt, Subscribe,
+};
+use dunlin_server::Server;
+
+/// One connection. Messages are taken in the order they come.
+pub struct Peer {
+    pub stream: TcpStream,
+    received: Vec<u8>,
+    decoder: Decoder,
+}
+
+impl Peer {
+    /// Connects and says nothing.
+    pub fn silent(server: &Server) -> Peer {
+        let stream = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Peer { stream, received: Vec::new(), decoder: Decoder::new(Limits::default()) }
+    }
+
+    /// Connects and is let in.
+    pub fn connect(server: &Server) -> Peer {
+        let mut peer = Peer::silent(server);
+        peer.greet();
+        let welcomed = peer.next(|message| matches!(message, FromNode::Welcome(_)).then_some(()));
+        assert_eq!(welcomed, Some(()));
+        peer
+    }
+
+    /// Says the first words, and takes the node's preamble.
+    pub fn greet(&mut self) {
+        self.stream.write_all(&Preamble::OURS.to_bytes()).unwrap();
+        self.say(FromClient::Hello(Hello { tenant: "", credentials: &[], client: "test" }));
+        assert_eq!(self.take_preamble(), Some(Preamble::chosen(1)));
+    }
+
+    pub fn take_preamble(&mut self) -> Option<Preamble> {
+        while self.received.len() < 8 {
+            self.receive().then_some(())?;
+        }
+        let preamble = Preamble::parse(&self.received).unwrap();
+        self.received.drain(..8);
+        preamble
+    }
+
+    pub fn say(&mut self, message: FromClient<'_>) {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        self.stream.write_all(&bytes).unwrap();
+    }
+
+    /// `false` at the end.
+    fn receive(&mut self) -> bool {
+        let mut buffer = [0; 64 << 10];
+        let read = self.stream.read(&mut buffer).unwrap();
+        self.received.extend_from_slice(&buffer[..read]);
+        read > 0
+    }
+
+    /// What `pick` makes of the first message it makes something of; others are dropped. `None` when the
+    /// node has ended the connection.
+    pub fn next<T>(&mut self, mut pick: impl FnMut(FromNode<'_>) -> Option<T>) -> Option<T> {
+        loop {
+            match self.decoder.next_from_node(&self.received).unwrap() {
+                Next::Message(message, taken) => {
+                    let picked = pick(message);
+                    self.received.drain(..taken);
+                    if picked.is_some() {
+                        return picked;
+                    }
+                }
+                Next::Need(_) => self.receive().then_some(())?,
+            }
+        }
+    }
+
+    /// The next message as text; heartbeats are left out.
+    pub fn next_text(&mut self) -> Option<String> {
+        self.next(|message| (!matches!(message, FromNode::Heartbeat(_))).then(|| format!("{message:?}")))
+    }
+
+    pub fn subscribe(&mut self, number: u32, pattern: &str, start: StartAt, credit: u64) {
+        self.say(FromClient::Subscribe(Subscribe {
+            subscription: number,
+            credit,
+            start,
+            on_gap: OnGap::Oldest,
+            registered: false,
+            pattern,
+            name: "",
+        }));
+    }
+
+    pub fn await_subscribed(&mut self) {
+        self.next(|message| matches!(message, FromNode::Subscribed(_)).then_some(())).unwrap();
+    }
+
+    pub fn open_publisher(&mut self, publisher: u32, subject: &str) {
+        let (producer, producer_epoch) = (0, 0);
+        self.say(FromClient::OpenPublisher(OpenPublisher { publisher, producer, producer_epoch, subject }));
+    }
+
+    /// Publishes to partition 0; `first` is the number of the first record.
+    pub fn publish(&mut self, publisher: u32, first: u64, payloads: &[&[u8]]) {
+        let frames = frames(payloads);
+        let header = PublishHeader {
+            publisher,
+            partition: 0,
+            expect_seq: 0,
+            producer_seq: first,
+            count: payloads.len() as u32,
+            bytes: frames.len() as u32,
+        };
+        self.say(FromClient::Publish(Publish { flags: FLAG_ACK, header, frames: &frames }));
+    }
+
+    /// Sequences and payloads of the next `count` records, however they are cut into runs; panics at
+    /// anything that is not continuous.
+    pub fn records(&mut self, count: usize) -> Vec<(u64, Vec<u8>)> {
+        let mut records: Vec<(u64, Vec<u8>)> = Vec::new();
+        while records.len() < count {
+            let run = self.next(|message| match message {
+                FromNode::Run(run) => Some((run.header, run.frames.to_vec())),
+                FromNode::Gap(_) | FromNode::Error(_) => panic!("{message:?}"),
+                _ => None,
+            });
+            let (header, frames) = run.expect("the node goes on");
+            if let Some((last, _)) = records.last() {
+                assert_eq!(header.prev_seq, *last);
+            }
+            let mut rest = frames.as_slice();
+            for at in 0..header.count {
+                let (frame, taken) = Frame::check(rest, rest.len()).unwrap();
+                records.push((header.first_seq + u64::from(at), frame.payload().to_vec()));
+                rest = &rest[taken..];
+            }
+            assert!(rest.is_empty());
+        }
+        records
+    }
+}
+
+/// Frames of these payloads and nothing else.
+pub fn frames(payloads: &[&[u8]]) -> Vec<u8> {
+    let meta = Meta::default();
+    let mut frames = Vec::new();
+    for payload in payloads {
+        let encoded = meta.measure(payload.len()).unwrap();
+        let at = frames.len();
+        frames.resize(at + encoded.padded(), 0);
+        meta.encode(encoded, 0, payload, &mut frames[at..]);
+    }
+    frames
+}

@@ -1,0 +1,109 @@
+use std::time::Duration;
+
+use dunlin::topic::{Reliable, Retention, Start, Subscribe, SubscribeOptions, TopicConfig};
+use dunlin::wire::{ErrorCode, FromNode, StartAt};
+
+use crate::peer::Peer;
+use crate::serve;
+
+#[test]
+fn what_a_client_publishes_is_acknowledged_and_read_by_another() {
+    let (_node, server) = serve();
+    let mut reader = Peer::connect(&server);
+    reader.subscribe(7, "a.b", StartAt::Earliest, 1 << 20);
+    reader.await_subscribed();
+    let mut writer = Peer::connect(&server);
+    writer.open_publisher(1, "a.b");
+    writer.publish(1, 1, &[b"one", b"two"]);
+    writer.publish(1, 3, &[b"three"]);
+    let mut through = 0;
+    while through < 3 {
+        through =
+            writer.next(|m| if let FromNode::Published(p) = m { Some(p.through) } else { None }).unwrap();
+    }
+    let expected: Vec<(u64, Vec<u8>)> =
+        vec![(1, b"one".to_vec()), (2, b"two".to_vec()), (3, b"three".to_vec())];
+    assert_eq!(reader.records(3), expected);
+}
+
+#[test]
+fn a_message_larger_than_the_read_buffer_arrives_whole() {
+    let (node, server) = serve();
+    let payload: Vec<u8> = (0..3_000_000u32).map(|i| i as u8).collect();
+    let mut writer = Peer::connect(&server);
+    writer.open_publisher(1, "large");
+    writer.publish(1, 1, &[&payload]);
+    writer.next(|m| matches!(m, FromNode::Published(_)).then_some(())).unwrap();
+    let options = SubscribeOptions { start: Start::Earliest, ..Default::default() };
+    let mut reader = node.subscribe("large", &options).unwrap();
+    let Ok(Some(dunlin::topic::Event::Record(record))) = reader.try_next() else { panic!() };
+    assert!(record.payload() == payload);
+}
+
+#[test]
+fn a_publisher_without_a_topic_or_a_number_is_told() {
+    let (_node, server) = serve();
+    let mut peer = Peer::connect(&server);
+    peer.open_publisher(1, "a..b");
+    let refused =
+        peer.next(|m| if let FromNode::PublisherRefused(r) = m { Some(r.refusal.code) } else { None });
+    assert_eq!(refused, Some(ErrorCode::Subject));
+    peer.publish(2, 1, &[b"x"]);
+    let refused =
+        peer.next(|m| if let FromNode::PublishRefused(r) = m { Some(r.refusal.code) } else { None });
+    assert_eq!(refused, Some(ErrorCode::NotOpen));
+}
+
+#[test]
+fn a_full_reliable_topic_stops_its_publisher_and_nobody_else() {
+    let (node, server) = serve();
+    let reliable = Reliable { wait_max: Duration::from_millis(300), ..Reliable::default() };
+    let retention = Retention { bytes: 64 << 10, ..Retention::default() };
+    let config = TopicConfig { reliable: Some(reliable), retention, ..TopicConfig::default() };
+    node.create_topic("full", config, false).unwrap();
+    let options =
+        SubscribeOptions { registered: true, name: "slow".to_owned(), ..SubscribeOptions::default() };
+    let mut reader = node.subscribe("full", &options).unwrap();
+
+    let mut writer = Peer::connect(&server);
+    writer.open_publisher(1, "full");
+    let payload = [7; 1_000];
+    for number in 1..=100 {
+        writer.publish(1, number, &[&payload]);
+    }
+    let mut other = Peer::connect(&server);
+    other.open_publisher(1, "other");
+    other.publish(1, 1, &[b"x"]);
+    other.next(|m| matches!(m, FromNode::Published(_)).then_some(())).unwrap();
+
+    let refused = writer
+        .next(|m| if let FromNode::PublishRefused(r) = m { Some(format!("{}", r.refusal)) } else { None });
+    assert!(refused.clone().unwrap().starts_with("FULL: slow"), "{refused:?}");
+    let mut read = 0;
+    while read < 20 {
+        read += reader.drain(100, |_| ()).unwrap();
+        reader.wait(Some(Duration::from_millis(50))).unwrap();
+    }
+}
+
+#[test]
+fn room_lets_a_stopped_publisher_go_on() {
+    let (node, server) = serve();
+    let retention = Retention { bytes: 64 << 10, ..Retention::default() };
+    let config = TopicConfig { reliable: Some(Reliable::default()), retention, ..TopicConfig::default() };
+    node.create_topic("full", config, false).unwrap();
+    let options = SubscribeOptions { registered: true, ..SubscribeOptions::default() };
+    let mut reader = node.subscribe("full", &options).unwrap();
+    let mut writer = Peer::connect(&server);
+    writer.open_publisher(1, "full");
+    let payload = [7; 1_000];
+    for number in 1..=500 {
+        writer.publish(1, number, &[&payload]);
+    }
+    let mut read = 0;
+    while read < 500 {
+        let found = reader.drain(50, |event| assert!(matches!(event, dunlin::topic::Event::Record(_))));
+        read += found.unwrap();
+        assert!(read == 500 || reader.wait(Some(Duration::from_secs(5))).unwrap());
+    }
+}

@@ -1,0 +1,230 @@
+use dunlin::topic::{Publish, Retention, TopicConfig};
+use dunlin::wire::{
+    ChannelPosition, Credit, FromClient, FromNode, List, LogPosition, Position, Resume, StartAt,
+};
+
+use crate::peer::Peer;
+use crate::serve;
+
+const PLENTY: u64 = 1 << 40;
+
+#[test]
+fn a_stream_arrives_whole_and_in_order() {
+    let (node, server) = serve();
+    let mut reader = Peer::connect(&server);
+    reader.subscribe(1, "s", StartAt::Latest, PLENTY);
+    reader.await_subscribed();
+    let publishing = std::thread::spawn(move || {
+        let mut publisher = node.publisher("s").unwrap();
+        for number in 0..50_000u64 {
+            publisher.publish(&number.to_le_bytes()).unwrap();
+        }
+    });
+    for (seq, payload) in reader.records(50_000) {
+        assert_eq!(u64::from_le_bytes(payload.try_into().unwrap()), seq - 1);
+    }
+    publishing.join().unwrap();
+}
+
+#[test]
+fn payloads_by_reference_arrive_like_others() {
+    let (node, server) = serve();
+    let mut reader = Peer::connect(&server);
+    reader.subscribe(1, "s", StartAt::Latest, PLENTY);
+    reader.await_subscribed();
+    let mut publisher = node.publisher("s").unwrap();
+    let sizes = [5_000, 100, 300_001, 70_007, 8];
+    for (at, size) in sizes.into_iter().enumerate() {
+        publisher.publish(bytes::Bytes::from(vec![at as u8; size])).unwrap();
+    }
+    for (at, (seq, payload)) in reader.records(sizes.len()).into_iter().enumerate() {
+        assert_eq!(seq, at as u64 + 1);
+        assert!(payload == vec![at as u8; sizes[at]]);
+    }
+}
+
+#[test]
+fn nothing_is_sent_beyond_the_credit_until_it_is_renewed() {
+    let (node, server) = serve();
+    let mut publisher = node.publisher("s").unwrap();
+    for _ in 0..100 {
+        publisher.publish(&[0; 1_000]).unwrap();
+    }
+    let mut reader = Peer::connect(&server);
+    reader.subscribe(1, "s", StartAt::Earliest, 10_000);
+    reader.await_subscribed();
+    let (mut sent, mut last) = (0, None);
+    // The runs come first, then nothing but the answer.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    reader.say(FromClient::Ping(dunlin::wire::Ping { token: 5 }));
+    let mut answered = false;
+    while !answered {
+        reader.next(|m| {
+            match m {
+                FromNode::Run(run) => {
+                    sent += run.header.bytes as usize + dunlin::wire::RUN_HEAD_BYTES;
+                    last = Some(run.header);
+                }
+                FromNode::Pong(_) => answered = true,
+                _ => {}
+            }
+            Some(())
+        });
+    }
+    assert!((10_000..10_000 + (16 << 10) + 40).contains(&sent), "{sent}");
+    let last = last.unwrap();
+    let position = Position { epoch: last.epoch, seq: last.last_seq() };
+    let consumed = [ChannelPosition { channel: last.topic_id, position }];
+    let credit = Credit { subscription: 1, granted: 50_000, consumed: List::new(&consumed) };
+    reader.say(FromClient::Credit(credit));
+    let next = reader.next(|m| if let FromNode::Run(run) = m { Some(run.header) } else { None }).unwrap();
+    assert_eq!(next.prev_seq, last.last_seq());
+}
+
+#[test]
+fn a_starved_subscription_does_not_hold_up_another() {
+    let (node, server) = serve();
+    let mut reader = Peer::connect(&server);
+    reader.subscribe(1, "starved", StartAt::Latest, 0);
+    reader.subscribe(2, "fed", StartAt::Latest, PLENTY);
+    reader.await_subscribed();
+    reader.await_subscribed();
+    node.publisher("starved").unwrap().publish("x").unwrap();
+    node.publisher("fed").unwrap().publish("y").unwrap();
+    assert_eq!(reader.records(1), vec![(1, b"y".to_vec())]);
+}
+
+#[test]
+fn a_slow_reader_is_told_exactly_what_it_missed() {
+    let (node, server) = serve();
+    let retention = Retention { bytes: 64 << 10, ..Retention::default() };
+    node.create_topic("s", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
+    let mut reader = Peer::connect(&server);
+    reader.subscribe(1, "s", StartAt::Earliest, 5_000);
+    reader.await_subscribed();
+    let mut publisher = node.publisher("s").unwrap();
+    for number in 0..10_000u64 {
+        publisher.publish(&number.to_le_bytes()).unwrap();
+    }
+    reader.say(FromClient::Credit(Credit { subscription: 1, granted: PLENTY, consumed: List::new(&[]) }));
+    let (mut stands_at, mut missed) = (0, 0);
+    while stands_at < 10_000 {
+        let (first, last, gap) = reader
+            .next(|m| match m {
+                FromNode::Run(run) => Some((run.header.prev_seq + 1, run.header.last_seq(), false)),
+                FromNode::Gap(gap) => Some((gap.first, gap.last, true)),
+                _ => None,
+            })
+            .unwrap();
+        assert_eq!(first, stands_at + 1);
+        missed += if gap { last - first + 1 } else { 0 };
+        stands_at = last;
+    }
+    assert!(missed > 5_000, "missed {missed}");
+}
+
+#[test]
+fn a_filtered_reader_is_told_where_it_stands() {
+    let (node, server) = serve();
+    let config = TopicConfig { pattern: Some("o.>".to_owned()), ..TopicConfig::default() };
+    node.create_topic("o", config, false).unwrap();
+    let mut reader = Peer::connect(&server);
+    reader.subscribe(1, "o.eu", StartAt::Latest, PLENTY);
+    reader.await_subscribed();
+    for (subject, payload) in [("o.us", "1"), ("o.eu", "2"), ("o.us", "3")] {
+        node.publisher(subject).unwrap().publish(payload).unwrap();
+    }
+    assert_eq!(reader.records(1), vec![(2, b"2".to_vec())]);
+    let through = reader.next(|m| if let FromNode::Advance(a) = m { Some(a.through.seq) } else { None });
+    assert_eq!(through, Some(3));
+    let stands_at = reader.next(|m| match m {
+        FromNode::Heartbeat(beat) => beat.channels.iter().next().map(|channel| channel.position.seq),
+        _ => None,
+    });
+    assert_eq!(stands_at, Some(3));
+}
+
+#[test]
+fn a_wildcard_subscription_gets_topics_created_later() {
+    let (node, server) = serve();
+    let mut reader = Peer::connect(&server);
+    reader.subscribe(1, "m.*", StartAt::Latest, PLENTY);
+    reader.await_subscribed();
+    for name in ["m.a", "n.a", "m.b"] {
+        node.publisher(name).unwrap().publish("x").unwrap();
+    }
+    let mut topics = Vec::new();
+    while topics.len() < 2 {
+        let log = reader.next(|m| if let FromNode::Log(log) = m { Some(log.topic.to_owned()) } else { None });
+        topics.push(log.unwrap());
+    }
+    topics.sort();
+    assert_eq!(topics, ["m.a", "m.b"]);
+    let (mut runs, mut seqs) = (0, 0);
+    while runs < 2 {
+        seqs +=
+            reader.next(|m| if let FromNode::Run(r) = m { Some(r.header.first_seq) } else { None }).unwrap();
+        runs += 1;
+    }
+    assert_eq!(seqs, 2);
+}
+
+#[test]
+fn a_subscription_resumes_where_it_was_and_hears_of_what_is_new() {
+    let (node, server) = serve();
+    let position = node.publisher("m.a").unwrap().publish("seen").unwrap().position;
+    node.publisher("m.a").unwrap().publish("not seen").unwrap();
+    node.publisher("m.b").unwrap().publish("new").unwrap();
+    let mut reader = Peer::connect(&server);
+    let position = Position { epoch: position.epoch, seq: position.seq };
+    let logs = [LogPosition { topic: "m.a", partition: 0, position }];
+    reader.say(FromClient::Resume(Resume { subscription: 3, logs: List::new(&logs) }));
+    reader.subscribe(3, "m.*", StartAt::Resume, PLENTY);
+    let mut payloads = Vec::new();
+    while payloads.len() < 2 {
+        let run = reader
+            .next(|m| if let FromNode::Run(r) = m { Some((r.header, r.frames.to_vec())) } else { None });
+        let (header, frames) = run.unwrap();
+        assert_eq!(header.count, 1);
+        let (frame, _) = dunlin::topic::Frame::check(&frames, frames.len()).unwrap();
+        payloads.push(String::from_utf8(frame.payload().to_vec()).unwrap());
+    }
+    payloads.sort();
+    assert_eq!(payloads, ["new", "not seen"]);
+}
+
+#[test]
+fn a_deleted_topic_ends_the_subscription_to_it() {
+    let (node, server) = serve();
+    let mut reader = Peer::connect(&server);
+    reader.subscribe(1, "s", StartAt::Latest, PLENTY);
+    reader.await_subscribed();
+    node.delete_topic("s").unwrap();
+    assert!(reader.next_text().unwrap().starts_with("Deleted"));
+    assert!(reader.next_text().unwrap().starts_with("SubscriptionEnded"));
+}
+
+#[test]
+fn unsubscribing_ends_it_as_asked() {
+    let (node, server) = serve();
+    let mut reader = Peer::connect(&server);
+    reader.subscribe(1, "s", StartAt::Latest, PLENTY);
+    reader.await_subscribed();
+    reader.say(FromClient::Unsubscribe { subscription: 1 });
+    let ended = reader.next_text().unwrap();
+    assert!(ended.contains("Asked"), "{ended}");
+    node.publisher("s").unwrap().publish("x").unwrap();
+    reader.subscribe(1, "s", StartAt::Earliest, PLENTY);
+    assert_eq!(reader.records(1).len(), 1);
+}
+
+#[test]
+fn a_server_that_stops_says_good_bye() {
+    let (_node, server) = serve();
+    let mut reader = Peer::connect(&server);
+    let stopping = std::thread::spawn(move || server.stop());
+    assert!(reader.next_text().unwrap().starts_with("Goodbye"));
+    assert_eq!(reader.next_text(), None);
+    drop(reader);
+    stopping.join().unwrap();
+}

@@ -1,0 +1,69 @@
+use dunlin::wire::{
+    CreateTopic, ErrorCode, FromClient, FromNode, ListTopics, NamedTopic, TopicConfig, WhenFull,
+};
+
+use crate::peer::Peer;
+use crate::serve;
+
+fn config<'a>(name: &'a str, pattern: &'a str) -> TopicConfig<'a> {
+    TopicConfig {
+        name,
+        pattern,
+        partitions: 2,
+        retain_bytes: 1 << 20,
+        retain_records: 0,
+        retain_ms: 5_000,
+        record_bytes_max: 0,
+        reliable_readers_max: 3,
+        wait_ms_max: 0,
+        when_full: WhenFull::Evict,
+    }
+}
+
+fn answer(peer: &mut Peer) -> Result<u32, (u32, ErrorCode)> {
+    let answer = peer.next(|m| match m {
+        FromNode::Done { request } => Some(Ok(request)),
+        FromNode::RequestRefused(refused) => Some(Err((refused.request, refused.refusal.code))),
+        _ => None,
+    });
+    answer.unwrap()
+}
+
+#[test]
+fn topics_are_created_listed_described_and_deleted() {
+    let (_node, server) = serve();
+    let mut peer = Peer::connect(&server);
+    let create = |request, or_same| {
+        FromClient::CreateTopic(CreateTopic { request, or_same, config: config("a", "a.>") })
+    };
+    peer.say(create(1, false));
+    assert_eq!(answer(&mut peer), Ok(1));
+    peer.say(create(2, true));
+    assert_eq!(answer(&mut peer), Ok(2));
+    peer.say(create(3, false));
+    assert_eq!(answer(&mut peer), Err((3, ErrorCode::TopicExists)));
+
+    peer.say(FromClient::ListTopics(ListTopics { request: 4, topics_max: 10, pattern: "", after: "" }));
+    let names = peer.next(|m| match m {
+        FromNode::Topics(topics) => Some(topics.topics.iter().map(|t| t.name.to_owned()).collect::<Vec<_>>()),
+        _ => None,
+    });
+    assert_eq!(names, Some(vec!["a".to_owned()]));
+
+    peer.say(FromClient::DescribeTopic(NamedTopic { request: 5, topic: "a" }));
+    peer.next(|m| match m {
+        FromNode::Topic(state) => {
+            let described = TopicConfig { record_bytes_max: 0, wait_ms_max: 0, ..state.config };
+            assert_eq!(described, config("a", "a.>"));
+            assert_eq!(state.logs.len(), 2);
+            Some(())
+        }
+        _ => None,
+    })
+    .unwrap();
+
+    peer.say(FromClient::DeleteTopic(NamedTopic { request: 6, topic: "a" }));
+    assert_eq!(answer(&mut peer), Ok(6));
+    peer.say(FromClient::DeleteTopic(NamedTopic { request: 7, topic: "a" }));
+    assert_eq!(answer(&mut peer), Err((7, ErrorCode::NoTopic)));
+}
