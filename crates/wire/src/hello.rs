@@ -36,7 +36,7 @@ layout! {
         pub subscriptions_max: u32,
         /// How many publishers the connection may have.
         pub publishers_max: u32,
-        /// How many bytes of PUBLISH may be unanswered on the connection.
+        /// How many bytes of PUBLISH a publisher may have unanswered.
         pub in_flight_bytes_max: u32,
     }
 }

@@ -1,0 +1,106 @@
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// The port of Dunlin's own protocol.
+pub const PORT_DEFAULT: u16 = 4220;
+
+/// Where a node is: `dunlin://host:4220` (the port may be left out) or `unix:///path`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// A host and a port.
+    Tcp {
+        /// A name, or an IP address; IPv6 in brackets.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+/// Text that is no address.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no address: write dunlin://HOST:PORT or unix:///PATH")]
+pub struct AddressError(String);
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Address, AddressError> {
+        let error = || AddressError(text.to_owned());
+        if let Some(path) = text.strip_prefix("unix://") {
+            return if path.starts_with('/') { Ok(Address::Unix(path.into())) } else { Err(error()) };
+        }
+        let rest = match text.split_once("://") {
+            Some(("dunlin" | "tcp", rest)) => rest.trim_end_matches('/'),
+            Some(_) => return Err(error()),
+            None => text,
+        };
+        let (host, port) = match rest.rsplit_once(':') {
+            // The last colon of a bare IPv6 address in brackets is not a port's.
+            Some((host, port)) if !port.ends_with(']') => (host, port.parse().map_err(|_| error())?),
+            _ => (rest, PORT_DEFAULT),
+        };
+        let plain = !host.is_empty() && !host.contains(['/', '@', ' ']);
+        if plain { Ok(Address::Tcp { host: host.to_owned(), port }) } else { Err(error()) }
+    }
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Address::Tcp { host, port } => write!(f, "dunlin://{host}:{port}"),
+            Address::Unix(path) => write!(f, "unix://{}", path.display()),
+        }
+    }
+}
+
+/// One thing to connect to.
+#[derive(Debug, Clone)]
+pub(crate) enum Endpoint {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// Everything the address stands for at present, in the order to try them.
+    pub(crate) fn resolve(&self) -> std::io::Result<Vec<Endpoint>> {
+        match self {
+            Address::Unix(path) => Ok(vec![Endpoint::Unix(path.clone())]),
+            Address::Tcp { host, port } => {
+                let host = host.trim_start_matches('[').trim_end_matches(']');
+                let mut all: Vec<SocketAddr> = (host, *port).to_socket_addrs()?.collect();
+                // Nodes listen on 127.0.0.1 unless told otherwise: spare `localhost` a refusal.
+                all.sort_by_key(|addr| !addr.is_ipv4());
+                Ok(all.into_iter().map(Endpoint::Tcp).collect())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_read_as_people_write_them() {
+        let tcp = |host: &str, port| Ok(Address::Tcp { host: host.to_owned(), port });
+        for (text, address) in [
+            ("dunlin://localhost:9", tcp("localhost", 9)),
+            ("dunlin://localhost", tcp("localhost", PORT_DEFAULT)),
+            ("tcp://10.0.0.1:7/", tcp("10.0.0.1", 7)),
+            ("node-3:4221", tcp("node-3", 4221)),
+            ("dunlin://[::1]:5", tcp("[::1]", 5)),
+            ("dunlin://[::1]", tcp("[::1]", PORT_DEFAULT)),
+            ("unix:///run/dunlin.sock", Ok(Address::Unix("/run/dunlin.sock".into()))),
+        ] {
+            assert_eq!(text.parse::<Address>(), address, "{text}");
+        }
+        for text in
+            ["", "http://a", "unix://relative", "dunlin://", "dunlin://h:port", "dunlin://h:99999", "a b"]
+        {
+            assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+    }
+}

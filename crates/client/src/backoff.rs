@@ -1,0 +1,87 @@
+//! When to try again.
+//!
+//! Full jitter: the wait is random between nothing and a span that doubles with each attempt. Thousands of
+//! clients cut at once then come back spread over the span, not in waves at its end.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+/// The waits between attempts to connect.
+#[derive(Debug, Clone)]
+pub(crate) struct Backoff {
+    base_ms: u64,
+    max_ms: u64,
+    attempt: u32,
+    random: u64,
+}
+
+impl Backoff {
+    pub(crate) fn new(base_ms: u64, max_ms: u64, seed: u64) -> Backoff {
+        Backoff { base_ms, max_ms, attempt: 0, random: seed | 1 }
+    }
+
+    /// How long to wait before the next attempt.
+    pub(crate) fn next_wait(&mut self) -> Duration {
+        let span_ms = self.base_ms.saturating_mul(1 << self.attempt.min(20)).clamp(1, self.max_ms.max(1));
+        self.attempt = self.attempt.saturating_add(1);
+        Duration::from_micros(self.next_random() % (span_ms * 1_000))
+    }
+
+    /// How often it waited since the last success.
+    pub(crate) fn attempts(&self) -> u32 {
+        self.attempt
+    }
+
+    /// The last attempt succeeded.
+    pub(crate) fn reset(&mut self) {
+        self.attempt = 0;
+    }
+
+    /// Xorshift: jitter needs to differ between clients, not to be hard to guess.
+    fn next_random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+}
+
+/// A number that differs between processes and calls.
+pub(crate) fn random_seed() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_spread_over_a_span_that_doubles_up_to_its_limit() {
+        let mut longest = [Duration::ZERO; 10];
+        let mut shortest = [Duration::MAX; 10];
+        for seed in 1..2000 {
+            let mut backoff = Backoff::new(50, 2_000, u64::wrapping_mul(seed, 0x9E37_79B9_7F4A_7C15));
+            for at in 0..10 {
+                let wait = backoff.next_wait();
+                longest[at] = longest[at].max(wait);
+                shortest[at] = shortest[at].min(wait);
+            }
+        }
+        for (at, span_ms) in [50u64, 100, 200, 400, 800, 1600, 2000, 2000, 2000, 2000].into_iter().enumerate()
+        {
+            assert!(longest[at] <= Duration::from_millis(span_ms), "{at}: {longest:?}");
+            assert!(longest[at] >= Duration::from_millis(span_ms * 9 / 10), "{at}: {longest:?}");
+            assert!(shortest[at] <= Duration::from_millis(span_ms / 10), "{at}: {shortest:?}");
+        }
+    }
+
+    #[test]
+    fn a_success_starts_over() {
+        let mut backoff = Backoff::new(50, 2_000, 7);
+        for _ in 0..9 {
+            let _ = backoff.next_wait();
+        }
+        backoff.reset();
+        assert!(backoff.next_wait() <= Duration::from_millis(50));
+    }
+}

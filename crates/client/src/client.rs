@@ -1,0 +1,272 @@
+//! A client: one connection to a node, shared by everything made from it.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use dunlin_topic::{PublishError, SubscribeError, SubscribeOptions, Wait};
+use dunlin_wire::{FromClient, NO_PRODUCER, StartAt};
+
+use crate::address::{Address, AddressError};
+use crate::backoff::random_seed;
+use crate::drive::Waited;
+use crate::follow::{Followers, Waiting, lock};
+use crate::inbox::Inbox;
+use crate::limits::Limits;
+use crate::link::{Link, Patience, Pumped, Why};
+use crate::outbox::Outbox;
+use crate::publisher::{Publisher, PublisherOptions};
+use crate::publishing::Publishing;
+use crate::session::{Asked, Session};
+use crate::subscriber::Subscriber;
+
+/// Who the client is to the node, and how it behaves.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Options {
+    /// A name that operators see.
+    pub name: String,
+    /// Whose topics; empty for the default tenant.
+    pub tenant: String,
+    /// What proves it; empty on loopback.
+    pub credentials: Vec<u8>,
+    /// How publishers and requests wait for answers.
+    pub wait: Wait,
+    /// What is kept at most.
+    pub limits: Limits,
+}
+
+/// Why there is no client.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The address cannot be read.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// The node cannot be reached, or does not let the client in.
+    #[error("{0}")]
+    Away(Why),
+}
+
+/// A connection to a node. Cloning shares it.
+///
+/// It has no thread of its own: whoever waits, in any of the things made from it, drives it. When
+/// the connection is lost it is made anew, with jitter, subscriptions go on by position and
+/// publishers send again what has no answer.
+#[derive(Debug, Clone)]
+pub struct Client {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What a client and everything made from it have in common.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) address: Address,
+    pub(crate) options: Options,
+    pub(crate) limits: Limits,
+    pub(crate) link: Mutex<Link>,
+    pub(crate) session: Mutex<Session>,
+    pub(crate) outbox: Outbox,
+    pub(crate) followers: Arc<Followers>,
+    /// Publishers that hold a batch which a wait has to hand over.
+    pub(crate) filling: Mutex<Vec<Arc<Publishing>>>,
+    #[cfg(feature = "tokio")]
+    pub(crate) reactor: Mutex<crate::reactor::Reactor>,
+}
+
+impl Client {
+    /// Connects to the node at `url`.
+    pub fn connect(url: &str, options: Options) -> Result<Client, ConnectError> {
+        Client::connect_to(url.parse()?, options)
+    }
+
+    /// Connects to the node at `address`, trying each of the endpoints it stands for once.
+    pub fn connect_to(address: Address, options: Options) -> Result<Client, ConnectError> {
+        let endpoints = address.resolve().map_or(1, |all| all.len().max(1)) as u32;
+        let client = Client::new(address, options);
+        let shared = &client.shared;
+        let each = Duration::from_millis(shared.limits.connect_ms_max);
+        let until = Instant::now() + each * endpoints;
+        let mut link = lock(&shared.link);
+        let why = loop {
+            match link.pump(shared, Patience::Block(each)) {
+                Pumped::Heard | Pumped::Quiet => break None,
+                Pumped::Away(why, _) if link.failures() >= endpoints || Instant::now() > until => {
+                    break Some(why);
+                }
+                Pumped::Away(why @ Why::Refused(_), _) => break Some(why),
+                Pumped::Closed => break Some(Why::New),
+                Pumped::Away(..) => {}
+            }
+        };
+        drop(link);
+        why.map_or(Ok(client), |why| Err(ConnectError::Away(why)))
+    }
+
+    fn new(address: Address, options: Options) -> Client {
+        let limits = options.limits;
+        Client {
+            shared: Arc::new(Shared {
+                address,
+                limits,
+                link: Mutex::new(Link::new(&limits)),
+                session: Mutex::default(),
+                outbox: Outbox::default(),
+                followers: Arc::default(),
+                filling: Mutex::default(),
+                #[cfg(feature = "tokio")]
+                reactor: Mutex::default(),
+                options,
+            }),
+        }
+    }
+
+    /// The name of the node, as it said when the connection was made.
+    pub fn node_name(&self) -> String {
+        lock(&self.shared.session).node_name.clone()
+    }
+
+    /// Whether there is a connection, as far as anybody has looked.
+    pub fn is_up(&self) -> bool {
+        lock(&self.shared.session).up
+    }
+
+    /// How often the connection was made: more than once means it was lost in between.
+    pub fn connections(&self) -> u64 {
+        lock(&self.shared.session).generation
+    }
+
+    /// A publisher to `subject`, with an identity of its own, so that nothing it sends again after
+    /// a loss is appended twice.
+    pub fn publisher(&self, subject: &str) -> Result<Publisher, PublishError> {
+        self.publisher_with(subject, PublisherOptions::default())
+    }
+
+    /// A publisher that behaves as `options` say. `subject` may be a topic's very pattern: then
+    /// each draft brings its own subject tail.
+    pub fn publisher_with(
+        &self,
+        subject: &str,
+        options: PublisherOptions,
+    ) -> Result<Publisher, PublishError> {
+        let publisher = self.publisher_at_once(subject, options);
+        publisher.wait_opened()?;
+        Ok(publisher)
+    }
+
+    /// A publisher that may be used before the node has answered.
+    pub(crate) fn publisher_at_once(&self, subject: &str, options: PublisherOptions) -> Publisher {
+        let (producer, epoch) = match options.identity {
+            Some(identity) => (identity.producer, identity.epoch),
+            None if options.quiet => (NO_PRODUCER, 0),
+            None => (random_seed().max(1), 1),
+        };
+        let mut session = lock(&self.shared.session);
+        let publishing = Arc::new(Publishing::new(session.number(), subject, producer, epoch));
+        let mut out = Vec::new();
+        publishing.open(&publishing.lock(), &mut out);
+        session.add_publisher(Arc::clone(&publishing));
+        self.shared.outbox.write(&out);
+        drop(session);
+        Publisher::new(Arc::clone(&self.shared), publishing, options.quiet)
+    }
+
+    /// Subscribes to all subjects that `pattern` matches.
+    pub fn subscribe(&self, pattern: &str, options: SubscribeOptions) -> Result<Subscriber, SubscribeError> {
+        let wait = options.wait;
+        let registered = options.registered;
+        let asked = Asked {
+            pattern: pattern.to_owned(),
+            name: options.name,
+            start: start_at(options.start),
+            on_gap: on_gap(options.on_gap),
+            registered,
+            credit_bytes: self.shared.limits.credit_bytes as u64,
+            group: None,
+        };
+        self.begin(asked, wait)
+    }
+
+    /// Begins a subscription or membership and waits until it stands.
+    pub(crate) fn begin(&self, asked: Asked, wait: Wait) -> Result<Subscriber, SubscribeError> {
+        let registered = asked.registered;
+        let inbox = Arc::new(Inbox::default());
+        let mut out = Vec::new();
+        let number = {
+            let mut session = lock(&self.shared.session);
+            let number = session.subscribe(asked, &inbox, &mut out);
+            self.shared.outbox.write(&out);
+            number
+        };
+        // From here on dropping the subscriber takes the subscription back.
+        let subscriber =
+            Subscriber::new(Arc::clone(&self.shared), Arc::clone(&inbox), number, wait, registered);
+        let until = Instant::now() + Duration::from_millis(self.shared.limits.answer_ms_max);
+        let done = || !matches!(inbox.standing(), Ok(false));
+        match self.shared.wait_until(&inbox.waiting, self.shared.options.wait, Some(until), done) {
+            Waited::Done => inbox.standing().map(|_| subscriber),
+            Waited::TimedOut => Err(SubscribeError::Connection("the node did not answer in time".to_owned())),
+            Waited::Away(why) => Err(SubscribeError::Connection(why.to_string())),
+        }
+    }
+}
+
+impl Shared {
+    /// Hands over what publishers have put together and not sent.
+    #[inline]
+    pub(crate) fn hand_over_batches(&self) {
+        let filling = {
+            let mut filling = lock(&self.filling);
+            if filling.is_empty() {
+                return;
+            }
+            std::mem::take(&mut *filling)
+        };
+        for publishing in filling {
+            publishing.hand_over_listed(self);
+        }
+    }
+
+    /// Writes one message.
+    pub(crate) fn say(&self, message: &FromClient<'_>) {
+        let mut out = Vec::new();
+        message.encode(&mut out);
+        self.outbox.write(&out);
+    }
+
+    /// Waits until what was written has left for the node.
+    pub(crate) fn wait_written(&self, waiting: &Waiting) {
+        if !self.outbox.is_empty() {
+            // Whether it left or the connection went, nothing more can be done here.
+            let _ = self.wait_until(waiting, Wait::Parked, None, || self.outbox.is_empty());
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.say(&FromClient::Leave);
+        let link = std::mem::replace(&mut self.link, Mutex::new(Link::new(&self.limits)));
+        if let Ok(mut link) = link.into_inner() {
+            link.close(self);
+        }
+        lock(&self.session).close();
+    }
+}
+
+fn start_at(start: dunlin_topic::Start) -> StartAt {
+    match start {
+        dunlin_topic::Start::Earliest => StartAt::Earliest,
+        dunlin_topic::Start::Latest => StartAt::Latest,
+        dunlin_topic::Start::After(at) => {
+            StartAt::After(dunlin_wire::Position { epoch: at.epoch, seq: at.seq })
+        }
+        dunlin_topic::Start::Time(ns) => StartAt::Time(ns),
+    }
+}
+
+fn on_gap(on_gap: dunlin_topic::OnGap) -> dunlin_wire::OnGap {
+    match on_gap {
+        dunlin_topic::OnGap::Oldest => dunlin_wire::OnGap::Oldest,
+        dunlin_topic::OnGap::Newest => dunlin_wire::OnGap::Newest,
+        dunlin_topic::OnGap::Fail => dunlin_wire::OnGap::Fail,
+    }
+}

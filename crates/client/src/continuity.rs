@@ -1,0 +1,69 @@
+//! Whether a run goes on where the reader stands: the check that makes silence impossible.
+
+use dunlin_frame::RunHeader;
+use dunlin_topic::Position;
+
+/// How a run relates to the position of its channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Join {
+    /// It follows; what lies between was filtered out or had expired.
+    Follows,
+    /// All of it was given before, or comes from an owner that was replaced.
+    Stale,
+    /// Its first `skip` records were given before.
+    Overlaps {
+        /// How many.
+        skip: u32,
+    },
+    /// These records never came.
+    Missing {
+        /// The first.
+        first: u64,
+        /// The last.
+        last: u64,
+    },
+    /// It belongs to an epoch nobody has told of.
+    NewEpoch,
+}
+
+/// Judges `run` by where its channel stands.
+#[inline]
+pub(crate) fn join(at: Position, run: &RunHeader) -> Join {
+    if run.epoch == at.epoch && run.prev_seq <= at.seq && at.seq < run.first_seq {
+        return Join::Follows;
+    }
+    if run.epoch > at.epoch {
+        return Join::NewEpoch;
+    }
+    if run.epoch < at.epoch || run.last_seq() <= at.seq {
+        return Join::Stale;
+    }
+    if run.first_seq <= at.seq {
+        // Less than the run's count, which is a u32, because its last record is new.
+        return Join::Overlaps { skip: (at.seq - run.first_seq + 1) as u32 };
+    }
+    Join::Missing { first: at.seq + 1, last: run.prev_seq }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(at: (u32, u64), epoch: u32, prev_seq: u64, first_seq: u64, count: u32) -> Join {
+        let run = RunHeader { topic_id: 1, epoch, prev_seq, first_seq, count, bytes: 0 };
+        join(Position { epoch: at.0, seq: at.1 }, &run)
+    }
+
+    #[test]
+    fn a_run_is_judged_by_where_the_reader_stands() {
+        assert_eq!(judged((2, 10), 2, 10, 11, 5), Join::Follows);
+        assert_eq!(judged((2, 10), 2, 10, 14, 5), Join::Follows, "three were filtered out");
+        assert_eq!(judged((2, 10), 2, 8, 11, 5), Join::Follows, "the hole began before the reader");
+        assert_eq!(judged((2, 10), 2, 12, 13, 5), Join::Missing { first: 11, last: 12 });
+        assert_eq!(judged((2, 10), 2, 3, 4, 7), Join::Stale);
+        assert_eq!(judged((2, 10), 2, 3, 4, 8), Join::Overlaps { skip: 7 });
+        assert_eq!(judged((2, 10), 1, 10, 11, 5), Join::Stale, "a replaced owner");
+        assert_eq!(judged((2, 10), 3, 0, 1, 5), Join::NewEpoch);
+        assert_eq!(judged((2, 0), 2, 0, 1, 5), Join::Follows);
+    }
+}

@@ -1,0 +1,148 @@
+//! Waiting: whoever waits drives the connection, or follows whoever does.
+
+use std::time::{Duration, Instant};
+
+use dunlin_topic::{SPIN_US_DEFAULT, Wait};
+
+use crate::client::Shared;
+use crate::follow::{Waiting, thread_waker};
+use crate::limits::TICK_MS;
+use crate::link::{Link, Patience, Pumped, Why};
+
+/// How a wait ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Waited {
+    /// What was waited for is there.
+    Done,
+    /// The time is over.
+    TimedOut,
+    /// There is no connection, and the caller was patient.
+    Away(Why),
+}
+
+impl Shared {
+    /// Waits until `done`, at most until `until`.
+    #[inline]
+    pub(crate) fn wait_until(
+        &self,
+        waiting: &Waiting,
+        wait: Wait,
+        until: Option<Instant>,
+        mut done: impl FnMut() -> bool,
+    ) -> Waited {
+        self.hand_over_batches();
+        if done() {
+            return Waited::Done;
+        }
+        if let Ok(mut link) = self.link.try_lock() {
+            let waited = self.lead(&mut link, wait, until, &mut done);
+            drop(link);
+            self.followers.wake_one();
+            return waited;
+        }
+        self.follow(waiting, wait, until, &mut done)
+    }
+
+    /// Reads for all until `done`.
+    #[inline]
+    fn lead(
+        &self,
+        link: &mut Link,
+        wait: Wait,
+        until: Option<Instant>,
+        done: &mut impl FnMut() -> bool,
+    ) -> Waited {
+        let mut began = None;
+        let mut spins = wait != Wait::Parked;
+        loop {
+            // At most a tick: then the clock is looked at, also on behalf of the connection.
+            let tick = Duration::from_millis(TICK_MS);
+            let patience = match (spins, until) {
+                (true, _) => Patience::Now,
+                (false, None) => Patience::Block(tick),
+                (false, Some(until)) => {
+                    Patience::Block(until.saturating_duration_since(Instant::now()).min(tick))
+                }
+            };
+            let pumped = link.pump(self, patience);
+            if done() {
+                return Waited::Done;
+            }
+            if matches!(pumped, Pumped::Heard) {
+                continue;
+            }
+            let now = Instant::now();
+            let began = *began.get_or_insert(now);
+            if until.is_some_and(|until| now >= until) {
+                return Waited::TimedOut;
+            }
+            let spin_max = Duration::from_micros(SPIN_US_DEFAULT.into());
+            match pumped {
+                Pumped::Away(Why::Refused(refused), _) => return Waited::Away(Why::Refused(refused)),
+                Pumped::Away(why, since) => {
+                    if now >= since.max(began) + link.patience(&self.limits) {
+                        return Waited::Away(why);
+                    }
+                    spins = false;
+                }
+                Pumped::Closed => return Waited::Away(Why::Io("the client is closed".to_owned())),
+                Pumped::Quiet if wait == Wait::Default && spins => spins = now - began < spin_max,
+                Pumped::Quiet | Pumped::Heard => {}
+            }
+        }
+    }
+
+    /// Sleeps while another caller reads, until `done` or until it is this one's turn to lead.
+    #[cold]
+    fn follow(
+        &self,
+        waiting: &Waiting,
+        wait: Wait,
+        until: Option<Instant>,
+        done: &mut impl FnMut() -> bool,
+    ) -> Waited {
+        let waker = thread_waker();
+        let number = self.followers.number();
+        loop {
+            waiting.set(&waker);
+            self.followers.add(number, &waker);
+            let outcome = if done() {
+                Some(Waited::Done)
+            } else if let Ok(mut link) = self.link.try_lock() {
+                self.followers.remove(number);
+                let waited = self.lead(&mut link, wait, until, done);
+                drop(link);
+                self.followers.wake_one();
+                Some(waited)
+            } else if until.is_some_and(|until| Instant::now() >= until) {
+                Some(Waited::TimedOut)
+            } else {
+                None
+            };
+            if let Some(outcome) = outcome {
+                waiting.clear();
+                self.followers.remove(number);
+                return outcome;
+            }
+            let tick = Duration::from_millis(TICK_MS);
+            let longest =
+                until.map_or(tick, |until| until.saturating_duration_since(Instant::now()).min(tick));
+            if self.outbox.flush() {
+                std::thread::park_timeout(longest);
+            } else {
+                // The reader may be blocked without looking at what waits to be written.
+                self.outbox.wait_for_room(Duration::from_millis(1));
+            }
+        }
+    }
+
+    /// Reads what is there without waiting, unless another caller does already.
+    #[inline]
+    pub(crate) fn poke(&self) -> Pumped {
+        let Ok(mut link) = self.link.try_lock() else { return Pumped::Quiet };
+        let pumped = link.pump(self, Patience::Now);
+        drop(link);
+        self.followers.wake_one();
+        pumped
+    }
+}

@@ -1,0 +1,211 @@
+//! Groups: members share the records of a topic.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin_topic::{Frame, LogName, Notice, Position, Start, Subscribe, SubscribeError, Wait};
+use dunlin_wire::{Claim, FromClient, FromNode, List, Nack, NackedToken, Settle, StartAt};
+
+use crate::client::Client;
+use crate::inbox::Item;
+use crate::session::{Asked, GroupAsked};
+use crate::subscriber::Subscriber;
+use crate::topics::AskError;
+
+/// Bytes of the claim before each frame: token, seq, epoch, attempt, claim_ms.
+const CLAIM_BYTES: usize = 32;
+
+/// How a group gives out records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum GroupKind {
+    /// Each record to one member, at most once.
+    #[default]
+    Share,
+    /// Each record to one member, again and again until it is acknowledged.
+    Work,
+}
+
+/// What a member asks for. Those of `work` count for the group that the first member makes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct GroupOptions {
+    /// The member's name, which operators see.
+    pub member: String,
+    /// The group's kind.
+    pub kind: GroupKind,
+    /// Where the group starts, when this makes it.
+    pub start: Start,
+    /// How to wait.
+    pub wait: Wait,
+    /// How long a claim holds; the node's default when there is none.
+    pub claim: Option<Duration>,
+    /// After so many attempts a record goes to `dead_letter`; 0 for never.
+    pub attempts_max: u32,
+    /// The subject for records that failed too often; empty to drop them.
+    pub dead_letter: String,
+}
+
+/// Which group of which topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Group<'a> {
+    /// The topic.
+    pub topic: &'a str,
+    /// The group's name.
+    pub name: &'a str,
+}
+
+/// A member of a group.
+#[derive(Debug)]
+pub struct Member {
+    subscriber: Subscriber,
+    kind: GroupKind,
+    wanted: u64,
+}
+
+/// What a member is given.
+#[derive(Debug, Clone)]
+pub enum Claimed<'a> {
+    /// A record.
+    Record {
+        /// Settles the claim; 0 in a `share` group.
+        token: u64,
+        /// Where the record stands.
+        position: Position,
+        /// 1 for the first time it is given out.
+        attempt: u32,
+        /// How long the claim holds from when the node sent it.
+        claim: Duration,
+        /// Its bytes.
+        frame: Frame<'a>,
+        /// Its log.
+        log: &'a Arc<LogName>,
+    },
+    /// What was lost to the whole group.
+    Notice(Notice),
+}
+
+/// What became of claims that were settled.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Settlement {
+    /// How many were settled.
+    pub settled: u32,
+    /// Tokens whose deadline had passed: their records went to somebody else.
+    pub stale: Vec<u64>,
+}
+
+impl Client {
+    /// Becomes a member of a group. The group is made by its first member.
+    pub fn join(&self, group: Group<'_>, options: GroupOptions) -> Result<Member, SubscribeError> {
+        let kind = options.kind;
+        let asked = Asked {
+            pattern: group.topic.to_owned(),
+            name: options.member,
+            start: match options.start {
+                Start::Earliest => StartAt::Earliest,
+                Start::Latest => StartAt::Latest,
+                Start::After(at) => StartAt::After(dunlin_wire::Position { epoch: at.epoch, seq: at.seq }),
+                Start::Time(ns) => StartAt::Time(ns),
+            },
+            on_gap: dunlin_wire::OnGap::Oldest,
+            registered: false,
+            credit_bytes: self.shared.limits.credit_bytes as u64,
+            group: Some(GroupAsked {
+                kind: match kind {
+                    GroupKind::Share => dunlin_wire::GroupKind::Share,
+                    GroupKind::Work => dunlin_wire::GroupKind::Work,
+                },
+                group: group.name.to_owned(),
+                claim_ms: options.claim.map_or(0, |claim| claim.as_millis().try_into().unwrap_or(u32::MAX)),
+                attempts_max: options.attempts_max,
+                dead_letter: options.dead_letter,
+            }),
+        };
+        Ok(Member { subscriber: self.begin(asked, options.wait)?, kind, wanted: 0 })
+    }
+}
+
+impl Member {
+    /// Asks for `records` more. Only in `work` groups; members of `share` groups get what there is.
+    pub fn claim(&mut self, records: u64) {
+        if self.kind == GroupKind::Work {
+            self.wanted += records;
+            let claim = Claim { subscription: self.subscriber.number(), wanted: self.wanted };
+            self.subscriber.shared().say(&FromClient::Claim(claim));
+        }
+    }
+
+    /// The next record, or `None` after `timeout` without one.
+    pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Claimed<'_>>, SubscribeError> {
+        while !self.subscriber.ready()? {
+            if !self.subscriber.wait(Some(timeout))? && !self.subscriber.ready()? {
+                return Ok(None);
+            }
+        }
+        self.take().map(Some)
+    }
+
+    /// The next record, if it is there now.
+    pub fn try_next(&mut self) -> Result<Option<Claimed<'_>>, SubscribeError> {
+        if self.subscriber.ready()? { self.take().map(Some) } else { Ok(None) }
+    }
+
+    fn take(&mut self) -> Result<Claimed<'_>, SubscribeError> {
+        let unsound = || SubscribeError::Refused("a record of the group is cut short".to_owned());
+        let at = self.subscriber.at();
+        let taken = match self.subscriber.item() {
+            (Item::Notice(..), _) => 0,
+            (Item::Run(_), bytes) => {
+                let frame = bytes.get(at + CLAIM_BYTES..).and_then(Frame::split).ok_or_else(unsound)?;
+                CLAIM_BYTES + frame.1
+            }
+        };
+        self.subscriber.step(taken);
+        match self.subscriber.item() {
+            (Item::Notice(notice, _), _) => Ok(Claimed::Notice(notice.clone())),
+            (Item::Run(run), bytes) => read_claim(&bytes[at..at + taken], &run.log).ok_or_else(unsound),
+        }
+    }
+
+    /// These claims are done.
+    pub fn ack(&mut self, tokens: &[u64]) -> Result<Settlement, AskError> {
+        let subscription = self.subscriber.number();
+        self.settle(|request| FromClient::Ack(Settle { request, subscription, tokens: List::new(tokens) }))
+    }
+
+    /// These claims are given back, each not to be given out again before its delay is over.
+    pub fn nack(&mut self, claims: &[(u64, Duration)]) -> Result<Settlement, AskError> {
+        let subscription = self.subscriber.number();
+        let tokens: Vec<NackedToken> = claims
+            .iter()
+            .map(|&(token, delay)| NackedToken {
+                token,
+                delay_ms: delay.as_millis().try_into().unwrap_or(u32::MAX),
+            })
+            .collect();
+        self.settle(|request| FromClient::Nack(Nack { request, subscription, tokens: List::new(&tokens) }))
+    }
+
+    fn settle<'a>(&self, request: impl FnOnce(u32) -> FromClient<'a>) -> Result<Settlement, AskError> {
+        let shared = self.subscriber.shared();
+        let bytes = shared.ask(request)?;
+        match shared.read_answer(&bytes) {
+            Some(FromNode::Settled(settled)) => {
+                Ok(Settlement { settled: settled.settled, stale: settled.stale.iter().collect() })
+            }
+            _ => Ok(Settlement::default()),
+        }
+    }
+}
+
+fn read_claim<'a>(bytes: &'a [u8], log: &'a Arc<LogName>) -> Option<Claimed<'a>> {
+    let (claim, frame) = bytes.split_at_checked(CLAIM_BYTES)?;
+    let u32_at = |at: usize| claim.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b));
+    let u64_at = |at: usize| claim.get(at..)?.first_chunk().map(|b| u64::from_le_bytes(*b));
+    Some(Claimed::Record {
+        token: u64_at(0)?,
+        position: Position { epoch: u32_at(16)?, seq: u64_at(8)? },
+        attempt: u32_at(20)?,
+        claim: Duration::from_millis(u32_at(24)?.into()),
+        frame: Frame::split(frame)?.0,
+        log,
+    })
+}

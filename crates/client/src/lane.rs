@@ -1,0 +1,270 @@
+//! What a publisher sends to one partition: numbered, batched, and kept until it is answered.
+//!
+//! Invariants:
+//! - Numbers are `+1` each, and what is sent again after a loss has the bytes it had before.
+//! - After a refusal the owner refuses whatever follows it as well, so nothing more is numbered until
+//!   every batch has its answer; then numbering goes on at the refused one.
+
+use std::collections::VecDeque;
+
+use dunlin_topic::{Meta, PublishError, Receipt};
+use dunlin_wire::{PublishHeader, RUN_HEAD_BYTES, publish_head};
+
+/// Emptied batches kept for the next ones.
+const SPARE_BATCHES_MAX: usize = 32;
+
+#[derive(Debug)]
+pub(crate) struct Lane {
+    partition: u32,
+    /// The number of the first record that is not in a sent batch.
+    next_seq: u64,
+    /// The batch being filled: room for its head, then frames.
+    batch: Vec<u8>,
+    count: u32,
+    unanswered: VecDeque<Sent>,
+    unanswered_bytes: usize,
+    /// The first number that was refused.
+    refused_from: Option<u64>,
+    spare: Vec<Vec<u8>>,
+    /// The last answer, until whoever waits for it takes it.
+    pub(crate) receipt: Option<Receipt>,
+}
+
+#[derive(Debug)]
+struct Sent {
+    bytes: Vec<u8>,
+    first: u64,
+    count: u32,
+}
+
+impl Lane {
+    pub(crate) fn new(partition: u32) -> Lane {
+        Lane {
+            partition,
+            next_seq: 1,
+            batch: Vec::new(),
+            count: 0,
+            unanswered: VecDeque::new(),
+            unanswered_bytes: 0,
+            refused_from: None,
+            spare: Vec::new(),
+            receipt: None,
+        }
+    }
+
+    /// Adds a record to the batch; the batch's size with it.
+    #[inline]
+    pub(crate) fn push(
+        &mut self,
+        meta: &Meta<'_>,
+        payload: &[u8],
+        bytes_max: usize,
+    ) -> Result<usize, PublishError> {
+        let encoded = meta.measure(payload.len())?;
+        if encoded.padded() > bytes_max {
+            return Err(PublishError::RecordTooLarge { bytes: encoded.padded(), bytes_max });
+        }
+        let start = self.batch.len().max(RUN_HEAD_BYTES);
+        self.batch.resize(start + encoded.padded(), 0);
+        meta.encode(encoded, 0, payload, &mut self.batch[start..]);
+        self.count += 1;
+        Ok(self.batch.len())
+    }
+
+    /// Forgets the batch being filled.
+    pub(crate) fn drop_batch(&mut self) {
+        self.batch.clear();
+        self.count = 0;
+    }
+
+    pub(crate) fn has_batch(&self) -> bool {
+        self.count > 0
+    }
+
+    /// Numbers the batch and gives its bytes to `send`; keeps them if an answer will come.
+    pub(crate) fn seal(
+        &mut self,
+        publisher: u32,
+        flags: u8,
+        expect_seq: u64,
+        answered: bool,
+        send: impl FnOnce(&[u8]),
+    ) {
+        let header = PublishHeader {
+            publisher,
+            partition: self.partition,
+            expect_seq,
+            producer_seq: self.next_seq,
+            count: self.count,
+            bytes: (self.batch.len() - RUN_HEAD_BYTES) as u32,
+        };
+        let mut bytes = std::mem::replace(&mut self.batch, self.spare.pop().unwrap_or_default());
+        bytes[..RUN_HEAD_BYTES].copy_from_slice(&publish_head(&header, flags));
+        send(&bytes);
+        self.next_seq += u64::from(self.count);
+        self.count = 0;
+        if answered {
+            self.unanswered_bytes += bytes.len();
+            self.unanswered.push_back(Sent { bytes, first: header.producer_seq, count: header.count });
+        } else {
+            self.recycle(bytes);
+        }
+    }
+
+    /// The number of the last record that was sent.
+    pub(crate) fn last_seq(&self) -> u64 {
+        self.next_seq - 1
+    }
+
+    pub(crate) fn unanswered_bytes(&self) -> usize {
+        self.unanswered_bytes
+    }
+
+    pub(crate) fn is_answered(&self) -> bool {
+        self.unanswered.is_empty()
+    }
+
+    /// Whether everything through `seq` has its answer.
+    pub(crate) fn is_answered_through(&self, seq: u64) -> bool {
+        self.unanswered.front().is_none_or(|sent| sent.first > seq)
+    }
+
+    /// Everything through this number was appended.
+    pub(crate) fn published(&mut self, through: u64) {
+        // The owner went on behind the refused records: their numbers are used up.
+        self.refused_from = self.refused_from.filter(|&first| first > through);
+        while let Some(first) = self.unanswered.front()
+            && first.first + u64::from(first.count) - 1 <= through
+            && let Some(sent) = self.unanswered.pop_front()
+        {
+            self.answered(sent);
+        }
+    }
+
+    /// The batch that begins with this number was refused.
+    pub(crate) fn refused(&mut self, first: u64) {
+        if let Some(at) = self.unanswered.iter().position(|sent| sent.first == first)
+            && let Some(sent) = self.unanswered.remove(at)
+        {
+            self.refused_from = Some(self.refused_from.unwrap_or(first).min(first));
+            self.answered(sent);
+        }
+    }
+
+    fn answered(&mut self, sent: Sent) {
+        self.unanswered_bytes -= sent.bytes.len();
+        self.recycle(sent.bytes);
+        if self.unanswered.is_empty()
+            && let Some(first) = self.refused_from.take()
+        {
+            self.next_seq = first;
+        }
+    }
+
+    /// Whether a refusal has to be settled before anything new is numbered.
+    pub(crate) fn is_settling(&self) -> bool {
+        self.refused_from.is_some()
+    }
+
+    /// The bytes of everything that has no answer, in order.
+    pub(crate) fn unanswered(&self) -> impl Iterator<Item = &[u8]> {
+        self.unanswered.iter().map(|sent| &sent.bytes[..])
+    }
+
+    /// Gives up on answers and starts numbering anew, for a producer epoch of its own.
+    pub(crate) fn give_up(&mut self) {
+        self.unanswered.clear();
+        self.unanswered_bytes = 0;
+        self.refused_from = None;
+        self.next_seq = 1;
+    }
+
+    fn recycle(&mut self, mut bytes: Vec<u8>) {
+        if self.spare.len() < SPARE_BATCHES_MAX {
+            bytes.clear();
+            self.spare.push(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_wire::{Decoder, FLAG_ACK, FromClient, Limits, Next, Publish};
+
+    use super::*;
+
+    fn send(lane: &mut Lane, payloads: &[&[u8]]) -> Vec<u8> {
+        for payload in payloads {
+            lane.push(&Meta::default(), payload, 1 << 20).unwrap();
+        }
+        let mut sent = Vec::new();
+        lane.seal(7, FLAG_ACK, 0, true, |bytes| sent.extend_from_slice(bytes));
+        sent
+    }
+
+    fn publish(bytes: &[u8]) -> Publish<'_> {
+        let Ok(Next::Message(FromClient::Publish(publish), _)) =
+            Decoder::new(Limits::default()).next_from_client(bytes)
+        else {
+            panic!("no PUBLISH")
+        };
+        publish
+    }
+
+    #[test]
+    fn batches_are_numbered_one_after_another() {
+        let mut lane = Lane::new(3);
+        let first = send(&mut lane, &[b"a", b"b"]);
+        let second = send(&mut lane, &[b"c"]);
+        let (first, second) = (publish(&first).header, publish(&second).header);
+        assert_eq!((first.publisher, first.partition, first.producer_seq, first.count), (7, 3, 1, 2));
+        assert_eq!((second.producer_seq, second.count), (3, 1));
+    }
+
+    #[test]
+    fn what_has_no_answer_is_sent_again_in_the_same_bytes() {
+        let mut lane = Lane::new(0);
+        let sent: Vec<Vec<u8>> = (0..3).map(|_| send(&mut lane, &[b"a", b"b"])).collect();
+        lane.published(2);
+        assert_eq!(lane.unanswered().collect::<Vec<_>>(), [&sent[1][..], &sent[2][..]]);
+        lane.published(5);
+        assert_eq!(lane.unanswered().count(), 1, "half a batch is no answer");
+        lane.published(6);
+        assert!(lane.is_answered() && lane.unanswered_bytes() == 0);
+    }
+
+    #[test]
+    fn numbering_goes_back_to_a_refused_batch_once_all_are_answered() {
+        let mut lane = Lane::new(0);
+        for _ in 0..3 {
+            send(&mut lane, &[b"a", b"b"]);
+        }
+        lane.published(2);
+        lane.refused(3);
+        assert!(lane.is_settling());
+        lane.refused(5);
+        assert!(!lane.is_settling());
+        assert_eq!(publish(&send(&mut lane, &[b"c"])).header.producer_seq, 3);
+    }
+
+    #[test]
+    fn numbering_goes_on_where_the_owner_went_on() {
+        let mut lane = Lane::new(0);
+        for _ in 0..3 {
+            send(&mut lane, &[b"a", b"b"]);
+        }
+        lane.refused(1);
+        lane.published(6);
+        assert!(!lane.is_settling() && lane.is_answered());
+        assert_eq!(publish(&send(&mut lane, &[b"c"])).header.producer_seq, 7);
+    }
+
+    #[test]
+    fn a_record_over_the_limit_leaves_the_batch_as_it_was() {
+        let mut lane = Lane::new(0);
+        lane.push(&Meta::default(), b"fits", 24).unwrap();
+        let error = lane.push(&Meta::default(), b"does not fit", 24);
+        assert_eq!(error, Err(PublishError::RecordTooLarge { bytes: 32, bytes_max: 24 }));
+        assert_eq!(publish(&send(&mut lane, &[])).header.count, 1);
+    }
+}

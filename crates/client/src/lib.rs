@@ -1,0 +1,66 @@
+//! Dunlin's client: [`Publish`](dunlin_topic::Publish) and [`Subscribe`](dunlin_topic::Subscribe)
+//! over TCP and Unix sockets.
+//!
+//! ```no_run
+//! use dunlin_client::{Client, Options};
+//! use dunlin_topic::{Event, Publish, Subscribe, SubscribeOptions};
+//!
+//! let client = Client::connect("dunlin://localhost", Options::default())?;
+//! let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default())?;
+//! client.publisher("orders.eu")?.publish(b"one")?;
+//! if let Event::Record(record) = subscriber.next()? {
+//!     println!("{} {}", record.position, record.subject());
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Invariants:
+//! - No thread is started. Whoever waits drives the connection (`drive`), one at a time, and the
+//!   others are woken when something came for them or when it is their turn.
+//! - What does not join up is told as a gap, whoever forgot to tell it (`continuity`).
+//! - Unread bytes of a subscription are bounded by the credit it grants, and it holds up no other.
+//! - A wait ends, at the latest, two heartbeats after the last sign of life: with an error that
+//!   says so, after which the next call goes on trying.
+//!
+//! Not here: the bytes (`dunlin-wire`) and what records and notices mean (`dunlin-topic`).
+
+mod address;
+mod backoff;
+mod chunk;
+mod client;
+mod continuity;
+mod drive;
+mod follow;
+mod group;
+mod inbox;
+mod lane;
+mod limits;
+mod link;
+mod outbox;
+mod publisher;
+mod publishing;
+#[cfg(feature = "tokio")]
+mod reactor;
+mod refusal;
+mod request;
+mod respond;
+mod session;
+mod socket;
+mod subscriber;
+mod topics;
+
+pub use address::{Address, AddressError, PORT_DEFAULT};
+pub use client::{Client, ConnectError, Options};
+pub use dunlin_topic as topic;
+pub use dunlin_wire::{ErrorCode, Retry};
+pub use group::{Claimed, Group, GroupKind, GroupOptions, Member, Settlement};
+pub use limits::Limits;
+pub use link::Why;
+pub use publisher::{Identity, Publisher, PublisherOptions};
+pub use refusal::Refused;
+pub use request::{Reply, RequestError, Requester};
+pub use respond::Responder;
+pub use subscriber::Subscriber;
+pub use topics::{
+    AskError, GroupDescription, LogDescription, ReaderDescription, TopicDescription, TopicSummary,
+};

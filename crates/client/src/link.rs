@@ -1,0 +1,396 @@
+//! The reading half: from no connection to messages handed out.
+//!
+//! A state machine that never waits by itself. [`Link::pump`] goes as far as it can; whoever
+//! drives it waits in between, by blocking or as a task.
+//!
+//! ```text
+//! Away --time--> Connecting --writable--> Greeting --WELCOME--> Up --loss--> Away
+//! ```
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dunlin_wire::{Decoder, FromClient, FromNode, Hello, Next, PREAMBLE_BYTES, Preamble};
+
+use crate::backoff::{Backoff, random_seed};
+use crate::chunk::Chunks;
+use crate::client::{Options, Shared};
+use crate::follow::lock;
+use crate::limits::{Limits, TICK_MS};
+use crate::refusal::Refused;
+use crate::session::Broken;
+use crate::socket::Socket;
+
+/// The reading half of the connection. Whoever holds it leads.
+#[derive(Debug)]
+pub(crate) struct Link {
+    phase: Phase,
+    chunks: Chunks,
+    /// Bytes the message at hand needs.
+    need: usize,
+    decoder: Decoder,
+    backoff: Backoff,
+    /// Which of the address's endpoints is next.
+    endpoint: usize,
+    /// Nothing was heard since then, while somebody listened.
+    silent_since: Option<Instant>,
+    /// When somebody last listened in vain.
+    listened_at: Instant,
+    heartbeat: Duration,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Away { why: Why, since: Instant, retry_at: Instant },
+    Connecting { socket: Arc<Socket>, deadline: Instant, away: (Why, Instant) },
+    Greeting { socket: Arc<Socket>, deadline: Instant, away: (Why, Instant) },
+    Up { socket: Arc<Socket> },
+    Closed,
+}
+
+/// Why there is no connection.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Why {
+    /// Nobody has tried yet.
+    #[error("not connected yet")]
+    New,
+    /// The node cannot be reached, or the connection ended.
+    #[error("{0}")]
+    Io(String),
+    /// The node does not let this client in.
+    #[error("refused by the node: {0}")]
+    Refused(Refused),
+}
+
+/// What [`Link::pump`] came to.
+#[derive(Debug)]
+pub(crate) enum Pumped {
+    /// Messages were handed out, or the connection came up: look again.
+    Heard,
+    /// Nothing yet.
+    Quiet,
+    /// There is no connection, for this reason and since then.
+    Away(Why, Instant),
+    /// The client was closed.
+    Closed,
+}
+
+/// How long a call may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    Now,
+    /// At most about this long.
+    Block(Duration),
+}
+
+/// What would let [`Link::pump`] go further.
+#[cfg(feature = "tokio")]
+#[derive(Debug)]
+pub(crate) struct Wants {
+    pub(crate) socket: Option<Arc<Socket>>,
+    pub(crate) write: bool,
+    pub(crate) at: Instant,
+}
+
+impl Link {
+    pub(crate) fn new(limits: &Limits) -> Link {
+        let now = Instant::now();
+        let wire_limits = dunlin_wire::Limits {
+            run_bytes_max: limits.run_bytes_max,
+            control_bytes_max: limits.control_bytes_max,
+        };
+        Link {
+            phase: Phase::Away { why: Why::New, since: now, retry_at: now },
+            chunks: Chunks::new(limits.chunk_bytes),
+            need: 0,
+            decoder: Decoder::new(wire_limits),
+            backoff: Backoff::new(limits.backoff_base_ms, limits.backoff_max_ms, random_seed()),
+            endpoint: 0,
+            silent_since: None,
+            listened_at: now,
+            heartbeat: Duration::from_secs(1),
+        }
+    }
+
+    /// Goes as far as it can.
+    #[inline]
+    pub(crate) fn pump(&mut self, shared: &Shared, patience: Patience) -> Pumped {
+        match &self.phase {
+            Phase::Up { socket } => {
+                let socket = Arc::clone(socket);
+                self.pump_up(shared, &socket, patience)
+            }
+            _ => self.pump_away(shared, patience),
+        }
+    }
+
+    /// How many attempts have failed since the last success.
+    pub(crate) fn failures(&self) -> u32 {
+        self.backoff.attempts()
+    }
+
+    /// How long a caller may be left waiting without a sign of life.
+    pub(crate) fn patience(&self, limits: &Limits) -> Duration {
+        self.heartbeat * limits.patience_heartbeats
+    }
+
+    #[inline]
+    fn pump_up(&mut self, shared: &Shared, socket: &Arc<Socket>, patience: Patience) -> Pumped {
+        let flushed = shared.outbox.flush();
+        let blocking = match patience {
+            Patience::Now => false,
+            Patience::Block(longest) if flushed && longest >= Duration::from_millis(TICK_MS) => true,
+            Patience::Block(longest) => {
+                if !socket.wait(!flushed, longest.min(Duration::from_millis(TICK_MS))).read {
+                    return self.quiet(shared);
+                }
+                false
+            }
+        };
+        match socket.recv(self.chunks.room(self.need), blocking) {
+            Ok(0) => self.lost(shared, Why::Io("the node closed the connection".to_owned()), None),
+            Ok(_) => self.heard(shared),
+            Err(error) if is_quiet(&error) => self.quiet(shared),
+            Err(error) => self.lost(shared, Why::Io(format!("reading from the node: {error}")), None),
+        }
+    }
+
+    #[inline]
+    fn heard(&mut self, shared: &Shared) -> Pumped {
+        self.silent_since = None;
+        match self.hand_out(shared) {
+            Ok(()) => Pumped::Heard,
+            Err(Broken::Goodbye { reconnect_after_ms, reason }) => {
+                let why = Why::Io(format!("the node is shutting down: {reason}"));
+                self.lost(shared, why, Some(Duration::from_millis(reconnect_after_ms.into())));
+                Pumped::Heard
+            }
+            Err(broken) => self.lost(shared, Why::Io(broken.to_string()), None),
+        }
+    }
+
+    /// Hands out every whole message that was read.
+    #[inline]
+    fn hand_out(&mut self, shared: &Shared) -> Result<(), Broken> {
+        let mut session = lock(&shared.session);
+        let (chunk, mut at) = self.chunks.unread();
+        loop {
+            match self.decoder.next_from_node(&chunk[at..])? {
+                Next::Message(message, taken) => {
+                    session.hand_out(&message, chunk, at, at + taken)?;
+                    at += taken;
+                }
+                Next::Need(bytes) => {
+                    self.need = bytes;
+                    break;
+                }
+            }
+        }
+        self.chunks.advance_to(at);
+        Ok(())
+    }
+
+    /// Nothing came. Two heartbeats of that, with somebody listening, and the node is taken for dead.
+    fn quiet(&mut self, shared: &Shared) -> Pumped {
+        let now = Instant::now();
+        // A handle left alone heard nothing because it did not listen.
+        if now.duration_since(self.listened_at) > self.heartbeat {
+            self.silent_since = None;
+        }
+        self.listened_at = now;
+        let since = *self.silent_since.get_or_insert(now);
+        let silence = now.duration_since(since);
+        if silence < 2 * self.heartbeat {
+            return Pumped::Quiet;
+        }
+        let why = Why::Io(format!("no sign of life from the node for {} ms", silence.as_millis()));
+        self.lose(shared, why, since, None)
+    }
+
+    fn lost(&mut self, shared: &Shared, why: Why, wait: Option<Duration>) -> Pumped {
+        self.lose(shared, why, Instant::now(), wait)
+    }
+
+    /// The connection, or the attempt to get one, is over; `since` is when things were last well.
+    fn lose(&mut self, shared: &Shared, why: Why, since: Instant, wait: Option<Duration>) -> Pumped {
+        if matches!(self.phase, Phase::Closed) {
+            return Pumped::Closed;
+        }
+        if let Phase::Up { socket } = &self.phase {
+            socket.shutdown();
+        }
+        shared.outbox.close();
+        lock(&shared.session).lost(&why.to_string());
+        self.chunks.clear();
+        self.need = 0;
+        self.silent_since = None;
+        let retry_at = Instant::now() + wait.unwrap_or_default() + self.backoff.next_wait();
+        self.phase = Phase::Away { why: why.clone(), since, retry_at };
+        shared.followers.wake_all();
+        Pumped::Away(why, since)
+    }
+
+    fn pump_away(&mut self, shared: &Shared, patience: Patience) -> Pumped {
+        let now = Instant::now();
+        let (write, until) = match &self.phase {
+            Phase::Away { retry_at, .. } if now < *retry_at => (false, *retry_at),
+            Phase::Away { why, since, .. } => {
+                let away = (why.clone(), *since);
+                return self.connect(shared, away, now);
+            }
+            Phase::Connecting { deadline, .. } => (true, *deadline),
+            Phase::Greeting { deadline, .. } => (false, *deadline),
+            Phase::Closed | Phase::Up { .. } => return Pumped::Closed,
+        };
+        let longest = match patience {
+            Patience::Now => Duration::ZERO,
+            Patience::Block(longest) => longest.min(until.saturating_duration_since(now)),
+        };
+        let (socket, away) = match &self.phase {
+            Phase::Connecting { socket, away, .. } | Phase::Greeting { socket, away, .. } => {
+                (Arc::clone(socket), away.clone())
+            }
+            Phase::Away { why, since, .. } => {
+                if !longest.is_zero() {
+                    crate::socket::pause(longest);
+                }
+                return Pumped::Away(why.clone(), *since);
+            }
+            Phase::Closed | Phase::Up { .. } => return Pumped::Closed,
+        };
+        let ready = socket.wait(write, longest);
+        if Instant::now() >= until {
+            let why = Why::Io(format!("{} did not answer in time", shared.address));
+            return self.lose(shared, why, away.1, None);
+        }
+        match (write && ready.write, !write && ready.read) {
+            (true, _) => self.greet(shared, &socket, away, until),
+            (_, true) => self.read_greeting(shared, &socket, away),
+            _ => Pumped::Away(away.0, away.1),
+        }
+    }
+
+    fn connect(&mut self, shared: &Shared, away: (Why, Instant), now: Instant) -> Pumped {
+        let begun = shared.address.resolve().and_then(|endpoints| {
+            let at = self.endpoint % endpoints.len().max(1);
+            let endpoint = endpoints.get(at).ok_or(std::io::ErrorKind::AddrNotAvailable)?;
+            self.endpoint = at + 1;
+            Socket::connect(endpoint)
+        });
+        match begun {
+            Ok(socket) => {
+                let deadline = now + Duration::from_millis(shared.limits.connect_ms_max);
+                self.phase = Phase::Connecting { socket: Arc::new(socket), deadline, away: away.clone() };
+                Pumped::Away(away.0, away.1)
+            }
+            Err(error) => self.lose(shared, connecting(shared, &error), away.1, None),
+        }
+    }
+
+    fn greet(
+        &mut self,
+        shared: &Shared,
+        socket: &Arc<Socket>,
+        away: (Why, Instant),
+        deadline: Instant,
+    ) -> Pumped {
+        let greeting = greeting(&shared.options);
+        // A fresh socket's buffer takes a greeting whole.
+        if let Err(error) = socket.connected().and_then(|()| socket.send(&greeting)) {
+            return self.lose(shared, connecting(shared, &error), away.1, None);
+        }
+        self.phase = Phase::Greeting { socket: Arc::clone(socket), deadline, away: away.clone() };
+        Pumped::Away(away.0, away.1)
+    }
+
+    fn read_greeting(&mut self, shared: &Shared, socket: &Arc<Socket>, away: (Why, Instant)) -> Pumped {
+        match socket.recv(self.chunks.room(self.need), false) {
+            Ok(0) => {
+                let why = Why::Io(format!("{} closed the connection at once", shared.address));
+                self.lose(shared, why, away.1, None)
+            }
+            Ok(_) => match self.answered(shared, socket) {
+                Ok(true) => self.heard(shared),
+                Ok(false) => Pumped::Away(away.0, away.1),
+                Err(why) => self.lose(shared, why, away.1, None),
+            },
+            Err(error) if is_quiet(&error) => Pumped::Away(away.0, away.1),
+            Err(error) => self.lose(shared, connecting(shared, &error), away.1, None),
+        }
+    }
+
+    /// Whether WELCOME is there. If so the connection is up, and everything is said again on it.
+    fn answered(&mut self, shared: &Shared, socket: &Arc<Socket>) -> Result<bool, Why> {
+        let broken = |error: dunlin_wire::WireError| Why::Io(error.to_string());
+        let (chunk, at) = self.chunks.unread();
+        let bytes = &chunk[at..];
+        let Some(preamble) = Preamble::parse(bytes).map_err(broken)? else { return Ok(false) };
+        let (welcome, taken) = match self.decoder.next_from_node(&bytes[PREAMBLE_BYTES..]).map_err(broken)? {
+            Next::Need(need) => {
+                self.need = PREAMBLE_BYTES + need;
+                return Ok(false);
+            }
+            Next::Message(FromNode::Welcome(welcome), taken) => (welcome, taken),
+            Next::Message(FromNode::Refused(refusal), _) => return Err(Why::Refused(Refused::new(&refusal))),
+            Next::Message(..) => {
+                return Err(Why::Io("the node began with something else than WELCOME".to_owned()));
+            }
+        };
+        self.decoder.set_version(preamble.version_max);
+        self.heartbeat = Duration::from_millis(u64::from(welcome.heartbeat_ms).max(1));
+        self.backoff.reset();
+        // What others write from here on goes out behind what is said again.
+        shared.outbox.cork(socket);
+        let mut again = Vec::new();
+        lock(&shared.session).welcomed(&welcome, &mut again);
+        shared.outbox.uncork(again);
+        let done = at + PREAMBLE_BYTES + taken;
+        self.chunks.advance_to(done);
+        self.phase = Phase::Up { socket: Arc::clone(socket) };
+        shared.followers.wake_all();
+        Ok(true)
+    }
+
+    /// The client is closed: LEAVE was said, and nothing more is read.
+    pub(crate) fn close(&mut self, shared: &Shared) {
+        if let Phase::Up { socket } = &self.phase {
+            shared.outbox.flush();
+            socket.shutdown();
+        }
+        self.phase = Phase::Closed;
+        shared.outbox.close();
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn wants(&self, shared: &Shared) -> Wants {
+        let tick = Instant::now() + self.heartbeat / 2;
+        match &self.phase {
+            Phase::Up { socket } => {
+                Wants { socket: Some(Arc::clone(socket)), write: !shared.outbox.is_empty(), at: tick }
+            }
+            Phase::Connecting { socket, deadline, .. } => {
+                Wants { socket: Some(Arc::clone(socket)), write: true, at: *deadline }
+            }
+            Phase::Greeting { socket, deadline, .. } => {
+                Wants { socket: Some(Arc::clone(socket)), write: false, at: *deadline }
+            }
+            Phase::Away { retry_at, .. } => Wants { socket: None, write: false, at: *retry_at },
+            Phase::Closed => Wants { socket: None, write: false, at: tick },
+        }
+    }
+}
+
+fn greeting(options: &Options) -> Vec<u8> {
+    let mut out = Preamble::OURS.to_bytes().to_vec();
+    let hello = Hello { tenant: &options.tenant, credentials: &options.credentials, client: &options.name };
+    FromClient::Hello(hello).encode(&mut out);
+    out
+}
+
+fn connecting(shared: &Shared, error: &std::io::Error) -> Why {
+    Why::Io(format!("connecting to {}: {error}", shared.address))
+}
+
+fn is_quiet(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted)
+}

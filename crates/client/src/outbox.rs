@@ -1,0 +1,114 @@
+//! The writing half of the connection.
+//!
+//! Bytes go to the socket at once when it takes them; what it does not take waits here, and goes
+//! out before anything else. While there is no connection, what is written is dropped: all that
+//! matters is said again when there is one (`session`).
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use crate::follow::lock;
+use crate::socket::Socket;
+
+#[derive(Debug, Default)]
+pub(crate) struct Outbox(Mutex<Outgoing>);
+
+#[derive(Debug, Default)]
+pub(crate) struct Outgoing {
+    socket: Option<Arc<Socket>>,
+    /// Bytes that the socket did not take, from `sent` on.
+    backlog: Vec<u8>,
+    sent: usize,
+    /// What has to be said first is still being put together.
+    corked: bool,
+}
+
+impl Outbox {
+    /// There is a connection. What is written waits until [`uncork`](Outbox::uncork).
+    pub(crate) fn cork(&self, socket: &Arc<Socket>) {
+        *self.lock() = Outgoing { socket: Some(Arc::clone(socket)), corked: true, ..Outgoing::default() };
+    }
+
+    /// Writes `first`, then what was written since the connection came up.
+    pub(crate) fn uncork(&self, mut first: Vec<u8>) {
+        let mut out = self.lock();
+        first.extend_from_slice(&out.backlog);
+        out.backlog = first;
+        out.corked = false;
+        if out.flush().is_err() {
+            out.fail();
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        *self.lock() = Outgoing::default();
+    }
+
+    /// Writes what fits; the rest waits its turn. `false` when there is no connection.
+    pub(crate) fn write(&self, bytes: &[u8]) -> bool {
+        let mut out = self.lock();
+        let Some(socket) = out.socket.clone() else { return false };
+        match out.flush().and_then(|all| if all { socket.send(bytes) } else { Ok(0) }) {
+            Ok(sent) => out.backlog.extend_from_slice(&bytes[sent..]),
+            Err(_) => out.fail(),
+        }
+        out.socket.is_some()
+    }
+
+    /// Waits until the socket may take more.
+    pub(crate) fn wait_for_room(&self, longest: Duration) {
+        let socket = self.lock().socket.clone();
+        if let Some(socket) = socket {
+            socket.wait(true, longest);
+        }
+    }
+
+    /// Writes what waits; whether all of it went.
+    pub(crate) fn flush(&self) -> bool {
+        let mut out = self.lock();
+        match out.flush() {
+            Ok(all) => all,
+            Err(_) => {
+                out.fail();
+                true
+            }
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        let out = self.lock();
+        out.sent == out.backlog.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Outgoing> {
+        lock(&self.0)
+    }
+}
+
+impl Outgoing {
+    fn flush(&mut self) -> io::Result<bool> {
+        if self.corked {
+            return Ok(false);
+        }
+        let Some(socket) = &self.socket else { return Ok(true) };
+        while self.sent < self.backlog.len() {
+            match socket.send(&self.backlog[self.sent..])? {
+                0 => return Ok(false),
+                sent => self.sent += sent,
+            }
+        }
+        self.backlog.clear();
+        self.sent = 0;
+        Ok(true)
+    }
+
+    /// Whoever reads finds out that the connection is over.
+    fn fail(&mut self) {
+        if let Some(socket) = self.socket.take() {
+            socket.shutdown();
+        }
+        self.backlog.clear();
+        self.sent = 0;
+    }
+}

@@ -1,0 +1,368 @@
+//! The publishing side of a [`Publish`]er over a connection.
+
+use std::sync::{Arc, MutexGuard};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use dunlin_topic::{Draft, Meta, Publish, PublishError, Receipt, key_hash};
+use dunlin_wire::{FLAG_ACK, FLAG_EXPECT, FLAG_QUIET, FromClient};
+
+use crate::client::Shared;
+use crate::drive::Waited;
+use crate::follow::lock;
+use crate::publishing::{Publishing, PublishingState};
+
+/// Who publishes, over connections and restarts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// The producer; not 0.
+    pub producer: u64,
+    /// Grows with each new instance of the producer and shuts older ones out.
+    pub epoch: u32,
+}
+
+/// How a publisher behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PublisherOptions {
+    /// Who it is; by default somebody new.
+    pub identity: Option<Identity>,
+    /// `send` is fire and forget: no acknowledgement is asked for and nothing is sent again after a
+    /// loss. A refusal is still told by a later call.
+    pub quiet: bool,
+}
+
+/// Publishes to one subject, or one topic, of a node.
+#[derive(Debug)]
+pub struct Publisher {
+    shared: Arc<Shared>,
+    publishing: Arc<Publishing>,
+    quiet: bool,
+}
+
+/// What a sealed batch is to the node, beside its records.
+#[derive(Debug, Clone, Copy)]
+struct Sealing {
+    flags: u8,
+    expect_seq: u64,
+}
+
+impl Sealing {
+    const ACK: Sealing = Sealing { flags: FLAG_ACK, expect_seq: 0 };
+    const PLAIN: Sealing = Sealing { flags: 0, expect_seq: 0 };
+    const QUIET: Sealing = Sealing { flags: FLAG_QUIET, expect_seq: 0 };
+}
+
+impl Publishing {
+    /// Numbers a lane's batch and writes it.
+    fn seal(&self, state: &mut PublishingState, shared: &Shared, lane: usize, how: Sealing) {
+        let answered = how.flags & FLAG_QUIET == 0;
+        let mut written = true;
+        state.lanes[lane].seal(self.number, how.flags, how.expect_seq, answered, |bytes| {
+            written = shared.outbox.write(bytes);
+        });
+        if !written && !answered {
+            state.fail(PublishError::Unknown("no connection to the node".to_owned()));
+        }
+    }
+
+    fn seal_all(&self, state: &mut PublishingState, shared: &Shared, how: Sealing) {
+        for lane in 0..state.lanes.len() {
+            if state.lanes[lane].has_batch() {
+                self.seal(state, shared, lane, how);
+            }
+        }
+    }
+
+    /// Hands over what a wait found in the list of those that hold a batch.
+    pub(crate) fn hand_over_listed(&self, shared: &Shared) {
+        let mut state = self.lock();
+        state.listed = false;
+        if !state.troubled() {
+            let how = if state.quiet { Sealing::QUIET } else { Sealing::PLAIN };
+            self.seal_all(&mut state, shared, how);
+        }
+    }
+}
+
+impl Publisher {
+    pub(crate) fn new(shared: Arc<Shared>, publishing: Arc<Publishing>, quiet: bool) -> Publisher {
+        publishing.lock().quiet = quiet;
+        Publisher { shared, publishing, quiet }
+    }
+
+    /// Bytes that were sent and have no answer.
+    pub fn unanswered_bytes(&self) -> usize {
+        self.publishing.lock().unanswered_bytes()
+    }
+
+    pub(crate) fn wait_opened(&self) -> Result<(), PublishError> {
+        self.wait(|state| state.opened || state.failed.is_some(), false)?;
+        let mut state = self.publishing.lock();
+        state.failed.take().map_or(Ok(()), Err)
+    }
+
+    /// Waits for `done`; when the node is away too long, gives up on what has no answer.
+    fn wait(&self, done: impl Fn(&PublishingState) -> bool, answers: bool) -> Result<(), PublishError> {
+        let until = Instant::now() + Duration::from_millis(self.shared.limits.answer_ms_max);
+        let publishing = &self.publishing;
+        let wait = self.shared.options.wait;
+        let why =
+            match self.shared.wait_until(&publishing.waiting, wait, Some(until), || done(&publishing.lock()))
+            {
+                Waited::Done => return Ok(()),
+                Waited::TimedOut => "the node did not answer in time".to_owned(),
+                Waited::Away(why) => why.to_string(),
+            };
+        if answers {
+            publishing.lock().give_up();
+            self.reopen();
+        }
+        Err(PublishError::Unknown(why))
+    }
+
+    /// Says once more who publishes: a new epoch of it, or after the topic had refused it.
+    fn reopen(&self) {
+        let session = lock(&self.shared.session);
+        let mut out = Vec::new();
+        FromClient::ClosePublisher { publisher: self.publishing.number }.encode(&mut out);
+        let mut state = self.publishing.lock();
+        self.publishing.open(&state, &mut out);
+        (state.refused, state.opened) = (false, false);
+        drop(state);
+        self.shared.outbox.write(&out);
+        drop(session);
+    }
+
+    /// The state, once nothing stands in the way of sending more; what went wrong before.
+    #[inline(always)]
+    fn ready(&self) -> Result<MutexGuard<'_, PublishingState>, PublishError> {
+        let state = self.publishing.lock();
+        if state.troubled() { self.settle(state) } else { Ok(state) }
+    }
+
+    #[cold]
+    fn settle<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, PublishingState>,
+    ) -> Result<MutexGuard<'s, PublishingState>, PublishError> {
+        if state.is_settling() {
+            drop(state);
+            // The owner refuses what followed the refused batch too; numbering goes on after that.
+            self.wait(PublishingState::is_answered, true)?;
+            state = self.publishing.lock();
+        }
+        if let Some(error) = state.failed.take() {
+            state.lanes.iter_mut().for_each(crate::lane::Lane::drop_batch);
+            return Err(error);
+        }
+        if state.refused {
+            drop(state);
+            self.reopen();
+            self.wait_opened()?;
+            state = self.publishing.lock();
+        }
+        Ok(state)
+    }
+
+    /// Adds a record to the batch of its lane; which lane, and the batch's size.
+    #[inline(always)]
+    fn push(&self, state: &mut PublishingState, draft: &Draft<'_>) -> Result<(usize, usize), PublishError> {
+        let lane = lane_of(state.lanes.len(), draft.meta.key);
+        let PublishingState { lanes, tail, record_bytes_max, .. } = state;
+        let payload = draft.payload.as_slice();
+        let bytes = if tail.is_empty() {
+            lanes[lane].push(&draft.meta, payload, *record_bytes_max)?
+        } else {
+            lanes[lane].push(&Meta { subject_tail: tail, ..draft.meta }, payload, *record_bytes_max)?
+        };
+        Ok((lane, bytes))
+    }
+
+    /// Sends `drafts` as one append and waits for the answer.
+    fn publish_as_one(&self, drafts: &[Draft<'_>], how: Sealing) -> Result<Receipt, PublishError> {
+        let (lane, seq) = {
+            let mut state = self.ready()?;
+            let before = if self.quiet { Sealing::QUIET } else { Sealing::PLAIN };
+            self.publishing.seal_all(&mut state, &self.shared, before);
+            let lane = self.push_all(&mut state, drafts)?;
+            self.publishing.seal(&mut state, &self.shared, lane, how);
+            (lane, state.lanes[lane].last_seq())
+        };
+        let done =
+            |state: &PublishingState| state.failed.is_some() || state.lanes[lane].is_answered_through(seq);
+        self.wait(done, true)?;
+        let mut state = self.publishing.lock();
+        if state.failed.is_some() {
+            return self.settle(state).and(Err(PublishError::Closed));
+        }
+        let receipt = state.lanes[lane].receipt.take();
+        receipt.ok_or_else(|| PublishError::Unknown("the node answered without a position".to_owned()))
+    }
+
+    fn push_all(&self, state: &mut PublishingState, drafts: &[Draft<'_>]) -> Result<usize, PublishError> {
+        let first = drafts.first().ok_or(PublishError::Batch("a batch holds at least one record"))?;
+        let lane = lane_of(state.lanes.len(), first.meta.key);
+        if drafts.iter().any(|draft| lane_of(state.lanes.len(), draft.meta.key) != lane) {
+            return Err(PublishError::Batch("its keys lie in several partitions"));
+        }
+        for draft in drafts {
+            let pushed = self.push(state, draft).and_then(|(_, bytes)| {
+                let fits = bytes <= self.shared.limits.run_bytes_max;
+                if fits { Ok(()) } else { Err(PublishError::Batch("larger than one message may be")) }
+            });
+            if let Err(error) = pushed {
+                state.lanes[lane].drop_batch();
+                return Err(error);
+            }
+        }
+        Ok(lane)
+    }
+
+    /// After a batch was handed over: waits until it has left and room for the next is there.
+    #[inline]
+    fn make_room(&self, unanswered_bytes: usize) -> Result<(), PublishError> {
+        self.shared.wait_written(&self.publishing.waiting);
+        let max = self.shared.limits.in_flight_bytes_max;
+        if unanswered_bytes > max {
+            self.wait(|state| state.failed.is_some() || state.unanswered_bytes() <= max / 2, true)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn send_draft(&mut self, draft: &Draft<'_>) -> Result<(), PublishError> {
+        let mut state = self.ready()?;
+        let (lane, bytes) = self.push(&mut state, draft)?;
+        if bytes < self.shared.limits.batch_bytes {
+            if !state.listed {
+                state.listed = true;
+                lock(&self.shared.filling).push(Arc::clone(&self.publishing));
+            }
+            return Ok(());
+        }
+        let how = if self.quiet { Sealing::QUIET } else { Sealing::PLAIN };
+        self.publishing.seal(&mut state, &self.shared, lane, how);
+        let unanswered_bytes = state.unanswered_bytes();
+        drop(state);
+        self.make_room(unanswered_bytes)
+    }
+
+    /// Hands over what is batched, for an answer at once.
+    fn begin_flush(&self) -> Result<(), PublishError> {
+        let mut state = self.ready()?;
+        let how = if self.quiet { Sealing::QUIET } else { Sealing::ACK };
+        self.publishing.seal_all(&mut state, &self.shared, how);
+        Ok(())
+    }
+
+    fn end_flush(&self) -> Result<Option<Receipt>, PublishError> {
+        let state = self.publishing.lock();
+        let mut state = if state.troubled() { self.settle(state)? } else { state };
+        Ok(state.last.take())
+    }
+
+    /// What the node said went wrong with what was sent before.
+    pub(crate) fn take_failure(&mut self) -> Result<(), PublishError> {
+        self.ready().map(drop)
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.publishing.lock().failed.is_some()
+    }
+
+    pub(crate) fn connections(&self) -> u64 {
+        lock(&self.shared.session).generation
+    }
+
+    /// Hands over what is batched without waiting for an answer.
+    pub fn hand_over(&mut self) -> Result<(), PublishError> {
+        let mut state = self.ready()?;
+        let how = if self.quiet { Sealing::QUIET } else { Sealing::PLAIN };
+        self.publishing.seal_all(&mut state, &self.shared, how);
+        drop(state);
+        self.shared.wait_written(&self.publishing.waiting);
+        Ok(())
+    }
+}
+
+impl Publish for Publisher {
+    fn publish<'a>(&mut self, draft: impl Into<Draft<'a>>) -> Result<Receipt, PublishError> {
+        self.publish_as_one(&[draft.into()], Sealing::ACK)
+    }
+
+    fn publish_batch(&mut self, drafts: &[Draft<'_>]) -> Result<Receipt, PublishError> {
+        self.publish_as_one(drafts, Sealing::ACK)
+    }
+
+    fn publish_expecting<'a>(
+        &mut self,
+        last_seq: u64,
+        draft: impl Into<Draft<'a>>,
+    ) -> Result<Receipt, PublishError> {
+        let how = Sealing { flags: FLAG_ACK | FLAG_EXPECT, expect_seq: last_seq };
+        self.publish_as_one(&[draft.into()], how)
+    }
+
+    #[inline]
+    fn send<'a>(&mut self, draft: impl Into<Draft<'a>>) -> Result<(), PublishError> {
+        self.send_draft(&draft.into())
+    }
+
+    fn flush(&mut self) -> Result<Option<Receipt>, PublishError> {
+        self.begin_flush()?;
+        self.shared.wait_written(&self.publishing.waiting);
+        self.wait(|state| state.failed.is_some() || state.is_answered(), true)?;
+        self.end_flush()
+    }
+
+    #[cfg(feature = "tokio")]
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Receipt>, PublishError>> {
+        if let Err(error) = self.begin_flush() {
+            return Poll::Ready(Err(error));
+        }
+        let publishing = &self.publishing;
+        let done = || {
+            let state = publishing.lock();
+            state.failed.is_some() || state.is_answered()
+        };
+        match self.shared.poll_until(&publishing.waiting, publishing.number.into(), cx, done) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Waited::Done) => Poll::Ready(self.end_flush()),
+            Poll::Ready(Waited::TimedOut) => Poll::Ready(Err(PublishError::Unknown("no answer".to_owned()))),
+            Poll::Ready(Waited::Away(why)) => {
+                publishing.lock().give_up();
+                self.reopen();
+                Poll::Ready(Err(PublishError::Unknown(why.to_string())))
+            }
+        }
+    }
+
+    #[cfg(not(feature = "tokio"))]
+    fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<Result<Option<Receipt>, PublishError>> {
+        Poll::Ready(self.flush())
+    }
+}
+
+impl Drop for Publisher {
+    /// Hands over what was sent. Whoever wants to know that it arrived flushes first.
+    fn drop(&mut self) {
+        let mut state = self.publishing.lock();
+        let how = if self.quiet { Sealing::QUIET } else { Sealing::PLAIN };
+        self.publishing.seal_all(&mut state, &self.shared, how);
+        drop(state);
+        let mut session = lock(&self.shared.session);
+        session.remove_publisher(self.publishing.number);
+        let mut out = Vec::new();
+        FromClient::ClosePublisher { publisher: self.publishing.number }.encode(&mut out);
+        self.shared.outbox.write(&out);
+    }
+}
+
+/// The partition of a key: the node's own rule.
+#[inline(always)]
+fn lane_of(lanes: usize, key: Option<&[u8]>) -> usize {
+    match key {
+        Some(key) if lanes > 1 => (key_hash(key) % lanes as u64) as usize,
+        _ => 0,
+    }
+}

@@ -1,0 +1,131 @@
+//! Waiting as a task: the connection's socket in tokio's reactor.
+//!
+//! A runtime wakes one task for each socket; here all that wait on the connection are woken, and
+//! the first to come reads for all.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use tokio::io::unix::AsyncFd;
+use tokio::time::Sleep;
+
+use crate::client::Shared;
+use crate::drive::Waited;
+use crate::follow::{Waiting, lock};
+use crate::link::{Link, Patience, Pumped, Wants, Why};
+use crate::socket::Socket;
+
+/// What is registered with the runtime of whoever polled first.
+#[derive(Debug, Default)]
+pub(crate) struct Reactor {
+    socket: Option<AsyncFd<Arc<Socket>>>,
+    sleep: Option<Pin<Box<Sleep>>>,
+    /// Since when a task has been waiting for a connection.
+    away_since: Option<Instant>,
+}
+
+impl Shared {
+    /// [`wait_until`](Shared::wait_until) for tasks; `number` tells this one from others.
+    pub(crate) fn poll_until(
+        &self,
+        waiting: &Waiting,
+        number: u64,
+        cx: &mut Context<'_>,
+        mut done: impl FnMut() -> bool,
+    ) -> Poll<Waited> {
+        self.hand_over_batches();
+        if done() {
+            return Poll::Ready(Waited::Done);
+        }
+        // Numbers of threads that follow are small and grow: these come from the other end.
+        let number = u64::MAX - number;
+        waiting.set(cx.waker());
+        self.followers.add(number, cx.waker());
+        let polled = match self.link.try_lock() {
+            Ok(mut link) => {
+                let polled = self.poll_lead(&mut link, &mut done);
+                drop(link);
+                polled
+            }
+            Err(_) if done() => Poll::Ready(Waited::Done),
+            // A blocking caller reads; it wakes one follower when it leaves.
+            Err(_) => Poll::Pending,
+        };
+        if polled.is_ready() {
+            waiting.clear();
+            self.followers.remove(number);
+            self.followers.wake_one();
+        }
+        polled
+    }
+
+    fn poll_lead(&self, link: &mut Link, done: &mut impl FnMut() -> bool) -> Poll<Waited> {
+        let mut reactor = lock(&self.reactor);
+        loop {
+            let pumped = link.pump(self, Patience::Now);
+            if done() {
+                reactor.away_since = None;
+                return Poll::Ready(Waited::Done);
+            }
+            match pumped {
+                Pumped::Heard => continue,
+                Pumped::Quiet => reactor.away_since = None,
+                Pumped::Closed => {
+                    return Poll::Ready(Waited::Away(Why::Io("the client is closed".to_owned())));
+                }
+                Pumped::Away(why, _) => {
+                    let since = *reactor.away_since.get_or_insert_with(Instant::now);
+                    if matches!(why, Why::Refused(_)) || since.elapsed() >= link.patience(&self.limits) {
+                        reactor.away_since = None;
+                        return Poll::Ready(Waited::Away(why));
+                    }
+                }
+            }
+            let waker = Waker::from(Arc::clone(&self.followers));
+            if reactor.arm(&link.wants(self), &mut Context::from_waker(&waker)).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+impl Reactor {
+    /// Registers what is wanted; ready when it is worth another look now.
+    fn arm(&mut self, wants: &Wants, cx: &mut Context<'_>) -> Poll<()> {
+        let at = tokio::time::Instant::from_std(wants.at);
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
+        sleep.as_mut().reset(at);
+        if sleep.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        let Some(socket) = &wants.socket else {
+            self.socket = None;
+            return Poll::Pending;
+        };
+        if !self.socket.as_ref().is_some_and(|there| Arc::ptr_eq(there.get_ref(), socket)) {
+            // A full epoll set leaves the sleep: slow, but not stuck.
+            #[expect(
+                deprecated,
+                reason = "`register` is unsafe; this file stays open while it is registered"
+            )]
+            let registered = AsyncFd::new(Arc::clone(socket));
+            self.socket = registered.ok();
+        }
+        let Some(fd) = &self.socket else { return Poll::Pending };
+        let mut look = false;
+        if let Poll::Ready(guard) = fd.poll_read_ready(cx) {
+            guard.into_iter().for_each(|mut guard| guard.clear_ready());
+            look = true;
+        }
+        if wants.write
+            && let Poll::Ready(guard) = fd.poll_write_ready(cx)
+        {
+            guard.into_iter().for_each(|mut guard| guard.clear_ready());
+            look = true;
+        }
+        if look { Poll::Ready(()) } else { Poll::Pending }
+    }
+}

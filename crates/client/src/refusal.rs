@@ -1,0 +1,66 @@
+//! From the node's error codes to the errors of the traits.
+
+use std::time::Duration;
+
+use dunlin_topic::{Position, PublishError, SubscribeError};
+use dunlin_wire::{ErrorCode, Refusal, Retry};
+
+/// A node's refusal, kept.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{code}{}{text}", if text.is_empty() { "" } else { ": " })]
+pub struct Refused {
+    /// Which refusal: its row of the table says what it carries and what to do.
+    pub code: ErrorCode,
+    /// What they are stands in the code's row.
+    pub numbers: [u64; 3],
+    /// For people, or the name the code's row promises.
+    pub text: String,
+}
+
+impl Refused {
+    pub(crate) fn new(refusal: &Refusal<'_>) -> Refused {
+        Refused { code: refusal.code, numbers: refusal.numbers, text: refusal.text.to_owned() }
+    }
+
+    /// Whether trying the same again can help.
+    pub fn retry(&self) -> Retry {
+        self.code.row().map_or(Retry::No, |row| row.retry)
+    }
+}
+
+pub(crate) fn publish_error(refusal: &Refusal<'_>) -> PublishError {
+    let [a, b, c] = refusal.numbers;
+    let text = || refusal.text.to_owned();
+    match refusal.code {
+        ErrorCode::RecordTooLarge => {
+            PublishError::RecordTooLarge { bytes: a as usize, bytes_max: b as usize }
+        }
+        ErrorCode::Batch => PublishError::Batch("the node refused it"),
+        ErrorCode::SeqMoved => PublishError::SeqMoved { expected: a, last_seq: b },
+        ErrorCode::DuplicateForgotten => {
+            PublishError::DuplicateForgotten { producer_seq: a, remembered_from: b }
+        }
+        ErrorCode::ProducerGap => PublishError::ProducerGap { producer_seq: a, last: b },
+        ErrorCode::ProducerFenced => PublishError::ProducerFenced { epoch: a as u32, current: b as u32 },
+        ErrorCode::Full => PublishError::Full { reader: text(), needed: a, waited: Duration::from_nanos(b) },
+        ErrorCode::BudgetSpent => PublishError::BudgetSpent { asked: a, used: b, limit: c },
+        ErrorCode::NoTopic => PublishError::NoTopic(text()),
+        ErrorCode::Closed | ErrorCode::ShuttingDown => PublishError::Closed,
+        _ => PublishError::Refused(Refused::new(refusal).to_string()),
+    }
+}
+
+pub(crate) fn subscribe_error(refusal: &Refusal<'_>, pattern: &str) -> SubscribeError {
+    let [a, b, c] = refusal.numbers;
+    match refusal.code {
+        ErrorCode::NoTopic => SubscribeError::NoTopic(pattern.to_owned()),
+        ErrorCode::ManyLogs => SubscribeError::ManyLogs { pattern: pattern.to_owned(), logs: a as usize },
+        ErrorCode::Ahead => {
+            let last = Position { epoch: a as u32, seq: b };
+            SubscribeError::Ahead { asked: Position { epoch: a as u32, seq: c }, last }
+        }
+        ErrorCode::Lost => SubscribeError::Lost,
+        ErrorCode::Asked | ErrorCode::Closed => SubscribeError::Closed,
+        _ => SubscribeError::Refused(Refused::new(refusal).to_string()),
+    }
+}

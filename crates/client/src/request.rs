@@ -1,0 +1,187 @@
+//! Asking, and waiting for the answer.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use dunlin_topic::{
+    Draft, Event, Publish, PublishError, Record, Start, Subscribe, SubscribeError, SubscribeOptions,
+};
+
+use crate::client::Client;
+use crate::follow::lock;
+use crate::publisher::{Publisher, PublisherOptions};
+use crate::subscriber::Subscriber;
+
+/// Subjects whose publishers a requester keeps open.
+const PUBLISHERS_MAX: usize = 256;
+
+/// Sends requests, one at a time. Replies come to an inbox of its own, which lasts as long as the
+/// connection: a request that is under way when it is lost fails, the next one has a new inbox.
+#[derive(Debug)]
+pub struct Requester {
+    client: Client,
+    inbox: Option<ReplyInbox>,
+    publishers: HashMap<String, Publisher>,
+    asked: u64,
+}
+
+#[derive(Debug)]
+struct ReplyInbox {
+    subscriber: Subscriber,
+    /// What this requester's reply subjects begin with.
+    prefix: String,
+    /// How much of that the session's inbox topic takes off a record's subject.
+    topic_prefix_bytes: usize,
+    connection: u64,
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// Its content.
+    pub payload: Vec<u8>,
+    /// Its headers.
+    pub headers: Vec<(String, Vec<u8>)>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// The request was not published.
+    #[error("{0}")]
+    Publish(#[from] PublishError),
+    /// The inbox is gone, or was refused.
+    #[error("{0}")]
+    Inbox(#[from] SubscribeError),
+    /// Nobody answered in time.
+    #[error("no reply within {0:?}")]
+    TimedOut(Duration),
+}
+
+impl Client {
+    /// Somebody who asks.
+    pub fn requester(&self) -> Requester {
+        Requester { client: self.clone(), inbox: None, publishers: HashMap::new(), asked: 0 }
+    }
+
+    /// Publishes a request and waits for the first reply. Whoever asks more than once is better off with
+    /// a [`Requester`].
+    pub fn request<'a>(
+        &self,
+        subject: &str,
+        draft: impl Into<Draft<'a>>,
+        timeout: Duration,
+    ) -> Result<Reply, RequestError> {
+        self.requester().request(subject, draft, timeout)
+    }
+}
+
+impl Requester {
+    /// Publishes a request and waits for the first reply to it.
+    pub fn request<'a>(
+        &mut self,
+        subject: &str,
+        draft: impl Into<Draft<'a>>,
+        timeout: Duration,
+    ) -> Result<Reply, RequestError> {
+        let until = Instant::now() + timeout;
+        self.open_inbox()?;
+        self.open_publisher(subject)?;
+        self.asked += 1;
+        let (Some(inbox), Some(publisher)) = (&mut self.inbox, self.publishers.get_mut(subject)) else {
+            return Err(SubscribeError::Closed.into());
+        };
+        let prefix_bytes = inbox.prefix.len();
+        let _ = write!(inbox.prefix, "{}", self.asked);
+        let mut draft = draft.into();
+        draft.meta.reply = Some(&inbox.prefix);
+        let sent = publisher.send(draft).and_then(|()| publisher.hand_over());
+        let tail = inbox.prefix.split_off(prefix_bytes);
+        let tail = format!("{}{tail}", &inbox.prefix[inbox.topic_prefix_bytes..]);
+        sent?;
+        inbox.await_reply(&tail, publisher, until, timeout)
+    }
+
+    fn open_inbox(&mut self) -> Result<(), RequestError> {
+        // Told apart per process: requesters of one connection share its inbox.
+        static REQUESTERS: AtomicU64 = AtomicU64::new(1);
+        let connections = self.client.connections();
+        if self.inbox.as_ref().is_some_and(|inbox| inbox.connection == connections) && self.client.is_up() {
+            return Ok(());
+        }
+        self.inbox = None;
+        let wait = self.client.shared.options.wait;
+        let session_prefix = self.client.shared.wait_for_inbox()?;
+        let prefix = format!("{session_prefix}{}.", REQUESTERS.fetch_add(1, Ordering::Relaxed));
+        let options = SubscribeOptions { start: Start::Latest, wait, ..SubscribeOptions::default() };
+        let subscriber = self.client.subscribe(&format!("{prefix}>"), options)?;
+        let topic_prefix_bytes = session_prefix.len();
+        let connection = self.client.connections();
+        self.inbox = Some(ReplyInbox { subscriber, prefix, topic_prefix_bytes, connection });
+        Ok(())
+    }
+
+    fn open_publisher(&mut self, subject: &str) -> Result<(), PublishError> {
+        if !self.publishers.contains_key(subject) {
+            if self.publishers.len() >= PUBLISHERS_MAX {
+                self.publishers.clear();
+            }
+            let quiet = PublisherOptions { quiet: true, identity: None };
+            self.publishers.insert(subject.to_owned(), self.client.publisher_with(subject, quiet)?);
+        }
+        Ok(())
+    }
+}
+
+impl ReplyInbox {
+    /// Skips what came too late for requests before.
+    fn await_reply(
+        &mut self,
+        tail: &str,
+        publisher: &mut Publisher,
+        until: Instant,
+        timeout: Duration,
+    ) -> Result<Reply, RequestError> {
+        let connection = self.connection;
+        loop {
+            while self.subscriber.ready()? {
+                if let Event::Record(record) = self.subscriber.take()
+                    && record.frame.subject_tail() == tail
+                {
+                    return Ok(Reply::of(&record));
+                }
+            }
+            publisher.take_failure()?;
+            let now = Instant::now();
+            if now >= until {
+                return Err(RequestError::TimedOut(timeout));
+            }
+            let news = self.subscriber.wait_or(until - now, || publisher.has_failed())?;
+            if !news && publisher.connections() != connection {
+                return Err(PublishError::Unknown("the connection was lost".to_owned()).into());
+            }
+        }
+    }
+}
+
+impl crate::client::Shared {
+    /// The prefix of this connection's inbox, once there is a connection.
+    fn wait_for_inbox(&self) -> Result<String, SubscribeError> {
+        let waiting = crate::follow::Waiting::default();
+        let up = || lock(&self.session).up;
+        match self.wait_until(&waiting, self.options.wait, None, up) {
+            crate::drive::Waited::Away(why) => Err(SubscribeError::Connection(why.to_string())),
+            _ => Ok(lock(&self.session).inbox_prefix.clone()),
+        }
+    }
+}
+
+impl Reply {
+    fn of(record: &Record<'_>) -> Reply {
+        let headers = record.frame.headers().map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Reply { payload: record.payload().to_owned(), headers: headers.collect() }
+    }
+}

@@ -1,0 +1,237 @@
+//! What was agreed with the node, and is agreed again on each new connection.
+//!
+//! The tables here say whom a message is for. They are locked for the moment it takes to hand
+//! messages out or to add an entry, never while anybody waits. Lock order: the reading half, this,
+//! a publisher or an inbox, the outbox.
+
+mod deliver;
+mod resume;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use dunlin_topic::{LogName, Position, SubscribeError};
+use dunlin_wire::{FromNode, GroupKind, OnGap, StartAt, WireError};
+
+use crate::follow::{Waiting, lock};
+use crate::inbox::Inbox;
+use crate::publishing::Publishing;
+use crate::refusal::{Refused, subscribe_error};
+
+/// The tables, and what the node said of itself.
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    pub(crate) up: bool,
+    /// Counts connections.
+    pub(crate) generation: u64,
+    pub(crate) inbox_prefix: String,
+    pub(crate) node_name: String,
+    next_number: u32,
+    subscriptions: HashMap<u32, Subscription>,
+    channels: HashMap<u32, Channel>,
+    publishers: HashMap<u32, Arc<Publishing>>,
+    questions: HashMap<u32, Arc<Question>>,
+}
+
+/// What has to be said to the node to begin, or go on with, a subscription.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) pattern: String,
+    pub(crate) name: String,
+    pub(crate) start: StartAt,
+    pub(crate) on_gap: OnGap,
+    pub(crate) registered: bool,
+    pub(crate) credit_bytes: u64,
+    pub(crate) group: Option<GroupAsked>,
+}
+
+/// What JOIN_GROUP needs beside.
+#[derive(Debug)]
+pub(crate) struct GroupAsked {
+    pub(crate) kind: GroupKind,
+    pub(crate) group: String,
+    pub(crate) claim_ms: u32,
+    pub(crate) attempts_max: u32,
+    pub(crate) dead_letter: String,
+}
+
+#[derive(Debug)]
+struct Subscription {
+    asked: Asked,
+    inbox: Arc<Inbox>,
+    /// Where it stands in logs that have no channel at present.
+    logs: HashMap<(String, u16), (Arc<LogName>, Position)>,
+    /// SUBSCRIBED has come, on some connection: positions are known.
+    stands: bool,
+    /// Bytes received before this connection.
+    received_before: u64,
+}
+
+#[derive(Debug)]
+struct Channel {
+    subscription: u32,
+    inbox: Arc<Inbox>,
+    log: Arc<LogName>,
+    at: Position,
+    /// A member of a group gets records in any order.
+    in_group: bool,
+}
+
+/// A request that waits for its answer.
+#[derive(Debug, Default)]
+pub(crate) struct Question {
+    pub(crate) waiting: Waiting,
+    answer: Mutex<Option<Answer>>,
+}
+
+/// How a request ended. Pages and descriptions stay in the bytes they came in.
+#[derive(Debug, Clone)]
+pub(crate) enum Answer {
+    Done,
+    Message(Vec<u8>),
+    Refused(Refused),
+    Lost(String),
+}
+
+impl Question {
+    pub(crate) fn is_answered(&self) -> bool {
+        lock(&self.answer).is_some()
+    }
+
+    pub(crate) fn take(&self) -> Option<Answer> {
+        lock(&self.answer).take()
+    }
+
+    fn answer(&self, answer: Answer) {
+        *lock(&self.answer) = Some(answer);
+        self.waiting.wake();
+    }
+}
+
+/// Why a connection cannot go on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Broken {
+    #[error("the node broke the protocol: {0}")]
+    Wire(#[from] WireError),
+    #[error("the node ended the connection: {0}")]
+    Error(Refused),
+    #[error("the node is shutting down: {reason}")]
+    Goodbye { reconnect_after_ms: u32, reason: Refused },
+}
+
+impl Session {
+    /// A number that nothing of this client has.
+    pub(crate) fn number(&mut self) -> u32 {
+        self.next_number = self.next_number.wrapping_add(1);
+        self.next_number
+    }
+
+    pub(crate) fn add_publisher(&mut self, publishing: Arc<Publishing>) {
+        self.publishers.insert(publishing.number, publishing);
+    }
+
+    pub(crate) fn remove_publisher(&mut self, number: u32) {
+        self.publishers.remove(&number);
+    }
+
+    pub(crate) fn add_question(&mut self, number: u32, question: Arc<Question>) {
+        self.questions.insert(number, question);
+    }
+
+    pub(crate) fn remove_question(&mut self, number: u32) {
+        self.questions.remove(&number);
+    }
+
+    /// Hands one message to whom it concerns. Its bytes are `chunk[start..end]`.
+    #[inline]
+    pub(crate) fn hand_out(
+        &mut self,
+        message: &FromNode<'_>,
+        chunk: &Arc<Vec<u8>>,
+        start: usize,
+        end: usize,
+    ) -> Result<(), Broken> {
+        if let FromNode::Run(run) = message {
+            return Ok(self.hand_out_run(run, chunk, start, end)?);
+        }
+        self.hand_out_other(message, chunk, start, end)
+    }
+
+    fn hand_out_other(
+        &mut self,
+        message: &FromNode<'_>,
+        chunk: &Arc<Vec<u8>>,
+        start: usize,
+        end: usize,
+    ) -> Result<(), Broken> {
+        let cost = (end - start) as u64;
+        let bytes = || chunk[start..end].to_vec();
+        match message {
+            FromNode::Published(published) => {
+                self.publishers.get(&published.publisher).inspect(|p| p.published(published));
+            }
+            FromNode::PublishRefused(refused) => {
+                self.publishers.get(&refused.publisher).inspect(|p| p.publish_refused(refused));
+            }
+            FromNode::PublisherOpened(opened) => {
+                self.publishers.get(&opened.publisher).inspect(|p| p.opened(opened));
+            }
+            FromNode::PublisherRefused(refused) => {
+                self.publishers.get(&refused.publisher).inspect(|p| p.refused(&refused.refusal));
+            }
+            FromNode::Deliver(deliver) => self.hand_out_claimed(deliver, chunk, start, end),
+            FromNode::Log(log) => self.open_channel(log),
+            FromNode::Gap(gap) => self.gap(gap, cost),
+            FromNode::Lagging(lagging) => self.lagging(lagging, cost),
+            FromNode::EpochChanged(changed) => self.epoch_changed(changed, cost),
+            FromNode::Advance(advance) => self.advance(advance, cost),
+            FromNode::Deleted(deleted) => self.deleted(deleted),
+            FromNode::Heartbeat(heartbeat) => self.heartbeat(heartbeat),
+            FromNode::Subscribed(subscribed) => self.subscribed(subscribed.subscription),
+            FromNode::SubscriptionEnded(ended) => {
+                if let Some(subscription) = self.subscriptions.get(&ended.subscription) {
+                    subscription.inbox.end(subscribe_error(&ended.refusal, &subscription.asked.pattern));
+                    self.remove_subscription(ended.subscription);
+                }
+            }
+            FromNode::Done { request } => self.answer(*request, Answer::Done),
+            FromNode::RequestRefused(refused) => {
+                self.answer(refused.request, Answer::Refused(Refused::new(&refused.refusal)));
+            }
+            FromNode::Topics(topics) => self.answer(topics.request, Answer::Message(bytes())),
+            FromNode::Topic(topic) => self.answer(topic.request, Answer::Message(bytes())),
+            FromNode::Settled(settled) => self.answer(settled.request, Answer::Message(bytes())),
+            FromNode::Error(refusal) => return Err(Broken::Error(Refused::new(refusal))),
+            FromNode::Goodbye(goodbye) => {
+                return Err(Broken::Goodbye {
+                    reconnect_after_ms: goodbye.reconnect_after_ms,
+                    reason: Refused::new(&goodbye.reason),
+                });
+            }
+            FromNode::Run(_) | FromNode::Pong(_) => {}
+            FromNode::Welcome(_) | FromNode::Refused(_) => {
+                return Err(Broken::Wire(WireError::UnknownKind(message.kind() as u8)));
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, request: u32, answer: Answer) {
+        if let Some(question) = self.questions.remove(&request) {
+            question.answer(answer);
+        }
+    }
+
+    /// Ends a subscription on this side; what is left in its inbox stays.
+    pub(crate) fn remove_subscription(&mut self, number: u32) {
+        self.subscriptions.remove(&number);
+        self.channels.retain(|_, channel| channel.subscription != number);
+    }
+
+    /// The client is closed: nobody will ever get anything.
+    pub(crate) fn close(&mut self) {
+        for subscription in std::mem::take(&mut self.subscriptions).into_values() {
+            subscription.inbox.end(SubscribeError::Closed);
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! From messages of a channel to items of an inbox, with every hole accounted for.
+
+use std::sync::Arc;
+
+use dunlin_frame::{Frame, RunHeader};
+use dunlin_topic::{CheckedRun, EpochChanged, Gap, Lagging, LogName, Notice, Position};
+use dunlin_wire::{Deliver, GapMessage, Heartbeat, Kind, Log, RUN_HEAD_BYTES, Run, WireError};
+
+use crate::continuity::{Join, join};
+use crate::inbox::RunItem;
+use crate::session::{Channel, Session};
+
+/// Bytes of a DELIVER before its first claim.
+const DELIVER_HEAD_BYTES: usize = 24;
+
+impl Session {
+    #[inline]
+    pub(super) fn hand_out_run(
+        &mut self,
+        run: &Run<'_>,
+        chunk: &Arc<Vec<u8>>,
+        start: usize,
+        end: usize,
+    ) -> Result<(), WireError> {
+        CheckedRun::check(run.frames, run.header.count, run.frames.len())
+            .map_err(|error| WireError::Frame { kind: Kind::Run, error })?;
+        // A channel that was just given up on may still have runs under way.
+        let Some(channel) = self.channels.get_mut(&run.header.topic_id) else { return Ok(()) };
+        let mut item = RunItem {
+            log: Arc::clone(&channel.log),
+            epoch: run.header.epoch,
+            first_seq: run.header.first_seq,
+            count: run.header.count,
+            chunk: None,
+            start: start + RUN_HEAD_BYTES,
+            end,
+            cost: (end - start) as u64,
+        };
+        match join(channel.at, &run.header) {
+            Join::Follows => {}
+            Join::Missing { first, last } => channel.tell_gap(first, last),
+            Join::NewEpoch => channel.tell_new_epoch(run.header.epoch, run.header.first_seq),
+            Join::Overlaps { skip } => {
+                item.start += frames_bytes(run.frames, skip);
+                item.first_seq += u64::from(skip);
+                item.count -= skip;
+            }
+            Join::Stale => {
+                channel.refund(item.cost);
+                return Ok(());
+            }
+        }
+        channel.at = Position { epoch: run.header.epoch, seq: run.header.last_seq() };
+        channel.inbox.push_run(item, chunk);
+        Ok(())
+    }
+
+    pub(super) fn hand_out_claimed(
+        &mut self,
+        deliver: &Deliver<'_>,
+        chunk: &Arc<Vec<u8>>,
+        start: usize,
+        end: usize,
+    ) {
+        let Some(channel) = self.channels.get(&deliver.channel) else { return };
+        let item = RunItem {
+            log: Arc::clone(&channel.log),
+            epoch: 0,
+            first_seq: 0,
+            count: deliver.records.len() as u32,
+            chunk: None,
+            start: start + DELIVER_HEAD_BYTES,
+            end,
+            cost: (end - start) as u64,
+        };
+        channel.inbox.push_run(item, chunk);
+    }
+
+    pub(super) fn open_channel(&mut self, log: &Log<'_>) {
+        let Some(subscription) = self.subscriptions.get_mut(&log.subscription) else { return };
+        let after = Position { epoch: log.after.epoch, seq: log.after.seq };
+        let known = subscription.logs.remove(&(log.topic.to_owned(), log.partition));
+        let (name, at) = known.unwrap_or_else(|| {
+            let name = LogName {
+                topic: log.topic.to_owned(),
+                subject_prefix: log.subject_prefix.to_owned(),
+                partition: log.partition,
+            };
+            (Arc::new(name), after)
+        });
+        let in_group = subscription.asked.group.is_some();
+        let inbox = Arc::clone(&subscription.inbox);
+        let mut channel = Channel { subscription: log.subscription, inbox, log: name, at, in_group };
+        // The node picks up elsewhere than where this reader stands: what lies between is said here.
+        if after.epoch > at.epoch {
+            channel.tell_new_epoch(after.epoch, after.seq + 1);
+            channel.at = after;
+        } else if after.epoch == at.epoch && after.seq > at.seq {
+            channel.tell_gap(at.seq + 1, after.seq);
+            channel.at = after;
+        }
+        self.channels.insert(log.channel, channel);
+    }
+
+    pub(super) fn gap(&mut self, gap: &GapMessage, cost: u64) {
+        let Some(channel) = self.channels.get_mut(&gap.channel) else { return };
+        if channel.in_group {
+            let notice =
+                Gap { log: Arc::clone(&channel.log), epoch: gap.epoch, first: gap.first, last: gap.last };
+            return channel.tell(Notice::Gap(notice), cost);
+        }
+        if gap.epoch > channel.at.epoch {
+            channel.tell_new_epoch(gap.epoch, gap.first);
+            channel.at = Position { epoch: gap.epoch, seq: gap.first - 1 };
+        }
+        if gap.epoch == channel.at.epoch && gap.last > channel.at.seq {
+            // A gap that starts later than where the reader stands has a hole before it.
+            channel.tell_gap(channel.at.seq + 1, gap.last);
+            channel.at.seq = gap.last;
+        }
+        channel.refund(cost);
+    }
+
+    pub(super) fn lagging(&mut self, lagging: &dunlin_wire::Lagging, cost: u64) {
+        if let Some(channel) = self.channels.get(&lagging.channel) {
+            let log = Arc::clone(&channel.log);
+            let notice = Lagging { log, behind: lagging.behind, retained: lagging.retained };
+            channel.tell(Notice::Lagging(notice), cost);
+        }
+    }
+
+    pub(super) fn epoch_changed(&mut self, changed: &dunlin_wire::EpochChanged, cost: u64) {
+        let Some(channel) = self.channels.get_mut(&changed.channel) else { return };
+        let new_first = Position { epoch: changed.new_first.epoch, seq: changed.new_first.seq };
+        if new_first.epoch <= channel.at.epoch {
+            return channel.refund(cost);
+        }
+        // What this reader was given is what this reader says, whatever the node believes.
+        let (old, last_seen) = (channel.at.epoch, channel.at.seq);
+        let known_through = changed.known_through.filter(|_| changed.old == old);
+        let log = Arc::clone(&channel.log);
+        channel.at = Position { epoch: new_first.epoch, seq: new_first.seq.saturating_sub(1) };
+        let notice = EpochChanged { log, old, last_seen, known_through, new_first };
+        channel.tell(Notice::EpochChanged(notice), cost);
+    }
+
+    pub(super) fn advance(&mut self, advance: &dunlin_wire::Advance, cost: u64) {
+        let Some(channel) = self.channels.get_mut(&advance.channel) else { return };
+        let through = Position { epoch: advance.through.epoch, seq: advance.through.seq };
+        if through.epoch > channel.at.epoch {
+            channel.tell_new_epoch(through.epoch, 1);
+        }
+        channel.at = channel.at.max(through);
+        channel.tell(Notice::Advance { log: Arc::clone(&channel.log), through }, cost);
+    }
+
+    pub(super) fn deleted(&mut self, deleted: &dunlin_wire::Deleted) {
+        if let Some(channel) = self.channels.remove(&deleted.channel) {
+            let last = Position { epoch: deleted.last.epoch, seq: deleted.last.seq };
+            channel.tell(Notice::Deleted { log: Arc::clone(&channel.log), last }, 0);
+        }
+    }
+
+    /// Messages come in order, so a reader stands where the heartbeat says, or lost the tail.
+    pub(super) fn heartbeat(&mut self, heartbeat: &Heartbeat<'_>) {
+        for sent in heartbeat.channels.iter() {
+            let Some(channel) = self.channels.get_mut(&sent.channel) else { continue };
+            let run = RunHeader {
+                topic_id: sent.channel,
+                epoch: sent.position.epoch,
+                prev_seq: sent.position.seq,
+                first_seq: sent.position.seq.saturating_add(1),
+                count: 1,
+                bytes: 0,
+            };
+            match join(channel.at, &run) {
+                Join::Missing { first, last } if !channel.in_group => {
+                    channel.tell_gap(first, last);
+                    channel.at.seq = last;
+                }
+                Join::NewEpoch if !channel.in_group => {
+                    channel.tell_new_epoch(sent.position.epoch, sent.position.seq.saturating_add(1));
+                    channel.at = Position { epoch: sent.position.epoch, seq: sent.position.seq };
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Channel {
+    fn tell(&self, notice: Notice, cost: u64) {
+        self.inbox.push_notice(notice, cost);
+    }
+
+    fn tell_gap(&self, first: u64, last: u64) {
+        let gap = Gap { log: Arc::clone(&self.log), epoch: self.at.epoch, first, last };
+        self.tell(Notice::Gap(gap), 0);
+    }
+
+    /// An epoch nobody told of: what was last in the old one cannot be known.
+    fn tell_new_epoch(&self, epoch: u32, first_seq: u64) {
+        let changed = EpochChanged {
+            log: Arc::clone(&self.log),
+            old: self.at.epoch,
+            last_seen: self.at.seq,
+            known_through: None,
+            new_first: Position { epoch, seq: first_seq },
+        };
+        self.tell(Notice::EpochChanged(changed), 0);
+    }
+
+    /// Credit for a message that gave the reader nothing, or nothing more.
+    fn refund(&self, cost: u64) {
+        self.inbox.refund(cost);
+    }
+}
+
+/// Bytes of the first `count` frames.
+fn frames_bytes(frames: &[u8], count: u32) -> usize {
+    let mut bytes = 0;
+    for _ in 0..count {
+        bytes += Frame::split(&frames[bytes..]).map_or(0, |(_, taken)| taken);
+    }
+    bytes
+}

@@ -1,0 +1,156 @@
+//! Saying everything again: on a new connection subscriptions go on by position, publishers with
+//! what has no answer.
+
+use std::sync::Arc;
+
+use dunlin_wire::{
+    ChannelPosition, Credit, FromClient, JoinGroup, List, LogPosition, Position, Resume, StartAt, Subscribe,
+    Welcome,
+};
+
+use crate::inbox::Inbox;
+use crate::session::{Answer, Asked, Session, Subscription};
+
+/// Positions in one RESUME: some 300 bytes each at most, and the node takes 64 KiB at least.
+const RESUME_LOGS_MAX: usize = 200;
+
+impl Session {
+    /// The connection is gone.
+    pub(crate) fn lost(&mut self, why: &str) {
+        self.up = false;
+        for (_, channel) in self.channels.drain() {
+            // Before SUBSCRIBED nothing was given: such a subscription begins anew.
+            if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription)
+                && subscription.stands
+            {
+                let key = (channel.log.topic.clone(), channel.log.partition);
+                subscription.logs.insert(key, (channel.log, channel.at));
+            }
+        }
+        for (_, question) in self.questions.drain() {
+            question.answer(Answer::Lost(why.to_owned()));
+        }
+        // A request's reply would come to an inbox that is no more.
+        self.inbox_prefix.clear();
+    }
+
+    /// A new connection stands; what has to be said on it is added to `out`.
+    pub(crate) fn welcomed(&mut self, welcome: &Welcome<'_>, out: &mut Vec<u8>) {
+        self.up = true;
+        self.generation += 1;
+        self.inbox_prefix = welcome.inbox_prefix.to_owned();
+        self.node_name = welcome.node_name.to_owned();
+        for (&number, subscription) in &mut self.subscriptions {
+            subscription.received_before = subscription.inbox.received();
+            subscription.ask(number, out);
+        }
+        for publishing in self.publishers.values() {
+            publishing.resume(out);
+        }
+    }
+
+    /// Adds a subscription; what has to be said for it is added to `out`.
+    pub(crate) fn subscribe(&mut self, asked: Asked, inbox: &Arc<Inbox>, out: &mut Vec<u8>) -> u32 {
+        let number = self.number();
+        let subscription = Subscription {
+            asked,
+            inbox: Arc::clone(inbox),
+            logs: Default::default(),
+            stands: false,
+            received_before: 0,
+        };
+        subscription.ask(number, out);
+        self.subscriptions.insert(number, subscription);
+        number
+    }
+
+    pub(super) fn subscribed(&mut self, number: u32) {
+        if let Some(subscription) = self.subscriptions.get_mut(&number) {
+            subscription.stands = true;
+            subscription.inbox.subscribed();
+        }
+    }
+
+    /// What to say when `consumed` bytes were consumed in all, and where that leaves each log.
+    pub(crate) fn credit(
+        &self,
+        number: u32,
+        consumed: u64,
+        positions: &[crate::subscriber::Consumed],
+    ) -> Vec<u8> {
+        let mut out = Vec::new();
+        let Some(subscription) = self.subscriptions.get(&number) else { return out };
+        let channel_of = |name: &Arc<dunlin_topic::LogName>| {
+            let found =
+                self.channels.iter().find(|(_, c)| c.subscription == number && Arc::ptr_eq(&c.log, name));
+            found.map(|(&channel, _)| channel)
+        };
+        let positions: Vec<ChannelPosition> = positions
+            .iter()
+            .filter_map(|(log, at)| {
+                let position = Position { epoch: at.epoch, seq: at.seq };
+                Some(ChannelPosition { channel: channel_of(log)?, position })
+            })
+            .collect();
+        let granted =
+            (consumed + subscription.asked.credit_bytes).saturating_sub(subscription.received_before);
+        let consumed = List::new(&positions);
+        FromClient::Credit(Credit { subscription: number, granted, consumed }).encode(&mut out);
+        out
+    }
+}
+
+impl Subscription {
+    fn ask(&self, number: u32, out: &mut Vec<u8>) {
+        let unread = self.inbox.unread();
+        let credit = self.asked.credit_bytes.saturating_sub(unread);
+        let asked = &self.asked;
+        if let Some(group) = &asked.group {
+            let join = JoinGroup {
+                subscription: number,
+                credit,
+                kind: group.kind,
+                start: asked.start,
+                claim_ms: group.claim_ms,
+                attempts_max: group.attempts_max,
+                dead_letter: &group.dead_letter,
+                topic: &asked.pattern,
+                group: &group.group,
+                member: &asked.name,
+            };
+            return FromClient::JoinGroup(join).encode(out);
+        }
+        if self.stands {
+            self.resume(number, out);
+        }
+        let subscribe = Subscribe {
+            subscription: number,
+            credit,
+            start: if self.stands { StartAt::Resume } else { asked.start },
+            on_gap: asked.on_gap,
+            registered: asked.registered,
+            pattern: &asked.pattern,
+            name: &asked.name,
+        };
+        FromClient::Subscribe(subscribe).encode(out);
+    }
+
+    fn resume(&self, number: u32, out: &mut Vec<u8>) {
+        let position = |(name, at): &(Arc<dunlin_topic::LogName>, dunlin_topic::Position)| {
+            let position = Position { epoch: at.epoch, seq: at.seq };
+            (Arc::clone(name), position)
+        };
+        let all: Vec<_> = self.logs.values().map(position).collect();
+        for part in all.chunks(RESUME_LOGS_MAX) {
+            let logs: Vec<LogPosition<'_>> = part
+                .iter()
+                .map(|(name, position)| LogPosition {
+                    topic: &name.topic,
+                    partition: name.partition,
+                    position: *position,
+                })
+                .collect();
+            FromClient::Resume(Resume { subscription: number, logs: List::new(&logs) }).encode(out);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! One connected socket, TCP or Unix.
+//!
+//! The socket is in blocking mode once it is connected: a caller that wants to wait does so in
+//! `recv` itself, which is one system call where readiness and then reading would be two. Whoever
+//! must not wait says so in each call. A blocked `recv` ends by itself after [`TICK_MS`].
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
+    send, shutdown, socket_with, sockopt,
+};
+
+use crate::address::Endpoint;
+use crate::limits::TICK_MS;
+
+/// What a socket can do now.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Readiness {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Socket {
+    fd: OwnedFd,
+}
+
+impl Socket {
+    /// Begins to connect. The socket does not block until [`connected`](Socket::connected).
+    pub(crate) fn connect(endpoint: &Endpoint) -> io::Result<Socket> {
+        let family = match endpoint {
+            Endpoint::Unix(_) => AddressFamily::UNIX,
+            Endpoint::Tcp(addr) if addr.is_ipv4() => AddressFamily::INET,
+            Endpoint::Tcp(_) => AddressFamily::INET6,
+        };
+        let fd = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+        let begun = match endpoint {
+            Endpoint::Unix(path) => connect(&fd, &SocketAddrUnix::new(path)?),
+            Endpoint::Tcp(addr) => {
+                sockopt::set_tcp_nodelay(&fd, true)?;
+                connect(&fd, addr)
+            }
+        };
+        match begun {
+            Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(Socket { fd }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Ends the attempt to connect, once the socket is writable.
+    pub(crate) fn connected(&self) -> io::Result<()> {
+        sockopt::socket_error(&self.fd)??;
+        rustix::io::ioctl_fionbio(&self.fd, false)?;
+        let tick = Duration::from_millis(TICK_MS);
+        sockopt::set_socket_timeout(&self.fd, sockopt::Timeout::Recv, Some(tick))?;
+        Ok(())
+    }
+
+    /// Reads into the spare room of `into`; `Ok(0)` is the end of the stream.
+    #[inline]
+    pub(crate) fn recv(&self, into: &mut Vec<u8>, blocking: bool) -> io::Result<usize> {
+        let flags = if blocking { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+        let (read, _) = recv(&self.fd, spare_capacity(into), flags)?;
+        Ok(read)
+    }
+
+    /// Writes what fits without waiting; `Ok(0)` when nothing does.
+    pub(crate) fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match send(&self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(sent) => return Ok(sent),
+                Err(rustix::io::Errno::AGAIN) => return Ok(0),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Waits until it can read, or write if that is asked for, at most `longest`.
+    pub(crate) fn wait(&self, write: bool, longest: Duration) -> Readiness {
+        let write_flag = if write { PollFlags::OUT } else { PollFlags::empty() };
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN | write_flag)];
+        // An error counts as "look": what is wrong shows when the socket is used.
+        if poll(&mut fds, Some(&timespec(longest))).is_err() {
+            return Readiness::default();
+        }
+        let events = fds[0].revents();
+        Readiness { read: events.intersects(!PollFlags::OUT), write: events.intersects(!PollFlags::IN) }
+    }
+
+    /// Ends both directions, whoever is blocked in them.
+    pub(crate) fn shutdown(&self) {
+        // It may be closed already, which is what is wanted.
+        let _ = shutdown(&self.fd, Shutdown::Both);
+    }
+}
+
+/// Sleeps, as waiting on no socket.
+pub(crate) fn pause(longest: Duration) {
+    let _ = poll(&mut [], Some(&timespec(longest)));
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
+}
+
+impl AsRawFd for Socket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

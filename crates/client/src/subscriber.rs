@@ -1,0 +1,323 @@
+//! The reading side of a [`Subscribe`]r over a connection.
+//!
+//! Records are read where they lie: in the chunk the socket filled, or, small ones, in the batch.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use dunlin_topic::{Event, Frame, LogName, Position, Record, Subscribe, SubscribeError, Wait};
+use dunlin_wire::FromClient;
+
+use crate::client::Shared;
+use crate::drive::Waited;
+use crate::follow::lock;
+use crate::inbox::{Batch, Inbox, Item, RunItem};
+use crate::link::{Pumped, Why};
+
+/// A log, and the last record of it that was consumed.
+pub(crate) type Consumed = (Arc<LogName>, Position);
+
+/// Reads one or more logs of a node.
+#[derive(Debug)]
+pub struct Subscriber {
+    shared: Arc<Shared>,
+    inbox: Arc<Inbox>,
+    number: u32,
+    wait: Wait,
+    /// What was received and is being read.
+    batch: Batch,
+    /// The item after the one being read.
+    next: usize,
+    /// Events left in the item being read.
+    left: u32,
+    /// Where the next frame of the item lies.
+    at: usize,
+    /// Its sequence.
+    seq: u64,
+    /// Credit of items that were read and not told of.
+    spent: u64,
+    renew_at: u64,
+    /// For reliable topics: what was consumed and not told of.
+    consumed: Option<Vec<Consumed>>,
+    away_since: Option<Instant>,
+}
+
+impl Subscriber {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        inbox: Arc<Inbox>,
+        number: u32,
+        wait: Wait,
+        registered: bool,
+    ) -> Subscriber {
+        let renew_at = shared.limits.credit_bytes as u64 / 2;
+        Subscriber {
+            shared,
+            inbox,
+            number,
+            wait,
+            batch: Batch::default(),
+            next: 0,
+            left: 0,
+            at: 0,
+            seq: 0,
+            spent: 0,
+            renew_at,
+            consumed: registered.then(Vec::new),
+            away_since: None,
+        }
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The item being read.
+    #[inline(always)]
+    pub(crate) fn item(&self) -> (&Item, &[u8]) {
+        let item = &self.batch.items[self.next - 1];
+        let bytes = match item {
+            Item::Run(RunItem { chunk: Some(chunk), .. }) => &chunk[..],
+            _ => &self.batch.copied[..],
+        };
+        (item, bytes)
+    }
+
+    /// Where the next frame lies, and a step over it of so many bytes.
+    pub(crate) fn step(&mut self, bytes: usize) -> usize {
+        let at = self.at;
+        self.at += bytes;
+        self.seq += 1;
+        self.left -= 1;
+        at
+    }
+
+    pub(crate) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Goes on to the next item, the next batch, or what the socket holds.
+    #[inline]
+    fn advance(&mut self) -> Result<bool, SubscribeError> {
+        loop {
+            if self.next > 0 {
+                self.leave_item();
+            }
+            if let Some(item) = self.batch.items.get(self.next) {
+                self.next += 1;
+                (self.left, self.at, self.seq) = match item {
+                    Item::Run(run) => (run.count, run.start, run.first_seq),
+                    Item::Notice(..) => (1, 0, 0),
+                };
+                return Ok(true);
+            }
+            self.batch.clear();
+            self.next = 0;
+            if self.inbox.take(&mut self.batch)? {
+                continue;
+            }
+            self.tell_consumed();
+            if !self.look()? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Credit for the item that was read comes back.
+    #[inline]
+    fn leave_item(&mut self) {
+        let Some(item) = self.batch.items.get(self.next - 1) else { return };
+        match item {
+            Item::Run(run) => {
+                self.spent += run.cost;
+                if let Some(consumed) = &mut self.consumed {
+                    let last = Position { epoch: run.epoch, seq: run.first_seq + u64::from(run.count) - 1 };
+                    match consumed.iter_mut().find(|(log, _)| Arc::ptr_eq(log, &run.log)) {
+                        Some((_, at)) => *at = last,
+                        None => consumed.push((Arc::clone(&run.log), last)),
+                    }
+                }
+            }
+            Item::Notice(_, cost) => self.spent += cost,
+        }
+        if self.spent >= self.renew_at {
+            self.renew();
+        }
+    }
+
+    /// Tells publishers of reliable topics that they may go on.
+    #[inline]
+    fn tell_consumed(&mut self) {
+        if self.consumed.as_ref().is_some_and(|consumed| !consumed.is_empty()) {
+            self.renew();
+        }
+    }
+
+    /// Tells the node how much was read.
+    #[cold]
+    fn renew(&mut self) {
+        let total = self.inbox.consume(std::mem::take(&mut self.spent));
+        let positions = self.consumed.as_mut().map(std::mem::take).unwrap_or_default();
+        let session = lock(&self.shared.session);
+        let credit = session.credit(self.number, total, &positions);
+        self.shared.outbox.write(&credit);
+    }
+
+    /// Whether the socket held something for anybody.
+    fn look(&mut self) -> Result<bool, SubscribeError> {
+        match self.shared.poke() {
+            Pumped::Heard => {
+                self.away_since = None;
+                Ok(true)
+            }
+            Pumped::Quiet => Ok(self.inbox.has_news()),
+            Pumped::Away(why, _) => self.away(why),
+            Pumped::Closed => Err(SubscribeError::Closed),
+        }
+    }
+
+    /// Whoever never waits is told in the end, too, that there is no connection.
+    #[cold]
+    fn away(&mut self, why: Why) -> Result<bool, SubscribeError> {
+        let since = *self.away_since.get_or_insert_with(Instant::now);
+        let patience = Duration::from_secs(1) * self.shared.limits.patience_heartbeats;
+        if since.elapsed() < patience && !matches!(why, Why::Refused(_)) {
+            return Ok(false);
+        }
+        self.away_since = None;
+        Err(SubscribeError::Connection(why.to_string()))
+    }
+}
+
+impl Subscribe for Subscriber {
+    #[inline(always)]
+    fn ready(&mut self) -> Result<bool, SubscribeError> {
+        if self.left > 0 { Ok(true) } else { self.advance() }
+    }
+
+    #[inline]
+    fn take(&mut self) -> Event<'_> {
+        assert!(self.left > 0, "take without an event: call ready first");
+        let (at, seq) = (self.at, self.seq);
+        let taken = match self.item() {
+            (Item::Run(_), bytes) => Frame::split(&bytes[at..]).map_or(0, |(_, taken)| taken),
+            (Item::Notice(..), _) => 0,
+        };
+        self.step(taken);
+        match self.item() {
+            (Item::Notice(notice, _), _) => Event::Notice(notice.clone()),
+            (Item::Run(run), bytes) => {
+                let (frame, _) = Frame::split(&bytes[at..]).expect("runs are checked when they are received");
+                Event::Record(Record { position: Position { epoch: run.epoch, seq }, frame, log: &run.log })
+            }
+        }
+    }
+
+    #[inline]
+    fn drain(&mut self, max: usize, mut each: impl FnMut(Event<'_>)) -> Result<usize, SubscribeError> {
+        let mut given = 0;
+        while given < max && self.ready()? {
+            let (at, seq, left) =
+                (self.at, self.seq, self.left.min((max - given).try_into().unwrap_or(u32::MAX)));
+            let mut bytes_taken = 0;
+            match self.item() {
+                (Item::Notice(notice, _), _) => each(Event::Notice(notice.clone())),
+                (Item::Run(run), bytes) => {
+                    let mut rest = &bytes[at..run.end];
+                    for seq in seq..seq + u64::from(left) {
+                        let (frame, taken) =
+                            Frame::split(rest).expect("runs are checked when they are received");
+                        rest = &rest[taken..];
+                        let position = Position { epoch: run.epoch, seq };
+                        each(Event::Record(Record { position, frame, log: &run.log }));
+                    }
+                    bytes_taken = run.end - at - rest.len();
+                }
+            }
+            self.at += bytes_taken;
+            self.seq += u64::from(left);
+            self.left -= left;
+            given += left as usize;
+        }
+        Ok(given)
+    }
+
+    #[inline]
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
+        if self.left > 0 || self.next < self.batch.items.len() {
+            return Ok(true);
+        }
+        self.leave_batch();
+        let until = timeout.map(|timeout| Instant::now() + timeout);
+        let inbox = &self.inbox;
+        match self.shared.wait_until(&inbox.waiting, self.wait, until, || inbox.has_news()) {
+            Waited::Done => Ok(true),
+            Waited::TimedOut => Ok(false),
+            Waited::Away(why) => Err(SubscribeError::Connection(why.to_string())),
+        }
+    }
+
+    #[cfg(feature = "tokio")]
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>> {
+        if self.left > 0 || self.next < self.batch.items.len() {
+            return Poll::Ready(Ok(()));
+        }
+        self.leave_batch();
+        let inbox = &self.inbox;
+        match self.shared.poll_until(&inbox.waiting, self.number.into(), cx, || inbox.has_news()) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Waited::Done | Waited::TimedOut) => Poll::Ready(Ok(())),
+            Poll::Ready(Waited::Away(why)) => Poll::Ready(Err(SubscribeError::Connection(why.to_string()))),
+        }
+    }
+
+    #[cfg(not(feature = "tokio"))]
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>> {
+        Poll::Ready(self.wait(None).map(drop))
+    }
+}
+
+impl Subscriber {
+    /// Waits like [`wait`](Subscribe::wait), or until `other`.
+    pub(crate) fn wait_or(
+        &mut self,
+        timeout: Duration,
+        other: impl Fn() -> bool,
+    ) -> Result<bool, SubscribeError> {
+        self.leave_batch();
+        let inbox = &self.inbox;
+        let until = Some(Instant::now() + timeout);
+        let done = || inbox.has_news() || other();
+        match self.shared.wait_until(&inbox.waiting, self.wait, until, done) {
+            Waited::Done => Ok(true),
+            Waited::TimedOut => Ok(false),
+            Waited::Away(why) => Err(SubscribeError::Connection(why.to_string())),
+        }
+    }
+
+    /// Everything in the batch was read: its chunks are let go before anybody waits.
+    #[inline]
+    fn leave_batch(&mut self) {
+        if self.next > 0 {
+            self.leave_item();
+            self.batch.clear();
+            self.next = 0;
+        }
+        self.tell_consumed();
+    }
+}
+
+impl Drop for Subscriber {
+    fn drop(&mut self) {
+        let mut session = lock(&self.shared.session);
+        session.remove_subscription(self.number);
+        let mut out = Vec::new();
+        FromClient::Unsubscribe { subscription: self.number }.encode(&mut out);
+        self.shared.outbox.write(&out);
+    }
+}

@@ -1,0 +1,305 @@
+//! Topics as operators and programs make and see them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dunlin_topic::{OnFull, Position, Reliable, Retention, TopicConfig};
+use dunlin_wire::{
+    CreateTopic, Decoder, FromClient, FromNode, ListTopics, NamedTopic, Next, TopicLine, TopicState, WhenFull,
+};
+
+use crate::client::{Client, Shared};
+use crate::drive::Waited;
+use crate::follow::lock;
+use crate::refusal::Refused;
+use crate::session::{Answer, Question};
+
+/// Topics asked for in one page.
+const PAGE_TOPICS: u32 = 1_000;
+
+/// Why a request about topics or groups was not done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AskError {
+    /// The node refused.
+    #[error("{0}")]
+    Refused(#[from] Refused),
+    /// There is no connection, and the request was not sent.
+    #[error("connection: {0}")]
+    Away(String),
+    /// The answer was lost: it may or may not have been done.
+    #[error("outcome unknown: {0}")]
+    Unknown(String),
+}
+
+/// One topic in a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicSummary {
+    /// Its name.
+    pub name: String,
+    /// The subjects it owns.
+    pub pattern: String,
+    /// Its partitions.
+    pub partitions: u16,
+    /// Whether publishers wait for registered readers.
+    pub reliable: bool,
+    /// Records held.
+    pub records: u64,
+    /// Bytes held.
+    pub bytes: u64,
+    /// Records ever appended, in the epochs in force.
+    pub appended: u64,
+    /// Readers at present.
+    pub readers: u32,
+}
+
+/// All about one topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicDescription {
+    /// Its name.
+    pub name: String,
+    /// How it behaves.
+    pub config: TopicConfig,
+    /// Publishers that have it open.
+    pub publishers: u32,
+    /// Readers in all; `readers` may leave some out.
+    pub readers_total: u32,
+    /// Its partitions.
+    pub logs: Vec<LogDescription>,
+    /// The slowest of its readers, slowest first.
+    pub readers: Vec<ReaderDescription>,
+    /// Its groups.
+    pub groups: Vec<GroupDescription>,
+}
+
+/// One partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogDescription {
+    /// Which.
+    pub partition: u16,
+    /// The oldest record held, or the next one when none is.
+    pub first: Position,
+    /// The last sequence appended.
+    pub last_seq: u64,
+    /// Bytes held.
+    pub bytes: u64,
+    /// When the last record was appended, ns since the Unix epoch; 0 for never.
+    pub last_append_ns: u64,
+}
+
+/// One reader.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReaderDescription {
+    /// The subscription's name.
+    pub name: String,
+    /// The partition it reads.
+    pub partition: u16,
+    /// The last record it was given.
+    pub position: Position,
+    /// Records it has yet to read.
+    pub behind: u64,
+    /// Records that were lost to it.
+    pub lost: u64,
+    /// Whether publishers wait for it.
+    pub registered: bool,
+}
+
+/// One group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupDescription {
+    /// Its name.
+    pub name: String,
+    /// Whether claims have to be settled.
+    pub work: bool,
+    /// Its members.
+    pub members: u32,
+    /// Records that wait for a member.
+    pub waiting: u64,
+    /// Records that members have claimed.
+    pub claimed: u64,
+}
+
+impl Client {
+    /// Creates a topic. With `or_same`, one that exists with the same configuration is as good.
+    pub fn create_topic(&self, name: &str, config: &TopicConfig, or_same: bool) -> Result<(), AskError> {
+        let config = config_to_wire(name, config);
+        self.shared.ask(|request| FromClient::CreateTopic(CreateTopic { request, or_same, config })).map(drop)
+    }
+
+    /// Deletes a topic and all it holds.
+    pub fn delete_topic(&self, topic: &str) -> Result<(), AskError> {
+        self.shared.ask(|request| FromClient::DeleteTopic(NamedTopic { request, topic })).map(drop)
+    }
+
+    /// The topics whose names match the pattern, all of them when it is empty, in order of their names.
+    pub fn topics(&self, pattern: &str) -> Result<Vec<TopicSummary>, AskError> {
+        let mut found: Vec<TopicSummary> = Vec::new();
+        loop {
+            let after = found.last().map_or(String::new(), |last| last.name.clone());
+            let ask = |request| {
+                FromClient::ListTopics(ListTopics {
+                    request,
+                    topics_max: PAGE_TOPICS,
+                    pattern,
+                    after: &after,
+                })
+            };
+            let bytes = self.shared.ask(ask)?;
+            let Some(FromNode::Topics(page)) = self.shared.read_answer(&bytes) else {
+                return Err(odd_answer());
+            };
+            found.extend(page.topics.iter().map(summary));
+            if !page.more || page.topics.is_empty() {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// All about one topic.
+    pub fn describe_topic(&self, topic: &str) -> Result<TopicDescription, AskError> {
+        let bytes = self.shared.ask(|request| FromClient::DescribeTopic(NamedTopic { request, topic }))?;
+        match self.shared.read_answer(&bytes) {
+            Some(FromNode::Topic(state)) => Ok(description(&state)),
+            _ => Err(odd_answer()),
+        }
+    }
+}
+
+fn odd_answer() -> AskError {
+    AskError::Unknown("the node answered something else than was asked".to_owned())
+}
+
+impl Shared {
+    /// Sends a request and waits for its answer; the answer's bytes, if it is more than "done".
+    pub(crate) fn ask<'a>(&self, request: impl FnOnce(u32) -> FromClient<'a>) -> Result<Vec<u8>, AskError> {
+        let until = Instant::now() + Duration::from_millis(self.limits.answer_ms_max);
+        let question = Arc::new(Question::default());
+        let up = || lock(&self.session).up;
+        match self.wait_until(&question.waiting, self.options.wait, Some(until), up) {
+            Waited::Done => {}
+            Waited::TimedOut => return Err(AskError::Away("no connection in time".to_owned())),
+            Waited::Away(why) => return Err(AskError::Away(why.to_string())),
+        }
+        let number = {
+            let mut session = lock(&self.session);
+            let number = session.number();
+            session.add_question(number, Arc::clone(&question));
+            self.say(&request(number));
+            number
+        };
+        let answered = || question.is_answered();
+        let waited = self.wait_until(&question.waiting, self.options.wait, Some(until), answered);
+        lock(&self.session).remove_question(number);
+        match (question.take(), waited) {
+            (Some(Answer::Done), _) => Ok(Vec::new()),
+            (Some(Answer::Message(bytes)), _) => Ok(bytes),
+            (Some(Answer::Refused(refused)), _) => Err(AskError::Refused(refused)),
+            (Some(Answer::Lost(why)), _) => Err(AskError::Unknown(why)),
+            (None, Waited::Away(why)) => Err(AskError::Unknown(why.to_string())),
+            (None, _) => Err(AskError::Unknown("the node did not answer in time".to_owned())),
+        }
+    }
+
+    /// Reads an answer's bytes, which were read once before.
+    pub(crate) fn read_answer<'b>(&self, bytes: &'b [u8]) -> Option<FromNode<'b>> {
+        let limits = dunlin_wire::Limits {
+            run_bytes_max: self.limits.run_bytes_max,
+            control_bytes_max: self.limits.control_bytes_max,
+        };
+        match Decoder::new(limits).next_from_node(bytes) {
+            Ok(Next::Message(message, _)) => Some(message),
+            _ => None,
+        }
+    }
+}
+
+fn config_to_wire<'a>(name: &'a str, config: &'a TopicConfig) -> dunlin_wire::TopicConfig<'a> {
+    let reliable = config.reliable.as_ref();
+    dunlin_wire::TopicConfig {
+        name,
+        pattern: config.pattern.as_deref().unwrap_or(""),
+        partitions: config.partitions,
+        retain_bytes: config.retention.bytes,
+        retain_records: config.retention.records.unwrap_or(0),
+        retain_ms: config.retention.age.map_or(0, |age| age.as_millis() as u64),
+        record_bytes_max: config.record_bytes_max,
+        reliable_readers_max: reliable.map_or(0, |reliable| reliable.readers_max.into()),
+        wait_ms_max: reliable.map_or(0, |reliable| reliable.wait_max.as_millis() as u32),
+        when_full: match reliable.map(|reliable| reliable.on_full) {
+            Some(OnFull::Evict) => WhenFull::Evict,
+            Some(OnFull::Refuse) | None => WhenFull::Refuse,
+        },
+    }
+}
+
+fn config_from_wire(config: &dunlin_wire::TopicConfig<'_>) -> TopicConfig {
+    let reliable = (config.reliable_readers_max > 0).then(|| Reliable {
+        readers_max: config.reliable_readers_max.try_into().unwrap_or(u16::MAX),
+        wait_max: Duration::from_millis(config.wait_ms_max.into()),
+        on_full: match config.when_full {
+            WhenFull::Refuse => OnFull::Refuse,
+            WhenFull::Evict => OnFull::Evict,
+        },
+    });
+    let retention = Retention {
+        bytes: config.retain_bytes,
+        records: (config.retain_records > 0).then_some(config.retain_records),
+        age: (config.retain_ms > 0).then(|| Duration::from_millis(config.retain_ms)),
+    };
+    TopicConfig {
+        pattern: (!config.pattern.is_empty()).then(|| config.pattern.to_owned()),
+        partitions: config.partitions,
+        retention,
+        record_bytes_max: config.record_bytes_max,
+        reliable,
+        ..TopicConfig::default()
+    }
+}
+
+fn summary(line: TopicLine<'_>) -> TopicSummary {
+    TopicSummary {
+        name: line.name.to_owned(),
+        pattern: line.pattern.to_owned(),
+        partitions: line.partitions,
+        reliable: line.reliable,
+        records: line.records,
+        bytes: line.bytes,
+        appended: line.appended,
+        readers: line.readers,
+    }
+}
+
+fn description(state: &TopicState<'_>) -> TopicDescription {
+    let position = |at: dunlin_wire::Position| Position { epoch: at.epoch, seq: at.seq };
+    let log = |log: dunlin_wire::LogState| LogDescription {
+        partition: log.partition,
+        first: position(log.first),
+        last_seq: log.last_seq,
+        bytes: log.bytes,
+        last_append_ns: log.last_append_ns,
+    };
+    let reader = |reader: dunlin_wire::ReaderState<'_>| ReaderDescription {
+        name: reader.name.to_owned(),
+        partition: reader.partition,
+        position: position(reader.position),
+        behind: reader.behind,
+        lost: reader.lost,
+        registered: reader.registered,
+    };
+    let group = |group: dunlin_wire::GroupState<'_>| GroupDescription {
+        name: group.name.to_owned(),
+        work: group.kind == dunlin_wire::GroupKind::Work,
+        members: group.members,
+        waiting: group.waiting,
+        claimed: group.claimed,
+    };
+    TopicDescription {
+        name: state.config.name.to_owned(),
+        config: config_from_wire(&state.config),
+        publishers: state.publishers,
+        readers_total: state.readers_total,
+        logs: state.logs.iter().map(log).collect(),
+        readers: state.readers.iter().map(reader).collect(),
+        groups: state.groups.iter().map(group).collect(),
+    }
+}

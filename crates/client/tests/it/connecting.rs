@@ -1,0 +1,76 @@
+use std::io::Write;
+use std::net::TcpListener;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dunlin_client::{Client, ConnectError, ErrorCode, Limits, Options, Why};
+use dunlin_wire::{FromNode, Preamble, Refusal};
+
+use crate::peer::Peer;
+
+fn connect(url: &str) -> Result<Client, ConnectError> {
+    let limits = Limits { connect_ms_max: 300, ..Limits::default() };
+    Client::connect(url, Options { limits, ..Options::default() })
+}
+
+fn why(url: &str) -> Why {
+    match connect(url) {
+        Err(ConnectError::Away(why)) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_client_is_let_in_and_knows_the_nodes_name() {
+    let (client, node) = Peer::serve(|_, link| link.until_closed());
+    assert_eq!((client.node_name().as_str(), client.is_up(), client.connections()), ("scripted", true, 1));
+    drop(client);
+    node.join().unwrap();
+}
+
+#[test]
+fn nobody_there_is_told_at_once() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let began = Instant::now();
+    assert!(why(&format!("dunlin://{free}")).to_string().contains("refused"));
+    assert!(began.elapsed() < Duration::from_millis(200));
+    let error = why("unix:///nowhere/dunlin.sock").to_string();
+    assert!(error.contains("No such file"), "{error}");
+}
+
+#[test]
+fn a_refusal_keeps_its_code() {
+    let peer = Peer::new();
+    let url = peer.url();
+    let node = thread::spawn(move || {
+        let mut link = peer.accept_silently();
+        link.read_hello();
+        link.bytes(&Preamble::OURS.to_bytes());
+        link.send(FromNode::Refused(Refusal::new(ErrorCode::Unauthenticated, "no such token")));
+    });
+    let Why::Refused(refused) = why(&url) else { panic!("not refused") };
+    assert_eq!((refused.code, refused.text.as_str()), (ErrorCode::Unauthenticated, "no such token"));
+    node.join().unwrap();
+}
+
+#[test]
+fn another_protocol_is_named_as_what_it_is() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("dunlin://{}", listener.local_addr().unwrap());
+    let node = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"INFO {\"server_id\":\"x\"}\r\n").unwrap();
+        stream
+    });
+    assert!(why(&url).to_string().contains("does not speak Dunlin"));
+    drop(node.join().unwrap());
+}
+
+#[test]
+fn a_node_that_never_answers_is_given_up_on_in_time() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let began = Instant::now();
+    let error = why(&format!("dunlin://{}", listener.local_addr().unwrap()));
+    assert!(error.to_string().contains("did not answer in time"), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(2));
+}

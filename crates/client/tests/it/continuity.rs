@@ -1,0 +1,244 @@
+use std::time::Duration;
+
+use dunlin_client::topic::{Subscribe, SubscribeError, SubscribeOptions};
+use dunlin_client::{Limits, Options, Subscriber};
+use dunlin_wire::*;
+
+use crate::peer::{Peer, at, word};
+
+/// What a subscriber is told of what `script` sends, in words, until the record `end`.
+fn told(script: impl FnOnce(&mut crate::peer::Link) + Send + 'static) -> Vec<String> {
+    let (client, node) = Peer::serve(|_, mut link| {
+        link.accept_subscription(at(2, 10));
+        script(&mut link);
+        link.until_closed();
+    });
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    let told = until_end(&mut subscriber);
+    drop((subscriber, client));
+    node.join().unwrap();
+    told
+}
+
+fn until_end(subscriber: &mut Subscriber) -> Vec<String> {
+    let mut told = Vec::new();
+    while told.last().is_none_or(|last: &String| !last.ends_with(" end")) {
+        let event = subscriber.next_timeout(Duration::from_secs(5)).unwrap().expect("no end in time");
+        told.push(word(&event));
+    }
+    told
+}
+
+#[test]
+fn records_come_in_order_with_position_and_subject() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        link.accept_subscription(at(2, 10));
+        link.run(2, 10, 11, &["a", "b"]);
+        link.until_closed();
+    });
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    for wanted in ["2-11 a", "2-12 b"] {
+        let event = subscriber.next().unwrap();
+        assert_eq!(word(&event), wanted);
+        let dunlin_client::topic::Event::Record(record) = event else { panic!("no record") };
+        assert_eq!(record.subject(), "orders.eu");
+    }
+    assert!(!subscriber.wait(Some(Duration::from_millis(20))).unwrap());
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn a_hole_nobody_told_of_is_a_gap() {
+    let told = told(|link| {
+        link.run(2, 10, 11, &["a"]);
+        link.run(2, 15, 16, &["end"]);
+    });
+    assert_eq!(told, ["2-11 a", "gap 2-12..15", "2-16 end"]);
+}
+
+#[test]
+fn a_hole_that_was_filtered_is_none() {
+    let told = told(|link| {
+        link.run(2, 10, 14, &["a"]);
+        link.send(FromNode::Advance(Advance { channel: 1, through: at(2, 20) }));
+        link.run(2, 20, 21, &["end"]);
+    });
+    assert_eq!(told, ["2-14 a", "through 2-20", "2-21 end"]);
+}
+
+#[test]
+fn a_gap_is_told_once_and_reading_goes_on_behind_it() {
+    let told = told(|link| {
+        link.send(FromNode::Lagging(Lagging { channel: 1, behind: 90, retained: 100 }));
+        link.send(FromNode::Gap(GapMessage { channel: 1, epoch: 2, first: 11, last: 19 }));
+        link.run(2, 19, 20, &["end"]);
+    });
+    assert_eq!(told, ["lagging 90", "gap 2-11..19", "2-20 end"]);
+}
+
+#[test]
+fn a_gap_that_starts_too_late_covers_what_came_before_it() {
+    let told = told(|link| {
+        link.send(FromNode::Gap(GapMessage { channel: 1, epoch: 2, first: 15, last: 19 }));
+        link.run(2, 19, 20, &["end"]);
+    });
+    assert_eq!(told, ["gap 2-11..19", "2-20 end"]);
+}
+
+#[test]
+fn a_heartbeat_tells_of_a_lost_tail() {
+    let told = told(|link| {
+        link.run(2, 10, 11, &["a"]);
+        let channels = [ChannelPosition { channel: 1, position: at(2, 11) }];
+        link.send(FromNode::Heartbeat(Heartbeat { channels: List::new(&channels) }));
+        let channels = [ChannelPosition { channel: 1, position: at(2, 13) }];
+        link.send(FromNode::Heartbeat(Heartbeat { channels: List::new(&channels) }));
+        link.run(2, 13, 14, &["end"]);
+    });
+    assert_eq!(told, ["2-11 a", "gap 2-12..13", "2-14 end"]);
+}
+
+#[test]
+fn records_given_before_are_not_given_again() {
+    let told = told(|link| {
+        link.run(2, 10, 11, &["a", "b", "c"]);
+        link.run(2, 10, 11, &["a", "b"]);
+        link.run(2, 11, 12, &["b", "c", "d"]);
+        link.run(2, 14, 15, &["end"]);
+    });
+    assert_eq!(told, ["2-11 a", "2-12 b", "2-13 c", "2-14 d", "2-15 end"]);
+}
+
+#[test]
+fn a_replaced_owner_is_not_heard_and_a_new_epoch_is_told() {
+    let told = told(|link| {
+        link.run(2, 10, 11, &["a"]);
+        link.send(FromNode::EpochChanged(EpochChanged {
+            channel: 1,
+            old: 2,
+            last_seen: 11,
+            known_through: Some(12),
+            new_first: at(3, 1),
+        }));
+        link.run(2, 11, 12, &["from the old owner"]);
+        link.run(3, 0, 1, &["end"]);
+    });
+    assert_eq!(told, ["2-11 a", "epoch 2-11 Some(12) 3-1", "3-1 end"]);
+}
+
+#[test]
+fn an_epoch_nobody_told_of_is_told() {
+    let told = told(|link| link.run(5, 0, 1, &["end"]));
+    assert_eq!(told, ["epoch 2-10 None 5-1", "5-1 end"]);
+}
+
+#[test]
+fn a_deleted_log_and_the_end_of_a_subscription_are_told() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        let subscription = link.accept_subscription(at(2, 10));
+        link.run(2, 10, 11, &["a"]);
+        link.send(FromNode::Deleted(Deleted { channel: 1, last: at(2, 11) }));
+        let refusal = Refusal::new(ErrorCode::Lost, "");
+        link.send(FromNode::SubscriptionEnded(SubscriptionEnded { subscription, refusal }));
+        link.until_closed();
+    });
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    let told: Vec<String> = (0..2).map(|_| word(&subscriber.next().unwrap())).collect();
+    assert_eq!(told, ["2-11 a", "deleted 2-11"]);
+    assert!(matches!(subscriber.next(), Err(SubscribeError::Lost)));
+    assert!(matches!(subscriber.next(), Err(SubscribeError::Lost)), "and it stays so");
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn a_refused_subscription_says_why() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        let subscription = link.next(|message| match message {
+            FromClient::Subscribe(subscribe) => subscribe.subscription,
+            other => panic!("{other:?}"),
+        });
+        let refusal = Refusal::new(ErrorCode::NoTopic, "orders.eu");
+        link.send(FromNode::SubscriptionEnded(SubscriptionEnded { subscription, refusal }));
+        link.until_closed();
+    });
+    let refused = client.subscribe("orders.eu", SubscribeOptions::default());
+    assert_eq!(refused.err(), Some(SubscribeError::NoTopic("orders.eu".to_owned())));
+    drop(client);
+    node.join().unwrap();
+}
+
+#[test]
+fn large_and_small_runs_are_read_alike() {
+    let big = "x".repeat(100_000);
+    let told = told(move |link| {
+        for seq in (11..51).step_by(2) {
+            link.run(2, seq - 1, seq, &[&big]);
+            link.run(2, seq, seq + 1, &["small"]);
+        }
+        link.run(2, 50, 51, &["end"]);
+    });
+    assert_eq!(told.len(), 41);
+    for (at, word) in told.iter().enumerate() {
+        assert!(word.starts_with(&format!("2-{} ", at + 11)), "{at}");
+    }
+}
+
+#[test]
+fn credit_is_renewed_when_half_of_it_was_read() {
+    let payload = "x".repeat(1000);
+    let limits = Limits { credit_bytes: 64 << 10, ..Limits::default() };
+    let (client, node) = Peer::serve_with(Options { limits, ..Options::default() }, move |_, mut link| {
+        let (subscription, mut granted) = link.next(|message| match message {
+            FromClient::Subscribe(subscribe) => (subscribe.subscription, subscribe.credit),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(granted, 64 << 10);
+        link.announce(subscription, at(1, 0));
+        let mut sent = 0;
+        for seq in 1..=1000 {
+            while sent >= granted {
+                granted = link.next(|message| match message {
+                    FromClient::Credit(credit) => {
+                        assert!(credit.granted > granted);
+                        credit.granted
+                    }
+                    other => panic!("{other:?}"),
+                });
+                assert!(granted <= sent + (64 << 10), "more than a whole credit is open");
+            }
+            link.run(1, seq - 1, seq, &[&payload]);
+            sent += 40 + 8 + 8 + 4 + 1000 + 4;
+        }
+        link.until_closed();
+    });
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    let mut seen = 0;
+    while seen < 1000 {
+        subscriber.wait(None).unwrap();
+        seen += subscriber.drain(64, |event| assert!(word(&event).starts_with("1-"))).unwrap();
+    }
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn a_registered_reader_tells_what_it_consumed() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        link.accept_subscription(at(2, 10));
+        link.run(2, 10, 11, &["a", "b"]);
+        let consumed = link.next(|message| match message {
+            FromClient::Credit(credit) => credit.consumed.iter().collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(consumed, [ChannelPosition { channel: 1, position: at(2, 12) }]);
+        link.run(2, 12, 13, &["end"]);
+        link.until_closed();
+    });
+    let options = SubscribeOptions { registered: true, ..SubscribeOptions::default() };
+    let mut subscriber = client.subscribe("orders.>", options).unwrap();
+    assert_eq!(until_end(&mut subscriber), ["2-11 a", "2-12 b", "2-13 end"]);
+    drop((subscriber, client));
+    node.join().unwrap();
+}

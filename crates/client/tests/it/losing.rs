@@ -1,0 +1,215 @@
+use std::time::{Duration, Instant};
+
+use dunlin_client::topic::{Subscribe, SubscribeError, SubscribeOptions};
+use dunlin_wire::*;
+
+use crate::peer::{HEARTBEAT_MS, Link, Peer, at, word};
+
+/// Reads RESUME and SUBSCRIBE; where the subscription stood.
+fn accept_resumption(link: &mut Link, after: Option<Position>) -> Vec<(String, Position)> {
+    let stood = link.next(|message| match message {
+        FromClient::Resume(resume) => {
+            resume.logs.iter().map(|log| (log.topic.to_owned(), log.position)).collect::<Vec<_>>()
+        }
+        other => panic!("{other:?}"),
+    });
+    let subscription = link.next(|message| match message {
+        FromClient::Subscribe(subscribe) => {
+            assert_eq!(subscribe.start, StartAt::Resume);
+            subscribe.subscription
+        }
+        other => panic!("{other:?}"),
+    });
+    if let Some(after) = after {
+        link.announce(subscription, after);
+    } else {
+        link.send(FromNode::Subscribed(Subscribed { subscription, logs: 0 }));
+    }
+    stood
+}
+
+#[test]
+fn a_subscription_goes_on_by_position_after_a_loss() {
+    let (client, node) = Peer::serve(|peer, mut link| {
+        link.accept_subscription(at(2, 10));
+        link.run(2, 10, 11, &["a", "b"]);
+        drop(link);
+        let mut link = peer.accept();
+        assert_eq!(accept_resumption(&mut link, Some(at(2, 12))), [("orders".to_owned(), at(2, 12))]);
+        link.run(2, 12, 13, &["c"]);
+        link.until_closed();
+    });
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    let told: Vec<String> = (0..3).map(|_| word(&subscriber.next().unwrap())).collect();
+    assert_eq!(told, ["2-11 a", "2-12 b", "2-13 c"]);
+    assert_eq!(client.connections(), 2);
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn a_node_that_picks_up_later_owes_a_gap() {
+    let (client, node) = Peer::serve(|peer, mut link| {
+        link.accept_subscription(at(2, 10));
+        drop(link);
+        let mut link = peer.accept();
+        accept_resumption(&mut link, Some(at(2, 14)));
+        link.run(2, 14, 15, &["c"]);
+        link.until_closed();
+    });
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    let told: Vec<String> = (0..2).map(|_| word(&subscriber.next().unwrap())).collect();
+    assert_eq!(told, ["gap 2-11..14", "2-15 c"]);
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn a_topic_made_again_after_a_restart_is_a_new_epoch() {
+    let (client, node) = Peer::serve(|peer, mut link| {
+        link.accept_subscription(at(2, 10));
+        drop(link);
+        let mut link = peer.accept();
+        accept_resumption(&mut link, None);
+        link.send(FromNode::Log(Log {
+            subscription: 1,
+            channel: 9,
+            partition: 0,
+            after: at(7, 0),
+            topic: "orders",
+            subject_prefix: "orders.",
+        }));
+        link.run_on(9, 7, 0, 1, &["c"]);
+        link.until_closed();
+    });
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    let told: Vec<String> = (0..2).map(|_| word(&subscriber.next().unwrap())).collect();
+    assert_eq!(told, ["epoch 2-10 None 7-1", "7-1 c"]);
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn a_lost_connection_cuts_no_message_in_two() {
+    let (client, node) = Peer::serve(|peer, mut link| {
+        link.accept_subscription(at(2, 10));
+        link.run(2, 10, 11, &["a"]);
+        let head = MessageHeader { len: 4096, kind: Kind::Run as u8, flags: 0 };
+        link.bytes(&head.to_bytes());
+        drop(link);
+        let mut link = peer.accept();
+        accept_resumption(&mut link, Some(at(2, 11)));
+        link.run(2, 11, 12, &["b"]);
+        link.until_closed();
+    });
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    let told: Vec<String> = (0..2).map(|_| word(&subscriber.next().unwrap())).collect();
+    assert_eq!(told, ["2-11 a", "2-12 b"]);
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn a_node_that_breaks_the_protocol_is_left_and_tried_again() {
+    let (client, node) = Peer::serve(|peer, mut link| {
+        link.accept_subscription(at(2, 10));
+        link.bytes(&[0xFF; 64]);
+        let mut link = peer.accept();
+        accept_resumption(&mut link, Some(at(2, 10)));
+        link.run(2, 10, 11, &["a"]);
+        link.until_closed();
+    });
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    assert_eq!(word(&subscriber.next().unwrap()), "2-11 a");
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn goodbye_means_come_back() {
+    let (client, node) = Peer::serve(|peer, mut link| {
+        link.accept_subscription(at(2, 10));
+        let reason = Refusal::new(ErrorCode::ShuttingDown, "");
+        link.send(FromNode::Goodbye(Goodbye { reconnect_after_ms: 20, reason }));
+        let mut link = peer.accept();
+        accept_resumption(&mut link, Some(at(2, 10)));
+        link.run(2, 10, 11, &["a"]);
+        link.until_closed();
+    });
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    assert_eq!(word(&subscriber.next().unwrap()), "2-11 a");
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn a_silent_node_is_told_of_after_two_heartbeats() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        link.accept_subscription(at(2, 10));
+        std::thread::sleep(Duration::from_secs(2));
+    });
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    let began = Instant::now();
+    assert!(matches!(subscriber.next(), Err(SubscribeError::Connection(_))));
+    let took = began.elapsed().as_millis() as u32;
+    assert!((2 * HEARTBEAT_MS - 50..2 * HEARTBEAT_MS + 250).contains(&took), "{took} ms");
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn a_node_that_is_gone_fails_a_wait_after_two_heartbeats_and_the_next_goes_on_trying() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        link.accept_subscription(at(2, 10));
+    });
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    node.join().unwrap();
+    for _ in 0..2 {
+        let began = Instant::now();
+        assert!(matches!(subscriber.next(), Err(SubscribeError::Connection(_))));
+        let took = began.elapsed().as_millis() as u32;
+        assert!((2 * HEARTBEAT_MS - 50..2 * HEARTBEAT_MS + 250).contains(&took), "{took} ms");
+    }
+    let began = Instant::now();
+    while subscriber.try_next().map(|event| assert!(event.is_none())).is_ok() {
+        assert!(began.elapsed() < Duration::from_secs(5), "polling was never told");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn heartbeats_keep_a_quiet_connection_alive() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        link.accept_subscription(at(2, 10));
+        for _ in 0..8 {
+            std::thread::sleep(Duration::from_millis(u64::from(HEARTBEAT_MS) / 2));
+            link.send(FromNode::Heartbeat(Heartbeat { channels: List::new(&[]) }));
+        }
+        link.run(2, 10, 11, &["a"]);
+        link.until_closed();
+    });
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    assert_eq!(word(&subscriber.next().unwrap()), "2-11 a");
+    assert_eq!(client.connections(), 1);
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn a_handle_left_alone_over_a_restart_goes_on() {
+    let (client, node) = Peer::serve(|peer, mut link| {
+        link.accept_subscription(at(2, 10));
+        drop(link);
+        let mut link = peer.accept();
+        accept_resumption(&mut link, Some(at(2, 10)));
+        link.run(2, 10, 11, &["a"]);
+        link.until_closed();
+    });
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    std::thread::sleep(Duration::from_millis(u64::from(HEARTBEAT_MS) * 3));
+    let began = Instant::now();
+    assert_eq!(word(&subscriber.next().unwrap()), "2-11 a");
+    assert!(began.elapsed() < Duration::from_millis(u64::from(HEARTBEAT_MS) * 2));
+    drop((subscriber, client));
+    node.join().unwrap();
+}

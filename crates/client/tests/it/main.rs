@@ -1,0 +1,10 @@
+//! The client against a scripted node: what it says, in which order, and what its callers are told.
+
+mod connecting;
+mod continuity;
+mod losing;
+mod peer;
+mod publishing;
+mod requests;
+mod sharing;
+mod tasks;

@@ -1,0 +1,247 @@
+//! A node of a few lines: it says and expects what a test scripts.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use dunlin_client::{Client, Options};
+use dunlin_topic::{Event, Meta, Notice};
+use dunlin_wire::*;
+
+/// Short, so that tests of silence are.
+pub const HEARTBEAT_MS: u32 = 200;
+
+pub struct Peer {
+    listener: TcpListener,
+}
+
+/// One connection, as the node sees it.
+pub struct Link {
+    stream: TcpStream,
+    read: Vec<u8>,
+    taken: usize,
+}
+
+impl Peer {
+    pub fn new() -> Peer {
+        Peer { listener: TcpListener::bind("127.0.0.1:0").unwrap() }
+    }
+
+    pub fn url(&self) -> String {
+        format!("dunlin://{}", self.listener.local_addr().unwrap())
+    }
+
+    /// Runs the node's side, and gives a client that is connected to it.
+    pub fn serve(script: impl FnOnce(&Peer, Link) + Send + 'static) -> (Client, JoinHandle<()>) {
+        Peer::serve_with(Options::default(), script)
+    }
+
+    pub fn serve_with(
+        options: Options,
+        script: impl FnOnce(&Peer, Link) + Send + 'static,
+    ) -> (Client, JoinHandle<()>) {
+        let peer = Peer::new();
+        let url = peer.url();
+        let node = thread::spawn(move || {
+            let link = peer.accept();
+            script(&peer, link);
+        });
+        (Client::connect(&url, options).unwrap(), node)
+    }
+
+    /// Accepts a connection and lets it in.
+    pub fn accept(&self) -> Link {
+        let mut link = self.accept_silently();
+        link.read_hello();
+        link.welcome();
+        link
+    }
+
+    pub fn accept_silently(&self) -> Link {
+        let (stream, _) = self.listener.accept().unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        Link { stream, read: Vec::new(), taken: 0 }
+    }
+}
+
+impl Link {
+    pub fn read_hello(&mut self) {
+        while self.read.len() < PREAMBLE_BYTES {
+            self.fill();
+        }
+        assert_eq!(Preamble::parse(&self.read), Ok(Some(Preamble::OURS)));
+        self.taken = PREAMBLE_BYTES;
+        self.next(|message| assert!(matches!(message, FromClient::Hello(_)), "{message:?}"));
+    }
+
+    pub fn welcome(&mut self) {
+        self.bytes(&Preamble::chosen(VERSION).to_bytes());
+        self.send(FromNode::Welcome(Welcome {
+            node: 1,
+            session: 2,
+            node_name: "scripted",
+            inbox_prefix: "_INBOX.2.",
+            heartbeat_ms: HEARTBEAT_MS,
+            run_bytes_max: 16 << 20,
+            control_bytes_max: 64 << 10,
+            subscriptions_max: 100,
+            publishers_max: 100,
+            in_flight_bytes_max: 1 << 20,
+        }));
+    }
+
+    pub fn send(&mut self, message: FromNode<'_>) {
+        let mut out = Vec::new();
+        message.encode(&mut out);
+        self.bytes(&out);
+    }
+
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    fn fill(&mut self) -> bool {
+        let mut chunk = [0; 64 << 10];
+        let read = self.stream.read(&mut chunk).unwrap_or(0);
+        self.read.extend_from_slice(&chunk[..read]);
+        read > 0
+    }
+
+    /// The client's next message.
+    pub fn next<R>(&mut self, look: impl FnOnce(FromClient<'_>) -> R) -> R {
+        self.try_next(look).expect("the client closed the connection")
+    }
+
+    /// The client's next message; `None` once it has closed the connection.
+    pub fn try_next<R>(&mut self, look: impl FnOnce(FromClient<'_>) -> R) -> Option<R> {
+        let decoder = Decoder::new(dunlin_wire::Limits::default());
+        loop {
+            match decoder.next_from_client(&self.read[self.taken..]).unwrap() {
+                Next::Message(message, taken) => {
+                    let result = look(message);
+                    self.taken += taken;
+                    return Some(result);
+                }
+                Next::Need(_) => {
+                    self.read.drain(..self.taken);
+                    self.taken = 0;
+                    if !self.fill() {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads SUBSCRIBE and answers it: one log on channel 1, standing after `after`.
+    pub fn accept_subscription(&mut self, after: Position) -> u32 {
+        let subscription = self.next(|message| match message {
+            FromClient::Subscribe(subscribe) => subscribe.subscription,
+            other => panic!("{other:?}"),
+        });
+        self.announce(subscription, after);
+        subscription
+    }
+
+    pub fn announce(&mut self, subscription: u32, after: Position) {
+        self.send(FromNode::Log(Log {
+            subscription,
+            channel: 1,
+            partition: 0,
+            after,
+            topic: "orders",
+            subject_prefix: "orders.",
+        }));
+        self.send(FromNode::Subscribed(Subscribed { subscription, logs: 1 }));
+    }
+
+    /// Reads OPEN_PUBLISHER and answers it.
+    pub fn accept_publisher(&mut self) -> (u32, u64, u32) {
+        let opened = self.next(|message| match message {
+            FromClient::OpenPublisher(open) => (open.publisher, open.producer, open.producer_epoch),
+            other => panic!("{other:?}"),
+        });
+        self.send(FromNode::PublisherOpened(PublisherOpened {
+            publisher: opened.0,
+            partitions: 1,
+            record_bytes_max: 1 << 20,
+            topic: "orders",
+            subject_prefix: "orders.",
+            last_seqs: List::new(&[]),
+        }));
+        opened
+    }
+
+    /// Reads PUBLISH.
+    pub fn accept_publish(&mut self) -> PublishHeader {
+        self.next(|message| match message {
+            FromClient::Publish(publish) => publish.header,
+            other => panic!("{other:?}"),
+        })
+    }
+
+    pub fn acknowledge(&mut self, publish: &PublishHeader, seq: u64) {
+        self.send(FromNode::Published(Published {
+            publisher: publish.publisher,
+            partition: publish.partition,
+            through: publish.last_producer_seq(),
+            position: Position { epoch: 1, seq },
+            acknowledged: AckKind::Memory,
+            duplicate: false,
+        }));
+    }
+
+    pub fn run(&mut self, epoch: u32, prev_seq: u64, first_seq: u64, payloads: &[&str]) {
+        self.run_on(1, epoch, prev_seq, first_seq, payloads);
+    }
+
+    pub fn run_on(&mut self, channel: u32, epoch: u32, prev_seq: u64, first_seq: u64, payloads: &[&str]) {
+        let frames: Vec<u8> = payloads.iter().flat_map(|payload| frame("eu", payload)).collect();
+        let header = dunlin_frame::RunHeader {
+            topic_id: channel,
+            epoch,
+            prev_seq,
+            first_seq,
+            count: payloads.len() as u32,
+            bytes: frames.len() as u32,
+        };
+        self.send(FromNode::Run(Run { header, frames: &frames }));
+    }
+
+    /// Waits until the client has gone.
+    pub fn until_closed(mut self) {
+        while self.try_next(|_| ()).is_some() {}
+    }
+}
+
+pub fn frame(tail: &str, payload: &str) -> Vec<u8> {
+    let meta = Meta { subject_tail: tail, ..Meta::default() };
+    let encoded = meta.measure(payload.len()).unwrap();
+    let mut out = vec![0; encoded.padded()];
+    meta.encode(encoded, 0, payload.as_bytes(), &mut out);
+    out
+}
+
+pub fn at(epoch: u32, seq: u64) -> Position {
+    Position { epoch, seq }
+}
+
+/// An event in a word: what a test compares.
+pub fn word(event: &Event<'_>) -> String {
+    match event {
+        Event::Record(record) => {
+            format!("{} {}", record.position, std::str::from_utf8(record.payload()).unwrap())
+        }
+        Event::Notice(Notice::Gap(gap)) => format!("gap {}-{}..{}", gap.epoch, gap.first, gap.last),
+        Event::Notice(Notice::EpochChanged(changed)) => format!(
+            "epoch {}-{} {:?} {}",
+            changed.old, changed.last_seen, changed.known_through, changed.new_first
+        ),
+        Event::Notice(Notice::Advance { through, .. }) => format!("through {through}"),
+        Event::Notice(Notice::Deleted { last, .. }) => format!("deleted {last}"),
+        Event::Notice(Notice::Lagging(lagging)) => format!("lagging {}", lagging.behind),
+        Event::Notice(other) => format!("{other:?}"),
+    }
+}

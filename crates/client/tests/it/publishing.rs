@@ -1,0 +1,230 @@
+use std::time::{Duration, Instant};
+
+use dunlin_client::topic::{Acknowledged, Draft, Publish, PublishError};
+use dunlin_client::{Identity, Limits, Options, PublisherOptions};
+use dunlin_wire::*;
+
+use crate::peer::{HEARTBEAT_MS, Peer};
+
+#[test]
+fn a_record_is_published_and_its_position_told() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        link.accept_publisher();
+        link.next(|message| {
+            let FromClient::Publish(publish) = message else { panic!("{message:?}") };
+            assert_eq!((publish.flags, publish.header.producer_seq), (FLAG_ACK, 1));
+            let (frame, _) = dunlin_frame::Frame::check(publish.frames, 4096).unwrap();
+            assert_eq!((frame.subject_tail(), frame.payload()), ("eu", &b"hello"[..]));
+        });
+        let header = PublishHeader { publisher: 1, producer_seq: 1, count: 1, ..Default::default() };
+        link.acknowledge(&header, 77);
+        link.until_closed();
+    });
+    let mut publisher = client.publisher("orders.eu").unwrap();
+    let receipt = publisher.publish("hello").unwrap();
+    assert_eq!((receipt.position.seq, receipt.duplicate), (77, false));
+    assert_eq!(receipt.acknowledged, Acknowledged::Memory);
+    drop((publisher, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn records_sent_are_batched_until_a_flush() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        link.accept_publisher();
+        let header = link.accept_publish();
+        assert_eq!((header.producer_seq, header.count), (1, 100));
+        link.acknowledge(&header, 100);
+        link.until_closed();
+    });
+    let mut publisher = client.publisher("orders.eu").unwrap();
+    for _ in 0..100 {
+        publisher.send("hello").unwrap();
+    }
+    assert_eq!(publisher.flush().unwrap().unwrap().position.seq, 100);
+    assert_eq!(publisher.flush().unwrap(), None);
+    drop((publisher, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn waiting_for_anything_hands_over_what_was_sent() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        link.accept_publisher();
+        link.accept_subscription(crate::peer::at(1, 0));
+        let header = link.accept_publish();
+        link.run(1, 0, 1, &["hello"]);
+        link.acknowledge(&header, 1);
+        link.until_closed();
+    });
+    let mut publisher = client.publisher("orders.eu").unwrap();
+    let mut subscriber = client.subscribe("orders.>", Default::default()).unwrap();
+    publisher.send("hello").unwrap();
+    use dunlin_client::topic::Subscribe;
+    assert_eq!(crate::peer::word(&subscriber.next().unwrap()), "1-1 hello");
+    drop((publisher, subscriber, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn what_has_no_answer_is_sent_again_under_the_same_numbers() {
+    let (client, node) = Peer::serve(|peer, mut link| {
+        let first = link.accept_publisher();
+        assert_eq!(link.accept_publish().producer_seq, 1);
+        drop(link);
+        let mut link = peer.accept();
+        assert_eq!(link.accept_publisher(), first, "the same producer, epoch and number");
+        let header = link.accept_publish();
+        assert_eq!((header.producer_seq, header.count), (1, 1));
+        link.acknowledge(&header, 5);
+        link.until_closed();
+    });
+    let mut publisher = client.publisher("orders.eu").unwrap();
+    assert_eq!(publisher.publish("once").unwrap().position.seq, 5);
+    drop((publisher, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn a_lost_answer_is_unknown_only_once_the_node_stays_away() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        link.accept_publisher();
+        link.accept_publish();
+    });
+    let mut publisher = client.publisher("orders.eu").unwrap();
+    let began = Instant::now();
+    let outcome = publisher.publish("once");
+    assert!(matches!(outcome, Err(PublishError::Unknown(_))), "{outcome:?}");
+    let took = began.elapsed().as_millis() as u32;
+    assert!((2 * HEARTBEAT_MS - 50..2 * HEARTBEAT_MS + 300).contains(&took), "{took} ms");
+    node.join().unwrap();
+}
+
+#[test]
+fn after_giving_up_a_producer_goes_on_in_a_new_epoch() {
+    let (client, node) = Peer::serve(|peer, mut link| {
+        link.accept_publisher();
+        link.accept_publish();
+        drop(link);
+        std::thread::sleep(Duration::from_millis(u64::from(HEARTBEAT_MS) * 3));
+        // Those that came to the closed door in between.
+        let mut link = peer.accept();
+        let (publisher, producer, epoch) = link.accept_publisher();
+        assert!(producer == 42 && epoch > 7, "{epoch}");
+        let header = link.accept_publish();
+        assert_eq!((header.publisher, header.producer_seq), (publisher, 1));
+        link.acknowledge(&header, 9);
+        link.until_closed();
+    });
+    let identity = Some(Identity { producer: 42, epoch: 7 });
+    let options = PublisherOptions { identity, ..PublisherOptions::default() };
+    let mut publisher = client.publisher_with("orders.eu", options).unwrap();
+    assert!(matches!(publisher.publish("lost"), Err(PublishError::Unknown(_))));
+    let outcome = (0..5).map(|_| publisher.publish("new")).find(|outcome| outcome.is_ok());
+    assert_eq!(outcome.unwrap().unwrap().position.seq, 9);
+    drop((publisher, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn a_refusal_is_told_and_the_number_is_used_again() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        let (publisher, ..) = link.accept_publisher();
+        let header = link.accept_publish();
+        let refusal = Refusal { code: ErrorCode::SeqMoved, numbers: [4, 9, 0], text: "" };
+        link.send(FromNode::PublishRefused(PublishRefused {
+            publisher,
+            partition: 0,
+            producer_seq: header.producer_seq,
+            count: header.count,
+            refusal,
+        }));
+        let header = link.accept_publish();
+        assert_eq!(header.producer_seq, 1);
+        link.acknowledge(&header, 10);
+        link.until_closed();
+    });
+    let mut publisher = client.publisher("orders.eu").unwrap();
+    let refused = publisher.publish_expecting(4, "x");
+    assert_eq!(refused, Err(PublishError::SeqMoved { expected: 4, last_seq: 9 }));
+    assert_eq!(publisher.publish("y").unwrap().position.seq, 10);
+    drop((publisher, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn a_publisher_without_a_topic_is_told_and_may_try_again() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        for _ in 0..2 {
+            let publisher = link.next(|message| match message {
+                FromClient::OpenPublisher(open) => open.publisher,
+                other => panic!("{other:?}"),
+            });
+            let refusal = Refusal::new(ErrorCode::NoTopic, "orders.eu");
+            link.send(FromNode::PublisherRefused(PublisherRefused { publisher, refusal }));
+            link.next(|message| assert!(matches!(message, FromClient::ClosePublisher { .. })));
+        }
+        link.accept_publisher();
+        link.until_closed();
+    });
+    for _ in 0..2 {
+        assert_eq!(client.publisher("orders.eu").err(), Some(PublishError::NoTopic("orders.eu".to_owned())));
+    }
+    assert!(client.publisher("orders.eu").is_ok());
+    drop(client);
+    node.join().unwrap();
+}
+
+#[test]
+fn a_record_over_the_topics_limit_never_leaves() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        link.accept_publisher();
+        link.until_closed();
+    });
+    let mut publisher = client.publisher("orders.eu").unwrap();
+    let big = vec![0; 2 << 20];
+    assert!(matches!(publisher.publish(&big[..]), Err(PublishError::RecordTooLarge { .. })));
+    assert!(matches!(publisher.send(&big[..]), Err(PublishError::RecordTooLarge { .. })));
+    assert!(matches!(publisher.publish_batch(&[]), Err(PublishError::Batch(_))));
+    drop((publisher, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn a_batch_is_one_message() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        link.accept_publisher();
+        let header = link.accept_publish();
+        assert_eq!((header.producer_seq, header.count), (1, 3));
+        link.acknowledge(&header, 3);
+        link.until_closed();
+    });
+    let mut publisher = client.publisher("orders.eu").unwrap();
+    let drafts: Vec<Draft<'_>> = ["a", "b", "c"].into_iter().map(Draft::from).collect();
+    assert_eq!(publisher.publish_batch(&drafts).unwrap().position.seq, 3);
+    drop((publisher, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn sending_waits_when_too_much_has_no_answer() {
+    let limits = Limits { in_flight_bytes_max: 64 << 10, batch_bytes: 8 << 10, ..Limits::default() };
+    let (client, node) = Peer::serve_with(Options { limits, ..Options::default() }, |_, mut link| {
+        link.accept_publisher();
+        let mut received = 0;
+        while received < 2000 {
+            let header = link.accept_publish();
+            received += u64::from(header.count);
+            link.acknowledge(&header, received);
+        }
+        link.until_closed();
+    });
+    let mut publisher = client.publisher("orders.eu").unwrap();
+    for _ in 0..2000 {
+        publisher.send(&[7; 500]).unwrap();
+        assert!(publisher.unanswered_bytes() <= (64 << 10) + (9 << 10));
+    }
+    assert_eq!(publisher.flush().unwrap().unwrap().position.seq, 2000);
+    drop((publisher, client));
+    node.join().unwrap();
+}

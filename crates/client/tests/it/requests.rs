@@ -1,0 +1,177 @@
+use std::time::Duration;
+
+use dunlin_client::RequestError;
+use dunlin_client::topic::{Event, PublishError, Subscribe};
+use dunlin_wire::*;
+
+use crate::peer::{Peer, at, frame};
+
+/// Reads the inbox's subscription and opens its log.
+fn accept_inbox(link: &mut crate::peer::Link) -> String {
+    let (subscription, pattern) = link.next(|message| match message {
+        FromClient::Subscribe(subscribe) => (subscribe.subscription, subscribe.pattern.to_owned()),
+        other => panic!("{other:?}"),
+    });
+    assert!(pattern.starts_with("_INBOX.2.") && pattern.ends_with(".>"), "{pattern}");
+    link.send(FromNode::Log(Log {
+        subscription,
+        channel: 5,
+        partition: 0,
+        after: at(1, 0),
+        topic: "_INBOX.2",
+        subject_prefix: "_INBOX.2.",
+    }));
+    link.send(FromNode::Subscribed(Subscribed { subscription, logs: 1 }));
+    pattern
+}
+
+/// Reads a request; where its reply goes.
+fn accept_request(link: &mut crate::peer::Link) -> String {
+    link.next(|message| match message {
+        FromClient::Publish(publish) => {
+            assert_eq!(publish.flags, FLAG_QUIET);
+            let (frame, _) = dunlin_frame::Frame::check(publish.frames, 4096).unwrap();
+            frame.reply().unwrap().to_owned()
+        }
+        other => panic!("{other:?}"),
+    })
+}
+
+fn reply(link: &mut crate::peer::Link, seq: u64, subject: &str, payload: &str) {
+    let frames = frame(subject.strip_prefix("_INBOX.2.").unwrap(), payload);
+    let header = dunlin_frame::RunHeader {
+        topic_id: 5,
+        epoch: 1,
+        prev_seq: seq - 1,
+        first_seq: seq,
+        count: 1,
+        bytes: frames.len() as u32,
+    };
+    link.send(FromNode::Run(Run { header, frames: &frames }));
+}
+
+#[test]
+fn a_request_gets_its_reply_and_late_ones_are_skipped() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        accept_inbox(&mut link);
+        link.accept_publisher();
+        let late = accept_request(&mut link);
+        let second = accept_request(&mut link);
+        assert_ne!(late, second);
+        reply(&mut link, 1, &late, "too late");
+        reply(&mut link, 2, &second, "in time");
+        link.until_closed();
+    });
+    let mut requester = client.requester();
+    let timeout = Duration::from_millis(50);
+    assert_eq!(requester.request("orders.eu", "a", timeout), Err(RequestError::TimedOut(timeout)));
+    let answered = requester.request("orders.eu", "b", Duration::from_secs(5)).unwrap();
+    assert_eq!(answered.payload, b"in time");
+    drop((requester, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn a_request_that_is_refused_fails_at_once() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        accept_inbox(&mut link);
+        let (publisher, ..) = link.accept_publisher();
+        accept_request(&mut link);
+        let refusal = Refusal { code: ErrorCode::BudgetSpent, numbers: [1, 2, 3], text: "" };
+        link.send(FromNode::PublishRefused(PublishRefused {
+            publisher,
+            partition: 0,
+            producer_seq: 1,
+            count: 1,
+            refusal,
+        }));
+        link.until_closed();
+    });
+    let refused = client.requester().request("orders.eu", "a", Duration::from_secs(5));
+    let wanted = PublishError::BudgetSpent { asked: 1, used: 2, limit: 3 };
+    assert_eq!(refused, Err(RequestError::Publish(wanted)));
+    drop(client);
+    node.join().unwrap();
+}
+
+#[test]
+fn a_reply_is_sent_right_behind_the_opening_of_its_inbox() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        link.accept_subscription(at(1, 0));
+        link.run(1, 0, 1, &["ask"]);
+        // Nothing is answered, and still both replies come, over one publisher.
+        link.next(|message| match message {
+            FromClient::OpenPublisher(open) => {
+                assert_eq!((open.subject, open.producer), ("_INBOX.9.>", NO_PRODUCER));
+            }
+            other => panic!("{other:?}"),
+        });
+        for tail in ["3.1", "4.7"] {
+            link.next(|message| match message {
+                FromClient::Publish(publish) => {
+                    let (frame, _) = dunlin_frame::Frame::check(publish.frames, 4096).unwrap();
+                    assert_eq!((frame.subject_tail(), frame.payload()), (tail, &b"answer"[..]));
+                }
+                other => panic!("{other:?}"),
+            });
+        }
+        link.until_closed();
+    });
+    let mut subscriber = client.subscribe("orders.>", Default::default()).unwrap();
+    let mut responder = client.responder();
+    assert!(matches!(subscriber.next().unwrap(), Event::Record(_)));
+    responder.reply("_INBOX.9.3.1", "answer").unwrap();
+    responder.reply("_INBOX.9.4.7", "answer").unwrap();
+    drop((subscriber, responder, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn topics_are_listed_page_by_page() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        for (after, names, more) in [("", &["a", "b"][..], true), ("b", &["c"], false)] {
+            let request = link.next(|message| match message {
+                FromClient::ListTopics(list) => {
+                    assert_eq!(list.after, after);
+                    list.request
+                }
+                other => panic!("{other:?}"),
+            });
+            let line = |name| TopicLine {
+                name,
+                pattern: name,
+                partitions: 1,
+                reliable: false,
+                records: 0,
+                bytes: 0,
+                appended: 0,
+                readers: 0,
+            };
+            let lines: Vec<TopicLine<'_>> = names.iter().map(|&name| line(name)).collect();
+            link.send(FromNode::Topics(Topics { request, more, topics: List::new(&lines) }));
+        }
+        let request = link.next(|message| match message {
+            FromClient::DeleteTopic(delete) => delete.request,
+            other => panic!("{other:?}"),
+        });
+        let refusal = Refusal::new(ErrorCode::NoTopic, "z");
+        link.send(FromNode::RequestRefused(RequestRefused { request, refusal }));
+        link.until_closed();
+    });
+    let names: Vec<String> = client.topics("").unwrap().into_iter().map(|topic| topic.name).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    let Err(dunlin_client::AskError::Refused(refused)) = client.delete_topic("z") else { panic!("done") };
+    assert_eq!(refused.code, ErrorCode::NoTopic);
+    drop(client);
+    node.join().unwrap();
+}
+
+#[test]
+fn a_question_whose_answer_is_lost_is_unknown() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        link.next(|message| assert!(matches!(message, FromClient::DeleteTopic(_))));
+    });
+    assert!(matches!(client.delete_topic("z"), Err(dunlin_client::AskError::Unknown(_))));
+    drop(client);
+    node.join().unwrap();
+}

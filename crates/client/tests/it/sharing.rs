@@ -1,0 +1,152 @@
+use std::thread;
+use std::time::Duration;
+
+use dunlin_client::topic::{Publish, Subscribe, SubscribeOptions, Wait};
+use dunlin_client::{Limits, Options};
+use dunlin_wire::*;
+
+use crate::peer::{Peer, at, word};
+
+/// Reads a SUBSCRIBE and gives it one log on `channel`.
+fn accept_on(link: &mut crate::peer::Link, channel: u32) -> u64 {
+    let (subscription, credit) = link.next(|message| match message {
+        FromClient::Subscribe(subscribe) => (subscribe.subscription, subscribe.credit),
+        other => panic!("{other:?}"),
+    });
+    let topic = format!("t{channel}");
+    link.send(FromNode::Log(Log {
+        subscription,
+        channel,
+        partition: 0,
+        after: at(1, 0),
+        topic: &topic,
+        subject_prefix: "",
+    }));
+    link.send(FromNode::Subscribed(Subscribed { subscription, logs: 1 }));
+    credit
+}
+
+#[test]
+fn threads_that_wait_on_one_connection_each_get_their_own() {
+    const RECORDS: u64 = 300;
+    let (client, node) = Peer::serve(|_, mut link| {
+        for channel in 1..=3 {
+            accept_on(&mut link, channel);
+        }
+        for seq in 1..=RECORDS {
+            for channel in 1..=3 {
+                link.run_on(channel, 1, seq - 1, seq, &[&format!("{channel}")]);
+            }
+            if seq % 50 == 0 {
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+        link.until_closed();
+    });
+    let subscribers: Vec<_> = [Wait::Parked, Wait::Default, Wait::Parked]
+        .into_iter()
+        .map(|wait| client.subscribe("t", SubscribeOptions { wait, ..Default::default() }).unwrap())
+        .collect();
+    let readers: Vec<_> = subscribers
+        .into_iter()
+        .zip(1..)
+        .map(|(mut subscriber, channel)| {
+            thread::spawn(move || {
+                for seq in 1..=RECORDS {
+                    assert_eq!(word(&subscriber.next().unwrap()), format!("1-{seq} {channel}"));
+                }
+            })
+        })
+        .collect();
+    readers.into_iter().for_each(|reader| reader.join().unwrap());
+    drop(client);
+    node.join().unwrap();
+}
+
+#[test]
+fn a_subscription_nobody_reads_holds_up_no_other() {
+    let payload = "x".repeat(1000);
+    let limits = Limits { credit_bytes: 256 << 10, ..Limits::default() };
+    let (client, node) = Peer::serve_with(Options { limits, ..Options::default() }, move |_, mut link| {
+        let credit = accept_on(&mut link, 1);
+        accept_on(&mut link, 2);
+        let mut sent = 0;
+        for seq in 1..=5000 {
+            if sent < credit {
+                link.run_on(1, 1, seq - 1, seq, &[&payload]);
+                sent += 1060;
+            }
+            link.run_on(2, 1, seq - 1, seq, &["y"]);
+        }
+        link.until_closed();
+    });
+    let mut unread = client.subscribe("t1", SubscribeOptions::default()).unwrap();
+    let mut read = client.subscribe("t2", SubscribeOptions::default()).unwrap();
+    for seq in 1..=5000 {
+        assert_eq!(word(&read.next().unwrap()), format!("1-{seq} y"));
+    }
+    assert!(word(&unread.next().unwrap()).starts_with("1-1 x"));
+    drop((unread, read, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn publishers_and_subscribers_of_several_threads_share_a_connection() {
+    const RECORDS: u64 = 200;
+    let (client, node) = Peer::serve(|_, mut link| {
+        accept_on(&mut link, 1);
+        let mut open = 0;
+        let mut published = 0;
+        // An echo: what is published comes back on the subscription.
+        while published < 2 * RECORDS {
+            enum Said {
+                Open(u32),
+                Publish(PublishHeader),
+                Other,
+            }
+            match link.next(|message| match message {
+                FromClient::OpenPublisher(open) => Said::Open(open.publisher),
+                FromClient::Publish(publish) => Said::Publish(publish.header),
+                _ => Said::Other,
+            }) {
+                Said::Open(publisher) => {
+                    open += 1;
+                    link.send(FromNode::PublisherOpened(PublisherOpened {
+                        publisher,
+                        partitions: 1,
+                        record_bytes_max: 1 << 20,
+                        topic: "t",
+                        subject_prefix: "t",
+                        last_seqs: List::new(&[]),
+                    }));
+                }
+                Said::Publish(header) => {
+                    published += 1;
+                    link.run_on(1, 1, published - 1, published, &["echo"]);
+                    link.acknowledge(&header, published);
+                }
+                Said::Other => {}
+            }
+        }
+        assert_eq!(open, 2);
+        link.until_closed();
+    });
+    let mut subscriber = client.subscribe("t", SubscribeOptions::default()).unwrap();
+    let publishers: Vec<_> = (0..2)
+        .map(|_| {
+            let client = client.clone();
+            thread::spawn(move || {
+                let mut publisher = client.publisher("t").unwrap();
+                for _ in 0..RECORDS {
+                    publisher.publish("x").unwrap();
+                }
+            })
+        })
+        .collect();
+    for seq in 1..=2 * RECORDS {
+        assert_eq!(word(&subscriber.next().unwrap()), format!("1-{seq} echo"));
+    }
+    publishers.into_iter().for_each(|publisher| publisher.join().unwrap());
+    drop((subscriber, client));
+    node.join().unwrap();
+}
