@@ -3,16 +3,22 @@
 //! Reading goes [`Cursor::fill`], then any of the walks over what it found. Between reads a cursor
 //! holds a position and a hint; the buffer it read from may go.
 
+mod select;
+mod spans;
+
 use std::sync::Arc;
 
-use bytes::Bytes;
 use dunlin_frame::{FLAG_EXPIRES, Frame};
 
 use crate::event::{Lagging, LogName, Notice, Position, Record};
 use crate::log::{Found, Log, ReaderId};
-use crate::segment::{Frames, Lying, Pinned, Segment};
+use crate::segment::{Pinned, Segment};
 use crate::subscribe::{OnGap, Start, SubscribeError, SubscribeOptions};
 use crate::wake::Waiter;
+
+pub use select::Filter;
+use select::Select;
+pub use spans::{Content, Span, Spans};
 
 /// What a cursor has for its reader.
 #[derive(Debug)]
@@ -60,22 +66,6 @@ pub struct Cursor {
     ended: bool,
     reader: Option<ReaderId>,
     select: Option<Box<Select>>,
-}
-
-/// Says of a subject's tail whether the reader wants its records.
-pub struct Filter(pub Box<dyn Fn(&str) -> bool + Send + Sync>);
-
-impl std::fmt::Debug for Filter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Filter")
-    }
-}
-
-/// What a cursor skips.
-#[derive(Debug, Default)]
-struct Select {
-    filter: Option<Filter>,
-    appended_from_ns: u64,
 }
 
 impl Cursor {
@@ -302,7 +292,7 @@ impl Cursor {
             Hint::Pinned(pinned) => Some(pinned.frames(self.offset)),
             _ => None,
         };
-        Spans { cursor: self, frames, span_bytes_max }
+        Spans::new(self, frames, span_bytes_max)
     }
 
     /// Moves past records that were walked.
@@ -407,104 +397,6 @@ impl Drop for Cursor {
         }
         if let Some(reader) = self.reader.take() {
             self.log.unregister(reader);
-        }
-    }
-}
-
-impl Select {
-    fn wants(&self, frame: &Frame<'_>) -> bool {
-        frame.append_time_ns() >= self.appended_from_ns
-            && self.filter.as_ref().is_none_or(|filter| (filter.0)(frame.subject_tail()))
-    }
-}
-
-/// Consecutive records as they are sent.
-#[derive(Debug)]
-pub struct Span<'a> {
-    /// How many records.
-    pub count: u32,
-    /// What to [`Cursor::advance`] by.
-    pub advance_bytes: u32,
-    /// What they are.
-    pub content: Content<'a>,
-}
-
-/// What a span holds.
-#[derive(Debug)]
-pub enum Content<'a> {
-    /// Whole frames, one after another.
-    Frames(&'a [u8]),
-    /// One record whose payload lies elsewhere: the bytes before it, to be sent with the flag
-    /// [`dunlin_frame::FLAG_BY_REF`] cleared, and the payload; padding follows.
-    ByRef {
-        /// Header and meta.
-        head: &'a [u8],
-        /// Payload.
-        payload: &'a Bytes,
-    },
-    /// Records this reader does not get: filtered or expired.
-    Skipped,
-}
-
-/// Walks a pinned segment span by span.
-#[derive(Debug)]
-pub struct Spans<'a> {
-    cursor: &'a Cursor,
-    frames: Option<Frames<'a>>,
-    span_bytes_max: usize,
-}
-
-impl<'a> Iterator for Spans<'a> {
-    type Item = Span<'a>;
-
-    fn next(&mut self) -> Option<Span<'a>> {
-        let frames = self.frames.as_mut()?;
-        let start = frames.rest();
-        let first = frames.next()?;
-        let kind = self.cursor.kind(&first);
-        let mut span = Span { count: 1, advance_bytes: first.bytes.len() as u32, content: Content::Skipped };
-        if kind == Kind::ByRef {
-            let head = &first.bytes[..dunlin_frame::HEAD_BYTES + first.frame.meta_bytes().len()];
-            span.content = first.by_ref.map_or(Content::Skipped, |payload| Content::ByRef { head, payload });
-            return Some(span);
-        }
-        loop {
-            let before = frames.clone();
-            let Some(lying) = frames.next() else { break };
-            let bytes = span.advance_bytes as usize + lying.bytes.len();
-            if self.cursor.kind(&lying) != kind || (kind == Kind::Frames && bytes > self.span_bytes_max) {
-                *frames = before;
-                break;
-            }
-            span.count += 1;
-            span.advance_bytes = bytes as u32;
-        }
-        if kind == Kind::Frames {
-            span.content = Content::Frames(&start[..span.advance_bytes as usize]);
-        }
-        Some(span)
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Frames,
-    ByRef,
-    Skipped,
-}
-
-impl Cursor {
-    #[inline(always)]
-    fn kind(&self, lying: &Lying<'_>) -> Kind {
-        let frame = &lying.frame;
-        if self.select.as_ref().is_some_and(|select| !select.wants(frame))
-            || frame.flags() & FLAG_EXPIRES != 0 && self.has_expired(frame)
-        {
-            Kind::Skipped
-        } else if lying.by_ref.is_some() {
-            Kind::ByRef
-        } else {
-            Kind::Frames
         }
     }
 }

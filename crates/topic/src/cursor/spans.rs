@@ -1,0 +1,104 @@
+//! What a session sends: stretches of a segment, as they lie.
+
+use bytes::Bytes;
+use dunlin_frame::FLAG_EXPIRES;
+
+use super::Cursor;
+use crate::segment::{Frames, Lying};
+
+/// Consecutive records as they are sent.
+#[derive(Debug)]
+pub struct Span<'a> {
+    /// How many records.
+    pub count: u32,
+    /// What to [`Cursor::advance`] by.
+    pub advance_bytes: u32,
+    /// What they are.
+    pub content: Content<'a>,
+}
+
+/// What a span holds.
+#[derive(Debug)]
+pub enum Content<'a> {
+    /// Whole frames, one after another.
+    Frames(&'a [u8]),
+    /// One record whose payload lies elsewhere: the bytes before it, to be sent with the flag
+    /// [`dunlin_frame::FLAG_BY_REF`] cleared, and the payload; padding follows.
+    ByRef {
+        /// Header and meta.
+        head: &'a [u8],
+        /// Payload.
+        payload: &'a Bytes,
+    },
+    /// Records this reader does not get: filtered or expired.
+    Skipped,
+}
+
+/// Walks a pinned segment span by span.
+#[derive(Debug)]
+pub struct Spans<'a> {
+    cursor: &'a Cursor,
+    frames: Option<Frames<'a>>,
+    span_bytes_max: usize,
+}
+
+impl<'a> Spans<'a> {
+    pub(super) fn new(cursor: &'a Cursor, frames: Option<Frames<'a>>, span_bytes_max: usize) -> Spans<'a> {
+        Spans { cursor, frames, span_bytes_max }
+    }
+}
+
+impl<'a> Iterator for Spans<'a> {
+    type Item = Span<'a>;
+
+    fn next(&mut self) -> Option<Span<'a>> {
+        let frames = self.frames.as_mut()?;
+        let start = frames.rest();
+        let first = frames.next()?;
+        let kind = self.cursor.kind(&first);
+        let mut span = Span { count: 1, advance_bytes: first.bytes.len() as u32, content: Content::Skipped };
+        if kind == Kind::ByRef {
+            let head = &first.bytes[..dunlin_frame::HEAD_BYTES + first.frame.meta_bytes().len()];
+            span.content = first.by_ref.map_or(Content::Skipped, |payload| Content::ByRef { head, payload });
+            return Some(span);
+        }
+        loop {
+            let before = frames.clone();
+            let Some(lying) = frames.next() else { break };
+            let bytes = span.advance_bytes as usize + lying.bytes.len();
+            if self.cursor.kind(&lying) != kind || (kind == Kind::Frames && bytes > self.span_bytes_max) {
+                *frames = before;
+                break;
+            }
+            span.count += 1;
+            span.advance_bytes = bytes as u32;
+        }
+        if kind == Kind::Frames {
+            span.content = Content::Frames(&start[..span.advance_bytes as usize]);
+        }
+        Some(span)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Frames,
+    ByRef,
+    Skipped,
+}
+
+impl Cursor {
+    #[inline(always)]
+    fn kind(&self, lying: &Lying<'_>) -> Kind {
+        let frame = &lying.frame;
+        if self.select.as_ref().is_some_and(|select| !select.wants(frame))
+            || frame.flags() & FLAG_EXPIRES != 0 && self.has_expired(frame)
+        {
+            Kind::Skipped
+        } else if lying.by_ref.is_some() {
+            Kind::ByRef
+        } else {
+            Kind::Frames
+        }
+    }
+}
