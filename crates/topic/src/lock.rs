@@ -9,9 +9,11 @@
 //! holder may have lost its core. There is no queue, so no fairness: what is promised about waiting
 //! (reliable topics) stands above this.
 
-use crate::sync::{AtomicBool, LOCK_LET_GO, LOCK_TAKE, Ordering, UnsafeCell, hint, thread};
+use crate::sync::{AtomicBool, LOCK_LET_GO, LOCK_TAKE, Ordering, UnsafeCell};
 
+#[cfg(not(loom))]
 const SPINS: u32 = 50;
+#[cfg(not(loom))]
 const YIELDS: u32 = 100;
 #[cfg(not(loom))]
 const SLEEP: std::time::Duration = std::time::Duration::from_micros(50);
@@ -45,16 +47,35 @@ impl<T> Lock<T> {
     #[cold]
     fn wait(&self) {
         let mut tries = 0;
-        while self.taken.load(Ordering::Relaxed) || self.taken.swap(true, LOCK_TAKE) {
+        while self.looks_taken() || self.taken.swap(true, LOCK_TAKE) {
             tries += 1;
-            match tries {
-                ..SPINS => hint::spin_loop(),
-                #[cfg(not(loom))]
-                YIELDS.. => thread::sleep(SLEEP),
-                _ => thread::yield_now(),
-            }
+            pause(tries);
         }
     }
+
+    /// A plain look leaves the cache line where it is. (In the model it could be out of date for ever.)
+    #[inline(always)]
+    fn looks_taken(&self) -> bool {
+        !cfg!(loom) && self.taken.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(not(loom))]
+fn pause(tries: u32) {
+    match tries {
+        ..SPINS => std::hint::spin_loop(),
+        ..YIELDS => std::thread::yield_now(),
+        _ => std::thread::sleep(SLEEP),
+    }
+}
+
+/// One more round is like the last: the model need not try them all.
+#[cfg(loom)]
+fn pause(tries: u32) {
+    if tries > 2 {
+        loom::skip_branch();
+    }
+    loom::thread::yield_now();
 }
 
 impl<T> Guard<'_, T> {

@@ -25,6 +25,8 @@
 //! cleared memory ahead of the writer).
 
 mod buffer;
+#[cfg(all(test, loom))]
+mod model;
 
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
@@ -41,6 +43,7 @@ pub(crate) use buffer::{BUFFER_BYTES_MIN, Buffer, Pool};
 const SLOT_BYTES: usize = padded(size_of::<Bytes>());
 /// How far ahead of the writer lines are asked for, so that the lock's next read-modify-write does not
 /// wait for them; and how far ahead of a reader.
+#[cfg(not(loom))]
 const WRITE_AHEAD_BYTES: usize = 512;
 const READ_AHEAD_BYTES: usize = 512;
 const RETIRED: u32 = 1 << 31;

@@ -6,16 +6,10 @@
 #[cfg(loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
-    hint,
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    thread,
 };
 #[cfg(not(loom))]
-pub(crate) use std::{
-    hint,
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    thread,
-};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// std's cell with loom's way in.
 #[cfg(not(loom))]

@@ -1,0 +1,209 @@
+//! The segment module in every interleaving and with every stale value that the memory model allows.
+//!
+//! `cargo xtask race` runs this. What is modelled: the commit word, the pins, and each 8 bytes of the buffer, which the
+//! module reports as read or written where it makes a slice. A read that does not happen after its write, or a
+//! write (or the buffer's way back to the pool) that does not happen after the last read, fails the model.
+//!
+//! Buffers are 64 bytes, so two records of 24 bytes fill one; the log around the segment is loom's mutex: the
+//! product's lock has a model of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use bytes::Bytes;
+use dunlin_frame::Meta;
+use loom::{sync::Mutex, thread};
+
+use super::{BUFFER_BYTES_MIN, Buffer, Pinned, Segment, Writer};
+use crate::memory::Budget;
+
+/// A pool that keeps every buffer, so that a buffer handed back is the next one handed out.
+fn budget() -> Arc<Budget> {
+    Budget::node(1 << 20, 1 << 20)
+}
+
+fn segment(budget: &Arc<Budget>, first_seq: u64) -> Writer {
+    Segment::create(Buffer::new(budget, BUFFER_BYTES_MIN).unwrap(), first_seq)
+}
+
+fn push(writer: &mut Writer, number: u64) {
+    let encoded = Meta::default().measure(8).unwrap();
+    let payload = number.to_le_bytes();
+    writer.push(encoded.padded(), 1, |out| Meta::default().encode(encoded, 0, &payload, out));
+}
+
+/// The numbers in a segment, as far as it was seen.
+fn numbers(pinned: &Pinned) -> Vec<u64> {
+    let number = |payload: &[u8]| u64::from_le_bytes(payload.try_into().unwrap());
+    pinned.frames(0).map(|lying| number(&lying.frame.payload()[..8])).collect()
+}
+
+#[test]
+fn reader_sees_whole_records_while_they_are_committed() {
+    loom::model(|| {
+        let mut writer = segment(&budget(), 1);
+        let shared = Arc::clone(writer.segment());
+        let reader = thread::spawn(move || {
+            let mut pinned = Pinned::new(shared).unwrap();
+            let mut before = pinned.seen();
+            for _ in 0..2 {
+                let seen = pinned.refresh();
+                assert!(
+                    seen.count >= before.count && seen.bytes >= before.bytes,
+                    "what is committed stays so"
+                );
+                assert_eq!(numbers(&pinned), (1..=u64::from(seen.count)).collect::<Vec<_>>());
+                before = seen;
+            }
+        });
+        for number in 1..=2 {
+            push(&mut writer, number);
+            writer.commit();
+        }
+        writer.seal();
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn sealed_segment_is_complete() {
+    loom::model(|| {
+        let mut writer = segment(&budget(), 1);
+        let shared = Arc::clone(writer.segment());
+        let reader = thread::spawn(move || {
+            let pinned = Pinned::new(shared).unwrap();
+            if pinned.seen().sealed {
+                assert_eq!(numbers(&pinned), [1, 2]);
+            }
+        });
+        push(&mut writer, 1);
+        writer.commit();
+        push(&mut writer, 2);
+        writer.seal();
+        reader.join().unwrap();
+    });
+}
+
+/// Readers pin while the segment is retired and its buffer is written to again.
+fn buffer_changes_hands(readers: usize) {
+    loom::model(move || {
+        let budget = budget();
+        let mut writer = segment(&budget, 1);
+        push(&mut writer, 1);
+        push(&mut writer, 2);
+        let old = Arc::clone(writer.segment());
+        writer.seal();
+        let reading: Vec<_> = (0..readers)
+            .map(|_| {
+                let shared = Arc::clone(&old);
+                thread::spawn(move || match Pinned::new(shared) {
+                    Ok(mut pinned) => {
+                        pinned.refresh();
+                        assert_eq!(numbers(&pinned), [1, 2]);
+                        let loose = pinned.release();
+                        assert!(loose.commit().sealed);
+                    }
+                    Err(gone) => assert!(gone.commit().sealed, "only the buffer is gone"),
+                })
+            })
+            .collect();
+        let retired = old.retire();
+        let mut writer = segment(&budget, 3);
+        assert_eq!(writer.base == old.base, retired, "the buffer is another's, once nobody reads it");
+        push(&mut writer, 77);
+        push(&mut writer, 78);
+        writer.seal();
+        reading.into_iter().for_each(|reader| reader.join().unwrap());
+        assert!(old.retire(), "nobody reads it any more");
+    });
+}
+
+#[test]
+fn buffer_is_handed_on_only_when_its_reader_has_left() {
+    buffer_changes_hands(1);
+}
+
+#[test]
+fn buffer_is_handed_on_only_when_both_readers_have_left() {
+    buffer_changes_hands(2);
+}
+
+#[test]
+fn reader_crosses_from_a_sealed_segment_to_the_next() {
+    loom::model(|| {
+        let budget = budget();
+        let mut first = segment(&budget, 1);
+        let start = Arc::clone(first.segment());
+        let chain = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&chain);
+        let reader = thread::spawn(move || {
+            let pinned = Pinned::new(start).unwrap();
+            let mut seen = numbers(&pinned);
+            if pinned.seen().sealed {
+                let next: Arc<Segment> = Arc::clone(&chain.lock().unwrap()[0]);
+                assert_eq!(next.first_seq, seen.len() as u64 + 1);
+                seen.extend(numbers(&Pinned::new(next).unwrap()));
+            }
+            assert!(seen.iter().copied().eq(1..=seen.len() as u64), "{seen:?}");
+        });
+        push(&mut first, 1);
+        first.commit();
+        {
+            // As the log does: seal, make the next, write, commit, all inside its lock.
+            let mut chain = log.lock().unwrap();
+            first.seal();
+            let mut second = segment(&budget, 2);
+            push(&mut second, 2);
+            second.commit();
+            chain.push(Arc::clone(second.segment()));
+            second.seal();
+        }
+        reader.join().unwrap();
+    });
+}
+
+/// Counts how often it is freed.
+struct Told(Arc<AtomicUsize>);
+
+impl AsRef<[u8]> for Told {
+    fn as_ref(&self) -> &[u8] {
+        b"by reference"
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn payload_by_reference_is_freed_once_and_not_under_a_reader() {
+    loom::model(|| {
+        let freed = Arc::new(AtomicUsize::new(0));
+        let count = |freed: &AtomicUsize| freed.load(std::sync::atomic::Ordering::SeqCst);
+        let budget = budget();
+        let mut writer = segment(&budget, 1);
+        let payload = Bytes::from_owner(Told(Arc::clone(&freed)));
+        let encoded = Meta::default().measure(payload.len()).unwrap();
+        budget.charge(payload.len() as u64).unwrap();
+        writer.push_by_ref(&Meta::default(), encoded, 0, payload);
+        let old = Arc::clone(writer.segment());
+        writer.seal();
+        let (shared, watched) = (Arc::clone(&old), Arc::clone(&freed));
+        let reader = thread::spawn(move || {
+            if let Ok(mut pinned) = Pinned::new(shared) {
+                pinned.refresh();
+                let lying = pinned.frames(0).next().unwrap();
+                assert_eq!(lying.frame.payload(), b"by reference");
+                assert_eq!(count(&watched), 0);
+            }
+        });
+        let retired = old.retire();
+        assert_eq!(count(&freed), usize::from(retired));
+        reader.join().unwrap();
+        // Retired or only dropped: freed once, and nothing is charged any more.
+        drop(old);
+        assert_eq!((count(&freed), budget.used()), (1, 0));
+    });
+}
