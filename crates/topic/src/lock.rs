@@ -64,7 +64,7 @@ impl<T> Lock<T> {
 fn pause(tries: u32) {
     match tries {
         ..SPINS => std::hint::spin_loop(),
-        ..YIELDS => std::thread::yield_now(),
+        SPINS..YIELDS => std::thread::yield_now(),
         _ => std::thread::sleep(SLEEP),
     }
 }
