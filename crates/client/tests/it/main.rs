@@ -3,6 +3,7 @@
 mod connecting;
 mod continuity;
 mod losing;
+mod node;
 mod peer;
 mod publishing;
 mod requests;

@@ -1,0 +1,444 @@
+//! Against a real node, over TCP and over a Unix socket.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dunlin::{Config, Node};
+use dunlin_client::topic::{
+    Draft, Event, Meta, Notice, OnGap, Publish, PublishError, Reliable, Retention, Start, Subscribe,
+    SubscribeError, SubscribeOptions, TopicConfig,
+};
+use dunlin_client::{AskError, Client, ErrorCode, Options, PublisherOptions, RequestError};
+use dunlin_server::{Server, ServerConfig};
+
+use crate::peer::word;
+
+struct Running {
+    node: Node,
+    server: Option<Server>,
+    address: SocketAddr,
+    unix: PathBuf,
+}
+
+impl Running {
+    fn start() -> Running {
+        Running::start_at("127.0.0.1:0".parse().unwrap())
+    }
+
+    fn start_at(address: SocketAddr) -> Running {
+        static STARTED: AtomicU64 = AtomicU64::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let unix = std::env::temp_dir().join(format!("dunlin-client-{}-{number}.sock", std::process::id()));
+        let node = Node::start(Config { auto_create: false, ..Config::default() }).unwrap();
+        let mut limits = dunlin_server::Limits::default();
+        limits.heartbeat_ms = 300;
+        let config = ServerConfig {
+            tcp: vec![address],
+            unix: vec![unix.clone()],
+            threads: 1,
+            limits,
+            ..ServerConfig::default()
+        };
+        let server = Server::start(node.clone(), config).unwrap();
+        let address = server.tcp_addresses()[0];
+        Running { node, server: Some(server), address, unix }
+    }
+
+    fn url(&self) -> String {
+        format!("dunlin://{}", self.address)
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(&self.url(), Options::default()).unwrap()
+    }
+
+    /// Ends this node without a good-bye and starts another in its place.
+    fn restart(mut self) -> Running {
+        drop(self.server.take());
+        self.node.stop();
+        // Epochs are times, in steps of 100 ms: no process comes up as fast as a node in a test.
+        thread::sleep(Duration::from_millis(250));
+        let address = self.address;
+        drop(self);
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while std::net::TcpListener::bind(address).is_err() {
+            assert!(Instant::now() < deadline, "the port stays taken");
+            thread::sleep(Duration::from_millis(5));
+        }
+        Running::start_at(address)
+    }
+}
+
+fn from_the_first() -> SubscribeOptions {
+    SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() }
+}
+
+#[test]
+fn records_arrive_as_they_were_published_over_both_transports() {
+    let running = Running::start();
+    for url in [running.url(), format!("unix://{}", running.unix.display())] {
+        let client = Client::connect(&url, Options::default()).unwrap();
+        let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
+        client.create_topic("orders", &config, true).unwrap();
+        let mut subscriber = client.subscribe("orders.*", SubscribeOptions::default()).unwrap();
+        let mut publisher = client.publisher("orders.eu").unwrap();
+        let headers: &[(&str, &[u8])] = &[("trace", b"1")];
+        let meta = Meta { key: Some(b"k"), event_time_ns: Some(7), headers, ..Meta::default() };
+        let payload = dunlin_client::topic::Payload::Copied(b"hello");
+        let receipt = publisher.publish(Draft { meta, payload }).unwrap();
+        let Event::Record(record) = subscriber.next().unwrap() else { panic!("no record") };
+        assert_eq!((record.position, record.payload()), (receipt.position, &b"hello"[..]));
+        assert_eq!((record.subject().as_str(), record.frame.key()), ("orders.eu", Some(&b"k"[..])));
+        assert_eq!(record.frame.headers().collect::<Vec<_>>(), headers);
+        assert!(record.frame.append_time_ns() > 0);
+    }
+}
+
+#[test]
+fn a_million_small_records_arrive_in_order_and_whole() {
+    const RECORDS: u64 = 1_000_000;
+    let running = Running::start();
+    let config = TopicConfig {
+        retention: Retention { bytes: 1 << 20, ..Retention::default() },
+        reliable: Some(Reliable::default()),
+        ..TopicConfig::default()
+    };
+    running.client().create_topic("t", &config, false).unwrap();
+    let options = SubscribeOptions { registered: true, ..from_the_first() };
+    let mut subscriber = running.client().subscribe("t", options).unwrap();
+    let client = running.client();
+    let publishing = thread::spawn(move || {
+        let mut publisher = client.publisher("t").unwrap();
+        for number in 1..=RECORDS {
+            publisher.send(&number.to_le_bytes()).unwrap();
+        }
+        publisher.flush().unwrap().unwrap().position.seq
+    });
+    let mut seen = 0;
+    while seen < RECORDS {
+        assert!(subscriber.wait(Some(Duration::from_secs(10))).unwrap(), "stuck after {seen}");
+        subscriber
+            .drain(usize::MAX, |event| match event {
+                Event::Record(record) => {
+                    seen += 1;
+                    assert_eq!(record.payload(), seen.to_le_bytes());
+                }
+                Event::Notice(notice) => panic!("{notice:?}"),
+            })
+            .unwrap();
+    }
+    assert_eq!(publishing.join().unwrap(), RECORDS);
+}
+
+#[test]
+fn a_reader_that_falls_behind_is_told_exactly_what_it_missed() {
+    let running = Running::start();
+    let retention = Retention { bytes: 64 << 10, ..Retention::default() };
+    let client = running.client();
+    client.create_topic("t", &TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
+    let mut subscriber = running.client().subscribe("t", from_the_first()).unwrap();
+    let mut publisher = client.publisher("t").unwrap();
+    const RECORDS: u64 = 200_000;
+    for number in 1..=RECORDS {
+        publisher.send(&number.to_le_bytes()).unwrap();
+    }
+    publisher.flush().unwrap();
+    let (mut at, mut seen, mut missed) = (0, 0, 0);
+    while at < RECORDS {
+        match subscriber.next_timeout(Duration::from_secs(5)).unwrap().expect("stuck") {
+            Event::Record(record) => {
+                assert_eq!((record.seq(), record.payload()), (at + 1, &(at + 1).to_le_bytes()[..]));
+                (at, seen) = (at + 1, seen + 1);
+            }
+            Event::Notice(Notice::Gap(gap)) => {
+                assert_eq!(gap.first, at + 1);
+                (at, missed) = (gap.last, missed + gap.records());
+            }
+            Event::Notice(Notice::Lagging(_)) => {}
+            Event::Notice(other) => panic!("{other:?}"),
+        }
+    }
+    assert!(missed > 0 && seen + missed == RECORDS, "{seen} seen, {missed} missed");
+}
+
+#[test]
+fn a_subscription_that_ends_at_a_gap_says_so() {
+    let running = Running::start();
+    let retention = Retention { bytes: 64 << 10, ..Retention::default() };
+    let client = running.client();
+    client.create_topic("t", &TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
+    let options = SubscribeOptions { on_gap: OnGap::Fail, ..from_the_first() };
+    let mut subscriber = running.client().subscribe("t", options).unwrap();
+    let mut publisher = client.publisher("t").unwrap();
+    for _ in 0..20_000 {
+        publisher.send(&[0; 500]).unwrap();
+    }
+    publisher.flush().unwrap();
+    let error = loop {
+        match subscriber.next_timeout(Duration::from_secs(5)) {
+            Ok(event) => drop(event.expect("stuck")),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error, SubscribeError::Lost);
+}
+
+#[test]
+fn a_wildcard_picks_up_topics_created_later() {
+    let running = Running::start();
+    let client = running.client();
+    let mut subscriber = client.subscribe("news.>", SubscribeOptions::default()).unwrap();
+    for name in ["news.a", "news.b", "other.c"] {
+        client.create_topic(name, &TopicConfig::default(), false).unwrap();
+        client.publisher(name).unwrap().publish(name).unwrap();
+    }
+    let mut subjects = Vec::new();
+    while subjects.len() < 2 {
+        if let Some(Event::Record(record)) = subscriber.next_timeout(Duration::from_secs(5)).unwrap() {
+            subjects.push(record.subject());
+        }
+    }
+    subjects.sort();
+    assert_eq!(subjects, ["news.a", "news.b"]);
+    assert!(!subscriber.wait(Some(Duration::from_millis(50))).unwrap());
+}
+
+#[test]
+fn refusals_come_back_as_the_traits_errors() {
+    let running = Running::start();
+    let client = running.client();
+    assert_eq!(client.publisher("no.such").err(), Some(PublishError::NoTopic("no.such".to_owned())));
+    assert!(matches!(client.subscribe("no.such", Default::default()), Err(SubscribeError::NoTopic(_))));
+    assert!(client.subscribe("bad..name", Default::default()).is_err());
+    client.create_topic("t", &TopicConfig::default(), false).unwrap();
+    let Err(AskError::Refused(refused)) = client.create_topic("t", &TopicConfig::default(), false) else {
+        panic!("created twice")
+    };
+    assert_eq!(refused.code, ErrorCode::TopicExists);
+    let mut publisher = client.publisher("t").unwrap();
+    let receipt = publisher.publish("one").unwrap();
+    let moved = publisher.publish_expecting(9, "two");
+    assert_eq!(moved, Err(PublishError::SeqMoved { expected: 9, last_seq: 1 }));
+    let next = publisher.publish_expecting(receipt.position.seq, "two").unwrap();
+    assert_eq!(next.position.seq, 2);
+    assert_eq!(publisher.publish("three").unwrap().position.seq, 3);
+}
+
+#[test]
+fn topics_are_listed_described_and_deleted() {
+    let running = Running::start();
+    let client = running.client();
+    for number in 0..300 {
+        client.create_topic(&format!("t.{number:03}"), &TopicConfig::default(), false).unwrap();
+    }
+    let listed = client.topics("t.*").unwrap();
+    assert_eq!(listed.len(), 300);
+    assert_eq!(listed[299].name, "t.299");
+    client.publisher("t.000").unwrap().publish("x").unwrap();
+    let described = client.describe_topic("t.000").unwrap();
+    assert_eq!((described.name.as_str(), described.logs[0].last_seq), ("t.000", 1));
+    let mut subscriber = client.subscribe("t.000", from_the_first()).unwrap();
+    client.delete_topic("t.000").unwrap();
+    let told = loop {
+        match subscriber.next_timeout(Duration::from_secs(5)) {
+            Ok(event) => drop(event.expect("stuck")),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(told, SubscribeError::Closed);
+    assert_eq!(client.topics("").unwrap().len(), 299);
+}
+
+#[test]
+fn a_restart_is_told_as_a_new_epoch_and_reading_goes_on() {
+    let running = Running::start();
+    let client = running.client();
+    client.create_topic("t", &TopicConfig::default(), false).unwrap();
+    let mut subscriber = client.subscribe("t", from_the_first()).unwrap();
+    let mut publisher = client.publisher("t").unwrap();
+    publisher.publish("before").unwrap();
+    assert!(word(&subscriber.next().unwrap()).ends_with("-1 before"));
+    let running = running.restart();
+    running.node.create_topic("t", TopicConfig::default(), false).unwrap();
+    running.node.publisher("t").unwrap().publish("after").unwrap();
+    let mut told = Vec::new();
+    while !told.last().is_some_and(|last: &String| last.ends_with("-1 after")) {
+        let event = subscriber.next_timeout(Duration::from_secs(5)).unwrap();
+        told.push(word(&event.unwrap_or_else(|| panic!("stuck after {told:?}"))));
+    }
+    assert!(told.len() == 2 && told[0].starts_with("epoch "), "{told:?}");
+    assert!(publisher.publish("again").unwrap().position.seq >= 1);
+}
+
+#[test]
+fn killed_connections_under_load_lose_nothing_and_double_nothing() {
+    const RECORDS: u64 = 60_000;
+    let running = Running::start();
+    let retention = Retention { bytes: 64 << 20, ..Retention::default() };
+    running.node.create_topic("t", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
+    let proxy = Proxy::start(running.address);
+    let url = format!("dunlin://{}", proxy.address);
+    let publishing = {
+        let client = Client::connect(&url, Options::default()).unwrap();
+        thread::spawn(move || {
+            let mut publisher = client.publisher("t").unwrap();
+            for number in 1..=RECORDS {
+                publisher.send(&number.to_le_bytes()).unwrap();
+                if number % 100 == 0 {
+                    publisher.flush().unwrap();
+                }
+            }
+            publisher.flush().unwrap();
+            client.connections()
+        })
+    };
+    let client = Client::connect(&url, Options::default()).unwrap();
+    let mut subscriber = client.subscribe("t", from_the_first()).unwrap();
+    let mut seen = 0;
+    while seen < RECORDS {
+        assert!(subscriber.wait(Some(Duration::from_secs(10))).unwrap(), "stuck after {seen}");
+        subscriber
+            .drain(1000, |event| match event {
+                Event::Record(record) => {
+                    seen += 1;
+                    assert_eq!((record.seq(), record.payload()), (seen, &seen.to_le_bytes()[..]));
+                }
+                Event::Notice(Notice::Lagging(_)) => {}
+                Event::Notice(notice) => panic!("{notice:?}"),
+            })
+            .unwrap();
+    }
+    let cuts = publishing.join().unwrap() + client.connections();
+    assert!(cuts > 4, "only {cuts} connections: the proxy cut too little");
+}
+
+/// Passes bytes on, and cuts every connection again and again.
+struct Proxy {
+    address: SocketAddr,
+    ended: Arc<AtomicBool>,
+}
+
+impl Proxy {
+    fn start(node: SocketAddr) -> Proxy {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let ended = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&ended);
+        thread::spawn(move || {
+            for (client, number) in listener.incoming().zip(0..) {
+                if over.load(Ordering::Relaxed) {
+                    return;
+                }
+                let client = client.unwrap();
+                let node = std::net::TcpStream::connect(node).unwrap();
+                let cut_after = 40_000 + (number * 7919) % 90_000;
+                for (from, to) in [(&client, &node), (&node, &client)] {
+                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    thread::spawn(move || pass_on(from, to, cut_after));
+                }
+            }
+        });
+        Proxy { address, ended }
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+        let _ = std::net::TcpStream::connect(self.address);
+    }
+}
+
+fn pass_on(mut from: std::net::TcpStream, mut to: std::net::TcpStream, cut_after: usize) {
+    use std::io::{Read, Write};
+    let (mut chunk, mut passed) = ([0; 4096], 0);
+    while passed < cut_after {
+        match from.read(&mut chunk) {
+            Ok(read) if read > 0 => {
+                // The last chunk is cut in the middle of whatever it holds.
+                let kept = read.min(cut_after - passed);
+                passed += kept;
+                if to.write_all(&chunk[..kept]).is_err() {
+                    break;
+                }
+            }
+            _ => break,
+        }
+    }
+    for stream in [from, to] {
+        let _ = stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+#[test]
+fn requests_are_answered_from_inside_the_node_and_by_other_clients() {
+    let running = Running::start();
+    let client = running.client();
+    for name in ["inside", "outside", "nobody"] {
+        client.create_topic(name, &TopicConfig::default(), false).unwrap();
+    }
+    let _inside = running.node.respond("inside", |mut request| {
+        let payload = request.record().payload().to_vec();
+        request.reply(&payload[..]).unwrap();
+    });
+    let ended = Arc::new(AtomicBool::new(false));
+    let over = Arc::clone(&ended);
+    let other = running.client();
+    let outside = thread::spawn(move || {
+        let mut subscriber = other.subscribe("outside", SubscribeOptions::default()).unwrap();
+        let mut responder = other.responder();
+        while !over.load(Ordering::Relaxed) {
+            if let Some(Event::Record(record)) = subscriber.next_timeout(Duration::from_millis(20)).unwrap() {
+                responder.reply(record.frame.reply().unwrap(), record.payload()).unwrap();
+            }
+        }
+    });
+    thread::sleep(Duration::from_millis(50));
+    let mut requester = client.requester();
+    for number in 0..200u64 {
+        for subject in ["inside", "outside"] {
+            let reply = requester.request(subject, &number.to_le_bytes(), Duration::from_secs(5)).unwrap();
+            assert_eq!(reply.payload, number.to_le_bytes(), "{subject}");
+        }
+    }
+    let timeout = Duration::from_millis(30);
+    assert_eq!(requester.request("nobody", "?", timeout), Err(RequestError::TimedOut(timeout)));
+    ended.store(true, Ordering::Relaxed);
+    outside.join().unwrap();
+}
+
+#[test]
+fn a_keyed_record_lies_where_the_node_would_put_it() {
+    let running = Running::start();
+    let client = running.client();
+    client.create_topic("t", &TopicConfig { partitions: 4, ..TopicConfig::default() }, false).unwrap();
+    let mut remote = client.publisher("t").unwrap();
+    let mut local = running.node.publisher("t").unwrap();
+    for key in [&b"a"[..], b"b", b"c", b"d", b"e", b"f"] {
+        let draft = || {
+            let meta = Meta { key: Some(key), ..Meta::default() };
+            Draft { meta, payload: dunlin_client::topic::Payload::Copied(b"x") }
+        };
+        assert_eq!(remote.publish(draft()).unwrap().partition, local.publish(draft()).unwrap().partition);
+    }
+}
+
+#[test]
+fn a_quiet_publisher_publishes() {
+    let running = Running::start();
+    let client = running.client();
+    client.create_topic("t", &TopicConfig::default(), false).unwrap();
+    let mut subscriber = client.subscribe("t", SubscribeOptions::default()).unwrap();
+    let quiet = PublisherOptions { quiet: true, identity: None };
+    let mut publisher = client.publisher_with("t", quiet).unwrap();
+    for _ in 0..100 {
+        publisher.send("x").unwrap();
+    }
+    for seq in 1..=100 {
+        assert!(word(&subscriber.next().unwrap()).ends_with(&format!("-{seq} x")));
+    }
+}
