@@ -13,7 +13,7 @@ pub struct ServerConfig {
     /// Listen on addresses that other machines reach, though there is neither encryption nor a check of
     /// who connects. Without it such addresses are refused.
     pub anyone_on_the_network_may_connect: bool,
-    /// Threads that serve sessions; 0 for one per core.
+    /// Threads that serve sessions; 0 for one per core, or for every second one if they spin.
     pub threads: usize,
     /// Never park: the threads use whole cores, and answers come sooner.
     pub spin: bool,

@@ -9,6 +9,10 @@ use tokio::sync::Notify;
 
 use crate::error::StartError;
 
+/// Tasks that run between two looks at all sockets, on a thread that spins: the looks cost a system
+/// call, and the sessions that are in use look for themselves.
+const SPIN_EVENT_INTERVAL: u32 = 16;
+
 /// A running thread.
 #[derive(Debug)]
 pub(crate) struct Runtime {
@@ -30,8 +34,7 @@ impl Runtime {
         let mut builder = Builder::new_current_thread();
         builder.enable_io().enable_time();
         if spin {
-            // After every task a look at the sockets.
-            builder.event_interval(1);
+            builder.event_interval(SPIN_EVENT_INTERVAL);
         }
         let runtime = builder.build().map_err(failed)?;
         let handle = runtime.handle().clone();

@@ -34,13 +34,16 @@ impl Server {
     pub fn start(node: Node, config: ServerConfig) -> Result<Server, StartError> {
         let listeners = listen(&config)?;
         let tcp = listeners.iter().filter_map(Listener::tcp_address).collect();
+        let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
         let threads = match config.threads {
-            0 => thread::available_parallelism().map_or(1, |cores| cores.get()),
+            // Those who wait for answers need cores as well.
+            0 if config.spin => (cores / 2).max(1),
+            0 => cores,
             threads => threads,
         };
         let runtimes = (0..threads).map(|number| Runtime::start(number, config.spin));
         let runtimes = Arc::new(runtimes.collect::<Result<Vec<_>, _>>()?);
-        let shared = Shared::new(node.clone(), config.limits);
+        let shared = Shared::new(node.clone(), config.limits, config.spin);
         let first = runtimes[0].handle.clone();
         let mut tasks = vec![first.spawn(tick(node.clone())).abort_handle()];
         for listener in listeners {

@@ -16,6 +16,8 @@ pub(crate) const STOP: u32 = u32::MAX - 1;
 pub(crate) struct Shared {
     pub(crate) node: Node,
     pub(crate) limits: Limits,
+    /// The threads never park.
+    pub(crate) spin: bool,
     stopping: AtomicBool,
     sessions: Mutex<HashMap<u64, Arc<Waiter>>>,
 }
@@ -28,9 +30,9 @@ pub(crate) struct Place {
 }
 
 impl Shared {
-    pub(crate) fn new(node: Node, limits: Limits) -> Arc<Shared> {
+    pub(crate) fn new(node: Node, limits: Limits, spin: bool) -> Arc<Shared> {
         let (stopping, sessions) = (AtomicBool::new(false), Mutex::default());
-        Arc::new(Shared { node, limits, stopping, sessions })
+        Arc::new(Shared { node, limits, spin, stopping, sessions })
     }
 
     /// A place for one more session; `None` when all are taken.

@@ -23,6 +23,7 @@ mod plan;
 mod publish;
 mod reading;
 mod scratch;
+mod spin;
 mod subscribe;
 mod subscription;
 mod topics;
@@ -45,10 +46,9 @@ use closing::Closing;
 use outbound::Outbound;
 use publish::{Blocked, Publishing};
 use scratch::Scratch;
+use spin::Spin;
 use subscription::{Channel, Resumed, Subscription};
 
-/// Turns at reading and writing before others of the thread get theirs.
-const TURNS: usize = 8;
 /// See the module's invariants.
 const CONTROL_BYTES_MAX: usize = 64 << 10;
 
@@ -62,6 +62,7 @@ pub(super) struct Session {
     decoder: Decoder,
     inbox: Inbox,
     alive: Alive,
+    spin: Spin,
     /// The start of a message whose end has not come yet, or what waits for room in a topic.
     unread: Vec<u8>,
     /// How many bytes that message needs to be worth another look.
@@ -117,6 +118,7 @@ impl Session {
         Session {
             inbox: Inbox::new(shared.node.clone(), id),
             alive: Alive::new(shared.limits.handshake_ms_max),
+            spin: Spin::new(shared.spin),
             shared,
             stream,
             waiter,
@@ -140,14 +142,18 @@ impl Session {
 
     /// Takes turns; pending only when it sleeps or others are to have their turn.
     fn poll_turns(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Result<Poll<()>, Gone> {
-        for _ in 0..TURNS {
+        for _ in 0..self.spin.turns() {
             self.take_woken();
+            // An answer that is ready goes out before anybody asks for the next question.
+            let answered = if self.line.is_empty() { Progress::None } else { self.poll_write(cx, scratch)? };
             let read = self.poll_read(cx, scratch)?;
             let wrote = self.poll_write(cx, scratch)?;
             if self.may_close()? {
                 return Ok(Poll::Ready(()));
             }
-            if read == Progress::None && wrote == Progress::None && self.sleep(cx) {
+            if [answered, read, wrote].contains(&Progress::Some) {
+                self.spin.not_in_vain();
+            } else if self.sleep(cx) {
                 return Ok(Poll::Pending);
             }
         }
@@ -186,6 +192,10 @@ impl Session {
         if self.alive.poll_due(cx) {
             self.on_timer();
             return false;
+        }
+        if self.spin.again() {
+            cx.waker().wake_by_ref();
+            return true;
         }
         self.waiter.set_waker(cx.waker())
     }

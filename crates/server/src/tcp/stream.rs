@@ -1,9 +1,9 @@
 //! What TCP and Unix sockets have in common.
 
 use std::io::{self, IoSlice};
-use std::net::Shutdown;
 use std::task::{Context, Poll};
 
+use rustix::net::{RecvFlags, Shutdown};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
@@ -68,6 +68,12 @@ impl Stream {
         Ok(read)
     }
 
+    /// Reads what is there, asking the kernel whether or not it has said that there is something.
+    pub(crate) fn read_now(&self, into: &mut [u8]) -> io::Result<usize> {
+        let read = either!(self, stream => rustix::net::recv(stream, into, RecvFlags::DONTWAIT));
+        read.map(|(read, _)| read).map_err(io::Error::from)
+    }
+
     /// Writes what the kernel takes. When that is less than all of it, it takes no more before it says so.
     pub(crate) fn write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let all: usize = slices.iter().map(|slice| slice.len()).sum();
@@ -89,10 +95,7 @@ impl Stream {
 
     /// Ends the direction to the client: it gets what was sent, then the end.
     pub(crate) fn end_writing(&self) -> io::Result<()> {
-        // Only the standard library's stream can be shut down through a shared reference.
-        match self {
-            Stream::Tcp(stream) => socket2::SockRef::from(stream).shutdown(Shutdown::Write),
-            Stream::Unix(stream) => socket2::SockRef::from(stream).shutdown(Shutdown::Write),
-        }
+        let ended = either!(self, stream => rustix::net::shutdown(stream, Shutdown::Write));
+        ended.map_err(io::Error::from)
     }
 }

@@ -36,9 +36,11 @@ impl Session {
         if self.is_blocked().is_some() || self.outbound.control.len() > CONTROL_BYTES_MAX {
             return Ok(Progress::None);
         }
-        match self.stream.poll_readable(cx) {
-            Poll::Pending => return Ok(Progress::None),
-            Poll::Ready(ready) => ready.map_err(|_| Gone)?,
+        if !self.spin.is_on() {
+            match self.stream.poll_readable(cx) {
+                Poll::Pending => return Ok(Progress::None),
+                Poll::Ready(ready) => ready.map_err(|_| Gone)?,
+            }
         }
         let read = if self.unread_needs > READ_BYTES { self.collect() } else { self.read_some(scratch) };
         match read {
@@ -53,7 +55,8 @@ impl Session {
     fn read_some(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
         let before = self.unread.len();
         scratch.read[..before].copy_from_slice(&self.unread);
-        let read = self.stream.read(&mut scratch.read[before..])?;
+        let room = &mut scratch.read[before..];
+        let read = if self.spin.is_on() { self.stream.read_now(room) } else { self.stream.read(room) }?;
         if read > 0 {
             self.unread = Vec::new();
             self.handle_all(&scratch.read[..before + read]);
@@ -66,7 +69,8 @@ impl Session {
         let before = self.unread.len();
         let more = before.max(READ_BYTES).min(self.unread_needs - before);
         self.unread.resize(before + more, 0);
-        let read = self.stream.read(&mut self.unread[before..]);
+        let room = &mut self.unread[before..];
+        let read = if self.spin.is_on() { self.stream.read_now(room) } else { self.stream.read(room) };
         self.unread.truncate(before + *read.as_ref().unwrap_or(&0));
         if self.unread.len() == self.unread_needs {
             let message = std::mem::take(&mut self.unread);
