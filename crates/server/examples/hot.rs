@@ -25,6 +25,9 @@ fn main() {
         "trip" => trip(spin),
         "reader" => reader(words[1], number(2, 0)),
         "writer" => writer(words[1], number(2, 64) as usize, number(3, 1)),
+        "stalled" => stalled(number(1, 1_000)),
+        "crowd" => crowd(number(1, 1_000), number(2, 1_000)),
+        "crowd-readers" => crowd_readers(words[1], number(2, 0), number(3, 0)),
         "sink" => drop(std::io::copy(&mut TcpStream::connect(words[1]).unwrap(), &mut std::io::sink())),
         _ => eprintln!("stream | brokered | raw | trip"),
     }
@@ -113,6 +116,113 @@ fn raw_stream(size: usize) {
     report("raw", size, total / size as u64, began.elapsed());
     drop(stream);
     child.wait().unwrap();
+}
+
+fn rss_mib() -> f64 {
+    let pages: f64 =
+        std::fs::read_to_string("/proc/self/statm").unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096.0 / (1 << 20) as f64
+}
+
+/// Readers that never read, under full load.
+fn stalled(readers: u64) {
+    let (node, server) = serve(false);
+    let address = server.tcp_addresses()[0].to_string();
+    let mut publisher = node.publisher("free").unwrap();
+    let mut load = |records: u64| {
+        let began = Instant::now();
+        for _ in 0..records {
+            publisher.publish(&[7; 1_000]).unwrap();
+        }
+        records as f64 / began.elapsed().as_secs_f64()
+    };
+    load(100_000);
+    let before = (rss_mib(), load(1_000_000));
+    let mut clients: Vec<Client> = (0..readers).map(|_| Client::connect(&address)).collect();
+    clients.iter_mut().for_each(|client| client.subscribe("free", false));
+    let connected = rss_mib();
+    let with = load(3_000_000);
+    println!(
+        "{readers} stalled: {:.1} MiB before, {connected:.1} connected (clients' 1 MiB buffers untouched), {:.1} under load; publishing {:.2} -> {:.2} M/s",
+        before.0,
+        rss_mib(),
+        before.1 / 1e6,
+        with / 1e6
+    );
+}
+
+/// Many readers of one topic, at a rate.
+fn crowd(readers: u64, rate: u64) {
+    let (node, server) = serve(false);
+    let address = server.tcp_addresses()[0].to_string();
+    let before = rss_mib();
+    let records = rate * 5;
+    let mut child = other(&["crowd-readers".into(), address, readers.to_string(), records.to_string()]);
+    await_line(&mut child);
+    let mut publisher = node.publisher("free").unwrap();
+    let began = Instant::now();
+    for at in 0..records {
+        let due = began + Duration::from_nanos(at * 1_000_000_000 / rate);
+        while let Some(left) = due.checked_duration_since(Instant::now()) {
+            std::thread::sleep(left);
+        }
+        publisher.publish(&[7; 64]).unwrap();
+    }
+    println!("server grew by {:.1} MiB", rss_mib() - before);
+    child.wait().unwrap();
+}
+
+fn crowd_readers(address: &str, readers: u64, records: u64) {
+    let clients: Vec<Client> = (0..readers)
+        .map(|_| {
+            let mut client = Client::connect(address);
+            client.buffer = vec![0; 64 << 10];
+            client.subscribe("free", false);
+            client.stream.set_nonblocking(true).unwrap();
+            client
+        })
+        .collect();
+    println!("ready");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let took = runtime.block_on(async {
+        let tasks: Vec<_> =
+            clients.into_iter().map(|client| tokio::spawn(crowd_reader(client, records))).collect();
+        let mut took = Vec::new();
+        for task in tasks {
+            took.extend(task.await.unwrap());
+        }
+        took
+    });
+    let mut took = took;
+    took.sort_unstable();
+    let ms = |share: usize| took[took.len() * share / 1_000] as f64 / 1e6;
+    eprintln!("{} records, p50 {:.2} p99 {:.2} max {:.2} ms", took.len(), ms(500), ms(990), ms(999));
+}
+
+async fn crowd_reader(mut client: Client, records: u64) -> Vec<u64> {
+    let socket = tokio::net::TcpStream::from_std(client.stream.try_clone().unwrap()).unwrap();
+    let (mut took, mut last) = (Vec::new(), 0);
+    while last < records {
+        socket.readable().await.unwrap();
+        let _ = socket.try_io(tokio::io::Interest::READABLE, || {
+            client.read(|message| match message {
+                FromNode::Run(run) => {
+                    assert_eq!(run.header.prev_seq, last);
+                    last = run.header.last_seq();
+                    let now = dunlin::now_ns();
+                    let mut rest = run.frames;
+                    while let Some((frame, taken)) = Frame::split(rest) {
+                        took.push(now.saturating_sub(frame.append_time_ns()));
+                        rest = &rest[taken..];
+                    }
+                }
+                FromNode::Heartbeat(_) => {}
+                other => panic!("{other:?}"),
+            });
+            Err::<(), _>(std::io::ErrorKind::WouldBlock.into())
+        });
+    }
+    took
 }
 
 struct Client {
