@@ -31,6 +31,12 @@ pub struct Limits {
     pub watchers_max: usize,
     /// Topics on one page of a list; a longer page is cut.
     pub page_topics_max: usize,
+    /// Groups of all topics; one more is refused.
+    pub groups_max: usize,
+    /// How long a group stands that has no members.
+    pub group_idle_max: Duration,
+    /// What each partition of a group holds at most.
+    pub topic: dunlin_topic::Limits,
     /// How much history an inbox keeps: replies that were not read, bytes.
     pub inbox_bytes_max: u64,
     /// How long an inbox keeps a reply that was not read.
@@ -56,6 +62,9 @@ impl Default for Limits {
             topics_max: 1_000_000,
             watchers_max: 1_000_000,
             page_topics_max: 1_000,
+            groups_max: 10_000,
+            group_idle_max: Duration::from_secs(3_600),
+            topic: dunlin_topic::Limits::default(),
             inbox_bytes_max: 1 << 20,
             inbox_age_max: Duration::from_secs(60),
         }

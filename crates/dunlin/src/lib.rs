@@ -29,6 +29,7 @@ mod clock;
 mod config;
 mod epoch;
 mod error;
+mod groups;
 mod inbox;
 mod node;
 mod refusal;
@@ -42,6 +43,10 @@ pub use config::{Config, Limits};
 pub use dunlin_topic as topic;
 pub use dunlin_wire as wire;
 pub use error::TopicError;
+pub use groups::{
+    Claimed, DeadLetters, GroupInfo, GroupKind, JoinError, ShareMember, ShareOptions, StaleClaim, WorkEvent,
+    WorkMember, WorkOptions,
+};
 pub use inbox::Inbox;
 pub use node::Node;
 pub use refusal::Refused;

@@ -12,6 +12,7 @@ use crate::clock::{CLOCK, now_ns};
 use crate::config::Config;
 use crate::epoch::Epochs;
 use crate::error::TopicError;
+use crate::groups::Groups;
 use crate::registry::{Page, Registry, is_reserved};
 use crate::respond::Runners;
 
@@ -28,6 +29,7 @@ struct Inner {
     epochs: Epochs,
     sessions: AtomicU64,
     runners: Runners,
+    groups: Groups,
 }
 
 impl Node {
@@ -43,6 +45,7 @@ impl Node {
             epochs: Epochs::new(started_ns),
             sessions: AtomicU64::new(0),
             runners: Runners::default(),
+            groups: Groups::new(limits),
             config,
         })))
     }
@@ -73,6 +76,10 @@ impl Node {
 
     pub(crate) fn runners(&self) -> &Runners {
         &self.0.runners
+    }
+
+    pub(crate) fn groups_of_node(&self) -> &Groups {
+        &self.0.groups
     }
 
     /// Creates a topic. With `or_same`, one of this name and configuration that exists is as good.
@@ -210,10 +217,11 @@ impl Node {
     }
 
     /// Housekeeping; to be called about once a second. Gives up records that are older than their
-    /// topics keep.
+    /// topics keep, and sees to deadlines and delays of groups.
     pub fn tick(&self) {
         let now_ns = now_ns();
         self.0.registry.aging().iter().for_each(|topic| topic.expire(now_ns));
+        self.0.groups.tick(self, now_ns);
     }
 
     /// Ends all topics: publishers are refused, readers get what is left and are told then.

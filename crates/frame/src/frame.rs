@@ -150,6 +150,19 @@ impl<'a> Frame<'a> {
         }
     }
 
+    /// Appends the frame as it lies in a run: in one piece, its padding included.
+    pub fn append_to(&self, out: &mut Vec<u8>) {
+        let len = HEAD_BYTES + self.meta.len() + self.payload.len();
+        let start = out.len();
+        out.reserve(padded(len));
+        out.extend_from_slice(&(len as u32).to_le_bytes());
+        out.extend_from_slice(&[KIND_RECORD, self.flags]);
+        out.extend_from_slice(&(self.meta.len() as u16).to_le_bytes());
+        out.extend_from_slice(self.meta);
+        out.extend_from_slice(self.payload);
+        out.resize(start + padded(len), 0);
+    }
+
     fn fixed_bytes(&self) -> usize {
         META_BYTES_MIN
             + 8 * usize::from(self.flags & FLAG_EVENT_TIME != 0)

@@ -279,7 +279,7 @@ impl Cursor {
 
     /// [`peek`](Cursor::peek), expired or not: a record that expires after it was promised is given all the same.
     #[inline(always)]
-    pub(crate) fn under(&self) -> Option<(Record<'_>, u32)> {
+    pub fn under(&self) -> Option<(Record<'_>, u32)> {
         let Hint::Pinned(pinned) = &self.hint else { return None };
         let lying = pinned.frames(self.offset).next()?;
         let record = Record { position: self.next, frame: lying.frame, log: self.log.name() };

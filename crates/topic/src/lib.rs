@@ -50,4 +50,4 @@ pub use subject::{Pattern, SUBJECT_BYTES_MAX, Selection, Subject, SubjectError, 
 pub use subscribe::{OnGap, SPIN_US_DEFAULT, Start, Subscribe, SubscribeError, SubscribeOptions, Wait};
 pub use subscriber::{Newcomers, Subscriber};
 pub use topic::{RunAppend, Topic, key_hash};
-pub use wake::Waiter;
+pub use wake::{Waiter, thread_waker};

@@ -122,7 +122,7 @@ impl Wake for Unpark {
 }
 
 /// A waker for the calling thread, which waits by [`thread::park`].
-pub(crate) fn thread_waker() -> Waker {
+pub fn thread_waker() -> Waker {
     thread_local! {
         static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current())));
     }

@@ -70,6 +70,10 @@ impl LostRanges {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
     pub(super) fn pop(&mut self) -> Option<(u64, Lost)> {
         self.ranges.pop_front()
     }

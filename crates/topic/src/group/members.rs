@@ -101,6 +101,14 @@ impl<T: Default> Members<T> {
         self.by_id.get_mut(&id)?.lost.pop().map(|(_, lost)| lost)
     }
 
+    pub(super) fn has_lost(&self, id: MemberId) -> bool {
+        self.by_id.get(&id).is_some_and(|member| !member.lost.is_empty())
+    }
+
+    pub(super) fn losses(&self) -> u64 {
+        self.losses
+    }
+
     fn tell_all(&mut self, number: u64, lost: Lost) {
         if self.by_id.is_empty() {
             self.unheard.push(number, lost, self.ranges_max);

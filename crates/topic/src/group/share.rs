@@ -84,6 +84,21 @@ impl Share {
         self.members.take_lost(member)
     }
 
+    /// Whether there is a loss that this member has yet to be told.
+    pub fn has_lost(&self, member: MemberId) -> bool {
+        self.members.has_lost(member)
+    }
+
+    /// How many losses there were so far: when it grows, members have something to be told.
+    pub fn losses(&self) -> u64 {
+        self.members.losses()
+    }
+
+    /// Whether this member may be given more before it confirms what it has.
+    pub fn has_room(&self, member: MemberId) -> bool {
+        self.members.get(member).is_ok_and(|handed| handed.records < self.handed_max)
+    }
+
     /// Every record up to and with this one was confirmed or lost.
     pub fn position(&self) -> u64 {
         let unconfirmed = self.members.iter().filter_map(|handed| handed.ranges.front());

@@ -162,9 +162,39 @@ impl Work {
         self.backlog.take_dead_letter()
     }
 
+    /// The owner could not read a record that was just claimed: the log gave it up.
+    pub fn lose_claim(&mut self, member: MemberId, claim: &Claim) {
+        if self.check_claim(member, claim.seq, claim.token).is_ok() {
+            self.uncount_claim(member);
+            self.lose(claim.seq);
+        }
+    }
+
+    /// A dead letter that was taken cannot be put anywhere: its record is lost.
+    pub fn lose_dead_letter(&mut self, letter: DeadLetter) {
+        self.members.report(Lost::given_up(letter.seq, letter.seq));
+    }
+
     /// A loss this member has yet to be told.
     pub fn take_lost(&mut self, member: MemberId) -> Option<Lost> {
         self.members.take_lost(member)
+    }
+
+    /// Whether there is a loss that this member has yet to be told.
+    pub fn has_lost(&self, member: MemberId) -> bool {
+        self.members.has_lost(member)
+    }
+
+    /// How many losses there were so far: when it grows, members have something to be told.
+    pub fn losses(&self) -> u64 {
+        self.members.losses()
+    }
+
+    /// Whether this member may claim more before it settles what it has.
+    pub fn has_room(&self, member: MemberId) -> bool {
+        let held = self.members.get(member).copied();
+        held.is_ok_and(|held| held < self.limits.work_member_claims_max)
+            && self.claims < self.limits.work_claims_max
     }
 
     /// Every record up to and with this one was acknowledged, lost, or taken as a dead letter.

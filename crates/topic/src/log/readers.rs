@@ -4,10 +4,10 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use crate::event::{EpochChanged, Gap, Lagging, Position};
+use crate::event::{EpochChanged, Gap, Lagging, Position, Record};
 use crate::log::{Armed, Log};
 use crate::publish::PublishError;
-use crate::segment::Segment;
+use crate::segment::{Pinned, Segment};
 use crate::subscribe::{OnGap, Start, SubscribeError};
 use crate::wake::Waiter;
 
@@ -132,6 +132,21 @@ impl Log {
             None if state.closed => Found::Closed,
             None => Found::Nothing,
         }
+    }
+
+    /// Looks at the record of this sequence, expired or not; `None` when it is not there, or no longer.
+    ///
+    /// It walks to the record from the beginning of its segment: who reads one after another uses a
+    /// [`Cursor`](crate::Cursor).
+    pub fn read<R>(&self, seq: u64, look: impl FnOnce(Record<'_>) -> R) -> Option<R> {
+        let (segment, epoch) = {
+            let state = self.lock();
+            (state.segment_of(seq).map(Arc::clone)?, state.epoch)
+        };
+        let before = usize::try_from(seq - segment.first_seq).ok()?;
+        let pinned = Pinned::new(segment).ok()?;
+        let lying = pinned.frames(0).nth(before)?;
+        Some(look(Record { position: Position { epoch, seq }, frame: lying.frame, log: &self.name }))
     }
 
     /// Puts a cursor to sleep, unless there is something for it: then `false`.

@@ -1,0 +1,327 @@
+//! Groups of the node's topics: members that divide the records among them.
+//!
+//! The decisions are taken by the state machines of `dunlin-topic`; here they are given logs, time, members that
+//! wait, and somewhere for dead letters to go.
+//!
+//! Invariants:
+//! - A group is of one topic and one kind; its first member makes it, with what that member asks for.
+//! - A group outlives its members, so that whoever joins next goes on where it stands. It ends with its topic, or when
+//!   it had no members for `group_idle_max`.
+//! - A record reaches a member as a copy, so a member that is slow pins no memory of the log.
+//!
+//! Limits: `groups_max`, `group_idle_max`, and those of [`dunlin_topic::Limits`], which count for each partition.
+//!
+//! Lock order: the map of groups, then a group.
+
+mod dead_letters;
+mod error;
+mod feed;
+mod group;
+mod machine;
+mod options;
+mod seat;
+mod share;
+mod work;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dunlin_topic::{Share, Start, Subject, SubjectError, SubscribeOptions, Topic, Waiter, Work, WorkConfig};
+
+use crate::config::Limits;
+use crate::error::TopicError;
+use crate::node::Node;
+
+pub use error::{JoinError, StaleClaim};
+use group::Group;
+use machine::Machine;
+pub use options::{DeadLetters, GroupKind, ShareOptions, WorkOptions};
+use seat::Seat;
+use share::Confirms;
+pub use share::ShareMember;
+pub use work::{Claimed, WorkEvent, WorkMember};
+
+/// The groups of a node.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    by_name: Mutex<BTreeMap<Name, AnyGroup>>,
+    groups_max: usize,
+    idle_ns_max: u64,
+}
+
+/// Topic and group.
+type Name = (String, String);
+
+#[derive(Debug, Clone)]
+enum AnyGroup {
+    Share(Arc<Group<Share>>),
+    Work(Arc<Group<Work>>),
+}
+
+/// What operators see of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupInfo {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: GroupKind,
+    /// Its members' names.
+    pub members: Vec<String>,
+    /// Records that are not settled, at most: some after the oldest of them may be.
+    pub waiting: u64,
+    /// Claims in flight.
+    pub claimed: u64,
+}
+
+impl Node {
+    /// Becomes a member of a `share` group of the topic. Its first member makes the group.
+    pub fn join_share(
+        &self,
+        topic: &str,
+        group: &str,
+        options: &ShareOptions,
+    ) -> Result<ShareMember, JoinError> {
+        let seat = self.share_seat(topic, group, options, (Waiter::new(), 0))?;
+        Ok(ShareMember::new(seat, options.ahead, Confirms::Reads))
+    }
+
+    /// [`join_share`](Node::join_share) for a door: news for the member are told to this waiter, by this token, and what its
+    /// client has consumed is told by [`ShareMember::consume`].
+    pub fn join_share_waking(
+        &self,
+        topic: &str,
+        group: &str,
+        options: &ShareOptions,
+        news: (Arc<Waiter>, u32),
+    ) -> Result<ShareMember, JoinError> {
+        let seat = self.share_seat(topic, group, options, news)?;
+        Ok(ShareMember::new(seat, options.ahead, Confirms::Told))
+    }
+
+    fn share_seat(
+        &self,
+        topic: &str,
+        group: &str,
+        options: &ShareOptions,
+        news: (Arc<Waiter>, u32),
+    ) -> Result<Seat<Share>, JoinError> {
+        let limits = self.config().limits.topic;
+        let new = NewGroup { start: options.start, registered: options.registered, dead_letters: None };
+        self.join(topic, group, &options.member, new, news, |after_seq| Share::new(&limits, after_seq))
+    }
+
+    /// Becomes a member of a `work` group of the topic. Its first member makes the group.
+    pub fn join_work(
+        &self,
+        topic: &str,
+        group: &str,
+        options: &WorkOptions,
+    ) -> Result<WorkMember, JoinError> {
+        self.join_work_waking(topic, group, options, (Waiter::new(), 0))
+    }
+
+    /// [`join_work`](Node::join_work) for a door: news for the member are told to this waiter, by this token.
+    pub fn join_work_waking(
+        &self,
+        topic: &str,
+        group: &str,
+        options: &WorkOptions,
+        news: (Arc<Waiter>, u32),
+    ) -> Result<WorkMember, JoinError> {
+        let limits = self.config().limits.topic;
+        let config = WorkConfig {
+            claim_ns: options.claim.as_nanos().min(u64::MAX.into()) as u64,
+            attempts_max: if options.attempts_max == 0 { u32::MAX } else { options.attempts_max },
+        };
+        let dead_letters = match &options.dead_letters {
+            _ if options.attempts_max == 0 => None,
+            DeadLetters::Default => Some(dead_letters::default_subject(topic)),
+            DeadLetters::Subject(subject) => Some(subject.clone()),
+            DeadLetters::Drop => None,
+        };
+        let new = NewGroup { start: options.start, registered: options.registered, dead_letters };
+        let machine = |after_seq| Work::new(config, &limits, after_seq);
+        Ok(WorkMember::new(self.join(topic, group, &options.member, new, news, machine)?))
+    }
+
+    /// The groups of the topic.
+    pub fn groups(&self, topic: &Topic) -> Vec<GroupInfo> {
+        let all = self.groups_of_node().all();
+        let of_topic = all.iter().filter(|group| std::ptr::eq(Arc::as_ptr(group.topic()), topic));
+        of_topic.map(|group| group.info(self)).collect()
+    }
+
+    fn join<M: Machine>(
+        &self,
+        topic: &str,
+        name: &str,
+        member_name: &str,
+        new: NewGroup,
+        news: (Arc<Waiter>, u32),
+        machine: impl Fn(u64) -> M,
+    ) -> Result<Seat<M>, JoinError>
+    where
+        AnyGroup: Holds<M>,
+    {
+        Subject::parse(name).map_err(|error: SubjectError| JoinError::Name(error))?;
+        let topic = self.topic_of_group(topic)?;
+        let groups = self.groups_of_node();
+        let mut by_name = groups.lock();
+        let key = (topic.name().to_owned(), name.to_owned());
+        let known = by_name.get(&key).filter(|group| Arc::ptr_eq(group.topic(), &topic));
+        let (group, notices) = match known {
+            Some(known) => {
+                let kind = known.kind();
+                let of_kind = AnyGroup::get(known);
+                (of_kind.ok_or_else(|| JoinError::Kind { group: name.to_owned(), kind })?, Vec::new())
+            }
+            None => {
+                if by_name.len() >= groups.groups_max {
+                    return Err(JoinError::Limit { limit: "groups_max", value: groups.groups_max as u64 });
+                }
+                new.check(self, &topic)?;
+                let options = new.subscribe_options(name);
+                let (group, notices) =
+                    Group::new(topic, name.to_owned(), &options, new.dead_letters, machine)?;
+                by_name.insert(key, AnyGroup::put(Arc::clone(&group)));
+                (group, notices)
+            }
+        };
+        let member = group.join(self, member_name)?;
+        Ok(Seat::new(self.clone(), group, member, news, notices))
+    }
+
+    /// By its name; a topic that is not there is made where the node does that.
+    fn topic_of_group(&self, name: &str) -> Result<Arc<Topic>, TopicError> {
+        if let Some(topic) = self.topic(name) {
+            return Ok(topic);
+        }
+        let owner = self.owner(Subject::parse(name)?)?;
+        if owner.name() == name { Ok(owner) } else { Err(TopicError::Unknown(name.to_owned())) }
+    }
+}
+
+/// What a group is made with beside its state machine.
+struct NewGroup {
+    start: Start,
+    registered: bool,
+    dead_letters: Option<String>,
+}
+
+impl NewGroup {
+    fn check(&self, node: &Node, topic: &Topic) -> Result<(), JoinError> {
+        match &self.dead_letters {
+            Some(subject) => dead_letters::prepare(node, subject, topic.name()),
+            None => Ok(()),
+        }
+    }
+
+    fn subscribe_options(&self, name: &str) -> SubscribeOptions {
+        SubscribeOptions {
+            name: format!("group {name}"),
+            start: self.start,
+            registered: self.registered,
+            ..SubscribeOptions::default()
+        }
+    }
+}
+
+impl Groups {
+    pub(crate) fn new(limits: &Limits) -> Groups {
+        Groups {
+            by_name: Mutex::default(),
+            groups_max: limits.groups_max,
+            idle_ns_max: limits.group_idle_max.as_nanos().min(u64::MAX.into()) as u64,
+        }
+    }
+
+    /// Deadlines and delays that are over, losses that nobody has come upon, groups that nobody needs.
+    pub(crate) fn tick(&self, node: &Node, now_ns: u64) {
+        self.lock().retain(|_, group| {
+            let topic = group.topic();
+            let is_there = node.with_topic(topic.name(), |known| Arc::ptr_eq(known, topic));
+            let idle_since_ns = group.idle_since_ns(node);
+            let needed =
+                |since_ns: u64| is_there == Some(true) && now_ns < since_ns.saturating_add(self.idle_ns_max);
+            idle_since_ns.is_none_or(needed)
+        });
+        self.all().iter().for_each(|group| group.tick(node));
+    }
+
+    fn all(&self) -> Vec<AnyGroup> {
+        self.lock().values().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Name, AnyGroup>> {
+        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Which kind of group stands for which state machine.
+trait Holds<M>: Sized {
+    fn get(&self) -> Option<Arc<Group<M>>>;
+    fn put(group: Arc<Group<M>>) -> Self;
+}
+
+impl Holds<Share> for AnyGroup {
+    fn get(&self) -> Option<Arc<Group<Share>>> {
+        match self {
+            AnyGroup::Share(group) => Some(Arc::clone(group)),
+            AnyGroup::Work(_) => None,
+        }
+    }
+
+    fn put(group: Arc<Group<Share>>) -> AnyGroup {
+        AnyGroup::Share(group)
+    }
+}
+
+impl Holds<Work> for AnyGroup {
+    fn get(&self) -> Option<Arc<Group<Work>>> {
+        match self {
+            AnyGroup::Work(group) => Some(Arc::clone(group)),
+            AnyGroup::Share(_) => None,
+        }
+    }
+
+    fn put(group: Arc<Group<Work>>) -> AnyGroup {
+        AnyGroup::Work(group)
+    }
+}
+
+impl AnyGroup {
+    fn kind(&self) -> GroupKind {
+        match self {
+            AnyGroup::Share(_) => GroupKind::Share,
+            AnyGroup::Work(_) => GroupKind::Work,
+        }
+    }
+
+    fn topic(&self) -> &Arc<Topic> {
+        match self {
+            AnyGroup::Share(group) => &group.topic,
+            AnyGroup::Work(group) => &group.topic,
+        }
+    }
+
+    fn tick(&self, node: &Node) {
+        match self {
+            AnyGroup::Share(group) => group.tick(node),
+            AnyGroup::Work(group) => group.tick(node),
+        }
+    }
+
+    fn idle_since_ns(&self, node: &Node) -> Option<u64> {
+        match self {
+            AnyGroup::Share(group) => group.idle_since_ns(node),
+            AnyGroup::Work(group) => group.idle_since_ns(node),
+        }
+    }
+
+    fn info(&self, node: &Node) -> GroupInfo {
+        match self {
+            AnyGroup::Share(group) => group.info(node, GroupKind::Share),
+            AnyGroup::Work(group) => group.info(node, GroupKind::Work),
+        }
+    }
+}

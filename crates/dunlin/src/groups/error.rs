@@ -1,0 +1,78 @@
+use dunlin_topic::{GroupError, SubjectError, SubscribeError};
+use dunlin_wire::ErrorCode;
+use thiserror::Error;
+
+use super::GroupKind;
+use crate::error::TopicError;
+use crate::refusal::Refused;
+
+/// Why somebody did not become a member.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// The group's name breaks the rules of names.
+    #[error("the group's name: {0}")]
+    Name(#[from] SubjectError),
+    /// The topic, or that of the dead letters, is not there, or was refused.
+    #[error("{0}")]
+    Topic(#[from] TopicError),
+    /// The group cannot start there.
+    #[error("{0}")]
+    Start(#[from] SubscribeError),
+    /// The group exists and is of the other kind.
+    #[error("group {group:?} is of kind {kind}")]
+    Kind {
+        /// The group.
+        group: String,
+        /// Its kind.
+        kind: GroupKind,
+    },
+    /// The topic owns the subject that its own dead letters would go to, so they would come back.
+    #[error("dead letters of topic {topic:?} to {subject:?} would come back to it")]
+    DeadLetters {
+        /// The subject.
+        subject: String,
+        /// The topic.
+        topic: String,
+    },
+    /// A named limit is reached.
+    #[error("limit {limit} of {value} is reached")]
+    Limit {
+        /// The limit's name.
+        limit: &'static str,
+        /// Its value.
+        value: u64,
+    },
+}
+
+/// A claim that does not count any more: its deadline passed, or it was settled before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("claim {token} has ended: its deadline passed, or it was settled before")]
+pub struct StaleClaim {
+    /// Its token.
+    pub token: u64,
+}
+
+impl From<GroupError> for JoinError {
+    fn from(error: GroupError) -> JoinError {
+        match error {
+            GroupError::Full { members_max } => {
+                JoinError::Limit { limit: "group_members_max", value: members_max.into() }
+            }
+            other => JoinError::Start(SubscribeError::Refused(other.to_string())),
+        }
+    }
+}
+
+impl From<&JoinError> for Refused {
+    fn from(error: &JoinError) -> Refused {
+        match error {
+            JoinError::Name(error) => Refused::new(ErrorCode::Subject, error.to_string()),
+            JoinError::Topic(error) => error.into(),
+            JoinError::Start(error) => error.into(),
+            JoinError::Kind { kind, .. } => Refused::new(ErrorCode::GroupKind, kind.to_string()),
+            JoinError::DeadLetters { .. } => Refused::new(ErrorCode::TopicConfig, error.to_string()),
+            JoinError::Limit { limit, value } => Refused::limit(limit, *value),
+        }
+    }
+}

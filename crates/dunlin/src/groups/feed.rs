@@ -1,0 +1,71 @@
+//! The records of a log as a group is fed with them.
+
+use dunlin_topic::{Cursor, Fill, Incoming, Notice, Source, key_hash};
+
+/// Reads the cursor for a group. The record that came last lies under the cursor until the next one is
+/// asked for, so it can be copied without being looked for again.
+pub(super) struct Feed<'a> {
+    cursor: &'a mut Cursor,
+    ended: &'a mut bool,
+    /// What the log said on the way that is no loss.
+    pub(super) notices: Vec<Notice>,
+    /// Bytes of the record that came last.
+    under_bytes: u32,
+}
+
+impl<'a> Feed<'a> {
+    pub(super) fn new(cursor: &'a mut Cursor, ended: &'a mut bool) -> Feed<'a> {
+        Feed { cursor, ended, notices: Vec::new(), under_bytes: 0 }
+    }
+
+    /// Appends the record's frame to `out`, wherever it lies; `false` when the log gave it up.
+    pub(super) fn copy(&self, seq: u64, out: &mut Vec<u8>) -> bool {
+        if self.under_bytes > 0
+            && self.cursor.next().seq == seq
+            && let Some((record, _)) = self.cursor.under()
+        {
+            record.frame.append_to(out);
+            return true;
+        }
+        self.cursor.log().read(seq, |record| record.frame.append_to(out)).is_some()
+    }
+
+    fn step(&mut self) {
+        if self.under_bytes > 0 {
+            self.cursor.advance(1, std::mem::take(&mut self.under_bytes));
+        }
+    }
+}
+
+impl Source for Feed<'_> {
+    fn next(&mut self) -> Option<Incoming> {
+        self.step();
+        loop {
+            match self.cursor.fill() {
+                Fill::Records => match self.cursor.peek()? {
+                    (Some(record), bytes) => {
+                        let (seq, key) = (record.seq(), record.frame.key().map(key_hash));
+                        self.under_bytes = bytes;
+                        return Some(Incoming::Record { seq, key });
+                    }
+                    (None, expired_bytes) => self.cursor.advance(1, expired_bytes),
+                },
+                Fill::Empty => return None,
+                Fill::Notice(Notice::Gap(gap)) => {
+                    return Some(Incoming::Lost { first: gap.first, last: gap.last });
+                }
+                Fill::Notice(Notice::Deleted { .. }) | Fill::Closed => {
+                    *self.ended = true;
+                    return None;
+                }
+                Fill::Notice(notice) => self.notices.push(notice),
+            }
+        }
+    }
+}
+
+impl Drop for Feed<'_> {
+    fn drop(&mut self) {
+        self.step();
+    }
+}

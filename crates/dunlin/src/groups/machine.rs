@@ -1,0 +1,151 @@
+//! What a group's owner asks of its state machine, whichever kind it is.
+
+use std::fmt::Debug;
+
+use dunlin_topic::{DeadLetter, Departure, GroupError, Lost, MemberId, Share, Work};
+
+/// A state machine of `dunlin-topic`: [`Share`] or [`Work`].
+pub(crate) trait Machine: Debug + Send + 'static {
+    fn join(&mut self) -> Result<MemberId, GroupError>;
+    fn leave(&mut self, member: MemberId, departure: Departure, now_ns: u64);
+    fn has_room(&self, member: MemberId) -> bool;
+    fn has_lost(&self, member: MemberId) -> bool;
+    fn take_lost(&mut self, member: MemberId) -> Option<Lost>;
+    fn losses(&self) -> u64;
+    /// Everything up to and with this record is settled.
+    fn position(&self) -> u64;
+
+    /// Ends what is over by now.
+    fn tick(&mut self, _now_ns: u64) {}
+
+    fn next_tick_ns(&self) -> Option<u64> {
+        None
+    }
+
+    fn give_up_before(&mut self, _oldest_seq: u64) {}
+
+    /// Whether something could be given out without a look at the log.
+    fn has_ready(&self) -> bool {
+        false
+    }
+
+    /// Whether it takes more from the log.
+    fn may_look(&self) -> bool {
+        true
+    }
+
+    /// Whether nothing that was taken from the log could come again.
+    fn is_settled(&self) -> bool {
+        true
+    }
+
+    /// Claims in flight.
+    fn claims(&self) -> u32 {
+        0
+    }
+
+    fn take_dead_letter(&mut self) -> Option<DeadLetter> {
+        None
+    }
+
+    fn lose_dead_letter(&mut self, _letter: DeadLetter) {}
+}
+
+impl Machine for Share {
+    fn join(&mut self) -> Result<MemberId, GroupError> {
+        Share::join(self)
+    }
+
+    fn leave(&mut self, member: MemberId, _departure: Departure, _now_ns: u64) {
+        // It may have left before.
+        let _ = Share::leave(self, member);
+    }
+
+    fn has_room(&self, member: MemberId) -> bool {
+        Share::has_room(self, member)
+    }
+
+    fn has_lost(&self, member: MemberId) -> bool {
+        Share::has_lost(self, member)
+    }
+
+    fn take_lost(&mut self, member: MemberId) -> Option<Lost> {
+        Share::take_lost(self, member)
+    }
+
+    fn losses(&self) -> u64 {
+        Share::losses(self)
+    }
+
+    fn position(&self) -> u64 {
+        Share::position(self)
+    }
+}
+
+impl Machine for Work {
+    fn join(&mut self) -> Result<MemberId, GroupError> {
+        Work::join(self)
+    }
+
+    fn leave(&mut self, member: MemberId, departure: Departure, now_ns: u64) {
+        // It may have left before.
+        let _ = Work::leave(self, member, departure, now_ns);
+    }
+
+    fn has_room(&self, member: MemberId) -> bool {
+        Work::has_room(self, member)
+    }
+
+    fn has_lost(&self, member: MemberId) -> bool {
+        Work::has_lost(self, member)
+    }
+
+    fn take_lost(&mut self, member: MemberId) -> Option<Lost> {
+        Work::take_lost(self, member)
+    }
+
+    fn losses(&self) -> u64 {
+        Work::losses(self)
+    }
+
+    fn position(&self) -> u64 {
+        Work::position(self)
+    }
+
+    fn tick(&mut self, now_ns: u64) {
+        Work::tick(self, now_ns);
+    }
+
+    fn next_tick_ns(&self) -> Option<u64> {
+        Work::next_tick_ns(self)
+    }
+
+    fn give_up_before(&mut self, oldest_seq: u64) {
+        Work::give_up_before(self, oldest_seq);
+    }
+
+    fn has_ready(&self) -> bool {
+        Work::has_ready(self)
+    }
+
+    fn may_look(&self) -> bool {
+        self.held_up_by().is_none()
+    }
+
+    /// A record behind another of its key waits for one that is ready, claimed or delayed.
+    fn is_settled(&self) -> bool {
+        Work::claims(self) == 0 && !Work::has_ready(self) && Work::next_tick_ns(self).is_none()
+    }
+
+    fn claims(&self) -> u32 {
+        Work::claims(self)
+    }
+
+    fn take_dead_letter(&mut self) -> Option<DeadLetter> {
+        Work::take_dead_letter(self)
+    }
+
+    fn lose_dead_letter(&mut self, letter: DeadLetter) {
+        Work::lose_dead_letter(self, letter);
+    }
+}

@@ -1,0 +1,85 @@
+//! What a member asks for when it joins.
+
+use std::time::Duration;
+
+use dunlin_topic::Start;
+
+/// How a group gives out records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum GroupKind {
+    /// Each record to one member, at most once.
+    Share,
+    /// Each record to one member, again and again until it is acknowledged.
+    Work,
+}
+
+impl std::fmt::Display for GroupKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            GroupKind::Share => "share",
+            GroupKind::Work => "work",
+        })
+    }
+}
+
+/// What a member of a `share` group asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShareOptions {
+    /// The member's name, which operators see.
+    pub member: String,
+    /// Where the group starts, when this makes it.
+    pub start: Start,
+    /// On a `reliable` topic: publishers wait for this group, when this makes it.
+    pub registered: bool,
+    /// So many records are taken at once. More cost less each, but wait here while other members may be idle,
+    /// and are lost with this one.
+    pub ahead: u32,
+}
+
+impl Default for ShareOptions {
+    fn default() -> ShareOptions {
+        ShareOptions { member: String::new(), start: Start::Latest, registered: false, ahead: 1 }
+    }
+}
+
+/// What a member of a `work` group asks for. All but its name counts for the group that the first member makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkOptions {
+    /// The member's name, which operators see.
+    pub member: String,
+    /// Where the group starts.
+    pub start: Start,
+    /// On a `reliable` topic: publishers wait for this group.
+    pub registered: bool,
+    /// How long a claim holds.
+    pub claim: Duration,
+    /// After so many attempts a record is a dead letter; 0 for never.
+    pub attempts_max: u32,
+    /// Where dead letters go.
+    pub dead_letters: DeadLetters,
+}
+
+/// Where records go that were tried in vain as often as they may be.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum DeadLetters {
+    /// To the subject `dead.<topic>`.
+    #[default]
+    Default,
+    /// To this subject.
+    Subject(String),
+    /// Nowhere: they are dropped.
+    Drop,
+}
+
+impl Default for WorkOptions {
+    fn default() -> WorkOptions {
+        WorkOptions {
+            member: String::new(),
+            start: Start::Latest,
+            registered: false,
+            claim: Duration::from_secs(30),
+            attempts_max: 5,
+            dead_letters: DeadLetters::Default,
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! A member's place in a group: what it is told besides records, and how it waits.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use dunlin_topic::{Departure, Gap, Lost, MemberId, Notice, SubscribeError, Topic, Waiter, thread_waker};
+
+use super::group::{Awake, Group, Sleeper, State};
+use super::machine::Machine;
+use crate::clock::now_ns;
+use crate::node::Node;
+
+/// One member's place in its group. Dropping it is dying.
+#[derive(Debug)]
+pub(super) struct Seat<M: Machine> {
+    node: Node,
+    group: Arc<Group<M>>,
+    pub(super) member: MemberId,
+    waiter: Arc<Waiter>,
+    token: u32,
+    notices: VecDeque<Notice>,
+    /// Logs that are over: told after the records that were taken before.
+    ends: VecDeque<Notice>,
+    /// Of which partitions it was told that they are over.
+    ends_told: Box<[bool]>,
+    lost: u64,
+    has_left: bool,
+}
+
+impl<M: Machine> Seat<M> {
+    pub(super) fn new(
+        node: Node,
+        group: Arc<Group<M>>,
+        member: MemberId,
+        (waiter, token): (Arc<Waiter>, u32),
+        notices: Vec<Notice>,
+    ) -> Seat<M> {
+        let ends_told = vec![false; group.topic.logs().len()].into();
+        let notices = notices.into();
+        Seat {
+            node,
+            group,
+            member,
+            waiter,
+            token,
+            notices,
+            ends: VecDeque::new(),
+            ends_told,
+            lost: 0,
+            has_left: false,
+        }
+    }
+
+    pub(super) fn topic(&self) -> &Arc<Topic> {
+        &self.group.topic
+    }
+
+    pub(super) fn group(&self) -> &str {
+        &self.group.name
+    }
+
+    /// Records that were lost to the group, of which this member was told.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Does something to the group, having seen to what this member is to be told.
+    pub(super) fn with<R>(&mut self, op: impl FnOnce(&mut State<M>, MemberId, u64) -> R) -> R {
+        let Seat { node, group, member, notices, ends, ends_told, lost, .. } = self;
+        group.with(node, |state, now_ns| {
+            let outcome = op(state, *member, now_ns);
+            for (part, told) in state.parts.iter_mut().zip(ends_told) {
+                let log = part.cursor.log();
+                while let Some(range) = part.machine.take_lost(*member) {
+                    *lost += range.records();
+                    notices.push_back(notice(log.name(), log.last().epoch, &range));
+                }
+                if part.is_over() && !std::mem::replace(told, true) {
+                    ends.push_back(Notice::Deleted { log: Arc::clone(log.name()), last: log.last() });
+                }
+            }
+            outcome
+        })
+    }
+
+    pub(super) fn push_notices(&mut self, notices: Vec<Notice>) {
+        self.notices.extend(notices);
+    }
+
+    pub(super) fn pop_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    pub(super) fn pop_end(&mut self) -> Option<Notice> {
+        self.ends.pop_front()
+    }
+
+    pub(super) fn has_notice(&self) -> bool {
+        !self.notices.is_empty() || !self.ends.is_empty()
+    }
+
+    /// An error when there is nothing to come, ever.
+    pub(super) fn check_open(&self) -> Result<(), SubscribeError> {
+        let over = !self.has_notice() && self.ends_told.iter().all(|told| *told);
+        if over { Err(SubscribeError::Closed) } else { Ok(()) }
+    }
+
+    /// Has the waiter notified when something may be there for the member, of records only if it `wants` them. `false`
+    /// when something may be there now.
+    pub(super) fn sleep(&self, wants: bool) -> bool {
+        self.fall_asleep(wants).is_ok()
+    }
+
+    fn fall_asleep(&self, wants: bool) -> Result<Option<u64>, Awake> {
+        if self.has_notice() || self.check_open().is_err() {
+            return Err(Awake);
+        }
+        let waiter = Arc::clone(&self.waiter);
+        let sleeper = Sleeper { member: self.member, waiter, token: self.token, wants };
+        self.group.sleep(&self.node, sleeper, &self.ends_told)
+    }
+
+    /// Waits until something may be there; `false` after `timeout`. Deadlines of the group are seen to meanwhile.
+    pub(super) fn wait(&self, timeout: Option<Duration>) -> bool {
+        let until_ns = timeout.map_or(u64::MAX, |timeout| {
+            now_ns().saturating_add(timeout.as_nanos().min(u64::MAX.into()) as u64)
+        });
+        loop {
+            let Ok(Some(tick_ns)) = self.fall_asleep_with(&thread_waker()) else { return true };
+            park_until(tick_ns.min(until_ns));
+            if self.waiter.take_ready(|_| ()) {
+                return true;
+            }
+            if now_ns() >= until_ns {
+                self.waiter.clear_waker();
+                self.group.give_up_waiting(&self.node, self.member);
+                return self.waiter.take_ready(|_| ());
+            }
+        }
+    }
+
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.fall_asleep_with(cx.waker()) {
+            Ok(Some(_)) => Poll::Pending,
+            _ => Poll::Ready(()),
+        }
+    }
+
+    /// When to look again at the latest; nothing when it is awake.
+    fn fall_asleep_with(&self, waker: &Waker) -> Result<Option<u64>, Awake> {
+        self.waiter.take_ready(|_| ());
+        let tick_ns = self.fall_asleep(true)?;
+        Ok(self.waiter.set_waker(waker).then_some(tick_ns.unwrap_or(u64::MAX)))
+    }
+
+    pub(super) fn leave(&mut self, departure: Departure) {
+        if !std::mem::replace(&mut self.has_left, true) {
+            self.group.leave(&self.node, self.member, departure);
+        }
+    }
+}
+
+impl<M: Machine> Drop for Seat<M> {
+    fn drop(&mut self) {
+        self.leave(Departure::Died);
+    }
+}
+
+fn notice(log: &Arc<dunlin_topic::LogName>, epoch: u32, lost: &Lost) -> Notice {
+    Notice::Gap(Gap { log: Arc::clone(log), epoch, first: lost.first, last: lost.last })
+}
+
+fn park_until(until_ns: u64) {
+    match until_ns {
+        u64::MAX => thread::park(),
+        until_ns => thread::park_timeout(Duration::from_nanos(until_ns.saturating_sub(now_ns()))),
+    }
+}

@@ -1,0 +1,196 @@
+//! Members of `share` groups.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use dunlin_topic::{
+    Departure, Event, Frame, LogName, MemberId, Position, Record, Share, Subscribe, SubscribeError, Topic,
+};
+
+use super::group::State;
+use super::seat::Seat;
+
+/// A member of a group whose records each go to one member, at most once.
+///
+/// A record is consumed when the next one is asked for, or the member [`leave`](ShareMember::leave)s. Dropping the
+/// member is dying: what it was given last, and what it had taken ahead, is told to the others as lost.
+///
+/// Losses are told as [`Gap`](dunlin_topic::Gap)s of the group. Past `group_lost_ranges_max` gaps not yet told, the last
+/// one spans them all; [`lost`](ShareMember::lost) counts exactly.
+#[derive(Debug)]
+pub struct ShareMember {
+    seat: Seat<Share>,
+    ahead: u32,
+    taken: VecDeque<Taken>,
+    frames: Vec<u8>,
+    /// The record that was given last.
+    given: Option<(usize, u64)>,
+    confirms: Confirms,
+}
+
+/// Who says what was consumed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Confirms {
+    /// Reading on is consuming what was read.
+    Reads,
+    /// Whoever reads calls [`ShareMember::consume`].
+    Told,
+}
+
+#[derive(Debug)]
+struct Taken {
+    part: usize,
+    position: Position,
+    frame: Range<usize>,
+}
+
+impl ShareMember {
+    pub(super) fn new(seat: Seat<Share>, ahead: u32, confirms: Confirms) -> ShareMember {
+        let (taken, frames) = (VecDeque::new(), Vec::new());
+        ShareMember { seat, ahead: ahead.max(1), taken, frames, given: None, confirms }
+    }
+
+    /// The topic.
+    pub fn topic(&self) -> &Arc<Topic> {
+        self.seat.topic()
+    }
+
+    /// The group's name.
+    pub fn group(&self) -> &str {
+        self.seat.group()
+    }
+
+    /// How many records were lost to the group, of those gaps that this member was told.
+    pub fn lost(&self) -> u64 {
+        self.seat.lost()
+    }
+
+    /// Goes, having consumed what it was given; what it had taken ahead is told to the others as lost.
+    pub fn leave(mut self) {
+        self.confirm_given();
+        self.seat.leave(Departure::Left);
+    }
+
+    /// For a door: has its waiter notified when something may be there, of records only when the member `wants`
+    /// them. `false` when something may be there now.
+    pub fn sleep(&self, wants: bool) -> bool {
+        self.taken.is_empty() && self.seat.sleep(wants)
+    }
+
+    /// For a door: the client has consumed what it was given of the partition, through `seq`. Past `share_handed_max`
+    /// records that were not consumed the member gets no more.
+    pub fn consume(&mut self, partition: u16, seq: u64) {
+        let part = usize::from(partition);
+        self.seat.with(|state, member, _| {
+            if part < state.parts.len() {
+                state.confirm(member, part, seq);
+            }
+        });
+    }
+
+    fn confirm_given(&mut self) {
+        if let Some((part, seq)) = self.given.take() {
+            self.seat.with(|state, member, _| state.confirm(member, part, seq));
+        }
+    }
+
+    /// Confirms what was given, and takes more.
+    fn fetch(&mut self) -> Result<bool, SubscribeError> {
+        self.seat.check_open()?;
+        self.frames.clear();
+        let ShareMember { seat, ahead, taken, frames, given, .. } = self;
+        let notices = seat.with(|state, member, _| {
+            if let Some((part, seq)) = given.take() {
+                state.confirm(member, part, seq);
+            }
+            let mut notices = Vec::new();
+            for _ in 0..*ahead {
+                let Some(one) = state.take(member, frames, &mut notices) else { break };
+                taken.push_back(one);
+            }
+            notices
+        });
+        seat.push_notices(notices);
+        Ok(!self.taken.is_empty() || self.seat.has_notice())
+    }
+
+    fn record(&self, taken: &Taken) -> Record<'_> {
+        let log: &Arc<LogName> = self.seat.topic().logs()[taken.part].name();
+        let (frame, _) = Frame::split(&self.frames[taken.frame.clone()]).expect("it was copied whole");
+        Record { position: taken.position, frame, log }
+    }
+}
+
+impl State<Share> {
+    fn confirm(&mut self, member: MemberId, part: usize, seq: u64) {
+        // A member is in its group until it leaves.
+        let _ = self.parts[part].machine.confirm(member, seq);
+    }
+
+    fn take(
+        &mut self,
+        member: MemberId,
+        frames: &mut Vec<u8>,
+        notices: &mut Vec<dunlin_topic::Notice>,
+    ) -> Option<Taken> {
+        self.find(|at, part| {
+            let (mut feed, share) = part.feed();
+            let taken = share.take(member, &mut feed).ok().flatten();
+            notices.append(&mut feed.notices);
+            let start = frames.len();
+            let seq = taken.filter(|seq| feed.copy(*seq, frames))?;
+            drop(feed);
+            let position = Position { seq, ..part.cursor.next() };
+            Some(Taken { part: at, position, frame: start..frames.len() })
+        })
+    }
+}
+
+impl Subscribe for ShareMember {
+    fn ready(&mut self) -> Result<bool, SubscribeError> {
+        if !self.taken.is_empty() || self.seat.has_notice() {
+            return Ok(true);
+        }
+        self.fetch()
+    }
+
+    fn take(&mut self) -> Event<'_> {
+        if let Some(notice) = self.seat.pop_notice() {
+            return Event::Notice(notice);
+        }
+        let Some(taken) = self.taken.pop_front() else {
+            return Event::Notice(self.seat.pop_end().expect("`ready` said so just before"));
+        };
+        if self.confirms == Confirms::Reads {
+            self.given = Some((taken.part, taken.position.seq));
+        }
+        Event::Record(self.record(&taken))
+    }
+
+    fn drain(&mut self, max: usize, mut each: impl FnMut(Event<'_>)) -> Result<usize, SubscribeError> {
+        let mut given = 0;
+        while given < max {
+            match self.ready() {
+                Ok(true) => each(self.take()),
+                Ok(false) => break,
+                Err(_) if given > 0 => break,
+                Err(ended) => return Err(ended),
+            }
+            given += 1;
+        }
+        Ok(given)
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
+        self.confirm_given();
+        Ok(!self.taken.is_empty() || self.seat.wait(timeout))
+    }
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>> {
+        self.confirm_given();
+        if self.taken.is_empty() { self.seat.poll(cx).map(Ok) } else { Poll::Ready(Ok(())) }
+    }
+}

@@ -1,0 +1,254 @@
+//! Members of `work` groups.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use dunlin_topic::{
+    Departure, Frame, LogName, MemberId, Notice, Position, Record, SubscribeError, Topic, Work,
+};
+
+use super::error::StaleClaim;
+use super::group::State;
+use super::seat::Seat;
+use crate::clock::now_ns;
+
+/// Claims of a member that are remembered before those past their deadline are looked for.
+const OPEN_SWEEP: usize = 1_024;
+
+/// A member of a group whose records are each claimed until somebody acknowledges them.
+///
+/// Dropping the member is dying: what it had claimed is there for the others at once, and the attempt counts.
+#[derive(Debug)]
+pub struct WorkMember {
+    seat: Seat<Work>,
+    open: HashMap<u64, Open>,
+    /// Claimed, and not yet handed to the caller.
+    events: VecDeque<WorkEvent>,
+}
+
+/// A claim that is not settled, as far as this member knows.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    part: usize,
+    seq: u64,
+    deadline_ns: u64,
+}
+
+/// What a member is given.
+#[derive(Debug, Clone)]
+pub enum WorkEvent {
+    /// A record, until its deadline.
+    Claimed(Claimed),
+    /// What was lost to the whole group, or that the topic was deleted.
+    Notice(Notice),
+}
+
+/// A record that is this member's until the deadline.
+#[derive(Debug, Clone)]
+pub struct Claimed {
+    /// Settles the claim.
+    pub token: u64,
+    /// When the claim ends, ns since the Unix epoch.
+    pub deadline_ns: u64,
+    /// 1 for the first time the record is given out.
+    pub attempt: u32,
+    position: Position,
+    log: Arc<LogName>,
+    frame: Vec<u8>,
+}
+
+impl Claimed {
+    /// The record.
+    pub fn record(&self) -> Record<'_> {
+        let (frame, _) = Frame::split(&self.frame).expect("it was copied whole");
+        Record { position: self.position, frame, log: &self.log }
+    }
+
+    /// The record's frame as it lies in a run, padding included.
+    pub fn frame_bytes(&self) -> &[u8] {
+        &self.frame
+    }
+}
+
+impl WorkMember {
+    pub(super) fn new(seat: Seat<Work>) -> WorkMember {
+        WorkMember { seat, open: HashMap::new(), events: VecDeque::new() }
+    }
+
+    /// The topic.
+    pub fn topic(&self) -> &Arc<Topic> {
+        self.seat.topic()
+    }
+
+    /// The group's name.
+    pub fn group(&self) -> &str {
+        self.seat.group()
+    }
+
+    /// How many records were lost to the group, of those gaps that this member was told.
+    pub fn lost(&self) -> u64 {
+        self.seat.lost()
+    }
+
+    /// Claims what is there now, at most `max` records. Notices are beside these.
+    pub fn claim(&mut self, max: usize) -> Result<Vec<WorkEvent>, SubscribeError> {
+        self.fetch(max)?;
+        Ok(self.events.drain(..).collect())
+    }
+
+    /// Claims one record, waiting for it; `None` after `timeout` without one.
+    pub fn claim_one(&mut self, timeout: Option<Duration>) -> Result<Option<WorkEvent>, SubscribeError> {
+        let until_ns = timeout.map(|timeout| now_ns().saturating_add(saturating_ns(timeout)));
+        loop {
+            if self.events.is_empty() {
+                self.fetch(1)?;
+            }
+            if let Some(event) = self.events.pop_front() {
+                return Ok(Some(event));
+            }
+            let left = until_ns.map(|until_ns| Duration::from_nanos(until_ns.saturating_sub(now_ns())));
+            if !self.wait(left) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Waits until something may be there to claim; `false` after `timeout` without it.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> bool {
+        !self.events.is_empty() || self.seat.wait(timeout)
+    }
+
+    /// Waits as async callers do: ready when [`claim`](WorkMember::claim) is worth another call. Deadlines and delays
+    /// are seen to by [`Node::tick`](crate::Node::tick), and whenever a member does something.
+    pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.events.is_empty() { self.seat.poll(cx) } else { Poll::Ready(()) }
+    }
+
+    /// For a door: has its waiter notified when something may be there, of records only when the member `wants`
+    /// them. `false` when something may be there now.
+    pub fn sleep(&self, wants: bool) -> bool {
+        self.events.is_empty() && self.seat.sleep(wants)
+    }
+
+    /// The record is done.
+    pub fn ack(&mut self, token: u64) -> Result<(), StaleClaim> {
+        let Open { part, seq, .. } = self.open.remove(&token).ok_or(StaleClaim { token })?;
+        self.seat.with(|state, member, now_ns| {
+            let token_here = state_token(token, state.parts.len());
+            let acked = state.work(part).ack(member, seq, token_here, now_ns);
+            acked.map_err(|_| StaleClaim { token })
+        })
+    }
+
+    /// The record could not be done: it comes again after `delay`, to anybody, or is a dead letter when it was tried often
+    /// enough.
+    pub fn nack(&mut self, token: u64, delay: Duration) -> Result<(), StaleClaim> {
+        let Open { part, seq, .. } = self.open.remove(&token).ok_or(StaleClaim { token })?;
+        let delay_ns = saturating_ns(delay);
+        self.seat.with(|state, member, now_ns| {
+            let token_here = state_token(token, state.parts.len());
+            let nacked = state.work(part).nack(member, seq, token_here, delay_ns, now_ns);
+            nacked.map_err(|_| StaleClaim { token })
+        })
+    }
+
+    /// The record takes longer: its deadline is set anew from now, and returned.
+    pub fn renew(&mut self, token: u64) -> Result<u64, StaleClaim> {
+        let Open { part, seq, .. } = *self.open.get(&token).ok_or(StaleClaim { token })?;
+        let renewed = self.seat.with(|state, member, now_ns| {
+            let token_here = state_token(token, state.parts.len());
+            state.work(part).renew(member, seq, token_here, now_ns)
+        });
+        let deadline_ns = renewed.map_err(|_| StaleClaim { token })?;
+        self.open.insert(token, Open { part, seq, deadline_ns });
+        Ok(deadline_ns)
+    }
+
+    /// Goes: what it had claimed is there for the others at once, and the attempt does not count.
+    pub fn leave(mut self) {
+        self.seat.leave(Departure::Left);
+    }
+
+    /// Claims past their deadline are not settled any more; who tries is told so all the same.
+    fn forget_ended(&mut self) {
+        if self.open.len() >= OPEN_SWEEP {
+            let now_ns = now_ns();
+            self.open.retain(|_, open| open.deadline_ns > now_ns);
+        }
+    }
+
+    /// Claims records until there are `max`, or no more.
+    fn fetch(&mut self, max: usize) -> Result<(), SubscribeError> {
+        if self.events.is_empty() {
+            self.seat.check_open()?;
+        }
+        self.forget_ended();
+        let WorkMember { seat, open, events } = self;
+        let (claimed, notices) = seat.with(|state, member, now_ns| {
+            let (mut claimed, mut notices) = (Vec::new(), Vec::new());
+            while events.len() + claimed.len() < max {
+                let Some(one) = state.claim(member, now_ns, &mut notices) else { break };
+                claimed.push(one);
+            }
+            (claimed, notices)
+        });
+        seat.push_notices(notices);
+        events.extend(std::iter::from_fn(|| seat.pop_notice()).map(WorkEvent::Notice));
+        for (part, one) in claimed {
+            let deadline_ns = one.deadline_ns;
+            open.insert(one.token, Open { part, seq: one.position.seq, deadline_ns });
+            events.push_back(WorkEvent::Claimed(one));
+        }
+        events.extend(std::iter::from_fn(|| seat.pop_end()).map(WorkEvent::Notice));
+        Ok(())
+    }
+}
+
+fn saturating_ns(duration: Duration) -> u64 {
+    duration.as_nanos().min(u64::MAX.into()) as u64
+}
+
+/// Tokens are given by each partition on its own; a member's also say which partition gave them.
+fn member_token(token: u64, part: usize, parts: usize) -> u64 {
+    token * parts as u64 + part as u64
+}
+
+fn state_token(token: u64, parts: usize) -> u64 {
+    token / parts as u64
+}
+
+impl State<Work> {
+    fn work(&mut self, part: usize) -> &mut Work {
+        &mut self.parts[part].machine
+    }
+
+    fn claim(
+        &mut self,
+        member: MemberId,
+        now_ns: u64,
+        notices: &mut Vec<Notice>,
+    ) -> Option<(usize, Claimed)> {
+        let parts = self.parts.len();
+        self.find(|at, part| {
+            let (mut feed, work) = part.feed();
+            let (claim, frame) = loop {
+                let claim = work.claim(member, now_ns, &mut feed).ok().flatten();
+                notices.append(&mut feed.notices);
+                let claim = claim?;
+                let mut frame = Vec::new();
+                if feed.copy(claim.seq, &mut frame) {
+                    break (claim, frame);
+                }
+                work.lose_claim(member, &claim);
+            };
+            drop(feed);
+            let log = part.cursor.log();
+            let position = Position { epoch: log.last().epoch, seq: claim.seq };
+            let token = member_token(claim.token, at, parts);
+            let (deadline_ns, attempt, log) = (claim.deadline_ns, claim.attempt, Arc::clone(log.name()));
+            Some((at, Claimed { token, deadline_ns, attempt, position, log, frame }))
+        })
+    }
+}

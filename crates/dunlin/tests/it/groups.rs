@@ -1,0 +1,62 @@
+//! What members of groups are promised.
+
+mod share;
+mod waiting;
+mod work;
+
+use std::time::Duration;
+
+use dunlin::topic::{Draft, Meta, Notice, Payload, Publish, Start};
+use dunlin::{Claimed, DeadLetters, Node, ShareOptions, WorkEvent, WorkMember, WorkOptions};
+
+const SOON: Option<Duration> = Some(Duration::from_secs(5));
+
+fn sharing() -> ShareOptions {
+    ShareOptions { start: Start::Earliest, ..Default::default() }
+}
+
+fn working() -> WorkOptions {
+    WorkOptions { start: Start::Earliest, ..Default::default() }
+}
+
+fn publish(node: &Node, topic: &str, payloads: impl IntoIterator<Item = u64>) {
+    let mut publisher = node.publisher(topic).unwrap();
+    for payload in payloads {
+        publisher.publish(&payload.to_le_bytes()).unwrap();
+    }
+}
+
+fn keyed<'a>(key: &'a [u8], payload: &'a [u8]) -> Draft<'a> {
+    Draft { meta: Meta { key: Some(key), ..Default::default() }, payload: Payload::Copied(payload) }
+}
+
+/// The claim that is there now.
+fn claim(member: &mut WorkMember) -> Option<Claimed> {
+    member.claim(1).unwrap().into_iter().find_map(|event| match event {
+        WorkEvent::Claimed(claimed) => Some(claimed),
+        WorkEvent::Notice(_) => None,
+    })
+}
+
+/// The claim that comes.
+fn await_claim(member: &mut WorkMember) -> Claimed {
+    match member.claim_one(SOON).unwrap() {
+        Some(WorkEvent::Claimed(claimed)) => claimed,
+        other => panic!("no claim but {other:?}"),
+    }
+}
+
+fn number(payload: &[u8]) -> u64 {
+    u64::from_le_bytes(payload.try_into().unwrap())
+}
+
+fn gap_of(event: WorkEvent) -> Option<(u64, u64)> {
+    match event {
+        WorkEvent::Notice(Notice::Gap(gap)) => Some((gap.first, gap.last)),
+        _ => None,
+    }
+}
+
+fn dropping() -> WorkOptions {
+    WorkOptions { dead_letters: DeadLetters::Drop, ..working() }
+}

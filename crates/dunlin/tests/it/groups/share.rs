@@ -1,0 +1,142 @@
+use std::collections::HashSet;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use dunlin::topic::{Event, Notice, Publish, Retention, Subscribe, SubscribeError, TopicConfig};
+use dunlin::{GroupKind, JoinError, ShareMember, ShareOptions};
+
+use super::{keyed, number, publish, sharing, working};
+use crate::node;
+
+/// What is there now: sequences, or gaps as ranges.
+fn seen(member: &mut ShareMember, max: usize) -> Vec<(u64, u64)> {
+    let mut seen = Vec::new();
+    let note = |event: Event<'_>| match event {
+        Event::Record(record) => seen.push((record.seq(), record.seq())),
+        Event::Notice(Notice::Gap(gap)) => seen.push((gap.first, gap.last)),
+        Event::Notice(_) => {}
+    };
+    member.drain(max, note).unwrap();
+    seen
+}
+
+#[test]
+fn no_record_goes_to_two_members_and_none_is_left_out() {
+    const RECORDS: u64 = 20_000;
+    let node = node();
+    let (told, tell) = mpsc::channel();
+    let workers: Vec<_> = (0..4)
+        .map(|n| {
+            let options = ShareOptions { ahead: 1 + n * 7, ..sharing() };
+            let mut member = node.join_share("jobs", "g", &options).unwrap();
+            let told = told.clone();
+            thread::spawn(move || {
+                while let Ok(Some(event)) = member.next_timeout(Duration::from_secs(5)) {
+                    match event {
+                        Event::Record(record) => told.send((record.seq(), number(record.payload()))).unwrap(),
+                        Event::Notice(Notice::Deleted { .. }) => break,
+                        Event::Notice(other) => panic!("{other:?}"),
+                    }
+                }
+                member.leave();
+            })
+        })
+        .collect();
+    drop(told);
+    publish(&node, "jobs", 1..=RECORDS);
+    node.delete_topic("jobs").unwrap();
+    let all: Vec<_> = tell.iter().collect();
+    workers.into_iter().for_each(|worker| worker.join().unwrap());
+    assert!(all.iter().all(|(seq, payload)| seq == payload));
+    assert_eq!(all.len() as u64, RECORDS);
+    assert_eq!(all.into_iter().collect::<HashSet<_>>().len() as u64, RECORDS);
+}
+
+#[test]
+fn what_a_member_had_not_used_when_it_died_is_told_to_the_others() {
+    let node = node();
+    publish(&node, "jobs", 1..=10);
+    let mut dies = node.join_share("jobs", "g", &ShareOptions { ahead: 3, ..sharing() }).unwrap();
+    let mut stays = node.join_share("jobs", "g", &sharing()).unwrap();
+    assert_eq!(seen(&mut dies, 2), [(1, 1), (2, 2)]);
+    drop(dies);
+    let all = seen(&mut stays, 100);
+    assert_eq!(all[0], (1, 3), "it had consumed nothing for certain");
+    assert_eq!(all[1..], (4..=10).map(|seq| (seq, seq)).collect::<Vec<_>>());
+    assert_eq!(stays.lost(), 3);
+}
+
+#[test]
+fn a_member_that_leaves_has_used_what_it_was_given() {
+    let node = node();
+    publish(&node, "jobs", 1..=3);
+    let mut leaves = node.join_share("jobs", "g", &sharing()).unwrap();
+    assert_eq!(seen(&mut leaves, 2), [(1, 1), (2, 2)]);
+    leaves.leave();
+    let mut next = node.join_share("jobs", "g", &sharing()).unwrap();
+    assert_eq!(seen(&mut next, 9), [(3, 3)], "the group goes on where it stands");
+}
+
+#[test]
+fn records_given_up_while_nobody_took_them_are_told_to_every_member() {
+    let node = node();
+    let retention = Retention { bytes: 64 << 10, ..Default::default() };
+    node.create_topic("jobs", TopicConfig { retention, ..Default::default() }, false).unwrap();
+    let mut members = [0, 1].map(|_| node.join_share("jobs", "g", &sharing()).unwrap());
+    publish(&node, "jobs", 1..=10_000);
+    let first = seen(&mut members[0], usize::MAX);
+    assert_eq!(first.iter().map(|(first, last)| last - first + 1).sum::<u64>(), 10_000);
+    let gap = *first.iter().find(|(first, last)| first < last).unwrap();
+    assert_eq!(gap.0, 1);
+    assert_eq!(seen(&mut members[1], 9), [gap]);
+    assert!(members.iter().all(|member| member.lost() == gap.1));
+}
+
+#[test]
+fn every_partition_is_read() {
+    let node = node();
+    node.create_topic("jobs", TopicConfig { partitions: 5, ..Default::default() }, false).unwrap();
+    let mut publisher = node.publisher("jobs").unwrap();
+    for n in 0..100u64 {
+        publisher.publish(keyed(&n.to_le_bytes(), &n.to_le_bytes())).unwrap();
+    }
+    let mut members = [0, 1].map(|_| node.join_share("jobs", "g", &sharing()).unwrap());
+    let mut numbers = HashSet::new();
+    for turn in 0..100 {
+        let member = &mut members[turn % 2];
+        let Some(Event::Record(record)) = member.try_next().unwrap() else { panic!("a record is there") };
+        numbers.insert(number(record.payload()));
+    }
+    assert_eq!(numbers.len(), 100);
+}
+
+#[test]
+fn a_group_keeps_its_kind_and_its_limits() {
+    let node = node();
+    let member = node.join_share("jobs", "g", &sharing()).unwrap();
+    let kind = JoinError::Kind { group: "g".to_owned(), kind: GroupKind::Share };
+    assert_eq!(node.join_work("jobs", "g", &working()).err(), Some(kind));
+    assert!(matches!(node.join_share("jobs", "a b", &sharing()), Err(JoinError::Name(_))));
+    assert!(matches!(node.join_share("a.*", "g", &sharing()), Err(JoinError::Topic(_))));
+    let others: Vec<_> = (1..1_024).map(|_| node.join_share("jobs", "g", &sharing()).unwrap()).collect();
+    let full = JoinError::Limit { limit: "group_members_max", value: 1_024 };
+    assert_eq!(node.join_share("jobs", "g", &sharing()).err(), Some(full));
+    assert_eq!(node.groups(member.topic())[0].members.len(), 1 + others.len());
+    drop(others);
+    assert!(node.join_share("jobs", "g", &sharing()).is_ok());
+}
+
+#[test]
+fn a_deleted_topic_ends_its_groups_and_the_next_of_its_name_has_its_own() {
+    let node = node();
+    publish(&node, "jobs", 1..=1);
+    let mut member = node.join_share("jobs", "g", &sharing()).unwrap();
+    node.delete_topic("jobs").unwrap();
+    assert_eq!(seen(&mut member, 9), [(1, 1)]);
+    assert_eq!(member.ready(), Err(SubscribeError::Closed));
+    publish(&node, "jobs", 1..=1);
+    let mut again = node.join_share("jobs", "g", &sharing()).unwrap();
+    assert_eq!(seen(&mut again, 9), [(1, 1)]);
+    assert_eq!(member.ready(), Err(SubscribeError::Closed));
+}

@@ -1,0 +1,184 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dunlin::topic::{Event, Limits, Publish, Subscribe, SubscribeOptions};
+use dunlin::{Config, Node, WorkOptions};
+
+use super::{SOON, await_claim, claim, number, publish, sharing, working};
+use crate::node;
+
+#[derive(Default)]
+struct Wakes(AtomicU32);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn wakes() -> (Arc<Wakes>, Waker) {
+    let wakes = Arc::new(Wakes::default());
+    (Arc::clone(&wakes), Waker::from(wakes))
+}
+
+#[test]
+fn a_publish_wakes_one_of_those_that_wait_and_each_publish_another() {
+    let node = node();
+    let mut members: Vec<_> =
+        (0..10).map(|_| (node.join_share("jobs", "g", &sharing()).unwrap(), wakes())).collect();
+    for (member, (_, waker)) in &mut members {
+        assert!(member.poll_ready(&mut Context::from_waker(waker)).is_pending());
+    }
+    let woken = |members: &Vec<(_, (Arc<Wakes>, Waker))>| -> u32 {
+        members.iter().map(|(_, (wakes, _))| wakes.0.load(Ordering::SeqCst)).sum()
+    };
+    for n in 1..=10 {
+        publish(&node, "jobs", [u64::from(n)]);
+        assert_eq!(woken(&members), n);
+        let (member, _) = &mut members[n as usize - 1];
+        assert!(
+            matches!(member.try_next().unwrap(), Some(Event::Record(_))),
+            "the first that waits is woken"
+        );
+    }
+}
+
+#[test]
+fn a_busy_member_does_not_keep_those_that_wait_from_the_next_record() {
+    let node = node();
+    let mut busy = node.join_work("jobs", "g", &working()).unwrap();
+    publish(&node, "jobs", [1]);
+    assert_eq!(await_claim(&mut busy).record().seq(), 1);
+    let idle = node.clone();
+    let waits = thread::spawn(move || {
+        let mut member = idle.join_work("jobs", "g", &working()).unwrap();
+        let began = Instant::now();
+        (await_claim(&mut member).record().seq(), began.elapsed())
+    });
+    thread::sleep(Duration::from_millis(50));
+    publish(&node, "jobs", [2]);
+    let (second, waited) = waits.join().unwrap();
+    assert_eq!(second, 2);
+    assert!(waited < Duration::from_secs(2), "{waited:?}");
+}
+
+#[test]
+fn a_wait_ends_with_its_timeout_and_the_record_goes_to_who_still_waits() {
+    let node = node();
+    let mut gives_up = node.join_work("jobs", "g", &working()).unwrap();
+    let mut stays = node.join_work("jobs", "g", &working()).unwrap();
+    assert!(!gives_up.wait(Some(Duration::from_millis(10))));
+    let (wakes, waker) = wakes();
+    assert!(stays.poll_ready(&mut Context::from_waker(&waker)).is_pending());
+    publish(&node, "jobs", [1]);
+    assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
+    assert!(claim(&mut stays).is_some());
+}
+
+#[test]
+fn a_group_whose_members_have_gone_holds_up_no_other_reader() {
+    let node = node();
+    let mut member = node.join_work("jobs", "g", &working()).unwrap();
+    let (_, waker) = wakes();
+    assert!(member.poll_ready(&mut Context::from_waker(&waker)).is_pending());
+    let (reads, waker) = wakes();
+    let mut reader = node.subscribe("jobs", &SubscribeOptions::default()).unwrap();
+    assert!(reader.poll_ready(&mut Context::from_waker(&waker)).is_pending());
+    drop(member);
+    publish(&node, "jobs", [1]);
+    assert_eq!(reads.0.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn an_async_member_learns_of_a_deadline_by_the_nodes_tick() {
+    let node = node();
+    publish(&node, "jobs", [1]);
+    let options = WorkOptions { claim: Duration::from_millis(10), ..working() };
+    let mut holds = node.join_work("jobs", "g", &options).unwrap();
+    let mut waits = node.join_work("jobs", "g", &options).unwrap();
+    let held = claim(&mut holds).unwrap();
+    let (wakes, waker) = wakes();
+    assert!(waits.poll_ready(&mut Context::from_waker(&waker)).is_pending());
+    thread::sleep(Duration::from_millis(20));
+    node.tick();
+    assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
+    assert_eq!(claim(&mut waits).unwrap().attempt, 2);
+    assert!(holds.ack(held.token).is_err());
+}
+
+#[test]
+fn a_member_at_its_limit_is_given_more_when_it_settles() {
+    let mut config = Config::default();
+    config.limits.topic = Limits { work_member_claims_max: 2, work_claims_max: 3, ..Limits::default() };
+    let node = Node::start(config).unwrap();
+    publish(&node, "jobs", 1..=6);
+    let mut first = node.join_work("jobs", "g", &working()).unwrap();
+    let mut second = node.join_work("jobs", "g", &working()).unwrap();
+    let held = [claim(&mut first), claim(&mut first)].map(Option::unwrap);
+    assert!(claim(&mut first).is_none());
+    assert_eq!(number(claim(&mut second).unwrap().record().payload()), 3);
+    assert!(claim(&mut second).is_none(), "the group is at its limit");
+    let (wakes, waker) = wakes();
+    assert!(second.poll_ready(&mut Context::from_waker(&waker)).is_pending());
+    first.ack(held[0].token).unwrap();
+    assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
+    assert_eq!(number(claim(&mut second).unwrap().record().payload()), 4);
+    assert_eq!(second.poll_ready(&mut Context::from_waker(&waker)), Poll::Pending);
+}
+
+#[test]
+fn members_that_wait_go_on_when_the_topic_is_deleted() {
+    let node = node();
+    let waiting: Vec<_> = (0..5)
+        .map(|_| {
+            let mut member = node.join_share("jobs", "g", &sharing()).unwrap();
+            thread::spawn(move || member.next_timeout(SOON.unwrap()).map(|event| event.is_some()))
+        })
+        .collect();
+    thread::sleep(Duration::from_millis(50));
+    let began = Instant::now();
+    node.stop();
+    waiting.into_iter().for_each(|member| assert_eq!(member.join().unwrap(), Ok(true)));
+    assert!(began.elapsed() < Duration::from_secs(2));
+}
+
+#[test]
+fn many_threads_wait_and_publish_and_none_sleeps_on_a_record() {
+    const RECORDS: u64 = 3_000;
+    let node = node();
+    let members: Vec<_> = (0..6)
+        .map(|_| {
+            let mut member = node.join_work("jobs", "g", &working()).unwrap();
+            thread::spawn(move || {
+                let mut done = 0;
+                // No record takes longer to come than this, or a wake was lost.
+                while let Ok(Some(dunlin::WorkEvent::Claimed(claimed))) =
+                    member.claim_one(Some(Duration::from_secs(3)))
+                {
+                    member.ack(claimed.token).unwrap();
+                    done += 1;
+                }
+                done
+            })
+        })
+        .collect();
+    let began = Instant::now();
+    let mut publisher = node.publisher("jobs").unwrap();
+    for n in 0..RECORDS {
+        publisher.publish(&n.to_le_bytes()).unwrap();
+        if n % 7 == 0 {
+            thread::sleep(Duration::from_micros(200));
+        }
+    }
+    let topic = node.topic("jobs").unwrap();
+    while node.groups(&topic)[0].waiting > 0 {
+        assert!(began.elapsed() < Duration::from_secs(8));
+        thread::sleep(Duration::from_millis(5));
+    }
+    node.stop();
+    let done: u64 = members.into_iter().map(|member| member.join().unwrap()).sum();
+    assert_eq!(done, RECORDS);
+}

@@ -1,0 +1,275 @@
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use dunlin::topic::{Event, Publish, Retention, Subscribe, SubscribeError, TopicConfig};
+use dunlin::{Config, DeadLetters, JoinError, Limits, Node, StaleClaim, WorkEvent, WorkOptions};
+
+use super::{SOON, await_claim, claim, dropping, gap_of, keyed, number, publish, working};
+use crate::{from_earliest, node};
+
+#[test]
+fn a_record_comes_again_after_its_deadline_and_the_late_ack_is_refused() {
+    let node = node();
+    publish(&node, "jobs", [1]);
+    let options = WorkOptions { claim: Duration::from_millis(50), ..working() };
+    let mut slow = node.join_work("jobs", "g", &options).unwrap();
+    let mut quick = node.join_work("jobs", "g", &options).unwrap();
+    let late = claim(&mut slow).unwrap();
+    assert!(claim(&mut quick).is_none());
+    let again = await_claim(&mut quick);
+    assert_eq!((late.attempt, again.attempt), (1, 2));
+    assert_eq!(late.record().position, again.record().position);
+    assert_eq!(slow.ack(late.token), Err(StaleClaim { token: late.token }));
+    assert_eq!(slow.ack(again.token), Err(StaleClaim { token: again.token }), "it is another's");
+    quick.ack(again.token).unwrap();
+    assert_eq!(quick.ack(again.token), Err(StaleClaim { token: again.token }));
+    assert!(quick.claim_one(Some(Duration::from_millis(100))).unwrap().is_none());
+}
+
+#[test]
+fn a_renewed_claim_outlives_its_first_deadline() {
+    let node = node();
+    publish(&node, "jobs", [1]);
+    let options = WorkOptions { claim: Duration::from_millis(80), ..working() };
+    let mut member = node.join_work("jobs", "g", &options).unwrap();
+    let held = claim(&mut member).unwrap();
+    for _ in 0..5 {
+        thread::sleep(Duration::from_millis(20));
+        assert!(member.renew(held.token).unwrap() > held.deadline_ns);
+    }
+    member.ack(held.token).unwrap();
+}
+
+#[test]
+fn a_nack_delays_the_record_and_holds_up_no_other() {
+    let node = node();
+    publish(&node, "jobs", [1, 2]);
+    let mut member = node.join_work("jobs", "g", &working()).unwrap();
+    let first = claim(&mut member).unwrap();
+    let began = std::time::Instant::now();
+    member.nack(first.token, Duration::from_millis(100)).unwrap();
+    assert_eq!(number(await_claim(&mut member).record().payload()), 2);
+    let again = await_claim(&mut member);
+    assert!(began.elapsed() >= Duration::from_millis(100));
+    assert_eq!((number(again.record().payload()), again.attempt), (1, 2));
+}
+
+#[test]
+fn records_of_a_key_go_to_one_member_at_a_time_in_order() {
+    const KEYS: u64 = 7;
+    const EACH: u64 = 200;
+    let node = node();
+    let mut publisher = node.publisher("jobs").unwrap();
+    for n in 0..KEYS * EACH {
+        publisher.publish(keyed(&(n % KEYS).to_le_bytes(), &n.to_le_bytes())).unwrap();
+    }
+    let done: Arc<Mutex<HashMap<u64, Vec<u64>>>> = Arc::default();
+    let busy: Arc<Mutex<HashMap<u64, bool>>> = Arc::default();
+    let workers: Vec<_> = (0..4)
+        .map(|worker| {
+            let mut member = node.join_work("jobs", "g", &dropping()).unwrap();
+            let (done, busy) = (Arc::clone(&done), Arc::clone(&busy));
+            thread::spawn(move || {
+                let mut tries = worker;
+                while let Ok(Some(event)) = member.claim_one(Some(Duration::from_millis(300))) {
+                    let WorkEvent::Claimed(claimed) = event else { continue };
+                    let n = number(claimed.record().payload());
+                    assert_eq!(busy.lock().unwrap().insert(n % KEYS, true), None, "the key is another's");
+                    tries += 1;
+                    busy.lock().unwrap().remove(&(n % KEYS));
+                    if tries % 5 == 0 && claimed.attempt == 1 {
+                        member.nack(claimed.token, Duration::ZERO).unwrap();
+                    } else {
+                        done.lock().unwrap().entry(n % KEYS).or_default().push(n);
+                        member.ack(claimed.token).unwrap();
+                    }
+                }
+            })
+        })
+        .collect();
+    workers.into_iter().for_each(|worker| worker.join().unwrap());
+    for (key, numbers) in done.lock().unwrap().iter() {
+        assert_eq!(*numbers, (0..EACH).map(|n| n * KEYS + key).collect::<Vec<_>>());
+    }
+    assert_eq!(done.lock().unwrap().len() as u64, KEYS);
+}
+
+#[test]
+fn work_of_a_member_that_dies_is_there_for_the_others_at_once_and_its_try_counts() {
+    let node = node();
+    publish(&node, "jobs", 1..=3);
+    let mut dies = node.join_work("jobs", "g", &working()).unwrap();
+    let mut leaves = node.join_work("jobs", "g", &working()).unwrap();
+    let mut stays = node.join_work("jobs", "g", &working()).unwrap();
+    assert_eq!(claim(&mut dies).unwrap().record().seq(), 1);
+    assert_eq!(claim(&mut leaves).unwrap().record().seq(), 2);
+    drop(dies);
+    leaves.leave();
+    let tries: Vec<_> =
+        (0..3).map(|_| claim(&mut stays).unwrap()).map(|c| (c.record().seq(), c.attempt)).collect();
+    assert_eq!(tries, [(1, 2), (2, 1), (3, 1)]);
+}
+
+#[test]
+fn nothing_is_lost_although_members_die_all_the_time() {
+    const RECORDS: u64 = 500;
+    let node = node();
+    publish(&node, "jobs", 1..=RECORDS);
+    let options = WorkOptions { attempts_max: 0, ..working() };
+    let mut acked = Vec::new();
+    for round in 0.. {
+        let mut member = node.join_work("jobs", "g", &options).unwrap();
+        let events = member.claim(10).unwrap();
+        if events.is_empty() {
+            break;
+        }
+        for event in events.into_iter().take(3 + round % 5) {
+            let WorkEvent::Claimed(claimed) = event else { panic!("{event:?}") };
+            acked.push(claimed.record().seq());
+            member.ack(claimed.token).unwrap();
+        }
+    }
+    acked.sort_unstable();
+    assert_eq!(acked, (1..=RECORDS).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_record_tried_in_vain_is_a_dead_letter_that_says_where_it_comes_from() {
+    let node = node();
+    let config = TopicConfig { pattern: Some("jobs.>".to_owned()), ..Default::default() };
+    node.create_topic("jobs", config, false).unwrap();
+    node.publisher("jobs.mail").unwrap().publish(keyed(b"k", b"poison")).unwrap();
+    let options = WorkOptions { attempts_max: 3, ..working() };
+    let mut dead = node.subscribe("dead.jobs", &from_earliest()).unwrap();
+    let mut member = node.join_work("jobs", "g", &options).unwrap();
+    for attempt in 1..=3 {
+        let claimed = claim(&mut member).unwrap();
+        assert_eq!(claimed.attempt, attempt);
+        member.nack(claimed.token, Duration::ZERO).unwrap();
+    }
+    assert!(claim(&mut member).is_none());
+    let Some(Event::Record(letter)) = dead.try_next().unwrap() else { panic!("no dead letter") };
+    assert_eq!((letter.payload(), letter.frame.key()), (&b"poison"[..], Some(&b"k"[..])));
+    let epoch = node.topic("jobs").unwrap().logs()[0].last().epoch;
+    let headers: Vec<_> = letter
+        .frame
+        .headers()
+        .map(|(name, value)| format!("{name}={}", String::from_utf8_lossy(value)))
+        .collect();
+    let expected = [
+        "dunlin-dead-subject=jobs.mail".to_owned(),
+        format!("dunlin-dead-position=0/{epoch}-1"),
+        "dunlin-dead-group=g".to_owned(),
+        "dunlin-dead-attempts=3".to_owned(),
+        "dunlin-dead-cause=nack".to_owned(),
+    ];
+    assert_eq!(headers, expected);
+}
+
+#[test]
+fn dead_letters_go_where_the_group_says_but_not_back() {
+    let node = node();
+    publish(&node, "jobs", [1, 2]);
+    let once = |dead_letters| WorkOptions { attempts_max: 1, dead_letters, ..working() };
+    let back = node.join_work("jobs", "back", &once(DeadLetters::Subject("jobs".to_owned()))).err();
+    assert!(matches!(back, Some(JoinError::DeadLetters { .. })), "{back:?}");
+    let mut named =
+        node.join_work("jobs", "named", &once(DeadLetters::Subject("graves".to_owned()))).unwrap();
+    drop(claim(&mut named).unwrap());
+    named.leave();
+    let mut drops = node.join_work("jobs", "drops", &once(DeadLetters::Drop)).unwrap();
+    drop(claim(&mut drops).unwrap());
+    drop(drops);
+    let graves = node.topic("graves").unwrap();
+    assert_eq!(graves.logs()[0].last().seq, 0, "who leaves has not tried");
+    let mut named = node.join_work("jobs", "named", &working()).unwrap();
+    drop(claim(&mut named).unwrap());
+    drop(named);
+    assert_eq!(graves.logs()[0].last().seq, 1, "what the first member asked for holds");
+    assert!(node.topic("dead.jobs").is_none());
+}
+
+#[test]
+fn a_claimed_record_that_the_log_gives_up_is_told_as_lost_when_it_comes_back() {
+    let node = node();
+    let retention = Retention { bytes: 64 << 10, ..Default::default() };
+    node.create_topic("jobs", TopicConfig { retention, ..Default::default() }, false).unwrap();
+    publish(&node, "jobs", [1, 2]);
+    let mut member = node.join_work("jobs", "g", &working()).unwrap();
+    let [first, second] = [0, 1].map(|_| claim(&mut member).unwrap());
+    publish(&node, "jobs", 3..=10_000);
+    member.ack(first.token).unwrap();
+    member.nack(second.token, Duration::ZERO).unwrap();
+    let mut gaps = Vec::new();
+    let mut claims = 0;
+    while let Some(event) = member.claim_one(Some(Duration::ZERO)).unwrap() {
+        match event {
+            WorkEvent::Claimed(claimed) => {
+                claims += 1;
+                member.ack(claimed.token).unwrap();
+            }
+            event => gaps.extend(gap_of(event)),
+        }
+    }
+    assert!(gaps.iter().any(|(first, last)| (*first..=*last).contains(&2)), "{gaps:?}");
+    assert_eq!(1 + claims + member.lost(), 10_000, "{gaps:?}");
+}
+
+#[test]
+fn a_dead_letter_waits_until_there_is_room_for_it() {
+    let node = node();
+    let small = TopicConfig {
+        retention: Retention { bytes: 16 << 10, ..Default::default() },
+        reliable: Some(Default::default()),
+        ..Default::default()
+    };
+    node.create_topic("dead.jobs", small, false).unwrap();
+    let registered = dunlin::topic::SubscribeOptions { registered: true, ..from_earliest() };
+    let mut graves = node.subscribe("dead.jobs", &registered).unwrap();
+    publish(&node, "jobs", 1..=1_000);
+    let options = WorkOptions { attempts_max: 1, ..working() };
+    let mut member = node.join_work("jobs", "g", &options).unwrap();
+    while let Some(claimed) = claim(&mut member) {
+        member.nack(claimed.token, Duration::ZERO).unwrap();
+    }
+    let mut buried = 0;
+    for _ in 0..200 {
+        buried += graves.drain(100, |_| ()).unwrap();
+        node.tick();
+    }
+    assert_eq!(buried, 1_000);
+}
+
+#[test]
+fn a_deleted_topic_is_worked_off_to_its_end() {
+    let node = node();
+    publish(&node, "jobs", [1, 2]);
+    let mut member = node.join_work("jobs", "g", &working()).unwrap();
+    let first = claim(&mut member).unwrap();
+    node.delete_topic("jobs").unwrap();
+    let second = claim(&mut member).unwrap();
+    member.ack(second.token).unwrap();
+    assert!(member.claim(1).unwrap().is_empty(), "the first may come back");
+    member.nack(first.token, Duration::ZERO).unwrap();
+    let again = claim(&mut member).unwrap();
+    member.ack(again.token).unwrap();
+    assert!(matches!(member.claim_one(SOON).unwrap(), Some(WorkEvent::Notice(_))));
+    assert_eq!(member.claim_one(SOON).err(), Some(SubscribeError::Closed));
+}
+
+#[test]
+fn groups_without_members_end_after_a_while_and_free_their_place() {
+    let limits = Limits { groups_max: 1, group_idle_max: Duration::from_millis(20), ..Default::default() };
+    let node = Node::start(Config { limits, ..Config::default() }).unwrap();
+    let member = node.join_work("jobs", "a", &working()).unwrap();
+    let full = JoinError::Limit { limit: "groups_max", value: 1 };
+    assert_eq!(node.join_work("jobs", "b", &working()).err(), Some(full.clone()));
+    drop(member);
+    node.tick();
+    assert_eq!(node.join_work("jobs", "b", &working()).err(), Some(full));
+    thread::sleep(Duration::from_millis(30));
+    node.tick();
+    assert!(node.join_work("jobs", "b", &working()).is_ok());
+}
