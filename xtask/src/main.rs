@@ -8,6 +8,7 @@ mod data;
 mod demo;
 mod peers;
 mod process;
+mod race;
 mod test;
 mod tidy;
 mod workspace;
@@ -33,6 +34,8 @@ enum Command {
     Peers,
     /// Run everything CI runs, and stop at the first step that fails
     Test(test::Options),
+    /// Try the lock-free code in every interleaving, and under the sanitizers where the machine has them
+    Race(race::Options),
     /// Check format, lints and tidiness; reads only
     Check,
     /// Compare what ARCHITECTURE.md and the other pages say with the tree; reads only
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options),
         Command::Peers => peers::run(),
         Command::Test(options) => test::run(&options),
+        Command::Race(options) => race::run(&options),
         Command::Check => check::run(),
         Command::Tidy => tidy::run(),
         Command::Fix => check::fix(),

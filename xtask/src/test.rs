@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::process::{self, cargo};
-use crate::{check, tidy};
+use crate::{check, race, tidy};
 
 /// What to run.
 #[derive(clap::Args)]
@@ -31,6 +31,7 @@ const STEPS: &[Step] = &[
     Step { name: "clippy", quick: true, run: check::lints },
     Step { name: "tests", quick: true, run: tests },
     Step { name: "doc tests", quick: false, run: doc_tests },
+    Step { name: "race models", quick: false, run: race::quick },
 ];
 
 fn tests() -> Result<()> {

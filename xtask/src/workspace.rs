@@ -24,7 +24,7 @@ pub fn dunlin() -> Result<Command> {
 }
 
 /// Where cargo puts what it builds, whatever says so: the environment, a configuration file or the default.
-fn target_directory() -> Result<PathBuf> {
+pub fn target_directory() -> Result<PathBuf> {
     let metadata = metadata()?;
     let directory =
         metadata["target_directory"].as_str().context("cargo metadata names no target directory")?;

@@ -30,6 +30,7 @@ pub mod peers;
 mod point;
 mod preflight;
 mod raw;
+mod remote;
 pub mod report;
 mod role;
 mod row;

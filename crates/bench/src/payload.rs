@@ -40,6 +40,21 @@ impl Payload {
     }
 }
 
+impl Payload {
+    /// The payload that carries this sequence and, in its second word, a time. Only
+    /// [`Touch::Ends`] can check it.
+    pub fn of_at(&mut self, seq: u64, time_ns: u64) -> &[u8] {
+        self.of(seq);
+        self.bytes[WORD..2 * WORD].copy_from_slice(&time_ns.to_le_bytes());
+        &self.bytes
+    }
+
+    /// The time in the second word; zero in a payload that is too short for one.
+    pub fn time_of(payload: &[u8]) -> u64 {
+        payload.as_chunks().0.get(1).map_or(0, |word| u64::from_le_bytes(*word))
+    }
+}
+
 /// How much of each payload a receiver reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touch {

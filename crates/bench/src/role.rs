@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::local;
 use crate::raw;
+use crate::remote;
 
 /// A role's arguments.
 #[derive(Debug)]
@@ -65,6 +66,7 @@ pub fn child_main(args: &[String]) -> Result<()> {
         "raw-echo" => raw::ping_pong::echo(&args),
         "raw-relay" => raw::relay::relay(&args),
         "local-memory" => local::memory::grow(&args),
+        "remote-node" => remote::node::serve(&args),
         unknown => bail!("there is no role `{unknown}`"),
     }
 }

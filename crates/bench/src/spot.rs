@@ -30,7 +30,18 @@ pub const MULTI_TOPIC: [usize; 3] = [10, 50, 100];
 /// The suite.
 pub const SUITE: Suite = Suite {
     name: "spot",
-    cases: &["throughput", "latency", "topics", "fanout", "multi_topic", "parked", "watch", "memory"],
+    cases: &[
+        "throughput",
+        "latency",
+        "topics",
+        "fanout",
+        "multi_topic",
+        "parked",
+        "watch",
+        "connections",
+        "stalled",
+        "memory",
+    ],
     groups,
     layouts: layout::SPOT,
     goals: goals::GOALS,
@@ -69,6 +80,8 @@ fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
     }
     add(ours::parked(options), &Group::new);
     add(ours::watch(options), &Group::new);
+    add(ours::connections(options), &Group::new);
+    add(ours::stalled(options), &Group::new);
     add(ours::memory(options), &Group::new);
     groups
 }
@@ -110,10 +123,11 @@ mod tests {
     }
 
     #[test]
-    fn every_goal_is_held_against_one_point_of_a_rival() {
-        let rivals = goals::GOALS.iter().filter_map(|goal| goal.bar.other());
-        for rival in rivals.filter(|rival| rival.target != crate::point::target::DUNLIN) {
-            assert_eq!(fitting(rival), 1, "{rival:?}");
+    fn every_goal_and_claim_speaks_of_one_point_of_each_side() {
+        let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]);
+        let claims = claims::CLAIMS.iter().map(|claim| Some(&claim.ours));
+        for pattern in goals.chain(claims).flatten() {
+            assert_eq!(fitting(pattern), 1, "{pattern:?}");
         }
     }
 }

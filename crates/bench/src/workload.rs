@@ -4,6 +4,9 @@
 //! content checked. Any notice is an error here: these workloads are lossless. Every wait ends after
 //! [`PATIENCE`].
 
+use std::fmt;
+use std::str::FromStr;
+
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use dunlin::topic::{Draft, Event, Publish, Subscribe};
@@ -22,6 +25,29 @@ pub enum Manner {
     Batches(usize),
     /// One call a record, which the publisher shares.
     ByRef,
+}
+
+impl fmt::Display for Manner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OneByOne => f.write_str("one_by_one"),
+            Self::Batches(batch) => write!(f, "batches_of_{batch}"),
+            Self::ByRef => f.write_str("by_ref"),
+        }
+    }
+}
+
+impl FromStr for Manner {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match (text, text.strip_prefix("batches_of_")) {
+            ("one_by_one", _) => Ok(Self::OneByOne),
+            ("by_ref", _) => Ok(Self::ByRef),
+            (_, Some(batch)) => Ok(Self::Batches(batch.parse().context("reading a batch's size")?)),
+            _ => bail!("`{text}` is no manner of publishing"),
+        }
+    }
 }
 
 /// Payloads that are made beforehand, so that the sequence they carry begins anew after so many.

@@ -17,7 +17,7 @@ pub fn measure(topics: usize, lookups: usize) -> Result<Sample> {
         }
         Ok(stand)
     };
-    time_registry(topics, lookups, create, |stand, name| stand.node().topic(name).is_some())
+    time_registry(topics, lookups, create, |stand, name| stand.node().with_topic(name, |_| ()).is_some())
 }
 
 #[cfg(test)]

@@ -35,14 +35,34 @@ const LOCAL_64K: Pairs = &[
     ("bytes", "65536"),
     ("length", "document"),
 ];
-const TCP_64: Pairs =
-    &[("transport", "tcp"), ("topology", "embedded"), ("bytes", "64"), ("length", "document")];
-const TCP_1K: Pairs =
-    &[("transport", "tcp"), ("topology", "embedded"), ("bytes", "1024"), ("length", "document")];
-const TCP_8K: Pairs =
-    &[("transport", "tcp"), ("topology", "embedded"), ("bytes", "8192"), ("length", "document")];
-const TCP_64K: Pairs =
-    &[("transport", "tcp"), ("topology", "embedded"), ("bytes", "65536"), ("length", "document")];
+const TCP_64: Pairs = &[
+    ("transport", "tcp"),
+    ("topology", "embedded"),
+    ("copy", "copied"),
+    ("bytes", "64"),
+    ("length", "document"),
+];
+const TCP_1K: Pairs = &[
+    ("transport", "tcp"),
+    ("topology", "embedded"),
+    ("copy", "copied"),
+    ("bytes", "1024"),
+    ("length", "document"),
+];
+const TCP_8K: Pairs = &[
+    ("transport", "tcp"),
+    ("topology", "embedded"),
+    ("copy", "copied"),
+    ("bytes", "8192"),
+    ("length", "document"),
+];
+const TCP_64K: Pairs = &[
+    ("transport", "tcp"),
+    ("topology", "embedded"),
+    ("copy", "copied"),
+    ("bytes", "65536"),
+    ("length", "document"),
+];
 const ROUND_LOCAL: Pairs = &[("transport", "inproc"), ("wait", "spin"), ("bytes", "64"), ("threads", "2")];
 const ROUND_TCP: Pairs =
     &[("transport", "tcp"), ("topology", "embedded"), ("wait", "parked"), ("bytes", "64"), ("pin", "apart")];

@@ -23,14 +23,34 @@ const fn goal(what: &'static str, ours: RowPattern, bar: Bar) -> Goal {
 
 const D: &str = "dunlin";
 
-const TCP_64: Pairs =
-    &[("transport", "tcp"), ("topology", "embedded"), ("bytes", "64"), ("length", "sustained")];
-const TCP_1K: Pairs =
-    &[("transport", "tcp"), ("topology", "embedded"), ("bytes", "1024"), ("length", "sustained")];
-const TCP_8K: Pairs =
-    &[("transport", "tcp"), ("topology", "embedded"), ("bytes", "8192"), ("length", "sustained")];
-const TCP_64K: Pairs =
-    &[("transport", "tcp"), ("topology", "embedded"), ("bytes", "65536"), ("length", "sustained")];
+const TCP_64: Pairs = &[
+    ("transport", "tcp"),
+    ("topology", "embedded"),
+    ("copy", "copied"),
+    ("bytes", "64"),
+    ("length", "sustained"),
+];
+const TCP_1K: Pairs = &[
+    ("transport", "tcp"),
+    ("topology", "embedded"),
+    ("copy", "copied"),
+    ("bytes", "1024"),
+    ("length", "sustained"),
+];
+const TCP_8K: Pairs = &[
+    ("transport", "tcp"),
+    ("topology", "embedded"),
+    ("copy", "copied"),
+    ("bytes", "8192"),
+    ("length", "sustained"),
+];
+const TCP_64K: Pairs = &[
+    ("transport", "tcp"),
+    ("topology", "embedded"),
+    ("copy", "copied"),
+    ("bytes", "65536"),
+    ("length", "sustained"),
+];
 const BROKERED_64: Pairs =
     &[("transport", "tcp"), ("topology", "brokered"), ("bytes", "64"), ("length", "sustained")];
 const ZMQ_64: Pairs = &[("transport", "tcp"), ("pattern", "pub"), ("bytes", "64"), ("length", "sustained")];

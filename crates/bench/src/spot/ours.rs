@@ -7,6 +7,9 @@ use crate::local;
 use crate::options::Options;
 use crate::params::Params;
 use crate::point::{Bench, Group, Point, target};
+use crate::raw::ping_pong::Wait as HowTo;
+use crate::remote;
+use crate::sockets::Transport;
 use crate::spot::{FANOUT, LOOKUPS, ROUND_TRIPS};
 use crate::timed;
 use crate::workload::Manner;
@@ -24,8 +27,37 @@ pub fn throughput(transport: &'static str, bytes: usize) -> Group {
             }
             group
         }
-        _ => Group::new(),
+        "tcp" => remote_throughput(Transport::Tcp, bytes),
+        _ => remote_throughput(Transport::Uds, bytes),
     }
+}
+
+fn remote_throughput(transport: Transport, bytes: usize) -> Group {
+    let mut group: Group = embedded_throughput(transport, Manner::OneByOne, bytes).into();
+    if bytes >= 8192 {
+        group.extend(embedded_throughput(transport, Manner::ByRef, bytes));
+    }
+    let params = Params::new()
+        .with("transport", transport.name())
+        .with("topology", "brokered")
+        .with("copy", "copied")
+        .with("batch", 1u64);
+    group.extend(timed::points(target::DUNLIN, params, bytes, move |bench, count| {
+        remote::throughput::brokered(bench, transport, bytes, count)
+    }));
+    group
+}
+
+fn embedded_throughput(transport: Transport, manner: Manner, bytes: usize) -> [Point; 2] {
+    let copy = if manner == Manner::ByRef { "by_ref" } else { "copied" };
+    let params = Params::new()
+        .with("transport", transport.name())
+        .with("topology", "embedded")
+        .with("copy", copy)
+        .with("batch", 1u64);
+    timed::points(target::DUNLIN, params, bytes, move |bench, count| {
+        remote::throughput::embedded(bench, transport, manner, bytes, count)
+    })
 }
 
 fn local_throughput(manner: Manner, bytes: usize) -> [Point; 2] {
@@ -50,8 +82,34 @@ pub fn latency(transport: &'static str, bytes: usize, options: &Options) -> Grou
             local_two_threads(Wait::Default, "default", bytes, iterations),
             local_two_threads(Wait::Parked, "parked", bytes, iterations),
         ],
-        _ => Group::new(),
+        "tcp" => remote_latency(Transport::Tcp, bytes, iterations),
+        _ => remote_latency(Transport::Uds, bytes, iterations),
     }
+}
+
+fn remote_latency(transport: Transport, bytes: usize, iterations: u64) -> Group {
+    let mut group = Group::new();
+    for (how, pin) in [(HowTo::Spin, Pin::Apart), (HowTo::Parked, Pin::Apart), (HowTo::Parked, Pin::Free)] {
+        let params = round_trip(transport.name(), bytes)
+            .with("topology", "embedded")
+            .with("wait", how.name())
+            .with("pin", pin.name());
+        group.push(Point::new("latency", target::DUNLIN, params, move |bench| {
+            let trips =
+                remote::round_trip::responder_in_the_node(bench, transport, how, pin, bytes, iterations);
+            Ok(trips?.sample())
+        }));
+    }
+    for node_waits in [HowTo::Spin, HowTo::Parked] {
+        let params = round_trip(transport.name(), bytes)
+            .with("topology", "brokered")
+            .with("wait", node_waits.name())
+            .with("pin", Pin::Free.name());
+        group.push(Point::new("latency", target::DUNLIN, params, move |bench| {
+            Ok(remote::round_trip::two_clients(bench, transport, node_waits, bytes, iterations)?.sample())
+        }));
+    }
+    group
 }
 
 fn local_one_thread(bytes: usize, iterations: u64) -> Point {
@@ -118,6 +176,25 @@ pub fn parked(options: &Options) -> Group {
     let records = options.count(200, 10);
     let crowd = if options.quick { FANOUT[2] } else { FANOUT[4] };
     vec![point(1, records), point(crowd, records)]
+}
+
+/// Many connections with a subscriber each, at 1,000 records a second.
+pub fn connections(options: &Options) -> Group {
+    let subscribers = options.count(1_000, 50) as usize;
+    let params = Params::new().with("transport", "tcp").with("bytes", 64u64).with("subscribers", subscribers);
+    let measure = move |bench: &Bench| remote::crowd::measure(bench, subscribers, 1_000, bench.options.time);
+    vec![Point::new("connections", target::DUNLIN, params, measure)]
+}
+
+/// Full load beside readers that never read.
+pub fn stalled(options: &Options) -> Group {
+    let count = options.count(5_000_000, 20_000);
+    let point = |stalled: usize| {
+        let params = Params::new().with("transport", "tcp").with("bytes", 64u64).with("subscribers", stalled);
+        let measure = move |bench: &Bench| remote::stalled::measure(bench, stalled, count);
+        Point::new("stalled", target::DUNLIN, params, measure)
+    };
+    vec![point(0), point(options.count(1_000, 50) as usize)]
 }
 
 /// What the idle take.

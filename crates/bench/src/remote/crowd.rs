@@ -1,0 +1,78 @@
+//! Many connections, each with a subscriber of the one topic, at a fixed rate.
+//!
+//! A delivery's latency counts from the time its record was *meant* to be published, until the task of
+//! its subscriber has read and checked it. All subscribers are tasks of one thread here.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use dunlin::topic::{Event, Start, Subscribe, SubscribeOptions, Wait};
+use dunlin_client::Subscriber;
+use tokio::task::LocalSet;
+
+use crate::child::PATIENCE;
+use crate::clock::monotonic_ns;
+use crate::cores::Pin;
+use crate::payload::{Payload, Touch};
+use crate::point::{Bench, Sample};
+use crate::remote::node::{NodeProcess, NodeSetup, TOPIC, Task};
+use crate::sockets::Transport;
+use crate::stats::Latencies;
+
+/// So many connections, so many records a second, for about so long.
+pub fn measure(bench: &Bench, subscribers: usize, per_s: u64, time: Duration) -> Result<Sample> {
+    let count = ((per_s as f64 * time.as_secs_f64()) as u64).max(10);
+    let task = Task::Tick { readers: subscribers, count, per_s };
+    let setup = NodeSetup { transport: Transport::Tcp, spin: false, pin: Pin::Free, task };
+    let mut node = NodeProcess::start(bench, setup)?;
+    let before = node.resident_bytes()?;
+    let readers = (0..subscribers).map(|_| subscribe(&node)).collect::<Result<Vec<_>>>()?;
+    let latencies = read_all(readers, count)?;
+    node.sent()?;
+    let grown = node.resident_bytes_max()?.saturating_sub(before);
+    Ok(latencies.sample().with("rss_bytes", grown as f64).with("messages", count as f64))
+}
+
+fn subscribe(node: &NodeProcess) -> Result<Subscriber> {
+    let client = node.client(Wait::Parked)?;
+    let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
+    client.subscribe(TOPIC, options).context("subscribing")
+}
+
+fn read_all(readers: Vec<Subscriber>, count: u64) -> Result<Latencies> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("starting a runtime")?;
+    let latencies = Rc::new(RefCell::new(Latencies::default()));
+    let tasks = LocalSet::new();
+    let reading: Vec<_> = readers
+        .into_iter()
+        .map(|reader| tasks.spawn_local(read(reader, count, Rc::clone(&latencies))))
+        .collect();
+    let all = async {
+        for task in reading {
+            task.await.context("a reading task panicked")??;
+        }
+        Ok::<_, anyhow::Error>(())
+    };
+    let patience = PATIENCE + Duration::from_secs(count / 100);
+    tasks
+        .block_on(&runtime, async { tokio::time::timeout(patience, all).await })
+        .with_context(|| format!("not all was delivered within {patience:?}"))??;
+    let latencies = latencies.borrow().clone();
+    Ok(latencies)
+}
+
+async fn read(mut reader: Subscriber, count: u64, latencies: Rc<RefCell<Latencies>>) -> Result<()> {
+    for nth in 0..count {
+        let payload = match reader.next_async().await? {
+            Event::Record(record) if record.seq() == nth + 1 => record.payload(),
+            other => bail!("instead of record {}: {other:?}", nth + 1),
+        };
+        ensure!(Touch::Ends.check(payload, nth), "record {} was damaged", nth + 1);
+        let late_ns = monotonic_ns().saturating_sub(Payload::time_of(payload));
+        latencies.borrow_mut().record(late_ns);
+    }
+    Ok(())
+}

@@ -1,0 +1,248 @@
+//! A node in a process of its own: started with what it shall do besides serving, gone when dropped.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use dunlin::Responder;
+use dunlin::topic::{Publish, Wait};
+use dunlin_client::{Client, Options};
+use dunlin_server::{Server, ServerConfig};
+use serde::{Deserialize, Serialize};
+
+use crate::child::{Child, PATIENCE};
+use crate::clock::monotonic_ns;
+use crate::cores::Pin;
+use crate::local::stand::Stand;
+use crate::payload::Payload;
+use crate::point::Bench;
+use crate::role::{RoleArgs, say};
+use crate::sockets::{Transport, fresh_path};
+use crate::workload::{Manner, send_all};
+
+/// The topic that everything but round trips goes through.
+pub const TOPIC: &str = "bench";
+/// The topic of requests.
+pub const ASK: &str = "ask";
+
+const HISTORY_BYTES: u64 = 4 << 20;
+
+/// How a node is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeSetup {
+    /// Over what it serves.
+    pub transport: Transport,
+    /// Whether its threads spin.
+    pub spin: bool,
+    /// Whether it is kept off the first core.
+    pub pin: Pin,
+    /// What it does besides serving.
+    pub task: Task,
+}
+
+/// What a node does besides serving.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Nothing: its clients do all.
+    Serve,
+    /// Answers requests to [`ASK`] with what they bring.
+    Answer,
+    /// Publishes so many records as soon as a registered reader is there.
+    Send {
+        /// In which way.
+        manner: Manner,
+        /// Of this size.
+        bytes: usize,
+        /// How many.
+        count: u64,
+    },
+    /// Publishes at a fixed rate as soon as so many readers wait.
+    Tick {
+        /// Readers.
+        readers: usize,
+        /// Records.
+        count: u64,
+        /// Records a second.
+        per_s: u64,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+struct Ready {
+    url: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Sent {
+    start_ns: u64,
+}
+
+/// A node in another process.
+#[derive(Debug)]
+pub struct NodeProcess {
+    child: Child,
+    url: String,
+}
+
+impl NodeProcess {
+    /// Starts it, and waits until its doors are open.
+    pub fn start(bench: &Bench, setup: NodeSetup) -> Result<Self> {
+        let mut args = vec![
+            ("transport", setup.transport.name().to_owned()),
+            ("spin", setup.spin.to_string()),
+            ("pin", setup.pin.name().to_owned()),
+        ];
+        args.extend(setup.task.arguments());
+        let mut child = bench.child.start("remote-node", &args)?;
+        let Ready { url } = child.line(PATIENCE)?;
+        Ok(Self { child, url })
+    }
+
+    /// A client of it.
+    pub fn client(&self, wait: Wait) -> Result<Client> {
+        let options = Options { name: "bench".to_owned(), wait, ..Options::default() };
+        Client::connect(&self.url, options).with_context(|| format!("connecting to {}", self.url))
+    }
+
+    /// When its publisher began, once it has sent everything.
+    pub fn sent(&mut self) -> Result<u64> {
+        Ok(self.child.line::<Sent>(PATIENCE)?.start_ns)
+    }
+
+    /// Its resident memory now.
+    pub fn resident_bytes(&self) -> Result<u64> {
+        self.memory("VmRSS")
+    }
+
+    /// The most its resident memory has been.
+    pub fn resident_bytes_max(&self) -> Result<u64> {
+        self.memory("VmHWM")
+    }
+
+    fn memory(&self, field: &str) -> Result<u64> {
+        let path = format!("/proc/{}/status", self.child.id());
+        let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+        let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let kib = line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+        Ok(kib.with_context(|| format!("{path} has no {field}"))? * 1024)
+    }
+}
+
+impl Task {
+    fn arguments(self) -> Vec<(&'static str, String)> {
+        match self {
+            Self::Serve => vec![("task", "serve".to_owned())],
+            Self::Answer => vec![("task", "answer".to_owned())],
+            Self::Send { manner, bytes, count } => vec![
+                ("task", "send".to_owned()),
+                ("manner", manner.to_string()),
+                ("bytes", bytes.to_string()),
+                ("count", count.to_string()),
+            ],
+            Self::Tick { readers, count, per_s } => vec![
+                ("task", "tick".to_owned()),
+                ("readers", readers.to_string()),
+                ("count", count.to_string()),
+                ("per_s", per_s.to_string()),
+            ],
+        }
+    }
+
+    fn parse(args: &RoleArgs) -> Result<Self> {
+        Ok(match args.text("task")? {
+            "answer" => Self::Answer,
+            "send" => Self::Send {
+                manner: args.get("manner")?,
+                bytes: args.get("bytes")?,
+                count: args.get("count")?,
+            },
+            "tick" => Self::Tick {
+                readers: args.get("readers")?,
+                count: args.get("count")?,
+                per_s: args.get("per_s")?,
+            },
+            _ => Self::Serve,
+        })
+    }
+}
+
+/// The node's process: serves until it is killed.
+pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
+    let _pinned = Pin::parse(args.text("pin")?)?.side(1)?;
+    let task = Task::parse(args)?;
+    let stand = Stand::start()?;
+    let topic = match task {
+        Task::Tick { .. } => stand.volatile(TOPIC, HISTORY_BYTES)?,
+        _ => stand.lossless(TOPIC, HISTORY_BYTES)?,
+    };
+    stand.volatile(ASK, HISTORY_BYTES)?;
+    let (server, url) = open(&stand, args)?;
+    let _responder = (task == Task::Answer).then(|| respond(&stand)).transpose()?;
+    say(&Ready { url })?;
+    match task {
+        Task::Serve | Task::Answer => {}
+        Task::Send { manner, bytes, count } => {
+            wait_until(|| topic.logs()[0].info().registered > 0, "no reader came")?;
+            let start_ns = send_all(&mut stand.publisher(TOPIC)?, manner, bytes, count)?;
+            say(&Sent { start_ns })?;
+        }
+        Task::Tick { readers, count, per_s } => {
+            wait_until(|| topic.logs()[0].info().waiting >= readers, "not all readers came")?;
+            say(&Sent { start_ns: tick(&stand, count, per_s)? })?;
+        }
+    }
+    loop {
+        thread::park();
+        // Parking may end for no reason; the node stays open all the same.
+        std::hint::black_box(&server);
+    }
+}
+
+fn open(stand: &Stand, args: &RoleArgs) -> Result<(Server, String)> {
+    let mut config = ServerConfig { spin: args.get("spin")?, ..ServerConfig::default() };
+    if args.text("transport")? == Transport::Uds.name() {
+        config.unix = vec![fresh_path("sock")];
+    } else {
+        config.tcp = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
+    }
+    let server = Server::start(stand.node().clone(), config).context("opening the doors")?;
+    let tcp = server.tcp_addresses().first().map(|address| format!("dunlin://{address}"));
+    let unix = server.unix_paths().next().map(|path| format!("unix://{}", path.display()));
+    let url = tcp.or(unix).context("no door is open")?;
+    Ok((server, url))
+}
+
+fn respond(stand: &Stand) -> Result<Responder> {
+    let answer = |mut request: dunlin::Request<'_, '_>| {
+        let payload = request.record().payload();
+        // An answer that cannot be published is one the asker misses, and that ends the run.
+        let _ = request.reply(payload);
+    };
+    stand.node().respond(ASK, answer).context("answering")
+}
+
+/// Publishes on a schedule, and never skips a record when it falls behind: what is carried is the
+/// intended time.
+fn tick(stand: &Stand, count: u64, per_s: u64) -> Result<u64> {
+    let mut publisher = stand.publisher(TOPIC)?;
+    let mut payload = Payload::new(64);
+    let start_ns = monotonic_ns();
+    for nth in 0..count {
+        let intended_ns = start_ns + nth * 1_000_000_000 / per_s;
+        while let Some(early_ns @ 1..) = intended_ns.checked_sub(monotonic_ns()) {
+            thread::sleep(Duration::from_nanos(early_ns));
+        }
+        publisher.send(payload.of_at(nth, intended_ns))?;
+    }
+    Ok(start_ns)
+}
+
+fn wait_until(done: impl Fn() -> bool, otherwise: &str) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        ensure!(Instant::now() < deadline, "{otherwise} within {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! There and back over sockets, one in flight: request and reply, as programs make them.
+
+use std::thread;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use dunlin::topic::{Event, Subscribe, SubscribeOptions, Wait};
+use dunlin_client::{Client, Responder, Subscriber};
+
+use crate::child::PATIENCE;
+use crate::clock::monotonic_ns;
+use crate::cores::Pin;
+use crate::payload::{Payload, Touch};
+use crate::point::Bench;
+use crate::raw::ping_pong::Wait as HowTo;
+use crate::remote::node::{ASK, NodeProcess, NodeSetup, Task};
+use crate::sockets::Transport;
+use crate::stats::Latencies;
+use crate::workload::{describe, rounds};
+
+/// A client here, and what answers it inside the node: two hops.
+pub fn responder_in_the_node(
+    bench: &Bench,
+    transport: Transport,
+    how: HowTo,
+    pin: Pin,
+    bytes: usize,
+    iterations: u64,
+) -> Result<Latencies> {
+    let setup = NodeSetup { transport, spin: how == HowTo::Spin, pin, task: Task::Answer };
+    let node = NodeProcess::start(bench, setup)?;
+    let _pinned = pin.side(0)?;
+    let wait = if how == HowTo::Spin { Wait::Spin } else { Wait::Parked };
+    ask_all(&node.client(wait)?, bytes, iterations)
+}
+
+/// Two clients in two threads here, the node between them: four hops. The clients park; the node parks
+/// or spins.
+pub fn two_clients(
+    bench: &Bench,
+    transport: Transport,
+    node_waits: HowTo,
+    bytes: usize,
+    iterations: u64,
+) -> Result<Latencies> {
+    let spin = node_waits == HowTo::Spin;
+    let node = NodeProcess::start(bench, NodeSetup { transport, spin, pin: Pin::Free, task: Task::Serve })?;
+    let (asker, answerer) = (node.client(Wait::Parked)?, node.client(Wait::Parked)?);
+    let options = SubscribeOptions { wait: Wait::Parked, ..SubscribeOptions::default() };
+    let mut asked = answerer.subscribe(ASK, options).context("subscribing to what is asked")?;
+    let mut replies = answerer.responder();
+    let answering = thread::spawn(move || answer_all(&mut replies, &mut asked, rounds(iterations)));
+    let latencies = ask_all(&asker, bytes, iterations).inspect_err(|_| drop(node));
+    let answered = answering.join().map_err(|_| anyhow!("the answering thread panicked"))?;
+    let latencies = latencies?;
+    answered?;
+    Ok(latencies)
+}
+
+/// Requests, one in flight; a tenth more at first, which is not counted.
+fn ask_all(client: &Client, bytes: usize, iterations: u64) -> Result<Latencies> {
+    let mut requester = client.requester();
+    let mut payload = Payload::new(bytes);
+    let mut latencies = Latencies::default();
+    let unmeasured = iterations / 10;
+    for nth in 0..rounds(iterations) {
+        let start_ns = monotonic_ns();
+        let reply = requester
+            .request(ASK, payload.of(nth), PATIENCE)
+            .with_context(|| format!("asking for the {nth}th time"))?;
+        let took = monotonic_ns() - start_ns;
+        ensure!(Touch::All.check(&reply.payload, nth), "the answer to {nth} was another");
+        if nth >= unmeasured {
+            latencies.record(took);
+        }
+    }
+    Ok(latencies)
+}
+
+fn answer_all(replies: &mut Responder, asked: &mut Subscriber, rounds: u64) -> Result<()> {
+    for _ in 0..rounds {
+        match asked.next_timeout(PATIENCE)? {
+            Some(Event::Record(request)) => {
+                let to = request.frame.reply().context("a request names no subject for its reply")?;
+                replies.reply(to, request.payload()).context("answering")?;
+            }
+            Some(notice) => bail!("instead of a request: {}", describe(&notice)),
+            None => bail!("nothing was asked within {PATIENCE:?}"),
+        }
+    }
+    Ok(())
+}

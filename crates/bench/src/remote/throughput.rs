@@ -1,0 +1,53 @@
+//! One publisher, one subscriber, at least one of them in another process than the node.
+
+use std::thread;
+
+use anyhow::{Context, Result, anyhow};
+use dunlin::topic::{Start, SubscribeOptions, Wait};
+use dunlin_client::{Client, Subscriber};
+
+use crate::cores::Pin;
+use crate::point::Bench;
+use crate::remote::node::{NodeProcess, NodeSetup, TOPIC, Task};
+use crate::sockets::Transport;
+use crate::timed::Timed;
+use crate::workload::{Manner, receive_all, send_all};
+
+/// The publisher inside the node, the subscriber here.
+pub fn embedded(
+    bench: &Bench,
+    transport: Transport,
+    manner: Manner,
+    bytes: usize,
+    count: u64,
+) -> Result<Timed> {
+    let task = Task::Send { manner, bytes, count };
+    let mut node = NodeProcess::start(bench, NodeSetup { transport, spin: false, pin: Pin::Free, task })?;
+    let client = node.client(Wait::Default)?;
+    let end_ns = receive_all(&mut subscribe(&client)?, manner, 1, count)?;
+    let touched = manner.touch().bytes(bytes);
+    Ok(Timed { start_ns: node.sent()?, end_ns, messages: count, bytes, touched })
+}
+
+/// Publisher and subscriber two clients in two threads here, the node in another process.
+pub fn brokered(bench: &Bench, transport: Transport, bytes: usize, count: u64) -> Result<Timed> {
+    let setup = NodeSetup { transport, spin: false, pin: Pin::Free, task: Task::Serve };
+    let node = NodeProcess::start(bench, setup)?;
+    let reader = node.client(Wait::Default)?;
+    let mut subscriber = subscribe(&reader)?;
+    let writer = node.client(Wait::Default)?;
+    let mut publisher = writer.publisher(TOPIC).context("opening a publisher")?;
+    let sending = thread::spawn(move || send_all(&mut publisher, Manner::OneByOne, bytes, count));
+    // If reading failed the node goes, and with it the publisher's connection.
+    let received = receive_all(&mut subscriber, Manner::OneByOne, 1, count).inspect_err(|_| drop(node));
+    let start_ns = sending.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
+    let end_ns = received?;
+    Ok(Timed { start_ns: start_ns?, end_ns, messages: count, bytes, touched: bytes })
+}
+
+/// A reader that the publisher of the lossless topic waits for.
+pub fn subscribe(client: &Client) -> Result<Subscriber> {
+    let options =
+        SubscribeOptions { start: Start::Earliest, registered: true, ..SubscribeOptions::default() };
+    client.subscribe(TOPIC, options).with_context(|| format!("subscribing to {TOPIC}"))
+}

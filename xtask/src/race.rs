@@ -1,0 +1,132 @@
+//! `race`: the memory model, tried out on the one lock-free place.
+//!
+//! 1. The model: `dunlin-topic`'s own modules under loom, in every interleaving and with every stale value allowed.
+//! 2. `--mutate`: the same with each named memory ordering weakened in turn; each must fail, and for a race, or the
+//!    ordering is not needed, or the model does not look at it.
+//! 3. The tests of `dunlin-topic` under the address and thread sanitizers, on nightly. What the machine lacks is
+//!    said, and is no failure; without either sanitizer, valgrind runs the quick tests.
+//!
+//! Each part builds in a directory of its own: their compiler flags would throw each other's work away.
+
+mod sanitizer;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::process::{self, cargo};
+use crate::workspace;
+
+const SYNC: &str = "crates/topic/src/sync.rs";
+/// How loom says that an access does not happen after the one it depends on.
+const RACE: &str = "Causality violation";
+
+/// What to run.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Weaken each memory ordering in turn and see the model fail; nothing else
+    #[arg(long)]
+    mutate: bool,
+}
+
+/// Runs the parts in order; the first failure ends it.
+pub fn run(options: &Options) -> Result<()> {
+    if options.mutate {
+        return mutate();
+    }
+    model()?;
+    sanitizer::run()
+}
+
+/// What `cargo xtask test` runs of it.
+pub fn quick() -> Result<()> {
+    model()?;
+    mutate()
+}
+
+fn model() -> Result<()> {
+    let outcome = try_model(&build_model(None)?)?;
+    ensure!(outcome.passed > 0, "no model was run");
+    if outcome.failed > 0 {
+        bail!("{} of {} models fail:\n{}", outcome.failed, outcome.passed + outcome.failed, outcome.output);
+    }
+    println!("model: {} models hold", outcome.passed);
+    Ok(())
+}
+
+fn mutate() -> Result<()> {
+    let source = std::fs::read_to_string(workspace::root().join(SYNC)).context(SYNC)?;
+    let labels = labels(&source);
+    ensure!(!labels.is_empty(), "{SYNC} names no ordering");
+    let mut survived = Vec::new();
+    for label in labels {
+        let outcome = try_model(&build_model(Some(label))?)?;
+        if outcome.failed == 0 {
+            survived.push(label);
+        } else if !outcome.output.contains(RACE) {
+            bail!("the model fails with {label} weakened, but not for a race:\n{}", outcome.output);
+        }
+        println!("{label} weakened: {} of {} models fail", outcome.failed, outcome.failed + outcome.passed);
+    }
+    ensure!(survived.is_empty(), "no model notices that these are weakened: {}", survived.join(", "));
+    Ok(())
+}
+
+/// The labels given to `ordering!` in the source.
+fn labels(source: &str) -> Vec<&str> {
+    let constants = source.split("ordering! {").skip(1);
+    constants.filter_map(|body| body.split_once('}')?.0.split('"').nth(1)).collect()
+}
+
+/// Builds the tests of `dunlin-topic` under loom; the path of the program.
+fn build_model(weakened: Option<&str>) -> Result<PathBuf> {
+    let mut command = cargo(&["rustc", "--quiet", "-p", "dunlin-topic", "--lib", "--profile", "test"]);
+    command.args(["--message-format", "json-render-diagnostics"]);
+    command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target_directory("loom")?);
+    if let Some(label) = weakened {
+        command.args(["--", "--cfg", &format!("mutate=\"{label}\"")]);
+    }
+    let messages = process::text(&mut command)?;
+    let executable = messages.lines().find_map(|line| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        message["executable"].as_str().map(PathBuf::from)
+    });
+    executable.context("cargo names no test program")
+}
+
+struct Outcome {
+    passed: usize,
+    failed: usize,
+    output: String,
+}
+
+fn try_model(program: &Path) -> Result<Outcome> {
+    let mut command = Command::new(program);
+    command.arg("::model::").env("RUST_BACKTRACE", "0").current_dir(workspace::root());
+    let output = process::output(&mut command)?;
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let output = text.concat();
+    let count =
+        |ending| output.lines().filter(|line| line.starts_with("test ") && line.ends_with(ending)).count();
+    Ok(Outcome { passed: count("... ok"), failed: count("... FAILED"), output })
+}
+
+/// A target directory beside those of the other parts.
+fn target_directory(part: &str) -> Result<PathBuf> {
+    Ok(workspace::target_directory()?.join("race").join(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_named_ordering_is_found() {
+        let source =
+            "ordering! {\n/// Doc \u{2026}.\nA = Release, \"one\"\n}\nordering! {\nB = Acquire, \"two\"\n}";
+        assert_eq!(labels(source), ["one", "two"]);
+        assert!(labels("macro_rules! ordering { ($x:ident) => {} }").is_empty());
+    }
+}

@@ -1,0 +1,71 @@
+//! The tests of `dunlin-topic` where every access to memory is watched.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::Result;
+
+use super::target_directory;
+use crate::process;
+use crate::workspace;
+
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Runs what the machine can, and says what it cannot.
+pub fn run() -> Result<()> {
+    let nightly = nightly();
+    let mut ran = false;
+    match &nightly {
+        Some(_) => {
+            sanitized("address", &[])?;
+            ran = true;
+        }
+        None => println!("address sanitizer: SKIPPED: `rustup toolchain install nightly` first"),
+    }
+    match &nightly {
+        // Without instrumentation of its own, std's locks look like races.
+        Some(sysroot) if sysroot.join("lib/rustlib/src/rust/library").is_dir() => {
+            sanitized("thread", &["-Zbuild-std"])?;
+            ran = true;
+        }
+        Some(_) => println!("thread sanitizer: SKIPPED: `rustup +nightly component add rust-src` first"),
+        None => println!("thread sanitizer: SKIPPED: `rustup toolchain install nightly` first"),
+    }
+    if ran { Ok(()) } else { valgrind() }
+}
+
+/// Where nightly lies, if it is there and can run the sanitizers.
+fn nightly() -> Option<PathBuf> {
+    if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+        return None;
+    }
+    let sysroot =
+        process::text(Command::new("rustup").args(["run", "nightly", "rustc", "--print", "sysroot"]));
+    Some(PathBuf::from(sysroot.ok()?.trim()))
+}
+
+fn sanitized(sanitizer: &str, more: &[&str]) -> Result<()> {
+    println!("{sanitizer} sanitizer:");
+    let mut command = Command::new("rustup");
+    command.args(["run", "nightly", "cargo", "test", "--quiet", "--target", TARGET]).args(more);
+    command.args(["-p", "dunlin-topic", "--lib", "--tests"]).current_dir(workspace::root());
+    command.env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"));
+    // The stable cargo that started us says which compiler its children take.
+    for inherited in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
+        command.env_remove(inherited);
+    }
+    process::run(command.env("CARGO_TARGET_DIR", target_directory(sanitizer)?))
+}
+
+/// Much slower, and blind to races: only where neither sanitizer can run.
+fn valgrind() -> Result<()> {
+    if process::output(Command::new("valgrind").arg("--version")).is_err() {
+        println!("valgrind: SKIPPED: not installed");
+        return Ok(());
+    }
+    println!("valgrind, by-reference payloads and gaps only:");
+    let mut command = process::cargo(&["test", "--quiet", "-p", "dunlin-topic", "--test", "it", "--"]);
+    command.args(["by_ref::", "gaps::", "memory::"]);
+    command.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", "valgrind --quiet --error-exitcode=1");
+    process::run(&mut command)
+}
