@@ -31,6 +31,15 @@ pub fn run(command: &Command, global: &Global, console: &Console) -> Result<()> 
         Command::Bench(arguments) => bench::run(arguments, global),
         Command::BenchChild(arguments) => bench::run_child(arguments),
         Command::Report(arguments) => report::run(arguments, console),
-        _ => anyhow::bail!("this command is not built yet"),
+        Command::Serve(arguments) => serve::run(arguments, console),
+        Command::Dev(arguments) => dev::run(arguments, console),
+        Command::Pub(arguments) => publish::run(arguments, global, console),
+        Command::Sub(arguments) => subscribe::run(arguments, global, console),
+        Command::Demo(arguments) => demo::run(arguments, console),
+        Command::DemoChild(arguments) => demo::run_child(arguments, global),
+        Command::Req(arguments) => request::run(arguments, global, console),
+        Command::Reply(arguments) => reply::run(arguments, global, console),
+        Command::Topics(arguments) => topics::run(arguments, global, console),
+        Command::Log(arguments) => log::run(arguments, global, console),
     }
 }

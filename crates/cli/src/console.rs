@@ -1,6 +1,7 @@
 //! The terminal: whether to colour, what each colour means, and numbers as people read them.
 
-use std::io::{BufWriter, IsTerminal, StdoutLock};
+use std::io::{BufWriter, IsTerminal, Stdout, StdoutLock};
+use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 
@@ -11,6 +12,8 @@ use crate::arguments::{Color, Global};
 pub struct Console {
     /// One JSON object per line instead of a table.
     pub json: bool,
+    /// A person watches standard output.
+    pub is_terminal: bool,
     /// For standard output.
     pub paint: Paint,
     /// For standard error.
@@ -19,16 +22,29 @@ pub struct Console {
 
 impl Console {
     pub fn new(global: &Global) -> Console {
+        let is_terminal = std::io::stdout().is_terminal();
         Console {
             json: global.json,
-            paint: Paint::new(global.color, std::io::stdout().is_terminal()),
+            is_terminal,
+            paint: Paint::new(global.color, is_terminal),
             errors: Paint::new(global.color, std::io::stderr().is_terminal()),
         }
+    }
+
+    /// The same for several threads.
+    pub fn out_shared(&self) -> BufWriter<Stdout> {
+        BufWriter::with_capacity(64 << 10, std::io::stdout())
     }
 
     /// Standard output, buffered; whoever writes flushes before waiting.
     pub fn out(&self) -> BufWriter<StdoutLock<'static>> {
         BufWriter::with_capacity(64 << 10, std::io::stdout().lock())
+    }
+}
+
+impl Paint {
+    pub fn is_on(self) -> bool {
+        self.on
     }
 }
 
@@ -115,6 +131,18 @@ pub fn sized(bytes: u64) -> String {
     format!("{amount:.decimals$} {}", UNITS[unit])
 }
 
+/// A span in its two largest units: `2 d 1 h`, `29 min 59 s`.
+pub fn lasting(span: Duration) -> String {
+    let seconds = span.as_secs();
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
+    match (days, seconds / 3_600, seconds / 60) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
+        (0, _, _) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,6 +150,8 @@ mod tests {
     #[test]
     fn numbers_read_as_people_write_them() {
         assert_eq!([0, 999, 1000, 1_311_873].map(grouped), ["0", "999", "1,000", "1,311,873"]);
+        let spans = [59, 1799, 3600, 176_943].map(|seconds| lasting(Duration::from_secs(seconds)));
+        assert_eq!(spans, ["59 s", "29 min 59 s", "1 h 0 min", "2 d 1 h"]);
         assert_eq!([5, 4096, 64 << 20, 3 << 29].map(sized), ["5 B", "4 KiB", "64 MiB", "1.5 GiB"]);
     }
 

@@ -2,11 +2,139 @@
 //!
 //! Truth is the publisher's [`ledger`]; what readers say is held against it, and never against what the node says.
 
-pub mod account;
-pub mod ledger;
-pub mod player;
-pub mod reader;
-pub mod recording;
-pub mod report;
-pub mod schedule;
-pub mod source;
+mod account;
+pub mod child;
+mod display;
+mod ledger;
+mod plan;
+mod player;
+mod process;
+mod reader;
+mod recording;
+mod report;
+mod schedule;
+mod source;
+mod stage;
+mod verdicts;
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use dunlin::Node;
+use dunlin_topic::{Retention, TopicConfig};
+
+use crate::console::{Console, grouped, lasting, sized};
+use crate::signals::Stop;
+use display::Display;
+use ledger::Ledger;
+use plan::{PLANS, SHORT_BYTES, SHORT_OF, SHORT_TOPIC};
+use player::Stream;
+use schedule::schedule;
+use stage::Stage;
+
+pub use recording::Recording;
+pub use schedule::Speed;
+pub use source::Source;
+
+/// What is played, and where.
+pub struct Show<'a> {
+    pub source: &'a Source,
+    pub speed: Speed,
+    pub node: &'a Node,
+    /// Where the node is reached by other processes.
+    pub url: String,
+}
+
+/// What it came to.
+pub struct Ended {
+    pub unaccounted: u64,
+    pub interrupted: bool,
+}
+
+/// A market's history holds all of it: its lines and what each takes beside its bytes.
+const RECORD_BYTES_EXTRA: u64 = 32;
+const RETENTION_BYTES_MIN: u64 = 1 << 20;
+
+impl Show<'_> {
+    /// Everything from the first line to the table.
+    pub fn run(&self, console: &Console, stop: &Stop) -> Result<Ended> {
+        let recordings = &self.source.recordings;
+        let mut ledger = Ledger::default();
+        let mut streams = Vec::new();
+        for (at, recording) in recordings.iter().enumerate() {
+            for (topic, bytes) in topics(recording) {
+                self.create(&topic, bytes)?;
+                ledger.open(&topic, recording);
+                streams.push(Stream { publisher: self.node.publisher(&topic)?, topic, recording: at });
+            }
+        }
+        let named = |recording: &Recording| {
+            (recording.len() as u64, topics(recording).into_iter().map(|topic| topic.0).collect())
+        };
+        let recorded = recordings.iter().map(named).collect();
+        let mut stage = Stage::new(self.node, &self.url, recorded, Display::new(console), stop.clone());
+        self.introduce(&stage)?;
+        stage.open()?;
+        let plan = schedule(recordings, self.speed);
+        let ends = player::play(recordings, plan, &mut streams, &mut ledger, |due| stage.before(due))?;
+        stage.close(&ends)?;
+        let verdicts = stage.judge(&ledger);
+        let mut out = console.out();
+        verdicts.write(&mut out, console)?;
+        std::io::Write::flush(&mut out)?;
+        Ok(Ended { unaccounted: verdicts.unaccounted(), interrupted: stop.is_set() })
+    }
+
+    fn create(&self, topic: &str, bytes: u64) -> Result<()> {
+        let retention = Retention { bytes, ..Retention::default() };
+        let config = TopicConfig { retention, ..TopicConfig::default() };
+        self.node.create_topic(topic, config, false)?;
+        Ok(())
+    }
+
+    fn introduce(&self, stage: &Stage) -> Result<()> {
+        for recording in &self.source.recordings {
+            let span = lasting(Duration::from_millis(recording.span_ms()));
+            let pace = match self.speed {
+                Speed::Max => "as fast as it goes".to_owned(),
+                speed => format!(
+                    "at {:.0}x in {:.0} s",
+                    speed.factor(recording),
+                    speed.duration(recording).as_secs_f64()
+                ),
+            };
+            let lines = grouped(recording.len() as u64);
+            let Recording { topic, source, .. } = recording;
+            stage.say(&format!("  {topic:<28}{lines:>7} lines of {source}, recorded over {span}, {pace}"))?;
+        }
+        stage.say(&format!(
+            "  {SHORT_TOPIC}  {SHORT_OF} once more, with a history of {}",
+            sized(SHORT_BYTES)
+        ))?;
+        stage.say("subscribers")?;
+        PLANS.iter().try_for_each(|plan| stage.say(&format!("  {:<12} {}", plan.name, plan.about)))?;
+        stage.say("")
+    }
+}
+
+/// The topics that get a recording's lines, and the history of each.
+fn topics(recording: &Recording) -> Vec<(String, u64)> {
+    let whole = recording.bytes() + recording.len() as u64 * RECORD_BYTES_EXTRA;
+    // Memory is given up a segment, an eighth, at a time.
+    let whole = (whole * 9 / 7).max(RETENTION_BYTES_MIN);
+    let mut topics = vec![(recording.topic.clone(), whole)];
+    if recording.topic == SHORT_OF {
+        topics.push((SHORT_TOPIC.to_owned(), SHORT_BYTES));
+    }
+    topics
+}
+
+impl Ended {
+    /// A failure if a single record is unaccounted for.
+    pub fn check(&self) -> Result<()> {
+        match self.unaccounted {
+            0 => Ok(()),
+            lost => bail!("{} records are unaccounted for", grouped(lost)),
+        }
+    }
+}

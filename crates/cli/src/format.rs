@@ -2,7 +2,7 @@
 
 mod json;
 mod template;
-mod text;
+pub mod text;
 
 use std::io::{self, Write};
 use std::str::FromStr;
@@ -10,7 +10,9 @@ use std::str::FromStr;
 use dunlin_topic::{Notice, Record};
 
 use crate::console::Paint;
+pub use json::base64;
 use template::Template;
+pub use template::rfc3339;
 
 /// What was asked for by `--format`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,15 +4,19 @@
 //! command means beyond calling the node, the client or the benchmarks is decided in pure modules beside it.
 //! Exit codes: 0 done, 1 refused, 2 failed; a command line that cannot be understood is 2.
 
-#![expect(dead_code, reason = "the commands that talk to a node come with the client")]
-
 mod arguments;
 mod commands;
 mod config;
+mod connect;
 mod console;
 mod demo;
+mod feed;
+mod follow;
 mod format;
+mod outage;
 mod outcome;
+mod running;
+mod signals;
 mod table;
 
 use std::process::ExitCode;

@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
+use dunlin_client::AskError;
 use dunlin_topic::{PublishError, SubscribeError};
 
 use crate::console::Console;
@@ -42,6 +43,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 fn code(error: &anyhow::Error) -> u8 {
     let refused = error.chain().any(|cause| {
         cause.is::<Refusal>()
+            || matches!(cause.downcast_ref(), Some(AskError::Refused(_)))
             || cause.downcast_ref::<PublishError>().is_some_and(publish_refused)
             || cause.downcast_ref::<SubscribeError>().is_some_and(subscribe_refused)
     });

@@ -1,25 +1,42 @@
 //! `demo`: recorded markets, replayed line by line to many subscribers, with every record accounted for.
 
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use dunlin_client::Limits;
+
+use crate::arguments::Global;
+use crate::commands::dev::url_argument;
+use crate::commands::{parse, serve};
+use crate::config::{Config, RawConfig};
+use crate::connect::connect_with;
+use crate::console::{Console, grouped};
+use crate::demo::{Show, Source, Speed, child};
+use crate::running::Running;
+use crate::signals::Stop;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Who reads: one subscriber in this process, and in processes of their own, over TCP: one that joins late, one that is
-killed and comes back, a brisk one and a slow one on a topic with a short history. The slow one misses records; it
-must be told exactly which. Ends with a table, and a failure if a single record is unaccounted for.
+One topic for each market, and the lines as they are. At the end a table says for each subscriber and
+topic what it saw, what it was told it missed, and whether its bytes are the recording's. Exit code 2
+if a single record is unaccounted for.
 
 The recordings are fetched by `cargo xtask data`; `cargo xtask demo` does that first.
 
 Examples:
-  dunlin demo --data data                        over in about a minute; the node stays up to be looked at
-  dunlin demo --data data --speed max --once")]
+  dunlin demo --data data                     over in about a minute; the node stays up to be looked at
+  dunlin demo --data data --speed max --once
+  dunlin demo --allow-generated               without the recordings")]
 pub struct Arguments {
     /// Directory of the recordings
     #[arg(long, value_name = "DIRECTORY", default_value = "data")]
     data: PathBuf,
-    /// How fast: `1x` is as recorded, `10x`, …, or `max` [default: each market in about a minute]
-    #[arg(long)]
-    speed: Option<String>,
+    /// How fast: 1x is as recorded, 10x ten times that; 30s is each market within that time; max does not wait
+    #[arg(long, value_name = "SPEED", default_value = "55s")]
+    speed: Speed,
     /// End after the table instead of leaving the node up
     #[arg(long)]
     once: bool,
@@ -28,9 +45,101 @@ pub struct Arguments {
     allow_generated: bool,
 }
 
+/// Said first and last, so that nobody takes one for the other.
+const GENERATED: &str = "GENERATED DATA: these are made-up markets, not the recordings";
+
+pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
+    let stop = Stop::on_signal()?;
+    let mut narration = Narration { console };
+    let source = Source::load(&arguments.data, arguments.allow_generated)?;
+    if source.generated {
+        narration.say(&console.paint.warning(GENERATED))?;
+    }
+    let running = start_node()?;
+    let url = running.url();
+    let lines: usize = source.recordings.iter().map(crate::demo::Recording::len).sum();
+    let markets = source.recordings.len();
+    narration.say(&format!("node at {url}; {markets} markets, {} lines", grouped(lines as u64)))?;
+    let show = Show { source: &source, speed: arguments.speed, node: &running.node, url: url.clone() };
+    let ended = show.run(console, &stop)?;
+    if !arguments.once && !ended.interrupted {
+        invite(&mut narration, &arguments.data, &source, &url)?;
+        serve::wait(&stop);
+    }
+    running.stop();
+    if source.generated {
+        narration.say(&console.paint.warning(GENERATED))?;
+    }
+    ended.check()
+}
+
+/// On the port everyone knows, or on any if that is taken.
+fn start_node() -> Result<Running> {
+    let mut config = Config::try_from(&RawConfig::defaults())?;
+    Running::start(&config).or_else(|_| {
+        config.listen = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        Running::start(&config)
+    })
+}
+
+fn invite(narration: &mut Narration<'_>, data: &std::path::Path, source: &Source, url: &str) -> Result<()> {
+    let url_argument = url_argument(url);
+    narration.say(&format!("\nThe node at {url} stays up, and holds every market. Look around:"))?;
+    let mut commands =
+        vec!["dunlin topics list".to_owned(), "dunlin sub 'market.>' --from earliest --count 5".to_owned()];
+    if let Some(orders) = source.recordings.last().filter(|_| !source.generated) {
+        let file = data.join("orders.csv");
+        commands.push(format!(
+            "dunlin sub {} --from earliest --count {} --format raw | cmp - {}",
+            orders.topic,
+            orders.len(),
+            file.display()
+        ));
+    }
+    for command in commands {
+        let (dunlin, rest) = command
+            .split_once(" | ")
+            .map_or((command.as_str(), String::new()), |(dunlin, rest)| (dunlin, format!(" | {rest}")));
+        narration.say(&format!(
+            "  {}",
+            narration.console.paint.command(&format!("{dunlin}{url_argument}{rest}"))
+        ))?;
+    }
+    narration.say("Ctrl-C stops it.")
+}
+
+/// What is told beside the table: to standard error where standard output is for objects.
+struct Narration<'a> {
+    console: &'a Console,
+}
+
+impl Narration<'_> {
+    fn say(&mut self, text: &str) -> Result<()> {
+        if self.console.json {
+            writeln!(std::io::stderr(), "{text}")?;
+        } else {
+            writeln!(std::io::stdout(), "{text}")?;
+        }
+        Ok(())
+    }
+}
+
 #[derive(Debug, clap::Args)]
 pub struct ChildArguments {
     /// The reader's name
     #[arg(long)]
     name: String,
+    /// After each record
+    #[arg(long, value_parser = parse::duration)]
+    sleep: Option<Duration>,
+}
+
+pub fn run_child(arguments: &ChildArguments, global: &Global) -> Result<()> {
+    let mut limits = Limits::default();
+    if arguments.sleep.is_some() {
+        // What is on its way to a slow reader is not yet lost to it: with the default it would be seconds.
+        limits.credit_bytes = 64 << 10;
+    }
+    let client = connect_with(global, &format!("demo: {}", arguments.name), limits)?;
+    child::run(&arguments.name, arguments.sleep, |pattern, options| client.subscribe(pattern, options))
 }

@@ -1,8 +1,18 @@
-//! `log dump`: what the logs behind topics hold right now.
+//! `log dump`: what the logs behind a topic hold right now.
 
-use dunlin_topic::Start;
+use std::collections::BTreeMap;
+use std::io::Write;
 
+use anyhow::{Context, Result};
+use dunlin_client::{Client, TopicDescription};
+use dunlin_topic::{Event, LogName, Notice, Record, Start, Subscribe, SubscribeOptions};
+
+use crate::arguments::Global;
 use crate::commands::parse;
+use crate::connect::connect;
+use crate::console::Console;
+use crate::format::{Format, Writer, rfc3339, text};
+use crate::signals::Stop;
 
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
@@ -17,19 +27,125 @@ enum Verb {
     #[command(after_help = "\
 Examples:
   dunlin log dump ticks
-  dunlin log dump 'orders.>' --from 10m --count 100
-  dunlin log dump ticks --json | jq .append_time")]
+  dunlin log dump orders --from 10m --count 100
+  dunlin log dump ticks --json | jq .append_time_ns
+
+One line for each record: partition/position, append time, subject, then event=, expires=, reply=,
+key= and headers where it has them, and after a bar the payload.")]
     Dump(Dump),
 }
 
 #[derive(Debug, clap::Args)]
 struct Dump {
-    /// Subjects; wildcards are fine
-    pattern: String,
+    /// The topic's name
+    topic: String,
     /// Where to start: earliest, after a position EPOCH-SEQ, at a time (RFC 3339), or so long ago (5m)
     #[arg(long, value_name = "START", default_value = "earliest", value_parser = parse::start)]
     from: Start,
     /// Records at most
     #[arg(long, short = 'n', value_name = "COUNT")]
     count: Option<u64>,
+}
+
+pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+    let Verb::Dump(dump) = &arguments.verb;
+    let stop = Stop::on_signal()?;
+    let client = connect(global, "dunlin log dump")?;
+    let topic = &dump.topic;
+    let described = client.describe_topic(topic).with_context(|| format!("cannot look at {topic}"))?;
+    dump_topic(dump, &client, &described, console, &stop)
+}
+
+fn dump_topic(
+    dump: &Dump,
+    client: &Client,
+    topic: &TopicDescription,
+    console: &Console,
+    stop: &Stop,
+) -> Result<()> {
+    let pattern = topic.config.pattern.as_deref().unwrap_or(&topic.name);
+    let options =
+        SubscribeOptions { name: "dunlin log dump".to_owned(), start: dump.from, ..Default::default() };
+    let mut subscriber = client.subscribe(pattern, options)?;
+    let mut ends = Ends::of(topic);
+    let writer = Writer {
+        format: if console.json { Format::Json } else { Format::Text },
+        delimiter: String::new(),
+        many: true,
+        paint: console.paint,
+        errors: console.errors,
+    };
+    let mut out = console.out();
+    let mut written = 0;
+    while !ends.are_reached() && dump.count.is_none_or(|count| written < count) && !stop.is_set() {
+        // Nothing within this time although the end is not reached: the rest was given up meanwhile.
+        let Some(event) = subscriber.next_timeout(std::time::Duration::from_secs(2))? else { break };
+        match &event {
+            Event::Record(record) if ends.is_past(record) => {}
+            Event::Record(record) if console.json => writer.record(record, &mut out)?,
+            Event::Record(record) => write_line(record, console, &mut out)?,
+            Event::Notice(notice) => writer.notice(notice, &mut out, &mut std::io::stderr())?,
+        }
+        written += u64::from(matches!(event, Event::Record(_)));
+        ends.pass(&event);
+    }
+    Ok(out.flush()?)
+}
+
+/// Where each log ended when we began: what is published while we look is not waited for.
+struct Ends(BTreeMap<u16, u64>);
+
+impl Ends {
+    fn of(topic: &TopicDescription) -> Ends {
+        let held = topic.logs.iter().filter(|log| log.first.seq <= log.last_seq);
+        Ends(held.map(|log| (log.partition, log.last_seq)).collect())
+    }
+
+    fn are_reached(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn is_past(&self, record: &Record<'_>) -> bool {
+        self.0.get(&record.log.partition).is_none_or(|last| record.seq() > *last)
+    }
+
+    fn pass(&mut self, event: &Event<'_>) {
+        let at = |log: &LogName, seq| (log.partition, seq);
+        let (partition, seq) = match event {
+            Event::Record(record) => at(record.log, record.seq()),
+            Event::Notice(Notice::Gap(gap)) => at(&gap.log, gap.last),
+            Event::Notice(Notice::Advance { log, through }) => at(log, through.seq),
+            Event::Notice(Notice::Deleted { log, .. }) => at(log, u64::MAX),
+            Event::Notice(_) => return,
+        };
+        if self.0.get(&partition).is_some_and(|last| *last <= seq) {
+            self.0.remove(&partition);
+        }
+    }
+}
+
+fn write_line(record: &Record<'_>, console: &Console, out: &mut impl Write) -> Result<()> {
+    let frame = &record.frame;
+    let position = format!("{}/{}", record.log.partition, record.position);
+    write!(
+        out,
+        "{position}  {}  {}",
+        rfc3339(frame.append_time_ns()),
+        console.paint.strong(&record.subject())
+    )?;
+    let times = [("event", frame.event_time_ns()), ("expires", frame.expires_ns())];
+    for (name, time_ns) in times.into_iter().filter_map(|(name, time)| Some((name, time?))) {
+        write!(out, "  {name}={}", rfc3339(time_ns))?;
+    }
+    if let Some(reply) = frame.reply() {
+        write!(out, "  reply={reply}")?;
+    }
+    let key = frame.key().map(|key| ("key", key));
+    for (name, value) in key.into_iter().chain(frame.headers()) {
+        write!(out, "  {name}=")?;
+        text::escape(value, out)?;
+    }
+    write!(out, "  {} ", console.paint.faint("|"))?;
+    text::escape(record.payload(), out)?;
+    Ok(writeln!(out)?)
 }

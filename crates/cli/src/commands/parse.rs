@@ -50,6 +50,12 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|_| "expected a duration like 500us, 10ms, 5s or 1h".into())
 }
 
+/// Records per second.
+pub fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate >= 1e-3);
+    rate.ok_or_else(|| "expected a number over 0, like 100 or 0.5".into())
+}
+
 /// `NAME=VALUE`.
 pub fn header(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {

@@ -1,8 +1,20 @@
 //! `pub`: publishes arguments, lines of standard input, or files.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
-use crate::commands::parse::header;
+use anyhow::{Context, Result};
+use dunlin_topic::{Meta, Publish, Receipt};
+
+use crate::arguments::Global;
+use crate::commands::parse::{header, moment, rate, unix_ns};
+use crate::connect::connect;
+use crate::console::{Console, grouped};
+use crate::feed::Feed;
+use crate::outcome::Refusal;
+use crate::signals::Stop;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -33,7 +45,7 @@ pub struct Arguments {
     #[arg(long = "header", short = 'H', value_name = "NAME=VALUE", value_parser = header)]
     pub headers: Vec<(String, String)>,
     /// When it happened: RFC 3339 or `now`
-    #[arg(long, value_name = "TIME", value_parser = crate::commands::parse::moment)]
+    #[arg(long, value_name = "TIME", value_parser = moment)]
     pub event_time: Option<std::time::SystemTime>,
     /// Readers skip the record when it is older than this
     #[arg(long, value_name = "DURATION")]
@@ -48,9 +60,92 @@ pub struct Arguments {
     #[arg(long, value_name = "COUNT", default_value_t = 1, hide_default_value = true)]
     pub repeat: u64,
     /// Records per second at most
-    #[arg(long, value_name = "PER_SECOND")]
+    #[arg(long, value_name = "PER_SECOND", value_parser = rate)]
     pub rate: Option<f64>,
     /// Say nothing when all went well
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+    let stop = Stop::on_signal()?;
+    let client = connect(global, "dunlin pub")?;
+    let publisher = client.publisher(&arguments.subject)?;
+    let headers: Vec<(&str, &[u8])> =
+        arguments.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+    let meta = Meta {
+        event_time_ns: arguments.event_time.map(unix_ns),
+        expires_ns: arguments.expires_in.map(|after| unix_ns(SystemTime::now() + *after)),
+        key: arguments.key.as_ref().map(String::as_bytes),
+        reply: arguments.reply.as_deref(),
+        headers: &headers,
+        ..Meta::default()
+    };
+    let mut feed = Feed::new(publisher, meta, arguments.rate, stop.clone());
+    publish(arguments, &mut feed, &stop)?;
+    let (sent, last) = feed.finish()?;
+    if !arguments.quiet {
+        tell(sent, last, arguments, console)?;
+    }
+    Ok(())
+}
+
+fn publish<P: Publish>(arguments: &Arguments, feed: &mut Feed<'_, P>, stop: &Stop) -> Result<()> {
+    if let Some(last_seq) = arguments.expect_seq {
+        let [text] = arguments.texts.as_slice() else {
+            return Err(Refusal("--expect-seq goes with one text".to_owned()).into());
+        };
+        return feed.send_expecting(last_seq, text.as_bytes());
+    }
+    let from_input = arguments.texts.is_empty() && arguments.file.is_empty() && arguments.lines.is_empty();
+    if from_input {
+        let idle = stop.unless_idle()?;
+        return feed.send_lines(std::io::stdin().lock(), Some(&idle)).map(drop);
+    }
+    for _ in 0..arguments.repeat {
+        if !publish_once(arguments, feed)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn publish_once<P: Publish>(arguments: &Arguments, feed: &mut Feed<'_, P>) -> Result<bool> {
+    for text in &arguments.texts {
+        if !feed.send(text.as_bytes())? {
+            return Ok(false);
+        }
+    }
+    for path in &arguments.file {
+        if !feed.send(&whole(path)?)? {
+            return Ok(false);
+        }
+    }
+    for path in &arguments.lines {
+        let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+        if !feed.send_lines(file, None)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn whole(path: &Path) -> Result<Vec<u8>> {
+    if path.as_os_str() == "-" {
+        let mut bytes = Vec::new();
+        std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read standard input")?;
+        return Ok(bytes);
+    }
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn tell(sent: u64, last: Option<Receipt>, arguments: &Arguments, console: &Console) -> Result<()> {
+    let mut err = std::io::stderr();
+    let records = if sent == 1 { "record" } else { "records" };
+    let at = last.map_or_else(String::new, |receipt| {
+        let again = if receipt.duplicate { ", which was there already" } else { "" };
+        format!(", last {}{again}", receipt.position)
+    });
+    let mark = console.errors.good("published");
+    Ok(writeln!(err, "{mark} {} {records} to {}{at}", grouped(sent), arguments.subject)?)
 }

@@ -1,4 +1,22 @@
 //! `reply`: answers requests.
+//!
+//! One at a time, in the order in which they come: a command that takes long makes the next requester wait. Whoever
+//! wants more at once runs more of these, with a work group in between.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use dunlin_topic::{Draft, Event, Meta, Payload, Record, Subscribe, SubscribeOptions};
+
+use crate::arguments::Global;
+use crate::commands::request::ERROR_HEADER;
+use crate::connect::connect;
+use crate::console::Console;
+use crate::outage::Outage;
+use crate::signals::Stop;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -26,4 +44,92 @@ pub struct Arguments {
     /// End after this many requests
     #[arg(long, short = 'n', value_name = "COUNT")]
     pub count: Option<u64>,
+}
+
+/// How often a responder with nothing to do looks for a signal.
+const LOOK: Duration = Duration::from_millis(100);
+
+pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+    let stop = Stop::on_signal()?;
+    let client = connect(global, "dunlin reply")?;
+    let options = SubscribeOptions { name: "dunlin reply".to_owned(), ..SubscribeOptions::default() };
+    let mut requests = client
+        .subscribe(&arguments.pattern, options)
+        .with_context(|| format!("cannot subscribe to {}", arguments.pattern))?;
+    let mut responder = client.responder();
+    let mut outage = Outage::default();
+    let mut answered = 0;
+    while !stop.is_set() && arguments.count.is_none_or(|count| answered < count) {
+        let Some(event) = next(&mut requests, &mut outage, console)? else { continue };
+        let Event::Record(record) = event else { continue };
+        let Some(reply_to) = record.frame.reply() else { continue };
+        let answer = answer(arguments, &record)?;
+        let error = answer.error.as_ref().map(|error| (ERROR_HEADER, error.as_bytes()));
+        let meta = Meta { headers: error.as_slice(), ..Meta::default() };
+        let draft = Draft { meta, payload: Payload::Copied(&answer.payload) };
+        // A requester that has gone is no reason to leave the others alone.
+        if let Err(error) = responder.reply(reply_to, draft) {
+            writeln!(std::io::stderr(), "{} {error}", console.errors.warning("not answered:"))?;
+        }
+        answered += 1;
+    }
+    Ok(())
+}
+
+fn next<'s>(
+    requests: &'s mut impl Subscribe,
+    outage: &mut Outage,
+    console: &Console,
+) -> Result<Option<Event<'s>>> {
+    match requests.ready() {
+        Ok(true) => {
+            outage.over();
+            return Ok(Some(requests.take()));
+        }
+        Ok(false) => {}
+        Err(error) => outage.wait_out(error, console.errors)?,
+    }
+    if let Err(error) = requests.wait(Some(LOOK)) {
+        outage.wait_out(error, console.errors)?;
+    }
+    Ok(None)
+}
+
+struct Answer {
+    payload: Vec<u8>,
+    error: Option<String>,
+}
+
+fn answer(arguments: &Arguments, request: &Record<'_>) -> Result<Answer> {
+    match (&arguments.text, arguments.command.split_first()) {
+        (Some(text), _) => Ok(Answer { payload: text.clone().into_bytes(), error: None }),
+        (None, Some((program, rest))) => run_command(program, rest, request),
+        (None, None) => Ok(Answer { payload: request.payload().to_vec(), error: None }),
+    }
+}
+
+fn run_command(program: &str, arguments: &[String], request: &Record<'_>) -> Result<Answer> {
+    let mut command = Command::new(program);
+    command.args(arguments).env("DUNLIN_SUBJECT", request.subject());
+    for (name, value) in request.frame.headers() {
+        command.env(variable(name), String::from_utf8_lossy(value).as_ref());
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    let mut child = command.spawn().with_context(|| format!("cannot start {program}"))?;
+    let input = child.stdin.take();
+    // From a thread: pipes hold only so much, and the command may write before it has read everything.
+    let output = thread::scope(|scope| {
+        // A command that does not read its input is free not to.
+        scope.spawn(|| input.map(|mut input| input.write_all(request.payload())));
+        child.wait_with_output()
+    });
+    let output = output.with_context(|| format!("cannot wait for {program}"))?;
+    let error = (!output.status.success()).then(|| format!("{program}: {}", output.status));
+    Ok(Answer { payload: output.stdout, error })
+}
+
+/// `trace-id` becomes `DUNLIN_HEADER_TRACE_ID`.
+fn variable(header: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+    format!("DUNLIN_HEADER_{}", header.chars().map(plain).collect::<String>())
 }

@@ -1,16 +1,28 @@
-//! `req`: a request, and its replies.
+//! `req`: a request, and its reply.
 
+use std::io::{Read, Write};
+
+use anyhow::{Context, Result};
+use dunlin_client::{Reply, RequestError};
+use dunlin_topic::{Draft, Meta, Payload};
+use serde_json::json;
+
+use crate::arguments::Global;
 use crate::commands::parse::header;
+use crate::connect::connect;
+use crate::console::Console;
+use crate::format::base64;
+use crate::outcome::Refusal;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   dunlin req time.now                            no text: an empty request
   dunlin req math.square 12 --timeout 200ms
-  dunlin req ping --replies 3                    everyone who answers, three at most
-  dunlin req img.scale --header width=100 < cat.jpg > small.jpg
+  dunlin req img.scale - --header width=100 < cat.jpg > small.jpg
 
-Exit code 1 when nobody answers in time.")]
+The reply goes to standard output, byte for byte (and a newline in a terminal). Exit code 1 when
+nobody answers in time, or the reply carries the header dunlin-error.")]
 pub struct Arguments {
     /// Where someone answers
     pub subject: String,
@@ -19,10 +31,68 @@ pub struct Arguments {
     /// Header; may be given several times
     #[arg(long = "header", short = 'H', value_name = "NAME=VALUE", value_parser = header)]
     pub headers: Vec<(String, String)>,
-    /// How long to wait for the (next) reply
+    /// How long to wait for the reply
     #[arg(long, value_name = "DURATION", default_value = "2s")]
     pub timeout: humantime::Duration,
-    /// Print this many replies
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
-    pub replies: u64,
+}
+
+pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+    let client = connect(global, "dunlin req")?;
+    let headers: Vec<(&str, &[u8])> =
+        arguments.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+    let text = text(arguments)?;
+    let meta = Meta { headers: &headers, ..Meta::default() };
+    let draft = Draft { meta, payload: Payload::Copied(&text) };
+    let reply = client.request(&arguments.subject, draft, arguments.timeout.into()).map_err(refused)?;
+    write(&reply, console)?;
+    let error = reply.headers.iter().find(|(name, _)| name == ERROR_HEADER);
+    match error {
+        None => Ok(()),
+        Some((_, why)) => {
+            Err(Refusal(format!("the answer is an error: {}", String::from_utf8_lossy(why))).into())
+        }
+    }
+}
+
+/// Marks a reply that is none: whoever answers could not.
+pub const ERROR_HEADER: &str = "dunlin-error";
+
+fn refused(error: RequestError) -> anyhow::Error {
+    match error {
+        RequestError::TimedOut(_) => Refusal(format!("nobody answered: {error}")).into(),
+        RequestError::Publish(error) => error.into(),
+        RequestError::Inbox(error) => error.into(),
+        other => other.into(),
+    }
+}
+
+fn text(arguments: &Arguments) -> Result<Vec<u8>> {
+    match arguments.text.as_deref() {
+        Some("-") => {
+            let mut bytes = Vec::new();
+            std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read standard input")?;
+            Ok(bytes)
+        }
+        Some(text) => Ok(text.as_bytes().to_vec()),
+        None => Ok(Vec::new()),
+    }
+}
+
+fn write(reply: &Reply, console: &Console) -> Result<()> {
+    let mut out = console.out();
+    if console.json {
+        let text = |bytes: &[u8]| match std::str::from_utf8(bytes) {
+            Ok(text) => json!({ "text": text }),
+            Err(_) => json!({ "base64": base64(bytes) }),
+        };
+        let header = |(name, value): &(String, Vec<u8>)| json!({"name": name, "value": text(value)});
+        let headers: Vec<_> = reply.headers.iter().map(header).collect();
+        writeln!(out, "{}", json!({"payload": text(&reply.payload), "headers": headers}))?;
+    } else {
+        out.write_all(&reply.payload)?;
+        if console.is_terminal && !reply.payload.ends_with(b"\n") {
+            writeln!(out)?;
+        }
+    }
+    Ok(out.flush()?)
 }

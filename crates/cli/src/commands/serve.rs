@@ -1,11 +1,20 @@
 //! `serve`: a node, for machines to start.
 
-use crate::config::ConfigFlags;
+use std::io::Write;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::config::{Config, ConfigFlags};
+use crate::console::Console;
+use crate::running::Running;
+use crate::signals::Stop;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Prints one line once it serves, and logs to standard error:
-  READY tcp=127.0.0.1:4220 unix=/run/dunlin.sock pid=4711
+  READY pid=4711 tcp=127.0.0.1:4220 unix=/run/dunlin.sock
 
 Examples:
   dunlin serve --listen 127.0.0.1:0          any free port; the READY line says which
@@ -16,4 +25,57 @@ Ctrl-C or SIGTERM ends it in order; a second one at once.")]
 pub struct Arguments {
     #[command(flatten)]
     config: ConfigFlags,
+}
+
+/// How often a node's main thread looks for a signal.
+const LOOK: Duration = Duration::from_millis(50);
+
+pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
+    let stop = Stop::on_signal()?;
+    let running = start(&arguments.config, console)?;
+    let mut out = std::io::stdout();
+    writeln!(out, "{}", ready_line(&running)).and_then(|()| out.flush()).context("cannot say READY")?;
+    wait(&stop);
+    running.stop();
+    Ok(())
+}
+
+/// A node as the flags, the variables and the file say.
+pub fn start(flags: &ConfigFlags, console: &Console) -> Result<Running> {
+    let (raw, warnings) = flags.gather()?;
+    for warning in warnings {
+        writeln!(std::io::stderr(), "{} {warning}", console.errors.warning("warning:"))?;
+    }
+    let config = Config::try_from(&raw)?;
+    log_to_standard_error(&config, console);
+    Running::start(&config)
+}
+
+/// Until a signal comes.
+pub fn wait(stop: &Stop) {
+    while !stop.is_set() {
+        thread::sleep(LOOK);
+    }
+}
+
+fn ready_line(running: &Running) -> String {
+    let mut line = format!("READY pid={}", std::process::id());
+    for address in running.server.tcp_addresses() {
+        line.push_str(&format!(" tcp={address}"));
+    }
+    for path in running.server.unix_paths() {
+        line.push_str(&format!(" unix={}", path.display()));
+    }
+    line
+}
+
+fn log_to_standard_error(config: &Config, console: &Console) {
+    let level = config.log.parse().unwrap_or(tracing::Level::WARN);
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_ansi(console.errors.is_on())
+        .finish();
+    // Fails only where one is set already, and then that one is what somebody wanted.
+    let _ = tracing::subscriber::set_global_default(subscriber);
 }

@@ -1,11 +1,20 @@
 //! `sub`: reads records, and says what was missed where it was missed.
 
+use std::io::Write;
+use std::panic::resume_unwind;
+use std::thread;
 use std::time::Duration;
 
-use dunlin_topic::{OnGap, Start};
+use anyhow::{Context, Result};
+use dunlin_topic::{OnGap, Start, Subscribe, SubscribeOptions};
 
+use crate::arguments::Global;
 use crate::commands::parse;
-use crate::format::Format;
+use crate::connect::connect;
+use crate::console::Console;
+use crate::follow::{Follow, Rules};
+use crate::format::{Format, Writer};
+use crate::signals::Stop;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -58,4 +67,60 @@ pub struct Arguments {
     /// On reliable topics: be one of the readers the publisher waits for
     #[arg(long)]
     pub registered: bool,
+}
+
+pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+    let stop = Stop::on_signal()?;
+    let client = connect(global, &arguments.name)?;
+    let many = arguments.patterns.len() > 1 || arguments.patterns[0].contains(['*', '>']);
+    let writer = Writer {
+        format: if console.json { Format::Json } else { arguments.format.clone() },
+        delimiter: arguments.delimiter.clone(),
+        many,
+        paint: console.paint,
+        errors: console.errors,
+    };
+    let rules =
+        Rules { count: arguments.count, idle: arguments.idle.map(Into::into), sleep: arguments.sleep };
+    let follow = Follow::new(rules, writer, console.out_shared(), stop.clone());
+    let subscribe = |pattern: &String| {
+        let subscriber = client.subscribe(pattern, options(arguments));
+        subscriber.with_context(|| format!("cannot subscribe to {pattern}"))
+    };
+    let subscribers = arguments.patterns.iter().map(subscribe).collect::<Result<Vec<_>>>()?;
+    follow_all(&follow, subscribers, &stop)
+}
+
+/// A thread for each pattern but the last, which is read here; the first that fails ends all.
+fn follow_all<S: Subscribe + Send, W: Write + Send>(
+    follow: &Follow<W>,
+    mut subscribers: Vec<S>,
+    stop: &Stop,
+) -> Result<()> {
+    let read = |mut subscriber: S| {
+        let outcome = follow.follow(&mut subscriber);
+        if outcome.is_err() {
+            stop.set();
+        }
+        outcome
+    };
+    let Some(last) = subscribers.pop() else { return Ok(()) };
+    thread::scope(|scope| {
+        let others: Vec<_> = subscribers.into_iter().map(|other| scope.spawn(|| read(other))).collect();
+        let outcome = read(last);
+        others
+            .into_iter()
+            .map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            .fold(outcome, Result::and)
+    })
+}
+
+fn options(arguments: &Arguments) -> SubscribeOptions {
+    SubscribeOptions {
+        name: arguments.name.clone(),
+        start: arguments.from,
+        on_gap: arguments.on_gap,
+        registered: arguments.registered,
+        ..SubscribeOptions::default()
+    }
 }

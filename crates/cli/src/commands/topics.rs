@@ -1,11 +1,18 @@
 //! `topics`: what topics there are, and what each promises.
 
-use std::time::Duration;
+mod create;
+mod describe;
 
-use clap::ValueEnum;
+use std::io::Write;
 
-use crate::commands::parse;
-use crate::config::Size;
+use anyhow::{Context, Result};
+use dunlin_client::TopicSummary;
+use serde_json::json;
+
+use crate::arguments::Global;
+use crate::connect::connect;
+use crate::console::{Console, grouped, sized};
+use crate::table::Table;
 
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
@@ -19,70 +26,77 @@ enum Verb {
     /// List topics
     #[command(visible_alias = "ls")]
     List {
-        /// Only names that match
-        #[arg(default_value = ">", hide_default_value = true)]
+        /// Only names that match this pattern
+        #[arg(default_value = "", hide_default_value = true)]
         pattern: String,
     },
     /// Create a topic; a first publish does that too, with the node's defaults
-    #[command(after_help = "\
-Examples:
-  dunlin topics create ticks --retain-bytes 256MiB --retain-age 1h
-  dunlin topics create orders --subjects 'orders.>' --partitions 4
-  dunlin topics create fills --reliable --readers-max 2 --wait-ms-max 500 --when-full evict")]
-    Create(Create),
-    /// Delete a topic and everything it holds; its readers are told
+    #[command(after_help = create::EXAMPLES)]
+    Create(create::Arguments),
+    /// Delete topics and everything they hold; their readers are told
     #[command(visible_alias = "rm")]
     Delete {
         /// Topics to delete
-        #[arg(required = true)]
+        #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
     },
-    /// Show one topic: its options, its logs, and what they hold
+    /// Show all about a topic: what it keeps, what its logs hold, and its slowest readers
     Describe {
         /// Topics to describe
-        #[arg(required = true)]
+        #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
     },
 }
 
-#[derive(Debug, clap::Args)]
-struct Create {
-    /// The topic's name
-    name: String,
-    /// The subjects it owns
-    #[arg(long, value_name = "PATTERN", help = "The subjects it owns [default: just its name]")]
-    subjects: Option<String>,
-    /// Logs its keys are spread over
-    #[arg(long, value_name = "COUNT")]
-    partitions: Option<u16>,
-    /// History it keeps, bytes
-    #[arg(long, value_name = "SIZE")]
-    retain_bytes: Option<Size>,
-    /// History it keeps, records
-    #[arg(long, value_name = "COUNT")]
-    retain_records: Option<u64>,
-    /// History it keeps, age
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
-    retain_age: Option<Duration>,
-    /// Size of one record at most
-    #[arg(long, value_name = "SIZE")]
-    record_bytes_max: Option<Size>,
-    /// Registered readers lose nothing: when the history is full, the publisher waits for the slowest
-    #[arg(long)]
-    reliable: bool,
-    /// Registered readers at most
-    #[arg(long, value_name = "COUNT", requires = "reliable")]
-    readers_max: Option<u32>,
-    /// How long a publisher waits for room
-    #[arg(long, value_name = "MILLISECONDS", requires = "reliable")]
-    wait_ms_max: Option<u64>,
-    /// And then: refuse the record, or evict the slowest reader (which is told its gap)
-    #[arg(long, value_enum, requires = "reliable")]
-    when_full: Option<WhenFull>,
+pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+    let client = connect(global, "dunlin topics")?;
+    match &arguments.verb {
+        Verb::List { pattern } => list(&client.topics(pattern)?, console),
+        Verb::Create(create) => create::run(create, &client, console),
+        Verb::Delete { names } => {
+            for name in names {
+                client.delete_topic(name).with_context(|| format!("cannot delete {name}"))?;
+                writeln!(std::io::stderr(), "{} {name}", console.errors.good("deleted"))?;
+            }
+            Ok(())
+        }
+        Verb::Describe { names } => {
+            for name in names {
+                let topic = client.describe_topic(name).with_context(|| format!("cannot describe {name}"))?;
+                describe::write(&topic, console)?;
+            }
+            Ok(())
+        }
+    }
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum WhenFull {
-    Refuse,
-    Evict,
+fn list(topics: &[TopicSummary], console: &Console) -> Result<()> {
+    let mut out = console.out();
+    if console.json {
+        topics.iter().try_for_each(|topic| writeln!(out, "{}", object(topic)))?;
+        return Ok(out.flush()?);
+    }
+    let mut table =
+        Table::new(&["TOPIC", "SUBJECTS", "RECORDS", "HELD", "EVER", "READERS", "PARTITIONS", "KIND"]);
+    for topic in topics {
+        table.row([
+            topic.name.clone(),
+            topic.pattern.clone(),
+            grouped(topic.records),
+            sized(topic.bytes),
+            grouped(topic.appended),
+            grouped(topic.readers.into()),
+            grouped(topic.partitions.into()),
+            if topic.reliable { "reliable".to_owned() } else { String::new() },
+        ]);
+    }
+    table.write(&mut out, console.paint)?;
+    Ok(out.flush()?)
+}
+
+fn object(topic: &TopicSummary) -> serde_json::Value {
+    json!({
+        "topic": topic.name, "pattern": topic.pattern, "partitions": topic.partitions, "reliable": topic.reliable,
+        "records": topic.records, "bytes": topic.bytes, "appended": topic.appended, "readers": topic.readers,
+    })
 }

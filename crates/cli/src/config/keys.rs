@@ -80,11 +80,11 @@ pub const KEYS: &[Key] = &[
         help: "Publishing or subscribing to a subject that no topic owns creates one",
     },
     Key { name: "limits.topics", value: "COUNT", default: "1000000", help: "Topics at most" },
-    Key { name: "limits.connections", value: "COUNT", default: "20000", help: "Client connections at most" },
+    Key { name: "limits.connections", value: "COUNT", default: "50000", help: "Client connections at most" },
     Key {
         name: "limits.subscriptions",
         value: "COUNT",
-        default: "1000",
+        default: "65536",
         help: "Subscriptions of one connection at most",
     },
     Key {
@@ -96,7 +96,7 @@ pub const KEYS: &[Key] = &[
     Key {
         name: "heartbeat_ms",
         value: "MILLISECONDS",
-        default: "2000",
+        default: "1000",
         help: "How often an idle connection is shown to be alive; one that is silent for two of them is dead",
     },
     Key {

@@ -61,10 +61,6 @@ impl<'a> Ledger<'a> {
         self.topics.get(topic).map_or(0, |entry| entry.published)
     }
 
-    pub fn topics(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.topics.iter().map(|(topic, entry)| (topic.as_str(), entry.published))
-    }
-
     /// Every record must be seen once or reported missing once, and what was seen must be what was published.
     pub fn judge(&self, topic: &str, account: &Account) -> Verdict {
         let published = self.count(topic);

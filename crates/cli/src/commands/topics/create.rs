@@ -1,0 +1,104 @@
+//! `topics create`: everything a topic can be told.
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use dunlin_client::Client;
+use dunlin_topic::{OnFull, Reliable, Retention, TopicConfig};
+
+use crate::commands::parse;
+use crate::config::Size;
+use crate::console::Console;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  dunlin topics create ticks --retention-bytes 256MiB --retention-age 1h
+  dunlin topics create orders --pattern 'orders.>' --partitions 4
+  dunlin topics create fills --reliable --readers-max 2 --wait-ms-max 500 --when-full evict
+
+What is not said is the node's default: see `dunlin config show` where the node runs.";
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The topic's name
+    name: String,
+    /// The subjects it owns [default: its name alone]
+    #[arg(long, value_name = "PATTERN")]
+    pattern: Option<String>,
+    /// Logs that its keys are spread over [default: 1]
+    #[arg(long, value_name = "COUNT")]
+    partitions: Option<u16>,
+    /// History each log keeps, bytes
+    #[arg(long, value_name = "SIZE")]
+    retention_bytes: Option<Size>,
+    /// History each log keeps, records
+    #[arg(long, value_name = "COUNT")]
+    retention_records: Option<u64>,
+    /// History each log keeps, age
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    retention_age: Option<Duration>,
+    /// Size of one record at most
+    #[arg(long, value_name = "SIZE")]
+    record_bytes_max: Option<Size>,
+    /// Registered readers lose nothing: when the history is full, publishers wait for the slowest
+    #[arg(long)]
+    reliable: bool,
+    /// Registered readers at most
+    #[arg(long, value_name = "COUNT", requires = "reliable")]
+    readers_max: Option<u16>,
+    /// How long a publisher waits for room
+    #[arg(long, value_name = "MILLISECONDS", requires = "reliable")]
+    wait_ms_max: Option<u32>,
+    /// And then: refuse the record, or evict the slowest reader, which is told its gap
+    #[arg(long, value_enum, requires = "reliable")]
+    when_full: Option<WhenFull>,
+    /// A topic of this name that is just so is as good as a new one
+    #[arg(long)]
+    or_same: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum WhenFull {
+    Refuse,
+    Evict,
+}
+
+pub fn run(arguments: &Arguments, client: &Client, console: &Console) -> Result<()> {
+    let name = &arguments.name;
+    let created = client.create_topic(name, &arguments.config(), arguments.or_same);
+    created.with_context(|| format!("cannot create {name}"))?;
+    Ok(writeln!(std::io::stderr(), "{} {name}", console.errors.good("created"))?)
+}
+
+impl Arguments {
+    /// 0 asks for the node's default.
+    fn config(&self) -> TopicConfig {
+        let narrow = |size: Size| u32::try_from(size.0).unwrap_or(u32::MAX);
+        TopicConfig {
+            pattern: self.pattern.clone(),
+            partitions: self.partitions.unwrap_or(0),
+            retention: Retention {
+                bytes: self.retention_bytes.map_or(0, |size| size.0),
+                records: self.retention_records,
+                age: self.retention_age,
+            },
+            record_bytes_max: self.record_bytes_max.map_or(0, narrow),
+            reliable: self.reliable.then(|| self.reliable()),
+            ..TopicConfig::default()
+        }
+    }
+
+    fn reliable(&self) -> Reliable {
+        let default = Reliable::default();
+        Reliable {
+            readers_max: self.readers_max.unwrap_or(default.readers_max),
+            wait_max: self.wait_ms_max.map_or(default.wait_max, |ms| Duration::from_millis(ms.into())),
+            on_full: match self.when_full {
+                Some(WhenFull::Evict) => OnFull::Evict,
+                Some(WhenFull::Refuse) | None => OnFull::Refuse,
+            },
+        }
+    }
+}

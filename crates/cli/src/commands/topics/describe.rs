@@ -1,0 +1,164 @@
+//! `topics describe`: one topic, for people or as one object.
+
+use std::io::Write;
+
+use anyhow::Result;
+use dunlin_client::{LogDescription, ReaderDescription, TopicDescription};
+use dunlin_topic::OnFull;
+use serde_json::json;
+
+use crate::console::{Console, grouped, sized};
+use crate::format::rfc3339;
+use crate::table::Table;
+
+pub fn write(topic: &TopicDescription, console: &Console) -> Result<()> {
+    let mut out = console.out();
+    if console.json {
+        writeln!(out, "{}", object(topic))?;
+    } else {
+        write_head(topic, console, &mut out)?;
+        write_logs(&topic.logs, console, &mut out)?;
+        write_readers(topic, console, &mut out)?;
+        write_groups(topic, console, &mut out)?;
+    }
+    Ok(out.flush()?)
+}
+
+fn write_head(topic: &TopicDescription, console: &Console, out: &mut impl Write) -> Result<()> {
+    let config = &topic.config;
+    let retention = &config.retention;
+    let records =
+        retention.records.map_or_else(String::new, |records| format!(", {} records", grouped(records)));
+    let age = retention.age.map_or_else(String::new, |age| format!(", {}", humantime::format_duration(age)));
+    writeln!(out, "{}", console.paint.strong(&topic.name))?;
+    writeln!(out, "  subjects    {}", config.pattern.as_deref().unwrap_or(&topic.name))?;
+    writeln!(out, "  keeps       {}{records}{age}", sized(retention.bytes))?;
+    writeln!(out, "  record      {} at most", sized(config.record_bytes_max.into()))?;
+    if let Some(reliable) = &config.reliable {
+        let then = if reliable.on_full == OnFull::Evict { "evicts the slowest" } else { "refuses" };
+        let wait = humantime::format_duration(reliable.wait_max);
+        writeln!(
+            out,
+            "  reliable    {} readers at most; publishers wait {wait}, then it {then}",
+            reliable.readers_max
+        )?;
+    }
+    writeln!(out, "  publishers  {}", grouped(topic.publishers.into()))?;
+    writeln!(out, "  readers     {}", grouped(topic.readers_total.into()))?;
+    Ok(())
+}
+
+fn write_logs(logs: &[LogDescription], console: &Console, out: &mut impl Write) -> Result<()> {
+    let mut table = Table::new(&["LOG", "FIRST", "LAST", "RECORDS", "HELD", "LAST APPENDED"]);
+    for log in logs {
+        table.row([
+            log.partition.to_string(),
+            log.first.to_string(),
+            format!("{}-{}", log.first.epoch, log.last_seq),
+            grouped(held(log)),
+            sized(log.bytes),
+            if log.last_append_ns == 0 { "never".to_owned() } else { rfc3339(log.last_append_ns) },
+        ]);
+    }
+    writeln!(out)?;
+    Ok(table.write(out, console.paint)?)
+}
+
+fn write_readers(topic: &TopicDescription, console: &Console, out: &mut impl Write) -> Result<()> {
+    if topic.readers.is_empty() {
+        return Ok(());
+    }
+    let mut table = Table::new(&["READER", "LOG", "AT", "BEHIND", "LOST", "KIND"]);
+    for reader in &topic.readers {
+        table.row([
+            reader.name.clone(),
+            reader.partition.to_string(),
+            reader.position.to_string(),
+            grouped(reader.behind),
+            grouped(reader.lost),
+            if reader.registered { "registered".to_owned() } else { String::new() },
+        ]);
+    }
+    writeln!(out)?;
+    table.write(out, console.paint)?;
+    let more = (topic.readers_total as usize).saturating_sub(topic.readers.len());
+    if more > 0 {
+        writeln!(out, "and {} more, less far behind", grouped(more as u64))?;
+    }
+    Ok(())
+}
+
+fn write_groups(topic: &TopicDescription, console: &Console, out: &mut impl Write) -> Result<()> {
+    if topic.groups.is_empty() {
+        return Ok(());
+    }
+    let mut table = Table::new(&["GROUP", "KIND", "MEMBERS", "WAITING", "CLAIMED"]);
+    for group in &topic.groups {
+        table.row([
+            group.name.clone(),
+            kind(group.work).to_owned(),
+            grouped(group.members.into()),
+            grouped(group.waiting),
+            grouped(group.claimed),
+        ]);
+    }
+    writeln!(out)?;
+    Ok(table.write(out, console.paint)?)
+}
+
+fn kind(work: bool) -> &'static str {
+    if work { "work" } else { "share" }
+}
+
+fn held(log: &LogDescription) -> u64 {
+    (log.last_seq + 1).saturating_sub(log.first.seq)
+}
+
+fn object(topic: &TopicDescription) -> serde_json::Value {
+    let config = &topic.config;
+    let reliable = config.reliable.as_ref().map(|reliable| {
+        let when_full = if reliable.on_full == OnFull::Evict { "evict" } else { "refuse" };
+        json!({
+            "readers_max": reliable.readers_max, "wait_ms_max": reliable.wait_max.as_millis() as u64,
+            "when_full": when_full,
+        })
+    });
+    let groups: Vec<_> = topic
+        .groups
+        .iter()
+        .map(|group| {
+            json!({
+                "group": group.name, "kind": kind(group.work), "members": group.members,
+                "waiting": group.waiting, "claimed": group.claimed,
+            })
+        })
+        .collect();
+    json!({
+        "topic": topic.name,
+        "pattern": config.pattern.as_deref().unwrap_or(&topic.name),
+        "retention_bytes": config.retention.bytes,
+        "retention_records": config.retention.records,
+        "retention_ms": config.retention.age.map(|age| age.as_millis() as u64),
+        "record_bytes_max": config.record_bytes_max,
+        "reliable": reliable,
+        "publishers": topic.publishers,
+        "readers_total": topic.readers_total,
+        "logs": topic.logs.iter().map(log_object).collect::<Vec<_>>(),
+        "readers": topic.readers.iter().map(reader_object).collect::<Vec<_>>(),
+        "groups": groups,
+    })
+}
+
+fn log_object(log: &LogDescription) -> serde_json::Value {
+    json!({
+        "partition": log.partition, "epoch": log.first.epoch, "first_seq": log.first.seq, "last_seq": log.last_seq,
+        "records": held(log), "bytes": log.bytes, "last_append_time_ns": log.last_append_ns,
+    })
+}
+
+fn reader_object(reader: &ReaderDescription) -> serde_json::Value {
+    json!({
+        "reader": reader.name, "partition": reader.partition, "epoch": reader.position.epoch,
+        "seq": reader.position.seq, "behind": reader.behind, "lost": reader.lost, "registered": reader.registered,
+    })
+}

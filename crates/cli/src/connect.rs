@@ -1,0 +1,31 @@
+//! From `--url` to a client.
+
+use anyhow::{Result, anyhow};
+use dunlin_client::{Client, ConnectError, Limits, Options, Why};
+
+use crate::arguments::Global;
+use crate::outcome::Refusal;
+
+pub const URL_DEFAULT: &str = "dunlin://127.0.0.1:4220";
+
+/// Connects as `name`, which operators see.
+pub fn connect(global: &Global, name: &str) -> Result<Client> {
+    connect_with(global, name, Limits::default())
+}
+
+/// The same, keeping at most what `limits` say.
+pub fn connect_with(global: &Global, name: &str, limits: Limits) -> Result<Client> {
+    let url = global.url.as_deref().unwrap_or(URL_DEFAULT);
+    let credentials = global.token.clone().unwrap_or_default().into_bytes();
+    let options = Options { name: name.to_owned(), credentials, limits, ..Options::default() };
+    Client::connect(url, options).map_err(|error| match error {
+        ConnectError::Away(Why::Refused(refused)) => {
+            let advice = refused.code.row().map_or(String::new(), |row| format!(" {}", row.advice));
+            Refusal(format!("the node at {url} refused us: {refused}.{advice}")).into()
+        }
+        ConnectError::Away(why) => {
+            anyhow!("cannot reach a node at {url}: {why} (`dunlin dev` starts one)")
+        }
+        other => anyhow!("{other}"),
+    })
+}

@@ -1,0 +1,103 @@
+//! The inside of a subscriber's process: subscribes to what it is told, and reports until it is killed or everything
+//! was read.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, Write};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use dunlin_topic::{OnGap, Position, Start, Subscribe, SubscribeError, SubscribeOptions};
+
+use super::account::Account;
+use super::reader::Reader;
+use super::report::{Order, Report, Reporter, Standing};
+
+const REPORTS_EVERY: Duration = Duration::from_millis(50);
+
+/// Does as it is told on standard input. `subscribe` makes subscribers of whatever kind.
+pub fn run<S: Subscribe + Send + 'static>(
+    name: &str,
+    sleep: Option<Duration>,
+    subscribe: impl Fn(&str, SubscribeOptions) -> Result<S, SubscribeError>,
+) -> Result<()> {
+    let orders = orders();
+    let reader = Arc::new(Reader::slowed(sleep));
+    let mut reporter = Reporter::default();
+    loop {
+        let (pattern, start) = match orders.recv().context("told nothing")? {
+            Order::Read { pattern } => (pattern, Start::Earliest),
+            Order::Resume { topic, standing } => {
+                resume(&reader, &mut reporter, &topic, &standing);
+                (topic, Start::After(standing.through))
+            }
+            Order::Go => break,
+            Order::End { .. } => bail!("told an end before the beginning"),
+        };
+        // One that cannot keep up skips to the newest: few large gaps are easier to read than many small ones.
+        let on_gap = if sleep.is_some() { OnGap::Newest } else { OnGap::Oldest };
+        let options =
+            SubscribeOptions { name: format!("demo: {name}"), start, on_gap, ..SubscribeOptions::default() };
+        let subscriber =
+            subscribe(&pattern, options).with_context(|| format!("cannot subscribe to {pattern}"))?;
+        let reader = Arc::clone(&reader);
+        thread::spawn(move || reader.read(subscriber, &[pattern]));
+    }
+    say([Report::Ready])?;
+    report(&reader, &mut reporter, &orders)
+}
+
+/// Goes on with what another process began: its account counts, and is not told again.
+fn resume(reader: &Reader, reporter: &mut Reporter, topic: &str, standing: &Standing) {
+    let mut accounts = reader.accounts();
+    let mut account = Account::default();
+    standing.apply(&mut account);
+    accounts.insert(topic.to_owned(), account);
+    reporter.changes(&accounts);
+}
+
+fn report(reader: &Reader, reporter: &mut Reporter, orders: &Receiver<Order>) -> Result<()> {
+    let mut ends: BTreeMap<String, Position> = BTreeMap::new();
+    let mut all_told = false;
+    loop {
+        match orders.recv_timeout(REPORTS_EVERY) {
+            Ok(Order::End { topic, last }) => drop(ends.insert(topic, last)),
+            Ok(other) => bail!("told too late: {other}"),
+            Err(RecvTimeoutError::Timeout) => {}
+            // Closed without an end: whoever started us is gone.
+            Err(RecvTimeoutError::Disconnected) if ends.is_empty() => return Ok(()),
+            Err(RecvTimeoutError::Disconnected) if all_told => thread::sleep(REPORTS_EVERY),
+            Err(RecvTimeoutError::Disconnected) => all_told = true,
+        }
+        let through = all_told && reader.is_through(&ends);
+        let changes = reporter.changes(&reader.accounts());
+        say(changes)?;
+        if through {
+            reader.stop();
+            return say([Report::Finished]);
+        }
+    }
+}
+
+fn say(reports: impl IntoIterator<Item = Report>) -> Result<()> {
+    let text: String = reports.into_iter().map(|report| format!("{report}\n")).collect();
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// Standard input, understood; the channel closes with it.
+fn orders() -> Receiver<Order> {
+    let (teller, orders) = channel();
+    thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            let Ok(order) = line.parse() else { return };
+            if teller.send(order).is_err() {
+                return;
+            }
+        }
+    });
+    orders
+}

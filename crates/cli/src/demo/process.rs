@@ -1,0 +1,115 @@
+//! A subscriber in a process of its own: this very binary, told by pipes what to read.
+//!
+//! It ends when we close its standard input without having said where the topics end, so none is left behind when this
+//! process dies. What it said before it was killed has been understood when [`Process::kill`] returns.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::reader::Reader;
+use super::report::{Order, Report};
+
+/// How long a new process may take until it has subscribed.
+const READY_WITHIN: Duration = Duration::from_secs(20);
+
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    orders: Option<ChildStdin>,
+    listener: Option<JoinHandle<()>>,
+    ready: Receiver<()>,
+}
+
+impl Process {
+    /// Starts it; what it reports is booked in `reader`.
+    pub fn start(url: &str, name: &str, orders: &[Order], reader: &Arc<Reader>) -> Result<Process> {
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let mut command = Command::new(program);
+        command.args(["demo-child", "--url", url, "--name", name]);
+        if let Some(sleep) = reader.sleep {
+            command.args(["--sleep", &humantime::format_duration(sleep).to_string()]);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().context("cannot start a subscriber's process")?;
+        let (told, ready) = channel();
+        let listener = child.stdout.take().map(|reports| {
+            let reader = Arc::clone(reader);
+            thread::spawn(move || listen(reports, &reader, &told))
+        });
+        let mut process = Process { orders: child.stdin.take(), child, listener, ready };
+        process.tell(orders.iter().chain([&Order::Go]));
+        Ok(process)
+    }
+
+    /// Waits until its subscriptions stand.
+    pub fn wait_ready(&self) -> Result<()> {
+        if self.ready.recv_timeout(READY_WITHIN).is_err() {
+            bail!("a subscriber's process (pid {}) did not get ready", self.child.id());
+        }
+        Ok(())
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Says where topics end; nothing is said after that.
+    pub fn end(&mut self, ends: impl Iterator<Item = Order>) {
+        let ends: Vec<Order> = ends.collect();
+        self.tell(ends.iter());
+        self.orders = None;
+    }
+
+    /// SIGKILL.
+    pub fn kill(mut self) {
+        self.finish();
+    }
+
+    fn tell<'a>(&mut self, orders: impl Iterator<Item = &'a Order>) {
+        let text: String = orders.map(|order| format!("{order}\n")).collect();
+        if let Some(pipe) = &mut self.orders {
+            // A process that has died is found out by what it does not report.
+            let _ = pipe.write_all(text.as_bytes()).and_then(|()| pipe.flush());
+        }
+    }
+
+    fn finish(&mut self) {
+        self.orders = None;
+        // Both fail only when it has ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if let Some(listener) = self.listener.take() {
+            let _ = listener.join();
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+fn listen(reports: ChildStdout, reader: &Reader, ready: &Sender<()>) {
+    let mut reports = BufReader::new(reports);
+    let mut line = String::new();
+    // A last line without its end was cut off by the kill, and was never said.
+    while reports.read_line(&mut line).is_ok_and(|bytes| bytes > 0) && line.ends_with('\n') {
+        match line.trim_end().parse() {
+            Ok(Report::Ready) => drop(ready.send(())),
+            Ok(Report::At { topic, standing }) => {
+                standing.apply(reader.accounts().entry(topic).or_default());
+            }
+            Ok(Report::Fault { topic, text }) => reader.fault(&[topic], &text),
+            Ok(Report::Finished) => {}
+            Err(error) => reader.fault(&["?".to_owned()], &error.to_string()),
+        }
+        line.clear();
+    }
+}

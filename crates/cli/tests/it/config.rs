@@ -1,0 +1,40 @@
+//! Where a configuration's values come from.
+
+use crate::dunlin::{dunlin, run, run_with};
+
+#[test]
+fn flags_win_over_variables_over_the_file_over_defaults() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("node.toml");
+    std::fs::write(&file, "heartbeat_ms = 1\nthreads = 1\nspin = true\n[retention]\nrecords = 5\n").unwrap();
+    let file = file.to_str().unwrap();
+    let mut command = dunlin(&["config", "show", "--json", "--config", file, "--heartbeat-ms", "3"]);
+    command.env("DUNLIN_HEARTBEAT_MS", "2").env("DUNLIN_THREADS", "2");
+    let out = run_with(command, b"").done();
+    let of = |key: &str| {
+        let rows = out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let row = rows.into_iter().find(|row| row["key"] == key).unwrap();
+        (row["value"].as_str().unwrap().to_owned(), row["origin"].as_str().unwrap().to_owned())
+    };
+    let is = |value: &str, origin: &str| (value.to_owned(), origin.to_owned());
+    assert_eq!(of("heartbeat_ms"), is("3", "--heartbeat-ms"));
+    assert_eq!(of("threads"), is("2", "DUNLIN_THREADS"));
+    assert_eq!(of("spin"), is("true", &format!("{file}:3")));
+    assert_eq!(of("retention.records"), is("5", &format!("{file}:5")));
+    assert_eq!(of("log").1, "default");
+}
+
+#[test]
+fn a_key_that_is_none_names_the_nearest() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("node.toml");
+    std::fs::write(&file, "[retention]\nbyte = 5\n").unwrap();
+    let outcome = run(&["serve", "--config", file.to_str().unwrap()]);
+    assert_eq!(outcome.code, Some(2));
+    assert!(
+        outcome
+            .err
+            .contains("node.toml:2: there is no key \"retention.byte\"; did you mean \"retention.bytes\"?"),
+        "{outcome:?}"
+    );
+}

@@ -1,0 +1,31 @@
+//! The main job, small enough for a test.
+
+use crate::dunlin::run;
+
+#[test]
+fn every_record_is_accounted_for_and_made_up_data_says_so_first_and_last() {
+    let outcome = run(&["demo", "--data", "/nonexistent", "--allow-generated", "--once", "--speed", "3s"]);
+    let out = outcome.done();
+    let lines: Vec<&str> = out.lines().collect();
+    assert!(
+        lines[0].starts_with("GENERATED DATA") && lines[lines.len() - 1].starts_with("GENERATED DATA"),
+        "{out}"
+    );
+    assert!(out.contains("0 lost in silence"), "{out}");
+    assert!(out.contains("SIGKILL") && out.contains("goes on after"), "{out}");
+    let row = |name: &str, topic: &str| {
+        let row = lines.iter().find(|line| line.starts_with(name) && line.contains(topic));
+        *row.unwrap_or_else(|| panic!("{name} {topic} in {out}"))
+    };
+    for name in ["in process", "over TCP", "late", "killed"] {
+        assert!(row(name, " market.bitstamp.btcusd").ends_with(" equal"), "{out}");
+    }
+    assert!(row("slow", "short.market").ends_with("equal but for its gaps"), "{out}");
+}
+
+#[test]
+fn without_recordings_it_is_refused() {
+    let outcome = run(&["demo", "--data", "/nonexistent", "--once"]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.err.contains("cargo xtask data"), "{outcome:?}");
+}

@@ -1,0 +1,146 @@
+//! The binary, and nodes run by it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Nothing here takes that long unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The binary, with nothing of our own surroundings to confuse it.
+pub fn dunlin(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dunlin"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("DUNLIN_") {
+            command.env_remove(name);
+        }
+    }
+    command.env("NO_COLOR", "1").args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Runs to its end, with `input` as its standard input.
+pub fn run_with(mut command: Command, input: &[u8]) -> Outcome {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let input = input.to_vec();
+    // From a thread: a pipe holds only so much, and the child may wait for us to read meanwhile.
+    let writer = thread::spawn(move || stdin.write_all(&input));
+    let outcome = Outcome::of(child);
+    // It may end without having read everything.
+    let _ = writer.join();
+    outcome
+}
+
+pub fn run(arguments: &[&str]) -> Outcome {
+    run_with(dunlin(arguments), b"")
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Outcome {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Outcome {
+    /// Waits for the end; kills what does not come to one.
+    pub fn of(mut child: Child) -> Outcome {
+        let out = child.stdout.take().map(|pipe| thread::spawn(move || all(pipe)));
+        let err = child.stderr.take().map(|pipe| thread::spawn(move || all(pipe)));
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            match child.try_wait().expect("it can be waited for") {
+                Some(status) => break status,
+                None if Instant::now() > deadline => child.kill().expect("it can be killed"),
+                None => thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        let text =
+            |reader: Option<thread::JoinHandle<String>>| reader.map_or(String::new(), |r| r.join().unwrap());
+        Outcome { code: status.code(), out: text(out), err: text(err) }
+    }
+
+    /// It went well; its standard output.
+    #[track_caller]
+    pub fn done(self) -> String {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self.out
+    }
+}
+
+fn all(mut pipe: impl Read) -> String {
+    let mut bytes = Vec::new();
+    pipe.read_to_end(&mut bytes).expect("a pipe can be read");
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A node on a free port, ended with its test.
+pub struct Node {
+    child: Child,
+    pub ready: String,
+    pub url: String,
+}
+
+impl Node {
+    pub fn start() -> Node {
+        Node::start_with(&[])
+    }
+
+    pub fn start_with(arguments: &[&str]) -> Node {
+        let all: Vec<&str> = ["serve", "--listen", "127.0.0.1:0"].iter().chain(arguments).copied().collect();
+        let mut child = dunlin(&all).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut ready).expect("it says READY");
+        let tcp = ready.split_whitespace().find_map(|word| word.strip_prefix("tcp=")).expect("READY tcp=…");
+        Node { url: format!("dunlin://{tcp}"), ready, child }
+    }
+
+    /// A command to this node.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = dunlin(arguments);
+        command.env("DUNLIN_URL", &self.url);
+        command
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Outcome {
+        self.run_with(arguments, b"")
+    }
+
+    pub fn run_with(&self, arguments: &[&str], input: &[u8]) -> Outcome {
+        run_with(self.command(arguments), input)
+    }
+
+    /// SIGTERM, and how it ended.
+    pub fn stop(mut self) -> Option<i32> {
+        signal("TERM", self.child.id());
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait().expect("it can be waited for") {
+                return status.code();
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        panic!("the node did not stop");
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // Both fail only when it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn signal(name: &str, pid: u32) {
+    let status = Command::new("kill").args(["-s", name, &pid.to_string()]).status().expect("kill is there");
+    assert!(status.success());
+}

@@ -1,0 +1,10 @@
+//! The binary as people and programs meet it.
+
+mod commands;
+mod config;
+mod demo;
+mod dunlin;
+mod publish_subscribe;
+mod request_reply;
+mod serve;
+mod topics;

@@ -1,0 +1,142 @@
+//! `pub` and `sub`, through a node and over TCP.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::dunlin::{Node, Outcome, signal};
+
+#[test]
+fn texts_lines_and_files_come_out_as_they_went_in() {
+    let node = Node::start();
+    node.run(&["pub", "ticks", "one", "two words"]).done();
+    let outcome = node.run_with(&["pub", "ticks"], b"three\nfour\r\n");
+    assert!(outcome.err.contains("published 2 records to ticks"), "{outcome:?}");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("blob");
+    std::fs::write(&file, b"\x00\xff\n").unwrap();
+    node.run(&["pub", "ticks", "--file", file.to_str().unwrap()]).done();
+
+    let read = |more: &[&str]| {
+        let command = [&["sub", "ticks", "--from", "earliest", "--count", "5"], more].concat();
+        node.run(&command).done()
+    };
+    assert_eq!(read(&[]), "1 one\n2 two words\n3 three\n4 four\\r\n5 \\u{0}\\xff\\n\n");
+    assert!(read(&["--format", "raw"]).starts_with("one\ntwo words\nthree\nfour\r\n"));
+    assert_eq!(read(&["--format", "{seq}={payload};", "--delimiter", ""]).split(';').next(), Some("1=one"));
+    let last: Value = serde_json::from_str(read(&["--json"]).lines().last().unwrap()).unwrap();
+    assert_eq!((&last["seq"], &last["payload_base64"]), (&Value::from(5), &Value::from("AP8K")));
+}
+
+#[test]
+fn many_lines_arrive_whole() {
+    let node = Node::start();
+    let lines: String = (1..=200_000).map(|line| format!("line {line}\n")).collect();
+    node.run_with(&["pub", "lines"], lines.as_bytes()).done();
+    let out =
+        node.run(&["sub", "lines", "--from", "earliest", "--count", "200000", "--format", "raw"]).done();
+    assert!(out == lines, "every line, in order");
+}
+
+#[test]
+fn wildcards_and_several_patterns_say_whose_record_it_is() {
+    let node = Node::start();
+    for subject in ["orders.eu", "orders.us", "stock.eu"] {
+        node.run(&["pub", subject, "x"]).done();
+    }
+    let out = node.run(&["sub", "orders.*", "stock.>", "--from", "earliest", "--count", "3"]).done();
+    let mut lines: Vec<&str> = out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["orders.eu 1 x", "orders.us 1 x", "stock.eu 1 x"]);
+}
+
+#[test]
+fn a_slow_reader_is_warned_and_then_told_exactly_what_it_missed() {
+    let node = Node::start_with(&["--retention-bytes", "64KiB"]);
+    node.run(&["pub", "ticks", "first"]).done();
+    let slow = ["sub", "ticks", "--from", "earliest", "--sleep", "1ms", "--on-gap", "newest", "--json"];
+    let slow = [&slow[..], &["--idle", "2s"]].concat();
+    let mut slow = node.command(&slow).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(slow.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().contains("\"first\""), "it reads before the flood");
+    // More than the client's own credit, so that the node's history is what is overrun.
+    node.run(&["pub", "ticks", &"x".repeat(500), "--repeat", "20000"]).done();
+
+    let (mut next, mut gaps) = (2, 0);
+    for line in lines.map(Result::unwrap) {
+        let event: Value = serde_json::from_str(&line).unwrap();
+        match event["event"].as_str().unwrap() {
+            "record" => {
+                assert_eq!(event["seq"], next, "{line}");
+                next += 1;
+            }
+            "gap" => {
+                assert_eq!(event["first"], next, "{line}");
+                next = event["last"].as_u64().unwrap() + 1;
+                gaps += 1;
+            }
+            "lagging" => {}
+            other => panic!("{other}: {line}"),
+        }
+    }
+    assert!(gaps > 0, "64 KiB cannot hold 10 MB");
+    assert_eq!(next, 20_002, "seen or told, to the last record");
+    assert_eq!(slow.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn on_gap_fail_ends_with_a_refusal_after_the_gap_was_told() {
+    let node = Node::start_with(&["--retention-bytes", "64KiB"]);
+    let first = node.run(&["pub", "ticks", "first"]).err;
+    let first = first.trim().rsplit(' ').next().unwrap();
+    node.run(&["pub", "ticks", &"x".repeat(500), "--repeat", "1000", "--quiet"]).done();
+    let outcome = node.run(&["sub", "ticks", "--from", first, "--on-gap", "fail", "--format", "{seq}"]);
+    assert_eq!((outcome.code, outcome.out.as_str()), (Some(1), ""), "{outcome:?}");
+    assert!(outcome.err.contains("GAP ") && outcome.err.contains("ends at a gap"), "{outcome:?}");
+}
+
+#[test]
+fn expect_seq_is_refused_when_the_topic_moved_on() {
+    let node = Node::start();
+    node.run(&["pub", "config", "v1", "--expect-seq", "0"]).done();
+    let outcome = node.run(&["pub", "config", "v2", "--expect-seq", "0"]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.err.contains("last sequence is 1"), "{outcome:?}");
+}
+
+#[test]
+fn a_lost_node_is_said_and_ctrl_c_ends_what_waits() {
+    let node = Node::start();
+    node.run(&["pub", "ticks", "one"]).done();
+    let mut sub = node.command(&["sub", "ticks", "--from", "earliest"]);
+    let mut sub = sub.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = [0; 6];
+    sub.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"1 one\n");
+    drop(node);
+    let mut said = String::new();
+    BufReader::new(sub.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.starts_with("connection lost:"), "{said}");
+    signal("INT", sub.id());
+    assert_eq!(Outcome::of(sub).code, Some(0));
+}
+
+#[test]
+fn closing_the_pipe_ends_sub_quietly() {
+    let node = Node::start();
+    let mut sub =
+        node.command(&["sub", "ticks"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(sub.stdout.take());
+    for _ in 0..100 {
+        node.run(&["pub", "ticks", "tick", "--quiet"]).done();
+        if sub.try_wait().unwrap().is_some() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    let outcome = Outcome::of(sub);
+    assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), ""));
+}

@@ -1,0 +1,63 @@
+//! `req` and `reply`.
+
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use crate::dunlin::{Node, signal};
+
+/// Somebody who answers, once they do.
+struct Replier(Child);
+
+impl Replier {
+    fn start(node: &Node, arguments: &[&str]) -> Replier {
+        let arguments = [&["reply"], arguments].concat();
+        let replier = Replier(node.command(&arguments).stdout(Stdio::null()).spawn().unwrap());
+        // It answers what is asked from when it has subscribed.
+        for _ in 0..200 {
+            let topic = node.run(&["topics", "describe", arguments[1], "--json"]);
+            if topic.out.contains("\"readers_total\":1") {
+                return replier;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        panic!("nobody subscribed to {}", arguments[1]);
+    }
+}
+
+impl Drop for Replier {
+    fn drop(&mut self) {
+        signal("INT", self.0.id());
+        let code = self.0.wait().unwrap().code();
+        assert!(thread::panicking() || code == Some(0), "{code:?}");
+    }
+}
+
+#[test]
+fn requests_are_answered_by_echo_text_and_command() {
+    let node = Node::start();
+    let _echo = Replier::start(&node, &["echo", "--echo"]);
+    let _text = Replier::start(&node, &["motd", "--text", "mind the gap"]);
+    let _command =
+        Replier::start(&node, &["loud", "--", "sh", "-c", "tr a-z A-Z; printf ' %s' \"$DUNLIN_HEADER_BY\""]);
+    assert_eq!(node.run(&["req", "echo", "hello"]).done(), "hello");
+    assert_eq!(node.run(&["req", "motd"]).done(), "mind the gap");
+    assert_eq!(node.run_with(&["req", "loud", "-", "--header", "by=ear"], b"quiet").done(), "QUIET ear");
+}
+
+#[test]
+fn a_command_that_fails_is_told_to_who_asked() {
+    let node = Node::start();
+    let _fails = Replier::start(&node, &["fails", "--", "sh", "-c", "exit 3"]);
+    let outcome = node.run(&["req", "fails"]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.err.contains("exit status: 3"), "{outcome:?}");
+}
+
+#[test]
+fn nobody_there_is_a_refusal_in_time() {
+    let node = Node::start();
+    let outcome = node.run(&["req", "nobody", "hello", "--timeout", "50ms"]);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.err.contains("nobody answered"), "{outcome:?}");
+}

@@ -1,0 +1,51 @@
+//! `serve` and `dev`.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use crate::dunlin::{Node, Outcome, dunlin, run, signal};
+
+#[test]
+fn ready_names_the_real_addresses_and_sigterm_ends_in_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("dunlin.sock");
+    let socket_text = socket.to_str().unwrap();
+    let node = Node::start_with(&["--unix", socket_text]);
+    assert!(node.ready.starts_with("READY pid="), "{}", node.ready);
+    assert!(node.ready.trim_end().ends_with(&format!(" unix={socket_text}")), "{}", node.ready);
+    assert!(!node.url.ends_with(":0"), "{}", node.url);
+    let over_the_socket =
+        node.command(&["pub", "ticks", "tick", "--quiet", "--url", &format!("unix://{socket_text}")]);
+    assert!(Outcome::of({ over_the_socket }.spawn().unwrap()).code == Some(0));
+    assert_eq!(node.stop(), Some(0));
+    assert!(!socket.exists(), "the socket goes with its node");
+}
+
+#[test]
+fn a_port_in_use_is_a_failure_that_names_it() {
+    let node = Node::start();
+    let address = node.url.strip_prefix("dunlin://").unwrap();
+    let outcome = run(&["serve", "--listen", address]);
+    assert_eq!(outcome.code, Some(2));
+    assert!(outcome.err.contains(address) && outcome.out.is_empty(), "{outcome:?}");
+}
+
+#[test]
+fn an_open_address_is_refused_unless_told_so_in_so_many_words() {
+    let outcome = run(&["serve", "--listen", "0.0.0.0:0"]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.err.contains("--insecure-listen-without-tls"), "{outcome:?}");
+    drop(Node::start_with(&["--insecure-listen-without-tls"]));
+}
+
+#[test]
+fn dev_says_what_to_type_next_and_ctrl_c_ends_it() {
+    let mut dev = dunlin(&["dev", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(dev.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let url = lines.find(|line| line.trim().starts_with("dunlin://")).unwrap();
+    let sub = lines.find(|line| line.contains("dunlin sub ticks")).unwrap();
+    assert!(sub.contains(&format!("--url {}", url.trim())), "{sub} must reach {url}");
+    lines.find(|line| line.contains("Ctrl-C")).unwrap();
+    signal("INT", dev.id());
+    assert_eq!(dev.wait().unwrap().code(), Some(0));
+}

@@ -1,0 +1,78 @@
+//! `topics` and `log dump`.
+
+use serde_json::Value;
+
+use crate::dunlin::Node;
+
+#[test]
+fn a_topic_is_what_it_was_created_as() {
+    let node = Node::start();
+    let create = ["topics", "create", "orders", "--pattern", "orders.>", "--partitions", "2"];
+    let create =
+        [&create[..], &["--retention-bytes", "1MiB", "--retention-records", "1000", "--retention-age", "1h"]]
+            .concat();
+    let create = [&create[..], &["--reliable", "--readers-max", "3", "--when-full", "evict"]].concat();
+    node.run(&create).done();
+    assert_eq!(node.run(&create).code, Some(1), "it exists");
+    node.run(&[&create[..], &["--or-same"]].concat()).done();
+
+    let described: Value =
+        serde_json::from_str(&node.run(&["topics", "describe", "orders", "--json"]).done()).unwrap();
+    assert_eq!(described["pattern"], "orders.>");
+    assert_eq!(described["retention_bytes"], 1 << 20);
+    assert_eq!(described["retention_records"], 1000);
+    assert_eq!(described["retention_ms"], 3_600_000);
+    assert_eq!(described["reliable"]["readers_max"], 3);
+    assert_eq!(described["reliable"]["when_full"], "evict");
+    assert_eq!(described["logs"].as_array().unwrap().len(), 2);
+
+    node.run(&["pub", "orders.eu", "x", "--key", "k"]).done();
+    let listed = node.run(&["topics", "list"]).done();
+    assert!(
+        listed.starts_with("TOPIC") && listed.contains("orders.>") && listed.contains("reliable"),
+        "{listed}"
+    );
+    assert!(node.run(&["topics", "describe", "orders"]).done().contains("orders.>"));
+    node.run(&["topics", "delete", "orders"]).done();
+    assert_eq!(node.run(&["topics", "list", "--json"]).done(), "");
+    let gone = node.run(&["topics", "describe", "orders"]);
+    assert_eq!(gone.code, Some(1));
+    assert!(gone.err.contains("NO_TOPIC"), "{gone:?}");
+}
+
+#[test]
+fn a_dump_shows_everything_a_record_carries_and_ends() {
+    let node = Node::start();
+    node.run(&["topics", "create", "orders", "--pattern", "orders.>"]).done();
+    node.run(&[
+        "pub",
+        "orders.eu",
+        "one\ntwo",
+        "--key",
+        "k 1",
+        "-H",
+        "trace=7f",
+        "--event-time",
+        "2026-01-02T03:04:05Z",
+    ])
+    .done();
+    node.run(&["pub", "orders.us", "x", "--expires-in", "1h", "--reply", "answers"]).done();
+    let out = node.run(&["log", "dump", "orders"]).done();
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines.len(), 2, "{out}");
+    assert!(
+        lines[0].starts_with("0/")
+            && lines[0].contains(
+                "  orders.eu  event=2026-01-02T03:04:05.000000000Z  key=k 1  trace=7f  | one\\ntwo"
+            ),
+        "{out}"
+    );
+    assert!(
+        lines[1].contains("  orders.us  expires=") && lines[1].ends_with("  reply=answers  | x"),
+        "{out}"
+    );
+    let first = node.run(&["log", "dump", "orders", "--json", "--count", "1"]).done();
+    assert_eq!(serde_json::from_str::<Value>(&first).unwrap()["subject"], "orders.eu");
+    node.run(&["topics", "create", "empty"]).done();
+    assert_eq!(node.run(&["log", "dump", "empty"]).done(), "");
+}
