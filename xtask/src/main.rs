@@ -6,6 +6,7 @@
 mod check;
 mod data;
 mod demo;
+mod fuzz;
 mod peers;
 mod process;
 mod race;
@@ -36,6 +37,8 @@ enum Command {
     Test(test::Options),
     /// Try the lock-free code in every interleaving, and under the sanitizers where the machine has them
     Race(race::Options),
+    /// Feed the decoders and the topic whatever a fuzzer thinks of, on nightly
+    Fuzz(fuzz::Options),
     /// Check format, lints and tidiness; reads only
     Check,
     /// Compare what ARCHITECTURE.md and the other pages say with the tree; reads only
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Command::Peers => peers::run(),
         Command::Test(options) => test::run(&options),
         Command::Race(options) => race::run(&options),
+        Command::Fuzz(options) => fuzz::run(&options),
         Command::Check => check::run(),
         Command::Tidy => tidy::run(),
         Command::Fix => check::fix(),

@@ -1,5 +1,6 @@
 //! Messages keep their bytes, survive a round trip, and nothing hostile gets further than an error.
 
+mod any_bytes;
 mod document;
 mod golden;
 mod hostile;

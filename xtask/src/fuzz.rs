@@ -1,0 +1,66 @@
+//! `fuzz`: the targets in `fuzz/`, each for a while.
+//!
+//! The layout is cargo-fuzz's, whose own commands work there too; here nightly and a C++ compiler are enough. What a run
+//! finds worth keeping goes to `fuzz/corpus/TARGET`, from which the next run starts; an input that fails is written to
+//! `fuzz/artifacts/TARGET` and named. The same bodies run on stable, in `cargo test`, on random input.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{process, workspace};
+
+const TARGETS: [&str; 3] = ["frame", "topic", "wire"];
+const TRIPLE: &str = "x86_64-unknown-linux-gnu";
+const INPUT_BYTES_MAX: u32 = 4_096;
+/// What tells the fuzzer which code an input reached, and what it compared.
+const FLAGS: &str = "-Zsanitizer=address --cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module \
+    -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
+
+/// What to run.
+#[derive(clap::Args)]
+pub struct Options {
+    /// One target only
+    #[arg(value_parser = TARGETS)]
+    target: Option<String>,
+    /// How long for each target
+    #[arg(long, default_value_t = 60)]
+    seconds: u32,
+}
+
+/// Builds the targets and runs them one after another; the first input that fails ends it.
+pub fn run(options: &Options) -> Result<()> {
+    let fuzz = workspace::root().join("fuzz");
+    let programs = workspace::target_directory()?.join("fuzz");
+    build(&fuzz, &programs)?;
+    for target in TARGETS.into_iter().filter(|target| options.target.as_deref().is_none_or(|t| t == *target))
+    {
+        try_target(target, &fuzz, &programs, options.seconds)?;
+    }
+    Ok(())
+}
+
+fn build(fuzz: &Path, programs: &Path) -> Result<()> {
+    let installed = process::output(Command::new("rustup").args(["run", "nightly", "rustc", "--version"]));
+    ensure!(installed.is_ok_and(|it| it.status.success()), "`rustup toolchain install nightly` first");
+    let mut command = Command::new("rustup");
+    command.args(["run", "nightly", "cargo", "build", "--release", "--bins", "--target", TRIPLE]);
+    command.current_dir(fuzz).env("CARGO_TARGET_DIR", programs).env("RUSTFLAGS", FLAGS);
+    for inherited in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
+        command.env_remove(inherited);
+    }
+    process::run(&mut command)
+}
+
+fn try_target(target: &str, fuzz: &Path, programs: &Path, seconds: u32) -> Result<()> {
+    let [corpus, artifacts] = ["corpus", "artifacts"].map(|folder| fuzz.join(folder).join(target));
+    for folder in [&corpus, &artifacts] {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    }
+    let mut command = Command::new(programs.join(TRIPLE).join("release").join(target));
+    command.arg(format!("-max_total_time={seconds}")).arg(format!("-max_len={INPUT_BYTES_MAX}"));
+    command.arg("-print_final_stats=1").arg(format!("-artifact_prefix={}/", artifacts.display()));
+    process::run(command.arg(corpus))
+}
