@@ -6,7 +6,7 @@ use dunlin_topic::{SPIN_US_DEFAULT, Wait};
 
 use crate::client::Shared;
 use crate::follow::{Waiting, thread_waker};
-use crate::limits::TICK_MS;
+use crate::limits::TICK;
 use crate::link::{Link, Patience, Pumped, Why};
 
 /// How a wait ended.
@@ -56,12 +56,12 @@ impl Shared {
         let mut spins = wait != Wait::Parked;
         loop {
             // At most a tick: then the clock is looked at, also on behalf of the connection.
-            let tick = Duration::from_millis(TICK_MS);
             let patience = match (spins, until) {
+                (true, _) if wait == Wait::Spin => Patience::Spin,
                 (true, _) => Patience::Now,
-                (false, None) => Patience::Block(tick),
+                (false, None) => Patience::Block(TICK),
                 (false, Some(until)) => {
-                    Patience::Block(until.saturating_duration_since(Instant::now()).min(tick))
+                    Patience::Block(until.saturating_duration_since(Instant::now()).min(TICK))
                 }
             };
             let pumped = link.pump(self, patience);
@@ -86,7 +86,11 @@ impl Shared {
                     spins = false;
                 }
                 Pumped::Closed => return Waited::Away(Why::Io("the client is closed".to_owned())),
-                Pumped::Quiet if wait == Wait::Default && spins => spins = now - began < spin_max,
+                Pumped::Quiet if wait == Wait::Default && spins => {
+                    spins = now - began < spin_max;
+                    // Whoever is to be waited for may need this very core.
+                    std::thread::yield_now();
+                }
                 Pumped::Quiet | Pumped::Heard => {}
             }
         }
@@ -124,9 +128,8 @@ impl Shared {
                 self.followers.remove(number);
                 return outcome;
             }
-            let tick = Duration::from_millis(TICK_MS);
             let longest =
-                until.map_or(tick, |until| until.saturating_duration_since(Instant::now()).min(tick));
+                until.map_or(TICK, |until| until.saturating_duration_since(Instant::now()).min(TICK));
             if self.outbox.flush() {
                 std::thread::park_timeout(longest);
             } else {

@@ -135,8 +135,8 @@ impl Member {
 
     /// The next record, or `None` after `timeout` without one.
     pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Claimed<'_>>, SubscribeError> {
-        while !self.subscriber.ready()? {
-            if !self.subscriber.wait(Some(timeout))? && !self.subscriber.ready()? {
+        while !self.subscriber.has_received()? {
+            if !self.subscriber.wait(Some(timeout))? {
                 return Ok(None);
             }
         }

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 /// What a client keeps at most, and how patient it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -54,4 +56,4 @@ pub(crate) const PINNED_UNREAD_BYTES_MAX: usize = 512 << 10;
 /// Chunks kept for reading while others are still being read by subscribers.
 pub(crate) const CHUNKS_KEPT_MAX: usize = 8;
 /// The longest a caller blocks in the kernel before it looks at its clock.
-pub(crate) const TICK_MS: u64 = 100;
+pub(crate) const TICK: Duration = Duration::from_millis(100);

@@ -16,10 +16,16 @@ use crate::backoff::{Backoff, random_seed};
 use crate::chunk::Chunks;
 use crate::client::{Options, Shared};
 use crate::follow::lock;
-use crate::limits::{Limits, TICK_MS};
+use crate::limits::{Limits, TICK};
 use crate::refusal::Refused;
 use crate::session::Broken;
 use crate::socket::Socket;
+
+/// How long a client that is closed waits for the node to close first.
+const FAREWELL: Duration = Duration::from_millis(200);
+
+/// Looks at the socket between two looks at the clock, for whoever spins.
+const SPINS: u32 = 16;
 
 /// The reading half of the connection. Whoever holds it leads.
 #[derive(Debug)]
@@ -79,6 +85,8 @@ pub(crate) enum Pumped {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
     Now,
+    /// A few looks at the socket, one after another.
+    Spin,
     /// At most about this long.
     Block(Duration),
 }
@@ -139,15 +147,36 @@ impl Link {
         let flushed = shared.outbox.flush();
         let blocking = match patience {
             Patience::Now => false,
-            Patience::Block(longest) if flushed && longest >= Duration::from_millis(TICK_MS) => true,
+            Patience::Spin => return self.spin(shared, socket),
+            Patience::Block(longest) if flushed && longest >= TICK => true,
             Patience::Block(longest) => {
-                if !socket.wait(!flushed, longest.min(Duration::from_millis(TICK_MS))).read {
+                if !socket.wait(!flushed, longest.min(TICK)).read {
                     return self.quiet(shared);
                 }
                 false
             }
         };
-        match socket.recv(self.chunks.room(self.need), blocking) {
+        let read = socket.recv(self.chunks.room(self.need), blocking);
+        self.received(shared, read)
+    }
+
+    /// The clock is only looked at after many looks at the socket: it takes as long as one.
+    #[inline]
+    fn spin(&mut self, shared: &Shared, socket: &Socket) -> Pumped {
+        let room = self.chunks.room(self.need);
+        let mut read = socket.recv(room, false);
+        for _ in 1..SPINS {
+            if !read.as_ref().is_err_and(is_quiet) {
+                break;
+            }
+            read = socket.recv(room, false);
+        }
+        self.received(shared, read)
+    }
+
+    #[inline]
+    fn received(&mut self, shared: &Shared, read: std::io::Result<usize>) -> Pumped {
+        match read {
             Ok(0) => self.lost(shared, Why::Io("the node closed the connection".to_owned()), None),
             Ok(_) => self.heard(shared),
             Err(error) if is_quiet(&error) => self.quiet(shared),
@@ -243,7 +272,7 @@ impl Link {
             Phase::Closed | Phase::Up { .. } => return Pumped::Closed,
         };
         let longest = match patience {
-            Patience::Now => Duration::ZERO,
+            Patience::Now | Patience::Spin => Duration::ZERO,
             Patience::Block(longest) => longest.min(until.saturating_duration_since(now)),
         };
         let (socket, away) = match &self.phase {
@@ -351,13 +380,26 @@ impl Link {
         Ok(true)
     }
 
-    /// The client is closed: LEAVE was said, and nothing more is read.
+    /// The client is closed. The node is given a moment to take what was written and to close first: to
+    /// close with answers unread would destroy what is still on its way.
     pub(crate) fn close(&mut self, shared: &Shared) {
-        if let Phase::Up { socket } = &self.phase {
-            shared.outbox.flush();
-            socket.shutdown();
+        let until = Instant::now() + FAREWELL;
+        if let Phase::Up { socket } = std::mem::replace(&mut self.phase, Phase::Closed) {
+            while !shared.outbox.flush() && Instant::now() < until {
+                socket.wait(true, TICK);
+            }
+            socket.end_writing();
+            let mut unread = Vec::with_capacity(4 << 10);
+            while Instant::now() < until {
+                unread.clear();
+                match socket.recv(&mut unread, false) {
+                    Ok(0) => break,
+                    Err(error) if !is_quiet(&error) => break,
+                    Ok(_) => {}
+                    Err(_) => drop(socket.wait(false, until.saturating_duration_since(Instant::now()))),
+                }
+            }
         }
-        self.phase = Phase::Closed;
         shared.outbox.close();
     }
 

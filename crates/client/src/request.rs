@@ -147,7 +147,7 @@ impl ReplyInbox {
     ) -> Result<Reply, RequestError> {
         let connection = self.connection;
         loop {
-            while self.subscriber.ready()? {
+            while self.subscriber.has_received()? {
                 if let Event::Record(record) = self.subscriber.take()
                     && record.frame.subject_tail() == tail
                 {

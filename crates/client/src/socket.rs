@@ -2,7 +2,7 @@
 //!
 //! The socket is in blocking mode once it is connected: a caller that wants to wait does so in
 //! `recv` itself, which is one system call where readiness and then reading would be two. Whoever
-//! must not wait says so in each call. A blocked `recv` ends by itself after [`TICK_MS`].
+//! must not wait says so in each call. A blocked `recv` ends by itself after [`TICK`].
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -16,7 +16,7 @@ use rustix::net::{
 };
 
 use crate::address::Endpoint;
-use crate::limits::TICK_MS;
+use crate::limits::TICK;
 
 /// What a socket can do now.
 #[derive(Debug, Clone, Copy, Default)]
@@ -56,8 +56,7 @@ impl Socket {
     pub(crate) fn connected(&self) -> io::Result<()> {
         sockopt::socket_error(&self.fd)??;
         rustix::io::ioctl_fionbio(&self.fd, false)?;
-        let tick = Duration::from_millis(TICK_MS);
-        sockopt::set_socket_timeout(&self.fd, sockopt::Timeout::Recv, Some(tick))?;
+        sockopt::set_socket_timeout(&self.fd, sockopt::Timeout::Recv, Some(TICK))?;
         Ok(())
     }
 
@@ -91,6 +90,12 @@ impl Socket {
         }
         let events = fds[0].revents();
         Readiness { read: events.intersects(!PollFlags::OUT), write: events.intersects(!PollFlags::IN) }
+    }
+
+    /// Ends the direction to the node, after what was written.
+    pub(crate) fn end_writing(&self) {
+        // It may be closed already, which is what is wanted.
+        let _ = shutdown(&self.fd, Shutdown::Write);
     }
 
     /// Ends both directions, whoever is blocked in them.

@@ -101,9 +101,9 @@ impl Subscriber {
         self.at
     }
 
-    /// Goes on to the next item, the next batch, or what the socket holds.
+    /// Goes on to the next item, the next batch, or, if it is to look there, what the socket holds.
     #[inline]
-    fn advance(&mut self) -> Result<bool, SubscribeError> {
+    fn advance(&mut self, look: bool) -> Result<bool, SubscribeError> {
         loop {
             if self.next > 0 {
                 self.leave_item();
@@ -122,7 +122,7 @@ impl Subscriber {
                 continue;
             }
             self.tell_consumed();
-            if !self.look()? {
+            if !look || !self.look()? {
                 return Ok(false);
             }
         }
@@ -197,7 +197,7 @@ impl Subscriber {
 impl Subscribe for Subscriber {
     #[inline(always)]
     fn ready(&mut self) -> Result<bool, SubscribeError> {
-        if self.left > 0 { Ok(true) } else { self.advance() }
+        if self.left > 0 { Ok(true) } else { self.advance(true) }
     }
 
     #[inline]
@@ -247,6 +247,24 @@ impl Subscribe for Subscriber {
         Ok(given)
     }
 
+    /// Does not look at the socket before it waits there.
+    #[inline]
+    fn next(&mut self) -> Result<Event<'_>, SubscribeError> {
+        while !self.has_received()? {
+            self.wait(None)?;
+        }
+        Ok(self.take())
+    }
+
+    fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Event<'_>>, SubscribeError> {
+        while !self.has_received()? {
+            if !self.wait(Some(timeout))? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(self.take()))
+    }
+
     #[inline]
     fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
         if self.left > 0 || self.next < self.batch.items.len() {
@@ -283,6 +301,12 @@ impl Subscribe for Subscriber {
 }
 
 impl Subscriber {
+    /// Whether an event is there that was received already.
+    #[inline]
+    pub(crate) fn has_received(&mut self) -> Result<bool, SubscribeError> {
+        if self.left > 0 { Ok(true) } else { self.advance(false) }
+    }
+
     /// Waits like [`wait`](Subscribe::wait), or until `other`.
     pub(crate) fn wait_or(
         &mut self,

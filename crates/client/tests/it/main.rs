@@ -2,10 +2,12 @@
 
 mod connecting;
 mod continuity;
+mod cutting;
 mod losing;
 mod node;
 mod peer;
 mod publishing;
 mod requests;
+mod running;
 mod sharing;
 mod tasks;

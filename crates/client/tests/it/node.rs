@@ -1,81 +1,18 @@
 //! Against a real node, over TCP and over a Unix socket.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use dunlin::{Config, Node};
 use dunlin_client::topic::{
-    Draft, Event, Meta, Notice, OnGap, Publish, PublishError, Reliable, Retention, Start, Subscribe,
-    SubscribeError, SubscribeOptions, TopicConfig,
+    Draft, Event, Meta, Notice, OnGap, Publish, PublishError, Reliable, Retention, Subscribe, SubscribeError,
+    SubscribeOptions, TopicConfig,
 };
 use dunlin_client::{AskError, Client, ErrorCode, Options, PublisherOptions, RequestError};
-use dunlin_server::{Server, ServerConfig};
 
 use crate::peer::word;
-
-struct Running {
-    node: Node,
-    server: Option<Server>,
-    address: SocketAddr,
-    unix: PathBuf,
-}
-
-impl Running {
-    fn start() -> Running {
-        Running::start_at("127.0.0.1:0".parse().unwrap())
-    }
-
-    fn start_at(address: SocketAddr) -> Running {
-        static STARTED: AtomicU64 = AtomicU64::new(0);
-        let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        let unix = std::env::temp_dir().join(format!("dunlin-client-{}-{number}.sock", std::process::id()));
-        let node = Node::start(Config { auto_create: false, ..Config::default() }).unwrap();
-        let mut limits = dunlin_server::Limits::default();
-        limits.heartbeat_ms = 300;
-        let config = ServerConfig {
-            tcp: vec![address],
-            unix: vec![unix.clone()],
-            threads: 1,
-            limits,
-            ..ServerConfig::default()
-        };
-        let server = Server::start(node.clone(), config).unwrap();
-        let address = server.tcp_addresses()[0];
-        Running { node, server: Some(server), address, unix }
-    }
-
-    fn url(&self) -> String {
-        format!("dunlin://{}", self.address)
-    }
-
-    fn client(&self) -> Client {
-        Client::connect(&self.url(), Options::default()).unwrap()
-    }
-
-    /// Ends this node without a good-bye and starts another in its place.
-    fn restart(mut self) -> Running {
-        drop(self.server.take());
-        self.node.stop();
-        // Epochs are times, in steps of 100 ms: no process comes up as fast as a node in a test.
-        thread::sleep(Duration::from_millis(250));
-        let address = self.address;
-        drop(self);
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while std::net::TcpListener::bind(address).is_err() {
-            assert!(Instant::now() < deadline, "the port stays taken");
-            thread::sleep(Duration::from_millis(5));
-        }
-        Running::start_at(address)
-    }
-}
-
-fn from_the_first() -> SubscribeOptions {
-    SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() }
-}
+use crate::running::{Running, from_the_first};
 
 #[test]
 fn records_arrive_as_they_were_published_over_both_transports() {
@@ -251,127 +188,6 @@ fn topics_are_listed_described_and_deleted() {
     };
     assert_eq!(told, SubscribeError::Closed);
     assert_eq!(client.topics("").unwrap().len(), 299);
-}
-
-#[test]
-fn a_restart_is_told_as_a_new_epoch_and_reading_goes_on() {
-    let running = Running::start();
-    let client = running.client();
-    client.create_topic("t", &TopicConfig::default(), false).unwrap();
-    let mut subscriber = client.subscribe("t", from_the_first()).unwrap();
-    let mut publisher = client.publisher("t").unwrap();
-    publisher.publish("before").unwrap();
-    assert!(word(&subscriber.next().unwrap()).ends_with("-1 before"));
-    let running = running.restart();
-    running.node.create_topic("t", TopicConfig::default(), false).unwrap();
-    running.node.publisher("t").unwrap().publish("after").unwrap();
-    let mut told = Vec::new();
-    while !told.last().is_some_and(|last: &String| last.ends_with("-1 after")) {
-        let event = subscriber.next_timeout(Duration::from_secs(5)).unwrap();
-        told.push(word(&event.unwrap_or_else(|| panic!("stuck after {told:?}"))));
-    }
-    assert!(told.len() == 2 && told[0].starts_with("epoch "), "{told:?}");
-    assert!(publisher.publish("again").unwrap().position.seq >= 1);
-}
-
-#[test]
-fn killed_connections_under_load_lose_nothing_and_double_nothing() {
-    const RECORDS: u64 = 60_000;
-    let running = Running::start();
-    let retention = Retention { bytes: 64 << 20, ..Retention::default() };
-    running.node.create_topic("t", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
-    let proxy = Proxy::start(running.address);
-    let url = format!("dunlin://{}", proxy.address);
-    let publishing = {
-        let client = Client::connect(&url, Options::default()).unwrap();
-        thread::spawn(move || {
-            let mut publisher = client.publisher("t").unwrap();
-            for number in 1..=RECORDS {
-                publisher.send(&number.to_le_bytes()).unwrap();
-                if number % 100 == 0 {
-                    publisher.flush().unwrap();
-                }
-            }
-            publisher.flush().unwrap();
-            client.connections()
-        })
-    };
-    let client = Client::connect(&url, Options::default()).unwrap();
-    let mut subscriber = client.subscribe("t", from_the_first()).unwrap();
-    let mut seen = 0;
-    while seen < RECORDS {
-        assert!(subscriber.wait(Some(Duration::from_secs(10))).unwrap(), "stuck after {seen}");
-        subscriber
-            .drain(1000, |event| match event {
-                Event::Record(record) => {
-                    seen += 1;
-                    assert_eq!((record.seq(), record.payload()), (seen, &seen.to_le_bytes()[..]));
-                }
-                Event::Notice(Notice::Lagging(_)) => {}
-                Event::Notice(notice) => panic!("{notice:?}"),
-            })
-            .unwrap();
-    }
-    let cuts = publishing.join().unwrap() + client.connections();
-    assert!(cuts > 4, "only {cuts} connections: the proxy cut too little");
-}
-
-/// Passes bytes on, and cuts every connection again and again.
-struct Proxy {
-    address: SocketAddr,
-    ended: Arc<AtomicBool>,
-}
-
-impl Proxy {
-    fn start(node: SocketAddr) -> Proxy {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let ended = Arc::new(AtomicBool::new(false));
-        let over = Arc::clone(&ended);
-        thread::spawn(move || {
-            for (client, number) in listener.incoming().zip(0..) {
-                if over.load(Ordering::Relaxed) {
-                    return;
-                }
-                let client = client.unwrap();
-                let node = std::net::TcpStream::connect(node).unwrap();
-                let cut_after = 40_000 + (number * 7919) % 90_000;
-                for (from, to) in [(&client, &node), (&node, &client)] {
-                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                    thread::spawn(move || pass_on(from, to, cut_after));
-                }
-            }
-        });
-        Proxy { address, ended }
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        self.ended.store(true, Ordering::Relaxed);
-        let _ = std::net::TcpStream::connect(self.address);
-    }
-}
-
-fn pass_on(mut from: std::net::TcpStream, mut to: std::net::TcpStream, cut_after: usize) {
-    use std::io::{Read, Write};
-    let (mut chunk, mut passed) = ([0; 4096], 0);
-    while passed < cut_after {
-        match from.read(&mut chunk) {
-            Ok(read) if read > 0 => {
-                // The last chunk is cut in the middle of whatever it holds.
-                let kept = read.min(cut_after - passed);
-                passed += kept;
-                if to.write_all(&chunk[..kept]).is_err() {
-                    break;
-                }
-            }
-            _ => break,
-        }
-    }
-    for stream in [from, to] {
-        let _ = stream.shutdown(std::net::Shutdown::Both);
-    }
 }
 
 #[test]
