@@ -184,6 +184,36 @@ fn woken_task_that_is_never_polled_again_delays_the_others_only_until_the_housek
 }
 
 #[test]
+fn woken_reader_wakes_the_others_before_it_reads() {
+    let topic = large_topic(RUNNING);
+    for waits_in_a_thread in [true, false] {
+        let mut first = subscriber(&topic, &from(Start::Latest));
+        let mut second = subscriber(&topic, &from(Start::Latest));
+        let scheduled = || Arc::new(Scheduled { is: AtomicBool::new(false), thread: thread::current() });
+        let woken = [scheduled(), scheduled()];
+        let wakers = woken.each_ref().map(|task| Waker::from(Arc::clone(task)));
+        if !waits_in_a_thread {
+            assert!(first.poll_ready(&mut Context::from_waker(&wakers[0])).is_pending());
+            assert!(second.poll_ready(&mut Context::from_waker(&wakers[1])).is_pending());
+            topic.publisher("t").publish(b"x").unwrap();
+            assert!(first.poll_ready(&mut Context::from_waker(&wakers[0])).is_ready());
+        } else {
+            thread::scope(|scope| {
+                let waiting = scope.spawn(|| first.wait(Some(PATIENCE)));
+                while topic.logs()[0].info().waiting < 1 {
+                    thread::yield_now();
+                }
+                assert!(second.poll_ready(&mut Context::from_waker(&wakers[1])).is_pending());
+                thread::sleep(Duration::from_millis(5));
+                topic.publisher("t").publish(b"x").unwrap();
+                assert_eq!(waiting.join().unwrap(), Ok(true));
+            });
+        }
+        assert!(woken[1].is.load(Ordering::SeqCst), "in a thread: {waits_in_a_thread}");
+    }
+}
+
+#[test]
 fn armed_cursor_that_is_dropped_without_leaving_keeps_nobody_asleep() {
     let topic = large_topic(MANUAL);
     let waiters = [Waiter::new(), Waiter::new(), Waiter::new()];
