@@ -9,6 +9,15 @@
 //! holder may have lost its core. There is no queue, so no fairness: what is promised about waiting
 //! (reliable topics) stands above this.
 
+#[cfg(loom)]
+mod blocking;
+
+/// The lock of a log.
+#[cfg(not(loom))]
+pub(crate) use self::{Guard as LogGuard, Lock as LogLock};
+#[cfg(loom)]
+pub(crate) use blocking::{Guard as LogGuard, Lock as LogLock};
+
 use crate::sync::{AtomicBool, LOCK_LET_GO, LOCK_TAKE, Ordering, UnsafeCell};
 
 #[cfg(not(loom))]

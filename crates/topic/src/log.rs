@@ -11,6 +11,8 @@
 //! Limits: `retention`, `record_bytes_max`, [`BATCH_BYTES_MAX`], and the budget.
 
 mod append;
+#[cfg(all(test, loom))]
+mod model;
 mod readers;
 mod retain;
 
@@ -20,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::config::{Clock, TopicConfig};
 use crate::event::{LogName, Position};
-use crate::lock::{Guard, Lock};
+use crate::lock::{LogGuard, LogLock};
 use crate::memory::Budget;
 use crate::producer::Producers;
 use crate::segment::{Segment, Writer};
@@ -40,7 +42,7 @@ pub struct Log {
     budget: Arc<Budget>,
     /// Readers that have yet to read this sequence are warned; 0 while nothing was given up.
     warn_before: AtomicU64,
-    state: Lock<State>,
+    state: LogLock<State>,
 }
 
 /// What is known of a log at one moment.
@@ -133,7 +135,7 @@ impl Log {
             config,
             budget,
             warn_before: AtomicU64::new(0),
-            state: Lock::new(state),
+            state: LogLock::new(state),
         }
     }
 
@@ -181,7 +183,7 @@ impl Log {
         next < self.warn_before.load(Ordering::Relaxed)
     }
 
-    fn lock(&self) -> Guard<'_, State> {
+    fn lock(&self) -> LogGuard<'_, State> {
         self.state.lock()
     }
 }

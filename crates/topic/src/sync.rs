@@ -1,4 +1,4 @@
-//! The atomics of the segment module and the log's lock: std's in the product, loom's in its model.
+//! The atomics of the segment module, the log's lock and the waiter: std's in the product, loom's in its model.
 //!
 //! Each memory ordering has a name here, so that `cargo xtask race --mutate` can weaken one at a
 //! time (`--cfg mutate="commit_store"` …) and see the model fail.
@@ -7,9 +7,13 @@
 pub(crate) use loom::{
     cell::UnsafeCell,
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    sync::{Mutex, MutexGuard},
 };
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+pub(crate) use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+};
 
 /// std's cell with loom's way in.
 #[cfg(not(loom))]

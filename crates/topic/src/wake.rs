@@ -13,10 +13,11 @@
 //! Limit: a task that was woken and is not polled (its executor stands still, or it waits for
 //! something else by now) delays those behind it until the next publish or [`Topic::expire`](crate::Topic::expire).
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
+
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 
 /// Whoever reads one or many cursors: a subscriber, or a session of a door.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use dunlin_frame::{APPEND_TIME_AT, Frame, FrameError};
 
 use crate::checked_run::CheckedRun;
 use crate::event::Position;
-use crate::lock::Guard;
+use crate::lock::LogGuard;
 use crate::log::{Log, State};
 use crate::producer::Verdict;
 use crate::publish::{Draft, Payload, PublishError};
@@ -150,7 +150,7 @@ impl Log {
 
     /// Lets readers see what was pushed, and wakes one that waits.
     #[inline(always)]
-    fn publish(&self, mut state: Guard<'_, State>, append: Append, now: u64, count: u64) -> Appended {
+    fn publish(&self, mut state: LogGuard<'_, State>, append: Append, now: u64, count: u64) -> Appended {
         state.last_append_ns = now;
         let first = Position { epoch: state.epoch, seq: state.next_seq };
         state.next_seq += count;

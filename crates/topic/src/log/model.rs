@@ -1,0 +1,124 @@
+//! Going to sleep and being woken, in every interleaving: the log's list, the waiter and its waker.
+//!
+//! A wake-up that is lost leaves a thread asleep for ever, which the model calls a deadlock. Where a thread finds
+//! the lock taken, no further interleavings of that path are tried; those where it comes a little later are.
+
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+
+use dunlin_frame::Meta;
+use loom::{sync::Notify, thread};
+
+use super::{Append, Log};
+use crate::config::{Clock, TopicConfig};
+use crate::cursor::{Consumption, Cursor, Fill};
+use crate::event::LogName;
+use crate::memory::Budget;
+use crate::publish::{Draft, Payload};
+use crate::subscribe::{Start, SubscribeOptions};
+use crate::wake::Waiter;
+
+fn log() -> Arc<Log> {
+    let name = LogName { topic: "t".to_owned(), subject_prefix: "t".to_owned(), partition: 0 };
+    let budget = Budget::node(1 << 20, 1 << 20);
+    Arc::new(Log::new(name, Arc::new(TopicConfig::default()), budget, Clock(|| 1), 1))
+}
+
+fn publish(log: &Log) {
+    let draft = Draft { meta: Meta::default(), payload: Payload::Copied(b"x") };
+    log.append(Append::default(), &draft).unwrap();
+}
+
+struct Task(Notify);
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.0.notify();
+    }
+}
+
+/// A reader, its waiter, and the thread that sleeps.
+struct Reader {
+    cursor: Cursor,
+    waiter: Arc<Waiter>,
+    task: Arc<Task>,
+}
+
+impl Reader {
+    fn of(log: &Arc<Log>) -> Reader {
+        let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
+        let cursor = Cursor::new(Arc::clone(log), &options, None, Consumption::Reads).unwrap();
+        Reader { cursor, waiter: Waiter::new(), task: Arc::new(Task(Notify::new())) }
+    }
+
+    /// Reads one record, sleeping until it is there.
+    fn read(&mut self) {
+        let waker = Waker::from(Arc::clone(&self.task));
+        loop {
+            if self.cursor.is_armed() && self.waiter.take_ready(|_| ()) {
+                self.cursor.woken();
+            }
+            match self.cursor.fill() {
+                Fill::Records => {
+                    assert_eq!(self.cursor.drain(1, |record| assert_eq!(record.payload(), b"x")), 1);
+                    return;
+                }
+                Fill::Empty => {}
+                other => panic!("unexpected {other:?}"),
+            }
+            if self.cursor.arm(&self.waiter, 0) && self.waiter.set_waker(&waker) {
+                self.task.0.wait();
+            }
+        }
+    }
+
+    fn leave(mut self) {
+        self.cursor.leave(&self.waiter, 0);
+    }
+}
+
+#[test]
+fn reader_that_goes_to_sleep_while_a_record_comes_is_woken() {
+    loom::model(|| {
+        let log = log();
+        let mut reader = Reader::of(&log);
+        let publisher = thread::spawn(move || publish(&log));
+        reader.read();
+        publisher.join().unwrap();
+        reader.leave();
+    });
+}
+
+#[test]
+fn one_publish_wakes_two_sleepers() {
+    let mut bounded = loom::model::Builder::new();
+    bounded.preemption_bound = Some(2);
+    bounded.check(|| {
+        let log = log();
+        let readers = [Reader::of(&log), Reader::of(&log)];
+        let sleeping = readers.map(|mut reader| {
+            thread::spawn(move || {
+                reader.read();
+                reader.leave();
+            })
+        });
+        publish(&log);
+        sleeping.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+#[test]
+fn sleeper_that_leaves_takes_no_wake_along() {
+    let mut bounded = loom::model::Builder::new();
+    bounded.preemption_bound = Some(2);
+    bounded.check(|| {
+        let log = log();
+        let mut leaving = Reader::of(&log);
+        assert!(leaving.cursor.arm(&leaving.waiter, 0));
+        assert!(leaving.waiter.set_waker(&Waker::from(Arc::clone(&leaving.task))));
+        let mut staying = Reader::of(&log);
+        let threads = [thread::spawn(move || leaving.leave()), thread::spawn(move || staying.read())];
+        publish(&log);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
