@@ -151,7 +151,8 @@ impl Session {
             channel.tell_new_epoch(through.epoch, 1);
         }
         channel.at = channel.at.max(through);
-        channel.tell(Notice::Advance { log: Arc::clone(&channel.log), through }, cost);
+        // A reader in process is not told of what it skips either.
+        channel.refund(cost);
     }
 
     pub(super) fn deleted(&mut self, deleted: &dunlin_wire::Deleted) {

@@ -258,3 +258,26 @@ fn a_quiet_publisher_publishes() {
         assert!(word(&subscriber.next().unwrap()).ends_with(&format!("-{seq} x")));
     }
 }
+
+#[test]
+fn threads_that_publish_over_one_connection_wake_each_other() {
+    const THREADS: usize = 6;
+    const RECORDS: usize = 1_000;
+    let running = Running::start();
+    running.node.create_topic("t", TopicConfig::default(), false).unwrap();
+    let client = running.client();
+    let began = std::time::Instant::now();
+    let publishing: Vec<_> = (0..THREADS)
+        .map(|_| {
+            let client = client.clone();
+            thread::spawn(move || {
+                let mut publisher = client.publisher("t").unwrap();
+                (0..RECORDS).for_each(|_| assert!(publisher.publish("x").is_ok()));
+            })
+        })
+        .collect();
+    publishing.into_iter().for_each(|thread| thread.join().unwrap());
+    // One that was not woken sleeps for a tenth of a second: a few would show.
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(running.node.topic("t").unwrap().logs()[0].last().seq, (THREADS * RECORDS) as u64);
+}

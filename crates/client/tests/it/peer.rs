@@ -239,7 +239,6 @@ pub fn word(event: &Event<'_>) -> String {
             "epoch {}-{} {:?} {}",
             changed.old, changed.last_seen, changed.known_through, changed.new_first
         ),
-        Event::Notice(Notice::Advance { through, .. }) => format!("through {through}"),
         Event::Notice(Notice::Deleted { last, .. }) => format!("deleted {last}"),
         Event::Notice(Notice::Lagging(lagging)) => format!("lagging {}", lagging.behind),
         Event::Notice(other) => format!("{other:?}"),

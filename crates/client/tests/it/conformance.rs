@@ -1,0 +1,190 @@
+//! The same program gives the same answers in process, over TCP and over a Unix socket.
+
+use std::time::Duration;
+
+use dunlin_client::topic::{
+    Draft, Event, Meta, Notice, OnGap, Payload, Publish, PublishError, Retention, Start, Subscribe,
+    SubscribeOptions, TopicConfig,
+};
+use dunlin_client::{Client, Options};
+
+use crate::running::Running;
+
+/// Runs `program` at each place against a topic of its own; what it noted has to be the same everywhere.
+fn everywhere(config: &TopicConfig, subject: &str, options: &SubscribeOptions, program: impl Program) {
+    let running = Running::start();
+    let fresh = |place: &str| {
+        let pattern = config.pattern.as_ref().map(|pattern| format!("{place}.{pattern}"));
+        running.node.create_topic(place, TopicConfig { pattern, ..config.clone() }, false).unwrap();
+        if subject.is_empty() { place.to_owned() } else { format!("{place}.{subject}") }
+    };
+    let local_subject = fresh("local");
+    let mut publisher = running.node.publisher(&local_subject).unwrap();
+    let local = program.run(
+        &mut publisher,
+        |options| running.node.subscribe(&local_subject, options).unwrap(),
+        options,
+    );
+    for (place, url) in [("tcp", running.url()), ("unix", format!("unix://{}", running.unix.display()))] {
+        let subject = fresh(place);
+        let client = Client::connect(&url, Options::default()).unwrap();
+        let mut publisher = client.publisher(&subject).unwrap();
+        let remote = program.run(
+            &mut publisher,
+            |options| client.subscribe(&subject, options.clone()).unwrap(),
+            options,
+        );
+        assert_eq!(remote, local, "{place}");
+    }
+}
+
+/// A program over the two traits, which notes what it saw.
+trait Program {
+    fn run<S: Subscribe>(
+        &self,
+        publisher: &mut impl Publish,
+        subscribe: impl Fn(&SubscribeOptions) -> S,
+        options: &SubscribeOptions,
+    ) -> Vec<String>;
+}
+
+fn note(event: &Event<'_>) -> String {
+    match event {
+        Event::Record(record) => {
+            let tail = record.frame.subject_tail();
+            let headers: Vec<_> = record.frame.headers().collect();
+            format!("{} {tail} {:?} {:?} {headers:?}", record.seq(), record.frame.key(), record.payload())
+        }
+        Event::Notice(Notice::Gap(gap)) => format!("gap {}..{}", gap.first, gap.last),
+        Event::Notice(Notice::Lagging(_)) => "lagging".to_owned(),
+        Event::Notice(other) => format!("{other:?}"),
+    }
+}
+
+fn read(subscriber: &mut impl Subscribe, events: usize) -> Vec<String> {
+    (0..events)
+        .map(|_| note(&subscriber.next_timeout(Duration::from_secs(5)).unwrap().expect("nothing came")))
+        .collect()
+}
+
+struct PublishEveryWay;
+
+impl Program for PublishEveryWay {
+    fn run<S: Subscribe>(
+        &self,
+        publisher: &mut impl Publish,
+        subscribe: impl Fn(&SubscribeOptions) -> S,
+        options: &SubscribeOptions,
+    ) -> Vec<String> {
+        let mut subscriber = subscribe(options);
+        let mut noted = vec![format!("{:?}", publisher.publish("one").map(|receipt| receipt.position.seq))];
+        let headers: &[(&str, &[u8])] = &[("a", b"1"), ("b", b"")];
+        let meta = Meta { key: Some(b"key"), event_time_ns: Some(5), headers, ..Meta::default() };
+        let full = Draft { meta, payload: Payload::Copied(b"two") };
+        let batch = [full, Draft::from("three")];
+        noted.push(format!("{:?}", publisher.publish_batch(&batch).map(|receipt| receipt.position.seq)));
+        noted.push(format!("{:?}", publisher.publish_expecting(9, "no")));
+        noted.push(format!(
+            "{:?}",
+            publisher.publish_expecting(3, "four").map(|receipt| receipt.position.seq)
+        ));
+        publisher.send("five").unwrap();
+        publisher.send("six").unwrap();
+        noted.push(format!("{:?}", publisher.flush().map(|receipt| receipt.map(|it| it.position.seq))));
+        let large = vec![7; 100_000];
+        publisher.send(&large[..]).unwrap();
+        noted.push(format!("{:?}", publisher.flush().map(|receipt| receipt.map(|it| it.position.seq))));
+        noted.push(format!("{:?}", publisher.publish_batch(&[])));
+        let error = publisher.publish(&[0; 300_000][..]);
+        assert!(matches!(error, Err(PublishError::RecordTooLarge { .. })), "{error:?}");
+        noted.extend(read(&mut subscriber, 7));
+        noted
+    }
+}
+
+#[test]
+fn records_and_answers_are_the_same() {
+    let config = TopicConfig { record_bytes_max: 200_000, ..TopicConfig::default() };
+    everywhere(&config, "", &SubscribeOptions::default(), PublishEveryWay);
+}
+
+#[test]
+fn subjects_below_a_pattern_are_the_same() {
+    let config =
+        TopicConfig { pattern: Some(">".to_owned()), record_bytes_max: 200_000, ..TopicConfig::default() };
+    everywhere(&config, "eu.42", &SubscribeOptions::default(), PublishEveryWay);
+}
+
+struct StartEverywhere;
+
+impl Program for StartEverywhere {
+    fn run<S: Subscribe>(
+        &self,
+        publisher: &mut impl Publish,
+        subscribe: impl Fn(&SubscribeOptions) -> S,
+        options: &SubscribeOptions,
+    ) -> Vec<String> {
+        for number in 1..=5u8 {
+            publisher.publish(&[number]).unwrap();
+        }
+        let third = publisher.publish(&[6]).unwrap().position;
+        let from = |start| SubscribeOptions { start, ..options.clone() };
+        let mut noted = read(&mut subscribe(&from(Start::Earliest)), 6);
+        let mut latest = subscribe(&from(Start::Latest));
+        let mut after = subscribe(&from(Start::After(third)));
+        let mut time = subscribe(&from(Start::Time(1)));
+        publisher.publish(&[7]).unwrap();
+        noted.extend(read(&mut latest, 1));
+        noted.extend(read(&mut after, 1));
+        noted.extend(read(&mut time, 7));
+        noted
+    }
+}
+
+#[test]
+fn starts_are_the_same() {
+    everywhere(&TopicConfig::default(), "", &SubscribeOptions::default(), StartEverywhere);
+}
+
+/// Reads a history that is shorter than what was published.
+struct FallBehind;
+
+impl Program for FallBehind {
+    fn run<S: Subscribe>(
+        &self,
+        publisher: &mut impl Publish,
+        subscribe: impl Fn(&SubscribeOptions) -> S,
+        options: &SubscribeOptions,
+    ) -> Vec<String> {
+        let first = publisher.publish("x").unwrap().position;
+        for _ in 0..400 {
+            publisher.publish(&[1; 1000]).unwrap();
+        }
+        let mut subscriber = subscribe(&SubscribeOptions { start: Start::After(first), ..options.clone() });
+        let mut noted = Vec::new();
+        let mut at = first.seq;
+        while at < 401 {
+            let event = subscriber.next_timeout(Duration::from_secs(5)).unwrap().expect("nothing came");
+            match &event {
+                Event::Record(record) => {
+                    assert_eq!(record.seq(), at + 1);
+                    at += 1;
+                }
+                Event::Notice(Notice::Gap(gap)) => {
+                    assert_eq!(gap.first, at + 1);
+                    at = gap.last;
+                    noted.push(note(&event));
+                }
+                Event::Notice(_) => {}
+            }
+        }
+        noted
+    }
+}
+
+#[test]
+fn gaps_are_the_same() {
+    let retention = Retention { bytes: 64 << 10, ..Retention::default() };
+    let config = TopicConfig { retention, ..TopicConfig::default() };
+    everywhere(&config, "", &SubscribeOptions { on_gap: OnGap::Oldest, ..Default::default() }, FallBehind);
+}
