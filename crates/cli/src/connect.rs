@@ -13,8 +13,14 @@ pub fn connect(global: &Global, name: &str) -> Result<Client> {
     connect_with(global, name, Limits::default())
 }
 
+/// The same for a reader that sleeps on purpose. What is on its way to a reader is not yet lost to it; with the usual
+/// credit that would be half a minute of small records, and a demonstration would have to wait for it.
+pub fn connect_slow(global: &Global, name: &str) -> Result<Client> {
+    connect_with(global, name, Limits { credit_bytes: 16 << 10, ..Limits::default() })
+}
+
 /// The same, keeping at most what `limits` say.
-pub fn connect_with(global: &Global, name: &str, limits: Limits) -> Result<Client> {
+fn connect_with(global: &Global, name: &str, limits: Limits) -> Result<Client> {
     let url = global.url.as_deref().unwrap_or(URL_DEFAULT);
     let credentials = global.token.clone().unwrap_or_default().into_bytes();
     let options = Options { name: name.to_owned(), credentials, limits, ..Options::default() };

@@ -6,13 +6,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use dunlin_client::Limits;
 
 use crate::arguments::Global;
 use crate::commands::dev::url_argument;
 use crate::commands::{parse, serve};
 use crate::config::{Config, RawConfig};
-use crate::connect::connect_with;
+use crate::connect::{connect, connect_slow};
 use crate::console::{Console, grouped};
 use crate::demo::{Show, Source, Speed, child};
 use crate::running::Running;
@@ -135,11 +134,7 @@ pub struct ChildArguments {
 }
 
 pub fn run_child(arguments: &ChildArguments, global: &Global) -> Result<()> {
-    let mut limits = Limits::default();
-    if arguments.sleep.is_some() {
-        // What is on its way to a slow reader is not yet lost to it: with the default it would be seconds.
-        limits.credit_bytes = 64 << 10;
-    }
-    let client = connect_with(global, &format!("demo: {}", arguments.name), limits)?;
+    let connect = if arguments.sleep.is_some() { connect_slow } else { connect };
+    let client = connect(global, &format!("demo: {}", arguments.name))?;
     child::run(&arguments.name, arguments.sleep, |pattern, options| client.subscribe(pattern, options))
 }

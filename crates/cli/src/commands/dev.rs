@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use crate::commands::serve;
 use crate::config::ConfigFlags;
+use crate::connect::URL_DEFAULT;
 use crate::console::Console;
 use crate::running::Running;
 use crate::signals::Stop;
@@ -32,6 +33,14 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     Ok(())
 }
 
+const COMMANDS: [(&str, &str); 5] = [
+    ("dunlin sub ticks", "read from now on"),
+    ("dunlin pub ticks hello", "publish one record"),
+    ("yes tick | dunlin pub ticks", "publish as fast as it goes"),
+    ("dunlin sub ticks --sleep 1ms --on-gap newest", "a reader that cannot keep up, and is told so"),
+    ("dunlin topics list", "what there is"),
+];
+
 fn greet(running: &Running, console: &Console) -> Result<()> {
     let paint = console.paint;
     let mut out = console.out();
@@ -40,18 +49,12 @@ fn greet(running: &Running, console: &Console) -> Result<()> {
         writeln!(out, "  {}", paint.strong(&url))?;
     }
     writeln!(out, "\nTry, in other terminals:")?;
-    let commands = [
-        ("sub ticks", "read from now on"),
-        ("pub ticks hello", "publish one record"),
-        ("sub ticks --from earliest --sleep 1ms --on-gap newest", "a reader that cannot keep up,"),
-        ("pub ticks tick --repeat 5000000", "once this goes as fast as it can"),
-        ("topics list", "what there is"),
-        ("demo --once", "recorded markets, every record accounted for"),
-    ];
-    let url = url_argument(&running.url());
-    for (command, about) in commands {
-        let command = format!("dunlin {command}{url}");
-        writeln!(out, "  {}  {}", paint.command(&format!("{command:<62}")), paint.faint(about))?;
+    let url = running.url();
+    if url != URL_DEFAULT {
+        writeln!(out, "  {}", paint.command(&format!("export DUNLIN_URL={url}")))?;
+    }
+    for (command, about) in COMMANDS {
+        writeln!(out, "  {}  {}", paint.command(&format!("{command:<44}")), paint.faint(about))?;
     }
     writeln!(out, "\nCtrl-C stops it.")?;
     Ok(out.flush()?)
@@ -59,5 +62,5 @@ fn greet(running: &Running, console: &Console) -> Result<()> {
 
 /// What has to follow a command so that it finds this node.
 pub fn url_argument(url: &str) -> String {
-    if url == crate::connect::URL_DEFAULT { String::new() } else { format!(" --url {url}") }
+    if url == URL_DEFAULT { String::new() } else { format!(" --url {url}") }
 }

@@ -10,7 +10,7 @@ use dunlin_topic::{OnGap, Start, Subscribe, SubscribeOptions};
 
 use crate::arguments::Global;
 use crate::commands::parse;
-use crate::connect::connect;
+use crate::connect::{connect, connect_slow};
 use crate::console::Console;
 use crate::follow::{Follow, Rules};
 use crate::format::{Format, Writer};
@@ -71,6 +71,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = Stop::on_signal()?;
+    let connect = if arguments.sleep.is_some() { connect_slow } else { connect };
     let client = connect(global, &arguments.name)?;
     let many = arguments.patterns.len() > 1 || arguments.patterns[0].contains(['*', '>']);
     let writer = Writer {
