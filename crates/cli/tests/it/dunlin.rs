@@ -95,7 +95,9 @@ impl Node {
     }
 
     pub fn start_with(arguments: &[&str]) -> Node {
-        let all: Vec<&str> = ["serve", "--listen", "127.0.0.1:0"].iter().chain(arguments).copied().collect();
+        let listen: &[&str] =
+            if arguments.contains(&"--listen") { &[] } else { &["--listen", "127.0.0.1:0"] };
+        let all = [&["serve"], listen, arguments].concat();
         let mut child = dunlin(&all).stdout(Stdio::piped()).spawn().expect("it starts");
         let mut ready = String::new();
         BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut ready).expect("it says READY");
@@ -117,6 +119,9 @@ impl Node {
     pub fn run_with(&self, arguments: &[&str], input: &[u8]) -> Outcome {
         run_with(self.command(arguments), input)
     }
+
+    /// SIGKILL.
+    pub fn kill(self) {}
 
     /// SIGTERM, and how it ended.
     pub fn stop(mut self) -> Option<i32> {

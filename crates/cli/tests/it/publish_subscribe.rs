@@ -125,6 +125,29 @@ fn a_lost_node_is_said_and_ctrl_c_ends_what_waits() {
 }
 
 #[test]
+fn a_node_that_was_killed_and_came_back_is_an_epoch_change_and_reading_goes_on() {
+    let node = Node::start();
+    node.run(&["pub", "ticks", "before"]).done();
+    let mut sub = node.command(&["sub", "ticks", "--from", "earliest", "--json"]);
+    let mut sub = sub.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut events = BufReader::new(sub.stdout.take().unwrap())
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+    assert_eq!(events.next().unwrap()["payload"], "before");
+
+    let address = node.url.strip_prefix("dunlin://").unwrap().to_owned();
+    node.kill();
+    let node = Node::start_with(&["--listen", &address]);
+    node.run(&["pub", "ticks", "after"]).done();
+    let change = events.next().unwrap();
+    assert_eq!((&change["event"], &change["last_seen"]), (&Value::from("epoch_changed"), &Value::from(1)));
+    assert_eq!(change["known_through"], Value::Null, "nobody can know what a killed node held");
+    assert_eq!(events.next().unwrap()["payload"], "after");
+    signal("INT", sub.id());
+    assert_eq!(sub.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn closing_the_pipe_ends_sub_quietly() {
     let node = Node::start();
     let mut sub =
