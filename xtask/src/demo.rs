@@ -17,6 +17,11 @@ pub struct Options {
 }
 
 impl Options {
+    /// The demo as fast as it goes, to its closing table.
+    pub fn once() -> Options {
+        Options { arguments: ["--once", "--speed", "max"].map(str::to_owned).to_vec() }
+    }
+
     fn allow_generated(&self) -> bool {
         self.arguments.iter().any(|argument| argument == "--allow-generated")
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::process::{self, cargo};
-use crate::{check, race, tidy};
+use crate::{check, demo, race, tidy, workspace};
 
 /// What to run.
 #[derive(clap::Args)]
@@ -32,6 +32,8 @@ const STEPS: &[Step] = &[
     Step { name: "tests", quick: true, run: tests },
     Step { name: "doc tests", quick: false, run: doc_tests },
     Step { name: "race models", quick: false, run: race::quick },
+    Step { name: "demo", quick: false, run: demo_once },
+    Step { name: "benchmarks, quick", quick: false, run: bench_quick },
 ];
 
 fn tests() -> Result<()> {
@@ -40,6 +42,16 @@ fn tests() -> Result<()> {
 
 fn doc_tests() -> Result<()> {
     process::run(&mut cargo(&["test", "--workspace", "--doc"]))
+}
+
+fn demo_once() -> Result<()> {
+    process::run(&mut demo::prepare(&demo::Options::once())?)
+}
+
+/// Every point of the suite is run and checked; speeds are not judged.
+fn bench_quick() -> Result<()> {
+    let kept = workspace::target_directory()?.join("bench-quick");
+    process::run(workspace::dunlin()?.args(["bench", "spot", "--quick", "--keep"]).arg(kept))
 }
 
 /// Runs the steps in order and closes with `N passed, M failed`.
