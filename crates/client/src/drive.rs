@@ -37,7 +37,7 @@ impl Shared {
         if let Ok(mut link) = self.link.try_lock() {
             let waited = self.lead(&mut link, wait, until, &mut done);
             drop(link);
-            self.followers.wake_one();
+            self.followers.thread_left();
             return waited;
         }
         self.follow(waiting, wait, until, &mut done)
@@ -109,14 +109,14 @@ impl Shared {
         let number = self.followers.number();
         loop {
             waiting.set(&waker);
-            self.followers.add(number, &waker);
+            self.followers.add_thread(number, &waker);
             let outcome = if done() {
                 Some(Waited::Done)
             } else if let Ok(mut link) = self.link.try_lock() {
-                self.followers.remove(number);
+                self.followers.remove_thread(number);
                 let waited = self.lead(&mut link, wait, until, done);
                 drop(link);
-                self.followers.wake_one();
+                self.followers.thread_left();
                 Some(waited)
             } else if until.is_some_and(|until| Instant::now() >= until) {
                 Some(Waited::TimedOut)
@@ -125,7 +125,7 @@ impl Shared {
             };
             if let Some(outcome) = outcome {
                 waiting.clear();
-                self.followers.remove(number);
+                self.followers.remove_thread(number);
                 return outcome;
             }
             let longest =
@@ -145,7 +145,7 @@ impl Shared {
         let Ok(mut link) = self.link.try_lock() else { return Pumped::Quiet };
         let pumped = link.pump(self, Patience::Now);
         drop(link);
-        self.followers.wake_one();
+        self.followers.thread_left();
         pumped
     }
 }

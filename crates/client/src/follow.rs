@@ -9,7 +9,7 @@
 //! somebody leads, or has been woken to.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
@@ -41,42 +41,111 @@ impl Waiting {
 }
 
 /// All who wait without reading.
+///
+/// Threads leave the list when they stop waiting. Tasks cannot: a future may be dropped without a
+/// word. So where one thread is woken to lead, all tasks are.
 #[derive(Debug, Default)]
 pub(crate) struct Followers {
-    count: AtomicUsize,
     next: AtomicU64,
+    threads: Line,
+    tasks: Line,
+    /// The reactor wakes the tasks at the socket's next stir.
+    armed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    count: AtomicUsize,
     list: Mutex<BTreeMap<u64, Waker>>,
 }
 
 impl Followers {
-    /// A number for a handle, under which it follows.
+    /// A number for a thread, under which it follows.
     pub(crate) fn number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(crate) fn add(&self, number: u64, waker: &Waker) {
+    pub(crate) fn add_thread(&self, number: u64, waker: &Waker) {
+        self.threads.add(number, waker);
+    }
+
+    pub(crate) fn remove_thread(&self, number: u64) {
+        self.threads.remove(number);
+    }
+
+    /// A thread that led has gone: somebody else has to lead.
+    #[inline]
+    pub(crate) fn thread_left(&self) {
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if !self.threads.wake_one() {
+            self.tasks.wake_all();
+        }
+    }
+
+    /// Something happened that concerns everybody.
+    pub(crate) fn wake_all(&self) {
+        self.threads.wake_all();
+        self.tasks.wake_all();
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Followers {
+    pub(crate) fn add_task(&self, number: u64, waker: &Waker) {
+        self.tasks.add(number, waker);
+    }
+
+    pub(crate) fn remove_task(&self, number: u64) {
+        self.tasks.remove(number);
+    }
+
+    /// From now on the reactor wakes all tasks when the socket stirs.
+    pub(crate) fn arm(&self) {
+        self.armed.store(true, Ordering::SeqCst);
+    }
+
+    /// A task that led has gone. Unless the reactor is going to wake them, the other tasks have to
+    /// see to it that it will.
+    pub(crate) fn task_left(&self) {
+        std::sync::atomic::fence(Ordering::SeqCst);
+        self.threads.wake_one();
+        if !self.armed.load(Ordering::SeqCst) {
+            self.tasks.wake_all();
+        }
+    }
+}
+
+/// The socket stirred while nobody was blocked in it: let all tasks look.
+impl Wake for Followers {
+    fn wake(self: Arc<Followers>) {
+        self.armed.store(false, Ordering::SeqCst);
+        self.tasks.wake_all();
+    }
+}
+
+impl Line {
+    fn add(&self, number: u64, waker: &Waker) {
         let mut list = lock(&self.list);
         list.insert(number, waker.clone());
-        // Paired with the load in `wake_one`: it comes after the reading half was let go of, this
-        // comes before it is tried again.
         self.count.store(list.len(), Ordering::SeqCst);
-    }
-
-    pub(crate) fn remove(&self, number: u64) {
-        if self.count.load(Ordering::SeqCst) == 0 {
-            return;
-        }
-        let mut list = lock(&self.list);
-        list.remove(&number);
-        self.count.store(list.len(), Ordering::SeqCst);
-    }
-
-    /// The leader has gone: somebody else has to lead.
-    #[inline]
-    pub(crate) fn wake_one(&self) {
+        drop(list);
+        // Whoever comes tries the reading half after this; whoever leaves it looks here after that.
         std::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    fn remove(&self, number: u64) {
+        if self.count.load(Ordering::SeqCst) > 0 {
+            let mut list = lock(&self.list);
+            list.remove(&number);
+            self.count.store(list.len(), Ordering::SeqCst);
+        }
+    }
+
+    /// Whether there was one.
+    #[inline]
+    fn wake_one(&self) -> bool {
         if self.count.load(Ordering::SeqCst) == 0 {
-            return;
+            return false;
         }
         let first = {
             let mut list = lock(&self.list);
@@ -84,26 +153,20 @@ impl Followers {
             self.count.store(list.len(), Ordering::SeqCst);
             first
         };
-        if let Some((_, waker)) = first {
-            waker.wake();
-        }
+        first.map(|(_, waker)| waker.wake()).is_some()
     }
 
-    /// Something happened that concerns everybody.
-    pub(crate) fn wake_all(&self) {
+    #[inline]
+    fn wake_all(&self) {
+        if self.count.load(Ordering::SeqCst) == 0 {
+            return;
+        }
         let all = {
             let mut list = lock(&self.list);
             self.count.store(0, Ordering::SeqCst);
             std::mem::take(&mut *list)
         };
         all.into_values().for_each(Waker::wake);
-    }
-}
-
-/// The socket stirred while nobody was blocked in it: let all async callers look.
-impl Wake for Followers {
-    fn wake(self: Arc<Followers>) {
-        self.wake_all();
     }
 }
 

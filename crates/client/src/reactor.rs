@@ -40,24 +40,21 @@ impl Shared {
         if done() {
             return Poll::Ready(Waited::Done);
         }
-        // Numbers of threads that follow are small and grow: these come from the other end.
-        let number = u64::MAX - number;
         waiting.set(cx.waker());
-        self.followers.add(number, cx.waker());
-        let polled = match self.link.try_lock() {
-            Ok(mut link) => {
-                let polled = self.poll_lead(&mut link, &mut done);
-                drop(link);
-                polled
-            }
+        self.followers.add_task(number, cx.waker());
+        let led = self.link.try_lock().map(|mut link| self.poll_lead(&mut link, &mut done));
+        let polled = match &led {
+            Ok(polled) => polled.clone(),
             Err(_) if done() => Poll::Ready(Waited::Done),
-            // A blocking caller reads; it wakes one follower when it leaves.
+            // Whoever reads wakes a follower when it leaves.
             Err(_) => Poll::Pending,
         };
         if polled.is_ready() {
             waiting.clear();
-            self.followers.remove(number);
-            self.followers.wake_one();
+            self.followers.remove_task(number);
+        }
+        if led.is_ok() {
+            self.followers.task_left();
         }
         polled
     }
@@ -84,6 +81,7 @@ impl Shared {
                     }
                 }
             }
+            self.followers.arm();
             let waker = Waker::from(Arc::clone(&self.followers));
             if reactor.arm(&link.wants(self), &mut Context::from_waker(&waker)).is_pending() {
                 return Poll::Pending;

@@ -110,3 +110,38 @@ fn a_task_is_told_when_the_node_is_gone() {
         assert!(matches!(subscriber.next_async().await, Err(SubscribeError::Connection(_))));
     });
 }
+
+#[test]
+fn a_task_that_gave_up_waiting_leaves_no_other_stuck() {
+    let running = crate::running::Running::start();
+    running.node.create_topic("t", Default::default(), false).unwrap();
+    running.node.create_topic("quiet", Default::default(), false).unwrap();
+    let client = running.client();
+    let mut reads = client.subscribe("t", SubscribeOptions::default()).unwrap();
+    let mut gives_up = client.subscribe("quiet", SubscribeOptions::default()).unwrap();
+    let mut thread_reads = client.subscribe("t", SubscribeOptions::default()).unwrap();
+    let node = running.node.clone();
+    let publishing = std::thread::spawn(move || {
+        let mut publisher = node.publisher("t").unwrap();
+        for _ in 0..50 {
+            std::thread::sleep(Duration::from_millis(5));
+            publisher.publish("x").unwrap();
+        }
+    });
+    // A thread that blocks takes the lead now and then, and leaves it.
+    let thread = std::thread::spawn(move || {
+        for seq in 1..=50 {
+            assert!(word(&thread_reads.next().unwrap()).ends_with(&format!("-{seq} x")));
+        }
+    });
+    block_on(async {
+        for seq in 1..=50 {
+            let waited = tokio::time::timeout(Duration::from_millis(1), gives_up.next_async()).await;
+            assert!(waited.is_err(), "nothing comes on the quiet topic");
+            let read = tokio::time::timeout(Duration::from_secs(2), reads.next_async()).await;
+            assert!(word(&read.expect("stuck").unwrap()).ends_with(&format!("-{seq} x")));
+        }
+    });
+    publishing.join().unwrap();
+    thread.join().unwrap();
+}
