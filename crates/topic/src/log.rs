@@ -158,6 +158,11 @@ impl Log {
         }
     }
 
+    /// The number of the last record that this producer is known to have appended.
+    pub fn last_of_producer(&self, producer: u64) -> Option<u64> {
+        self.lock().rare.as_ref().and_then(|rare| rare.producers.last(producer))
+    }
+
     /// The last record's position.
     pub fn last(&self) -> Position {
         let state = self.lock();

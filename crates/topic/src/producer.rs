@@ -115,6 +115,11 @@ impl Producers {
         self.slots[slot as usize].record(mark, outcome, outcomes_max);
     }
 
+    /// The last number known of a producer.
+    pub(crate) fn last(&self, id: u64) -> Option<u64> {
+        self.find(id).map(|slot| self.slots[slot as usize].last)
+    }
+
     /// A log with one busy producer finds it without hashing.
     #[inline]
     fn find(&self, id: u64) -> Option<u32> {

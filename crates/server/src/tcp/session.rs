@@ -44,7 +44,7 @@ use crate::tcp::stream::Stream;
 use alive::Alive;
 use closing::Closing;
 use outbound::Outbound;
-use publish::{Blocked, Publishing};
+use publish::Publishing;
 use scratch::Scratch;
 use spin::Spin;
 use subscription::{Channel, Resumed, Subscription};
@@ -67,6 +67,8 @@ pub(super) struct Session {
     unread: Vec<u8>,
     /// How many bytes that message needs to be worth another look.
     unread_needs: usize,
+    /// How much of what waits was looked at for what makes room.
+    ahead: usize,
     outbound: Outbound,
     publishing: Publishing,
     subscriptions: HashMap<u32, Subscription>,
@@ -127,6 +129,7 @@ impl Session {
             decoder: Decoder::new(limits),
             unread: Vec::new(),
             unread_needs: 0,
+            ahead: 0,
             outbound: Outbound::default(),
             publishing: Publishing::default(),
             subscriptions: HashMap::new(),
@@ -204,8 +207,8 @@ impl Session {
         matches!(self.phase, Phase::Closing(_))
     }
 
-    fn is_blocked(&self) -> Option<&Blocked> {
-        self.publishing.blocked.as_ref()
+    fn is_blocked(&self) -> bool {
+        self.publishing.blocked.is_some()
     }
 }
 

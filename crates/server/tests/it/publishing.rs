@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use dunlin::topic::{Reliable, Retention, Start, Subscribe, SubscribeOptions, TopicConfig};
-use dunlin::wire::{ErrorCode, FromNode, StartAt};
+use dunlin::wire::{self, ErrorCode, FromClient, FromNode, StartAt};
 
 use crate::peer::Peer;
 use crate::serve;
@@ -105,5 +105,43 @@ fn room_lets_a_stopped_publisher_go_on() {
         let found = reader.drain(50, |event| assert!(matches!(event, dunlin::topic::Event::Record(_))));
         read += found.unwrap();
         assert!(read == 500 || reader.wait(Some(Duration::from_secs(5))).unwrap());
+    }
+}
+
+#[test]
+fn one_connection_may_read_the_reliable_topic_it_publishes_to() {
+    let (node, server) = serve();
+    let retention = Retention { bytes: 64 << 10, ..Retention::default() };
+    let config = TopicConfig { reliable: Some(Reliable::default()), retention, ..TopicConfig::default() };
+    node.create_topic("full", config, false).unwrap();
+    let mut peer = Peer::connect(&server);
+    peer.say(FromClient::Subscribe(wire::Subscribe {
+        subscription: 1,
+        credit: 1 << 40,
+        start: StartAt::Latest,
+        on_gap: wire::OnGap::Fail,
+        registered: true,
+        pattern: "full",
+        name: "itself",
+    }));
+    peer.await_subscribed();
+    peer.open_publisher(1, "full");
+    let payload = [7; 1_000];
+    for number in 1..=300 {
+        peer.publish(1, number, &[&payload]);
+    }
+    let mut last = 0;
+    while last < 300 {
+        let run = peer.next(|m| match m {
+            FromNode::Run(run) => Some(run.header),
+            FromNode::PublishRefused(refused) => panic!("{refused:?}"),
+            _ => None,
+        });
+        let header = run.unwrap();
+        last = header.last_seq();
+        let position = wire::Position { epoch: header.epoch, seq: last };
+        let consumed = [wire::ChannelPosition { channel: header.topic_id, position }];
+        let credit = wire::Credit { subscription: 1, granted: 1 << 40, consumed: wire::List::new(&consumed) };
+        peer.say(FromClient::Credit(credit));
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use dunlin::topic::frame::FLAG_SUBJECT;
 use dunlin::topic::{
-    CheckedRun, OnFull, Pattern, ProducerMark, PublishError, Receipt, RunAppend, Subject, Topic,
+    CheckedRun, Log, OnFull, Pattern, ProducerMark, PublishError, Receipt, RunAppend, Subject, Topic,
 };
 use dunlin::wire::{
     self, ErrorCode, FLAG_EXPECT, FLAG_QUIET, FromNode, List, NO_PRODUCER, OpenPublisher, PublishHeader,
@@ -103,13 +103,24 @@ impl Session {
     }
 
     fn publisher_opened(&mut self, open: &OpenPublisher<'_>, topic: Arc<Topic>, pattern: Option<Pattern>) {
+        let last_of = |log: &Arc<Log>| match open.producer {
+            NO_PRODUCER => None,
+            producer => log.last_of_producer(producer),
+        };
+        let known: Vec<Option<u64>> = topic.logs().iter().map(last_of).collect();
+        let known_at_all = known.iter().any(Option::is_some);
+        let last_seqs: Vec<u64> = if known_at_all {
+            known.into_iter().map(Option::unwrap_or_default).collect()
+        } else {
+            Vec::new()
+        };
         self.outbound.say(FromNode::PublisherOpened(PublisherOpened {
             publisher: open.publisher,
             partitions: topic.config().partitions,
             record_bytes_max: topic.config().record_bytes_max,
             topic: topic.name(),
             subject_prefix: &topic.logs()[0].name().subject_prefix,
-            last_seqs: List::new(&[]),
+            last_seqs: List::new(&last_seqs),
         }));
         let OpenPublisher { publisher, producer, producer_epoch, .. } = *open;
         let opened = Publisher::Open(Box::new(Open { topic, pattern, producer, producer_epoch }));

@@ -6,7 +6,7 @@
 use std::io;
 use std::task::{Context, Poll};
 
-use dunlin::wire::{Next, PREAMBLE_BYTES};
+use dunlin::wire::{FromClient, Next, PREAMBLE_BYTES};
 
 use super::outbound::protocol;
 use super::scratch::{READ_BYTES, Scratch};
@@ -33,7 +33,7 @@ impl Session {
             self.handle_all(&unread);
             return Ok(Progress::Some);
         }
-        if self.is_blocked().is_some() || self.outbound.control.len() > CONTROL_BYTES_MAX {
+        if self.outbound.control.len() > CONTROL_BYTES_MAX || self.is_blocked() && !self.may_look_ahead() {
             return Ok(Progress::None);
         }
         if !self.spin.is_on() {
@@ -52,7 +52,37 @@ impl Session {
         }
     }
 
+    /// Whether the client could make room itself, for what it publishes, by consuming what it reads on
+    /// this very connection.
+    fn may_look_ahead(&self) -> bool {
+        self.unread.len() < self.shared.limits.in_flight_bytes_max as usize
+            && self.subscriptions.values().any(|subscription| subscription.options.registered)
+    }
+
+    /// Reads beyond a publish that waits for room, and heeds what makes room; all else keeps its turn.
+    fn read_ahead(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
+        let read = self.stream.read(&mut scratch.read)?;
+        self.unread.extend_from_slice(&scratch.read[..read]);
+        self.look_ahead();
+        Ok(read)
+    }
+
+    fn look_ahead(&mut self) {
+        let unread = std::mem::take(&mut self.unread);
+        while let Ok(Next::Message(message, taken)) = self.decoder.next_from_client(&unread[self.ahead..]) {
+            // Credit never falls, so that it does no harm to hear of it again in its turn.
+            if let FromClient::Credit(credit) = message {
+                self.credit(&credit);
+            }
+            self.ahead += taken;
+        }
+        self.unread = unread;
+    }
+
     fn read_some(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
+        if self.is_blocked() {
+            return self.read_ahead(scratch);
+        }
         let before = self.unread.len();
         scratch.read[..before].copy_from_slice(&self.unread);
         let room = &mut scratch.read[before..];
@@ -82,7 +112,7 @@ impl Session {
     /// Handles all whole messages, and keeps the rest.
     fn handle_all(&mut self, bytes: &[u8]) {
         let mut at = 0;
-        self.unread_needs = 0;
+        (self.unread_needs, self.ahead) = (0, 0);
         while !self.is_closing() {
             match self.handle_first(&bytes[at..]) {
                 Next::Message(Taken::Whole, taken) => at += taken,
@@ -96,6 +126,9 @@ impl Session {
         self.acknowledge();
         if !self.is_closing() {
             self.unread = bytes[at..].to_vec();
+        }
+        if self.is_blocked() && self.may_look_ahead() {
+            self.look_ahead();
         }
     }
 
