@@ -16,6 +16,7 @@
 mod alive;
 mod closing;
 mod deliver;
+mod groups;
 mod handle;
 mod hello;
 mod outbound;
@@ -43,6 +44,7 @@ use crate::tcp::stream::Stream;
 
 use alive::Alive;
 use closing::Closing;
+use groups::Member;
 use outbound::Outbound;
 use publish::Publishing;
 use scratch::Scratch;
@@ -78,6 +80,12 @@ pub(super) struct Session {
     announcing: VecDeque<u32>,
     channels: HashMap<u32, Box<Channel>>,
     channel_last: u32,
+    /// Memberships of groups, by the numbers of subscriptions.
+    members: HashMap<u32, Member>,
+    /// Whose membership a token wakes.
+    member_tokens: HashMap<u32, u32>,
+    /// Memberships that may have something to send.
+    member_line: VecDeque<u32>,
     /// Channels that may have something to send.
     line: VecDeque<u32>,
     /// Channels that something was sent on since the last heartbeat.
@@ -137,6 +145,9 @@ impl Session {
             announcing: VecDeque::new(),
             channels: HashMap::new(),
             channel_last: 0,
+            members: HashMap::new(),
+            member_tokens: HashMap::new(),
+            member_line: VecDeque::new(),
             line: VecDeque::new(),
             touched: Vec::new(),
             _place: place,
@@ -167,7 +178,7 @@ impl Session {
     /// Sees which channels may have something, and what else happened.
     fn take_woken(&mut self) {
         let (mut newcomers, mut room, mut stop) = (false, false, false);
-        let Session { waiter, channels, line, .. } = self;
+        let Session { waiter, channels, line, member_tokens, member_line, .. } = self;
         waiter.take_ready(|token| match token {
             Waiter::ROOM => room = true,
             Newcomers::TOKEN => newcomers = true,
@@ -176,6 +187,8 @@ impl Session {
                 if let Some(channel) = channels.get_mut(&number) {
                     channel.cursor.woken();
                     line.push_back(number);
+                } else {
+                    member_line.extend(member_tokens.get(&number));
                 }
             }
         });

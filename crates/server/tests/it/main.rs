@@ -1,6 +1,8 @@
 //! What door `tcp` promises, seen from raw sockets.
 
 mod bad_input;
+mod clients;
+mod groups;
 mod peer;
 mod publishing;
 mod subscribing;

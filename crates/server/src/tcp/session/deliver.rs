@@ -27,6 +27,7 @@ impl Session {
         let scratch = &mut scratch.write;
         if !self.outbound.full {
             self.announce();
+            self.deliver();
             self.choose(&mut scratch.turn);
             if self.outbound.is_empty() && scratch.turn.is_empty() {
                 return Ok(Progress::None);

@@ -1,7 +1,6 @@
 //! What each message makes the session do.
 
-use dunlin::Refused;
-use dunlin::wire::{ErrorCode, FromClient, FromNode, SubscriptionEnded};
+use dunlin::wire::{FromClient, FromNode};
 
 use super::outbound::protocol;
 use super::reading::Taken;
@@ -36,16 +35,10 @@ impl Session {
             FromClient::Leave => self.part(),
             FromClient::Hello(_) => self.fail(&protocol("a second HELLO")),
             FromClient::Publish(_) => {}
-            FromClient::JoinGroup(join) => self.no_groups_yet(join.subscription),
-            FromClient::Claim(claim) => self.no_groups_yet(claim.subscription),
-            FromClient::Ack(settle) => self.no_groups_yet(settle.subscription),
-            FromClient::Nack(nack) => self.no_groups_yet(nack.subscription),
+            FromClient::JoinGroup(join) => self.join_group(&join),
+            FromClient::Claim(claim) => self.claim(claim),
+            FromClient::Ack(ack) => self.ack(&ack),
+            FromClient::Nack(nack) => self.nack(&nack),
         }
-    }
-
-    fn no_groups_yet(&mut self, subscription: u32) {
-        let refused = Refused::new(ErrorCode::Internal, "this node has no groups");
-        let refusal = refused.as_wire();
-        self.outbound.say(FromNode::SubscriptionEnded(SubscriptionEnded { subscription, refusal }));
     }
 }

@@ -31,7 +31,7 @@ impl Session {
 
     pub(super) fn subscribe(&mut self, subscribe: &wire::Subscribe<'_>) {
         let number = subscribe.subscription;
-        if self.subscriptions.contains_key(&number) {
+        if self.is_in_use(number) {
             return self.fail(&protocol(format!("subscription {number} is in use")));
         }
         let resumed = self.resuming.remove(&number);
@@ -49,10 +49,7 @@ impl Session {
         subscribe: &wire::Subscribe<'_>,
         resumed: Option<Resumed>,
     ) -> Result<Subscription, Refused> {
-        let subscriptions_max = self.shared.limits.subscriptions_max;
-        if self.subscriptions.len() >= subscriptions_max as usize {
-            return Err(Refused::limit("subscriptions_max", subscriptions_max.into()));
-        }
+        self.check_subscriptions()?;
         let pattern = Pattern::parse(subscribe.pattern)
             .map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
         if self.inbox.holds(subscribe.pattern) {
@@ -77,6 +74,20 @@ impl Session {
             resumed: resumes.then(|| resumed.unwrap_or_default()),
             beginning: Some(0),
         })
+    }
+
+    /// Whether a subscription or a membership has this number.
+    pub(super) fn is_in_use(&self, number: u32) -> bool {
+        self.subscriptions.contains_key(&number) || self.members.contains_key(&number)
+    }
+
+    /// Whether there may be one more.
+    pub(super) fn check_subscriptions(&self) -> Result<(), Refused> {
+        let subscriptions_max = self.shared.limits.subscriptions_max;
+        match self.subscriptions.len() + self.members.len() {
+            count if count < subscriptions_max as usize => Ok(()),
+            _ => Err(Refused::limit("subscriptions_max", subscriptions_max.into())),
+        }
     }
 
     /// Topics were created that subscriptions read.
@@ -149,7 +160,9 @@ impl Session {
     }
 
     pub(super) fn credit(&mut self, credit: &Credit<'_>) {
-        let Some(subscription) = self.subscriptions.get_mut(&credit.subscription) else { return };
+        let Some(subscription) = self.subscriptions.get_mut(&credit.subscription) else {
+            return self.member_credit(credit.subscription, credit.granted);
+        };
         subscription.granted = subscription.granted.max(credit.granted);
         if subscription.may_send() {
             self.line.extend(subscription.starved.drain(..));
@@ -164,6 +177,7 @@ impl Session {
 
     pub(super) fn unsubscribe(&mut self, number: u32) {
         self.resuming.remove(&number);
+        self.leave_group(number);
         if self.subscriptions.contains_key(&number) {
             self.end_subscription(number, &Refused::new(ErrorCode::Asked, ""));
         }
@@ -179,7 +193,7 @@ impl Session {
         self.subscription_ended(number, refused);
     }
 
-    fn subscription_ended(&mut self, subscription: u32, refused: &Refused) {
+    pub(super) fn subscription_ended(&mut self, subscription: u32, refused: &Refused) {
         let refusal = refused.as_wire();
         self.outbound.say(FromNode::SubscriptionEnded(SubscriptionEnded { subscription, refusal }));
     }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use dunlin::topic::{LogInfo, Pattern, Position, Topic};
 use dunlin::wire::{
-    CreateTopic, ErrorCode, FromNode, List, ListTopics, LogState, NamedTopic, RequestRefused, TopicLine,
-    TopicState, Topics,
+    CreateTopic, ErrorCode, FromNode, GroupKind, GroupState, List, ListTopics, LogState, NamedTopic,
+    RequestRefused, TopicLine, TopicState, Topics,
 };
-use dunlin::{Refused, TopicError};
+use dunlin::{GroupInfo, Refused, TopicError};
 
 use super::Session;
 use super::translate::{config_from_wire, config_to_wire, position_to_wire};
@@ -64,6 +64,8 @@ impl Session {
         };
         let logs: Vec<_> =
             topic.logs().iter().map(|log| log_state(log.name().partition, log.info())).collect();
+        let infos = self.shared.node.groups(&topic);
+        let groups: Vec<_> = infos.iter().map(group_state).collect();
         self.outbound.say(FromNode::Topic(TopicState {
             request: describe.request,
             config: config_to_wire(topic.name(), topic.pattern(), topic.config()),
@@ -71,7 +73,7 @@ impl Session {
             readers_total: readers(&topic),
             logs: List::new(&logs),
             readers: List::new(&[]),
-            groups: List::new(&[]),
+            groups: List::new(&groups),
         }));
     }
 }
@@ -97,6 +99,19 @@ fn line(topic: &Arc<Topic>) -> TopicLine<'_> {
 
 fn readers(topic: &Topic) -> u32 {
     topic.logs().iter().map(|log| log.info().waiting as u32).sum()
+}
+
+fn group_state(info: &GroupInfo) -> GroupState<'_> {
+    GroupState {
+        name: &info.name,
+        kind: match info.kind {
+            dunlin::GroupKind::Share => GroupKind::Share,
+            dunlin::GroupKind::Work => GroupKind::Work,
+        },
+        members: info.members.len() as u32,
+        waiting: info.waiting,
+        claimed: info.claimed,
+    }
 }
 
 fn log_state(partition: u16, info: LogInfo) -> LogState {

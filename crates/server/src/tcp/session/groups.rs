@@ -1,0 +1,447 @@
+//! Memberships of groups: records are copied into what waits to be sent, a turn's worth at a time, and
+//! only while the client allows bytes and, in `work` groups, asks for records.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use dunlin::topic::{Event, Frame, LogName, Notice, Position, Start, Subscribe, SubscribeError, Topic};
+use dunlin::wire::{
+    self, Claim, Deleted, Deliver, ErrorCode, FromNode, GapMessage, GroupKind, JoinGroup, List, Nack,
+    RequestRefused, Settle, Settled, StartAt, Subscribed,
+};
+use dunlin::{Claimed, DeadLetters, Refused, ShareMember, ShareOptions, WorkEvent, WorkMember, WorkOptions};
+
+use super::outbound::protocol;
+use super::translate::{position_from_wire, position_to_wire};
+use super::{CONTROL_BYTES_MAX, Session};
+
+/// Records that a member is given before others get their turn.
+const TURN_RECORDS: usize = 64;
+/// Bytes of one DELIVER, or one larger record.
+const DELIVER_BYTES_MAX: usize = 16 << 10;
+
+/// One membership of the client.
+#[derive(Debug)]
+pub(super) struct Member {
+    seat: Seat,
+    /// One for each partition. The first is also what wakes the session for this membership.
+    channels: Vec<u32>,
+    /// Bytes the client allowed at the beginning.
+    credit: u64,
+    /// Bytes the client allows, since the beginning.
+    granted: u64,
+    /// Bytes sent, since the beginning.
+    sent: u64,
+    /// Records asked for, and given. Only `work`.
+    wanted: u64,
+    given: u64,
+    /// How far a DELIVER reached, in bytes sent, and its last record. Only `share`.
+    unconfirmed: VecDeque<(u64, u16, u64)>,
+}
+
+#[derive(Debug)]
+enum Seat {
+    Share(ShareMember),
+    Work(WorkMember),
+}
+
+/// A DELIVER that is being written.
+struct Delivering {
+    partition: u16,
+    start: usize,
+    count: u32,
+    last_seq: u64,
+}
+
+impl Session {
+    pub(super) fn join_group(&mut self, join: &JoinGroup<'_>) {
+        let number = join.subscription;
+        if self.is_in_use(number) {
+            return self.fail(&protocol(format!("subscription {number} is in use")));
+        }
+        if let Err(refused) = self.begin_membership(join) {
+            self.subscription_ended(number, &refused);
+        }
+    }
+
+    fn begin_membership(&mut self, join: &JoinGroup<'_>) -> Result<(), Refused> {
+        self.check_subscriptions()?;
+        let token = self.channel_last + 1;
+        let seat = self.take_seat(join, token)?;
+        let mut channels = Vec::new();
+        for log in seat.topic().logs() {
+            self.channel_last += 1;
+            channels.push(self.channel_last);
+            let info = log.info();
+            let after = Position { epoch: info.epoch, seq: info.oldest_seq - 1 };
+            self.outbound.say(FromNode::Log(wire::Log {
+                subscription: join.subscription,
+                channel: self.channel_last,
+                partition: log.name().partition,
+                after: position_to_wire(after),
+                topic: &log.name().topic,
+                subject_prefix: &log.name().subject_prefix,
+            }));
+        }
+        let logs = channels.len() as u32;
+        self.outbound.say(FromNode::Subscribed(Subscribed { subscription: join.subscription, logs }));
+        let member = Member {
+            seat,
+            channels,
+            credit: join.credit,
+            granted: join.credit,
+            sent: 0,
+            wanted: 0,
+            given: 0,
+            unconfirmed: VecDeque::new(),
+        };
+        self.members.insert(join.subscription, member);
+        self.member_tokens.insert(token, join.subscription);
+        self.member_line.push_back(join.subscription);
+        Ok(())
+    }
+
+    fn take_seat(&self, join: &JoinGroup<'_>, token: u32) -> Result<Seat, Refused> {
+        let (node, news) = (&self.shared.node, (self.waiter.clone(), token));
+        let joined = match join.kind {
+            GroupKind::Share => {
+                node.join_share_waking(join.topic, join.group, &share_options(join), news).map(Seat::Share)
+            }
+            GroupKind::Work => {
+                node.join_work_waking(join.topic, join.group, &work_options(join), news).map(Seat::Work)
+            }
+        };
+        joined.map_err(|error| Refused::from(&error))
+    }
+
+    pub(super) fn leave_group(&mut self, number: u32) {
+        if let Some(member) = self.members.remove(&number) {
+            self.member_tokens.remove(&member.channels[0]);
+            member.seat.leave();
+            self.subscription_ended(number, &Refused::new(ErrorCode::Asked, ""));
+        }
+    }
+
+    pub(super) fn member_credit(&mut self, number: u32, granted: u64) {
+        let Some(member) = self.members.get_mut(&number) else { return };
+        member.granted = member.granted.max(granted);
+        let consumed = member.granted - member.credit.min(member.granted);
+        while let Some(&(through, partition, seq)) = member.unconfirmed.front() {
+            if through > consumed {
+                break;
+            }
+            if let Seat::Share(share) = &mut member.seat {
+                share.consume(partition, seq);
+            }
+            member.unconfirmed.pop_front();
+        }
+        self.member_line.push_back(number);
+    }
+
+    pub(super) fn claim(&mut self, claim: Claim) {
+        if let Some(member) = self.members.get_mut(&claim.subscription) {
+            member.wanted = member.wanted.max(claim.wanted);
+            self.member_line.push_back(claim.subscription);
+        }
+    }
+
+    pub(super) fn ack(&mut self, ack: &Settle<'_>) {
+        self.settle_claims(ack.request, ack.subscription, ack.tokens.iter(), |work, token| {
+            (token, work.ack(token).is_ok())
+        });
+    }
+
+    pub(super) fn nack(&mut self, nack: &Nack<'_>) {
+        self.settle_claims(nack.request, nack.subscription, nack.tokens.iter(), |work, nacked| {
+            let delay = Duration::from_millis(nacked.delay_ms.into());
+            (nacked.token, work.nack(nacked.token, delay).is_ok())
+        });
+    }
+
+    /// `settle` gives the token, and whether it counted.
+    fn settle_claims<T>(
+        &mut self,
+        request: u32,
+        subscription: u32,
+        tokens: impl Iterator<Item = T>,
+        settle: impl Fn(&mut WorkMember, T) -> (u64, bool),
+    ) {
+        let Some(Member { seat: Seat::Work(work), .. }) = self.members.get_mut(&subscription) else {
+            let numbers = [u64::from(subscription), 0, 0];
+            let refused = Refused { numbers, ..Refused::new(ErrorCode::NotOpen, "") };
+            let refusal = refused.as_wire();
+            return self.outbound.say(FromNode::RequestRefused(RequestRefused { request, refusal }));
+        };
+        let (mut settled, mut stale) = (0, Vec::new());
+        for token in tokens {
+            match settle(work, token) {
+                (_, true) => settled += 1,
+                (token, false) => stale.push(token),
+            }
+        }
+        self.outbound.say(FromNode::Settled(Settled { request, settled, stale: List::new(&stale) }));
+        self.member_line.push_back(subscription);
+    }
+
+    /// Gives members their turn, one after another.
+    pub(super) fn deliver(&mut self) {
+        for _ in 0..self.member_line.len() {
+            if self.outbound.control.len() > CONTROL_BYTES_MAX {
+                return;
+            }
+            let Some(number) = self.member_line.pop_front() else { return };
+            let Some(member) = self.members.get_mut(&number) else { continue };
+            match member.turn(&mut self.outbound.control) {
+                Turn::Waits => {}
+                Turn::More => self.member_line.push_back(number),
+                Turn::Ended => self.membership_ended(number),
+            }
+        }
+    }
+
+    /// All members look again: a claim or a delay may have ended.
+    pub(super) fn members_look_again(&mut self) {
+        self.member_line.extend(self.members.keys());
+    }
+
+    fn membership_ended(&mut self, number: u32) {
+        let Some(member) = self.members.remove(&number) else { return };
+        self.member_tokens.remove(&member.channels[0]);
+        self.subscription_ended(number, &Refused::from(&SubscribeError::Closed));
+    }
+}
+
+/// How a member's turn ended.
+enum Turn {
+    /// Until something wakes it: a record, credit, or a claim for more.
+    Waits,
+    More,
+    Ended,
+}
+
+impl Seat {
+    fn topic(&self) -> &Topic {
+        match self {
+            Seat::Share(share) => share.topic(),
+            Seat::Work(work) => work.topic(),
+        }
+    }
+
+    fn leave(self) {
+        match self {
+            Seat::Share(share) => share.leave(),
+            Seat::Work(work) => work.leave(),
+        }
+    }
+
+    fn sleep(&self, wants: bool) -> bool {
+        match self {
+            Seat::Share(share) => share.sleep(wants),
+            Seat::Work(work) => work.sleep(wants),
+        }
+    }
+
+    /// Hands over the next record or notice; `false` if there is none.
+    fn take(&mut self, mut each: impl FnMut(Given<'_>)) -> Result<bool, SubscribeError> {
+        match self {
+            Seat::Share(share) => {
+                let is_ready = share.ready()?;
+                if is_ready {
+                    each(match share.take() {
+                        Event::Record(record) => Given::Record {
+                            partition: record.log.partition,
+                            position: record.position,
+                            frame: record.frame,
+                            claim: None,
+                        },
+                        Event::Notice(notice) => Given::Notice(notice),
+                    });
+                }
+                Ok(is_ready)
+            }
+            Seat::Work(work) => {
+                let events = work.claim(1)?;
+                for event in &events {
+                    each(match event {
+                        WorkEvent::Claimed(claimed) => Given::Record {
+                            partition: claimed.record().log.partition,
+                            position: claimed.record().position,
+                            frame: claimed.record().frame,
+                            claim: Some(claimed),
+                        },
+                        WorkEvent::Notice(notice) => Given::Notice(notice.clone()),
+                    });
+                }
+                Ok(!events.is_empty())
+            }
+        }
+    }
+}
+
+/// What a member is given.
+enum Given<'a> {
+    Record { partition: u16, position: Position, frame: Frame<'a>, claim: Option<&'a Claimed> },
+    Notice(Notice),
+}
+
+impl Member {
+    fn may_take(&self) -> bool {
+        self.sent < self.granted && (matches!(self.seat, Seat::Share(_)) || self.given < self.wanted)
+    }
+
+    fn turn(&mut self, out: &mut Vec<u8>) -> Turn {
+        let mut writing = Writing { out, open: None, sent: 0, records: 0, reached: Vec::new() };
+        let mut turn = Turn::More;
+        for _ in 0..TURN_RECORDS {
+            if !self.may_take() {
+                turn = Turn::Waits;
+                break;
+            }
+            let channels = &self.channels;
+            let taken = self.seat.take(|given| writing.add(channels, given));
+            match taken {
+                Ok(true) => {}
+                Ok(false) if self.seat.sleep(true) => {
+                    turn = Turn::Waits;
+                    break;
+                }
+                Ok(false) => {}
+                Err(_) => {
+                    turn = Turn::Ended;
+                    break;
+                }
+            }
+            self.given += std::mem::take(&mut writing.records);
+            self.sent += std::mem::take(&mut writing.sent);
+        }
+        writing.finish();
+        self.given += writing.records;
+        self.sent += writing.sent;
+        if let Seat::Share(_) = self.seat {
+            // What is confirmed is confirmed by the turn: the bytes of one are few.
+            let reached = writing.reached.into_iter().map(|(partition, seq)| (self.sent, partition, seq));
+            self.unconfirmed.extend(reached);
+        }
+        turn
+    }
+}
+
+/// Writes what a member is given, several records to a message.
+struct Writing<'o> {
+    out: &'o mut Vec<u8>,
+    open: Option<Delivering>,
+    /// Bytes of messages that are complete.
+    sent: u64,
+    records: u64,
+    /// The last record of each message.
+    reached: Vec<(u16, u64)>,
+}
+
+impl Writing<'_> {
+    fn add(&mut self, channels: &[u32], given: Given<'_>) {
+        match given {
+            Given::Record { partition, position, frame, claim } => {
+                self.add_record(channels, partition, position, &frame, claim);
+            }
+            Given::Notice(notice) => {
+                self.finish();
+                let before = self.out.len();
+                let channel_of = |log: &LogName| channels[usize::from(log.partition)];
+                match notice {
+                    Notice::Gap(gap) => {
+                        let channel = channel_of(&gap.log);
+                        let (epoch, first, last) = (gap.epoch, gap.first, gap.last);
+                        FromNode::Gap(GapMessage { channel, epoch, first, last }).encode(self.out);
+                    }
+                    Notice::Deleted { log, last } => {
+                        let (channel, last) = (channel_of(&log), position_to_wire(last));
+                        FromNode::Deleted(Deleted { channel, last }).encode(self.out);
+                    }
+                    // A group tells its members nothing else.
+                    _ => {}
+                }
+                self.sent += (self.out.len() - before) as u64;
+            }
+        }
+    }
+
+    fn add_record(
+        &mut self,
+        channels: &[u32],
+        partition: u16,
+        position: Position,
+        frame: &Frame<'_>,
+        claim: Option<&Claimed>,
+    ) {
+        let bytes = frame.meta_bytes().len() + frame.payload().len();
+        let fits = self.open.as_ref().is_some_and(|open| {
+            open.partition == partition && self.out.len() - open.start + bytes <= DELIVER_BYTES_MAX
+        });
+        if !fits {
+            self.finish();
+        }
+        let Writing { out, open, .. } = self;
+        let open = open.get_or_insert_with(|| {
+            let start = Deliver::begin(out, channels[usize::from(partition)]);
+            Delivering { partition, start, count: 0, last_seq: 0 }
+        });
+        let mut bytes = Vec::new();
+        frame.append_to(&mut bytes);
+        let (token, attempt, claim_ms) = match claim {
+            Some(claimed) => (claimed.token, claimed.attempt, ms_until(claimed.deadline_ns)),
+            None => (0, 1, 0),
+        };
+        Deliver::add(out, token, position_to_wire(position), attempt, claim_ms, &bytes);
+        open.count += 1;
+        open.last_seq = position.seq;
+        self.records += 1;
+    }
+
+    fn finish(&mut self) {
+        let Some(Delivering { partition, start, count, last_seq }) = self.open.take() else { return };
+        Deliver::finish(self.out, start, count);
+        self.sent += (self.out.len() - start) as u64;
+        self.reached.push((partition, last_seq));
+    }
+}
+
+fn ms_until(deadline_ns: u64) -> u32 {
+    u32::try_from(deadline_ns.saturating_sub(dunlin::now_ns()) / 1_000_000).unwrap_or(u32::MAX)
+}
+
+fn share_options(join: &JoinGroup<'_>) -> ShareOptions {
+    ShareOptions {
+        member: join.member.to_owned(),
+        start: start(join.start),
+        registered: true,
+        ..ShareOptions::default()
+    }
+}
+
+fn work_options(join: &JoinGroup<'_>) -> WorkOptions {
+    let defaults = WorkOptions::default();
+    WorkOptions {
+        member: join.member.to_owned(),
+        start: start(join.start),
+        registered: true,
+        claim: match join.claim_ms {
+            0 => defaults.claim,
+            ms => Duration::from_millis(ms.into()),
+        },
+        attempts_max: join.attempts_max,
+        dead_letters: match join.dead_letter {
+            "" => DeadLetters::Drop,
+            subject => DeadLetters::Subject(subject.to_owned()),
+        },
+    }
+}
+
+fn start(start: StartAt) -> Start {
+    match start {
+        StartAt::Latest => Start::Latest,
+        StartAt::After(position) => Start::After(position_from_wire(position)),
+        StartAt::Time(ns) => Start::Time(ns),
+        // Who resumes finds the group as it was; if it is gone, it misses as little as can be.
+        StartAt::Earliest | StartAt::Resume => Start::Earliest,
+    }
+}

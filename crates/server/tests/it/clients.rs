@@ -1,0 +1,59 @@
+use std::time::Duration;
+
+use dunlin::topic::{Event, Notice, Publish, Subscribe};
+use dunlin::wire::StartAt;
+use dunlin_client::Client;
+use dunlin_server::Server;
+
+use crate::peer::Peer;
+use crate::{serve, serve_with};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+pub fn connect(server: &Server) -> Client {
+    Client::connect(&format!("dunlin://{}", server.tcp_addresses()[0]), Default::default()).unwrap()
+}
+
+#[test]
+fn a_request_over_tcp_is_answered_within_the_node() {
+    let (node, server) = serve();
+    let _responder = node.respond("double", |mut request| {
+        let twice = request.record().payload().repeat(2);
+        request.reply(twice.as_slice()).unwrap();
+    });
+    let client = connect(&server);
+    let mut requester = client.requester();
+    for text in ["a", "b", "c"] {
+        assert_eq!(requester.request("double", text, PATIENCE).unwrap().payload, text.repeat(2).as_bytes());
+    }
+}
+
+#[test]
+fn a_server_that_spins_serves_alike() {
+    let (node, server) = serve_with(|config| config.spin = true);
+    let client = connect(&server);
+    let mut subscriber = client.subscribe("s", Default::default()).unwrap();
+    let mut publisher = client.publisher("s").unwrap();
+    for number in 0..1_000u64 {
+        publisher.publish(&number.to_le_bytes()).unwrap();
+        match subscriber.next_timeout(PATIENCE).unwrap() {
+            Some(Event::Record(record)) => assert_eq!(record.payload(), number.to_le_bytes()),
+            other => panic!("{other:?}"),
+        }
+    }
+    node.delete_topic("s").unwrap();
+    let told = subscriber.next_timeout(PATIENCE).unwrap();
+    assert!(matches!(told, Some(Event::Notice(Notice::Deleted { .. }))), "{told:?}");
+}
+
+#[test]
+fn heartbeats_come_though_nothing_else_does() {
+    let (_node, server) = serve_with(|config| config.limits.heartbeat_ms = 50);
+    let mut peer = Peer::connect(&server);
+    peer.subscribe(1, "quiet", StartAt::Latest, 1_000);
+    peer.await_subscribed();
+    for _ in 0..3 {
+        let beat = peer.next(|m| matches!(m, dunlin::wire::FromNode::Heartbeat(_)).then_some(()));
+        assert_eq!(beat, Some(()));
+    }
+}
