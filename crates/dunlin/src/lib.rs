@@ -32,6 +32,7 @@ mod error;
 mod groups;
 mod inbox;
 mod node;
+mod readers;
 mod refusal;
 mod registry;
 mod request;
@@ -49,6 +50,7 @@ pub use groups::{
 };
 pub use inbox::Inbox;
 pub use node::Node;
+pub use readers::{ReaderInfo, Reading};
 pub use refusal::Refused;
 pub use registry::Page;
 pub use request::{Reply, RequestError, Requester};

@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::epoch::Epochs;
 use crate::error::TopicError;
 use crate::groups::Groups;
+use crate::readers::Readers;
 use crate::registry::{Page, Registry, is_reserved};
 use crate::respond::Runners;
 
@@ -29,6 +30,7 @@ struct Inner {
     epochs: Epochs,
     sessions: AtomicU64,
     runners: Runners,
+    readers: Readers,
     groups: Groups,
 }
 
@@ -45,6 +47,7 @@ impl Node {
             epochs: Epochs::new(started_ns),
             sessions: AtomicU64::new(0),
             runners: Runners::default(),
+            readers: Readers::default(),
             groups: Groups::new(limits),
             config,
         })))
@@ -72,6 +75,10 @@ impl Node {
 
     pub(crate) fn registry(&self) -> &Registry {
         &self.0.registry
+    }
+
+    pub(crate) fn readers_of_node(&self) -> &Readers {
+        &self.0.readers
     }
 
     pub(crate) fn runners(&self) -> &Runners {
@@ -220,6 +227,7 @@ impl Node {
     /// topics keep, and sees to deadlines and delays of groups.
     pub fn tick(&self) {
         let now_ns = now_ns();
+        self.0.readers.tidy();
         self.0.registry.aging().iter().for_each(|topic| topic.expire(now_ns));
         self.0.groups.tick(self, now_ns);
     }

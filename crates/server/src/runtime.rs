@@ -16,11 +16,17 @@ const SPIN_EVENT_INTERVAL: u32 = 16;
 /// A running thread.
 #[derive(Debug)]
 pub(crate) struct Runtime {
+    core: Core,
+    stop: Arc<Notify>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Where sessions may be placed. It does not keep the thread running.
+#[derive(Debug, Clone)]
+pub(crate) struct Core {
     pub(crate) handle: Handle,
     /// Sessions on it.
     load: Arc<AtomicUsize>,
-    stop: Arc<Notify>,
-    thread: Option<JoinHandle<()>>,
 }
 
 /// A session's share of a runtime's load, until it is dropped.
@@ -49,9 +55,16 @@ impl Runtime {
             });
         };
         let thread = thread::Builder::new().name(name.clone()).spawn(run).map_err(failed)?;
-        Ok(Runtime { handle, load: Arc::default(), stop, thread: Some(thread) })
+        let core = Core { handle, load: Arc::default() };
+        Ok(Runtime { core, stop, thread: Some(thread) })
     }
 
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+}
+
+impl Core {
     pub(crate) fn load(&self) -> usize {
         self.load.load(Ordering::Relaxed)
     }

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dunlin::{Node, Runner};
+use rustix::process::{Resource, Rlimit};
 use tokio::task::AbortHandle;
 
 use crate::config::ServerConfig;
@@ -26,12 +27,13 @@ pub struct Server {
     unix: Vec<PathBuf>,
     tasks: Vec<AbortHandle>,
     _runner: Arc<dyn Runner>,
-    _runtimes: Arc<Vec<Runtime>>,
+    _runtimes: Vec<Runtime>,
 }
 
 impl Server {
     /// Opens the doors of `node`.
     pub fn start(node: Node, config: ServerConfig) -> Result<Server, StartError> {
+        raise_file_limit();
         let listeners = listen(&config)?;
         let tcp = listeners.iter().filter_map(Listener::tcp_address).collect();
         let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
@@ -42,12 +44,13 @@ impl Server {
             threads => threads,
         };
         let runtimes = (0..threads).map(|number| Runtime::start(number, config.spin));
-        let runtimes = Arc::new(runtimes.collect::<Result<Vec<_>, _>>()?);
+        let runtimes = runtimes.collect::<Result<Vec<_>, _>>()?;
+        let cores: Vec<_> = runtimes.iter().map(|runtime| runtime.core().clone()).collect();
         let shared = Shared::new(node.clone(), config.limits, config.spin);
-        let first = runtimes[0].handle.clone();
+        let first = cores[0].handle.clone();
         let mut tasks = vec![first.spawn(tick(node.clone())).abort_handle()];
         for listener in listeners {
-            let accepting = accept(listener, Arc::clone(&shared), Arc::downgrade(&runtimes));
+            let accepting = accept(listener, Arc::clone(&shared), cores.clone());
             tasks.push(first.spawn(accepting).abort_handle());
         }
         let runner: Arc<dyn Runner> = Arc::new(OnDoorThreads { first });
@@ -112,6 +115,17 @@ fn listen(config: &ServerConfig) -> Result<Vec<Listener>, StartError> {
         listeners.push(listener.map_err(|error| StartError::ListenUnix { path: path.clone(), error })?);
     }
     Ok(listeners)
+}
+
+/// Lets the process have as many connections as the system allows it; many systems begin with 1,024.
+fn raise_file_limit() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    if limit.current < limit.maximum {
+        let raised = Rlimit { current: limit.maximum, ..limit };
+        if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
+            tracing::warn!(%error, "cannot raise the limit of open files");
+        }
+    }
 }
 
 async fn tick(node: Node) {

@@ -7,13 +7,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin::topic::Waiter;
 use socket2::{Domain, Socket, Type};
 
-use crate::runtime::Runtime;
+use crate::runtime::Core;
 use crate::shared::Shared;
 use crate::tcp::session::Session;
 use crate::tcp::stream::{Accepted, Stream};
@@ -71,8 +71,8 @@ fn is_left_behind(path: &Path) -> bool {
     UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// Lets connections in until it is aborted or the runtimes are gone.
-pub(crate) async fn accept(listener: Listener, shared: Arc<Shared>, runtimes: Weak<Vec<Runtime>>) {
+/// Lets connections in until it is aborted or its thread ends.
+pub(crate) async fn accept(listener: Listener, shared: Arc<Shared>, cores: Vec<Core>) {
     let accepting = match listener {
         Listener::Tcp(listener) => tokio::net::TcpListener::from_std(listener).map(Accepting::Tcp),
         Listener::Unix(listener) => tokio::net::UnixListener::from_std(listener).map(Accepting::Unix),
@@ -86,9 +86,7 @@ pub(crate) async fn accept(listener: Listener, shared: Arc<Shared>, runtimes: We
         match accepting.accept().await {
             Ok(accepted) => {
                 resting = false;
-                let Some(runtimes) = runtimes.upgrade() else { return };
-                let runtime = choose(&runtimes, shared.limits.sessions_before_spreading);
-                begin(runtime, &shared, accepted);
+                begin(choose(&cores, shared.limits.sessions_before_spreading), &shared, accepted);
             }
             // The client went away again before it was its turn.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -113,18 +111,18 @@ impl Accepting {
 }
 
 /// The first while it has few sessions, else the one with the fewest.
-fn choose(runtimes: &[Runtime], before_spreading: usize) -> &Runtime {
-    let first = &runtimes[0];
+fn choose(cores: &[Core], before_spreading: usize) -> &Core {
+    let first = &cores[0];
     if first.load() < before_spreading {
         return first;
     }
-    runtimes.iter().min_by_key(|runtime| runtime.load()).unwrap_or(first)
+    cores.iter().min_by_key(|core| core.load()).unwrap_or(first)
 }
 
-fn begin(runtime: &Runtime, shared: &Arc<Shared>, accepted: Accepted) {
-    let seat = runtime.seat();
+fn begin(core: &Core, shared: &Arc<Shared>, accepted: Accepted) {
+    let seat = core.seat();
     let shared = Arc::clone(shared);
-    runtime.handle.spawn(async move {
+    core.handle.spawn(async move {
         let _seat = seat;
         let waiter = Waiter::new();
         let id = shared.node.next_session();

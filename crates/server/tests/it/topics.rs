@@ -1,3 +1,4 @@
+use dunlin::topic::Publish;
 use dunlin::wire::{
     CreateTopic, ErrorCode, FromClient, FromNode, ListTopics, NamedTopic, TopicConfig, WhenFull,
 };
@@ -66,4 +67,33 @@ fn topics_are_created_listed_described_and_deleted() {
     assert_eq!(answer(&mut peer), Ok(6));
     peer.say(FromClient::DeleteTopic(NamedTopic { request: 7, topic: "a" }));
     assert_eq!(answer(&mut peer), Err((7, ErrorCode::NoTopic)));
+}
+
+#[test]
+fn operators_see_who_reads_and_how_far_behind_each_is() {
+    let (node, server) = serve();
+    let mut slow = Peer::connect(&server);
+    slow.say(FromClient::Subscribe(dunlin::wire::Subscribe {
+        subscription: 1,
+        credit: 0,
+        start: dunlin::wire::StartAt::Latest,
+        on_gap: dunlin::wire::OnGap::Oldest,
+        registered: false,
+        pattern: "a",
+        name: "slow",
+    }));
+    slow.await_subscribed();
+    node.publisher("a").unwrap().publish("1").unwrap();
+    let mut peer = Peer::connect(&server);
+    peer.say(FromClient::DescribeTopic(NamedTopic { request: 1, topic: "a" }));
+    let reader = peer.next(|m| match m {
+        FromNode::Topic(state) => state.readers.iter().next().map(|r| (r.name.to_owned(), r.behind)),
+        _ => None,
+    });
+    assert_eq!(reader, Some(("slow".to_owned(), 1)));
+    drop(slow);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+    while !node.readers(&node.topic("a").unwrap()).is_empty() {
+        assert!(std::time::Instant::now() < deadline);
+    }
 }

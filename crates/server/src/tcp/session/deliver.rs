@@ -90,8 +90,11 @@ impl Session {
                 Fill::Notice(notice) => {
                     let before = self.outbound.control.len();
                     let ended = matches!(notice, Notice::Deleted { .. });
-                    channel.told = channel.read_through();
+                    channel.told_all();
                     channel.touch(number, &mut self.touched);
+                    if let Notice::Gap(gap) = &notice {
+                        channel.reading.lost(gap.records());
+                    }
                     if let Some(message) = notice_to_wire(number, &notice) {
                         self.outbound.say(message);
                     }
@@ -159,7 +162,7 @@ impl Session {
             } else if !channel.stopped {
                 channel.cursor.advance(made.records.into(), made.advance_bytes);
                 if message_bytes > 0 {
-                    channel.told = channel.read_through();
+                    channel.told_all();
                 }
                 channel.touch(made.channel, &mut self.touched);
             }
@@ -187,8 +190,8 @@ impl Session {
     fn advance_channel(&mut self, number: u32) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         if !channel.is_told_all() {
-            let through = channel.read_through();
-            channel.told = through;
+            channel.told_all();
+            let through = channel.told;
             channel.touch(number, &mut self.touched);
             let before = self.outbound.control.len();
             let through = position_to_wire(through);

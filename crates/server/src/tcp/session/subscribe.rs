@@ -153,8 +153,11 @@ impl Session {
             *logs += 1;
         }
         subscription.channels.push(channel);
+        let options = &subscription.options;
+        let reading = self.shared.node.show_reader(&options.name, cursor.log(), cursor.is_registered(), told);
         let debt = Default::default();
-        let opened = Channel { subscription: number, cursor, told, debt, stopped: false, touched: false };
+        let opened =
+            Channel { subscription: number, cursor, told, reading, debt, stopped: false, touched: false };
         self.channels.insert(channel, Box::new(opened));
         self.line.push_back(channel);
     }

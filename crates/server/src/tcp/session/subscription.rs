@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use dunlin::Reading;
 use dunlin::topic::{Cursor, Filter, Log, Newcomers, Position, SubscribeOptions};
 
 /// A subscription of the client.
@@ -37,6 +38,8 @@ pub(super) struct Channel {
     pub(super) cursor: Cursor,
     /// Where the client stands when it has read all that was sent.
     pub(super) told: Position,
+    /// What operators see of it.
+    pub(super) reading: Arc<Reading>,
     /// Bytes sent beyond its turns' share, to be made up for.
     pub(super) debt: Cell<usize>,
     /// The socket took no more of it in the write that is being settled.
@@ -56,6 +59,12 @@ impl Channel {
     pub(super) fn read_through(&self) -> Position {
         let next = self.cursor.next();
         Position { seq: next.seq.saturating_sub(1), ..next }
+    }
+
+    /// The client has been told of everything that was sent or skipped.
+    pub(super) fn told_all(&mut self) {
+        self.told = self.read_through();
+        self.reading.at(self.told);
     }
 
     /// Whether nothing was skipped since the client was last told where it stands.

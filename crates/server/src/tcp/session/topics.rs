@@ -5,12 +5,15 @@ use std::sync::Arc;
 use dunlin::topic::{LogInfo, Pattern, Position, Topic};
 use dunlin::wire::{
     CreateTopic, ErrorCode, FromNode, GroupKind, GroupState, List, ListTopics, LogState, NamedTopic,
-    RequestRefused, TopicLine, TopicState, Topics,
+    ReaderState, RequestRefused, TopicLine, TopicState, Topics,
 };
-use dunlin::{GroupInfo, Refused, TopicError};
+use dunlin::{GroupInfo, ReaderInfo, Refused, TopicError};
 
 use super::Session;
 use super::translate::{config_from_wire, config_to_wire, position_to_wire};
+
+/// The slowest readers that a description shows.
+const READERS_SHOWN: usize = 20;
 
 impl Session {
     pub(super) fn create_topic(&mut self, create: &CreateTopic<'_>) {
@@ -64,15 +67,17 @@ impl Session {
         };
         let logs: Vec<_> =
             topic.logs().iter().map(|log| log_state(log.name().partition, log.info())).collect();
+        let all_readers = self.shared.node.readers(&topic);
+        let readers: Vec<_> = all_readers.iter().take(READERS_SHOWN).map(reader_state).collect();
         let infos = self.shared.node.groups(&topic);
         let groups: Vec<_> = infos.iter().map(group_state).collect();
         self.outbound.say(FromNode::Topic(TopicState {
             request: describe.request,
             config: config_to_wire(topic.name(), topic.pattern(), topic.config()),
             publishers: 0,
-            readers_total: readers(&topic),
+            readers_total: (all_readers.len() as u32).max(waiting(&topic)),
             logs: List::new(&logs),
-            readers: List::new(&[]),
+            readers: List::new(&readers),
             groups: List::new(&groups),
         }));
     }
@@ -87,7 +92,7 @@ fn line(topic: &Arc<Topic>) -> TopicLine<'_> {
         records: 0,
         bytes: 0,
         appended: 0,
-        readers: readers(topic),
+        readers: waiting(topic),
     };
     for info in topic.logs().iter().map(|log| log.info()) {
         line.records += info.next_seq - info.oldest_seq;
@@ -97,8 +102,20 @@ fn line(topic: &Arc<Topic>) -> TopicLine<'_> {
     line
 }
 
-fn readers(topic: &Topic) -> u32 {
+/// Readers that have read everything, of this process and others.
+fn waiting(topic: &Topic) -> u32 {
     topic.logs().iter().map(|log| log.info().waiting as u32).sum()
+}
+
+fn reader_state(reader: &ReaderInfo) -> ReaderState<'_> {
+    ReaderState {
+        name: &reader.name,
+        partition: reader.partition,
+        position: position_to_wire(reader.position),
+        behind: reader.behind,
+        lost: reader.lost,
+        registered: reader.registered,
+    }
 }
 
 fn group_state(info: &GroupInfo) -> GroupState<'_> {
