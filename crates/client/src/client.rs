@@ -108,7 +108,7 @@ impl Client {
                 address,
                 limits,
                 link: Mutex::new(Link::new(&limits)),
-                session: Mutex::default(),
+                session: Mutex::new(Session::new(limits.channels_max)),
                 outbox: Outbox::default(),
                 followers: Arc::default(),
                 filling: Mutex::default(),
@@ -188,7 +188,7 @@ impl Client {
     /// Begins a subscription or membership and waits until it stands.
     pub(crate) fn begin(&self, asked: Asked, wait: Wait) -> Result<Subscriber, SubscribeError> {
         let registered = asked.registered;
-        let inbox = Arc::new(Inbox::default());
+        let inbox = Arc::new(Inbox::new(self.shared.limits.unread_bytes_max()));
         let mut out = Vec::new();
         let number = {
             let mut session = lock(&self.shared.session);

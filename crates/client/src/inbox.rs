@@ -7,6 +7,7 @@ use dunlin_topic::{LogName, Notice, SubscribeError};
 
 use crate::follow::Waiting;
 use crate::limits::{PIN_BYTES_MIN, PINNED_UNREAD_BYTES_MAX};
+use crate::session::Broken;
 
 /// Records and notices in the order they came.
 #[derive(Debug, Default)]
@@ -48,9 +49,10 @@ impl Batch {
 }
 
 /// Shared by the subscriber and whoever reads the socket.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) waiting: Waiting,
+    unread_bytes_max: u64,
     state: Mutex<InboxState>,
 }
 
@@ -70,6 +72,21 @@ pub(crate) struct InboxState {
 }
 
 impl Inbox {
+    /// An inbox that keeps at most about so many bytes unread.
+    pub(crate) fn new(unread_bytes_max: u64) -> Inbox {
+        Inbox { waiting: Waiting::default(), unread_bytes_max, state: Mutex::default() }
+    }
+
+    /// Whether there is room for one more message.
+    #[inline]
+    pub(crate) fn check_credit(&self) -> Result<(), Broken> {
+        let sent = self.unread();
+        if sent <= self.unread_bytes_max {
+            return Ok(());
+        }
+        Err(Broken::Credit { sent, allowed: self.unread_bytes_max })
+    }
+
     /// Takes all there is into `batch`, which is empty; the reason when there is nothing and never will be.
     pub(crate) fn take(&self, batch: &mut Batch) -> Result<bool, SubscribeError> {
         let mut state = self.lock();

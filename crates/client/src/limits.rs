@@ -15,6 +15,8 @@ pub struct Limits {
     pub run_bytes_max: usize,
     /// The largest other message that is taken from a node.
     pub control_bytes_max: usize,
+    /// Logs that the node may announce to all subscriptions together.
+    pub channels_max: usize,
     /// Publishers a responder keeps open, one for each requester.
     pub reply_publishers_max: usize,
     /// How long one attempt to connect may take, ms, greeting included.
@@ -38,6 +40,7 @@ impl Default for Limits {
             chunk_bytes: 256 << 10,
             run_bytes_max: (16 << 20) + 4096,
             control_bytes_max: 1 << 20,
+            channels_max: 1_000_000,
             reply_publishers_max: 1024,
             connect_ms_max: 2_000,
             backoff_base_ms: 50,
@@ -45,6 +48,14 @@ impl Default for Limits {
             patience_heartbeats: 2,
             answer_ms_max: 60_000,
         }
+    }
+}
+
+impl Limits {
+    /// What a subscription keeps even of a node that pays no heed to credit: twice what it granted, as nodes
+    /// may look at it only every so often, and one message.
+    pub(crate) fn unread_bytes_max(&self) -> u64 {
+        2 * self.credit_bytes as u64 + self.run_bytes_max as u64
     }
 }
 

@@ -26,6 +26,7 @@ pub(crate) struct Session {
     pub(crate) generation: u64,
     pub(crate) inbox_prefix: String,
     pub(crate) node_name: String,
+    channels_max: usize,
     next_number: u32,
     subscriptions: HashMap<u32, Subscription>,
     channels: HashMap<u32, Channel>,
@@ -113,6 +114,10 @@ impl Question {
 pub(crate) enum Broken {
     #[error("the node broke the protocol: {0}")]
     Wire(#[from] WireError),
+    #[error("the node sent {sent} bytes where {allowed} were allowed")]
+    Credit { sent: u64, allowed: u64 },
+    #[error("the node announced more than {0} logs")]
+    Channels(usize),
     #[error("the node ended the connection: {0}")]
     Error(Refused),
     #[error("the node is shutting down: {reason}")]
@@ -120,6 +125,10 @@ pub(crate) enum Broken {
 }
 
 impl Session {
+    pub(crate) fn new(channels_max: usize) -> Session {
+        Session { channels_max, ..Session::default() }
+    }
+
     /// A number that nothing of this client has.
     pub(crate) fn number(&mut self) -> u32 {
         self.next_number = self.next_number.wrapping_add(1);
@@ -152,6 +161,7 @@ impl Session {
         end: usize,
     ) -> Result<(), Broken> {
         if let FromNode::Run(run) = message {
+            self.check_credit(run.header.topic_id)?;
             return Ok(self.hand_out_run(run, chunk, start, end)?);
         }
         self.hand_out_other(message, chunk, start, end)
@@ -179,8 +189,16 @@ impl Session {
             FromNode::PublisherRefused(refused) => {
                 self.publishers.get(&refused.publisher).inspect(|p| p.refused(&refused.refusal));
             }
-            FromNode::Deliver(deliver) => self.hand_out_claimed(deliver, chunk, start, end),
-            FromNode::Log(log) => self.open_channel(log),
+            FromNode::Deliver(deliver) => {
+                self.check_credit(deliver.channel)?;
+                self.hand_out_claimed(deliver, chunk, start, end);
+            }
+            FromNode::Log(log) => {
+                if self.channels.len() >= self.channels_max {
+                    return Err(Broken::Channels(self.channels_max));
+                }
+                self.open_channel(log);
+            }
             FromNode::Gap(gap) => self.gap(gap, cost),
             FromNode::Lagging(lagging) => self.lagging(lagging, cost),
             FromNode::EpochChanged(changed) => self.epoch_changed(changed, cost),
@@ -214,6 +232,12 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// What a node sends without being allowed to is not kept.
+    #[inline]
+    fn check_credit(&self, channel: u32) -> Result<(), Broken> {
+        self.channels.get(&channel).map_or(Ok(()), |channel| channel.inbox.check_credit())
     }
 
     fn answer(&mut self, request: u32, answer: Answer) {

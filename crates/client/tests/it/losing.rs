@@ -1,6 +1,7 @@
 use std::time::{Duration, Instant};
 
 use dunlin_client::topic::{Subscribe, SubscribeError, SubscribeOptions};
+use dunlin_client::{Limits, Options};
 use dunlin_wire::*;
 
 use crate::peer::{HEARTBEAT_MS, Link, Peer, at, word};
@@ -212,4 +213,112 @@ fn a_handle_left_alone_over_a_restart_goes_on() {
     assert!(began.elapsed() < Duration::from_millis(u64::from(HEARTBEAT_MS) * 2));
     drop((subscriber, client));
     node.join().unwrap();
+}
+
+#[test]
+fn a_node_that_pays_no_heed_to_credit_is_left() {
+    let limits = Limits { credit_bytes: 64 << 10, run_bytes_max: 64 << 10, ..Limits::default() };
+    let (client, node) = Peer::serve_with(Options { limits, ..Options::default() }, |peer, mut link| {
+        link.accept_subscription(at(2, 0));
+        let payload = "x".repeat(10_000);
+        for seq in 1..=30 {
+            link.run(2, seq - 1, seq, &[&payload]);
+        }
+        let mut link = peer.accept();
+        let stood = accept_resumption(&mut link, None)[0].1.seq;
+        assert!((19..22).contains(&stood), "{stood} were kept");
+        link.until_closed();
+    });
+    let mut unread = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    let until = Instant::now() + Duration::from_secs(5);
+    while client.connections() < 2 && Instant::now() < until {
+        // Waits for an answer that never comes, and so reads for the subscription nobody reads.
+        let _ = client.publisher("orders.eu");
+    }
+    assert!(unread.next().is_ok());
+    drop((unread, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn whatever_a_node_sends_the_client_stays_whole() {
+    const CONNECTIONS: u64 = 150;
+    let (client, node) = Peer::serve(|peer, mut link| {
+        for number in 1..=CONNECTIONS {
+            let mut bytes = plausible();
+            let mut random = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+            for _ in 0..number % 7 {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                let at = random as usize % bytes.len();
+                bytes[at] = (random >> 32) as u8;
+            }
+            link.try_next(|_| ());
+            link.try_bytes(&bytes);
+            drop(link);
+            link = peer.accept();
+        }
+        link.try_next(|_| ());
+        link.until_closed();
+    });
+    let mut subscriber = client
+        .subscribe("orders.>", SubscribeOptions::default())
+        .expect("the first connection's bytes begin with sound ones");
+    let until = Instant::now() + Duration::from_secs(60);
+    while client.connections() <= CONNECTIONS {
+        assert!(Instant::now() < until, "{} connections", client.connections());
+        match subscriber.next_timeout(Duration::from_millis(100)) {
+            Ok(event) => drop(event.map(|event| word(&event))),
+            Err(SubscribeError::Connection(_)) => {}
+            Err(_) => {
+                // Damage may have said that the subscription is over; another one takes its place.
+                if let Ok(another) = client.subscribe("orders.>", SubscribeOptions::default()) {
+                    subscriber = another;
+                }
+            }
+        }
+    }
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
+/// A little of everything that a node says to a subscriber.
+fn plausible() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut say = |message: FromNode<'_>| message.encode(&mut bytes);
+    say(FromNode::Log(Log {
+        subscription: 1,
+        channel: 1,
+        partition: 0,
+        after: at(2, 10),
+        topic: "orders",
+        subject_prefix: "orders.",
+    }));
+    say(FromNode::Subscribed(Subscribed { subscription: 1, logs: 1 }));
+    let frames = [crate::peer::frame("eu", "one"), crate::peer::frame("eu", "two")].concat();
+    let (count, len) = (2, frames.len() as u32);
+    for first_seq in [11, 12, 30] {
+        let header = dunlin_frame::RunHeader {
+            topic_id: 1,
+            epoch: 2,
+            prev_seq: first_seq - 1,
+            first_seq,
+            count,
+            bytes: len,
+        };
+        say(FromNode::Run(Run { header, frames: &frames }));
+    }
+    say(FromNode::Gap(GapMessage { channel: 1, epoch: 2, first: 32, last: 40 }));
+    say(FromNode::Advance(Advance { channel: 1, through: at(2, 50) }));
+    let channels = [ChannelPosition { channel: 1, position: at(2, 50) }];
+    say(FromNode::Heartbeat(Heartbeat { channels: List::new(&channels) }));
+    say(FromNode::EpochChanged(EpochChanged {
+        channel: 1,
+        old: 2,
+        last_seen: 50,
+        known_through: None,
+        new_first: at(3, 1),
+    }));
+    bytes
 }

@@ -102,6 +102,11 @@ impl Link {
         self.stream.write_all(bytes).unwrap();
     }
 
+    /// Sends to a client that may have left.
+    pub fn try_bytes(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write_all(bytes);
+    }
+
     fn fill(&mut self) -> bool {
         let mut chunk = [0; 64 << 10];
         let read = self.stream.read(&mut chunk).unwrap_or(0);
