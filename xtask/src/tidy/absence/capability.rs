@@ -18,6 +18,7 @@ pub const CAPABILITIES: &[Capability] = &[
             "std::net",
             "std::os::unix::net",
             "tokio::net",
+            "rustix::net",
             "socket2",
             "mio",
             "TcpStream",
