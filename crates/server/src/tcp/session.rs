@@ -51,6 +51,9 @@ use scratch::Scratch;
 use spin::Spin;
 use subscription::{Channel, Resumed, Subscription};
 
+/// Sessions that one passes a wake on to. With 16, the last of 1,000 readers hears of a record in three
+/// steps; with two, in ten, each of which may wait for a turn of the thread.
+const WAKES: usize = 16;
 /// See the module's invariants.
 const CONTROL_BYTES_MAX: usize = 64 << 10;
 
@@ -185,7 +188,7 @@ impl Session {
             STOP => stop = true,
             number => {
                 if let Some(channel) = channels.get_mut(&number) {
-                    channel.cursor.woken();
+                    channel.cursor.woken_at_a_door(WAKES);
                     line.push_back(number);
                 } else {
                     member_line.extend(member_tokens.get(&number));

@@ -68,9 +68,10 @@ impl Readers {
 }
 
 impl super::State {
-    /// Takes the first of those that wait off the list.
-    pub(super) fn next_waiting(&mut self) -> Option<Armed> {
-        self.overdue = self.overdue.saturating_sub(1);
+    /// Takes the first of those that wait off the list, if there is something for it. (To wake others too would go on
+    /// for ever: each wakes those that have gone to sleep again.)
+    pub(super) fn next_overdue(&mut self) -> Option<Armed> {
+        self.overdue = self.overdue.checked_sub(1)?;
         self.waiting.pop_front()
     }
 
@@ -180,18 +181,27 @@ impl Log {
     #[cold]
     pub(super) fn wake(&self, mut armed: Armed) {
         while !armed.waiter.wake(armed.token) {
-            let Some(next) = self.lock().next_waiting() else { return };
+            let Some(next) = self.lock().next_overdue() else { return };
             armed = next;
         }
     }
 
-    /// Wakes the next two that wait: whoever was woken owes that to those behind it.
+    /// Wakes the next two that have something to read: whoever was woken owes that to those behind it.
     pub(crate) fn pass_wake_on(&self) {
         let next = {
             let mut state = self.lock();
-            [state.next_waiting(), state.next_waiting()]
+            [state.next_overdue(), state.next_overdue()]
         };
         next.into_iter().flatten().for_each(|armed| self.wake(armed));
+    }
+
+    /// [`pass_wake_on`](Log::pass_wake_on) for whom it costs little to wake others: up to `wakes` of them.
+    pub(crate) fn pass_wake_on_to(&self, wakes: usize) {
+        let next: Vec<Armed> = {
+            let mut state = self.lock();
+            std::iter::from_fn(|| state.next_overdue()).take(wakes).collect()
+        };
+        next.into_iter().for_each(|armed| self.wake(armed));
     }
 
     /// Wakes those that a publish should have woken, were it not for a reader that was woken before them and never

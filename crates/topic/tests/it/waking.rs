@@ -312,3 +312,31 @@ fn waiter_never_loses_a_token() {
     });
     assert!(!waiter.is_ready());
 }
+
+#[test]
+fn those_that_have_read_everything_stay_asleep() {
+    let topic = large_topic(RUNNING);
+    let mut readers: Vec<_> = (0..4)
+        .map(|_| {
+            let log = topic.logs()[0].clone();
+            let cursor = Cursor::new(log, &SubscribeOptions::default(), None, Consumption::Reads).unwrap();
+            (cursor, Waiter::new())
+        })
+        .collect();
+    let sleep = |cursor: &mut Cursor, waiter: &Arc<Waiter>| {
+        assert!(cursor.arm(waiter, 0));
+        assert!(waiter.set_waker(Waker::noop()));
+    };
+    readers.iter_mut().for_each(|(cursor, waiter)| sleep(cursor, waiter));
+    Ledger::of(&topic).publish(1, 8);
+    let mut reads = 0;
+    while let Some((cursor, waiter)) = readers.iter_mut().find(|(_, waiter)| waiter.is_ready()) {
+        assert!(waiter.take_ready(|_| ()));
+        cursor.woken();
+        assert!(matches!(cursor.fill(), Fill::Records), "a reader is woken only for a record");
+        reads += cursor.drain(10, |_| ());
+        assert!(matches!(cursor.fill(), Fill::Empty));
+        sleep(cursor, waiter);
+    }
+    assert_eq!(reads, 4);
+}
