@@ -14,6 +14,7 @@
 //! Limits: those of [`Limits`](crate::Limits).
 
 mod alive;
+mod charge;
 mod closing;
 mod deliver;
 mod groups;
@@ -43,6 +44,7 @@ use crate::shared::{Place, STOP, Shared};
 use crate::tcp::stream::Stream;
 
 use alive::Alive;
+use charge::Charge;
 use closing::Closing;
 use groups::Member;
 use outbound::Outbound;
@@ -70,6 +72,8 @@ pub(super) struct Session {
     spin: Spin,
     /// The start of a message whose end has not come yet, or what waits for room in a topic.
     unread: Vec<u8>,
+    /// What of it is charged to the node: messages larger than the read buffer.
+    unread_charge: Charge,
     /// How many bytes that message needs to be worth another look.
     unread_needs: usize,
     /// How much of what waits was looked at for what makes room.
@@ -130,6 +134,7 @@ impl Session {
         };
         Session {
             inbox: Inbox::new(shared.node.clone(), id),
+            unread_charge: Charge::none(shared.node.budget()),
             alive: Alive::new(shared.limits.handshake_ms_max),
             spin: Spin::new(shared.spin),
             shared,

@@ -140,10 +140,11 @@ impl Session {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
             Err(_) => return Err(Gone),
         };
-        let cut = plan.rest_of_cut(sent);
+        // A large record that was begun cannot be finished without the memory for its rest.
+        let cut = plan.rest_of_cut(sent, self.shared.node.budget()).map_err(|_| Gone)?;
         let before_runs = self.outbound.sent(sent);
         debug_assert!(before_runs <= sent);
-        self.outbound.rest.extend(cut.into_iter().flatten());
+        self.outbound.rest.extend(cut);
         self.settle(turn, moves, sent);
         Ok(sent > 0)
     }

@@ -1,10 +1,15 @@
 //! What waits to be sent.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin::Refused;
-use dunlin::wire::{ErrorCode, FromNode};
+use dunlin::topic::{Budget, BudgetSpent};
+use dunlin::wire::{ErrorCode, FromNode, RUN_HEAD_BYTES};
+
+use super::charge::Charge;
+use super::plan::RUN_BYTES_MAX;
 
 /// What waits to be sent, besides the records that lie in logs.
 #[derive(Debug, Default)]
@@ -24,20 +29,34 @@ pub(super) struct Outbound {
 #[derive(Debug)]
 pub(super) enum Rest {
     Copied(Vec<u8>),
+    /// More than a run of the usual size.
+    Charged {
+        bytes: Vec<u8>,
+        _charge: Charge,
+    },
     Shared(Bytes),
 }
 
 impl Rest {
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
-            Rest::Copied(bytes) => bytes,
+            Rest::Copied(bytes) | Rest::Charged { bytes, .. } => bytes,
             Rest::Shared(bytes) => bytes,
         }
     }
 
+    /// Charged to the budget when it is larger than what every session may have.
+    pub(super) fn copy(bytes: &[u8], budget: &Arc<Budget>) -> Result<Rest, BudgetSpent> {
+        if bytes.len() <= RUN_BYTES_MAX + RUN_HEAD_BYTES {
+            return Ok(Rest::Copied(bytes.to_vec()));
+        }
+        let charge = Charge::of(budget, bytes.len())?;
+        Ok(Rest::Charged { bytes: bytes.to_vec(), _charge: charge })
+    }
+
     fn skip(&mut self, bytes: usize) {
         match self {
-            Rest::Copied(all) => drop(all.drain(..bytes)),
+            Rest::Copied(all) | Rest::Charged { bytes: all, .. } => drop(all.drain(..bytes)),
             Rest::Shared(all) => drop(all.split_to(bytes)),
         }
     }

@@ -4,10 +4,11 @@
 
 use std::io::IoSlice;
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin::topic::frame::{FLAG_BY_REF, RunHeader, padded};
-use dunlin::topic::{Content, Cursor, Position};
+use dunlin::topic::{Budget, BudgetSpent, Content, Cursor, Position};
 use dunlin::wire::run_head;
 
 use super::outbound::{Outbound, Rest};
@@ -17,7 +18,7 @@ const PIECES_MAX: usize = 64;
 /// Bytes of one write, but for the last run's excess.
 pub(super) const WRITE_BYTES_MAX: usize = 256 << 10;
 /// Bytes of one run, or one larger record.
-const RUN_BYTES_MAX: usize = 16 << 10;
+pub(super) const RUN_BYTES_MAX: usize = 16 << 10;
 /// Smaller pieces are copied: to hand over a piece costs about as much as to copy this many bytes.
 const LENT_BYTES_MIN: usize = 1 << 10;
 
@@ -185,8 +186,9 @@ impl<'a, 's> Plan<'a, 's> {
     }
 
     /// What the socket did not take of the message that it took the first `sent` bytes up to.
-    pub(super) fn rest_of_cut(&self, sent: usize) -> Option<Vec<Rest>> {
-        let cut = self.moves.iter().find(|m| m.bytes.start < sent && sent < m.bytes.end)?;
+    pub(super) fn rest_of_cut(&self, sent: usize, budget: &Arc<Budget>) -> Result<Vec<Rest>, BudgetSpent> {
+        let cut = self.moves.iter().find(|m| m.bytes.start < sent && sent < m.bytes.end);
+        let Some(cut) = cut else { return Ok(Vec::new()) };
         let wanted = sent..cut.bytes.end;
         let mut rests = Vec::new();
         let mut at = 0;
@@ -200,9 +202,9 @@ impl<'a, 's> Plan<'a, 's> {
             }
             rests.push(match piece {
                 Piece::Shared(bytes) => Rest::Shared(bytes.slice(from..to)),
-                _ => Rest::Copied(bytes[from..to].to_vec()),
+                _ => Rest::copy(&bytes[from..to], budget)?,
             });
         }
-        Some(rests)
+        Ok(rests)
     }
 }

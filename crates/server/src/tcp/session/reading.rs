@@ -6,6 +6,8 @@
 use std::io;
 use std::task::{Context, Poll};
 
+use dunlin::Refused;
+use dunlin::topic::PublishError;
 use dunlin::wire::{FromClient, Next, PREAMBLE_BYTES};
 
 use super::outbound::protocol;
@@ -98,6 +100,10 @@ impl Session {
     fn collect(&mut self) -> io::Result<usize> {
         let before = self.unread.len();
         let more = before.max(READ_BYTES).min(self.unread_needs - before);
+        if let Err(spent) = self.unread_charge.grow_to(before + more) {
+            self.fail(&Refused::from(&PublishError::from(spent)));
+            return Ok(more);
+        }
         self.unread.resize(before + more, 0);
         let room = &mut self.unread[before..];
         let read = if self.spin.is_on() { self.stream.read_now(room) } else { self.stream.read(room) };
@@ -105,6 +111,7 @@ impl Session {
         if self.unread.len() == self.unread_needs {
             let message = std::mem::take(&mut self.unread);
             self.handle_all(&message);
+            self.unread_charge.release();
         }
         read
     }
