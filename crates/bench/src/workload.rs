@@ -5,6 +5,7 @@
 //! [`PATIENCE`].
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -126,10 +127,25 @@ pub fn receive_all(
     first_seq: u64,
     count: u64,
 ) -> Result<u64> {
+    receive(subscriber, manner, first_seq, 0..count)
+}
+
+/// Receives and checks these of the records that began with sequence 1, counted from 0.
+pub fn receive_from(subscriber: &mut impl Subscribe, manner: Manner, range: Range<u64>) -> Result<u64> {
+    receive(subscriber, manner, 1, range)
+}
+
+fn receive(
+    subscriber: &mut impl Subscribe,
+    manner: Manner,
+    first_seq: u64,
+    range: Range<u64>,
+) -> Result<u64> {
     let (touch, carried) = (manner.touch(), manner.carried());
-    let (mut nth, mut fault) = (0, None);
-    while nth < count {
-        let given = subscriber.drain(usize::MAX, |event| match event {
+    let (mut nth, mut fault) = (range.start, None);
+    while nth < range.end {
+        let wanted = usize::try_from(range.end - nth).unwrap_or(usize::MAX);
+        let given = subscriber.drain(wanted, |event| match event {
             Event::Record(record)
                 if record.seq() == first_seq + nth && touch.check(record.payload(), carried(nth)) =>
             {
@@ -140,7 +156,7 @@ pub fn receive_all(
         if let Some(fault) = fault {
             bail!("instead of record {}: {fault}", first_seq + nth);
         }
-        if given == 0 && nth < count {
+        if given == 0 && nth < range.end {
             ensure!(
                 subscriber.wait(Some(PATIENCE))?,
                 "record {} did not come within {PATIENCE:?}",

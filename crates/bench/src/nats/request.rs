@@ -5,6 +5,7 @@ use std::thread;
 use anyhow::{Result, anyhow, ensure};
 
 use crate::clock::monotonic_ns;
+use crate::cores::Pin;
 use crate::nats::client::NatsClient;
 use crate::nats::server::NatsServer;
 use crate::payload::{Payload, Touch};
@@ -15,8 +16,12 @@ const SERVICE: &str = "service";
 const INBOX: &str = "_INBOX.bench.1";
 
 /// Round trips; a tenth more at first, which is not counted.
-pub fn measure(bench: &Bench, bytes: usize, iterations: u64) -> Result<Latencies> {
+pub fn measure(bench: &Bench, pin: Pin, bytes: usize, iterations: u64) -> Result<Latencies> {
+    // The server inherits the pinning of the thread that starts it.
+    let pinned = pin.side(1)?;
     let server = NatsServer::start(bench)?;
+    drop(pinned);
+    let _pinned = pin.side(0)?;
     let address = server.address();
     let mut asker = NatsClient::connect(address)?;
     asker.subscribe(INBOX)?;

@@ -9,6 +9,7 @@ use std::thread;
 
 use anyhow::Result;
 
+use crate::cores::Pin;
 use crate::point::Bench;
 use crate::raw::ping_pong::{echo_until_closed, round_trips};
 use crate::role::RoleArgs;
@@ -18,11 +19,19 @@ use crate::stats::Latencies;
 const READ_BYTES: usize = 64 * 1024;
 
 /// Round trips from one client through the relay to the other and back.
-pub fn measure(bench: &Bench, transport: Transport, bytes: usize, iterations: u64) -> Result<Latencies> {
+pub fn measure(
+    bench: &Bench,
+    transport: Transport,
+    pin: Pin,
+    bytes: usize,
+    iterations: u64,
+) -> Result<Latencies> {
     let listener = Listener::bind(transport)?;
-    let mut child = bench.child.start("raw-relay", &[("endpoint", listener.endpoint()?.to_string())])?;
+    let args = [("endpoint", listener.endpoint()?.to_string()), ("pin", pin.name().to_owned())];
+    let mut child = bench.child.start("raw-relay", &args)?;
     let mut requester = listener.accept_from(&mut child)?;
     let mut responder = listener.accept_from(&mut child)?;
+    let _pinned = pin.side(0)?;
     thread::scope(|scope| {
         scope.spawn(move || echo_until_closed(&mut responder, bytes));
         let measured = round_trips(&mut requester, bytes, iterations);
@@ -34,6 +43,7 @@ pub fn measure(bench: &Bench, transport: Transport, bytes: usize, iterations: u6
 
 /// The relay; ends when either client closes.
 pub(crate) fn relay(args: &RoleArgs) -> Result<()> {
+    let _pinned = Pin::parse(args.text("pin")?)?.side(1)?;
     let endpoint: Endpoint = args.get("endpoint")?;
     let (mut one, mut other) = (endpoint.connect()?, endpoint.connect()?);
     let (mut from_one, mut from_other) = (one.try_clone()?, other.try_clone()?);

@@ -21,15 +21,17 @@ use crate::remote::node::{NodeProcess, NodeSetup, TOPIC, Task};
 use crate::sockets::Transport;
 use crate::stats::Latencies;
 
-/// So many connections, so many records a second, for about so long.
+/// So many connections, so many records a second, for about so long; a fifth more at first, which is not
+/// counted.
 pub fn measure(bench: &Bench, subscribers: usize, per_s: u64, time: Duration) -> Result<Sample> {
     let count = ((per_s as f64 * time.as_secs_f64()) as u64).max(10);
-    let task = Task::Tick { readers: subscribers, count, per_s };
+    let unmeasured = count / 5;
+    let task = Task::Tick { readers: subscribers, count: unmeasured + count, per_s };
     let setup = NodeSetup { transport: Transport::Tcp, spin: false, pin: Pin::Free, task };
     let mut node = NodeProcess::start(bench, setup)?;
     let before = node.resident_bytes()?;
     let readers = (0..subscribers).map(|_| subscribe(&node)).collect::<Result<Vec<_>>>()?;
-    let latencies = read_all(readers, count)?;
+    let latencies = read_all(readers, unmeasured, count)?;
     node.sent()?;
     let grown = node.resident_bytes_max()?.saturating_sub(before);
     Ok(latencies.sample().with("rss_bytes", grown as f64).with("messages", count as f64))
@@ -41,14 +43,14 @@ fn subscribe(node: &NodeProcess) -> Result<Subscriber> {
     client.subscribe(TOPIC, options).context("subscribing")
 }
 
-fn read_all(readers: Vec<Subscriber>, count: u64) -> Result<Latencies> {
+fn read_all(readers: Vec<Subscriber>, unmeasured: u64, count: u64) -> Result<Latencies> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("starting a runtime")?;
     let latencies = Rc::new(RefCell::new(Latencies::default()));
     let tasks = LocalSet::new();
     let reading: Vec<_> = readers
         .into_iter()
-        .map(|reader| tasks.spawn_local(read(reader, count, Rc::clone(&latencies))))
+        .map(|reader| tasks.spawn_local(read(reader, unmeasured, count, Rc::clone(&latencies))))
         .collect();
     let all = async {
         for task in reading {
@@ -64,15 +66,22 @@ fn read_all(readers: Vec<Subscriber>, count: u64) -> Result<Latencies> {
     Ok(latencies)
 }
 
-async fn read(mut reader: Subscriber, count: u64, latencies: Rc<RefCell<Latencies>>) -> Result<()> {
-    for nth in 0..count {
+async fn read(
+    mut reader: Subscriber,
+    unmeasured: u64,
+    count: u64,
+    latencies: Rc<RefCell<Latencies>>,
+) -> Result<()> {
+    for nth in 0..unmeasured + count {
         let payload = match reader.next_async().await? {
             Event::Record(record) if record.seq() == nth + 1 => record.payload(),
             other => bail!("instead of record {}: {other:?}", nth + 1),
         };
         ensure!(Touch::Ends.check(payload, nth), "record {} was damaged", nth + 1);
         let late_ns = monotonic_ns().saturating_sub(Payload::time_of(payload));
-        latencies.borrow_mut().record(late_ns);
+        if nth >= unmeasured {
+            latencies.borrow_mut().record(late_ns);
+        }
     }
     Ok(())
 }

@@ -200,7 +200,10 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
 }
 
 fn open(stand: &Stand, args: &RoleArgs) -> Result<(Server, String)> {
-    let mut config = ServerConfig { spin: args.get("spin")?, ..ServerConfig::default() };
+    let spin = args.get("spin")?;
+    // Two threads that spin would take both cores of a small machine from the clients.
+    let threads = if spin { 1 } else { 0 };
+    let mut config = ServerConfig { spin, threads, ..ServerConfig::default() };
     if args.text("transport")? == Transport::Uds.name() {
         config.unix = vec![fresh_path("sock")];
     } else {

@@ -34,16 +34,18 @@ pub fn responder_in_the_node(
 }
 
 /// Two clients in two threads here, the node between them: four hops. The clients park; the node parks
-/// or spins.
+/// or spins. Where it is pinned apart, both clients have the first core.
 pub fn two_clients(
     bench: &Bench,
     transport: Transport,
     node_waits: HowTo,
+    pin: Pin,
     bytes: usize,
     iterations: u64,
 ) -> Result<Latencies> {
     let spin = node_waits == HowTo::Spin;
-    let node = NodeProcess::start(bench, NodeSetup { transport, spin, pin: Pin::Free, task: Task::Serve })?;
+    let node = NodeProcess::start(bench, NodeSetup { transport, spin, pin, task: Task::Serve })?;
+    let _pinned = pin.side(0)?;
     let (asker, answerer) = (node.client(Wait::Parked)?, node.client(Wait::Parked)?);
     let options = SubscribeOptions { wait: Wait::Parked, ..SubscribeOptions::default() };
     let mut asked = answerer.subscribe(ASK, options).context("subscribing to what is asked")?;

@@ -13,6 +13,9 @@ use crate::sockets::Transport;
 use crate::timed::Timed;
 use crate::workload::{Manner, receive_all, send_all};
 
+/// Everybody sleeps at once, as the peers do: whoever spins takes a core from those who work.
+const WAIT: Wait = Wait::Parked;
+
 /// The publisher inside the node, the subscriber here.
 pub fn embedded(
     bench: &Bench,
@@ -23,7 +26,7 @@ pub fn embedded(
 ) -> Result<Timed> {
     let task = Task::Send { manner, bytes, count };
     let mut node = NodeProcess::start(bench, NodeSetup { transport, spin: false, pin: Pin::Free, task })?;
-    let client = node.client(Wait::Default)?;
+    let client = node.client(WAIT)?;
     let end_ns = receive_all(&mut subscribe(&client)?, manner, 1, count)?;
     let touched = manner.touch().bytes(bytes);
     Ok(Timed { start_ns: node.sent()?, end_ns, messages: count, bytes, touched })
@@ -33,9 +36,9 @@ pub fn embedded(
 pub fn brokered(bench: &Bench, transport: Transport, bytes: usize, count: u64) -> Result<Timed> {
     let setup = NodeSetup { transport, spin: false, pin: Pin::Free, task: Task::Serve };
     let node = NodeProcess::start(bench, setup)?;
-    let reader = node.client(Wait::Default)?;
+    let reader = node.client(WAIT)?;
     let mut subscriber = subscribe(&reader)?;
-    let writer = node.client(Wait::Default)?;
+    let writer = node.client(WAIT)?;
     let mut publisher = writer.publisher(TOPIC).context("opening a publisher")?;
     let sending = thread::spawn(move || send_all(&mut publisher, Manner::OneByOne, bytes, count));
     // If reading failed the node goes, and with it the publisher's connection.
@@ -47,7 +50,11 @@ pub fn brokered(bench: &Bench, transport: Transport, bytes: usize, count: u64) -
 
 /// A reader that the publisher of the lossless topic waits for.
 pub fn subscribe(client: &Client) -> Result<Subscriber> {
-    let options =
-        SubscribeOptions { start: Start::Earliest, registered: true, ..SubscribeOptions::default() };
+    let options = SubscribeOptions {
+        start: Start::Earliest,
+        registered: true,
+        wait: WAIT,
+        ..SubscribeOptions::default()
+    };
     client.subscribe(TOPIC, options).with_context(|| format!("subscribing to {TOPIC}"))
 }

@@ -64,9 +64,9 @@ const SPIN: Pairs =
 const PARKED: Pairs =
     &[("transport", "tcp"), ("topology", "embedded"), ("wait", "parked"), ("bytes", "64"), ("pin", "apart")];
 const FOUR_HOPS: Pairs =
-    &[("transport", "tcp"), ("topology", "brokered"), ("wait", "parked"), ("bytes", "64")];
+    &[("transport", "tcp"), ("topology", "brokered"), ("wait", "parked"), ("bytes", "64"), ("pin", "apart")];
 const FOUR_HOPS_SPIN: Pairs =
-    &[("transport", "tcp"), ("topology", "brokered"), ("wait", "spin"), ("bytes", "64")];
+    &[("transport", "tcp"), ("topology", "brokered"), ("wait", "spin"), ("bytes", "64"), ("pin", "apart")];
 const LOCAL_SPIN: Pairs = &[("transport", "inproc"), ("wait", "spin"), ("bytes", "64"), ("threads", "2")];
 const LOCAL_DEFAULT: Pairs =
     &[("transport", "inproc"), ("wait", "default"), ("bytes", "64"), ("threads", "2")];

@@ -84,7 +84,7 @@ pub const KNOWN: &[Known] = &[
         floor: STREAM,
         floor_figure: 6.03e9,
     },
-    round_trip("nats", &[("transport", "tcp"), ("driver", "raw"), ("bytes", "64")], 108e3),
+    round_trip("nats", &[("transport", "tcp"), ("driver", "raw"), ("bytes", "64"), ("pin", "apart")], 108e3),
     round_trip(
         "libzmq",
         &[("transport", "tcp"), ("pattern", "pair"), ("bytes", "64"), ("pin", "free")],

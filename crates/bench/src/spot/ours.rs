@@ -40,6 +40,7 @@ fn remote_throughput(transport: Transport, bytes: usize) -> Group {
     let params = Params::new()
         .with("transport", transport.name())
         .with("topology", "brokered")
+        .with("wait", "parked")
         .with("copy", "copied")
         .with("batch", 1u64);
     group.extend(timed::points(target::DUNLIN, params, bytes, move |bench, count| {
@@ -53,6 +54,7 @@ fn embedded_throughput(transport: Transport, manner: Manner, bytes: usize) -> [P
     let params = Params::new()
         .with("transport", transport.name())
         .with("topology", "embedded")
+        .with("wait", "parked")
         .with("copy", copy)
         .with("batch", 1u64);
     timed::points(target::DUNLIN, params, bytes, move |bench, count| {
@@ -100,17 +102,25 @@ fn remote_latency(transport: Transport, bytes: usize, iterations: u64) -> Group 
             Ok(trips?.sample())
         }));
     }
-    for node_waits in [HowTo::Spin, HowTo::Parked] {
+    for (node_waits, pin) in FOUR_HOPS {
         let params = round_trip(transport.name(), bytes)
             .with("topology", "brokered")
             .with("wait", node_waits.name())
-            .with("pin", Pin::Free.name());
+            .with("pin", pin.name());
         group.push(Point::new("latency", target::DUNLIN, params, move |bench| {
-            Ok(remote::round_trip::two_clients(bench, transport, node_waits, bytes, iterations)?.sample())
+            let trips = remote::round_trip::two_clients(bench, transport, node_waits, pin, bytes, iterations);
+            Ok(trips?.sample())
         }));
     }
     group
 }
+
+const FOUR_HOPS: [(HowTo, Pin); 4] = [
+    (HowTo::Spin, Pin::Apart),
+    (HowTo::Spin, Pin::Free),
+    (HowTo::Parked, Pin::Apart),
+    (HowTo::Parked, Pin::Free),
+];
 
 fn local_one_thread(bytes: usize, iterations: u64) -> Point {
     let params = round_trip("inproc", bytes).with("threads", 1u64);

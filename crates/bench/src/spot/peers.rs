@@ -73,8 +73,10 @@ pub fn latency(transport: &'static str, bytes: usize, options: &Options) -> Grou
         "tcp" => {
             let mut group = raw_latency(Transport::Tcp, bytes, iterations);
             group.extend(zmq_latency(transport, bytes, iterations, &[Pin::Free]));
-            group.push(raw_relay(bytes, iterations));
-            group.push(nats_latency(bytes, iterations));
+            for pin in [Pin::Apart, Pin::Free] {
+                group.push(raw_relay(pin, bytes, iterations));
+                group.push(nats_latency(pin, bytes, iterations));
+            }
             group
         }
         _ => raw_latency(Transport::Uds, bytes, iterations),
@@ -112,21 +114,20 @@ fn zmq_latency(transport: &'static str, bytes: usize, iterations: u64, pins: &[P
     group
 }
 
-fn raw_relay(bytes: usize, iterations: u64) -> Point {
-    let params =
-        round_trip("tcp", "parked", bytes).with("topology", "brokered").with("pin", Pin::Free.name());
+fn raw_relay(pin: Pin, bytes: usize, iterations: u64) -> Point {
+    let params = round_trip("tcp", "parked", bytes).with("topology", "brokered").with("pin", pin.name());
     Point::new("latency", target::RAW, params, move |bench| {
-        Ok(raw::relay::measure(bench, Transport::Tcp, bytes, iterations)?.sample())
+        Ok(raw::relay::measure(bench, Transport::Tcp, pin, bytes, iterations)?.sample())
     })
 }
 
-fn nats_latency(bytes: usize, iterations: u64) -> Point {
+fn nats_latency(pin: Pin, bytes: usize, iterations: u64) -> Point {
     let params = round_trip("tcp", "parked", bytes)
         .with("topology", "brokered")
         .with("driver", "raw")
-        .with("pin", Pin::Free.name());
+        .with("pin", pin.name());
     Point::new("latency", target::NATS, params, move |bench| {
-        Ok(nats::request::measure(bench, bytes, iterations)?.sample())
+        Ok(nats::request::measure(bench, pin, bytes, iterations)?.sample())
     })
 }
 
