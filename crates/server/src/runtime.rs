@@ -13,6 +13,10 @@ use crate::error::StartError;
 /// call, and the sessions that are in use look for themselves.
 const SPIN_EVENT_INTERVAL: u32 = 16;
 
+/// Of so many tasks that run, one is the first of those that another thread woke. By the runtime's own
+/// choice it is one of 31: as long as sessions of this thread wake each other, the others would starve.
+const OTHERS_INTERVAL: u32 = 2;
+
 /// A running thread.
 #[derive(Debug)]
 pub(crate) struct Runtime {
@@ -38,7 +42,7 @@ impl Runtime {
         let name = format!("dunlin-tcp-{number}");
         let failed = |error| StartError::Thread { name: name.clone(), error };
         let mut builder = Builder::new_current_thread();
-        builder.enable_io().enable_time();
+        builder.enable_io().enable_time().global_queue_interval(OTHERS_INTERVAL);
         if spin {
             builder.event_interval(SPIN_EVENT_INTERVAL);
         }
