@@ -63,6 +63,13 @@ impl Node {
         self.0.id
     }
 
+    /// Waits, at most 100 ms after the start, until a node started from then on is sure to begin later
+    /// epochs. Doors do so before they let anybody in: however fast a node is killed and started
+    /// again, readers from outside notice.
+    pub fn wait_for_epoch(&self) {
+        std::thread::sleep(std::time::Duration::from_nanos(self.0.epochs.wait_ns(now_ns())));
+    }
+
     /// The memory it may use.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.0.budget

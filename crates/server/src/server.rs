@@ -35,6 +35,7 @@ impl Server {
     pub fn start(node: Node, config: ServerConfig) -> Result<Server, StartError> {
         raise_file_limit();
         let listeners = listen(&config)?;
+        node.wait_for_epoch();
         let tcp = listeners.iter().filter_map(Listener::tcp_address).collect();
         let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
         let threads = match config.threads {
