@@ -51,8 +51,10 @@ impl Session {
         }
     }
 
-    /// Says where the channels stand on which something was sent, so that a lost tail is noticed; or
-    /// just that the node is there. When the client takes nothing, it is not told either.
+    /// Says where the channels stand on which something was sent, so that a lost tail is noticed; and
+    /// that the node is there: each time, since left out after something was sent it would be two
+    /// heartbeats before the next, which is when clients give a node up. When the client takes nothing, it
+    /// is not told either.
     fn heartbeat(&mut self) {
         if !self.outbound.is_empty() {
             return;
@@ -67,10 +69,7 @@ impl Session {
                 break;
             }
         }
-        if !channels.is_empty() || !self.outbound.sent_any {
-            self.outbound.say(FromNode::Heartbeat(Heartbeat { channels: List::new(&channels) }));
-        }
-        self.outbound.sent_any = false;
+        self.outbound.say(FromNode::Heartbeat(Heartbeat { channels: List::new(&channels) }));
     }
 }
 

@@ -21,8 +21,6 @@ pub(super) struct Outbound {
     pub(super) control_sent: usize,
     /// The socket takes nothing now.
     pub(super) full: bool,
-    /// Something was sent since the last heartbeat.
-    pub(super) sent_any: bool,
 }
 
 /// Part of a message that was begun.
@@ -77,7 +75,6 @@ impl Outbound {
 
     /// The socket took so many of the rest's and the control messages' bytes; gives what it took beyond.
     pub(super) fn sent(&mut self, mut bytes: usize) -> usize {
-        self.sent_any |= bytes > 0;
         while let Some(first) = self.rest.front_mut() {
             let len = first.bytes().len();
             if bytes < len {
