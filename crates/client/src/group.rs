@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_topic::{Frame, LogName, Notice, Position, Start, Subscribe, SubscribeError, Wait};
-use dunlin_wire::{Claim, FromClient, FromNode, List, Nack, NackedToken, Settle, StartAt};
+use dunlin_wire::{FromClient, FromNode, List, Nack, NackedToken, Settle, StartAt};
 
 use crate::client::Client;
+use crate::follow::lock;
 use crate::inbox::Item;
 use crate::session::{Asked, GroupAsked};
 use crate::subscriber::Subscriber;
@@ -58,7 +59,6 @@ pub struct Group<'a> {
 pub struct Member {
     subscriber: Subscriber,
     kind: GroupKind,
-    wanted: u64,
 }
 
 /// What a member is given.
@@ -106,7 +106,8 @@ impl Client {
                 Start::Time(ns) => StartAt::Time(ns),
             },
             on_gap: dunlin_wire::OnGap::Oldest,
-            registered: false,
+            // What a member of a `share` group has used, the node is told; else it stops giving.
+            registered: kind == GroupKind::Share,
             credit_bytes: self.shared.limits.credit_bytes as u64,
             group: Some(GroupAsked {
                 kind: match kind {
@@ -119,7 +120,7 @@ impl Client {
                 dead_letter: options.dead_letter,
             }),
         };
-        Ok(Member { subscriber: self.begin(asked, options.wait)?, kind, wanted: 0 })
+        Ok(Member { subscriber: self.begin(asked, options.wait)?, kind })
     }
 }
 
@@ -127,9 +128,9 @@ impl Member {
     /// Asks for `records` more. Only in `work` groups; members of `share` groups get what there is.
     pub fn claim(&mut self, records: u64) {
         if self.kind == GroupKind::Work {
-            self.wanted += records;
-            let claim = Claim { subscription: self.subscriber.number(), wanted: self.wanted };
-            self.subscriber.shared().say(&FromClient::Claim(claim));
+            let shared = self.subscriber.shared();
+            let claim = lock(&shared.session).claim(self.subscriber.number(), records);
+            shared.outbox.write(&claim);
         }
     }
 

@@ -66,6 +66,16 @@ struct Subscription {
     stands: bool,
     /// Bytes received before this connection.
     received_before: u64,
+    claims: Claims,
+}
+
+/// Records that a member of a `work` group asked for and was given, in all.
+#[derive(Debug, Default)]
+struct Claims {
+    wanted: u64,
+    given: u64,
+    /// On the connections before this one: the node counts from JOIN_GROUP on.
+    given_before: u64,
 }
 
 #[derive(Debug)]

@@ -64,7 +64,7 @@ impl Default for Limits {
             page_topics_max: 1_000,
             groups_max: 10_000,
             group_idle_max: Duration::from_secs(3_600),
-            // A client over a door confirms when half of its bytes are used up; records may be small.
+            // A client over a door may take long to confirm what it was sent; records may be small.
             topic: dunlin_topic::Limits { share_handed_max: 65_536, ..dunlin_topic::Limits::default() },
             inbox_bytes_max: 1 << 20,
             inbox_age_max: Duration::from_secs(60),

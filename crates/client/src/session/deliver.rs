@@ -63,11 +63,17 @@ impl Session {
         end: usize,
     ) {
         let Some(channel) = self.channels.get(&deliver.channel) else { return };
+        // Each record says where it stands; the run's end is where the node is told that all were consumed.
+        let Some(last) = deliver.records.iter().last().map(|record| record.position) else { return };
+        let count = deliver.records.len() as u32;
+        if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) {
+            subscription.claims.given += u64::from(count);
+        }
         let item = RunItem {
             log: Arc::clone(&channel.log),
-            epoch: 0,
-            first_seq: 0,
-            count: deliver.records.len() as u32,
+            epoch: last.epoch,
+            first_seq: (last.seq + 1).saturating_sub(count.into()),
+            count,
             chunk: None,
             start: start + DELIVER_HEAD_BYTES,
             end,

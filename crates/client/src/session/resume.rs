@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use dunlin_wire::{
-    ChannelPosition, Credit, FromClient, JoinGroup, List, LogPosition, Position, Resume, StartAt, Subscribe,
-    Welcome,
+    ChannelPosition, Claim, Credit, FromClient, JoinGroup, List, LogPosition, Position, Resume, StartAt,
+    Subscribe, Welcome,
 };
 
 use crate::inbox::Inbox;
@@ -42,6 +42,7 @@ impl Session {
         self.node_name = welcome.node_name.to_owned();
         for (&number, subscription) in &mut self.subscriptions {
             subscription.received_before = subscription.inbox.received();
+            subscription.claims.given_before = subscription.claims.given;
             subscription.ask(number, out);
         }
         for publishing in self.publishers.values() {
@@ -58,6 +59,7 @@ impl Session {
             logs: Default::default(),
             stands: false,
             received_before: 0,
+            claims: Default::default(),
         };
         subscription.ask(number, out);
         self.subscriptions.insert(number, subscription);
@@ -69,6 +71,16 @@ impl Session {
             subscription.stands = true;
             subscription.inbox.subscribed();
         }
+    }
+
+    /// A member asks for so many records more; what to say.
+    pub(crate) fn claim(&mut self, number: u32, records: u64) -> Vec<u8> {
+        let mut out = Vec::new();
+        if let Some(subscription) = self.subscriptions.get_mut(&number) {
+            subscription.claims.wanted = subscription.claims.wanted.saturating_add(records);
+            subscription.claim(number, &mut out);
+        }
+        out
     }
 
     /// What to say when `consumed` bytes were consumed in all, and where that leaves each log.
@@ -118,7 +130,8 @@ impl Subscription {
                 group: &group.group,
                 member: &asked.name,
             };
-            return FromClient::JoinGroup(join).encode(out);
+            FromClient::JoinGroup(join).encode(out);
+            return self.claim(number, out);
         }
         if self.stands {
             self.resume(number, out);
@@ -133,6 +146,14 @@ impl Subscription {
             name: &asked.name,
         };
         FromClient::Subscribe(subscribe).encode(out);
+    }
+
+    /// Asks for the records that are wanted and were not given yet.
+    fn claim(&self, number: u32, out: &mut Vec<u8>) {
+        let wanted = self.claims.wanted - self.claims.given_before;
+        if wanted > 0 {
+            FromClient::Claim(Claim { subscription: number, wanted }).encode(out);
+        }
     }
 
     fn resume(&self, number: u32, out: &mut Vec<u8>) {

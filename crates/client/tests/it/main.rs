@@ -4,6 +4,7 @@ mod conformance;
 mod connecting;
 mod continuity;
 mod cutting;
+mod groups;
 mod losing;
 mod node;
 mod peer;

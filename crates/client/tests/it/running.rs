@@ -24,10 +24,15 @@ impl Running {
     }
 
     pub fn start_at(address: SocketAddr) -> Running {
+        Running::start_prepared(address, |_| ())
+    }
+
+    fn start_prepared(address: SocketAddr, prepare: impl FnOnce(&Node)) -> Running {
         static STARTED: AtomicU64 = AtomicU64::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let unix = std::env::temp_dir().join(format!("dunlin-client-{}-{number}.sock", std::process::id()));
         let node = Node::start(Config { auto_create: false, ..Config::default() }).unwrap();
+        prepare(&node);
         let limits = dunlin_server::Limits { heartbeat_ms: 300, ..dunlin_server::Limits::default() };
         let config = ServerConfig {
             tcp: vec![address],
@@ -64,7 +69,12 @@ impl Running {
     }
 
     /// Ends this node without a good-bye and starts another in its place.
-    pub fn restart(mut self) -> Running {
+    pub fn restart(self) -> Running {
+        self.restart_with(|_| ())
+    }
+
+    /// [`restart`](Running::restart); the new node is prepared before anybody is let in.
+    pub fn restart_with(mut self, prepare: impl FnOnce(&Node)) -> Running {
         drop(self.server.take());
         self.node.stop();
         // Epochs are times, in steps of 100 ms: no process comes up as fast as a node in a test.
@@ -76,7 +86,7 @@ impl Running {
             assert!(Instant::now() < deadline, "the port stays taken");
             thread::sleep(Duration::from_millis(5));
         }
-        Running::start_at(address)
+        Running::start_prepared(address, prepare)
     }
 }
 

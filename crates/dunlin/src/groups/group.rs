@@ -45,6 +45,9 @@ pub(crate) struct Group<M> {
 pub(super) struct State<M> {
     pub(super) parts: Vec<Part<M>>,
     pub(super) members: BTreeMap<MemberId, String>,
+    /// When the group was made. Tokens count from here, so that one of an earlier group of this name, be it of a node
+    /// before a restart, settles nothing.
+    pub(super) made_ns: u64,
     /// When the last member left.
     pub(super) idle_since_ns: u64,
     /// The partition whose turn it is.
@@ -96,7 +99,8 @@ impl<M: Machine> Group<M> {
         let part =
             |log| Part::new(Cursor::new(log, options, None, Consumption::Told)?, &machine, &mut notices);
         let parts = topic.logs().iter().cloned().map(part).collect::<Result<_, SubscribeError>>()?;
-        let state = State { parts, members: BTreeMap::new(), idle_since_ns: 0, turn: 0, woken_for: 0 };
+        let members = BTreeMap::new();
+        let state = State { parts, members, made_ns: now_ns(), idle_since_ns: 0, turn: 0, woken_for: 0 };
         let group = Arc::new_cyclic(|group| Group {
             topic,
             name,

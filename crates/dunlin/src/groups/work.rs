@@ -98,6 +98,14 @@ impl WorkMember {
         Ok(self.events.drain(..).collect())
     }
 
+    /// For a door: what is there now, a claim only when the member `wants` one.
+    pub fn try_claim(&mut self, wants: bool) -> Result<Option<WorkEvent>, SubscribeError> {
+        if self.events.is_empty() {
+            self.fetch(usize::from(wants))?;
+        }
+        Ok(self.events.pop_front())
+    }
+
     /// Claims one record, waiting for it; `None` after `timeout` without one.
     pub fn claim_one(&mut self, timeout: Option<Duration>) -> Result<Option<WorkEvent>, SubscribeError> {
         let until_ns = timeout.map(|timeout| now_ns().saturating_add(saturating_ns(timeout)));
@@ -136,7 +144,7 @@ impl WorkMember {
     pub fn ack(&mut self, token: u64) -> Result<(), StaleClaim> {
         let Open { part, seq, .. } = self.open.remove(&token).ok_or(StaleClaim { token })?;
         self.seat.with(|state, member, now_ns| {
-            let token_here = state_token(token, state.parts.len());
+            let token_here = state.part_token(token);
             let acked = state.work(part).ack(member, seq, token_here, now_ns);
             acked.map_err(|_| StaleClaim { token })
         })
@@ -148,7 +156,7 @@ impl WorkMember {
         let Open { part, seq, .. } = self.open.remove(&token).ok_or(StaleClaim { token })?;
         let delay_ns = saturating_ns(delay);
         self.seat.with(|state, member, now_ns| {
-            let token_here = state_token(token, state.parts.len());
+            let token_here = state.part_token(token);
             let nacked = state.work(part).nack(member, seq, token_here, delay_ns, now_ns);
             nacked.map_err(|_| StaleClaim { token })
         })
@@ -158,7 +166,7 @@ impl WorkMember {
     pub fn renew(&mut self, token: u64) -> Result<u64, StaleClaim> {
         let Open { part, seq, .. } = *self.open.get(&token).ok_or(StaleClaim { token })?;
         let renewed = self.seat.with(|state, member, now_ns| {
-            let token_here = state_token(token, state.parts.len());
+            let token_here = state.part_token(token);
             state.work(part).renew(member, seq, token_here, now_ns)
         });
         let deadline_ns = renewed.map_err(|_| StaleClaim { token })?;
@@ -210,16 +218,17 @@ fn saturating_ns(duration: Duration) -> u64 {
     duration.as_nanos().min(u64::MAX.into()) as u64
 }
 
-/// Tokens are given by each partition on its own; a member's also say which partition gave them.
-fn member_token(token: u64, part: usize, parts: usize) -> u64 {
-    token * parts as u64 + part as u64
-}
-
-fn state_token(token: u64, parts: usize) -> u64 {
-    token / parts as u64
-}
-
 impl State<Work> {
+    /// Tokens are given by each partition on its own; a member's also say which partition gave them.
+    fn member_token(&self, token: u64, part: usize) -> u64 {
+        self.made_ns.wrapping_add(token * self.parts.len() as u64 + part as u64)
+    }
+
+    /// What the partition calls it.
+    fn part_token(&self, token: u64) -> u64 {
+        token.wrapping_sub(self.made_ns) / self.parts.len() as u64
+    }
+
     fn work(&mut self, part: usize) -> &mut Work {
         &mut self.parts[part].machine
     }
@@ -230,8 +239,7 @@ impl State<Work> {
         now_ns: u64,
         notices: &mut Vec<Notice>,
     ) -> Option<(usize, Claimed)> {
-        let parts = self.parts.len();
-        self.find(|at, part| {
+        let (part, mut claimed) = self.find(|at, part| {
             let (mut feed, work) = part.feed();
             let (claim, frame) = loop {
                 let claim = work.claim(member, now_ns, &mut feed).ok().flatten();
@@ -246,9 +254,11 @@ impl State<Work> {
             drop(feed);
             let log = part.cursor.log();
             let position = Position { epoch: log.last().epoch, seq: claim.seq };
-            let token = member_token(claim.token, at, parts);
+            let token = claim.token;
             let (deadline_ns, attempt, log) = (claim.deadline_ns, claim.attempt, Arc::clone(log.name()));
             Some((at, Claimed { token, deadline_ns, attempt, position, log, frame }))
-        })
+        })?;
+        claimed.token = self.member_token(claimed.token, part);
+        Some((part, claimed))
     }
 }

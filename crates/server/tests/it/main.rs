@@ -3,6 +3,7 @@
 mod bad_input;
 mod clients;
 mod groups;
+mod members;
 mod peer;
 mod publishing;
 mod subscribing;

@@ -53,7 +53,7 @@ impl Session {
         }
         self.phase = Phase::Closing(Closing::default());
         self.line.clear();
-        self.member_line.clear();
+        self.leave_groups();
         self.unread = Vec::new();
         self.alive.set_ms(FAREWELL_MS);
     }

@@ -1,12 +1,11 @@
 //! Memberships of groups: records are copied into what waits to be sent, a turn's worth at a time, and
 //! only while the client allows bytes and, in `work` groups, asks for records.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use dunlin::topic::{Event, Frame, LogName, Notice, Position, Start, Subscribe, SubscribeError, Topic};
 use dunlin::wire::{
-    self, Claim, Deleted, Deliver, ErrorCode, FromNode, GapMessage, GroupKind, JoinGroup, List, Nack,
+    self, Claim, Credit, Deleted, Deliver, ErrorCode, FromNode, GapMessage, GroupKind, JoinGroup, List, Nack,
     RequestRefused, Settle, Settled, StartAt, Subscribed,
 };
 use dunlin::{Claimed, DeadLetters, Refused, ShareMember, ShareOptions, WorkEvent, WorkMember, WorkOptions};
@@ -26,8 +25,6 @@ pub(super) struct Member {
     seat: Seat,
     /// One for each partition. The first is also what wakes the session for this membership.
     channels: Vec<u32>,
-    /// Bytes the client allowed at the beginning.
-    credit: u64,
     /// Bytes the client allows, since the beginning.
     granted: u64,
     /// Bytes sent, since the beginning.
@@ -35,8 +32,6 @@ pub(super) struct Member {
     /// Records asked for, and given. Only `work`.
     wanted: u64,
     given: u64,
-    /// How far a DELIVER reached, in bytes sent, and its last record. Only `share`.
-    unconfirmed: VecDeque<(u64, u16, u64)>,
 }
 
 #[derive(Debug)]
@@ -50,7 +45,6 @@ struct Delivering {
     partition: u16,
     start: usize,
     count: u32,
-    last_seq: u64,
 }
 
 impl Session {
@@ -72,8 +66,8 @@ impl Session {
         for log in seat.topic().logs() {
             self.channel_last += 1;
             channels.push(self.channel_last);
-            let info = log.info();
-            let after = Position { epoch: info.epoch, seq: info.oldest_seq - 1 };
+            // A member has no place in a log of its own.
+            let after = Position { epoch: log.last().epoch, seq: 0 };
             self.outbound.say(FromNode::Log(wire::Log {
                 subscription: join.subscription,
                 channel: self.channel_last,
@@ -85,16 +79,7 @@ impl Session {
         }
         let logs = channels.len() as u32;
         self.outbound.say(FromNode::Subscribed(Subscribed { subscription: join.subscription, logs }));
-        let member = Member {
-            seat,
-            channels,
-            credit: join.credit,
-            granted: join.credit,
-            sent: 0,
-            wanted: 0,
-            given: 0,
-            unconfirmed: VecDeque::new(),
-        };
+        let member = Member { seat, channels, granted: join.credit, sent: 0, wanted: 0, given: 0 };
         self.members.insert(join.subscription, member);
         self.member_tokens.insert(token, join.subscription);
         self.member_line.push_back(join.subscription);
@@ -111,7 +96,13 @@ impl Session {
                 node.join_work_waking(join.topic, join.group, &work_options(join), news).map(Seat::Work)
             }
         };
-        joined.map_err(|error| Refused::from(&error))
+        let seat = joined.map_err(|error| Refused::from(&error))?;
+        let channels_max = self.shared.limits.channels_max;
+        let channels: usize = self.members.values().map(|member| member.channels.len()).sum();
+        if self.channels.len() + channels + seat.topic().logs().len() > channels_max {
+            return Err(Refused::limit("channels_max", channels_max as u64));
+        }
+        Ok(seat)
     }
 
     pub(super) fn leave_group(&mut self, number: u32) {
@@ -122,18 +113,23 @@ impl Session {
         }
     }
 
-    pub(super) fn member_credit(&mut self, number: u32, granted: u64) {
+    /// The session ends in good order.
+    pub(super) fn leave_groups(&mut self) {
+        self.member_line.clear();
+        self.member_tokens.clear();
+        std::mem::take(&mut self.members).into_values().for_each(|member| member.seat.leave());
+    }
+
+    /// More bytes are allowed; what a member of a `share` group has consumed is told by position.
+    pub(super) fn member_credit(&mut self, credit: &Credit<'_>) {
+        let number = credit.subscription;
         let Some(member) = self.members.get_mut(&number) else { return };
-        member.granted = member.granted.max(granted);
-        let consumed = member.granted - member.credit.min(member.granted);
-        while let Some(&(through, partition, seq)) = member.unconfirmed.front() {
-            if through > consumed {
-                break;
+        member.granted = member.granted.max(credit.granted);
+        for consumed in credit.consumed.iter() {
+            let partition = member.channels.iter().position(|channel| *channel == consumed.channel);
+            if let (Some(partition), Seat::Share(share)) = (partition, &mut member.seat) {
+                share.consume(partition as u16, consumed.position.seq);
             }
-            if let Seat::Share(share) = &mut member.seat {
-                share.consume(partition, seq);
-            }
-            member.unconfirmed.pop_front();
         }
         self.member_line.push_back(number);
     }
@@ -241,8 +237,8 @@ impl Seat {
         }
     }
 
-    /// Hands over the next record or notice; `false` if there is none.
-    fn take(&mut self, mut each: impl FnMut(Given<'_>)) -> Result<bool, SubscribeError> {
+    /// Hands over the next record, if one is wanted, or notice; `false` if there is none.
+    fn take(&mut self, wants: bool, mut each: impl FnMut(Given<'_>)) -> Result<bool, SubscribeError> {
         match self {
             Seat::Share(share) => {
                 let is_ready = share.ready()?;
@@ -260,8 +256,8 @@ impl Seat {
                 Ok(is_ready)
             }
             Seat::Work(work) => {
-                let events = work.claim(1)?;
-                for event in &events {
+                let event = work.try_claim(wants)?;
+                if let Some(event) = &event {
                     each(match event {
                         WorkEvent::Claimed(claimed) => Given::Record {
                             partition: claimed.record().log.partition,
@@ -272,7 +268,7 @@ impl Seat {
                         WorkEvent::Notice(notice) => Given::Notice(notice.clone()),
                     });
                 }
-                Ok(!events.is_empty())
+                Ok(event.is_some())
             }
         }
     }
@@ -285,23 +281,25 @@ enum Given<'a> {
 }
 
 impl Member {
-    fn may_take(&self) -> bool {
-        self.sent < self.granted && (matches!(self.seat, Seat::Share(_)) || self.given < self.wanted)
+    fn wants(&self) -> bool {
+        matches!(self.seat, Seat::Share(_)) || self.given < self.wanted
     }
 
     fn turn(&mut self, out: &mut Vec<u8>) -> Turn {
-        let mut writing = Writing { out, open: None, sent: 0, records: 0, reached: Vec::new() };
+        let mut writing = Writing { out, open: None, sent: 0, records: 0 };
         let mut turn = Turn::More;
         for _ in 0..TURN_RECORDS {
-            if !self.may_take() {
+            if self.sent >= self.granted {
+                // It looks again when it gets credit; until then the group wakes others.
+                self.seat.sleep(false);
                 turn = Turn::Waits;
                 break;
             }
-            let channels = &self.channels;
-            let taken = self.seat.take(|given| writing.add(channels, given));
+            let (channels, wants) = (&self.channels, self.wants());
+            let taken = self.seat.take(wants, |given| writing.add(channels, given));
             match taken {
                 Ok(true) => {}
-                Ok(false) if self.seat.sleep(true) => {
+                Ok(false) if self.seat.sleep(wants) => {
                     turn = Turn::Waits;
                     break;
                 }
@@ -317,11 +315,6 @@ impl Member {
         writing.finish();
         self.given += writing.records;
         self.sent += writing.sent;
-        if let Seat::Share(_) = self.seat {
-            // What is confirmed is confirmed by the turn: the bytes of one are few.
-            let reached = writing.reached.into_iter().map(|(partition, seq)| (self.sent, partition, seq));
-            self.unconfirmed.extend(reached);
-        }
         turn
     }
 }
@@ -333,8 +326,6 @@ struct Writing<'o> {
     /// Bytes of messages that are complete.
     sent: u64,
     records: u64,
-    /// The last record of each message.
-    reached: Vec<(u16, u64)>,
 }
 
 impl Writing<'_> {
@@ -383,7 +374,7 @@ impl Writing<'_> {
         let Writing { out, open, .. } = self;
         let open = open.get_or_insert_with(|| {
             let start = Deliver::begin(out, channels[usize::from(partition)]);
-            Delivering { partition, start, count: 0, last_seq: 0 }
+            Delivering { partition, start, count: 0 }
         });
         let mut bytes = Vec::new();
         frame.append_to(&mut bytes);
@@ -393,15 +384,13 @@ impl Writing<'_> {
         };
         Deliver::add(out, token, position_to_wire(position), attempt, claim_ms, &bytes);
         open.count += 1;
-        open.last_seq = position.seq;
         self.records += 1;
     }
 
     fn finish(&mut self) {
-        let Some(Delivering { partition, start, count, last_seq }) = self.open.take() else { return };
+        let Some(Delivering { start, count, .. }) = self.open.take() else { return };
         Deliver::finish(self.out, start, count);
         self.sent += (self.out.len() - start) as u64;
-        self.reached.push((partition, last_seq));
     }
 }
 

@@ -164,7 +164,7 @@ impl Session {
 
     pub(super) fn credit(&mut self, credit: &Credit<'_>) {
         let Some(subscription) = self.subscriptions.get_mut(&credit.subscription) else {
-            return self.member_credit(credit.subscription, credit.granted);
+            return self.member_credit(credit);
         };
         subscription.granted = subscription.granted.max(credit.granted);
         if subscription.may_send() {

@@ -1,0 +1,269 @@
+//! Members of groups, against a real node over TCP.
+
+use std::collections::HashSet;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dunlin_client::topic::{Notice, Position, Publish, Retention, Start, SubscribeError, TopicConfig};
+use dunlin_client::{Claimed, Client, Group, GroupKind, GroupOptions, Member};
+
+use crate::running::Running;
+
+const JOBS: Group<'static> = Group { topic: "jobs", name: "g" };
+const SOON: Duration = Duration::from_secs(5);
+
+/// What a test looks at of a record or of a notice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Seen {
+    Record { token: u64, position: Position, attempt: u32, number: u64 },
+    Notice(Notice),
+}
+
+fn next(member: &mut Member, timeout: Duration) -> Result<Option<Seen>, SubscribeError> {
+    Ok(member.next_timeout(timeout)?.map(|claimed| match claimed {
+        Claimed::Record { token, position, attempt, frame, .. } => {
+            let number = u64::from_le_bytes(frame.payload().try_into().unwrap());
+            Seen::Record { token, position, attempt, number }
+        }
+        Claimed::Notice(notice) => Seen::Notice(notice),
+    }))
+}
+
+/// Token, attempt and number of the record that comes.
+fn record(member: &mut Member) -> (u64, u32, u64) {
+    match next(member, SOON).unwrap() {
+        Some(Seen::Record { token, attempt, number, .. }) => (token, attempt, number),
+        other => panic!("no record but {other:?}"),
+    }
+}
+
+fn sharing() -> GroupOptions {
+    GroupOptions { start: Start::Earliest, ..GroupOptions::default() }
+}
+
+fn working() -> GroupOptions {
+    GroupOptions { kind: GroupKind::Work, ..sharing() }
+}
+
+fn start(topic: TopicConfig) -> (Running, Client) {
+    let running = Running::start();
+    let client = running.client();
+    client.create_topic("jobs", &topic, false).unwrap();
+    (running, client)
+}
+
+fn publish(client: &Client, numbers: impl IntoIterator<Item = u64>) {
+    let mut publisher = client.publisher("jobs").unwrap();
+    for number in numbers {
+        publisher.send(&number.to_le_bytes()).unwrap();
+    }
+    publisher.flush().unwrap();
+}
+
+#[test]
+fn each_record_of_a_share_group_goes_to_one_member() {
+    const RECORDS: u64 = 20_000;
+    let (running, client) = start(TopicConfig::default());
+    let readers: Vec<_> = (0..3)
+        .map(|_| {
+            let mut member = running.client().join(JOBS, sharing()).unwrap();
+            thread::spawn(move || {
+                let mut numbers = Vec::new();
+                while let Some(Seen::Record { number, .. }) =
+                    next(&mut member, Duration::from_secs(1)).unwrap()
+                {
+                    numbers.push(number);
+                }
+                numbers
+            })
+        })
+        .collect();
+    publish(&client, 0..RECORDS);
+    let all: Vec<_> = readers.into_iter().flat_map(|reader| reader.join().unwrap()).collect();
+    assert_eq!(all.len() as u64, RECORDS);
+    assert_eq!(all.into_iter().collect::<HashSet<_>>().len() as u64, RECORDS);
+}
+
+#[test]
+fn what_a_share_group_lost_is_told_as_a_gap() {
+    let retention = Retention { bytes: 64 << 10, ..Retention::default() };
+    let (_running, client) = start(TopicConfig { retention, ..TopicConfig::default() });
+    let mut member = client.join(JOBS, GroupOptions { start: Start::Latest, ..sharing() }).unwrap();
+    // More than the member takes ahead, and than the log keeps.
+    publish(&client, 0..50_000);
+    let (mut seen, mut lost) = (0, 0);
+    while seen + lost < 50_000 {
+        match next(&mut member, SOON).unwrap() {
+            Some(Seen::Record { .. }) => seen += 1,
+            Some(Seen::Notice(Notice::Gap(gap))) => lost += gap.records(),
+            Some(Seen::Notice(_)) => {}
+            None => panic!("{seen} seen, {lost} lost, and the rest in silence"),
+        }
+    }
+    assert_eq!(seen + lost, 50_000);
+    assert!(lost > 0);
+}
+
+#[test]
+fn work_is_claimed_acknowledged_and_comes_again_when_it_is_given_back() {
+    let (_running, client) = start(TopicConfig::default());
+    publish(&client, 0..3);
+    let mut member = client.join(JOBS, working()).unwrap();
+    assert_eq!(next(&mut member, Duration::from_millis(100)).unwrap(), None, "it has not asked");
+    member.claim(3);
+    let [first, second, third] = [0, 1, 2].map(|_| record(&mut member));
+    assert_eq!(
+        [first, second, third].map(|(_, attempt, number)| (attempt, number)),
+        [(1, 0), (1, 1), (1, 2)]
+    );
+    assert_eq!(member.ack(&[first.0, third.0]).unwrap().settled, 2);
+    let began = Instant::now();
+    assert_eq!(member.nack(&[(second.0, Duration::from_millis(200))]).unwrap().settled, 1);
+    assert_eq!(member.ack(&[second.0]).unwrap().stale, [second.0]);
+    member.claim(1);
+    let again = record(&mut member);
+    assert_eq!((again.1, again.2), (2, 1));
+    assert!(began.elapsed() >= Duration::from_millis(200));
+    assert_eq!(member.ack(&[again.0]).unwrap().settled, 1);
+}
+
+#[test]
+fn a_claim_that_is_not_settled_in_time_goes_to_another_and_the_late_ack_is_refused() {
+    let (running, client) = start(TopicConfig::default());
+    publish(&client, [7]);
+    let options = GroupOptions { claim: Some(Duration::from_millis(200)), ..working() };
+    let mut slow = client.join(JOBS, options.clone()).unwrap();
+    let mut quick = running.client().join(JOBS, options).unwrap();
+    slow.claim(1);
+    let late = record(&mut slow);
+    quick.claim(1);
+    let again = record(&mut quick);
+    assert_eq!((late.1, again.1, again.2), (1, 2, 7));
+    let refused = slow.ack(&[late.0]).unwrap();
+    assert_eq!((refused.settled, refused.stale), (0, vec![late.0]));
+    assert_eq!(quick.ack(&[again.0]).unwrap().settled, 1);
+}
+
+#[test]
+fn a_record_tried_in_vain_goes_to_the_dead_letters() {
+    let (running, client) = start(TopicConfig::default());
+    publish(&client, [7]);
+    let options = GroupOptions { attempts_max: 2, dead_letter: "graves".to_owned(), ..working() };
+    let mut member = client.join(JOBS, options).unwrap();
+    for attempt in 1..=2 {
+        member.claim(1);
+        let (token, tried, _) = record(&mut member);
+        assert_eq!(tried, attempt);
+        member.nack(&[(token, Duration::ZERO)]).unwrap();
+    }
+    let graves = running.node.topic("graves").unwrap();
+    assert_eq!(graves.logs()[0].last().seq, 1);
+    let described = client.describe_topic("jobs").unwrap();
+    assert_eq!((described.groups.len(), described.groups[0].waiting), (1, 0));
+}
+
+#[test]
+fn work_of_many_clients_is_done_once_each_when_nobody_fails() {
+    const RECORDS: u64 = 3_000;
+    let (running, client) = start(TopicConfig { partitions: 4, ..TopicConfig::default() });
+    publish(&client, 0..RECORDS);
+    let workers: Vec<_> = (0..3)
+        .map(|_| {
+            let mut member = running.client().join(JOBS, working()).unwrap();
+            thread::spawn(move || {
+                let mut done = Vec::new();
+                member.claim(10);
+                while let Some(Seen::Record { token, number, .. }) =
+                    next(&mut member, Duration::from_secs(1)).unwrap()
+                {
+                    assert_eq!(member.ack(&[token]).unwrap().settled, 1);
+                    done.push(number);
+                    member.claim(1);
+                }
+                done
+            })
+        })
+        .collect();
+    let mut all: Vec<_> = workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect();
+    all.sort_unstable();
+    assert_eq!(all, (0..RECORDS).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_member_left_alone_over_a_restart_of_the_node_goes_on_or_fails_in_time() {
+    for topic_comes_back in [true, false] {
+        let (running, client) = start(TopicConfig::default());
+        publish(&client, [1]);
+        let mut member = client.join(JOBS, working()).unwrap();
+        member.claim(5);
+        let held = record(&mut member);
+        let waiting = thread::spawn(move || {
+            let mut seen = Vec::new();
+            loop {
+                let began = Instant::now();
+                match next(&mut member, SOON) {
+                    Ok(Some(Seen::Record { number, token, .. })) => return Ok((number, token, member, seen)),
+                    Ok(Some(Seen::Notice(notice))) => seen.push(notice),
+                    // Calling again goes on trying; it does not hang.
+                    Err(SubscribeError::Connection(_)) => assert!(began.elapsed() < Duration::from_secs(3)),
+                    Err(ended) => return Err(ended),
+                    Ok(None) => panic!("neither a record nor an error"),
+                }
+            }
+        });
+        thread::sleep(Duration::from_millis(100));
+        let config = TopicConfig::default();
+        let running = running.restart_with(|node| {
+            if topic_comes_back {
+                node.create_topic("jobs", config, false).unwrap();
+            }
+        });
+        let back = Instant::now();
+        if topic_comes_back {
+            let publisher = running.client();
+            while running.node.groups(&running.node.topic("jobs").unwrap()).is_empty() {
+                assert!(back.elapsed() < Duration::from_secs(3), "the member does not come back");
+                thread::sleep(Duration::from_millis(10));
+            }
+            publish(&publisher, [2]);
+            let (number, token, mut member, seen) = waiting.join().unwrap().unwrap();
+            assert_eq!(number, 2);
+            assert!(matches!(seen[..], [Notice::EpochChanged(_)]), "{seen:?}");
+            let settlement = member.ack(&[held.0, token]).unwrap();
+            assert_eq!(
+                (settlement.settled, settlement.stale),
+                (1, vec![held.0]),
+                "that claim was of the old node"
+            );
+        } else {
+            let ended = waiting.join().unwrap().err();
+            assert!(matches!(ended, Some(SubscribeError::NoTopic(_))), "{ended:?}");
+            assert!(back.elapsed() < Duration::from_secs(3));
+        }
+    }
+}
+
+#[test]
+fn members_whose_connection_was_cut_go_on_and_what_they_held_comes_again() {
+    let (mut running, client) = start(TopicConfig::default());
+    publish(&client, 1..=3);
+    let mut member = client.join(JOBS, working()).unwrap();
+    member.claim(5);
+    let held = [0, 1, 2].map(|_| record(&mut member));
+    assert_eq!(member.ack(&[held[0].0]).unwrap().settled, 1);
+    running.cut();
+    let mut again = Vec::new();
+    let began = Instant::now();
+    while again.len() < 2 {
+        assert!(began.elapsed() < SOON);
+        // What it asked for and was not given, it is given now.
+        if let Ok(Some(Seen::Record { token, attempt, number, .. })) = next(&mut member, SOON) {
+            assert_eq!(attempt, 2);
+            again.push((token, number));
+        }
+    }
+    assert_eq!(again.iter().map(|(_, number)| *number).collect::<Vec<_>>(), [2, 3]);
+    let tokens: Vec<_> = again.iter().map(|(token, _)| *token).collect();
+    assert_eq!(member.ack(&tokens).unwrap().settled, 2);
+    assert_eq!(member.ack(&[held[1].0]).unwrap().stale, [held[1].0], "the claim of before is over");
+}

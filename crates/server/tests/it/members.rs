@@ -1,0 +1,225 @@
+use std::time::{Duration, Instant};
+
+use dunlin::Node;
+use dunlin::topic::Publish;
+use dunlin::wire::{
+    Claim, Credit, ErrorCode, FromClient, FromNode, GroupKind, JoinGroup, List, Nack, Settle, StartAt,
+};
+
+use crate::peer::Peer;
+use crate::serve;
+
+const CREDIT: u64 = 1 << 20;
+
+/// Of each record: token, attempt, sequence.
+type Given = Vec<(u64, u32, u64)>;
+
+fn join(peer: &mut Peer, kind: GroupKind, credit: u64) {
+    peer.say(FromClient::JoinGroup(JoinGroup {
+        subscription: 1,
+        credit,
+        kind,
+        start: StartAt::Earliest,
+        claim_ms: 0,
+        attempts_max: 0,
+        dead_letter: "",
+        topic: "jobs",
+        group: "g",
+        member: "",
+    }));
+}
+
+fn joined(server: &dunlin_server::Server, kind: GroupKind, credit: u64) -> Peer {
+    let mut peer = Peer::connect(server);
+    join(&mut peer, kind, credit);
+    peer.await_subscribed();
+    peer
+}
+
+fn claim(peer: &mut Peer, wanted: u64) {
+    peer.say(FromClient::Claim(Claim { subscription: 1, wanted }));
+}
+
+fn records(peer: &mut Peer, count: usize) -> Given {
+    let mut given = Given::new();
+    while given.len() < count {
+        let more: Option<Given> = peer.next(|message| match message {
+            FromNode::Deliver(deliver) => {
+                Some(deliver.records.iter().map(|r| (r.token, r.attempt, r.position.seq)).collect())
+            }
+            FromNode::Gap(_) | FromNode::Error(_) | FromNode::SubscriptionEnded(_) => panic!("{message:?}"),
+            _ => None,
+        });
+        given.extend(more.expect("the node goes on"));
+    }
+    given
+}
+
+/// How many were settled, and which were not.
+fn settled(peer: &mut Peer) -> (u32, Vec<u64>) {
+    let settled = peer.next(|message| match message {
+        FromNode::Settled(settled) => Some((settled.settled, settled.stale.iter().collect())),
+        _ => None,
+    });
+    settled.expect("the node goes on")
+}
+
+fn ended(peer: &mut Peer) -> ErrorCode {
+    let ended = peer.next(|message| match message {
+        FromNode::SubscriptionEnded(ended) => Some(ended.refusal.code),
+        _ => None,
+    });
+    ended.expect("the node goes on")
+}
+
+fn publish(node: &Node, records: usize) {
+    let mut publisher = node.publisher("jobs").unwrap();
+    (0..records).for_each(|_| publisher.send(b"work").unwrap());
+}
+
+#[test]
+fn work_of_a_killed_connection_is_done_by_the_others_at_once() {
+    let (node, server) = serve();
+    publish(&node, 3);
+    let mut dies = joined(&server, GroupKind::Work, CREDIT);
+    claim(&mut dies, 2);
+    assert_eq!(records(&mut dies, 2).len(), 2);
+    let mut stays = joined(&server, GroupKind::Work, CREDIT);
+    claim(&mut stays, 3);
+    assert_eq!(records(&mut stays, 1)[0].2, 3);
+    let began = Instant::now();
+    drop(dies);
+    let again = records(&mut stays, 2);
+    assert!(began.elapsed() < Duration::from_millis(900), "no deadline has to pass");
+    assert_eq!(again.iter().map(|(_, attempt, seq)| (*attempt, *seq)).collect::<Vec<_>>(), [(2, 1), (2, 2)]);
+}
+
+#[test]
+fn nothing_is_lost_over_a_hundred_killed_connections() {
+    const RECORDS: usize = 500;
+    let (node, server) = serve();
+    publish(&node, RECORDS);
+    let mut done = Vec::new();
+    for round in 0.. {
+        let mut peer = joined(&server, GroupKind::Work, CREDIT);
+        claim(&mut peer, 10);
+        let given = records(&mut peer, 10.min(RECORDS - done.len()));
+        let acked = &given[..given.len().min(3 + round % 5)];
+        let tokens: Vec<u64> = acked.iter().map(|(token, ..)| *token).collect();
+        peer.say(FromClient::Ack(Settle { request: 1, subscription: 1, tokens: List::new(&tokens) }));
+        assert_eq!(settled(&mut peer), (tokens.len() as u32, vec![]));
+        done.extend(acked.iter().map(|(_, _, seq)| *seq));
+        if done.len() == RECORDS {
+            break;
+        }
+        drop(peer);
+        // The others are given the rest when the node has seen that this one is gone.
+        let topic = node.topic("jobs").unwrap();
+        while node.groups(&topic)[0].claimed > 0 {
+            std::thread::yield_now();
+        }
+    }
+    done.sort_unstable();
+    assert_eq!(done, (1..=RECORDS as u64).collect::<Vec<_>>());
+}
+
+#[test]
+fn records_of_a_share_group_whose_member_was_killed_are_told_to_the_others() {
+    let (node, server) = serve();
+    publish(&node, 10);
+    let mut dies = joined(&server, GroupKind::Share, CREDIT);
+    assert_eq!(records(&mut dies, 10).len(), 10);
+    let channel = 1;
+    let epoch = node.topic("jobs").unwrap().logs()[0].last().epoch;
+    let position = dunlin::wire::Position { epoch, seq: 4 };
+    let consumed = [dunlin::wire::ChannelPosition { channel, position }];
+    dies.say(FromClient::Credit(Credit { subscription: 1, granted: CREDIT, consumed: List::new(&consumed) }));
+    dies.say(FromClient::Ping(dunlin::wire::Ping { token: 7 }));
+    dies.next(|message| matches!(message, FromNode::Pong(_)).then_some(())).unwrap();
+    let mut stays = joined(&server, GroupKind::Share, CREDIT);
+    drop(dies);
+    let gap = stays.next(|message| match message {
+        FromNode::Gap(gap) => Some((gap.first, gap.last)),
+        _ => None,
+    });
+    assert_eq!(gap, Some((5, 10)));
+}
+
+#[test]
+fn a_member_without_credit_holds_up_no_other() {
+    let (node, server) = serve();
+    let mut starves = joined(&server, GroupKind::Share, 1);
+    publish(&node, 1);
+    assert_eq!(records(&mut starves, 1)[0].2, 1, "one message over its credit");
+    let mut eats = joined(&server, GroupKind::Share, CREDIT);
+    for seq in 2..20 {
+        publish(&node, 1);
+        assert_eq!(records(&mut eats, 1)[0].2, seq);
+    }
+    starves.say(FromClient::Credit(Credit { subscription: 1, granted: CREDIT, consumed: List::new(&[]) }));
+    drop(eats);
+    let gap = starves.next(|message| matches!(message, FromNode::Gap(_)).then_some(()));
+    assert_eq!(gap, Some(()), "what the other had not confirmed");
+    publish(&node, 1);
+    assert_eq!(records(&mut starves, 1)[0].2, 20);
+}
+
+#[test]
+fn who_leaves_gives_back_what_it_did_not_try() {
+    let (node, server) = serve();
+    publish(&node, 1);
+    for leave in [FromClient::Unsubscribe { subscription: 1 }, FromClient::Leave] {
+        let mut leaves = joined(&server, GroupKind::Work, CREDIT);
+        claim(&mut leaves, 1);
+        let given = records(&mut leaves, 1);
+        assert_eq!((given[0].1, given[0].2), (1, 1));
+        leaves.say(leave);
+        if let FromClient::Unsubscribe { .. } = leave {
+            assert_eq!(ended(&mut leaves), ErrorCode::Asked);
+        } else {
+            while leaves.next_text().is_some() {}
+        }
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_to_the_one_who_said_it() {
+    let (node, server) = serve();
+    node.join_share("jobs", "g", &Default::default()).unwrap();
+    let mut peer = Peer::connect(&server);
+    join(&mut peer, GroupKind::Work, CREDIT);
+    assert_eq!(ended(&mut peer), ErrorCode::GroupKind);
+    join(&mut peer, GroupKind::Share, CREDIT);
+    peer.await_subscribed();
+    let refused = |peer: &mut Peer| {
+        peer.next(|message| match message {
+            FromNode::RequestRefused(refused) => Some((refused.request, refused.refusal.code)),
+            _ => None,
+        })
+    };
+    peer.say(FromClient::Ack(Settle { request: 5, subscription: 1, tokens: List::new(&[1]) }));
+    assert_eq!(refused(&mut peer), Some((5, ErrorCode::NotOpen)));
+    peer.say(FromClient::Nack(Nack { request: 6, subscription: 9, tokens: List::new(&[]) }));
+    assert_eq!(refused(&mut peer), Some((6, ErrorCode::NotOpen)));
+    claim(&mut peer, 9);
+    publish(&node, 1);
+    assert_eq!(records(&mut peer, 1)[0].0, 0);
+    join(&mut peer, GroupKind::Share, CREDIT);
+    assert!(peer.next_text().unwrap().contains("in use"));
+    assert_eq!(peer.next_text(), None, "the connection is over");
+}
+
+#[test]
+fn tokens_nobody_gave_are_stale_and_the_topics_end_ends_the_membership() {
+    let (node, server) = serve();
+    publish(&node, 1);
+    let mut peer = joined(&server, GroupKind::Work, CREDIT);
+    claim(&mut peer, 5);
+    let token = records(&mut peer, 1)[0].0;
+    let tokens = [token, u64::MAX, token, 0];
+    peer.say(FromClient::Ack(Settle { request: 1, subscription: 1, tokens: List::new(&tokens) }));
+    assert_eq!(settled(&mut peer), (1, vec![u64::MAX, token, 0]));
+    node.delete_topic("jobs").unwrap();
+    assert!(peer.next_text().unwrap().starts_with("Deleted"));
+    assert_eq!(ended(&mut peer), ErrorCode::Closed);
+}
