@@ -42,3 +42,18 @@ fn safe_retry_finds_the_first_attempt() {
 fn ask_and_answer_answers() {
     assert_eq!(output_of(env!("CARGO_BIN_EXE_ask-and-answer")), "HELLO\n");
 }
+
+#[test]
+fn work_queue_leaves_no_job_undone() {
+    let output = output_of(env!("CARGO_BIN_EXE_work-queue"));
+    let lines: Vec<_> = output.lines().collect();
+    let expected = [
+        "done: resize a.png, attempt 2",
+        "done: resize b.png, attempt 1",
+        "cannot: no such job, attempt 1",
+        "done: resize c.png, attempt 1",
+        "cannot: no such job, attempt 2",
+        "dead: no such job",
+    ];
+    assert_eq!(lines, expected);
+}
