@@ -35,6 +35,7 @@ fn request(all: &[String], args: &[String], with_peers: bool) -> Result<Request>
         match flag.trim_start_matches('-').split_once('=') {
             Some(("case", case)) => options.cases.push(case.to_owned()),
             Some(("runs", runs)) => options.runs = Some(runs.parse()?),
+            Some(("url", url)) => options.url = Some(url.to_owned()),
             Some(("warmup", warmup)) => options.warmup = Some(warmup.parse()?),
             Some(("time", time)) => options.time = Some(time.to_owned()),
             Some(_) => options.params.push(flag.trim_start_matches('-').to_owned()),

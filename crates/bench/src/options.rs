@@ -59,7 +59,7 @@ impl RawOptions {
         let quick = self.quick || implied_quick(env);
         let time = match self.time {
             Some(text) => humantime::parse_duration(&text).with_context(|| format!("--time {text}"))?,
-            None => Duration::from_millis(if quick { 50 } else { 1000 }),
+            None => Duration::from_millis(if quick { 50 } else { 700 }),
         };
         ensure!(
             !time.is_zero() && time <= TIME_MAX,

@@ -9,7 +9,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::point::{Bench, Group, Point, Sample, Suite, Unavailable};
+use crate::params::Value;
+use crate::point::{Bench, Group, Point, Sample, Suite, Unavailable, target};
 use crate::row::{Row, RowSet};
 use crate::stats::Summary;
 
@@ -56,9 +57,23 @@ fn chosen(suite: &Suite, bench: &Bench, with_peers: bool) -> Vec<Group> {
     let mut groups = (suite.groups)(&bench.options, with_peers);
     for group in &mut groups {
         group.retain(|point| bench.options.select(point.case, &point.params));
+        if bench.options.url.is_some() {
+            group.retain(runs_elsewhere);
+        }
     }
     groups.retain(|group| !group.is_empty());
     groups
+}
+
+/// Whether the point can be measured on a node that already runs elsewhere: both sides are its clients,
+/// and nobody says how it waits or where it runs.
+fn runs_elsewhere(point: &Point) -> bool {
+    let is = |name, word: &str| point.params.get(name).is_none_or(|value| *value == Value::from(word));
+    point.target == target::DUNLIN
+        && point.params.get("topology").is_some_and(|topology| *topology == Value::from("brokered"))
+        && is("transport", "tcp")
+        && is("wait", "parked")
+        && is("pin", "free")
 }
 
 fn run_round(

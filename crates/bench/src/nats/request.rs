@@ -23,14 +23,21 @@ pub fn measure(bench: &Bench, pin: Pin, bytes: usize, iterations: u64) -> Result
     drop(pinned);
     let _pinned = pin.side(0)?;
     let address = server.address();
+    let mut server = Some(server);
     let mut asker = NatsClient::connect(address)?;
     asker.subscribe(INBOX)?;
     let mut answerer = NatsClient::connect(address)?;
     answerer.subscribe(SERVICE)?;
     let rounds = iterations + iterations / 10;
     let answering = thread::spawn(move || answer(&mut answerer, rounds));
-    let latencies = ask(&mut asker, bytes, iterations, iterations / 10).inspect_err(|_| drop(server))?;
-    answering.join().map_err(|_| anyhow!("the answering thread panicked"))??;
+    let latencies = ask(&mut asker, bytes, iterations, iterations / 10);
+    if latencies.is_err() {
+        // The server goes, and with it the answerer's connection.
+        server.take();
+    }
+    let answered = answering.join().map_err(|_| anyhow!("the answering thread panicked"))?;
+    let latencies = latencies?;
+    answered?;
     Ok(latencies)
 }
 

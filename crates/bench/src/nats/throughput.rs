@@ -20,13 +20,17 @@ const WRITE_BYTES: usize = 64 * 1024;
 pub fn measure(bench: &Bench, bytes: usize, count: u64) -> Result<Timed> {
     let server = NatsServer::start(bench)?;
     let address = server.address();
+    let mut server = Some(server);
     let mut subscriber = NatsClient::connect(address)?;
     subscriber.subscribe(SUBJECT)?;
     let publisher = thread::spawn(move || publish(address, bytes, count));
     let end_ns = receive(&mut subscriber, count);
-    // If the subscriber failed, the server goes, and with it the publisher's connection.
-    let end_ns = end_ns.inspect_err(|_| drop(server))?;
-    let start_ns = publisher.join().map_err(|_| anyhow!("the publishing thread panicked"))??;
+    if end_ns.is_err() {
+        // The server goes, and with it the publisher's connection.
+        server.take();
+    }
+    let start_ns = publisher.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
+    let (end_ns, start_ns) = (end_ns?, start_ns?);
     Ok(Timed { start_ns, end_ns, messages: count, bytes, touched: bytes })
 }
 

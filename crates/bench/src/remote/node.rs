@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use dunlin::Responder;
-use dunlin::topic::{Publish, Wait};
+use dunlin::topic::{Publish, Reliable, Retention, TopicConfig, Wait};
 use dunlin_client::{Client, Options};
 use dunlin_server::{Server, ServerConfig};
 use serde::{Deserialize, Serialize};
@@ -22,9 +22,9 @@ use crate::sockets::{Transport, fresh_path};
 use crate::workload::{Manner, send_all};
 
 /// The topic that everything but round trips goes through.
-pub const TOPIC: &str = "bench";
+pub const TOPIC: &str = "dunlin-bench";
 /// The topic of requests.
-pub const ASK: &str = "ask";
+pub const ASK: &str = "dunlin-bench-ask";
 
 const HISTORY_BYTES: u64 = 4 << 20;
 
@@ -78,16 +78,20 @@ struct Sent {
     start_ns: u64,
 }
 
-/// A node in another process.
+/// A node in another process: one of our own, or, for [`Task::Serve`], the one that `--url` names.
 #[derive(Debug)]
 pub struct NodeProcess {
-    child: Child,
+    child: Option<Child>,
     url: String,
 }
 
 impl NodeProcess {
     /// Starts it, and waits until its doors are open.
     pub fn start(bench: &Bench, setup: NodeSetup) -> Result<Self> {
+        if let Some(url) = &bench.options.url {
+            ensure!(setup.task == Task::Serve, "this needs a node of its own, without --url");
+            return Ok(Self { child: None, url: url.clone() });
+        }
         let mut args = vec![
             ("transport", setup.transport.name().to_owned()),
             ("spin", setup.spin.to_string()),
@@ -96,7 +100,28 @@ impl NodeProcess {
         args.extend(setup.task.arguments());
         let mut child = bench.child.start("remote-node", &args)?;
         let Ready { url } = child.line(PATIENCE)?;
-        Ok(Self { child, url })
+        Ok(Self { child: Some(child), url })
+    }
+
+    /// Makes the topics anew on a node that is not our own, whose state nobody knows.
+    pub fn prepare(&self) -> Result<()> {
+        if self.child.is_some() {
+            return Ok(());
+        }
+        let client = self.client(Wait::Default)?;
+        let reliable = Some(Reliable { wait_max: PATIENCE, ..Reliable::default() });
+        for (topic, reliable) in [(TOPIC, reliable), (ASK, None)] {
+            // It is not there the first time.
+            let _ = client.delete_topic(topic);
+            let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
+            let config = TopicConfig { retention, reliable, ..TopicConfig::default() };
+            client.create_topic(topic, &config, false).with_context(|| format!("making topic {topic}"))?;
+        }
+        Ok(())
+    }
+
+    fn child(&self) -> Result<&Child> {
+        self.child.as_ref().context("the node is not a process of ours")
     }
 
     /// A client of it.
@@ -107,7 +132,8 @@ impl NodeProcess {
 
     /// When its publisher began, once it has sent everything.
     pub fn sent(&mut self) -> Result<u64> {
-        Ok(self.child.line::<Sent>(PATIENCE)?.start_ns)
+        let child = self.child.as_mut().context("the node is not a process of ours")?;
+        Ok(child.line::<Sent>(PATIENCE)?.start_ns)
     }
 
     /// Its resident memory now.
@@ -121,7 +147,7 @@ impl NodeProcess {
     }
 
     fn memory(&self, field: &str) -> Result<u64> {
-        let path = format!("/proc/{}/status", self.child.id());
+        let path = format!("/proc/{}/status", self.child()?.id());
         let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
         let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         let kib = line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());

@@ -45,13 +45,19 @@ pub fn two_clients(
 ) -> Result<Latencies> {
     let spin = node_waits == HowTo::Spin;
     let node = NodeProcess::start(bench, NodeSetup { transport, spin, pin, task: Task::Serve })?;
+    node.prepare()?;
     let _pinned = pin.side(0)?;
     let (asker, answerer) = (node.client(Wait::Parked)?, node.client(Wait::Parked)?);
     let options = SubscribeOptions { wait: Wait::Parked, ..SubscribeOptions::default() };
     let mut asked = answerer.subscribe(ASK, options).context("subscribing to what is asked")?;
     let mut replies = answerer.responder();
     let answering = thread::spawn(move || answer_all(&mut replies, &mut asked, rounds(iterations)));
-    let latencies = ask_all(&asker, bytes, iterations).inspect_err(|_| drop(node));
+    let latencies = ask_all(&asker, bytes, iterations);
+    let mut node = Some(node);
+    if latencies.is_err() {
+        // The node goes, and with it what the answerer waits for.
+        node.take();
+    }
     let answered = answering.join().map_err(|_| anyhow!("the answering thread panicked"))?;
     let latencies = latencies?;
     answered?;

@@ -36,13 +36,18 @@ pub fn embedded(
 pub fn brokered(bench: &Bench, transport: Transport, bytes: usize, count: u64) -> Result<Timed> {
     let setup = NodeSetup { transport, spin: false, pin: Pin::Free, task: Task::Serve };
     let node = NodeProcess::start(bench, setup)?;
+    node.prepare()?;
     let reader = node.client(WAIT)?;
     let mut subscriber = subscribe(&reader)?;
     let writer = node.client(WAIT)?;
     let mut publisher = writer.publisher(TOPIC).context("opening a publisher")?;
     let sending = thread::spawn(move || send_all(&mut publisher, Manner::OneByOne, bytes, count));
-    // If reading failed the node goes, and with it the publisher's connection.
-    let received = receive_all(&mut subscriber, Manner::OneByOne, 1, count).inspect_err(|_| drop(node));
+    let received = receive_all(&mut subscriber, Manner::OneByOne, 1, count);
+    let mut node = Some(node);
+    if received.is_err() {
+        // The node goes, and with it what the publisher waits for.
+        drop((node.take(), subscriber));
+    }
     let start_ns = sending.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
     let end_ns = received?;
     Ok(Timed { start_ns: start_ns?, end_ns, messages: count, bytes, touched: bytes })
