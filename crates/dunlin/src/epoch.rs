@@ -1,11 +1,14 @@
 //! Numbers for epochs that were never used before.
 //!
 //! An epoch is the time of its beginning in units of 100 ms since 2025-01-01, which lasts until 2038.
-//! Within one node it is also higher than that of any topic deleted before. A node killed and started
+//! A name that is deleted and created again within the same 100 ms gets the next number. Only that name does: numbers
+//! that ran ahead of the clock for all (with every inbox that came and went, once) would be higher than those of the
+//! node after this one, and its readers would leave its records aside as old. A node killed and started
 //! anew within the same 100 ms would use an epoch twice, and readers would take its records for those of the
 //! node before: so doors let nobody in before the first epoch's time has come ([`Epochs::wait_ns`]).
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const BEGIN_NS: u64 = 1_735_689_600_000_000_000;
 const UNIT_NS: u64 = 100_000_000;
@@ -13,30 +16,57 @@ const UNIT_NS: u64 = 100_000_000;
 /// Gives out the epochs of one node.
 #[derive(Debug)]
 pub(crate) struct Epochs {
-    lowest: AtomicU32,
+    lowest: u32,
+    deleted: Mutex<Deleted>,
+}
+
+/// Names deleted so soon that the clock alone would give them the same epoch again.
+#[derive(Debug, Default)]
+struct Deleted {
+    /// The lowest epoch that each may begin next.
+    next: HashMap<String, u32>,
+    /// When those that the clock has passed were last forgotten.
+    pruned: u32,
 }
 
 impl Epochs {
     /// For a node that starts now: later than any epoch of a node before it.
     pub(crate) fn new(now_ns: u64) -> Epochs {
-        Epochs { lowest: AtomicU32::new(units(now_ns) + 1) }
+        Epochs { lowest: units(now_ns) + 1, deleted: Mutex::default() }
     }
 
     /// How long it is until a node that starts then has higher epochs.
     pub(crate) fn wait_ns(&self, now_ns: u64) -> u64 {
-        let first = u64::from(self.lowest.load(Ordering::Relaxed));
+        let first = u64::from(self.lowest);
         // A clock that was set back since, or one before 2025, says nothing of when it will be.
         BEGIN_NS.saturating_add(first * UNIT_NS).saturating_sub(now_ns).min(UNIT_NS)
     }
 
-    /// The epoch of a topic that is created now.
-    pub(crate) fn next(&self, now_ns: u64) -> u32 {
-        self.lowest.load(Ordering::Relaxed).max(units(now_ns))
+    /// The epoch of a topic of this name that is created now.
+    pub(crate) fn next(&self, name: &str, now_ns: u64) -> u32 {
+        let after_the_last = self.deleted().next.get(name).copied().unwrap_or(0);
+        self.by_clock(now_ns).max(after_the_last)
     }
 
-    /// A topic of this epoch was deleted.
-    pub(crate) fn used(&self, epoch: u32) {
-        self.lowest.fetch_max(epoch.saturating_add(1), Ordering::Relaxed);
+    /// A topic of this name and epoch was deleted.
+    pub(crate) fn used(&self, name: &str, epoch: u32, now_ns: u64) {
+        let now = self.by_clock(now_ns);
+        let mut deleted = self.deleted();
+        if deleted.pruned != now {
+            deleted.pruned = now;
+            deleted.next.retain(|_, next| *next > now);
+        }
+        if epoch >= now {
+            deleted.next.insert(name.to_owned(), epoch.saturating_add(1));
+        }
+    }
+
+    fn by_clock(&self, now_ns: u64) -> u32 {
+        self.lowest.max(units(now_ns))
+    }
+
+    fn deleted(&self) -> MutexGuard<'_, Deleted> {
+        self.deleted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -52,9 +82,29 @@ mod tests {
     fn a_topic_deleted_and_created_at_once_begins_a_higher_epoch() {
         let now_ns = BEGIN_NS + 77 * UNIT_NS;
         let epochs = Epochs::new(now_ns);
-        let first = epochs.next(now_ns);
-        epochs.used(first);
-        assert!(epochs.next(now_ns) > first);
+        let first = epochs.next("a", now_ns);
+        epochs.used("a", first, now_ns);
+        let second = epochs.next("a", now_ns);
+        assert!(second > first);
+        epochs.used("a", second, now_ns + UNIT_NS);
+        assert!(epochs.next("a", now_ns + UNIT_NS) > second);
+    }
+
+    #[test]
+    fn names_that_come_and_go_push_no_other_name_ahead_of_the_clock() {
+        let now_ns = BEGIN_NS + 77 * UNIT_NS;
+        let epochs = Epochs::new(now_ns);
+        for inbox in 0..1000 {
+            let name = format!("_INBOX.{inbox}");
+            epochs.used(&name, epochs.next(&name, now_ns), now_ns);
+        }
+        let later_ns = now_ns + 2 * UNIT_NS;
+        assert!(
+            epochs.next("a", now_ns) < Epochs::new(later_ns).next("a", later_ns),
+            "a node started later is ahead"
+        );
+        epochs.used("b", 1, later_ns);
+        assert!(epochs.deleted().next.is_empty(), "what the clock has passed is forgotten");
     }
 
     #[test]
@@ -65,12 +115,12 @@ mod tests {
             assert!(wait_ns <= UNIT_NS);
             let open_ns = started_ns + wait_ns;
             assert_eq!(first.wait_ns(open_ns), 0);
-            assert!(Epochs::new(open_ns).next(open_ns) > first.next(open_ns));
+            assert!(Epochs::new(open_ns).next("a", open_ns) > first.next("a", open_ns));
         }
     }
 
     #[test]
     fn a_clock_before_2025_still_gives_an_epoch() {
-        assert_eq!(Epochs::new(0).next(0), 1);
+        assert_eq!(Epochs::new(0).next("a", 0), 1);
     }
 }

@@ -120,7 +120,7 @@ impl Node {
         let pattern = Pattern::parse(config.pattern.as_deref().unwrap_or(name))?;
         let config = Arc::new(config);
         let make = || {
-            let epoch = self.0.epochs.next(now_ns());
+            let epoch = self.0.epochs.next(name, now_ns());
             Ok(Topic::new(name, Arc::clone(&config), &self.0.budget, CLOCK, epoch)?)
         };
         match self.0.registry.add(name, pattern, make) {
@@ -142,8 +142,11 @@ impl Node {
 
     pub(crate) fn delete(&self, name: &str) -> Result<(), TopicError> {
         let unknown = || TopicError::Unknown(name.to_owned());
+        let epoch = |topic: &Topic| topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
+        // Before the name is free: whoever takes it then must find its epoch used.
+        let topic = self.topic(name).ok_or_else(unknown)?;
+        self.0.epochs.used(name, epoch(&topic), now_ns());
         let topic = self.0.registry.remove(name).ok_or_else(unknown)?;
-        topic.logs().iter().for_each(|log| self.0.epochs.used(log.last().epoch));
         topic.close();
         Ok(())
     }
