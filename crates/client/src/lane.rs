@@ -171,7 +171,7 @@ impl Lane {
         self.unanswered.iter().map(|sent| &sent.bytes[..])
     }
 
-    /// Gives up on answers and starts numbering anew, for a producer epoch of its own.
+    /// Nothing that was sent will be answered: numbering starts anew.
     pub(crate) fn give_up(&mut self) {
         self.unanswered.clear();
         self.unanswered_bytes = 0;

@@ -32,6 +32,10 @@ pub struct PublisherOptions {
 }
 
 /// Publishes to one subject, or one topic, of a node.
+///
+/// [`PublishError::Unknown`] means that the node stayed away for two heartbeats. What was sent is kept
+/// and sent again, under the same numbers, when it is back: [`flush`](Publish::flush) tells what became
+/// of it. To publish the same record again would be to publish it twice.
 #[derive(Debug)]
 pub struct Publisher {
     shared: Arc<Shared>,
@@ -96,13 +100,14 @@ impl Publisher {
     }
 
     pub(crate) fn wait_opened(&self) -> Result<(), PublishError> {
-        self.wait(|state| state.opened || state.failed.is_some(), false)?;
+        self.wait(|state| state.opened || state.failed.is_some())?;
         let mut state = self.publishing.lock();
         state.failed.take().map_or(Ok(()), Err)
     }
 
-    /// Waits for `done`; when the node is away too long, gives up on what has no answer.
-    fn wait(&self, done: impl Fn(&PublishingState) -> bool, answers: bool) -> Result<(), PublishError> {
+    /// Waits for `done`. When the node is away too long what has no answer is kept, and sent again when it
+    /// is back.
+    fn wait(&self, done: impl Fn(&PublishingState) -> bool) -> Result<(), PublishError> {
         let until = Instant::now() + Duration::from_millis(self.shared.limits.answer_ms_max);
         let publishing = &self.publishing;
         let wait = self.shared.options.wait;
@@ -113,14 +118,10 @@ impl Publisher {
                 Waited::TimedOut => "the node did not answer in time".to_owned(),
                 Waited::Away(why) => why.to_string(),
             };
-        if answers {
-            publishing.lock().give_up();
-            self.reopen();
-        }
         Err(PublishError::Unknown(why))
     }
 
-    /// Says once more who publishes: a new epoch of it, or after the topic had refused it.
+    /// Asks once more, after the topic had refused the publisher.
     fn reopen(&self) {
         let session = lock(&self.shared.session);
         let mut out = Vec::new();
@@ -148,8 +149,15 @@ impl Publisher {
         if state.is_settling() {
             drop(state);
             // The owner refuses what followed the refused batch too; numbering goes on after that.
-            self.wait(PublishingState::is_answered, true)?;
+            self.wait(PublishingState::is_answered)?;
             state = self.publishing.lock();
+        }
+        if state.crowded {
+            drop(state);
+            let max = self.shared.limits.in_flight_bytes_max;
+            self.wait(|state| state.failed.is_some() || state.unanswered_bytes() <= max / 2)?;
+            state = self.publishing.lock();
+            state.crowded = false;
         }
         if let Some(error) = state.failed.take() {
             state.lanes.iter_mut().for_each(crate::lane::Lane::drop_batch);
@@ -190,7 +198,7 @@ impl Publisher {
         };
         let done =
             |state: &PublishingState| state.failed.is_some() || state.lanes[lane].is_answered_through(seq);
-        self.wait(done, true)?;
+        self.wait(done)?;
         let mut state = self.publishing.lock();
         if state.failed.is_some() {
             return self.settle(state).and(Err(PublishError::Closed));
@@ -218,17 +226,6 @@ impl Publisher {
         Ok(lane)
     }
 
-    /// After a batch was handed over: waits until it has left and room for the next is there.
-    #[inline]
-    fn make_room(&self, unanswered_bytes: usize) -> Result<(), PublishError> {
-        self.shared.wait_written(&self.publishing.waiting);
-        let max = self.shared.limits.in_flight_bytes_max;
-        if unanswered_bytes > max {
-            self.wait(|state| state.failed.is_some() || state.unanswered_bytes() <= max / 2, true)?;
-        }
-        Ok(())
-    }
-
     #[inline]
     fn send_draft(&mut self, draft: &Draft<'_>) -> Result<(), PublishError> {
         let mut state = self.ready()?;
@@ -242,9 +239,11 @@ impl Publisher {
         }
         let how = if self.quiet { Sealing::QUIET } else { Sealing::PLAIN };
         self.publishing.seal(&mut state, &self.shared, lane, how);
-        let unanswered_bytes = state.unanswered_bytes();
+        // The next one waits until there is room: what comes before it was taken.
+        state.crowded = state.unanswered_bytes() > self.shared.limits.in_flight_bytes_max;
         drop(state);
-        self.make_room(unanswered_bytes)
+        self.shared.wait_written(&self.publishing.waiting);
+        Ok(())
     }
 
     /// Hands over what is batched, for an answer at once.
@@ -311,7 +310,7 @@ impl Publish for Publisher {
     fn flush(&mut self) -> Result<Option<Receipt>, PublishError> {
         self.begin_flush()?;
         self.shared.wait_written(&self.publishing.waiting);
-        self.wait(|state| state.failed.is_some() || state.is_answered(), true)?;
+        self.wait(|state| state.failed.is_some() || state.is_answered())?;
         self.end_flush()
     }
 
@@ -329,11 +328,7 @@ impl Publish for Publisher {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Waited::Done) => Poll::Ready(self.end_flush()),
             Poll::Ready(Waited::TimedOut) => Poll::Ready(Err(PublishError::Unknown("no answer".to_owned()))),
-            Poll::Ready(Waited::Away(why)) => {
-                publishing.lock().give_up();
-                self.reopen();
-                Poll::Ready(Err(PublishError::Unknown(why.to_string())))
-            }
+            Poll::Ready(Waited::Away(why)) => Poll::Ready(Err(PublishError::Unknown(why.to_string()))),
         }
     }
 

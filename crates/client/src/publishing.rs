@@ -3,9 +3,7 @@
 use std::sync::{Mutex, MutexGuard};
 
 use dunlin_topic::{Acknowledged, Position, PublishError, Receipt};
-use dunlin_wire::{
-    AckKind, FromClient, NO_PRODUCER, OpenPublisher, PublishRefused, Published, PublisherOpened, Refusal,
-};
+use dunlin_wire::{AckKind, FromClient, OpenPublisher, PublishRefused, Published, PublisherOpened, Refusal};
 
 use crate::follow::{Waiting, lock};
 use crate::lane::Lane;
@@ -34,6 +32,8 @@ pub(crate) struct PublishingState {
     pub(crate) refused: bool,
     /// The last answer, until a flush tells it.
     pub(crate) last: Option<Receipt>,
+    /// More is unanswered than may be: whoever wants to send more waits.
+    pub(crate) crowded: bool,
     /// Its batches are not acknowledged.
     pub(crate) quiet: bool,
     /// It stands in the list of those with a batch to hand over.
@@ -57,6 +57,7 @@ impl Publishing {
                 refused: false,
                 last: None,
                 quiet: false,
+                crowded: false,
                 listed: false,
             }),
         }
@@ -140,7 +141,7 @@ impl PublishingState {
     /// Whether something has to be settled before anything more is sent.
     #[inline(always)]
     pub(crate) fn troubled(&self) -> bool {
-        self.failed.is_some() || self.refused
+        self.failed.is_some() || self.refused || self.crowded
     }
 
     /// Whether a refusal has to be followed by those of what was sent behind it.
@@ -154,16 +155,6 @@ impl PublishingState {
 
     pub(crate) fn is_answered(&self) -> bool {
         self.lanes.iter().all(Lane::is_answered)
-    }
-
-    /// Stops waiting for answers. What is sent from now on belongs to a new producer epoch, so
-    /// that nothing given up on can be appended behind it.
-    pub(crate) fn give_up(&mut self) {
-        self.lanes.iter_mut().for_each(Lane::give_up);
-        if self.producer != NO_PRODUCER {
-            self.producer_epoch = self.producer_epoch.saturating_add(1);
-        }
-        self.opened = false;
     }
 }
 

@@ -6,6 +6,7 @@ mod continuity;
 mod cutting;
 mod groups;
 mod losing;
+mod members;
 mod node;
 mod peer;
 mod publishing;

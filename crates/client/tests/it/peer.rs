@@ -98,12 +98,8 @@ impl Link {
         self.bytes(&out);
     }
 
+    /// A client that has left is not the script's business: what is to come of it is.
     pub fn bytes(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).unwrap();
-    }
-
-    /// Sends to a client that may have left.
-    pub fn try_bytes(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
 

@@ -101,29 +101,47 @@ fn a_lost_answer_is_unknown_only_once_the_node_stays_away() {
 }
 
 #[test]
-fn after_giving_up_a_producer_goes_on_in_a_new_epoch() {
+fn what_is_unknown_is_kept_and_a_flush_tells_what_became_of_it() {
     let (client, node) = Peer::serve(|peer, mut link| {
-        link.accept_publisher();
+        let first = link.accept_publisher();
+        assert_eq!((first.1, first.2), (42, 7));
         link.accept_publish();
         drop(link);
         std::thread::sleep(Duration::from_millis(u64::from(HEARTBEAT_MS) * 3));
-        // Those that came to the closed door in between.
         let mut link = peer.accept();
-        let (publisher, producer, epoch) = link.accept_publisher();
-        assert!(producer == 42 && epoch > 7, "{epoch}");
+        assert_eq!(link.accept_publisher(), first);
         let header = link.accept_publish();
-        assert_eq!((header.publisher, header.producer_seq), (publisher, 1));
+        assert_eq!((header.producer_seq, header.count), (1, 1));
         link.acknowledge(&header, 9);
         link.until_closed();
     });
     let identity = Some(Identity { producer: 42, epoch: 7 });
     let options = PublisherOptions { identity, ..PublisherOptions::default() };
     let mut publisher = client.publisher_with("orders.eu", options).unwrap();
-    assert!(matches!(publisher.publish("lost"), Err(PublishError::Unknown(_))));
-    let outcome = (0..5).map(|_| publisher.publish("new")).find(|outcome| outcome.is_ok());
-    assert_eq!(outcome.unwrap().unwrap().position.seq, 9);
+    assert!(matches!(publisher.publish("once"), Err(PublishError::Unknown(_))));
+    let outcome = (0..5).map(|_| publisher.flush()).find(|outcome| outcome.is_ok());
+    assert_eq!(outcome.unwrap().unwrap().unwrap().position.seq, 9);
     drop((publisher, client));
     node.join().unwrap();
+}
+
+#[test]
+fn what_is_kept_while_the_node_is_away_is_bounded() {
+    let limits = Limits { in_flight_bytes_max: 64 << 10, batch_bytes: 8 << 10, ..Limits::default() };
+    let (client, node) = Peer::serve_with(Options { limits, ..Options::default() }, |_, mut link| {
+        link.accept_publisher();
+    });
+    let mut publisher = client.publisher("orders.eu").unwrap();
+    node.join().unwrap();
+    let mut refused = 0;
+    for _ in 0..1000 {
+        refused += u32::from(publisher.send(&[7; 500]).is_err());
+        assert!(publisher.unanswered_bytes() <= (64 << 10) + (9 << 10));
+        if refused == 3 {
+            return;
+        }
+    }
+    panic!("sending into the void went on");
 }
 
 #[test]

@@ -33,12 +33,10 @@ impl Running {
         let unix = std::env::temp_dir().join(format!("dunlin-client-{}-{number}.sock", std::process::id()));
         let node = Node::start(Config { auto_create: false, ..Config::default() }).unwrap();
         prepare(&node);
-        let limits = dunlin_server::Limits { heartbeat_ms: 300, ..dunlin_server::Limits::default() };
         let config = ServerConfig {
             tcp: vec![address],
             unix: vec![unix.clone()],
             threads: 1,
-            limits,
             ..ServerConfig::default()
         };
         let server = Server::start(node.clone(), config).unwrap();

@@ -1,0 +1,122 @@
+use std::time::Duration;
+
+use dunlin_client::{Claimed, Client, Group, GroupKind, GroupOptions, Member};
+use dunlin_wire::*;
+
+use crate::peer::{Link, Peer, at, frame};
+
+const JOBS: Group<'static> = Group { topic: "jobs", name: "workers" };
+
+fn join(client: &Client) -> Member {
+    client.join(JOBS, GroupOptions { kind: GroupKind::Work, ..GroupOptions::default() }).unwrap()
+}
+
+/// Reads JOIN_GROUP and answers it with channel 4.
+fn accept_member(link: &mut Link) {
+    let subscription = link.next(|message| match message {
+        FromClient::JoinGroup(join) => {
+            assert_eq!((join.topic, join.group), ("jobs", "workers"));
+            join.subscription
+        }
+        other => panic!("{other:?}"),
+    });
+    link.send(FromNode::Log(Log {
+        subscription,
+        channel: 4,
+        partition: 0,
+        after: at(1, 0),
+        topic: "jobs",
+        subject_prefix: "jobs",
+    }));
+    link.send(FromNode::Subscribed(Subscribed { subscription, logs: 1 }));
+}
+
+fn accept_claim(link: &mut Link, wanted: u64) {
+    link.next(|message| match message {
+        FromClient::Claim(claim) => assert_eq!(claim.wanted, wanted),
+        other => panic!("{other:?}"),
+    });
+}
+
+fn deliver(link: &mut Link, seqs: std::ops::RangeInclusive<u64>) {
+    let mut out = Vec::new();
+    let start = Deliver::begin(&mut out, 4);
+    let count = seqs.clone().count() as u32;
+    for seq in seqs {
+        let record = frame("", &format!("job {seq}"));
+        Deliver::add(&mut out, 100 + seq, at(1, seq), 2, 30_000, &record);
+    }
+    Deliver::finish(&mut out, start, count);
+    link.bytes(&out);
+}
+
+fn next(member: &mut Member) -> (u64, u64, u32, Vec<u8>) {
+    match member.next_timeout(Duration::from_secs(5)).unwrap().expect("nothing came") {
+        Claimed::Record { token, position, attempt, claim, frame, log } => {
+            assert_eq!((claim, log.topic.as_str()), (Duration::from_secs(30), "jobs"));
+            (token, position.seq, attempt, frame.payload().to_vec())
+        }
+        Claimed::Notice(notice) => panic!("{notice:?}"),
+    }
+}
+
+#[test]
+fn a_member_claims_works_and_settles() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        accept_member(&mut link);
+        accept_claim(&mut link, 2);
+        deliver(&mut link, 7..=8);
+        let request = link.next(|message| match message {
+            FromClient::Ack(ack) => {
+                assert_eq!(ack.tokens.iter().collect::<Vec<_>>(), [107, 108]);
+                ack.request
+            }
+            other => panic!("{other:?}"),
+        });
+        link.send(FromNode::Settled(Settled { request, settled: 1, stale: List::new(&[108]) }));
+        let request = link.next(|message| match message {
+            FromClient::Nack(nack) => {
+                let wanted = NackedToken { token: 108, delay_ms: 50 };
+                assert_eq!(nack.tokens.iter().collect::<Vec<_>>(), [wanted]);
+                nack.request
+            }
+            other => panic!("{other:?}"),
+        });
+        link.send(FromNode::Settled(Settled { request, settled: 1, stale: List::new(&[]) }));
+        link.until_closed();
+    });
+    let mut member = join(&client);
+    member.claim(2);
+    assert_eq!(next(&mut member), (107, 7, 2, b"job 7".to_vec()));
+    assert_eq!(next(&mut member), (108, 8, 2, b"job 8".to_vec()));
+    assert!(member.try_next().unwrap().is_none());
+    let settlement = member.ack(&[107, 108]).unwrap();
+    assert_eq!((settlement.settled, settlement.stale), (1, vec![108]));
+    assert_eq!(member.nack(&[(108, Duration::from_millis(50))]).unwrap().settled, 1);
+    drop((member, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn what_was_asked_for_and_not_given_is_asked_for_again_after_a_loss() {
+    let (client, node) = Peer::serve(|peer, mut link| {
+        accept_member(&mut link);
+        accept_claim(&mut link, 5);
+        deliver(&mut link, 1..=2);
+        drop(link);
+        let mut link = peer.accept();
+        accept_member(&mut link);
+        accept_claim(&mut link, 3);
+        deliver(&mut link, 3..=5);
+        accept_claim(&mut link, 4);
+        link.until_closed();
+    });
+    let mut member = join(&client);
+    member.claim(5);
+    for seq in 1..=5 {
+        assert_eq!(next(&mut member).1, seq);
+    }
+    member.claim(1);
+    drop((member, client));
+    node.join().unwrap();
+}
