@@ -3,6 +3,7 @@
 //! Nothing of the product depends on this crate. It drives cargo, git and python3 as processes, so it stays quick to
 //! build: it is the first thing a newcomer waits for.
 
+mod chaos;
 mod check;
 mod data;
 mod demo;
@@ -39,6 +40,8 @@ enum Command {
     Race(race::Options),
     /// Feed the decoders and the topic whatever a fuzzer thinks of, on nightly
     Fuzz(fuzz::Options),
+    /// Kill, stop and feed garbage to whole systems, many times: the long tier of the system tests
+    Chaos(chaos::Options),
     /// Check format, lints and tidiness; reads only
     Check,
     /// Compare what ARCHITECTURE.md and the other pages say with the tree; reads only
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Race(options) => race::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
+        Command::Chaos(options) => chaos::run(&options),
         Command::Check => check::run(),
         Command::Tidy => tidy::run(),
         Command::Fix => check::fix(),

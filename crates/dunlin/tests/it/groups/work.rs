@@ -32,11 +32,11 @@ fn a_record_comes_again_after_its_deadline_and_the_late_ack_is_refused() {
 fn a_renewed_claim_outlives_its_first_deadline() {
     let node = node();
     publish(&node, "jobs", [1]);
-    let options = WorkOptions { claim: Duration::from_secs(3), ..working() };
+    let options = WorkOptions { claim: Duration::from_millis(600), ..working() };
     let mut member = node.join_work("jobs", "g", &options).unwrap();
     let held = claim(&mut member).unwrap();
     for _ in 0..5 {
-        thread::sleep(Duration::from_millis(700));
+        thread::sleep(Duration::from_millis(150));
         assert!(member.renew(held.token).unwrap() > held.deadline_ns);
     }
     member.ack(held.token).unwrap();

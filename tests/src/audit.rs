@@ -1,0 +1,180 @@
+//! The promise, checked: what one subscriber was told against what the publisher knows.
+//!
+//! - Positions join up: record after record, a gap from the next one that was due, an epoch change
+//!   from the last one that was seen.
+//! - Within an epoch no record comes twice or out of order; each is one that was published, at the
+//!   position its acknowledgement named.
+//! - What is missing in the ledger's order was told: a gap has at least as many records as
+//!   were acknowledged in its place, and no more than were attempted there; otherwise an epoch change
+//!   stands between.
+
+use crate::ledger::Ledger;
+use crate::trace::Told;
+
+/// What an audit counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Records that were seen.
+    pub records: u64,
+    /// Gaps, and the records in them.
+    pub gaps: u64,
+    /// Records that the gaps named.
+    pub missed: u64,
+    /// Epoch changes.
+    pub epochs: u64,
+    /// Calls that said there was no connection.
+    pub aways: u64,
+    /// Warnings.
+    pub laggings: u64,
+}
+
+impl Counts {
+    /// Both together.
+    pub fn add(&mut self, other: Counts) {
+        self.records += other.records;
+        self.gaps += other.gaps;
+        self.missed += other.missed;
+        self.epochs += other.epochs;
+        self.aways += other.aways;
+        self.laggings += other.laggings;
+    }
+}
+
+/// Where a subscriber began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Began {
+    /// Before the first record.
+    First,
+    /// Somewhere in between: what was before its first event does not concern it.
+    Late,
+}
+
+struct Audit<'a> {
+    ledger: &'a Ledger,
+    writer: u32,
+    /// The position it stands at.
+    at: Option<(u32, u64)>,
+    /// The last record seen, as the ledger numbers them.
+    n: Option<u64>,
+    /// Records in gaps since then.
+    missed: u64,
+    /// An epoch change was told since then.
+    epoch_changed: bool,
+    counts: Counts,
+}
+
+/// Whether the trace keeps the promise; what breaks it otherwise.
+pub fn audit(told: &[Told], began: Began, ledger: &Ledger, writer: u32) -> Result<Counts, String> {
+    let n = (began == Began::First).then_some(0);
+    let counts = Counts::default();
+    let mut audit = Audit { ledger, writer, at: None, n, missed: 0, epoch_changed: false, counts };
+    for (line, told) in told.iter().enumerate() {
+        audit.step(told).map_err(|broken| format!("line {line} ({told}): {broken}"))?;
+    }
+    if !told.contains(&Told::Done) {
+        return Err("the last record never came".to_owned());
+    }
+    Ok(audit.counts)
+}
+
+impl Audit<'_> {
+    fn step(&mut self, told: &Told) -> Result<(), String> {
+        match told {
+            Told::Up | Told::Done => {}
+            Told::Lagging => self.counts.laggings += 1,
+            Told::Away(_) => self.counts.aways += 1,
+            Told::Wrong(what) => return Err(what.clone()),
+            &Told::Gap(epoch, first, last) => self.gap(epoch, first, last)?,
+            &Told::Epoch { old, last_seen, new_first } => self.epoch(old, last_seen, new_first)?,
+            &Told::Records { writer, epoch, seqs, ns } => {
+                if writer != self.writer {
+                    return Err(format!("nobody called {writer} publishes here"));
+                }
+                self.joins_up(epoch, seqs.0)?;
+                self.in_ledger_order(ns.0)?;
+                self.as_acknowledged(epoch, seqs, ns)?;
+                self.at = Some((epoch, seqs.1));
+                (self.n, self.missed, self.epoch_changed) = (Some(ns.1), 0, false);
+                self.counts.records += ns.1 - ns.0 + 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn gap(&mut self, epoch: u32, first: u64, last: u64) -> Result<(), String> {
+        self.joins_up(epoch, first)?;
+        if last < first {
+            return Err("it is empty".to_owned());
+        }
+        let records = last - first + 1;
+        if records > self.ledger.attempted {
+            return Err(format!("{records} records are more than were ever attempted"));
+        }
+        self.at = Some((epoch, last));
+        self.missed += records;
+        self.counts.gaps += 1;
+        self.counts.missed += records;
+        Ok(())
+    }
+
+    fn epoch(&mut self, old: u32, last_seen: u64, new_first: (u32, u64)) -> Result<(), String> {
+        if self.at.is_some_and(|at| at != (old, last_seen)) {
+            return Err(format!("the reader stood at {:?}", self.at));
+        }
+        if new_first.0 <= old || new_first.1 == 0 {
+            return Err("the new epoch is no later".to_owned());
+        }
+        self.at = Some((new_first.0, new_first.1 - 1));
+        self.epoch_changed = true;
+        self.counts.epochs += 1;
+        Ok(())
+    }
+
+    /// Whether this sequence is the one that was due.
+    fn joins_up(&self, epoch: u32, seq: u64) -> Result<(), String> {
+        let due = match (self.at, self.n) {
+            (Some((epoch, seq)), _) => (epoch, seq + 1),
+            (None, Some(_)) => (epoch, 1),
+            (None, None) => return Ok(()),
+        };
+        if due == (epoch, seq) { Ok(()) } else { Err(format!("due was {}-{}", due.0, due.1)) }
+    }
+
+    /// Whether what lies between the last record seen and this one was told of.
+    fn in_ledger_order(&self, n: u64) -> Result<(), String> {
+        let Some(before) = self.n else { return Ok(()) };
+        if self.epoch_changed {
+            return Ok(());
+        }
+        if n <= before {
+            return Err(format!("twice or out of order after record {before}"));
+        }
+        let (acked, attempted) = (self.ledger.acked_in(before + 1..n), n - before - 1);
+        if self.missed < acked {
+            return Err(format!("{acked} acknowledged since {before}, and {} told as missing", self.missed));
+        }
+        if self.missed > attempted {
+            return Err(format!("{} told as missing since {before}, of {attempted}", self.missed));
+        }
+        Ok(())
+    }
+
+    fn as_acknowledged(&self, epoch: u32, seqs: (u64, u64), ns: (u64, u64)) -> Result<(), String> {
+        if ns.1 > self.ledger.attempted {
+            return Err(format!("only {} were attempted", self.ledger.attempted));
+        }
+        for (&n, position) in self.ledger.acked.range(ns.0..=ns.1) {
+            let seen = (epoch, seqs.0 + (n - ns.0));
+            if let Some(acked) = position
+                && acked.0 == epoch
+                && *acked != seen
+            {
+                return Err(format!("{n} was acknowledged at {acked:?} and seen at {seen:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

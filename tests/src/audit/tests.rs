@@ -1,0 +1,54 @@
+use super::*;
+
+fn ledger() -> Ledger {
+    let mut ledger = Ledger::default();
+    for line in ["try 20", "ack 1 10 7 10", "acks 11 15", "err lost", "ack 20 20 7 18", "last 20"] {
+        ledger.take(line);
+    }
+    ledger
+}
+
+fn records(epoch: u32, seqs: (u64, u64), ns: (u64, u64)) -> Told {
+    Told::Records { writer: 1, epoch, seqs, ns }
+}
+
+fn verdict(told: &[Told]) -> Result<Counts, String> {
+    audit(&[told, &[Told::Done]].concat(), Began::First, &ledger(), 1)
+}
+
+#[test]
+fn what_joins_up_passes() {
+    // 16 to 20 had no answer: two of them were appended, as it turned out.
+    verdict(&[records(7, (1, 15), (1, 15)), records(7, (16, 17), (16, 17)), records(7, (18, 18), (20, 20))])
+        .unwrap();
+    let counts =
+        verdict(&[records(7, (1, 4), (1, 4)), Told::Gap(7, 5, 17), records(7, (18, 18), (20, 20))]).unwrap();
+    assert_eq!((counts.gaps, counts.missed, counts.records), (1, 13, 5));
+    let changed = Told::Epoch { old: 7, last_seen: 4, new_first: (8, 1) };
+    verdict(&[records(7, (1, 4), (1, 4)), changed, records(8, (1, 8), (3, 10))]).unwrap();
+}
+
+#[test]
+fn what_breaks_the_promise_is_found() {
+    let start = records(7, (1, 4), (1, 4));
+    let changed = |last_seen| Told::Epoch { old: 7, last_seen, new_first: (8, 1) };
+    let broken: [&[Told]; 13] = [
+        &[records(7, (2, 4), (2, 4))],
+        &[start.clone(), records(7, (6, 8), (6, 8))],
+        &[start.clone(), records(7, (5, 6), (6, 7))],
+        &[start.clone(), records(7, (5, 8), (4, 7))],
+        &[start.clone(), records(7, (4, 8), (4, 8))],
+        &[start.clone(), Told::Gap(7, 6, 10), records(7, (11, 11), (11, 11))],
+        &[start.clone(), Told::Gap(7, 5, 6), records(7, (7, 7), (8, 8))],
+        &[start.clone(), Told::Gap(7, 5, 8), records(7, (9, 9), (8, 8))],
+        &[start.clone(), records(8, (1, 3), (5, 7))],
+        &[start.clone(), changed(5)],
+        &[start.clone(), changed(4), records(7, (5, 6), (5, 6))],
+        &[start.clone(), records(7, (5, 21), (5, 21))],
+        &[start.clone(), Told::Wrong("a bad byte".to_owned())],
+    ];
+    for told in broken {
+        assert!(verdict(told).is_err(), "{told:?}");
+    }
+    assert!(audit(&[start], Began::First, &ledger(), 1).is_err(), "the end is missing");
+}

@@ -1,0 +1,75 @@
+//! What a record holds: enough to tell which one it is, and that every byte of it is its own.
+//!
+//! `u64 n, u32 writer, u32 last (1 or 0), u64 check`, then filler that `n` and `writer` decide.
+
+/// The shortest content.
+pub const BYTES_MIN: usize = 24;
+
+/// Which record it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Content {
+    /// Who published it.
+    pub writer: u32,
+    /// Its number in the writer's ledger, from 1.
+    pub n: u64,
+    /// Nothing comes after it.
+    pub last: bool,
+}
+
+impl Content {
+    /// The bytes, `bytes` long.
+    pub fn encode(&self, bytes: usize) -> Vec<u8> {
+        let mut out = Vec::with_capacity(bytes.max(BYTES_MIN));
+        out.extend_from_slice(&self.n.to_le_bytes());
+        out.extend_from_slice(&self.writer.to_le_bytes());
+        out.extend_from_slice(&u32::from(self.last).to_le_bytes());
+        out.extend_from_slice(&self.check(bytes.max(BYTES_MIN)).to_le_bytes());
+        let mut state = self.check(0);
+        while out.len() < bytes {
+            state = mix(state);
+            out.push(state as u8);
+        }
+        out
+    }
+
+    /// What the bytes say, if every one of them is as it was published.
+    pub fn decode(bytes: &[u8]) -> Option<Content> {
+        let n = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
+        let writer = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?);
+        let last = match u32::from_le_bytes(bytes.get(12..16)?.try_into().ok()?) {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        let content = Content { writer, n, last };
+        (content.encode(bytes.len()) == bytes).then_some(content)
+    }
+
+    fn check(&self, bytes: usize) -> u64 {
+        mix(mix(self.n ^ mix(self.writer.into())) ^ (bytes as u64) << 1 ^ u64::from(self.last))
+    }
+}
+
+fn mix(value: u64) -> u64 {
+    let value =
+        (value ^ (value >> 30)).wrapping_add(0x9E37_79B9_7F4A_7C15).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    value ^ (value >> 27)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_changed_is_noticed() {
+        let content = Content { writer: 3, n: 77, last: false };
+        let bytes = content.encode(100);
+        assert_eq!(Content::decode(&bytes), Some(content));
+        for at in 0..bytes.len() {
+            let mut broken = bytes.clone();
+            broken[at] ^= 1;
+            assert_eq!(Content::decode(&broken), None, "byte {at}");
+        }
+        assert_eq!(Content::decode(&bytes[..99]), None);
+    }
+}

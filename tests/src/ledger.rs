@@ -1,0 +1,43 @@
+//! What a publisher knows of its own records: the truth of every audit.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// One writer's records, numbered from 1.
+#[derive(Debug, Clone, Default)]
+pub struct Ledger {
+    /// The highest number that may have been sent.
+    pub attempted: u64,
+    /// Acknowledged records by number, with epoch and sequence where the answer told it.
+    pub acked: BTreeMap<u64, Option<(u32, u64)>>,
+    /// How often a publish had no good end.
+    pub failures: Vec<String>,
+    /// The number of the acknowledged last record.
+    pub last: Option<u64>,
+}
+
+impl Ledger {
+    /// Takes a line of the writer: `try N`, `ack FIRST LAST EPOCH SEQ` (all at consecutive
+    /// sequences, the last at SEQ), `acks FIRST LAST` (somewhere), `err WHY`, `last N`.
+    pub fn take(&mut self, line: &str) {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let numbers: Vec<u64> = rest.split(' ').filter_map(|number| number.parse().ok()).collect();
+        match (word, numbers.as_slice()) {
+            ("try", &[n]) => self.attempted = self.attempted.max(n),
+            ("ack", &[first, last, epoch, seq]) => {
+                for n in first..=last {
+                    self.acked.insert(n, Some((epoch as u32, seq - (last - n))));
+                }
+            }
+            ("acks", &[first, last]) => self.acked.extend((first..=last).map(|n| (n, None))),
+            ("err", _) => self.failures.push(rest.to_owned()),
+            ("last", &[n]) => self.last = Some(n),
+            _ => {}
+        }
+    }
+
+    /// Acknowledged records among these.
+    pub fn acked_in(&self, ns: Range<u64>) -> u64 {
+        if ns.is_empty() { 0 } else { self.acked.range(ns).count() as u64 }
+    }
+}

@@ -1,0 +1,13 @@
+//! How many files a process may open.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Raises the soft limit to the hard one; the limit now.
+pub fn raise_open_files() -> u64 {
+    let now = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: now.maximum, maximum: now.maximum };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => now.maximum.unwrap_or(1 << 20),
+        Err(_) => now.current.unwrap_or(1 << 20),
+    }
+}

@@ -1,0 +1,167 @@
+//! Processes that a test starts, watches, stops and kills; none outlives its test.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long a process may take for anything, on a machine that is busy with something else.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running process. Dropping it kills it.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
+    errors: Arc<Mutex<String>>,
+    watching: Option<JoinHandle<()>>,
+}
+
+impl Process {
+    /// Starts `program` with these arguments.
+    pub fn start(name: &str, program: &str, arguments: &[String]) -> Process {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.env("RUST_BACKTRACE", "1").spawn().expect("a process starts");
+        let stdout = child.stdout.take().expect("it was asked for");
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let errors = Arc::new(Mutex::new(String::new()));
+        let mut stderr = child.stderr.take().expect("it was asked for");
+        let written = Arc::clone(&errors);
+        let watching = std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(read @ 1..) = stderr.read(&mut buffer) {
+                let text = String::from_utf8_lossy(&buffer[..read]);
+                written.lock().expect("nobody panics with it").push_str(&text);
+            }
+        });
+        let stdin = child.stdin.take();
+        Process { name: name.to_owned(), child, stdin, lines, errors, watching: Some(watching) }
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The next line it writes, within `timeout`; `None` when it has ended.
+    ///
+    /// # Panics
+    /// When none comes in time.
+    pub fn line_within(&mut self, timeout: Duration) -> Option<String> {
+        match self.lines.recv_timeout(timeout) {
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => {
+                panic!("{} said nothing for {timeout:?}; its errors: {}", self.name, self.errors())
+            }
+        }
+    }
+
+    /// The lines it has written by now.
+    pub fn lines_so_far(&mut self) -> Vec<String> {
+        self.lines.try_iter().collect()
+    }
+
+    /// Skips lines until one begins with `start`; the rest of it.
+    ///
+    /// # Panics
+    /// When none comes.
+    pub fn until(&mut self, start: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        while let Some(line) = self.line_within(deadline.saturating_duration_since(Instant::now())) {
+            if let Some(rest) = line.strip_prefix(start) {
+                return rest.trim().to_owned();
+            }
+        }
+        panic!("{} ended before it said {start:?}; its errors: {}", self.name, self.errors())
+    }
+
+    /// Tells it something.
+    pub fn say(&mut self, line: &str) {
+        if let Some(stdin) = &mut self.stdin {
+            // It may have ended: whoever waits for what it does then is told.
+            let _ = writeln!(stdin, "{line}");
+        }
+    }
+
+    /// All that it writes until it ends by itself.
+    ///
+    /// # Panics
+    /// When it does not end within `timeout`.
+    pub fn finish(&mut self, timeout: Duration) -> Vec<String> {
+        let deadline = Instant::now() + timeout;
+        let mut all = Vec::new();
+        while let Some(line) = self.line_within(deadline.saturating_duration_since(Instant::now())) {
+            all.push(line);
+        }
+        all
+    }
+
+    /// How it ended.
+    pub fn wait(&mut self) -> ExitStatus {
+        let status = self.child.wait().expect("it is ours");
+        if let Some(watching) = self.watching.take() {
+            watching.join().expect("it only reads");
+        }
+        status
+    }
+
+    /// What it wrote to standard error.
+    pub fn errors(&self) -> String {
+        self.errors.lock().expect("nobody panics with it").clone()
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        self.wait();
+    }
+
+    /// SIGSTOP.
+    pub fn stop(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// SIGCONT.
+    pub fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id() as i32).expect("a process has a number");
+        // It may have ended already.
+        let _ = kill_process(pid, signal);
+    }
+
+    /// Memory it holds, bytes.
+    pub fn rss_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        kib.expect("a running process has a size") << 10
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("-- errors of {}:\n{}", self.name, self.errors());
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What a started process does, by its first argument.
+
+pub mod crowd;
+pub mod node;
+pub mod read;
+pub mod write;
+
+use std::io::BufRead;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result, bail};
+
+/// Runs the role that the first argument names.
+pub fn run(mut arguments: Vec<String>) -> Result<()> {
+    if arguments.is_empty() {
+        bail!("say which role");
+    }
+    let role = arguments.remove(0);
+    match role.as_str() {
+        "node" => node::run(&arguments),
+        "read" => read::run(&arguments),
+        "write" => write::run(&arguments),
+        "crowd" => crowd::run(&arguments),
+        other => bail!("there is no role {other}"),
+    }
+}
+
+/// `key=value`, or the default.
+fn option<T: std::str::FromStr>(arguments: &[String], key: &str, default: T) -> Result<T>
+where
+    T::Err: std::error::Error + Send + Sync + 'static,
+{
+    let found = arguments.iter().find_map(|argument| argument.strip_prefix(key)?.strip_prefix('='));
+    found.map_or(Ok(default), |text| text.parse().with_context(|| format!("{key}={text}")))
+}
+
+/// Becomes true when the test says `stop`, or is gone.
+fn stop_when_told() -> Arc<AtomicBool> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&stop);
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            if line == "stop" {
+                told.store(true, Ordering::Relaxed);
+            }
+        }
+        // Nobody is left to read what this process finds out.
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        std::process::exit(3);
+    });
+    stop
+}

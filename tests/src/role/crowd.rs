@@ -1,0 +1,83 @@
+//! `crowd URL SUBJECT COUNT`: that many clients, each with a connection and a subscription of its own.
+//!
+//! Writes `joined` when all stand. A line `sync N` asks to hear when every client has seen record N or a
+//! later one (`synced N`, with how many epoch changes and gaps were told on the way).
+
+use std::io::BufRead as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use dunlin_client::topic::{Event, Notice, Start, Subscribe, SubscribeOptions};
+use dunlin_client::{Client, Limits, Options, Subscriber};
+
+use crate::content::Content;
+
+/// What one client has seen.
+#[derive(Debug, Default)]
+struct Seen {
+    n: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    epochs: AtomicU64,
+    gaps: AtomicU64,
+    wrong: AtomicU64,
+}
+
+/// Subscribes them all, and reads.
+pub fn run(arguments: &[String]) -> Result<()> {
+    crate::limits::raise_open_files();
+    let clients: usize = arguments[2].parse()?;
+    let told = Arc::new(Told::default());
+    let mut all = Vec::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    for _ in 0..clients {
+        let subscriber = join(&arguments[0], &arguments[1])?;
+        let seen = Arc::new(Seen::default());
+        all.push(Arc::clone(&seen));
+        runtime.spawn(read(subscriber, seen, Arc::clone(&told)));
+    }
+    println!("joined {clients}");
+    std::thread::spawn(move || runtime.block_on(std::future::pending::<()>()));
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        if let Some(n) = line.strip_prefix("sync ").and_then(|n| n.parse::<u64>().ok()) {
+            while !all.iter().all(|seen| seen.n.load(Ordering::Relaxed) >= n) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let count = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
+            let (epochs, gaps, wrong) = (count(&told.epochs), count(&told.gaps), count(&told.wrong));
+            println!("synced {n} {epochs} {gaps} {wrong}");
+        }
+    }
+    Ok(())
+}
+
+fn join(url: &str, subject: &str) -> Result<Subscriber> {
+    let limits = Limits { chunk_bytes: 4 << 10, credit_bytes: 16 << 10, ..Limits::default() };
+    let client = Client::connect(url, Options { limits, ..Options::default() })?;
+    let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
+    Ok(client.subscribe(subject, options)?)
+}
+
+async fn read(mut subscriber: Subscriber, seen: Arc<Seen>, told: Arc<Told>) {
+    loop {
+        match subscriber.next_async().await {
+            Ok(Event::Record(record)) => match Content::decode(record.payload()) {
+                Some(content) => seen.n.store(content.n, Ordering::Relaxed),
+                None => drop(told.wrong.fetch_add(1, Ordering::Relaxed)),
+            },
+            Ok(Event::Notice(Notice::EpochChanged(_))) => drop(told.epochs.fetch_add(1, Ordering::Relaxed)),
+            Ok(Event::Notice(Notice::Gap(_))) => drop(told.gaps.fetch_add(1, Ordering::Relaxed)),
+            Ok(Event::Notice(_)) => {}
+            // Told that the node is away: it tries on.
+            Err(dunlin_client::topic::SubscribeError::Connection(_)) => {}
+            Err(_) => {
+                told.wrong.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+        }
+    }
+}

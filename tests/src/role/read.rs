@@ -1,0 +1,217 @@
+//! `read URL NAME=KIND@PATTERN,… …`: subscribes and writes down what it is told.
+//!
+//! Each argument is one client, each `NAME=KIND@PATTERN` in it a subscription in a thread of its own, so
+//! that those of one argument share a connection. Kinds: `next` blocks for one event, `drain` takes
+//! many, `poll` never waits, `task` is async, `slow` rests after each little and grants little credit,
+//! `registered` is one that a reliable topic waits for. `late` before a kind starts at the oldest record held.
+
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use dunlin_client::topic::{Event, Notice, Start, Subscribe, SubscribeError, SubscribeOptions};
+use dunlin_client::{Client, Limits, Options, Subscriber};
+
+use crate::content::Content;
+use crate::seed::Seed;
+use crate::trace::Told;
+
+/// How long a call is asked to wait.
+const CALL: Duration = Duration::from_millis(300);
+/// Two heartbeats, and what a busy machine adds.
+const CALL_MAX: Duration = Duration::from_secs(8);
+/// Credit of a slow reader: what lies in the sockets' buffers would otherwise be a second history.
+const SLOW_CREDIT: usize = 8 << 10;
+
+/// Subscribes and reads.
+pub fn run(arguments: &[String]) -> Result<()> {
+    super::stop_when_told();
+    let (sender, lines) = channel();
+    for asked in &arguments[1..] {
+        let slow = asked.contains("=slow");
+        let credit_bytes = if slow { SLOW_CREDIT } else { Limits::default().credit_bytes };
+        let limits = Limits { credit_bytes, ..Limits::default() };
+        let client = Client::connect(&arguments[0], Options { limits, ..Options::default() })?;
+        for asked in asked.split(',') {
+            let (name, rest) = asked.split_once('=').context("NAME=KIND@PATTERN")?;
+            let (kind, pattern) = rest.split_once('@').context("KIND@PATTERN")?;
+            let mut reader = Reader::begin(&client, name, kind, pattern, sender.clone())?;
+            std::thread::spawn(move || reader.read());
+        }
+    }
+    drop(sender);
+    for line in lines {
+        println!("{line}");
+    }
+    Ok(())
+}
+
+struct Reader {
+    subscriber: Subscriber,
+    kind: String,
+    writing: Writing,
+    seed: Seed,
+}
+
+/// What was told and is not written yet.
+struct Writing {
+    name: String,
+    lines: Sender<String>,
+    held: Option<Told>,
+    done: bool,
+}
+
+impl Reader {
+    fn begin(
+        client: &Client,
+        name: &str,
+        kind: &str,
+        pattern: &str,
+        lines: Sender<String>,
+    ) -> Result<Reader> {
+        let kind = kind.strip_prefix("late-").unwrap_or(kind).to_owned();
+        let options = SubscribeOptions {
+            name: name.to_owned(),
+            start: Start::Earliest,
+            registered: kind == "registered",
+            ..SubscribeOptions::default()
+        };
+        let subscriber = subscribe(client, pattern, &options)?;
+        let mut writing = Writing { name: name.to_owned(), lines, held: None, done: false };
+        writing.tell(Told::Up);
+        let seed = Seed::new(name.bytes().map(u64::from).sum());
+        Ok(Reader { subscriber, kind, writing, seed })
+    }
+
+    fn read(&mut self) {
+        if self.kind == "task" {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            return runtime.expect("a runtime").block_on(self.read_as_task());
+        }
+        while !self.writing.done {
+            let began = Instant::now();
+            let outcome = match self.kind.as_str() {
+                "next" => self.next(),
+                "poll" => self.poll(),
+                "slow" => self.slowly(),
+                _ => self.drain(1_000),
+            };
+            self.judge(began, outcome);
+        }
+    }
+
+    async fn read_as_task(&mut self) {
+        while !self.writing.done {
+            let began = Instant::now();
+            let outcome = match tokio::time::timeout(CALL_MAX, self.subscriber.next_async()).await {
+                Ok(Ok(event)) => {
+                    self.writing.note(event);
+                    Ok(())
+                }
+                Ok(Err(error)) => Err(error),
+                Err(_) => Ok(()),
+            };
+            self.judge(began, outcome);
+        }
+    }
+
+    fn judge(&mut self, began: Instant, outcome: Result<(), SubscribeError>) {
+        let took = began.elapsed();
+        if took >= CALL_MAX {
+            self.writing.tell(Told::Wrong(format!("a call took {} ms", took.as_millis())));
+        }
+        match outcome {
+            Ok(()) => {}
+            Err(SubscribeError::Connection(why)) => self.writing.tell(Told::Away(why)),
+            Err(error) => {
+                self.writing.tell(Told::Wrong(format!("it ended: {error}")));
+                self.writing.done = true;
+            }
+        }
+    }
+
+    fn next(&mut self) -> Result<(), SubscribeError> {
+        if let Some(event) = self.subscriber.next_timeout(CALL)? {
+            self.writing.note(event);
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<(), SubscribeError> {
+        while let Some(event) = self.subscriber.try_next()? {
+            self.writing.note(event);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+        Ok(())
+    }
+
+    fn slowly(&mut self) -> Result<(), SubscribeError> {
+        std::thread::sleep(Duration::from_millis(self.seed.between(5, 40)));
+        self.drain(8)
+    }
+
+    fn drain(&mut self, max: usize) -> Result<(), SubscribeError> {
+        self.subscriber.wait(Some(CALL))?;
+        let writing = &mut self.writing;
+        self.subscriber.drain(max, |event| writing.note(event)).map(drop)
+    }
+}
+
+/// A reader that begins while the node is away tries until it is back.
+fn subscribe(client: &Client, pattern: &str, options: &SubscribeOptions) -> Result<Subscriber> {
+    for _ in 0..20 {
+        match client.subscribe(pattern, options.clone()) {
+            Ok(subscriber) => return Ok(subscriber),
+            Err(SubscribeError::Connection(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    bail!("cannot subscribe to {pattern}")
+}
+
+impl Writing {
+    fn note(&mut self, event: Event<'_>) {
+        if self.done {
+            return;
+        }
+        match event {
+            Event::Record(record) => match Content::decode(record.payload()) {
+                Some(Content { writer, n, last }) => {
+                    let (epoch, seq) = (record.position.epoch, record.position.seq);
+                    self.tell(Told::Records { writer, epoch, seqs: (seq, seq), ns: (n, n) });
+                    if last {
+                        self.done = true;
+                        self.tell(Told::Done);
+                    }
+                }
+                None => self.tell(Told::Wrong(format!("{} has other bytes", record.position))),
+            },
+            Event::Notice(Notice::Gap(gap)) => self.tell(Told::Gap(gap.epoch, gap.first, gap.last)),
+            Event::Notice(Notice::Lagging(_)) => self.tell(Told::Lagging),
+            Event::Notice(Notice::EpochChanged(changed)) => self.tell(Told::Epoch {
+                old: changed.old,
+                last_seen: changed.last_seen,
+                new_first: (changed.new_first.epoch, changed.new_first.seq),
+            }),
+            Event::Notice(other) => self.tell(Told::Wrong(format!("nobody asked for {other:?}"))),
+        }
+    }
+
+    fn tell(&mut self, told: Told) {
+        if self.held.as_mut().is_some_and(|held| held.join(&told)) {
+            return;
+        }
+        let write_now = !matches!(told, Told::Records { .. });
+        if let Some(before) = self.held.replace(told) {
+            self.write(&before);
+        }
+        if write_now && let Some(told) = self.held.take() {
+            self.write(&told);
+        }
+    }
+
+    fn write(&self, told: &Told) {
+        // The test may be over.
+        let _ = self.lines.send(format!("{} {told}", self.name));
+    }
+}

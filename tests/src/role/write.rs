@@ -1,0 +1,149 @@
+//! `write URL SUBJECT [seed=N] [writer=N] [producer=N] [from=N] [count=N] [mode=mixed|batch|pipeline]
+//! [batch=N] [pause=US]`: publishes numbered records and writes its ledger to standard output.
+//!
+//! Until it is told to stop, or has published `count`; then it publishes a last record until that is
+//! acknowledged. Without `count` a failed publish is not tried again: its numbers were attempted.
+
+use std::io::Write as _;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use dunlin_client::topic::{Draft, Publish, PublishError, Receipt};
+use dunlin_client::{Client, Identity, Options, Publisher, PublisherOptions};
+
+use super::{option, stop_when_told};
+use crate::content::{BYTES_MIN, Content};
+use crate::seed::Seed;
+
+/// A call that takes longer than this hangs: two heartbeats, and what a busy machine adds.
+const CALL_MAX: Duration = Duration::from_secs(8);
+
+struct Writer {
+    publisher: Publisher,
+    writer: u32,
+    seed: Seed,
+    n: u64,
+}
+
+/// Publishes.
+pub fn run(arguments: &[String]) -> Result<()> {
+    let stop = stop_when_told();
+    let client = Client::connect(&arguments[0], Options::default())?;
+    let producer: u64 = option(arguments, "producer", 0)?;
+    let identity = (producer > 0).then_some(Identity { producer, epoch: 1 });
+    let publisher =
+        client.publisher_with(&arguments[1], PublisherOptions { identity, ..PublisherOptions::default() })?;
+    let writer = option(arguments, "writer", 1)?;
+    let seed = Seed::new(option(arguments, "seed", 1)?);
+    let from: u64 = option(arguments, "from", 1)?;
+    let count: u64 = option(arguments, "count", u64::MAX)?;
+    let mode: String = option(arguments, "mode", "mixed".to_owned())?;
+    let batch: u64 = option(arguments, "batch", 30)?;
+    let pause = Duration::from_micros(option(arguments, "pause", 500)?);
+    let mut writer = Writer { publisher, writer, seed, n: from - 1 };
+    while !stop.load(Ordering::Relaxed) && writer.n < count {
+        let records = if mode == "mixed" { writer.seed.between(1, batch) } else { batch };
+        let records = records.min(count - writer.n);
+        let began = Instant::now();
+        match (mode.as_str(), writer.seed.between(0, 2)) {
+            ("batch", _) | ("mixed", 0) => writer.batch(records)?,
+            ("pipeline", _) | ("mixed", 1) => writer.pipeline(records)?,
+            _ => writer.one_by_one(records.min(3))?,
+        }
+        if began.elapsed() > 4 * CALL_MAX {
+            say(&format!("hang {} ms", began.elapsed().as_millis()))?;
+        }
+        std::thread::sleep(pause);
+    }
+    writer.finish()
+}
+
+/// Written before the next thing happens: a killed writer's ledger is whole.
+fn say(line: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")?;
+    Ok(out.flush()?)
+}
+
+impl Writer {
+    fn content(&self, n: u64, last: bool) -> Vec<u8> {
+        let content = Content { writer: self.writer, n, last };
+        // The same for each attempt at a record.
+        content.encode(BYTES_MIN + (Seed::new(n).draw() % 500) as usize)
+    }
+
+    fn batch(&mut self, records: u64) -> Result<()> {
+        let (first, last) = (self.n + 1, self.n + records);
+        self.n = last;
+        say(&format!("try {last}"))?;
+        let contents: Vec<_> = (first..=last).map(|n| self.content(n, false)).collect();
+        let drafts: Vec<Draft<'_>> = contents.iter().map(|content| content.as_slice().into()).collect();
+        let outcome = self.timed(|publisher| publisher.publish_batch(&drafts))?;
+        told(first, last, outcome)
+    }
+
+    fn one_by_one(&mut self, records: u64) -> Result<()> {
+        for _ in 0..records {
+            self.n += 1;
+            say(&format!("try {}", self.n))?;
+            let content = self.content(self.n, false);
+            let outcome = self.timed(|publisher| publisher.publish(content.as_slice()))?;
+            told(self.n, self.n, outcome)?;
+        }
+        Ok(())
+    }
+
+    fn pipeline(&mut self, records: u64) -> Result<()> {
+        let (first, last) = (self.n + 1, self.n + records);
+        self.n = last;
+        say(&format!("try {last}"))?;
+        for n in first..=last {
+            let content = self.content(n, false);
+            if let Err(error) = self.timed(|publisher| publisher.send(content.as_slice()))? {
+                return say(&format!("err {error}"));
+            }
+        }
+        match self.timed(Publisher::flush)? {
+            Ok(_) => say(&format!("acks {first} {last}")),
+            Err(error) => say(&format!("err {error}")),
+        }
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        for _ in 0..20 {
+            self.n += 1;
+            say(&format!("try {}", self.n))?;
+            let content = self.content(self.n, true);
+            let outcome = self.timed(|publisher| publisher.publish(content.as_slice()))?;
+            let done = outcome.is_ok();
+            told(self.n, self.n, outcome)?;
+            if done {
+                return say(&format!("last {}", self.n));
+            }
+        }
+        bail!("the last record is not taken")
+    }
+
+    /// Notes a call that hangs.
+    fn timed<T>(&mut self, call: impl FnOnce(&mut Publisher) -> T) -> Result<T> {
+        let began = Instant::now();
+        let outcome = call(&mut self.publisher);
+        if began.elapsed() > CALL_MAX {
+            say(&format!("hang {} ms", began.elapsed().as_millis()))?;
+        }
+        Ok(outcome)
+    }
+}
+
+fn told(first: u64, last: u64, outcome: Result<Receipt, PublishError>) -> Result<()> {
+    match outcome {
+        // A duplicate lies where its first attempt was appended, which says nothing of those before it.
+        Ok(receipt) if receipt.duplicate => say(&format!("acks {first} {last}")),
+        Ok(receipt) => {
+            let at = receipt.position;
+            say(&format!("ack {first} {last} {} {}", at.epoch, at.seq))
+        }
+        Err(error) => say(&format!("err {error}")),
+    }
+}

@@ -1,0 +1,200 @@
+//! Hostile clients of a real node, beside a publisher and a subscriber that behave.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use dunlin::wire::{
+    Decoder, ErrorCode, FromClient, FromNode, Hello, Kind, Limits, MessageHeader, Next, OnGap, Ping,
+    Preamble, StartAt, Subscribe,
+};
+use dunlin_system_tests::seed::Seed;
+
+use crate::stage::{Node, Readers, Writer, alone, audit_all};
+use crate::stopped::create_reliable;
+use crate::tier;
+
+/// How much a node may grow by all that is done to it here.
+const GROWTH_BYTES_MAX: u64 = 96 << 20;
+
+fn connect(node: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(node).expect("the node lets anybody connect");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    stream
+}
+
+fn said(message: FromClient<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes);
+    bytes
+}
+
+fn greeting() -> Vec<u8> {
+    let hello = said(FromClient::Hello(Hello { tenant: "", credentials: &[], client: "hostile" }));
+    [&Preamble::OURS.to_bytes()[..], &hello].concat()
+}
+
+fn subscribe(number: u32, pattern: &str) -> Vec<u8> {
+    said(FromClient::Subscribe(Subscribe {
+        subscription: number,
+        credit: u64::MAX,
+        start: StartAt::Earliest,
+        on_gap: OnGap::Oldest,
+        registered: false,
+        pattern,
+        name: "",
+    }))
+}
+
+fn header(len: u32, kind: u8, flags: u8) -> Vec<u8> {
+    MessageHeader { len, kind, flags }.to_bytes().to_vec()
+}
+
+/// The last error the node tells, once it has closed.
+fn told(mut stream: TcpStream) -> Option<ErrorCode> {
+    let mut received = Vec::new();
+    // A node that closes while more is under way to it resets: what it said before is what counts.
+    let _ = stream.read_to_end(&mut received);
+    let mut at = 8;
+    let decoder = Decoder::new(Limits::default());
+    let mut code = None;
+    while let Ok(Next::Message(message, taken)) = decoder.next_from_node(received.get(at..)?) {
+        if let FromNode::Refused(refusal) | FromNode::Error(refusal) = message {
+            code = Some(refusal.code);
+        }
+        at += taken;
+    }
+    code
+}
+
+/// Each kind of nonsense, and what the node says to it.
+fn offenders_are_told_why(node: SocketAddr) {
+    let garbage = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec();
+    let future = Preamble { version_min: 200, version_max: 201 }.to_bytes().to_vec();
+    let behind_greeting = |bytes: Vec<u8>| [greeting(), bytes].concat();
+    let cases = [
+        ("garbage", garbage, ErrorCode::Protocol),
+        ("a version of the future", future, ErrorCode::Version),
+        ("an oversized publish", behind_greeting(header(!7, Kind::Publish as u8, 0)), ErrorCode::Protocol),
+        (
+            "an oversized request",
+            behind_greeting(header(1 << 30, Kind::Subscribe as u8, 0)),
+            ErrorCode::Protocol,
+        ),
+        ("an unknown message", behind_greeting(header(16, 250, 0)), ErrorCode::Protocol),
+        ("a length of nothing", behind_greeting(header(0, 1, 0)), ErrorCode::Protocol),
+        ("an odd length", behind_greeting(header(9, 1, 0)), ErrorCode::Protocol),
+        ("silence", Vec::new(), ErrorCode::Handshake),
+        ("half a preamble and silence", b"DUNL".to_vec(), ErrorCode::Handshake),
+    ];
+    for (what, bytes, code) in cases {
+        let mut stream = connect(node);
+        stream.write_all(&bytes).unwrap();
+        assert_eq!(told(stream), Some(code), "{what}");
+    }
+}
+
+/// Random bytes, from the start, behind the preamble, behind the greeting and inside messages; then it is gone.
+fn noise(node: SocketAddr, seed: &mut Seed) {
+    for _ in 0..300 {
+        let mut bytes: Vec<u8> = (0..seed.between(1, 3_000)).map(|_| seed.draw() as u8).collect();
+        let start = match seed.between(0, 3) {
+            0 => Vec::new(),
+            1 => Preamble::OURS.to_bytes().to_vec(),
+            2 => greeting(),
+            _ => {
+                let kind = seed.between(1, 18) as u8;
+                let len = (bytes.len() as u32 + 8) & !7;
+                bytes.truncate(len as usize - 8);
+                [greeting(), header(len, kind, seed.between(0, 7) as u8)].concat()
+            }
+        };
+        let mut stream = connect(node);
+        // The node may have closed already.
+        let _ = stream.write_all(&start).and_then(|()| stream.write_all(&bytes));
+        if seed.between(0, 1) == 1 {
+            let _ = stream.shutdown(Shutdown::Write);
+        }
+    }
+}
+
+/// Whole messages, cut somewhere, and the connection dropped.
+fn truncated(node: SocketAddr, seed: &mut Seed) {
+    let whole = [greeting(), subscribe(1, "t"), subscribe(2, ">"), said(FromClient::Ping(Ping { token: 1 }))]
+        .concat();
+    for _ in 0..100 {
+        let mut stream = connect(node);
+        let cut = seed.between(1, whole.len() as u64) as usize;
+        let _ = stream.write_all(&whole[..cut]);
+    }
+}
+
+/// Opened and dropped: some at once, some after a greeting, some with a reset.
+fn come_and_go(node: SocketAddr, connections: u64) {
+    for number in 0..connections {
+        let mut stream = connect(node);
+        if number % 3 == 0 {
+            let _ = stream.write_all(&greeting());
+        }
+        // What was received and not read makes this a reset.
+        drop(stream);
+    }
+}
+
+/// Clients that ask for everything and read nothing, as long as the streams live.
+fn deaf(node: SocketAddr) -> Vec<TcpStream> {
+    let pings: Vec<u8> = (0..2_000).flat_map(|token| said(FromClient::Ping(Ping { token }))).collect();
+    let listen =
+        |number: u32| (greeting(), (0..number).flat_map(|at| subscribe(at + 1, "t")).collect::<Vec<u8>>());
+    let mut streams = Vec::new();
+    for (greeting, asking) in [listen(1), listen(1), listen(200), listen(0)] {
+        let mut stream = connect(node);
+        stream.write_all(&greeting).unwrap();
+        let _ = stream.write_all(&asking);
+        if asking.is_empty() {
+            // Until the node takes no more, which it has to.
+            let mut sent = 0u64;
+            while stream.write_all(&pings).is_ok() {
+                sent += pings.len() as u64;
+                assert!(sent < 256 << 20, "the node takes questions from who reads no answers without end");
+            }
+        }
+        streams.push(stream);
+    }
+    streams
+}
+
+#[test]
+fn hostile_clients_are_told_and_cut_off_and_nobody_else_notices() {
+    let _alone = alone();
+    for seed in tier::seeds(1) {
+        println!("seed {seed}");
+        let mut random = Seed::new(seed);
+        let node = Node::anywhere(&["handshake=500"]);
+        create_reliable(&node.url(), "t");
+        let reader = Readers::start(&node.url(), &["good=registered@t"]);
+        let mut writer = Writer::start(&node.url(), "t", &["mode=batch", "batch=20", "pause=1000"]);
+        writer.until_more_acked(100);
+        let rss_before = node.process.rss_bytes();
+        let deaf = deaf(node.address);
+        offenders_are_told_why(node.address);
+        noise(node.address, &mut random);
+        truncated(node.address, &mut random);
+        come_and_go(node.address, tier::crowd(2_000));
+        writer.until_more_acked(1_000);
+        let grown = node.process.rss_bytes().saturating_sub(rss_before);
+        let ledger = writer.finish();
+        assert!(ledger.failures.is_empty(), "the publisher noticed: {:?}", ledger.failures);
+        let counts = audit_all(&reader.finish(), &ledger)["good"];
+        println!("{counts:?}, the node grew by {} KB", grown / 1_000);
+        assert_eq!(
+            (counts.gaps, counts.aways, counts.records),
+            (0, 0, ledger.attempted),
+            "the reader noticed"
+        );
+        assert!(grown < GROWTH_BYTES_MAX, "the node grew by {grown} bytes");
+        node.assert_no_panic();
+        drop(deaf);
+    }
+}

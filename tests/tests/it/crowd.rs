@@ -1,0 +1,140 @@
+//! Thousands of clients cut at once.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use dunlin_client::topic::Publish;
+use dunlin_client::{Client, Options, Publisher};
+use dunlin_system_tests::content::Content;
+use dunlin_system_tests::process::Process;
+use dunlin_system_tests::proxy::Proxy;
+use dunlin_system_tests::{limits, port};
+
+use crate::stage::{Node, alone, role, url};
+use crate::tier;
+
+/// How soon all are to be back in sync.
+const BACK_MAX: Duration = Duration::from_secs(10);
+/// A heartbeat as in production.
+const NODE: [&str; 1] = ["heartbeat=1000"];
+
+struct Crowd {
+    process: Process,
+    clients: u64,
+}
+
+/// What the crowd was told since it was last asked.
+#[derive(Debug, PartialEq, Eq)]
+struct Told {
+    epochs: u64,
+    gaps: u64,
+    wrong: u64,
+}
+
+impl Crowd {
+    fn join(url: &str, clients: u64) -> Crowd {
+        let began = Instant::now();
+        let mut process = role("crowd", &["crowd", url, "t", &clients.to_string()]);
+        while process.line_within(Duration::from_secs(300)).expect("the crowd joins")
+            != format!("joined {clients}")
+        {}
+        println!("{clients} clients joined in {} ms", began.elapsed().as_millis());
+        Crowd { process, clients }
+    }
+
+    /// Waits until every client has seen record `n`.
+    fn await_sync(&mut self, n: u64) -> Told {
+        self.process.say(&format!("sync {n}"));
+        let line = self.process.line_within(Duration::from_secs(120)).expect("the crowd goes on");
+        let numbers: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+        let [at, epochs, gaps, wrong] = numbers[..] else { panic!("the crowd says {line:?}") };
+        assert_eq!(at, n);
+        Told { epochs, gaps, wrong }
+    }
+}
+
+fn publisher(address: SocketAddr) -> (Client, Publisher) {
+    let client = Client::connect(&url(address), Options::default()).unwrap();
+    let publisher = client.publisher("t").unwrap();
+    (client, publisher)
+}
+
+fn publish(publisher: &mut Publisher, n: u64) {
+    publisher.publish(Content { writer: 1, n, last: false }.encode(100).as_slice()).unwrap();
+}
+
+/// Waits until the node has so many subscriptions of the topic, neither fewer nor more.
+fn await_readers(client: &Client, readers: u64) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let there = u64::from(client.describe_topic("t").unwrap().readers_total);
+        if there == readers {
+            return;
+        }
+        assert!(Instant::now() < deadline, "the node has {there} subscriptions, the crowd {readers}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_crowd_whose_node_is_killed_is_back_in_sync_within_ten_seconds() {
+    let _alone = alone();
+    let clients = tier::crowd(1_000);
+    assert!(limits::raise_open_files() > clients + 100, "`ulimit -n` is too low for {clients} clients");
+    let address = port::free();
+    let mut node = Node::start_with(address, &NODE);
+    let mut crowd = Crowd::join(&url(address), clients);
+    let (client, mut first) = publisher(address);
+    publish(&mut first, 1);
+    assert_eq!(crowd.await_sync(1), Told { epochs: 0, gaps: 0, wrong: 0 });
+    await_readers(&client, clients);
+    for n in 2..=3 {
+        node.kill();
+        node = Node::start_with(address, &NODE);
+        let began = Instant::now();
+        let (client, mut publisher) = publisher(address);
+        publish(&mut publisher, n);
+        assert_eq!(crowd.await_sync(n), Told { epochs: clients, gaps: 0, wrong: 0 }, "each is told once");
+        let took = began.elapsed();
+        let rss_bytes = node.process.rss_bytes();
+        println!(
+            "{clients} clients back after {} ms, the node holds {} MB",
+            took.as_millis(),
+            rss_bytes / 1_000_000
+        );
+        assert!(took <= BACK_MAX, "{clients} clients are back after {took:?}");
+        assert!(rss_bytes < (64 << 20) + clients * (32 << 10), "the node holds {rss_bytes} bytes");
+        await_readers(&client, clients);
+    }
+    drop(crowd.process);
+    let (client, _) = publisher(address);
+    await_readers(&client, 0);
+    node.assert_no_panic();
+}
+
+#[test]
+fn a_crowd_whose_connections_are_reset_comes_back_and_leaves_no_orphans() {
+    let _alone = alone();
+    // Each takes two files of the proxy, which is this process.
+    let clients = tier::crowd(500).min(limits::raise_open_files() / 3);
+    let node = Node::anywhere(&NODE);
+    let proxy = Proxy::start(node.address);
+    let mut crowd = Crowd::join(&url(proxy.address), clients);
+    let (client, mut publisher) = publisher(node.address);
+    publish(&mut publisher, 1);
+    crowd.await_sync(1);
+    let rss_before = node.process.rss_bytes();
+    for n in 2..=4 {
+        let began = Instant::now();
+        proxy.cut();
+        publish(&mut publisher, n);
+        assert_eq!(crowd.await_sync(n), Told { epochs: 0, gaps: 0, wrong: 0 }, "they go on where they were");
+        println!("{} clients back after {} ms", crowd.clients, began.elapsed().as_millis());
+        assert!(began.elapsed() <= BACK_MAX);
+        await_readers(&client, clients);
+    }
+    let grown = node.process.rss_bytes().saturating_sub(rss_before);
+    println!("{} connections in all, the node grew by {} KB", proxy.accepted(), grown / 1_000);
+    assert!(grown < 32 << 20, "the node grew by {grown} bytes");
+    node.assert_no_panic();
+}

@@ -1,0 +1,98 @@
+//! SIGKILL of the node under running subscribers and a publisher.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::{Duration, Instant};
+
+use dunlin_system_tests::audit::Counts;
+use dunlin_system_tests::port;
+use dunlin_system_tests::seed::Seed;
+
+use crate::stage::{Node, Readers, Writer, alone, audit_all, url};
+use crate::tier;
+
+/// What all tries together came to.
+#[derive(Default)]
+struct Total {
+    tries: u64,
+    kills: u64,
+    subscribers: u64,
+    attempted: u64,
+    acked: u64,
+    failed: u64,
+    counts: Counts,
+}
+
+#[test]
+fn sigkill_of_the_node_yields_continuity_an_exact_gap_or_a_new_epoch() {
+    let _alone = alone();
+    let (mut total, began) = (Total::default(), Instant::now());
+    for seed in tier::seeds(10) {
+        let outcome = catch_unwind(AssertUnwindSafe(|| kill_and_restart(seed, &mut total)));
+        if let Err(panic) = outcome {
+            eprintln!("FAILED: replay with DUNLIN_CHAOS_SEED={seed}");
+            resume_unwind(panic);
+        }
+    }
+    let Total { tries, kills, subscribers, attempted, acked, failed, counts } = total;
+    println!(
+        "SIGKILL of the node: {tries} tries, {kills} kills, {subscribers} subscribers, {:.0} s\n  \
+         published: {attempted} attempted, {acked} acknowledged, {failed} calls failed\n  \
+         told: {} records, {} gaps of {} records, {} epoch changes, {} warnings, {} times no connection\n  \
+         silence: 0, invented: 0, twice in an epoch: 0, out of order: 0, hung: 0",
+        began.elapsed().as_secs_f64(),
+        counts.records,
+        counts.gaps,
+        counts.missed,
+        counts.epochs,
+        counts.laggings,
+        counts.aways,
+    );
+    if tries > 0 {
+        assert!(counts.gaps > 0, "no gap happened: the test tests nothing");
+        assert!(counts.epochs > 0, "no epoch changed: the test tests nothing");
+    }
+}
+
+/// One try: subscribers of every kind, a writer, one to three kills.
+fn kill_and_restart(seed: u64, total: &mut Total) {
+    let mut random = Seed::new(seed);
+    let address = port::free();
+    let mut node = Node::start(address);
+    let url = url(address);
+    let readers = Readers::start(
+        &url,
+        &["a=next@t,b=drain@t", "c=drain@*", "d=poll@t", "e=task@t", "f=slow@t", "g=slow@>"],
+    );
+    let mut writer = Writer::start(&url, "t", &[&format!("seed={seed}"), "pause=200"]);
+    writer.until_more_acked(random.between(1, 400) as usize);
+    let mut late = None;
+    let kills = random.between(1, 3);
+    for kill in 0..kills {
+        std::thread::sleep(Duration::from_millis(random.between(0, 150)));
+        node.kill();
+        if kill == 0 && random.between(0, 1) == 1 {
+            std::thread::sleep(Duration::from_millis(random.between(0, 700)));
+        }
+        node = Node::start(address);
+        writer.catch_up();
+        writer.until_more_acked(random.between(1, 400) as usize);
+        if kill == 0 {
+            late = Some(Readers::start(&url, &["late=late-next@t"]));
+        }
+    }
+    let ledger = writer.finish();
+    let mut told = readers.finish();
+    told.extend(late.into_iter().flat_map(Readers::finish));
+    node.kill();
+    let counts = audit_all(&told, &ledger);
+    let mut try_counts = Counts::default();
+    counts.values().for_each(|counts| try_counts.add(*counts));
+    println!("seed {seed}: {kills} kills, {} readers, {try_counts:?}", counts.len());
+    total.tries += 1;
+    total.kills += kills;
+    total.subscribers += counts.len() as u64;
+    total.attempted += ledger.attempted;
+    total.acked += ledger.acked.len() as u64;
+    total.failed += ledger.failures.len() as u64;
+    total.counts.add(try_counts);
+}

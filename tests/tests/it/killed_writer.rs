@@ -1,0 +1,93 @@
+//! A publisher killed in the middle of a pipelined batch, and one that tries again in its name.
+
+use dunlin_system_tests::ledger::Ledger;
+use dunlin_system_tests::seed::Seed;
+use dunlin_system_tests::trace::Told;
+
+use crate::stage::{Node, Readers, Writer, alone, audit_all};
+use crate::tier;
+
+/// Kills a publisher while it publishes and starts another of the same identity with the same records, which
+/// ends well; what a subscriber was told that saw all of it.
+fn kill_and_retry(seed: u64, mode: &str) -> (Vec<Told>, Ledger) {
+    let mut random = Seed::new(seed);
+    let node = Node::anywhere(&["retention=67108864"]);
+    let readers = Readers::start(&node.url(), &["a=drain@t"]);
+    let arguments = |count: u64| {
+        let (seed, count) = (format!("seed={seed}"), format!("count={count}"));
+        [
+            seed,
+            count,
+            format!("mode={mode}"),
+            "producer=77".to_owned(),
+            "batch=100".to_owned(),
+            "pause=0".to_owned(),
+        ]
+    };
+    let count = 3_000;
+    let start = |count| {
+        let arguments = arguments(count);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        Writer::start(&node.url(), "t", &arguments)
+    };
+    let mut killed = start(count * 10);
+    killed.until(|ledger| ledger.attempted >= 100 * random.clone().between(1, 20));
+    std::thread::sleep(std::time::Duration::from_micros(random.between(0, 3_000)));
+    let before = killed.kill();
+    let mut ledger = start(count.max(before.attempted)).run_out();
+    assert!(ledger.failures.is_empty(), "seed {seed}, {mode}: the retry was refused: {:#?}", ledger.failures);
+    ledger.acked.extend(before.acked);
+    let told = readers.finish();
+    let counts = audit_all(&told, &ledger);
+    println!("seed {seed}, {mode}: killed after {}, {counts:?}", before.attempted);
+    node.assert_no_panic();
+    (told.into_values().next().unwrap_or_default(), ledger)
+}
+
+#[test]
+fn a_retry_in_a_killed_publishers_name_appends_nothing_twice_and_tears_nothing() {
+    let _alone = alone();
+    for seed in tier::seeds(6) {
+        let mode = ["batch", "pipeline"][(seed % 2) as usize];
+        let (told, ledger) = kill_and_retry(seed, mode);
+        // The audit has checked order and that nothing came twice. Nothing is torn either: all are there, in one line.
+        let records: Vec<&Told> = told.iter().filter(|told| matches!(told, Told::Records { .. })).collect();
+        let last = records.last().map(|told| match told {
+            Told::Records { seqs, ns, .. } => (seqs.1, ns.1),
+            _ => (0, 0),
+        });
+        assert_eq!(last, Some((ledger.attempted, ledger.attempted)), "each record once: {records:?}");
+    }
+}
+
+#[test]
+fn a_batch_is_appended_whole_or_not_at_all_when_its_publisher_dies() {
+    let _alone = alone();
+    for seed in tier::seeds(6) {
+        let mut random = Seed::new(seed);
+        let node = Node::anywhere(&["retention=67108864"]);
+        let readers = Readers::start(&node.url(), &["a=next@t"]);
+        let arguments = ["mode=batch", "batch=50", "pause=0", "producer=5"];
+        let mut killed = Writer::start(&node.url(), "t", &arguments);
+        killed.until_more_acked(50 * random.between(1, 30) as usize);
+        std::thread::sleep(std::time::Duration::from_micros(random.between(0, 3_000)));
+        let before = killed.kill();
+        let attempted = before.attempted;
+        // Somebody else says the last word.
+        let from = format!("from={}", attempted + 1);
+        let count = format!("count={attempted}");
+        let mut ledger = Writer::start(&node.url(), "t", &[&from, &count]).finish();
+        ledger.acked.extend(before.acked);
+        let told = readers.finish();
+        audit_all(&told, &ledger);
+        let whole = told["a"].iter().filter_map(|told| match told {
+            Told::Records { ns, .. } if ns.1 <= attempted => Some(ns.1),
+            Told::Records { ns, .. } if ns.0 <= attempted => Some(attempted),
+            _ => None,
+        });
+        let last = whole.max().expect("it published something");
+        println!("seed {seed}: {attempted} attempted, {last} appended");
+        assert_eq!(last % 50, 0, "a batch was torn");
+        assert!(last + 50 >= attempted, "batches that were acknowledged are missing");
+    }
+}

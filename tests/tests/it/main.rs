@@ -1,0 +1,13 @@
+//! The promise under faults, over separate processes.
+//!
+//! `cargo test` runs few tries of each; `cargo xtask chaos` many, through the variables of `tier`.
+
+mod alone;
+mod bad_input;
+mod crowd;
+mod killed_node;
+mod killed_writer;
+mod refused;
+mod stage;
+mod stopped;
+mod tier;

@@ -1,0 +1,184 @@
+//! A node, writers and readers as processes, and what they said.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dunlin_system_tests::audit::{Began, Counts, audit};
+use dunlin_system_tests::ledger::Ledger;
+use dunlin_system_tests::process::{PATIENCE, Process};
+use dunlin_system_tests::trace::Told;
+
+/// The node's heartbeat in these tests.
+pub const HEARTBEAT: Duration = Duration::from_millis(250);
+
+/// One test at a time: each has a handful of processes, and the machine two cores.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub fn role(name: &str, arguments: &[&str]) -> Process {
+    let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+    Process::start(name, env!("CARGO_BIN_EXE_system-role"), &arguments)
+}
+
+/// A node, and where it listens.
+pub struct Node {
+    pub process: Process,
+    pub address: SocketAddr,
+}
+
+impl Node {
+    pub fn start(address: SocketAddr) -> Node {
+        Node::start_with(address, &[])
+    }
+
+    /// With arguments of the role `node`.
+    pub fn start_with(address: SocketAddr, arguments: &[&str]) -> Node {
+        let listen = address.to_string();
+        let mut process = role("node", &[&["node", &listen], arguments].concat());
+        let ready = process.until("READY");
+        let tcp = ready.split(' ').find_map(|word| word.strip_prefix("tcp="));
+        let address = tcp.expect("READY names the address").parse().expect("it is one");
+        Node { process, address }
+    }
+
+    /// On any free port: for nodes that are not started again.
+    pub fn anywhere(arguments: &[&str]) -> Node {
+        Node::start_with(([127, 0, 0, 1], 0).into(), arguments)
+    }
+
+    pub fn url(&self) -> String {
+        url(self.address)
+    }
+
+    /// SIGKILL, and a look at what it had to complain about.
+    pub fn kill(mut self) {
+        self.process.kill();
+        self.assert_no_panic();
+    }
+
+    pub fn assert_no_panic(&self) {
+        let errors = self.process.errors();
+        assert!(!errors.contains("panicked"), "the node panicked:\n{errors}");
+    }
+}
+
+pub fn url(address: SocketAddr) -> String {
+    format!("dunlin://{address}")
+}
+
+/// A writer and its ledger.
+pub struct Writer {
+    pub process: Process,
+    pub ledger: Ledger,
+    hangs: Vec<String>,
+}
+
+impl Writer {
+    pub fn start(url: &str, subject: &str, arguments: &[&str]) -> Writer {
+        let process = role("writer", &[&["write", url, subject], arguments].concat());
+        Writer { process, ledger: Ledger::default(), hangs: Vec::new() }
+    }
+
+    /// SIGKILL; what it said until then.
+    pub fn kill(mut self) -> Ledger {
+        self.process.kill();
+        for line in self.process.finish(PATIENCE) {
+            self.take(&line);
+        }
+        self.ledger
+    }
+
+    /// Notes what it has said by now.
+    pub fn catch_up(&mut self) {
+        for line in self.process.lines_so_far() {
+            self.take(&line);
+        }
+    }
+
+    /// Waits until its ledger is as wanted.
+    pub fn until(&mut self, wanted: impl Fn(&Ledger) -> bool) {
+        while !wanted(&self.ledger) {
+            let line = self.process.line_within(PATIENCE).expect("the writer goes on");
+            self.take(&line);
+        }
+    }
+
+    /// Waits until it has acknowledged so many more records.
+    pub fn until_more_acked(&mut self, records: usize) {
+        let wanted = self.ledger.acked.len() + records;
+        self.until(|ledger| ledger.acked.len() >= wanted);
+    }
+
+    /// Tells it to end, and waits until its last record is acknowledged.
+    pub fn finish(mut self) -> Ledger {
+        self.process.say("stop");
+        self.run_out()
+    }
+
+    /// Waits until it has published all it was started with, and its last record is acknowledged.
+    pub fn run_out(mut self) -> Ledger {
+        self.until(|ledger| ledger.last.is_some());
+        assert!(self.hangs.is_empty(), "calls of the writer hung: {:?}", self.hangs);
+        self.ledger
+    }
+
+    fn take(&mut self, line: &str) {
+        if line.starts_with("hang") {
+            self.hangs.push(line.to_owned());
+        }
+        self.ledger.take(line);
+    }
+}
+
+/// A process with subscribers, and what each was told.
+pub struct Readers {
+    pub process: Process,
+    told: BTreeMap<String, Vec<Told>>,
+}
+
+impl Readers {
+    /// Starts them and waits until all stand.
+    pub fn start(url: &str, clients: &[&str]) -> Readers {
+        let process = role("readers", &[&["read", url], clients].concat());
+        let names = clients.iter().flat_map(|client| client.split(','));
+        let name = |asked: &str| asked.split('=').next().unwrap_or_default().to_owned();
+        let told = names.map(|asked| (name(asked), Vec::new())).collect();
+        let mut readers = Readers { process, told };
+        while readers.told.values().any(|told| !told.contains(&Told::Up)) {
+            let line = readers.process.line_within(PATIENCE).expect("the readers subscribe");
+            readers.take(&line);
+        }
+        readers
+    }
+
+    fn take(&mut self, line: &str) {
+        let (name, rest) = line.split_once(' ').expect("a name and what was told");
+        self.told.get_mut(name).expect("a name that was given").push(Told::parse(rest));
+    }
+
+    /// Waits until all have seen the last record; what each was told.
+    pub fn finish(mut self) -> BTreeMap<String, Vec<Told>> {
+        while self.told.values().any(|told| !told.contains(&Told::Done)) {
+            let Some(line) = self.process.line_within(PATIENCE) else { break };
+            self.take(&line);
+        }
+        self.told
+    }
+}
+
+/// Audits what readers were told; names that begin with `late` began in between.
+pub fn audit_all(told: &BTreeMap<String, Vec<Told>>, ledger: &Ledger) -> BTreeMap<String, Counts> {
+    let audited = told.iter().map(|(name, told)| {
+        let began = if name.starts_with("late") { Began::Late } else { Began::First };
+        let counts = audit(told, began, ledger, 1).unwrap_or_else(|broken| {
+            let told: Vec<String> = told.iter().map(Told::to_string).collect();
+            panic!("reader {name}: {broken}\n{}\nfailed publishes: {:#?}", told.join("\n"), ledger.failures)
+        });
+        (name.clone(), counts)
+    });
+    audited.collect()
+}

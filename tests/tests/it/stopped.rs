@@ -1,0 +1,88 @@
+//! SIGSTOP: a process that stands still keeps its connections, and says nothing.
+
+use std::time::Duration;
+
+use dunlin_client::topic::{Reliable, Retention, TopicConfig};
+use dunlin_client::{Client, Options};
+use dunlin_system_tests::port;
+use dunlin_system_tests::seed::Seed;
+
+use crate::stage::{HEARTBEAT, Node, Readers, Writer, alone, audit_all, url};
+use crate::tier;
+
+/// 64 KiB of history, and a publisher that waits for registered readers: those keep up for sure, so what the
+/// others do to them shows.
+pub fn create_reliable(url: &str, topic: &str) {
+    let client = Client::connect(url, Options::default()).unwrap();
+    let retention = Retention { bytes: 64 << 10, ..Retention::default() };
+    let reliable =
+        Some(Reliable { readers_max: 8, wait_max: Duration::from_secs(30), ..Reliable::default() });
+    client
+        .create_topic(topic, &TopicConfig { retention, reliable, ..TopicConfig::default() }, false)
+        .unwrap();
+}
+
+#[test]
+fn a_stopped_subscriber_gets_an_exact_gap_and_harms_nobody() {
+    let _alone = alone();
+    for seed in tier::seeds(2) {
+        println!("seed {seed}");
+        let mut random = Seed::new(seed);
+        let node = Node::anywhere(&[]);
+        create_reliable(&node.url(), "t");
+        let neighbours = Readers::start(&node.url(), &["a=registered@t", "b=registered@t"]);
+        let stopped = Readers::start(&node.url(), &["x=slow@t", "y=slow@t"]);
+        let mut writer = Writer::start(&node.url(), "t", &[&format!("seed={seed}"), "pause=100"]);
+        writer.until_more_acked(50);
+        for _ in 0..2 {
+            stopped.process.stop();
+            writer.until_more_acked(random.between(2_000, 4_000) as usize);
+            stopped.process.go_on();
+            writer.until_more_acked(random.between(1, 500) as usize);
+        }
+        let ledger = writer.finish();
+        assert!(ledger.failures.is_empty(), "the publisher was held up: {:?}", ledger.failures);
+        let counts = audit_all(&neighbours.finish(), &ledger);
+        for (name, counts) in counts {
+            assert_eq!((counts.gaps, counts.records), (0, ledger.attempted), "neighbour {name}");
+        }
+        for (name, counts) in audit_all(&stopped.finish(), &ledger) {
+            println!("stopped {name}: {counts:?}");
+            assert!(counts.gaps > 0, "no gap happened: the test tests nothing");
+            assert_eq!(
+                counts.records + counts.missed,
+                ledger.attempted,
+                "nothing failed, so all is accounted for"
+            );
+        }
+        node.assert_no_panic();
+    }
+}
+
+#[test]
+fn a_node_that_stands_still_for_three_heartbeats_is_noticed_and_left_and_found_again() {
+    let _alone = alone();
+    for seed in tier::seeds(2) {
+        println!("seed {seed}");
+        let address = port::free();
+        let node = Node::start(address);
+        let readers =
+            Readers::start(&url(address), &["a=next@t,b=drain@t", "c=poll@*", "d=task@t", "e=slow@t"]);
+        let mut writer = Writer::start(&url(address), "t", &[&format!("seed={seed}")]);
+        writer.until_more_acked(300);
+        for _ in 0..2 {
+            node.process.stop();
+            std::thread::sleep(3 * HEARTBEAT + Duration::from_millis(100));
+            node.process.go_on();
+            writer.until_more_acked(300);
+        }
+        let ledger = writer.finish();
+        let counts = audit_all(&readers.finish(), &ledger);
+        for (name, counts) in &counts {
+            println!("{name}: {counts:?}");
+            assert_eq!(counts.epochs, 0, "it is the same node, and {name} was told otherwise");
+        }
+        assert!(!ledger.failures.is_empty(), "the publisher noticed nothing");
+        node.assert_no_panic();
+    }
+}

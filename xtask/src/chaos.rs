@@ -1,0 +1,40 @@
+//! `chaos`: the whole-system tests, many tries of each.
+//!
+//! `cargo test` runs the same tests with few tries. A failing try prints its seed; `--seed` makes its decisions
+//! again (what the machine does in between is another matter, so a rare failure may take several runs).
+
+use anyhow::Result;
+
+use crate::process::{self, cargo};
+
+/// How much to try.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Tries of each test that kills or stops something
+    #[arg(long, default_value_t = 100)]
+    tries: u64,
+    /// Go on with new seeds for at least so long in each of these tests
+    #[arg(long, default_value_t = 0)]
+    minutes: u64,
+    /// One try, with the decisions of this seed
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Clients that are cut at once, and connections that come and go
+    #[arg(long, default_value_t = 10_000)]
+    crowd: u64,
+    /// Only tests with this in their name
+    filter: Option<String>,
+}
+
+/// Runs them, built for release: what is tried should be the node, not the debug build's checks.
+pub fn run(options: &Options) -> Result<()> {
+    let mut command = cargo(&["test", "--release", "-p", "dunlin-system-tests", "--test", "it", "--"]);
+    command.args(["--nocapture", "--test-threads=1"]).args(&options.filter);
+    command.env("DUNLIN_CHAOS_TRIES", options.tries.to_string());
+    command.env("DUNLIN_CHAOS_MINUTES", options.minutes.to_string());
+    command.env("DUNLIN_CHAOS_CROWD", options.crowd.to_string());
+    if let Some(seed) = options.seed {
+        command.env("DUNLIN_CHAOS_SEED", seed.to_string());
+    }
+    process::run(&mut command)
+}
