@@ -157,8 +157,14 @@ fn a_wildcard_subscription_gets_topics_created_later() {
     let (mut topics, mut seqs) = (Vec::new(), Vec::new());
     while topics.len() < 2 || seqs.len() < 2 {
         reader.next(|m| match m {
-            FromNode::Log(log) => Some(topics.push(log.topic.to_owned())),
-            FromNode::Run(run) => Some(seqs.push(run.header.first_seq)),
+            FromNode::Log(log) => {
+                topics.push(log.topic.to_owned());
+                Some(())
+            }
+            FromNode::Run(run) => {
+                seqs.push(run.header.first_seq);
+                Some(())
+            }
             _ => None,
         });
     }
