@@ -22,7 +22,7 @@ const PAGE_TOPICS: u32 = 1_000;
 #[non_exhaustive]
 pub enum AskError {
     /// The node refused.
-    #[error("{0}")]
+    #[error(transparent)]
     Refused(#[from] Refused),
     /// There is no connection, and the request was not sent.
     #[error("connection: {0}")]

@@ -63,7 +63,11 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         let Some(event) = next(&mut requests, &mut outage, console)? else { continue };
         let Event::Record(record) = event else { continue };
         let Some(reply_to) = record.frame.reply() else { continue };
-        let answer = answer(arguments, &record)?;
+        // Whoever asked is told, too, when the command cannot be run.
+        let answer = answer(arguments, &record).unwrap_or_else(|error| {
+            let _ = writeln!(std::io::stderr(), "{} {error:#}", console.errors.bad("error:"));
+            Answer { payload: Vec::new(), error: Some(format!("{error:#}")) }
+        });
         let error = answer.error.as_ref().map(|error| (ERROR_HEADER, error.as_bytes()));
         let meta = Meta { headers: error.as_slice(), ..Meta::default() };
         let draft = Draft { meta, payload: Payload::Copied(&answer.payload) };

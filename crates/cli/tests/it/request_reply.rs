@@ -52,6 +52,10 @@ fn a_command_that_fails_is_told_to_who_asked() {
     let outcome = node.run(&["req", "fails"]);
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.err.contains("exit status: 3"), "{outcome:?}");
+    let _absent = Replier::start(&node, &["absent", "--", "no-such-command-anywhere"]);
+    let outcome = node.run(&["req", "absent"]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.err.contains("cannot start no-such-command-anywhere"), "{outcome:?}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub struct Arguments {
     #[arg(long, value_name = "PATTERN")]
     pattern: Option<String>,
     /// Logs that its keys are spread over [default: 1]
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     partitions: Option<u16>,
     /// History each log keeps, bytes
     #[arg(long, value_name = "SIZE")]
