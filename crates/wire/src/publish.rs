@@ -92,6 +92,23 @@ impl PublishHeader {
         self.producer_seq + u64::from(self.count) - 1
     }
 
+    /// What stands before the frames of a PUBLISH whose end has not come: for a node that refuses it as
+    /// soon as it knows whose it is. `None` for any other message, or one that is not sound.
+    pub fn of_unfinished(message: &[u8]) -> Option<PublishHeader> {
+        let head = crate::MessageHeader::parse(message).ok()??;
+        let run = dunlin_frame::RunHeader::parse(message.get(crate::HEADER_BYTES..)?).ok()?;
+        let sound = head.kind == Kind::Publish as u8 && run.count > 0 && run.first_seq > 0;
+        let end = run.first_seq.checked_add(u64::from(run.count));
+        (sound && end.is_some()).then_some(PublishHeader {
+            publisher: run.topic_id,
+            partition: run.epoch,
+            expect_seq: run.prev_seq,
+            producer_seq: run.first_seq,
+            count: run.count,
+            bytes: run.bytes,
+        })
+    }
+
     pub(crate) fn parse(fields: &mut Fields<'_>, flags: u8) -> Result<PublishHeader, WireError> {
         let header = PublishHeader {
             publisher: u32::read(fields)?,

@@ -76,6 +76,8 @@ pub(super) struct Session {
     unread_charge: Charge,
     /// How many bytes that message needs to be worth another look.
     unread_needs: usize,
+    /// How many bytes are still to come of a message that was refused.
+    skip_bytes: usize,
     /// How much of what waits was looked at for what makes room.
     ahead: usize,
     outbound: Outbound,
@@ -145,6 +147,7 @@ impl Session {
             decoder: Decoder::new(limits),
             unread: Vec::new(),
             unread_needs: 0,
+            skip_bytes: 0,
             ahead: 0,
             outbound: Outbound::default(),
             publishing: Publishing::default(),

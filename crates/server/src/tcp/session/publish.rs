@@ -255,6 +255,19 @@ impl Session {
         }
     }
 
+    /// Refuses a message whose end has not come; `false` when it is no PUBLISH of an open publisher.
+    pub(super) fn refuse_unfinished(&mut self, message: &[u8], refused: &Refused) -> bool {
+        let header = PublishHeader::of_unfinished(message);
+        let header = header.filter(|h| self.publishing.by_number.contains_key(&h.publisher));
+        let Some(header) = header else { return false };
+        if let Some(Publisher::Open(_)) = self.publishing.by_number.get(&header.publisher) {
+            // In the order it was sent: what was appended before it is said before it.
+            self.acknowledge();
+            self.refuse(&header, refused);
+        }
+        true
+    }
+
     fn refuse(&mut self, header: &PublishHeader, refused: &Refused) {
         self.outbound.say(FromNode::PublishRefused(PublishRefused {
             publisher: header.publisher,

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use dunlin::Refused;
 use dunlin::topic::PublishError;
-use dunlin::wire::{FromClient, Next, PREAMBLE_BYTES};
+use dunlin::wire::{FromClient, Next, PREAMBLE_BYTES, RUN_HEAD_BYTES};
 
 use super::outbound::protocol;
 use super::scratch::{READ_BYTES, Scratch};
@@ -44,7 +44,13 @@ impl Session {
                 Poll::Ready(ready) => ready.map_err(|_| Gone)?,
             }
         }
-        let read = if self.unread_needs > READ_BYTES { self.collect() } else { self.read_some(scratch) };
+        let read = if self.skip_bytes > 0 {
+            self.skip(scratch)
+        } else if self.unread_needs > READ_BYTES {
+            self.collect()
+        } else {
+            self.read_some(scratch)
+        };
         match read {
             Ok(0) => self.client_ended(),
             Ok(_) => Ok(Progress::Some),
@@ -96,12 +102,25 @@ impl Session {
         Ok(read)
     }
 
-    /// Reads more of one large message. Room is made as its bytes come, not as its length claims.
+    /// Drops what comes of a message that was refused before its end.
+    fn skip(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
+        let room = &mut scratch.read[..self.skip_bytes.min(READ_BYTES)];
+        let read = if self.spin.is_on() { self.stream.read_now(room) } else { self.stream.read(room) }?;
+        self.skip_bytes -= read;
+        Ok(read)
+    }
+
+    /// Reads more of one large message. Room is made as its bytes come, not as its length claims; when
+    /// there is none, the publisher is refused, and the connection goes on behind the message.
     fn collect(&mut self) -> io::Result<usize> {
         let before = self.unread.len();
-        let more = before.max(READ_BYTES).min(self.unread_needs - before);
-        if let Err(spent) = self.unread_charge.grow_to(before + more) {
-            self.fail(&Refused::from(&PublishError::from(spent)));
+        // First so much that it can be told whose it is.
+        let step = if before < RUN_HEAD_BYTES { RUN_HEAD_BYTES } else { before.max(READ_BYTES) };
+        let more = step.min(self.unread_needs - before);
+        if before >= RUN_HEAD_BYTES
+            && let Err(spent) = self.unread_charge.grow_to(before + more)
+        {
+            self.refuse_unread(&Refused::from(&PublishError::from(spent)));
             return Ok(more);
         }
         self.unread.resize(before + more, 0);
@@ -114,6 +133,16 @@ impl Session {
             self.unread_charge.release();
         }
         read
+    }
+
+    fn refuse_unread(&mut self, refused: &Refused) {
+        let unread = std::mem::take(&mut self.unread);
+        self.unread_charge.release();
+        if self.refuse_unfinished(&unread, refused) {
+            self.skip_bytes = std::mem::take(&mut self.unread_needs) - unread.len();
+        } else {
+            self.fail(refused);
+        }
     }
 
     /// Handles all whole messages, and keeps the rest.
