@@ -8,7 +8,7 @@ use dunlin_client::topic::{
 use dunlin_client::{AskError, Client, Options, RequestError, Subscriber};
 use dunlin_system_tests::port;
 
-use crate::stage::{HEARTBEAT, Node, alone};
+use crate::stage::{HEARTBEAT, Node, alone, url};
 
 /// Two heartbeats, and what a busy machine adds.
 const SOON: Duration = Duration::from_secs(5);
@@ -136,7 +136,8 @@ fn assert_all_fail_soon(
 #[test]
 fn handles_of_a_node_that_stays_dead_fail_within_two_heartbeats() {
     let _alone = alone();
-    let node = Node::start(port::free());
+    let address = port::free();
+    let node = Node::start(address);
     let clients: Vec<Client> = (0..4).map(|_| connect(&node)).collect();
     let mut subscriber = clients[0].subscribe("t", earliest()).unwrap();
     let mut publisher = clients[1].publisher("t").unwrap();
@@ -148,6 +149,8 @@ fn handles_of_a_node_that_stays_dead_fail_within_two_heartbeats() {
     for _ in 0..2 {
         assert_all_fail_soon(&clients[3], &mut subscriber, &mut publisher, &mut requester);
     }
+    let refused = soon("connect", || Client::connect(&url(address), Options::default()).err());
+    assert!(refused.is_some(), "connected to a node that is dead");
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! What a node refuses, to the one who asked, and nobody else notices.
 
+use dunlin_client::topic::{
+    Draft, Publish, PublishError, Retention, Start, Subscribe, SubscribeOptions, TopicConfig,
+};
 use dunlin_client::{Client, Options};
 
 use crate::stage::{Node, alone, role};
@@ -15,4 +18,43 @@ fn a_port_in_use_ends_the_second_node_with_an_error_that_names_it() {
     assert!(errors.contains(&format!("listen on {}", node.address)), "{errors}");
     assert!(!errors.contains("panicked"), "{errors}");
     Client::connect(&node.url(), Options::default()).unwrap();
+}
+
+#[test]
+fn a_publisher_that_asks_for_more_than_the_budget_is_refused_and_others_go_on() {
+    let _alone = alone();
+    let node = Node::anywhere(&["memory=4194304"]);
+    let client = Client::connect(&node.url(), Options::default()).unwrap();
+    let retention = Retention { bytes: 1 << 30, ..Retention::default() };
+    let config = TopicConfig { retention, record_bytes_max: 8 << 20, ..TopicConfig::default() };
+    client.create_topic("greedy", &config, false).unwrap();
+    let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
+    let mut subscriber = client.subscribe("modest", options).unwrap();
+    let mut modest = client.publisher("modest").unwrap();
+    let mut greedy = client.publisher("greedy").unwrap();
+    modest.publish(b"before").unwrap();
+    let too_much = vec![7u8; 5 << 20];
+    for _ in 0..3 {
+        let refused = greedy.publish(Draft::from(too_much.as_slice()));
+        let Err(PublishError::BudgetSpent { asked, used, limit }) = refused else { panic!("{refused:?}") };
+        assert!(limit == 4 << 20 && asked + used > limit, "{asked} more on top of {used} of {limit}");
+        modest.publish(b"meanwhile").unwrap();
+    }
+    // What fits is taken, though the greedy topic's history would fill the budget many times over.
+    for _ in 0..20 {
+        greedy.publish(Draft::from(&too_much[..500_000])).unwrap();
+        modest.publish(b"meanwhile").unwrap();
+    }
+    modest.publish(b"end").unwrap();
+    let mut due = 1;
+    while due <= 25 {
+        let dunlin_client::topic::Event::Record(record) = subscriber.next().unwrap() else {
+            panic!("a notice")
+        };
+        assert_eq!(record.seq(), due);
+        due += 1;
+    }
+    assert_eq!(client.connections(), 1, "the connection was cut, and everybody on it disturbed");
+    assert!(node.process.rss_bytes() < 256 << 20);
+    node.assert_no_panic();
 }
