@@ -1,15 +1,13 @@
-//! Where the tests run benches: the `alone` example as the program, a folder of their own for runs.
+//! Where the tests run benches: `bench-alone` as the program, a folder of their own for runs.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use dunlin_bench::child::ChildProgram;
 
-/// The `alone` example, which cargo builds beside this test.
+/// The bench without the `dunlin` binary.
 pub fn alone() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let target = test.parent().and_then(|deps| deps.parent()).unwrap();
-    target.join("examples").join("alone")
+    PathBuf::from(env!("CARGO_BIN_EXE_bench-alone"))
 }
 
 pub fn child_program() -> ChildProgram {
