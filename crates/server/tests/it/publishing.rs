@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use dunlin::topic::{Reliable, Retention, Start, Subscribe, SubscribeOptions, TopicConfig};
-use dunlin::wire::{self, ErrorCode, FromClient, FromNode, StartAt};
+use dunlin::wire::{self, ErrorCode, FromClient, FromNode, OpenPublisher, Publish, PublishHeader, StartAt};
 
-use crate::peer::Peer;
+use crate::peer::{Peer, frames};
 use crate::serve;
 
 #[test]
@@ -144,4 +144,32 @@ fn one_connection_may_read_the_reliable_topic_it_publishes_to() {
         let credit = wire::Credit { subscription: 1, granted: 1 << 40, consumed: wire::List::new(&consumed) };
         peer.say(FromClient::Credit(credit));
     }
+}
+
+#[test]
+fn what_follows_a_refused_first_message_is_refused_until_its_number_comes_again() {
+    let (_node, server) = serve();
+    let mut peer = Peer::connect(&server);
+    let (publisher, producer, producer_epoch) = (1, 5, 1);
+    peer.say(FromClient::OpenPublisher(OpenPublisher { publisher, producer, producer_epoch, subject: "s" }));
+    let answer = |peer: &mut Peer| {
+        peer.next(|m| match m {
+            FromNode::Published(published) => Some(Ok((published.through, published.duplicate))),
+            FromNode::PublishRefused(refused) => Some(Err((refused.producer_seq, refused.refusal.code))),
+            _ => None,
+        })
+        .unwrap()
+    };
+    let mut broken = frames(&[b"broken"]);
+    broken[4] = 9;
+    let (count, bytes) = (1, broken.len() as u32);
+    let header = PublishHeader { publisher, partition: 0, expect_seq: 0, producer_seq: 1, count, bytes };
+    peer.say(FromClient::Publish(Publish { flags: wire::FLAG_ACK, header, frames: &broken }));
+    peer.publish(1, 2, &[b"behind it"]);
+    assert_eq!(answer(&mut peer), Err((1, ErrorCode::BadFrame)));
+    assert_eq!(answer(&mut peer), Err((2, ErrorCode::ProducerGap)));
+    peer.publish(1, 1, &[b"one"]);
+    peer.publish(1, 2, &[b"two"]);
+    assert_eq!(answer(&mut peer), Ok((1, false)));
+    assert_eq!(answer(&mut peer), Ok((2, false)));
 }

@@ -45,6 +45,9 @@ struct Open {
     pattern: Option<Pattern>,
     producer: u64,
     producer_epoch: u32,
+    /// Partitions, and the first number there that was refused and has not come again: a log that has never
+    /// heard of the producer would take what follows it for a beginning.
+    refused: Vec<(u32, u64)>,
 }
 
 /// A publish that waits for room in a reliable topic.
@@ -123,7 +126,8 @@ impl Session {
             last_seqs: List::new(&last_seqs),
         }));
         let OpenPublisher { publisher, producer, producer_epoch, .. } = *open;
-        let opened = Publisher::Open(Box::new(Open { topic, pattern, producer, producer_epoch }));
+        let refused = Vec::new();
+        let opened = Publisher::Open(Box::new(Open { topic, pattern, producer, producer_epoch, refused }));
         self.publishing.by_number.insert(publisher, opened);
     }
 
@@ -138,6 +142,12 @@ impl Session {
 
     pub(super) fn publish(&mut self, publish: &wire::Publish<'_>) -> Taken {
         let header = &publish.header;
+        if let Some(Publisher::Open(open)) = self.publishing.by_number.get_mut(&header.publisher)
+            && let Err(hole) = open.follows(header)
+        {
+            self.refuse(header, &Refused::from(&hole));
+            return Taken::Whole;
+        }
         let open = match self.publishing.by_number.get(&header.publisher) {
             Some(Publisher::Open(open)) => open,
             Some(Publisher::Refused) => return Taken::Whole,
@@ -269,6 +279,12 @@ impl Session {
     }
 
     fn refuse(&mut self, header: &PublishHeader, refused: &Refused) {
+        // What is too old to be remembered was appended once: what follows it stands by itself.
+        if let Some(Publisher::Open(open)) = self.publishing.by_number.get_mut(&header.publisher)
+            && refused.code != ErrorCode::DuplicateForgotten
+        {
+            open.was_refused(header);
+        }
         self.outbound.say(FromNode::PublishRefused(PublishRefused {
             publisher: header.publisher,
             partition: header.partition,
@@ -280,6 +296,28 @@ impl Session {
 }
 
 impl Open {
+    /// Whether nothing before this message was refused and has not come again.
+    fn follows(&mut self, header: &PublishHeader) -> Result<(), PublishError> {
+        let Some(at) = self.refused.iter().position(|(partition, _)| *partition == header.partition) else {
+            return Ok(());
+        };
+        let (_, refused) = self.refused[at];
+        if header.producer_seq > refused {
+            let last = refused - 1;
+            return Err(PublishError::ProducerGap { producer_seq: header.producer_seq, last });
+        }
+        self.refused.swap_remove(at);
+        Ok(())
+    }
+
+    fn was_refused(&mut self, header: &PublishHeader) {
+        let known = self.refused.iter().any(|(partition, _)| *partition == header.partition);
+        let exists = (header.partition as usize) < self.topic.logs().len();
+        if self.producer != NO_PRODUCER && !known && exists {
+            self.refused.push((header.partition, header.producer_seq));
+        }
+    }
+
     /// Whether the records are sound, and this topic's and this partition's.
     fn check<'a>(&self, publish: &wire::Publish<'a>) -> Result<CheckedRun<'a>, Refused> {
         let header = &publish.header;
