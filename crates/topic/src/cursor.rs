@@ -337,6 +337,13 @@ impl Cursor {
         }
     }
 
+    /// Whether it is at the end of what there was when it looked last, in the segment that is being written.
+    #[inline(always)]
+    pub(crate) fn has_read_what_it_saw(&self) -> bool {
+        matches!(&self.hint, Hint::Pinned(pinned)
+            if self.offset == pinned.seen().bytes && !pinned.seen().sealed)
+    }
+
     /// Whether it sleeps.
     pub fn is_armed(&self) -> bool {
         self.armed

@@ -391,7 +391,10 @@ impl<'a> Iterator for Frames<'a> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Lying<'a>> {
-        prefetch_read(self.rest, READ_AHEAD_BYTES);
+        // Not beyond what was committed: there the lines are the writer's.
+        if self.rest.len() > READ_AHEAD_BYTES + 128 {
+            prefetch_read(self.rest, READ_AHEAD_BYTES);
+        }
         if self.rest.get(5)? & FLAG_BY_REF != 0 {
             return self.next_by_ref();
         }

@@ -157,10 +157,9 @@ impl Subscriber {
 
     /// Spins as the options say; whether something came.
     ///
-    /// Every look takes the commit's cache line from the publisher, who then waits for it; so the
-    /// first look comes late, and later the more often it found something at once: that is a stream,
-    /// whose publisher is better left to write a few records. An answer takes longer than the
-    /// shortest pause anyway.
+    /// Every look takes the commit's cache line from the publisher, who then waits for it; so the first
+    /// look comes late, and later while each read brings several records: that is a stream, whose
+    /// publisher is better left to write a few more. An answer takes longer than the shortest pause anyway.
     fn spin(&mut self, deadline_ns: u64) -> bool {
         let spin_until_ns = match self.wait {
             Wait::Parked => return self.may_have_more(),
@@ -169,10 +168,8 @@ impl Subscriber {
         };
         (0..self.pauses).for_each(|_| std::hint::spin_loop());
         if self.may_have_more() {
-            self.pauses = (self.pauses * 2).min(PAUSES_MAX);
             return true;
         }
-        self.pauses = PAUSES_MIN;
         loop {
             for _ in 0..64 {
                 std::hint::spin_loop();
@@ -224,6 +221,7 @@ impl Subscribe for Subscriber {
     #[inline(always)]
     fn drain(&mut self, max: usize, mut each: impl FnMut(Event<'_>)) -> Result<usize, SubscribeError> {
         self.step_past_taken();
+        let one = matches!(self.reading, Reading::One(_));
         let mut given = 0;
         while given < max {
             if let Some(notice) = self.pending.take() {
@@ -242,11 +240,17 @@ impl Subscribe for Subscriber {
             }
             if let Some(cursor) = self.current() {
                 given += cursor.drain(max - given, |record| each(Event::Record(record)));
+                // What came meanwhile is for the next call: to look again at once would go on record by
+                // record, in step with the publisher and in its way.
+                if one && given > 0 && cursor.has_read_what_it_saw() {
+                    break;
+                }
             }
         }
         if let Some(cursor) = self.current() {
             cursor.release();
         }
+        self.pauses = if given > 1 { (self.pauses * 2).min(PAUSES_MAX) } else { PAUSES_MIN };
         Ok(given)
     }
 

@@ -19,7 +19,7 @@ use crate::cores::Pin;
 use crate::local::stand::Stand;
 use crate::payload::{Payload, Touch};
 use crate::point::Sample;
-use crate::workload::describe;
+use crate::workload::note;
 
 const HISTORY_BYTES: u64 = 8 << 20;
 const BYTES: usize = 64;
@@ -71,7 +71,7 @@ struct Published {
     publish_ns: u64,
 }
 
-/// The burst fits the first-level cache, and many subscribers get smaller ones so that a round ends.
+/// The burst fits the second-level cache, and many subscribers get smaller ones so that a round ends.
 fn burst(subscribers: usize) -> u64 {
     (4_000_000 / subscribers.max(1) as u64).clamp(128, 4096)
 }
@@ -156,7 +156,7 @@ fn drain(subscriber: &mut Subscriber, max: usize, next: &mut u64) -> Result<()> 
         Event::Record(record) if record.seq() == *next + 1 && Touch::All.check(record.payload(), *next) => {
             *next += 1
         }
-        other => drop(fault.get_or_insert_with(|| describe(&other))),
+        other => note(&mut fault, other),
     })?;
     match fault {
         Some(fault) => bail!("instead of record {}: {fault}", *next + 1),
