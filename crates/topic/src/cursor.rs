@@ -337,11 +337,21 @@ impl Cursor {
         }
     }
 
-    /// Whether it is at the end of what there was when it looked last, in the segment that is being written.
+    /// Whether it has caught up with what there was when it looked last.
     #[inline(always)]
-    pub(crate) fn has_read_what_it_saw(&self) -> bool {
-        matches!(&self.hint, Hint::Pinned(pinned)
-            if self.offset == pinned.seen().bytes && !pinned.seen().sealed)
+    pub(crate) fn has_caught_up(&mut self) -> bool {
+        let Hint::Pinned(pinned) = &self.hint else { return false };
+        let caught_up = self.offset == pinned.seen().bytes && !pinned.seen().sealed;
+        self.warned &= !caught_up;
+        caught_up
+    }
+
+    /// Looks how far a segment has been written by now whose read is still in progress.
+    #[inline(always)]
+    pub(crate) fn look_again(&mut self) {
+        if let Hint::Pinned(pinned) = &mut self.hint {
+            pinned.refresh();
+        }
     }
 
     /// Whether it sleeps.

@@ -221,7 +221,13 @@ impl Subscribe for Subscriber {
     #[inline(always)]
     fn drain(&mut self, max: usize, mut each: impl FnMut(Event<'_>)) -> Result<usize, SubscribeError> {
         self.step_past_taken();
-        let one = matches!(self.reading, Reading::One(_));
+        let one = match &mut self.reading {
+            Reading::One(cursor) => {
+                cursor.look_again();
+                true
+            }
+            Reading::Many(_) => false,
+        };
         let mut given = 0;
         while given < max {
             if let Some(notice) = self.pending.take() {
@@ -242,7 +248,7 @@ impl Subscribe for Subscriber {
                 given += cursor.drain(max - given, |record| each(Event::Record(record)));
                 // What came meanwhile is for the next call: to look again at once would go on record by
                 // record, in step with the publisher and in its way.
-                if one && given > 0 && cursor.has_read_what_it_saw() {
+                if one && given > 0 && given < max && cursor.has_caught_up() {
                     break;
                 }
             }
