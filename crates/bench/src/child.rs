@@ -70,6 +70,8 @@ pub struct Child {
     process: std::process::Child,
     lines: Receiver<String>,
     complaints: Arc<Mutex<Vec<u8>>>,
+    /// Reads the complaints until the child ends.
+    complaining: Option<thread::JoinHandle<()>>,
 }
 
 impl Child {
@@ -84,11 +86,11 @@ impl Child {
             });
         }
         let complaints = Arc::new(Mutex::new(Vec::new()));
-        if let Some(stderr) = process.stderr.take() {
+        let complaining = process.stderr.take().map(|stderr| {
             let kept = Arc::clone(&complaints);
-            thread::spawn(move || keep_complaints(stderr, &kept));
-        }
-        Ok(Self { name: name.to_owned(), process, lines, complaints })
+            thread::spawn(move || keep_complaints(stderr, &kept))
+        });
+        Ok(Self { name: name.to_owned(), process, lines, complaints, complaining })
     }
 
     /// The process id.
@@ -105,6 +107,10 @@ impl Child {
             }
             Err(RecvTimeoutError::Disconnected) => {
                 let status = self.wait(Duration::from_secs(1))?;
+                // Its standard error ends with it, and is read to that end by now or soon.
+                if let Some(complaining) = self.complaining.take() {
+                    let _ = complaining.join();
+                }
                 bail!("{} ended ({status}) without its result{}", self.name, self.last_words())
             }
         }
