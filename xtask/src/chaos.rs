@@ -1,4 +1,4 @@
-//! `chaos`: the whole-system tests, many tries of each.
+//! `chaos`: the crashes of the log on disk, by the thousand; then the whole-system tests, many tries of each.
 //!
 //! `cargo test` runs the same tests with few tries. A failing try prints its seed; `--seed` makes its decisions
 //! again (what the machine does in between is another matter, so a rare failure may take several runs).
@@ -28,6 +28,9 @@ pub struct Options {
 
 /// Runs them, built for release: what is tried should be the node, not the debug build's checks.
 pub fn run(options: &Options) -> Result<()> {
+    if options.filter.is_none() {
+        crash_logs(options)?;
+    }
     let mut command = cargo(&["test", "--release", "-p", "dunlin-system-tests", "--test", "it", "--"]);
     command.args(["--nocapture", "--test-threads=1"]).args(&options.filter);
     command.env("DUNLIN_CHAOS_TRIES", options.tries.to_string());
@@ -36,5 +39,15 @@ pub fn run(options: &Options) -> Result<()> {
     if let Some(seed) = options.seed {
         command.env("DUNLIN_CHAOS_SEED", seed.to_string());
     }
+    process::run(&mut command)
+}
+
+/// A fake disk that loses, tears and flips: a life of the log for each seed.
+fn crash_logs(options: &Options) -> Result<()> {
+    let mut command = cargo(&["test", "--release", "-p", "dunlin-journal", "--test", "it", "crash"]);
+    match options.seed {
+        Some(seed) => command.env("DUNLIN_JOURNAL_SEED", seed.to_string()),
+        None => command.env("DUNLIN_JOURNAL_SEEDS", (options.tries * 500).to_string()),
+    };
     process::run(&mut command)
 }

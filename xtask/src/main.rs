@@ -9,6 +9,7 @@ mod data;
 mod demo;
 mod fuzz;
 mod peers;
+mod pictures;
 mod process;
 mod race;
 mod test;
@@ -46,6 +47,8 @@ enum Command {
     Check,
     /// Compare what ARCHITECTURE.md and the other pages say with the tree; reads only
     Tidy,
+    /// Make the README's pictures of what the commands really print
+    Pictures,
     /// Rewrite what can be put right by machine: lints, then format
     Fix,
 }
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::Chaos(options) => chaos::run(&options),
         Command::Check => check::run(),
         Command::Tidy => tidy::run(),
+        Command::Pictures => pictures::run(),
         Command::Fix => check::fix(),
     };
     match outcome {

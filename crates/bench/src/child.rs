@@ -9,15 +9,16 @@
 //! the thread that started the process; the runner's own thread does.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// How long a child may take to say a line, unless told otherwise.
@@ -68,6 +69,7 @@ impl ChildProgram {
 pub struct Child {
     name: String,
     process: std::process::Child,
+    stdin: Option<ChildStdin>,
     lines: Receiver<String>,
     complaints: Arc<Mutex<Vec<u8>>>,
     /// Reads the complaints until the child ends.
@@ -76,8 +78,9 @@ pub struct Child {
 
 impl Child {
     fn start(mut command: Command, name: &str) -> Result<Self> {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().with_context(|| format!("starting {name}"))?;
+        let stdin = process.stdin.take();
         let (sender, lines) = channel();
         if let Some(stdout) = process.stdout.take() {
             thread::spawn(move || {
@@ -90,12 +93,20 @@ impl Child {
             let kept = Arc::clone(&complaints);
             thread::spawn(move || keep_complaints(stderr, &kept))
         });
-        Ok(Self { name: name.to_owned(), process, lines, complaints, complaining })
+        Ok(Self { name: name.to_owned(), process, stdin, lines, complaints, complaining })
     }
 
     /// The process id.
     pub fn id(&self) -> u32 {
         self.process.id()
+    }
+
+    /// Says one line to the child.
+    pub fn tell(&mut self, line: &impl Serialize) -> Result<()> {
+        let mut text = serde_json::to_vec(line)?;
+        text.push(b'\n');
+        let stdin = self.stdin.as_mut().with_context(|| format!("{} does not listen", self.name))?;
+        stdin.write_all(&text).with_context(|| format!("speaking to {}", self.name))
     }
 
     /// The next line the child prints, read as JSON.
@@ -133,6 +144,15 @@ impl Child {
     /// The exit status, if it has ended.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.process.try_wait().with_context(|| format!("asking after {}", self.name))
+    }
+
+    /// What the kernel says of its memory, such as `VmRSS`, bytes.
+    pub fn memory(&self, field: &str) -> Result<u64> {
+        let path = format!("/proc/{}/status", self.id());
+        let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+        let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let kib = line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+        Ok(kib.with_context(|| format!("{path} has no {field}"))? * 1024)
     }
 
     /// What it wrote to standard error, for messages.

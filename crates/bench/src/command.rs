@@ -98,6 +98,7 @@ fn print(suite: &Suite, options: &Options, outcome: &Outcome) -> Result<()> {
         for table in layout::tables(suite.layouts, &outcome.rows) {
             write!(out, "{}", table.text(colour))?;
         }
+        out.write_all((suite.blocks)(&outcome.rows).as_bytes())?;
         let goals = goals_table(suite, &outcome.rows);
         if !goals.is_empty() {
             write!(out, "{}", goals.text(colour))?;

@@ -92,6 +92,50 @@ pub const SPOT: &[Layout] = &[
     },
 ];
 
+const SCENARIO: &[(&str, Cell)] = &[
+    ("Clients", Param("clients")),
+    ("Instruments", Metric("instruments")),
+    ("Throughput (inc/s)", Metric("deliveries_per_s")),
+    ("p50", Metric("sent_p50_ns")),
+    ("p99", Metric("sent_p99_ns")),
+    ("p999", Metric("sent_p999_ns")),
+    ("Resyncs", Metric("resyncs")),
+    ("Drops", Metric("drops")),
+    ("p50 from due", Metric("intended_p50_ns")),
+    ("p99 from due", Metric("intended_p99_ns")),
+    ("Source's slip", Metric("slip_ns")),
+    ("CPU node", Metric("node_cpu_s")),
+    ("CPU clients", Metric("client_cpu_s")),
+];
+
+/// The layouts of suite `feed`: the document's columns, then ours.
+pub const FEED: &[Layout] = &[
+    Layout { case: "baseline_1x1_10k", title: "Baseline (10k target)", columns: SCENARIO },
+    Layout { case: "fanout_1x100_1k", title: "Fan-out (1k target, 100 clients)", columns: SCENARIO },
+    Layout {
+        case: "multi_100x10_500",
+        title: "Multi-instrument (100 instruments, 10 clients)",
+        columns: SCENARIO,
+    },
+    Layout {
+        case: "slow_client",
+        title: "Slow-client stress",
+        columns: &[
+            ("Clients", Param("clients")),
+            ("Throughput (inc/s)", Metric("deliveries_per_s")),
+            ("Merged", Metric("merged")),
+            ("Staleness p50", Metric("stale_p50_ns")),
+            ("Staleness p99", Metric("stale_p99_ns")),
+            ("Resyncs", Metric("resyncs")),
+            ("Drops", Metric("drops")),
+            ("CPU node", Metric("node_cpu_s")),
+            ("CPU clients", Metric("client_cpu_s")),
+        ],
+    },
+    Layout { case: "loss_1x10_1k", title: "Loss simulation", columns: SCENARIO },
+    Layout { case: "custom", title: "Of the user's own configuration", columns: SCENARIO },
+];
+
 /// The tables of these rows: the known cases in the document's columns, any other metric by metric.
 pub fn tables(layouts: &[Layout], rows: &RowSet) -> Vec<Table> {
     let mut tables: Vec<Table> = layouts.iter().map(|layout| known(layout, rows)).collect();

@@ -16,6 +16,7 @@ pub mod child;
 mod clock;
 mod command;
 mod cores;
+mod feed;
 mod goal;
 mod layout;
 mod local;
@@ -46,7 +47,8 @@ mod workload;
 mod zmq;
 
 pub use command::{Request, run};
-pub use options::RawOptions;
+pub use feed::Config as FeedConfig;
+pub use options::{RawFeedOptions, RawOptions};
 pub use role::child_main;
 pub use row::{Row, RowSet};
 pub use store::KeptRun;

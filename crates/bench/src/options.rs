@@ -2,11 +2,15 @@
 //!
 //! `--quick`, which `CI` and `GITHUB_ACTIONS` imply, changes counts and never what is checked.
 
+mod feed;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::params::{Params, Value};
+
+pub use feed::{FeedOptions, RawFeedOptions};
 
 /// The options as typed; the CLI fills this from its flags.
 #[derive(Clone, Debug, Default)]
@@ -17,8 +21,8 @@ pub struct RawOptions {
     pub params: Vec<String>,
     /// `--runs`.
     pub runs: Option<u32>,
-    /// `--warmup`: rounds measured and thrown away.
-    pub warmup: Option<u32>,
+    /// `--warmup`: rounds measured and thrown away; or, for feeds, how much of each run is not counted, such as `1s`.
+    pub warmup: Option<String>,
     /// `--time`: how long one run of a sustained measurement takes, such as `1s` or `500ms`.
     pub time: Option<String>,
     /// `--url`: a node that already runs elsewhere.
@@ -27,6 +31,8 @@ pub struct RawOptions {
     pub quick: bool,
     /// `--json`: one object per line instead of tables.
     pub json: bool,
+    /// What only suite `feed` takes.
+    pub feed: RawFeedOptions,
 }
 
 /// The options, validated.
@@ -48,6 +54,8 @@ pub struct Options {
     pub quick: bool,
     /// One JSON object per line instead of tables.
     pub json: bool,
+    /// For suite `feed`.
+    pub feed: FeedOptions,
 }
 
 const RUNS_MAX: u32 = 1_000;
@@ -57,8 +65,8 @@ impl RawOptions {
     /// Makes sense of the options; `env` reads the environment.
     pub fn validate(self, env: impl Fn(&str) -> Option<String>) -> Result<Options> {
         let quick = self.quick || implied_quick(env);
-        let time = match self.time {
-            Some(text) => humantime::parse_duration(&text).with_context(|| format!("--time {text}"))?,
+        let time = match &self.time {
+            Some(text) => humantime::parse_duration(text).with_context(|| format!("--time {text}"))?,
             None => Duration::from_millis(if quick { 50 } else { 700 }),
         };
         ensure!(
@@ -67,8 +75,8 @@ impl RawOptions {
         );
         let runs = self.runs.unwrap_or(if quick { 1 } else { 3 });
         ensure!((1..=RUNS_MAX).contains(&runs), "--runs must be from 1 to {RUNS_MAX}");
-        let warmup = self.warmup.unwrap_or(1);
-        ensure!(warmup <= RUNS_MAX, "--warmup must be at most {RUNS_MAX}");
+        let (warmup, warmup_time) = parse_warmup(self.warmup.as_deref())?;
+        let times = (warmup_time, self.time.is_some().then_some(time));
         Ok(Options {
             cases: self.cases,
             params: parse_params(&self.params)?,
@@ -78,6 +86,7 @@ impl RawOptions {
             url: self.url,
             quick,
             json: self.json,
+            feed: self.feed.validate(times, quick)?,
         })
     }
 }
@@ -86,6 +95,19 @@ fn implied_quick(env: impl Fn(&str) -> Option<String>) -> bool {
     ["CI", "GITHUB_ACTIONS"]
         .iter()
         .any(|name| matches!(env(name).as_deref(), Some(value) if !matches!(value, "" | "0" | "false")))
+}
+
+/// Rounds, or a time.
+fn parse_warmup(typed: Option<&str>) -> Result<(u32, Option<Duration>)> {
+    let Some(text) = typed else { return Ok((1, None)) };
+    if let Ok(rounds) = text.parse() {
+        ensure!(rounds <= RUNS_MAX, "--warmup must be at most {RUNS_MAX}");
+        return Ok((rounds, None));
+    }
+    let time = humantime::parse_duration(text)
+        .with_context(|| format!("--warmup {text}: a count of rounds, or a time such as 1s"))?;
+    ensure!(time <= TIME_MAX, "--warmup must be at most ten minutes");
+    Ok((0, Some(time)))
 }
 
 fn parse_params(typed: &[String]) -> Result<Vec<(String, Vec<Value>)>> {

@@ -11,7 +11,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The parameter names of the design, in the order they are printed.
-pub const KNOWN: [&str; 18] = [
+pub const KNOWN: [&str; 19] = [
     "transport",
     "topology",
     "wait",
@@ -23,6 +23,7 @@ pub const KNOWN: [&str; 18] = [
     "subscribers",
     "topics",
     "clients",
+    "rate",
     "in_flight",
     "nodes",
     "workers",

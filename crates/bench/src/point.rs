@@ -15,6 +15,7 @@ use crate::layout::Layout;
 use crate::options::Options;
 use crate::params::Params;
 use crate::peers::PeerPrograms;
+use crate::row::RowSet;
 
 /// Who is measured; the names of the design.
 pub mod target {
@@ -28,6 +29,8 @@ pub mod target {
     pub const RAW: &str = "raw";
     /// The `rtrb` single-producer ring, the floor in process.
     pub const RTRB: &str = "rtrb";
+    /// Our own log on disk, without a topic on top: the floor of durable ones.
+    pub const JOURNAL: &str = "journal";
     /// The standard library's collections.
     pub const STD: &str = "std";
 }
@@ -134,6 +137,8 @@ pub struct Suite {
     pub claims: &'static [Claim],
     /// What its peers are known to do.
     pub known: &'static [Known],
+    /// What its document prints of each point beside the tables.
+    pub blocks: fn(&RowSet) -> String,
 }
 
 impl fmt::Debug for Suite {

@@ -9,7 +9,9 @@ use std::str::FromStr;
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
+use crate::feed;
 use crate::local;
 use crate::raw;
 use crate::remote;
@@ -53,6 +55,13 @@ pub fn say(line: &impl Serialize) -> Result<()> {
     out.flush().context("speaking to the process that started this one")
 }
 
+/// The next line the process that started this one says.
+pub fn hear<T: DeserializeOwned>() -> Result<T> {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).context("listening to the process that started this one")?;
+    serde_json::from_str(&line).with_context(|| format!("the process that started this one said: {line}"))
+}
+
 /// Plays the role the arguments name; the CLI calls this for its hidden `bench-child` command.
 pub fn child_main(args: &[String]) -> Result<()> {
     let (role, rest) = args.split_first().context("a role is missing")?;
@@ -67,6 +76,7 @@ pub fn child_main(args: &[String]) -> Result<()> {
         "raw-relay" => raw::relay::relay(&args),
         "local-memory" => local::memory::grow(&args),
         "remote-node" => remote::node::serve(&args),
+        "feed-node" => feed::node::serve(&args),
         unknown => bail!("there is no role `{unknown}`"),
     }
 }

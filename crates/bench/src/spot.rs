@@ -47,6 +47,7 @@ pub const SUITE: Suite = Suite {
     goals: goals::GOALS,
     claims: claims::CLAIMS,
     known: known::KNOWN,
+    blocks: |_| String::new(),
 };
 
 const TRANSPORTS: [&str; 3] = ["inproc", "tcp", "uds"];

@@ -65,6 +65,16 @@ impl Latencies {
         self.0.saturating_record(ns.max(1));
     }
 
+    /// Whether nothing was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes in what another recorded.
+    pub fn add(&mut self, other: &Self) {
+        self.0.add(&other.0).expect("both have the same bounds");
+    }
+
     /// The latency below which this share (0 to 1) of all lie.
     pub fn quantile_ns(&self, share: f64) -> u64 {
         self.0.value_at_quantile(share)

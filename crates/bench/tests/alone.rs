@@ -36,7 +36,7 @@ fn request(all: &[String], args: &[String], with_peers: bool) -> Result<Request>
             Some(("case", case)) => options.cases.push(case.to_owned()),
             Some(("runs", runs)) => options.runs = Some(runs.parse()?),
             Some(("url", url)) => options.url = Some(url.to_owned()),
-            Some(("warmup", warmup)) => options.warmup = Some(warmup.parse()?),
+            Some(("warmup", warmup)) => options.warmup = Some(warmup.to_owned()),
             Some(("time", time)) => options.time = Some(time.to_owned()),
             Some(_) => options.params.push(flag.trim_start_matches('-').to_owned()),
             None if flag == "--quick" => options.quick = true,

@@ -4,7 +4,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    bench, completions, config, demo, dev, errors, log, man, publish, reply, report, request, serve,
+    bench, completions, config, demo, dev, errors, feed, log, man, publish, reply, report, request, serve,
     subscribe, topics,
 };
 
@@ -14,16 +14,22 @@ use crate::commands::{
 /// which records it missed.
 #[derive(Debug, Parser)]
 #[command(name = "dunlin", version, styles = STYLES, max_term_width = 110, disable_help_subcommand = true)]
-#[command(after_help = "\
-Try it:
-  dunlin dev                                    start a node
-  yes tick | dunlin pub ticks                   publish as fast as it goes
-  dunlin sub ticks --sleep 1ms --on-gap newest  a reader that cannot keep up, and is told so")]
+#[command(after_help = after_help())]
 pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,
     #[command(flatten)]
     pub global: Global,
+}
+
+const TRY_IT: &str = "\
+Try it:
+  dunlin dev                                    start a node
+  yes tick | dunlin pub ticks                   publish as fast as it goes
+  dunlin sub ticks --sleep 1ms --on-gap newest  a reader that cannot keep up, and is told so";
+
+fn after_help() -> String {
+    format!("{TRY_IT}\n\n{}", crate::outcome::EXIT_CODES)
 }
 
 const STYLES: Styles = Styles::styled()
@@ -54,7 +60,7 @@ pub struct Global {
         value_name = "WHEN",
         hide_possible_values = true
     )]
-    #[arg(help = "When to colour: auto, always or never; NO_COLOR is respected")]
+    #[arg(help = "When to colour: auto, always or never; NO_COLOR and CLICOLOR_FORCE are respected")]
     pub color: Color,
 }
 
@@ -85,6 +91,8 @@ pub enum Command {
     Topics(topics::Arguments),
     /// Look into the logs behind topics
     Log(log::Arguments),
+    /// Order books and other live state: made up, watched, recorded and replayed
+    Feed(feed::Arguments),
     /// Replay recorded markets to many subscribers, and account for every record
     Demo(demo::Arguments),
     /// Measure: this node, or real peers beside it

@@ -6,6 +6,7 @@ pub mod config;
 pub mod demo;
 pub mod dev;
 pub mod errors;
+pub mod feed;
 pub mod log;
 pub mod man;
 pub mod parse;
@@ -27,6 +28,7 @@ pub fn run(command: &Command, global: &Global, console: &Console) -> Result<()> 
         Command::Config(arguments) => config::run(arguments, console),
         Command::Completions(arguments) => completions::run(arguments),
         Command::Man(arguments) => man::run(arguments),
+        Command::Feed(arguments) => feed::run(arguments, global, console),
         Command::Errors(arguments) => errors::run(arguments, console),
         Command::Bench(arguments) => bench::run(arguments, global),
         Command::BenchChild(arguments) => bench::run_child(arguments),

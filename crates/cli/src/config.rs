@@ -11,6 +11,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
+use dunlin::Limits;
 
 pub use flags::ConfigFlags;
 pub use keys::nearest;
@@ -24,12 +25,13 @@ use crate::outcome::Refusal;
 pub struct Config {
     pub listen: Option<SocketAddr>,
     pub unix: Option<PathBuf>,
-    pub memory_bytes_max: u64,
+    pub data_dir: Option<PathBuf>,
     pub retention_bytes: u64,
     pub retention_records: Option<u64>,
     pub retention_age: Option<Duration>,
     pub auto_create: bool,
-    pub topics_max: usize,
+    /// The node's.
+    pub limits: Limits,
     pub connections_max: usize,
     pub subscriptions_max: usize,
     pub record_bytes_max: usize,
@@ -46,7 +48,7 @@ impl TryFrom<&RawConfig> for Config {
         let config = Config {
             listen: value::<Off<SocketAddr>>(raw, "listen", "an address like 127.0.0.1:4220, or off")?.0,
             unix: value::<Off<PathBuf>>(raw, "unix", "a path, or off")?.0,
-            memory_bytes_max: size(raw, "memory_bytes_max")?,
+            data_dir: value::<Off<PathBuf>>(raw, "data_dir", "a directory, or off")?.0,
             retention_bytes: size(raw, "retention.bytes")?,
             retention_records: value::<Off<u64>>(raw, "retention.records", "a count, or off")?.0,
             retention_age: value::<Off<humantime::Duration>>(
@@ -57,7 +59,7 @@ impl TryFrom<&RawConfig> for Config {
             .0
             .map(Into::into),
             auto_create: switch(raw, "topics.auto_create")?,
-            topics_max: count(raw, "limits.topics")?,
+            limits: limits(raw)?,
             connections_max: count(raw, "limits.connections")?,
             subscriptions_max: count(raw, "limits.subscriptions")?,
             record_bytes_max: size(raw, "limits.record_bytes")? as usize,
@@ -72,6 +74,28 @@ impl TryFrom<&RawConfig> for Config {
         }
         Ok(config)
     }
+}
+
+fn limits(raw: &RawConfig) -> Result<Limits> {
+    let narrow = |name| count(raw, name).map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+    let defaults = Limits::default();
+    Ok(Limits {
+        memory_bytes_max: size(raw, "memory_bytes_max")?,
+        topics_max: count(raw, "limits.topics")?,
+        groups_max: count(raw, "limits.groups")?,
+        group_idle_max: duration(raw, "limits.group_idle")?,
+        deleted_age_max: duration(raw, "limits.deleted_age")?,
+        topic: dunlin_topic::Limits {
+            producers_max: narrow("limits.producers")?,
+            group_members_max: narrow("limits.group_members")?,
+            share_handed_max: narrow("limits.group_unconfirmed")?,
+            work_claims_max: narrow("limits.group_claims")?,
+            work_member_claims_max: narrow("limits.group_member_claims")?,
+            work_look_ahead_max: narrow("limits.group_look_ahead")?,
+            ..defaults.topic
+        },
+        ..defaults
+    })
 }
 
 /// Whoever reaches a node that has neither TLS nor authentication may do everything.
@@ -105,6 +129,10 @@ fn size(raw: &RawConfig, name: &str) -> Result<u64> {
 
 fn count(raw: &RawConfig, name: &str) -> Result<usize> {
     value::<std::num::NonZeroU32>(raw, name, "a whole number over 0").map(|number| number.get() as usize)
+}
+
+fn duration(raw: &RawConfig, name: &str) -> Result<Duration> {
+    value::<humantime::Duration>(raw, name, "a duration like 500ms, 10m or 1h").map(Into::into)
 }
 
 fn switch(raw: &RawConfig, name: &str) -> Result<bool> {
@@ -141,6 +169,7 @@ mod tests {
         let config = Config::try_from(&RawConfig::defaults()).unwrap();
         assert_eq!(config.listen.unwrap().port(), 4220);
         assert_eq!(config.retention_bytes, 16 << 20);
+        assert_eq!(config.limits, Limits::default(), "the keys say what a node does without them");
     }
 
     #[test]

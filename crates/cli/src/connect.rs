@@ -1,10 +1,9 @@
 //! From `--url` to a client.
 
 use anyhow::{Result, anyhow};
-use dunlin_client::{Client, ConnectError, Limits, Options, Why};
+use dunlin_client::{AskError, Client, ConnectError, Limits, Options, Why};
 
 use crate::arguments::Global;
-use crate::outcome::Refusal;
 
 pub const URL_DEFAULT: &str = "dunlin://127.0.0.1:4220";
 
@@ -19,6 +18,11 @@ pub fn connect_slow(global: &Global, name: &str) -> Result<Client> {
     connect_with(global, name, Limits { credit_bytes: 16 << 10, ..Limits::default() })
 }
 
+/// The same for a member of a group that takes records one by one, so that others get those that it has not come to.
+pub fn connect_one_by_one(global: &Global, name: &str) -> Result<Client> {
+    connect_with(global, name, Limits { credit_bytes: 1, ..Limits::default() })
+}
+
 /// The same, keeping at most what `limits` say.
 fn connect_with(global: &Global, name: &str, limits: Limits) -> Result<Client> {
     let url = global.url.as_deref().unwrap_or(URL_DEFAULT);
@@ -26,8 +30,7 @@ fn connect_with(global: &Global, name: &str, limits: Limits) -> Result<Client> {
     let options = Options { name: name.to_owned(), credentials, limits, ..Options::default() };
     Client::connect(url, options).map_err(|error| match error {
         ConnectError::Away(Why::Refused(refused)) => {
-            let advice = refused.code.row().map_or(String::new(), |row| format!(" {}", row.advice));
-            Refusal(format!("the node at {url} refused us: {refused}.{advice}")).into()
+            anyhow::Error::from(AskError::Refused(refused)).context(format!("the node at {url} refused us"))
         }
         ConnectError::Away(why) => {
             anyhow!("cannot reach a node at {url}: {why} (`dunlin dev` starts one)")

@@ -55,14 +55,16 @@ pub struct Paint {
 }
 
 impl Paint {
-    /// What the user asked for wins, then `NO_COLOR`, then whether a person is watching.
+    /// What the user asked for wins, then `NO_COLOR`, then `CLICOLOR_FORCE`, then whether a person is watching.
     fn new(asked: Color, terminal: bool) -> Paint {
-        let unwanted = std::env::var_os("NO_COLOR").is_some_and(|text| !text.is_empty())
-            || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let is_set = |name| std::env::var_os(name).is_some_and(|text| !text.is_empty());
+        let forced = std::env::var("CLICOLOR_FORCE").is_ok_and(|text| !text.is_empty() && text != "0");
+        let unwanted =
+            is_set("NO_COLOR") || !forced && std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let on = match asked {
             Color::Always => true,
             Color::Never => false,
-            Color::Auto => terminal && !unwanted,
+            Color::Auto => (terminal || forced) && !unwanted,
         };
         Paint { on }
     }

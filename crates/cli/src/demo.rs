@@ -3,6 +3,7 @@
 //! Truth is the publisher's [`ledger`]; what readers say is held against it, and never against what the node says.
 
 mod account;
+mod books;
 pub mod child;
 mod display;
 mod ledger;
@@ -25,11 +26,12 @@ use dunlin_topic::{Retention, TopicConfig};
 
 use crate::console::{Console, grouped, lasting, sized};
 use crate::signals::Stop;
+use books::Books;
 use display::Display;
 use ledger::Ledger;
 use plan::{PLANS, SHORT_BYTES, SHORT_OF, SHORT_TOPIC};
 use player::Stream;
-use schedule::schedule;
+use schedule::{Due, schedule};
 use stage::Stage;
 
 pub use recording::Recording;
@@ -48,6 +50,8 @@ pub struct Show<'a> {
 /// What it came to.
 pub struct Ended {
     pub unaccounted: u64,
+    /// Replicas whose order books are not the oracle's.
+    pub different: usize,
     pub interrupted: bool,
 }
 
@@ -75,14 +79,25 @@ impl Show<'_> {
         let mut stage = Stage::new(self.node, &self.url, recorded, Display::new(console), stop.clone());
         self.introduce(&stage)?;
         stage.open()?;
+        let mut books = Books::open(self.node, &self.url, recordings)?;
         let plan = schedule(recordings, self.speed);
-        let ends = player::play(recordings, plan, &mut streams, &mut ledger, |due| stage.before(due))?;
+        let before = |due: Due| {
+            let go_on = stage.before(due)?;
+            if go_on.is_continue() {
+                books.line(due.recording, recordings[due.recording].line(due.line))?;
+            }
+            Ok(go_on)
+        };
+        let ends = player::play(recordings, plan, &mut streams, &mut ledger, before)?;
         stage.close(&ends)?;
         let verdicts = stage.judge(&ledger);
+        let of_books = books.close()?;
         let mut out = console.out();
         verdicts.write(&mut out, console)?;
+        of_books.write(&mut out, console)?;
         std::io::Write::flush(&mut out)?;
-        Ok(Ended { unaccounted: verdicts.unaccounted(), interrupted: stop.is_set() })
+        let different = of_books.different();
+        Ok(Ended { unaccounted: verdicts.unaccounted(), different, interrupted: stop.is_set() })
     }
 
     fn create(&self, topic: &str, bytes: u64) -> Result<()> {
@@ -113,6 +128,8 @@ impl Show<'_> {
         ))?;
         stage.say("subscribers")?;
         PLANS.iter().try_for_each(|plan| stage.say(&format!("  {:<12} {}", plan.name, plan.about)))?;
+        stage.say("replicas of the order books that the lines make")?;
+        Books::introduction().try_for_each(|line| stage.say(&line))?;
         stage.say("")
     }
 }
@@ -132,9 +149,10 @@ fn topics(recording: &Recording) -> Vec<(String, u64)> {
 impl Ended {
     /// A failure if a single record is unaccounted for.
     pub fn check(&self) -> Result<()> {
-        match self.unaccounted {
-            0 => Ok(()),
-            lost => bail!("{} records are unaccounted for", grouped(lost)),
+        match (self.unaccounted, self.different) {
+            (0, 0) => Ok(()),
+            (0, different) => bail!("the order books of {different} replicas are not the oracle's"),
+            (lost, _) => bail!("{} records are unaccounted for", grouped(lost)),
         }
     }
 }

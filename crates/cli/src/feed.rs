@@ -1,14 +1,28 @@
 //! Publishing what a person gave: texts, lines and whole files, at a pace.
+//!
+//! A lost connection is waited out: the client keeps what has no answer, and sends it again under the same numbers.
 
-use std::io::{BufRead, BufReader, Read};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use dunlin_topic::{Draft, Meta, Payload, Publish, Receipt};
+use dunlin_topic::{Draft, Meta, Payload, Publish, PublishError, Receipt};
 
+use crate::console::Paint;
+use crate::input::{Chunk, Input};
+use crate::outage::Outage;
 use crate::signals::Stop;
+
+/// A publisher that knows how many of its records the node has acknowledged.
+pub trait Acknowledged: Publish {
+    fn acknowledged_records(&self) -> u64;
+}
+
+impl Acknowledged for dunlin_client::Publisher {
+    fn acknowledged_records(&self) -> u64 {
+        dunlin_client::Publisher::acknowledged_records(self)
+    }
+}
 
 /// Sends records of one kind to one publisher.
 #[derive(Debug)]
@@ -17,8 +31,19 @@ pub struct Feed<'a, P> {
     meta: Meta<'a>,
     pace: Option<Pace>,
     stop: Stop,
+    errors: Paint,
+    outage: Outage,
     sent: u64,
     last: Option<Receipt>,
+}
+
+/// What became of the records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tally {
+    pub sent: u64,
+    pub acknowledged: u64,
+    /// Of the last record that has one.
+    pub last: Option<Receipt>,
 }
 
 /// So many records a second, at most.
@@ -28,11 +53,18 @@ struct Pace {
     due: Instant,
 }
 
-impl<'a, P: Publish> Feed<'a, P> {
-    pub fn new(publisher: P, meta: Meta<'a>, per_second: Option<f64>, stop: Stop) -> Feed<'a, P> {
+impl<'a, P: Acknowledged> Feed<'a, P> {
+    /// `errors` paints what is said on standard error.
+    pub fn new(
+        publisher: P,
+        meta: Meta<'a>,
+        per_second: Option<f64>,
+        stop: Stop,
+        errors: Paint,
+    ) -> Feed<'a, P> {
         let pace =
             per_second.map(|rate| Pace { between: Duration::from_secs_f64(1.0 / rate), due: Instant::now() });
-        Feed { publisher, meta, pace, stop, sent: 0, last: None }
+        Feed { publisher, meta, pace, stop, errors, outage: Outage::default(), sent: 0, last: None }
     }
 
     /// Sends one record when its time has come; false when it is time to stop.
@@ -40,52 +72,99 @@ impl<'a, P: Publish> Feed<'a, P> {
         if !self.wait()? {
             return Ok(false);
         }
-        self.publisher.send(Draft { meta: self.meta, payload: Payload::Copied(payload) })?;
-        self.sent += 1;
-        Ok(true)
+        let meta = self.meta;
+        // A `send` that fails has not taken the record.
+        let send = |publisher: &mut P| publisher.send(Draft { meta, payload: Payload::Copied(payload) });
+        let sent = self.persist(send)?.is_some();
+        self.sent += u64::from(sent);
+        Ok(sent)
     }
 
     /// Publishes one record if `last_seq` is still the log's last.
     pub fn send_expecting(&mut self, last_seq: u64, payload: &[u8]) -> Result<()> {
         let draft = Draft { meta: self.meta, payload: Payload::Copied(payload) };
-        self.last = Some(self.publisher.publish_expecting(last_seq, draft)?);
-        self.sent += 1;
+        let outcome = self.publisher.publish_expecting(last_seq, draft);
+        self.sent += u64::from(matches!(outcome, Ok(_) | Err(PublishError::Unknown(_))));
+        match outcome {
+            Ok(receipt) => self.last = Some(receipt),
+            // It was sent, and is sent again: its answer comes with the flush.
+            Err(PublishError::Unknown(why)) => {
+                self.outage.said_once(&why, self.errors)?;
+                self.flush()?;
+            }
+            Err(refused) => return Err(refused.into()),
+        }
         Ok(())
     }
 
-    /// Sends each line. Before it waits for more of them, everything has been acknowledged: `idle` says when that is.
-    pub fn send_lines(&mut self, lines: impl Read, idle: Option<&AtomicBool>) -> Result<bool> {
-        let mut lines = BufReader::with_capacity(64 << 10, lines);
-        let mut line = Vec::new();
+    /// Sends each line. Before it waits for more of them, everything has been acknowledged.
+    pub fn send_lines(&mut self, lines: &Input) -> Result<bool> {
+        const WHAT: &str = "cannot read lines";
+        let mut begun = Vec::new();
         loop {
-            line.clear();
-            if !lines.buffer().contains(&b'\n') {
-                self.flush()?;
-                idle.inspect(|idle| idle.store(true, Ordering::SeqCst));
-            }
-            let bytes = lines.read_until(b'\n', &mut line).context("cannot read lines")?;
-            idle.inspect(|idle| idle.store(false, Ordering::SeqCst));
-            if bytes == 0 {
-                return Ok(true);
-            }
-            if !self.send(line.strip_suffix(b"\n").unwrap_or(&line))? {
-                return Ok(false);
+            let chunk = match lines.try_next().context(WHAT)? {
+                Chunk::None => {
+                    self.flush()?;
+                    lines.next().context(WHAT)?
+                }
+                chunk => chunk,
+            };
+            let Chunk::Bytes(chunk) = chunk else { break };
+            let mut lines = chunk.split_inclusive(|byte| *byte == b'\n');
+            for line in &mut lines {
+                let Some(end) = line.strip_suffix(b"\n") else {
+                    begun.extend_from_slice(line);
+                    break;
+                };
+                let sent = if begun.is_empty() {
+                    self.send(end)?
+                } else {
+                    begun.extend_from_slice(end);
+                    let sent = self.send(&begun)?;
+                    begun.clear();
+                    sent
+                };
+                if !sent {
+                    return Ok(false);
+                }
             }
         }
+        if self.stop.is_set() {
+            return Ok(false);
+        }
+        if begun.is_empty() { Ok(true) } else { self.send(&begun) }
     }
 
     /// Waits until everything is acknowledged.
     pub fn flush(&mut self) -> Result<()> {
-        if let Some(receipt) = self.publisher.flush()? {
-            self.last = Some(receipt);
+        match self.persist(P::flush)? {
+            Some(receipt) => self.last = receipt.or(self.last),
+            None => return Err(PublishError::Unknown("the connection is lost".to_owned()).into()),
         }
         Ok(())
     }
 
-    /// How many records, and the last one's receipt.
-    pub fn finish(mut self) -> Result<(u64, Option<Receipt>)> {
-        self.flush()?;
-        Ok((self.sent, self.last))
+    /// What became of the records so far.
+    pub fn tally(&self) -> Tally {
+        Tally { sent: self.sent, acknowledged: self.publisher.acknowledged_records(), last: self.last }
+    }
+
+    /// Waits until the node is there; nothing when it is time to stop before that.
+    fn persist<T>(
+        &mut self,
+        mut attempt: impl FnMut(&mut P) -> Result<T, PublishError>,
+    ) -> Result<Option<T>> {
+        loop {
+            match attempt(&mut self.publisher) {
+                Ok(done) => {
+                    self.outage.over();
+                    return Ok(Some(done));
+                }
+                Err(PublishError::Unknown(_)) if self.stop.is_set() => return Ok(None),
+                Err(PublishError::Unknown(why)) => self.outage.said_once(&why, self.errors)?,
+                Err(refused) => return Err(refused.into()),
+            }
+        }
     }
 
     fn wait(&mut self) -> Result<bool> {
@@ -116,6 +195,17 @@ mod tests {
 
     use super::*;
 
+    impl Acknowledged for dunlin_topic::Publisher {
+        fn acknowledged_records(&self) -> u64 {
+            0
+        }
+    }
+
+    fn feed(node: &Node, per_second: Option<f64>) -> Feed<'static, dunlin_topic::Publisher> {
+        let publisher = node.publisher("ticks").unwrap();
+        Feed::new(publisher, Meta::default(), per_second, Stop::never(), Paint::PLAIN)
+    }
+
     fn payloads(node: &Node) -> Vec<Vec<u8>> {
         let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
         let mut subscriber = node.subscribe("ticks", &options).unwrap();
@@ -131,23 +221,23 @@ mod tests {
     #[test]
     fn each_line_is_a_record_without_its_newline_and_nothing_else_is_taken_away() {
         let node = Node::start(Config::default()).unwrap();
-        let mut feed = Feed::new(node.publisher("ticks").unwrap(), Meta::default(), None, Stop::never());
-        feed.send_lines(&b"one\r\n\nthree"[..], None).unwrap();
-        let (sent, last) = feed.finish().unwrap();
-        assert_eq!((sent, last.unwrap().position.seq), (3, 3));
+        let mut feed = feed(&node, None);
+        feed.send_lines(&Input::new(&b"one\r\n\nthree"[..], Stop::never())).unwrap();
+        feed.flush().unwrap();
+        let tally = feed.tally();
+        assert_eq!((tally.sent, tally.last.unwrap().position.seq), (3, 3));
         assert_eq!(payloads(&node), [&b"one\r"[..], b"", b"three"]);
     }
 
     #[test]
     fn a_pace_is_kept() {
         let node = Node::start(Config::default()).unwrap();
-        let mut feed =
-            Feed::new(node.publisher("ticks").unwrap(), Meta::default(), Some(200.0), Stop::never());
+        let mut feed = feed(&node, Some(200.0));
         let start = Instant::now();
         for _ in 0..11 {
             feed.send(b"tick").unwrap();
         }
         assert!(start.elapsed() >= Duration::from_millis(45), "{:?}", start.elapsed());
-        assert_eq!(feed.finish().unwrap().0, 11);
+        assert_eq!(feed.tally().sent, 11);
     }
 }

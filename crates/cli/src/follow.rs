@@ -1,18 +1,20 @@
 //! Reading and writing out: what `sub` and `log dump` do with a subscriber.
 
+mod member;
+
 use std::io::Write;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use dunlin_topic::{Event, Subscribe};
+use dunlin_topic::{Event, Subscribe, SubscribeError};
 
 use crate::format::Writer;
 use crate::outage::Outage;
 use crate::signals::Stop;
+
+pub use member::{Duty, Shift};
 
 /// When to stop, and how fast to go.
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,6 +42,9 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Events written before others may write.
 const TURN_EVENTS: u32 = 1024;
 
+/// How many events a turn had.
+struct Turned(u32);
+
 impl<W: Write> Follow<W> {
     pub fn new(rules: Rules, writer: Writer, out: W, stop: Stop) -> Follow<W> {
         Follow { rules, writer, out: Mutex::new(out), written: AtomicU64::new(0), stop }
@@ -47,11 +52,29 @@ impl<W: Write> Follow<W> {
 
     /// Writes everything until it is time to stop. A lost connection is waited out.
     pub fn follow(&self, subscriber: &mut impl Subscribe) -> Result<()> {
+        self.turns(
+            subscriber,
+            |subscriber| self.turn(subscriber),
+            |subscriber, timeout| subscriber.wait(Some(timeout)).map(drop),
+        )
+    }
+
+    /// The same as a member of a group.
+    pub fn serve(&self, shift: &mut Shift<'_>) -> Result<()> {
+        self.turns(shift, |shift| shift.turn(self), |shift, timeout| shift.wait(timeout))
+    }
+
+    fn turns<S>(
+        &self,
+        source: &mut S,
+        turn: impl Fn(&mut S) -> Result<Turned>,
+        wait: impl Fn(&mut S, Duration) -> Result<(), SubscribeError>,
+    ) -> Result<()> {
         let mut quiet_since = Instant::now();
         let mut outage = Outage::default();
         while !self.is_over() {
-            match self.turn(subscriber) {
-                Ok(0) => {}
+            match turn(source) {
+                Ok(Turned(0)) => {}
                 Ok(_) => {
                     quiet_since = Instant::now();
                     outage.over();
@@ -67,7 +90,7 @@ impl<W: Write> Follow<W> {
                 break;
             }
             let left = self.rules.idle.map_or(LOOK, |idle| idle.saturating_sub(quiet).min(LOOK));
-            if let Err(error) = subscriber.wait(Some(left)) {
+            if let Err(error) = wait(source, left) {
                 outage.wait_out(error, self.writer.errors)?;
             }
         }
@@ -75,30 +98,38 @@ impl<W: Write> Follow<W> {
     }
 
     fn is_over(&self) -> bool {
-        self.stop.is_set()
-            || self.rules.count.is_some_and(|count| self.written.load(Ordering::Relaxed) >= count)
+        self.stop.is_set() || self.left() == Some(0)
     }
 
-    /// Writes what is there; how many events it was.
-    fn turn(&self, subscriber: &mut impl Subscribe) -> Result<u32> {
+    /// Records that are still to be written, if that is limited.
+    fn left(&self) -> Option<u64> {
+        self.rules.count.map(|count| count.saturating_sub(self.written.load(Ordering::Relaxed)))
+    }
+
+    fn count_one(&self) {
+        self.written.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Writes what is there.
+    fn turn(&self, subscriber: &mut impl Subscribe) -> Result<Turned> {
         let mut out = self.out();
         for events in 0..TURN_EVENTS {
             if self.is_over() {
-                return Ok(events);
+                return Ok(Turned(events));
             }
             let Some(event) = subscriber.try_next()? else {
                 out.flush()?;
-                return Ok(events);
+                return Ok(Turned(events));
             };
             match event {
                 Event::Record(record) => {
-                    self.writer.record(&record, &mut *out)?;
-                    self.written.fetch_add(1, Ordering::Relaxed);
+                    self.writer.record(&record, None, &mut *out)?;
+                    self.count_one();
                     if let Some(sleep) = self.rules.sleep {
                         out.flush()?;
                         drop(out);
-                        thread::sleep(sleep);
-                        return Ok(events + 1);
+                        self.stop.sleep(sleep);
+                        return Ok(Turned(events + 1));
                     }
                 }
                 Event::Notice(notice) => {
@@ -107,10 +138,10 @@ impl<W: Write> Follow<W> {
                 }
             }
         }
-        Ok(TURN_EVENTS)
+        Ok(Turned(TURN_EVENTS))
     }
 
-    fn out(&self) -> std::sync::MutexGuard<'_, W> {
+    fn out(&self) -> MutexGuard<'_, W> {
         self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -51,16 +51,17 @@ pub struct Writer {
 }
 
 impl Writer {
-    pub fn record(&self, record: &Record<'_>, out: &mut impl Write) -> io::Result<()> {
+    /// `attempt` is how often the record was given out by a group, if it was.
+    pub fn record(&self, record: &Record<'_>, attempt: Option<u32>, out: &mut impl Write) -> io::Result<()> {
         match &self.format {
-            Format::Text => text::record(record, self.many, self.paint, out),
-            Format::Json => json::record(record, out),
+            Format::Text => text::record(record, attempt, self.many, self.paint, out),
+            Format::Json => json::record(record, attempt, out),
             Format::Raw => {
                 out.write_all(record.payload())?;
                 out.write_all(self.delimiter.as_bytes())
             }
             Format::Template(template) => {
-                template.write(record, out)?;
+                template.write(record, attempt, out)?;
                 out.write_all(self.delimiter.as_bytes())
             }
         }

@@ -13,10 +13,14 @@ mod demo;
 mod feed;
 mod follow;
 mod format;
+mod input;
+mod ladder;
 mod outage;
 mod outcome;
+mod program;
 mod running;
 mod signals;
+mod state;
 mod table;
 
 use std::process::ExitCode;

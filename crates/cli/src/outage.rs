@@ -22,6 +22,11 @@ impl Outage {
     /// A lost connection is waited out; any other error comes back.
     pub fn wait_out(&mut self, error: SubscribeError, paint: Paint) -> Result<()> {
         let SubscribeError::Connection(why) = error else { return Err(error.into()) };
+        self.said_once(&why, paint)
+    }
+
+    /// Says that the connection is lost, if that is news.
+    pub fn said_once(&mut self, why: &str, paint: Paint) -> Result<()> {
         if !self.said {
             self.said = true;
             writeln!(std::io::stderr(), "{} {why}; trying again", paint.warning("connection lost:"))?;
@@ -31,6 +36,7 @@ impl Outage {
     }
 
     /// Something came.
+    #[inline]
     pub fn over(&mut self) {
         self.said = false;
     }

@@ -1,10 +1,12 @@
-//! How a command ends when it does not end well: what is said, and the exit code.
+//! How a command ends when it does not end well: what is said, what to do about it, and the exit code.
 
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
+use dunlin::Refused;
 use dunlin_client::AskError;
-use dunlin_topic::{PublishError, SubscribeError};
+use dunlin_topic::{PublishError, SubjectError, SubscribeError};
+use dunlin_wire::{CODES, CodeRow, ErrorCode};
 
 use crate::console::Console;
 
@@ -23,6 +25,14 @@ impl std::error::Error for Refusal {}
 const REFUSED: u8 = 1;
 const FAILED: u8 = 2;
 
+/// What the help says of exit codes.
+pub const EXIT_CODES: &str = "\
+Exit codes:
+  0    done; also what would go on for ever and was ended by Ctrl-C or SIGTERM
+  1    refused: by the node, or by a rule of the command; nothing is broken
+  2    failed: no node, no file, a command line that cannot be understood, an unknown outcome
+  130  ended by a second Ctrl-C, without putting anything in order";
+
 /// Says what went wrong on standard error.
 pub fn tell(error: &anyhow::Error, console: &Console) -> ExitCode {
     // Whoever read our output has gone, as `head` does: they have what they wanted.
@@ -32,6 +42,10 @@ pub fn tell(error: &anyhow::Error, console: &Console) -> ExitCode {
     let mark = console.errors.bad("error:");
     // Nothing is left to tell it to when standard error is closed.
     let _ = writeln!(std::io::stderr(), "{mark} {error:#}");
+    if let Some(row) = row(error) {
+        let more = console.errors.command(&format!("dunlin errors {}", row.name));
+        let _ = writeln!(std::io::stderr(), "  {}  ({more})", row.advice);
+    }
     ExitCode::from(code(error))
 }
 
@@ -40,9 +54,36 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     io.is_some_and(|io| io.kind() == ErrorKind::BrokenPipe)
 }
 
+/// The row of the table of errors, where it is one of them.
+fn row(error: &anyhow::Error) -> Option<&'static CodeRow> {
+    let code = error.chain().find_map(|cause| {
+        if cause.is::<SubjectError>() {
+            return Some(ErrorCode::Subject);
+        }
+        match (cause.downcast_ref(), cause.downcast_ref(), cause.downcast_ref()) {
+            (Some(AskError::Refused(refused)), _, _) => Some(refused.code),
+            (_, Some(PublishError::Refused(said)), _) | (_, _, Some(SubscribeError::Refused(said))) => {
+                named(said)
+            }
+            (_, Some(PublishError::Unknown(_)), _) | (_, _, Some(SubscribeError::Connection(_))) => None,
+            (_, Some(error), _) => Some(Refused::from(error).code),
+            (_, _, Some(error)) => Some(Refused::from(error).code),
+            _ => None,
+        }
+    })?;
+    code.row()
+}
+
+/// A refusal that the client has no variant for begins with its code's name.
+fn named(said: &str) -> Option<ErrorCode> {
+    let name = said.split(':').next()?;
+    CODES.iter().find(|row| row.name == name).map(|row| row.code)
+}
+
 fn code(error: &anyhow::Error) -> u8 {
     let refused = error.chain().any(|cause| {
         cause.is::<Refusal>()
+            || cause.is::<SubjectError>()
             || matches!(cause.downcast_ref(), Some(AskError::Refused(_)))
             || cause.downcast_ref::<PublishError>().is_some_and(publish_refused)
             || cause.downcast_ref::<SubscribeError>().is_some_and(subscribe_refused)
@@ -62,6 +103,16 @@ fn subscribe_refused(error: &SubscribeError) -> bool {
 mod tests {
     use super::*;
     use anyhow::Context;
+
+    #[test]
+    fn what_to_do_is_found_in_the_table_however_deep_the_error_lies() {
+        let name = |error: anyhow::Error| row(&error.context("pub")).map(|row| row.name);
+        assert_eq!(name(PublishError::SeqMoved { expected: 1, last_seq: 2 }.into()), Some("SEQ_MOVED"));
+        assert_eq!(name(PublishError::Refused("SUBJECT: \"a b\" …".into()).into()), Some("SUBJECT"));
+        assert_eq!(name(SubscribeError::Lost.into()), Some("LOST"));
+        assert_eq!(name(SubjectError::Empty.into()), Some("SUBJECT"));
+        assert_eq!(name(SubscribeError::Connection("refused".into()).into()), None);
+    }
 
     #[test]
     fn a_refusal_is_one_and_a_failure_two_however_deep_it_lies() {

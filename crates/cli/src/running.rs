@@ -1,7 +1,11 @@
 //! A node with its doors open, from a validated configuration.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use anyhow::{Context, Result};
-use dunlin::{Limits, Node};
+use dunlin::journal::RealDisk;
+use dunlin::{Node, RecoveredTopic};
 use dunlin_server::{Server, ServerConfig};
 use dunlin_topic::{Retention, TopicConfig};
 
@@ -15,7 +19,10 @@ pub struct Running {
 
 impl Running {
     pub fn start(config: &Config) -> Result<Running> {
-        let node = Node::start(node_config(config)).context("cannot start the node")?;
+        let node = match &config.data_dir {
+            Some(dir) => open(node_config(config), dir)?,
+            None => Node::start(node_config(config)).context("cannot start the node")?,
+        };
         let server = Server::start(node.clone(), server_config(config)).context("cannot open the doors")?;
         Ok(Running { node, server })
     }
@@ -37,6 +44,21 @@ impl Running {
     }
 }
 
+/// A node with the durable topics of a directory; what is to be known of their state goes to the log.
+fn open(config: dunlin::Config, dir: &Path) -> Result<Node> {
+    let opened = Node::open(config, Arc::new(RealDisk), dir);
+    let (node, topics) =
+        opened.with_context(|| format!("cannot open the data directory {}", dir.display()))?;
+    for RecoveredTopic { name, records, clean, remarks } in topics {
+        tracing::info!(topic = name, records, clean, "found on disk");
+        if !clean {
+            tracing::warn!(topic = name, records, "was not ended in good order: it goes on in a new epoch");
+        }
+        remarks.iter().for_each(|remark| tracing::warn!(topic = name, "{remark}"));
+    }
+    Ok(node)
+}
+
 fn node_config(config: &Config) -> dunlin::Config {
     let retention = Retention {
         bytes: config.retention_bytes,
@@ -47,11 +69,7 @@ fn node_config(config: &Config) -> dunlin::Config {
     dunlin::Config {
         topic: TopicConfig { retention, record_bytes_max, ..TopicConfig::default() },
         auto_create: config.auto_create,
-        limits: Limits {
-            memory_bytes_max: config.memory_bytes_max,
-            topics_max: config.topics_max,
-            ..Limits::default()
-        },
+        limits: config.limits.clone(),
         ..dunlin::Config::default()
     }
 }

@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
+/// How soon somebody who sleeps notices that it is time to end.
+const LOOK: Duration = Duration::from_millis(20);
 /// What a shell reports of a program that Ctrl-C ended.
 const INTERRUPTED: i32 = 130;
 
@@ -27,17 +31,6 @@ impl Stop {
         Ok(Stop(stop))
     }
 
-    /// Until the flag that comes back is lowered, a signal ends the process at once: for waits that cannot be
-    /// interrupted, while nothing would be lost.
-    pub fn unless_idle(&self) -> Result<Arc<AtomicBool>> {
-        let idle = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&idle))
-                .context("cannot listen for signals")?;
-        }
-        Ok(idle)
-    }
-
     #[cfg(test)]
     pub fn never() -> Stop {
         Stop(Arc::new(AtomicBool::new(false)))
@@ -45,6 +38,16 @@ impl Stop {
 
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+
+    /// Sleeps for so long, or until it is time to end.
+    pub fn sleep(&self, span: Duration) {
+        let until = Instant::now() + span;
+        while !self.is_set()
+            && let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+        {
+            thread::sleep(left.min(LOOK));
+        }
     }
 
     pub fn set(&self) {

@@ -1,5 +1,6 @@
 //! A client: one connection to a node, shared by everything made from it.
 
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use crate::link::{Link, Patience, Pumped, Why};
 use crate::outbox::Outbox;
 use crate::publisher::{Publisher, PublisherOptions};
 use crate::publishing::Publishing;
-use crate::session::{Asked, Session};
+use crate::session::{Asked, FollowAsked, Session};
 use crate::subscriber::Subscriber;
 
 /// Who the client is to the node, and how it behaves.
@@ -108,7 +109,7 @@ impl Client {
                 address,
                 limits,
                 link: Mutex::new(Link::new(&limits)),
-                session: Mutex::new(Session::new(limits.channels_max)),
+                session: Mutex::new(Session::new(&limits)),
                 outbox: Outbox::default(),
                 followers: Arc::default(),
                 filling: Mutex::default(),
@@ -173,12 +174,14 @@ impl Client {
     pub fn subscribe(&self, pattern: &str, options: SubscribeOptions) -> Result<Subscriber, SubscribeError> {
         let wait = options.wait;
         let registered = options.registered;
+        let follow = follow_asked(&options);
         let asked = Asked {
             pattern: pattern.to_owned(),
             name: options.name,
             start: start_at(options.start),
             on_gap: on_gap(options.on_gap),
             registered,
+            follow,
             credit_bytes: self.shared.limits.credit_bytes as u64,
             group: None,
         };
@@ -187,8 +190,9 @@ impl Client {
 
     /// Begins a subscription or membership and waits until it stands.
     pub(crate) fn begin(&self, asked: Asked, wait: Wait) -> Result<Subscriber, SubscribeError> {
-        let registered = asked.registered;
-        let inbox = Arc::new(Inbox::new(self.shared.limits.unread_bytes_max()));
+        let tells_consumed = asked.registered || asked.follow.is_some_and(|follow| follow.conflate);
+        let limits = &self.shared.limits;
+        let inbox = Arc::new(Inbox::new(limits.unread_bytes_max(), limits.credit_bytes as u64 / 2));
         let mut out = Vec::new();
         let number = {
             let mut session = lock(&self.shared.session);
@@ -198,7 +202,7 @@ impl Client {
         };
         // From here on dropping the subscriber takes the subscription back.
         let subscriber =
-            Subscriber::new(Arc::clone(&self.shared), Arc::clone(&inbox), number, wait, registered);
+            Subscriber::new(Arc::clone(&self.shared), Arc::clone(&inbox), number, wait, tells_consumed);
         let until = Instant::now() + Duration::from_millis(self.shared.limits.answer_ms_max);
         let done = || !matches!(inbox.standing(), Ok(false));
         match self.shared.wait_until(&inbox.waiting, self.shared.options.wait, Some(until), done) {
@@ -252,9 +256,18 @@ impl Drop for Shared {
     }
 }
 
+fn follow_asked(options: &SubscribeOptions) -> Option<FollowAsked> {
+    (options.follows_state() || options.lose_every.is_some()).then(|| FollowAsked {
+        start: options.start == dunlin_topic::Start::Snapshot,
+        on_gap: options.on_gap == dunlin_topic::OnGap::Snapshot,
+        conflate: options.conflate,
+        lose_every: options.lose_every.map_or(0, NonZeroU32::get),
+    })
+}
+
 fn start_at(start: dunlin_topic::Start) -> StartAt {
     match start {
-        dunlin_topic::Start::Earliest => StartAt::Earliest,
+        dunlin_topic::Start::Earliest | dunlin_topic::Start::Snapshot => StartAt::Earliest,
         dunlin_topic::Start::Latest => StartAt::Latest,
         dunlin_topic::Start::After(at) => {
             StartAt::After(dunlin_wire::Position { epoch: at.epoch, seq: at.seq })
@@ -265,7 +278,7 @@ fn start_at(start: dunlin_topic::Start) -> StartAt {
 
 fn on_gap(on_gap: dunlin_topic::OnGap) -> dunlin_wire::OnGap {
     match on_gap {
-        dunlin_topic::OnGap::Oldest => dunlin_wire::OnGap::Oldest,
+        dunlin_topic::OnGap::Oldest | dunlin_topic::OnGap::Snapshot => dunlin_wire::OnGap::Oldest,
         dunlin_topic::OnGap::Newest => dunlin_wire::OnGap::Newest,
         dunlin_topic::OnGap::Fail => dunlin_wire::OnGap::Fail,
     }

@@ -1,6 +1,7 @@
 //! Groups: members share the records of a topic.
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin_topic::{Frame, LogName, Notice, Position, Start, Subscribe, SubscribeError, Wait};
@@ -10,7 +11,7 @@ use crate::client::Client;
 use crate::follow::lock;
 use crate::inbox::Item;
 use crate::session::{Asked, GroupAsked};
-use crate::subscriber::Subscriber;
+use crate::subscriber::{Consumed, Subscriber};
 use crate::topics::AskError;
 
 /// Bytes of the claim before each frame: token, seq, epoch, attempt, claim_ms.
@@ -104,10 +105,15 @@ impl Client {
                 Start::Latest => StartAt::Latest,
                 Start::After(at) => StartAt::After(dunlin_wire::Position { epoch: at.epoch, seq: at.seq }),
                 Start::Time(ns) => StartAt::Time(ns),
+                Start::Snapshot => {
+                    let (topic, why) = (group.topic.to_owned(), "is shared by a group record by record");
+                    return Err(SubscribeError::NoState { topic, why });
+                }
             },
             on_gap: dunlin_wire::OnGap::Oldest,
             // What a member of a `share` group has used, the node is told; else it stops giving.
             registered: kind == GroupKind::Share,
+            follow: None,
             credit_bytes: self.shared.limits.credit_bytes as u64,
             group: Some(GroupAsked {
                 kind: match kind {
@@ -134,6 +140,42 @@ impl Member {
         }
     }
 
+    /// Whether a record or a notice is there now.
+    pub fn ready(&mut self) -> Result<bool, SubscribeError> {
+        self.subscriber.ready()
+    }
+
+    /// What [`ready`](Member::ready) found.
+    ///
+    /// # Panics
+    /// When `ready` did not say `true` just before.
+    pub fn take(&mut self) -> Claimed<'_> {
+        let at = self.subscriber.at();
+        let taken = match self.subscriber.item() {
+            (Item::Notice(..), _) => 0,
+            (Item::Run(_), bytes) => {
+                let frame = Frame::split(&bytes[at + CLAIM_BYTES..]);
+                CLAIM_BYTES + frame.expect("claims are checked when they are received").1
+            }
+        };
+        self.subscriber.step(taken);
+        match self.subscriber.item() {
+            (Item::Notice(notice, _), _) => Claimed::Notice(notice.clone()),
+            (Item::Run(run), bytes) => read_claim(&bytes[at..at + taken], &run.log)
+                .expect("claims are checked when they are received"),
+        }
+    }
+
+    /// Waits until something may be there; `false` after `timeout` without it.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
+        self.subscriber.wait(timeout)
+    }
+
+    /// Waits as async callers do: ready when [`ready`](Member::ready) is worth another call.
+    pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>> {
+        self.subscriber.poll_ready(cx)
+    }
+
     /// The next record, or `None` after `timeout` without one.
     pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Claimed<'_>>, SubscribeError> {
         while !self.subscriber.has_received()? {
@@ -141,29 +183,32 @@ impl Member {
                 return Ok(None);
             }
         }
-        self.take().map(Some)
+        Ok(Some(self.take()))
     }
 
     /// The next record, if it is there now.
     pub fn try_next(&mut self) -> Result<Option<Claimed<'_>>, SubscribeError> {
-        if self.subscriber.ready()? { self.take().map(Some) } else { Ok(None) }
+        Ok(if self.ready()? { Some(self.take()) } else { None })
     }
 
-    fn take(&mut self) -> Result<Claimed<'_>, SubscribeError> {
-        let unsound = || SubscribeError::Refused("a record of the group is cut short".to_owned());
-        let at = self.subscriber.at();
-        let taken = match self.subscriber.item() {
-            (Item::Notice(..), _) => 0,
-            (Item::Run(_), bytes) => {
-                let frame = bytes.get(at + CLAIM_BYTES..).and_then(Frame::split).ok_or_else(unsound)?;
-                CLAIM_BYTES + frame.1
-            }
-        };
-        self.subscriber.step(taken);
-        match self.subscriber.item() {
-            (Item::Notice(notice, _), _) => Ok(Claimed::Notice(notice.clone())),
-            (Item::Run(run), bytes) => read_claim(&bytes[at..at + taken], &run.log).ok_or_else(unsound),
+    /// Goes, having consumed what it was given; a claim that is open is there for others at once, and the attempt does not
+    /// count. Dropping a member of a `share` group is dying: what it was given last is told to the others as lost.
+    pub fn leave(mut self) {
+        if let Some(last) = self.last_given() {
+            self.subscriber.consume_through(last);
         }
+    }
+
+    /// The record of the item being read that was taken last.
+    fn last_given(&self) -> Option<Consumed> {
+        let (Item::Run(run), bytes) = self.subscriber.item_if_any()? else { return None };
+        let mut rest = &bytes[run.start..self.subscriber.at()];
+        let mut last = None;
+        while let Some(Claimed::Record { position, .. }) = read_claim(rest, &run.log) {
+            last = Some((Arc::clone(&run.log), position));
+            rest = &rest[CLAIM_BYTES + Frame::split(&rest[CLAIM_BYTES..])?.1..];
+        }
+        last
     }
 
     /// These claims are done.

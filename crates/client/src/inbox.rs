@@ -29,6 +29,8 @@ pub(crate) enum Item {
 pub(crate) struct RunItem {
     pub(crate) log: Arc<LogName>,
     pub(crate) epoch: u32,
+    /// What the first record is told to follow.
+    pub(crate) prev_seq: u64,
     pub(crate) first_seq: u64,
     pub(crate) count: u32,
     /// The chunk the frames lie in; `None` for the batch's own bytes.
@@ -53,6 +55,8 @@ impl Batch {
 pub(crate) struct Inbox {
     pub(crate) waiting: Waiting,
     unread_bytes_max: u64,
+    /// Credit that came back without having been read, and is worth telling of by itself.
+    refund_max: u64,
     state: Mutex<InboxState>,
 }
 
@@ -69,18 +73,26 @@ pub(crate) struct InboxState {
     received: u64,
     /// Those of them that were consumed, or that gave the reader nothing.
     consumed: u64,
+    /// Those that gave the reader nothing since the node was last told of its credit.
+    refunded: u64,
+    /// Bytes of states that were not read yet: a node sends each to its end.
+    states: u64,
 }
 
 impl Inbox {
-    /// An inbox that keeps at most about so many bytes unread.
-    pub(crate) fn new(unread_bytes_max: u64) -> Inbox {
-        Inbox { waiting: Waiting::default(), unread_bytes_max, state: Mutex::default() }
+    /// An inbox that keeps at most about so many bytes unread. Of `refund_max` bytes that gave the reader nothing the
+    /// node is told, though nothing was read: it might be waiting for just that.
+    pub(crate) fn new(unread_bytes_max: u64, refund_max: u64) -> Inbox {
+        Inbox { waiting: Waiting::default(), unread_bytes_max, refund_max, state: Mutex::default() }
     }
 
     /// Whether there is room for one more message.
     #[inline]
     pub(crate) fn check_credit(&self) -> Result<(), Broken> {
-        let sent = self.unread();
+        let sent = {
+            let state = self.lock();
+            (state.received - state.consumed).saturating_sub(state.states)
+        };
         if sent <= self.unread_bytes_max {
             return Ok(());
         }
@@ -100,7 +112,12 @@ impl Inbox {
 
     pub(crate) fn has_news(&self) -> bool {
         let state = self.lock();
-        !state.batch.items.is_empty() || state.ended.is_some()
+        !state.batch.items.is_empty() || state.ended.is_some() || state.refunded >= self.refund_max
+    }
+
+    /// Whether the node is to be told of credit that nobody has read for.
+    pub(crate) fn owes_credit(&self) -> bool {
+        self.lock().refunded >= self.refund_max
     }
 
     /// Adds a run whose frames are `chunk[item.start..item.end]`.
@@ -124,6 +141,9 @@ impl Inbox {
     pub(crate) fn push_notice(&self, notice: Notice, cost: u64) {
         let mut state = self.lock();
         state.received += cost;
+        if let Notice::Snapshot(_) = &notice {
+            state.states += cost;
+        }
         state.batch.items.push(Item::Notice(notice, cost));
         drop(state);
         self.waiting.wake();
@@ -165,12 +185,25 @@ impl Inbox {
         let mut state = self.lock();
         state.received += cost;
         state.consumed += cost;
+        state.refunded += cost;
+        let owes = state.refunded >= self.refund_max;
+        drop(state);
+        if owes {
+            self.waiting.wake();
+        }
+    }
+
+    /// A state of so many bytes was read.
+    pub(crate) fn state_read(&self, cost: u64) {
+        let mut state = self.lock();
+        state.states = state.states.saturating_sub(cost);
     }
 
     /// So many more bytes were consumed; how many that is in all.
     pub(crate) fn consume(&self, bytes: u64) -> u64 {
         let mut state = self.lock();
         state.consumed += bytes;
+        state.refunded = 0;
         state.consumed
     }
 

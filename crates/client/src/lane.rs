@@ -23,6 +23,8 @@ pub(crate) struct Lane {
     count: u32,
     unanswered: VecDeque<Sent>,
     unanswered_bytes: usize,
+    /// Records in batches that were answered with a position.
+    acknowledged: u64,
     /// The first number that was refused.
     refused_from: Option<u64>,
     spare: Vec<Vec<u8>>,
@@ -46,6 +48,7 @@ impl Lane {
             count: 0,
             unanswered: VecDeque::new(),
             unanswered_bytes: 0,
+            acknowledged: 0,
             refused_from: None,
             spare: Vec::new(),
             receipt: None,
@@ -116,6 +119,11 @@ impl Lane {
         self.next_seq - 1
     }
 
+    /// Records that were appended, as far as the owner has said.
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.acknowledged
+    }
+
     pub(crate) fn unanswered_bytes(&self) -> usize {
         self.unanswered_bytes
     }
@@ -137,6 +145,7 @@ impl Lane {
             && first.first + u64::from(first.count) - 1 <= through
             && let Some(sent) = self.unanswered.pop_front()
         {
+            self.acknowledged += u64::from(sent.count);
             self.answered(sent);
         }
     }

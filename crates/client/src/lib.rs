@@ -52,13 +52,14 @@ mod topics;
 pub use address::{Address, AddressError, PORT_DEFAULT};
 pub use client::{Client, ConnectError, Options};
 pub use dunlin_topic as topic;
+pub use dunlin_topic::{Reply, RequestError};
 pub use dunlin_wire::{ErrorCode, Retry};
 pub use group::{Claimed, Group, GroupKind, GroupOptions, Member, Settlement};
 pub use limits::Limits;
 pub use link::Why;
 pub use publisher::{Identity, Publisher, PublisherOptions};
 pub use refusal::Refused;
-pub use request::{Reply, RequestError, Requester};
+pub use request::Requester;
 pub use respond::Responder;
 pub use subscriber::Subscriber;
 pub use topics::{

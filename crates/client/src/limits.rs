@@ -15,6 +15,8 @@ pub struct Limits {
     pub run_bytes_max: usize,
     /// The largest other message that is taken from a node.
     pub control_bytes_max: usize,
+    /// The largest state that is taken of a stateful topic; a subscription that is to be given a larger one ends.
+    pub snapshot_bytes_max: usize,
     /// Logs that the node may announce to all subscriptions together.
     pub channels_max: usize,
     /// Publishers a responder keeps open, one for each requester.
@@ -40,6 +42,7 @@ impl Default for Limits {
             chunk_bytes: 256 << 10,
             run_bytes_max: (16 << 20) + 4096,
             control_bytes_max: 1 << 20,
+            snapshot_bytes_max: 64 << 20,
             channels_max: 1_000_000,
             reply_publishers_max: 1024,
             connect_ms_max: 2_000,

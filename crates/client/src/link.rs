@@ -38,6 +38,10 @@ pub(crate) struct Link {
     backoff: Backoff,
     /// Which of the address's endpoints is next.
     endpoint: usize,
+    /// The last read took all that the socket held.
+    dry: bool,
+    /// The next look at the socket would find nothing.
+    skip: bool,
     /// Nothing was heard since then, while somebody listened.
     silent_since: Option<Instant>,
     /// When somebody last listened in vain.
@@ -114,6 +118,8 @@ impl Link {
             decoder: Decoder::new(wire_limits),
             backoff: Backoff::new(limits.backoff_base_ms, limits.backoff_max_ms, random_seed()),
             endpoint: 0,
+            dry: false,
+            skip: false,
             silent_since: None,
             listened_at: now,
             heartbeat: Duration::from_secs(1),
@@ -146,6 +152,8 @@ impl Link {
     fn pump_up(&mut self, shared: &Shared, socket: &Arc<Socket>, patience: Patience) -> Pumped {
         let flushed = shared.outbox.flush();
         let blocking = match patience {
+            // Once only: whoever never waits does look the next time.
+            Patience::Now if std::mem::take(&mut self.skip) => return Pumped::Quiet,
             Patience::Now => false,
             Patience::Spin => return self.spin(shared, socket),
             Patience::Block(longest) if flushed && longest >= TICK => true,
@@ -156,8 +164,25 @@ impl Link {
                 false
             }
         };
-        let read = socket.recv(self.chunks.room(self.need), blocking);
+        let room = self.chunks.room(self.need);
+        let spare = room.capacity() - room.len();
+        let read = socket.recv(room, blocking);
+        self.dry = read.as_ref().map_or(true, |read| *read < spare);
+        self.skip = self.dry && read.is_ok();
         self.received(shared, read)
+    }
+
+    /// What came since the last read will be told by the runtime, where one watches the socket.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn rest(&mut self, shared: &Shared) -> Option<Pumped> {
+        let resting = self.dry && matches!(self.phase, Phase::Up { .. }) && shared.outbox.is_empty();
+        resting.then(|| self.quiet(shared))
+    }
+
+    /// The socket is worth a look.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn stir(&mut self) {
+        (self.dry, self.skip) = (false, false);
     }
 
     /// The clock is only looked at after many looks at the socket: it takes as long as one.
@@ -253,6 +278,7 @@ impl Link {
         self.chunks.clear();
         self.need = 0;
         self.silent_since = None;
+        (self.dry, self.skip) = (false, false);
         let retry_at = Instant::now() + wait.unwrap_or_default() + self.backoff.next_wait();
         self.phase = Phase::Away { why: why.clone(), since, retry_at };
         shared.followers.wake_all();
@@ -371,7 +397,7 @@ impl Link {
         // What others write from here on goes out behind what is said again.
         shared.outbox.cork(socket);
         let mut again = Vec::new();
-        lock(&shared.session).welcomed(&welcome, &mut again);
+        lock(&shared.session).welcomed(&welcome, preamble.version_max, &mut again);
         shared.outbox.uncork(again);
         let done = at + PREAMBLE_BYTES + taken;
         self.chunks.advance_to(done);

@@ -99,6 +99,11 @@ impl Publisher {
         self.publishing.lock().unanswered_bytes()
     }
 
+    /// Records that the node has answered with a position, over all connections. Those of `quiet` publishers never are.
+    pub fn acknowledged_records(&self) -> u64 {
+        self.publishing.lock().lanes.iter().map(crate::lane::Lane::acknowledged).sum()
+    }
+
     pub(crate) fn wait_opened(&self) -> Result<(), PublishError> {
         self.wait(|state| state.opened || state.failed.is_some())?;
         let mut state = self.publishing.lock();

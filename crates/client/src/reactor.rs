@@ -62,7 +62,8 @@ impl Shared {
     fn poll_lead(&self, link: &mut Link, done: &mut impl FnMut() -> bool) -> Poll<Waited> {
         let mut reactor = lock(&self.reactor);
         loop {
-            let pumped = link.pump(self, Patience::Now);
+            let rested = if reactor.socket.is_some() { link.rest(self) } else { None };
+            let pumped = rested.unwrap_or_else(|| link.pump(self, Patience::Now));
             if done() {
                 reactor.away_since = None;
                 return Poll::Ready(Waited::Done);
@@ -86,6 +87,7 @@ impl Shared {
             if reactor.arm(&link.wants(self), &mut Context::from_waker(&waker)).is_pending() {
                 return Poll::Pending;
             }
+            link.stir();
         }
     }
 }
@@ -95,7 +97,10 @@ impl Reactor {
     fn arm(&mut self, wants: &Wants, cx: &mut Context<'_>) -> Poll<()> {
         let at = tokio::time::Instant::from_std(wants.at);
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
-        sleep.as_mut().reset(at);
+        // A tick that comes sooner than wanted costs less than moving it at every wait.
+        if sleep.is_elapsed() || sleep.deadline() > at {
+            sleep.as_mut().reset(at);
+        }
         if sleep.as_mut().poll(cx).is_ready() {
             return Poll::Ready(());
         }

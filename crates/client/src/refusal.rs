@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dunlin_topic::{Position, PublishError, SubscribeError};
+use dunlin_topic::{FoldError, Position, PublishError, SubscribeError};
 use dunlin_wire::{ErrorCode, Refusal, Retry};
 
 /// A node's refusal, kept.
@@ -43,7 +43,13 @@ pub(crate) fn publish_error(refusal: &Refusal<'_>) -> PublishError {
         ErrorCode::ProducerGap => PublishError::ProducerGap { producer_seq: a, last: b },
         ErrorCode::ProducerFenced => PublishError::ProducerFenced { epoch: a as u32, current: b as u32 },
         ErrorCode::Full => PublishError::Full { reader: text(), needed: a, waited: Duration::from_nanos(b) },
+        ErrorCode::DiskBehind => {
+            PublishError::DiskBehind { unstored_bytes: a, waited: Duration::from_nanos(b) }
+        }
+        ErrorCode::DiskFull => PublishError::DiskFull(text()),
+        ErrorCode::DiskFailed => PublishError::DiskFailed(text()),
         ErrorCode::BudgetSpent => PublishError::BudgetSpent { asked: a, used: b, limit: c },
+        ErrorCode::Fold => PublishError::Fold(FoldError(text())),
         ErrorCode::NoTopic => PublishError::NoTopic(text()),
         ErrorCode::Closed | ErrorCode::ShuttingDown => PublishError::Closed,
         _ => PublishError::Refused(Refused::new(refusal).to_string()),

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use dunlin_topic::{
-    Draft, Event, Publish, PublishError, Record, Start, Subscribe, SubscribeError, SubscribeOptions,
+    Draft, Event, Publish, PublishError, Reply, RequestError, Start, Subscribe, SubscribeError,
+    SubscribeOptions,
 };
 
 use crate::client::Client;
@@ -35,30 +36,6 @@ struct ReplyInbox {
     /// How much of that the session's inbox topic takes off a record's subject.
     topic_prefix_bytes: usize,
     connection: u64,
-}
-
-/// An answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
-    /// Its content.
-    pub payload: Vec<u8>,
-    /// Its headers.
-    pub headers: Vec<(String, Vec<u8>)>,
-}
-
-/// Why there is no answer.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RequestError {
-    /// The request was not published.
-    #[error("{0}")]
-    Publish(#[from] PublishError),
-    /// The inbox is gone, or was refused.
-    #[error("{0}")]
-    Inbox(#[from] SubscribeError),
-    /// Nobody answered in time.
-    #[error("no reply within {0:?}")]
-    TimedOut(Duration),
 }
 
 impl Client {
@@ -151,7 +128,7 @@ impl ReplyInbox {
                 if let Event::Record(record) = self.subscriber.take()
                     && record.frame.subject_tail() == tail
                 {
-                    return Ok(Reply::of(&record));
+                    return Ok((&record).into());
                 }
             }
             publisher.take_failure()?;
@@ -176,12 +153,5 @@ impl crate::client::Shared {
             crate::drive::Waited::Away(why) => Err(SubscribeError::Connection(why.to_string())),
             _ => Ok(lock(&self.session).inbox_prefix.clone()),
         }
-    }
-}
-
-impl Reply {
-    fn of(record: &Record<'_>) -> Reply {
-        let headers = record.frame.headers().map(|(name, value)| (name.to_owned(), value.to_owned()));
-        Reply { payload: record.payload().to_owned(), headers: headers.collect() }
     }
 }

@@ -5,6 +5,7 @@
 //! a publisher or an inbox, the outbox.
 
 mod deliver;
+mod following;
 mod resume;
 
 use std::collections::HashMap;
@@ -14,7 +15,10 @@ use dunlin_topic::{LogName, Position, SubscribeError};
 use dunlin_wire::{FromNode, GroupKind, OnGap, StartAt, WireError};
 
 use crate::follow::{Waiting, lock};
+use following::Following;
+
 use crate::inbox::Inbox;
+use crate::limits::Limits;
 use crate::publishing::Publishing;
 use crate::refusal::{Refused, subscribe_error};
 
@@ -24,9 +28,12 @@ pub(crate) struct Session {
     pub(crate) up: bool,
     /// Counts connections.
     pub(crate) generation: u64,
+    /// The version of the protocol that is spoken.
+    pub(crate) version: u8,
     pub(crate) inbox_prefix: String,
     pub(crate) node_name: String,
     channels_max: usize,
+    snapshot_bytes_max: usize,
     next_number: u32,
     subscriptions: HashMap<u32, Subscription>,
     channels: HashMap<u32, Channel>,
@@ -42,8 +49,19 @@ pub(crate) struct Asked {
     pub(crate) start: StartAt,
     pub(crate) on_gap: OnGap,
     pub(crate) registered: bool,
+    /// What it wants of the states of stateful topics.
+    pub(crate) follow: Option<FollowAsked>,
     pub(crate) credit_bytes: u64,
     pub(crate) group: Option<GroupAsked>,
+}
+
+/// What FOLLOW says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FollowAsked {
+    pub(crate) start: bool,
+    pub(crate) on_gap: bool,
+    pub(crate) conflate: bool,
+    pub(crate) lose_every: u32,
 }
 
 /// What JOIN_GROUP needs beside.
@@ -60,8 +78,10 @@ pub(crate) struct GroupAsked {
 struct Subscription {
     asked: Asked,
     inbox: Arc<Inbox>,
-    /// Where it stands in logs that have no channel at present.
-    logs: HashMap<(String, u16), (Arc<LogName>, Position)>,
+    /// Where it stands in logs that have no channel at present; `None` where it needs the state.
+    logs: HashMap<(String, u16), (Arc<LogName>, Option<Position>)>,
+    /// Channels that were given up, of logs that are to get another.
+    gone: HashMap<(String, u16), u32>,
     /// SUBSCRIBED has come, on some connection: positions are known.
     stands: bool,
     /// Bytes received before this connection.
@@ -84,8 +104,11 @@ struct Channel {
     inbox: Arc<Inbox>,
     log: Arc<LogName>,
     at: Position,
+    /// What it was given or told of last; what came after that was of no interest to it.
+    given_seq: u64,
     /// A member of a group gets records in any order.
     in_group: bool,
+    state: Following,
 }
 
 /// A request that waits for its answer.
@@ -135,8 +158,9 @@ pub(crate) enum Broken {
 }
 
 impl Session {
-    pub(crate) fn new(channels_max: usize) -> Session {
-        Session { channels_max, ..Session::default() }
+    pub(crate) fn new(limits: &Limits) -> Session {
+        let Limits { channels_max, snapshot_bytes_max, .. } = *limits;
+        Session { channels_max, snapshot_bytes_max, ..Session::default() }
     }
 
     /// A number that nothing of this client has.
@@ -214,6 +238,8 @@ impl Session {
             FromNode::EpochChanged(changed) => self.epoch_changed(changed, cost),
             FromNode::Advance(advance) => self.advance(advance, cost),
             FromNode::Deleted(deleted) => self.deleted(deleted),
+            FromNode::Snapshot(part) => self.take_part(part, cost)?,
+            FromNode::Checksum(checksum) => self.checksum(checksum, cost),
             FromNode::Heartbeat(heartbeat) => self.heartbeat(heartbeat),
             FromNode::Subscribed(subscribed) => self.subscribed(subscribed.subscription),
             FromNode::SubscriptionEnded(ended) => {
@@ -228,6 +254,7 @@ impl Session {
             }
             FromNode::Topics(topics) => self.answer(topics.request, Answer::Message(bytes())),
             FromNode::Topic(topic) => self.answer(topic.request, Answer::Message(bytes())),
+            FromNode::Settings(settings) => self.answer(settings.request, Answer::Message(bytes())),
             FromNode::Settled(settled) => self.answer(settled.request, Answer::Message(bytes())),
             FromNode::Error(refusal) => return Err(Broken::Error(Refused::new(refusal))),
             FromNode::Goodbye(goodbye) => {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use dunlin_topic::{Event, Frame, LogName, Position, Record, Subscribe, SubscribeError, Wait};
+use dunlin_topic::{
+    Event, Frame, LogName, Notice, Position, Record, Resync, Subscribe, SubscribeError, Wait,
+};
 use dunlin_wire::FromClient;
 
 use crate::client::Shared;
@@ -35,10 +37,12 @@ pub struct Subscriber {
     at: usize,
     /// Its sequence.
     seq: u64,
+    /// What it is told to follow.
+    prev_seq: u64,
     /// Credit of items that were read and not told of.
     spent: u64,
     renew_at: u64,
-    /// For reliable topics: what was consumed and not told of.
+    /// Where the node waits for it, on reliable topics or conflated: what was consumed and not told of.
     consumed: Option<Vec<Consumed>>,
     away_since: Option<Instant>,
 }
@@ -49,7 +53,7 @@ impl Subscriber {
         inbox: Arc<Inbox>,
         number: u32,
         wait: Wait,
-        registered: bool,
+        tells_consumed: bool,
     ) -> Subscriber {
         let renew_at = shared.limits.credit_bytes as u64 / 2;
         Subscriber {
@@ -62,9 +66,10 @@ impl Subscriber {
             left: 0,
             at: 0,
             seq: 0,
+            prev_seq: 0,
             spent: 0,
             renew_at,
-            consumed: registered.then(Vec::new),
+            consumed: tells_consumed.then(Vec::new),
             away_since: None,
         }
     }
@@ -88,10 +93,25 @@ impl Subscriber {
         (item, bytes)
     }
 
+    /// The same, when there is one.
+    pub(crate) fn item_if_any(&self) -> Option<(&Item, &[u8])> {
+        (self.next > 0 && self.next <= self.batch.items.len()).then(|| self.item())
+    }
+
+    /// Of a run that was read in part: everything through this record was consumed.
+    pub(crate) fn consume_through(&mut self, last: Consumed) {
+        if let Some(consumed) = &mut self.consumed {
+            consumed.retain(|(log, _)| !Arc::ptr_eq(log, &last.0));
+            consumed.push(last);
+        }
+        self.tell_consumed();
+    }
+
     /// Where the next frame lies, and a step over it of so many bytes.
     pub(crate) fn step(&mut self, bytes: usize) -> usize {
         let at = self.at;
         self.at += bytes;
+        self.prev_seq = self.seq;
         self.seq += 1;
         self.left -= 1;
         at
@@ -110,9 +130,9 @@ impl Subscriber {
             }
             if let Some(item) = self.batch.items.get(self.next) {
                 self.next += 1;
-                (self.left, self.at, self.seq) = match item {
-                    Item::Run(run) => (run.count, run.start, run.first_seq),
-                    Item::Notice(..) => (1, 0, 0),
+                (self.left, self.at, self.seq, self.prev_seq) = match item {
+                    Item::Run(run) => (run.count, run.start, run.first_seq, run.prev_seq),
+                    Item::Notice(..) => (1, 0, 0, 0),
                 };
                 return Ok(true);
             }
@@ -122,6 +142,9 @@ impl Subscriber {
                 continue;
             }
             self.tell_consumed();
+            if self.inbox.owes_credit() {
+                self.renew();
+            }
             if !look || !self.look()? {
                 return Ok(false);
             }
@@ -132,18 +155,28 @@ impl Subscriber {
     #[inline]
     fn leave_item(&mut self) {
         let Some(item) = self.batch.items.get(self.next - 1) else { return };
-        match item {
+        let stands = match item {
             Item::Run(run) => {
                 self.spent += run.cost;
-                if let Some(consumed) = &mut self.consumed {
-                    let last = Position { epoch: run.epoch, seq: run.first_seq + u64::from(run.count) - 1 };
-                    match consumed.iter_mut().find(|(log, _)| Arc::ptr_eq(log, &run.log)) {
-                        Some((_, at)) => *at = last,
-                        None => consumed.push((Arc::clone(&run.log), last)),
+                let seq = run.first_seq + u64::from(run.count) - 1;
+                Some((&run.log, Position { epoch: run.epoch, seq }))
+            }
+            Item::Notice(notice, cost) => {
+                self.spent += cost;
+                match notice {
+                    Notice::Snapshot(snapshot) => {
+                        self.inbox.state_read(*cost);
+                        Some((&snapshot.log, snapshot.position))
                     }
+                    _ => None,
                 }
             }
-            Item::Notice(_, cost) => self.spent += cost,
+        };
+        if let (Some(consumed), Some((log, last))) = (&mut self.consumed, stands) {
+            match consumed.iter_mut().find(|(other, _)| Arc::ptr_eq(other, log)) {
+                Some((_, at)) => *at = last,
+                None => consumed.push((Arc::clone(log), last)),
+            }
         }
         if self.spent >= self.renew_at {
             self.renew();
@@ -203,7 +236,7 @@ impl Subscribe for Subscriber {
     #[inline]
     fn take(&mut self) -> Event<'_> {
         assert!(self.left > 0, "take without an event: call ready first");
-        let (at, seq) = (self.at, self.seq);
+        let (at, seq, prev_seq) = (self.at, self.seq, self.prev_seq);
         let taken = match self.item() {
             (Item::Run(_), bytes) => Frame::split(&bytes[at..]).map_or(0, |(_, taken)| taken),
             (Item::Notice(..), _) => 0,
@@ -213,7 +246,8 @@ impl Subscribe for Subscriber {
             (Item::Notice(notice, _), _) => Event::Notice(notice.clone()),
             (Item::Run(run), bytes) => {
                 let (frame, _) = Frame::split(&bytes[at..]).expect("runs are checked when they are received");
-                Event::Record(Record { position: Position { epoch: run.epoch, seq }, frame, log: &run.log })
+                let position = Position { epoch: run.epoch, seq };
+                Event::Record(Record { position, prev_seq, frame, log: &run.log })
             }
         }
     }
@@ -225,6 +259,7 @@ impl Subscribe for Subscriber {
             let (at, seq, left) =
                 (self.at, self.seq, self.left.min((max - given).try_into().unwrap_or(u32::MAX)));
             let mut bytes_taken = 0;
+            let mut prev_seq = self.prev_seq;
             match self.item() {
                 (Item::Notice(notice, _), _) => each(Event::Notice(notice.clone())),
                 (Item::Run(run), bytes) => {
@@ -234,17 +269,26 @@ impl Subscribe for Subscriber {
                             Frame::split(rest).expect("runs are checked when they are received");
                         rest = &rest[taken..];
                         let position = Position { epoch: run.epoch, seq };
-                        each(Event::Record(Record { position, frame, log: &run.log }));
+                        each(Event::Record(Record { position, prev_seq, frame, log: &run.log }));
+                        prev_seq = seq;
                     }
                     bytes_taken = run.end - at - rest.len();
                 }
             }
             self.at += bytes_taken;
             self.seq += u64::from(left);
+            self.prev_seq = prev_seq;
             self.left -= left;
             given += left as usize;
         }
         Ok(given)
+    }
+
+    fn resync(&mut self, log: &LogName, resync: Resync) -> Result<(), SubscribeError> {
+        let mut session = lock(&self.shared.session);
+        let message = session.resync(self.number, log, resync);
+        self.shared.outbox.write(&message);
+        Ok(())
     }
 
     /// Does not look at the socket before it waits there.

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dunlin_topic::{OnFull, Position, Reliable, Retention, TopicConfig};
+use dunlin_topic::{Acknowledged, OnFull, Position, Reliable, Retention, TopicConfig};
 use dunlin_wire::{
-    CreateTopic, Decoder, FromClient, FromNode, ListTopics, NamedTopic, Next, TopicLine, TopicState, WhenFull,
+    CreateTopic, CreateTopicWith, Decoder, ErrorCode, FromClient, FromNode, Kind, List, ListTopics,
+    NamedTopic, Next, Setting, TopicLine, TopicState, WhenFull,
 };
 
 use crate::client::{Client, Shared};
@@ -70,6 +71,8 @@ pub struct TopicDescription {
     pub readers: Vec<ReaderDescription>,
     /// Its groups.
     pub groups: Vec<GroupDescription>,
+    /// What it was set to beside, and what has become of it, such as the state of each partition: names and values.
+    pub settings: Vec<(String, String)>,
 }
 
 /// One partition.
@@ -122,8 +125,18 @@ pub struct GroupDescription {
 impl Client {
     /// Creates a topic. With `or_same`, one that exists with the same configuration is as good.
     pub fn create_topic(&self, name: &str, config: &TopicConfig, or_same: bool) -> Result<(), AskError> {
+        let settings = settings(config);
         let config = config_to_wire(name, config);
-        self.shared.ask(|request| FromClient::CreateTopic(CreateTopic { request, or_same, config })).map(drop)
+        if settings.is_empty() {
+            let create = |request| FromClient::CreateTopic(CreateTopic { request, or_same, config });
+            return self.shared.ask(create).map(drop);
+        }
+        self.shared.check_version(Kind::CreateTopicWith)?;
+        let settings: Vec<_> = settings.iter().map(|(name, value)| Setting { name, value }).collect();
+        let settings = List::new(&settings);
+        let create =
+            |request| FromClient::CreateTopicWith(CreateTopicWith { request, or_same, config, settings });
+        self.shared.ask(create).map(drop)
     }
 
     /// Deletes a topic and all it holds.
@@ -159,10 +172,70 @@ impl Client {
     pub fn describe_topic(&self, topic: &str) -> Result<TopicDescription, AskError> {
         let bytes = self.shared.ask(|request| FromClient::DescribeTopic(NamedTopic { request, topic }))?;
         match self.shared.read_answer(&bytes) {
-            Some(FromNode::Topic(state)) => Ok(description(&state)),
+            Some(FromNode::Topic(state)) => {
+                let mut description = description(&state);
+                description.take_settings(self.settings_of(topic)?);
+                Ok(description)
+            }
             _ => Err(odd_answer()),
         }
     }
+
+    /// What a topic was set to beside, and what has become of it; nothing where the node has no words for it.
+    fn settings_of(&self, topic: &str) -> Result<Vec<(String, String)>, AskError> {
+        if self.shared.check_version(Kind::DescribeSettings).is_err() {
+            return Ok(Vec::new());
+        }
+        let bytes = self.shared.ask(|request| FromClient::DescribeSettings(NamedTopic { request, topic }))?;
+        match self.shared.read_answer(&bytes) {
+            Some(FromNode::Settings(settings)) => {
+                let owned = |setting: Setting<'_>| (setting.name.to_owned(), setting.value.to_owned());
+                Ok(settings.settings.iter().map(owned).collect())
+            }
+            _ => Err(odd_answer()),
+        }
+    }
+}
+
+impl TopicDescription {
+    fn take_settings(&mut self, settings: Vec<(String, String)>) {
+        for (name, value) in &settings {
+            match name.as_str() {
+                "durable" => {
+                    let level = value.parse().unwrap_or(Acknowledged::Memory);
+                    self.config.durable.get_or_insert_default().acknowledge = level;
+                }
+                "durable.memory_bytes" => {
+                    let durable = self.config.durable.get_or_insert_default();
+                    durable.memory_bytes = value.parse().unwrap_or(durable.memory_bytes);
+                }
+                _ => {}
+            }
+            match name.strip_prefix("fold") {
+                Some("") => self.config.fold.get_or_insert_default().kind.clone_from(value),
+                Some(option) if option.starts_with('.') => {
+                    let options = &mut self.config.fold.get_or_insert_default().options;
+                    options.insert(option[1..].to_owned(), value.clone());
+                }
+                _ => {}
+            }
+        }
+        self.settings = settings;
+    }
+}
+
+/// What a configuration holds that has only names on the wire.
+fn settings(config: &TopicConfig) -> Vec<(String, String)> {
+    let mut settings = Vec::new();
+    if let Some(durable) = &config.durable {
+        settings.push(("durable".to_owned(), durable.acknowledge.to_string()));
+        settings.push(("durable.memory_bytes".to_owned(), durable.memory_bytes.to_string()));
+    }
+    if let Some(fold) = &config.fold {
+        settings.push(("fold".to_owned(), fold.kind.clone()));
+        settings.extend(fold.options.iter().map(|(name, value)| (format!("fold.{name}"), value.clone())));
+    }
+    settings
 }
 
 fn odd_answer() -> AskError {
@@ -170,6 +243,16 @@ fn odd_answer() -> AskError {
 }
 
 impl Shared {
+    /// Whether the node knows a message; it has to be connected to.
+    fn check_version(&self, kind: Kind) -> Result<(), AskError> {
+        let session = lock(&self.session);
+        if !session.up || session.version >= kind.since() {
+            return Ok(());
+        }
+        let (numbers, text) = ([1, session.version.into(), 0], "the node is older than this".to_owned());
+        Err(AskError::Refused(Refused { code: ErrorCode::Version, numbers, text }))
+    }
+
     /// Sends a request and waits for its answer; the answer's bytes, if it is more than "done".
     pub(crate) fn ask<'a>(&self, request: impl FnOnce(u32) -> FromClient<'a>) -> Result<Vec<u8>, AskError> {
         let until = Instant::now() + Duration::from_millis(self.limits.answer_ms_max);
@@ -301,5 +384,6 @@ fn description(state: &TopicState<'_>) -> TopicDescription {
         logs: state.logs.iter().map(log).collect(),
         readers: state.readers.iter().map(reader).collect(),
         groups: state.groups.iter().map(group).collect(),
+        settings: Vec::new(),
     }
 }

@@ -33,10 +33,17 @@ pub struct Limits {
     pub page_topics_max: usize,
     /// Groups of all topics; one more is refused.
     pub groups_max: usize,
+    /// How long what a deleted topic held stays readable for those who subscribed before.
+    pub deleted_age_max: Duration,
     /// How long a group stands that has no members.
     pub group_idle_max: Duration,
     /// What each partition of a group holds at most.
     pub topic: dunlin_topic::Limits,
+    /// Bytes that a log of a durable topic may hold which are not stored yet; publishers wait then. A topic with larger
+    /// records gets more.
+    pub unstored_bytes_max: u64,
+    /// Memory of history that was read from disk and is kept for other readers, bytes.
+    pub loaded_bytes_max: u64,
     /// How much history an inbox keeps: replies that were not read, bytes.
     pub inbox_bytes_max: u64,
     /// How long an inbox keeps a reply that was not read.
@@ -63,9 +70,12 @@ impl Default for Limits {
             watchers_max: 1_000_000,
             page_topics_max: 1_000,
             groups_max: 10_000,
+            deleted_age_max: Duration::from_secs(60),
             group_idle_max: Duration::from_secs(3_600),
             // A client over a door may take long to confirm what it was sent; records may be small.
             topic: dunlin_topic::Limits { share_handed_max: 65_536, ..dunlin_topic::Limits::default() },
+            unstored_bytes_max: 16 << 20,
+            loaded_bytes_max: 32 << 20,
             inbox_bytes_max: 1 << 20,
             inbox_age_max: Duration::from_secs(60),
         }

@@ -21,8 +21,14 @@ pub enum TopicError {
     #[error("there is no topic {0:?}")]
     Unknown(String),
     /// The name is the system's or a session's.
-    #[error("the name {0:?} is reserved")]
+    #[error("the name {0:?} is reserved: $… is the system's, _INBOX.… the sessions'")]
     Reserved(String),
+    /// A durable topic, where the node has no directory for it.
+    #[error("a durable topic needs a data directory: start the node with --data-dir DIR")]
+    NoDataDir,
+    /// The disk refused.
+    #[error("the disk: {0}")]
+    Disk(String),
     /// A named limit is reached.
     #[error("limit {limit} of {value} is reached")]
     Limit {

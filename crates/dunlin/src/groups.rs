@@ -13,25 +13,35 @@
 //!
 //! Lock order: the map of groups, then a group.
 
+mod any;
 mod dead_letters;
+mod due;
 mod error;
 mod feed;
 mod group;
 mod machine;
 mod options;
+mod part;
 mod seat;
 mod share;
+mod state;
 mod work;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
-use dunlin_topic::{Share, Start, Subject, SubjectError, SubscribeOptions, Topic, Waiter, Work, WorkConfig};
+use dunlin_topic::{
+    Share, Start, Subject, SubjectError, SubscribeError, SubscribeOptions, Topic, Waiter, Work, WorkConfig,
+};
 
+use crate::clock::now_ns;
 use crate::config::Limits;
 use crate::error::TopicError;
 use crate::node::Node;
 
+use any::{AnyGroup, Holds};
+use due::Due;
 pub use error::{JoinError, StaleClaim};
 use group::Group;
 use machine::Machine;
@@ -47,16 +57,11 @@ pub(crate) struct Groups {
     by_name: Mutex<BTreeMap<Name, AnyGroup>>,
     groups_max: usize,
     idle_ns_max: u64,
+    due: Due,
 }
 
 /// Topic and group.
 type Name = (String, String);
-
-#[derive(Debug, Clone)]
-enum AnyGroup {
-    Share(Arc<Group<Share>>),
-    Work(Arc<Group<Work>>),
-}
 
 /// What operators see of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,6 +149,23 @@ impl Node {
         Ok(WorkMember::new(self.join(topic, group, &options.member, new, news, machine)?))
     }
 
+    /// Sees to what is over by now: claims and delays of groups, which [`tick`](Node::tick) sees to only when it is
+    /// called. When to call this again, ns since the Unix epoch, if ever; `keeper` is woken when that becomes earlier.
+    ///
+    /// Whoever runs a node with members that wait as tasks calls this from one task.
+    pub fn see_to_due(&self, keeper: &Waker) -> Option<u64> {
+        let groups = self.groups_of_node();
+        let now_ns = now_ns();
+        groups.due.keep(keeper, || {
+            for group in groups.all() {
+                if group.is_due(now_ns) {
+                    group.tick(self);
+                }
+                groups.due.at(group.due_ns());
+            }
+        })
+    }
+
     /// The groups of the topic.
     pub fn groups(&self, topic: &Topic) -> Vec<GroupInfo> {
         let all = self.groups_of_node().all();
@@ -210,6 +232,10 @@ struct NewGroup {
 
 impl NewGroup {
     fn check(&self, node: &Node, topic: &Topic) -> Result<(), JoinError> {
+        if self.start == Start::Snapshot {
+            let why = "is shared by a group record by record, not by its state";
+            return Err(SubscribeError::NoState { topic: topic.name().to_owned(), why }.into());
+        }
         match &self.dead_letters {
             Some(subject) => dead_letters::prepare(node, subject, topic.name()),
             None => Ok(()),
@@ -218,7 +244,7 @@ impl NewGroup {
 
     fn subscribe_options(&self, name: &str) -> SubscribeOptions {
         SubscribeOptions {
-            name: format!("group {name}"),
+            name: state::reader_name(name),
             start: self.start,
             registered: self.registered,
             ..SubscribeOptions::default()
@@ -232,6 +258,7 @@ impl Groups {
             by_name: Mutex::default(),
             groups_max: limits.groups_max,
             idle_ns_max: limits.group_idle_max.as_nanos().min(u64::MAX.into()) as u64,
+            due: Due::new(),
         }
     }
 
@@ -254,74 +281,5 @@ impl Groups {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Name, AnyGroup>> {
         self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Which kind of group stands for which state machine.
-trait Holds<M>: Sized {
-    fn get(&self) -> Option<Arc<Group<M>>>;
-    fn put(group: Arc<Group<M>>) -> Self;
-}
-
-impl Holds<Share> for AnyGroup {
-    fn get(&self) -> Option<Arc<Group<Share>>> {
-        match self {
-            AnyGroup::Share(group) => Some(Arc::clone(group)),
-            AnyGroup::Work(_) => None,
-        }
-    }
-
-    fn put(group: Arc<Group<Share>>) -> AnyGroup {
-        AnyGroup::Share(group)
-    }
-}
-
-impl Holds<Work> for AnyGroup {
-    fn get(&self) -> Option<Arc<Group<Work>>> {
-        match self {
-            AnyGroup::Work(group) => Some(Arc::clone(group)),
-            AnyGroup::Share(_) => None,
-        }
-    }
-
-    fn put(group: Arc<Group<Work>>) -> AnyGroup {
-        AnyGroup::Work(group)
-    }
-}
-
-impl AnyGroup {
-    fn kind(&self) -> GroupKind {
-        match self {
-            AnyGroup::Share(_) => GroupKind::Share,
-            AnyGroup::Work(_) => GroupKind::Work,
-        }
-    }
-
-    fn topic(&self) -> &Arc<Topic> {
-        match self {
-            AnyGroup::Share(group) => &group.topic,
-            AnyGroup::Work(group) => &group.topic,
-        }
-    }
-
-    fn tick(&self, node: &Node) {
-        match self {
-            AnyGroup::Share(group) => group.tick(node),
-            AnyGroup::Work(group) => group.tick(node),
-        }
-    }
-
-    fn idle_since_ns(&self, node: &Node) -> Option<u64> {
-        match self {
-            AnyGroup::Share(group) => group.idle_since_ns(node),
-            AnyGroup::Work(group) => group.idle_since_ns(node),
-        }
-    }
-
-    fn info(&self, node: &Node) -> GroupInfo {
-        match self {
-            AnyGroup::Share(group) => group.info(node, GroupKind::Share),
-            AnyGroup::Work(group) => group.info(node, GroupKind::Work),
-        }
     }
 }

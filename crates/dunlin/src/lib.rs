@@ -23,25 +23,30 @@
 //! - Subjects of the system (`$…`) and of sessions (`_INBOX.…`) are met only by patterns that begin
 //!   with those very words.
 //!
-//! Not here: sockets, bytes of a protocol, disks.
+//! Not here: sockets, bytes of a protocol; how a log lies on disk (`journal`).
 
 mod clock;
 mod config;
+mod deleted;
 mod epoch;
 mod error;
 mod groups;
 mod inbox;
 mod node;
-mod readers;
 mod refusal;
 mod registry;
 mod request;
 mod respond;
 mod select;
+mod simulation;
+mod storage;
 
 pub use clock::{CLOCK, now_ns};
 pub use config::{Config, Limits};
+pub use dunlin_feed as feed;
+pub use dunlin_journal as journal;
 pub use dunlin_topic as topic;
+pub use dunlin_topic::{Reply, RequestError};
 pub use dunlin_wire as wire;
 pub use error::TopicError;
 pub use groups::{
@@ -50,9 +55,10 @@ pub use groups::{
 };
 pub use inbox::Inbox;
 pub use node::Node;
-pub use readers::{ReaderInfo, Reading};
 pub use refusal::Refused;
 pub use registry::Page;
-pub use request::{Reply, RequestError, Requester};
+pub use request::Requester;
 pub use respond::{Request, Responder, Runner, Running};
 pub use select::Selected;
+pub use simulation::{Ran, Simulation};
+pub use storage::{RecoveredTopic, StorageError};

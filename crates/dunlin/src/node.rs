@@ -1,21 +1,29 @@
 //! The node: its topics, and publishing and subscribing to them in process.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use dunlin_journal::Disk;
 use dunlin_topic::{
-    Budget, ConfigError, Consumption, Cursor, Newcomers, Pattern, PublishError, Publisher, Start, Subject,
-    SubscribeError, SubscribeOptions, Subscriber, Topic, TopicConfig,
+    Budget, ConfigError, Consumption, Cursor, Fold, FoldConfig, FoldError, Newcomers, Pattern, PublishError,
+    Publisher, Start, Subject, SubscribeError, SubscribeOptions, Subscriber, Topic, TopicConfig,
 };
 
 use crate::clock::{CLOCK, now_ns};
 use crate::config::Config;
+use crate::deleted::Deleted;
 use crate::epoch::Epochs;
 use crate::error::TopicError;
 use crate::groups::Groups;
-use crate::readers::Readers;
 use crate::registry::{Page, Registry, is_reserved};
 use crate::respond::Runners;
+use crate::storage::{RecoveredTopic, Storage, StorageError};
+
+/// The state of a kind that ships.
+pub(crate) fn make_fold(of: &FoldConfig) -> Result<Box<dyn Fold>, FoldError> {
+    dunlin_feed::fold(&of.kind, &of.options).map_err(|error| FoldError(error.to_string()))
+}
 
 /// A node: cheap to clone, and all clones are one.
 #[derive(Debug, Clone)]
@@ -30,13 +38,50 @@ struct Inner {
     epochs: Epochs,
     sessions: AtomicU64,
     runners: Runners,
-    readers: Readers,
     groups: Groups,
+    storage: Option<Storage>,
+    deleted: Deleted,
 }
 
 impl Node {
-    /// Starts a node with no topics.
+    /// Starts a node with no topics, and without a disk.
     pub fn start(config: Config) -> Result<Node, ConfigError> {
+        Node::with(config, None)
+    }
+
+    /// Starts a node that keeps its durable topics in a directory, with those that are there; says what state they
+    /// were in. [Waits](Node::wait_for_epoch) until a node after it would begin later epochs.
+    pub fn open(
+        config: Config,
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+    ) -> Result<(Node, Vec<RecoveredTopic>), StorageError> {
+        let storage = Storage::open(disk, dir, &config.limits)?;
+        let unsound = |error| StorageError::Config { topic: "by default".to_owned(), error };
+        let node = Node::with(config, Some(storage)).map_err(unsound)?;
+        let found = match &node.0.storage {
+            Some(storage) => storage.recover(&node.0.budget, |name| node.0.epochs.next(name, now_ns()))?,
+            None => Vec::new(),
+        };
+        let mut recovered = Vec::with_capacity(found.len());
+        for (topic, remarks) in found {
+            node.take_in(topic)?;
+            recovered.push(remarks);
+        }
+        node.wait_for_epoch();
+        Ok((node, recovered))
+    }
+
+    /// Adds a topic that was found on disk.
+    fn take_in(&self, topic: Topic) -> Result<(), StorageError> {
+        let name = topic.name().to_owned();
+        let refused =
+            |error: TopicError| StorageError::Refused { topic: name.clone(), why: error.to_string() };
+        let pattern = Pattern::parse(topic.pattern()).map_err(|error| refused(error.into()))?;
+        self.0.registry.add(&name, pattern, || Ok(topic)).map(drop).map_err(refused)
+    }
+
+    fn with(config: Config, storage: Option<Storage>) -> Result<Node, ConfigError> {
         config.topic.check()?;
         let limits = &config.limits;
         let started_ns = now_ns();
@@ -47,8 +92,9 @@ impl Node {
             epochs: Epochs::new(started_ns),
             sessions: AtomicU64::new(0),
             runners: Runners::default(),
-            readers: Readers::default(),
             groups: Groups::new(limits),
+            storage,
+            deleted: Deleted::new(limits.deleted_age_max),
             config,
         })))
     }
@@ -84,10 +130,6 @@ impl Node {
         &self.0.registry
     }
 
-    pub(crate) fn readers_of_node(&self) -> &Readers {
-        &self.0.readers
-    }
-
     pub(crate) fn runners(&self) -> &Runners {
         &self.0.runners
     }
@@ -116,12 +158,17 @@ impl Node {
         or_same: bool,
     ) -> Result<Arc<Topic>, TopicError> {
         Subject::parse(name)?;
+        let config = TopicConfig { limits: self.0.config.limits.topic, ..config };
         config.check()?;
         let pattern = Pattern::parse(config.pattern.as_deref().unwrap_or(name))?;
         let config = Arc::new(config);
         let make = || {
             let epoch = self.0.epochs.next(name, now_ns());
-            Ok(Topic::new(name, Arc::clone(&config), &self.0.budget, CLOCK, epoch)?)
+            if config.durable.is_some() {
+                let storage = self.0.storage.as_ref().ok_or(TopicError::NoDataDir)?;
+                return storage.create(name, &config, &self.0.budget, epoch);
+            }
+            Ok(Topic::stateful(name, Arc::clone(&config), &self.0.budget, CLOCK, epoch, make_fold)?)
         };
         match self.0.registry.add(name, pattern, make) {
             Err(TopicError::Exists(name)) if or_same => match self.topic(&name) {
@@ -148,7 +195,11 @@ impl Node {
         self.0.epochs.used(name, epoch(&topic), now_ns());
         let topic = self.0.registry.remove(name).ok_or_else(unknown)?;
         topic.close();
-        Ok(())
+        self.0.deleted.add(&topic, now_ns());
+        match &self.0.storage {
+            Some(storage) => storage.delete(&topic),
+            None => Ok(()),
+        }
     }
 
     /// The topic of this name.
@@ -157,8 +208,8 @@ impl Node {
     }
 
     /// Looks at the topic of this name without taking a reference to it, which costs several times as much where
-    /// there are many topics. Nothing is created or deleted while `look` runs: it must be short, and must not
-    /// do so itself.
+    /// there are many topics. Others that look for a name may wait for `look`: it must be short, and must
+    /// neither look for topics itself nor create or delete any.
     #[inline]
     pub fn with_topic<R>(&self, name: &str, look: impl FnOnce(&Arc<Topic>) -> R) -> Option<R> {
         self.0.registry.with(name, look)
@@ -174,6 +225,10 @@ impl Node {
     pub fn owner(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
         if let Some(topic) = self.0.registry.owner(subject) {
             return Ok(topic);
+        }
+        // Whoever answers a request may find the asker's inbox gone with its session.
+        if subject.is_system() {
+            return Err(TopicError::Reserved(subject.as_str().to_owned()));
         }
         if !self.0.config.auto_create || is_reserved(subject.as_str()) {
             return Err(TopicError::Unknown(subject.as_str().to_owned()));
@@ -237,13 +292,21 @@ impl Node {
     /// topics keep, and sees to deadlines and delays of groups.
     pub fn tick(&self) {
         let now_ns = now_ns();
-        self.0.readers.tidy();
+        if let Some(storage) = &self.0.storage {
+            storage.tick();
+        }
         self.0.registry.aging().iter().for_each(|topic| topic.expire(now_ns));
+        self.0.deleted.give_up(now_ns);
         self.0.groups.tick(self, now_ns);
     }
 
-    /// Ends all topics: publishers are refused, readers get what is left and are told then.
+    /// Ends all topics: publishers are refused, readers get what is left and are told then. Durable topics are stored
+    /// to their end, and go on in the same epochs at the next start.
     pub fn stop(&self) {
-        self.0.registry.drain().iter().for_each(|topic| topic.close());
+        let topics = self.0.registry.drain();
+        topics.iter().for_each(|topic| topic.close());
+        if let Some(storage) = &self.0.storage {
+            storage.stop();
+        }
     }
 }

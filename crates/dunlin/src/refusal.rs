@@ -76,6 +76,12 @@ impl From<&PublishError> for Refused {
             PublishError::BudgetSpent { asked, used, limit } => {
                 Refused::numbers(Code::BudgetSpent, [*asked, *used, *limit])
             }
+            PublishError::DiskBehind { unstored_bytes, waited } => {
+                Refused::numbers(Code::DiskBehind, [*unstored_bytes, waited.as_nanos() as u64, 0])
+            }
+            PublishError::DiskFull(why) => Refused::new(Code::DiskFull, why.as_str()),
+            PublishError::DiskFailed(why) => Refused::new(Code::DiskFailed, why.as_str()),
+            PublishError::Fold(error) => Refused::new(Code::Fold, error.to_string()),
             PublishError::NoTopic(subject) => Refused::new(Code::NoTopic, subject.as_str()),
             PublishError::Closed => Refused::new(Code::Closed, ""),
             other => Refused::new(Code::Internal, other.to_string()),
@@ -95,6 +101,7 @@ impl From<&SubscribeError> for Refused {
             SubscribeError::Ahead { asked, last } => {
                 Refused::numbers(Code::Ahead, [u64::from(last.epoch), last.seq, asked.seq])
             }
+            SubscribeError::NoState { topic, why } => Refused::new(Code::NoState, format!("{topic} {why}")),
             SubscribeError::Lost => Refused::new(Code::Lost, ""),
             SubscribeError::Limit { limit, value } => Refused::limit(limit, *value),
             SubscribeError::Closed => Refused::new(Code::Closed, ""),
@@ -113,6 +120,8 @@ impl From<&TopicError> for Refused {
             TopicError::Overlaps(name) => Refused::new(Code::PatternOverlaps, name.as_str()),
             TopicError::Unknown(name) => Refused::new(Code::NoTopic, name.as_str()),
             TopicError::Reserved(_) => Refused::new(Code::Subject, error.to_string()),
+            TopicError::NoDataDir => Refused::new(Code::TopicConfig, error.to_string()),
+            TopicError::Disk(why) => Refused::new(Code::DiskFailed, why.as_str()),
             TopicError::Limit { limit, value } => Refused::limit(limit, *value),
         }
     }

@@ -4,9 +4,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use dunlin_topic::{
-    Draft, Event, Publish, PublishError, Record, Subscribe, SubscribeError, SubscribeOptions, Subscriber,
+    Draft, Event, Publish, Reply, RequestError, Subscribe, SubscribeError, SubscribeOptions, Subscriber,
 };
-use thiserror::Error;
 
 use crate::clock::now_ns;
 use crate::inbox::Inbox;
@@ -19,30 +18,6 @@ pub struct Requester {
     inbox: Inbox,
     subscriber: Subscriber,
     asked: u64,
-}
-
-/// An answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
-    /// Its content.
-    pub payload: Vec<u8>,
-    /// Its headers.
-    pub headers: Vec<(String, Vec<u8>)>,
-}
-
-/// Why there is no answer.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum RequestError {
-    /// The request was not published.
-    #[error("{0}")]
-    Publish(#[from] PublishError),
-    /// The inbox is gone, or was refused.
-    #[error("{0}")]
-    Inbox(#[from] SubscribeError),
-    /// Nobody answered in time.
-    #[error("no reply within {0:?}")]
-    TimedOut(Duration),
 }
 
 impl Node {
@@ -91,18 +66,11 @@ impl Requester {
             let left = Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));
             match self.subscriber.next_timeout(left)? {
                 Some(Event::Record(record)) if record.frame.subject_tail() == tail => {
-                    return Ok(Reply::of(&record));
+                    return Ok((&record).into());
                 }
                 Some(_) => {}
                 None => return Err(RequestError::TimedOut(timeout)),
             }
         }
-    }
-}
-
-impl Reply {
-    fn of(record: &Record<'_>) -> Reply {
-        let headers = record.frame.headers().map(|(name, value)| (name.to_owned(), value.to_owned()));
-        Reply { payload: record.payload().to_owned(), headers: headers.collect() }
     }
 }

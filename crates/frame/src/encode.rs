@@ -20,19 +20,21 @@ pub struct Meta<'a> {
     pub headers: &'a [(&'a str, &'a [u8])],
 }
 
-/// The size and flags of a frame that is about to be written.
+/// The size and flags of a frame that is about to be written: its first word. One word, because a load of several
+/// fields that were stored one by one waits for the stores, at every publish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Encoded {
-    len: u32,
-    meta_len: u16,
-    flags: u8,
-}
+pub struct Encoded(u64);
 
 impl Encoded {
     /// Bytes without padding: the frame's own `len`.
     #[inline(always)]
     pub fn len(&self) -> usize {
-        self.len as usize
+        self.0 as u32 as usize
+    }
+
+    #[inline(always)]
+    fn has_fields(&self) -> bool {
+        (self.0 >> 40) as u8 != 0
     }
 
     /// Never: a frame has a header.
@@ -43,7 +45,7 @@ impl Encoded {
     /// Bytes before the payload.
     #[inline(always)]
     pub fn head_bytes(&self) -> usize {
-        HEAD_BYTES + self.meta_len as usize
+        HEAD_BYTES + (self.0 >> 48) as usize
     }
 
     /// Bytes the whole frame takes, padding included.
@@ -63,7 +65,8 @@ impl<'a> Meta<'a> {
         if len > (u32::MAX as usize) - FRAME_ALIGN {
             return Err(FrameError::TooLarge { bytes: len, bytes_max: u32::MAX as usize - FRAME_ALIGN });
         }
-        Ok(Encoded { len: len as u32, meta_len: meta_len as u16, flags })
+        let (len, kind, flags) = (len as u64, KIND_RECORD as u64, flags as u64);
+        Ok(Encoded(len | kind << 32 | flags << 40 | (meta_len as u64) << 48))
     }
 
     /// Writes the whole frame, padding included, to the start of `out`.
@@ -85,13 +88,10 @@ impl<'a> Meta<'a> {
     /// When `out` is shorter than `encoded.head_bytes()`.
     #[inline(always)]
     pub fn encode_head(&self, encoded: Encoded, append_time_ns: u64, more_flags: u8, out: &mut [u8]) {
-        let word = encoded.len as u64
-            | (KIND_RECORD as u64) << 32
-            | ((encoded.flags | more_flags) as u64) << 40
-            | (encoded.meta_len as u64) << 48;
+        let word = encoded.0 | (more_flags as u64) << 40;
         out[..8].copy_from_slice(&word.to_le_bytes());
         out[8..16].copy_from_slice(&append_time_ns.to_le_bytes());
-        if encoded.flags != 0 {
+        if encoded.has_fields() {
             self.encode_fields(&mut out[16..encoded.head_bytes()]);
         }
     }

@@ -11,6 +11,7 @@
 
 mod config;
 mod error;
+mod housekeeping;
 mod responders;
 mod runtime;
 mod server;

@@ -8,6 +8,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
 
 use crate::error::StartError;
+use crate::tcp::beat;
 
 /// Tasks that run between two looks at all sockets, on a thread that spins: the looks cost a system
 /// call, and the sessions that are in use look for themselves.
@@ -55,6 +56,7 @@ impl Runtime {
                 if spin {
                     tokio::spawn(spin_for_ever());
                 }
+                tokio::spawn(beat());
                 stopped.notified().await;
             });
         };

@@ -12,13 +12,11 @@ use tokio::task::AbortHandle;
 
 use crate::config::ServerConfig;
 use crate::error::StartError;
+use crate::housekeeping;
 use crate::responders::OnDoorThreads;
 use crate::runtime::Runtime;
 use crate::shared::Shared;
 use crate::tcp::{Listener, accept};
-
-/// How often the node's housekeeping runs.
-const TICK: Duration = Duration::from_secs(1);
 
 /// The open doors of a node. Dropping it closes them at once; [`Server::stop`] says good-bye first.
 pub struct Server {
@@ -49,7 +47,7 @@ impl Server {
         let cores: Vec<_> = runtimes.iter().map(|runtime| runtime.core().clone()).collect();
         let shared = Shared::new(node.clone(), config.limits, config.spin);
         let first = cores[0].handle.clone();
-        let mut tasks = vec![first.spawn(tick(node.clone())).abort_handle()];
+        let mut tasks = vec![first.spawn(housekeeping::keep(node.clone())).abort_handle()];
         for listener in listeners {
             let accepting = accept(listener, Arc::clone(&shared), cores.clone());
             tasks.push(first.spawn(accepting).abort_handle());
@@ -126,13 +124,5 @@ fn raise_file_limit() {
         if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
             tracing::warn!(%error, "cannot raise the limit of open files");
         }
-    }
-}
-
-async fn tick(node: Node) {
-    let mut interval = tokio::time::interval(TICK);
-    loop {
-        interval.tick().await;
-        node.tick();
     }
 }

@@ -8,3 +8,4 @@ mod session;
 mod stream;
 
 pub(crate) use listener::{Listener, accept};
+pub(crate) use session::beat;

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use crate::fold::FoldConfig;
+use crate::limits::Limits;
+use crate::publish::Acknowledged;
 use crate::subject::SubjectError;
 
 /// The smallest history, bytes: two segments must fit.
@@ -22,6 +25,12 @@ pub struct TopicConfig {
     pub by_ref_bytes_min: u32,
     /// Publishers wait for registered readers.
     pub reliable: Option<Reliable>,
+    /// Its records are stored on disk; `retention` is the disk's then.
+    pub durable: Option<Durable>,
+    /// A state follows from its records: readers may begin with it and are brought back by it.
+    pub fold: Option<FoldConfig>,
+    /// What each of its logs holds at most beside its history; a node says the same for all of its topics.
+    pub limits: Limits,
 }
 
 impl Default for TopicConfig {
@@ -33,6 +42,9 @@ impl Default for TopicConfig {
             record_bytes_max: 8 << 20,
             by_ref_bytes_min: 4 << 10,
             reliable: None,
+            durable: None,
+            fold: None,
+            limits: Limits::default(),
         }
     }
 }
@@ -72,6 +84,26 @@ impl Default for Reliable {
     }
 }
 
+/// Topics whose records outlive the process. Readers are given a record when it is stored, not before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Durable {
+    /// What an acknowledgement stands for: memory, written or synced.
+    pub acknowledge: Acknowledged,
+    /// Stored history that is kept in memory as well, bytes; readers further behind are given it from disk.
+    pub memory_bytes: u64,
+}
+
+impl Durable {
+    /// What a durable topic keeps on disk unless it is told, bytes.
+    pub const RETENTION_BYTES_DEFAULT: u64 = 1 << 30;
+}
+
+impl Default for Durable {
+    fn default() -> Durable {
+        Durable { acknowledge: Acknowledged::Synced, memory_bytes: 4 << 20 }
+    }
+}
+
 /// What a reliable topic does when a reader does not make room in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFull {
@@ -101,9 +133,26 @@ pub enum ConfigError {
         /// Largest allowed.
         max: u64,
     },
+    /// Two settings that exclude each other, or one that needs what is not there.
+    #[error("{0}")]
+    Unfit(&'static str),
+    /// A fold that is not known, or not so.
+    #[error("fold {kind:?}: {why}")]
+    Fold {
+        /// Its kind.
+        kind: String,
+        /// What is wrong.
+        why: String,
+    },
 }
 
 impl TopicConfig {
+    /// History that each log keeps in memory, bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let tail = self.durable.map_or(u64::MAX, |durable| durable.memory_bytes);
+        self.retention.bytes.min(tail)
+    }
+
     /// Checks every value's range.
     pub fn check(&self) -> Result<(), ConfigError> {
         let range = |name, value, min, max| {
@@ -119,6 +168,15 @@ impl TopicConfig {
         range("record_bytes_max", self.record_bytes_max.into(), 64, 64 << 20)?;
         if let Some(reliable) = &self.reliable {
             range("readers_max", reliable.readers_max.into(), 1, 10_000)?;
+        }
+        if let Some(durable) = &self.durable {
+            range("memory_bytes", durable.memory_bytes, RETENTION_BYTES_MIN, 1 << 40)?;
+            if durable.acknowledge > Acknowledged::Synced {
+                return Err(ConfigError::Unfit("a durable topic acknowledges memory, written or synced"));
+            }
+            if self.reliable.is_some() {
+                return Err(ConfigError::Unfit("a topic is durable or reliable, not both"));
+            }
         }
         Ok(())
     }

@@ -3,21 +3,23 @@
 //! Reading goes [`Cursor::fill`], then any of the walks over what it found. Between reads a cursor
 //! holds a position and a hint; the buffer it read from may go.
 
+mod following;
 mod select;
 mod spans;
+mod walk;
 
 use std::sync::Arc;
 
-use dunlin_frame::{FLAG_EXPIRES, Frame};
-
-use crate::event::{Lagging, LogName, Notice, Position, Record};
-use crate::log::{Found, Log, ReaderId};
-use crate::segment::{Pinned, Segment};
+use crate::event::{Lagging, LogName, Notice, Position};
+use crate::log::{Found, Log, Merged, Owed, ReaderId};
+use crate::reading::Reading;
+use crate::segment::{Frames, Pinned, Segment};
 use crate::subscribe::{OnGap, Start, SubscribeError, SubscribeOptions};
 use crate::wake::Waiter;
 
+use following::Following;
 pub use select::Filter;
-use select::Select;
+use select::{Lose, Select, Verdict};
 pub use spans::{Content, Span, Spans};
 
 /// What a cursor has for its reader.
@@ -40,6 +42,8 @@ enum Hint {
     Loose(Arc<Segment>),
     /// A read is in progress.
     Pinned(Pinned),
+    /// One record that this reader alone is given.
+    Merged(Box<Merged>),
 }
 
 /// Who says how far a registered reader has come.
@@ -57,6 +61,8 @@ pub struct Cursor {
     log: Arc<Log>,
     hint: Hint,
     next: Position,
+    /// How many records before it were skipped, and not told of yet.
+    skipped: u64,
     /// Where in the hint's segment `next` begins.
     offset: u32,
     on_gap: OnGap,
@@ -66,6 +72,9 @@ pub struct Cursor {
     ended: bool,
     reader: Option<ReaderId>,
     select: Option<Box<Select>>,
+    /// In process, of a subscription with a name: what operators see.
+    reading: Option<Arc<Reading>>,
+    following: Option<Box<Following>>,
 }
 
 impl Cursor {
@@ -87,14 +96,19 @@ impl Cursor {
         filter: Option<Filter>,
         consumption: Consumption,
     ) -> Result<Cursor, SubscribeError> {
-        let (next, appended_from_ns) = log.start(start)?;
-        let reader = if options.registered { log.register(&options.name, next)? } else { None };
-        let select =
-            (filter.is_some() || appended_from_ns > 0).then(|| Box::new(Select { filter, appended_from_ns }));
+        let follows = check_follower(&log, options, filter.is_some())?;
+        let begin = log.start(start, follows)?;
+        let reader = if options.registered { log.register(&options.name, begin.next)? } else { None };
+        let lose = options.lose_every.map(Lose::every);
+        let select = Select { filter, appended_from_ns: begin.appended_from_ns, lose };
+        let shown = consumption == Consumption::Reads && !options.name.is_empty();
+        let before = Position { seq: begin.next.seq - 1, ..begin.next };
+        let reading = shown.then(|| log.show_reader(&options.name, reader.is_some(), before));
         Ok(Cursor {
             log,
             hint: Hint::None,
-            next,
+            next: begin.next,
+            skipped: 0,
             offset: 0,
             on_gap: options.on_gap,
             consumption,
@@ -102,7 +116,9 @@ impl Cursor {
             armed: false,
             ended: false,
             reader,
-            select,
+            select: (!select.is_empty()).then(|| Box::new(select)),
+            following: follows.then(|| Box::new(Following::new(options.conflate, begin.owed))),
+            reading,
         })
     }
 
@@ -145,25 +161,43 @@ impl Cursor {
 
     /// `None` when there is a pinned segment to look at.
     fn fill_slowly(&mut self) -> Option<Fill> {
+        if let Hint::Merged(merged) = &self.hint {
+            let left = (self.offset as usize) < merged.frame.len();
+            if left && (self.select.is_none() || self.skip_unselected()) {
+                return Some(Fill::Records);
+            }
+            self.leave_merged();
+        }
+        if self.following.is_some()
+            && let Some(fill) = self.follow()
+        {
+            return Some(fill);
+        }
         if let Hint::Loose(segment) = &self.hint {
             let commit = segment.commit();
             if self.offset == commit.bytes && !commit.sealed {
                 self.warned = false;
-                return Some(Fill::Empty);
+                return Some(self.empty());
             }
             if let Some(lagging) = self.warn() {
                 return Some(Fill::Notice(Notice::Lagging(lagging)));
             }
-            if self.offset < commit.bytes && self.pin() {
+            if self.offset < commit.bytes && !self.is_conflated() && self.pin() {
                 return None;
             }
         }
         self.find()
     }
 
+    #[inline]
+    fn empty(&mut self) -> Fill {
+        if self.following.is_some() { self.check().unwrap_or(Fill::Empty) } else { Fill::Empty }
+    }
+
     /// A warning, once until it has caught up. A registered reader cannot lose anything.
     fn warn(&mut self) -> Option<Lagging> {
-        if self.warned || self.reader.is_some() || !self.log.should_warn(self.next.seq) {
+        if self.warned || self.reader.is_some() || self.is_conflated() || !self.log.should_warn(self.next.seq)
+        {
             return None;
         }
         self.warned = true;
@@ -172,6 +206,7 @@ impl Cursor {
 
     fn pin(&mut self) -> bool {
         let Hint::Loose(segment) = std::mem::replace(&mut self.hint, Hint::None) else { return false };
+        segment.prefetch(self.offset);
         match Pinned::new(segment) {
             Ok(pinned) => {
                 self.hint = Hint::Pinned(pinned);
@@ -199,18 +234,37 @@ impl Cursor {
                 self.hint = Hint::Loose(segment);
                 if before > 0 && self.pin() {
                     self.offset = self.offset_after(before);
+                    if self.is_conflated() {
+                        self.release();
+                    }
                 }
                 // A buffer that went in between is found to be a gap in the next round.
                 None
             }
-            Found::Nothing => Some(Fill::Empty),
-            Found::Gap(gap, go_on) => {
-                self.next = go_on;
+            Found::Nothing => Some(self.empty()),
+            Found::Gap(mut gap, mut go_on) => {
+                let since = Position { epoch: gap.epoch, seq: gap.first - 1 };
+                if (self.on_gap == OnGap::Snapshot || self.is_conflated())
+                    && let Some(next) = self.find_state(Owed::Since(since))
+                {
+                    go_on = next;
+                    gap.last = next.seq - 1;
+                }
+                (self.next, self.skipped) = (go_on, 0);
                 self.ended = self.on_gap == OnGap::Fail;
+                self.reading.iter().for_each(|reading| reading.lost(gap.records()));
+                self.show();
                 Some(Fill::Notice(Notice::Gap(gap)))
             }
-            Found::EpochChanged(changed) => {
-                self.next = changed.new_first;
+            Found::EpochChanged(mut changed) => {
+                // Where nothing is missing between the epochs the state goes on.
+                let whole = changed.known_through == Some(changed.last_seen)
+                    && changed.new_first.seq == changed.last_seen + 1;
+                if !whole && let Some(next) = self.find_state(Owed::State) {
+                    changed.new_first = next;
+                }
+                (self.next, self.skipped) = (changed.new_first, 0);
+                self.show();
                 Some(Fill::Notice(Notice::EpochChanged(changed)))
             }
             Found::Closed => {
@@ -227,79 +281,37 @@ impl Cursor {
         pinned.frames(0).take(frames as usize).map(|lying| lying.bytes.len() as u32).sum()
     }
 
-    /// Moves past what the filter does not want; whether a wanted record is under the cursor.
+    /// The frames under the cursor.
+    #[inline(always)]
+    fn frames(&self) -> Option<Frames<'_>> {
+        match &self.hint {
+            Hint::Pinned(pinned) => Some(pinned.frames(self.offset)),
+            Hint::Merged(merged) => Some(Frames::of_one(&merged.frame[self.offset as usize..])),
+            Hint::None | Hint::Loose(_) => None,
+        }
+    }
+
+    /// Moves past what this reader is not to get; whether a wanted record is under the cursor.
     fn skip_unselected(&mut self) -> bool {
-        let (Hint::Pinned(pinned), Some(select)) = (&self.hint, &self.select) else { return true };
-        let mut records = 0;
+        let (Some(frames), Some(select)) = (self.frames(), &self.select) else { return true };
+        let (mut next, mut skipped) = (self.next.seq, self.skipped);
         let mut bytes = 0;
         let mut found = false;
-        for lying in pinned.frames(self.offset) {
-            if select.wants(&lying.frame) {
-                found = true;
-                break;
+        for lying in frames {
+            match select.judge(next, &lying.frame) {
+                Verdict::Wanted => {
+                    found = true;
+                    break;
+                }
+                Verdict::Skipped => skipped += 1,
+                Verdict::Lost => skipped = 0,
             }
-            records += 1;
+            next += 1;
             bytes += lying.bytes.len() as u32;
         }
-        self.advance(records, bytes);
+        self.advance(next - self.next.seq, bytes);
+        self.skipped = skipped;
         found
-    }
-
-    /// Hands over up to `max` of the records under the cursor; how many it was.
-    #[inline(always)]
-    pub fn drain(&mut self, max: usize, mut each: impl FnMut(Record<'_>)) -> usize {
-        let Hint::Pinned(pinned) = &self.hint else { return 0 };
-        let (mut records, mut bytes, mut given) = (0, 0, 0);
-        for lying in pinned.frames(self.offset) {
-            if given == max {
-                break;
-            }
-            let skipped = lying.frame.flags() & FLAG_EXPIRES != 0 && self.has_expired(&lying.frame);
-            let unwanted = self.select.as_ref().is_some_and(|select| !select.wants(&lying.frame));
-            if !skipped && !unwanted {
-                let position = Position { seq: self.next.seq + records, ..self.next };
-                each(Record { position, frame: lying.frame, log: self.log.name() });
-                given += 1;
-            }
-            records += 1;
-            bytes += lying.bytes.len() as u32;
-        }
-        self.advance(records, bytes);
-        given
-    }
-
-    /// The record under the cursor, and what to [`advance`](Cursor::advance) by when it is done with;
-    /// `None` if it has expired.
-    #[inline(always)]
-    pub fn peek(&self) -> Option<(Option<Record<'_>>, u32)> {
-        let (record, bytes) = self.under()?;
-        let expired = record.frame.flags() & FLAG_EXPIRES != 0 && self.has_expired(&record.frame);
-        Some(((!expired).then_some(record), bytes))
-    }
-
-    /// [`peek`](Cursor::peek), expired or not: a record that expires after it was promised is given all the same.
-    #[inline(always)]
-    pub fn under(&self) -> Option<(Record<'_>, u32)> {
-        let Hint::Pinned(pinned) = &self.hint else { return None };
-        let lying = pinned.frames(self.offset).next()?;
-        let record = Record { position: self.next, frame: lying.frame, log: self.log.name() };
-        Some((record, lying.bytes.len() as u32))
-    }
-
-    /// The spans of records under the cursor, each of at most `span_bytes_max` or of one record.
-    pub fn spans(&self, span_bytes_max: usize) -> Spans<'_> {
-        let frames = match &self.hint {
-            Hint::Pinned(pinned) => Some(pinned.frames(self.offset)),
-            _ => None,
-        };
-        Spans::new(self, frames, span_bytes_max)
-    }
-
-    /// Moves past records that were walked.
-    #[inline(always)]
-    pub fn advance(&mut self, records: u64, bytes: u32) {
-        self.next.seq += records;
-        self.offset += bytes;
     }
 
     /// Ends a read in progress, so that the log may give up the segment.
@@ -320,15 +332,20 @@ impl Cursor {
             return true;
         }
         let reader = self.reader.filter(|_| self.consumption == Consumption::Reads);
-        self.armed = !self.ended && self.log.arm(self.next, waiter, token, reader);
+        self.armed = !self.ended
+            && self.can_tell() != Some(true)
+            && self.log.arm(self.awaited(), waiter, token, reader);
         self.armed
     }
 
     /// Whether there may be something to read; costs one look where the cursor was.
     #[inline(always)]
     pub fn may_have_more(&self) -> bool {
+        if let Some(can_tell) = self.can_tell() {
+            return can_tell;
+        }
         match &self.hint {
-            Hint::Pinned(_) => true,
+            Hint::Pinned(_) | Hint::Merged(_) => true,
             Hint::Loose(segment) => {
                 let commit = segment.commit();
                 commit.bytes > self.offset || commit.sealed
@@ -340,7 +357,12 @@ impl Cursor {
     /// Whether it has caught up with what there was when it looked last.
     #[inline(always)]
     pub(crate) fn has_caught_up(&mut self) -> bool {
-        let Hint::Pinned(pinned) = &self.hint else { return false };
+        let pinned = match &self.hint {
+            Hint::Pinned(pinned) => pinned,
+            // To look again at once would merge what came meanwhile: that is for the next read.
+            Hint::Merged(_) => return true,
+            Hint::None | Hint::Loose(_) => return false,
+        };
         let caught_up = self.offset == pinned.seen().bytes && !pinned.seen().sealed;
         self.warned &= !caught_up;
         caught_up
@@ -376,14 +398,27 @@ impl Cursor {
 
     /// Leaves the log, which dropping does too; but only so a sleeping cursor is taken off the log's list at once.
     pub fn leave(&mut self, waiter: &Arc<Waiter>, token: u32) {
-        if std::mem::take(&mut self.armed) && !self.log.disarm(waiter, token) {
-            self.log.pass_wake_on();
-        }
+        self.rouse(waiter, token);
         if let Some(reader) = self.reader.take() {
             self.log.unregister(reader);
         }
         self.hint = Hint::None;
+        self.reading = None;
         self.ended = true;
+    }
+
+    /// Publishers wait for this reader no more; it keeps its position, and may lose records from now on.
+    pub fn give_up_place(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            self.log.unregister(reader);
+        }
+    }
+
+    /// On a reliable topic: publishers wait for this reader, from where it is.
+    pub fn take_place(&mut self, name: &str) -> Result<(), SubscribeError> {
+        self.give_up_place();
+        self.reader = self.log.register(name, self.next)?;
+        Ok(())
     }
 
     /// A registered reader has consumed everything through `seq`.
@@ -403,14 +438,24 @@ impl Cursor {
         self.reader.is_some()
     }
 
-    #[cold]
-    fn has_expired(&self, frame: &Frame<'_>) -> bool {
-        frame.expires_ns().is_some_and(|expires| expires <= self.log.clock.now_ns())
-    }
-
     /// Topic and partition.
     pub fn name(&self) -> &Arc<LogName> {
         self.log.name()
+    }
+}
+
+/// Whether the reader follows the log's state; refused where that has none, or none for this reader.
+fn check_follower(log: &Log, options: &SubscribeOptions, filtered: bool) -> Result<bool, SubscribeError> {
+    let no_state = |why| SubscribeError::NoState { topic: log.name().topic.clone(), why };
+    match (options.follows_state(), log.is_stateful(), filtered) {
+        (false, ..) => Ok(false),
+        (true, true, false) => Ok(true),
+        (true, false, _) => {
+            Err(no_state("keeps no state to begin with, to go on with, or to merge records into"))
+        }
+        (true, true, true) => {
+            Err(no_state("keeps one state of all its subjects, of which the pattern selects some"))
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use dunlin_frame::Frame;
 
 /// A place in a log: sequences count from 1 within each epoch.
@@ -53,6 +54,10 @@ pub struct LogName {
 pub struct Record<'a> {
     /// Where it stands.
     pub position: Position,
+    /// Nothing between this sequence and the record's own is missing: where it is not the one before, what lies
+    /// between was filtered, had expired, or is merged into this record. A reader whose last record was an earlier
+    /// one has lost something.
+    pub prev_seq: u64,
     /// Its bytes.
     pub frame: Frame<'a>,
     /// Its log.
@@ -128,6 +133,38 @@ pub struct EpochChanged {
     pub new_first: Position,
 }
 
+/// The state of a stateful topic after the record at `position`; the records after that one follow it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The log.
+    pub log: Arc<LogName>,
+    /// The last record that the state holds.
+    pub position: Position,
+    /// The state's checksum.
+    pub checksum: u64,
+    /// What a fold of the topic's kind makes the state of again. Shared by those that ask together.
+    pub bytes: Bytes,
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Snapshot { log, position, checksum, bytes } = self;
+        let (topic, partition, bytes) = (&log.topic, log.partition, bytes.len());
+        write!(f, "Snapshot({topic}/{partition} at {position}, {bytes} bytes, {checksum:016x})")
+    }
+}
+
+/// What the state of a stateful topic adds up to after the record at `position`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checksum {
+    /// The log.
+    pub log: Arc<LogName>,
+    /// The last record that the state holds; this reader was given all before it, or told.
+    pub position: Position,
+    /// The state's checksum.
+    pub checksum: u64,
+}
+
 /// Everything a subscriber can be told besides a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -145,6 +182,10 @@ pub enum Notice {
         /// Read through here.
         through: Position,
     },
+    /// A state, in the place of the records up to its position.
+    Snapshot(Snapshot),
+    /// For readers of a stateful topic that have read everything, now and then: what they should have by now.
+    Checksum(Checksum),
     /// The log was deleted; there is no more to come from it.
     Deleted {
         /// The log.

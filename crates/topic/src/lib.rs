@@ -9,10 +9,12 @@
 mod sync;
 
 mod event;
+mod fold;
 mod limits;
 mod pattern_index;
 mod producer;
 mod publish;
+mod request;
 mod subject;
 mod subscribe;
 
@@ -20,6 +22,7 @@ mod config;
 mod lock;
 mod memory;
 mod segment;
+mod store;
 mod wake;
 
 mod checked_run;
@@ -27,27 +30,43 @@ mod cursor;
 mod group;
 mod log;
 mod publisher;
+mod reading;
 mod subscriber;
 mod topic;
 
 pub use checked_run::CheckedRun;
-pub use config::{Clock, ConfigError, OnFull, RETENTION_BYTES_MIN, Reliable, Retention, TopicConfig};
+pub use config::{
+    Clock, ConfigError, Durable, OnFull, RETENTION_BYTES_MIN, Reliable, Retention, TopicConfig,
+};
 pub use cursor::{Consumption, Content, Cursor, Fill, Filter, Span, Spans};
 pub use dunlin_frame as frame;
 pub use dunlin_frame::{Frame, FrameError, Meta};
-pub use event::{EpochChanged, Event, Gap, Lagging, LogName, Notice, Position, PositionError, Record};
+pub use event::{
+    Checksum, EpochChanged, Event, Gap, Lagging, LogName, Notice, Position, PositionError, Record, Snapshot,
+};
+pub use fold::{Fold, FoldConfig, FoldError, Frozen};
 pub use group::{
     Claim, ClaimError, DeadCause, DeadLetter, Departure, GroupError, Incoming, Lost, MemberId, Share, Source,
     Work, WorkConfig,
 };
 pub use limits::Limits;
-pub use log::{BATCH_BYTES_MAX, Log, LogInfo, ProducerMark};
+#[cfg(not(loom))]
+pub use lock::{Guard as ShortGuard, Lock as ShortLock};
+pub use log::{
+    BATCH_BYTES_MAX, FoldInfo, Log, LogInfo, ProducerMark, Staged, StagedMark, StagedRun, StoredInfo,
+    StoredState,
+};
 pub use memory::{Budget, BudgetSpent};
 pub use pattern_index::PatternIndex;
 pub use publish::{Acknowledged, Draft, Payload, Publish, PublishError, Receipt};
 pub use publisher::Publisher;
+pub use reading::{ReaderInfo, Reading};
+pub use request::{Reply, RequestError};
+pub use store::{EpochStart, Loaded, LoadedSegment, Recovered, Store};
 pub use subject::{Pattern, SUBJECT_BYTES_MAX, Selection, Subject, SubjectError, TailPattern};
-pub use subscribe::{OnGap, SPIN_US_DEFAULT, Start, Subscribe, SubscribeError, SubscribeOptions, Wait};
+pub use subscribe::{
+    OnGap, Resync, SPIN_US_DEFAULT, Start, Subscribe, SubscribeError, SubscribeOptions, Wait,
+};
 pub use subscriber::{Newcomers, Subscriber};
-pub use topic::{RunAppend, Topic, key_hash};
+pub use topic::{PublisherPlace, RunAppend, Topic, key_hash};
 pub use wake::{Waiter, thread_waker};

@@ -1,4 +1,4 @@
-//! The log's lock: held for some tens of nanoseconds, by few threads.
+//! The log's lock, and that of a node's names: held for some tens of nanoseconds, by few threads.
 //!
 //! Letting go is a plain store. std's mutex lets go by a read-modify-write, which waits until the
 //! commit's cache line has come back from the reader that looked at it: measured here, a round trip
@@ -27,8 +27,9 @@ const YIELDS: u32 = 100;
 #[cfg(not(loom))]
 const SLEEP: std::time::Duration = std::time::Duration::from_micros(50);
 
+/// A lock for what is done within some tens of nanoseconds. Whoever holds it must not take it again.
 #[derive(Debug)]
-pub(crate) struct Lock<T> {
+pub struct Lock<T> {
     taken: AtomicBool,
     value: UnsafeCell<T>,
 }
@@ -38,15 +39,17 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 
 /// The lock, held.
 #[derive(Debug)]
-pub(crate) struct Guard<'a, T>(&'a Lock<T>);
+pub struct Guard<'a, T>(&'a Lock<T>);
 
 impl<T> Lock<T> {
-    pub(crate) fn new(value: T) -> Lock<T> {
+    /// A lock nobody holds.
+    pub fn new(value: T) -> Lock<T> {
         Lock { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
+    /// Takes it, waiting for whoever holds it.
     #[inline(always)]
-    pub(crate) fn lock(&self) -> Guard<'_, T> {
+    pub fn lock(&self) -> Guard<'_, T> {
         if self.taken.swap(true, LOCK_TAKE) {
             self.wait();
         }
@@ -90,7 +93,7 @@ fn pause(tries: u32) {
 impl<T> Guard<'_, T> {
     /// Lends the value; nobody else has it while the guard lives.
     #[inline(always)]
-    pub(crate) fn get(&mut self) -> &mut T {
+    pub fn get(&mut self) -> &mut T {
         // SAFETY: the guard holds the lock, and lends itself for as long.
         self.0.value.with_mut(|value| unsafe { &mut *value })
     }

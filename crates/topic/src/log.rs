@@ -14,24 +14,38 @@ mod append;
 #[cfg(all(test, loom))]
 mod model;
 mod readers;
+mod recall;
 mod retain;
+mod staged;
+mod stateful;
+mod stored;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
+
 use crate::config::{Clock, TopicConfig};
 use crate::event::{LogName, Position};
 use crate::lock::{LogGuard, LogLock};
 use crate::memory::Budget;
-use crate::producer::Producers;
+use crate::producer::{ProducerLimits, Producers, Verdict};
+use crate::reading::Readings;
 use crate::segment::{Segment, Writer};
+use crate::store::{Recovered, Store};
 use crate::wake::Waiter;
 
 pub(crate) use append::{Append, Appended};
 pub use append::{BATCH_BYTES_MAX, ProducerMark};
 use readers::Readers;
 pub(crate) use readers::{Found, ReaderId};
+pub use staged::{Staged, StagedMark, StagedRun};
+pub use stateful::FoldInfo;
+use stateful::Folded;
+pub(crate) use stateful::{CaughtUp, Merged, Owed, Shown};
+use stored::Stored;
+pub use stored::{StoredInfo, StoredState};
 
 /// One partition of a topic.
 #[derive(Debug)]
@@ -39,9 +53,13 @@ pub struct Log {
     pub(crate) name: Arc<LogName>,
     pub(crate) clock: Clock,
     config: Arc<TopicConfig>,
+    /// History in memory.
+    memory_bytes: u64,
+    is_durable: bool,
     budget: Arc<Budget>,
     /// Readers that have yet to read this sequence are warned; 0 while nothing was given up.
     warn_before: AtomicU64,
+    pub(crate) readings: Readings,
     state: LogLock<State>,
 }
 
@@ -54,7 +72,7 @@ pub struct LogInfo {
     pub oldest_seq: u64,
     /// The next record's sequence.
     pub next_seq: u64,
-    /// Bytes of history.
+    /// Bytes of history in memory.
     pub bytes: u64,
     /// Cursors that wait for the next record.
     pub waiting: usize,
@@ -62,6 +80,8 @@ pub struct LogInfo {
     pub registered: usize,
     /// When the last record was appended, ns since the Unix epoch.
     pub last_append_ns: u64,
+    /// How far it is stored, where the topic is durable.
+    pub stored: Option<StoredInfo>,
 }
 
 #[derive(Debug)]
@@ -81,14 +101,20 @@ pub(crate) struct State {
     waiting: VecDeque<Armed>,
     /// How many of those that wait have something to read by now: the first so many.
     overdue: usize,
+    limits: ProducerLimits,
     /// What few logs need.
     rare: Option<Box<Rare>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Rare {
     producers: Producers,
     readers: Readers,
+    /// Of a durable log.
+    stored: Option<Box<Stored>>,
+    fold: Option<Folded>,
+    /// Payloads by reference of segments that were given up, to be dropped outside of the lock.
+    remains: Vec<Bytes>,
 }
 
 /// A sealed segment and what it weighs.
@@ -127,21 +153,52 @@ impl Log {
             lingering: Vec::new(),
             waiting: VecDeque::new(),
             overdue: 0,
+            limits: ProducerLimits::of(&config.limits),
             rare: None,
         };
         Log {
             name: Arc::new(name),
             clock,
+            memory_bytes: config.memory_bytes(),
+            is_durable: config.durable.is_some(),
             config,
             budget,
             warn_before: AtomicU64::new(0),
+            readings: Readings::default(),
             state: LogLock::new(state),
+        }
+    }
+
+    /// Goes on from what the disk holds.
+    pub(crate) fn durable(self, recovered: &Recovered, store: Arc<dyn Store>) -> Log {
+        {
+            let mut state = self.lock();
+            state.epoch = recovered.epochs.last().map_or(state.epoch, |start| start.epoch);
+            state.next_seq = recovered.next_seq;
+            state.last_append_ns = recovered.last_append_ns;
+            state.rare().stored = Some(Box::new(Stored::new(recovered, store)));
+        }
+        self
+    }
+
+    /// Takes note of who published records that the disk holds, oldest first: retries of them are found out.
+    pub fn remember(&self, mark: &StagedMark, epoch: u32) {
+        let mut state = self.lock();
+        let first = Position { epoch, seq: mark.first_seq };
+        let producers = &mut state.rare().producers;
+        if producers.check(mark.mark, mark.count) == Ok(Verdict::Fresh) {
+            producers.record(mark.mark, mark.count, first);
         }
     }
 
     /// Topic and partition.
     pub fn name(&self) -> &Arc<LogName> {
         &self.name
+    }
+
+    /// How its topic behaves.
+    pub fn config(&self) -> &TopicConfig {
+        &self.config
     }
 
     /// What is known of it now.
@@ -155,6 +212,7 @@ impl Log {
             waiting: state.waiting.len(),
             registered: state.rare.as_ref().map_or(0, |rare| rare.readers.len()),
             last_append_ns: state.last_append_ns,
+            stored: state.stored().map(Stored::info),
         }
     }
 
@@ -163,10 +221,10 @@ impl Log {
         self.lock().rare.as_ref().and_then(|rare| rare.producers.last(producer))
     }
 
-    /// The last record's position.
+    /// The position of the last record that readers may see.
     pub fn last(&self) -> Position {
         let state = self.lock();
-        Position { epoch: state.epoch, seq: state.next_seq - 1 }
+        Position { epoch: state.epoch, seq: state.visible_next() - 1 }
     }
 
     /// Ends the log: publishers are refused, readers get what is left and then are told.
@@ -176,8 +234,7 @@ impl Log {
             state.closed = true;
             state.seal();
             state.wake_publishers();
-            state.overdue = 0;
-            std::mem::take(&mut state.waiting)
+            state.take_all_armed()
         };
         waiting.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
     }
@@ -194,8 +251,23 @@ impl Log {
 }
 
 impl State {
+    /// For whoever lets the lock go, to drop after that.
+    #[inline(always)]
+    fn take_remains(&mut self) -> Vec<Bytes> {
+        self.rare.as_mut().map_or_else(Vec::new, |rare| std::mem::take(&mut rare.remains))
+    }
+
     fn rare(&mut self) -> &mut Rare {
-        self.rare.get_or_insert_default()
+        let limits = self.limits;
+        self.rare.get_or_insert_with(|| {
+            Box::new(Rare {
+                producers: Producers::new(limits),
+                readers: Readers::default(),
+                stored: None,
+                fold: None,
+                remains: Vec::new(),
+            })
+        })
     }
 
     fn bytes(&self) -> u64 {
@@ -210,9 +282,10 @@ impl State {
 
     /// The oldest sequence a reader may still be given.
     fn oldest_seq(&self, config: &TopicConfig) -> u64 {
+        let held = self.stored().map_or_else(|| self.oldest_held(), |stored| stored.oldest_seq);
         match config.retention.records {
-            Some(records) => self.oldest_held().max(self.next_seq.saturating_sub(records)),
-            None => self.oldest_held(),
+            Some(records) => held.max(self.visible_next().saturating_sub(records)),
+            None => held,
         }
     }
 

@@ -88,12 +88,55 @@ impl Budget {
         }
     }
 
+    /// Takes `bytes` of this budget and of all above it even where that goes over the limit: for what is needed
+    /// to bring readers back to a true state. Whoever charges next is refused for it.
+    pub(crate) fn charge_over(&self, bytes: u64) {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(parent) = &self.parent {
+            parent.charge_over(bytes);
+        }
+    }
+
     /// Gives back what was charged.
     pub fn release(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
         if let Some(parent) = &self.parent {
             parent.release(bytes);
         }
+    }
+}
+
+/// Bytes that are charged until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Charged {
+    budget: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Charged {
+    pub(crate) fn nothing(budget: &Arc<Budget>) -> Charged {
+        Charged { budget: Arc::clone(budget), bytes: 0 }
+    }
+
+    /// Whatever the limit is.
+    pub(crate) fn over(budget: &Arc<Budget>, bytes: u64) -> Charged {
+        budget.charge_over(bytes);
+        Charged { budget: Arc::clone(budget), bytes }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// So much was charged by somebody else, and is this one's from now on.
+    pub(crate) fn take_over(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+}
+
+impl Drop for Charged {
+    fn drop(&mut self) {
+        self.budget.release(self.bytes);
     }
 }
 

@@ -45,6 +45,19 @@ pub(crate) struct Producers {
     outcomes_max: u32,
 }
 
+/// How many a log remembers, and how much of each.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ProducerLimits {
+    producers_max: u32,
+    outcomes_max: u32,
+}
+
+impl ProducerLimits {
+    pub(crate) fn of(limits: &Limits) -> ProducerLimits {
+        ProducerLimits { producers_max: limits.producers_max, outcomes_max: limits.producer_outcomes_max }
+    }
+}
+
 #[derive(Debug)]
 struct Producer {
     id: u64,
@@ -66,21 +79,15 @@ struct Outcome {
 
 const NONE: u32 = u32::MAX;
 
-impl Default for Producers {
-    fn default() -> Producers {
-        Producers::new(&Limits::default())
-    }
-}
-
 impl Producers {
-    pub(crate) fn new(limits: &Limits) -> Producers {
+    pub(crate) fn new(limits: ProducerLimits) -> Producers {
         Producers {
             by_id: HashMap::new(),
             slots: Vec::new(),
             newest: NONE,
             oldest: NONE,
             producers_max: limits.producers_max.clamp(1, NONE - 1),
-            outcomes_max: limits.producer_outcomes_max.max(1),
+            outcomes_max: limits.outcomes_max.max(1),
         }
     }
 

@@ -77,6 +77,31 @@ pub enum Acknowledged {
     Quorum,
 }
 
+impl Acknowledged {
+    const NAMES: [(&'static str, Acknowledged); 4] = [
+        ("memory", Acknowledged::Memory),
+        ("written", Acknowledged::Written),
+        ("synced", Acknowledged::Synced),
+        ("quorum", Acknowledged::Quorum),
+    ];
+}
+
+impl std::fmt::Display for Acknowledged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let named = Acknowledged::NAMES.iter().find(|(_, level)| level == self);
+        f.write_str(named.map_or("", |(name, _)| name))
+    }
+}
+
+impl std::str::FromStr for Acknowledged {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Acknowledged, String> {
+        let named = Acknowledged::NAMES.iter().find(|(name, _)| *name == text);
+        named.map(|(_, level)| *level).ok_or_else(|| format!("{text:?} is none of memory, written, synced"))
+    }
+}
+
 /// Where a record, or a batch of them, was appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
@@ -192,6 +217,24 @@ pub enum PublishError {
         /// Bytes allowed.
         limit: u64,
     },
+    /// The disk stores more slowly than a durable topic is published to, and did not catch up in time.
+    #[error("the disk has yet to store {unstored_bytes} bytes of the topic, waited {waited:?}")]
+    DiskBehind {
+        /// Bytes that were appended and are not stored.
+        unstored_bytes: u64,
+        /// How long the publisher waited.
+        waited: Duration,
+    },
+    /// A durable topic's disk is full. Publishing goes on by itself when there is room again.
+    #[error("the disk is full: {0}")]
+    DiskFull(String),
+    /// A durable topic's disk failed: nothing more is taken, and what had no answer may be lost. What was stored
+    /// stays readable.
+    #[error("the topic's disk failed, it takes no more records: {0}")]
+    DiskFailed(String),
+    /// The state of a stateful topic does not take it in; nothing of it was appended.
+    #[error("the topic's state refuses it: {0}")]
+    Fold(#[from] crate::fold::FoldError),
     /// No topic owns the subject.
     #[error("no topic owns the subject {0:?}")]
     NoTopic(String),

@@ -1,30 +1,36 @@
 //! Publishing in process.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
 use crate::config::{OnFull, saturating_ns};
-use crate::log::{Append, Appended, Log, ProducerMark};
+use crate::event::Position;
+use crate::log::{Append, Appended, Log, ProducerMark, StoredState};
 use crate::publish::{Acknowledged, Draft, Publish, PublishError, Receipt};
 use crate::subscribe::SPIN_US_DEFAULT;
-use crate::topic::Topic;
+use crate::topic::{PublisherPlace, Topic};
 use crate::wake::{Waiter, thread_waker};
+
+/// How long a publisher waits for a disk that neither stores what was appended nor fails.
+const STORED_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Appends to a topic of the same process.
 #[derive(Debug)]
 pub struct Publisher {
-    topic: Arc<Topic>,
+    topic: PublisherPlace,
     subject_tail: String,
     producer: Option<ProducerMark>,
     waiter: Option<Arc<Waiter>>,
     last: Option<Receipt>,
+    /// The last record that was sent to each partition of a durable topic, and may not be stored yet.
+    unstored: Vec<(u16, Position)>,
 }
 
 impl Publisher {
-    pub(crate) fn new(topic: Arc<Topic>, subject_tail: String) -> Publisher {
-        Publisher { topic, subject_tail, producer: None, waiter: None, last: None }
+    pub(crate) fn new(topic: PublisherPlace, subject_tail: String) -> Publisher {
+        Publisher { topic, subject_tail, producer: None, waiter: None, last: None, unstored: Vec::new() }
     }
 
     /// Numbers its records from here on, so that a retry by whoever takes over is found out.
@@ -50,9 +56,9 @@ impl Publisher {
         let log = &self.topic.logs()[partition];
         let append = Append { now_ns: log.clock.now_ns(), mark: self.producer, expect_last, evict: false };
         let appended = match attempt(log, append) {
-            Err(full @ PublishError::Full { .. }) => {
+            Err(PublishError::Full { .. } | PublishError::DiskBehind { .. }) => {
                 let waiter = self.waiter.get_or_insert_with(Waiter::new);
-                wait_for_room(&self.topic, log, waiter, append, full, attempt)?
+                wait_for_room(&self.topic, log, waiter, append, attempt)?
             }
             other => other?,
         };
@@ -63,34 +69,39 @@ impl Publisher {
             partition: partition as u16,
             position: appended.position,
             duplicate: appended.duplicate,
-            acknowledged: Acknowledged::Memory,
+            acknowledged: self.topic.acknowledges(),
         })
     }
 }
 
-/// Tries again whenever a reader has made room, until the topic's patience ends.
+/// Tries again whenever a reader or the disk has made room, until the topic's patience ends.
 #[cold]
 fn wait_for_room(
     topic: &Topic,
     log: &Log,
     waiter: &Arc<Waiter>,
     append: Append,
-    full: PublishError,
     attempt: impl Fn(&Log, Append) -> Result<Appended, PublishError>,
 ) -> Result<Appended, PublishError> {
-    let Some(reliable) = &topic.config().reliable else { return Err(full) };
+    let evicts = topic.config().reliable.is_some_and(|reliable| reliable.on_full == OnFull::Evict);
     let began_ns = log.clock.now_ns();
-    let deadline_ns = began_ns.saturating_add(saturating_ns(reliable.wait_max));
+    let deadline_ns = began_ns.saturating_add(saturating_ns(topic.patience()));
     loop {
         log.await_room(waiter);
         let now_ns = log.clock.now_ns();
-        let evict = now_ns >= deadline_ns && reliable.on_full == OnFull::Evict;
+        let evict = now_ns >= deadline_ns && evicts;
         match attempt(log, Append { now_ns, evict, ..append }) {
             Err(PublishError::Full { reader, needed, .. }) if now_ns >= deadline_ns => {
                 let waited = Duration::from_nanos(now_ns - began_ns);
                 return Err(PublishError::Full { reader, needed, waited });
             }
-            Err(PublishError::Full { .. }) => park_until_notified(log, waiter, now_ns, deadline_ns),
+            Err(PublishError::DiskBehind { unstored_bytes, .. }) if now_ns >= deadline_ns => {
+                let waited = Duration::from_nanos(now_ns - began_ns);
+                return Err(PublishError::DiskBehind { unstored_bytes, waited });
+            }
+            Err(PublishError::Full { .. } | PublishError::DiskBehind { .. }) => {
+                park_until_notified(log, waiter, now_ns, deadline_ns)
+            }
             other => return other,
         }
     }
@@ -114,7 +125,8 @@ fn park_until_notified(log: &Log, waiter: &Arc<Waiter>, began_ns: u64, deadline_
 impl Publish for Publisher {
     #[inline(always)]
     fn publish<'a>(&mut self, draft: impl Into<Draft<'a>>) -> Result<Receipt, PublishError> {
-        self.publish_draft(None, draft.into())
+        let receipt = self.publish_draft(None, draft.into())?;
+        self.stored(receipt)
     }
 
     fn publish_batch(&mut self, drafts: &[Draft<'_>]) -> Result<Receipt, PublishError> {
@@ -124,23 +136,8 @@ impl Publish for Publisher {
         {
             return Err(PublishError::Batch("its keys lie in several partitions"));
         }
-        let count = drafts.len() as u64;
-        if self.subject_tail.is_empty() {
-            return self.append(partition, count, None, |log, append| log.append_batch(append, drafts));
-        }
-        let tail = std::mem::take(&mut self.subject_tail);
-        let with_tail: Vec<Draft<'_>> = drafts
-            .iter()
-            .map(|draft| {
-                let mut draft = draft.clone();
-                draft.meta.subject_tail = &tail;
-                draft
-            })
-            .collect();
-        let outcome = self.append(partition, count, None, |log, append| log.append_batch(append, &with_tail));
-        drop(with_tail);
-        self.subject_tail = tail;
-        outcome
+        let receipt = self.append_batch(partition, drafts)?;
+        self.stored(receipt)
     }
 
     fn publish_expecting<'a>(
@@ -148,21 +145,38 @@ impl Publish for Publisher {
         last_seq: u64,
         draft: impl Into<Draft<'a>>,
     ) -> Result<Receipt, PublishError> {
-        self.publish_draft(Some(last_seq), draft.into())
+        let receipt = self.publish_draft(Some(last_seq), draft.into())?;
+        self.stored(receipt)
     }
 
     #[inline(always)]
     fn send<'a>(&mut self, draft: impl Into<Draft<'a>>) -> Result<(), PublishError> {
-        self.last = Some(self.publish_draft(None, draft.into())?);
+        let receipt = self.publish_draft(None, draft.into())?;
+        if receipt.acknowledged != Acknowledged::Memory {
+            self.note_unstored(&receipt);
+        }
+        self.last = Some(receipt);
         Ok(())
     }
 
     fn flush(&mut self) -> Result<Option<Receipt>, PublishError> {
+        for (partition, at) in std::mem::take(&mut self.unstored) {
+            self.wait_stored(partition, at)?;
+        }
         Ok(self.last.take())
     }
 
-    fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<Result<Option<Receipt>, PublishError>> {
-        Poll::Ready(self.flush())
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Receipt>, PublishError>> {
+        while let Some(&(partition, at)) = self.unstored.last() {
+            match self.poll_stored(partition, at, cx.waker()) {
+                Poll::Ready(outcome) => {
+                    self.unstored.pop();
+                    outcome?;
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(Ok(self.last.take()))
     }
 }
 
@@ -181,5 +195,92 @@ impl Publisher {
         };
         self.subject_tail = tail;
         outcome
+    }
+
+    fn append_batch(&mut self, partition: usize, drafts: &[Draft<'_>]) -> Result<Receipt, PublishError> {
+        let count = drafts.len() as u64;
+        if self.subject_tail.is_empty() {
+            return self.append(partition, count, None, |log, append| log.append_batch(append, drafts));
+        }
+        let tail = std::mem::take(&mut self.subject_tail);
+        let with_tail: Vec<Draft<'_>> = drafts
+            .iter()
+            .map(|draft| {
+                let mut draft = draft.clone();
+                draft.meta.subject_tail = &tail;
+                draft
+            })
+            .collect();
+        let outcome = self.append(partition, count, None, |log, append| log.append_batch(append, &with_tail));
+        drop(with_tail);
+        self.subject_tail = tail;
+        outcome
+    }
+}
+
+/// Waiting for the disk, on durable topics.
+impl Publisher {
+    /// The receipt, when what it stands for is so.
+    #[inline(always)]
+    fn stored(&mut self, receipt: Receipt) -> Result<Receipt, PublishError> {
+        if receipt.acknowledged != Acknowledged::Memory {
+            self.wait_stored(receipt.partition, receipt.position)?;
+        }
+        Ok(receipt)
+    }
+
+    #[cold]
+    fn note_unstored(&mut self, receipt: &Receipt) {
+        match self.unstored.iter_mut().find(|(partition, _)| *partition == receipt.partition) {
+            Some((_, at)) => *at = receipt.position.max(*at),
+            None => self.unstored.push((receipt.partition, receipt.position)),
+        }
+    }
+
+    #[cold]
+    fn wait_stored(&mut self, partition: u16, at: Position) -> Result<(), PublishError> {
+        let level = self.topic.acknowledges();
+        let log = &self.topic.logs()[usize::from(partition)];
+        let waiter = self.waiter.get_or_insert_with(Waiter::new);
+        let began_ns = log.clock.now_ns();
+        let deadline_ns = began_ns.saturating_add(saturating_ns(STORED_PATIENCE));
+        log.help_store();
+        loop {
+            match log.await_stored(at, level, waiter, Waiter::ROOM) {
+                StoredState::Reached => return Ok(()),
+                StoredState::Failed(error) => return Err(error),
+                StoredState::Waiting => {}
+            }
+            let now_ns = log.clock.now_ns();
+            if now_ns >= deadline_ns {
+                log.leave_stored(waiter);
+                return Err(PublishError::Unknown(format!("not stored within {STORED_PATIENCE:?}")));
+            }
+            park_until_notified(log, waiter, now_ns, deadline_ns);
+        }
+    }
+
+    fn poll_stored(&mut self, partition: u16, at: Position, waker: &Waker) -> Poll<Result<(), PublishError>> {
+        let level = self.topic.acknowledges();
+        let log = &self.topic.logs()[usize::from(partition)];
+        let waiter = self.waiter.get_or_insert_with(Waiter::new);
+        loop {
+            match log.await_stored(at, level, waiter, Waiter::ROOM) {
+                StoredState::Reached => return Poll::Ready(Ok(())),
+                StoredState::Failed(error) => return Poll::Ready(Err(error)),
+                StoredState::Waiting if waiter.set_waker(waker) => return Poll::Pending,
+                StoredState::Waiting => drop(waiter.take_ready(|_| ())),
+            }
+        }
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        if let Some(waiter) = &self.waiter
+            && self.topic.config().durable.is_some()
+        {
+            self.topic.logs().iter().for_each(|log| log.leave_stored(waiter));
+        }
     }
 }

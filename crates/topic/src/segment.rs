@@ -10,7 +10,8 @@
 //!
 //! Invariants:
 //! - A slice of the buffer exists only below a committed length that was loaded with `Acquire`
-//!   (readers), or above every length ever stored (the one [`Writer`]).
+//!   (readers), below a written one that was learned inside the log's lock (who stores it on disk), or
+//!   above every length ever stored or learned (the one [`Writer`]).
 //! - The buffer leaves the segment once, by [`Segment::retire`], which needs `pins` to be 0 and sets
 //!   `RETIRED` in the same step; a later pin sees it and turns away.
 //! - A [`Pinned`] segment is what a read in progress holds. An idle cursor holds the `Arc` alone:
@@ -24,6 +25,7 @@
 //! state), a reference per record (two contended writes each), Aeron's length-in-the-frame (needs
 //! cleared memory ahead of the writer).
 
+mod ahead;
 mod buffer;
 #[cfg(all(test, loom))]
 mod model;
@@ -41,10 +43,7 @@ pub(crate) use buffer::{BUFFER_BYTES_MIN, Buffer, Pool};
 
 /// Bytes a payload by reference takes in the buffer.
 const SLOT_BYTES: usize = padded(size_of::<Bytes>());
-/// How far ahead of the writer lines are asked for, so that the lock's next read-modify-write does not
-/// wait for them; and how far ahead of a reader.
-#[cfg(not(loom))]
-const WRITE_AHEAD_BYTES: usize = 512;
+/// How far ahead of a reader lines are asked for.
 const READ_AHEAD_BYTES: usize = 512;
 const RETIRED: u32 = 1 << 31;
 const SEALED: u64 = 1 << 63;
@@ -124,15 +123,22 @@ impl Segment {
         self.capacity.into()
     }
 
+    /// Asks for the frame at `offset`, which is then on its way while the segment is pinned.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, offset: u32) {
+        ahead::to_read(self.base.wrapping_add(offset as usize));
+    }
+
     /// How far it has been written by now.
     #[inline(always)]
     pub(crate) fn commit(&self) -> Commit {
         Commit::unpack(self.commit.load(COMMIT_LOAD))
     }
 
-    /// Takes the buffer away, if nobody reads it: frees the payloads by reference, and gives back the
-    /// memory. `false` while a read is in progress.
-    pub(crate) fn retire(&self) -> bool {
+    /// Takes the buffer away, if nobody reads it, and gives back the memory. `false` while a read is in progress. The
+    /// payloads by reference are added to `remains`: dropping them may run their owner's code, which is nothing to do
+    /// inside a log's lock.
+    pub(crate) fn retire(&self, remains: &mut Vec<Bytes>) -> bool {
         debug_assert!(self.commit().sealed, "only a sealed segment is retired");
         if self.pins.0.compare_exchange(0, RETIRED, RETIRE, Ordering::Relaxed).is_err() {
             return self.pins.0.load(Ordering::Relaxed) & RETIRED != 0;
@@ -140,7 +146,7 @@ impl Segment {
         self.track_write(0, self.commit().bytes);
         // SAFETY: the exchange succeeds once, with no reader inside and none to come; the writer was
         // consumed by `seal`.
-        unsafe { (*self.owned.get()).free(self.base) };
+        unsafe { (*self.owned.get()).free(self.base, remains) };
         true
     }
 
@@ -164,11 +170,11 @@ impl Segment {
 impl Owned {
     /// # Safety
     /// Nobody reads or writes the buffer any more.
-    unsafe fn free(&mut self, base: *mut u8) {
+    unsafe fn free(&mut self, base: *mut u8, remains: &mut Vec<Bytes>) {
         let Some(buffer) = self.buffer.take() else { return };
         for at in std::mem::take(&mut self.by_ref_at) {
-            // SAFETY: `push_by_ref` wrote a `Bytes` there, and each is dropped once.
-            unsafe { base.add(at as usize).cast::<Bytes>().drop_in_place() };
+            // SAFETY: `push_by_ref` wrote a `Bytes` there, and each is taken once.
+            remains.push(unsafe { base.add(at as usize).cast::<Bytes>().read() });
         }
         buffer.budget().release(std::mem::take(&mut self.by_ref_bytes));
     }
@@ -177,7 +183,7 @@ impl Owned {
 impl Drop for Segment {
     fn drop(&mut self) {
         // SAFETY: the last reference is gone, so nobody else is there.
-        unsafe { self.owned.get_mut().free(self.base) };
+        unsafe { self.owned.get_mut().free(self.base, &mut Vec::new()) };
     }
 }
 
@@ -232,7 +238,6 @@ impl Writer {
         fill(out);
         self.written.bytes += bytes as u32;
         self.written.count += count;
-        self.prefetch();
     }
 
     /// Bytes that [`push_by_ref`](Writer::push_by_ref) takes.
@@ -259,30 +264,73 @@ impl Writer {
         }
     }
 
-    /// Asks for the cache lines that the next records will be written to, so that the lock's next
-    /// read-modify-write does not wait for them.
+    /// Asks for the cache lines that records to come will be written to, `ahead_bytes` on, so that the lock's next
+    /// read-modify-write does not wait for them. Not further than needed: a reader's processor fetches the lines
+    /// after those it reads, and takes them back.
     #[inline(always)]
-    fn prefetch(&self) {
-        #[cfg(all(target_arch = "x86_64", not(loom)))]
-        {
-            let ahead = self.base.wrapping_add(self.written.bytes as usize + WRITE_AHEAD_BYTES);
-            // SAFETY: a prefetch touches nothing, wherever it points. (`_mm_prefetch` asks for the line
-            // to write only where the target has the feature; every x86-64 takes the instruction.)
-            unsafe {
-                std::arch::asm!(
-                    "prefetchw [{0}]",
-                    "prefetchw [{0} + 64]",
-                    in(reg) ahead,
-                    options(nostack, preserves_flags, readonly)
-                );
-            }
+    pub(crate) fn prefetch(&self, ahead_bytes: usize) {
+        ahead::to_write(self.base.wrapping_add(self.written.bytes as usize + ahead_bytes));
+    }
+
+    /// Shows readers what lies below a length that was written.
+    pub(crate) fn commit_to(&self, written: Commit) {
+        debug_assert!(written.bytes <= self.written.bytes && !written.sealed);
+        self.segment.commit.store(written.pack(), COMMIT_STORE);
+    }
+
+    /// Pins the segment for who stores it, and sees all that was written, committed or not. Only inside the log's
+    /// lock, so that what is seen was written before.
+    pub(crate) fn pin_written(&self) -> Pinned {
+        // A segment with a writer is not retired.
+        self.segment.pins.0.fetch_add(1, PIN);
+        Pinned { segment: Arc::clone(&self.segment), seen: self.written }
+    }
+
+    /// Whether payloads lie outside of the buffer.
+    pub(crate) fn has_by_ref(&self) -> bool {
+        // SAFETY: `owned` is the writer's while it lives.
+        unsafe { !(*self.segment.owned.get()).by_ref_at.is_empty() }
+    }
+
+    /// The frames pushed since it stood at `from`.
+    pub(crate) fn frames_since(&self, from: Commit) -> Frames<'_> {
+        let bytes = (self.written.bytes - from.bytes) as usize;
+        // SAFETY: `push` has written them; only this writer could change them, which is borrowed.
+        let rest = unsafe { std::slice::from_raw_parts(self.base.add(from.bytes as usize), bytes) };
+        Frames { rest }
+    }
+
+    /// Takes back what was pushed since it stood at `from`, which nobody has seen.
+    ///
+    /// # Panics
+    /// When some of it was committed.
+    pub(crate) fn take_back(&mut self, from: Commit) {
+        assert!(self.segment.commit().bytes <= from.bytes, "what was shown stays");
+        // SAFETY: `owned` is the writer's while it lives.
+        let owned = unsafe { &mut *self.segment.owned.get() };
+        let mut by_ref_bytes = 0;
+        while let Some(at) = owned.by_ref_at.pop_if(|at| *at >= from.bytes) {
+            // SAFETY: `push_by_ref` wrote a `Bytes` there; it is off the list, so nobody drops it again.
+            let payload = unsafe { self.base.add(at as usize).cast::<Bytes>().read() };
+            by_ref_bytes += payload.len() as u64;
         }
+        owned.by_ref_bytes -= by_ref_bytes;
+        if let Some(buffer) = &owned.buffer {
+            buffer.budget().release_some(by_ref_bytes);
+        }
+        self.written = from;
     }
 
     /// Shows readers everything pushed so far.
     #[inline(always)]
     pub(crate) fn commit(&self) {
         self.segment.commit.store(self.written.pack(), COMMIT_STORE);
+    }
+
+    /// Shows readers that nothing will be added to what they see, whatever was written behind it.
+    pub(crate) fn seal_as_seen(self) {
+        let seen = Commit { sealed: true, ..self.segment.commit() };
+        self.segment.commit.store(seen.pack(), COMMIT_STORE);
     }
 
     /// Shows readers that nothing will be added.
@@ -320,6 +368,11 @@ impl Pinned {
         unsafe { std::ptr::read(&this.segment) }
     }
 
+    /// The number of its first record.
+    pub(crate) fn first_seq(&self) -> u64 {
+        self.segment.first_seq
+    }
+
     /// How far it had been written when last looked at.
     #[inline(always)]
     pub(crate) fn seen(&self) -> Commit {
@@ -338,8 +391,8 @@ impl Pinned {
     pub(crate) fn bytes(&self, from: u32) -> &[u8] {
         assert!(from <= self.seen.bytes);
         self.segment.track_read(from, self.seen.bytes);
-        // SAFETY: below a committed length that was loaded with Acquire; those bytes never change,
-        // and the pin keeps them where they are.
+        // SAFETY: below a committed length that was loaded with Acquire, or a written one that was learned inside the
+        // log's lock (`pin_written`); those bytes never change, and the pin keeps them where they are.
         unsafe {
             std::slice::from_raw_parts(
                 self.segment.base.add(from as usize),
@@ -352,21 +405,6 @@ impl Pinned {
     #[inline(always)]
     pub(crate) fn frames(&self, from: u32) -> Frames<'_> {
         Frames { rest: self.bytes(from) }
-    }
-}
-
-/// Asks for a cache line that another core wrote, before the walk comes to it.
-#[inline(always)]
-fn prefetch_read(_bytes: &[u8], _ahead: usize) {
-    #[cfg(all(target_arch = "x86_64", not(loom)))]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let ahead = _bytes.as_ptr().wrapping_add(_ahead).cast();
-        // SAFETY: a prefetch touches nothing, wherever it points.
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(ahead);
-            _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(64));
-        }
     }
 }
 
@@ -393,7 +431,7 @@ impl<'a> Iterator for Frames<'a> {
     fn next(&mut self) -> Option<Lying<'a>> {
         // Not beyond what was committed: there the lines are the writer's.
         if self.rest.len() > READ_AHEAD_BYTES + 128 {
-            prefetch_read(self.rest, READ_AHEAD_BYTES);
+            ahead::to_read(self.rest.as_ptr().wrapping_add(READ_AHEAD_BYTES));
         }
         if self.rest.get(5)? & FLAG_BY_REF != 0 {
             return self.next_by_ref();
@@ -406,6 +444,16 @@ impl<'a> Iterator for Frames<'a> {
 }
 
 impl<'a> Frames<'a> {
+    /// The one frame in `bytes`.
+    ///
+    /// # Panics
+    /// When its payload lies elsewhere.
+    pub(crate) fn of_one(bytes: &'a [u8]) -> Frames<'a> {
+        // Such a frame is sound only where a segment has written it.
+        assert!(bytes.get(5).is_none_or(|flags| flags & FLAG_BY_REF == 0));
+        Frames { rest: bytes }
+    }
+
     /// The bytes not walked yet.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest

@@ -1,9 +1,11 @@
 //! Subscribing: the one trait, what can be asked in it, and how it can be refused.
 
+use std::num::NonZeroU32;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::event::{Event, Position};
+use crate::event::{Event, LogName, Position};
+use crate::log::Log;
 
 /// Where a subscription starts in each log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -17,6 +19,9 @@ pub enum Start {
     After(Position),
     /// At the first record appended at or after this time, ns since the Unix epoch.
     Time(u64),
+    /// With the state as it is now, then the records after it. Only for stateful topics; the state of one
+    /// that is created later is what it is when its log is first read.
+    Snapshot,
 }
 
 /// Where a reader goes on after records were lost to it.
@@ -27,6 +32,8 @@ pub enum OnGap {
     Oldest,
     /// At the next record to be published.
     Newest,
+    /// With the state as it is then, then the records after it. Only for stateful topics.
+    Snapshot,
     /// Nowhere: the subscription ends with [`SubscribeError::Lost`] after the gap was told.
     Fail,
 }
@@ -59,6 +66,43 @@ pub struct SubscribeOptions {
     pub wait: Wait,
     /// On `reliable` topics: count as one of the readers the publisher waits for.
     pub registered: bool,
+    /// On stateful topics: each read gives one record for each log that merges all that came since the one
+    /// before, so that a slow reader is late by its own work, never by a queue. Where that
+    /// cannot be, or a snapshot is shorter, it is a snapshot.
+    pub conflate: bool,
+    /// For tests of readers: every record whose sequence divides by this is withheld once, in silence.
+    pub lose_every: Option<NonZeroU32>,
+}
+
+impl SubscribeOptions {
+    /// What they come to for a log that joins the subscription later, and where it begins. One that keeps no state is
+    /// read record by record.
+    pub fn of_newcomer(&self, log: &Log) -> (SubscribeOptions, Start) {
+        let mut options = self.clone();
+        if !log.is_stateful() {
+            options.conflate = false;
+            if options.on_gap == OnGap::Snapshot {
+                options.on_gap = OnGap::Oldest;
+            }
+            options.start = Start::Earliest;
+        }
+        let start = if options.start == Start::Snapshot { Start::Snapshot } else { Start::Earliest };
+        (options, start)
+    }
+
+    /// Whether the state is what matters to this reader, not each of the records.
+    pub fn follows_state(&self) -> bool {
+        self.conflate || self.start == Start::Snapshot || self.on_gap == OnGap::Snapshot
+    }
+}
+
+/// What a reader asks for that found out by itself that it is no longer right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resync {
+    /// What follows this position, up to which it has everything: records, or a state that holds them.
+    After(Position),
+    /// The state: what it holds is wrong.
+    State,
 }
 
 /// Reads one or more logs, in process or remote.
@@ -82,6 +126,9 @@ pub trait Subscribe {
 
     /// Waits as async callers do: ready when [`ready`](Subscribe::ready) is worth another call.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>>;
+
+    /// Goes on in this log from where `resync` says; what was on its way from there may still come before.
+    fn resync(&mut self, log: &LogName, resync: Resync) -> Result<(), SubscribeError>;
 
     /// The next event that is there now.
     #[inline]
@@ -147,6 +194,14 @@ pub enum SubscribeError {
         asked: Position,
         /// Where the log ends.
         last: Position,
+    },
+    /// A state was asked for that the topic cannot give.
+    #[error("topic {topic:?} {why}")]
+    NoState {
+        /// The topic.
+        topic: String,
+        /// Why not.
+        why: &'static str,
     },
     /// Records were lost and the subscription asked to end in that case.
     #[error("records were lost, and the subscription ends at a gap")]

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::config::Clock;
 use crate::cursor::{Consumption, Cursor, Fill};
-use crate::event::{Event, Notice};
-use crate::subscribe::{SPIN_US_DEFAULT, Subscribe, SubscribeError, SubscribeOptions, Wait};
+use crate::event::{Event, LogName, Notice};
+use crate::subscribe::{Resync, SPIN_US_DEFAULT, Subscribe, SubscribeError, SubscribeOptions, Wait};
 use crate::wake::{Waiter, thread_waker};
 
 use many::Many;
@@ -201,7 +201,7 @@ impl Subscribe for Subscriber {
                     self.found = bytes;
                     return Ok(true);
                 }
-                Some((None, expired)) => cursor.advance(1, expired),
+                Some((None, expired)) => cursor.skip(1, expired),
                 None => return Ok(false),
             }
         }
@@ -285,6 +285,15 @@ impl Subscribe for Subscriber {
         }
         self.pass_wake_on()?;
         Ok(true)
+    }
+
+    fn resync(&mut self, log: &LogName, resync: Resync) -> Result<(), SubscribeError> {
+        self.step_past_taken();
+        match &mut self.reading {
+            Reading::One(cursor) => cursor.resync(resync),
+            Reading::Many(many) => many.resync(log, resync),
+        }
+        Ok(())
     }
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>> {

@@ -1,22 +1,38 @@
 //! A topic: a name, the subjects it owns, and its partitions.
 
+use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use crate::checked_run::CheckedRun;
 use crate::config::{Clock, ConfigError, TopicConfig};
 use crate::event::LogName;
+use crate::fold::{Fold, FoldConfig, FoldError};
 use crate::log::{Append, Log, ProducerMark};
 use crate::memory::Budget;
 use crate::publish::{Acknowledged, PublishError, Receipt};
 use crate::publisher::Publisher;
+use crate::reading::ReaderInfo;
+use crate::store::{Recovered, Store};
 use crate::wake::Waiter;
+
+/// How long a publisher waits for a disk that is behind.
+const DISK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A log, or several that share the keys among them.
 #[derive(Debug)]
 pub struct Topic {
     logs: Box<[Arc<Log>]>,
     config: Arc<TopicConfig>,
+    acknowledges: Acknowledged,
+    /// Publishers that have it open.
+    publishers: AtomicU32,
 }
+
+/// A publisher that is counted as one of its topic's as long as this lives.
+#[derive(Debug)]
+pub struct PublisherPlace(Arc<Topic>);
 
 /// A run as it came from a remote publisher.
 #[derive(Debug, Clone, Copy)]
@@ -42,15 +58,85 @@ impl Topic {
         clock: Clock,
         epoch: u32,
     ) -> Result<Topic, ConfigError> {
+        if config.durable.is_some() {
+            return Err(ConfigError::Unfit("a durable topic needs a disk"));
+        }
+        Topic::of_logs(name, config, budget, clock, epoch, no_fold, |log| log)
+    }
+
+    /// [`Topic::new`] with a state for each partition, which `fold` makes when the configuration names one.
+    pub fn stateful(
+        name: &str,
+        config: Arc<TopicConfig>,
+        budget: &Arc<Budget>,
+        clock: Clock,
+        epoch: u32,
+        fold: impl Fn(&FoldConfig) -> Result<Box<dyn Fold>, FoldError>,
+    ) -> Result<Topic, ConfigError> {
+        if config.durable.is_some() {
+            return Err(ConfigError::Unfit("a durable topic needs a disk"));
+        }
+        Topic::of_logs(name, config, budget, clock, epoch, fold, |log| log)
+    }
+
+    /// A durable topic that goes on from what its disks hold, one for each partition.
+    pub fn durable(
+        name: &str,
+        config: Arc<TopicConfig>,
+        budget: &Arc<Budget>,
+        clock: Clock,
+        disks: Vec<(Recovered, Arc<dyn Store>)>,
+    ) -> Result<Topic, ConfigError> {
+        Topic::durable_stateful(name, config, budget, clock, disks, no_fold)
+    }
+
+    /// [`Topic::durable`] with a state for each partition, which `fold` makes when the configuration names one. It is
+    /// empty: whoever knows what the disks hold brings it to their end, before anybody publishes
+    /// ([`Log::restore_fold`], [`Log::refold`]).
+    pub fn durable_stateful(
+        name: &str,
+        config: Arc<TopicConfig>,
+        budget: &Arc<Budget>,
+        clock: Clock,
+        disks: Vec<(Recovered, Arc<dyn Store>)>,
+        fold: impl Fn(&FoldConfig) -> Result<Box<dyn Fold>, FoldError>,
+    ) -> Result<Topic, ConfigError> {
+        if config.durable.is_none() || disks.len() != usize::from(config.partitions) {
+            return Err(ConfigError::Unfit("a disk for each partition of a durable topic, and for no other"));
+        }
+        let mut disks = disks.into_iter();
+        Topic::of_logs(name, config, budget, clock, 0, fold, |log| match disks.next() {
+            Some((recovered, store)) => log.durable(&recovered, store),
+            None => log,
+        })
+    }
+
+    fn of_logs(
+        name: &str,
+        config: Arc<TopicConfig>,
+        budget: &Arc<Budget>,
+        clock: Clock,
+        epoch: u32,
+        fold: impl Fn(&FoldConfig) -> Result<Box<dyn Fold>, FoldError>,
+        mut finish: impl FnMut(Log) -> Log,
+    ) -> Result<Topic, ConfigError> {
         config.check()?;
         let pattern = config.pattern.as_deref().unwrap_or(name);
         let subject_prefix = crate::subject::literal_prefix(pattern);
-        let log = |partition| {
+        let mut log = |partition| {
             let name =
                 LogName { topic: name.to_owned(), subject_prefix: subject_prefix.to_owned(), partition };
-            Arc::new(Log::new(name, Arc::clone(&config), Arc::clone(budget), clock, epoch))
+            let log = finish(Log::new(name, Arc::clone(&config), Arc::clone(budget), clock, epoch));
+            if let Some(of) = &config.fold {
+                let kept = fold(of)
+                    .map_err(|error| ConfigError::Fold { kind: of.kind.clone(), why: error.to_string() })?;
+                log.keep_state(kept);
+            }
+            Ok(Arc::new(log))
         };
-        Ok(Topic { logs: (0..config.partitions).map(log).collect(), config })
+        let logs = (0..config.partitions).map(&mut log).collect::<Result<_, ConfigError>>()?;
+        let acknowledges = config.durable.map_or(Acknowledged::Memory, |durable| durable.acknowledge);
+        Ok(Topic { logs, config, acknowledges, publishers: AtomicU32::new(0) })
     }
 
     /// Its name.
@@ -85,10 +171,22 @@ impl Topic {
     /// A publisher to `subject`, which this topic owns.
     pub fn publisher(self: &Arc<Topic>, subject: &str) -> Publisher {
         let tail = subject.strip_prefix(self.logs[0].name.subject_prefix.as_str()).unwrap_or("");
-        Publisher::new(Arc::clone(self), tail.to_owned())
+        Publisher::new(self.publisher_place(), tail.to_owned())
     }
 
-    /// Appends a run; refused with [`PublishError::Full`] where a publisher in process would wait.
+    /// For a door: one more publisher.
+    pub fn publisher_place(self: &Arc<Topic>) -> PublisherPlace {
+        self.publishers.fetch_add(1, Ordering::Relaxed);
+        PublisherPlace(Arc::clone(self))
+    }
+
+    /// Publishers that have it open.
+    pub fn publishers(&self) -> u32 {
+        self.publishers.load(Ordering::Relaxed)
+    }
+
+    /// Appends a run; refused with [`PublishError::Full`] or [`PublishError::DiskBehind`] where a publisher in process
+    /// would wait. On a durable topic [`Log::await_stored`] tells when the receipt is due.
     pub fn append_run(&self, now_ns: u64, append: RunAppend<'_>) -> Result<Receipt, PublishError> {
         let RunAppend { run, partition, mark, expect_last, evict } = append;
         let log = self.logs.get(partition).ok_or(PublishError::Batch("no such partition"))?;
@@ -97,11 +195,30 @@ impl Topic {
             partition: partition as u16,
             position: appended.position,
             duplicate: appended.duplicate,
-            acknowledged: Acknowledged::Memory,
+            acknowledged: self.acknowledges(),
         })
     }
 
+    /// The readers that are shown to operators, those with the most records ahead first.
+    pub fn readers(&self) -> Vec<ReaderInfo> {
+        let mut readers: Vec<_> = self.logs.iter().flat_map(|log| log.readers()).collect();
+        readers.sort_by_key(|reader| std::cmp::Reverse(reader.behind));
+        readers
+    }
+
     /// Has `waiter` notified when a registered reader of a reliable topic makes room.
+    /// What its acknowledgements stand for.
+    #[inline(always)]
+    pub fn acknowledges(&self) -> Acknowledged {
+        self.acknowledges
+    }
+
+    /// How long a publisher waits where there is no room.
+    pub fn patience(&self) -> Duration {
+        self.config.reliable.map_or(DISK_PATIENCE, |reliable| reliable.wait_max)
+    }
+
+    /// Has `waiter` notified when a registered reader of a reliable topic makes room, or a durable topic's disk.
     pub fn await_room(&self, partition: usize, waiter: &Arc<Waiter>) {
         if let Some(log) = self.logs.get(partition) {
             log.await_room(waiter);
@@ -118,6 +235,26 @@ impl Topic {
     pub fn close(&self) {
         self.logs.iter().for_each(|log| log.close());
     }
+}
+
+impl Deref for PublisherPlace {
+    type Target = Arc<Topic>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Arc<Topic> {
+        &self.0
+    }
+}
+
+impl Drop for PublisherPlace {
+    fn drop(&mut self) {
+        self.0.publishers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// For topics that are made without one.
+fn no_fold(_: &FoldConfig) -> Result<Box<dyn Fold>, FoldError> {
+    Err(FoldError("a topic that keeps a state is made with its fold".to_owned()))
 }
 
 /// FNV-1a, 64 bit: fixed for ever, because it decides where a key's records lie.

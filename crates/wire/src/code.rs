@@ -108,10 +108,15 @@ codes! {
     47 Full "FULL" Later "oldest sequence not consumed, ns waited; text: the slowest reader" "Let the reader catch up, or evict it.";
     48 NotOpen "NOT_OPEN" No "the number" "Open the publisher, or subscribe, before using its number.";
     49 Partition "PARTITION" No "partition, partitions" "Choose a partition below the topic's count.";
+    50 DiskBehind "DISK_BEHIND" Later "bytes not stored yet, ns waited" "Publish less, or give the node a faster disk.";
+    51 DiskFull "DISK_FULL" Later "text: what the disk said" "Make room on the node's disk; publishing goes on by itself then.";
+    52 DiskFailed "DISK_FAILED" No "text: what the disk said" "Replace the disk; what was acknowledged as synced can be read. Nothing without an answer is sure to be stored.";
+    55 Fold "FOLD" No "text: why" "Correct the record: the topic's state does not take it in.";
     60 ManyLogs "MANY_LOGS" No "logs the pattern spans; text: the pattern" "Start by time, or name one log.";
     61 Ahead "AHEAD" No "epoch of the last position, its sequence, sequence asked" "Start at a position that was handed out.";
     62 Lost "LOST" No "" "Subscribe again where going on makes sense: records were lost, as the gap before said.";
     63 Evicted "EVICTED" Later "oldest sequence not consumed" "Read faster: a reliable topic stopped waiting for this reader.";
+    66 NoState "NO_STATE" No "text: the topic, and why" "Follow a topic that keeps a state, and all of it.";
     80 GroupKind "GROUP_KIND" No "text: the kind the group has" "Join with the group's own kind.";
     81 StaleClaim "STALE_CLAIM" No "the token" "Its deadline passed: the record went to somebody else.";
     99 Internal "INTERNAL" Later "text" "The node has a bug or a broken disk; report it.";

@@ -39,6 +39,11 @@ impl Decoder {
         self.version = version;
     }
 
+    /// The version in force.
+    pub fn version(&self) -> u8 {
+        self.version
+    }
+
     /// What it accepts.
     pub fn limits(&self) -> Limits {
         self.limits
@@ -79,7 +84,7 @@ impl Decoder {
     ) -> Result<Next<(MessageHeader, Fields<'a>)>, WireError> {
         let Some(header) = MessageHeader::parse(bytes)? else { return Ok(Next::Need(HEADER_BYTES)) };
         let kind = Kind::from_number(header.kind)
-            .filter(|&kind| ((kind as u8) < 64) == from_client)
+            .filter(|&kind| ((kind as u8) < 64) == from_client && kind.since() <= self.version)
             .ok_or(WireError::UnknownKind(header.kind))?;
         let len = header.len as usize;
         let bytes_max =

@@ -8,8 +8,9 @@ use crate::layout::{Fields, Layout};
 use crate::message::{finish, start};
 use crate::publish::{OpenPublisher, Publish, PublishHeader};
 use crate::run::publish_head;
+use crate::state::{Follow, Resync};
 use crate::subscribe::{Credit, Resume, Subscribe};
-use crate::topic::{CreateTopic, ListTopics, NamedTopic};
+use crate::topic::{CreateTopic, CreateTopicWith, ListTopics, NamedTopic};
 
 /// A message from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +34,10 @@ pub enum FromClient<'a> {
     Ack(Settle<'a>),
     Nack(Nack<'a>),
     Leave,
+    Follow(Follow),
+    Resync(Resync),
+    CreateTopicWith(CreateTopicWith<'a>),
+    DescribeSettings(NamedTopic<'a>),
 }
 
 impl<'a> FromClient<'a> {
@@ -57,6 +62,10 @@ impl<'a> FromClient<'a> {
             FromClient::Ack(_) => Kind::Ack,
             FromClient::Nack(_) => Kind::Nack,
             FromClient::Leave => Kind::Leave,
+            FromClient::Follow(_) => Kind::Follow,
+            FromClient::Resync(_) => Kind::Resync,
+            FromClient::CreateTopicWith(_) => Kind::CreateTopicWith,
+            FromClient::DescribeSettings(_) => Kind::DescribeSettings,
         }
     }
 
@@ -78,7 +87,12 @@ impl<'a> FromClient<'a> {
             FromClient::Credit(body) => body.write(out),
             FromClient::Ping(body) => body.write(out),
             FromClient::CreateTopic(body) => body.write(out),
-            FromClient::DeleteTopic(body) | FromClient::DescribeTopic(body) => body.write(out),
+            FromClient::DeleteTopic(body)
+            | FromClient::DescribeTopic(body)
+            | FromClient::DescribeSettings(body) => body.write(out),
+            FromClient::Follow(body) => body.write(out),
+            FromClient::Resync(body) => body.write(out),
+            FromClient::CreateTopicWith(body) => body.write(out),
             FromClient::ListTopics(body) => body.write(out),
             FromClient::JoinGroup(body) => body.write(out),
             FromClient::Claim(body) => body.write(out),
@@ -112,6 +126,10 @@ impl<'a> FromClient<'a> {
             Kind::Ack => FromClient::Ack(Layout::read(fields)?),
             Kind::Nack => FromClient::Nack(Layout::read(fields)?),
             Kind::Leave => FromClient::Leave,
+            Kind::Follow => FromClient::Follow(Layout::read(fields)?),
+            Kind::Resync => FromClient::Resync(Layout::read(fields)?),
+            Kind::CreateTopicWith => FromClient::CreateTopicWith(Layout::read(fields)?),
+            Kind::DescribeSettings => FromClient::DescribeSettings(Layout::read(fields)?),
             _ => return Ok(None),
         }))
     }

@@ -11,10 +11,11 @@ use crate::layout::{Fields, Layout};
 use crate::message::{finish, start};
 use crate::publish::{PublishRefused, Published, PublisherOpened, PublisherRefused};
 use crate::run::{Run, run_head};
+use crate::state::{Checksum, SnapshotPart};
 use crate::subscribe::{
     Advance, Deleted, EpochChanged, GapMessage, Heartbeat, Lagging, Log, Subscribed, SubscriptionEnded,
 };
-use crate::topic::{RequestRefused, TopicState, Topics};
+use crate::topic::{RequestRefused, Settings, TopicState, Topics};
 
 /// A message from the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +47,9 @@ pub enum FromNode<'a> {
     Settled(Settled<'a>),
     Error(Refusal<'a>),
     Goodbye(Goodbye<'a>),
+    Snapshot(SnapshotPart<'a>),
+    Checksum(Checksum),
+    Settings(Settings<'a>),
 }
 
 impl<'a> FromNode<'a> {
@@ -77,18 +81,27 @@ impl<'a> FromNode<'a> {
             FromNode::Settled(_) => Kind::Settled,
             FromNode::Error(_) => Kind::Error,
             FromNode::Goodbye(_) => Kind::Goodbye,
+            FromNode::Snapshot(_) => Kind::Snapshot,
+            FromNode::Checksum(_) => Kind::Checksum,
+            FromNode::Settings(_) => Kind::Settings,
         }
     }
 
     /// Appends its bytes to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        if let FromNode::Run(run) = self {
-            out.extend_from_slice(&run_head(&run.header));
-            return out.extend_from_slice(run.frames);
+        match self {
+            FromNode::Run(run) => {
+                out.extend_from_slice(&run_head(&run.header));
+                return out.extend_from_slice(run.frames);
+            }
+            FromNode::Snapshot(part) => return part.encode(out),
+            _ => {}
         }
         let at = start(out, self.kind());
         match self {
-            FromNode::Run(_) => {}
+            FromNode::Run(_) | FromNode::Snapshot(_) => {}
+            FromNode::Checksum(body) => body.write(out),
+            FromNode::Settings(body) => body.write(out),
             FromNode::Welcome(body) => body.write(out),
             FromNode::Refused(body) | FromNode::Error(body) => body.write(out),
             FromNode::PublisherOpened(body) => body.write(out),
@@ -160,6 +173,9 @@ fn read_other<'a>(fields: &mut Fields<'a>) -> Result<Option<FromNode<'a>>, WireE
         Kind::Settled => FromNode::Settled(Layout::read(fields)?),
         Kind::Error => FromNode::Error(Layout::read(fields)?),
         Kind::Goodbye => FromNode::Goodbye(Layout::read(fields)?),
+        Kind::Snapshot => FromNode::Snapshot(SnapshotPart::read(fields)?),
+        Kind::Checksum => FromNode::Checksum(Layout::read(fields)?),
+        Kind::Settings => FromNode::Settings(Layout::read(fields)?),
         _ => return Ok(None),
     }))
 }

@@ -89,6 +89,14 @@ kinds! {
     Nack = 17, "NACK";
     /// The client is done: answer what is open, then close.
     Leave = 18, "LEAVE";
+    /// What the next SUBSCRIBE wants of the states of stateful topics.
+    Follow = 19, "FOLLOW";
+    /// A reader has found out that it is no longer right.
+    Resync = 20, "RESYNC";
+    /// Creates a topic with settings that have names.
+    CreateTopicWith = 21, "CREATE_TOPIC_WITH";
+    /// Asks for the settings of a topic, and what has become of them.
+    DescribeSettings = 22, "DESCRIBE_SETTINGS";
 
     /// The client is let in.
     Welcome = 65, "WELCOME";
@@ -140,6 +148,12 @@ kinds! {
     Error = 88, "ERROR";
     /// The node is shutting down; come back.
     Goodbye = 89, "GOODBYE";
+    /// Part of a state.
+    Snapshot = 90, "SNAPSHOT";
+    /// What a state adds up to.
+    Checksum = 91, "CHECKSUM";
+    /// The settings of a topic.
+    Settings = 92, "SETTINGS";
 }
 
 impl Kind {
@@ -147,6 +161,13 @@ impl Kind {
     #[inline]
     pub fn carries_records(self) -> bool {
         matches!(self, Kind::Publish | Kind::Run | Kind::Deliver)
+    }
+
+    /// The version of the protocol that it came with.
+    #[inline]
+    pub fn since(self) -> u8 {
+        let number = self as u8;
+        if matches!(number, 19..64 | 90..) { 2 } else { 1 }
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) struct Fields<'a> {
     pub(crate) kind: Kind,
     pub(crate) rest: &'a [u8],
     /// The version in force, for layouts that differ between versions.
-    #[allow(dead_code)] // Version 1 is the first: there is nothing to tell apart yet.
+    #[allow(dead_code)] // Version 2 only added kinds: no layout differs.
     pub(crate) version: u8,
 }
 

@@ -27,6 +27,7 @@ mod list;
 mod message;
 mod publish;
 mod run;
+mod state;
 mod subscribe;
 mod topic;
 mod version;
@@ -48,12 +49,13 @@ pub use publish::{
     PublishRefused, Published, PublisherOpened, PublisherRefused,
 };
 pub use run::{RUN_HEAD_BYTES, Run, publish_head, run_head};
+pub use state::{Checksum, Follow, Resync, SNAPSHOT_HEAD_BYTES, SnapshotPart};
 pub use subscribe::{
     Advance, ChannelPosition, Credit, Deleted, EpochChanged, GapMessage, Heartbeat, Lagging, Log,
     LogPosition, OnGap, Position, Resume, StartAt, Subscribe, Subscribed, SubscriptionEnded,
 };
 pub use topic::{
-    CreateTopic, GroupState, ListTopics, LogState, NamedTopic, ReaderState, RequestRefused, TopicConfig,
-    TopicLine, TopicState, Topics, WhenFull,
+    CreateTopic, CreateTopicWith, GroupState, ListTopics, LogState, NamedTopic, ReaderState, RequestRefused,
+    Setting, Settings, TopicConfig, TopicLine, TopicState, Topics, WhenFull,
 };
 pub use version::{MAGIC, PREAMBLE_BYTES, Preamble, VERSION, VERSION_MIN};

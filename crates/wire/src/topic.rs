@@ -56,6 +56,43 @@ layout! {
 }
 
 layout! {
+    /// A setting of a topic beside those that every topic has, or what has become of it.
+    ///
+    /// `fold` is the kind of state, `fold.<option>` what the kind is told. In SETTINGS also, for each partition,
+    /// `fold/<partition>` with its position, entries, bytes and checksum in words.
+    pub struct Setting<'a> {
+        /// Its name.
+        pub name: &'a str,
+        /// Its value.
+        pub value: &'a str,
+    }
+}
+
+layout! {
+    /// CREATE_TOPIC with more settings. One that the node does not know is refused.
+    pub struct CreateTopicWith<'a> {
+        /// The request.
+        pub request: u32,
+        /// A topic of this name and the same configuration is as good as a new one.
+        pub or_same: bool,
+        /// How it is to behave.
+        pub config: TopicConfig<'a>,
+        /// And beside.
+        pub settings: List<'a, Setting<'a>>,
+    }
+}
+
+layout! {
+    /// The settings of a topic: the answer to DESCRIBE_SETTINGS.
+    pub struct Settings<'a> {
+        /// The request.
+        pub request: u32,
+        /// Those that it has.
+        pub settings: List<'a, Setting<'a>>,
+    }
+}
+
+layout! {
     /// DELETE_TOPIC, answered by DONE, and DESCRIBE_TOPIC, answered by TOPIC.
     pub struct NamedTopic<'a> {
         /// The request.

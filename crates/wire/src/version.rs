@@ -10,8 +10,7 @@
 //! The client offers a range. The node answers with the one version it chose, as both ends of the
 //! range, or with its own range when the two do not meet, and then says why in REFUSED.
 //!
-//! The rule: a node accepts the version it was built with and the one before. Version 1 is the
-//! first there is, so `VERSION_MIN` is 1 too until there is a version 2. The preamble, HELLO,
+//! The rule: a node accepts the version it was built with and the one before. The preamble, HELLO,
 //! WELCOME and REFUSED keep their layout for ever, but fields may be added at their ends, which
 //! readers that do not know them skip; all other layouts may change with the version.
 
@@ -19,7 +18,7 @@ use crate::code::{ErrorCode, Refusal};
 use crate::error::WireError;
 
 /// The version this build speaks best.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// The oldest version this build still speaks.
 pub const VERSION_MIN: u8 = 1;
 /// What every connection begins with, both ways.

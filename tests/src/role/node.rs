@@ -1,6 +1,12 @@
-//! `node ADDRESS [retention=BYTES] [memory=BYTES] [heartbeat=MS] [handshake=MS]`: a node with door tcp.
+//! `node ADDRESS [retention=BYTES] [memory=BYTES] [heartbeat=MS] [handshake=MS] [data=DIR]`: a node with door tcp; with
+//! `data` its topic `t` is durable, and kept there.
+
+use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Result;
+use dunlin::journal::RealDisk;
+use dunlin::topic::{Durable, Retention, TopicConfig};
 use dunlin::{Config, Node};
 use dunlin_server::{Server, ServerConfig};
 
@@ -15,10 +21,23 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let mut doors = ServerConfig { tcp: vec![arguments[0].parse()?], ..ServerConfig::default() };
     doors.limits.heartbeat_ms = option(arguments, "heartbeat", 250)?;
     doors.limits.handshake_ms_max = option(arguments, "handshake", doors.limits.handshake_ms_max)?;
-    let server = Server::start(Node::start(config)?, doors)?;
+    let data: String = option(arguments, "data", String::new())?;
+    let node = if data.is_empty() { Node::start(config)? } else { durable(config, Path::new(&data))? };
+    let server = Server::start(node.clone(), doors)?;
     println!("READY pid={} tcp={}", std::process::id(), server.tcp_addresses()[0]);
     // Until standard input ends.
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
     server.stop();
+    node.stop();
     Ok(())
+}
+
+/// A small tail in memory, so that readers are given much from disk.
+fn durable(config: Config, dir: &Path) -> Result<Node> {
+    let (node, _) = Node::open(config, Arc::new(RealDisk), dir)?;
+    let durable = Durable { memory_bytes: 64 << 10, ..Durable::default() };
+    let retention = Retention { bytes: 1 << 30, ..Retention::default() };
+    let config = TopicConfig { durable: Some(durable), retention, ..TopicConfig::default() };
+    node.create_topic("t", config, true)?;
+    Ok(node)
 }

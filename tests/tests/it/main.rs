@@ -6,6 +6,7 @@ mod alone;
 mod bad_input;
 mod crowd;
 mod killed_node;
+mod killed_store;
 mod killed_writer;
 mod refused;
 mod stage;

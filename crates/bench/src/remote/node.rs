@@ -138,20 +138,12 @@ impl NodeProcess {
 
     /// Its resident memory now.
     pub fn resident_bytes(&self) -> Result<u64> {
-        self.memory("VmRSS")
+        self.child()?.memory("VmRSS")
     }
 
     /// The most its resident memory has been.
     pub fn resident_bytes_max(&self) -> Result<u64> {
-        self.memory("VmHWM")
-    }
-
-    fn memory(&self, field: &str) -> Result<u64> {
-        let path = format!("/proc/{}/status", self.child()?.id());
-        let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
-        let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-        let kib = line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-        Ok(kib.with_context(|| format!("{path} has no {field}"))? * 1024)
+        self.child()?.memory("VmHWM")
     }
 }
 

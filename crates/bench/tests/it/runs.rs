@@ -6,7 +6,7 @@ use dunlin_bench::{KeptRun, Row, report};
 
 use crate::stand::run;
 
-fn rows_of(folder: &Path, args: &[&str]) -> Vec<Row> {
+pub fn rows_of(folder: &Path, args: &[&str]) -> Vec<Row> {
     let output = run(folder, &[args, &["--quick", "--json", "--warmup=0"]].concat());
     let (out, complaints) =
         (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use dunlin_bench::child::ChildProgram;
-use dunlin_bench::{RawOptions, Request};
+use dunlin_bench::{RawFeedOptions, RawOptions, Request};
 
 use crate::arguments::Global;
 use crate::outcome::Refusal;
@@ -32,18 +32,54 @@ pub struct Arguments {
     /// Runs that count [default: 3]
     #[arg(long, value_name = "COUNT")]
     runs: Option<u32>,
-    /// Runs before them that do not [default: 1]
+    /// Runs before them that do not [default: 1]; for feeds also a time, such as 1s, at the start of each run
     #[arg(long, value_name = "COUNT")]
-    warmup: Option<u32>,
+    warmup: Option<String>,
     /// How long one run of a sustained measurement takes [default: 1s]
     #[arg(long, value_name = "DURATION")]
     time: Option<String>,
     /// Fewer and shorter runs, checked as strictly; implied by CI and GITHUB_ACTIONS
     #[arg(long)]
     quick: bool,
+    #[command(flatten)]
+    feed: FeedArguments,
     /// Where runs are kept
     #[arg(long, value_name = "DIRECTORY", default_value = "bench-runs")]
     keep: PathBuf,
+}
+
+/// What only suite `feed` takes.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Suite feed")]
+struct FeedArguments {
+    /// Instruments of your own instead of the five scenarios: a JSON or TOML file, or one that comes with Dunlin
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Clients, instead of each scenario's own
+    #[arg(long, value_name = "COUNT")]
+    clients: Option<usize>,
+    /// Only this instrument; may be given several times
+    #[arg(long = "instrument", value_name = "ID")]
+    instruments: Vec<String>,
+    /// Levels of a side that a view shows [default: 10]
+    #[arg(long, value_name = "LEVELS")]
+    depth: Option<usize>,
+    /// What a client takes over each message
+    #[arg(long, value_name = "MILLISECONDS")]
+    delay_ms: Option<u64>,
+    /// Withhold every so manyth update from the clients
+    #[arg(long, value_name = "N")]
+    drop_every_n: Option<u32>,
+    /// What the made-up updates begin with [default: 123]
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+impl From<FeedArguments> for RawFeedOptions {
+    fn from(typed: FeedArguments) -> RawFeedOptions {
+        let FeedArguments { config, clients, instruments, depth, delay_ms, drop_every_n, seed } = typed;
+        RawFeedOptions { config, clients, instruments, depth, delay_ms, drop_every_n, seed }
+    }
 }
 
 pub fn run(arguments: &Arguments, global: &Global) -> Result<()> {
@@ -74,11 +110,12 @@ fn options(arguments: &Arguments, global: &Global) -> RawOptions {
         cases: arguments.cases.clone(),
         params: arguments.params.clone(),
         runs: arguments.runs,
-        warmup: arguments.warmup,
+        warmup: arguments.warmup.clone(),
         time: arguments.time.clone(),
         url: global.url.clone(),
         quick: arguments.quick,
         json: global.json,
+        feed: arguments.feed.clone().into(),
     }
 }
 

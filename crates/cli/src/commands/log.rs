@@ -1,4 +1,6 @@
-//! `log dump`: what the logs behind a topic hold right now.
+//! `log dump`: what the logs behind a topic hold right now, or the files of durable ones.
+
+mod files;
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -29,6 +31,7 @@ Examples:
   dunlin log dump ticks
   dunlin log dump orders --from 10m --count 100
   dunlin log dump ticks --json | jq .append_time_ns
+  dunlin log dump /var/lib/dunlin             the files of durable topics; no node is asked
 
 One line for each record: partition/position, append time, subject, then event=, expires=, reply=,
 key= and headers where it has them, and after a bar the payload.")]
@@ -37,7 +40,7 @@ key= and headers where it has them, and after a bar the payload.")]
 
 #[derive(Debug, clap::Args)]
 struct Dump {
-    /// The topic's name
+    /// The topic's name, or a node's data directory, or the directory of one of its logs
     topic: String,
     /// Where to start: earliest, after a position EPOCH-SEQ, at a time (RFC 3339), or so long ago (5m)
     #[arg(long, value_name = "START", default_value = "earliest", value_parser = parse::start)]
@@ -50,6 +53,9 @@ struct Dump {
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let Verb::Dump(dump) = &arguments.verb;
     let stop = Stop::on_signal()?;
+    if files::are_meant(&dump.topic) {
+        return files::dump(dump, &writer(console), console, &stop);
+    }
     let client = connect(global, "dunlin log dump")?;
     let topic = &dump.topic;
     let described = client.describe_topic(topic).with_context(|| format!("cannot look at {topic}"))?;
@@ -68,13 +74,7 @@ fn dump_topic(
         SubscribeOptions { name: "dunlin log dump".to_owned(), start: dump.from, ..Default::default() };
     let mut subscriber = client.subscribe(pattern, options)?;
     let mut ends = Ends::of(topic);
-    let writer = Writer {
-        format: if console.json { Format::Json } else { Format::Text },
-        delimiter: String::new(),
-        many: true,
-        paint: console.paint,
-        errors: console.errors,
-    };
+    let writer = writer(console);
     let mut out = console.out();
     let mut written = 0;
     while !ends.are_reached() && dump.count.is_none_or(|count| written < count) && !stop.is_set() {
@@ -82,7 +82,7 @@ fn dump_topic(
         let Some(event) = subscriber.next_timeout(std::time::Duration::from_secs(2))? else { break };
         match &event {
             Event::Record(record) if ends.is_past(record) => {}
-            Event::Record(record) if console.json => writer.record(record, &mut out)?,
+            Event::Record(record) if console.json => writer.record(record, None, &mut out)?,
             Event::Record(record) => write_line(record, console, &mut out)?,
             Event::Notice(notice) => writer.notice(notice, &mut out, &mut std::io::stderr())?,
         }
@@ -90,6 +90,16 @@ fn dump_topic(
         ends.pass(&event);
     }
     Ok(out.flush()?)
+}
+
+fn writer(console: &Console) -> Writer {
+    Writer {
+        format: if console.json { Format::Json } else { Format::Text },
+        delimiter: String::new(),
+        many: true,
+        paint: console.paint,
+        errors: console.errors,
+    }
 }
 
 /// Where each log ended when we began: what is published while we look is not waited for.

@@ -1,18 +1,20 @@
 //! `pub`: publishes arguments, lines of standard input, or files.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
-use dunlin_topic::{Meta, Publish, Receipt};
+use dunlin_topic::{Meta, Subject};
+use serde_json::json;
 
 use crate::arguments::Global;
 use crate::commands::parse::{header, moment, rate, unix_ns};
 use crate::connect::connect;
 use crate::console::{Console, grouped};
-use crate::feed::Feed;
+use crate::feed::{Acknowledged, Feed, Tally};
+use crate::input::Input;
 use crate::outcome::Refusal;
 use crate::signals::Stop;
 
@@ -26,7 +28,9 @@ Examples:
   dunlin pub ticks tick --repeat 1000 --rate 100 a hundred a second
   dunlin pub config v2 --expect-seq 41           only if record 41 is still the last
 
-A closing line on standard error says how many records the node has acknowledged, and the last position.")]
+A closing line on standard error says how many records the node has acknowledged, and the last position (--json: an object
+on standard output). It comes after Ctrl-C, too. A node that goes away is waited for: what it had not acknowledged is sent
+again, and found if it was there. Exit code 2 when the fate of something that was sent is not known.")]
 pub struct Arguments {
     /// Where to publish
     pub subject: String,
@@ -35,7 +39,7 @@ pub struct Arguments {
     /// Publish a whole file as one record; `-` is standard input
     #[arg(long, value_name = "PATH", conflicts_with = "texts")]
     pub file: Vec<PathBuf>,
-    /// Publish each line of a file as one record
+    /// Publish each line of a file as one record; `-` is standard input
     #[arg(long, value_name = "PATH", conflicts_with_all = ["texts", "file"])]
     pub lines: Vec<PathBuf>,
     /// Key: chooses the partition, and groups keep the order of its records
@@ -69,6 +73,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = Stop::on_signal()?;
+    Subject::parse(&arguments.subject)?;
     let client = connect(global, "dunlin pub")?;
     let publisher = client.publisher(&arguments.subject)?;
     let headers: Vec<(&str, &[u8])> =
@@ -81,16 +86,17 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         headers: &headers,
         ..Meta::default()
     };
-    let mut feed = Feed::new(publisher, meta, arguments.rate, stop.clone());
-    publish(arguments, &mut feed, &stop)?;
-    let (sent, last) = feed.finish()?;
-    if !arguments.quiet {
-        tell(sent, last, arguments, console)?;
+    let mut feed = Feed::new(publisher, meta, arguments.rate, stop.clone(), console.errors);
+    let outcome = publish(arguments, &mut feed, &stop).and_then(|()| feed.flush());
+    let tally = feed.tally();
+    let nothing_done = tally.sent == 0 && outcome.is_err();
+    if !nothing_done && (!arguments.quiet || tally.acknowledged < tally.sent) {
+        tell(&tally, arguments, console)?;
     }
-    Ok(())
+    outcome
 }
 
-fn publish<P: Publish>(arguments: &Arguments, feed: &mut Feed<'_, P>, stop: &Stop) -> Result<()> {
+fn publish<P: Acknowledged>(arguments: &Arguments, feed: &mut Feed<'_, P>, stop: &Stop) -> Result<()> {
     if let Some(last_seq) = arguments.expect_seq {
         let [text] = arguments.texts.as_slice() else {
             return Err(Refusal("--expect-seq goes with one text".to_owned()).into());
@@ -99,53 +105,72 @@ fn publish<P: Publish>(arguments: &Arguments, feed: &mut Feed<'_, P>, stop: &Sto
     }
     let from_input = arguments.texts.is_empty() && arguments.file.is_empty() && arguments.lines.is_empty();
     if from_input {
-        let idle = stop.unless_idle()?;
-        return feed.send_lines(std::io::stdin().lock(), Some(&idle)).map(drop);
+        return feed.send_lines(&Input::new(std::io::stdin(), stop.clone())).map(drop);
     }
     for _ in 0..arguments.repeat {
-        if !publish_once(arguments, feed)? {
+        if !publish_once(arguments, feed, stop)? {
             break;
         }
     }
     Ok(())
 }
 
-fn publish_once<P: Publish>(arguments: &Arguments, feed: &mut Feed<'_, P>) -> Result<bool> {
+fn publish_once<P: Acknowledged>(arguments: &Arguments, feed: &mut Feed<'_, P>, stop: &Stop) -> Result<bool> {
     for text in &arguments.texts {
         if !feed.send(text.as_bytes())? {
             return Ok(false);
         }
     }
     for path in &arguments.file {
-        if !feed.send(&whole(path)?)? {
+        let Some(bytes) = whole(path, stop)? else { return Ok(false) };
+        if !feed.send(&bytes)? {
             return Ok(false);
         }
     }
     for path in &arguments.lines {
-        let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-        if !feed.send_lines(file, None)? {
+        if !feed.send_lines(&open(path, stop)?)? {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-fn whole(path: &Path) -> Result<Vec<u8>> {
+fn open(path: &Path, stop: &Stop) -> Result<Input> {
     if path.as_os_str() == "-" {
-        let mut bytes = Vec::new();
-        std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read standard input")?;
-        return Ok(bytes);
+        return Ok(Input::new(std::io::stdin(), stop.clone()));
     }
-    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    Ok(Input::new(file, stop.clone()))
 }
 
-fn tell(sent: u64, last: Option<Receipt>, arguments: &Arguments, console: &Console) -> Result<()> {
+fn whole(path: &Path, stop: &Stop) -> Result<Option<Vec<u8>>> {
+    open(path, stop)?.all().with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// The closing line: what the node has acknowledged, and what nobody knows the fate of.
+fn tell(tally: &Tally, arguments: &Arguments, console: &Console) -> Result<()> {
+    let open = tally.sent - tally.acknowledged;
+    if console.json {
+        let last = tally.last.map(|receipt| receipt.position);
+        let object = json!({
+            "subject": arguments.subject, "acknowledged": tally.acknowledged, "not_acknowledged": open,
+            "epoch": last.map(|last| last.epoch), "seq": last.map(|last| last.seq),
+            "partition": tally.last.map(|receipt| receipt.partition),
+            "duplicate": tally.last.is_some_and(|receipt| receipt.duplicate),
+        });
+        return Ok(writeln!(std::io::stdout(), "{object}")?);
+    }
     let mut err = std::io::stderr();
-    let records = if sent == 1 { "record" } else { "records" };
-    let at = last.map_or_else(String::new, |receipt| {
+    let records = if tally.acknowledged == 1 { "record" } else { "records" };
+    let at = tally.last.map_or_else(String::new, |receipt| {
         let again = if receipt.duplicate { ", which was there already" } else { "" };
         format!(", last {}{again}", receipt.position)
     });
     let mark = console.errors.good("published");
-    Ok(writeln!(err, "{mark} {} {records} to {}{at}", grouped(sent), arguments.subject)?)
+    writeln!(err, "{mark} {} {records} to {}{at}", grouped(tally.acknowledged), arguments.subject)?;
+    if open > 0 {
+        let mark = console.errors.warning("not acknowledged:");
+        writeln!(err, "{mark} {} more that were sent", grouped(open))?;
+    }
+    Ok(())
 }

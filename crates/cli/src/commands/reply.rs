@@ -4,8 +4,6 @@
 //! wants more at once runs more of these, with a work group in between.
 
 use std::io::Write;
-use std::process::{Command, Stdio};
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -16,6 +14,7 @@ use crate::commands::request::ERROR_HEADER;
 use crate::connect::connect;
 use crate::console::Console;
 use crate::outage::Outage;
+use crate::program::Program;
 use crate::signals::Stop;
 
 #[derive(Debug, clap::Args)]
@@ -26,7 +25,7 @@ Examples:
   dunlin reply time.now -- date -u               a command's output
   dunlin reply 'math.*' -- bc                    the request is the command's standard input
 
-A command finds the subject in DUNLIN_SUBJECT and each header in DUNLIN_HEADER_<NAME>. When it fails, the reply carries
+A command finds DUNLIN_SUBJECT, DUNLIN_POSITION, DUNLIN_KEY and DUNLIN_HEADER_<NAME> in its environment. When it fails, the reply carries
 the header dunlin-error with its exit code.")]
 #[command(group = clap::ArgGroup::new("answer").required(true))]
 pub struct Arguments {
@@ -105,35 +104,13 @@ struct Answer {
 }
 
 fn answer(arguments: &Arguments, request: &Record<'_>) -> Result<Answer> {
-    match (&arguments.text, arguments.command.split_first()) {
+    match (&arguments.text, Program::new(&arguments.command)) {
         (Some(text), _) => Ok(Answer { payload: text.clone().into_bytes(), error: None }),
-        (None, Some((program, rest))) => run_command(program, rest, request),
+        (None, Some(program)) => {
+            let output = program.output(request)?;
+            let error = (!output.status.success()).then(|| format!("{}: {}", program.name(), output.status));
+            Ok(Answer { payload: output.stdout, error })
+        }
         (None, None) => Ok(Answer { payload: request.payload().to_vec(), error: None }),
     }
-}
-
-fn run_command(program: &str, arguments: &[String], request: &Record<'_>) -> Result<Answer> {
-    let mut command = Command::new(program);
-    command.args(arguments).env("DUNLIN_SUBJECT", request.subject());
-    for (name, value) in request.frame.headers() {
-        command.env(variable(name), String::from_utf8_lossy(value).as_ref());
-    }
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-    let mut child = command.spawn().with_context(|| format!("cannot start {program}"))?;
-    let input = child.stdin.take();
-    // From a thread: pipes hold only so much, and the command may write before it has read everything.
-    let output = thread::scope(|scope| {
-        // A command that does not read its input is free not to.
-        scope.spawn(|| input.map(|mut input| input.write_all(request.payload())));
-        child.wait_with_output()
-    });
-    let output = output.with_context(|| format!("cannot wait for {program}"))?;
-    let error = (!output.status.success()).then(|| format!("{program}: {}", output.status));
-    Ok(Answer { payload: output.stdout, error })
-}
-
-/// `trace-id` becomes `DUNLIN_HEADER_TRACE_ID`.
-fn variable(header: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
-    format!("DUNLIN_HEADER_{}", header.chars().map(plain).collect::<String>())
 }

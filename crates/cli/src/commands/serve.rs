@@ -19,6 +19,7 @@ Prints one line once it serves, and logs to standard error:
 Examples:
   dunlin serve --listen 127.0.0.1:0          any free port; the READY line says which
   dunlin serve --config node.toml
+  dunlin serve --data-dir /var/lib/dunlin    durable topics are kept there, and found again
   DUNLIN_RETENTION_BYTES=1GiB dunlin serve
 
 Ctrl-C or SIGTERM ends it in order; a second one at once.")]
@@ -58,7 +59,8 @@ pub fn wait(stop: &Stop) {
     }
 }
 
-fn ready_line(running: &Running) -> String {
+/// The line that says where a node listens.
+pub fn ready_line(running: &Running) -> String {
     let mut line = format!("READY pid={}", std::process::id());
     for address in running.server.tcp_addresses() {
         line.push_str(&format!(" tcp={address}"));

@@ -1,18 +1,21 @@
 //! `sub`: reads records, and says what was missed where it was missed.
 
+mod group;
+
 use std::io::Write;
 use std::panic::resume_unwind;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use dunlin_client::Client;
 use dunlin_topic::{OnGap, Start, Subscribe, SubscribeOptions};
 
 use crate::arguments::Global;
 use crate::commands::parse;
-use crate::connect::{connect, connect_slow};
+use crate::connect::{connect, connect_one_by_one, connect_slow};
 use crate::console::Console;
-use crate::follow::{Follow, Rules};
+use crate::follow::{Follow, Rules, Shift};
 use crate::format::{Format, Writer};
 use crate::signals::Stop;
 
@@ -27,6 +30,8 @@ Examples:
   dunlin sub ticks --sleep 1ms --on-gap newest   play a reader that cannot keep up
   dunlin sub ticks --format '{time} {subject} {key} {payload}'
   dunlin sub files --format raw --count 1 > cat.jpg
+  dunlin sub jobs --group crew                   each record to one member of the crew, at most once
+  dunlin sub jobs --group crew --work -- ./job   each again and again until ./job has succeeded
 
 Output, one line each (--format text):
   1042 tick                                      a record: its sequence and its payload
@@ -35,7 +40,11 @@ Output, one line each (--format text):
   EPOCH    3 → 4                                 the log began anew
 
 Fields of a template: {subject} {topic} {partition} {seq} {epoch} {position} {payload} {key}
-{headers} {time} {event_time} {reply}. With raw or a template, notices go to standard error.")]
+{headers} {time} {event_time} {reply} {attempt}. With raw or a template, notices go to standard error.
+
+A command finds DUNLIN_SUBJECT, DUNLIN_POSITION, DUNLIN_ATTEMPT, DUNLIN_KEY and DUNLIN_HEADER_<NAME> in its environment. Its
+deadline should be longer than it runs: a claim that has ended goes to somebody else. `dunlin topics describe` shows
+groups.")]
 pub struct Arguments {
     /// Subjects; `*` stands for one token, `>` for all that follow
     #[arg(required = true, value_name = "PATTERN")]
@@ -67,29 +76,56 @@ pub struct Arguments {
     /// On reliable topics: be one of the readers the publisher waits for
     #[arg(long)]
     pub registered: bool,
+    #[command(flatten)]
+    pub group: group::GroupArguments,
 }
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = Stop::on_signal()?;
-    let connect = if arguments.sleep.is_some() { connect_slow } else { connect };
-    let client = connect(global, &arguments.name)?;
-    let many = arguments.patterns.len() > 1 || arguments.patterns[0].contains(['*', '>']);
-    let writer = Writer {
-        format: if console.json { Format::Json } else { arguments.format.clone() },
-        delimiter: arguments.delimiter.clone(),
-        many,
-        paint: console.paint,
-        errors: console.errors,
-    };
-    let rules =
-        Rules { count: arguments.count, idle: arguments.idle.map(Into::into), sleep: arguments.sleep };
-    let follow = Follow::new(rules, writer, console.out_shared(), stop.clone());
+    let client = connect_for(arguments, global)?;
+    let follow =
+        Follow::new(rules(arguments), writer(arguments, console), console.out_shared(), stop.clone());
+    if let Some(group) = &arguments.group.group {
+        let mut member = group::join(arguments, group, &client)?;
+        let duty = arguments.group.duty();
+        follow.serve(&mut Shift::new(&mut member, &duty))?;
+        member.leave();
+        return Ok(());
+    }
     let subscribe = |pattern: &String| {
         let subscriber = client.subscribe(pattern, options(arguments));
         subscriber.with_context(|| format!("cannot subscribe to {pattern}"))
     };
     let subscribers = arguments.patterns.iter().map(subscribe).collect::<Result<Vec<_>>>()?;
     follow_all(&follow, subscribers, &stop)
+}
+
+fn connect_for(arguments: &Arguments, global: &Global) -> Result<Client> {
+    let one_by_one =
+        arguments.sleep.is_some() || arguments.count.is_some() || !arguments.group.command.is_empty();
+    if arguments.group.group.is_some() && one_by_one {
+        connect_one_by_one(global, &arguments.name)
+    } else if arguments.sleep.is_some() {
+        connect_slow(global, &arguments.name)
+    } else {
+        connect(global, &arguments.name)
+    }
+}
+
+fn rules(arguments: &Arguments) -> Rules {
+    Rules { count: arguments.count, idle: arguments.idle.map(Into::into), sleep: arguments.sleep }
+}
+
+fn writer(arguments: &Arguments, console: &Console) -> Writer {
+    let format = match console.json {
+        true => Format::Json,
+        // Standard output is the command's own.
+        false if !arguments.group.command.is_empty() => Format::Raw,
+        false => arguments.format.clone(),
+    };
+    let many = arguments.patterns.len() > 1 || arguments.patterns[0].contains(['*', '>']);
+    let delimiter = arguments.delimiter.clone();
+    Writer { format, delimiter, many, paint: console.paint, errors: console.errors }
 }
 
 /// A thread for each pattern but the last, which is read here; the first that fails ends all.

@@ -56,7 +56,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         Verb::Delete { names } => {
             for name in names {
                 client.delete_topic(name).with_context(|| format!("cannot delete {name}"))?;
-                writeln!(std::io::stderr(), "{} {name}", console.errors.good("deleted"))?;
+                done("deleted", name, console)?;
             }
             Ok(())
         }
@@ -68,6 +68,14 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
             Ok(())
         }
     }
+}
+
+/// Says on standard error what was done, or as an object on standard output.
+fn done(what: &str, topic: &str, console: &Console) -> Result<()> {
+    if console.json {
+        return Ok(writeln!(std::io::stdout(), "{}", json!({"topic": topic, "done": what}))?);
+    }
+    Ok(writeln!(std::io::stderr(), "{} {topic}", console.errors.good(what))?)
 }
 
 fn list(topics: &[TopicSummary], console: &Console) -> Result<()> {

@@ -50,6 +50,12 @@ pub const KEYS: &[Key] = &[
                neither TLS nor authentication yet",
     },
     Key {
+        name: "data_dir",
+        value: "DIR|off",
+        default: "off",
+        help: "Where durable topics are kept; without it the node has none",
+    },
+    Key {
         name: "memory_bytes_max",
         value: "SIZE",
         default: "1GiB",
@@ -86,6 +92,55 @@ pub const KEYS: &[Key] = &[
         value: "COUNT",
         default: "65536",
         help: "Subscriptions of one connection at most",
+    },
+    Key {
+        name: "limits.producers",
+        value: "COUNT",
+        default: "1024",
+        help: "Producers each log remembers, so that their retries are found; the least recently used is forgotten",
+    },
+    Key { name: "limits.groups", value: "COUNT", default: "10000", help: "Groups of all topics at most" },
+    Key {
+        name: "limits.group_members",
+        value: "COUNT",
+        default: "1024",
+        help: "Members of one group at most",
+    },
+    Key {
+        name: "limits.group_unconfirmed",
+        value: "COUNT",
+        default: "65536",
+        help: "Records of a share group that one member may have and not have confirmed",
+    },
+    Key {
+        name: "limits.group_claims",
+        value: "COUNT",
+        default: "16384",
+        help: "Claims in flight of one work group at most",
+    },
+    Key {
+        name: "limits.group_member_claims",
+        value: "COUNT",
+        default: "1024",
+        help: "Claims in flight of one member at most",
+    },
+    Key {
+        name: "limits.group_look_ahead",
+        value: "COUNT",
+        default: "65536",
+        help: "Records from the oldest that is not settled on to which a work group looks",
+    },
+    Key {
+        name: "limits.group_idle",
+        value: "DURATION",
+        default: "1h",
+        help: "How long a group stands without members",
+    },
+    Key {
+        name: "limits.deleted_age",
+        value: "DURATION",
+        default: "1m",
+        help: "How long what a deleted topic held stays readable for those who subscribed before",
     },
     Key {
         name: "limits.record_bytes",

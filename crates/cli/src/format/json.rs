@@ -6,7 +6,7 @@ use dunlin_topic::{LogName, Notice, Record};
 use serde_json::{Map, Value, json};
 
 /// A record. Payload, key and header values are text where they are UTF-8, else base64 under a name that says so.
-pub fn record(record: &Record<'_>, out: &mut impl Write) -> io::Result<()> {
+pub fn record(record: &Record<'_>, attempt: Option<u32>, out: &mut impl Write) -> io::Result<()> {
     let frame = &record.frame;
     let mut object = head("record", record.log);
     object.insert("subject".into(), record.subject().into());
@@ -15,6 +15,7 @@ pub fn record(record: &Record<'_>, out: &mut impl Write) -> io::Result<()> {
     object.insert("append_time_ns".into(), frame.append_time_ns().into());
     let mut optional =
         |name: &str, value: Option<Value>| value.map(|value| object.insert(name.into(), value));
+    optional("attempt", attempt.map(Value::from));
     optional("event_time_ns", frame.event_time_ns().map(Value::from));
     optional("expires_ns", frame.expires_ns().map(Value::from));
     optional("reply", frame.reply().map(Value::from));
@@ -130,7 +131,12 @@ mod tests {
         let log =
             Arc::new(LogName { topic: "orders".into(), subject_prefix: "orders.".into(), partition: 2 });
         let mut text = Vec::new();
-        record(&Record { position: Position { epoch: 1, seq: 42 }, frame, log: &log }, &mut text).unwrap();
+        record(
+            &Record { position: Position { epoch: 1, seq: 42 }, prev_seq: 41, frame, log: &log },
+            None,
+            &mut text,
+        )
+        .unwrap();
         let object: Value = serde_json::from_slice(&text).unwrap();
         let expected = json!({
             "event": "record", "topic": "orders", "partition": 2, "subject": "orders.eu", "epoch": 1, "seq": 42,

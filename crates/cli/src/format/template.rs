@@ -34,6 +34,7 @@ enum Field {
     Time,
     EventTime,
     Reply,
+    Attempt,
 }
 
 const FIELDS: &[(&str, Field)] = &[
@@ -49,6 +50,7 @@ const FIELDS: &[(&str, Field)] = &[
     ("time", Field::Time),
     ("event_time", Field::EventTime),
     ("reply", Field::Reply),
+    ("attempt", Field::Attempt),
 ];
 
 impl FromStr for Template {
@@ -73,11 +75,11 @@ impl FromStr for Template {
 }
 
 impl Template {
-    pub fn write(&self, record: &Record<'_>, out: &mut impl Write) -> io::Result<()> {
+    pub fn write(&self, record: &Record<'_>, attempt: Option<u32>, out: &mut impl Write) -> io::Result<()> {
         for part in &self.parts {
             match part {
                 Part::Text(text) => out.write_all(text.as_bytes())?,
-                Part::Field(field) => field.write(record, out)?,
+                Part::Field(field) => field.write(record, attempt, out)?,
             }
         }
         Ok(())
@@ -85,7 +87,7 @@ impl Template {
 }
 
 impl Field {
-    fn write(self, record: &Record<'_>, out: &mut impl Write) -> io::Result<()> {
+    fn write(self, record: &Record<'_>, attempt: Option<u32>, out: &mut impl Write) -> io::Result<()> {
         let frame = &record.frame;
         match self {
             Field::Subject => write!(out, "{}", record.subject()),
@@ -101,6 +103,7 @@ impl Field {
             Field::Time => write!(out, "{}", rfc3339(frame.append_time_ns())),
             Field::EventTime => write!(out, "{}", frame.event_time_ns().map(rfc3339).unwrap_or_default()),
             Field::Reply => write!(out, "{}", frame.reply().unwrap_or_default()),
+            Field::Attempt => write!(out, "{}", attempt.unwrap_or(1)),
         }
     }
 }
@@ -135,13 +138,15 @@ mod tests {
         meta.encode(encoded, 1_000_000_000, b"hi", &mut bytes);
         let (frame, _) = Frame::check(&bytes, 1 << 20).unwrap();
         let log = Arc::new(LogName { topic: "t".into(), subject_prefix: "t".into(), partition: 0 });
-        let record = Record { position: Position { epoch: 3, seq: 42 }, frame, log: &log };
+        let record = Record { position: Position { epoch: 3, seq: 42 }, prev_seq: 41, frame, log: &log };
 
         let template: Template =
-            r"{position}\t{subject}={payload} [{key}] {headers} {time}{event_time}".parse().unwrap();
+            r"{position}\t{subject}={payload} [{key}] {headers} {time}{event_time} {attempt}"
+                .parse()
+                .unwrap();
         let mut text = Vec::new();
-        template.write(&record, &mut text).unwrap();
-        let expected = "3-42\tt=hi [k\\n] a=1 b=2 1970-01-01T00:00:01.000000000Z";
+        template.write(&record, Some(2), &mut text).unwrap();
+        let expected = "3-42\tt=hi [k\\n] a=1 b=2 1970-01-01T00:00:01.000000000Z 2";
         assert_eq!(String::from_utf8(text).unwrap(), expected);
     }
 

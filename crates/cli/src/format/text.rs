@@ -6,12 +6,22 @@ use dunlin_topic::{EpochChanged, Gap, Lagging, LogName, Notice, Record};
 
 use crate::console::{Paint, grouped};
 
-/// `SEQ payload`, with the subject first where there may be several.
-pub fn record(record: &Record<'_>, many: bool, paint: Paint, out: &mut impl Write) -> io::Result<()> {
+/// `SEQ payload`, with the subject first where there may be several, and before the payload which attempt this is if it
+/// is not the first.
+pub fn record(
+    record: &Record<'_>,
+    attempt: Option<u32>,
+    many: bool,
+    paint: Paint,
+    out: &mut impl Write,
+) -> io::Result<()> {
     if many {
         write!(out, "{} ", paint.strong(&record.subject()))?;
     }
     write!(out, "{} ", paint.faint(&record.seq().to_string()))?;
+    if let Some(attempt) = attempt.filter(|attempt| *attempt > 1) {
+        write!(out, "{} ", paint.warning(&format!("(attempt {attempt})")))?;
+    }
     escape(record.payload(), out)?;
     out.write_all(b"\n")
 }

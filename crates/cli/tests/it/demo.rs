@@ -20,6 +20,7 @@ fn every_record_is_accounted_for_and_made_up_data_says_so_first_and_last() {
     for name in ["in process", "over TCP", "late", "killed"] {
         assert!(row(name, " market.bitstamp.btcusd").ends_with(" equal"), "{out}");
     }
+    assert!(out.contains("7 of 7 replicas equal the oracle's books"), "{out}");
     assert!(row("slow", "short.market").ends_with("equal but for its gaps"), "{out}");
 }
 

@@ -1,6 +1,6 @@
 //! `pub` and `sub`, through a node and over TCP.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
@@ -162,4 +162,81 @@ fn closing_the_pipe_ends_sub_quietly() {
     }
     let outcome = Outcome::of(sub);
     assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn publishing_goes_on_over_a_restart_of_the_node_and_says_how_it_ended() {
+    let node = Node::start();
+    let mut publish = node.command(&["pub", "ticks"]);
+    let mut publish =
+        publish.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut input = publish.stdin.take().unwrap();
+    writeln!(input, "before").unwrap();
+    node.run(&["sub", "ticks", "--from", "earliest", "--count", "1"]).done();
+    let address = node.url.strip_prefix("dunlin://").unwrap().to_owned();
+    node.kill();
+    writeln!(input, "meanwhile").unwrap();
+    thread::sleep(Duration::from_millis(300));
+    let node = Node::start_with(&["--listen", &address]);
+    drop(input);
+    let outcome = Outcome::of(publish);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.err.contains("published 2 records to ticks"), "{outcome:?}");
+    let read = node.run(&["sub", "ticks", "--from", "earliest", "--count", "1", "--format", "{payload}"]);
+    assert_eq!(read.done(), "meanwhile\n");
+}
+
+#[test]
+fn ctrl_c_ends_a_publisher_that_waits_for_input_with_its_closing_line() {
+    let node = Node::start();
+    let mut publish = node.command(&["pub", "ticks", "--json"]);
+    let mut publish =
+        publish.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut input = publish.stdin.take().unwrap();
+    writeln!(input, "one").unwrap();
+    node.run(&["sub", "ticks", "--from", "earliest", "--count", "1"]).done();
+    signal("INT", publish.id());
+    let closing: Value = serde_json::from_str(&Outcome::of(publish).done()).unwrap();
+    assert_eq!((&closing["acknowledged"], &closing["seq"]), (&Value::from(1), &Value::from(1)));
+}
+
+#[test]
+fn a_publisher_stopped_while_its_node_is_away_says_what_nobody_knows_the_fate_of() {
+    let node = Node::start();
+    let mut publish = node.command(&["pub", "ticks"]);
+    let mut publish =
+        publish.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut input = publish.stdin.take().unwrap();
+    writeln!(input, "one").unwrap();
+    node.run(&["sub", "ticks", "--from", "earliest", "--count", "1"]).done();
+    node.kill();
+    writeln!(input, "two").unwrap();
+    thread::sleep(Duration::from_millis(500));
+    signal("INT", publish.id());
+    let outcome = Outcome::of(publish);
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert!(outcome.err.contains("published 1 record to ticks"), "{outcome:?}");
+    assert!(outcome.err.contains("not acknowledged: 1 more"), "{outcome:?}");
+}
+
+#[test]
+fn ctrl_c_ends_a_reader_that_sleeps_at_once() {
+    let node = Node::start();
+    node.run(&["pub", "ticks", "one"]).done();
+    let mut sub = node.command(&["sub", "ticks", "--from", "earliest", "--sleep", "1h"]);
+    let mut sub = sub.stdout(Stdio::piped()).spawn().unwrap();
+    let mut first = [0; 6];
+    sub.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    signal("INT", sub.id());
+    assert_eq!(Outcome::of(sub).code, Some(0));
+}
+
+#[test]
+fn a_subject_that_cannot_be_published_to_is_refused_with_the_reason_and_what_to_do() {
+    let node = Node::start();
+    for (subject, reason) in [("a.*", "'*'"), ("$sys.x", "reserved"), ("a..b", "empty token")] {
+        let outcome = node.run(&["pub", subject, "x"]);
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(outcome.err.contains(reason) && outcome.err.contains("dunlin errors SUBJECT"), "{outcome:?}");
+    }
 }

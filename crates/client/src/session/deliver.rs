@@ -8,6 +8,7 @@ use dunlin_wire::{Deliver, GapMessage, Heartbeat, Kind, Log, RUN_HEAD_BYTES, Run
 
 use crate::continuity::{Join, join};
 use crate::inbox::RunItem;
+use crate::session::following::Following;
 use crate::session::{Channel, Session};
 
 /// Bytes of a DELIVER before its first claim.
@@ -26,9 +27,14 @@ impl Session {
             .map_err(|error| WireError::Frame { kind: Kind::Run, error })?;
         // A channel that was just given up on may still have runs under way.
         let Some(channel) = self.channels.get_mut(&run.header.topic_id) else { return Ok(()) };
+        if channel.state.gone {
+            channel.refund((end - start) as u64);
+            return Ok(());
+        }
         let mut item = RunItem {
             log: Arc::clone(&channel.log),
             epoch: run.header.epoch,
+            prev_seq: run.header.prev_seq,
             first_seq: run.header.first_seq,
             count: run.header.count,
             chunk: None,
@@ -37,12 +43,13 @@ impl Session {
             cost: (end - start) as u64,
         };
         match join(channel.at, &run.header) {
-            Join::Follows => {}
+            Join::Follows => item.prev_seq = item.prev_seq.min(channel.given_seq),
             Join::Missing { first, last } => channel.tell_gap(first, last),
             Join::NewEpoch => channel.tell_new_epoch(run.header.epoch, run.header.first_seq),
             Join::Overlaps { skip } => {
                 item.start += frames_bytes(run.frames, skip);
                 item.first_seq += u64::from(skip);
+                item.prev_seq = item.first_seq - 1;
                 item.count -= skip;
             }
             Join::Stale => {
@@ -50,7 +57,8 @@ impl Session {
                 return Ok(());
             }
         }
-        channel.at = Position { epoch: run.header.epoch, seq: run.header.last_seq() };
+        channel.state.owed_since = None;
+        channel.stand_at(Position { epoch: run.header.epoch, seq: run.header.last_seq() });
         channel.inbox.push_run(item, chunk);
         Ok(())
     }
@@ -72,6 +80,7 @@ impl Session {
         let item = RunItem {
             log: Arc::clone(&channel.log),
             epoch: last.epoch,
+            prev_seq: last.seq.saturating_sub(count.into()),
             first_seq: (last.seq + 1).saturating_sub(count.into()),
             count,
             chunk: None,
@@ -85,31 +94,43 @@ impl Session {
     pub(super) fn open_channel(&mut self, log: &Log<'_>) {
         let Some(subscription) = self.subscriptions.get_mut(&log.subscription) else { return };
         let after = Position { epoch: log.after.epoch, seq: log.after.seq };
-        let known = subscription.logs.remove(&(log.topic.to_owned(), log.partition));
+        let key = (log.topic.to_owned(), log.partition);
+        if let Some(gone) = subscription.gone.remove(&key) {
+            self.channels.remove(&gone);
+        }
+        let known = subscription.logs.remove(&key);
         let (name, at) = known.unwrap_or_else(|| {
             let name = LogName {
                 topic: log.topic.to_owned(),
                 subject_prefix: log.subject_prefix.to_owned(),
                 partition: log.partition,
             };
-            (Arc::new(name), after)
+            (Arc::new(name), None)
         });
+        let at = at.unwrap_or(after);
+        let on_gap = subscription.asked.follow.is_some_and(|follow| follow.on_gap || follow.conflate);
         let in_group = subscription.asked.group.is_some();
         let inbox = Arc::clone(&subscription.inbox);
-        let mut channel = Channel { subscription: log.subscription, inbox, log: name, at, in_group };
+        let given_seq = at.seq;
+        let state = Following::new(on_gap);
+        let mut channel =
+            Channel { subscription: log.subscription, inbox, log: name, at, given_seq, in_group, state };
         // The node picks up elsewhere than where this reader stands: what lies between is said here.
         if after.epoch > at.epoch {
             channel.tell_new_epoch(after.epoch, after.seq + 1);
-            channel.at = after;
+            channel.stand_at(after);
         } else if after.epoch == at.epoch && after.seq > at.seq {
             channel.tell_gap(at.seq + 1, after.seq);
-            channel.at = after;
+            channel.stand_at(after);
         }
         self.channels.insert(log.channel, channel);
     }
 
     pub(super) fn gap(&mut self, gap: &GapMessage, cost: u64) {
         let Some(channel) = self.channels.get_mut(&gap.channel) else { return };
+        if channel.state.gone {
+            return channel.refund(cost);
+        }
         if channel.in_group {
             let notice =
                 Gap { log: Arc::clone(&channel.log), epoch: gap.epoch, first: gap.first, last: gap.last };
@@ -117,12 +138,15 @@ impl Session {
         }
         if gap.epoch > channel.at.epoch {
             channel.tell_new_epoch(gap.epoch, gap.first);
-            channel.at = Position { epoch: gap.epoch, seq: gap.first - 1 };
+            channel.stand_at(Position { epoch: gap.epoch, seq: gap.first - 1 });
         }
         if gap.epoch == channel.at.epoch && gap.last > channel.at.seq {
+            if channel.state.on_gap {
+                channel.state.owed_since.get_or_insert(channel.at);
+            }
             // A gap that starts later than where the reader stands has a hole before it.
             channel.tell_gap(channel.at.seq + 1, gap.last);
-            channel.at.seq = gap.last;
+            channel.stand_at(Position { seq: gap.last, ..channel.at });
         }
         channel.refund(cost);
     }
@@ -137,6 +161,9 @@ impl Session {
 
     pub(super) fn epoch_changed(&mut self, changed: &dunlin_wire::EpochChanged, cost: u64) {
         let Some(channel) = self.channels.get_mut(&changed.channel) else { return };
+        if channel.state.gone {
+            return channel.refund(cost);
+        }
         let new_first = Position { epoch: changed.new_first.epoch, seq: changed.new_first.seq };
         if new_first.epoch <= channel.at.epoch {
             return channel.refund(cost);
@@ -145,7 +172,7 @@ impl Session {
         let (old, last_seen) = (channel.at.epoch, channel.at.seq);
         let known_through = changed.known_through.filter(|_| changed.old == old);
         let log = Arc::clone(&channel.log);
-        channel.at = Position { epoch: new_first.epoch, seq: new_first.seq.saturating_sub(1) };
+        channel.stand_at(Position { epoch: new_first.epoch, seq: new_first.seq.saturating_sub(1) });
         let notice = EpochChanged { log, old, last_seen, known_through, new_first };
         channel.tell(Notice::EpochChanged(notice), cost);
     }
@@ -172,6 +199,9 @@ impl Session {
     pub(super) fn heartbeat(&mut self, heartbeat: &Heartbeat<'_>) {
         for sent in heartbeat.channels.iter() {
             let Some(channel) = self.channels.get_mut(&sent.channel) else { continue };
+            if channel.state.gone {
+                continue;
+            }
             let run = RunHeader {
                 topic_id: sent.channel,
                 epoch: sent.position.epoch,
@@ -183,11 +213,11 @@ impl Session {
             match join(channel.at, &run) {
                 Join::Missing { first, last } if !channel.in_group => {
                     channel.tell_gap(first, last);
-                    channel.at.seq = last;
+                    channel.stand_at(Position { seq: last, ..channel.at });
                 }
                 Join::NewEpoch if !channel.in_group => {
                     channel.tell_new_epoch(sent.position.epoch, sent.position.seq.saturating_add(1));
-                    channel.at = Position { epoch: sent.position.epoch, seq: sent.position.seq };
+                    channel.stand_at(Position { epoch: sent.position.epoch, seq: sent.position.seq });
                 }
                 _ => {}
             }
@@ -196,7 +226,13 @@ impl Session {
 }
 
 impl Channel {
-    fn tell(&self, notice: Notice, cost: u64) {
+    /// The reader was given everything up to here, or told.
+    pub(super) fn stand_at(&mut self, at: Position) {
+        self.at = at;
+        self.given_seq = at.seq;
+    }
+
+    pub(super) fn tell(&self, notice: Notice, cost: u64) {
         self.inbox.push_notice(notice, cost);
     }
 
@@ -218,7 +254,7 @@ impl Channel {
     }
 
     /// Credit for a message that gave the reader nothing, or nothing more.
-    fn refund(&self, cost: u64) {
+    pub(super) fn refund(&self, cost: u64) {
         self.inbox.refund(cost);
     }
 }

@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
+use dunlin_topic::SubscribeError;
 use dunlin_wire::{
-    ChannelPosition, Claim, Credit, FromClient, JoinGroup, List, LogPosition, Position, Resume, StartAt,
-    Subscribe, Welcome,
+    ChannelPosition, Claim, Credit, Follow, FromClient, JoinGroup, Kind, List, LogPosition, Position, Resume,
+    StartAt, Subscribe, Welcome,
 };
 
 use crate::inbox::Inbox;
-use crate::session::{Answer, Asked, Session, Subscription};
+use crate::session::{Answer, Asked, FollowAsked, Session, Subscription};
 
 /// Positions in one RESUME: some 300 bytes each at most, and the node takes 64 KiB at least.
 const RESUME_LOGS_MAX: usize = 200;
@@ -24,7 +25,9 @@ impl Session {
                 && subscription.stands
             {
                 let key = (channel.log.topic.clone(), channel.log.partition);
-                subscription.logs.insert(key, (channel.log, channel.at));
+                let at = channel.resumes_at();
+                // Where it was given up for another channel, it is known already where it goes on.
+                subscription.logs.entry(key).or_insert((channel.log, Some(at)));
             }
         }
         for (_, question) in self.questions.drain() {
@@ -35,15 +38,17 @@ impl Session {
     }
 
     /// A new connection stands; what has to be said on it is added to `out`.
-    pub(crate) fn welcomed(&mut self, welcome: &Welcome<'_>, out: &mut Vec<u8>) {
+    pub(crate) fn welcomed(&mut self, welcome: &Welcome<'_>, version: u8, out: &mut Vec<u8>) {
         self.up = true;
+        self.version = version;
         self.generation += 1;
         self.inbox_prefix = welcome.inbox_prefix.to_owned();
         self.node_name = welcome.node_name.to_owned();
         for (&number, subscription) in &mut self.subscriptions {
             subscription.received_before = subscription.inbox.received();
             subscription.claims.given_before = subscription.claims.given;
-            subscription.ask(number, out);
+            subscription.gone.clear();
+            subscription.ask(number, version, out);
         }
         for publishing in self.publishers.values() {
             publishing.resume(out);
@@ -57,11 +62,14 @@ impl Session {
             asked,
             inbox: Arc::clone(inbox),
             logs: Default::default(),
+            gone: Default::default(),
             stands: false,
             received_before: 0,
             claims: Default::default(),
         };
-        subscription.ask(number, out);
+        // While there is no connection nothing that is said is sent: it is said again on the next.
+        let version = if self.up { self.version } else { dunlin_wire::VERSION };
+        subscription.ask(number, version, out);
         self.subscriptions.insert(number, subscription);
         number
     }
@@ -113,7 +121,7 @@ impl Session {
 }
 
 impl Subscription {
-    fn ask(&self, number: u32, out: &mut Vec<u8>) {
+    fn ask(&self, number: u32, version: u8, out: &mut Vec<u8>) {
         let unread = self.inbox.unread();
         let credit = self.asked.credit_bytes.saturating_sub(unread);
         let asked = &self.asked;
@@ -132,6 +140,13 @@ impl Subscription {
             };
             FromClient::JoinGroup(join).encode(out);
             return self.claim(number, out);
+        }
+        if let Some(follow) = asked.follow {
+            if version < Kind::Follow.since() {
+                let why = format!("the node speaks version {version} of the protocol, which knows no states");
+                return self.inbox.end(SubscribeError::Refused(why));
+            }
+            follow.say(number, out);
         }
         if self.stands {
             self.resume(number, out);
@@ -157,11 +172,11 @@ impl Subscription {
     }
 
     fn resume(&self, number: u32, out: &mut Vec<u8>) {
-        let position = |(name, at): &(Arc<dunlin_topic::LogName>, dunlin_topic::Position)| {
-            let position = Position { epoch: at.epoch, seq: at.seq };
-            (Arc::clone(name), position)
+        let position = |(name, at): &(Arc<dunlin_topic::LogName>, Option<dunlin_topic::Position>)| {
+            let at = (*at)?;
+            Some((Arc::clone(name), Position { epoch: at.epoch, seq: at.seq }))
         };
-        let all: Vec<_> = self.logs.values().map(position).collect();
+        let all: Vec<_> = self.logs.values().filter_map(position).collect();
         for part in all.chunks(RESUME_LOGS_MAX) {
             let logs: Vec<LogPosition<'_>> = part
                 .iter()
@@ -173,5 +188,12 @@ impl Subscription {
                 .collect();
             FromClient::Resume(Resume { subscription: number, logs: List::new(&logs) }).encode(out);
         }
+    }
+}
+
+impl FollowAsked {
+    fn say(self, subscription: u32, out: &mut Vec<u8>) {
+        let FollowAsked { start, on_gap, conflate, lose_every } = self;
+        FromClient::Follow(Follow { subscription, start, on_gap, conflate, lose_every }).encode(out);
     }
 }

@@ -78,13 +78,13 @@ fn killed_connections_under_load_lose_nothing_and_double_nothing() {
 }
 
 /// Passes bytes on, and cuts every connection again and again.
-struct Proxy {
-    address: SocketAddr,
+pub struct Proxy {
+    pub address: SocketAddr,
     ended: Arc<AtomicBool>,
 }
 
 impl Proxy {
-    fn start(node: SocketAddr) -> Proxy {
+    pub fn start(node: SocketAddr) -> Proxy {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let ended = Arc::new(AtomicBool::new(false));

@@ -105,6 +105,19 @@ fn what_a_share_group_lost_is_told_as_a_gap() {
 }
 
 #[test]
+fn what_a_member_was_given_before_it_left_is_not_lost() {
+    let (_running, client) = start(TopicConfig::default());
+    publish(&client, 0..10);
+    let mut first = client.join(JOBS, sharing()).unwrap();
+    let given = (0..3).map(|_| record(&mut first).2).collect::<Vec<_>>();
+    first.leave();
+    let mut second = client.join(JOBS, sharing()).unwrap();
+    // What was on its way to the first is lost to the group, and nothing that the first had read.
+    let Some(Seen::Notice(Notice::Gap(gap))) = next(&mut second, SOON).unwrap() else { panic!("no gap") };
+    assert_eq!((given, gap.first, gap.last), (vec![0, 1, 2], 4, 10));
+}
+
+#[test]
 fn work_is_claimed_acknowledged_and_comes_again_when_it_is_given_back() {
     let (_running, client) = start(TopicConfig::default());
     publish(&client, 0..3);
@@ -125,6 +138,25 @@ fn work_is_claimed_acknowledged_and_comes_again_when_it_is_given_back() {
     assert_eq!((again.1, again.2), (2, 1));
     assert!(began.elapsed() >= Duration::from_millis(200));
     assert_eq!(member.ack(&[again.0]).unwrap().settled, 1);
+}
+
+#[test]
+fn a_delay_ends_when_it_is_over_and_not_at_the_nodes_next_round() {
+    let (_running, client) = start(TopicConfig::default());
+    publish(&client, [7]);
+    let mut member = client.join(JOBS, working()).unwrap();
+    let began = Instant::now();
+    for attempt in 1..=5 {
+        member.claim(1);
+        let (token, attempt_here, _) = record(&mut member);
+        assert_eq!(attempt_here, attempt);
+        member.nack(&[(token, Duration::from_millis(50))]).unwrap();
+    }
+    assert!(
+        began.elapsed() < Duration::from_millis(2_500),
+        "four delays of 50 ms took {:?}",
+        began.elapsed()
+    );
 }
 
 #[test]

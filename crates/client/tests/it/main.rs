@@ -13,4 +13,5 @@ mod publishing;
 mod requests;
 mod running;
 mod sharing;
+mod states;
 mod tasks;

@@ -77,7 +77,11 @@ impl Link {
     }
 
     pub fn welcome(&mut self) {
-        self.bytes(&Preamble::chosen(VERSION).to_bytes());
+        self.welcome_as(VERSION);
+    }
+
+    pub fn welcome_as(&mut self, version: u8) {
+        self.bytes(&Preamble::chosen(version).to_bytes());
         self.send(FromNode::Welcome(Welcome {
             node: 1,
             session: 2,

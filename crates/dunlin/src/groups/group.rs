@@ -9,19 +9,19 @@
 //!   run on a thread that holds another group's `state`.
 //! - Between two calls the group pins no segment of a log.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Wake, Waker};
 
 use dunlin_topic::{
-    Consumption, Cursor, DeadLetter, Departure, Fill, MemberId, Notice, SubscribeError, SubscribeOptions,
-    Topic, Waiter,
+    Consumption, Cursor, Departure, MemberId, Notice, SubscribeError, SubscribeOptions, Topic, Waiter,
 };
 
-use super::dead_letters::{self, Sent};
 use super::error::JoinError;
-use super::feed::Feed;
 use super::machine::Machine;
+use super::part::Part;
+use super::state::State;
 use super::{GroupInfo, GroupKind};
 use crate::clock::now_ns;
 use crate::node::Node;
@@ -34,37 +34,12 @@ pub(crate) struct Group<M> {
     state: Mutex<State<M>>,
     sleepers: Mutex<VecDeque<Sleeper>>,
     /// What the logs notify, when members sleep.
-    logs: Arc<Waiter>,
-    alarm: Waker,
+    pub(super) logs: Arc<Waiter>,
+    pub(super) alarm: Waker,
     /// The subject of its dead letters; without one they are dropped.
-    dead_letters: Option<String>,
-}
-
-/// What the lock guards.
-#[derive(Debug)]
-pub(super) struct State<M> {
-    pub(super) parts: Vec<Part<M>>,
-    pub(super) members: BTreeMap<MemberId, String>,
-    /// When the group was made. Tokens count from here, so that one of an earlier group of this name, be it of a node
-    /// before a restart, settles nothing.
-    pub(super) made_ns: u64,
-    /// When the last member left.
-    pub(super) idle_since_ns: u64,
-    /// The partition whose turn it is.
-    turn: usize,
-    /// How much of what all are to be told, they were woken for.
-    woken_for: u64,
-}
-
-/// One partition.
-#[derive(Debug)]
-pub(super) struct Part<M> {
-    pub(super) cursor: Cursor,
-    pub(super) machine: M,
-    /// The log was deleted, and read to its end.
-    pub(super) ended: bool,
-    /// Taken from the state machine, and refused for now by the topic that dead letters go to.
-    pending: Option<DeadLetter>,
+    pub(super) dead_letters: Option<String>,
+    /// When something of it is over next.
+    due_ns: AtomicU64,
 }
 
 /// A member that waits for something.
@@ -99,16 +74,15 @@ impl<M: Machine> Group<M> {
         let part =
             |log| Part::new(Cursor::new(log, options, None, Consumption::Told)?, &machine, &mut notices);
         let parts = topic.logs().iter().cloned().map(part).collect::<Result<_, SubscribeError>>()?;
-        let members = BTreeMap::new();
-        let state = State { parts, members, made_ns: now_ns(), idle_since_ns: 0, turn: 0, woken_for: 0 };
         let group = Arc::new_cyclic(|group| Group {
             topic,
             name,
-            state: Mutex::new(state),
+            state: Mutex::new(State::new(parts, now_ns())),
             sleepers: Mutex::default(),
             logs: Waiter::new(),
             alarm: Waker::from(Arc::new(Alarm(Weak::clone(group)))),
             dead_letters,
+            due_ns: AtomicU64::new(u64::MAX),
         });
         Ok((group, notices))
     }
@@ -122,7 +96,11 @@ impl<M: Machine> Group<M> {
             state.parts.iter_mut().for_each(|part| part.machine.tick(now_ns));
             let outcome = op(&mut state, now_ns);
             state.send_dead_letters(node, self);
+            state.give_up_places(now_ns);
             state.parts.iter_mut().for_each(Part::rest);
+            let due_ns = state.next_tick_ns().unwrap_or(u64::MAX);
+            self.due_ns.store(due_ns, Ordering::Relaxed);
+            node.groups_of_node().due.at(due_ns);
             (outcome, self.whom_to_wake(&mut state))
         };
         woken.iter().for_each(Sleeper::wake);
@@ -131,6 +109,7 @@ impl<M: Machine> Group<M> {
 
     pub(super) fn join(&self, node: &Node, member_name: &str) -> Result<MemberId, JoinError> {
         self.with(node, |state, _| {
+            state.take_places(&self.name)?;
             let mut member = MemberId(0);
             // All partitions have the same members, so either all accept one more or none does.
             for part in &mut state.parts {
@@ -158,6 +137,16 @@ impl<M: Machine> Group<M> {
                 part.machine.give_up_before(oldest_seq);
             }
         });
+    }
+
+    /// Whether something of it is over.
+    pub(super) fn is_due(&self, now_ns: u64) -> bool {
+        self.due_ns.load(Ordering::Relaxed) <= now_ns
+    }
+
+    /// When something of it is over next.
+    pub(super) fn due_ns(&self) -> u64 {
+        self.due_ns.load(Ordering::Relaxed)
     }
 
     /// Since when it has had no members; `None` while it has some.
@@ -250,116 +239,5 @@ pub(super) struct Awake;
 impl Sleeper {
     fn wake(&self) {
         self.waiter.notify(self.token);
-    }
-}
-
-impl<M: Machine> State<M> {
-    /// Looks at the partitions in turn until one gives something; each gets its turn first.
-    pub(super) fn find<R>(&mut self, mut look: impl FnMut(usize, &mut Part<M>) -> Option<R>) -> Option<R> {
-        let parts = self.parts.len();
-        let mut turns = (0..parts).map(|turn| (self.turn + turn) % parts);
-        let (at, found) = turns.find_map(|at| Some((at, look(at, &mut self.parts[at])?)))?;
-        self.turn = (at + 1) % parts;
-        Some(found)
-    }
-
-    fn has_records_for(&self, member: MemberId) -> bool {
-        self.parts.iter().any(|part| part.has_more() && part.machine.has_room(member))
-    }
-
-    fn has_news_for(&self, sleeper: &Sleeper, ends_told: &[bool]) -> bool {
-        let has_news = |(part, told): (&Part<M>, &bool)| {
-            part.machine.has_lost(sleeper.member) || part.is_over() && !told
-        };
-        self.parts.iter().zip(ends_told).any(has_news)
-            || sleeper.wants && self.has_records_for(sleeper.member)
-    }
-
-    /// Has the logs wake the group that somebody waits for; else, which sleeper can have what has just come.
-    fn arm(&mut self, sleepers: &VecDeque<Sleeper>, group: &Group<M>) -> Option<usize> {
-        let mut armed = false;
-        for (token, part) in self.parts.iter_mut().enumerate() {
-            if part.ended || !part.machine.may_look() {
-                continue;
-            }
-            let has_room = |sleeper: &Sleeper| sleeper.wants && part.machine.has_room(sleeper.member);
-            let Some(at) = sleepers.iter().position(has_room) else { continue };
-            if !part.cursor.arm(&group.logs, token as u32) {
-                return Some(at);
-            }
-            armed = true;
-        }
-        if armed && !group.logs.set_waker(&group.alarm) {
-            return sleepers.iter().position(|sleeper| sleeper.wants);
-        }
-        None
-    }
-
-    fn next_tick_ns(&self) -> Option<u64> {
-        self.parts.iter().filter_map(|part| part.machine.next_tick_ns()).min()
-    }
-
-    /// Grows with everything that all members are to be told.
-    fn told_to_all(&self) -> u64 {
-        self.parts.iter().map(|part| part.machine.losses() + u64::from(part.is_over())).sum()
-    }
-
-    fn send_dead_letters(&mut self, node: &Node, group: &Group<M>) {
-        for part in &mut self.parts {
-            while let Some(letter) = part.pending.take().or_else(|| part.machine.take_dead_letter()) {
-                let Some(subject) = &group.dead_letters else { continue };
-                match dead_letters::send(node, subject, &group.name, part.cursor.log(), letter) {
-                    Sent::Done => {}
-                    Sent::Never => part.machine.lose_dead_letter(letter),
-                    Sent::NotYet => {
-                        part.pending = Some(letter);
-                        break;
-                    }
-                }
-            }
-        }
-    }
-}
-
-impl<M: Machine> Part<M> {
-    fn new(
-        mut cursor: Cursor,
-        machine: impl Fn(u64) -> M,
-        notices: &mut Vec<Notice>,
-    ) -> Result<Part<M>, SubscribeError> {
-        // A start in an epoch that is over goes on in the one that is, which the first member is told.
-        if cursor.next().epoch != cursor.log().last().epoch
-            && let Fill::Notice(changed) = cursor.fill()
-        {
-            notices.push(changed);
-        }
-        let machine = machine(cursor.next().seq - 1);
-        Ok(Part { cursor, machine, ended: false, pending: None })
-    }
-
-    /// The log, as the group is fed with it, and the group.
-    pub(super) fn feed(&mut self) -> (Feed<'_>, &mut M) {
-        (Feed::new(&mut self.cursor, &mut self.ended), &mut self.machine)
-    }
-
-    fn has_more(&self) -> bool {
-        self.machine.has_ready() || self.machine.may_look() && !self.ended && self.cursor.may_have_more()
-    }
-
-    /// Nothing will ever come from it.
-    pub(super) fn is_over(&self) -> bool {
-        self.ended && self.machine.is_settled()
-    }
-
-    fn waiting(&self) -> u64 {
-        let last = self.cursor.log().last().seq;
-        last.saturating_sub(self.machine.position()).saturating_sub(self.machine.claims().into())
-    }
-
-    fn rest(&mut self) {
-        self.cursor.release();
-        if self.cursor.is_registered() {
-            self.cursor.consume(self.machine.position());
-        }
     }
 }

@@ -6,6 +6,9 @@ use dunlin_topic::{DeadLetter, Departure, GroupError, Lost, MemberId, Share, Wor
 
 /// A state machine of `dunlin-topic`: [`Share`] or [`Work`].
 pub(crate) trait Machine: Debug + Send + 'static {
+    /// Whether publishers of a reliable topic wait for it while it has no members: where its records are not lost then.
+    const WAITED_FOR_WITHOUT_MEMBERS: bool;
+
     fn join(&mut self) -> Result<MemberId, GroupError>;
     fn leave(&mut self, member: MemberId, departure: Departure, now_ns: u64);
     fn has_room(&self, member: MemberId) -> bool;
@@ -52,6 +55,8 @@ pub(crate) trait Machine: Debug + Send + 'static {
 }
 
 impl Machine for Share {
+    const WAITED_FOR_WITHOUT_MEMBERS: bool = false;
+
     fn join(&mut self) -> Result<MemberId, GroupError> {
         Share::join(self)
     }
@@ -83,6 +88,8 @@ impl Machine for Share {
 }
 
 impl Machine for Work {
+    const WAITED_FOR_WITHOUT_MEMBERS: bool = true;
+
     fn join(&mut self) -> Result<MemberId, GroupError> {
         Work::join(self)
     }

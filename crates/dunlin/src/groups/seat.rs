@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use dunlin_topic::{Departure, Gap, Lost, MemberId, Notice, SubscribeError, Topic, Waiter, thread_waker};
 
-use super::group::{Awake, Group, Sleeper, State};
+use super::group::{Awake, Group, Sleeper};
 use super::machine::Machine;
+use super::state::State;
 use crate::clock::now_ns;
 use crate::node::Node;
 

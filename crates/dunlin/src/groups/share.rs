@@ -7,11 +7,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin_topic::{
-    Departure, Event, Frame, LogName, MemberId, Position, Record, Share, Subscribe, SubscribeError, Topic,
+    Departure, Event, Frame, LogName, MemberId, Position, Record, Resync, Share, Subscribe, SubscribeError,
+    Topic,
 };
 
-use super::group::State;
 use super::seat::Seat;
+use super::state::State;
 
 /// A member of a group whose records each go to one member, at most once.
 ///
@@ -120,7 +121,7 @@ impl ShareMember {
     fn record(&self, taken: &Taken) -> Record<'_> {
         let log: &Arc<LogName> = self.seat.topic().logs()[taken.part].name();
         let (frame, _) = Frame::split(&self.frames[taken.frame.clone()]).expect("it was copied whole");
-        Record { position: taken.position, frame, log }
+        Record { position: taken.position, prev_seq: taken.position.seq - 1, frame, log }
     }
 }
 
@@ -168,6 +169,11 @@ impl Subscribe for ShareMember {
             self.given = Some((taken.part, taken.position.seq));
         }
         Event::Record(self.record(&taken))
+    }
+
+    /// Members share the records: there is nothing that one of them should have and has not.
+    fn resync(&mut self, _log: &LogName, _resync: Resync) -> Result<(), SubscribeError> {
+        Err(SubscribeError::Refused("a member of a group has no place of its own in the log".to_owned()))
     }
 
     fn drain(&mut self, max: usize, mut each: impl FnMut(Event<'_>)) -> Result<usize, SubscribeError> {

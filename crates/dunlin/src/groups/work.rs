@@ -10,8 +10,8 @@ use dunlin_topic::{
 };
 
 use super::error::StaleClaim;
-use super::group::State;
 use super::seat::Seat;
+use super::state::State;
 use crate::clock::now_ns;
 
 /// Claims of a member that are remembered before those past their deadline are looked for.
@@ -63,7 +63,7 @@ impl Claimed {
     /// The record.
     pub fn record(&self) -> Record<'_> {
         let (frame, _) = Frame::split(&self.frame).expect("it was copied whole");
-        Record { position: self.position, frame, log: &self.log }
+        Record { position: self.position, prev_seq: self.position.seq - 1, frame, log: &self.log }
     }
 
     /// The record's frame as it lies in a run, padding included.
@@ -129,7 +129,8 @@ impl WorkMember {
     }
 
     /// Waits as async callers do: ready when [`claim`](WorkMember::claim) is worth another call. Deadlines and delays
-    /// are seen to by [`Node::tick`](crate::Node::tick), and whenever a member does something.
+    /// are seen to by [`Node::see_to_due`](crate::Node::see_to_due), which servers call when it is time, and whenever a
+    /// member does something.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.events.is_empty() { self.seat.poll(cx) } else { Poll::Ready(()) }
     }

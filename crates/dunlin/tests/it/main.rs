@@ -1,7 +1,9 @@
 //! What a node promises to the program that embeds it.
 
+mod durable;
 mod groups;
 mod requests;
+mod simulation;
 mod topics;
 mod wildcards;
 

@@ -1,7 +1,11 @@
 use std::thread;
+use std::time::Duration;
 
-use dunlin::topic::{Pattern, Publish, PublishError, Start, SubscribeError, SubscribeOptions, TopicConfig};
-use dunlin::{Config, Node, TopicError};
+use dunlin::topic::{
+    Event, Notice, Pattern, ProducerMark, Publish, PublishError, Start, Subscribe, SubscribeError,
+    SubscribeOptions, TopicConfig,
+};
+use dunlin::{Config, Limits, Node, TopicError};
 
 use crate::{all, from_earliest, node};
 
@@ -172,4 +176,48 @@ fn a_stopped_node_tells_publishers_and_readers() {
     node.stop();
     assert_eq!(publisher.publish("1").err(), Some(PublishError::Closed));
     assert_eq!(all(&mut reader), ["a deleted"]);
+}
+
+#[test]
+fn what_a_deleted_topic_held_is_readable_for_a_while_and_then_told_as_a_gap() {
+    let limits = Limits { deleted_age_max: Duration::from_millis(50), ..Limits::default() };
+    let node = Node::start(Config { limits, ..Config::default() }).unwrap();
+    let before = node.budget().used();
+    let mut publisher = node.publisher("ticks").unwrap();
+    for _ in 0..100 {
+        publisher.publish("tick").unwrap();
+    }
+    let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
+    let mut stalled = node.subscribe("ticks", &options).unwrap();
+    assert_eq!(stalled.drain(10, |_| ()).unwrap(), 10);
+    node.delete_topic("ticks").unwrap();
+    node.tick();
+    assert_eq!(stalled.drain(10, |event| assert!(matches!(event, Event::Record(_)))).unwrap(), 10);
+    thread::sleep(Duration::from_millis(60));
+    node.tick();
+    drop(publisher);
+    assert_eq!(node.budget().used(), before, "a reader that stands still holds nothing");
+    assert!(matches!(stalled.next().unwrap(), Event::Notice(Notice::Lagging(_))));
+    let Event::Notice(Notice::Gap(gap)) = stalled.next().unwrap() else { panic!("no gap") };
+    assert_eq!((gap.first, gap.last), (21, 100));
+    assert!(
+        matches!(stalled.next().unwrap(), Event::Notice(Notice::Deleted { last, .. }) if last.seq == 100)
+    );
+}
+
+#[test]
+fn a_log_remembers_as_many_producers_as_the_node_is_told() {
+    let again = |producers_max| {
+        let topic = dunlin::topic::Limits { producers_max, ..dunlin::topic::Limits::default() };
+        let node = Node::start(Config { limits: Limits { topic, ..Limits::default() }, ..Config::default() })
+            .unwrap();
+        let publish = |producer| {
+            let mark = ProducerMark { producer, producer_epoch: 1, producer_seq: 1 };
+            node.publisher("ticks").unwrap().identified(mark).publish("x").unwrap().duplicate
+        };
+        assert!(!publish(1) && !publish(2));
+        publish(1)
+    };
+    assert!(again(2), "its retry is found");
+    assert!(!again(1), "the second made the first be forgotten");
 }

@@ -21,11 +21,13 @@ mod groups;
 mod handle;
 mod hello;
 mod outbound;
+mod pace;
 mod plan;
 mod publish;
 mod reading;
 mod scratch;
 mod spin;
+mod stored;
 mod subscribe;
 mod subscription;
 mod topics;
@@ -38,7 +40,7 @@ use std::task::{Context, Poll};
 
 use dunlin::Inbox;
 use dunlin::topic::{Newcomers, Waiter};
-use dunlin::wire::{Decoder, Limits};
+use dunlin::wire::{Decoder, Follow, Limits};
 
 use crate::shared::{Place, STOP, Shared};
 use crate::tcp::stream::Stream;
@@ -48,9 +50,12 @@ use charge::Charge;
 use closing::Closing;
 use groups::Member;
 use outbound::Outbound;
+use pace::Resting;
+pub(crate) use pace::beat;
 use publish::Publishing;
 use scratch::Scratch;
 use spin::Spin;
+use stored::{STORED, Unstored};
 use subscription::{Channel, Resumed, Subscription};
 
 /// Sessions that one passes a wake on to. With 16, the last of 1,000 readers hears of a record in three
@@ -82,9 +87,12 @@ pub(super) struct Session {
     ahead: usize,
     outbound: Outbound,
     publishing: Publishing,
+    unstored: Unstored,
     subscriptions: HashMap<u32, Subscription>,
     /// Positions for subscriptions that are yet to begin.
     resuming: HashMap<u32, Resumed>,
+    /// What subscriptions that are yet to begin want of states.
+    following: HashMap<u32, Follow>,
     /// Subscriptions with logs that have no channel yet.
     announcing: VecDeque<u32>,
     channels: HashMap<u32, Box<Channel>>,
@@ -97,6 +105,8 @@ pub(super) struct Session {
     member_line: VecDeque<u32>,
     /// Channels that may have something to send.
     line: VecDeque<u32>,
+    /// Channels that are looked at on the thread's next beat.
+    resting: Resting,
     /// Channels that something was sent on since the last heartbeat.
     touched: Vec<u32>,
     _place: Option<Place>,
@@ -151,8 +161,10 @@ impl Session {
             ahead: 0,
             outbound: Outbound::default(),
             publishing: Publishing::default(),
+            unstored: Unstored::default(),
             subscriptions: HashMap::new(),
             resuming: HashMap::new(),
+            following: HashMap::new(),
             announcing: VecDeque::new(),
             channels: HashMap::new(),
             channel_last: 0,
@@ -160,6 +172,7 @@ impl Session {
             member_tokens: HashMap::new(),
             member_line: VecDeque::new(),
             line: VecDeque::new(),
+            resting: Resting::default(),
             touched: Vec::new(),
             _place: place,
         }
@@ -169,6 +182,7 @@ impl Session {
     fn poll_turns(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Result<Poll<()>, Gone> {
         for _ in 0..self.spin.turns() {
             self.take_woken();
+            self.line.extend(self.resting.over(&scratch.pace));
             // An answer that is ready goes out before anybody asks for the next question.
             let answered = if self.line.is_empty() { Progress::None } else { self.poll_write(cx, scratch)? };
             let read = self.poll_read(cx, scratch)?;
@@ -179,6 +193,7 @@ impl Session {
             if [answered, read, wrote].contains(&Progress::Some) {
                 self.spin.not_in_vain();
             } else if self.sleep(cx) {
+                self.resting.ask(&mut scratch.pace, cx.waker());
                 return Ok(Poll::Pending);
             }
         }
@@ -188,12 +203,13 @@ impl Session {
 
     /// Sees which channels may have something, and what else happened.
     fn take_woken(&mut self) {
-        let (mut newcomers, mut room, mut stop) = (false, false, false);
+        let (mut newcomers, mut room, mut stop, mut stored) = (false, false, false, false);
         let Session { waiter, channels, line, member_tokens, member_line, .. } = self;
         waiter.take_ready(|token| match token {
             Waiter::ROOM => room = true,
             Newcomers::TOKEN => newcomers = true,
             STOP => stop = true,
+            STORED => stored = true,
             number => {
                 if let Some(channel) = channels.get_mut(&number) {
                     channel.cursor.woken_at_a_door(WAKES);
@@ -208,6 +224,9 @@ impl Session {
         }
         if room {
             self.publishing.room();
+        }
+        if stored {
+            self.acknowledge_stored();
         }
         if stop {
             self.say_good_bye();
@@ -247,6 +266,7 @@ impl Future for Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        self.unstored.leave(&self.waiter);
         for (number, mut channel) in self.channels.drain() {
             channel.cursor.leave(&self.waiter, number);
         }

@@ -3,7 +3,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use dunlin::topic::Publish;
-use dunlin::wire::{ErrorCode, FromClient, FromNode, Kind, MessageHeader, Preamble, StartAt};
+use dunlin::wire::{ErrorCode, FromClient, FromNode, Kind, MessageHeader, Preamble, StartAt, VERSION};
 use dunlin_server::{Server, ServerConfig, StartError};
 
 use crate::peer::{Peer, frames};
@@ -188,7 +188,7 @@ fn a_unix_socket_serves_and_is_taken_away_at_the_end() {
     stream.write_all(&Preamble::OURS.to_bytes()).unwrap();
     let mut answer = [0; 8];
     stream.read_exact(&mut answer).unwrap();
-    assert_eq!(answer, Preamble::chosen(1).to_bytes());
+    assert_eq!(answer, Preamble::chosen(VERSION).to_bytes());
     drop(server);
     assert!(!path.exists());
 }

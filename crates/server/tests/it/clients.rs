@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use dunlin::topic::{Event, Notice, Publish, Subscribe};
-use dunlin::wire::StartAt;
+use dunlin::wire::{FromClient, FromNode, Preamble, StartAt, VERSION_MIN};
 use dunlin_client::Client;
 use dunlin_server::Server;
 
@@ -56,4 +56,20 @@ fn heartbeats_come_though_nothing_else_does() {
         let beat = peer.next(|m| matches!(m, dunlin::wire::FromNode::Heartbeat(_)).then_some(()));
         assert_eq!(beat, Some(()));
     }
+}
+
+#[test]
+fn a_client_of_the_version_before_is_served_in_its_words() {
+    let (node, server) = serve();
+    node.create_topic("t", dunlin::topic::TopicConfig::default(), false).unwrap();
+    let mut peer = Peer::silent(&server);
+    peer.greet_as(Preamble::chosen(VERSION_MIN), VERSION_MIN);
+    peer.subscribe(1, "t", StartAt::Earliest, 1 << 20);
+    node.publisher("t").unwrap().publish("hello").unwrap();
+    let run = peer.next(|message| matches!(message, FromNode::Run(_)).then_some(()));
+    assert_eq!(run, Some(()));
+    // What came with version 2 breaks the rules of version 1.
+    peer.say(FromClient::DescribeSettings(dunlin::wire::NamedTopic { request: 1, topic: "t" }));
+    let ended = peer.next(|message| matches!(message, FromNode::Error(_)).then_some(()));
+    assert_eq!(ended, Some(()));
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dunlin::topic::frame::{Frame, Meta};
 use dunlin::wire::{
     Decoder, FLAG_ACK, FromClient, FromNode, Hello, Limits, Next, OnGap, OpenPublisher, Preamble, Publish,
-    PublishHeader, StartAt, Subscribe,
+    PublishHeader, StartAt, Subscribe, VERSION,
 };
 use dunlin_server::Server;
 
@@ -38,9 +38,14 @@ impl Peer {
 
     /// Says the first words, and takes the node's preamble.
     pub fn greet(&mut self) {
-        self.stream.write_all(&Preamble::OURS.to_bytes()).unwrap();
+        self.greet_as(Preamble::OURS, VERSION);
+    }
+
+    /// Offers some versions, and expects one to be chosen.
+    pub fn greet_as(&mut self, offered: Preamble, version: u8) {
+        self.stream.write_all(&offered.to_bytes()).unwrap();
         self.say(FromClient::Hello(Hello { tenant: "", credentials: &[], client: "test" }));
-        assert_eq!(self.take_preamble(), Some(Preamble::chosen(1)));
+        assert_eq!(self.take_preamble(), Some(Preamble::chosen(version)));
     }
 
     pub fn take_preamble(&mut self) -> Option<Preamble> {

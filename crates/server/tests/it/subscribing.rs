@@ -27,6 +27,31 @@ fn a_stream_arrives_whole_and_in_order() {
 }
 
 #[test]
+fn every_one_of_many_readers_gets_every_record_and_the_last_one_soon() {
+    let (node, server) = serve();
+    let mut readers: Vec<Peer> = (0..250).map(|_| Peer::connect(&server)).collect();
+    for reader in &mut readers {
+        reader.subscribe(1, "s", StartAt::Latest, PLENTY);
+        reader.await_subscribed();
+    }
+    let mut publisher = node.publisher("s").unwrap();
+    for number in 0..1_000u64 {
+        publisher.publish(&number.to_le_bytes()).unwrap();
+        // The thread has more to do than it can: its sessions get their turns on a beat.
+        std::thread::sleep(std::time::Duration::from_micros(300));
+    }
+    for reader in &mut readers {
+        let records = reader.records(1_000);
+        assert!((1..=1_000).eq(records.into_iter().map(|(seq, _)| seq)));
+    }
+    // And one that comes alone, when they sleep on the log again.
+    publisher.publish(&[0]).unwrap();
+    for reader in &mut readers {
+        assert_eq!(reader.records(1)[0].0, 1_001);
+    }
+}
+
+#[test]
 fn payloads_by_reference_arrive_like_others() {
     let (node, server) = serve();
     let mut reader = Peer::connect(&server);

@@ -1,9 +1,8 @@
 //! What a session sends: stretches of a segment, as they lie.
 
 use bytes::Bytes;
-use dunlin_frame::FLAG_EXPIRES;
 
-use super::Cursor;
+use super::{Cursor, Verdict};
 use crate::segment::{Frames, Lying};
 
 /// Consecutive records as they are sent.
@@ -32,6 +31,8 @@ pub enum Content<'a> {
     },
     /// Records this reader does not get: filtered or expired.
     Skipped,
+    /// A record that this reader asked to lose: the one after it goes on as if it had been sent.
+    Lost,
 }
 
 /// Walks a pinned segment span by span.
@@ -39,12 +40,13 @@ pub enum Content<'a> {
 pub struct Spans<'a> {
     cursor: &'a Cursor,
     frames: Option<Frames<'a>>,
+    next_seq: u64,
     span_bytes_max: usize,
 }
 
 impl<'a> Spans<'a> {
     pub(super) fn new(cursor: &'a Cursor, frames: Option<Frames<'a>>, span_bytes_max: usize) -> Spans<'a> {
-        Spans { cursor, frames, span_bytes_max }
+        Spans { cursor, frames, next_seq: cursor.next.seq, span_bytes_max }
     }
 }
 
@@ -55,23 +57,36 @@ impl<'a> Iterator for Spans<'a> {
         let frames = self.frames.as_mut()?;
         let start = frames.rest();
         let first = frames.next()?;
-        let kind = self.cursor.kind(&first);
+        let mut seq = self.next_seq;
+        let kind = self.cursor.kind(seq, &first);
         let mut span = Span { count: 1, advance_bytes: first.bytes.len() as u32, content: Content::Skipped };
-        if kind == Kind::ByRef {
-            let head = &first.bytes[..dunlin_frame::HEAD_BYTES + first.frame.meta_bytes().len()];
-            span.content = first.by_ref.map_or(Content::Skipped, |payload| Content::ByRef { head, payload });
-            return Some(span);
+        self.next_seq += 1;
+        match kind {
+            Kind::ByRef => {
+                let head = &first.bytes[..dunlin_frame::HEAD_BYTES + first.frame.meta_bytes().len()];
+                span.content =
+                    first.by_ref.map_or(Content::Skipped, |payload| Content::ByRef { head, payload });
+                return Some(span);
+            }
+            Kind::Lost => {
+                span.content = Content::Lost;
+                return Some(span);
+            }
+            Kind::Frames | Kind::Skipped => {}
         }
         loop {
             let before = frames.clone();
             let Some(lying) = frames.next() else { break };
             let bytes = span.advance_bytes as usize + lying.bytes.len();
-            if self.cursor.kind(&lying) != kind || (kind == Kind::Frames && bytes > self.span_bytes_max) {
+            seq += 1;
+            if self.cursor.kind(seq, &lying) != kind || (kind == Kind::Frames && bytes > self.span_bytes_max)
+            {
                 *frames = before;
                 break;
             }
             span.count += 1;
             span.advance_bytes = bytes as u32;
+            self.next_seq += 1;
         }
         if kind == Kind::Frames {
             span.content = Content::Frames(&start[..span.advance_bytes as usize]);
@@ -85,20 +100,17 @@ enum Kind {
     Frames,
     ByRef,
     Skipped,
+    Lost,
 }
 
 impl Cursor {
     #[inline(always)]
-    fn kind(&self, lying: &Lying<'_>) -> Kind {
-        let frame = &lying.frame;
-        if self.select.as_ref().is_some_and(|select| !select.wants(frame))
-            || frame.flags() & FLAG_EXPIRES != 0 && self.has_expired(frame)
-        {
-            Kind::Skipped
-        } else if lying.by_ref.is_some() {
-            Kind::ByRef
-        } else {
-            Kind::Frames
+    fn kind(&self, seq: u64, lying: &Lying<'_>) -> Kind {
+        match self.judge(seq, lying.frame) {
+            Verdict::Skipped => Kind::Skipped,
+            Verdict::Lost => Kind::Lost,
+            Verdict::Wanted if lying.by_ref.is_some() => Kind::ByRef,
+            Verdict::Wanted => Kind::Frames,
         }
     }
 }

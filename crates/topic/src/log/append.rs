@@ -1,18 +1,26 @@
 //! Appending: check, make room, write, publish the length, wake one.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use dunlin_frame::{APPEND_TIME_AT, Frame, FrameError};
 
 use crate::checked_run::CheckedRun;
 use crate::event::Position;
 use crate::lock::LogGuard;
-use crate::log::{Log, State};
+use crate::log::{Armed, Log, State};
 use crate::producer::Verdict;
 use crate::publish::{Draft, Payload, PublishError};
 use crate::segment::Writer;
 
 /// The largest batch, bytes of frames.
 pub const BATCH_BYTES_MAX: usize = 16 << 20;
+
+/// How far ahead of the writer cache lines are asked for: the next record comes after this one was answered, or at
+/// once.
+const AHEAD_OF_ONE_BYTES: usize = 128;
+const AHEAD_OF_MANY_BYTES: usize = 512;
 
 /// Who publishes, and the number it gave to the first record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +50,13 @@ struct Place {
     by_ref_bytes: u64,
 }
 
+impl Place {
+    #[inline(always)]
+    fn all(&self) -> u64 {
+        self.bytes as u64 + self.by_ref_bytes
+    }
+}
+
 /// Where the last record of an append stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Appended {
@@ -55,14 +70,19 @@ impl Log {
     pub(crate) fn append(&self, append: Append, draft: &Draft<'_>) -> Result<Appended, PublishError> {
         let place = self.place(draft)?;
         let mut state = self.lock();
-        if let Some(done) = state.admit(&append, 1)? {
+        if let Some(done) = state.admit(&append, 1, place.all())? {
             return Ok(done);
         }
         let now = state.append_time(append.now_ns);
         self.charge_by_ref(&mut state, place.by_ref_bytes, &append)?;
         let writer = self.make_room(&mut state, place.bytes, place.by_ref_bytes, &append)?;
+        let from = writer.written();
         self.push(writer, draft, now)?;
-        Ok(self.publish(state, append, now, 1))
+        writer.prefetch(AHEAD_OF_ONE_BYTES);
+        if state.rare.is_some() {
+            self.fold_in(&mut state, from, &append)?;
+        }
+        Ok(self.publish(state, append, now, 1, place.all()))
     }
 
     /// Appends all drafts, or none.
@@ -79,16 +99,21 @@ impl Log {
         }
         check_batch(drafts.len(), whole.bytes)?;
         let mut state = self.lock();
-        if let Some(done) = state.admit(&append, drafts.len() as u64)? {
+        if let Some(done) = state.admit(&append, drafts.len() as u64, whole.all())? {
             return Ok(done);
         }
         let now = state.append_time(append.now_ns);
         self.charge_by_ref(&mut state, whole.by_ref_bytes, &append)?;
         let writer = self.make_room(&mut state, whole.bytes, whole.by_ref_bytes, &append)?;
+        let from = writer.written();
         for draft in drafts {
             self.push(writer, draft, now)?;
+            writer.prefetch(AHEAD_OF_MANY_BYTES);
         }
-        Ok(self.publish(state, append, now, drafts.len() as u64))
+        if state.rare.is_some() {
+            self.fold_in(&mut state, from, &append)?;
+        }
+        Ok(self.publish(state, append, now, drafts.len() as u64, whole.all()))
     }
 
     /// Appends a run as it came over the wire, stamping each record's append time.
@@ -96,16 +121,21 @@ impl Log {
         self.check_size(run.largest())?;
         check_batch(run.count() as usize, run.bytes().len())?;
         let mut state = self.lock();
-        if let Some(done) = state.admit(&append, u64::from(run.count()))? {
+        let bytes = run.bytes().len() as u64;
+        if let Some(done) = state.admit(&append, u64::from(run.count()), bytes)? {
             return Ok(done);
         }
         let now = state.append_time(append.now_ns);
         let writer = self.make_room(&mut state, run.bytes().len(), 0, &append)?;
+        let from = writer.written();
         writer.push(run.bytes().len(), run.count(), |out| {
             out.copy_from_slice(run.bytes());
             stamp(out, now);
         });
-        Ok(self.publish(state, append, now, u64::from(run.count())))
+        if state.rare.is_some() {
+            self.fold_in(&mut state, from, &append)?;
+        }
+        Ok(self.publish(state, append, now, u64::from(run.count()), bytes))
     }
 
     /// What the draft will take, here and elsewhere.
@@ -148,9 +178,16 @@ impl Log {
         if bytes > bytes_max { Err(PublishError::RecordTooLarge { bytes, bytes_max }) } else { Ok(()) }
     }
 
-    /// Lets readers see what was pushed, and wakes one that waits.
+    /// Lets readers see what was pushed, and wakes one that waits; where the log is durable, its store does so later.
     #[inline(always)]
-    fn publish(&self, mut state: LogGuard<'_, State>, append: Append, now: u64, count: u64) -> Appended {
+    fn publish(
+        &self,
+        mut state: LogGuard<'_, State>,
+        append: Append,
+        now: u64,
+        count: u64,
+        bytes: u64,
+    ) -> Appended {
         state.last_append_ns = now;
         let first = Position { epoch: state.epoch, seq: state.next_seq };
         state.next_seq += count;
@@ -158,25 +195,41 @@ impl Log {
         if let Some(mark) = append.mark {
             state.rare().producers.record(mark, count, first);
         }
+        if self.is_durable {
+            publish_stored(state, &append, first.seq, count, bytes);
+            return Appended { position, duplicate: false };
+        }
         if let Some(writer) = &state.writer {
             writer.commit();
         }
-        let woken = state.waiting.pop_front();
-        if woken.is_some() {
-            state.overdue = state.waiting.len();
-        }
+        let woken = state.take_armed();
+        let remains = state.take_remains();
         drop(state);
         if let Some(armed) = woken {
             self.wake(armed);
         }
+        drop(remains);
         Appended { position, duplicate: false }
+    }
+}
+
+/// Leaves it to the store to make the records visible.
+#[cold]
+fn publish_stored(mut state: LogGuard<'_, State>, append: &Append, first_seq: u64, count: u64, bytes: u64) {
+    let Some(stored) = state.stored_mut() else { return };
+    let store = stored.appended(append, first_seq, count, bytes).then(|| Arc::clone(&stored.store));
+    let remains = state.take_remains();
+    drop(state);
+    drop(remains);
+    if let Some(store) = store {
+        store.appended();
     }
 }
 
 impl State {
     /// Whether the append may go on; the first outcome if it is a retry.
     #[inline(always)]
-    fn admit(&mut self, append: &Append, count: u64) -> Result<Option<Appended>, PublishError> {
+    fn admit(&mut self, append: &Append, count: u64, bytes: u64) -> Result<Option<Appended>, PublishError> {
         if self.closed {
             return Err(PublishError::Closed);
         }
@@ -189,8 +242,27 @@ impl State {
             Some(expected) if expected != self.next_seq - 1 => {
                 Err(PublishError::SeqMoved { expected, last_seq: self.next_seq - 1 })
             }
-            _ => Ok(None),
+            _ => match self.stored() {
+                Some(stored) => stored.admit(append, bytes).map(|()| None),
+                None => Ok(None),
+            },
         }
+    }
+
+    /// Takes one that waits off the list, to be woken; it wakes the others.
+    #[inline(always)]
+    pub(super) fn take_armed(&mut self) -> Option<Armed> {
+        let woken = self.waiting.pop_front();
+        if woken.is_some() {
+            self.overdue = self.waiting.len();
+        }
+        woken
+    }
+
+    /// Takes all that wait off the list.
+    pub(super) fn take_all_armed(&mut self) -> VecDeque<Armed> {
+        self.overdue = 0;
+        std::mem::take(&mut self.waiting)
     }
 
     /// Never goes back, whatever the clock does.

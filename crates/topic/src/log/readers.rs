@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::event::{EpochChanged, Gap, Lagging, Position, Record};
-use crate::log::{Armed, Log};
+use crate::log::{Armed, Log, Owed};
 use crate::publish::PublishError;
 use crate::segment::{Pinned, Segment};
 use crate::subscribe::{OnGap, Start, SubscribeError};
@@ -24,6 +24,16 @@ pub(crate) enum Found {
     EpochChanged(EpochChanged),
     /// Nothing to read, and nothing to come.
     Closed,
+}
+
+/// Where a reader begins.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Begin {
+    pub(crate) next: Position,
+    /// It wants records from this time on.
+    pub(crate) appended_from_ns: u64,
+    /// What it is given before any record.
+    pub(crate) owed: Option<Owed>,
 }
 
 /// A registered reader's number.
@@ -49,6 +59,11 @@ struct Reader {
 impl Readers {
     pub(super) fn len(&self) -> usize {
         self.list.len()
+    }
+
+    /// Those that wait for room.
+    pub(super) fn take_publishers(&mut self) -> impl Iterator<Item = Arc<Waiter>> {
+        self.publishers.drain(..)
     }
 
     /// Whether all have consumed `last`; with `evict`, those that have not lose their place.
@@ -82,22 +97,35 @@ impl super::State {
 }
 
 impl Log {
-    /// Where a new cursor begins, and the time from which on it wants records.
-    pub(crate) fn start(&self, start: Start) -> Result<(Position, u64), SubscribeError> {
-        let state = self.lock();
-        let last = Position { epoch: state.epoch, seq: state.next_seq - 1 };
-        let oldest = Position { epoch: state.epoch, seq: state.oldest_seq(&self.config) };
+    /// Where a cursor begins. One that follows the state and lacks more than the state takes is given the state.
+    pub(crate) fn start(&self, start: Start, follows_state: bool) -> Result<Begin, SubscribeError> {
+        let mut state = self.lock();
+        // Whoever published it may know of a record that readers cannot see yet.
+        let last = state.last();
+        let oldest = state.oldest(&self.config);
+        let at = |next| Begin { next, appended_from_ns: 0, owed: None };
+        let newest = at(Position { seq: state.visible_next(), ..last });
         Ok(match start {
-            Start::Earliest => (oldest, 0),
-            Start::Latest => (Position { seq: state.next_seq, ..oldest }, 0),
+            Start::Earliest => at(oldest),
+            Start::Latest => newest,
+            Start::Snapshot => Begin { owed: Some(Owed::State), ..newest },
             Start::After(asked) if asked > last => return Err(SubscribeError::Ahead { asked, last }),
+            Start::After(asked)
+                if follows_state && asked.epoch == last.epoch && state.is_state_cheaper(asked.seq) =>
+            {
+                Begin { owed: Some(Owed::Since(asked)), ..newest }
+            }
             // Any number may be asked for in an epoch that is over.
-            Start::After(asked) => (Position { seq: asked.seq.saturating_add(1), ..asked }, 0),
+            Start::After(asked) => at(Position { seq: asked.seq.saturating_add(1), ..asked }),
+            Start::Time(ns) if state.stored().is_some() => {
+                Begin { appended_from_ns: ns, ..at(self.stored_since(state, ns)) }
+            }
             Start::Time(ns) => {
                 let after = state.held.partition_point(|held| held.last_append_ns < ns);
                 let seq = state.held.get(after).map(|held| held.segment.first_seq);
                 let tail = || state.writer.as_ref().map_or(state.next_seq, |w| w.segment().first_seq);
-                (Position { seq: seq.unwrap_or_else(tail).max(oldest.seq), ..oldest }, ns)
+                let next = Position { seq: seq.unwrap_or_else(tail).max(oldest.seq), ..oldest };
+                Begin { appended_from_ns: ns, ..at(next) }
             }
         })
     }
@@ -106,11 +134,14 @@ impl Log {
     pub(crate) fn find(&self, next: Position, on_gap: OnGap, reader: Option<ReaderId>) -> Found {
         let mut state = self.lock();
         state.consumed_before(next, reader);
+        if self.config.durable.is_some() {
+            return self.find_stored(state, next, on_gap);
+        }
         // Publishers of a reliable topic wait for its readers before a segment goes, not before a number of records.
         let oldest =
             if self.config.reliable.is_some() { state.oldest_held() } else { state.oldest_seq(&self.config) };
         let go_on = match on_gap {
-            OnGap::Newest => state.next_seq,
+            OnGap::Newest | OnGap::Snapshot => state.next_seq,
             OnGap::Oldest | OnGap::Fail => oldest,
         };
         let go_on = Position { epoch: state.epoch, seq: go_on };
@@ -142,12 +173,16 @@ impl Log {
     pub fn read<R>(&self, seq: u64, look: impl FnOnce(Record<'_>) -> R) -> Option<R> {
         let (segment, epoch) = {
             let state = self.lock();
-            (state.segment_of(seq).map(Arc::clone)?, state.epoch)
+            match state.segment_of(seq).map(Arc::clone) {
+                Some(segment) => (segment, state.epoch),
+                None => self.load_one(state, seq)?,
+            }
         };
         let before = usize::try_from(seq - segment.first_seq).ok()?;
         let pinned = Pinned::new(segment).ok()?;
         let lying = pinned.frames(0).nth(before)?;
-        Some(look(Record { position: Position { epoch, seq }, frame: lying.frame, log: &self.name }))
+        let position = Position { epoch, seq };
+        Some(look(Record { position, prev_seq: seq - 1, frame: lying.frame, log: &self.name }))
     }
 
     /// Puts a cursor to sleep, unless there is something for it: then `false`.
@@ -160,7 +195,7 @@ impl Log {
     ) -> bool {
         let mut state = self.lock();
         state.consumed_before(next, reader);
-        if state.closed || next.epoch != state.epoch || next.seq < state.next_seq {
+        if state.has_ended() || next.epoch != state.epoch || next.seq < state.visible_next() {
             return false;
         }
         state.waiting.push_back(Armed { waiter: Arc::clone(waiter), token });
@@ -215,16 +250,17 @@ impl Log {
     /// Whether whoever is to read `next` would be told something.
     pub(crate) fn has_news(&self, next: Position) -> bool {
         let state = self.lock();
-        state.closed || next.epoch != state.epoch || next.seq < state.next_seq
+        state.has_ended() || next.epoch != state.epoch || next.seq < state.visible_next()
     }
 
     /// What a reader that is to read `next` is told when it lags; nothing if its epoch is over.
     pub(crate) fn lagging(&self, next: Position) -> Option<Lagging> {
         let state = self.lock();
+        let end = state.visible_next();
         (next.epoch == state.epoch).then(|| Lagging {
             log: Arc::clone(&self.name),
-            behind: state.next_seq.saturating_sub(next.seq),
-            retained: state.next_seq - state.oldest_seq(&self.config),
+            behind: end.saturating_sub(next.seq),
+            retained: end.saturating_sub(state.oldest_seq(&self.config)),
         })
     }
 
@@ -262,7 +298,9 @@ impl Log {
     /// The tail is sealed, so that a reader at its end comes by and says that it has consumed it.
     pub(crate) fn await_room(&self, waiter: &Arc<Waiter>) {
         let mut state = self.lock();
-        state.seal();
+        if self.config.reliable.is_some() {
+            state.seal();
+        }
         if let Some(rare) = &mut state.rare
             && !rare.readers.publishers.iter().any(|waiting| Arc::ptr_eq(waiting, waiter))
         {

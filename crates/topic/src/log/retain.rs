@@ -1,8 +1,11 @@
 //! Making room at one end of the history, giving up the other.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::config::{TopicConfig, saturating_ns};
+use bytes::Bytes;
+
+use crate::config::saturating_ns;
 use crate::log::{Append, Held, Log, State};
 use crate::memory::BudgetSpent;
 use crate::publish::PublishError;
@@ -29,7 +32,7 @@ impl Log {
         by_ref_bytes: u64,
         append: &Append,
     ) -> Result<&'s mut Writer, PublishError> {
-        let by_ref_max = self.config.retention.bytes / SEGMENTS_PER_HISTORY;
+        let by_ref_max = self.memory_bytes / SEGMENTS_PER_HISTORY;
         let fits = state
             .writer
             .as_ref()
@@ -73,8 +76,13 @@ impl Log {
 
     /// Gives up the oldest segment for a charge that was refused: a history that could pay for it is shortened before
     /// its publisher is refused.
-    fn shorten(&self, state: &mut State, spent: BudgetSpent, append: &Append) -> Result<(), PublishError> {
-        if state.held_bytes < spent.asked {
+    pub(super) fn shorten(
+        &self,
+        state: &mut State,
+        spent: BudgetSpent,
+        append: &Append,
+    ) -> Result<(), PublishError> {
+        if state.held_bytes < spent.asked || !state.may_give_up() {
             return Err(spent.into());
         }
         self.give_up_oldest(state, append.evict)
@@ -83,10 +91,10 @@ impl Log {
     #[cold]
     fn rotate(&self, state: &mut State, bytes: usize, append: &Append) -> Result<(), PublishError> {
         state.seal();
-        state.lingering.retain(|segment| !segment.retire());
-        let mut wanted = Buffer::bytes_for(segment_bytes(&self.config, state.capacity).max(bytes));
-        let room = self.config.retention.bytes.saturating_sub(wanted as u64);
-        while state.held_bytes > room || self.is_aged(state, append.now_ns) {
+        state.retire_lingering();
+        let mut wanted = Buffer::bytes_for(segment_bytes(self.memory_bytes, state.capacity).max(bytes));
+        let room = self.memory_bytes.saturating_sub(wanted as u64);
+        while (state.held_bytes > room || self.is_aged(state, append.now_ns)) && state.may_give_up() {
             self.give_up_oldest(state, append.evict)?;
         }
         let buffer = loop {
@@ -110,19 +118,41 @@ impl Log {
         if self.config.retention.age.is_none() {
             return;
         }
-        let mut state = self.lock();
-        let state = &mut *state;
-        state.lingering.retain(|segment| !segment.retire());
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        state.retire_lingering();
         let tail_is_aged = state.writer.is_some() && self.is_past(state.last_append_ns, now_ns);
         if tail_is_aged {
             state.seal();
         }
-        while self.is_aged(state, now_ns) {
+        while self.is_aged(state, now_ns) && state.may_give_up() {
             if self.give_up_oldest(state, false).is_err() {
                 break;
             }
         }
         self.warn_laggards(state);
+        let remains = state.take_remains();
+        drop(guard);
+        drop(remains);
+    }
+
+    /// Gives up all of a closed log: whoever has not read it by now is told what it missed. What a durable one holds is
+    /// its store's.
+    pub fn give_up_closed(&self) {
+        let mut state = self.lock();
+        if !state.closed || self.is_durable {
+            return;
+        }
+        while let Some(held) = state.held.pop_front() {
+            state.held_bytes -= held.bytes;
+            state.gave_up = true;
+            state.retire(held.segment);
+        }
+        state.retire_lingering();
+        self.warn_laggards(&state);
+        let remains = state.take_remains();
+        drop(state);
+        drop(remains);
     }
 
     fn is_aged(&self, state: &State, now_ns: u64) -> bool {
@@ -142,41 +172,70 @@ impl Log {
         }
         if let Some(held) = state.held.pop_front() {
             state.held_bytes -= held.bytes;
-            state.gave_up = true;
-            if !held.segment.retire() {
-                state.lingering.push(held.segment);
-            }
+            // A durable log has it on disk still.
+            state.gave_up |= self.config.durable.is_none();
+            state.retire(held.segment);
         }
         Ok(())
     }
 
-    fn warn_laggards(&self, state: &State) {
+    pub(super) fn warn_laggards(&self, state: &State) {
         if state.gave_up {
             let oldest = state.oldest_seq(&self.config);
-            self.warn_before.store(oldest + (state.next_seq - oldest) / 2, Ordering::Relaxed);
+            let next = state.visible_next();
+            self.warn_before.store(oldest + next.saturating_sub(oldest) / 2, Ordering::Relaxed);
         }
     }
 }
 
 impl State {
+    /// Whether the oldest segment is no longer needed by who stores it.
+    fn may_give_up(&self) -> bool {
+        let oldest = self.held.front().map_or(0, |held| held.segment.first_seq);
+        self.stored().is_none_or(|stored| stored.may_give_up(oldest))
+    }
+
     /// Ends the segment that is being written; an empty one is dropped.
     pub(super) fn seal(&mut self) {
         let Some(writer) = self.writer.take() else { return };
         let count = writer.written().count;
         let bytes = writer.segment().bytes_held() + writer.by_ref_bytes();
         let segment = writer.segment().clone();
-        writer.seal();
+        match self.stored_mut() {
+            Some(stored) if count > 0 => stored.seal(writer),
+            _ => writer.seal(),
+        }
         if count > 0 {
             self.held_bytes += bytes;
             self.held.push_back(Held { segment, bytes, last_append_ns: self.last_append_ns });
-        } else if !segment.retire() {
+        } else {
+            self.retire(segment);
+        }
+    }
+
+    fn retire(&mut self, segment: Arc<Segment>) {
+        let mut remains = Vec::new();
+        if !segment.retire(&mut remains) {
             self.lingering.push(segment);
+        }
+        self.leave(remains);
+    }
+
+    fn retire_lingering(&mut self) {
+        let mut remains = Vec::new();
+        self.lingering.retain(|segment| !segment.retire(&mut remains));
+        self.leave(remains);
+    }
+
+    fn leave(&mut self, mut remains: Vec<Bytes>) {
+        if !remains.is_empty() {
+            self.rare().remains.append(&mut remains);
         }
     }
 }
 
-fn segment_bytes(config: &TopicConfig, last_capacity: usize) -> usize {
-    let share = (config.retention.bytes / SEGMENTS_PER_HISTORY).min(SEGMENT_BYTES_MAX) as usize;
+fn segment_bytes(memory_bytes: u64, last_capacity: usize) -> usize {
+    let share = (memory_bytes / SEGMENTS_PER_HISTORY).min(SEGMENT_BYTES_MAX) as usize;
     let target = (share + 1).next_power_of_two() / 2;
     (last_capacity * GROWTH).clamp(BUFFER_BYTES_MIN, target.max(BUFFER_BYTES_MIN))
 }

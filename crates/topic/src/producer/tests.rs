@@ -11,7 +11,8 @@ fn at(seq: u64) -> Position {
 }
 
 fn small(producers_max: u32, producer_outcomes_max: u32) -> Producers {
-    Producers::new(&Limits { producers_max, producer_outcomes_max, ..Limits::default() })
+    let limits = Limits { producers_max, producer_outcomes_max, ..Limits::default() };
+    Producers::new(ProducerLimits::of(&limits))
 }
 
 /// Checks, and appends what is fresh at `next`.
@@ -30,7 +31,7 @@ fn publish(
 
 #[test]
 fn first_contact_may_begin_anywhere_and_a_hole_is_refused() {
-    let mut producers = Producers::default();
+    let mut producers = Producers::new(ProducerLimits::of(&Limits::default()));
     assert_eq!(publish(&mut producers, mark(7, 0, 1_000), 3, 1), Ok(Verdict::Fresh));
     assert_eq!(publish(&mut producers, mark(7, 0, 1_003), 1, 4), Ok(Verdict::Fresh));
     let refused = publish(&mut producers, mark(7, 0, 1_005), 1, 5);
@@ -39,7 +40,7 @@ fn first_contact_may_begin_anywhere_and_a_hole_is_refused() {
 
 #[test]
 fn a_retry_is_told_where_the_first_attempt_went() {
-    let mut producers = Producers::default();
+    let mut producers = Producers::new(ProducerLimits::of(&Limits::default()));
     publish(&mut producers, mark(7, 0, 1), 3, 10).unwrap();
     publish(&mut producers, mark(7, 0, 4), 2, 20).unwrap();
     assert_eq!(producers.check(mark(7, 0, 1), 3), Ok(Verdict::Duplicate { last: at(12) }));
@@ -50,7 +51,7 @@ fn a_retry_is_told_where_the_first_attempt_went() {
 
 #[test]
 fn a_retry_that_also_holds_new_records_is_refused() {
-    let mut producers = Producers::default();
+    let mut producers = Producers::new(ProducerLimits::of(&Limits::default()));
     publish(&mut producers, mark(7, 0, 1), 3, 1).unwrap();
     assert!(matches!(producers.check(mark(7, 0, 3), 2), Err(PublishError::Batch(_))));
     assert_eq!(producers.check(mark(7, 0, 4), 2), Ok(Verdict::Fresh));
@@ -58,7 +59,7 @@ fn a_retry_that_also_holds_new_records_is_refused() {
 
 #[test]
 fn a_newer_instance_fences_the_older_once_it_has_appended() {
-    let mut producers = Producers::default();
+    let mut producers = Producers::new(ProducerLimits::of(&Limits::default()));
     publish(&mut producers, mark(7, 1, 50), 1, 1).unwrap();
     assert_eq!(producers.check(mark(7, 2, 1), 1), Ok(Verdict::Fresh));
     assert_eq!(
@@ -101,7 +102,7 @@ fn the_least_recently_used_producer_makes_room() {
 
 #[test]
 fn numbers_at_the_end_of_the_range_do_not_overflow() {
-    let mut producers = Producers::default();
+    let mut producers = Producers::new(ProducerLimits::of(&Limits::default()));
     assert!(matches!(producers.check(mark(7, 0, u64::MAX), 1), Err(PublishError::Batch(_))));
     publish(&mut producers, mark(7, 0, u64::MAX - 1), 1, 1).unwrap();
     assert!(matches!(producers.check(mark(7, 0, u64::MAX - 1), 1), Ok(Verdict::Duplicate { .. })));
@@ -169,7 +170,7 @@ fn kind(error: &PublishError) -> &'static str {
 proptest! {
     #[test]
     fn with_room_for_all_the_verdicts_are_those_of_a_full_memory(attempts in prop::collection::vec(attempt(), 1..80)) {
-        let mut producers = Producers::default();
+        let mut producers = Producers::new(ProducerLimits::of(&Limits::default()));
         let mut naive = Naive::default();
         let mut next = 1;
         for a in attempts {

@@ -107,14 +107,14 @@ fn buffer_changes_hands(readers: usize) {
                 })
             })
             .collect();
-        let retired = old.retire();
+        let retired = old.retire(&mut Vec::new());
         let mut writer = segment(&budget, 3);
         assert_eq!(writer.base == old.base, retired, "the buffer is another's, once nobody reads it");
         push(&mut writer, 77);
         push(&mut writer, 78);
         writer.seal();
         reading.into_iter().for_each(|reader| reader.join().unwrap());
-        assert!(old.retire(), "nobody reads it any more");
+        assert!(old.retire(&mut Vec::new()), "nobody reads it any more");
     });
 }
 
@@ -199,7 +199,7 @@ fn payload_by_reference_is_freed_once_and_not_under_a_reader() {
                 assert_eq!(count(&watched), 0);
             }
         });
-        let retired = old.retire();
+        let retired = old.retire(&mut Vec::new());
         assert_eq!(count(&freed), usize::from(retired));
         reader.join().unwrap();
         // Retired or only dropped: freed once, and nothing is charged any more.

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::cursor::{Cursor, Fill};
-use crate::event::Notice;
+use crate::event::{LogName, Notice};
 use crate::log::Log;
-use crate::subscribe::{Start, SubscribeError, SubscribeOptions};
+use crate::subscribe::{Resync, SubscribeError, SubscribeOptions};
 use crate::wake::Waiter;
 
 use super::CONSUMPTION;
@@ -160,7 +160,8 @@ impl Many {
         let Some(newcomers) = &self.newcomers else { return Ok(()) };
         let mut arrived = newcomers.take();
         while let Some((log, filter)) = arrived.pop_front() {
-            let cursor = match Cursor::starting(log, &self.options, Start::Earliest, filter, CONSUMPTION) {
+            let (options, start) = self.options.of_newcomer(&log);
+            let cursor = match Cursor::starting(log, &options, start, filter, CONSUMPTION) {
                 Ok(cursor) => cursor,
                 Err(refused) => {
                     newcomers.put_back(arrived);
@@ -188,6 +189,17 @@ impl Many {
         if let Some(mut cursor) = self.cursors.get_mut(token as usize).and_then(Option::take) {
             cursor.leave(waiter, token);
             self.free.push(token);
+        }
+    }
+
+    pub(super) fn resync(&mut self, log: &LogName, resync: Resync) {
+        for (token, cursor) in self.cursors.iter_mut().enumerate() {
+            if let Some(cursor) = cursor
+                && **cursor.name() == *log
+            {
+                cursor.resync(resync);
+                self.line.push_back(token as u32);
+            }
         }
     }
 

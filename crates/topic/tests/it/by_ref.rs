@@ -151,3 +151,36 @@ fn history_by_reference_is_shortened_before_its_publisher_is_refused() {
     assert!(budget.used() <= 300 << 10);
     assert!(freed.load(Ordering::SeqCst) > 70);
 }
+
+/// A payload's owner that publishes to the same topic when it is dropped.
+struct Echo(Arc<Topic>);
+
+impl AsRef<[u8]> for Echo {
+    fn as_ref(&self) -> &[u8] {
+        &[7; 8 << 10]
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        self.0.publisher("t").publish("dropped").unwrap();
+    }
+}
+
+#[test]
+fn an_owners_code_runs_outside_of_the_logs_lock() {
+    let topic = small_topic();
+    let mut publisher = topic.publisher("t");
+    for _ in 0..100 {
+        let payload = Bytes::from_owner(Echo(Arc::clone(&topic)));
+        publisher.publish(Draft { meta: Meta::default(), payload: Payload::Shared(payload) }).unwrap();
+    }
+    let mut dropped = 0;
+    let mut reader = subscriber(&topic, &earliest());
+    while let Some(event) = reader.try_next().unwrap() {
+        if let Event::Record(record) = event {
+            dropped += u32::from(record.payload() == b"dropped");
+        }
+    }
+    assert!(dropped > 0, "segments were given up, and their payloads with them");
+}

@@ -176,6 +176,22 @@ pub fn from_client(v: &Values, mut each: impl FnMut(FromClient<'_>)) {
     let nacked = [NackedToken { token: seq, delay_ms: number }];
     each(FromClient::Nack(Nack { request: number, subscription: 2, tokens: List::new(&nacked) }));
     each(FromClient::Leave);
+    each(FromClient::Follow(Follow {
+        subscription: number,
+        start: v.yes,
+        on_gap: true,
+        conflate: v.yes,
+        lose_every: 50,
+    }));
+    each(FromClient::Resync(Resync { channel: number, state: v.yes, after: v.position() }));
+    let settings = [Setting { name: "fold", value: &v.name }, Setting { name: &v.text, value: "" }];
+    each(FromClient::CreateTopicWith(CreateTopicWith {
+        request: number,
+        or_same: v.yes,
+        config: v.config(),
+        settings: List::new(&settings),
+    }));
+    each(FromClient::DescribeSettings(NamedTopic { request: number, topic: &v.name }));
 }
 
 /// Calls `each` with a message of every kind that a node sends.
@@ -195,6 +211,14 @@ pub fn from_node(v: &Values, mut each: impl FnMut(FromNode<'_>)) {
     each(FromNode::Settled(Settled { request: number, settled: 2, stale: List::new(&v.tokens) }));
     each(FromNode::Error(v.refusal()));
     each(FromNode::Goodbye(Goodbye { reconnect_after_ms: number, reason: v.refusal() }));
+    let (position, checksum) = (v.position(), v.seq);
+    let (total, offset) = (v.blob.len() as u64 + 1_000, 1_000);
+    let bytes = if v.blob.is_empty() { &b"part"[..] } else { &v.blob };
+    let total = total.max(offset + bytes.len() as u64);
+    each(FromNode::Snapshot(SnapshotPart { channel: number, position, checksum, total, offset, bytes }));
+    each(FromNode::Checksum(Checksum { channel: number, position, checksum }));
+    let settings = [Setting { name: "fold", value: &v.name }];
+    each(FromNode::Settings(Settings { request: number, settings: List::new(&settings) }));
 }
 
 fn entering(v: &Values, each: &mut impl FnMut(FromNode<'_>)) {

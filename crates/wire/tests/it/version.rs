@@ -1,4 +1,6 @@
-use dunlin_wire::{ErrorCode, Preamble, VERSION, VERSION_MIN, WireError};
+use dunlin_wire::{
+    Decoder, ErrorCode, FromClient, Limits, Next, Position, Preamble, Resync, VERSION, VERSION_MIN, WireError,
+};
 
 #[test]
 fn this_and_the_previous_version_are_accepted() {
@@ -6,6 +8,17 @@ fn this_and_the_previous_version_are_accepted() {
     for version in VERSION_MIN..=VERSION {
         assert_eq!(Preamble::OURS.negotiate(Preamble::chosen(version)), Ok(version));
     }
+}
+
+#[test]
+fn what_version_2_added_is_unknown_on_a_connection_of_version_1() {
+    let mut bytes = Vec::new();
+    FromClient::Resync(Resync { channel: 1, state: true, after: Position { epoch: 1, seq: 2 } })
+        .encode(&mut bytes);
+    let mut decoder = Decoder::new(Limits::default());
+    assert!(matches!(decoder.next_from_client(&bytes), Ok(Next::Message(..))));
+    decoder.set_version(1);
+    assert_eq!(decoder.next_from_client(&bytes), Err(WireError::UnknownKind(20)));
 }
 
 #[test]
@@ -29,7 +42,7 @@ fn ranges_that_do_not_meet_are_refused_with_the_nodes_range() {
 fn a_preamble_is_judged_by_the_first_byte_that_differs() {
     assert_eq!(Preamble::parse(b""), Ok(None));
     assert_eq!(Preamble::parse(b"DUNLIN\x01"), Ok(None));
-    assert_eq!(Preamble::parse(b"DUNLIN\x01\x01etc"), Ok(Some(Preamble::OURS)));
+    assert_eq!(Preamble::parse(b"DUNLIN\x01\x01etc"), Ok(Some(Preamble::chosen(1))));
     assert_eq!(Preamble::parse(b"GET"), Err(WireError::Magic(*b"GET\0\0\0\0\0")));
     assert_eq!(Preamble::parse(b"DUNLIN\x02\x01"), Err(WireError::VersionRange { min: 2, max: 1 }));
     assert_eq!(Preamble::parse(b"DUNLIN\x00\x00"), Err(WireError::VersionRange { min: 0, max: 0 }));

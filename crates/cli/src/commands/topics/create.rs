@@ -1,12 +1,11 @@
 //! `topics create`: everything a topic can be told.
 
-use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use dunlin_client::Client;
-use dunlin_topic::{OnFull, Reliable, Retention, TopicConfig};
+use dunlin_topic::{Acknowledged, Durable, OnFull, Reliable, Retention, TopicConfig};
 
 use crate::commands::parse;
 use crate::config::Size;
@@ -16,6 +15,7 @@ pub const EXAMPLES: &str = "\
 Examples:
   dunlin topics create ticks --retention-bytes 256MiB --retention-age 1h
   dunlin topics create orders --pattern 'orders.>' --partitions 4
+  dunlin topics create trades --durable --retention-bytes 10GiB
   dunlin topics create fills --reliable --readers-max 2 --wait-ms-max 500 --when-full evict
 
 What is not said is the node's default: see `dunlin config show` where the node runs.";
@@ -54,9 +54,19 @@ pub struct Arguments {
     /// And then: refuse the record, or evict the slowest reader, which is told its gap
     #[arg(long, value_enum, requires = "reliable")]
     when_full: Option<WhenFull>,
+    /// Its records outlive the node, which needs a --data-dir; 1 GiB is kept of each log unless told
+    #[arg(long, conflicts_with = "reliable")]
+    durable: bool,
+    /// When a publisher is answered: when its record is in the node's memory, written, or synced [default: synced]
+    #[arg(long, value_name = "LEVEL", requires = "durable", value_parser = acknowledged)]
+    ack: Option<Acknowledged>,
     /// A topic of this name that is just so is as good as a new one
     #[arg(long)]
     or_same: bool,
+}
+
+fn acknowledged(text: &str) -> Result<Acknowledged, String> {
+    text.parse()
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -69,7 +79,7 @@ pub fn run(arguments: &Arguments, client: &Client, console: &Console) -> Result<
     let name = &arguments.name;
     let created = client.create_topic(name, &arguments.config(), arguments.or_same);
     created.with_context(|| format!("cannot create {name}"))?;
-    Ok(writeln!(std::io::stderr(), "{} {name}", console.errors.good("created"))?)
+    super::done("created", name, console)
 }
 
 impl Arguments {
@@ -86,6 +96,10 @@ impl Arguments {
             },
             record_bytes_max: self.record_bytes_max.map_or(0, narrow),
             reliable: self.reliable.then(|| self.reliable()),
+            durable: self.durable.then(|| Durable {
+                acknowledge: self.ack.unwrap_or(Acknowledged::Synced),
+                ..Durable::default()
+            }),
             ..TopicConfig::default()
         }
     }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::Result;
 use dunlin_client::{LogDescription, ReaderDescription, TopicDescription};
-use dunlin_topic::OnFull;
+use dunlin_topic::{Acknowledged, OnFull};
 use serde_json::json;
 
 use crate::console::{Console, grouped, sized};
@@ -42,6 +42,18 @@ fn write_head(topic: &TopicDescription, console: &Console, out: &mut impl Write)
             "  reliable    {} readers at most; publishers wait {wait}, then it {then}",
             reliable.readers_max
         )?;
+    }
+    if let Some(durable) = &config.durable {
+        let on_disk = |(name, value): &(String, String)| {
+            let partition = name.strip_prefix("durable/")?;
+            Some(format!("              log {partition}: {value}"))
+        };
+        writeln!(
+            out,
+            "  durable     a publisher is answered when its record is {}",
+            stands_for(durable.acknowledge)
+        )?;
+        topic.settings.iter().filter_map(on_disk).try_for_each(|line| writeln!(out, "{line}"))?;
     }
     writeln!(out, "  publishers  {}", grouped(topic.publishers.into()))?;
     writeln!(out, "  readers     {}", grouped(topic.readers_total.into()))?;
@@ -106,6 +118,14 @@ fn write_groups(topic: &TopicDescription, console: &Console, out: &mut impl Writ
     Ok(table.write(out, console.paint)?)
 }
 
+fn stands_for(level: Acknowledged) -> &'static str {
+    match level {
+        Acknowledged::Memory => "in memory",
+        Acknowledged::Written => "written",
+        _ => "synced",
+    }
+}
+
 fn kind(work: bool) -> &'static str {
     if work { "work" } else { "share" }
 }
@@ -141,6 +161,8 @@ fn object(topic: &TopicDescription) -> serde_json::Value {
         "retention_ms": config.retention.age.map(|age| age.as_millis() as u64),
         "record_bytes_max": config.record_bytes_max,
         "reliable": reliable,
+        "durable": config.durable.map(|durable| durable.acknowledge.to_string()),
+        "settings": topic.settings.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
         "publishers": topic.publishers,
         "readers_total": topic.readers_total,
         "logs": topic.logs.iter().map(log_object).collect::<Vec<_>>(),

@@ -4,8 +4,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dunlin::topic::{Event, Limits, Publish, Subscribe, SubscribeOptions};
-use dunlin::{Config, Node, WorkOptions};
+use dunlin::topic::{
+    Event, Limits, Notice, Publish, PublishError, Reliable, Retention, Subscribe, SubscribeOptions,
+    TopicConfig,
+};
+use dunlin::{Config, Node, ShareOptions, WorkOptions};
 
 use super::{SOON, await_claim, claim, number, publish, sharing, working};
 use crate::node;
@@ -44,6 +47,56 @@ fn a_publish_wakes_one_of_those_that_wait_and_each_publish_another() {
             "the first that waits is woken"
         );
     }
+}
+
+#[test]
+fn the_keeper_of_time_is_woken_when_something_is_over_earlier_and_sees_to_it() {
+    let node = node();
+    publish(&node, "jobs", [1, 2]);
+    let mut member = node.join_work("jobs", "g", &working()).unwrap();
+    let (woken, keeper) = wakes();
+    assert_eq!(node.see_to_due(&keeper), None, "nothing is claimed");
+    let (first, second) = (claim(&mut member).unwrap(), claim(&mut member).unwrap());
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1, "the first deadline is news, the second is later");
+    assert_eq!(node.see_to_due(&keeper), Some(first.deadline_ns));
+    member.nack(second.token, Duration::from_millis(20)).unwrap();
+    assert_eq!(woken.0.load(Ordering::SeqCst), 2, "a delay that ends before the deadline is news");
+
+    let (told, waker) = wakes();
+    assert!(member.poll_ready(&mut Context::from_waker(&waker)).is_pending());
+    thread::sleep(Duration::from_millis(25));
+    assert_eq!(node.see_to_due(&keeper), Some(first.deadline_ns));
+    assert_eq!(told.0.load(Ordering::SeqCst), 1, "it is there again");
+    assert_eq!(claim(&mut member).unwrap().attempt, 2);
+}
+
+#[test]
+fn a_share_group_that_everybody_left_holds_publishers_no_longer_than_they_wait_for_any_reader() {
+    let node = node();
+    let wait_max = Duration::from_millis(300);
+    let reliable = Some(Reliable { wait_max, ..Reliable::default() });
+    let retention = Retention { bytes: 64 << 10, ..Retention::default() };
+    node.create_topic("jobs", TopicConfig { retention, reliable, ..TopicConfig::default() }, false).unwrap();
+    let options = ShareOptions { registered: true, ..sharing() };
+    drop(node.join_share("jobs", "g", &options).unwrap());
+    let keeper = node.clone();
+    thread::spawn(move || {
+        for _ in 0..30_000 {
+            keeper.see_to_due(Waker::noop());
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    // Far more than the history holds: nobody refuses it.
+    publish(&node, "jobs", 1..=10_000);
+    let mut back = node.join_share("jobs", "g", &options).unwrap();
+    let Some(Event::Notice(Notice::Gap(gap))) = back.try_next().unwrap() else { panic!("no gap") };
+    assert_eq!(gap.first, 1);
+    assert!(matches!(back.try_next().unwrap(), Some(Event::Record(first)) if first.seq() == gap.last + 1));
+
+    // And now it is waited for again.
+    let mut publisher = node.publisher("jobs").unwrap();
+    let refused = (0..10_000_u64).find_map(|n| publisher.publish(&n.to_le_bytes()).err());
+    assert!(matches!(refused, Some(PublishError::Full { .. })), "{refused:?}");
 }
 
 #[test]

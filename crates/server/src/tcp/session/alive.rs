@@ -61,12 +61,25 @@ impl Session {
         }
         self.advance_touched();
         let mut channels = Vec::with_capacity(self.touched.len().min(HEARTBEAT_CHANNELS_MAX));
+        let mut unfinished = Vec::new();
         while let Some(number) = self.touched.pop() {
             let Some(channel) = self.channels.get_mut(&number) else { continue };
             channel.touched = false;
+            // Whoever follows the state is told what it adds up to, if it has read everything.
+            if channel.cursor.log().is_stateful() && channel.sending.is_none() {
+                match channel.in_flight {
+                    Some(_) => unfinished.push(number),
+                    None => self.line.push_back(number),
+                }
+            }
             channels.push(ChannelPosition { channel: number, position: position_to_wire(channel.told) });
             if channels.len() == HEARTBEAT_CHANNELS_MAX {
                 break;
+            }
+        }
+        for number in unfinished {
+            if let Some(channel) = self.channels.get_mut(&number) {
+                channel.touch(number, &mut self.touched);
             }
         }
         self.outbound.say(FromNode::Heartbeat(Heartbeat { channels: List::new(&channels) }));

@@ -7,8 +7,9 @@ use std::io;
 use std::task::{Context, Poll};
 
 use dunlin::topic::{Fill, Notice};
-use dunlin::wire::{Advance, Deleted, EpochChanged, FromNode, GapMessage, Lagging};
+use dunlin::wire::{Advance, Checksum, Deleted, EpochChanged, FromNode, GapMessage, Lagging};
 
+use super::pace::Pace;
 use super::plan::{Plan, WRITE_BYTES_MAX};
 use super::scratch::{Scratch, WriteScratch};
 use super::translate::position_to_wire;
@@ -24,15 +25,18 @@ impl Session {
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
     ) -> Result<Progress, Gone> {
-        let scratch = &mut scratch.write;
+        let Scratch { write: scratch, pace, .. } = scratch;
         if !self.outbound.full {
             self.announce();
             self.deliver();
-            self.choose(&mut scratch.turn);
+            self.choose(&mut scratch.turn, pace);
             if self.outbound.is_empty() && scratch.turn.is_empty() {
                 return Ok(Progress::None);
             }
             if self.write(scratch)? {
+                if !scratch.moves.is_empty() {
+                    self.resting.wrote(pace);
+                }
                 return Ok(Progress::Some);
             }
             self.outbound.full = true;
@@ -48,7 +52,7 @@ impl Session {
     }
 
     /// Picks channels that have records, from the head of the line. Notices on the way are said.
-    fn choose(&mut self, turn: &mut Vec<u32>) {
+    fn choose(&mut self, turn: &mut Vec<u32>, pace: &Pace) {
         turn.clear();
         if self.is_closing() || !self.announcing.is_empty() {
             return;
@@ -58,40 +62,68 @@ impl Session {
                 return;
             }
             let Some(number) = self.line.pop_front() else { return };
-            if self.look(number) {
+            if self.look(number, pace)
+                && let Some(channel) = self.channels.get_mut(&number)
+                // Who waited for credit and was woken, or asked to be brought back, stands in the line twice.
+                && !std::mem::replace(&mut channel.in_turn, true)
+            {
                 turn.push(number);
             }
         }
     }
 
-    /// Whether there are records under the channel's cursor. When there are not, it sleeps, waits for
-    /// credit, or has ended.
-    fn look(&mut self, number: u32) -> bool {
+    /// Whether there are records under the channel's cursor. When there are not, it sleeps, rests, waits
+    /// for credit, or has ended.
+    fn look(&mut self, number: u32, pace: &Pace) -> bool {
         loop {
             let Some(channel) = self.channels.get_mut(&number) else { return false };
             let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) else { return false };
+            if channel.sending.is_some() {
+                return true;
+            }
+            if channel.in_flight.is_some() {
+                return false;
+            }
             if !subscription.may_send() {
                 subscription.starved.push(number);
                 return false;
             }
             match channel.cursor.fill() {
-                Fill::Records => return true,
+                Fill::Records => {
+                    channel.pass_over_lost();
+                    return true;
+                }
                 Fill::Empty => {
+                    channel.pass_over_lost();
                     if channel.cursor.is_registered() {
                         self.advance_channel(number);
                     } else if !channel.is_told_all() {
                         channel.touch(number, &mut self.touched);
                     }
                     let Some(channel) = self.channels.get_mut(&number) else { return false };
+                    if std::mem::take(&mut channel.sent) && pace.is_busy() && !self.spin.is_on() {
+                        channel.cursor.release();
+                        self.resting.add(number);
+                        return false;
+                    }
                     if channel.cursor.arm(&self.waiter, number) {
                         return false;
                     }
                 }
+                Fill::Notice(Notice::Snapshot(snapshot)) => {
+                    // All of it counts now: nothing else begins that would not have room with the client.
+                    subscription.sent += channel.begin_sending(snapshot);
+                    return true;
+                }
                 Fill::Notice(notice) => {
                     let before = self.outbound.control.len();
                     let ended = matches!(notice, Notice::Deleted { .. });
-                    channel.told_all();
-                    channel.touch(number, &mut self.touched);
+                    if !matches!(notice, Notice::Checksum(_)) {
+                        channel.told_all();
+                        channel.touch(number, &mut self.touched);
+                        // Only what is consumed is waited for.
+                        channel.in_flight = None;
+                    }
                     if let Notice::Gap(gap) = &notice {
                         channel.reading.lost(gap.records());
                     }
@@ -126,8 +158,15 @@ impl Session {
                 continue;
             }
             let credit = subscription.granted.saturating_sub(subscription.sent);
-            let sent = plan.add_runs(number, &channel.cursor, channel.told, share - debt, credit);
-            subscription.sent += sent as u64;
+            let sent = match &channel.sending {
+                // What was begun is sent to its end; it was counted then.
+                Some(sending) => plan.add_state(number, sending, share - debt),
+                None => {
+                    let sent = plan.add_runs(number, &channel.cursor, channel.told, share - debt, credit);
+                    subscription.sent += sent as u64;
+                    sent
+                }
+            };
             channel.debt.set((debt + sent).saturating_sub(share));
         }
         if plan.bytes() == 0 {
@@ -156,21 +195,32 @@ impl Session {
             let Some(channel) = self.channels.get_mut(&made.channel) else { continue };
             let message_bytes = made.bytes.end - made.bytes.start;
             if made.bytes.start >= sent && message_bytes > 0 {
-                if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) {
+                if made.state.is_none()
+                    && let Some(subscription) = self.subscriptions.get_mut(&channel.subscription)
+                {
                     subscription.sent -= message_bytes as u64;
                 }
                 channel.stopped = true;
+            } else if let (Some(bytes), false) = (made.state, channel.stopped) {
+                channel.sent_of_state(bytes);
+                channel.touch(made.channel, &mut self.touched);
             } else if !channel.stopped {
-                channel.cursor.advance(made.records.into(), made.advance_bytes);
-                if message_bytes > 0 {
+                channel.sent = true;
+                if made.is_told {
+                    channel.cursor.advance(made.records.into(), made.advance_bytes);
                     channel.told_all();
+                } else {
+                    channel.cursor.skip(made.records.into(), made.advance_bytes);
                 }
                 channel.touch(made.channel, &mut self.touched);
             }
         }
         for &number in turn {
             if let Some(channel) = self.channels.get_mut(&number) {
-                channel.stopped = false;
+                channel.in_turn = false;
+                if std::mem::take(&mut channel.stopped) {
+                    channel.cursor.forget_merged();
+                }
                 channel.cursor.release();
                 self.line.push_back(number);
             }
@@ -190,8 +240,9 @@ impl Session {
     /// Tells the client of records that it does not get, if there are any since the last it got.
     fn advance_channel(&mut self, number: u32) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
-        if !channel.is_told_all() {
+        if channel.sending.is_none() && !channel.is_told_all() {
             channel.told_all();
+            channel.in_flight = None;
             let through = channel.told;
             channel.touch(number, &mut self.touched);
             let before = self.outbound.control.len();
@@ -221,6 +272,10 @@ fn notice_to_wire(channel: u32, notice: &Notice) -> Option<FromNode<'static>> {
         }),
         Notice::Advance { through, .. } => {
             FromNode::Advance(Advance { channel, through: position_to_wire(*through) })
+        }
+        Notice::Checksum(sum) => {
+            let (position, checksum) = (position_to_wire(sum.position), sum.checksum);
+            FromNode::Checksum(Checksum { channel, position, checksum })
         }
         Notice::Deleted { last, .. } => FromNode::Deleted(Deleted { channel, last: position_to_wire(*last) }),
         // What this version of the protocol has no words for.

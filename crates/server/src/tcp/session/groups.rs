@@ -1,51 +1,24 @@
 //! Memberships of groups: records are copied into what waits to be sent, a turn's worth at a time, and
 //! only while the client allows bytes and, in `work` groups, asks for records.
 
+mod member;
+mod writing;
+
 use std::time::Duration;
 
-use dunlin::topic::{Event, Frame, LogName, Notice, Position, Start, Subscribe, SubscribeError, Topic};
+use dunlin::topic::{Position, Start, SubscribeError};
 use dunlin::wire::{
-    self, Claim, Credit, Deleted, Deliver, ErrorCode, FromNode, GapMessage, GroupKind, JoinGroup, List, Nack,
-    RequestRefused, Settle, Settled, StartAt, Subscribed,
+    self, Claim, Credit, ErrorCode, FromNode, GroupKind, JoinGroup, List, Nack, RequestRefused, Settle,
+    Settled, StartAt, Subscribed,
 };
-use dunlin::{Claimed, DeadLetters, Refused, ShareMember, ShareOptions, WorkEvent, WorkMember, WorkOptions};
+use dunlin::{DeadLetters, Refused, ShareOptions, WorkMember, WorkOptions};
 
 use super::outbound::protocol;
 use super::translate::{position_from_wire, position_to_wire};
 use super::{CONTROL_BYTES_MAX, Session};
 
-/// Records that a member is given before others get their turn.
-const TURN_RECORDS: usize = 64;
-/// Bytes of one DELIVER, or one larger record.
-const DELIVER_BYTES_MAX: usize = 16 << 10;
-
-/// One membership of the client.
-#[derive(Debug)]
-pub(super) struct Member {
-    seat: Seat,
-    /// One for each partition. The first is also what wakes the session for this membership.
-    channels: Vec<u32>,
-    /// Bytes the client allows, since the beginning.
-    granted: u64,
-    /// Bytes sent, since the beginning.
-    sent: u64,
-    /// Records asked for, and given. Only `work`.
-    wanted: u64,
-    given: u64,
-}
-
-#[derive(Debug)]
-enum Seat {
-    Share(ShareMember),
-    Work(WorkMember),
-}
-
-/// A DELIVER that is being written.
-struct Delivering {
-    partition: u16,
-    start: usize,
-    count: u32,
-}
+pub(super) use member::Member;
+use member::{Seat, Turn};
 
 impl Session {
     pub(super) fn join_group(&mut self, join: &JoinGroup<'_>) {
@@ -79,8 +52,7 @@ impl Session {
         }
         let logs = channels.len() as u32;
         self.outbound.say(FromNode::Subscribed(Subscribed { subscription: join.subscription, logs }));
-        let member = Member { seat, channels, granted: join.credit, sent: 0, wanted: 0, given: 0 };
-        self.members.insert(join.subscription, member);
+        self.members.insert(join.subscription, Member::new(seat, channels, join.credit));
         self.member_tokens.insert(token, join.subscription);
         self.member_line.push_back(join.subscription);
         Ok(())
@@ -205,197 +177,6 @@ impl Session {
         self.member_tokens.remove(&member.channels[0]);
         self.subscription_ended(number, &Refused::from(&SubscribeError::Closed));
     }
-}
-
-/// How a member's turn ended.
-enum Turn {
-    /// Until something wakes it: a record, credit, or a claim for more.
-    Waits,
-    More,
-    Ended,
-}
-
-impl Seat {
-    fn topic(&self) -> &Topic {
-        match self {
-            Seat::Share(share) => share.topic(),
-            Seat::Work(work) => work.topic(),
-        }
-    }
-
-    fn leave(self) {
-        match self {
-            Seat::Share(share) => share.leave(),
-            Seat::Work(work) => work.leave(),
-        }
-    }
-
-    fn sleep(&self, wants: bool) -> bool {
-        match self {
-            Seat::Share(share) => share.sleep(wants),
-            Seat::Work(work) => work.sleep(wants),
-        }
-    }
-
-    /// Hands over the next record, if one is wanted, or notice; `false` if there is none.
-    fn take(&mut self, wants: bool, mut each: impl FnMut(Given<'_>)) -> Result<bool, SubscribeError> {
-        match self {
-            Seat::Share(share) => {
-                let is_ready = share.ready()?;
-                if is_ready {
-                    each(match share.take() {
-                        Event::Record(record) => Given::Record {
-                            partition: record.log.partition,
-                            position: record.position,
-                            frame: record.frame,
-                            claim: None,
-                        },
-                        Event::Notice(notice) => Given::Notice(notice),
-                    });
-                }
-                Ok(is_ready)
-            }
-            Seat::Work(work) => {
-                let event = work.try_claim(wants)?;
-                if let Some(event) = &event {
-                    each(match event {
-                        WorkEvent::Claimed(claimed) => Given::Record {
-                            partition: claimed.record().log.partition,
-                            position: claimed.record().position,
-                            frame: claimed.record().frame,
-                            claim: Some(claimed),
-                        },
-                        WorkEvent::Notice(notice) => Given::Notice(notice.clone()),
-                    });
-                }
-                Ok(event.is_some())
-            }
-        }
-    }
-}
-
-/// What a member is given.
-enum Given<'a> {
-    Record { partition: u16, position: Position, frame: Frame<'a>, claim: Option<&'a Claimed> },
-    Notice(Notice),
-}
-
-impl Member {
-    fn wants(&self) -> bool {
-        matches!(self.seat, Seat::Share(_)) || self.given < self.wanted
-    }
-
-    fn turn(&mut self, out: &mut Vec<u8>) -> Turn {
-        let mut writing = Writing { out, open: None, sent: 0, records: 0 };
-        let mut turn = Turn::More;
-        for _ in 0..TURN_RECORDS {
-            if self.sent >= self.granted {
-                // It looks again when it gets credit; until then the group wakes others.
-                self.seat.sleep(false);
-                turn = Turn::Waits;
-                break;
-            }
-            let (channels, wants) = (&self.channels, self.wants());
-            let taken = self.seat.take(wants, |given| writing.add(channels, given));
-            match taken {
-                Ok(true) => {}
-                Ok(false) if self.seat.sleep(wants) => {
-                    turn = Turn::Waits;
-                    break;
-                }
-                Ok(false) => {}
-                Err(_) => {
-                    turn = Turn::Ended;
-                    break;
-                }
-            }
-            self.given += std::mem::take(&mut writing.records);
-            self.sent += std::mem::take(&mut writing.sent);
-        }
-        writing.finish();
-        self.given += writing.records;
-        self.sent += writing.sent;
-        turn
-    }
-}
-
-/// Writes what a member is given, several records to a message.
-struct Writing<'o> {
-    out: &'o mut Vec<u8>,
-    open: Option<Delivering>,
-    /// Bytes of messages that are complete.
-    sent: u64,
-    records: u64,
-}
-
-impl Writing<'_> {
-    fn add(&mut self, channels: &[u32], given: Given<'_>) {
-        match given {
-            Given::Record { partition, position, frame, claim } => {
-                self.add_record(channels, partition, position, &frame, claim);
-            }
-            Given::Notice(notice) => {
-                self.finish();
-                let before = self.out.len();
-                let channel_of = |log: &LogName| channels[usize::from(log.partition)];
-                match notice {
-                    Notice::Gap(gap) => {
-                        let channel = channel_of(&gap.log);
-                        let (epoch, first, last) = (gap.epoch, gap.first, gap.last);
-                        FromNode::Gap(GapMessage { channel, epoch, first, last }).encode(self.out);
-                    }
-                    Notice::Deleted { log, last } => {
-                        let (channel, last) = (channel_of(&log), position_to_wire(last));
-                        FromNode::Deleted(Deleted { channel, last }).encode(self.out);
-                    }
-                    // A group tells its members nothing else.
-                    _ => {}
-                }
-                self.sent += (self.out.len() - before) as u64;
-            }
-        }
-    }
-
-    fn add_record(
-        &mut self,
-        channels: &[u32],
-        partition: u16,
-        position: Position,
-        frame: &Frame<'_>,
-        claim: Option<&Claimed>,
-    ) {
-        let bytes = frame.meta_bytes().len() + frame.payload().len();
-        let fits = self.open.as_ref().is_some_and(|open| {
-            open.partition == partition && self.out.len() - open.start + bytes <= DELIVER_BYTES_MAX
-        });
-        if !fits {
-            self.finish();
-        }
-        let Writing { out, open, .. } = self;
-        let open = open.get_or_insert_with(|| {
-            let start = Deliver::begin(out, channels[usize::from(partition)]);
-            Delivering { partition, start, count: 0 }
-        });
-        let mut bytes = Vec::new();
-        frame.append_to(&mut bytes);
-        let (token, attempt, claim_ms) = match claim {
-            Some(claimed) => (claimed.token, claimed.attempt, ms_until(claimed.deadline_ns)),
-            None => (0, 1, 0),
-        };
-        Deliver::add(out, token, position_to_wire(position), attempt, claim_ms, &bytes);
-        open.count += 1;
-        self.records += 1;
-    }
-
-    fn finish(&mut self) {
-        let Some(Delivering { start, count, .. }) = self.open.take() else { return };
-        Deliver::finish(self.out, start, count);
-        self.sent += (self.out.len() - start) as u64;
-    }
-}
-
-fn ms_until(deadline_ns: u64) -> u32 {
-    u32::try_from(deadline_ns.saturating_sub(dunlin::now_ns()) / 1_000_000).unwrap_or(u32::MAX)
 }
 
 fn share_options(join: &JoinGroup<'_>) -> ShareOptions {

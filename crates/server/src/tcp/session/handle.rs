@@ -33,6 +33,10 @@ impl Session {
             FromClient::ListTopics(list) => self.list_topics(&list),
             FromClient::DescribeTopic(describe) => self.describe_topic(describe),
             FromClient::Leave => self.part(),
+            FromClient::Follow(follow) => self.follow(follow),
+            FromClient::Resync(resync) => self.resync(resync),
+            FromClient::CreateTopicWith(create) => self.create_topic_with(&create),
+            FromClient::DescribeSettings(describe) => self.describe_settings(describe),
             FromClient::Hello(_) => self.fail(&protocol("a second HELLO")),
             FromClient::Publish(_) => {}
             FromClient::JoinGroup(join) => self.join_group(&join),

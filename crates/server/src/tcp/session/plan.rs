@@ -8,10 +8,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin::topic::frame::{FLAG_BY_REF, RunHeader, padded};
-use dunlin::topic::{Budget, BudgetSpent, Content, Cursor, Position};
-use dunlin::wire::run_head;
+use dunlin::topic::{Budget, BudgetSpent, Content, Cursor, Position, Snapshot};
+use dunlin::wire::{SnapshotPart, run_head};
 
 use super::outbound::{Outbound, Rest};
+use super::subscription::Sending;
+use super::translate::position_to_wire;
 
 /// Pieces of one write.
 const PIECES_MAX: usize = 64;
@@ -30,6 +32,10 @@ pub(super) struct Move {
     pub(super) advance_bytes: u32,
     /// Where in the write its message lies; empty for records that are not sent.
     pub(super) bytes: Range<usize>,
+    /// What comes next goes on after it: it is sent, or lost on purpose.
+    pub(super) is_told: bool,
+    /// Bytes of a state, in the place of records.
+    pub(super) state: Option<usize>,
 }
 
 /// What one write consists of.
@@ -112,14 +118,52 @@ impl<'a, 's> Plan<'a, 's> {
                 Content::ByRef { head: frame_head, payload } => {
                     self.put_by_ref(frame_head, payload, head);
                 }
-                Content::Skipped => {}
+                Content::Skipped | Content::Lost => {}
             }
             next.seq += u64::from(span.count);
-            if self.bytes > start {
+            let is_told = self.bytes > start || matches!(span.content, Content::Lost);
+            if is_told {
                 last = next.seq - 1;
             }
             let (records, advance_bytes) = (span.count, span.advance_bytes);
-            self.moves.push(Move { channel, records, advance_bytes, bytes: start..self.bytes });
+            let bytes = start..self.bytes;
+            self.moves.push(Move { channel, records, advance_bytes, bytes, is_told, state: None });
+        }
+        self.bytes - began
+    }
+
+    /// Adds parts of a state until `share` bytes are in; how many bytes it was.
+    pub(super) fn add_state(&mut self, channel: u32, sending: &'a Sending, share: usize) -> usize {
+        let began = self.bytes;
+        let Snapshot { position, checksum, bytes: whole, .. } = &sending.snapshot;
+        let mut offset = sending.offset;
+        while self.has_room() && self.bytes - began < share {
+            let bytes = &whole[offset..whole.len().min(offset + RUN_BYTES_MAX)];
+            let part = SnapshotPart {
+                channel,
+                position: position_to_wire(*position),
+                checksum: *checksum,
+                total: whole.len() as u64,
+                offset: offset as u64,
+                bytes,
+            };
+            let start = self.bytes;
+            self.gather(&part.head());
+            self.put(bytes);
+            self.gather(&[0; 8][..padded(bytes.len()) - bytes.len()]);
+            offset += bytes.len();
+            let (message, state) = (start..self.bytes, Some(bytes.len()));
+            self.moves.push(Move {
+                channel,
+                records: 0,
+                advance_bytes: 0,
+                bytes: message,
+                is_told: false,
+                state,
+            });
+            if offset == whole.len() {
+                break;
+            }
         }
         self.bytes - began
     }

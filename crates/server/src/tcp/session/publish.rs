@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use dunlin::topic::frame::FLAG_SUBJECT;
 use dunlin::topic::{
-    CheckedRun, Log, OnFull, Pattern, ProducerMark, PublishError, Receipt, RunAppend, Subject, Topic,
+    Acknowledged, CheckedRun, Log, OnFull, Pattern, ProducerMark, PublishError, PublisherPlace, Receipt,
+    RunAppend, Subject, Topic,
 };
 use dunlin::wire::{
     self, ErrorCode, FLAG_EXPECT, FLAG_QUIET, FromNode, List, NO_PRODUCER, OpenPublisher, PublishHeader,
@@ -20,6 +21,7 @@ use dunlin::{Refused, now_ns};
 use super::Session;
 use super::outbound::protocol;
 use super::reading::Taken;
+use super::stored::Answer;
 use super::translate::{acknowledged_to_wire, position_to_wire};
 
 /// The publishers of a session.
@@ -40,7 +42,7 @@ enum Publisher {
 
 #[derive(Debug)]
 struct Open {
-    topic: Arc<Topic>,
+    topic: PublisherPlace,
     /// Where the topic owns more than one subject: what tails must keep to.
     pattern: Option<Pattern>,
     producer: u64,
@@ -126,7 +128,7 @@ impl Session {
             last_seqs: List::new(&last_seqs),
         }));
         let OpenPublisher { publisher, producer, producer_epoch, .. } = *open;
-        let refused = Vec::new();
+        let (topic, refused) = (topic.publisher_place(), Vec::new());
         let opened = Publisher::Open(Box::new(Open { topic, pattern, producer, producer_epoch, refused }));
         self.publishing.by_number.insert(publisher, opened);
     }
@@ -166,9 +168,12 @@ impl Session {
         };
         let now_ns = now_ns();
         match self.append(open, publish, run, now_ns) {
-            Ok(receipt) => self.appended(publish, receipt),
-            Err(PublishError::Full { reader, needed, .. }) => {
-                return self.wait_for_room(header, now_ns, reader, needed);
+            Ok(receipt) => {
+                let log = Arc::clone(&open.topic.logs()[usize::from(receipt.partition)]);
+                self.appended(publish, receipt, &log);
+            }
+            Err(full @ (PublishError::Full { .. } | PublishError::DiskBehind { .. })) => {
+                return self.wait_for_room(header, now_ns, full);
             }
             Err(error) => {
                 self.publishing.blocked = None;
@@ -201,7 +206,7 @@ impl Session {
             evict: evicts && self.publishing.blocked.as_ref().is_some_and(|b| now_ns >= b.deadline_ns),
         };
         match open.topic.append_run(now_ns, append) {
-            Err(PublishError::Full { .. }) => {
+            Err(PublishError::Full { .. } | PublishError::DiskBehind { .. }) => {
                 open.topic.await_room(header.partition as usize, &self.waiter);
                 open.topic.append_run(now_ns, append)
             }
@@ -209,7 +214,7 @@ impl Session {
         }
     }
 
-    fn appended(&mut self, publish: &wire::Publish<'_>, receipt: Receipt) {
+    fn appended(&mut self, publish: &wire::Publish<'_>, receipt: Receipt, log: &Arc<Log>) {
         self.publishing.blocked = None;
         if publish.flags & FLAG_QUIET != 0 {
             return;
@@ -223,6 +228,10 @@ impl Session {
             acknowledged: acknowledged_to_wire(receipt.acknowledged),
             duplicate: receipt.duplicate,
         };
+        if receipt.acknowledged > Acknowledged::Memory {
+            let answer = Answer { header: *header, published, at: receipt.position };
+            return self.unstored.add(log, answer);
+        }
         match self.publishing.unanswered.last_mut() {
             Some(last) if (last.publisher, last.partition) == (header.publisher, header.partition) => {
                 *last = published;
@@ -236,9 +245,10 @@ impl Session {
         for published in self.publishing.unanswered.drain(..) {
             self.outbound.say(FromNode::Published(published));
         }
+        self.acknowledge_stored();
     }
 
-    fn wait_for_room(&mut self, header: &PublishHeader, now_ns: u64, reader: String, needed: u64) -> Taken {
+    fn wait_for_room(&mut self, header: &PublishHeader, now_ns: u64, full: PublishError) -> Taken {
         let patience = self.patience_of(header.publisher);
         let blocked = self.publishing.blocked.get_or_insert_with(|| Blocked {
             began_ns: now_ns,
@@ -252,15 +262,20 @@ impl Session {
         }
         let waited = Duration::from_nanos(now_ns - blocked.began_ns);
         self.publishing.blocked = None;
-        self.refuse(header, &Refused::from(&PublishError::Full { reader, needed, waited }));
+        let full = match full {
+            PublishError::Full { reader, needed, .. } => PublishError::Full { reader, needed, waited },
+            PublishError::DiskBehind { unstored_bytes, .. } => {
+                PublishError::DiskBehind { unstored_bytes, waited }
+            }
+            other => other,
+        };
+        self.refuse(header, &Refused::from(&full));
         Taken::Whole
     }
 
     fn patience_of(&self, publisher: u32) -> Duration {
         match self.publishing.by_number.get(&publisher) {
-            Some(Publisher::Open(open)) => {
-                open.topic.config().reliable.map_or(Duration::ZERO, |r| r.wait_max)
-            }
+            Some(Publisher::Open(open)) => open.topic.patience(),
             _ => Duration::ZERO,
         }
     }
@@ -278,7 +293,7 @@ impl Session {
         true
     }
 
-    fn refuse(&mut self, header: &PublishHeader, refused: &Refused) {
+    pub(super) fn refuse(&mut self, header: &PublishHeader, refused: &Refused) {
         // What is too old to be remembered was appended once: what follows it stands by itself.
         if let Some(Publisher::Open(open)) = self.publishing.by_number.get_mut(&header.publisher)
             && refused.code != ErrorCode::DuplicateForgotten

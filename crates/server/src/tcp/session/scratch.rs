@@ -1,7 +1,8 @@
-//! Buffers that all sessions of a thread share.
+//! Buffers that all sessions of a thread share, and its pace.
 
 use std::cell::Cell;
 
+use super::pace::Pace;
 use super::plan::Move;
 
 /// Bytes read at once.
@@ -12,6 +13,7 @@ pub(super) const READ_BYTES: usize = 256 << 10;
 pub(super) struct Scratch {
     pub(super) read: Box<[u8]>,
     pub(super) write: WriteScratch,
+    pub(super) pace: Pace,
 }
 
 #[derive(Debug, Default)]
@@ -26,7 +28,7 @@ pub(super) struct WriteScratch {
 
 impl Scratch {
     fn new() -> Scratch {
-        Scratch { read: vec![0; READ_BYTES].into(), write: WriteScratch::default() }
+        Scratch { read: vec![0; READ_BYTES].into(), write: WriteScratch::default(), pace: Pace::new() }
     }
 }
 

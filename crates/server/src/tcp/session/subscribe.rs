@@ -2,14 +2,17 @@
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use dunlin::Refused;
 use dunlin::topic::{
-    Consumption, Cursor, Filter, Log, Newcomers, Pattern, Position, Start, SubscribeError, SubscribeOptions,
-    Wait,
+    self, Consumption, Cursor, Filter, Log, Newcomers, OnGap, Pattern, Position, Start, SubscribeError,
+    SubscribeOptions, Wait,
 };
-use dunlin::wire::{self, Credit, ErrorCode, FromNode, Resume, StartAt, Subscribed, SubscriptionEnded};
+use dunlin::wire::{
+    self, Credit, ErrorCode, Follow, FromNode, Resume, Resync, StartAt, Subscribed, SubscriptionEnded,
+};
 
 use super::outbound::protocol;
 use super::subscription::{Channel, Resumed, Subscription};
@@ -58,7 +61,7 @@ impl Session {
             return Err(Refused::new(ErrorCode::Forbidden, "the inbox of another session"));
         }
         let resumes = matches!(subscribe.start, StartAt::Resume);
-        let options = options(subscribe);
+        let options = options(subscribe, self.following.remove(&subscribe.subscription));
         let waiter = &self.waiter;
         let newcomers = || Newcomers::waking(waiter.clone());
         let selected = self.shared.node.select(&pattern, options.start, resumes, newcomers);
@@ -126,8 +129,12 @@ impl Session {
     fn announce_log(&mut self, number: u32, log: Arc<Log>, filter: Option<Filter>) {
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
         let name = log.name().clone();
-        let start = subscription.start_of(&name.topic, name.partition);
-        let cursor = Cursor::starting(log, &subscription.options, start, filter, Consumption::Told);
+        let start = subscription.start_of(&log);
+        // What is resumed had been taken as it was.
+        let is_late = subscription.beginning.is_none() || subscription.resumed.is_some();
+        let late = is_late.then(|| subscription.options.of_newcomer(&log).0);
+        let options = late.as_ref().unwrap_or(&subscription.options);
+        let cursor = Cursor::starting(log, options, start, filter, Consumption::Told);
         let channels_max = self.shared.limits.channels_max;
         let cursor = match cursor {
             Ok(_) if self.channels.len() >= channels_max => {
@@ -154,10 +161,21 @@ impl Session {
         }
         subscription.channels.push(channel);
         let options = &subscription.options;
-        let reading = self.shared.node.show_reader(&options.name, cursor.log(), cursor.is_registered(), told);
+        let reading = cursor.log().show_reader(&options.name, cursor.is_registered(), told);
         let debt = Default::default();
-        let opened =
-            Channel { subscription: number, cursor, told, reading, debt, stopped: false, touched: false };
+        let opened = Channel {
+            subscription: number,
+            cursor,
+            told,
+            reading,
+            debt,
+            stopped: false,
+            in_turn: false,
+            sent: false,
+            touched: false,
+            sending: None,
+            in_flight: None,
+        };
         self.channels.insert(channel, Box::new(opened));
         self.line.push_back(channel);
     }
@@ -171,11 +189,58 @@ impl Session {
             self.line.extend(subscription.starved.drain(..));
         }
         for consumed in credit.consumed.iter() {
-            let Some(channel) = self.channels.get(&consumed.channel) else { continue };
+            let number = consumed.channel;
+            let Some(channel) = self.channels.get_mut(&consumed.channel) else { continue };
             if channel.subscription == credit.subscription && channel.told.epoch == consumed.position.epoch {
                 channel.cursor.consume(consumed.position.seq.min(channel.told.seq));
+                let consumed = position_from_wire(consumed.position);
+                if channel.in_flight.take_if(|sent| *sent <= consumed).is_some() {
+                    self.line.push_back(number);
+                }
             }
         }
+    }
+
+    /// Remembers what the next SUBSCRIBE of this number wants of states.
+    pub(super) fn follow(&mut self, follow: Follow) {
+        let subscriptions_max = self.shared.limits.subscriptions_max;
+        if self.following.len() >= subscriptions_max as usize {
+            return self.fail(&Refused::limit("subscriptions_max", subscriptions_max.into()));
+        }
+        self.following.insert(follow.subscription, follow);
+    }
+
+    /// A reader wants to go on from elsewhere: its log gets another channel, so that nothing of what is under way on
+    /// this one is taken for what follows.
+    pub(super) fn resync(&mut self, resync: Resync) {
+        // It may have ended meanwhile.
+        let Some(mut channel) = self.channels.remove(&resync.channel) else { return };
+        let after = position_from_wire(resync.after);
+        let how = if resync.state { topic::Resync::State } else { topic::Resync::After(after) };
+        channel.cursor.rouse(&self.waiter, resync.channel);
+        channel.cursor.resync(how);
+        channel.told = if resync.state { channel.cursor.read_through() } else { after };
+        (channel.in_flight, channel.touched, channel.stopped) = (None, false, false);
+        self.channel_last += 1;
+        let number = self.channel_last;
+        let unsent = channel.sending.take().map_or(0, |sending| sending.message_bytes());
+        if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) {
+            subscription.sent -= unsent;
+            subscription.channels.retain(|&other| other != resync.channel);
+            subscription.channels.push(number);
+            subscription.starved.retain(|&other| other != resync.channel);
+        }
+        let name = channel.cursor.name();
+        self.outbound.say(FromNode::Log(wire::Log {
+            subscription: channel.subscription,
+            channel: number,
+            partition: name.partition,
+            after: position_to_wire(channel.told),
+            topic: &name.topic,
+            subject_prefix: &name.subject_prefix,
+        }));
+        self.channels.insert(number, channel);
+        self.line.push_back(number);
     }
 
     pub(super) fn unsubscribe(&mut self, number: u32) {
@@ -220,19 +285,38 @@ impl Session {
 
 impl Subscription {
     /// Where a log begins that gets its channel now.
-    fn start_of(&mut self, topic: &str, partition: u16) -> Start {
+    fn start_of(&mut self, log: &Log) -> Start {
+        let name = log.name();
+        let newcomer = self.options.of_newcomer(log).1;
         match &mut self.resumed {
-            Some(resumed) => match resumed.remove(&(topic.to_owned(), partition)) {
+            Some(resumed) => match resumed.remove(&(name.topic.clone(), name.partition)) {
                 Some(position) => Start::After(position),
+                // A follower that holds no state of it needs one.
+                None if self.options.follows_state() && log.is_stateful() => Start::Snapshot,
                 None => Start::Earliest,
             },
-            None if self.beginning.is_none() => Start::Earliest,
+            None if self.beginning.is_none() => newcomer,
             None => self.options.start,
         }
     }
 }
 
-fn options(subscribe: &wire::Subscribe<'_>) -> SubscribeOptions {
+fn options(subscribe: &wire::Subscribe<'_>, follow: Option<Follow>) -> SubscribeOptions {
+    let mut options = plain_options(subscribe);
+    if let Some(follow) = follow {
+        if follow.start {
+            options.start = Start::Snapshot;
+        }
+        if follow.on_gap {
+            options.on_gap = OnGap::Snapshot;
+        }
+        options.conflate = follow.conflate;
+        options.lose_every = NonZeroU32::new(follow.lose_every);
+    }
+    options
+}
+
+fn plain_options(subscribe: &wire::Subscribe<'_>) -> SubscribeOptions {
     SubscribeOptions {
         name: subscribe.name.to_owned(),
         start: match subscribe.start {
@@ -244,5 +328,7 @@ fn options(subscribe: &wire::Subscribe<'_>) -> SubscribeOptions {
         on_gap: on_gap_from_wire(subscribe.on_gap),
         wait: Wait::Parked,
         registered: subscribe.registered,
+        conflate: false,
+        lose_every: None,
     }
 }

@@ -4,8 +4,11 @@ use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use dunlin::Reading;
-use dunlin::topic::{Cursor, Filter, Log, Newcomers, Position, SubscribeOptions};
+use dunlin::topic::Reading;
+use dunlin::topic::{Cursor, Filter, Log, Newcomers, Position, Snapshot, SubscribeOptions};
+use dunlin::wire::SNAPSHOT_HEAD_BYTES;
+
+use super::plan::RUN_BYTES_MAX;
 
 /// A subscription of the client.
 #[derive(Debug)]
@@ -44,8 +47,32 @@ pub(super) struct Channel {
     pub(super) debt: Cell<usize>,
     /// The socket took no more of it in the write that is being settled.
     pub(super) stopped: bool,
+    /// It is among those that are being written.
+    pub(super) in_turn: bool,
+    /// Something was sent since it last found nothing.
+    pub(super) sent: bool,
     /// It is on the list for the next heartbeat.
     pub(super) touched: bool,
+    /// The state that is being sent.
+    pub(super) sending: Option<Sending>,
+    /// Conflated: what was sent, and is yet to be consumed.
+    pub(super) in_flight: Option<Position>,
+}
+
+/// A state, and how much of it was sent.
+#[derive(Debug)]
+pub(super) struct Sending {
+    pub(super) snapshot: Snapshot,
+    pub(super) offset: usize,
+}
+
+impl Sending {
+    /// Bytes of the messages that are yet to be sent.
+    pub(super) fn message_bytes(&self) -> u64 {
+        let rest = self.snapshot.bytes.len() - self.offset;
+        let parts = rest.div_ceil(RUN_BYTES_MAX).max(1);
+        (parts * SNAPSHOT_HEAD_BYTES + rest.next_multiple_of(8)) as u64
+    }
 }
 
 impl Subscription {
@@ -57,14 +84,37 @@ impl Subscription {
 impl Channel {
     /// The last record that was sent or skipped.
     pub(super) fn read_through(&self) -> Position {
-        let next = self.cursor.next();
-        Position { seq: next.seq.saturating_sub(1), ..next }
+        self.cursor.read_through()
     }
 
     /// The client has been told of everything that was sent or skipped.
     pub(super) fn told_all(&mut self) {
         self.told = self.read_through();
         self.reading.at(self.told);
+        self.in_flight = self.cursor.is_conflated().then_some(self.told);
+    }
+
+    /// Sends a state, after which the client stands at its position; how many bytes its messages will have.
+    pub(super) fn begin_sending(&mut self, snapshot: Snapshot) -> u64 {
+        self.sending.insert(Sending { snapshot, offset: 0 }).message_bytes()
+    }
+
+    /// What was lost on purpose goes for sent, and the client is not told.
+    pub(super) fn pass_over_lost(&mut self) {
+        let given = self.cursor.prev_seq();
+        if self.told.epoch == self.cursor.next().epoch && given > self.told.seq {
+            self.told.seq = given;
+        }
+    }
+
+    /// So much more of the state was sent.
+    pub(super) fn sent_of_state(&mut self, bytes: usize) {
+        let Some(sending) = &mut self.sending else { return };
+        sending.offset += bytes;
+        if sending.offset == sending.snapshot.bytes.len() {
+            self.sending = None;
+            self.told_all();
+        }
     }
 
     /// Whether nothing was skipped since the client was last told where it stands.

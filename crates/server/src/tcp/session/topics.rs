@@ -1,13 +1,16 @@
 //! Topics: creating, deleting, listing, describing.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dunlin::topic::{LogInfo, Pattern, Position, Topic};
-use dunlin::wire::{
-    CreateTopic, ErrorCode, FromNode, GroupKind, GroupState, List, ListTopics, LogState, NamedTopic,
-    ReaderState, RequestRefused, TopicLine, TopicState, Topics,
+use dunlin::topic::{
+    ConfigError, Durable, FoldConfig, FoldInfo, LogInfo, Pattern, Position, ReaderInfo, Topic, TopicConfig,
 };
-use dunlin::{GroupInfo, ReaderInfo, Refused, TopicError};
+use dunlin::wire::{
+    CreateTopic, CreateTopicWith, ErrorCode, FromNode, GroupKind, GroupState, List, ListTopics, LogState,
+    NamedTopic, ReaderState, RequestRefused, Setting, Settings, TopicLine, TopicState, Topics,
+};
+use dunlin::{GroupInfo, Refused, TopicError};
 
 use super::Session;
 use super::translate::{config_from_wire, config_to_wire, position_to_wire};
@@ -15,12 +18,39 @@ use super::translate::{config_from_wire, config_to_wire, position_to_wire};
 /// The slowest readers that a description shows.
 const READERS_SHOWN: usize = 20;
 
+/// The setting that makes a topic durable: what its acknowledgements stand for.
+const DURABLE: &str = "durable";
+const DURABLE_MEMORY: &str = "durable.memory_bytes";
+
 impl Session {
     pub(super) fn create_topic(&mut self, create: &CreateTopic<'_>) {
         let node = &self.shared.node;
         let config = config_from_wire(&create.config, &node.config().topic);
         let created = node.create_topic(create.config.name, config, create.or_same).map(drop);
         self.answer(create.request, created);
+    }
+
+    pub(super) fn create_topic_with(&mut self, create: &CreateTopicWith<'_>) {
+        let node = &self.shared.node;
+        let mut config = config_from_wire(&create.config, &node.config().topic);
+        if create.config.retain_bytes == 0 && create.settings.iter().any(|setting| setting.name == DURABLE) {
+            config.retention.bytes = Durable::RETENTION_BYTES_DEFAULT;
+        }
+        let created = set(&mut config, create.settings.iter())
+            .map_err(TopicError::Config)
+            .and_then(|()| node.create_topic(create.config.name, config, create.or_same).map(drop));
+        self.answer(create.request, created);
+    }
+
+    pub(super) fn describe_settings(&mut self, describe: NamedTopic<'_>) {
+        let Some(topic) = self.shared.node.topic(describe.topic) else {
+            let refused = Refused::new(ErrorCode::NoTopic, describe.topic);
+            return self.refuse_request(describe.request, &refused);
+        };
+        let settings = settings_of(&topic);
+        let lines: Vec<_> = settings.iter().map(|(name, value)| Setting { name, value }).collect();
+        let settings = Settings { request: describe.request, settings: List::new(&lines) };
+        self.outbound.say(FromNode::Settings(settings));
     }
 
     pub(super) fn delete_topic(&mut self, delete: NamedTopic<'_>) {
@@ -67,20 +97,97 @@ impl Session {
         };
         let logs: Vec<_> =
             topic.logs().iter().map(|log| log_state(log.name().partition, log.info())).collect();
-        let all_readers = self.shared.node.readers(&topic);
+        let all_readers = topic.readers();
         let readers: Vec<_> = all_readers.iter().take(READERS_SHOWN).map(reader_state).collect();
         let infos = self.shared.node.groups(&topic);
         let groups: Vec<_> = infos.iter().map(group_state).collect();
         self.outbound.say(FromNode::Topic(TopicState {
             request: describe.request,
             config: config_to_wire(topic.name(), topic.pattern(), topic.config()),
-            publishers: 0,
+            publishers: topic.publishers(),
             readers_total: (all_readers.len() as u32).max(waiting(&topic)),
             logs: List::new(&logs),
             readers: List::new(&readers),
             groups: List::new(&groups),
         }));
     }
+}
+
+/// Takes the settings that have names.
+fn set<'a>(config: &mut TopicConfig, settings: impl Iterator<Item = Setting<'a>>) -> Result<(), ConfigError> {
+    let mut options = BTreeMap::new();
+    for setting in settings {
+        match setting.name.strip_prefix("fold.") {
+            Some(option) => drop(options.insert(option.to_owned(), setting.value.to_owned())),
+            None if setting.name == "fold" => {
+                config.fold = Some(FoldConfig { kind: setting.value.to_owned(), options: BTreeMap::new() });
+            }
+            None if setting.name.starts_with(DURABLE) => set_durable(config, &setting)?,
+            None => return Err(ConfigError::Unfit("a setting that this node does not know")),
+        }
+    }
+    match &mut config.fold {
+        Some(fold) => fold.options = options,
+        None if options.is_empty() => {}
+        None => return Err(ConfigError::Unfit("options of a fold, and no fold")),
+    }
+    Ok(())
+}
+
+fn set_durable(config: &mut TopicConfig, setting: &Setting<'_>) -> Result<(), ConfigError> {
+    let durable = config.durable.get_or_insert_default();
+    match setting.name {
+        DURABLE => {
+            let level = setting.value.parse();
+            durable.acknowledge =
+                level.map_err(|_| ConfigError::Unfit("durable is memory, written or synced"))?;
+        }
+        DURABLE_MEMORY => {
+            let bytes = setting.value.parse();
+            durable.memory_bytes =
+                bytes.map_err(|_| ConfigError::Unfit("durable.memory_bytes is a number"))?;
+        }
+        _ => return Err(ConfigError::Unfit("a setting that this node does not know")),
+    }
+    Ok(())
+}
+
+/// Names and values.
+fn settings_of(topic: &Topic) -> Vec<(String, String)> {
+    let mut settings = durable_settings_of(topic);
+    let Some(fold) = &topic.config().fold else { return settings };
+    settings.push(("fold".to_owned(), fold.kind.clone()));
+    settings.extend(fold.options.iter().map(|(name, value)| (format!("fold.{name}"), value.clone())));
+    for log in topic.logs() {
+        if let Some((position, FoldInfo { entries, bytes, checksum })) = log.fold_info() {
+            let value = format!("at {position}: {entries} entries, {bytes} bytes, checksum {checksum:016x}");
+            settings.push((format!("fold/{}", log.name().partition), value));
+        }
+    }
+    settings
+}
+
+fn durable_settings_of(topic: &Topic) -> Vec<(String, String)> {
+    let Some(durable) = &topic.config().durable else { return Vec::new() };
+    let mut settings = vec![
+        (DURABLE.to_owned(), durable.acknowledge.to_string()),
+        (DURABLE_MEMORY.to_owned(), durable.memory_bytes.to_string()),
+    ];
+    for log in topic.logs() {
+        let info = log.info();
+        let Some(stored) = info.stored else { continue };
+        let oldest = Position { epoch: stored.oldest_epoch, seq: info.oldest_seq };
+        let synced = Position { epoch: info.epoch, seq: stored.synced_seq };
+        let mut value = format!("from {oldest} synced through {synced}, {} bytes on disk", stored.bytes);
+        if stored.full {
+            value.push_str(", the disk is full");
+        }
+        if stored.failed {
+            value.push_str(", the disk failed");
+        }
+        settings.push((format!("{DURABLE}/{}", log.name().partition), value));
+    }
+    settings
 }
 
 fn line(topic: &Arc<Topic>) -> TopicLine<'_> {
@@ -96,7 +203,7 @@ fn line(topic: &Arc<Topic>) -> TopicLine<'_> {
     };
     for info in topic.logs().iter().map(|log| log.info()) {
         line.records += info.next_seq - info.oldest_seq;
-        line.bytes += info.bytes;
+        line.bytes += info.stored.map_or(info.bytes, |stored| stored.bytes);
         line.appended += info.next_seq - 1;
     }
     line
@@ -136,7 +243,7 @@ fn log_state(partition: u16, info: LogInfo) -> LogState {
         partition,
         first: position_to_wire(Position { epoch: info.epoch, seq: info.oldest_seq }),
         last_seq: info.next_seq - 1,
-        bytes: info.bytes,
+        bytes: info.stored.map_or(info.bytes, |stored| stored.bytes),
         last_append_ns: info.last_append_ns,
     }
 }

@@ -1,0 +1,106 @@
+//! Suite `feed`: the five scenarios of MDD-Sim's benchmark document and the rows the feed issue adds.
+//!
+//! Latencies are told twice: `sent` from when an update was published, which is the document's stamp,
+//! and `intended` from when it was due. Drops are what was due less what came, counted. In process, the readers are in
+//! the node's own process, as in the document's own runs; over TCP, node and source are one process, all readers another.
+
+mod apply;
+mod block;
+pub mod claims;
+mod durable;
+mod elsewhere;
+pub mod goals;
+mod join;
+mod limits;
+pub mod node;
+mod outcome;
+mod points;
+mod reader;
+mod readers;
+mod replay;
+mod run;
+mod scenario;
+mod source;
+mod tally;
+mod timed;
+
+use crate::layout;
+use crate::options::Options;
+use crate::point::{Group, Suite};
+
+pub use scenario::Config;
+
+/// The suite.
+pub const SUITE: Suite = Suite {
+    name: "feed",
+    cases: &[
+        "baseline_1x1_10k",
+        "fanout_1x100_1k",
+        "multi_100x10_500",
+        "slow_client",
+        "loss_1x10_1k",
+        "custom",
+        "limits",
+        "apply",
+        "replay",
+        "durable",
+        "join",
+    ],
+    groups,
+    layouts: layout::FEED,
+    goals: goals::GOALS,
+    claims: claims::CLAIMS,
+    known: &[],
+    blocks: block::blocks,
+};
+
+fn groups(options: &Options, _with_peers: bool) -> Vec<Group> {
+    if options.url.is_some() {
+        return vec![points::elsewhere(options)];
+    }
+    let mut groups = points::scenarios(options);
+    groups.push(points::limits(options));
+    groups.push(points::apply());
+    groups.push(points::replay(options));
+    groups.push(points::durable(options));
+    groups.push(points::join(options));
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::options::RawOptions;
+    use crate::row::RowPattern;
+
+    fn points() -> Group {
+        let options = RawOptions::default().validate(|_| None).unwrap();
+        groups(&options, true).into_iter().flatten().collect()
+    }
+
+    #[test]
+    fn no_two_points_would_make_the_same_rows() {
+        let mut seen = HashSet::new();
+        for point in points() {
+            assert!(
+                seen.insert((point.case, point.target, point.params.to_string())),
+                "{point:?} comes twice"
+            );
+        }
+    }
+
+    #[test]
+    fn every_goal_and_claim_speaks_of_one_point_of_each_side() {
+        let points = points();
+        let fitting = |pattern: &RowPattern| {
+            points.iter().filter(|point| pattern.fits_point(point.case, point.target, &point.params)).count()
+        };
+        let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]);
+        let claims = claims::CLAIMS.iter().map(|claim| Some(&claim.ours));
+        for pattern in goals.chain(claims).flatten() {
+            assert_eq!(fitting(pattern), 1, "{pattern:?}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What taking a real recording into order books costs.
+//!
+//! The recording is turned into records first, which is not timed; then every record is applied to a fresh book. An event
+//! is one entry: a level's new size, an order's coming or going. The books are compared with a plain map of
+//! the same entries.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use dunlin_feed::recording::{Item, Layout, Recording, RecordingOptions};
+use dunlin_feed::{
+    BOOK_ENTRY_BYTES, Book, BookEntry, Levels, ORDER_ENTRY_BYTES, OrderEntry, Orders, Scale, Side,
+};
+
+use crate::clock::monotonic_ns;
+use crate::point::{Sample, Unavailable};
+
+/// Kind of book and recording of each point.
+pub const RECORDINGS: [(&str, &str); 5] = [
+    ("l2", "SELF-1.181223994"),
+    ("l2", "PRO-1.170258213"),
+    ("l2", "SELF-1.181223995"),
+    ("l2", "1.200806927"),
+    ("l3", "orders.csv"),
+];
+
+/// Where the recordings are, unless `DUNLIN_DATA` says otherwise.
+const DATA: &str = "data";
+const PIECE: usize = 1 << 20;
+
+/// The records of a recording.
+#[derive(Debug)]
+pub struct Records {
+    /// The scale of each book.
+    pub scales: Vec<Scale>,
+    /// Book and payload of each record.
+    pub records: Vec<(usize, Range<usize>)>,
+    /// All payloads.
+    pub bytes: Vec<u8>,
+}
+
+/// Applies the recording once.
+pub fn measure(recording: &str) -> Result<Sample> {
+    let records = read(recording)?;
+    let by_order = recording == "orders.csv";
+    let (taken_ns, events) = if by_order {
+        orders(&records).context("by order")?
+    } else {
+        levels(&records).context("by level")?
+    };
+    Ok(Sample::new()
+        .with("event_ns", taken_ns as f64 / events as f64)
+        .with("events_per_s", events as f64 * 1e9 / taken_ns.max(1) as f64)
+        .with("events", events as f64)
+        .with("records", records.records.len() as f64))
+}
+
+/// Reads a recording, or says that it is not there.
+pub fn read(recording: &str) -> Result<Records> {
+    let folder = std::env::var_os("DUNLIN_DATA").map_or_else(|| PathBuf::from(DATA), PathBuf::from);
+    let path = folder.join(recording);
+    let content = std::fs::read(&path).map_err(|error| {
+        Unavailable(format!("{}: {error}; `cargo xtask data` fetches the recordings", path.display()))
+    })?;
+    let layout = Layout::of(&content).with_context(|| format!("{} is no recording", path.display()))?;
+    let mut reader = Recording::new(layout, &RecordingOptions::default());
+    let (mut records, mut bytes) = (Vec::new(), Vec::new());
+    let mut sink = |item: Item<'_>| {
+        if let Item::Record { book, payload, .. } = item {
+            records.push((book, bytes.len()..bytes.len() + payload.len()));
+            bytes.extend_from_slice(payload);
+        }
+    };
+    content.chunks(PIECE).for_each(|piece| reader.push(piece, &mut sink));
+    reader.end(&mut sink);
+    let scales = reader.books().iter().map(|book| book.scale).collect();
+    Ok(Records { scales, records, bytes })
+}
+
+fn levels(records: &Records) -> Result<(u64, u64)> {
+    let mut books: Vec<Book> = records.scales.iter().map(|scale| Book::new(*scale)).collect();
+    let start_ns = monotonic_ns();
+    for (seq, (book, payload)) in (1..).zip(&records.records) {
+        books[*book].apply_payload(seq, &records.bytes[payload.clone()])?;
+    }
+    let taken_ns = monotonic_ns() - start_ns;
+    let mut plain: Vec<BTreeMap<(Side, i64), i64>> = vec![BTreeMap::new(); books.len()];
+    for (book, payload) in &records.records {
+        for entry in BookEntry::decode_all(&records.bytes[payload.clone()]) {
+            apply_plainly(&mut plain[*book], &entry?);
+        }
+    }
+    for (nth, book) in books.iter().enumerate() {
+        compare(book, &plain[nth]).with_context(|| format!("book {nth}"))?;
+    }
+    Ok((taken_ns, (records.bytes.len() / BOOK_ENTRY_BYTES) as u64))
+}
+
+fn apply_plainly(plain: &mut BTreeMap<(Side, i64), i64>, entry: &BookEntry) {
+    match *entry {
+        BookEntry::Set { side, price, size } => drop(plain.insert((side, price), size)),
+        BookEntry::Remove { side, price } => drop(plain.remove(&(side, price))),
+        BookEntry::Clear { side } => plain.retain(|(other, _), _| *other != side),
+    }
+}
+
+fn orders(records: &Records) -> Result<(u64, u64)> {
+    ensure!(records.scales.len() == 1, "{} books where one was expected", records.scales.len());
+    let mut book = Orders::new(records.scales[0]);
+    let start_ns = monotonic_ns();
+    for (seq, (_, payload)) in (1..).zip(&records.records) {
+        book.apply_payload(seq, &records.bytes[payload.clone()])?;
+    }
+    let taken_ns = monotonic_ns() - start_ns;
+    let mut plain: HashMap<u64, (Side, i64, i64)> = HashMap::new();
+    for entry in OrderEntry::decode_all(&records.bytes) {
+        match entry? {
+            OrderEntry::Add { side, id, price, size } => drop(plain.insert(id, (side, price, size))),
+            OrderEntry::Change { id, price, size } => {
+                if let Some(order) = plain.get_mut(&id) {
+                    (order.1, order.2) = (price, size);
+                }
+            }
+            OrderEntry::Delete { id } => drop(plain.remove(&id)),
+            OrderEntry::Clear { side } => plain.retain(|_, order| order.0 != side),
+        }
+    }
+    ensure!(book.order_count() == plain.len(), "{} orders, not {}", book.order_count(), plain.len());
+    let mut sums = BTreeMap::new();
+    plain.values().for_each(|(side, price, size)| *sums.entry((*side, *price)).or_default() += size);
+    compare(&book, &sums)?;
+    Ok((taken_ns, (records.bytes.len() / ORDER_ENTRY_BYTES) as u64))
+}
+
+fn compare(book: &impl Levels, plain: &BTreeMap<(Side, i64), i64>) -> Result<()> {
+    let mut count = 0;
+    for side in [Side::Bid, Side::Ask] {
+        for level in book.levels(side) {
+            count += 1;
+            let size = plain.get(&(side, level.price));
+            ensure!(size == Some(&level.size), "{side} {} is {}, not {size:?}", level.price, level.size);
+        }
+    }
+    ensure!(count == plain.len(), "{count} levels, not {}", plain.len());
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! Publishing to a durable topic, every record synced before it is acknowledged, beside the journal under it.
+//!
+//! Both commit records of 256 bytes, 64 in flight, by one fdatasync for each 64, on the same disk in the same run: the
+//! topic sends 64 and waits for all; the journal writes and syncs blocks of 64. At the end the topic's records are read
+//! back from their first, each with its sequence and content checked. A disk in memory is refused.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use dunlin::journal::{Config as JournalConfig, Load, MeasureError, RealDisk, measure_commits};
+use dunlin::topic::{
+    Acknowledged, Durable, Event, Publish, Retention, Start, Subscribe, SubscribeOptions, TopicConfig,
+};
+use dunlin::{Config, Node};
+use dunlin_client::{Client, Options};
+use dunlin_server::{Server, ServerConfig};
+
+use crate::clock::monotonic_ns;
+use crate::payload::{Payload, Touch};
+use crate::point::{Sample, Unavailable};
+
+/// Bytes of a record's payload.
+pub const BYTES: usize = 256;
+/// Records that wait for the disk at once.
+pub const IN_FLIGHT: u64 = 64;
+/// More than a run writes.
+const HISTORY_BYTES: u64 = 4 << 30;
+
+/// A directory on a disk, which goes away again.
+struct Scratch(tempfile::TempDir);
+
+impl Scratch {
+    fn new() -> Result<Scratch> {
+        for parent in [std::env::temp_dir(), std::env::current_dir()?] {
+            if !RealDisk.in_memory(&parent)? {
+                return Ok(Scratch(tempfile::tempdir_in(parent)?));
+            }
+        }
+        let why = "neither the temporary nor the working directory is on a disk: durability is not measured in memory";
+        Err(Unavailable(why.to_owned()).into())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+/// The journal alone.
+pub fn journal(commits: u64) -> Result<Sample> {
+    let dir = Scratch::new()?;
+    let load = Load { payload_bytes: BYTES, in_flight: IN_FLIGHT as u32, commits };
+    let measured = measure_commits(&dir.path().join("log"), &load, JournalConfig::default(), monotonic_ns);
+    let mut measured = measured.map_err(|error| match error {
+        MeasureError::NotADisk(_) => anyhow::Error::from(Unavailable(error.to_string())),
+        other => other.into(),
+    })?;
+    Ok(sample(measured.records, measured.took_ns, &mut measured.commits_ns))
+}
+
+/// A durable topic, its publisher in the node's own process or at the other end of a connection.
+pub fn topic(transport: &str, commits: u64) -> Result<Sample> {
+    let dir = Scratch::new()?;
+    let (node, _) = Node::open(Config::default(), Arc::new(RealDisk), dir.path())?;
+    let durable = Durable { acknowledge: Acknowledged::Synced, ..Durable::default() };
+    let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
+    let config = TopicConfig { durable: Some(durable), retention, ..TopicConfig::default() };
+    node.create_topic("durable", config, false)?;
+    let (took_ns, mut commits_ns) = if transport == "tcp" {
+        let listen = ServerConfig { tcp: vec![([127, 0, 0, 1], 0).into()], ..ServerConfig::default() };
+        let server = Server::start(node.clone(), listen)?;
+        let client = Client::connect(&format!("dunlin://{}", server.tcp_addresses()[0]), Options::default())?;
+        publish(&mut client.publisher("durable")?, commits)?
+    } else {
+        publish(&mut node.publisher("durable")?, commits)?
+    };
+    check(&node, commits * IN_FLIGHT)?;
+    node.stop();
+    Ok(sample(commits * IN_FLIGHT, took_ns, &mut commits_ns))
+}
+
+fn publish(publisher: &mut impl Publish, commits: u64) -> Result<(u64, Vec<u64>)> {
+    let mut payload = Payload::new(BYTES);
+    let mut commits_ns = Vec::with_capacity(commits as usize);
+    let start_ns = monotonic_ns();
+    let mut before_ns = start_ns;
+    for commit in 0..commits {
+        for nth in 0..IN_FLIGHT {
+            publisher.send(payload.of(commit * IN_FLIGHT + nth)).context("sending")?;
+        }
+        let receipt = publisher.flush().context("waiting for the disk")?.context("no receipt")?;
+        ensure!(receipt.acknowledged == Acknowledged::Synced, "acknowledged as {:?}", receipt.acknowledged);
+        let after_ns = monotonic_ns();
+        commits_ns.push(after_ns - before_ns);
+        before_ns = after_ns;
+    }
+    Ok((before_ns - start_ns, commits_ns))
+}
+
+/// Reads everything back.
+fn check(node: &Node, records: u64) -> Result<()> {
+    let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
+    let mut subscriber = node.subscribe("durable", &options)?;
+    let (mut seen, mut sound) = (0, true);
+    while subscriber.drain(4_096, |event| match event {
+        Event::Record(record) => {
+            sound &= record.seq() == seen + 1 && Touch::All.check(record.payload(), seen);
+            seen += 1;
+        }
+        Event::Notice(_) => {}
+    })? > 0
+    {}
+    ensure!(sound, "a record was read back that is not what was published");
+    ensure!(seen == records, "{seen} records were read back, of {records}");
+    Ok(())
+}
+
+fn sample(records: u64, took_ns: u64, commits_ns: &mut [u64]) -> Sample {
+    commits_ns.sort_unstable();
+    let at = |share: f64| commits_ns.get(((commits_ns.len() as f64 - 1.0) * share) as usize);
+    let quantile = |share| at(share).map_or(0.0, |ns| *ns as f64);
+    Sample::new()
+        .with("msgs_per_s", records as f64 * 1e9 / took_ns.max(1) as f64)
+        .with("p50_ns", quantile(0.5))
+        .with("p99_ns", quantile(0.99))
+        .with("records", records as f64)
+}

@@ -1,0 +1,118 @@
+//! Readers of a node that already runs elsewhere (`--url`), such as one of `dunlin feed serve`.
+//!
+//! What was due there nobody can say here, so drops are not counted: holes, and how many were healed, are.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use anyhow::{Context, Result, ensure};
+use dunlin::now_ns;
+use dunlin::topic::{OnGap, Start, Subscribe, SubscribeOptions};
+use dunlin_client::{Client, Options as ClientOptions};
+use dunlin_feed::{Book, Replica, Report, Scale};
+use tokio::task::LocalSet;
+
+use crate::options::Options;
+use crate::point::Sample;
+use crate::stats::Latencies;
+
+/// What all readers wrote down.
+#[derive(Debug, Default)]
+struct Notes {
+    delivered: u64,
+    sent: Latencies,
+    intended: Latencies,
+}
+
+/// So many readers, for as long as was asked for.
+pub fn measure(options: &Options, clients: usize) -> Result<Sample> {
+    let url = options.url.as_deref().context("no --url")?;
+    let feed = &options.feed;
+    let pattern = match feed.instruments.as_slice() {
+        [] => "md.>".to_owned(),
+        [one] => format!("md.{one}"),
+        _ => anyhow::bail!("with --url a reader takes one --instrument, or all"),
+    };
+    let subscribe = |_| {
+        let named = ClientOptions { name: "bench".to_owned(), ..ClientOptions::default() };
+        let client = Client::connect(url, named).with_context(|| format!("connecting to {url}"))?;
+        let wanted = SubscribeOptions {
+            start: Start::Snapshot,
+            on_gap: OnGap::Snapshot,
+            lose_every: feed.drop_every_n,
+            ..SubscribeOptions::default()
+        };
+        let subscriber =
+            client.subscribe(&pattern, wanted).with_context(|| format!("subscribing to {pattern}"))?;
+        Ok(Replica::new(subscriber, |_| Book::new(Scale::default())))
+    };
+    let replicas = (0..clients).map(subscribe).collect::<Result<Vec<_>>>()?;
+    let notes = Rc::new(RefCell::new(Notes::default()));
+    let from_ns = now_ns() + feed.warmup.as_nanos() as u64;
+    let replicas = read(replicas, from_ns, feed.warmup + feed.time, &notes)?;
+    let sum = |of: fn(dunlin_feed::Counts) -> u64| {
+        replicas.iter().map(|replica| of(replica.borrow().counts())).sum::<u64>() as f64
+    };
+    let notes = notes.borrow();
+    ensure!(notes.delivered > 0, "nothing was published to {pattern}");
+    let seconds = feed.time.as_secs_f64();
+    let books = replicas.first().map_or(0, |replica| replica.borrow().states().count());
+    Ok(Sample::new()
+        .with("instruments", books as f64)
+        .with("depth", feed.depth as f64)
+        .with("duration_ns", seconds * 1e9)
+        .with("deliveries_per_s", notes.delivered as f64 / seconds)
+        .with("sent_p50_ns", notes.sent.quantile_ns(0.50) as f64)
+        .with("sent_p99_ns", notes.sent.quantile_ns(0.99) as f64)
+        .with("sent_p999_ns", notes.sent.quantile_ns(0.999) as f64)
+        .with("intended_p50_ns", notes.intended.quantile_ns(0.50) as f64)
+        .with("intended_p99_ns", notes.intended.quantile_ns(0.99) as f64)
+        .with("intended_p999_ns", notes.intended.quantile_ns(0.999) as f64)
+        .with("resyncs", sum(|counts| counts.resyncs))
+        .with("errors", sum(|counts| counts.refused))
+        .with("holes", sum(|counts| counts.holes))
+        .with("healed", sum(|counts| counts.gaps_healed))
+        .with("divergent", sum(|counts| counts.divergent)))
+}
+
+type Shared<S> = Rc<RefCell<Replica<Book, S>>>;
+
+fn read<S: Subscribe + 'static>(
+    replicas: Vec<Replica<Book, S>>,
+    from_ns: u64,
+    time: std::time::Duration,
+    notes: &Rc<RefCell<Notes>>,
+) -> Result<Vec<Shared<S>>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("starting a runtime")?;
+    let replicas: Vec<Shared<S>> =
+        replicas.into_iter().map(|replica| Rc::new(RefCell::new(replica))).collect();
+    let tasks = LocalSet::new();
+    let reading: Vec<_> = replicas
+        .iter()
+        .map(|replica| tasks.spawn_local(read_on(Rc::clone(replica), from_ns, Rc::clone(notes))))
+        .collect();
+    tasks.block_on(&runtime, async { tokio::time::sleep(time).await });
+    ensure!(!reading.iter().any(tokio::task::JoinHandle::is_finished), "a reader failed");
+    Ok(replicas)
+}
+
+async fn read_on<S: Subscribe>(replica: Shared<S>, from_ns: u64, notes: Rc<RefCell<Notes>>) -> Result<()> {
+    loop {
+        let read = replica.borrow_mut().drain(now_ns(), 256, |report| {
+            let Report::Changed(change) = report else { return };
+            let Some(frame) = change.by.frame().filter(|frame| frame.append_time_ns() >= from_ns) else {
+                return;
+            };
+            let (now, mut notes) = (now_ns(), notes.borrow_mut());
+            notes.delivered += 1;
+            notes.sent.record(now.saturating_sub(frame.append_time_ns()));
+            notes.intended.record(now.saturating_sub(frame.event_time_ns().unwrap_or(now)));
+        })?;
+        if read > 0 {
+            tokio::task::yield_now().await;
+        } else {
+            std::future::poll_fn(|cx| replica.borrow_mut().subscriber().poll_ready(cx)).await?;
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The feed issue's table "Where it must be", line by line.
+
+use crate::goal::{Bar, Goal};
+use crate::row::RowPattern;
+
+type Pairs = &'static [(&'static str, &'static str)];
+
+const fn goal(what: &'static str, case: &'static str, params: Pairs, metric: &'static str, bar: Bar) -> Goal {
+    Goal { what, ours: RowPattern { target: "dunlin", case, params, metric }, bar }
+}
+
+use Bar::{AtLeast, AtMost, TimesAtLeast, TimesAtMost};
+
+const DURABLE: Pairs = &[("transport", "inproc")];
+const JOURNAL: RowPattern =
+    RowPattern { target: "journal", case: "durable", params: &[], metric: "msgs_per_s" };
+
+const BASELINE: &str = "baseline_1x1_10k";
+const FANOUT: &str = "fanout_1x100_1k";
+const MULTI: &str = "multi_100x10_500";
+const SLOW: &str = "slow_client";
+const LOSS: &str = "loss_1x10_1k";
+
+const INPROC: Pairs = &[("transport", "inproc"), ("wait", "default")];
+const TCP: Pairs = &[("transport", "tcp"), ("wait", "default")];
+const TCP_SPIN: Pairs = &[("transport", "tcp"), ("wait", "spin")];
+const TCP_500: Pairs = &[("transport", "tcp"), ("wait", "default"), ("rate", "500")];
+const TCP_CONFLATED: Pairs = &[("transport", "tcp"), ("conflate", "yes")];
+const INPROC_CONFLATED: Pairs = &[("transport", "inproc"), ("conflate", "yes")];
+
+const MIB: f64 = 1_048_576.0;
+/// 2.2 times the 5 ms that the slow client takes.
+const STALE_NS_MAX: f64 = 11e6;
+
+/// The table.
+pub const GOALS: &[Goal] = &[
+    goal("baseline over TCP, default waiting, p50 from sending", BASELINE, TCP, "sent_p50_ns", AtMost(41e3)),
+    goal("the same, p99", BASELINE, TCP, "sent_p99_ns", AtMost(83e3)),
+    goal("baseline over TCP, spinning, p50", BASELINE, TCP_SPIN, "sent_p50_ns", AtMost(15e3)),
+    goal("baseline in process (the document's own mode), p50", BASELINE, INPROC, "sent_p50_ns", AtMost(20e3)),
+    goal("the same, p99", BASELINE, INPROC, "sent_p99_ns", AtMost(43e3)),
+    goal("fan-out in process, p50", FANOUT, INPROC, "sent_p50_ns", AtMost(0.5e6)),
+    goal("the same, p99", FANOUT, INPROC, "sent_p99_ns", AtMost(2.5e6)),
+    goal("loss in process, p50", LOSS, INPROC, "sent_p50_ns", AtMost(67e3)),
+    goal("the same, p99", LOSS, INPROC, "sent_p99_ns", AtMost(234e3)),
+    goal("fan-out to 100 clients over TCP, delivered", FANOUT, TCP, "deliveries_per_s", AtLeast(99_999.0)),
+    goal("the same, p50", FANOUT, TCP, "sent_p50_ns", AtMost(0.5e6)),
+    goal("the same, p99", FANOUT, TCP, "sent_p99_ns", AtMost(2.5e6)),
+    goal(
+        "100 instruments to 10 clients over TCP, delivered",
+        MULTI,
+        TCP_500,
+        "deliveries_per_s",
+        AtLeast(499_999.0),
+    ),
+    goal("the same, drops", MULTI, TCP_500, "drops", AtMost(0.0)),
+    goal("the same, p99 from the time it was due", MULTI, TCP_500, "intended_p99_ns", AtMost(10e6)),
+    goal(
+        "most deliveries to 100 TCP clients that apply to books",
+        "limits",
+        &[("of", "deliveries")],
+        "deliveries_per_s",
+        AtLeast(5e6),
+    ),
+    goal(
+        "slow client, conflated, over TCP, staleness p99",
+        SLOW,
+        TCP_CONFLATED,
+        "stale_p99_ns",
+        AtMost(STALE_NS_MAX),
+    ),
+    goal("the same in process", SLOW, INPROC_CONFLATED, "stale_p99_ns", AtMost(STALE_NS_MAX)),
+    goal("loss of every 50th over TCP, books that differ at the end", LOSS, TCP, "divergent", AtMost(0.0)),
+    goal("the same, updates that did not come in the end", LOSS, TCP, "drops", AtMost(0.0)),
+    goal("replay with L2 apply, one core", "replay", &[("book", "l2")], "events_per_s", AtLeast(12e6)),
+    goal(
+        "L2 apply on a real recording",
+        "apply",
+        &[("book", "l2"), ("recording", "SELF-1.181223994")],
+        "event_ns",
+        AtMost(60.0),
+    ),
+    goal("L3 apply on the real recording", "apply", &[("book", "l3")], "event_ns", AtMost(90.0)),
+    goal(
+        "durable publish, 256 B, 64 in flight, fdatasync, beside the journal",
+        "durable",
+        DURABLE,
+        "msgs_per_s",
+        TimesAtLeast(0.8, JOURNAL),
+    ),
+    goal("the same", "durable", DURABLE, "msgs_per_s", AtLeast(300_000.0)),
+    goal(
+        "1,000 readers join a book of 10,000 levels, all in sync",
+        "join",
+        &[("subscribers", "1000")],
+        "sync_ns",
+        AtMost(2e9),
+    ),
+    goal("the same, growth of the node", "join", &[("subscribers", "1000")], "rss_bytes", AtMost(64.0 * MIB)),
+    goal(
+        "the same, publish p99 against nobody joining",
+        "join",
+        &[("subscribers", "1000")],
+        "p99_ns",
+        TimesAtMost(
+            2.0,
+            RowPattern { target: "dunlin", case: "join", params: &[("subscribers", "0")], metric: "p99_ns" },
+        ),
+    ),
+];

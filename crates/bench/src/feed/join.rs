@@ -1,0 +1,118 @@
+//! Many readers that join a large book at once, while it is published to.
+//!
+//! The connections are there before; then all of them subscribe, and it is over when every replica is whole.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use dunlin::now_ns;
+use dunlin::topic::{OnGap, Start, Subscribe, SubscribeOptions};
+use dunlin_client::{Client, Options, Subscriber};
+use dunlin_feed::{Book, Replica, Scale};
+
+use crate::child::PATIENCE;
+use crate::feed::node::FeedNode;
+use crate::feed::scenario::{Config, Place, Scenario, Waiting, Window};
+use crate::point::{Bench, Sample};
+
+/// Of 10,000 levels.
+const LEVELS_PER_SIDE: u32 = 5_000;
+const RATE: u32 = 1_000;
+const TIME: Duration = Duration::from_secs(2);
+const TOPIC: &str = "md.DEEP";
+
+/// So many readers; none of them for comparison.
+pub fn measure(bench: &Bench, readers: usize) -> Result<Sample> {
+    let scenario = scenario(readers);
+    let mut node = FeedNode::start(bench, &scenario)?;
+    let connect = |_| {
+        let options = Options { name: "bench".to_owned(), ..Options::default() };
+        Client::connect(node.url(), options).with_context(|| format!("connecting to {}", node.url()))
+    };
+    let clients = (0..readers).map(connect).collect::<Result<Vec<_>>>()?;
+    let before = node.memory("VmRSS")?;
+    let window = Window::from(now_ns(), &scenario);
+    node.begin(&window)?;
+    std::thread::sleep(scenario.warmup);
+    let start_ns = now_ns();
+    let joined = join_all(&clients)?;
+    let sync_ns = now_ns() - start_ns;
+    let grown = node.memory("VmHWM")?.saturating_sub(before);
+    let published = node.published(PATIENCE)?;
+    drop(joined);
+    let sample = Sample::new().with("p99_ns", published.publish_ns_p99 as f64);
+    if readers == 0 {
+        return Ok(sample);
+    }
+    Ok(sample.with("sync_ns", sync_ns as f64).with("rss_bytes", grown as f64))
+}
+
+fn scenario(readers: usize) -> Scenario {
+    let text = format!(
+        r#"{{"instruments": [{{"instrumentId": "DEEP", "publishDepth": 10, "tickSize": 1, "basePrice": 5000000,
+        "levelsPerSide": {LEVELS_PER_SIDE}, "updatesPerSec": {RATE}}}]}}"#
+    );
+    Scenario {
+        config: Config { text, toml: false },
+        rate: None,
+        place: Place::Tcp,
+        wait: Waiting::Parked,
+        clients: readers,
+        instruments: Vec::new(),
+        depth: 10,
+        warmup: Duration::from_millis(300),
+        time: TIME,
+        delay: None,
+        conflate: false,
+        drop_every_n: None,
+        every_record: false,
+        history_records: None,
+        history_bytes: 4 << 20,
+        seed: 123,
+    }
+}
+
+/// All subscribe; returned when each has the whole book.
+fn join_all(clients: &[Client]) -> Result<Vec<Replica<Book, Subscriber>>> {
+    let subscribe = |client: &Client| {
+        let options = SubscribeOptions {
+            start: Start::Snapshot,
+            on_gap: OnGap::Snapshot,
+            ..SubscribeOptions::default()
+        };
+        let subscriber = client.subscribe(TOPIC, options).context("subscribing")?;
+        Ok(Replica::new(subscriber, |_| Book::new(Scale::default())))
+    };
+    let mut replicas = clients.iter().map(subscribe).collect::<Result<Vec<_>>>()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.context("starting a runtime")?.block_on(async {
+        // One after another: each reads what has come meanwhile.
+        let all = async {
+            for replica in &mut replicas {
+                until_whole(replica).await?;
+            }
+            Ok::<_, anyhow::Error>(())
+        };
+        tokio::time::timeout(PATIENCE, all).await.context("not all were in sync in time")?
+    })?;
+    for replica in &replicas {
+        let Some((_, _, book)) = replica.states().next() else { bail!("a reader has no book") };
+        let levels = [dunlin_feed::Side::Bid, dunlin_feed::Side::Ask]
+            .map(|side| dunlin_feed::Levels::level_count(book, side));
+        ensure!(
+            levels.iter().sum::<usize>() > LEVELS_PER_SIDE as usize,
+            "a reader's book has {levels:?} levels"
+        );
+    }
+    Ok(replicas)
+}
+
+async fn until_whole(replica: &mut Replica<Book, Subscriber>) -> Result<()> {
+    loop {
+        replica.drain(now_ns(), 64, |_| {})?;
+        if replica.is_whole() && replica.states().next().is_some() {
+            return Ok(());
+        }
+        std::future::poll_fn(|cx| replica.subscriber().poll_ready(cx)).await?;
+    }
+}

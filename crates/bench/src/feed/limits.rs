@@ -1,0 +1,86 @@
+//! Where it breaks: the highest rate that holds, and the most that can be delivered at all.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::feed::outcome::Outcome;
+use crate::feed::run;
+use crate::feed::scenario::Scenario;
+use crate::point::{Bench, Sample};
+
+/// A rate holds while 99 of 100 updates are applied within this time of when they were due, and none is missing.
+const LATE_NS_MAX: f64 = 10e6;
+/// Each step, at most: the search takes a dozen.
+const STEP: Duration = Duration::from_secs(1);
+const STEPS_UP_MAX: u32 = 16;
+const STEPS_BETWEEN: u32 = 3;
+
+/// Updates a second offered where only what arrives is asked for, all clients together.
+const OFFERED: u64 = 20_000_000;
+/// A history that holds a whole run.
+const HISTORY_BYTES: u64 = 256 << 20;
+
+/// The highest rate held: doubled until it does not hold, then found between the last two.
+pub fn rate_held(bench: &Bench, base: &Scenario) -> Result<Sample> {
+    let first = if base.clients == 1 { 20_000 } else { 500 };
+    let (mut best, mut broken) = (None, None);
+    let mut rate = first;
+    for _ in 0..STEPS_UP_MAX {
+        match hold(bench, base, rate)? {
+            Some(sample) => best = Some((rate, sample)),
+            None => {
+                broken = Some(rate);
+                break;
+            }
+        }
+        rate *= 2;
+    }
+    if let Some(mut high) = broken {
+        for _ in 0..STEPS_BETWEEN {
+            let low = best.as_ref().map_or(0, |(rate, _)| *rate);
+            let middle = low + (high - low) / 2;
+            match hold(bench, base, middle)? {
+                Some(sample) => best = Some((middle, sample)),
+                None => high = middle,
+            }
+        }
+    }
+    let (_, sample) = best.with_context(|| format!("not even {} updates a second were held", first / 2))?;
+    Ok(sample)
+}
+
+/// What was measured at a rate, if it held. A step that fails is tried once more: the machine may have been elsewhere.
+fn hold(bench: &Bench, base: &Scenario, rate: u32) -> Result<Option<Sample>> {
+    let step = Scenario { rate: Some(rate), time: base.time.min(STEP), ..base.clone() };
+    for _ in 0..2 {
+        let outcome = run::run(bench, &step)?;
+        let complete = outcome.is_complete();
+        let sample = outcome.sample();
+        if complete && sample.get("intended_p99_ns").is_some_and(|late| late <= LATE_NS_MAX) {
+            return Ok(Some(sample));
+        }
+    }
+    Ok(None)
+}
+
+/// Everybody is offered more than can be delivered, from a history that holds all of it.
+pub fn most_deliveries(bench: &Bench, base: &Scenario) -> Result<Sample> {
+    let rate = u32::try_from(OFFERED / base.clients.max(1) as u64).unwrap_or(u32::MAX);
+    let scenario = Scenario {
+        rate: Some(rate),
+        time: base.time.min(STEP),
+        warmup: Duration::ZERO,
+        every_record: true,
+        history_bytes: HISTORY_BYTES,
+        ..base.clone()
+    };
+    let outcome: Outcome = run::run(bench, &scenario)?;
+    outcome.check(&scenario)?;
+    let per_s = outcome.deliveries_per_s();
+    let mut sample = outcome.sample();
+    sample
+        .figures
+        .retain(|(metric, _)| ["source_per_s", "node_cpu_s", "client_cpu_s", "drops"].contains(metric));
+    Ok(sample.with("deliveries_per_s", per_s))
+}

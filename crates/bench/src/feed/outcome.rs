@@ -1,0 +1,140 @@
+//! What came of a run, as figures: the document's output block and what the feed issue adds to it.
+
+use anyhow::{Result, ensure};
+use dunlin_feed::Instruments;
+
+use crate::feed::scenario::{Scenario, Window};
+use crate::feed::source::Published;
+use crate::feed::tally::Tally;
+use crate::point::Sample;
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// All readers together.
+    pub tally: Tally,
+    /// Updates that were due to them.
+    pub due: u64,
+    /// Records that were withheld from all of them, and had to be noticed and repaired.
+    withheld: u64,
+    from_ns: u64,
+    sample: Sample,
+}
+
+impl Outcome {
+    /// Puts together what both sides said.
+    pub fn new(
+        scenario: &Scenario,
+        instruments: &Instruments,
+        window: &Window,
+        published: &Published,
+        tallies: &[Tally],
+        client_ns: Option<u64>,
+    ) -> Self {
+        let mut tally = Tally::default();
+        tallies.iter().for_each(|one| tally.add(one));
+        let read = match scenario.instruments.as_slice() {
+            [] => instruments.list().len(),
+            some => some.len(),
+        };
+        let due = due(published, scenario, instruments);
+        let seconds = scenario.time.as_secs_f64();
+        let sample = Sample::new()
+            .with("instruments", read as f64)
+            .with("depth", scenario.depth as f64)
+            .with("duration_ns", seconds * 1e9)
+            .with("deliveries_per_s", tally.delivered as f64 / seconds);
+        let sample = with_latencies(sample, &tally);
+        let sample = sample
+            .with("resyncs", tally.resyncs as f64)
+            .with("errors", tally.errors as f64)
+            .with("drops", due.saturating_sub(tally.delivered + tally.merged) as f64)
+            .with("merged", tally.merged as f64)
+            .with("source_per_s", published.due() as f64 * 1e9 / published.elapsed_ns.max(1) as f64)
+            .with("slip_ns", published.slip_ns_max as f64)
+            .with("node_cpu_s", published.processor_ns as f64 / 1e9)
+            .with("holes", tally.holes as f64)
+            .with("healed", tally.healed as f64)
+            .with("divergent", tally.divergent as f64)
+            .with("checked", tally.checked as f64);
+        let sample = match client_ns {
+            Some(client_ns) => sample.with("client_cpu_s", client_ns as f64 / 1e9),
+            None => sample,
+        };
+        let withheld = withheld(published, scenario);
+        Self { tally, due, withheld, from_ns: window.from_ns, sample }
+    }
+
+    /// Fails where something was not as it must be at any speed.
+    pub fn check(&self, scenario: &Scenario) -> Result<()> {
+        let tally = &self.tally;
+        ensure!(tally.divergent == 0, "{} books differ from their owner's", tally.divergent);
+        ensure!(tally.errors == 0, "{} records or snapshots were not taken in", tally.errors);
+        if scenario.drop_every_n.is_some() && !scenario.conflate && scenario.delay.is_none() {
+            ensure!(
+                tally.holes == self.withheld,
+                "{} records were withheld, {} holes were noticed",
+                self.withheld,
+                tally.holes
+            );
+        }
+        ensure!(
+            tally.healed >= tally.holes,
+            "{} holes were noticed, and {} books made whole",
+            tally.holes,
+            tally.healed
+        );
+        Ok(())
+    }
+
+    /// Deliveries by the time the last one was made.
+    pub fn deliveries_per_s(&self) -> f64 {
+        let elapsed_ns = self.tally.last_ns.saturating_sub(self.from_ns).max(1);
+        self.tally.delivered as f64 * 1e9 / elapsed_ns as f64
+    }
+
+    /// The figures.
+    pub fn sample(self) -> Sample {
+        self.sample
+    }
+
+    /// Whether every update that was due came by itself.
+    pub fn is_complete(&self) -> bool {
+        self.tally.delivered == self.due
+    }
+}
+
+fn due(published: &Published, scenario: &Scenario, instruments: &Instruments) -> u64 {
+    let is_read = |topic: &str| {
+        scenario.instruments.is_empty()
+            || instruments
+                .list()
+                .iter()
+                .any(|one| one.topic() == topic && scenario.instruments.contains(&one.id))
+    };
+    let due: u64 = published.lines.iter().filter(|line| is_read(&line.topic)).map(|line| line.due).sum();
+    due * scenario.clients as u64
+}
+
+/// Of every topic that is read, to every client.
+fn withheld(published: &Published, scenario: &Scenario) -> u64 {
+    let Some(every) = scenario.drop_every_n else { return 0 };
+    let withheld: u64 = published.lines.iter().map(|line| line.last_seq / u64::from(every.get())).sum();
+    withheld * scenario.clients as u64
+}
+
+fn with_latencies(sample: Sample, tally: &Tally) -> Sample {
+    let sample = sample
+        .with("sent_p50_ns", tally.sent.quantile_ns(0.50) as f64)
+        .with("sent_p99_ns", tally.sent.quantile_ns(0.99) as f64)
+        .with("sent_p999_ns", tally.sent.quantile_ns(0.999) as f64)
+        .with("intended_p50_ns", tally.intended.quantile_ns(0.50) as f64)
+        .with("intended_p99_ns", tally.intended.quantile_ns(0.99) as f64)
+        .with("intended_p999_ns", tally.intended.quantile_ns(0.999) as f64);
+    if tally.stale.is_empty() {
+        return sample;
+    }
+    sample
+        .with("stale_p50_ns", tally.stale.quantile_ns(0.50) as f64)
+        .with("stale_p99_ns", tally.stale.quantile_ns(0.99) as f64)
+}

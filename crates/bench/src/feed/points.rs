@@ -1,0 +1,209 @@
+//! The points of suite `feed`.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use crate::feed::scenario::{Config, Place, SHIPPED, Scenario, Waiting};
+use crate::feed::{
+    apply, durable as durability, elsewhere as reading_elsewhere, join as joining, limits as limit,
+    replay as replaying, run,
+};
+use crate::options::Options;
+use crate::params::Params;
+use crate::point::{Bench, Group, Point, target};
+
+/// What the document's slow client takes over each message.
+const DELAY: Duration = Duration::from_millis(5);
+/// What its server keeps for a client that falls behind, and what ours keeps for the unconflated one.
+const SLOW_HISTORY_RECORDS: u64 = 256;
+const SLOW_HISTORY_BYTES: u64 = 32 << 10;
+/// What its loss simulation leaves out.
+const DROP_EVERY: NonZeroU32 = NonZeroU32::new(50).expect("not zero");
+/// What a topic keeps unless the scenario says less: seconds of it at the rates of the document.
+const HISTORY_BYTES: u64 = 4 << 20;
+/// Updates a second of each of a hundred instruments: the document's, and past what holds.
+const MULTI_RATES: [u32; 5] = [500, 750, 1_000, 2_000, 4_000];
+
+/// The document's five scenarios; with `--config` one of the user's own instead.
+pub fn scenarios(options: &Options) -> Vec<Group> {
+    if let Some(config) = &options.feed.config {
+        let base = scenario(config.clone(), options.feed.clients.unwrap_or(10), options);
+        return places(&base).map(|one| vec![point("custom", one)]).collect();
+    }
+    let mut groups = baseline(options);
+    groups.extend(places(&shipped(1, 100, options)).map(|one| vec![point(SHIPPED[1].0, one)]));
+    groups.extend(multi(options));
+    groups.extend(slow(options));
+    let mut loss = shipped(3, 10, options);
+    loss.drop_every_n = loss.drop_every_n.or(Some(DROP_EVERY));
+    groups.extend(places(&loss).map(|one| vec![point(SHIPPED[3].0, one)]));
+    groups
+}
+
+/// A node that already runs elsewhere, and readers here.
+pub fn elsewhere(options: &Options) -> Group {
+    let clients = options.feed.clients.unwrap_or(10);
+    let params = Params::new().with("transport", "tcp").with("topology", "brokered").with("clients", clients);
+    vec![Point::new("custom", target::DUNLIN, params, move |bench: &Bench| {
+        reading_elsewhere::measure(&bench.options, clients)
+    })]
+}
+
+fn baseline(options: &Options) -> Vec<Group> {
+    let base = shipped(0, 1, options);
+    let waits = [Waiting::Spin, Waiting::Default, Waiting::Parked];
+    let of = |place: Place| waits.map(|wait| point(SHIPPED[0].0, Scenario { place, wait, ..base.clone() }));
+    vec![of(Place::Inproc).into(), of(Place::Tcp).into()]
+}
+
+fn multi(options: &Options) -> Vec<Group> {
+    let base = shipped(2, 10, options);
+    let rates = if options.quick { &MULTI_RATES[..1] } else { &MULTI_RATES };
+    let step =
+        |rate: &u32| point(SHIPPED[2].0, Scenario { rate: Some(*rate), place: Place::Tcp, ..base.clone() });
+    let inproc = Scenario { rate: Some(MULTI_RATES[0]), ..base.clone() };
+    let mut groups = vec![vec![point(SHIPPED[2].0, inproc)]];
+    groups.extend(rates.iter().map(|rate| vec![step(rate)]));
+    groups
+}
+
+fn slow(options: &Options) -> Vec<Group> {
+    let mut base = shipped(1, 10, options);
+    base.delay = base.delay.or(Some(DELAY));
+    let of = |conflate: bool| {
+        let mut one = Scenario { conflate, ..base.clone() };
+        if !conflate {
+            (one.history_records, one.history_bytes) = (Some(SLOW_HISTORY_RECORDS), SLOW_HISTORY_BYTES);
+            // It is so slow that in the whole run it would read little else than what a warm-up leaves it.
+            one.warmup = Duration::ZERO;
+        }
+        places(&one).map(|one| point("slow_client", one)).collect::<Group>()
+    };
+    vec![of(true), of(false)]
+}
+
+fn shipped(nth: usize, clients: usize, options: &Options) -> Scenario {
+    let config = Config { text: SHIPPED[nth].1.to_owned(), toml: false };
+    scenario(config, options.feed.clients.unwrap_or(clients), options)
+}
+
+fn scenario(config: Config, clients: usize, options: &Options) -> Scenario {
+    let feed = &options.feed;
+    Scenario {
+        config,
+        rate: None,
+        place: Place::Inproc,
+        wait: Waiting::Default,
+        clients,
+        instruments: feed.instruments.clone(),
+        depth: feed.depth,
+        warmup: feed.warmup,
+        time: feed.time,
+        delay: feed.delay,
+        conflate: false,
+        drop_every_n: feed.drop_every_n,
+        every_record: false,
+        history_records: None,
+        history_bytes: HISTORY_BYTES,
+        seed: feed.seed,
+    }
+}
+
+fn places(base: &Scenario) -> impl Iterator<Item = Scenario> {
+    [Place::Inproc, Place::Tcp].map(|place| Scenario { place, ..base.clone() }).into_iter()
+}
+
+fn point(case: &'static str, scenario: Scenario) -> Point {
+    let mut params = Params::new()
+        .with("transport", scenario.place.name())
+        .with("wait", scenario.wait.name())
+        .with("clients", scenario.clients);
+    if let Some(rate) = scenario.rate {
+        params = params.with("rate", u64::from(rate));
+    }
+    if let Some(delay) = scenario.delay {
+        params =
+            params.with("delay_ms", delay.as_millis() as u64).with("conflate", yes_or_no(scenario.conflate));
+    }
+    if let Some(every) = scenario.drop_every_n {
+        params = params.with("drop_every_n", u64::from(every.get()));
+    }
+    Point::new(case, target::DUNLIN, params, move |bench: &Bench| {
+        let outcome = run::run(bench, &scenario)?;
+        outcome.check(&scenario)?;
+        Ok(outcome.sample())
+    })
+}
+
+fn yes_or_no(yes: bool) -> &'static str {
+    if yes { "yes" } else { "no" }
+}
+
+/// Where it breaks.
+pub fn limits(options: &Options) -> Group {
+    let held = |clients: usize| {
+        let base = Scenario { place: Place::Tcp, ..shipped(0, clients, options) };
+        let params = Params::new()
+            .with("transport", "tcp")
+            .with("wait", "default")
+            .with("clients", clients)
+            .with("of", "rate");
+        Point::new("limits", target::DUNLIN, params, move |bench: &Bench| limit::rate_held(bench, &base))
+    };
+    let clients = options.feed.clients.unwrap_or(if options.quick { 10 } else { 100 });
+    let base = Scenario { place: Place::Tcp, ..shipped(0, clients, options) };
+    let params = Params::new()
+        .with("transport", "tcp")
+        .with("wait", "default")
+        .with("clients", clients)
+        .with("of", "deliveries");
+    let most = Point::new("limits", target::DUNLIN, params, move |bench: &Bench| {
+        limit::most_deliveries(bench, &base)
+    });
+    vec![held(1), held(clients), most]
+}
+
+/// What taking the real recordings into books costs.
+pub fn apply() -> Group {
+    let point = |(book, recording): (&'static str, &'static str)| {
+        let params = Params::new().with("book", book).with("recording", recording);
+        Point::new("apply", target::DUNLIN, params, move |_: &Bench| apply::measure(recording))
+    };
+    apply::RECORDINGS.map(point).into()
+}
+
+/// A recording read from its files into a book.
+pub fn replay(options: &Options) -> Group {
+    let updates = options.count(4_000_000, 20_000);
+    let params = Params::new().with("book", "l2").with("updates", updates);
+    vec![Point::new("replay", target::DUNLIN, params, move |bench: &Bench| {
+        replaying::measure(bench, updates)
+    })]
+}
+
+/// A durable topic beside the journal under it.
+pub fn durable(options: &Options) -> Group {
+    let commits = options.count(5_000, 50);
+    let params = |transport: Option<&'static str>| {
+        let params = Params::new();
+        let params = transport.map_or(params.clone(), |transport| params.with("transport", transport));
+        params.with("bytes", durability::BYTES).with("in_flight", durability::IN_FLIGHT)
+    };
+    let ours = |transport: &'static str| {
+        Point::new("durable", target::DUNLIN, params(Some(transport)), move |_: &Bench| {
+            durability::topic(transport, commits)
+        })
+    };
+    let journal = move |_: &Bench| durability::journal(commits);
+    vec![Point::new("durable", target::JOURNAL, params(None), journal), ours("inproc"), ours("tcp")]
+}
+
+/// Many readers joining at once.
+pub fn join(options: &Options) -> Group {
+    let subscribers = options.count(1_000, 20) as usize;
+    let point = |subscribers: usize| {
+        let params = Params::new().with("transport", "tcp").with("subscribers", subscribers);
+        Point::new("join", target::DUNLIN, params, move |bench: &Bench| joining::measure(bench, subscribers))
+    };
+    vec![point(0), point(subscribers)]
+}

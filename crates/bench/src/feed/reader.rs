@@ -1,0 +1,170 @@
+//! One reader of a scenario: a replica of the books, each update of which is applied, checked and timed.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use dunlin::now_ns;
+use dunlin::topic::{Fold, LogName, Subscribe, SubscribeError};
+use dunlin_feed::{Book, By, Change, Instruments, Replica, Report};
+
+use crate::feed::scenario::{Scenario, Window};
+use crate::feed::source::Line;
+use crate::feed::tally::Tally;
+
+/// What has been published, once it is known.
+pub type Ends = Arc<OnceLock<Vec<Line>>>;
+
+/// Changes taken in before others have their turn.
+const TURN: usize = 256;
+
+/// One reader.
+#[derive(Debug)]
+pub struct Reader<S> {
+    replica: Replica<Book, S>,
+    /// What it takes over each read.
+    delay: Option<Duration>,
+    notes: Notes,
+}
+
+/// What it writes down.
+#[derive(Debug)]
+struct Notes {
+    window: Window,
+    /// The time between two updates of a topic, ns.
+    intervals: HashMap<String, u64>,
+    tally: Tally,
+    /// Whether the reader takes its time.
+    is_slow: bool,
+    /// Changes of the last read, which count when it has been processed: how long each had been due.
+    read: Vec<u64>,
+}
+
+impl<S: Subscribe> Reader<S> {
+    /// Reads with this subscriber.
+    pub fn new(subscriber: S, window: Window, scenario: &Scenario, instruments: &Instruments) -> Self {
+        let interval = |rate: u32| 1_000_000_000 / u64::from(rate.max(1));
+        let each = instruments.list().iter();
+        let intervals =
+            each.map(|instrument| (instrument.topic(), interval(instrument.updates_per_sec))).collect();
+        Self {
+            replica: Replica::new(subscriber, |_| Book::new(dunlin_feed::Scale::default())),
+            delay: scenario.delay,
+            notes: Notes {
+                window,
+                intervals,
+                tally: Tally::default(),
+                is_slow: scenario.delay.is_some(),
+                read: Vec::new(),
+            },
+        }
+    }
+
+    /// Applies what is there; how much it was.
+    pub fn read(&mut self) -> Result<usize> {
+        let turn = if self.delay.is_some() { 1 } else { TURN };
+        let notes = &mut self.notes;
+        let read = self.replica.drain(now_ns(), turn, |report| notes.take(&report))?;
+        if read > 0
+            && let Some(delay) = self.delay
+        {
+            thread::sleep(delay);
+            self.notes.processed();
+        }
+        Ok(read)
+    }
+
+    /// Waits until something may be there.
+    pub fn wait(&mut self, longest: Duration) -> Result<bool, SubscribeError> {
+        self.replica.wait(Some(longest))
+    }
+
+    /// What it reads with.
+    pub fn subscriber(&mut self) -> &mut S {
+        self.replica.subscriber()
+    }
+
+    /// Whether it has a reason to look again soon though nothing may come.
+    pub fn is_pending(&self) -> bool {
+        !self.replica.is_whole()
+    }
+
+    /// Changes so far.
+    pub fn applied(&self) -> u64 {
+        self.notes.tally.applied
+    }
+
+    /// Whether all its books stand at their ends.
+    pub fn is_through(&self, ends: &Ends) -> bool {
+        let Some(lines) = ends.get() else { return false };
+        let wanted = lines.iter().filter(|line| self.notes.intervals.contains_key(&line.topic)).count();
+        let of = |log: &LogName| lines.iter().find(|line| line.topic == log.topic);
+        let through = |(log, at, _): (&Arc<LogName>, dunlin::topic::Position, &Book)| {
+            of(log).is_some_and(|line| at.seq >= line.last_seq)
+        };
+        self.replica.states().filter(|state| through((state.0, state.1, state.2))).count() >= wanted
+    }
+
+    /// What it wrote down, its books compared with their owner's at the end.
+    pub fn finish(self, ends: &Ends) -> Result<Tally> {
+        let lines = ends.get().context("nobody said what was published")?;
+        let mut tally = self.notes.tally;
+        let counts = self.replica.counts();
+        for (log, _, book) in self.replica.states() {
+            let line = lines.iter().find(|line| line.topic == log.topic);
+            tally.divergent += u64::from(line.is_none_or(|line| line.checksum != book.checksum()));
+        }
+        tally.holes = counts.holes;
+        tally.gaps = counts.gaps;
+        tally.resyncs = counts.resyncs + counts.snapshots.saturating_sub(lines.len() as u64);
+        tally.healed = counts.gaps_healed;
+        tally.divergent += counts.divergent;
+        tally.errors = counts.refused;
+        tally.checked = counts.checked;
+        Ok(tally)
+    }
+}
+
+impl Notes {
+    #[inline]
+    fn take(&mut self, report: &Report<'_, Book>) {
+        let Report::Changed(change) = report else { return };
+        self.tally.applied += 1;
+        let Some(due_ns) = change.event_time_ns() else { return };
+        if !self.window.counts(due_ns) {
+            return;
+        }
+        match change.by {
+            By::Record(frame) => {
+                let now = now_ns();
+                self.tally.delivered += 1;
+                self.tally.last_ns = now;
+                self.tally.sent.record(now.saturating_sub(frame.append_time_ns()));
+                self.tally.intended.record(now.saturating_sub(due_ns));
+            }
+            By::Merged(_) => self.tally.merged += change.to.seq - change.from.seq,
+            By::Snapshot => return,
+        }
+        if self.is_slow {
+            let oldest = self.oldest_due(change, due_ns);
+            self.read.push(oldest);
+        }
+    }
+
+    /// When the oldest update in a change was due.
+    fn oldest_due(&self, change: &Change<'_, Book>, due_ns: u64) -> u64 {
+        let more = (change.to.seq - change.from.seq).saturating_sub(1);
+        let interval = self.intervals.get(&change.log.topic).copied().unwrap_or_default();
+        due_ns.saturating_sub(more * interval)
+    }
+
+    /// Only now the reader has made use of what it read.
+    fn processed(&mut self) {
+        let now = now_ns();
+        for due_ns in self.read.drain(..) {
+            self.tally.stale.record(now.saturating_sub(due_ns));
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! All readers of a scenario at work.
+//!
+//! One reader has a thread of its own; many are tasks of one thread, unless they are slow on purpose:
+//! who sleeps must not hold up the others.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use dunlin::topic::Subscribe;
+use tokio::task::{JoinHandle, LocalSet};
+
+use crate::child::PATIENCE;
+use crate::feed::reader::{Ends, Reader};
+use crate::feed::tally::Tally;
+
+/// How often those who wait look whether it is over.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Reads all to their ends.
+pub fn read_all<S: Subscribe + Send + 'static>(
+    readers: Vec<Reader<S>>,
+    slow: bool,
+    ends: &Ends,
+) -> Result<Vec<Tally>> {
+    if readers.len() == 1 || slow { in_threads(readers, ends) } else { in_tasks(readers, ends) }
+}
+
+fn in_threads<S: Subscribe + Send + 'static>(readers: Vec<Reader<S>>, ends: &Ends) -> Result<Vec<Tally>> {
+    let start = |mut reader: Reader<S>| {
+        let ends = Arc::clone(ends);
+        thread::spawn(move || {
+            read_to_the_end(&mut reader, &ends)?;
+            reader.finish(&ends)
+        })
+    };
+    let threads: Vec<_> = readers.into_iter().map(start).collect();
+    threads
+        .into_iter()
+        .map(|thread| thread.join().map_err(|_| anyhow!("a reading thread panicked"))?)
+        .collect()
+}
+
+fn read_to_the_end<S: Subscribe>(reader: &mut Reader<S>, ends: &Ends) -> Result<()> {
+    let mut moved = Instant::now();
+    loop {
+        if reader.read()? > 0 {
+            moved = Instant::now();
+        } else if reader.is_through(ends) {
+            return Ok(());
+        } else if !reader.wait(LOOK)? {
+            ensure!(moved.elapsed() < PATIENCE, "nothing came for {PATIENCE:?}");
+        }
+    }
+}
+
+fn in_tasks<S: Subscribe + 'static>(readers: Vec<Reader<S>>, ends: &Ends) -> Result<Vec<Tally>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("starting a runtime")?;
+    let readers: Vec<_> = readers.into_iter().map(|reader| Rc::new(RefCell::new(reader))).collect();
+    let tasks = LocalSet::new();
+    let reading: Vec<_> =
+        readers.iter().map(|reader| tasks.spawn_local(read_on(Rc::clone(reader)))).collect();
+    tasks.block_on(&runtime, until_through(&readers, ends, &reading))?;
+    drop((tasks, reading));
+    let finish = |reader: Rc<RefCell<Reader<S>>>| {
+        let reader = Rc::into_inner(reader).context("a reading task is still there")?;
+        reader.into_inner().finish(ends)
+    };
+    readers.into_iter().map(finish).collect()
+}
+
+/// Ends only by a failure: whether all was read is seen from outside, at less cost.
+async fn read_on<S: Subscribe>(reader: Rc<RefCell<Reader<S>>>) -> Result<()> {
+    loop {
+        if reader.borrow_mut().read()? > 0 {
+            // Others have their turn before this one goes on.
+            tokio::task::yield_now().await;
+            continue;
+        }
+        let ready = std::future::poll_fn(|cx| reader.borrow_mut().subscriber().poll_ready(cx));
+        if reader.borrow().is_pending() {
+            // Who has asked to be brought back asks again before long, if nothing comes.
+            if let Ok(ready) = tokio::time::timeout(LOOK, ready).await {
+                ready?;
+            }
+        } else {
+            ready.await?;
+        }
+    }
+}
+
+async fn until_through<S: Subscribe>(
+    readers: &[Rc<RefCell<Reader<S>>>],
+    ends: &Ends,
+    reading: &[JoinHandle<Result<()>>],
+) -> Result<()> {
+    let (mut last, mut moved) = (0, Instant::now());
+    while !readers.iter().all(|reader| reader.borrow().is_through(ends)) {
+        tokio::time::sleep(LOOK).await;
+        ensure!(!reading.iter().any(JoinHandle::is_finished), "a reader failed");
+        let applied = readers.iter().map(|reader| reader.borrow().applied()).sum();
+        if applied != last {
+            (last, moved) = (applied, Instant::now());
+        }
+        ensure!(moved.elapsed() < PATIENCE, "nothing came for {PATIENCE:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! Replaying a recording into a book, on one core: read from its files, every block checked, every record applied.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use dunlin::topic::frame::{Frame, Meta};
+use dunlin_feed::{Book, Instruments, Scale, Simulator};
+use dunlin_journal::{Batch, Config, Item, Journal, Position, Reader, RealDisk};
+
+use crate::clock::monotonic_ns;
+use crate::feed::scenario::Config as File;
+use crate::point::{Bench, Sample};
+use crate::sockets::fresh_path;
+
+const NAME: &str = "md.BTC-USD";
+/// Records of a block: what a commit of a busy feed brings together.
+const BLOCK_RECORDS: u32 = 512;
+
+/// Writes a recording of so many updates, then replays it.
+pub fn measure(_: &Bench, updates: u64) -> Result<Sample> {
+    let folder = fresh_path("replay");
+    let measured = write(&folder, updates).and_then(|sum| replay(&folder, updates, sum));
+    // What cannot be removed from a scratch folder is the system's to remove.
+    let _ = std::fs::remove_dir_all(&folder);
+    measured
+}
+
+/// What the book adds up to in the end.
+fn write(folder: &Path, updates: u64) -> Result<u64> {
+    let file = File::shipped("baseline_1x1_10k").context("a configuration that comes with Dunlin")?;
+    let instruments: Instruments = file.parse()?;
+    let mut simulator = Simulator::new(&instruments, 123);
+    let mut book = Book::new(Scale::default());
+    let opened = Journal::open(Arc::new(RealDisk), folder, NAME, Config::default());
+    let (mut journal, _) = opened.context("making a recording")?;
+    let (mut payload, mut frames, mut count) = (Vec::new(), Vec::new(), 0);
+    for seq in 1..=updates {
+        payload.clear();
+        match seq {
+            1 => simulator.whole_book(0, &mut payload),
+            _ => {
+                simulator.update(0, &mut payload);
+            }
+        }
+        book.apply_payload(seq, &payload)?;
+        add_frame(&payload, seq, &mut frames)?;
+        count += 1;
+        if count == BLOCK_RECORDS || seq == updates {
+            let first_seq = seq + 1 - u64::from(count);
+            let parts: [&[u8]; 1] = [&frames];
+            let (first_time_ns, last_time_ns) = (first_seq, seq);
+            journal.append(&Batch {
+                epoch: 1,
+                first_seq,
+                count,
+                first_time_ns,
+                last_time_ns,
+                frames: &parts,
+            })?;
+            (count, _) = (0, frames.clear());
+        }
+    }
+    journal.close().context("ending a recording")?;
+    Ok(dunlin::topic::Fold::checksum(&book))
+}
+
+fn add_frame(payload: &[u8], time_ns: u64, frames: &mut Vec<u8>) -> Result<()> {
+    let meta = Meta { event_time_ns: Some(time_ns), ..Meta::default() };
+    let measured = meta.measure(payload.len())?;
+    let at = frames.len();
+    frames.resize(at + measured.padded(), 0);
+    meta.encode(measured, time_ns, payload, &mut frames[at..]);
+    Ok(())
+}
+
+fn replay(folder: &Path, updates: u64, sum: u64) -> Result<Sample> {
+    let start_ns = monotonic_ns();
+    let reader = Reader::open(Arc::new(RealDisk), folder).context("opening the recording")?;
+    let mut scan = reader.scan(Position::default());
+    let mut book = Book::new(Scale::default());
+    let (mut seq, mut bytes) = (0, 0);
+    while let Some(item) = scan.next()? {
+        let Item::Records(records) = item else { bail!("the recording has a hole after {seq}") };
+        bytes += records.frames.len();
+        let mut rest = records.frames;
+        while let Some((frame, taken)) = Frame::split(rest) {
+            seq += 1;
+            book.apply_payload(seq, frame.payload())?;
+            rest = &rest[taken..];
+        }
+    }
+    let taken_ns = monotonic_ns() - start_ns;
+    ensure!(seq == updates, "{seq} records came of {updates}");
+    ensure!(dunlin::topic::Fold::checksum(&book) == sum, "the book is not the one that was recorded");
+    let per_s = |count: f64| count * 1e9 / taken_ns.max(1) as f64;
+    Ok(Sample::new()
+        .with("events_per_s", per_s(seq as f64))
+        .with("bytes_per_s", per_s(bytes as f64))
+        .with("event_ns", taken_ns as f64 / seq as f64))
+}

@@ -1,0 +1,151 @@
+//! One run of a scenario: a node and its source, readers here, and what came of both.
+//!
+//! Over TCP the node and its source are one other process, as `dunlin feed serve` is, and all readers are in
+//! this one, each with a connection of its own.
+
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Context, Result, anyhow};
+use dunlin::now_ns;
+use dunlin::topic::{OnGap, Start, Subscribe, SubscribeOptions};
+use dunlin_client::{Client, Limits, Options};
+use dunlin_feed::Instruments;
+
+use crate::child::PATIENCE;
+use crate::clock::processor_ns;
+use crate::feed::node::{self, FeedNode};
+use crate::feed::outcome::Outcome;
+use crate::feed::reader::{Ends, Reader};
+use crate::feed::readers::read_all;
+use crate::feed::scenario::{Place, Scenario, Window};
+use crate::feed::source::{Published, Source};
+use crate::feed::tally::Tally;
+use crate::point::Bench;
+
+/// From the last reader's arrival to the first update.
+const LEAD_NS: u64 = 50_000_000;
+/// A reader that is slow on purpose is sent no more ahead than this: what is on its way is not yet lost to it.
+const SLOW_CREDIT_BYTES: usize = 16 << 10;
+
+/// Runs the scenario once.
+pub fn run(bench: &Bench, scenario: &Scenario) -> Result<Outcome> {
+    let instruments = scenario.instruments()?;
+    match scenario.place {
+        Place::Inproc => inproc(scenario, instruments),
+        Place::Tcp => tcp(bench, scenario, &instruments),
+    }
+}
+
+fn inproc(scenario: &Scenario, instruments: Instruments) -> Result<Outcome> {
+    let stand = node::stand(scenario, &instruments)?;
+    let patterns = scenario.patterns(&instruments)?;
+    let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
+    let options = subscribe_options(scenario);
+    let subscribers: Vec<_> = (0..scenario.clients)
+        .map(|_| stand.node().subscribe_all(&patterns, &options))
+        .collect::<Result<_, _>>()?;
+    let window = Window::from(now_ns() + LEAD_NS, scenario);
+    let source = Source::new(stand.node(), scenario, instruments.clone());
+    let (ends, publishing) = telling(move || source.run(&window));
+    let tallies = read(subscribers, window, scenario, &instruments, &ends)?;
+    let published = join(publishing)?;
+    Ok(Outcome::new(scenario, &instruments, &window, &published, &tallies, None))
+}
+
+fn tcp(bench: &Bench, scenario: &Scenario, instruments: &Instruments) -> Result<Outcome> {
+    let mut node = FeedNode::start(bench, scenario)?;
+    let patterns = scenario.patterns(instruments)?;
+    let options = subscribe_options(scenario);
+    let subscribers = (0..scenario.clients)
+        .map(|_| subscribe(node.url(), &patterns, &options, scenario))
+        .collect::<Result<Vec<_>>>()?;
+    let window = Window::from(now_ns() + LEAD_NS, scenario);
+    node.begin(&window)?;
+    let patience = PATIENCE + scenario.warmup + scenario.time;
+    let (ends, publishing) = telling(move || node.published(patience).map(|published| (node, published)));
+    let before_ns = processor_ns();
+    let tallies = read(subscribers, window, scenario, instruments, &ends)?;
+    let client_ns = processor_ns() - before_ns;
+    let (_node, published) = join(publishing)?;
+    Ok(Outcome::new(scenario, instruments, &window, &published, &tallies, Some(client_ns)))
+}
+
+/// What a thread says of what it published.
+trait Says {
+    fn published(&self) -> &Published;
+}
+
+impl Says for Published {
+    fn published(&self) -> &Published {
+        self
+    }
+}
+
+impl Says for (FeedNode, Published) {
+    fn published(&self) -> &Published {
+        &self.1
+    }
+}
+
+/// Publishes, or hears of it, in a thread, which says when and where all ended.
+fn telling<T: Says + Send + 'static>(
+    publish: impl FnOnce() -> Result<T> + Send + 'static,
+) -> (Ends, JoinHandle<Result<T>>) {
+    let ends: Ends = Arc::new(OnceLock::new());
+    let told = Arc::clone(&ends);
+    let publishing = thread::spawn(move || {
+        let said = publish()?;
+        // Nobody else sets it.
+        let _ = told.set(said.published().lines.clone());
+        Ok(said)
+    });
+    (ends, publishing)
+}
+
+fn join<T>(thread: JoinHandle<Result<T>>) -> Result<T> {
+    thread.join().map_err(|_| anyhow!("the publishing thread panicked"))?
+}
+
+fn read<S: Subscribe + Send + 'static>(
+    subscribers: Vec<S>,
+    window: Window,
+    scenario: &Scenario,
+    instruments: &Instruments,
+    ends: &Ends,
+) -> Result<Vec<Tally>> {
+    let reader = |subscriber| Reader::new(subscriber, window, scenario, instruments);
+    read_all(subscribers.into_iter().map(reader).collect(), scenario.delay.is_some(), ends)
+}
+
+fn subscribe(
+    url: &str,
+    patterns: &[String],
+    options: &SubscribeOptions,
+    scenario: &Scenario,
+) -> Result<dunlin_client::Subscriber> {
+    let mut limits = Limits::default();
+    if scenario.delay.is_some() {
+        limits.credit_bytes = SLOW_CREDIT_BYTES;
+    }
+    let wait = scenario.wait.wait();
+    let options_of_client = Options { name: "bench".to_owned(), wait, limits, ..Options::default() };
+    let client = Client::connect(url, options_of_client).with_context(|| format!("connecting to {url}"))?;
+    let [pattern] = patterns else { anyhow::bail!("over TCP a reader takes one instrument or all") };
+    client.subscribe(pattern, options.clone()).context("subscribing")
+}
+
+fn subscribe_options(scenario: &Scenario) -> SubscribeOptions {
+    let (start, on_gap) = match scenario.every_record {
+        true => (Start::Earliest, OnGap::Fail),
+        false => (Start::Snapshot, OnGap::Snapshot),
+    };
+    SubscribeOptions {
+        start,
+        on_gap,
+        wait: scenario.wait.wait(),
+        conflate: scenario.conflate,
+        lose_every: scenario.drop_every_n,
+        ..SubscribeOptions::default()
+    }
+}

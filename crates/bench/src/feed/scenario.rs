@@ -1,0 +1,190 @@
+//! What is measured: which instruments are published how fast, and who reads them how.
+
+use std::fs;
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use dunlin::topic::Wait;
+use dunlin_feed::{Instrument, Instruments, Notation};
+use serde::{Deserialize, Serialize};
+
+/// Where the readers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    /// In the node's own process.
+    Inproc,
+    /// In another process, each with a connection of its own.
+    Tcp,
+}
+
+impl Place {
+    /// The parameter's word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Inproc => "inproc",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+impl Waiting {
+    /// The parameter's word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Spin => "spin",
+            Self::Default => "default",
+            Self::Parked => "parked",
+        }
+    }
+
+    /// The same for a subscription or a client.
+    pub fn wait(self) -> Wait {
+        match self {
+            Self::Spin => Wait::Spin,
+            Self::Default => Wait::Default,
+            Self::Parked => Wait::Parked,
+        }
+    }
+}
+
+/// How readers, and the node's doors, wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Waiting {
+    /// Never parks.
+    Spin,
+    /// Readers spin for a few µs, then park; the doors park.
+    Default,
+    /// Parks at once.
+    Parked,
+}
+
+/// One scenario, as both processes of it know it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Scenario {
+    /// The instruments.
+    pub config: Config,
+    /// Every instrument's updates a second, whatever the configuration says.
+    pub rate: Option<u32>,
+    /// Where the readers are.
+    pub place: Place,
+    /// How everybody waits.
+    pub wait: Waiting,
+    /// Readers, each of every instrument that `instruments` names.
+    pub clients: usize,
+    /// What is subscribed to; all when empty.
+    pub instruments: Vec<String>,
+    /// Levels that a view would show. As in the document, nothing depends on it.
+    pub depth: usize,
+    /// What comes first and is not counted.
+    pub warmup: Duration,
+    /// What is counted.
+    pub time: Duration,
+    /// What a reader takes over each message before it applies it.
+    pub delay: Option<Duration>,
+    /// Readers get one merged update a read.
+    pub conflate: bool,
+    /// Every so manyth record is withheld from the readers.
+    pub drop_every_n: Option<NonZeroU32>,
+    /// Readers begin with the first record and are given every one, however far they are behind.
+    pub every_record: bool,
+    /// Records a topic keeps, where that matters.
+    pub history_records: Option<u64>,
+    /// Bytes a topic keeps.
+    pub history_bytes: u64,
+    /// What the random updates begin with.
+    pub seed: u64,
+}
+
+/// A configuration of instruments, as it was written.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Config {
+    /// Its text.
+    pub text: String,
+    /// Whether that is TOML and not JSON.
+    pub toml: bool,
+}
+
+impl Config {
+    /// One that comes with Dunlin.
+    pub fn shipped(name: &str) -> Option<Self> {
+        let (_, text) = SHIPPED.iter().find(|(known, _)| *known == name)?;
+        Some(Self { text: (*text).to_owned(), toml: false })
+    }
+
+    /// A file, or one that comes with Dunlin, by name.
+    pub fn read(path: &Path) -> Result<Self> {
+        if let Some(shipped) = path.to_str().and_then(Self::shipped) {
+            return Ok(shipped);
+        }
+        let text = fs::read_to_string(path)
+            .with_context(|| format!("failed to open config file: {}", path.display()))?;
+        let toml = path.to_str().is_some_and(|name| Notation::of_file(name) == Notation::Toml);
+        Ok(Self { text, toml })
+    }
+
+    /// What it says.
+    pub fn parse(&self) -> Result<Instruments> {
+        let notation = if self.toml { Notation::Toml } else { Notation::Json };
+        Ok(Instruments::parse(&self.text, notation)?)
+    }
+}
+
+impl Scenario {
+    /// The instruments, each at its rate.
+    pub fn instruments(&self) -> Result<Instruments> {
+        let instruments = self.config.parse()?;
+        match self.rate {
+            Some(rate) => Ok(instruments.at_rate(rate)?),
+            None => Ok(instruments),
+        }
+    }
+
+    /// What the readers subscribe to; an error for what is not there.
+    pub fn patterns(&self, instruments: &Instruments) -> Result<Vec<String>> {
+        let topic = |id: &String| {
+            let known = instruments.list().iter().find(|known| known.id == *id);
+            known.map(Instrument::topic).with_context(|| format!("there is no instrument {id}"))
+        };
+        match self.instruments.as_slice() {
+            [] if instruments.list().len() == 1 => Ok(vec![instruments.list()[0].topic()]),
+            [] => Ok(vec!["md.>".to_owned()]),
+            some => some.iter().map(topic).collect(),
+        }
+    }
+}
+
+/// The spans of one run, on the clock that records are stamped with.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Window {
+    /// The source begins.
+    pub start_ns: u64,
+    /// What is meant to be published from here on is counted.
+    pub from_ns: u64,
+    /// The source ends.
+    pub until_ns: u64,
+}
+
+impl Window {
+    /// From `start_ns` on.
+    pub fn from(start_ns: u64, scenario: &Scenario) -> Self {
+        let from_ns = start_ns + scenario.warmup.as_nanos() as u64;
+        Self { start_ns, from_ns, until_ns: from_ns + scenario.time.as_nanos() as u64 }
+    }
+
+    /// Whether what was meant for this time counts.
+    pub fn counts(&self, event_ns: u64) -> bool {
+        (self.from_ns..self.until_ns).contains(&event_ns)
+    }
+}
+
+/// The configurations that come with Dunlin, by name.
+pub const SHIPPED: [(&str, &str); 4] = [
+    ("baseline_1x1_10k", include_str!("../../scenarios/baseline_1x1_10k.json")),
+    ("fanout_1x100_1k", include_str!("../../scenarios/fanout_1x100_1k.json")),
+    ("multi_100x10_500", include_str!("../../scenarios/multi_100x10_500.json")),
+    ("loss_1x10_1k", include_str!("../../scenarios/loss_1x10_1k.json")),
+];

@@ -1,0 +1,60 @@
+//! A publisher that notes how long each publish takes.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use dunlin::now_ns;
+use dunlin::topic::{Draft, Publish, PublishError, Receipt};
+
+use crate::stats::Latencies;
+
+/// Where the times go; taken out to begin anew.
+pub type Times = Rc<RefCell<Latencies>>;
+
+/// Publishes through another.
+#[derive(Debug)]
+pub struct Timed<P> {
+    publisher: P,
+    times: Times,
+}
+
+impl<P> Timed<P> {
+    /// Times what this one publishes.
+    pub fn new(publisher: P, times: &Times) -> Self {
+        Self { publisher, times: Rc::clone(times) }
+    }
+}
+
+impl<P: Publish> Publish for Timed<P> {
+    fn publish<'a>(&mut self, draft: impl Into<Draft<'a>>) -> Result<Receipt, PublishError> {
+        self.publisher.publish(draft)
+    }
+
+    fn publish_batch(&mut self, drafts: &[Draft<'_>]) -> Result<Receipt, PublishError> {
+        self.publisher.publish_batch(drafts)
+    }
+
+    fn publish_expecting<'a>(
+        &mut self,
+        last_seq: u64,
+        draft: impl Into<Draft<'a>>,
+    ) -> Result<Receipt, PublishError> {
+        self.publisher.publish_expecting(last_seq, draft)
+    }
+
+    fn send<'a>(&mut self, draft: impl Into<Draft<'a>>) -> Result<(), PublishError> {
+        let start_ns = now_ns();
+        let sent = self.publisher.send(draft);
+        self.times.borrow_mut().record(now_ns().saturating_sub(start_ns));
+        sent
+    }
+
+    fn flush(&mut self) -> Result<Option<Receipt>, PublishError> {
+        self.publisher.flush()
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Receipt>, PublishError>> {
+        self.publisher.poll_flush(cx)
+    }
+}

@@ -1,0 +1,87 @@
+//! The options of suite `feed`.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::feed::Config;
+
+/// The options of suite `feed` as typed.
+#[derive(Clone, Debug, Default)]
+pub struct RawFeedOptions {
+    /// `--config`: a file of instruments, or the name of one that comes with Dunlin.
+    pub config: Option<PathBuf>,
+    /// `--clients`.
+    pub clients: Option<usize>,
+    /// `--instrument`: only these.
+    pub instruments: Vec<String>,
+    /// `--depth`.
+    pub depth: Option<usize>,
+    /// `--delay-ms`: what a client takes over each message.
+    pub delay_ms: Option<u64>,
+    /// `--drop-every-n`: every so manyth update is withheld from the clients.
+    pub drop_every_n: Option<u32>,
+    /// `--seed`.
+    pub seed: Option<u64>,
+}
+
+/// The options of suite `feed`, validated.
+#[derive(Clone, Debug)]
+pub struct FeedOptions {
+    /// The user's own instruments.
+    pub config: Option<Config>,
+    /// Instead of each scenario's own.
+    pub clients: Option<usize>,
+    /// Only these instruments; all when empty.
+    pub instruments: Vec<String>,
+    /// Levels of a view.
+    pub depth: usize,
+    /// What a client takes over each message.
+    pub delay: Option<Duration>,
+    /// Every so manyth update is withheld.
+    pub drop_every_n: Option<NonZeroU32>,
+    /// What the random updates begin with.
+    pub seed: u64,
+    /// What comes first in each run and is not counted.
+    pub warmup: Duration,
+    /// What is counted of each run.
+    pub time: Duration,
+}
+
+const CLIENTS_MAX: usize = 10_000;
+const DEPTH_DEFAULT: usize = 10;
+const SEED_DEFAULT: u64 = 123;
+
+impl RawFeedOptions {
+    /// Makes sense of the options; `times` are the warm-up and the time that were asked for.
+    pub(super) fn validate(
+        self,
+        times: (Option<Duration>, Option<Duration>),
+        quick: bool,
+    ) -> Result<FeedOptions> {
+        let (warmup, time) = times;
+        let (warmup_default, time_default) = if quick { (50, 200) } else { (500, 2_000) };
+        ensure!(
+            self.clients.is_none_or(|clients| (1..=CLIENTS_MAX).contains(&clients)),
+            "--clients must be from 1 to {CLIENTS_MAX}"
+        );
+        ensure!(self.drop_every_n != Some(1), "--drop-every-n 1 would leave nothing");
+        let config = self.config.as_deref().map(Config::read).transpose()?;
+        if let Some(config) = &config {
+            config.parse()?;
+        }
+        Ok(FeedOptions {
+            config,
+            clients: self.clients,
+            instruments: self.instruments,
+            depth: self.depth.unwrap_or(DEPTH_DEFAULT),
+            delay: self.delay_ms.filter(|ms| *ms > 0).map(Duration::from_millis),
+            drop_every_n: self.drop_every_n.and_then(NonZeroU32::new),
+            seed: self.seed.unwrap_or(SEED_DEFAULT),
+            warmup: warmup.unwrap_or(Duration::from_millis(warmup_default)),
+            time: time.unwrap_or(Duration::from_millis(time_default)),
+        })
+    }
+}

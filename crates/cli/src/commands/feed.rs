@@ -1,0 +1,55 @@
+//! `feed`: order books and other live state: made up, watched, recorded and replayed.
+
+mod import;
+mod record;
+mod recording;
+mod replay;
+mod serve;
+mod verify;
+mod watch;
+
+use anyhow::Result;
+
+use crate::arguments::Global;
+use crate::console::Console;
+
+#[derive(Debug, clap::Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+#[command(after_help = "\
+Try it:
+  dunlin feed serve --config baseline_1x1_10k   a node with a simulated order book
+  dunlin feed watch md.BTC-USD                  its ladder, live, in another terminal
+  dunlin feed import --check data/*             what is in recordings of exchanges
+  dunlin feed record --out rec/ 'md.>' --time 10s
+  dunlin feed verify --strict rec/")]
+pub struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Publish simulated order books, on a node of its own or a running one
+    Serve(serve::Arguments),
+    /// Follow order books: a live ladder in the terminal, lines in a pipe
+    Watch(watch::Arguments),
+    /// Publish recordings of exchanges as order books
+    Import(import::Arguments),
+    /// Write live state down as it comes
+    Record(record::Arguments),
+    /// Publish a recording again
+    Replay(replay::Arguments),
+    /// Say whether a recording is whole
+    Verify(verify::Arguments),
+}
+
+pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+    match &arguments.verb {
+        Verb::Serve(arguments) => serve::run(arguments, global, console),
+        Verb::Watch(arguments) => watch::run(arguments, global, console),
+        Verb::Import(arguments) => import::run(arguments, global, console),
+        Verb::Record(arguments) => record::run(arguments, global, console),
+        Verb::Replay(arguments) => replay::run(arguments, global, console),
+        Verb::Verify(arguments) => verify::run(arguments, console),
+    }
+}

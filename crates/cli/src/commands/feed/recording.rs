@@ -1,0 +1,211 @@
+//! What a recording of live state looks like: a folder with a log for each topic.
+//!
+//! The records of a log are those of the topic, as they came, in the numbering of the recording. Two kinds are the
+//! recorder's own, told by their headers:
+//!
+//! | header | the record |
+//! |---|---|
+//! | `dunlin-state` | makes any state of its kind the topic's state of that moment; the first record is one. Its value is the kind and its options: `book price_decimals=2 tick=1` |
+//! | `dunlin-sum` | has no content; its value is what the state adds up to here, as the topic's owner said |
+//!
+//! Not here: the bytes of a log (`dunlin-journal`).
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use dunlin_feed::{BookEntry, Levels, OrderEntry, Side, ValueEntry};
+use dunlin_topic::frame::Meta;
+use dunlin_topic::{FoldConfig, Frame};
+
+use crate::outcome::Refusal;
+use crate::state::State;
+
+/// The header of a record that is a whole state.
+pub const STATE: &str = "dunlin-state";
+/// The header of a record that says what the state adds up to.
+pub const SUM: &str = "dunlin-sum";
+
+const SIDES: [Side; 2] = [Side::Bid, Side::Ask];
+
+/// What a recorded frame is.
+#[derive(Debug)]
+pub enum Recorded {
+    /// A whole state, of a topic configured so.
+    State(FoldConfig),
+    /// What the state adds up to.
+    Sum(u64),
+    /// A record of the topic.
+    Record,
+}
+
+/// What this frame is; an error where a header makes no sense.
+pub fn recorded(frame: &Frame<'_>) -> Result<Recorded, Refusal> {
+    for (name, value) in frame.headers() {
+        let text = || String::from_utf8_lossy(value).into_owned();
+        match name {
+            STATE => return Ok(Recorded::State(fold_of(&text()))),
+            SUM => {
+                let sum = u64::from_str_radix(&text(), 16);
+                return sum.map(Recorded::Sum).map_err(|_| Refusal(format!("{:?} is no sum", text())));
+            }
+            _ => {}
+        }
+    }
+    Ok(Recorded::Record)
+}
+
+/// A fold's kind and options in one line.
+pub fn text_of(fold: &FoldConfig) -> String {
+    let options = fold.options.iter().map(|(name, value)| format!(" {name}={value}"));
+    std::iter::once(fold.kind.clone()).chain(options).collect()
+}
+
+fn fold_of(text: &str) -> FoldConfig {
+    let (kind, rest) = text.split_once(' ').unwrap_or((text, ""));
+    let pairs = rest.split(' ').filter_map(|pair| pair.split_once('='));
+    let options: BTreeMap<String, String> =
+        pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    FoldConfig { kind: kind.to_owned(), options }
+}
+
+/// The content of one record that makes any state of this kind this state.
+pub fn whole(state: &State) -> Vec<u8> {
+    let mut payload = Vec::new();
+    match state {
+        State::Book(book) => {
+            for side in SIDES {
+                BookEntry::Clear { side }.encode(&mut payload);
+                for level in book.levels(side) {
+                    BookEntry::Set { side, price: level.price, size: level.size }.encode(&mut payload);
+                }
+            }
+        }
+        State::Orders(orders) => {
+            for side in SIDES {
+                OrderEntry::Clear { side }.encode(&mut payload);
+                for order in orders.levels(side).flat_map(|level| orders.queue(side, level.price)) {
+                    let (id, price, size) = (order.id, order.price, order.size);
+                    OrderEntry::Add { side, id, price, size }.encode(&mut payload);
+                }
+            }
+        }
+        State::Last(last) => {
+            ValueEntry::Clear.encode(&mut payload);
+            last.iter().for_each(|(key, value)| ValueEntry::Set { key, value }.encode(&mut payload));
+        }
+    }
+    payload
+}
+
+/// Appends a frame of the recorder's own.
+pub fn frame(header: (&str, &str), append_time_ns: u64, payload: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    let headers = [(header.0, header.1.as_bytes())];
+    let meta = Meta { headers: &headers, ..Meta::default() };
+    let measured = meta.measure(payload.len()).context("a record of the recording")?;
+    let at = out.len();
+    out.resize(at + measured.padded(), 0);
+    meta.encode(measured, append_time_ns, payload, &mut out[at..]);
+    Ok(())
+}
+
+/// The folder of a topic in a recording. Names of topics may hold what names of folders may not.
+pub fn folder(recording: &Path, topic: &str) -> PathBuf {
+    let safe = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let name: String = topic.chars().flat_map(|c| escaped(c, safe(c))).collect();
+    recording.join(name)
+}
+
+fn escaped(c: char, safe: bool) -> Vec<char> {
+    if safe {
+        return vec![c];
+    }
+    let mut bytes = [0; 4];
+    c.encode_utf8(&mut bytes)
+        .bytes()
+        .flat_map(|byte| format!("%{byte:02x}").chars().collect::<Vec<_>>())
+        .collect()
+}
+
+/// The logs of a recording: the folder itself if it is one, else those in it.
+pub fn logs(recording: &Path) -> Result<Vec<PathBuf>> {
+    let cannot = || format!("cannot read {}", recording.display());
+    let (mut folders, mut has_files) = (Vec::new(), false);
+    for entry in fs::read_dir(recording).with_context(cannot)? {
+        let path = entry.with_context(cannot)?.path();
+        if path.is_dir() { folders.push(path) } else { has_files = true }
+    }
+    if folders.is_empty() && has_files {
+        folders.push(recording.to_owned());
+    }
+    if folders.is_empty() {
+        return Err(Refusal(format!("{} holds no recording", recording.display())).into());
+    }
+    folders.sort();
+    Ok(folders)
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_feed::{BOOK, LAST, ORDERS};
+    use dunlin_topic::Fold;
+
+    use super::*;
+
+    fn state(kind: &str) -> State {
+        State::of(&FoldConfig { kind: kind.to_owned(), ..FoldConfig::default() }).unwrap()
+    }
+
+    fn apply(state: &mut State, seq: u64, payload: &[u8]) {
+        let mut bytes = Vec::new();
+        frame((STATE, "x"), 1, payload, &mut bytes).unwrap();
+        let (frame, _) = Frame::split(&bytes).unwrap();
+        state.check(&mut std::iter::once(frame)).unwrap();
+        state.apply(seq, &frame).unwrap();
+    }
+
+    #[test]
+    fn one_record_makes_any_state_the_recorded_one() {
+        let mut levels = Vec::new();
+        BookEntry::Set { side: Side::Bid, price: 7, size: 2 }.encode(&mut levels);
+        let mut orders = Vec::new();
+        for id in [3, 1, 2] {
+            OrderEntry::Add { side: Side::Ask, id, price: 9, size: 5 }.encode(&mut orders);
+        }
+        let mut values = Vec::new();
+        ValueEntry::Set { key: b"k", value: b"v" }.encode(&mut values);
+        for (kind, payload) in [(BOOK, levels), (ORDERS, orders), (LAST, values)] {
+            let mut recorded = state(kind);
+            apply(&mut recorded, 1, &payload);
+            let mut other = state(kind);
+            apply(&mut other, 1, &whole(&recorded));
+            assert_eq!(other.checksum(), recorded.checksum(), "{kind}");
+            assert_ne!(other.checksum(), state(kind).checksum(), "{kind}");
+        }
+    }
+
+    #[test]
+    fn what_a_record_is_stands_in_its_headers() {
+        let fold =
+            FoldConfig { kind: BOOK.to_owned(), options: [("tick".to_owned(), "5".to_owned())].into() };
+        let mut bytes = Vec::new();
+        frame((STATE, &text_of(&fold)), 1, b"x", &mut bytes).unwrap();
+        let (first, taken) = Frame::split(&bytes).unwrap();
+        assert!(matches!(recorded(&first), Ok(Recorded::State(read)) if read == fold));
+        assert_eq!(taken, bytes.len());
+        let mut bytes = Vec::new();
+        frame((SUM, "00ff"), 1, b"", &mut bytes).unwrap();
+        assert!(matches!(recorded(&Frame::split(&bytes).unwrap().0), Ok(Recorded::Sum(0xff))));
+        let mut bytes = Vec::new();
+        frame((SUM, "soon"), 1, b"", &mut bytes).unwrap();
+        assert!(recorded(&Frame::split(&bytes).unwrap().0).is_err());
+    }
+
+    #[test]
+    fn every_topic_has_a_folder_of_its_own() {
+        let root = Path::new("/r");
+        assert_eq!(folder(root, "md.BTC-USD"), Path::new("/r/md.BTC-USD"));
+        assert_eq!(folder(root, "md.a/b%"), Path::new("/r/md.a%2fb%25"));
+    }
+}

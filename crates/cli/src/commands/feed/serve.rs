@@ -1,0 +1,183 @@
+//! `feed serve`: a simulator of order books into a node.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use dunlin::{Ran, Simulation, now_ns};
+use dunlin_bench::FeedConfig;
+use dunlin_feed::{BOOK, Instrument, Instruments};
+use dunlin_topic::{FoldConfig, Publish, Retention, TopicConfig};
+
+use crate::arguments::Global;
+use crate::commands::parse;
+use crate::commands::serve::ready_line;
+use crate::config::{Config, RawConfig, Size};
+use crate::connect::connect;
+use crate::console::{Console, grouped, lasting};
+use crate::outcome::Refusal;
+use crate::running::Running;
+use crate::signals::Stop;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  dunlin feed serve --config instruments.json
+  dunlin feed serve --config fanout_1x100_1k --seed 7 --listen 127.0.0.1:0
+  dunlin feed serve --config instruments.toml --rate 100 --url dunlin://127.0.0.1:4220
+
+Prints one READY line once it serves. Each instrument is a topic of its own, `md.<id>`, that keeps the book.
+The same file and the same seed give the same records on any machine. Records are published when they are due;
+a source that falls behind says by how much, and leaves nothing out.
+docs/feeds.md describes the file. These come with Dunlin: baseline_1x1_10k, fanout_1x100_1k,
+multi_100x10_500, loss_1x10_1k.")]
+pub struct Arguments {
+    /// The instruments: a JSON or TOML file, or the name of one that comes with Dunlin
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// What the made-up updates begin with
+    #[arg(long, default_value_t = 123)]
+    seed: u64,
+    /// Updates a second of each instrument, whatever the file says
+    #[arg(long, value_name = "PER_SECOND")]
+    rate: Option<u32>,
+    /// Where the node of this command listens; without it, and with --url, a running node is published to
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// History each topic keeps, bytes
+    #[arg(long, value_name = "SIZE", default_value = "4MiB")]
+    retention_bytes: Size,
+    /// History each topic keeps, records
+    #[arg(long, value_name = "COUNT")]
+    retention_records: Option<u64>,
+    /// End after this long
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    time: Option<Duration>,
+}
+
+pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+    let stop = Stop::on_signal()?;
+    let instruments = arguments.instruments()?;
+    match (&global.url, arguments.listen) {
+        (Some(_), None) => into_a_running_node(arguments, &instruments, global, console, &stop),
+        (_, listen) => on_its_own_node(arguments, &instruments, listen, console, &stop),
+    }
+}
+
+impl Arguments {
+    fn instruments(&self) -> Result<Instruments> {
+        let refused = |error: anyhow::Error| Refusal(format!("{}: {error:#}", self.config.display()));
+        let instruments = FeedConfig::read(&self.config)?.parse().map_err(refused)?;
+        match self.rate {
+            Some(rate) => Ok(instruments.at_rate(rate).map_err(|error| Refusal(error.to_string()))?),
+            None => Ok(instruments),
+        }
+    }
+
+    fn topic_config(&self, instrument: &Instrument) -> TopicConfig {
+        let scale = instrument.scale();
+        let retention = Retention {
+            bytes: self.retention_bytes.0,
+            records: self.retention_records,
+            ..Retention::default()
+        };
+        let fold = FoldConfig { kind: BOOK.to_owned(), options: scale.options() };
+        TopicConfig { retention, fold: Some(fold), ..TopicConfig::default() }
+    }
+}
+
+fn on_its_own_node(
+    arguments: &Arguments,
+    instruments: &Instruments,
+    listen: Option<SocketAddr>,
+    console: &Console,
+    stop: &Stop,
+) -> Result<()> {
+    let mut config = Config::try_from(&RawConfig::defaults())?;
+    if let Some(open) = listen.filter(|address| !address.ip().is_loopback()) {
+        let advice = "other machines would reach it without a check of who connects; \
+                      `dunlin serve` can be told to, and --url publishes there";
+        return Err(Refusal(format!("--listen {open}: {advice}")).into());
+    }
+    config.listen = listen.or(config.listen);
+    // Who mistypes an instrument is refused, instead of given an empty topic.
+    config.auto_create = false;
+    let running = Running::start(&config)?;
+    for instrument in instruments.list() {
+        let topic = instrument.topic();
+        let created = running.node.create_topic(&topic, arguments.topic_config(instrument), false);
+        created.with_context(|| format!("cannot create {topic}"))?;
+    }
+    let publisher = |instrument: &Instrument| {
+        let topic = instrument.topic();
+        running.node.publisher(&topic).with_context(|| format!("cannot publish to {topic}"))
+    };
+    let publishers = instruments.list().iter().map(publisher).collect::<Result<Vec<_>>>()?;
+    let mut out = std::io::stdout();
+    writeln!(out, "{}", ready_line(&running)).and_then(|()| out.flush()).context("cannot say READY")?;
+    let outcome = simulate(arguments, instruments, publishers, console, stop);
+    running.stop();
+    outcome
+}
+
+fn into_a_running_node(
+    arguments: &Arguments,
+    instruments: &Instruments,
+    global: &Global,
+    console: &Console,
+    stop: &Stop,
+) -> Result<()> {
+    let client = connect(global, "dunlin feed serve")?;
+    for instrument in instruments.list() {
+        let topic = instrument.topic();
+        let created = client.create_topic(&topic, &arguments.topic_config(instrument), true);
+        created.with_context(|| format!("cannot create {topic}"))?;
+    }
+    let publisher = |instrument: &Instrument| {
+        let topic = instrument.topic();
+        client.publisher(&topic).with_context(|| format!("cannot publish to {topic}"))
+    };
+    let publishers = instruments.list().iter().map(publisher).collect::<Result<Vec<_>>>()?;
+    simulate(arguments, instruments, publishers, console, stop)
+}
+
+/// How often a source that falls behind says so.
+const SAY_EVERY: Duration = Duration::from_secs(1);
+/// Later than this is worth saying.
+const LATE: Duration = Duration::from_millis(10);
+
+fn simulate<P: Publish>(
+    arguments: &Arguments,
+    instruments: &Instruments,
+    publishers: Vec<P>,
+    console: &Console,
+    stop: &Stop,
+) -> Result<()> {
+    let (start, start_ns) = (Instant::now(), now_ns());
+    let mut simulation = Simulation::open(instruments, arguments.seed, start_ns, publishers)?;
+    let end_ns = arguments.time.map_or(u64::MAX, |time| start_ns + time.as_nanos() as u64);
+    let mut all = Ran::default();
+    let mut until_ns = start_ns;
+    while until_ns < end_ns && !stop.is_set() {
+        until_ns = (until_ns + SAY_EVERY.as_nanos() as u64).min(end_ns);
+        let ran = simulation.run_until(until_ns, || stop.is_set())?;
+        all.records += ran.records;
+        all.late_ns_max = all.late_ns_max.max(ran.late_ns_max);
+        if ran.late_ns_last > LATE.as_nanos() as u64 {
+            let mark = console.errors.warning("the source falls behind:");
+            writeln!(std::io::stderr(), "{mark} {} ms late", grouped(ran.late_ns_last / 1_000_000))?;
+        }
+    }
+    let mark = console.errors.good("published");
+    let records = grouped(all.records);
+    let late = format!("{:.3} ms", all.late_ns_max as f64 / 1e6);
+    let count = instruments.list().len();
+    let books = if count == 1 { "book" } else { "books" };
+    let spent = lasting(start.elapsed());
+    Ok(writeln!(
+        std::io::stderr(),
+        "{mark} {records} updates of {count} {books} in {spent}, {late} late at most"
+    )?)
+}

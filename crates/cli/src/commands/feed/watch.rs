@@ -1,0 +1,214 @@
+//! `feed watch`: order books as they are now, kept by a replica here.
+//!
+//! Books are conflated unless every update is asked for: a terminal that is slow is late by its own drawing only.
+
+mod command;
+mod view;
+
+use std::io::{BufRead, IsTerminal};
+use std::num::NonZeroU32;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use dunlin::now_ns;
+use dunlin_client::{Client, Subscriber};
+use dunlin_feed::{Replica, Report};
+use dunlin_topic::{OnGap, Start, SubscribeOptions};
+
+use crate::arguments::Global;
+use crate::commands::parse;
+use crate::connect::connect;
+use crate::console::Console;
+use crate::outage::Outage;
+use crate::outcome::Refusal;
+use crate::signals::Stop;
+use crate::state::State;
+use command::Command;
+use view::View;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  dunlin feed watch md.BTC-USD                       a live ladder; type `help` for what can be done
+  dunlin feed watch 'md.>' --depth 3
+  dunlin feed watch md.BTC-USD | head                a line for each change
+  dunlin feed watch md.BTC-USD --every-update --json --count 100
+  dunlin feed watch md.BTC-USD --drop-every-n 50     withhold every 50th, and watch it heal itself")]
+pub struct Arguments {
+    /// Topics of order books, or patterns of them
+    #[arg(required = true, value_name = "SUBJECT")]
+    subjects: Vec<String>,
+    /// Levels of a side to show
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    depth: u16,
+    /// Every update by itself, instead of the newest state at each look
+    #[arg(long)]
+    every_update: bool,
+    /// Stop after so many changes
+    #[arg(long, value_name = "COUNT")]
+    count: Option<u64>,
+    /// Stop after this long
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    time: Option<Duration>,
+    /// Take commands from standard input, though it is no terminal
+    #[arg(long)]
+    interactive: bool,
+    /// For trying: withhold every so manyth update, in silence
+    #[arg(long, value_name = "N")]
+    drop_every_n: Option<NonZeroU32>,
+}
+
+/// The longest between two looks at what was typed.
+const LOOK: Duration = Duration::from_millis(20);
+/// Changes taken in before anything is shown.
+const TURN: usize = 1024;
+
+pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+    let stop = Stop::on_signal()?;
+    let client = connect(global, "dunlin feed watch")?;
+    let mut watching = Watching { client, arguments, watches: Vec::new(), outage: Outage::default() };
+    for subject in &arguments.subjects {
+        watching.subscribe(subject)?;
+    }
+    let typed = (arguments.interactive || std::io::stdin().is_terminal()).then(type_in);
+    let mut view = View::new(console, arguments.depth.into());
+    let since = Instant::now();
+    while !stop.is_set()
+        && arguments.time.is_none_or(|time| since.elapsed() < time)
+        && arguments.count.is_none_or(|count| view.changes() < count)
+    {
+        while let Some(line) = typed.as_ref().and_then(|typed| typed.try_recv().ok()) {
+            if !watching.obey(&line, &mut view)? {
+                return view.close();
+            }
+        }
+        watching.take_in(&mut view, console)?;
+        view.draw(watching.watches.iter().map(|watch| &watch.replica))?;
+    }
+    view.close()
+}
+
+/// Lines of standard input, as they come.
+fn type_in() -> Receiver<String> {
+    let (sender, lines) = channel();
+    // Ends with the process: a read of a terminal cannot be broken off.
+    thread::spawn(move || {
+        std::io::stdin().lock().lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+    });
+    lines
+}
+
+struct Watching<'a> {
+    client: Client,
+    arguments: &'a Arguments,
+    watches: Vec<Watch>,
+    outage: Outage,
+}
+
+struct Watch {
+    subject: String,
+    replica: Replica<State, Subscriber>,
+}
+
+impl Watching<'_> {
+    fn subscribe(&mut self, subject: &str) -> Result<()> {
+        if self.watches.iter().any(|watch| watch.subject == subject) {
+            return Err(Refusal(format!("{subject} is subscribed to already")).into());
+        }
+        instrument_is_there(&self.client, subject)?;
+        let options = SubscribeOptions {
+            name: "dunlin feed watch".to_owned(),
+            start: Start::Snapshot,
+            on_gap: OnGap::Snapshot,
+            conflate: !self.arguments.every_update,
+            lose_every: self.arguments.drop_every_n,
+            ..SubscribeOptions::default()
+        };
+        let subscribed = self.client.subscribe(subject, options);
+        let subscriber = subscribed.with_context(|| format!("cannot subscribe to {subject}"))?;
+        let client = self.client.clone();
+        let replica = Replica::new(subscriber, move |log| State::of_topic(&client, &log.topic));
+        self.watches.push(Watch { subject: subject.to_owned(), replica });
+        Ok(())
+    }
+
+    fn unsubscribe(&mut self, subject: &str) -> Result<()> {
+        let before = self.watches.len();
+        self.watches.retain(|watch| watch.subject != subject);
+        if self.watches.len() == before {
+            return Err(Refusal(format!("{subject} is not subscribed to")).into());
+        }
+        Ok(())
+    }
+
+    /// False when it is time to end.
+    fn obey(&mut self, line: &str, view: &mut View) -> Result<bool> {
+        let done = match command::parse(line) {
+            Ok(Command::Quit) => return Ok(false),
+            Ok(Command::Nothing) => return Ok(true),
+            Ok(Command::Help) => Ok(command::HELP.to_owned()),
+            Ok(Command::Subscribe(subject)) => {
+                self.subscribe(&subject).map(|()| format!("subscribed to {subject}"))
+            }
+            Ok(Command::Unsubscribe(subject)) => {
+                self.unsubscribe(&subject).map(|()| format!("no longer subscribed to {subject}"))
+            }
+            Ok(Command::Show) => Ok(view.ladders(self.watches.iter().map(|watch| &watch.replica))),
+            Err(unknown) => Err(unknown.into()),
+        };
+        match done {
+            Ok(text) => view.answer(&text)?,
+            Err(error) => view.answer(&format!("error: {error:#}"))?,
+        }
+        Ok(true)
+    }
+
+    /// Takes in what is there, or waits a little for it.
+    fn take_in(&mut self, view: &mut View, console: &Console) -> Result<()> {
+        let patience = LOOK / u32::try_from(self.watches.len().max(1)).unwrap_or(u32::MAX);
+        for watch in &mut self.watches {
+            let mut shown = Ok(());
+            let wanted = self.arguments.count.map_or(TURN as u64, |count| count - view.changes().min(count));
+            let taken = watch.replica.drain(now_ns(), TURN.min(wanted.max(1) as usize), |report| {
+                let told = match &report {
+                    Report::Changed(change) => view.changed(change),
+                    Report::Trouble { log, trouble } => view.trouble(&log.topic, trouble),
+                    Report::Deleted { log, .. } => view.deleted(&log.topic),
+                };
+                if shown.is_ok() {
+                    shown = told;
+                }
+            });
+            shown?;
+            let came =
+                taken.and_then(|taken| if taken > 0 { Ok(true) } else { watch.replica.wait(Some(patience)) });
+            match came {
+                Ok(_) => self.outage.over(),
+                Err(error) => self.outage.wait_out(error, console.errors)?,
+            }
+        }
+        if self.watches.is_empty() {
+            thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+}
+
+/// Who mistypes an instrument is told which there are; merely asking for one would make a plain topic of that name.
+pub fn instrument_is_there(client: &Client, subject: &str) -> Result<()> {
+    let is_pattern = subject.split('.').any(|token| matches!(token, "*" | ">"));
+    if is_pattern || !client.topics(subject)?.is_empty() {
+        return Ok(());
+    }
+    let mut names: Vec<String> = client.topics("md.>")?.into_iter().map(|topic| topic.name).take(6).collect();
+    if let Some(sixth) = names.get_mut(5) {
+        *sixth = "…".to_owned();
+    }
+    let there = match names.as_slice() {
+        [] => "; this node has none (`dunlin feed serve` makes some)".to_owned(),
+        names => format!("; there are {}", names.join(", ")),
+    };
+    Err(Refusal(format!("there is no instrument {subject}{there}")).into())
+}

@@ -1,0 +1,56 @@
+//! What can be typed while books are watched.
+
+use crate::outcome::Refusal;
+
+/// What was typed.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Follow one more.
+    Subscribe(String),
+    /// Follow one less.
+    Unsubscribe(String),
+    /// Print the ladders once.
+    Show,
+    /// Say what can be typed.
+    Help,
+    /// End.
+    Quit,
+    /// An empty line.
+    Nothing,
+}
+
+pub const HELP: &str = "\
+sub SUBJECT    follow one more
+unsub SUBJECT  follow one less
+show           print the ladders once
+help           this
+quit           end";
+
+/// Reads a line.
+pub fn parse(line: &str) -> Result<Command, Refusal> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match words.as_slice() {
+        [] => Ok(Command::Nothing),
+        ["sub" | "subscribe", subject] => Ok(Command::Subscribe((*subject).to_owned())),
+        ["unsub" | "unsubscribe", subject] => Ok(Command::Unsubscribe((*subject).to_owned())),
+        ["show"] => Ok(Command::Show),
+        ["help" | "?"] => Ok(Command::Help),
+        ["quit" | "exit" | "q"] => Ok(Command::Quit),
+        _ => Err(Refusal(format!("{line:?} is no command; `help` lists them"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_of_the_help_is_understood() {
+        for line in HELP.lines() {
+            let command = line.split("  ").next().unwrap();
+            assert!(parse(command).is_ok(), "{command}");
+        }
+        assert_eq!(parse(" sub  md.X ").unwrap(), Command::Subscribe("md.X".into()));
+        assert!(parse("sub").is_err() && parse("dance").is_err());
+    }
+}

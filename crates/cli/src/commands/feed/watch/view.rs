@@ -1,0 +1,184 @@
+//! What a person, or a pipe, sees of watched books.
+//!
+//! On a terminal the ladders are drawn over themselves, a few times a second. In a pipe each change is a line.
+
+use std::io::{BufWriter, Stdout, Write};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use dunlin_client::Subscriber;
+use dunlin_feed::{By, Change, Replica, Side, Trouble};
+use dunlin_topic::Fold;
+use serde_json::{Value, json};
+
+use crate::console::{Console, Paint};
+use crate::ladder;
+use crate::state::State;
+
+/// Between two drawings.
+const DRAW_EVERY: Duration = Duration::from_millis(100);
+
+pub struct View {
+    out: BufWriter<Stdout>,
+    paint: Paint,
+    depth: usize,
+    manner: Manner,
+    changes: u64,
+}
+
+enum Manner {
+    /// Drawn over itself: how many lines there are, when they are due again, and whether there is news.
+    Terminal {
+        lines: usize,
+        due: Instant,
+        news: bool,
+    },
+    Lines,
+    Json,
+}
+
+impl View {
+    pub fn new(console: &Console, depth: usize) -> View {
+        let manner = match (console.json, console.is_terminal) {
+            (true, _) => Manner::Json,
+            (false, true) => Manner::Terminal { lines: 0, due: Instant::now(), news: true },
+            (false, false) => Manner::Lines,
+        };
+        View { out: console.out_shared(), paint: console.paint, depth, manner, changes: 0 }
+    }
+
+    /// Changes seen so far.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    pub fn changed(&mut self, change: &Change<'_, State>) -> Result<()> {
+        self.changes += 1;
+        match &mut self.manner {
+            Manner::Terminal { news, .. } => *news = true,
+            Manner::Lines => match change.state.levels() {
+                Some(book) => writeln!(self.out, "{}", ladder::one_line(&change.log.topic, change.to, book))?,
+                None => {
+                    let entries = change.state.entries();
+                    writeln!(self.out, "{} {} {entries} values", change.log.topic, change.to)?;
+                }
+            },
+            Manner::Json => writeln!(self.out, "{}", object(change, self.depth))?,
+        }
+        Ok(())
+    }
+
+    /// A book is wrong, and is being brought back.
+    pub fn trouble(&mut self, topic: &str, trouble: &Trouble) -> Result<()> {
+        let text = match trouble {
+            Trouble::Hole { first, last } => format!("updates {first} to {last} never came; asking for them"),
+            Trouble::Diverged { at, .. } => format!("not its owner's book at {at}; asking for it"),
+            Trouble::Refused { at, why } => format!("{why}, at {at}; asking for the book"),
+            Trouble::Unknown { at } => format!("updates from {at} on, of a book not known; asking for it"),
+        };
+        self.aside(topic, &text)
+    }
+
+    pub fn deleted(&mut self, topic: &str) -> Result<()> {
+        self.aside(topic, "the topic was deleted")
+    }
+
+    fn aside(&mut self, topic: &str, text: &str) -> Result<()> {
+        match &mut self.manner {
+            Manner::Json => writeln!(self.out, "{}", json!({ "topic": topic, "notice": text }))?,
+            Manner::Lines => writeln!(std::io::stderr(), "{topic}: {text}")?,
+            Manner::Terminal { .. } => self.answer(&format!("{topic}: {text}"))?,
+        }
+        Ok(())
+    }
+
+    /// Says something to whoever types; ladders go on below it.
+    pub fn answer(&mut self, text: &str) -> Result<()> {
+        if let Manner::Terminal { lines, news, .. } = &mut self.manner {
+            (*lines, *news) = (0, true);
+            writeln!(self.out, "{text}")?;
+        } else {
+            self.out.flush()?;
+            writeln!(std::io::stderr(), "{text}")?;
+        }
+        Ok(self.out.flush()?)
+    }
+
+    /// All ladders as text.
+    pub fn ladders<'a>(&self, replicas: impl Iterator<Item = &'a Replica<State, Subscriber>>) -> String {
+        self.lines(replicas).join("\n")
+    }
+
+    fn lines<'a>(&self, replicas: impl Iterator<Item = &'a Replica<State, Subscriber>>) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (log, at, state) in replicas.flat_map(Replica::states) {
+            match state.levels() {
+                Some(book) => {
+                    lines.extend(ladder::lines(
+                        &log.topic,
+                        at,
+                        state.checksum(),
+                        book,
+                        self.depth,
+                        self.paint,
+                    ));
+                }
+                None => {
+                    lines.push(format!("{}  {at}  {} values", self.paint.strong(&log.topic), state.entries()))
+                }
+            }
+        }
+        lines
+    }
+
+    /// Shows what there is to show, if it is time to.
+    pub fn draw<'a>(&mut self, replicas: impl Iterator<Item = &'a Replica<State, Subscriber>>) -> Result<()> {
+        let now = Instant::now();
+        let Manner::Terminal { lines: before, due, news } = &self.manner else {
+            return Ok(self.out.flush()?);
+        };
+        if !news || now < *due {
+            return Ok(());
+        }
+        let (before, lines) = (*before, self.lines(replicas));
+        if before > 0 {
+            // Up to where it began; each line then wipes what was there.
+            write!(self.out, "\x1b[{before}A\r")?;
+        }
+        for line in &lines {
+            writeln!(self.out, "\x1b[2K{line}")?;
+        }
+        write!(self.out, "\x1b[J")?;
+        self.out.flush()?;
+        self.manner = Manner::Terminal { lines: lines.len(), due: now + DRAW_EVERY, news: false };
+        Ok(())
+    }
+
+    pub fn close(mut self) -> Result<()> {
+        Ok(self.out.flush()?)
+    }
+}
+
+fn object(change: &Change<'_, State>, depth: usize) -> Value {
+    let by = match change.by {
+        By::Record(_) => "record",
+        By::Merged(_) => "merged",
+        By::Snapshot => "snapshot",
+    };
+    let mut object = json!({
+        "topic": change.log.topic, "position": change.to.to_string(), "by": by,
+        "checksum": format!("{:016x}", change.state.checksum()),
+        "event_time_ns": change.event_time_ns(), "append_time_ns": change.append_time_ns(),
+    });
+    if let Some(book) = change.state.levels() {
+        for (name, side) in [("bids", Side::Bid), ("asks", Side::Ask)] {
+            let levels =
+                book.top(side, Some(depth)).into_iter().map(|level| json!([level.price, level.size]));
+            object[name] = levels.collect();
+        }
+        object["touch"] = json!(format!("{:?}", book.touch()).to_lowercase());
+    } else {
+        object["values"] = json!(change.state.entries());
+    }
+    object
+}

@@ -1,0 +1,109 @@
+//! `log dump DIR`: what the files of durable topics hold, whether a node runs or not.
+//!
+//! Nothing is changed, repaired or locked. Of a log that a node is writing, what is there at this moment is printed.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use dunlin::journal::{self, Item, RealDisk, Records};
+use dunlin_topic::{Frame, LogName, Pattern, Position, Record, Start};
+
+use super::{Dump, write_line};
+use crate::console::Console;
+use crate::format::Writer;
+use crate::signals::Stop;
+
+/// Whether this names files rather than a topic.
+pub fn are_meant(topic: &str) -> bool {
+    topic.contains('/') || Path::new(topic).is_dir()
+}
+
+pub fn dump(dump: &Dump, writer: &Writer, console: &Console, stop: &Stop) -> Result<()> {
+    let mut out = console.out();
+    let mut left = dump.count.unwrap_or(u64::MAX);
+    for dir in logs_of(Path::new(&dump.topic))? {
+        let reader = journal::Reader::open(Arc::new(RealDisk), &dir)
+            .with_context(|| format!("cannot read {}", dir.display()))?;
+        let name = Arc::new(log_name(reader.name(), &dir));
+        let from = match dump.from {
+            Start::After(position) => journal::Position::new(position.epoch, position.seq + 1),
+            Start::Time(ns) => reader.position_at(ns)?.unwrap_or(journal::Position::new(u32::MAX, u64::MAX)),
+            _ => journal::Position::default(),
+        };
+        let mut scan = reader.scan(from);
+        while let Some(item) = scan.next()? {
+            match item {
+                Item::Hole(hole) => writeln!(std::io::stderr(), "{}: {hole}", reader.name())?,
+                Item::Records(records) => {
+                    print(&records, &name, &mut left, writer, console, &mut out)?;
+                }
+            }
+            if left == 0 || stop.is_set() {
+                return Ok(out.flush()?);
+            }
+        }
+    }
+    Ok(out.flush()?)
+}
+
+fn print(
+    records: &Records<'_>,
+    name: &Arc<LogName>,
+    left: &mut u64,
+    writer: &Writer,
+    console: &Console,
+    out: &mut impl Write,
+) -> Result<()> {
+    let mut rest = records.frames;
+    let mut seq = records.first_seq;
+    while let Some((frame, taken)) = Frame::split(rest).filter(|_| *left > 0) {
+        let position = Position { epoch: records.epoch, seq };
+        let record = Record { position, prev_seq: seq.saturating_sub(1), frame, log: name };
+        if console.json {
+            writer.record(&record, None, out)?;
+        } else {
+            write_line(&record, console, out)?;
+        }
+        rest = &rest[taken..];
+        seq += 1;
+        *left -= 1;
+    }
+    Ok(())
+}
+
+/// The logs of a data directory, or the one log that a directory is.
+fn logs_of(dir: &Path) -> Result<Vec<PathBuf>> {
+    let logs = dir.join("logs");
+    if !logs.is_dir() {
+        return Ok(vec![dir.to_owned()]);
+    }
+    let entries = std::fs::read_dir(&logs).with_context(|| format!("cannot list {}", logs.display()))?;
+    let mut dirs = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    dirs.sort();
+    if dirs.is_empty() {
+        bail!("{} holds no durable topics", dir.display());
+    }
+    Ok(dirs)
+}
+
+/// `TOPIC/PARTITION`, and the subjects as the node's catalogue has them, where the log lies beside it.
+fn log_name(name: &str, dir: &Path) -> LogName {
+    let (topic, partition) = name.rsplit_once('/').unwrap_or((name, "0"));
+    let pattern = pattern_of(dir).unwrap_or_else(|| topic.to_owned());
+    let prefix =
+        Pattern::parse(&pattern).map_or(String::new(), |pattern| pattern.literal_prefix().to_owned());
+    LogName {
+        topic: topic.to_owned(),
+        subject_prefix: prefix,
+        partition: partition.parse().unwrap_or_default(),
+    }
+}
+
+fn pattern_of(dir: &Path) -> Option<String> {
+    let id = dir.file_name()?.to_str()?.split('-').next()?;
+    let catalogue = dir.parent()?.parent()?.join("topics").join(format!("{id}.topic"));
+    let text = std::fs::read_to_string(catalogue).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("pattern ")).map(str::to_owned)
+}

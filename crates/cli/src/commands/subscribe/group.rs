@@ -1,0 +1,94 @@
+//! `sub --group`: being one of those who share a topic's records.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use dunlin_client::{Client, Group, GroupKind, GroupOptions, Member};
+
+use super::Arguments;
+use crate::commands::parse;
+use crate::follow::Duty;
+use crate::outcome::Refusal;
+use crate::program::Program;
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Groups")]
+pub struct GroupArguments {
+    /// Share the topic's records with the other members of this group: each record goes to one of them
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["on_gap", "registered"])]
+    pub group: Option<String>,
+    /// Records are claimed until they are acknowledged; those that are not come again, to any member
+    #[arg(long, requires = "group")]
+    pub work: bool,
+    /// How long a claim holds, when this member makes the group [default: 30s]
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration, requires = "work")]
+    pub deadline: Option<Duration>,
+    /// Attempts until a record is a dead letter, when this member makes the group; 0 for no end [default: 5]
+    #[arg(long, value_name = "COUNT", requires = "work")]
+    pub attempts: Option<u32>,
+    /// Where dead letters go, when this member makes the group: a subject, or `drop` [default: dead.TOPIC]
+    #[arg(long, value_name = "SUBJECT", requires = "work")]
+    pub dead_letters: Option<String>,
+    /// When to acknowledge: auto (after the record was written out), or never (its deadline passes)
+    #[arg(long, value_enum, value_name = "WHEN", hide_possible_values = true, requires = "work")]
+    pub ack: Option<Ack>,
+    /// How long a record rests after COMMAND failed [default: 1s]
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration, requires_all = ["work", "command"])]
+    pub retry_after: Option<Duration>,
+    /// Run for each record, which is its standard input; with --work the record is done when it succeeds
+    #[arg(last = true, value_name = "COMMAND", requires = "group", conflicts_with = "format")]
+    pub command: Vec<String>,
+}
+
+/// When a record is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Ack {
+    Auto,
+    Never,
+}
+
+/// The default of nodes and of the embedded API, which a client has to say.
+const ATTEMPTS_DEFAULT: u32 = 5;
+const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
+
+impl GroupArguments {
+    pub fn duty(&self) -> Duty {
+        Duty {
+            kind: if self.work { GroupKind::Work } else { GroupKind::Share },
+            acks: self.ack != Some(Ack::Never),
+            program: Program::new(&self.command),
+            retry_after: self.retry_after.unwrap_or(RETRY_AFTER_DEFAULT),
+        }
+    }
+}
+
+/// Becomes a member of the group, which is of one topic.
+pub fn join(arguments: &Arguments, group: &str, client: &Client) -> Result<Member> {
+    let [topic] = arguments.patterns.as_slice() else {
+        return Err(Refusal("a group is of one topic: say --group with one name".to_owned()).into());
+    };
+    if topic.contains(['*', '>']) {
+        let said = format!(
+            "a group is of one topic, and {topic} stands for many: `dunlin topics create NAME --pattern {topic:?}` makes one \
+             topic of them"
+        );
+        return Err(Refusal(said).into());
+    }
+    let asked = &arguments.group;
+    let options = GroupOptions {
+        member: arguments.name.clone(),
+        kind: asked.duty().kind,
+        start: arguments.from,
+        claim: asked.deadline,
+        attempts_max: asked.attempts.unwrap_or(ATTEMPTS_DEFAULT),
+        dead_letter: match asked.dead_letters.as_deref() {
+            None => format!("dead.{topic}"),
+            Some("drop") => String::new(),
+            Some(subject) => subject.to_owned(),
+        },
+        ..GroupOptions::default()
+    };
+    let member = client.join(Group { topic, name: group }, options);
+    member.with_context(|| format!("cannot join group {group} of {topic}"))
+}

@@ -1,0 +1,193 @@
+//! The same recordings once more, as order books: each line becomes records of the books it changes, and replicas of many
+//! kinds keep them, however badly they are treated.
+//!
+//! Truth is the [`oracle`], a plain model fed with the same lines, which knows nothing of records, topics or folds. In the
+//! end every book of every replica has to be the oracle's, level by level.
+
+mod oracle;
+mod reader;
+mod verdict;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use dunlin::Node;
+use dunlin_feed::recording::{Item, Layout, Recorded, Recording, RecordingOptions};
+use dunlin_topic::frame::Meta;
+use dunlin_topic::{Draft, FoldConfig, Payload, Publish, Publisher, Retention, TopicConfig};
+
+use super::recording::Recording as Lines;
+use oracle::Oracle;
+use reader::{PLANS, Plan, Told};
+pub use verdict::Verdicts;
+
+/// A short history, so that whoever is slow is lapped.
+const RETENTION_BYTES: u64 = 256 << 10;
+/// All books of the demo.
+pub const PATTERN: &str = "md.>";
+/// A replica that makes no progress for so long is judged as it stands.
+const STALLED_AFTER: Duration = Duration::from_secs(20);
+
+/// The books being played.
+pub struct Books {
+    node: Node,
+    markets: Vec<Market>,
+    stage: Arc<Stage>,
+    readers: Vec<(&'static Plan, JoinHandle<Result<Told>>)>,
+    lines: u64,
+    lines_all: u64,
+}
+
+/// What readers know of the play.
+#[derive(Debug, Default)]
+pub struct Stage {
+    /// Half of it is played: who is late comes now.
+    half: AtomicBool,
+    /// Where every topic ended, once all is played.
+    ends: OnceLock<BTreeMap<String, u64>>,
+    /// It is over, whoever has not read everything.
+    over: AtomicBool,
+}
+
+struct Market {
+    recording: Recording,
+    oracle: Oracle,
+    /// A publisher for each book, in the recording's order.
+    publishers: Vec<Publisher>,
+    records: Vec<u64>,
+}
+
+impl Books {
+    /// Brings on those who are there from the first line.
+    pub fn open(node: &Node, url: &str, recordings: &[Lines]) -> Result<Books> {
+        let stage = Arc::new(Stage::default());
+        let markets = recordings.iter().map(Market::new).collect::<Result<_>>()?;
+        let start = |plan: &'static Plan| {
+            let (node, url, stage) = (node.clone(), url.to_owned(), Arc::clone(&stage));
+            (plan, std::thread::spawn(move || reader::run(plan, &node, &url, &stage)))
+        };
+        let lines_all = recordings.iter().map(|lines| lines.len() as u64).sum();
+        let readers = PLANS.iter().map(start).collect();
+        Ok(Books { node: node.clone(), markets, stage, readers, lines: 0, lines_all })
+    }
+
+    /// What the replicas are, a line each.
+    pub fn introduction() -> impl Iterator<Item = String> {
+        PLANS.iter().map(|plan| format!("  {:<12} {}", plan.name, plan.about))
+    }
+
+    /// Plays a line of a recording.
+    pub fn line(&mut self, recording: usize, line: &[u8]) -> Result<()> {
+        self.lines += 1;
+        if self.lines * 2 >= self.lines_all {
+            self.stage.half.store(true, Ordering::Release);
+        }
+        let market = &mut self.markets[recording];
+        market.oracle.line(line).context("the oracle")?;
+        market.push(&self.node, &[line, b"\n"])
+    }
+
+    /// All is played: waits for those who read, and judges them.
+    pub fn close(mut self) -> Result<Verdicts> {
+        let mut ends = BTreeMap::new();
+        for market in &mut self.markets {
+            market.end(&self.node)?;
+            let topics = market.recording.books().iter().map(|book| book.topic.clone());
+            ends.extend(topics.zip(market.records.iter().copied()));
+        }
+        // Nobody else sets it.
+        let _ = self.stage.ends.set(ends);
+        self.stage.half.store(true, Ordering::Release);
+        let deadline = Instant::now() + STALLED_AFTER;
+        while self.readers.iter().any(|(_, reader)| !reader.is_finished()) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.stage.over.store(true, Ordering::Release);
+        let truth = self.truth();
+        let mut verdicts = Verdicts::default();
+        for (plan, reader) in self.readers {
+            let told = reader.join().map_err(|_| anyhow!("the reader {:?} panicked", plan.name))?;
+            let told = told.with_context(|| format!("the reader {:?}", plan.name))?;
+            verdicts.judge(plan, &told, &truth);
+        }
+        Ok(verdicts)
+    }
+
+    /// The oracle's books by topic.
+    fn truth(&self) -> HashMap<String, oracle::Levels> {
+        self.markets.iter().flat_map(|market| market.oracle.books()).collect()
+    }
+}
+
+impl Market {
+    fn new(lines: &Lines) -> Result<Market> {
+        let layout =
+            Layout::of(lines.line(0)).with_context(|| format!("{} is no recording", lines.source))?;
+        Ok(Market {
+            recording: Recording::new(layout, &RecordingOptions::default()),
+            oracle: Oracle::of(layout),
+            publishers: Vec::new(),
+            records: Vec::new(),
+        })
+    }
+
+    fn push(&mut self, node: &Node, pieces: &[&[u8]]) -> Result<()> {
+        let mut records = Records::default();
+        pieces.iter().for_each(|piece| self.recording.push(piece, &mut |item| records.take(item)));
+        self.publish(node, records)
+    }
+
+    fn end(&mut self, node: &Node) -> Result<()> {
+        let mut records = Records::default();
+        self.recording.end(&mut |item| records.take(item));
+        self.oracle.end();
+        self.publish(node, records)
+    }
+
+    fn publish(&mut self, node: &Node, records: Records) -> Result<()> {
+        for book in &self.recording.books()[self.publishers.len()..] {
+            self.publishers.push(open_topic(node, book)?);
+            self.records.push(0);
+        }
+        let mut from = 0;
+        for (book, event_time_ns, end) in records.made {
+            let meta = Meta { event_time_ns: Some(event_time_ns), ..Meta::default() };
+            let payload = Payload::Copied(&records.bytes[from..end]);
+            let topic = &self.recording.books()[book].topic;
+            let published = self.publishers[book].send(Draft { meta, payload });
+            published.with_context(|| format!("cannot publish to {topic}"))?;
+            self.records[book] += 1;
+            from = end;
+        }
+        Ok(())
+    }
+}
+
+/// The records a line was made into: book, event time, and where the payload ends.
+#[derive(Debug, Default)]
+struct Records {
+    made: Vec<(usize, u64, usize)>,
+    bytes: Vec<u8>,
+}
+
+impl Records {
+    fn take(&mut self, item: Item<'_>) {
+        // What the recordings hold that is no record is told by `dunlin feed import`.
+        if let Item::Record { book, event_time_ns, payload } = item {
+            self.bytes.extend_from_slice(payload);
+            self.made.push((book, event_time_ns, self.bytes.len()));
+        }
+    }
+}
+
+fn open_topic(node: &Node, book: &Recorded) -> Result<Publisher> {
+    let fold = FoldConfig { kind: book.kind.to_owned(), options: book.scale.options() };
+    let retention = Retention { bytes: RETENTION_BYTES, ..Retention::default() };
+    let config = TopicConfig { fold: Some(fold), retention, ..TopicConfig::default() };
+    node.create_topic(&book.topic, config, false).with_context(|| format!("cannot create {}", book.topic))?;
+    Ok(node.publisher(&book.topic)?)
+}

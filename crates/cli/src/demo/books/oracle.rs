@@ -1,0 +1,174 @@
+//! What the books are, by the simplest means: maps, and the recordings' lines read afresh. Slow, and with nothing in common
+//! with what is being shown.
+
+use std::collections::{BTreeMap, HashMap};
+
+use anyhow::{Context, Result};
+use dunlin_feed::recording::Layout;
+use serde_json::Value;
+
+/// Size by side (true for bids) and price, in the recording's smallest units.
+pub type Levels = BTreeMap<(bool, i64), i64>;
+
+/// The books of one recording.
+pub enum Oracle {
+    Betfair(BTreeMap<(String, u64), Levels>),
+    Bitstamp(Bitstamp),
+}
+
+/// Every order that stands, by its number: side, price, size.
+#[derive(Default)]
+pub struct Bitstamp {
+    orders: HashMap<String, (bool, i64, i64)>,
+    /// Rows that may be the recorder's closing ones, which say nothing of the market.
+    held: Vec<Vec<String>>,
+}
+
+impl Oracle {
+    pub fn of(layout: Layout) -> Oracle {
+        match layout {
+            Layout::Betfair => Oracle::Betfair(BTreeMap::new()),
+            Layout::Bitstamp => Oracle::Bitstamp(Bitstamp::default()),
+        }
+    }
+
+    pub fn line(&mut self, line: &[u8]) -> Result<()> {
+        match self {
+            Oracle::Betfair(books) => betfair(books, line),
+            Oracle::Bitstamp(bitstamp) => {
+                let text = std::str::from_utf8(line).context("a row is not text")?;
+                bitstamp.row(text.trim_end().split(',').map(str::to_owned).collect());
+                Ok(())
+            }
+        }
+    }
+
+    /// What is held back at the end were closing rows.
+    pub fn end(&mut self) {
+        if let Oracle::Bitstamp(bitstamp) = self {
+            bitstamp.held.clear();
+        }
+    }
+
+    /// The books by the names of their topics.
+    pub fn books(&self) -> Vec<(String, Levels)> {
+        match self {
+            Oracle::Betfair(books) => {
+                let named = |((market, runner), levels): (&(String, u64), &Levels)| {
+                    (format!("md.{market}.{runner}"), levels.clone())
+                };
+                books.iter().map(named).collect()
+            }
+            Oracle::Bitstamp(bitstamp) => vec![("md.bitstamp.btcusd".to_owned(), bitstamp.levels())],
+        }
+    }
+}
+
+fn betfair(books: &mut BTreeMap<(String, u64), Levels>, line: &[u8]) -> Result<()> {
+    let message: Value = serde_json::from_slice(line).context("a line is not JSON")?;
+    for change in message["mc"].as_array().into_iter().flatten() {
+        let market = change["id"].as_str().context("a market without an id")?.to_owned();
+        if change["img"] == Value::Bool(true) {
+            books.iter_mut().filter(|((of, _), _)| *of == market).for_each(|(_, levels)| levels.clear());
+        }
+        for runner in change["rc"].as_array().into_iter().flatten() {
+            let id = runner["id"].as_u64().context("a runner without an id")?;
+            let levels = books.entry((market.clone(), id)).or_default();
+            for (field, bid) in [("atb", true), ("atl", false)] {
+                for pair in runner[field].as_array().into_iter().flatten() {
+                    let (price, size) = (units(&pair[0], 100.0)?, units(&pair[1], 100.0)?);
+                    match size {
+                        0 => levels.remove(&(bid, price)),
+                        size => levels.insert((bid, price), size),
+                    };
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A decimal in its smallest units: exact, as these have far fewer digits than a float holds.
+fn units(value: &Value, per_one: f64) -> Result<i64> {
+    Ok((value.as_f64().context("a level is not two numbers")? * per_one).round() as i64)
+}
+
+impl Bitstamp {
+    /// Columns: id, local time, exchange time, price, volume, action, direction.
+    fn row(&mut self, row: Vec<String>) {
+        let [_, local, exchange, _, _, action, _] = row.as_slice() else { return };
+        let closing = action == "deleted" && local == exchange;
+        if closing && self.held.last().is_none_or(|held| held[2] == *exchange) {
+            self.held.push(row);
+            return;
+        }
+        for held in std::mem::take(&mut self.held) {
+            self.event(&held);
+        }
+        self.event(&row);
+    }
+
+    fn event(&mut self, row: &[String]) {
+        let number =
+            |text: &str, per_one: f64| text.parse::<f64>().map(|value| (value * per_one).round() as i64);
+        let (Ok(price), Ok(size)) = (number(&row[3], 10.0), number(&row[4], 1e8)) else { return };
+        let id = row[0].clone();
+        match row[5].as_str() {
+            "created" => {
+                self.orders.entry(id).or_insert((row[6] == "bid", price, size));
+            }
+            "changed" => {
+                if let Some(order) = self.orders.get_mut(&id) {
+                    // Of a trade the price is the trade's; only what leaves the size alone moves the order.
+                    if order.2 == size { order.1 = price } else { order.2 = size }
+                }
+            }
+            "deleted" => drop(self.orders.remove(&id)),
+            _ => {}
+        }
+    }
+
+    fn levels(&self) -> Levels {
+        let mut levels = Levels::new();
+        for (bid, price, size) in self.orders.values() {
+            // Orders that take any price never rest.
+            let market = if *bid { *price >= 9_999_999_990 } else { *price == 0 };
+            if !market && *size > 0 {
+                *levels.entry((*bid, *price)).or_default() += size;
+            }
+        }
+        levels
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_empties_the_market_and_a_size_of_nothing_a_level() {
+        let mut oracle = Oracle::of(Layout::Betfair);
+        let lines = [
+            r#"{"op":"mcm","pt":1,"mc":[{"id":"1.2","rc":[{"id":7,"atb":[[1.01,2.5],[1.02,3]]}]}]}"#,
+            r#"{"op":"mcm","pt":2,"mc":[{"id":"1.2","rc":[{"id":7,"atb":[[1.02,0]],"atl":[[2,1]]}]}]}"#,
+        ];
+        lines.iter().for_each(|line| oracle.line(line.as_bytes()).unwrap());
+        let books = oracle.books();
+        assert_eq!(books[0].0, "md.1.2.7");
+        assert_eq!(books[0].1, Levels::from([((true, 101), 250), ((false, 200), 100)]));
+        oracle.line(br#"{"op":"mcm","pt":3,"mc":[{"id":"1.2","img":true,"rc":[]}]}"#).unwrap();
+        assert!(oracle.books()[0].1.is_empty());
+    }
+
+    #[test]
+    fn closing_rows_are_no_news_of_the_market() {
+        let mut oracle = Oracle::of(Layout::Bitstamp);
+        for row in
+            ["9,1,2,100.5,0.5,created,bid", "8,1,2,100.5,0.25,created,bid", "9,3,3,100.5,0.5,deleted,bid"]
+        {
+            oracle.line(row.as_bytes()).unwrap();
+        }
+        oracle.end();
+        assert_eq!(oracle.books()[0].1, Levels::from([((true, 1005), 75_000_000)]));
+    }
+}

@@ -1,0 +1,169 @@
+//! Reading as a member of a group: what is given to this member is written, or handed to a command, and settled.
+//!
+//! A record of a `work` group is acknowledged after it was written out and flushed: a member that is killed in between
+//! makes it come again, never disappear.
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::Result;
+use dunlin_client::{AskError, Claimed, GroupKind, Member};
+use dunlin_topic::Record;
+
+use super::{Follow, TURN_EVENTS, Turned};
+use crate::program::Program;
+
+/// Records claimed ahead by a member that does nothing but write them out.
+const AHEAD: u64 = 64;
+
+/// What a member does with what it is given.
+#[derive(Debug)]
+pub struct Duty {
+    pub kind: GroupKind,
+    /// Whether records are acknowledged at all.
+    pub acks: bool,
+    /// Run for each record instead of writing it out; the record is done when it succeeds.
+    pub program: Option<Program>,
+    /// How long a record rests after the command failed.
+    pub retry_after: Duration,
+}
+
+/// A member at work.
+#[derive(Debug)]
+pub struct Shift<'a> {
+    member: &'a mut Member,
+    duty: &'a Duty,
+    /// Claims that were asked for and have not come.
+    asked: u64,
+    /// Written out, and to be acknowledged.
+    done: Vec<u64>,
+}
+
+/// How a record went.
+enum Outcome {
+    Done,
+    Failed(String),
+    /// It was time to stop: the record goes to somebody else.
+    Dropped,
+}
+
+impl<'a> Shift<'a> {
+    pub fn new(member: &'a mut Member, duty: &'a Duty) -> Shift<'a> {
+        Shift { member, duty, asked: 0, done: Vec::new() }
+    }
+
+    pub(super) fn wait(&mut self, timeout: Duration) -> Result<(), dunlin_topic::SubscribeError> {
+        self.member.wait(Some(timeout)).map(drop)
+    }
+
+    /// Handles what is there, and settles it.
+    pub(super) fn turn<W: Write>(&mut self, follow: &Follow<W>) -> Result<Turned> {
+        let mut events = 0;
+        while events < TURN_EVENTS && !follow.is_over() {
+            self.claim(follow);
+            if !self.member.ready()? {
+                break;
+            }
+            self.one(follow)?;
+            events += 1;
+        }
+        follow.out().flush()?;
+        self.acknowledge(follow)?;
+        Ok(Turned(events))
+    }
+
+    /// Asks for no more than will be handled.
+    fn claim<W: Write>(&mut self, follow: &Follow<W>) {
+        if self.duty.kind == GroupKind::Share || self.asked > 0 {
+            return;
+        }
+        let one_by_one = self.duty.program.is_some() || follow.rules.sleep.is_some();
+        let left = follow.left().unwrap_or(u64::MAX);
+        self.asked = left.min(if one_by_one { 1 } else { AHEAD });
+        self.member.claim(self.asked);
+    }
+
+    fn one<W: Write>(&mut self, follow: &Follow<W>) -> Result<()> {
+        let (token, outcome, said) = match self.member.take() {
+            Claimed::Notice(notice) => {
+                return Ok(follow.writer.notice(&notice, &mut *follow.out(), &mut std::io::stderr())?);
+            }
+            Claimed::Record { token, position, attempt, frame, log, .. } => {
+                let record = Record { position, prev_seq: position.seq - 1, frame, log };
+                let outcome = self.duty.handle(&record, attempt, follow)?;
+                (token, outcome, format!("{} {position}, attempt {attempt}", record.subject()))
+            }
+        };
+        self.asked = self.asked.saturating_sub(1);
+        follow.count_one();
+        match outcome {
+            Outcome::Done if self.duty.acks => self.done.push(token),
+            Outcome::Failed(why) => self.give_back(token, &format!("{said}: {why}"), follow)?,
+            Outcome::Done | Outcome::Dropped => {}
+        }
+        if let Some(sleep) = follow.rules.sleep {
+            follow.out().flush()?;
+            follow.stop.sleep(sleep);
+            self.acknowledge(follow)?;
+        } else if self.duty.program.is_some() {
+            self.acknowledge(follow)?;
+        }
+        Ok(())
+    }
+
+    fn acknowledge<W: Write>(&mut self, follow: &Follow<W>) -> Result<()> {
+        let done = std::mem::take(&mut self.done);
+        if self.duty.kind == GroupKind::Share || done.is_empty() {
+            return Ok(());
+        }
+        let late = match self.member.ack(&done) {
+            Ok(settlement) => settlement.stale.len(),
+            Err(AskError::Refused(refused)) => return Err(AskError::Refused(refused).into()),
+            Err(AskError::Away(_) | AskError::Unknown(_)) => done.len(),
+            Err(other) => return Err(other.into()),
+        };
+        if late > 0 {
+            let mark = follow.writer.errors.warning("too late:");
+            let records = if late == 1 { "record" } else { "records" };
+            writeln!(
+                std::io::stderr(),
+                "{mark} {late} {records} may be given out again: acknowledged after the deadline, or while the connection was lost"
+            )?;
+        }
+        Ok(())
+    }
+
+    fn give_back<W: Write>(&mut self, token: u64, said: &str, follow: &Follow<W>) -> Result<()> {
+        let mark = follow.writer.errors.bad("failed:");
+        let again = match self.duty.kind {
+            GroupKind::Share => String::new(),
+            GroupKind::Work => match self.member.nack(&[(token, self.duty.retry_after)]) {
+                Ok(settlement) if settlement.settled == 1 => {
+                    let after = humantime::format_duration(self.duty.retry_after);
+                    format!("; given back, again after {after} unless that was its last attempt")
+                }
+                Err(AskError::Refused(refused)) => return Err(AskError::Refused(refused).into()),
+                _ => "; somebody else has it by now".to_owned(),
+            },
+        };
+        Ok(writeln!(std::io::stderr(), "{mark} {said}{again}")?)
+    }
+}
+
+impl Duty {
+    fn handle<W: Write>(&self, record: &Record<'_>, attempt: u32, follow: &Follow<W>) -> Result<Outcome> {
+        let Some(program) = &self.program else {
+            let attempt = (self.kind == GroupKind::Work).then_some(attempt);
+            follow.writer.record(record, attempt, &mut *follow.out())?;
+            return Ok(Outcome::Done);
+        };
+        follow.out().flush()?;
+        Ok(match program.run(record, attempt) {
+            Ok(status) if status.success() => Outcome::Done,
+            // Ctrl-C reaches the command as well.
+            _ if follow.stop.is_set() => Outcome::Dropped,
+            Ok(status) => Outcome::Failed(format!("{}: {status}", program.name())),
+            Err(error) => Outcome::Failed(format!("{error:#}")),
+        })
+    }
+}

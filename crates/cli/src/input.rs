@@ -1,0 +1,89 @@
+//! What a command reads, read by a thread of its own: Ctrl-C ends a command that waits for input, in good order.
+//!
+//! The thread ends with its input, or with the process. It is at most [`CHUNKS_AHEAD_MAX`] chunks ahead.
+
+use std::io::{self, ErrorKind, Read};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use crate::signals::Stop;
+
+const CHUNK_BYTES: usize = 64 << 10;
+const CHUNKS_AHEAD_MAX: usize = 4;
+/// How often somebody who waits for input looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Input as it comes.
+#[derive(Debug)]
+pub struct Input {
+    chunks: Receiver<io::Result<Vec<u8>>>,
+    stop: Stop,
+}
+
+/// What is there.
+#[derive(Debug)]
+pub enum Chunk {
+    Bytes(Vec<u8>),
+    /// Nothing for now.
+    None,
+    /// There will be no more, or it is time to stop.
+    End,
+}
+
+impl Input {
+    pub fn new(mut source: impl Read + Send + 'static, stop: Stop) -> Input {
+        let (sender, chunks) = sync_channel(CHUNKS_AHEAD_MAX);
+        thread::spawn(move || {
+            loop {
+                let mut chunk = vec![0; CHUNK_BYTES];
+                let read = match source.read(&mut chunk) {
+                    Ok(0) => return,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                    other => other.map(|bytes| {
+                        chunk.truncate(bytes);
+                        chunk
+                    }),
+                };
+                let is_over = read.is_err();
+                if sender.send(read).is_err() || is_over {
+                    return;
+                }
+            }
+        });
+        Input { chunks, stop }
+    }
+
+    /// What has been read already.
+    pub fn try_next(&self) -> io::Result<Chunk> {
+        if self.stop.is_set() {
+            return Ok(Chunk::End);
+        }
+        match self.chunks.try_recv() {
+            Ok(chunk) => chunk.map(Chunk::Bytes),
+            Err(TryRecvError::Empty) => Ok(Chunk::None),
+            Err(TryRecvError::Disconnected) => Ok(Chunk::End),
+        }
+    }
+
+    /// Waits for more; never [`Chunk::None`].
+    pub fn next(&self) -> io::Result<Chunk> {
+        while !self.stop.is_set() {
+            match self.chunks.recv_timeout(LOOK) {
+                Ok(chunk) => return chunk.map(Chunk::Bytes),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        Ok(Chunk::End)
+    }
+
+    /// All of it; nothing when it is time to stop before its end.
+    pub fn all(self) -> io::Result<Option<Vec<u8>>> {
+        let mut all = Vec::new();
+        while let Chunk::Bytes(chunk) = self.next()? {
+            all.extend_from_slice(&chunk);
+        }
+        Ok((!self.stop.is_set()).then_some(all))
+    }
+}

@@ -1,0 +1,104 @@
+//! A book as people look at it: the best levels of both sides, bids to the left.
+//!
+//! ```text
+//! md.BTC-USD  1-48211  7a1f09c2e51b33d4
+//!        SIZE   BID         ASK   SIZE
+//!        1200   50000.10    50000.20   310
+//! ```
+
+use dunlin_feed::{Level, Levels, Side, Touch};
+use dunlin_topic::Position;
+
+use crate::console::Paint;
+
+/// The widest number that keeps the columns.
+const WIDTH: usize = 14;
+
+/// The lines of a ladder: a title, a heading, and `depth` levels, some of which may be empty.
+pub fn lines(
+    topic: &str,
+    at: Position,
+    checksum: u64,
+    book: &dyn Levels,
+    depth: usize,
+    paint: Paint,
+) -> Vec<String> {
+    let (bids, asks) = (book.top(Side::Bid, Some(depth)), book.top(Side::Ask, Some(depth)));
+    let touch = match book.touch() {
+        Touch::Crossed => paint.warning("  CROSSED"),
+        Touch::Locked => paint.warning("  LOCKED"),
+        Touch::Open | Touch::Apart => String::new(),
+    };
+    let title = format!("{}  {at}  {}{touch}", paint.strong(topic), paint.faint(&format!("{checksum:016x}")));
+    let heading = format!("{:>WIDTH$} {:>WIDTH$}   {:<WIDTH$} {:<WIDTH$}", "SIZE", "BID", "ASK", "SIZE");
+    let level = |nth: usize| {
+        let (bid, ask) = (cells(book, bids.get(nth)), cells(book, asks.get(nth)));
+        let left = format!("{:>WIDTH$} {}", bid.1, paint.good(&format!("{:>WIDTH$}", bid.0)));
+        format!("{left}   {} {:<WIDTH$}", paint.bad(&format!("{:<WIDTH$}", ask.0)), ask.1)
+    };
+    [title, paint.faint(&heading)].into_iter().chain((0..depth).map(level)).collect()
+}
+
+/// One line that says it all.
+pub fn one_line(topic: &str, at: Position, book: &dyn Levels) -> String {
+    let side = |side| match book.best(side) {
+        Some(level) => {
+            let (price, size) = cells(book, Some(&level));
+            format!("{price} x {size}")
+        }
+        None => "-".to_owned(),
+    };
+    let touch = match book.touch() {
+        Touch::Crossed => " crossed",
+        Touch::Locked => " locked",
+        Touch::Open | Touch::Apart => "",
+    };
+    let counts = (book.level_count(Side::Bid), book.level_count(Side::Ask));
+    format!(
+        "{topic} {at} bid {} ask {} levels {}/{}{touch}",
+        side(Side::Bid),
+        side(Side::Ask),
+        counts.0,
+        counts.1
+    )
+}
+
+/// Price and size as people write them; nothing where there is no level.
+fn cells(book: &dyn Levels, level: Option<&Level>) -> (String, String) {
+    level.map_or_else(Default::default, |level| {
+        (book.scale().price_text(level.price), book.scale().size_text(level.size))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_feed::{Book, BookEntry, Scale};
+
+    use super::*;
+
+    fn book() -> Book {
+        let mut book = Book::new(Scale { price_decimals: 2, ..Scale::default() });
+        let mut payload = Vec::new();
+        for (side, price, size) in [(Side::Bid, 10_010, 7), (Side::Bid, 10_000, 3), (Side::Ask, 10_020, 5)] {
+            BookEntry::Set { side, price, size }.encode(&mut payload);
+        }
+        book.apply_payload(1, &payload).unwrap();
+        book
+    }
+
+    #[test]
+    fn a_ladder_shows_the_best_levels_first_and_as_many_lines_as_asked_for() {
+        let lines = lines("md.X", Position { epoch: 1, seq: 9 }, 0xab, &book(), 3, Paint::PLAIN);
+        assert_eq!(lines.len(), 5);
+        assert_eq!(lines[0], "md.X  1-9  00000000000000ab");
+        assert_eq!(lines[2].split_whitespace().collect::<Vec<_>>(), ["7", "100.10", "100.20", "5"]);
+        assert_eq!(lines[3].split_whitespace().collect::<Vec<_>>(), ["3", "100.00"]);
+        assert_eq!(lines[4].trim(), "");
+    }
+
+    #[test]
+    fn one_line_names_the_touch_and_how_deep_the_book_is() {
+        let line = one_line("md.X", Position { epoch: 1, seq: 9 }, &book());
+        assert_eq!(line, "md.X 1-9 bid 100.10 x 7 ask 100.20 x 5 levels 2/1");
+    }
+}

@@ -1,0 +1,83 @@
+//! A command of the user's that is run for a record: the payload is its standard input, and the rest its environment.
+
+use std::io::{self, Write};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::thread;
+
+use anyhow::{Context, Result};
+use dunlin_topic::Record;
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Program {
+    name: String,
+    arguments: Vec<String>,
+}
+
+impl Program {
+    /// The first word is the program; `None` without one.
+    pub fn new(words: &[String]) -> Option<Program> {
+        let (name, arguments) = words.split_first()?;
+        Some(Program { name: name.clone(), arguments: arguments.to_vec() })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs it to its end; it writes where we write.
+    pub fn run(&self, record: &Record<'_>, attempt: u32) -> Result<ExitStatus> {
+        let mut command = self.command(record);
+        command.env("DUNLIN_ATTEMPT", attempt.to_string());
+        self.feed(command, record, |mut child| child.wait())
+    }
+
+    /// Runs it to its end; what it wrote.
+    pub fn output(&self, record: &Record<'_>) -> Result<Output> {
+        let mut command = self.command(record);
+        command.stdout(Stdio::piped());
+        self.feed(command, record, Child::wait_with_output)
+    }
+
+    fn command(&self, record: &Record<'_>) -> Command {
+        let mut command = Command::new(&self.name);
+        command.args(&self.arguments).stdin(Stdio::piped());
+        command.env("DUNLIN_SUBJECT", record.subject());
+        command.env("DUNLIN_POSITION", record.position.to_string());
+        if let Some(key) = record.frame.key() {
+            command.env("DUNLIN_KEY", printable(key));
+        }
+        for (name, value) in record.frame.headers() {
+            command.env(variable(name), printable(value));
+        }
+        command
+    }
+
+    fn feed<T>(
+        &self,
+        mut command: Command,
+        record: &Record<'_>,
+        wait: impl FnOnce(Child) -> io::Result<T>,
+    ) -> Result<T> {
+        let mut child = command.spawn().with_context(|| format!("cannot start {}", self.name))?;
+        let input = child.stdin.take();
+        // From a thread: pipes hold only so much, and the command may write before it has read everything.
+        let outcome = thread::scope(|scope| {
+            // A command that does not read its input is free not to.
+            scope.spawn(|| input.map(|mut input| input.write_all(record.payload())));
+            wait(child)
+        });
+        outcome.with_context(|| format!("cannot wait for {}", self.name))
+    }
+}
+
+/// An environment holds no NUL, which would keep the command from starting.
+fn printable(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).replace('\0', "")
+}
+
+/// `trace-id` becomes `DUNLIN_HEADER_TRACE_ID`.
+fn variable(header: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+    format!("DUNLIN_HEADER_{}", header.chars().map(plain).collect::<String>())
+}

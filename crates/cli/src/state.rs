@@ -1,0 +1,112 @@
+//! The state of a topic of whatever kind, as a reader keeps it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dunlin_client::Client;
+use dunlin_feed::{BOOK, Book, LAST, LastValue, Levels, ORDERS, Orders, Scale};
+use dunlin_topic::{Fold, FoldConfig, FoldError, Frame, Frozen};
+
+use crate::outcome::Refusal;
+
+/// One of the states that come with Dunlin.
+#[derive(Debug)]
+pub enum State {
+    /// By price level.
+    Book(Book),
+    /// By order.
+    Orders(Orders),
+    /// Last values.
+    Last(LastValue),
+}
+
+impl State {
+    /// An empty one, as the topic's configuration says.
+    pub fn of(config: &FoldConfig) -> Result<State, Refusal> {
+        let refused = |error: dunlin_feed::OptionsError| Refusal(error.to_string());
+        let scale = || Scale::parse(&config.kind, &config.options).map_err(refused);
+        match config.kind.as_str() {
+            BOOK => Ok(State::Book(Book::new(scale()?))),
+            ORDERS => Ok(State::Orders(Orders::new(scale()?))),
+            LAST => Ok(State::Last(LastValue::default())),
+            kind => Err(Refusal(format!("this version knows no state of kind {kind:?}"))),
+        }
+    }
+
+    /// An empty one for a topic of a node. Where nobody can say how it is configured, or it is nothing that is known
+    /// here, what comes is refused by the state, which is told.
+    pub fn of_topic(client: &Client, topic: &str) -> State {
+        let described = client.describe_topic(topic).ok().and_then(|topic| topic.config.fold);
+        let config = described.unwrap_or_default();
+        State::of(&config).unwrap_or_else(|_| State::Last(LastValue::default()))
+    }
+
+    /// How a topic of this state is configured.
+    pub fn config(&self) -> FoldConfig {
+        let (kind, options) = match self {
+            State::Book(book) => (BOOK, book.scale().options()),
+            State::Orders(orders) => (ORDERS, orders.scale().options()),
+            State::Last(_) => (LAST, BTreeMap::new()),
+        };
+        FoldConfig { kind: kind.to_owned(), options }
+    }
+
+    /// Its price levels, if it has any.
+    pub fn levels(&self) -> Option<&dyn Levels> {
+        match self {
+            State::Book(book) => Some(book),
+            State::Orders(orders) => Some(orders),
+            State::Last(_) => None,
+        }
+    }
+
+    fn fold(&self) -> &dyn Fold {
+        match self {
+            State::Book(book) => book,
+            State::Orders(orders) => orders,
+            State::Last(last) => last,
+        }
+    }
+
+    fn fold_mut(&mut self) -> &mut dyn Fold {
+        match self {
+            State::Book(book) => book,
+            State::Orders(orders) => orders,
+            State::Last(last) => last,
+        }
+    }
+}
+
+impl Fold for State {
+    fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), FoldError> {
+        self.fold().check(frames)
+    }
+
+    fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), FoldError> {
+        self.fold_mut().apply(seq, frame)
+    }
+
+    fn freeze(&mut self) -> Arc<dyn Frozen> {
+        self.fold_mut().freeze()
+    }
+
+    fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), FoldError> {
+        self.fold_mut().restore(seq, snapshot)
+    }
+
+    fn checksum(&self) -> u64 {
+        self.fold().checksum()
+    }
+
+    fn changes_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool {
+        self.fold().changes_since(seq, payload)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.fold().bytes()
+    }
+
+    fn entries(&self) -> u64 {
+        self.fold().entries()
+    }
+}

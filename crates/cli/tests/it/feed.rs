@@ -1,0 +1,190 @@
+//! Order books from the shell: served, watched, recorded, verified and replayed.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use crate::dunlin::{Node, Outcome, dunlin, run, run_with};
+
+/// `dunlin feed serve`, ended with its test.
+struct Source {
+    child: Child,
+    url: String,
+}
+
+impl Source {
+    fn start(arguments: &[&str]) -> Source {
+        let all = [&["feed", "serve", "--listen", "127.0.0.1:0"], arguments].concat();
+        let mut child = dunlin(&all).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut ready).expect("it says READY");
+        let tcp = ready.split_whitespace().find_map(|word| word.strip_prefix("tcp=")).expect("READY tcp=…");
+        Source { url: format!("dunlin://{tcp}"), child }
+    }
+
+    fn run_with(&self, arguments: &[&str], input: &[u8]) -> Outcome {
+        let mut command = dunlin(arguments);
+        command.env("DUNLIN_URL", &self.url);
+        run_with(command, input)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Outcome {
+        self.run_with(arguments, b"")
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        // Both fail only when it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const BASELINE: [&str; 4] = ["--config", "baseline_1x1_10k", "--rate", "500"];
+
+fn objects(out: &str) -> Vec<serde_json::Value> {
+    out.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect()
+}
+
+#[test]
+fn every_update_of_a_simulated_book_comes_in_order_after_the_book() {
+    let source = Source::start(&BASELINE);
+    let watch = ["feed", "watch", "md.BTC-USD", "--every-update", "--json", "--count", "40", "--depth", "3"];
+    let changes = objects(&source.run(&watch).done());
+    assert_eq!(changes.len(), 40);
+    assert!(["snapshot", "record"].contains(&changes[0]["by"].as_str().unwrap()), "{}", changes[0]);
+    let seqs: Vec<u64> = changes
+        .iter()
+        .map(|change| change["position"].as_str().unwrap().split_once('-').unwrap().1.parse().unwrap())
+        .collect();
+    assert!(seqs.windows(2).all(|two| two[1] == two[0] + 1), "{seqs:?}");
+    assert!(changes.iter().all(|change| change["bids"].as_array().unwrap().len() == 3), "{changes:?}");
+}
+
+#[test]
+fn an_instrument_that_is_not_there_and_a_second_subscription_are_refused_in_words() {
+    let source = Source::start(&BASELINE);
+    let outcome = source.run(&["feed", "watch", "md.NOPE"]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.err.contains("no instrument md.NOPE; there are md.BTC-USD"), "{outcome:?}");
+    let outcome = source.run(&["feed", "watch", "md.BTC-USD", "md.BTC-USD"]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.err.contains("subscribed to already"), "{outcome:?}");
+}
+
+#[test]
+fn what_is_typed_while_watching_is_answered() {
+    let source = Source::start(&BASELINE);
+    let typed = "sub md.BTC-USD\nsub md.NOPE\nunsub md.OTHER\nhelp\ndance\nunsub md.BTC-USD\nquit\n";
+    let outcome = source.run_with(&["feed", "watch", "md.BTC-USD", "--interactive"], typed.as_bytes());
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    for said in [
+        "md.BTC-USD is subscribed to already",
+        "there is no instrument md.NOPE",
+        "md.OTHER is not subscribed to",
+        "unsub SUBJECT",
+        "\"dance\" is no command",
+        "no longer subscribed to md.BTC-USD",
+    ] {
+        assert!(outcome.err.contains(said), "{said}: {outcome:?}");
+    }
+}
+
+#[test]
+fn a_configuration_that_makes_no_sense_is_refused_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("instruments.json");
+    let refused = |text: &str| {
+        fs::write(&path, text).unwrap();
+        let outcome = run(&["feed", "serve", "--config", path.to_str().unwrap()]);
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        outcome.err
+    };
+    assert!(refused(r#"{"instruments": []}"#).contains("at least one instrument"));
+    assert!(
+        refused(r#"{"instruments": [{"instrumentId": "A"}]}"#).contains("publish_depth must be > 0 for A")
+    );
+    assert!(refused("{").contains("json parse failure"));
+    let outcome = run(&["feed", "serve", "--config", "/nonexistent.json"]);
+    assert!(outcome.err.contains("failed to open config file"), "{outcome:?}");
+}
+
+/// A short recording of a simulated book.
+fn record(folder: &Path) -> (PathBuf, Source) {
+    let source = Source::start(&BASELINE);
+    let out = folder.join("rec");
+    let recorded =
+        source.run(&["feed", "record", "--out", out.to_str().unwrap(), "md.>", "--time", "1500ms"]);
+    assert_eq!(recorded.code, Some(0), "{recorded:?}");
+    (out, source)
+}
+
+fn verify(recording: &Path, strict: bool) -> Outcome {
+    let more: &[&str] = if strict { &["--strict"] } else { &[] };
+    run(&[&["feed", "verify", recording.to_str().unwrap()], more].concat())
+}
+
+#[test]
+fn a_recording_is_accepted_whole_and_played_again_to_the_same_book() {
+    let folder = tempfile::tempdir().unwrap();
+    let (recording, source) = record(folder.path());
+    let again = source.run(&["feed", "record", "--out", recording.to_str().unwrap(), "md.>"]);
+    assert_eq!(again.code, Some(1));
+    assert!(again.err.contains("holds a recording already"), "{again:?}");
+    drop(source);
+    let out = verify(&recording, true).done();
+    assert!(out.starts_with("ok: ") && out.contains(" records of 1 topic, 0 gaps"), "{out}");
+
+    let sums: Vec<String> = (0..2)
+        .map(|_| {
+            let node = Node::start();
+            node.run(&["feed", "replay", recording.to_str().unwrap(), "--speed", "max"]).done();
+            let watch = ["feed", "watch", "md.BTC-USD", "--json", "--count", "1"];
+            objects(&node.run(&watch).done())[0]["checksum"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!(sums[0], sums[1]);
+}
+
+#[test]
+fn a_recording_that_was_cut_overwritten_emptied_or_doubled_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (recording, _source) = record(folder.path());
+    let log = fs::read_dir(recording.join("md.BTC-USD"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.extension().is_some_and(|extension| extension == "log"))
+        .unwrap();
+    let whole = fs::read(&log).unwrap();
+    let refused = |bytes: &[u8], what: &str| {
+        fs::write(&log, bytes).unwrap();
+        let outcome = verify(&recording, true);
+        assert_eq!(outcome.code, Some(2), "{what}: {outcome:?}");
+    };
+    refused(&whole[..whole.len() / 2], "cut in half");
+    refused(b"", "emptied");
+    let mut overwritten = whole.clone();
+    overwritten[whole.len() / 2..][..4].fill(0xab);
+    refused(&overwritten, "overwritten");
+    let doubled = [&whole[..], &whole[4096..]].concat();
+    refused(&doubled, "doubled");
+    fs::write(&log, &whole).unwrap();
+    verify(&recording, true).done();
+    let empty = folder.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    assert_eq!(verify(&empty, true).code, Some(1));
+}
+
+#[test]
+fn a_simulator_publishes_into_a_node_that_runs_elsewhere() {
+    let node = Node::start();
+    let feed =
+        node.run(&["feed", "serve", "--config", "fanout_1x100_1k", "--rate", "200", "--time", "600ms"]);
+    assert!(feed.err.contains("published 1"), "{feed:?}");
+    let watch = ["feed", "watch", "md.BTC-USD", "--json", "--count", "1"];
+    let book = &objects(&node.run(&watch).done())[0];
+    assert_eq!(book["by"], "snapshot");
+    assert_eq!(book["touch"], "apart");
+}

@@ -1,0 +1,54 @@
+//! `feed import`.
+
+use serde_json::Value;
+
+use crate::dunlin::{Node, dunlin, run, run_with};
+
+const STREAM: &str = concat!(
+    r#"{"op":"mcm","pt":1500,"mc":[{"id":"1.5","img":true,"marketDefinition":{"runners":[{"id":7},{"id":8}]}}]}"#,
+    "\n",
+    r#"{"op":"mcm","pt":1600,"mc":[{"id":"1.5","rc":[{"id":7,"atb":[[1.01,20]]},{"id":8,"atl":[[3,1]]}]}]}"#,
+    "\n",
+    r#"{"op":"mcm","pt":1700,"mc":[{"id":"1.5","rc":[{"id":7,"atb":[[1.01,0.5]]}]}]}"#,
+    "\n",
+);
+const ROWS: &str = "id,timestamp,exchange_timestamp,price,volume,action,direction\n\
+    1,9,5,78318.0,1.5,created,bid\n2,60,50,78319.0,0.5,created,ask\n9,61,51,78319.0,0.5,deleted,ask\n";
+
+#[test]
+fn a_stream_becomes_a_topic_for_each_runner() {
+    let node = Node::start();
+    let told = node.run_with(&["feed", "import", "-"], STREAM.as_bytes()).done();
+    assert!(told.contains("published 3 records to 2 topics"), "{told}");
+    let dumped = node.run(&["log", "dump", "md.1.5.7", "--json"]).done();
+    let records: Vec<Value> = dumped.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(records.len(), 2, "{dumped}");
+    assert_eq!(node.run(&["log", "dump", "md.1.5.8", "--json"]).done().lines().count(), 1);
+}
+
+#[test]
+fn what_is_left_out_is_told_and_strict_refuses_it() {
+    let check = |more: &[&str], input: &str| {
+        run_with(dunlin(&[&["feed", "import", "--check", "-"], more].concat()), input.as_bytes())
+    };
+    let lenient = check(&["--json"], ROWS);
+    assert!(lenient.err.contains("line 4: order 9 is deleted, but was not there"), "{lenient:?}");
+    let summary: Value = serde_json::from_str(&lenient.done()).unwrap();
+    assert_eq!((&summary["counts"]["records"], &summary["counts"]["defects"]), (&2.into(), &1.into()));
+    assert_eq!(check(&["--strict"], ROWS).code, Some(1));
+    assert_eq!(check(&["--strict"], STREAM).code, Some(0));
+}
+
+#[test]
+fn what_is_no_recording_is_refused_with_what_to_do() {
+    let refused = |input: &[u8]| {
+        let outcome = run_with(dunlin(&["feed", "import", "--check", "-"]), input);
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        outcome.err
+    };
+    assert!(refused(b"\x1f\x8b\x08\x00").contains("gzip -dc FILE | dunlin feed import -"));
+    assert!(refused(b"").contains("it is empty"));
+    assert!(refused(b"a recording\n").contains("neither of a Betfair stream"));
+    assert_eq!(run(&["feed", "import", "--check", "/nowhere"]).code, Some(2));
+    assert_eq!(run(&["feed", "import"]).code, Some(2));
+}

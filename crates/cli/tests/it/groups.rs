@@ -1,0 +1,140 @@
+//! `sub --group`: members that share a topic's records.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use crate::dunlin::{Node, Outcome, signal};
+
+fn member(node: &Node, arguments: &[&str]) -> Child {
+    let arguments = [&["sub", "jobs", "--group", "crew"], arguments].concat();
+    node.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn wait_for_members(node: &Node, members: usize) {
+    let wanted = format!("\"members\":{members}");
+    for _ in 0..200 {
+        if node.run(&["topics", "describe", "jobs", "--json"]).out.contains(&wanted) {
+            return;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    panic!("no {members} members");
+}
+
+#[test]
+fn each_record_goes_to_one_member_of_the_group() {
+    let node = Node::start();
+    let members = [(); 2].map(|()| member(&node, &["--idle", "1s", "--format", "{payload}"]));
+    wait_for_members(&node, 2);
+    let lines: String = (0..5_000).map(|line| format!("{line}\n")).collect();
+    node.run_with(&["pub", "jobs"], lines.as_bytes()).done();
+    let outs = members.map(|member| Outcome::of(member).done());
+    let seen: BTreeSet<u32> = outs.iter().flat_map(|out| out.lines()).map(|n| n.parse().unwrap()).collect();
+    let lines: usize = outs.iter().map(|out| out.lines().count()).sum();
+    assert_eq!((lines, seen.len()), (5_000, 5_000), "each once");
+}
+
+#[test]
+fn a_member_that_takes_a_few_leaves_the_others_for_the_group() {
+    let node = Node::start();
+    node.run(&["pub", "jobs", "one", "two", "three", "four"]).done();
+    let take = |count: &str| {
+        let all = ["sub", "jobs", "--group", "crew", "--from", "earliest", "--count", count];
+        node.run(&all).done()
+    };
+    assert_eq!(take("1"), "1 one\n");
+    assert_eq!(take("2"), "2 two\n3 three\n");
+    assert_eq!(take("1"), "4 four\n");
+}
+
+#[test]
+fn work_that_a_killed_member_had_in_hand_goes_to_another() {
+    let node = Node::start();
+    let mut killed = member(&node, &["--work", "--sleep", "1h"]);
+    wait_for_members(&node, 1);
+    node.run(&["pub", "jobs", "one", "two"]).done();
+    let mut line = String::new();
+    BufReader::new(killed.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "1 one\n");
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let out = node.run(&["sub", "jobs", "--group", "crew", "--work", "--count", "2"]).done();
+    let mut lines: Vec<_> = out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["1 (attempt 2) one", "2 two"]);
+}
+
+#[test]
+fn what_is_never_acknowledged_comes_again_after_its_deadline() {
+    let node = Node::start();
+    node.run(&["pub", "jobs", "one"]).done();
+    let never = ["sub", "jobs", "--group", "crew", "--work", "--from", "earliest", "--ack", "never"];
+    let more = ["--deadline", "50ms", "--attempts", "2", "--idle", "3s", "--format", "{seq}:{attempt}"];
+    assert_eq!(node.run(&[&never[..], &more].concat()).done(), "1:1\n1:2\n");
+    let dead = node.run(&["sub", "dead.jobs", "--from", "earliest", "--count", "1", "--format", "{payload}"]);
+    assert_eq!(dead.done(), "one\n");
+}
+
+#[test]
+fn a_record_is_done_when_the_command_succeeds() {
+    let node = Node::start();
+    node.run(&["pub", "jobs", "one", "--key", "k", "--header", "by=ear"]).done();
+    let script = "cat; echo \" $DUNLIN_KEY $DUNLIN_HEADER_BY $DUNLIN_ATTEMPT\"; test $DUNLIN_ATTEMPT = 2";
+    let group = ["sub", "jobs", "--group", "crew", "--work", "--from", "earliest"];
+    let rest = ["--retry-after", "10ms", "--count", "2", "--", "sh", "-c", script];
+    let outcome = node.run(&[&group[..], &rest].concat());
+    assert_eq!(outcome.out, "one k ear 1\none k ear 2\n", "{outcome:?}");
+    assert!(
+        outcome.err.contains("attempt 1: sh: exit status: 1; given back, again after 10ms"),
+        "{outcome:?}"
+    );
+    let left = node.run(&[&group[..], &["--idle", "200ms"]].concat());
+    assert_eq!(left.done(), "", "nothing is left to do");
+}
+
+#[test]
+fn ctrl_c_ends_a_member_that_sleeps_and_what_it_had_claimed_is_not_an_attempt() {
+    let node = Node::start();
+    let mut asleep = member(&node, &["--work", "--ack", "never", "--sleep", "1h"]);
+    wait_for_members(&node, 1);
+    node.run(&["pub", "jobs", "one"]).done();
+    let mut line = String::new();
+    BufReader::new(asleep.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    signal("INT", asleep.id());
+    assert_eq!(Outcome::of(asleep).code, Some(0));
+    let again = node.run(&["sub", "jobs", "--group", "crew", "--work", "--count", "1"]);
+    assert_eq!(again.done(), "1 one\n");
+}
+
+#[test]
+fn a_group_is_of_one_topic_and_one_kind() {
+    let node = Node::start();
+    let wild = node.run(&["sub", "jobs.*", "--group", "crew"]);
+    assert_eq!(wild.code, Some(1));
+    assert!(wild.err.contains("--pattern"), "{wild:?}");
+    node.run(&["sub", "jobs", "--group", "crew", "--work", "--idle", "1ms"]).done();
+    let other = node.run(&["sub", "jobs", "--group", "crew"]);
+    assert_eq!(other.code, Some(1));
+    assert!(other.err.contains("work"), "{other:?}");
+}
+
+#[test]
+fn a_member_waits_for_a_node_that_was_killed_and_works_on() {
+    let node = Node::start();
+    let mut stays = member(&node, &["--work", "--count", "2"]);
+    wait_for_members(&node, 1);
+    node.run(&["pub", "jobs", "before"]).done();
+    let mut lines = BufReader::new(stays.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(lines.next().unwrap(), "1 before");
+    let address = node.url.strip_prefix("dunlin://").unwrap().to_owned();
+    node.kill();
+    let node = Node::start_with(&["--listen", &address]);
+    wait_for_members(&node, 1);
+    node.run(&["pub", "jobs", "after"]).done();
+    assert!(lines.next().unwrap().starts_with("EPOCH "), "nobody knows what the killed node held");
+    assert_eq!(lines.next().unwrap(), "1 after");
+    assert_eq!(Outcome::of(stays).code, Some(0));
+}

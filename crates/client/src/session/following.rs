@@ -1,0 +1,147 @@
+//! States of stateful topics: put together, checked against nothing but their own length, and asked for again.
+//!
+//! Limit: [`snapshot_bytes_max`](crate::Limits::snapshot_bytes_max) for each state; room is made as its bytes come, not
+//! as its length claims.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dunlin_topic::{Checksum, LogName, Notice, Position, Resync, Snapshot, SubscribeError};
+use dunlin_wire::{FromClient, Kind, SnapshotPart, WireError};
+
+use crate::session::{Channel, Session};
+
+/// What a channel knows of the state that its reader follows.
+#[derive(Debug, Default)]
+pub(super) struct Following {
+    /// After a gap it gets what makes up for it.
+    pub(super) on_gap: bool,
+    /// Where the reader's state stands, while it is owed what makes up for a gap.
+    pub(super) owed_since: Option<Position>,
+    /// Its log is to get another channel; what is under way on this one is left aside.
+    pub(super) gone: bool,
+    parts: Option<Parts>,
+}
+
+impl Following {
+    pub(super) fn new(on_gap: bool) -> Following {
+        Following { on_gap, ..Following::default() }
+    }
+}
+
+/// A state of which some has come.
+#[derive(Debug)]
+struct Parts {
+    position: dunlin_wire::Position,
+    checksum: u64,
+    total: u64,
+    bytes: Vec<u8>,
+    cost: u64,
+}
+
+impl Parts {
+    fn begin(part: &SnapshotPart<'_>) -> Parts {
+        let (position, checksum, total) = (part.position, part.checksum, part.total);
+        Parts { position, checksum, total, bytes: Vec::new(), cost: 0 }
+    }
+
+    fn is_followed_by(&self, part: &SnapshotPart<'_>) -> bool {
+        (self.position, self.checksum, self.total) == (part.position, part.checksum, part.total)
+            && self.bytes.len() as u64 == part.offset
+    }
+
+    fn is_whole(&self) -> bool {
+        self.bytes.len() as u64 == self.total
+    }
+}
+
+impl Session {
+    /// Takes part of a state; its reader gets it when it is whole.
+    pub(super) fn take_part(&mut self, part: &SnapshotPart<'_>, cost: u64) -> Result<(), WireError> {
+        let bytes_max = self.snapshot_bytes_max as u64;
+        let Some(channel) = self.channels.get_mut(&part.channel) else { return Ok(()) };
+        if channel.state.gone {
+            channel.refund(cost);
+            return Ok(());
+        }
+        if part.total > bytes_max {
+            let limit = SubscribeError::Limit { limit: "snapshot_bytes_max", value: bytes_max };
+            channel.inbox.end(limit);
+            let number = channel.subscription;
+            self.remove_subscription(number);
+            return Ok(());
+        }
+        if part.offset == 0
+            && let Some(unfinished) = channel.state.parts.replace(Parts::begin(part))
+        {
+            channel.inbox.refund(unfinished.cost);
+        }
+        let parts = channel.state.parts.as_mut().filter(|parts| parts.is_followed_by(part));
+        let parts = parts.ok_or(WireError::Value { kind: Kind::Snapshot, what: "part of a state" })?;
+        parts.bytes.extend_from_slice(part.bytes);
+        parts.cost += cost;
+        if parts.is_whole()
+            && let Some(parts) = channel.state.parts.take()
+        {
+            channel.give_state(parts);
+        }
+        Ok(())
+    }
+
+    pub(super) fn checksum(&mut self, sum: &dunlin_wire::Checksum, cost: u64) {
+        let Some(channel) = self.channels.get(&sum.channel) else { return };
+        if channel.state.gone {
+            return channel.refund(cost);
+        }
+        let position = Position { epoch: sum.position.epoch, seq: sum.position.seq };
+        let log = Arc::clone(&channel.log);
+        channel.tell(Notice::Checksum(Checksum { log, position, checksum: sum.checksum }), cost);
+    }
+
+    /// A reader goes on from elsewhere; what to say.
+    pub(crate) fn resync(&mut self, number: u32, log: &LogName, resync: Resync) -> Vec<u8> {
+        let mut out = Vec::new();
+        let after = match resync {
+            Resync::After(at) => Some(at),
+            Resync::State => None,
+        };
+        let Some(subscription) = self.subscriptions.get_mut(&number) else { return out };
+        let key = (log.topic.clone(), log.partition);
+        // Until its log has a channel again, the node is told where it stands when it gets one.
+        if let Some((_, at)) = subscription.logs.get_mut(&key) {
+            *at = after;
+            return out;
+        }
+        let of_log =
+            |(_, channel): &(&u32, &mut Channel)| channel.subscription == number && *channel.log == *log;
+        if let Some((&old, channel)) = self.channels.iter_mut().find(of_log) {
+            channel.state.gone = true;
+            if let Some(parts) = channel.state.parts.take() {
+                channel.inbox.refund(parts.cost);
+            }
+            subscription.logs.insert(key.clone(), (Arc::clone(&channel.log), after));
+            subscription.gone.insert(key, old);
+            let at = after.unwrap_or_default();
+            let after = dunlin_wire::Position { epoch: at.epoch, seq: at.seq };
+            let state = resync == Resync::State;
+            FromClient::Resync(dunlin_wire::Resync { channel: old, state, after }).encode(&mut out);
+        }
+        out
+    }
+}
+
+impl Channel {
+    fn give_state(&mut self, parts: Parts) {
+        let position = Position { epoch: parts.position.epoch, seq: parts.position.seq };
+        self.state.owed_since = None;
+        self.stand_at(position);
+        let (log, bytes) = (Arc::clone(&self.log), Bytes::from(parts.bytes));
+        let snapshot = Snapshot { log, position, checksum: parts.checksum, bytes };
+        self.tell(Notice::Snapshot(snapshot), parts.cost);
+    }
+
+    /// Where the reader goes on when the connection is lost.
+    pub(super) fn resumes_at(&self) -> Position {
+        self.state.owed_since.unwrap_or(self.at)
+    }
+}

@@ -1,0 +1,39 @@
+//! Topics that were deleted and whose logs somebody still reads: what they hold is given up in time.
+//!
+//! Limit: `deleted_age_max`. A log that nobody reads any more is freed at once, by its last reader.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use dunlin_topic::{Log, Topic};
+
+/// The logs of deleted topics, and until when each is kept.
+#[derive(Debug)]
+pub(crate) struct Deleted {
+    logs: Mutex<Vec<(u64, Weak<Log>)>>,
+    age_ns_max: u64,
+}
+
+impl Deleted {
+    pub(crate) fn new(age_max: Duration) -> Deleted {
+        Deleted { logs: Mutex::default(), age_ns_max: age_max.as_nanos().min(u64::MAX.into()) as u64 }
+    }
+
+    pub(crate) fn add(&self, topic: &Topic, now_ns: u64) {
+        let until_ns = now_ns.saturating_add(self.age_ns_max);
+        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
+        logs.extend(topic.logs().iter().map(|log| (until_ns, Arc::downgrade(log))));
+    }
+
+    /// Gives up what was kept long enough; again and again, since of what is just being read nothing is.
+    pub(crate) fn give_up(&self, now_ns: u64) {
+        let mut due = Vec::new();
+        self.logs.lock().unwrap_or_else(PoisonError::into_inner).retain(|(until_ns, log)| {
+            if *until_ns <= now_ns {
+                due.extend(log.upgrade());
+            }
+            log.strong_count() > 0
+        });
+        due.iter().for_each(|log| log.give_up_closed());
+    }
+}

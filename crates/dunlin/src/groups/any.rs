@@ -1,0 +1,99 @@
+//! A group of either kind.
+
+use std::sync::Arc;
+
+use dunlin_topic::{Share, Topic, Work};
+
+use super::group::Group;
+use super::{GroupInfo, GroupKind};
+use crate::node::Node;
+
+/// A group, whichever kind it is.
+#[derive(Debug, Clone)]
+pub(super) enum AnyGroup {
+    Share(Arc<Group<Share>>),
+    Work(Arc<Group<Work>>),
+}
+
+/// Which kind of group stands for which state machine.
+pub(super) trait Holds<M>: Sized {
+    fn get(&self) -> Option<Arc<Group<M>>>;
+    fn put(group: Arc<Group<M>>) -> Self;
+}
+
+impl Holds<Share> for AnyGroup {
+    fn get(&self) -> Option<Arc<Group<Share>>> {
+        match self {
+            AnyGroup::Share(group) => Some(Arc::clone(group)),
+            AnyGroup::Work(_) => None,
+        }
+    }
+
+    fn put(group: Arc<Group<Share>>) -> AnyGroup {
+        AnyGroup::Share(group)
+    }
+}
+
+impl Holds<Work> for AnyGroup {
+    fn get(&self) -> Option<Arc<Group<Work>>> {
+        match self {
+            AnyGroup::Work(group) => Some(Arc::clone(group)),
+            AnyGroup::Share(_) => None,
+        }
+    }
+
+    fn put(group: Arc<Group<Work>>) -> AnyGroup {
+        AnyGroup::Work(group)
+    }
+}
+
+impl AnyGroup {
+    pub(super) fn kind(&self) -> GroupKind {
+        match self {
+            AnyGroup::Share(_) => GroupKind::Share,
+            AnyGroup::Work(_) => GroupKind::Work,
+        }
+    }
+
+    pub(super) fn topic(&self) -> &Arc<Topic> {
+        match self {
+            AnyGroup::Share(group) => &group.topic,
+            AnyGroup::Work(group) => &group.topic,
+        }
+    }
+
+    pub(super) fn tick(&self, node: &Node) {
+        match self {
+            AnyGroup::Share(group) => group.tick(node),
+            AnyGroup::Work(group) => group.tick(node),
+        }
+    }
+
+    pub(super) fn is_due(&self, now_ns: u64) -> bool {
+        match self {
+            AnyGroup::Share(group) => group.is_due(now_ns),
+            AnyGroup::Work(group) => group.is_due(now_ns),
+        }
+    }
+
+    pub(super) fn due_ns(&self) -> u64 {
+        match self {
+            AnyGroup::Share(group) => group.due_ns(),
+            AnyGroup::Work(group) => group.due_ns(),
+        }
+    }
+
+    pub(super) fn idle_since_ns(&self, node: &Node) -> Option<u64> {
+        match self {
+            AnyGroup::Share(group) => group.idle_since_ns(node),
+            AnyGroup::Work(group) => group.idle_since_ns(node),
+        }
+    }
+
+    pub(super) fn info(&self, node: &Node) -> GroupInfo {
+        match self {
+            AnyGroup::Share(group) => group.info(node, GroupKind::Share),
+            AnyGroup::Work(group) => group.info(node, GroupKind::Work),
+        }
+    }
+}

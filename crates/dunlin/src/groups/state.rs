@@ -1,0 +1,134 @@
+//! What a group knows: its partitions and its members.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use dunlin_topic::{MemberId, SubscribeError};
+
+use super::dead_letters::{self, Sent};
+use super::group::{Group, Sleeper};
+use super::machine::Machine;
+use super::part::Part;
+use crate::node::Node;
+
+/// What the group's lock guards.
+#[derive(Debug)]
+pub(super) struct State<M> {
+    pub(super) parts: Vec<Part<M>>,
+    pub(super) members: BTreeMap<MemberId, String>,
+    /// When the group was made. Tokens count from here, so that one of an earlier group of this name, be it of a node
+    /// before a restart, settles nothing.
+    pub(super) made_ns: u64,
+    /// When the last member left.
+    pub(super) idle_since_ns: u64,
+    /// Whether publishers of a reliable topic wait for it.
+    registered: bool,
+    /// The partition whose turn it is.
+    turn: usize,
+    /// How much of what all are to be told, they were woken for.
+    pub(super) woken_for: u64,
+}
+
+impl<M: Machine> State<M> {
+    pub(super) fn new(parts: Vec<Part<M>>, made_ns: u64) -> State<M> {
+        let registered = parts.iter().any(|part| part.cursor.is_registered());
+        let members = BTreeMap::new();
+        State { parts, members, made_ns, idle_since_ns: made_ns, registered, turn: 0, woken_for: 0 }
+    }
+
+    /// Looks at the partitions in turn until one gives something; each gets its turn first.
+    pub(super) fn find<R>(&mut self, mut look: impl FnMut(usize, &mut Part<M>) -> Option<R>) -> Option<R> {
+        let parts = self.parts.len();
+        let mut turns = (0..parts).map(|turn| (self.turn + turn) % parts);
+        let (at, found) = turns.find_map(|at| Some((at, look(at, &mut self.parts[at])?)))?;
+        self.turn = (at + 1) % parts;
+        Some(found)
+    }
+
+    pub(super) fn has_records_for(&self, member: MemberId) -> bool {
+        self.parts.iter().any(|part| part.has_more() && part.machine.has_room(member))
+    }
+
+    pub(super) fn has_news_for(&self, sleeper: &Sleeper, ends_told: &[bool]) -> bool {
+        let has_news = |(part, told): (&Part<M>, &bool)| {
+            part.machine.has_lost(sleeper.member) || part.is_over() && !told
+        };
+        self.parts.iter().zip(ends_told).any(has_news)
+            || sleeper.wants && self.has_records_for(sleeper.member)
+    }
+
+    /// Has the logs wake the group that somebody waits for; else, which sleeper can have what has just come.
+    pub(super) fn arm(&mut self, sleepers: &VecDeque<Sleeper>, group: &Group<M>) -> Option<usize> {
+        let mut armed = false;
+        for (token, part) in self.parts.iter_mut().enumerate() {
+            if part.ended || !part.machine.may_look() {
+                continue;
+            }
+            let has_room = |sleeper: &Sleeper| sleeper.wants && part.machine.has_room(sleeper.member);
+            let Some(at) = sleepers.iter().position(has_room) else { continue };
+            if !part.cursor.arm(&group.logs, token as u32) {
+                return Some(at);
+            }
+            armed = true;
+        }
+        if armed && !group.logs.set_waker(&group.alarm) {
+            return sleepers.iter().position(|sleeper| sleeper.wants);
+        }
+        None
+    }
+
+    pub(super) fn next_tick_ns(&self) -> Option<u64> {
+        let of_parts = self.parts.iter().filter_map(|part| part.machine.next_tick_ns()).min();
+        of_parts.into_iter().chain(self.places_until_ns()).min()
+    }
+
+    /// Until when publishers of a reliable topic wait for a group whose records are lost without members anyway: half as
+    /// long as for any reader, so that one that began to wait when the last member left is let through in time.
+    fn places_until_ns(&self) -> Option<u64> {
+        let has_places = || self.parts.iter().any(|part| part.cursor.is_registered());
+        if M::WAITED_FOR_WITHOUT_MEMBERS || !self.members.is_empty() || !has_places() {
+            return None;
+        }
+        let reliable = self.parts[0].cursor.log().config().reliable.as_ref()?;
+        let wait_ns = (reliable.wait_max / 2).as_nanos().min(u64::MAX.into()) as u64;
+        Some(self.idle_since_ns.saturating_add(wait_ns))
+    }
+
+    pub(super) fn give_up_places(&mut self, now_ns: u64) {
+        if self.places_until_ns().is_some_and(|until_ns| until_ns <= now_ns) {
+            self.parts.iter_mut().for_each(|part| part.cursor.give_up_place());
+        }
+    }
+
+    /// Publishers wait for it again.
+    pub(super) fn take_places(&mut self, name: &str) -> Result<(), SubscribeError> {
+        let missing = |part: &&mut Part<M>| self.registered && !part.cursor.is_registered();
+        let name = reader_name(name);
+        self.parts.iter_mut().filter(missing).try_for_each(|part| part.cursor.take_place(&name))
+    }
+
+    /// Grows with everything that all members are to be told.
+    pub(super) fn told_to_all(&self) -> u64 {
+        self.parts.iter().map(|part| part.machine.losses() + u64::from(part.is_over())).sum()
+    }
+
+    pub(super) fn send_dead_letters(&mut self, node: &Node, group: &Group<M>) {
+        for part in &mut self.parts {
+            while let Some(letter) = part.pending.take().or_else(|| part.machine.take_dead_letter()) {
+                let Some(subject) = &group.dead_letters else { continue };
+                match dead_letters::send(node, subject, &group.name, part.cursor.log(), letter) {
+                    Sent::Done => {}
+                    Sent::Never => part.machine.lose_dead_letter(letter),
+                    Sent::NotYet => {
+                        part.pending = Some(letter);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What publishers that wait for a group, and operators, see of it.
+pub(super) fn reader_name(group: &str) -> String {
+    format!("group {group}")
+}

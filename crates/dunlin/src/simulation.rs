@@ -1,0 +1,153 @@
+//! A simulator that publishes: made-up order books, each record when it is due.
+//!
+//! One thread publishes for all instruments. It sleeps until shortly before the next record is due and spins from there on.
+//! Where it falls behind it publishes what is overdue without a pause and leaves nothing out: how late it was
+//! stands in the records (event time is when one was due, append time when it was appended) and in [`Ran`].
+//!
+//! Not here: what is published ([`Simulator`]) and when it is due ([`Schedule`]).
+
+use std::thread;
+use std::time::Duration;
+
+use dunlin_feed::{Action, Instruments, Schedule, Simulator};
+use dunlin_topic::frame::Meta;
+use dunlin_topic::{Draft, Payload, Publish, PublishError};
+
+use crate::clock::now_ns;
+
+/// The longest sleep: whoever stops a simulation waits no longer than this.
+const NAP: Duration = Duration::from_millis(50);
+
+/// Publishes the books of some instruments, in process or to a node elsewhere.
+#[derive(Debug)]
+pub struct Simulation<P> {
+    simulator: Simulator,
+    schedule: Schedule,
+    lines: Vec<Line<P>>,
+    payload: Vec<u8>,
+    /// Instruments whose publisher holds what it has not sent yet.
+    unsent: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct Line<P> {
+    publisher: P,
+    published: u64,
+    unsent: bool,
+}
+
+/// What came of a stretch of a simulation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ran {
+    /// Records published.
+    pub records: u64,
+    /// How late the latest of them was, ns.
+    pub late_ns_max: u64,
+    /// How late the last one was, ns.
+    pub late_ns_last: u64,
+}
+
+impl<P: Publish> Simulation<P> {
+    /// Publishes the whole books, with `publishers` in the instruments' order; what follows is due from `start_ns` on.
+    ///
+    /// # Panics
+    /// When there are fewer publishers than instruments.
+    pub fn open(
+        instruments: &Instruments,
+        seed: u64,
+        start_ns: u64,
+        publishers: Vec<P>,
+    ) -> Result<Simulation<P>, PublishError> {
+        assert!(publishers.len() >= instruments.list().len(), "a publisher for each instrument");
+        let simulator = Simulator::new(instruments, seed);
+        let rates = instruments.list().iter().map(|instrument| instrument.updates_per_sec);
+        let lines = publishers.into_iter().map(|publisher| Line { publisher, published: 0, unsent: false });
+        let mut simulation = Simulation {
+            simulator,
+            schedule: Schedule::new(start_ns, rates),
+            lines: lines.collect(),
+            payload: Vec::new(),
+            unsent: Vec::new(),
+        };
+        for instrument in 0..instruments.list().len() {
+            simulation.simulator.whole_book(instrument, &mut simulation.payload);
+            simulation.publish(instrument, now_ns())?;
+        }
+        simulation.hand_over()?;
+        Ok(simulation)
+    }
+
+    /// Spins for so long before a record is due; 0 to sleep throughout.
+    pub fn spinning(mut self, spin_ns: u64) -> Simulation<P> {
+        self.schedule = self.schedule.spinning(spin_ns);
+        self
+    }
+
+    /// Publishes all that is meant for the time before `until_ns`, or until `stop` says so: it is asked before
+    /// each sleep, and now and then.
+    pub fn run_until(&mut self, until_ns: u64, mut stop: impl FnMut() -> bool) -> Result<Ran, PublishError> {
+        let mut ran = Ran::default();
+        let mut now = now_ns();
+        while self.schedule.peek().is_some_and(|due| due.at_ns < until_ns) {
+            match self.schedule.next_action(now) {
+                Action::Emit => {
+                    self.emit(now, &mut ran)?;
+                    if ran.records.is_multiple_of(1024) && stop() {
+                        break;
+                    }
+                }
+                Action::Spin => {
+                    self.hand_over()?;
+                    std::hint::spin_loop();
+                }
+                Action::Sleep { until_ns } => {
+                    self.hand_over()?;
+                    if stop() {
+                        break;
+                    }
+                    thread::sleep(Duration::from_nanos(until_ns - now).min(NAP));
+                }
+            }
+            now = now_ns();
+        }
+        self.hand_over()?;
+        Ok(ran)
+    }
+
+    /// How many records of an instrument were published, its whole book the first of them.
+    pub fn published(&self, instrument: usize) -> u64 {
+        self.lines[instrument].published
+    }
+
+    fn emit(&mut self, now_ns: u64, ran: &mut Ran) -> Result<(), PublishError> {
+        let Some(due) = self.schedule.take(now_ns) else { return Ok(()) };
+        self.simulator.update(due.instrument, &mut self.payload);
+        self.publish(due.instrument, due.at_ns)?;
+        ran.records += 1;
+        ran.late_ns_last = now_ns - due.at_ns;
+        ran.late_ns_max = ran.late_ns_max.max(ran.late_ns_last);
+        Ok(())
+    }
+
+    fn publish(&mut self, instrument: usize, due_ns: u64) -> Result<(), PublishError> {
+        let line = &mut self.lines[instrument];
+        let meta = Meta { event_time_ns: Some(due_ns), ..Meta::default() };
+        line.publisher.send(Draft { meta, payload: Payload::Copied(&self.payload) })?;
+        line.published += 1;
+        self.payload.clear();
+        if !std::mem::replace(&mut line.unsent, true) {
+            self.unsent.push(instrument);
+        }
+        Ok(())
+    }
+
+    /// A publisher over a connection gathers what it is given; before a pause it goes out.
+    fn hand_over(&mut self) -> Result<(), PublishError> {
+        while let Some(instrument) = self.unsent.pop() {
+            let line = &mut self.lines[instrument];
+            line.unsent = false;
+            line.publisher.flush()?;
+        }
+        Ok(())
+    }
+}

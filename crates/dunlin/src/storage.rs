@@ -1,0 +1,178 @@
+//! Durable topics on disk: which there are, their logs, and the thread that stores what is published.
+//!
+//! ```text
+//!  DIR/lock              one node at a time
+//!  DIR/topics/ID.topic   a topic's name and configuration (catalogue)
+//!  DIR/logs/ID-PARTITION its logs (journal)
+//! ```
+//!
+//! Invariants:
+//! - A topic exists when its file in `topics` does: it is written after its logs were opened, and removed before them.
+//! - Files are changed by nobody but this, and the journals it opens.
+//! - An epoch that did not end in good order is followed by a new one: the disk may have kept less than it said.
+//!
+//! Limits: [`Limits::unstored_bytes_max`](crate::Limits) and [`Limits::loaded_bytes_max`](crate::Limits).
+
+mod catalogue;
+mod disk_log;
+mod error;
+mod loaded;
+mod note;
+mod recover;
+mod worker;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dunlin_journal::{DirLock, Disk};
+use dunlin_topic::{Budget, Topic, TopicConfig};
+
+use crate::clock::CLOCK;
+use crate::config::Limits;
+use crate::error::TopicError;
+use crate::node::make_fold;
+use disk_log::DiskLog;
+use loaded::Cache;
+use worker::Worker;
+
+pub use error::StorageError;
+pub use recover::RecoveredTopic;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Storage {
+    place: Place,
+    topics: Mutex<Topics>,
+    worker: Worker,
+    _lock: Box<dyn DirLock>,
+}
+
+/// Where it is, and what its logs share.
+#[derive(Debug)]
+struct Place {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    cache: Arc<Cache>,
+    unstored_bytes_max: u64,
+    /// Of its topics.
+    limits: dunlin_topic::Limits,
+}
+
+#[derive(Debug, Default)]
+struct Topics {
+    by_name: HashMap<String, Kept>,
+    id_last: u64,
+}
+
+#[derive(Debug)]
+struct Kept {
+    id: u64,
+    logs: Vec<Arc<DiskLog>>,
+}
+
+impl Storage {
+    /// Opens a directory, or makes it; the topics in it are read by [`recover`](Storage::recover).
+    pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, limits: &Limits) -> Result<Storage, StorageError> {
+        let failed = |action| StorageError::disk(action, dir);
+        for part in ["topics", "logs"] {
+            disk.create_dir(&dir.join(part)).map_err(failed("create"))?;
+        }
+        let lock = disk.lock(dir).map_err(failed("lock"))?;
+        let lock = lock.ok_or_else(|| StorageError::InUse(dir.to_owned()))?;
+        let place = Place {
+            disk,
+            dir: dir.to_owned(),
+            cache: Cache::new(limits.loaded_bytes_max),
+            unstored_bytes_max: limits.unstored_bytes_max,
+            limits: limits.topic,
+        };
+        let worker = Worker::start().map_err(StorageError::Thread)?;
+        Ok(Storage { place, topics: Mutex::default(), worker, _lock: lock })
+    }
+
+    /// Makes a topic that begins in this epoch.
+    pub(crate) fn create(
+        &self,
+        name: &str,
+        config: &Arc<TopicConfig>,
+        budget: &Arc<Budget>,
+        epoch: u32,
+    ) -> Result<Topic, TopicError> {
+        let mut topics = self.topics();
+        let id = topics.id_last + 1;
+        let made = self.open_topic(id, name, config, budget, |_| epoch);
+        let (topic, logs, _) = made.map_err(|error| TopicError::Disk(error.to_string()))?;
+        let written = catalogue::write(&*self.place.disk, &self.place.dir, id, name, config);
+        written.map_err(|error| TopicError::Disk(error.to_string()))?;
+        topics.id_last = id;
+        topics.by_name.insert(name.to_owned(), Kept { id, logs });
+        Ok(topic)
+    }
+
+    /// Takes a topic from the disk. It is closed, and what was on its way to the disk is stored before its readers are
+    /// told its end.
+    pub(crate) fn delete(&self, topic: &Topic) -> Result<(), TopicError> {
+        let Some(kept) = self.topics().by_name.remove(topic.name()) else { return Ok(()) };
+        let removed = catalogue::remove(&*self.place.disk, &self.place.dir, kept.id);
+        // Even so: its name is free by now, and its publishers are refused.
+        kept.logs.into_iter().zip(topic.logs()).for_each(|(disk_log, log)| self.worker.remove(disk_log, log));
+        removed.map_err(|error| TopicError::Disk(error.to_string()))
+    }
+
+    /// Housekeeping, about once a second: what is older than topics keep goes.
+    pub(crate) fn tick(&self) {
+        let topics = self.topics();
+        let aging = topics.by_name.values().flat_map(|kept| &kept.logs).filter(|log| log.is_aging());
+        aging.for_each(|log| self.worker.visit(log));
+    }
+
+    /// Stores what is on its way, and ends the logs in good order. Their topics are closed.
+    pub(crate) fn stop(&self) {
+        let logs: Vec<_> = self.topics().by_name.drain().flat_map(|(_, kept)| kept.logs).collect();
+        logs.iter().for_each(|log| self.worker.visit(log));
+        self.worker.stop();
+        logs.iter().for_each(|log| log.close());
+    }
+
+    fn topics(&self) -> MutexGuard<'_, Topics> {
+        lock(&self.topics)
+    }
+
+    /// Opens the logs of a topic, and makes the topic of them.
+    #[expect(clippy::type_complexity, reason = "taken apart at once")]
+    fn open_topic(
+        &self,
+        id: u64,
+        name: &str,
+        config: &Arc<TopicConfig>,
+        budget: &Arc<Budget>,
+        epoch: impl Fn(&dunlin_journal::Recovered) -> u32,
+    ) -> Result<(Topic, Vec<Arc<DiskLog>>, Vec<dunlin_journal::Recovered>), StorageError> {
+        let (mut logs, mut reports, mut disks) = (Vec::new(), Vec::new(), Vec::new());
+        for partition in 0..config.partitions {
+            let (log, report) = DiskLog::open(&self.place, id, name, partition, config, self.worker.queue())?;
+            disks.push((log.recovered(&report, epoch(&report)), Arc::clone(&log) as _));
+            logs.push(log);
+            reports.push(report);
+        }
+        let topic = Topic::durable_stateful(name, Arc::clone(config), budget, CLOCK, disks, make_fold);
+        let topic = topic.map_err(|error| StorageError::Config { topic: name.to_owned(), error })?;
+        for ((disk_log, log), report) in logs.iter().zip(topic.logs()).zip(&reports) {
+            disk_log.attach(log);
+            let restored = disk_log.restore(log, report);
+            restored.map_err(|why| StorageError::Refused { topic: name.to_owned(), why })?;
+        }
+        Ok((topic, logs, reports))
+    }
+}
+
+impl Place {
+    fn log_dir(&self, id: u64, partition: u16) -> PathBuf {
+        self.dir.join("logs").join(format!("{id:08x}-{partition}"))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

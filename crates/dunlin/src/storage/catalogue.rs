@@ -1,0 +1,225 @@
+//! The files that say which durable topics there are: one each, `ID.topic`, in lines for people to read.
+//!
+//! A file is written whole under another name, synced, and renamed: it is there in full or not at all. A line this
+//! build does not know is refused, for it would change how the topic behaves.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use dunlin_journal::Disk;
+use dunlin_topic::{Durable, FoldConfig, Limits, Retention, TopicConfig};
+
+use super::error::StorageError;
+
+const FIRST_LINE: &str = "dunlin topic 1";
+const LAST_LINE: &str = "end";
+const SUFFIX: &str = ".topic";
+const TEMPORARY_SUFFIX: &str = ".topic.new";
+/// Far more than a topic's lines take.
+const BYTES_MAX: u64 = 64 << 10;
+
+/// A topic that the disk holds.
+#[derive(Debug, PartialEq)]
+pub(super) struct Listed {
+    pub(super) id: u64,
+    pub(super) name: String,
+    pub(super) config: TopicConfig,
+}
+
+/// All topics, in the order of their numbers.
+pub(super) fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<Listed>, StorageError> {
+    let dir = dir.join("topics");
+    let mut listed = Vec::new();
+    for name in disk.list(&dir).map_err(StorageError::disk("list", &dir))? {
+        let path = dir.join(&name);
+        if name.ends_with(TEMPORARY_SUFFIX) {
+            // Of a topic whose creation was never answered.
+            disk.remove(&path).map_err(StorageError::disk("remove", &path))?;
+        } else if let Some(id) = name.strip_suffix(SUFFIX).and_then(|id| u64::from_str_radix(id, 16).ok()) {
+            let text = read(disk, &path)?;
+            let (name, config) = parse(&text).map_err(|why| StorageError::Catalogue { path, why })?;
+            listed.push(Listed { id, name, config });
+        }
+    }
+    listed.sort_by_key(|topic| topic.id);
+    Ok(listed)
+}
+
+/// Adds a topic; returns when that outlives the machine.
+pub(super) fn write(
+    disk: &dyn Disk,
+    dir: &Path,
+    id: u64,
+    name: &str,
+    config: &TopicConfig,
+) -> Result<(), StorageError> {
+    let path = path(dir, id);
+    let temporary = path.with_file_name(format!("{id:08x}{TEMPORARY_SUFFIX}"));
+    let text = encode(name, config);
+    // Its limits are the node's, which may be told others tomorrow.
+    let kept = TopicConfig { limits: Limits::default(), ..config.clone() };
+    if parse(&text) != Ok((name.to_owned(), kept)) {
+        let why = "its name, pattern or fold cannot be written as lines".to_owned();
+        return Err(StorageError::Catalogue { path, why });
+    }
+    // One that an earlier attempt has left.
+    let _ = disk.remove(&temporary);
+    let file = disk.create(&temporary).map_err(StorageError::disk("create", &temporary))?;
+    file.write_at(&[text.as_bytes()], 0).map_err(StorageError::disk("write", &temporary))?;
+    file.sync().map_err(StorageError::disk("sync", &temporary))?;
+    disk.rename(&temporary, &path).map_err(StorageError::disk("rename", &temporary))?;
+    sync_dir(disk, dir)
+}
+
+/// Takes a topic away; returns when that outlives the machine.
+pub(super) fn remove(disk: &dyn Disk, dir: &Path, id: u64) -> Result<(), StorageError> {
+    let path = path(dir, id);
+    disk.remove(&path).map_err(StorageError::disk("remove", &path))?;
+    sync_dir(disk, dir)
+}
+
+fn sync_dir(disk: &dyn Disk, dir: &Path) -> Result<(), StorageError> {
+    let dir = dir.join("topics");
+    disk.sync_dir(&dir).map_err(StorageError::disk("sync", &dir))
+}
+
+fn path(dir: &Path, id: u64) -> PathBuf {
+    dir.join("topics").join(format!("{id:08x}{SUFFIX}"))
+}
+
+fn read(disk: &dyn Disk, path: &Path) -> Result<String, StorageError> {
+    let failed = StorageError::disk("read", path);
+    let file = disk.open(path, false).map_err(failed)?;
+    let mut bytes = vec![0; file.bytes().map_err(failed)?.min(BYTES_MAX) as usize];
+    let count = file.read_at(&mut bytes, 0).map_err(failed)?;
+    bytes.truncate(count);
+    let not_text = |_| StorageError::Catalogue { path: path.to_owned(), why: "it is no text".to_owned() };
+    String::from_utf8(bytes).map_err(not_text)
+}
+
+fn encode(name: &str, config: &TopicConfig) -> String {
+    let mut text = format!("{FIRST_LINE}\nname {name}\n");
+    let mut line = |key: &str, value: &dyn std::fmt::Display| {
+        let _ = writeln!(text, "{key} {value}");
+    };
+    if let Some(pattern) = &config.pattern {
+        line("pattern", pattern);
+    }
+    line("partitions", &config.partitions);
+    line("retention_bytes", &config.retention.bytes);
+    if let Some(records) = &config.retention.records {
+        line("retention_records", records);
+    }
+    if let Some(age) = &config.retention.age {
+        line("retention_ns", &age.as_nanos());
+    }
+    line("record_bytes_max", &config.record_bytes_max);
+    line("by_ref_bytes_min", &config.by_ref_bytes_min);
+    if let Some(durable) = &config.durable {
+        line("acknowledge", &durable.acknowledge);
+        line("memory_bytes", &durable.memory_bytes);
+    }
+    if let Some(fold) = &config.fold {
+        line("fold", &fold.kind);
+        for (option, value) in &fold.options {
+            line("fold_option", &format!("{option} {value}"));
+        }
+    }
+    text.push_str(LAST_LINE);
+    text.push('\n');
+    text
+}
+
+fn parse(text: &str) -> Result<(String, TopicConfig), String> {
+    let mut lines = text.lines();
+    match lines.next() {
+        Some(FIRST_LINE) => {}
+        Some(other) if other.starts_with("dunlin topic ") => {
+            return Err(format!("written by a newer version ({other:?}); this build reads {FIRST_LINE:?}"));
+        }
+        _ => return Err("not a topic's file".to_owned()),
+    }
+    let (mut name, mut durable, mut ended) = (None, Durable::default(), false);
+    let mut config = TopicConfig { retention: Retention::default(), ..TopicConfig::default() };
+    for line in lines {
+        if line == LAST_LINE {
+            ended = true;
+            break;
+        }
+        let (key, value) = line.split_once(' ').ok_or_else(|| format!("a line without a value: {line:?}"))?;
+        match key {
+            "name" => name = Some(value.to_owned()),
+            "pattern" => config.pattern = Some(value.to_owned()),
+            "partitions" => config.partitions = number(line, value)?,
+            "retention_bytes" => config.retention.bytes = number(line, value)?,
+            "retention_records" => config.retention.records = Some(number(line, value)?),
+            "retention_ns" => config.retention.age = Some(Duration::from_nanos(number(line, value)?)),
+            "record_bytes_max" => config.record_bytes_max = number(line, value)?,
+            "by_ref_bytes_min" => config.by_ref_bytes_min = number(line, value)?,
+            "acknowledge" => durable.acknowledge = value.parse()?,
+            "memory_bytes" => durable.memory_bytes = number(line, value)?,
+            "fold" => config.fold = Some(FoldConfig { kind: value.to_owned(), options: BTreeMap::new() }),
+            "fold_option" => {
+                let fold = config.fold.as_mut().ok_or("an option of no fold")?;
+                let (option, value) = value.split_once(' ').unwrap_or((value, ""));
+                fold.options.insert(option.to_owned(), value.to_owned());
+            }
+            _ => return Err(format!("a line that this build does not know: {line:?}")),
+        }
+    }
+    if !ended {
+        return Err("its end is missing".to_owned());
+    }
+    config.durable = Some(durable);
+    Ok((name.ok_or("it names no topic")?, config))
+}
+
+fn number<N: std::str::FromStr>(line: &str, value: &str) -> Result<N, String> {
+    value.parse().map_err(|_| format!("no number: {line:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_topic::Acknowledged;
+
+    use super::*;
+
+    fn config() -> TopicConfig {
+        TopicConfig {
+            pattern: Some("orders.>".to_owned()),
+            partitions: 3,
+            retention: Retention {
+                bytes: 1 << 30,
+                records: Some(7),
+                age: Some(Duration::from_nanos(1_500_000_001)),
+            },
+            fold: Some(FoldConfig {
+                kind: "book".to_owned(),
+                options: [("depth".to_owned(), "a b".to_owned())].into(),
+            }),
+            durable: Some(Durable { acknowledge: Acknowledged::Written, memory_bytes: 1 << 20 }),
+            ..TopicConfig::default()
+        }
+    }
+
+    #[test]
+    fn a_topic_reads_back_as_it_was_written() {
+        assert_eq!(parse(&encode("orders", &config())), Ok(("orders".to_owned(), config())));
+        let plain = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+        assert_eq!(parse(&encode("a", &plain)), Ok(("a".to_owned(), plain)));
+    }
+
+    #[test]
+    fn half_a_file_and_one_of_a_newer_build_are_refused() {
+        let text = encode("orders", &config());
+        let why = |text: &str| parse(text).unwrap_err();
+        for cut in 0..text.len() - 1 {
+            why(&text[..cut]);
+        }
+        assert!(why(&text.replace("topic 1", "topic 2")).contains("newer version"));
+        assert!(why(&text.replace("partitions 3", "partitions many")).contains("no number"));
+        assert!(why(&text.replace("partitions 3", "colour red")).contains("does not know"));
+    }
+}

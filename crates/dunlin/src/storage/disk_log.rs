@@ -1,0 +1,412 @@
+//! One log of a durable topic on disk: between the [`Log`] in memory and its [`Journal`].
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use dunlin_journal::{
+    AppendError, BLOCK_HEADER_BYTES, Batch, Disk, Item, Journal, ReadError, Reader, Records,
+};
+use dunlin_topic::{
+    BATCH_BYTES_MAX, CheckedRun, EpochStart, Frame, Loaded, Log, Position, Recovered, Snapshot, Staged,
+    Store, TopicConfig,
+};
+
+use super::error::StorageError;
+use super::loaded::Cache;
+use super::note;
+use super::worker::Queue;
+use super::{Place, lock};
+use crate::clock::now_ns;
+
+/// What is loaded at once, where blocks are smaller.
+const LOAD_BYTES: usize = 256 << 10;
+/// A topic's history is in about so many files, so that retention can give them up one by one.
+const FILES_PER_HISTORY: u64 = 8;
+const FILE_BYTES_MIN: u64 = 64 << 10;
+const FILE_BYTES_MAX: u64 = 64 << 20;
+/// Room that is kept ahead of a log, at least.
+const AHEAD_BYTES_MIN: u64 = 64 << 10;
+/// So many of the last records are looked at for who published them.
+const REMEMBERED_RECORDS: u64 = 200_000;
+/// The largest record a file can hold.
+const FRAME_BYTES_MAX: usize = 64 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct DiskLog {
+    me: Weak<DiskLog>,
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    reader: Reader,
+    cache: Arc<Cache>,
+    queue: Arc<Queue>,
+    log: OnceLock<Weak<Log>>,
+    bytes: AtomicU64,
+    unstored_bytes_max: u64,
+    aging: bool,
+    /// A state is saved when the log has grown to this.
+    fold_bytes_max: u64,
+    writing: Mutex<Writing>,
+}
+
+/// What the thread that stores has of it.
+#[derive(Debug)]
+struct Writing {
+    journal: Option<Journal>,
+    /// Staged, and not written because the disk was full.
+    waiting: Option<Staged>,
+    /// Written, and not synced.
+    written: Option<Staged>,
+    note: Vec<u8>,
+    /// A state that is to be saved when its last record is synced.
+    snapshot: Option<Snapshot>,
+    full: bool,
+}
+
+/// Whether a log is to be visited without anybody asking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    WhenAsked,
+    /// The disk was full.
+    TryAgain,
+}
+
+impl DiskLog {
+    pub(super) fn open(
+        place: &Place,
+        id: u64,
+        topic: &str,
+        partition: u16,
+        config: &TopicConfig,
+        queue: &Arc<Queue>,
+    ) -> Result<(Arc<DiskLog>, dunlin_journal::Recovered), StorageError> {
+        let dir = place.log_dir(id, partition);
+        let name = format!("{topic}/{partition}");
+        let opened = Journal::open(Arc::clone(&place.disk), &dir, &name, journal_config(config));
+        let (journal, report) =
+            opened.map_err(|error| StorageError::Log { topic: topic.to_owned(), error })?;
+        let log = Arc::new_cyclic(|me| DiskLog {
+            me: me.clone(),
+            disk: Arc::clone(&place.disk),
+            dir,
+            reader: journal.reader(),
+            cache: Arc::clone(&place.cache),
+            queue: Arc::clone(queue),
+            log: OnceLock::new(),
+            bytes: AtomicU64::new(journal.bytes()),
+            unstored_bytes_max: place
+                .unstored_bytes_max
+                .max(config.record_bytes_max.into())
+                .max(BATCH_BYTES_MAX as u64),
+            aging: config.retention.age.is_some(),
+            fold_bytes_max: config.retention.bytes.max(2 * journal_config(config).file_bytes),
+            writing: Mutex::new(Writing {
+                journal: Some(journal),
+                waiting: None,
+                written: None,
+                note: Vec::new(),
+                snapshot: None,
+                full: false,
+            }),
+        });
+        Ok((log, report))
+    }
+
+    /// What the topic's log goes on from.
+    pub(super) fn recovered(&self, report: &dunlin_journal::Recovered, epoch: u32) -> Recovered {
+        let next_seq = report.last.map_or(1, |last| last.seq + 1);
+        let start = |at: &dunlin_journal::Position| EpochStart { epoch: at.epoch, first_seq: at.seq };
+        let mut epochs: Vec<EpochStart> = self.reader.epochs().iter().map(start).collect();
+        if epochs.last().is_none_or(|last| last.epoch < epoch) {
+            epochs.push(EpochStart { epoch, first_seq: next_seq });
+        }
+        Recovered {
+            oldest_seq: report.oldest.map_or(next_seq, |oldest| oldest.seq),
+            epochs,
+            next_seq,
+            last_append_ns: report.last_time_ns,
+            granted_bytes: lock(&self.writing).journal.as_ref().map_or(0, |journal| self.grant(journal)),
+        }
+    }
+
+    /// The log in memory that it stores.
+    pub(super) fn attach(&self, log: &Arc<Log>) {
+        let _ = self.log.set(Arc::downgrade(log));
+    }
+
+    /// Takes in again what the log keeps beside its records: who published the last of them, and the state they make.
+    pub(super) fn restore(&self, log: &Log, report: &dunlin_journal::Recovered) -> Result<(), String> {
+        let (Some(oldest), Some(last)) = (report.oldest, report.last) else { return Ok(()) };
+        let mut from = dunlin_journal::Position::new(last.epoch, last.seq.saturating_sub(REMEMBERED_RECORDS));
+        if let Some(older) = self.reader.epochs().iter().rev().find(|begin| begin.seq <= from.seq) {
+            from.epoch = older.epoch;
+        }
+        let mut taken_through = u64::MAX;
+        if log.is_stateful() {
+            let snapshot = self.reader.latest_snapshot().map_err(|error| error.to_string())?;
+            taken_through = snapshot.as_ref().map_or(0, |snapshot| snapshot.position.seq);
+            if let Some(snapshot) = &snapshot {
+                log.restore_fold(taken_through, &snapshot.bytes).map_err(|error| error.to_string())?;
+            }
+            let after = snapshot.map_or(oldest, |snapshot| snapshot.position);
+            from = from.min(after);
+        }
+        let mut scan = self.reader.scan(from.max(oldest));
+        while let Some(item) = scan.next().map_err(|error| error.to_string())? {
+            let Item::Records(records) = item else { continue };
+            note::decode(records.note).for_each(|mark| log.remember(&mark, records.epoch));
+            if records.last_seq() > taken_through {
+                refold(log, &records, taken_through)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether records grow too old in it.
+    pub(super) fn is_aging(&self) -> bool {
+        self.aging
+    }
+
+    fn log(&self) -> Option<Arc<Log>> {
+        self.log.get().and_then(Weak::upgrade)
+    }
+
+    /// Writes what is staged.
+    pub(super) fn write(&self) {
+        if let Some(log) = self.log() {
+            self.write_of(&log, &mut lock(&self.writing));
+        }
+    }
+
+    fn write_of(&self, log: &Log, writing: &mut Writing) {
+        let Writing { journal: Some(journal), waiting, written, note, full, .. } = writing else { return };
+        let Some(staged) = waiting.take().or_else(|| log.stage()) else { return };
+        match append(journal, &staged, note) {
+            Ok(()) => {
+                log.written(&staged);
+                *written = Some(staged);
+                *full = false;
+            }
+            Err(why @ AppendError::Full { .. }) => {
+                *waiting = Some(staged);
+                *full = true;
+                log.grant(0, Some(&why.to_string()));
+            }
+            Err(why) => log.fail(&why.to_string()),
+        }
+    }
+
+    /// Syncs what was written, tells the log, and sees to room and retention.
+    pub(super) fn sync(&self) -> Next {
+        let Some(log) = self.log() else { return Next::WhenAsked };
+        self.sync_of(&log, &mut lock(&self.writing))
+    }
+
+    fn sync_of(&self, log: &Log, writing: &mut Writing) -> Next {
+        let Writing { journal: Some(journal), waiting, written, snapshot, full, .. } = writing else {
+            return Next::WhenAsked;
+        };
+        if let Some(staged) = written.take() {
+            match journal.sync() {
+                Ok(_) => log.synced(staged, self.grant(journal)),
+                Err(why) => {
+                    log.fail(&why.to_string());
+                    return Next::WhenAsked;
+                }
+            }
+        }
+        if self.retain(log, journal, snapshot).is_ok_and(|dropped| dropped > 0)
+            && let Some(oldest) = self.reader.oldest()
+        {
+            log.forget_before(oldest.seq);
+        }
+        self.bytes.store(journal.bytes(), Ordering::Relaxed);
+        if waiting.is_some() {
+            return Next::TryAgain;
+        }
+        match journal.room(AHEAD_BYTES_MIN) {
+            Ok(()) if !std::mem::take(full) => Next::WhenAsked,
+            Ok(()) => {
+                log.grant(self.grant(journal), None);
+                Next::WhenAsked
+            }
+            Err(why @ AppendError::Full { .. }) => {
+                *full = true;
+                log.grant(sure(journal), Some(&why.to_string()));
+                Next::TryAgain
+            }
+            Err(_) => Next::WhenAsked,
+        }
+    }
+
+    /// Gives up the oldest files that are due; how many. A state is saved before what it was made of goes.
+    fn retain(
+        &self,
+        log: &Log,
+        journal: &mut Journal,
+        snapshot: &mut Option<Snapshot>,
+    ) -> Result<usize, AppendError> {
+        if !log.is_stateful() {
+            return journal.retain(now_ns());
+        }
+        if snapshot.is_none() && journal.bytes() > self.fold_bytes_max {
+            *snapshot = log.snapshot();
+        }
+        match snapshot.take() {
+            Some(taken) if taken.position.seq <= log.last().seq => {
+                let at = dunlin_journal::Position::new(taken.position.epoch, taken.position.seq);
+                journal.save_snapshot(at, &taken.bytes)?;
+                journal.retain_saved(now_ns(), at)
+            }
+            later => {
+                *snapshot = later;
+                Ok(0)
+            }
+        }
+    }
+
+    /// Bytes that may be appended before the next sync: what is sure to find room, or what the disk has free several
+    /// times over.
+    fn grant(&self, journal: &Journal) -> u64 {
+        let free = self.disk.free_bytes(&self.dir).unwrap_or(0);
+        self.unstored_bytes_max.min(sure(journal).max(free / 4))
+    }
+
+    /// Ends it in good order; nothing is stored after that.
+    pub(super) fn close(&self) {
+        if let Some(journal) = lock(&self.writing).journal.take() {
+            // Where it fails, the next start finds a log that did not end well, and says so.
+            let _ = journal.close();
+        }
+    }
+
+    /// Stores what is left, so that readers get it, then takes all of it from the disk.
+    pub(super) fn finish(&self, log: &Log) {
+        {
+            let mut writing = lock(&self.writing);
+            self.write_of(log, &mut writing);
+            self.sync_of(log, &mut writing);
+            writing.journal = None;
+            (writing.waiting, writing.written) = (None, None);
+        }
+        log.fail("the topic was deleted");
+        self.cache.forget(self.key());
+        // What cannot be removed is removed at the next start.
+        let _ = super::recover::remove_log(&*self.disk, &self.dir);
+    }
+
+    fn key(&self) -> usize {
+        std::ptr::from_ref(self) as usize
+    }
+
+    fn read(&self, at: Position) -> Loaded {
+        let from = dunlin_journal::Position::new(at.epoch, at.seq);
+        match self.reader.load(from, LOAD_BYTES) {
+            Ok(Some(dunlin_journal::Loaded::Records(records))) if records.epoch == at.epoch => {
+                if records.first_seq > at.seq {
+                    return Loaded::Lost { through: records.first_seq - 1 };
+                }
+                let run = CheckedRun::check(&records.frames, records.count, FRAME_BYTES_MAX);
+                let kept = run
+                    .ok()
+                    .and_then(|run| self.cache.add(self.key(), records.epoch, records.first_seq, run));
+                match kept {
+                    Some(segment) => Loaded::Segment(segment),
+                    None => Loaded::Lost { through: records.first_seq + u64::from(records.count) - 1 },
+                }
+            }
+            Ok(Some(dunlin_journal::Loaded::Hole(hole))) if hole.first.epoch == at.epoch => {
+                Loaded::Lost { through: hole.last.unwrap_or(u64::MAX) }
+            }
+            // Nothing more of this epoch.
+            Ok(_) => Loaded::Lost { through: u64::MAX },
+            Err(ReadError::Gone { oldest, .. }) if oldest.epoch == at.epoch => {
+                Loaded::Lost { through: oldest.seq - 1 }
+            }
+            Err(ReadError::Gone { .. }) => Loaded::Lost { through: u64::MAX },
+            Err(_) => Loaded::Lost { through: at.seq },
+        }
+    }
+}
+
+impl Store for DiskLog {
+    fn help(&self) {
+        let Some(log) = self.log() else { return };
+        // Whoever holds it is storing; what was staged meanwhile is for who comes next.
+        let mut writing = lock(&self.writing);
+        self.write_of(&log, &mut writing);
+        if self.sync_of(&log, &mut writing) == Next::TryAgain
+            && let Some(me) = self.me.upgrade()
+        {
+            self.queue.add(me);
+        }
+    }
+
+    fn appended(&self) {
+        if let Some(me) = self.me.upgrade() {
+            self.queue.add(me);
+        }
+    }
+
+    fn load(&self, at: Position) -> Loaded {
+        match self.cache.get(self.key(), at.epoch, at.seq) {
+            Some(segment) => Loaded::Segment(segment),
+            None => self.read(at),
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn seek_time(&self, ns: u64) -> Option<Position> {
+        let at = self.reader.position_at(ns).ok().flatten()?;
+        Some(Position { epoch: at.epoch, seq: at.seq })
+    }
+}
+
+/// Bytes of records that will find room whatever happens to the disk.
+fn sure(journal: &Journal) -> u64 {
+    journal.room_left().saturating_sub(4 * BLOCK_HEADER_BYTES as u64)
+}
+
+fn append(journal: &mut Journal, staged: &Staged, note: &mut Vec<u8>) -> Result<(), AppendError> {
+    let frames: Vec<_> = staged.runs().iter().map(|run| run.frames()).collect();
+    let parts: Vec<&[u8]> = frames.iter().map(|frames| &frames[..]).collect();
+    let Some(first) = staged.runs().first() else { return Ok(()) };
+    note::encode(staged.marks(), note);
+    let batch = Batch {
+        epoch: staged.epoch(),
+        first_seq: first.first_seq(),
+        count: staged.runs().iter().map(|run| run.count()).sum(),
+        first_time_ns: first.first_append_ns(),
+        last_time_ns: staged.last_append_ns(),
+        frames: &parts,
+    };
+    journal.append_noted(&batch, note)
+}
+
+/// The state takes in records after the last it has.
+fn refold(log: &Log, records: &Records<'_>, taken_through: u64) -> Result<(), String> {
+    let mut rest = records.frames;
+    let mut seq = records.first_seq;
+    while let Some((frame, taken)) = Frame::split(rest) {
+        if seq > taken_through {
+            log.refold(seq, &frame).map_err(|error| format!("record {seq}: {error}"))?;
+        }
+        rest = &rest[taken..];
+        seq += 1;
+    }
+    Ok(())
+}
+
+fn journal_config(config: &TopicConfig) -> dunlin_journal::Config {
+    let file_bytes = (config.retention.bytes / FILES_PER_HISTORY).clamp(FILE_BYTES_MIN, FILE_BYTES_MAX);
+    dunlin_journal::Config {
+        file_bytes,
+        ahead_bytes: (file_bytes / 4).min(dunlin_journal::Config::default().ahead_bytes),
+        retain_bytes: Some(config.retention.bytes),
+        retain_ns: config.retention.age.map(|age| age.as_nanos().try_into().unwrap_or(u64::MAX)),
+    }
+}

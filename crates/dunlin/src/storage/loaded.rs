@@ -1,0 +1,87 @@
+//! History that was read from disk: kept for the readers that are at the same place, up to a limit for the node.
+//!
+//! What is over the limit is taken away from who stands in it, oldest first: a reader that comes back has it loaded
+//! again. What is being read at that moment goes when the next one is loaded.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use dunlin_topic::{Budget, CheckedRun, LoadedSegment};
+
+use super::lock;
+
+/// Memory of what was given up that is kept for reuse.
+const IDLE_BYTES_MAX: usize = 4 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Cache {
+    /// Not the node's: a reader of old records is not refused because memory is short, and what it can take is
+    /// bounded here.
+    budget: Arc<Budget>,
+    bytes_max: u64,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    segments: VecDeque<(usize, u32, LoadedSegment)>,
+    bytes: u64,
+    /// Over the limit, but being read.
+    lingering: Vec<LoadedSegment>,
+}
+
+impl Cache {
+    pub(super) fn new(bytes_max: u64) -> Arc<Cache> {
+        let budget = Budget::node(u64::MAX, IDLE_BYTES_MAX);
+        Arc::new(Cache { budget, bytes_max, kept: Mutex::default() })
+    }
+
+    /// A segment of this log and epoch with this record.
+    pub(super) fn get(&self, log: usize, epoch: u32, seq: u64) -> Option<LoadedSegment> {
+        let kept = lock(&self.kept);
+        let holds = |s: &LoadedSegment| (s.first_seq()..s.end_seq()).contains(&seq);
+        let found = kept.segments.iter().find(|(of, e, s)| (*of, *e) == (log, epoch) && holds(s));
+        found.map(|(_, _, segment)| segment.clone())
+    }
+
+    /// Keeps what was loaded; `None` where there is no memory for it.
+    pub(super) fn add(
+        &self,
+        log: usize,
+        epoch: u32,
+        first_seq: u64,
+        run: CheckedRun<'_>,
+    ) -> Option<LoadedSegment> {
+        let segment = LoadedSegment::new(&self.budget, first_seq, run).ok()?;
+        let mut kept = lock(&self.kept);
+        kept.bytes += segment.bytes();
+        kept.segments.push_back((log, epoch, segment.clone()));
+        while kept.bytes > self.bytes_max && kept.segments.len() > 1 {
+            kept.give_up_oldest();
+        }
+        kept.lingering.retain(|segment| !segment.retire());
+        Some(segment)
+    }
+
+    /// Forgets a log.
+    pub(super) fn forget(&self, log: usize) {
+        let mut kept = lock(&self.kept);
+        let (gone, left): (Vec<_>, Vec<_>) = kept.segments.drain(..).partition(|(of, ..)| *of == log);
+        kept.segments = left.into();
+        for (_, _, segment) in gone {
+            kept.bytes -= segment.bytes();
+            kept.lingering.push(segment);
+        }
+        kept.lingering.retain(|segment| !segment.retire());
+    }
+}
+
+impl Kept {
+    fn give_up_oldest(&mut self) {
+        if let Some((_, _, segment)) = self.segments.pop_front() {
+            self.bytes -= segment.bytes();
+            self.lingering.push(segment);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The thread that stores: what all logs have waiting is written, then synced, one sync for each log and round.
+//!
+//! Whoever publishes while a round is under way is in the next one: the more there are, the fewer syncs each costs.
+//!
+//! Invariant: a log is in the queue once at most, and leaves it before it is staged, so that nothing appended after that
+//! is forgotten.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use dunlin_topic::Log;
+
+use super::disk_log::{DiskLog, Next};
+use super::lock;
+
+/// How often a log is tried whose disk is full.
+const RETRY: Duration = Duration::from_millis(100);
+/// Looks at the queue before the thread sleeps, some 20 µs: a publisher that waits for its answer comes back soon.
+const LOOKS: u32 = 400;
+
+/// The logs with something to store.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    any: AtomicBool,
+    state: Mutex<Waiting>,
+    awake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    logs: Vec<Arc<DiskLog>>,
+    removed: Vec<(Arc<DiskLog>, Arc<Log>)>,
+    sleeping: bool,
+    stopping: bool,
+}
+
+/// The thread, until it is stopped or dropped.
+#[derive(Debug)]
+pub(super) struct Worker {
+    queue: Arc<Queue>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Worker {
+    pub(super) fn start() -> io::Result<Worker> {
+        let queue = Arc::<Queue>::default();
+        let of_thread = Arc::clone(&queue);
+        let thread = thread::Builder::new().name("dunlin-store".to_owned()).spawn(move || run(&of_thread))?;
+        Ok(Worker { queue, thread: Mutex::new(Some(thread)) })
+    }
+
+    pub(super) fn queue(&self) -> &Arc<Queue> {
+        &self.queue
+    }
+
+    /// Has the thread look after a log.
+    pub(super) fn visit(&self, log: &Arc<DiskLog>) {
+        self.queue.add(Arc::clone(log));
+    }
+
+    /// Has the thread store what is left of a log, then take it from the disk.
+    pub(super) fn remove(&self, disk_log: Arc<DiskLog>, log: &Arc<Log>) {
+        self.queue.change(|waiting| waiting.removed.push((disk_log, Arc::clone(log))));
+    }
+
+    /// Waits until everything in the queue is stored; nothing is after that.
+    pub(super) fn stop(&self) {
+        self.queue.change(|waiting| waiting.stopping = true);
+        if let Some(thread) = lock(&self.thread).take() {
+            // A panic was reported by its own thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Queue {
+    pub(super) fn add(&self, log: Arc<DiskLog>) {
+        self.change(|waiting| {
+            if !waiting.logs.iter().any(|other| Arc::ptr_eq(other, &log)) {
+                waiting.logs.push(log);
+            }
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Waiting)) {
+        let mut waiting = lock(&self.state);
+        change(&mut waiting);
+        self.any.store(true, Ordering::Release);
+        if std::mem::take(&mut waiting.sleeping) {
+            self.awake.notify_one();
+        }
+    }
+
+    /// Takes what there is, after at most `longest`; `false` when nothing more will come.
+    fn take(&self, round: &mut Vec<Arc<DiskLog>>, longest: Option<Duration>) -> (bool, Vec<Removed>) {
+        for _ in 0..LOOKS {
+            if self.any.load(Ordering::Acquire) {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        let mut waiting = lock(&self.state);
+        while waiting.logs.is_empty() && waiting.removed.is_empty() && !waiting.stopping {
+            waiting.sleeping = true;
+            let timed_out;
+            (waiting, timed_out) = self.sleep(waiting, longest);
+            if timed_out {
+                break;
+            }
+        }
+        waiting.sleeping = false;
+        self.any.store(false, Ordering::Relaxed);
+        round.append(&mut waiting.logs);
+        (!waiting.stopping, std::mem::take(&mut waiting.removed))
+    }
+
+    fn sleep<'w>(
+        &self,
+        waiting: std::sync::MutexGuard<'w, Waiting>,
+        longest: Option<Duration>,
+    ) -> (std::sync::MutexGuard<'w, Waiting>, bool) {
+        match longest {
+            None => (self.awake.wait(waiting).unwrap_or_else(|poisoned| poisoned.into_inner()), false),
+            Some(longest) => {
+                let waited = self.awake.wait_timeout(waiting, longest);
+                let (waiting, timeout) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+                (waiting, timeout.timed_out())
+            }
+        }
+    }
+}
+
+type Removed = (Arc<DiskLog>, Arc<Log>);
+
+fn run(queue: &Queue) {
+    let (mut round, mut full): (Vec<Arc<DiskLog>>, Vec<Arc<DiskLog>>) = (Vec::new(), Vec::new());
+    loop {
+        let (going_on, removed) = queue.take(&mut round, (!full.is_empty()).then_some(RETRY));
+        for log in full.drain(..) {
+            if !round.iter().any(|other| Arc::ptr_eq(other, &log)) {
+                round.push(log);
+            }
+        }
+        round.iter().for_each(|log| log.write());
+        for log in round.drain(..) {
+            if log.sync() == Next::TryAgain && going_on {
+                full.push(log);
+            }
+        }
+        for (disk_log, log) in removed {
+            full.retain(|other| !Arc::ptr_eq(other, &disk_log));
+            disk_log.finish(&log);
+        }
+        if !going_on {
+            return;
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Durable topics of a node: they outlive it, whatever ends it, and tell their readers the truth of what happened.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin::journal::{Disk, FakeDisk, Faults, RealDisk};
+use dunlin::topic::*;
+use dunlin::{Config, Node, RecoveredTopic, StorageError, TopicError};
+
+use crate::{all, from_earliest};
+
+fn open(disk: &FakeDisk) -> (Node, Vec<RecoveredTopic>) {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    Node::open(Config::default(), disk, Path::new("/data")).unwrap()
+}
+
+fn durable() -> TopicConfig {
+    let durable = Durable { memory_bytes: 64 << 10, ..Durable::default() };
+    let retention = Retention { bytes: 1 << 30, ..Retention::default() };
+    TopicConfig { durable: Some(durable), retention, ..TopicConfig::default() }
+}
+
+fn publish(node: &Node, subject: &str, numbers: std::ops::RangeInclusive<u64>) -> Receipt {
+    let mut publisher = node.publisher(subject).unwrap();
+    numbers.for_each(|n| publisher.send(&n.to_le_bytes()).unwrap());
+    publisher.flush().unwrap().unwrap()
+}
+
+/// Numbers of the records that are there, and the epoch changes between them.
+fn read(node: &Node, subject: &str, start: Start) -> (Vec<u64>, Vec<EpochChanged>) {
+    let (mut numbers, mut epochs) = (Vec::new(), Vec::new());
+    let mut subscriber = node.subscribe(subject, &SubscribeOptions { start, ..Default::default() }).unwrap();
+    while let Some(event) = subscriber.try_next().unwrap() {
+        match event {
+            Event::Record(record) => numbers.push(u64::from_le_bytes(record.payload().try_into().unwrap())),
+            Event::Notice(Notice::EpochChanged(changed)) => epochs.push(changed),
+            Event::Notice(Notice::Lagging(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    (numbers, epochs)
+}
+
+#[test]
+fn topics_and_records_outlive_a_node_that_was_stopped_and_nobody_notices() {
+    let disk = FakeDisk::new(1);
+    let (node, found) = open(&disk);
+    assert!(found.is_empty());
+    let config = TopicConfig { pattern: Some("a.>".to_owned()), ..durable() };
+    node.create_topic("a", config.clone(), false).unwrap();
+    let receipt = publish(&node, "a.x", 1..=1_000);
+    assert_eq!((receipt.position.seq, receipt.acknowledged), (1_000, Acknowledged::Synced));
+    node.stop();
+    drop(node);
+
+    let (node, found) = open(&disk);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].clean && found[0].remarks.is_empty() && found[0].records == 1_000, "{found:?}");
+    let config = TopicConfig { limits: node.config().limits.topic, ..config };
+    assert_eq!(**node.topic("a").unwrap().config(), config);
+    let next = publish(&node, "a.x", 1_001..=1_010).position;
+    assert_eq!(next, Position { seq: 1_010, ..receipt.position }, "the same epoch");
+    let (numbers, epochs) = read(&node, "a.x", Start::After(Position { seq: 500, ..next }));
+    assert!(numbers.into_iter().eq(501..=1_010) && epochs.is_empty());
+    let (numbers, _) = read(&node, "a.x", Start::Earliest);
+    assert!(numbers.into_iter().eq(1..=1_010));
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_crash_and_readers_are_told_how_far_the_old_epoch_went() {
+    for seed in 0..20 {
+        let disk = FakeDisk::new(seed);
+        let (node, _) = open(&disk);
+        node.create_topic("a", durable(), false).unwrap();
+        let acked = publish(&node, "a", 1..=100).position;
+        let mut publisher = node.publisher("a").unwrap();
+        (101..=150).for_each(|n: u64| publisher.send(&n.to_le_bytes()).unwrap());
+        disk.crash();
+        drop((publisher, node));
+        // What was on its way may be there or not; nothing of it was acknowledged or seen.
+        let (node, found) = open(&disk);
+        assert!(!found[0].clean);
+        let kept = found[0].records;
+        assert!((100..=150).contains(&kept), "{kept}");
+        let next = publish(&node, "a", 1_000..=1_000).position;
+        assert!(next.epoch > acked.epoch && next.seq == kept + 1);
+        let (numbers, epochs) = read(&node, "a", Start::After(Position { seq: 60, ..acked }));
+        assert!(numbers.into_iter().eq((61..=kept).chain([1_000])));
+        let changed = &epochs[0];
+        assert_eq!((changed.old, changed.last_seen, changed.known_through), (acked.epoch, kept, Some(kept)));
+        assert_eq!(changed.new_first, next);
+    }
+}
+
+#[test]
+fn a_producers_retry_after_a_crash_is_answered_with_the_first_outcome() {
+    let disk = FakeDisk::new(3);
+    let mark = |producer_seq| ProducerMark { producer: 77, producer_epoch: 2, producer_seq };
+    let (node, _) = open(&disk);
+    node.create_topic("a", durable(), false).unwrap();
+    let mut publisher = node.publisher("a").unwrap().identified(mark(1));
+    (1..=50u64).for_each(|n| publisher.send(&n.to_le_bytes()).unwrap());
+    let first = publisher.flush().unwrap().unwrap().position;
+    disk.crash();
+    drop((publisher, node));
+    let (node, _) = open(&disk);
+    let mut again = node.publisher("a").unwrap().identified(mark(50));
+    let retried = again.publish(&50u64.to_le_bytes()).unwrap();
+    assert_eq!((retried.duplicate, retried.position), (true, first));
+    assert!(!again.publish(&51u64.to_le_bytes()).unwrap().duplicate);
+    assert!(read(&node, "a", Start::Earliest).0.into_iter().eq(1..=51));
+}
+
+#[test]
+fn a_deleted_topic_stays_deleted_and_its_name_begins_anew() {
+    let disk = FakeDisk::new(4);
+    let (node, _) = open(&disk);
+    node.create_topic("a", durable(), false).unwrap();
+    node.create_topic("b", durable(), false).unwrap();
+    let old = publish(&node, "a", 1..=10).position;
+    publish(&node, "b", 1..=10);
+    let mut reader = node.subscribe("a", &from_earliest()).unwrap();
+    node.delete_topic("a").unwrap();
+    assert!(reader.wait(Some(Duration::from_secs(10))).unwrap());
+    assert!(all(&mut reader).ends_with(&["a deleted".to_owned()]));
+    disk.crash();
+    drop((reader, node));
+    let (node, found) = open(&disk);
+    assert_eq!(found.iter().map(|topic| topic.name.as_str()).collect::<Vec<_>>(), ["b"]);
+    node.create_topic("a", durable(), false).unwrap();
+    let new = publish(&node, "a", 1..=1).position;
+    assert!(new.epoch > old.epoch && new.seq == 1);
+    let (numbers, epochs) = read(&node, "a", Start::After(old));
+    assert_eq!((numbers.len(), epochs.len(), epochs[0].known_through), (1, 1, None));
+}
+
+#[test]
+fn a_full_disk_refuses_publishers_until_there_is_room_and_loses_nothing() {
+    let disk = FakeDisk::new(5);
+    let (node, _) = open(&disk);
+    node.create_topic("a", durable(), false).unwrap();
+    publish(&node, "a", 1..=10);
+    disk.set_room(disk.used() + 200_000);
+    let mut publisher = node.publisher("a").unwrap();
+    let mut taken = 10;
+    let refused = loop {
+        match publisher.publish(&[7; 5_000]) {
+            Ok(receipt) => taken = receipt.position.seq,
+            Err(refused) => break refused,
+        }
+        assert!(taken < 200, "it never fills up");
+    };
+    assert!(matches!(refused, PublishError::DiskFull(_)), "{refused}");
+    let info = node.topic("a").unwrap().logs()[0].info();
+    assert_eq!(
+        (info.next_seq, info.stored.unwrap().synced_seq),
+        (taken + 1, taken),
+        "refused before numbering"
+    );
+    disk.set_room(u64::MAX);
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    let position = loop {
+        match publisher.publish(&[8; 5_000]) {
+            Ok(receipt) => break receipt.position,
+            Err(PublishError::DiskFull(_)) if std::time::Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(other) => panic!("{other}"),
+        }
+    };
+    assert_eq!(position.seq, taken + 1);
+}
+
+#[test]
+fn a_sync_that_fails_ends_its_topic_and_no_other() {
+    let disk = FakeDisk::new(6);
+    let (node, _) = open(&disk);
+    node.create_topic("a", durable(), false).unwrap();
+    node.create_topic("b", durable(), false).unwrap();
+    publish(&node, "a", 1..=10);
+    publish(&node, "b", 1..=10);
+    disk.set_faults(Faults { sync_fails: Some(0), ..Faults::default() });
+    let failed = node.publisher("a").unwrap().publish("x").unwrap_err();
+    assert!(matches!(failed, PublishError::DiskFailed(_)), "{failed}");
+    disk.set_faults(Faults::default());
+    assert!(matches!(node.publisher("a").unwrap().publish("y"), Err(PublishError::DiskFailed(_))));
+    assert_eq!(publish(&node, "b", 11..=20).position.seq, 20);
+    assert!(read(&node, "a", Start::Earliest).0.into_iter().eq(1..=10), "what was stored stays readable");
+}
+
+#[test]
+fn retention_bounds_what_is_on_disk_and_readers_are_told_what_went() {
+    let disk = FakeDisk::new(7);
+    let (node, _) = open(&disk);
+    let retention = Retention { bytes: 512 << 10, ..Retention::default() };
+    node.create_topic("a", TopicConfig { retention, ..durable() }, false).unwrap();
+    let mut reader = node.subscribe("a", &from_earliest()).unwrap();
+    let mut publisher = node.publisher("a").unwrap();
+    for _ in 0..50 {
+        (0..100).for_each(|_| publisher.send(&[1; 500]).unwrap());
+        publisher.flush().unwrap();
+    }
+    let before = node.topic("a").unwrap().logs()[0].info();
+    assert!(before.stored.unwrap().bytes < 1 << 20 && before.oldest_seq > 1_000, "{before:?}");
+    let (mut records, mut missing) = (0, 0);
+    while let Some(event) = reader.try_next().unwrap() {
+        match event {
+            Event::Record(_) => records += 1,
+            Event::Notice(Notice::Gap(gap)) => missing += gap.records(),
+            _ => {}
+        }
+    }
+    // The store may give up another segment while the reader looks.
+    let after = node.topic("a").unwrap().logs()[0].info();
+    assert_eq!(records + missing, 5_000);
+    assert!((before.oldest_seq - 1..after.oldest_seq).contains(&missing), "{missing} of {after:?}");
+}
+
+#[test]
+fn a_state_is_there_again_after_a_crash_though_the_records_that_made_it_are_gone() {
+    let disk = FakeDisk::new(8);
+    let retention = Retention { bytes: 256 << 10, ..Retention::default() };
+    let fold = FoldConfig { kind: "last".to_owned(), options: Default::default() };
+    let config = TopicConfig { retention, fold: Some(fold), ..durable() };
+    let (node, _) = open(&disk);
+    node.create_topic("a", config, false).unwrap();
+    let mut publisher = node.publisher("a").unwrap();
+    for n in 0..4_000u64 {
+        // Keys 0 to 9 are set once, at the beginning.
+        let key = if n < 10 { n } else { 10 + n % 50 };
+        let mut draft = Draft::from(&[5u8; 200]);
+        let key = key.to_le_bytes();
+        draft.meta.key = Some(&key);
+        publisher.send(draft).unwrap();
+        if n % 100 == 99 {
+            publisher.flush().unwrap();
+        }
+    }
+    let (_, before) = node.topic("a").unwrap().logs()[0].fold_info().unwrap();
+    assert_eq!(before.entries, 60);
+    assert!(node.topic("a").unwrap().logs()[0].info().oldest_seq > 10, "nothing was given up");
+    disk.crash();
+    drop((publisher, node));
+    let (node, _) = open(&disk);
+    let (_, after) = node.topic("a").unwrap().logs()[0].fold_info().unwrap();
+    assert_eq!((after.entries, after.checksum), (60, before.checksum));
+}
+
+#[test]
+fn a_directory_has_one_node_at_a_time_and_a_node_without_one_says_what_is_missing() {
+    let disk = FakeDisk::new(9);
+    let (_node, _) = open(&disk);
+    let again = Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data"));
+    assert!(matches!(again, Err(StorageError::InUse(_))));
+    let refused = crate::node().create_topic("a", durable(), false).unwrap_err();
+    assert_eq!(refused, TopicError::NoDataDir);
+    assert!(refused.to_string().contains("--data-dir"));
+}
+
+#[test]
+fn a_real_directory_serves_as_well_with_partitions_and_large_payloads() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = TopicConfig { partitions: 3, ..durable() };
+    let open = || Node::open(Config::default(), Arc::new(RealDisk), dir.path()).unwrap();
+    let (node, _) = open();
+    node.create_topic("a", config, false).unwrap();
+    let mut publisher = node.publisher("a").unwrap();
+    let payload = |n: u32| bytes::Bytes::from(vec![n as u8; 100 * n as usize]);
+    for n in 0..200u32 {
+        let key = n.to_le_bytes();
+        let mut draft = Draft::from(payload(n));
+        draft.meta.key = Some(&key);
+        publisher.send(draft).unwrap();
+    }
+    publisher.flush().unwrap();
+    drop(publisher);
+    node.stop();
+    drop(node);
+    let (node, found) = open();
+    assert_eq!(found[0].records, 200);
+    let mut reader = node.subscribe("a", &from_earliest()).unwrap();
+    let mut seen = Vec::new();
+    while let Some(Event::Record(record)) = reader.try_next().unwrap() {
+        let n = u32::from_le_bytes(record.frame.key().unwrap().try_into().unwrap());
+        assert_eq!(record.payload(), payload(n));
+        seen.push(n);
+    }
+    seen.sort_unstable();
+    assert!(seen.into_iter().eq(0..200));
+    node.delete_topic("a").unwrap();
+    node.stop();
+    drop((reader, node));
+    assert_eq!(std::fs::read_dir(dir.path().join("logs")).unwrap().count(), 0);
+}

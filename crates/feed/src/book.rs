@@ -1,0 +1,317 @@
+//! A book by price level (L2).
+//!
+//! Invariants:
+//! - The same records give the same levels and checksum everywhere, whether applied one by one or merged.
+//! - What is crossed or locked stays so until a record sets it right; it is only counted and reported.
+//! - The state is always whole; depth is a matter of views.
+//!
+//! Limits: [`Limits::levels_max`] a side, and as many removals are remembered as there are levels,
+//! within [`Limits::removals_min`] and [`Limits::removals_max`].
+
+mod entry;
+mod frozen;
+
+use std::sync::Arc;
+
+use dunlin_topic::{Fold, FoldError, Frame, Frozen};
+
+use crate::checksum;
+use crate::entry_error::{EntryError, for_each_entry};
+use crate::ladder::{self, Ladder};
+use crate::limits::Limits;
+use crate::removals::Removals;
+use crate::scale::Scale;
+use crate::side::Side;
+use crate::snapshot::{self, Kind, SnapshotError};
+use crate::view::{self, Crossings, Level, Levels, Touch};
+
+pub use entry::{BOOK_ENTRY_BYTES, BookEntry};
+
+/// The levels of both sides.
+#[derive(Debug)]
+pub struct Book {
+    scale: Scale,
+    limits: Limits,
+    /// Bids, then asks: by [`Side`] as a number, so that choosing one is no branch.
+    halves: [HalfBook; 2],
+    checksum: u64,
+    touch: Touch,
+    crossings: Crossings,
+}
+
+#[derive(Debug, Default)]
+struct HalfBook {
+    /// Sizes.
+    ladder: Ladder<i64>,
+    /// Keys.
+    removals: Removals<i64>,
+    /// The record that cleared the side last.
+    cleared: u64,
+}
+
+impl Book {
+    /// An empty book of an instrument.
+    pub fn new(scale: Scale) -> Book {
+        Book::with_limits(scale, Limits::default())
+    }
+
+    /// An empty book that holds no more than this.
+    pub fn with_limits(scale: Scale, limits: Limits) -> Book {
+        Book {
+            scale,
+            limits,
+            halves: Default::default(),
+            checksum: 0,
+            touch: Touch::Open,
+            crossings: Crossings::default(),
+        }
+    }
+
+    /// Takes in the content of a record. After a refusal the book means nothing until it is restored.
+    pub fn apply_payload(&mut self, seq: u64, payload: &[u8]) -> Result<(), FoldError> {
+        for_each_entry(1, payload, |entry| self.apply_entry(seq, &BookEntry::decode(entry)?))?;
+        let touch = self.touch_now();
+        self.crossings.count(self.touch, touch);
+        self.touch = touch;
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn apply_entry(&mut self, seq: u64, entry: &BookEntry) -> Result<(), EntryError> {
+        match *entry {
+            BookEntry::Set { side, price, size } => {
+                self.scale.check_price(price)?;
+                self.scale.check_size(size)?;
+                self.set(side, price, size, seq);
+            }
+            BookEntry::Remove { side, price } => {
+                self.scale.check_price(price)?;
+                self.remove(side, price, seq);
+            }
+            BookEntry::Clear { side } => self.clear(side, seq),
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, side: Side, price: i64, size: i64, seq: u64) {
+        let half = &mut self.halves[side as usize];
+        let held = half.ladder.touch(ladder::key(side, price), seq);
+        let before = std::mem::replace(held, size);
+        if before != 0 {
+            self.checksum = self.checksum.wrapping_sub(checksum::level(side, price, before));
+        }
+        self.checksum = self.checksum.wrapping_add(checksum::level(side, price, size));
+    }
+
+    fn remove(&mut self, side: Side, price: i64, seq: u64) {
+        let half = &mut self.halves[side as usize];
+        let key = ladder::key(side, price);
+        if let Some(size) = half.ladder.remove(key) {
+            let max = self.limits.removals(half.ladder.len());
+            half.removals.push(seq, key, max);
+            self.checksum = self.checksum.wrapping_sub(checksum::level(side, price, size));
+        }
+    }
+
+    fn clear(&mut self, side: Side, seq: u64) {
+        let half = &mut self.halves[side as usize];
+        for (key, size) in half.ladder.iter() {
+            self.checksum = self.checksum.wrapping_sub(checksum::level(side, ladder::key(side, key), *size));
+        }
+        half.ladder.clear();
+        half.cleared = seq;
+    }
+
+    /// Whether the levels that these entries may add find room.
+    fn check_room(&self, side: Side, sets: usize) -> Result<(), EntryError> {
+        let levels_max = self.limits.levels_max;
+        if self.half(side).ladder.len() + sets > levels_max as usize {
+            return Err(EntryError::TooManyLevels { side, levels_max });
+        }
+        Ok(())
+    }
+
+    /// Far from the limit it is not worth asking.
+    fn holds_while_full(&self, side: Side, price: i64) -> bool {
+        let ladder = &self.half(side).ladder;
+        ladder.len() > self.limits.levels_max as usize / 2 && ladder.get(ladder::key(side, price)).is_some()
+    }
+
+    fn check_entry(&self, entry: &BookEntry, sets: &mut [usize; 2]) -> Result<(), EntryError> {
+        match *entry {
+            BookEntry::Set { side, price, size } => {
+                self.scale.check_price(price)?;
+                self.scale.check_size(size)?;
+                let new = &mut sets[side as usize];
+                *new += usize::from(!self.holds_while_full(side, price));
+                self.check_room(side, *new)
+            }
+            BookEntry::Remove { price, .. } => Ok(self.scale.check_price(price)?),
+            BookEntry::Clear { .. } => Ok(()),
+        }
+    }
+
+    #[inline(always)]
+    fn touch_now(&self) -> Touch {
+        let [bids, asks] = &self.halves;
+        view::touch(bids.ladder.best_key(), asks.ladder.best_key())
+    }
+
+    fn half(&self, side: Side) -> &HalfBook {
+        &self.halves[side as usize]
+    }
+
+    fn read(&mut self, seq: u64, bytes: &[u8]) -> Result<(), SnapshotError> {
+        let halves = snapshot::read_entries::<2>(bytes, Kind::Book)?;
+        let bids = halves[0].len();
+        for (side, levels) in Side::BOTH.into_iter().zip(halves) {
+            let first = if side == Side::Bid { 1 } else { 1 + bids };
+            let in_entry = |error| SnapshotError::Entry { entry: first, error };
+            self.check_room(side, levels.len()).map_err(in_entry)?;
+            // The worst first, so that each page is written once.
+            for (index, words) in levels.iter().enumerate().rev() {
+                let [price, size] = words.map(i64::from_le_bytes);
+                self.push_best(seq, side, price, size, first + index)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn push_best(
+        &mut self,
+        seq: u64,
+        side: Side,
+        price: i64,
+        size: i64,
+        entry: usize,
+    ) -> Result<(), SnapshotError> {
+        let fits = self.scale.check_price(price).and_then(|()| self.scale.check_size(size));
+        fits.map_err(|error| SnapshotError::Entry { entry, error: error.into() })?;
+        let (key, ladder) = (ladder::key(side, price), &mut self.halves[side as usize].ladder);
+        if key <= ladder.best_key() {
+            return Err(SnapshotError::Order { entry });
+        }
+        ladder.push_best(key, seq, size);
+        self.checksum = self.checksum.wrapping_add(checksum::level(side, price, size));
+        Ok(())
+    }
+
+    fn reset(&mut self, seq: u64) {
+        *self = Book::with_limits(self.scale, self.limits);
+        for half in &mut self.halves {
+            half.removals.restart(seq);
+            half.cleared = seq;
+        }
+    }
+
+    /// The changes of one side, or `false` where they are not all known.
+    fn half_changes(&self, side: Side, seq: u64, payload: &mut Vec<u8>) -> bool {
+        let half = self.half(side);
+        if half.cleared > seq {
+            BookEntry::Clear { side }.encode(payload);
+        } else {
+            let Some(removed) = half.removals.since(seq) else { return false };
+            let mut gone: Vec<i64> = removed.copied().filter(|key| half.ladder.get(*key).is_none()).collect();
+            gone.sort_unstable();
+            gone.dedup();
+            for key in gone {
+                BookEntry::Remove { side, price: ladder::key(side, key) }.encode(payload);
+            }
+        }
+        for (key, size) in half.ladder.changed_since(seq) {
+            BookEntry::Set { side, price: ladder::key(side, key), size: *size }.encode(payload);
+        }
+        true
+    }
+
+    fn snapshot_bytes(&self) -> usize {
+        snapshot::HEAD_BYTES + 16 * self.halves.iter().map(|half| half.ladder.len()).sum::<usize>()
+    }
+}
+
+impl Fold for Book {
+    fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), FoldError> {
+        let mut sets = [0, 0];
+        for (record, frame) in (1..).zip(frames) {
+            if frame.payload().is_empty() {
+                return Err(EntryError::Empty.at(record, 1));
+            }
+            for_each_entry(record, frame.payload(), |entry| {
+                self.check_entry(&BookEntry::decode(entry)?, &mut sets)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), FoldError> {
+        self.apply_payload(seq, frame.payload())
+    }
+
+    fn freeze(&mut self) -> Arc<dyn Frozen> {
+        Arc::new(frozen::FrozenBook::new(self.halves.each_mut().map(|half| half.ladder.freeze())))
+    }
+
+    fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), FoldError> {
+        self.reset(seq);
+        let read = self.read(seq, snapshot);
+        if read.is_err() {
+            self.reset(seq);
+        }
+        self.touch = self.touch_now();
+        Ok(read?)
+    }
+
+    fn checksum(&self) -> u64 {
+        self.checksum
+    }
+
+    fn changes_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool {
+        let start = payload.len();
+        let known = Side::BOTH.into_iter().all(|side| self.half_changes(side, seq, payload));
+        if !known {
+            payload.truncate(start);
+        }
+        known && snapshot::keep_if_worth_it(payload, start, self.snapshot_bytes())
+    }
+
+    fn bytes(&self) -> u64 {
+        let held = self.halves.iter().map(|half| half.ladder.bytes() + half.removals.bytes());
+        size_of::<Book>() as u64 + held.sum::<u64>()
+    }
+
+    fn entries(&self) -> u64 {
+        self.halves.iter().map(|half| half.ladder.len() as u64).sum()
+    }
+}
+
+impl Levels for Book {
+    fn scale(&self) -> &Scale {
+        &self.scale
+    }
+
+    fn best(&self, side: Side) -> Option<Level> {
+        self.levels(side).next()
+    }
+
+    fn level(&self, side: Side, price: i64) -> Option<Level> {
+        let size = *self.half(side).ladder.get(ladder::key(side, price))?;
+        Some(Level { price, size })
+    }
+
+    fn level_count(&self, side: Side) -> usize {
+        self.half(side).ladder.len()
+    }
+
+    fn levels(&self, side: Side) -> Box<dyn Iterator<Item = Level> + '_> {
+        let level = move |(key, size): (i64, &i64)| Level { price: ladder::key(side, key), size: *size };
+        Box::new(self.half(side).ladder.iter().map(level))
+    }
+
+    fn touch(&self) -> Touch {
+        self.touch
+    }
+
+    fn crossings(&self) -> Crossings {
+        self.crossings
+    }
+}

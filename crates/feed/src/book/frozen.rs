@@ -1,0 +1,37 @@
+//! A book at one moment.
+
+use dunlin_topic::Frozen;
+
+use crate::ladder::{self, FrozenLadder};
+use crate::side::Side;
+use crate::snapshot::{self, Kind};
+
+/// What a snapshot is written of.
+#[derive(Debug)]
+pub(super) struct FrozenBook {
+    halves: [FrozenLadder<i64>; 2],
+}
+
+impl FrozenBook {
+    pub(super) fn new(halves: [FrozenLadder<i64>; 2]) -> FrozenBook {
+        FrozenBook { halves }
+    }
+}
+
+impl Frozen for FrozenBook {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.reserve(self.bytes());
+        let [bids, asks] = &self.halves;
+        snapshot::write_head(out, Kind::Book, bids.len(), asks.len());
+        for (side, half) in [(Side::Bid, bids), (Side::Ask, asks)] {
+            for (key, size) in half.iter() {
+                out.extend_from_slice(&ladder::key(side, key).to_le_bytes());
+                out.extend_from_slice(&size.to_le_bytes());
+            }
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        snapshot::HEAD_BYTES + 16 * self.halves.iter().map(FrozenLadder::len).sum::<usize>()
+    }
+}

@@ -1,0 +1,255 @@
+//! The instruments that a simulator makes books of, as people write them down: JSON or TOML.
+//!
+//! The schema is in `docs/feeds.md`. It takes the files of MDD-Sim as they are (proto3 JSON: camelCase names, whole numbers
+//! also as strings), with two differences: a field that is not known is refused, for it is most often a typing error
+//! whose effect nobody would see; and so are values no book can be made of.
+//!
+//! Invariants of an [`Instruments`]: at least one instrument; each id is a subject of its own; every price that a
+//! simulated book can show lies within 1 … [`UNITS_MAX`].
+
+mod error;
+mod raw;
+
+use std::collections::HashSet;
+use std::fmt;
+
+use dunlin_topic::Subject;
+
+use crate::scale::{Scale, UNITS_MAX};
+
+pub use error::InstrumentsError;
+use raw::{RawInstrument, RawInstruments};
+
+/// Instruments in a file.
+pub const INSTRUMENTS_MAX: usize = 100_000;
+/// Levels on a side of a simulated book.
+pub const LEVELS_PER_SIDE_MAX: u32 = 100_000;
+/// Updates a second of one instrument, and of all of them together.
+pub const UPDATES_PER_SEC_MAX: u32 = 100_000_000;
+/// Standard deviation of one update's move, ticks.
+pub const VOLATILITY_MAX: f64 = 1000.0;
+
+/// A side has as many levels at the least, whatever the file says.
+const LEVELS_PER_SIDE_MIN: u32 = 4;
+const UPDATES_PER_SEC_DEFAULT: u32 = 100;
+const VOLATILITY_DEFAULT: f64 = 0.05;
+const PPM: i64 = 1_000_000;
+
+/// All of a file, checked, with the defaults in their places.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Instruments {
+    list: Vec<Instrument>,
+    /// How likely an update is a reset of its book instead, in millionths.
+    pub reset_probability_ppm: u32,
+    /// Whether simulated books may be crossed at times.
+    pub allow_crossed_books: bool,
+}
+
+/// One instrument.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Instrument {
+    /// Its name, a valid subject: its topic is `md.<id>`.
+    pub id: String,
+    /// How people call it.
+    pub symbol: String,
+    /// How many levels a view shows unless told otherwise.
+    pub publish_depth: u32,
+    /// The distance of neighbouring prices.
+    pub tick_size: i64,
+    /// Where the price begins.
+    pub base_price: i64,
+    /// Levels of a freshly seeded side.
+    pub levels_per_side: u32,
+    /// How many updates are due in a second.
+    pub updates_per_sec: u32,
+    /// Standard deviation of the fair price's move at one update, ticks.
+    pub volatility: f64,
+}
+
+/// How a file is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notation {
+    /// JSON.
+    Json,
+    /// TOML.
+    Toml,
+}
+
+impl Instrument {
+    /// The topic its records go to.
+    pub fn topic(&self) -> String {
+        topic_name(&self.id)
+    }
+
+    /// What the topic's fold of kind `book` is told: prices and sizes are whole numbers.
+    pub fn scale(&self) -> Scale {
+        let on_grid = self.base_price % self.tick_size == 0;
+        let tick = if on_grid { self.tick_size } else { 1 };
+        Scale { tick, price_min: 1, depth: self.publish_depth, ..Scale::default() }
+    }
+}
+
+fn topic_name(id: &str) -> String {
+    format!("md.{id}")
+}
+
+impl Notation {
+    /// By the name of the file: what ends in `.toml` is TOML, everything else JSON.
+    pub fn of_file(name: &str) -> Notation {
+        let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
+        if ending.eq_ignore_ascii_case("toml") { Notation::Toml } else { Notation::Json }
+    }
+}
+
+impl fmt::Display for Notation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Notation::Json => "json",
+            Notation::Toml => "toml",
+        })
+    }
+}
+
+impl Instruments {
+    /// Reads a file's content.
+    pub fn parse(text: &str, notation: Notation) -> Result<Instruments, InstrumentsError> {
+        let failed = |why: String| InstrumentsError::Parse { notation, why };
+        let raw: RawInstruments = match notation {
+            Notation::Json => serde_json::from_str(text).map_err(|error| failed(error.to_string()))?,
+            Notation::Toml => toml::from_str(text).map_err(|error| failed(error.to_string()))?,
+        };
+        Instruments::validate(raw)
+    }
+
+    /// The instruments, in the order of the file: the first is number 0 everywhere.
+    pub fn list(&self) -> &[Instrument] {
+        &self.list
+    }
+
+    /// The same instruments, each changing so many times a second.
+    pub fn at_rate(&self, updates_per_sec: u32) -> Result<Instruments, InstrumentsError> {
+        let rate = between("updates_per_sec", updates_per_sec.into(), 1, UPDATES_PER_SEC_MAX.into(), None)?;
+        let mut made = self.clone();
+        made.list.iter_mut().for_each(|instrument| instrument.updates_per_sec = rate as u32);
+        made.check_whole()?;
+        Ok(made)
+    }
+
+    /// The same settings with `count` instruments instead: copies of the first, named `<id>-001` and so on, each begun
+    /// 100 higher than the one before it.
+    pub fn cloned_first(&self, count: usize) -> Result<Instruments, InstrumentsError> {
+        let first = &self.list[0];
+        let copy = |at: usize| {
+            let base_price = first.base_price.saturating_add(100_i64.saturating_mul(at as i64));
+            let id = format!("{}-{:03}", first.id, at + 1);
+            Instrument { symbol: id.clone(), id, base_price, ..first.clone() }
+        };
+        let made =
+            Instruments { list: (0..count.min(INSTRUMENTS_MAX + 1)).map(copy).collect(), ..self.clone() };
+        made.check_whole()?;
+        made.list.iter().try_for_each(check_prices)?;
+        Ok(made)
+    }
+
+    fn validate(raw: RawInstruments) -> Result<Instruments, InstrumentsError> {
+        let default_rate = match raw.default_updates_per_sec {
+            0 => UPDATES_PER_SEC_DEFAULT,
+            rate => between("default_updates_per_sec", rate, 1, UPDATES_PER_SEC_MAX.into(), None)? as u32,
+        };
+        let reset = between("reset_probability_ppm", raw.reset_probability_ppm, 0, PPM, None)?;
+        let list = raw.instruments.into_iter().map(|instrument| validate_one(instrument, default_rate));
+        let made = Instruments {
+            list: list.collect::<Result<_, _>>()?,
+            reset_probability_ppm: reset as u32,
+            allow_crossed_books: raw.allow_crossed_books,
+        };
+        made.check_whole()?;
+        Ok(made)
+    }
+
+    fn check_whole(&self) -> Result<(), InstrumentsError> {
+        match self.list.len() {
+            0 => return Err(InstrumentsError::NoInstrument),
+            1..=INSTRUMENTS_MAX => {}
+            instruments => return Err(InstrumentsError::TooMany { instruments }),
+        }
+        let mut ids = HashSet::new();
+        if let Some(twice) = self.list.iter().find(|instrument| !ids.insert(instrument.id.as_str())) {
+            return Err(InstrumentsError::Duplicate { id: twice.id.clone() });
+        }
+        let rate = self.list.iter().map(|instrument| i64::from(instrument.updates_per_sec)).sum();
+        between("updates_per_sec of all instruments", rate, 1, UPDATES_PER_SEC_MAX.into(), None)?;
+        Ok(())
+    }
+}
+
+fn validate_one(raw: RawInstrument, default_rate: u32) -> Result<Instrument, InstrumentsError> {
+    let id = raw.instrument_id;
+    if id.is_empty() {
+        return Err(InstrumentsError::EmptyId);
+    }
+    if let Err(error) = Subject::parse(&topic_name(&id)) {
+        return Err(InstrumentsError::BadId { why: error.to_string(), id });
+    }
+    let positive = |field, value, max| between(field, value, 1, max, Some(&id));
+    let publish_depth = positive("publish_depth", raw.publish_depth, LEVELS_PER_SIDE_MAX.into())?;
+    let levels = match raw.levels_per_side {
+        0 => (2 * publish_depth).min(LEVELS_PER_SIDE_MAX.into()),
+        levels => positive("levels_per_side", levels, LEVELS_PER_SIDE_MAX.into())?,
+    };
+    let rate = match raw.updates_per_sec {
+        0 => default_rate,
+        rate => positive("updates_per_sec", rate, UPDATES_PER_SEC_MAX.into())? as u32,
+    };
+    let instrument = Instrument {
+        symbol: if raw.symbol.is_empty() { id.clone() } else { raw.symbol },
+        publish_depth: publish_depth as u32,
+        tick_size: positive("tick_size", raw.tick_size, UNITS_MAX)?,
+        base_price: positive("base_price", raw.base_price, UNITS_MAX)?,
+        levels_per_side: (levels as u32).max(LEVELS_PER_SIDE_MIN),
+        updates_per_sec: rate,
+        volatility: volatility(raw.volatility, &id)?,
+        id,
+    };
+    check_prices(&instrument)?;
+    Ok(instrument)
+}
+
+fn volatility(value: f64, id: &str) -> Result<f64, InstrumentsError> {
+    if !value.is_finite() || value < 0.0 {
+        return Err(InstrumentsError::Volatility { id: id.to_owned() });
+    }
+    if value > VOLATILITY_MAX {
+        return Err(InstrumentsError::TooVolatile { id: id.to_owned(), volatility: value });
+    }
+    Ok(if value == 0.0 { VOLATILITY_DEFAULT } else { value })
+}
+
+/// Whether the seeded book's lowest bid is above zero and its highest ask within bounds.
+fn check_prices(instrument: &Instrument) -> Result<(), InstrumentsError> {
+    let reach = i64::from(instrument.levels_per_side).saturating_mul(instrument.tick_size);
+    if instrument.base_price <= reach || instrument.base_price > UNITS_MAX.saturating_sub(reach) {
+        return Err(InstrumentsError::OutOfPrices {
+            id: instrument.id.clone(),
+            base_price: instrument.base_price,
+            reach,
+        });
+    }
+    Ok(())
+}
+
+fn between(
+    field: &'static str,
+    value: i64,
+    min: i64,
+    max: i64,
+    id: Option<&str>,
+) -> Result<i64, InstrumentsError> {
+    let id = || id.map(str::to_owned);
+    match value {
+        _ if value < min && min == 1 => Err(InstrumentsError::NotPositive { field, id: id() }),
+        _ if value < min => Err(InstrumentsError::Negative { field, id: id() }),
+        _ if value > max => Err(InstrumentsError::TooLarge { field, value, max, id: id() }),
+        _ => Ok(value),
+    }
+}

@@ -1,0 +1,96 @@
+//! A file of instruments as it is written, before anything is checked.
+//!
+//! Names in snake_case or camelCase; whole numbers also as strings, as proto3 JSON writes 64-bit ones.
+
+use std::fmt;
+
+use serde::de::{Error, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer};
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RawInstruments {
+    pub instruments: Vec<RawInstrument>,
+    #[serde(alias = "defaultUpdatesPerSec", deserialize_with = "whole")]
+    pub default_updates_per_sec: i64,
+    #[serde(alias = "resetProbabilityPpm", deserialize_with = "whole")]
+    pub reset_probability_ppm: i64,
+    #[serde(alias = "allowCrossedBooks")]
+    pub allow_crossed_books: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RawInstrument {
+    #[serde(alias = "instrumentId")]
+    pub instrument_id: String,
+    pub symbol: String,
+    #[serde(alias = "publishDepth", deserialize_with = "whole")]
+    pub publish_depth: i64,
+    #[serde(alias = "tickSize", deserialize_with = "whole")]
+    pub tick_size: i64,
+    #[serde(alias = "basePrice", deserialize_with = "whole")]
+    pub base_price: i64,
+    #[serde(alias = "levelsPerSide", deserialize_with = "whole")]
+    pub levels_per_side: i64,
+    #[serde(alias = "updatesPerSec", deserialize_with = "whole")]
+    pub updates_per_sec: i64,
+    #[serde(deserialize_with = "real")]
+    pub volatility: f64,
+}
+
+fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+    deserializer.deserialize_any(Whole)
+}
+
+fn real<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    deserializer.deserialize_any(Real)
+}
+
+struct Whole;
+
+impl Visitor<'_> for Whole {
+    type Value = i64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a whole number")
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<i64, E> {
+        Ok(value)
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<i64, E> {
+        value.try_into().map_err(|_| E::invalid_value(Unexpected::Unsigned(value), &self))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<i64, E> {
+        value.parse().map_err(|_| E::invalid_value(Unexpected::Str(value), &self))
+    }
+}
+
+struct Real;
+
+impl Visitor<'_> for Real {
+    type Value = f64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number")
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<f64, E> {
+        Ok(value)
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<f64, E> {
+        Ok(value as f64)
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<f64, E> {
+        Ok(value as f64)
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<f64, E> {
+        value.parse().map_err(|_| E::invalid_value(Unexpected::Str(value), &self))
+    }
+}

@@ -1,0 +1,330 @@
+//! The price levels of one side, best first.
+//!
+//! ```text
+//!   steps   [ −∞ → page 4 ][ 9,950 → page 0 ][ 9,983 → page 2 ]      lowest key of each page, ascending
+//!                                                    │
+//!   page 2  keys   [ 9,983 | 9,984 | 9,990 | … best ] at most 64, ascending
+//!           levels [  …    |  …    |  …    | …      ] the same order
+//! ```
+//! Invariants:
+//! - Levels are found by a key that grows towards the touch on either side: a bid's price, or an ask's price with all bits
+//!   flipped. So both sides are the same code, and the touch is where arrays are cheapest to change: at their end.
+//! - A page holds no key below its step's, and none that reaches the next step's.
+//! - A page that is in use is not empty, unless it is the only one.
+//!
+//! A page is two arrays, not a tree: in a book as most are, all levels of a side lie in one page, found by two rounds of
+//! eight comparisons. On the simulator's books of 30 levels a change takes 24 ns where a `BTreeMap` took 41; of 7,500 levels
+//! changed all over, 47 where it took 73.
+
+use crate::pages::{FrozenPages, Pages};
+use crate::side::Side;
+
+/// Below every key there is.
+pub(crate) const NO_KEY: i64 = i64::MIN;
+/// Levels in a page.
+const PAGE_LEVELS: usize = 64;
+/// Keys that are compared at once: first the last ones of all blocks, then those of one block.
+const BLOCK_KEYS: usize = 8;
+/// Above every key there is; stands behind the keys of a page. Differences of keys must not overflow.
+const UNUSED: i64 = 1 << 60;
+/// A page with fewer looks for a neighbour to share with.
+const PAGE_LEVELS_FEW: usize = PAGE_LEVELS / 4;
+/// How far pages are filled when a whole side is built.
+const PAGE_LEVELS_BUILT: usize = PAGE_LEVELS * 3 / 4;
+
+/// The key of a price; twice applied it gives the price back.
+#[inline(always)]
+pub(crate) fn key(side: Side, price: i64) -> i64 {
+    // All bits of the mask are set for asks; sides come in no order, so a branch would be mispredicted.
+    price ^ -i64::from(side as u8)
+}
+
+/// Levels by key, each with the number of the record that changed it last.
+#[derive(Debug)]
+pub(crate) struct Ladder<L> {
+    steps: Vec<Step>,
+    pages: Pages<Page<L>>,
+    free: Vec<u32>,
+    len: usize,
+    best_key: i64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    low: i64,
+    page: u32,
+}
+
+#[derive(Debug, Clone)]
+struct Page<L> {
+    len: usize,
+    /// The newest of its levels' changes.
+    changed: u64,
+    keys: [i64; PAGE_LEVELS],
+    levels: [Dated<L>; PAGE_LEVELS],
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Dated<L> {
+    changed: u64,
+    level: L,
+}
+
+impl<L> Default for Ladder<L> {
+    fn default() -> Ladder<L> {
+        Ladder { steps: Vec::new(), pages: Pages::default(), free: Vec::new(), len: 0, best_key: NO_KEY }
+    }
+}
+
+impl<L: Copy + Default> Ladder<L> {
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Of the best level, or [`NO_KEY`].
+    #[inline(always)]
+    pub(crate) fn best_key(&self) -> i64 {
+        self.best_key
+    }
+
+    pub(crate) fn get(&self, key: i64) -> Option<&L> {
+        let page = self.pages.get(self.steps.get(self.step_of(key))?.page);
+        let at = page.find(key)?;
+        Some(&page.levels[at].level)
+    }
+
+    /// The level at this key, made of nothing if there is none, and marked as changed by the record `seq`.
+    #[inline(always)]
+    pub(crate) fn touch(&mut self, key: i64, seq: u64) -> &mut L {
+        if self.steps.is_empty() {
+            self.begin();
+        }
+        let mut number = self.steps[self.step_of(key)].page;
+        if self.pages.get(number).len == PAGE_LEVELS {
+            number = self.split(key);
+        }
+        let page = self.pages.get_mut(number);
+        let at = page.lower_bound(key);
+        if !page.has(at, key) {
+            page.insert(at, key);
+            self.len += 1;
+            self.best_key = self.best_key.max(key);
+        }
+        page.changed = seq;
+        let dated = &mut page.levels[at];
+        dated.changed = seq;
+        &mut dated.level
+    }
+
+    #[inline(always)]
+    pub(crate) fn remove(&mut self, key: i64) -> Option<L> {
+        let step = self.step_of(key);
+        let number = self.steps.get(step)?.page;
+        let at = self.pages.get(number).find(key)?;
+        let page = self.pages.get_mut(number);
+        let level = page.levels[at].level;
+        page.remove(at);
+        self.len -= 1;
+        if page.len < PAGE_LEVELS_FEW && self.steps.len() > 1 {
+            self.share(step);
+        }
+        if key == self.best_key {
+            self.best_key = self.last_key();
+        }
+        Some(level)
+    }
+
+    /// Takes in a level that is better than all others: how a whole side is built, from the worst to the best. Its pages
+    /// are left with room.
+    pub(crate) fn push_best(&mut self, key: i64, seq: u64, level: L) {
+        debug_assert!(key > self.best_key);
+        let full = |page: &Page<L>| page.len >= PAGE_LEVELS_BUILT;
+        if self.steps.last().is_none_or(|last| full(self.pages.get(last.page))) {
+            let low = if self.steps.is_empty() { NO_KEY } else { key };
+            let page = self.new_page();
+            self.steps.push(Step { low, page });
+        }
+        let page = self.pages.get_mut(self.steps[self.steps.len() - 1].page);
+        (page.keys[page.len], page.levels[page.len]) = (key, Dated { changed: seq, level });
+        page.len += 1;
+        page.changed = seq;
+        (self.best_key, self.len) = (key, self.len + 1);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        for Step { page, .. } in self.steps.drain(..) {
+            *self.pages.get_mut(page) = Page::empty();
+            self.free.push(page);
+        }
+        (self.len, self.best_key) = (0, NO_KEY);
+    }
+
+    /// From the best to the worst.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &L)> + '_ {
+        self.steps.iter().rev().flat_map(|step| self.pages.get(step.page).iter())
+    }
+
+    /// Those that a record after `seq` changed; pages where none did are not looked into.
+    pub(crate) fn changed_since(&self, seq: u64) -> impl Iterator<Item = (i64, &L)> + '_ {
+        let pages = self.steps.iter().rev().map(|step| self.pages.get(step.page));
+        pages.filter(move |page| page.changed > seq).flat_map(move |page| page.changed_since(seq))
+    }
+
+    pub(crate) fn freeze(&mut self) -> FrozenLadder<L> {
+        FrozenLadder { pages: self.pages.freeze(), len: self.len }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.pages.bytes() + (self.steps.capacity() * size_of::<Step>()) as u64
+    }
+
+    /// Which step a key belongs to. Most belong to the last.
+    #[inline(always)]
+    fn step_of(&self, key: i64) -> usize {
+        match self.steps.last() {
+            Some(last) if key < last.low => self.steps.partition_point(|step| step.low <= key) - 1,
+            Some(_) => self.steps.len() - 1,
+            None => 0,
+        }
+    }
+
+    fn last_key(&self) -> i64 {
+        let last = self.steps.last().map(|step| self.pages.get(step.page));
+        last.filter(|page| page.len > 0).map_or(NO_KEY, |page| page.keys[page.len - 1])
+    }
+
+    #[cold]
+    fn begin(&mut self) {
+        let page = self.new_page();
+        self.steps.push(Step { low: NO_KEY, page });
+    }
+
+    fn new_page(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| self.pages.push(Page::empty()))
+    }
+
+    /// Halves a full page, and gives the one where the key belongs now.
+    #[cold]
+    fn split(&mut self, key: i64) -> u32 {
+        let step = self.step_of(key);
+        let lower = self.steps[step].page;
+        let upper = self.pages.get_mut(lower).split_off(PAGE_LEVELS / 2);
+        let low = upper.keys[0];
+        let page = self.new_page();
+        *self.pages.get_mut(page) = upper;
+        self.steps.insert(step + 1, Step { low, page });
+        if key < low { lower } else { page }
+    }
+
+    /// Puts a page of few levels together with a neighbour, if both fit well into one.
+    #[cold]
+    fn share(&mut self, step: usize) {
+        let lower = step.saturating_sub(1);
+        let (into, from) = (self.steps[lower].page, self.steps[lower + 1].page);
+        let few = self.pages.get(into).len + self.pages.get(from).len <= PAGE_LEVELS * 3 / 4;
+        if few || self.pages.get(from).len == 0 || self.pages.get(into).len == 0 {
+            let upper = self.pages.get_mut(from).split_off(0);
+            self.pages.get_mut(into).append(&upper);
+            self.steps.remove(lower + 1);
+            self.free.push(from);
+        }
+    }
+}
+
+impl<L: Copy + Default> Page<L> {
+    fn empty() -> Page<L> {
+        Page { len: 0, changed: 0, keys: [UNUSED; PAGE_LEVELS], levels: [Dated::default(); PAGE_LEVELS] }
+    }
+
+    /// How many keys are below this one.
+    #[inline(always)]
+    fn lower_bound(&self, key: i64) -> usize {
+        let (blocks, _) = self.keys.as_chunks::<BLOCK_KEYS>();
+        let lasts = std::array::from_fn(|at| blocks[at][BLOCK_KEYS - 1]);
+        let block = below(key, &lasts).min(BLOCK_KEYS - 1);
+        block * BLOCK_KEYS + below(key, &blocks[block])
+    }
+
+    #[inline(always)]
+    fn has(&self, at: usize, key: i64) -> bool {
+        at < PAGE_LEVELS && self.keys[at] == key
+    }
+
+    #[inline(always)]
+    fn find(&self, key: i64) -> Option<usize> {
+        let at = self.lower_bound(key);
+        self.has(at, key).then_some(at)
+    }
+
+    #[inline(always)]
+    fn insert(&mut self, at: usize, key: i64) {
+        self.keys.copy_within(at..self.len, at + 1);
+        self.levels.copy_within(at..self.len, at + 1);
+        self.keys[at] = key;
+        self.levels[at] = Dated::default();
+        self.len += 1;
+    }
+
+    #[inline(always)]
+    fn remove(&mut self, at: usize) {
+        self.keys.copy_within(at + 1..self.len, at);
+        self.levels.copy_within(at + 1..self.len, at);
+        self.len -= 1;
+        self.keys[self.len] = UNUSED;
+    }
+
+    fn split_off(&mut self, at: usize) -> Page<L> {
+        let mut upper = Page::empty();
+        upper.changed = self.changed;
+        upper.len = self.len - at;
+        upper.keys[..upper.len].copy_from_slice(&self.keys[at..self.len]);
+        upper.levels[..upper.len].copy_from_slice(&self.levels[at..self.len]);
+        self.keys[at..].fill(UNUSED);
+        self.len = at;
+        upper
+    }
+
+    fn append(&mut self, upper: &Page<L>) {
+        let len = self.len + upper.len;
+        self.keys[self.len..len].copy_from_slice(&upper.keys[..upper.len]);
+        self.levels[self.len..len].copy_from_slice(&upper.levels[..upper.len]);
+        self.len = len;
+        self.changed = self.changed.max(upper.changed);
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (i64, &L)> + '_ {
+        (0..self.len).rev().map(|at| (self.keys[at], &self.levels[at].level))
+    }
+
+    fn changed_since(&self, seq: u64) -> impl Iterator<Item = (i64, &L)> + '_ {
+        let changed = (0..self.len).rev().filter(move |at| self.levels[*at].changed > seq);
+        changed.map(|at| (self.keys[at], &self.levels[at].level))
+    }
+}
+
+/// How many of the keys are below this one, by the sign of the difference: no branch, and fit for vectors of any kind.
+#[inline(always)]
+fn below(key: i64, keys: &[i64; BLOCK_KEYS]) -> usize {
+    keys.iter().map(|held| (held.wrapping_sub(key) as u64) >> 63).sum::<u64>() as usize
+}
+
+/// A side at one moment.
+#[derive(Debug)]
+pub(crate) struct FrozenLadder<L> {
+    pages: FrozenPages<Page<L>>,
+    len: usize,
+}
+
+impl<L: Copy + Default> FrozenLadder<L> {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// From the best to the worst. Which page comes when is found out here, and so need not be kept.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &L)> + '_ {
+        let mut pages: Vec<&Page<L>> = self.pages.iter().filter(|page| page.len > 0).collect();
+        pages.sort_unstable_by_key(|page| std::cmp::Reverse(page.keys[0]));
+        pages.into_iter().flat_map(Page::iter)
+    }
+}

@@ -1,0 +1,238 @@
+//! The last value of each key.
+//!
+//! A record with a key sets it to the record's payload; an empty payload removes it. A record without a key holds
+//! [entries](ValueEntry), and so can change many keys at once, or set an empty value.
+//!
+//! Limits: [`Limits::keys_max`]; as many removals are remembered as there are keys,
+//! within [`Limits::removals_min`] and [`Limits::removals_max`].
+
+mod entry;
+mod frozen;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use dunlin_topic::{Fold, FoldError, Frame, Frozen};
+
+use crate::checksum;
+use crate::entry_error::EntryError;
+use crate::limits::Limits;
+use crate::removals::Removals;
+use crate::slab::Slab;
+use crate::snapshot::{self, Kind, SnapshotError};
+
+pub use entry::{VALUE_HEAD_BYTES, ValueEntry};
+
+use frozen::FrozenValues;
+
+/// A key's value.
+#[derive(Debug, Clone)]
+struct Held {
+    key: Arc<[u8]>,
+    value: Arc<[u8]>,
+    changed: u64,
+}
+
+/// Values by key.
+#[derive(Debug)]
+pub struct LastValue {
+    limits: Limits,
+    values: Slab<Held>,
+    places: HashMap<Arc<[u8]>, u32>,
+    removals: Removals<Arc<[u8]>>,
+    /// The record that removed all keys last.
+    cleared: u64,
+    checksum: u64,
+    /// Bytes of keys and values.
+    content_bytes: usize,
+}
+
+impl Default for LastValue {
+    fn default() -> LastValue {
+        LastValue::with_limits(Limits::default())
+    }
+}
+
+impl LastValue {
+    /// Without a key, holding no more than this.
+    pub fn with_limits(limits: Limits) -> LastValue {
+        let (values, places, removals) = (Slab::default(), HashMap::new(), Removals::default());
+        LastValue { limits, values, places, removals, cleared: 0, checksum: 0, content_bytes: 0 }
+    }
+
+    /// The key's value.
+    pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
+        self.places.get(key).map(|place| &*self.values.at(*place).value)
+    }
+
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Whether there is no key.
+    pub fn is_empty(&self) -> bool {
+        self.values.len() == 0
+    }
+
+    /// All keys and values, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.values.iter().map(|(_, held)| (&*held.key, &*held.value))
+    }
+
+    fn apply_entry(&mut self, seq: u64, entry: &ValueEntry<'_>) {
+        match *entry {
+            ValueEntry::Set { key, value } => self.set(seq, key, value),
+            ValueEntry::Remove { key } => self.remove(seq, key),
+            ValueEntry::Clear => {
+                self.places.drain().for_each(|(_, place)| drop(self.values.remove(place)));
+                (self.cleared, self.checksum, self.content_bytes) = (seq, 0, 0);
+            }
+        }
+    }
+
+    fn set(&mut self, seq: u64, key: &[u8], value: &[u8]) {
+        self.checksum = self.checksum.wrapping_add(checksum::value(key, value));
+        self.content_bytes += key.len() + value.len();
+        let Some(place) = self.places.get(key) else {
+            let key: Arc<[u8]> = key.into();
+            let held = Held { key: key.clone(), value: value.into(), changed: seq };
+            self.places.insert(key, self.values.insert(seq, held));
+            return;
+        };
+        let held = self.values.at_mut(*place, seq);
+        held.changed = seq;
+        let before = std::mem::replace(&mut held.value, value.into());
+        self.forget(key, &before);
+    }
+
+    fn remove(&mut self, seq: u64, key: &[u8]) {
+        if let Some(place) = self.places.remove(key) {
+            let Held { key, value, .. } = self.values.remove(place);
+            self.forget(&key, &value);
+            let max = self.limits.removals(self.values.len());
+            self.removals.push(seq, key, max);
+        }
+    }
+
+    fn forget(&mut self, key: &[u8], value: &[u8]) {
+        self.checksum = self.checksum.wrapping_sub(checksum::value(key, value));
+        self.content_bytes -= key.len() + value.len();
+    }
+
+    /// What the records of an append may add; a key that is set twice counts twice.
+    fn check_entry(&self, entry: &ValueEntry<'_>, added: &mut usize) -> Result<(), EntryError> {
+        let keys_max = self.limits.keys_max;
+        if let ValueEntry::Set { key, .. } = entry {
+            *added += usize::from(!self.places.contains_key(*key));
+        }
+        let room = self.values.len() + *added <= keys_max as usize;
+        if room { Ok(()) } else { Err(EntryError::TooManyKeys { keys_max }) }
+    }
+
+    fn read(&mut self, seq: u64, bytes: &[u8]) -> Result<(), SnapshotError> {
+        let (keys, _, mut rest) = snapshot::read_head(bytes, Kind::Last)?;
+        let short = || SnapshotError::Length { bytes: bytes.len(), wanted: bytes.len() + 1 };
+        let mut last: Option<&[u8]> = None;
+        for entry in 1..=keys {
+            let (head, after) = rest.split_first_chunk::<8>().ok_or_else(short)?;
+            let len = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+            let (key, after) = after.split_at_checked(len(0) as usize).ok_or_else(short)?;
+            let (value, after) = after.split_at_checked(len(4) as usize).ok_or_else(short)?;
+            if last.is_some_and(|last| last >= key) {
+                return Err(SnapshotError::Order { entry });
+            }
+            let set = ValueEntry::Set { key, value };
+            self.check_entry(&set, &mut 0).map_err(|error| SnapshotError::Entry { entry, error })?;
+            self.apply_entry(seq, &set);
+            (last, rest) = (Some(key), after);
+        }
+        let wanted = bytes.len() - rest.len();
+        if rest.is_empty() { Ok(()) } else { Err(SnapshotError::Length { bytes: bytes.len(), wanted }) }
+    }
+
+    fn snapshot_bytes(&self) -> usize {
+        snapshot::HEAD_BYTES + 8 * self.values.len() + self.content_bytes
+    }
+}
+
+/// The entries of a record, whichever way it gives them.
+fn entries<'a>(frame: &Frame<'a>) -> impl Iterator<Item = Result<ValueEntry<'a>, EntryError>> {
+    let (keyed, payload) = (frame.key(), frame.payload());
+    let one = keyed.map(|key| {
+        if payload.is_empty() { ValueEntry::Remove { key } } else { ValueEntry::Set { key, value: payload } }
+    });
+    let many = if one.is_some() { &[] } else { payload };
+    one.map(Ok).into_iter().chain(ValueEntry::decode_all(many))
+}
+
+impl Fold for LastValue {
+    fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), FoldError> {
+        let mut added = 0;
+        for (record, frame) in frames.enumerate() {
+            let mut index = 0;
+            for entry in entries(&frame) {
+                index += 1;
+                entry
+                    .and_then(|entry| self.check_entry(&entry, &mut added))
+                    .map_err(|error| error.at(record + 1, index))?;
+            }
+            if index == 0 {
+                return Err(EntryError::Empty.at(record + 1, 1));
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), FoldError> {
+        for (index, entry) in entries(frame).enumerate() {
+            self.apply_entry(seq, &entry.map_err(|error| error.at(1, index + 1))?);
+        }
+        Ok(())
+    }
+
+    fn freeze(&mut self) -> Arc<dyn Frozen> {
+        Arc::new(FrozenValues::new(self.values.freeze(), self.snapshot_bytes()))
+    }
+
+    fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), FoldError> {
+        *self = LastValue::with_limits(self.limits);
+        let read = self.read(seq, snapshot);
+        if read.is_err() {
+            *self = LastValue::with_limits(self.limits);
+        }
+        self.removals.restart(seq);
+        self.cleared = seq;
+        Ok(read?)
+    }
+
+    fn checksum(&self) -> u64 {
+        self.checksum
+    }
+
+    fn changes_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool {
+        let start = payload.len();
+        if self.cleared > seq {
+            ValueEntry::Clear.encode(payload);
+        } else {
+            let Some(removed) = self.removals.since(seq) else { return false };
+            let gone = removed.filter(|key| !self.places.contains_key(*key));
+            gone.for_each(|key| ValueEntry::Remove { key }.encode(payload));
+        }
+        for held in self.values.near_changes_since(seq).filter(|held| held.changed > seq) {
+            ValueEntry::Set { key: &held.key, value: &held.value }.encode(payload);
+        }
+        snapshot::keep_if_worth_it(payload, start, self.snapshot_bytes())
+    }
+
+    fn bytes(&self) -> u64 {
+        let places = self.places.capacity() * (size_of::<(Arc<[u8]>, u32)>() + 1);
+        // Two counters stand before each shared slice.
+        let contents = self.values.len() * 32 + self.content_bytes;
+        (places + contents) as u64 + self.values.bytes() + self.removals.bytes()
+    }
+
+    fn entries(&self) -> u64 {
+        self.values.len() as u64
+    }
+}

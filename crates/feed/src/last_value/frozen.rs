@@ -1,0 +1,39 @@
+//! Last values at one moment.
+
+use dunlin_topic::Frozen;
+
+use super::Held;
+use crate::slab::FrozenSlab;
+use crate::snapshot::{self, Kind};
+
+/// What a snapshot is written of.
+#[derive(Debug)]
+pub(super) struct FrozenValues {
+    values: FrozenSlab<Held>,
+    bytes: usize,
+}
+
+impl FrozenValues {
+    pub(super) fn new(values: FrozenSlab<Held>, bytes: usize) -> FrozenValues {
+        FrozenValues { values, bytes }
+    }
+}
+
+impl Frozen for FrozenValues {
+    fn write(&self, out: &mut Vec<u8>) {
+        let mut values: Vec<&Held> = self.values.iter().collect();
+        values.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        out.reserve(self.bytes);
+        snapshot::write_head(out, Kind::Last, values.len(), 0);
+        for Held { key, value, .. } in values {
+            out.extend_from_slice(&(key.len() as u32).to_le_bytes());
+            out.extend_from_slice(&(value.len() as u32).to_le_bytes());
+            out.extend_from_slice(key);
+            out.extend_from_slice(value);
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}

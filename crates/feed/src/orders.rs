@@ -1,0 +1,234 @@
+//! A book by order (L3), each order at its place in the queue of its price, and the price levels that follow from it.
+//!
+//! Invariants:
+//! - A level's size is the sum of its orders' sizes, and a level without orders is not there: the levels equal a
+//!   [`Book`](crate::Book) that was told every sum.
+//! - In a queue an earlier place means a lower priority number; both are given when an order comes, or comes anew.
+//! - All sizes together fit an `i64`, so no level's sum can overflow.
+//!
+//! Limits: [`Limits::orders_max`]; as many removals are remembered as there are orders,
+//! within [`Limits::removals_min`] and [`Limits::removals_max`].
+
+mod book;
+mod changes;
+mod check;
+mod entry;
+mod frozen;
+mod id_index;
+mod queue;
+
+use std::sync::Arc;
+
+use dunlin_topic::{Fold, FoldError, Frame, Frozen};
+
+use crate::entry_error::{EntryError, for_each_entry};
+use crate::ladder;
+use crate::limits::Limits;
+use crate::scale::Scale;
+use crate::side::Side;
+use crate::snapshot::{self, Kind, SnapshotError};
+use crate::view::{Crossings, Level, Levels, Touch};
+
+pub use book::{Order, QueuePosition};
+pub use entry::{ORDER_ENTRY_BYTES, OrderEntry};
+
+use queue::Queue;
+
+/// The orders of both sides.
+#[derive(Debug)]
+pub struct Orders {
+    scale: Scale,
+    limits: Limits,
+    book: book::OrderBook,
+    touch: Touch,
+    crossings: Crossings,
+}
+
+impl Orders {
+    /// An empty book of an instrument.
+    pub fn new(scale: Scale) -> Orders {
+        Orders::with_limits(scale, Limits::default())
+    }
+
+    /// An empty book that holds no more than this.
+    pub fn with_limits(scale: Scale, limits: Limits) -> Orders {
+        let book = book::OrderBook::new(limits);
+        Orders { scale, limits, book, touch: Touch::Open, crossings: Crossings::default() }
+    }
+
+    /// Takes in the content of a record. After a refusal the book means nothing until it is restored.
+    pub fn apply_payload(&mut self, seq: u64, payload: &[u8]) -> Result<(), FoldError> {
+        for_each_entry(1, payload, |entry| self.apply_entry(seq, &OrderEntry::decode(entry)?))?;
+        let touch = self.book.touch();
+        self.crossings.count(self.touch, touch);
+        self.touch = touch;
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn apply_entry(&mut self, seq: u64, entry: &OrderEntry) -> Result<(), EntryError> {
+        match *entry {
+            OrderEntry::Add { side, id, price, size } => {
+                self.check_units(price, size)?;
+                self.book.add(seq, Order { id, side, price, size })
+            }
+            OrderEntry::Change { id, price, size } => {
+                self.check_units(price, size)?;
+                self.book.change(seq, id, price, size)
+            }
+            OrderEntry::Delete { id } => self.book.delete(seq, id),
+            OrderEntry::Clear { side } => {
+                self.book.clear(seq, side);
+                Ok(())
+            }
+        }
+    }
+
+    fn check_units(&self, price: i64, size: i64) -> Result<(), EntryError> {
+        self.scale.check_price(price)?;
+        self.scale.check_size(size)?;
+        Ok(())
+    }
+
+    /// How many orders there are.
+    pub fn order_count(&self) -> usize {
+        self.book.len()
+    }
+
+    /// The order of this number.
+    pub fn order(&self, id: u64) -> Option<Order> {
+        self.book.order(id)
+    }
+
+    /// Where an order stands in its queue. Takes time with the orders ahead of it.
+    pub fn queue_position(&self, id: u64) -> Option<QueuePosition> {
+        self.book.queue_position(id)
+    }
+
+    /// The orders at a price, the first to trade first.
+    pub fn queue(&self, side: Side, price: i64) -> impl Iterator<Item = Order> + '_ {
+        self.book.queue(side, ladder::key(side, price))
+    }
+
+    fn read(&mut self, seq: u64, bytes: &[u8]) -> Result<(), SnapshotError> {
+        let halves = snapshot::read_entries::<3>(bytes, Kind::Orders)?;
+        let mut before = 0;
+        for (side, orders) in Side::BOTH.into_iter().zip(halves) {
+            let mut end = before + orders.len();
+            self.check_room(end).map_err(|error| SnapshotError::Entry { entry: end, error })?;
+            before = end;
+            // The worst price first, as its page is cheapest to change at its better end.
+            for queue in orders.chunk_by(|[_, price, _], [_, next, _]| price == next).rev() {
+                end -= queue.len();
+                self.read_queue(seq, side, queue, end + 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_queue(
+        &mut self,
+        seq: u64,
+        side: Side,
+        queue: &[[[u8; 8]; 3]],
+        first: usize,
+    ) -> Result<(), SnapshotError> {
+        let better_than = self.book.ladder(side).best_key();
+        for (index, words) in queue.iter().enumerate() {
+            let [id, price, size] = words.map(u64::from_le_bytes);
+            let (price, size, entry) = (price as i64, size as i64, first + index);
+            if ladder::key(side, price) <= better_than {
+                return Err(SnapshotError::Order { entry });
+            }
+            self.apply_entry(seq, &OrderEntry::Add { side, id, price, size })
+                .map_err(|error| SnapshotError::Entry { entry, error })?;
+        }
+        Ok(())
+    }
+
+    fn check_room(&self, orders: usize) -> Result<(), EntryError> {
+        let orders_max = self.limits.orders_max;
+        if orders > orders_max as usize { Err(EntryError::TooManyOrders { orders_max }) } else { Ok(()) }
+    }
+}
+
+impl Fold for Orders {
+    fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), FoldError> {
+        let mut append = check::Append::new(self);
+        for (record, frame) in (1..).zip(frames) {
+            if frame.payload().is_empty() {
+                return Err(EntryError::Empty.at(record, 1));
+            }
+            for_each_entry(record, frame.payload(), |entry| append.check(&OrderEntry::decode(entry)?))?;
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), FoldError> {
+        self.apply_payload(seq, frame.payload())
+    }
+
+    fn freeze(&mut self) -> Arc<dyn Frozen> {
+        Arc::new(self.book.freeze())
+    }
+
+    fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), FoldError> {
+        *self = Orders::with_limits(self.scale, self.limits);
+        let read = self.read(seq, snapshot);
+        if read.is_err() {
+            *self = Orders::with_limits(self.scale, self.limits);
+        }
+        self.book.forget_changes(seq);
+        self.touch = self.book.touch();
+        Ok(read?)
+    }
+
+    fn checksum(&self) -> u64 {
+        self.book.checksum()
+    }
+
+    fn changes_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool {
+        self.book.changes_since(seq, payload)
+    }
+
+    fn bytes(&self) -> u64 {
+        size_of::<Orders>() as u64 + self.book.bytes()
+    }
+
+    fn entries(&self) -> u64 {
+        self.book.len() as u64
+    }
+}
+
+impl Levels for Orders {
+    fn scale(&self) -> &Scale {
+        &self.scale
+    }
+
+    fn best(&self, side: Side) -> Option<Level> {
+        self.levels(side).next()
+    }
+
+    fn level(&self, side: Side, price: i64) -> Option<Level> {
+        let size = self.book.ladder(side).get(ladder::key(side, price))?.size;
+        Some(Level { price, size })
+    }
+
+    fn level_count(&self, side: Side) -> usize {
+        self.book.ladder(side).len()
+    }
+
+    fn levels(&self, side: Side) -> Box<dyn Iterator<Item = Level> + '_> {
+        let level =
+            move |(key, queue): (i64, &Queue)| Level { price: ladder::key(side, key), size: queue.size };
+        Box::new(self.book.ladder(side).iter().map(level))
+    }
+
+    fn touch(&self) -> Touch {
+        self.touch
+    }
+
+    fn crossings(&self) -> Crossings {
+        self.crossings
+    }
+}

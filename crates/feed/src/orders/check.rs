@@ -1,0 +1,78 @@
+//! Whether an append fits the book, each entry seen as if those before it had been applied.
+
+use std::collections::HashMap;
+
+use super::{OrderEntry, Orders};
+use crate::entry_error::EntryError;
+use crate::side::Side;
+
+/// What the entries so far would make of the book.
+pub(super) struct Append<'a> {
+    orders: &'a Orders,
+    /// Where the last entry left its order: gone or on a side. Only a second entry asks for it.
+    last: Option<(u64, Option<Side>)>,
+    /// The same of all entries before.
+    before: HashMap<u64, Option<Side>>,
+    cleared: [bool; 2],
+    added: usize,
+    sizes: i64,
+}
+
+impl<'a> Append<'a> {
+    pub(super) fn new(orders: &'a Orders) -> Append<'a> {
+        Append { orders, last: None, before: HashMap::new(), cleared: [false; 2], added: 0, sizes: 0 }
+    }
+
+    pub(super) fn check(&mut self, entry: &OrderEntry) -> Result<(), EntryError> {
+        self.before.extend(self.last.take());
+        match *entry {
+            OrderEntry::Add { side, id, price, size } => {
+                self.orders.check_units(price, size)?;
+                if self.is_there(id) {
+                    return Err(EntryError::DuplicateOrder { id });
+                }
+                self.last = Some((id, Some(side)));
+                self.added += 1;
+                self.orders.check_room(self.orders.order_count() + self.added)?;
+                self.check_total(size)
+            }
+            OrderEntry::Change { id, price, size } => {
+                self.orders.check_units(price, size)?;
+                self.check_there(id)?;
+                self.check_total(size)
+            }
+            OrderEntry::Delete { id } => {
+                self.check_there(id)?;
+                self.last = Some((id, None));
+                Ok(())
+            }
+            OrderEntry::Clear { side } => {
+                self.cleared[side as usize] = true;
+                self.before.values_mut().filter(|of| **of == Some(side)).for_each(|of| *of = None);
+                Ok(())
+            }
+        }
+    }
+
+    fn is_there(&self, id: u64) -> bool {
+        if !self.before.is_empty()
+            && let Some(side) = self.before.get(&id)
+        {
+            return side.is_some();
+        }
+        let book = &self.orders.book;
+        let cleared = |place| self.cleared != [false; 2] && self.cleared[book.orders.at(place).side as usize];
+        book.find(id).is_some_and(|place| !cleared(place))
+    }
+
+    fn check_there(&self, id: u64) -> Result<(), EntryError> {
+        if self.is_there(id) { Ok(()) } else { Err(EntryError::UnknownOrder { id }) }
+    }
+
+    /// Deletions are not counted: they cannot make it worse.
+    fn check_total(&mut self, size: i64) -> Result<(), EntryError> {
+        self.sizes = self.sizes.saturating_add(size);
+        self.orders.book.total().checked_add(self.sizes).ok_or(EntryError::TotalTooLarge)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,43 @@
+//! A book of orders at one moment.
+
+use dunlin_topic::Frozen;
+
+use super::queue::Held;
+use crate::ladder;
+use crate::side::Side;
+use crate::slab::FrozenSlab;
+use crate::snapshot::{self, Kind};
+
+/// What a snapshot is written of. Queues are put together again when it is.
+#[derive(Debug)]
+pub(super) struct FrozenOrders {
+    orders: FrozenSlab<Held>,
+    count: usize,
+}
+
+impl FrozenOrders {
+    pub(super) fn new(orders: FrozenSlab<Held>, count: usize) -> FrozenOrders {
+        FrozenOrders { orders, count }
+    }
+}
+
+impl Frozen for FrozenOrders {
+    fn write(&self, out: &mut Vec<u8>) {
+        let mut orders: Vec<&Held> = self.orders.iter().collect();
+        orders.sort_unstable_by_key(|held| {
+            (held.side, std::cmp::Reverse(ladder::key(held.side, held.price)), held.priority)
+        });
+        let bids = orders.partition_point(|held| held.side == Side::Bid);
+        out.reserve(self.bytes());
+        snapshot::write_head(out, Kind::Orders, bids, orders.len() - bids);
+        for held in orders {
+            out.extend_from_slice(&held.id.to_le_bytes());
+            out.extend_from_slice(&held.price.to_le_bytes());
+            out.extend_from_slice(&held.size.to_le_bytes());
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        snapshot::HEAD_BYTES + 24 * self.count
+    }
+}

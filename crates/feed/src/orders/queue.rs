@@ -1,0 +1,52 @@
+//! Orders, and the queues they stand in.
+
+use crate::side::Side;
+
+/// No place.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// An order with its dates: one line of the processor's cache.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Held {
+    pub(super) id: u64,
+    pub(super) price: i64,
+    pub(super) size: i64,
+    /// Grows from order to order as they take their places in queues.
+    pub(super) priority: u64,
+    /// The record that brought the order.
+    pub(super) born: u64,
+    /// The record that put it where it stands.
+    pub(super) queued: u64,
+    /// The record that changed it last.
+    pub(super) changed: u64,
+    pub(super) side: Side,
+}
+
+/// The neighbours of an order in its queue. The number stands here too, as neighbours are hashed by it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Links {
+    pub(super) id: u64,
+    pub(super) ahead: u32,
+    pub(super) behind: u32,
+}
+
+impl Links {
+    pub(super) const UNUSED: Links = Links { id: 0, ahead: NONE, behind: NONE };
+}
+
+/// All orders at one price.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Queue {
+    /// The sum of their sizes.
+    pub(super) size: i64,
+    pub(super) first: u32,
+    pub(super) last: u32,
+}
+
+impl Default for Queue {
+    fn default() -> Queue {
+        Queue { size: 0, first: NONE, last: NONE }
+    }
+}
+
+const _: () = assert!(size_of::<Option<Held>>() == 64);

@@ -1,0 +1,236 @@
+//! Pages that are changed in place until somebody keeps a state of them, and copied one by one after that.
+//!
+//! ```text
+//!   live:    own    [ – ][ B″][ – ][ – ]      changed since the last freeze: written in place
+//!            below    │
+//!            layer  [ – ][ B′][ C′][ – ]  ◄── frozen later    found by looking down
+//!            layer  [ A ][ B ][ C ][ D ]  ◄── frozen earlier
+//! ```
+//! Invariants:
+//! - A page that any frozen state can reach is never written to: only [`Arc::get_mut`] gives a layer to be changed.
+//! - Every page is in `own` or in a layer below; the uppermost is the live one.
+//! - There are no more layers than frozen states that are still kept, and one.
+//!
+//! Freezing costs what was changed since the last time, never what there is. An `Arc` for each page would do the same, but
+//! asks for an atomic read-modify-write at every change to know that nobody else looks; here a null check is all.
+
+use std::sync::Arc;
+
+/// Pages by number, in their live state.
+#[derive(Debug)]
+pub(crate) struct Pages<T> {
+    own: Vec<Option<Box<T>>>,
+    /// The numbers of those in `own`.
+    fresh: Vec<u32>,
+    below: Option<Arc<Layer<T>>>,
+}
+
+#[derive(Debug)]
+struct Layer<T> {
+    pages: Vec<Option<Box<T>>>,
+    below: Option<Arc<Layer<T>>>,
+}
+
+/// All pages as they were at one moment.
+#[derive(Debug)]
+pub(crate) struct FrozenPages<T> {
+    layers: Option<Arc<Layer<T>>>,
+    count: usize,
+}
+
+impl<T> Default for Pages<T> {
+    fn default() -> Pages<T> {
+        Pages { own: Vec::new(), fresh: Vec::new(), below: None }
+    }
+}
+
+impl<T: Clone> Pages<T> {
+    /// How many pages there are.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.own.len()
+    }
+
+    /// Adds a page, and gives its number.
+    pub(crate) fn push(&mut self, page: T) -> u32 {
+        let at = self.own.len() as u32;
+        self.own.push(Some(Box::new(page)));
+        self.fresh.push(at);
+        at
+    }
+
+    /// The page of this number, to read.
+    #[inline(always)]
+    pub(crate) fn get(&self, at: u32) -> &T {
+        match &self.own[at as usize] {
+            Some(page) => page,
+            None => page_below(&self.below, at),
+        }
+    }
+
+    /// The page of this number, to change.
+    #[inline(always)]
+    pub(crate) fn get_mut(&mut self, at: u32) -> &mut T {
+        if self.own[at as usize].is_none() {
+            self.fetch(at);
+        }
+        match &mut self.own[at as usize] {
+            Some(page) => page,
+            None => unreachable!("page {at} has just been fetched"),
+        }
+    }
+
+    /// All pages in the order of their numbers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> + '_ {
+        (0..self.own.len() as u32).map(|at| self.get(at))
+    }
+
+    #[cold]
+    fn fetch(&mut self, at: u32) {
+        self.own[at as usize] = take_or_copy(&mut self.below, at);
+        self.fresh.push(at);
+    }
+
+    /// All pages as they are now.
+    pub(crate) fn freeze(&mut self) -> FrozenPages<T> {
+        let count = self.own.len();
+        match self.below.as_mut().and_then(Arc::get_mut) {
+            Some(layer) => {
+                layer.pages.resize_with(count, || None);
+                for at in self.fresh.drain(..) {
+                    layer.pages[at as usize] = self.own[at as usize].take();
+                }
+                layer.sink();
+            }
+            None if self.fresh.is_empty() => {}
+            None => {
+                let empty = std::iter::repeat_with(|| None).take(count).collect();
+                let pages = std::mem::replace(&mut self.own, empty);
+                self.below = Some(Arc::new(Layer { pages, below: self.below.take() }));
+                self.fresh.clear();
+            }
+        }
+        FrozenPages { layers: self.below.clone(), count }
+    }
+
+    /// Bytes of the live pages; frozen ones are their keepers'.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.own.len() * (size_of::<T>() + size_of::<Option<Box<T>>>())) as u64
+    }
+}
+
+impl<T> Layer<T> {
+    /// Takes in the layers below that nobody looks at any more.
+    fn sink(&mut self) {
+        while let Some(below) = self.below.as_mut().and_then(Arc::get_mut) {
+            below.pages.resize_with(self.pages.len(), || None);
+            for (lower, upper) in below.pages.iter_mut().zip(&mut self.pages) {
+                if upper.is_some() {
+                    *lower = upper.take();
+                }
+            }
+            std::mem::swap(&mut self.pages, &mut below.pages);
+            self.below = below.below.take();
+        }
+    }
+}
+
+impl<T> FrozenPages<T> {
+    /// All pages in the order of their numbers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> + '_ {
+        (0..self.count as u32).map(|at| page_below(&self.layers, at))
+    }
+}
+
+fn page_below<T>(layers: &Option<Arc<Layer<T>>>, at: u32) -> &T {
+    let mut next = layers.as_deref();
+    while let Some(layer) = next {
+        if let Some(Some(page)) = layer.pages.get(at as usize) {
+            return page;
+        }
+        next = layer.below.as_deref();
+    }
+    unreachable!("page {at} is in no layer")
+}
+
+/// A page of the layers, without a copy where nobody else looks at it.
+fn take_or_copy<T: Clone>(layers: &mut Option<Arc<Layer<T>>>, at: u32) -> Option<Box<T>> {
+    let Some(layer) = layers else { unreachable!("page {at} is in no layer") };
+    match Arc::get_mut(layer) {
+        Some(layer) => match layer.pages.get_mut(at as usize).and_then(Option::take) {
+            Some(page) => Some(page),
+            None => take_or_copy(&mut layer.below, at),
+        },
+        None => Some(Box::new(page_below(layers, at).clone())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Push(u32),
+        Change(u32, u32),
+        Freeze,
+        Drop(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            2 => any::<u32>().prop_map(Step::Push),
+            8 => (any::<u32>(), any::<u32>()).prop_map(|(at, value)| Step::Change(at, value)),
+            3 => Just(Step::Freeze),
+            2 => any::<usize>().prop_map(Step::Drop),
+        ]
+    }
+
+    fn layers<T>(pages: &Pages<T>) -> usize {
+        std::iter::successors(pages.below.as_ref(), |layer| layer.below.as_ref()).count()
+    }
+
+    proptest! {
+        #[test]
+        fn frozen_states_stay_while_the_live_one_changes(steps in prop::collection::vec(step(), 1..200)) {
+            let (mut pages, mut model) = (Pages::default(), Vec::new());
+            let mut kept: Vec<(FrozenPages<u32>, Vec<u32>)> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Push(value) => {
+                        prop_assert_eq!(pages.push(value) as usize, model.len());
+                        model.push(value);
+                    }
+                    Step::Change(at, value) if !model.is_empty() => {
+                        let at = at % model.len() as u32;
+                        *pages.get_mut(at) = value;
+                        model[at as usize] = value;
+                    }
+                    Step::Freeze => kept.push((pages.freeze(), model.clone())),
+                    Step::Drop(which) if !kept.is_empty() => drop(kept.swap_remove(which % kept.len())),
+                    _ => {}
+                }
+                prop_assert!(pages.iter().eq(&model));
+                prop_assert!(kept.iter().all(|(frozen, model)| frozen.iter().eq(model)));
+            }
+            drop(kept);
+            pages.freeze();
+            prop_assert!(layers(&pages) <= 1, "layers nobody looks at are taken in");
+        }
+    }
+
+    #[test]
+    fn there_are_no_more_layers_than_states_kept() {
+        let mut pages = Pages::default();
+        pages.push(0);
+        let oldest = pages.freeze();
+        for value in 1..100 {
+            *pages.get_mut(0) = value;
+            pages.freeze();
+        }
+        assert_eq!(layers(&pages), 2);
+        assert_eq!(oldest.iter().collect::<Vec<_>>(), [&0]);
+    }
+}

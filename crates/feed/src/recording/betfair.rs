@@ -1,0 +1,269 @@
+//! The Betfair Exchange Stream (its market change messages, as recorded by those who subscribed to it).
+//!
+//! Each runner of a market is a book: `atb`, what is available to back, are its bids; `atl`, available to lay, its asks. Odds
+//! and sizes have two decimals. Each pair is a level's new size, 0 removes it. `img` says that the message is the whole
+//! market: every book of it is cleared, and set anew by what the message brings, in one record a book. `pt`, the publish
+//! time, is the event time.
+//!
+//! Invariants: one message makes at most one record of a book, whichever way it is cut into runner changes; removals of
+//! levels that are not there (the stream sends them) are counted and not passed on.
+//!
+//! Not here: traded volumes, starting prices, and the ladders of best offers only (`batb`, `batl`), of which no whole book can
+//! be made; a runner change that brings nothing else is counted.
+
+mod message;
+mod runner;
+
+use std::collections::{BTreeMap, HashMap};
+
+use dunlin_topic::Subject;
+
+use super::defect::{Defect, NumberError, What};
+use super::{Item, Recorded, Sink};
+use crate::decimal;
+use crate::kind;
+use crate::scale::{Scale, UNITS_MAX};
+use crate::side::Side;
+use message::{Definition, Message, Pair, RunnerChange};
+use runner::Runner;
+
+/// Books of one recording.
+pub const RUNNERS_MAX: usize = 100_000;
+
+const DECIMALS: u8 = 2;
+const MS: u64 = 1_000_000;
+
+/// Reads a stream's lines.
+#[derive(Debug, Default)]
+pub struct Betfair {
+    books: Vec<Recorded>,
+    books_told: usize,
+    runners: Vec<Runner>,
+    /// The books of a market, by the runner's id and handicap (hundredths); in order, so that images are.
+    markets: HashMap<String, BTreeMap<(u64, i64), usize>>,
+    /// The runners that the message at hand changes.
+    changed: Vec<usize>,
+    tally: BetfairTally,
+}
+
+/// What was counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BetfairTally {
+    /// Market change messages.
+    pub messages: u64,
+    /// Messages of other kinds, which were passed over.
+    pub other_messages: u64,
+    /// Runner changes, those of volumes only included.
+    pub runner_changes: u64,
+    /// Runner changes with only a ladder of best offers.
+    pub best_offers_only: u64,
+    /// Levels set.
+    pub sets: u64,
+    /// Levels removed, those that were not there included.
+    pub removes: u64,
+    /// Removals of levels that were not there.
+    pub absent_removes: u64,
+    /// Images of a market.
+    pub images: u64,
+    /// Market changes that merge several, as the stream says.
+    pub conflated: u64,
+    /// Messages whose time is before the time of the one before.
+    pub times_back: u64,
+    /// Books.
+    pub runners: u64,
+    /// Records made.
+    pub records: u64,
+    /// Lines and parts of lines that were left out.
+    pub defects: u64,
+    last_time_ms: u64,
+}
+
+impl BetfairTally {
+    pub(super) fn rows(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("market change messages", self.messages),
+            ("other messages", self.other_messages),
+            ("runner changes", self.runner_changes),
+            ("runner changes with best offers only", self.best_offers_only),
+            ("levels set", self.sets),
+            ("levels removed", self.removes),
+            ("removals of absent levels", self.absent_removes),
+            ("images", self.images),
+            ("conflated market changes", self.conflated),
+            ("times going back", self.times_back),
+            ("books", self.runners),
+            ("records", self.records),
+            ("defects", self.defects),
+        ]
+    }
+}
+
+impl Betfair {
+    /// Reads one line, without its end.
+    pub fn line(&mut self, number: u64, line: &[u8], sink: &mut Sink<'_>) {
+        if line.trim_ascii().is_empty() {
+            return;
+        }
+        let mut defect = |tally: &mut BetfairTally, what| {
+            tally.defects += 1;
+            sink(Item::Defect(Defect { line: number, what }));
+        };
+        let message: Message<'_> = match serde_json::from_slice(line) {
+            Ok(message) => message,
+            Err(error) => return defect(&mut self.tally, What::NotAMessage { why: place(&error) }),
+        };
+        if message.op.as_deref() != Some("mcm") {
+            self.tally.other_messages += 1;
+            return;
+        }
+        let Some(time_ms) = message.pt else { return defect(&mut self.tally, What::NoTime) };
+        self.tally.messages += 1;
+        self.tally.times_back += u64::from(time_ms < self.tally.last_time_ms);
+        self.tally.last_time_ms = time_ms;
+        for market in message.mc.into_iter().flatten() {
+            if let Err(error) = Subject::parse(&topic(&market.id, "0")) {
+                let (id, why) = (market.id.into_owned(), error.to_string());
+                defect(&mut self.tally, What::BadMarket { id, why });
+                continue;
+            }
+            self.tally.conflated += u64::from(market.con == Some(true));
+            if market.img == Some(true) {
+                self.begin_image(&market.id);
+            }
+            for definition in market.definition.into_iter().flat_map(|market| market.runners) {
+                if let Err(what) = self.define(&market.id, definition) {
+                    defect(&mut self.tally, what);
+                }
+            }
+            for change in market.rc.into_iter().flatten() {
+                self.tally.runner_changes += 1;
+                if let Err(what) = self.change(&market.id, &change) {
+                    defect(&mut self.tally, what);
+                }
+            }
+        }
+        self.hand_out(time_ms.saturating_mul(MS), sink);
+    }
+
+    /// The books so far: runners as they are first defined or changed.
+    pub fn books(&self) -> &[Recorded] {
+        &self.books
+    }
+
+    /// What was counted so far.
+    pub fn tally(&self) -> &BetfairTally {
+        &self.tally
+    }
+
+    /// All books of the market are empty from here on.
+    fn begin_image(&mut self, market: &str) {
+        self.tally.images += 1;
+        for &number in self.markets.get(market).into_iter().flat_map(BTreeMap::values) {
+            let runner = &mut self.runners[number];
+            if !runner.is_changed() {
+                self.changed.push(number);
+            }
+            runner.clear();
+        }
+    }
+
+    fn define(&mut self, market: &str, definition: Definition<'_>) -> Result<(), What> {
+        let number = self.number(market, definition.id, definition.hc.map(|hc| hc.get()))?;
+        if let Some(name) = definition.name {
+            self.books[number].name = Some(name.into_owned());
+        }
+        Ok(())
+    }
+
+    /// Takes in a runner's change whole, or not at all.
+    fn change(&mut self, market: &str, change: &RunnerChange<'_>) -> Result<(), What> {
+        let number = self.number(market, change.id, change.hc.map(|hc| hc.get()))?;
+        let sides = [(Side::Bid, &change.atb), (Side::Ask, &change.atl)];
+        if sides.iter().all(|(_, pairs)| pairs.is_none()) {
+            self.tally.best_offers_only += u64::from(change.batb.is_some() || change.batl.is_some());
+            return Ok(());
+        }
+        let pairs =
+            sides.into_iter().flat_map(|(side, pairs)| pairs.iter().flatten().map(move |pair| (side, pair)));
+        let levels: Vec<(Side, i64, i64)> = pairs
+            .map(|(side, pair)| level(change.id, pair).map(|(price, size)| (side, price, size)))
+            .collect::<Result<_, _>>()?;
+        let runner = &mut self.runners[number];
+        let was_changed = runner.is_changed();
+        for (side, price, size) in levels {
+            if size > 0 {
+                self.tally.sets += 1;
+                runner.set(side, price, size);
+            } else {
+                self.tally.removes += 1;
+                self.tally.absent_removes += u64::from(!runner.remove(side, price));
+            }
+        }
+        if runner.is_changed() && !was_changed {
+            self.changed.push(number);
+        }
+        Ok(())
+    }
+
+    /// The number of a runner's book, which is made if there is none.
+    fn number(&mut self, market: &str, id: u64, handicap: Option<&str>) -> Result<usize, What> {
+        let bad = |error| What::BadLevel { runner: id, field: "hc", error };
+        let handicap = handicap.map_or(Ok(0), |text| decimal::read(text.as_bytes(), DECIMALS));
+        let handicap = handicap.map_err(|error| bad(error.into()))?;
+        let market_runners = match self.markets.get_mut(market) {
+            Some(runners) => runners,
+            None => self.markets.entry(market.to_owned()).or_default(),
+        };
+        if let Some(number) = market_runners.get(&(id, handicap)) {
+            return Ok(*number);
+        }
+        if self.runners.len() >= RUNNERS_MAX {
+            return Err(What::TooManyRunners { runner: id });
+        }
+        let number = self.runners.len();
+        market_runners.insert((id, handicap), number);
+        self.runners.push(Runner::default());
+        let token = if handicap == 0 { id.to_string() } else { format!("{id}_{handicap}") };
+        let scale =
+            Scale { price_decimals: DECIMALS, size_decimals: DECIMALS, price_min: 1, ..Scale::default() };
+        self.books.push(Recorded { topic: topic(market, &token), name: None, kind: kind::BOOK, scale });
+        self.tally.runners += 1;
+        Ok(number)
+    }
+
+    fn hand_out(&mut self, event_time_ns: u64, sink: &mut Sink<'_>) {
+        for (book, recorded) in self.books.iter().enumerate().skip(self.books_told) {
+            sink(Item::Book { book, recorded });
+        }
+        self.books_told = self.books.len();
+        for book in self.changed.drain(..) {
+            let payload = self.runners[book].payload();
+            self.tally.records += 1;
+            sink(Item::Record { book, event_time_ns, payload });
+            self.runners[book].begin_message();
+        }
+    }
+}
+
+fn topic(market: &str, runner: &str) -> String {
+    format!("md.{market}.{runner}")
+}
+
+fn level(runner: u64, pair: &Pair<'_>) -> Result<(i64, i64), What> {
+    let [price, size] = pair.0;
+    let number = |field, text: &str, min, wanted| {
+        let value = decimal::read(text.as_bytes(), DECIMALS);
+        let error = match value {
+            Ok(value) if (min..=UNITS_MAX).contains(&value) => return Ok(value),
+            Ok(value) => NumberError::OutOfRange { value, wanted },
+            Err(error) => error.into(),
+        };
+        Err(What::BadLevel { runner, field, error })
+    };
+    Ok((number("price", price.get(), 1, "a price")?, number("size", size.get(), 0, "a size")?))
+}
+
+/// Where a line is wrong: it is one line, so the column alone.
+fn place(error: &serde_json::Error) -> String {
+    error.to_string().replace(" at line 1 column ", " at column ")
+}

@@ -1,0 +1,65 @@
+//! One runner's book, as far as a reader of the stream has to know it: which levels there are, and what the message at hand
+//! does to them.
+
+use std::collections::BTreeSet;
+
+use crate::book::BookEntry;
+use crate::side::Side;
+
+#[derive(Debug, Default)]
+pub(super) struct Runner {
+    /// Something was told of it. The record that does so first clears the book, whatever the topic held before.
+    begun: bool,
+    bids: BTreeSet<i64>,
+    asks: BTreeSet<i64>,
+    /// What the message at hand does; the record's content.
+    payload: Vec<u8>,
+}
+
+impl Runner {
+    pub(super) fn begin_message(&mut self) {
+        self.payload.clear();
+    }
+
+    pub(super) fn is_changed(&self) -> bool {
+        !self.payload.is_empty()
+    }
+
+    pub(super) fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// Both sides are empty, whatever the message did before.
+    pub(super) fn clear(&mut self) {
+        self.begun = true;
+        self.payload.clear();
+        for side in Side::BOTH {
+            self.levels(side).clear();
+            BookEntry::Clear { side }.encode(&mut self.payload);
+        }
+    }
+
+    pub(super) fn set(&mut self, side: Side, price: i64, size: i64) {
+        if !self.begun {
+            self.clear();
+        }
+        self.levels(side).insert(price);
+        BookEntry::Set { side, price, size }.encode(&mut self.payload);
+    }
+
+    /// Whether there was such a level.
+    pub(super) fn remove(&mut self, side: Side, price: i64) -> bool {
+        let was_there = self.levels(side).remove(&price);
+        if was_there {
+            BookEntry::Remove { side, price }.encode(&mut self.payload);
+        }
+        was_there
+    }
+
+    fn levels(&mut self, side: Side) -> &mut BTreeSet<i64> {
+        match side {
+            Side::Bid => &mut self.bids,
+            Side::Ask => &mut self.asks,
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Bitstamp's orders (its `live_orders` channel after a full order book, as ob-analytics keeps them): comma-separated, one
+//! event a row, columns by their heading in any order.
+//!
+//! A recording opens with the orders that were there, one `created` row each, all of the same times: they are one record
+//! that clears the book and adds them. It may close with `deleted` rows that its recorder made up to empty the book (their
+//! local and exchange times are the same): those are counted, and not passed on. The exchange time is the event time.
+//!
+//! What the rows mean, as the recording shows it:
+//! - An order that crosses the book is `created` before it matches, so the book is crossed for the moment.
+//! - The price of a `changed` or `deleted` row is that of the trade, not of the order: the order keeps the price it was
+//!   created with, unless the row leaves its size as it was. A `deleted` row of volume 0 is a fill, any other a withdrawal.
+//! - A bid at 999,999,999 or an ask at 0 is a market order. It never rests, so it is not part of the book.
+//!
+//! Which orders of the opening cannot be there is for [`phantoms`] to find.
+
+mod phantoms;
+mod row;
+mod standing;
+mod tally;
+
+use super::defect::{Defect, What};
+use super::{Item, Recorded, RecordingOptions, Sink};
+use crate::kind;
+use crate::orders::OrderEntry;
+use crate::scale::Scale;
+use crate::side::Side;
+pub use phantoms::{GRACE_MS, Phantom, Proof};
+use row::{Action, Columns, Row};
+use standing::Standing;
+pub use tally::BitstampTally;
+
+/// Orders of one recording at a time.
+pub const ORDERS_MAX: usize = 1 << 22;
+
+/// Rows that may turn out to be the recorder's closing ones.
+const CLOSING_ROWS_MAX: usize = 1 << 20;
+/// A larger opening is cut into records of about this size.
+const OPENING_PAYLOAD_BYTES: usize = 2 << 20;
+const MS: u64 = 1_000_000;
+
+/// Reads a recording's rows.
+#[derive(Debug)]
+pub struct Bitstamp {
+    book: [Recorded; 1],
+    columns: Heading,
+    /// The opening's rows, until a row of another time comes.
+    opening: Option<Vec<(u64, Row)>>,
+    standing: Standing,
+    evict_phantoms: bool,
+    /// Rows that look like closing ones, until another row comes.
+    closing: Vec<(u64, Row)>,
+    payload: Vec<u8>,
+    last_time_ms: u64,
+    tally: BitstampTally,
+}
+
+#[derive(Debug)]
+enum Heading {
+    Awaited,
+    Read(Columns),
+    /// Without a heading no row means anything.
+    Unusable,
+}
+
+impl Bitstamp {
+    pub(super) fn new(options: &RecordingOptions) -> Bitstamp {
+        let scale = Scale {
+            price_decimals: row::PRICE_DECIMALS,
+            size_decimals: row::SIZE_DECIMALS,
+            price_min: 0,
+            ..Scale::default()
+        };
+        let topic = format!("md.bitstamp.{}", options.market);
+        Bitstamp {
+            book: [Recorded { topic, name: Some(options.market.clone()), kind: kind::ORDERS, scale }],
+            columns: Heading::Awaited,
+            opening: Some(Vec::new()),
+            standing: Standing::default(),
+            evict_phantoms: options.evict_phantoms,
+            closing: Vec::new(),
+            payload: Vec::new(),
+            last_time_ms: 0,
+            tally: BitstampTally::default(),
+        }
+    }
+
+    /// Reads one line, without its end.
+    pub fn line(&mut self, number: u64, line: &[u8], sink: &mut Sink<'_>) {
+        if line.trim_ascii().is_empty() {
+            return;
+        }
+        let row = match &self.columns {
+            Heading::Read(columns) => columns.read(line),
+            Heading::Unusable => {
+                self.tally.unreadable += 1;
+                return;
+            }
+            Heading::Awaited => {
+                match Columns::of(line) {
+                    Ok(columns) => {
+                        self.columns = Heading::Read(columns);
+                        sink(Item::Book { book: 0, recorded: &self.book[0] });
+                    }
+                    Err(what) => {
+                        self.columns = Heading::Unusable;
+                        self.leave_out(number, what, sink);
+                    }
+                }
+                return;
+            }
+        };
+        match row {
+            Ok(row) => self.sort_in(number, row, sink),
+            Err(what) => self.leave_out(number, what, sink),
+        }
+    }
+
+    /// No more lines come.
+    pub fn end(&mut self, sink: &mut Sink<'_>) {
+        self.open(sink);
+        self.tally.closing += self.closing.len() as u64;
+        self.closing.clear();
+    }
+
+    /// The book, one.
+    pub fn books(&self) -> &[Recorded] {
+        &self.book
+    }
+
+    /// What was counted so far.
+    pub fn tally(&self) -> &BitstampTally {
+        &self.tally
+    }
+
+    /// Holds a row back while it may be part of the opening or of the closing.
+    fn sort_in(&mut self, number: u64, row: Row, sink: &mut Sink<'_>) {
+        if let Some(rows) = &mut self.opening {
+            let same = |first: &Row| (first.local_ms, first.exchange_ms) == (row.local_ms, row.exchange_ms);
+            if row.action == Action::Created && rows.first().is_none_or(|(_, first)| same(first)) {
+                rows.push((number, row));
+                return;
+            }
+            self.open(sink);
+        }
+        let closing = row.action == Action::Deleted && row.local_ms == row.exchange_ms;
+        let same = self.closing.last().is_none_or(|(_, held)| held.exchange_ms == row.exchange_ms);
+        if closing && same && self.closing.len() < CLOSING_ROWS_MAX {
+            self.closing.push((number, row));
+            return;
+        }
+        for (number, held) in std::mem::take(&mut self.closing) {
+            self.event(number, &held, sink);
+        }
+        self.event(number, &row, sink);
+    }
+
+    /// The opening is over: its orders are one record, or a few if there are very many.
+    fn open(&mut self, sink: &mut Sink<'_>) {
+        let Some(rows) = self.opening.take().filter(|rows| !rows.is_empty()) else { return };
+        let time_ns = rows[0].1.exchange_ms.saturating_mul(MS);
+        let mut payload = Vec::new();
+        for side in Side::BOTH {
+            OrderEntry::Clear { side }.encode(&mut payload);
+        }
+        for (number, row) in rows {
+            match self.standing.open(&row, &mut self.tally) {
+                Ok(Some(entry)) => entry.encode(&mut payload),
+                Ok(None) => {}
+                Err(what) => self.leave_out(number, what, sink),
+            }
+            if payload.len() >= OPENING_PAYLOAD_BYTES {
+                self.tally.records += 1;
+                sink(Item::Record { book: 0, event_time_ns: time_ns, payload: &payload });
+                payload.clear();
+            }
+        }
+        if !payload.is_empty() {
+            self.tally.records += 1;
+            sink(Item::Record { book: 0, event_time_ns: time_ns, payload: &payload });
+        }
+    }
+
+    fn event(&mut self, number: u64, row: &Row, sink: &mut Sink<'_>) {
+        let time_ns = row.exchange_ms.saturating_mul(MS);
+        self.tally.times_back += u64::from(row.exchange_ms < self.last_time_ms);
+        self.last_time_ms = row.exchange_ms;
+        self.prove(number, row.exchange_ms, sink);
+        match self.standing.event(row, &mut self.tally) {
+            Ok(Some(entry)) => self.record_one(time_ns, &entry, sink),
+            Ok(None) => {}
+            Err(what) => self.leave_out(number, what, sink),
+        }
+    }
+
+    /// Tells the phantoms that are proven by now, and deletes them where that is wanted.
+    fn prove(&mut self, line: u64, now_ms: u64, sink: &mut Sink<'_>) {
+        for phantom in self.standing.prove(line, now_ms) {
+            self.tally.phantoms += 1;
+            let id = phantom.id;
+            sink(Item::Phantom(phantom));
+            if self.evict_phantoms {
+                self.standing.evict(id);
+                self.tally.evicted += 1;
+                self.record_one(now_ms.saturating_mul(MS), &OrderEntry::Delete { id }, sink);
+            }
+        }
+    }
+
+    fn record_one(&mut self, event_time_ns: u64, entry: &OrderEntry, sink: &mut Sink<'_>) {
+        self.payload.clear();
+        entry.encode(&mut self.payload);
+        self.tally.records += 1;
+        sink(Item::Record { book: 0, event_time_ns, payload: &self.payload });
+    }
+
+    fn leave_out(&mut self, line: u64, what: What, sink: &mut Sink<'_>) {
+        self.tally.defects += 1;
+        sink(Item::Defect(Defect { line, what }));
+    }
+}

@@ -1,0 +1,172 @@
+//! Orders of the opening that cannot be there.
+//!
+//! A recorder that asks for all orders and then listens to the events misses what happens in between. An order that went away
+//! then stays in the recorded book for ever: a phantom. The venue matches by price, so the market itself shows it up:
+//!
+//! - **Traded through.** A trade at a worse price than a bid offers (or an ask asks) would have had to take that one first.
+//! - **Stood across.** An order that rests at a price at which it would match with it would have matched.
+//!
+//! The first is proof if no event names the opening order until [`GRACE_MS`] later, the second if besides the other order
+//! still rests then; so neither the order of rows within a match nor orders on their way through the matching deceive it.
+//! Both ask for trust in the later event and none in the opening. An order that no event ever names and that the market
+//! never reaches may be a phantom just the same, and nothing in the recording can tell.
+//!
+//! Limit: [`EVIDENCE_MAX`] prices in waiting; beyond it further evidence is passed over, and found again at the next trade.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fmt;
+
+use super::row::{PRICE_DECIMALS, SIZE_DECIMALS};
+use super::standing::Order;
+use crate::decimal;
+use crate::side::Side;
+
+/// How long an opening order may still be named after the market was seen where it could not be.
+pub const GRACE_MS: u64 = 1000;
+const EVIDENCE_MAX: usize = 1 << 16;
+
+/// An order of the opening that cannot be there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Phantom {
+    /// The order.
+    pub id: u64,
+    /// Its side.
+    pub side: Side,
+    /// Its price, units.
+    pub price: i64,
+    /// Its size, units.
+    pub size: i64,
+    /// Why it cannot be there.
+    pub proof: Proof,
+    /// Exchange time of what proves it.
+    pub seen_ms: u64,
+    /// The line that was read when the grace had passed.
+    pub line: u64,
+}
+
+/// Where the market was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proof {
+    /// A trade took place at this price.
+    Trade {
+        /// Units.
+        price: i64,
+    },
+    /// An order rested at this price, on the other side.
+    Rest {
+        /// The order.
+        order: u64,
+        /// Units.
+        price: i64,
+    },
+}
+
+impl fmt::Display for Phantom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Phantom { id, side, seen_ms, line, .. } = self;
+        let (price, size) = (price_text(self.price), decimal::text(self.size, SIZE_DECIMALS));
+        write!(
+            f,
+            "line {line}: phantom order {id}, {side} {size} at {price} in the opening: at {seen_ms} ms "
+        )?;
+        match self.proof {
+            Proof::Trade { price } => write!(f, "a trade at {} went past it", price_text(price)),
+            Proof::Rest { order, price } => {
+                write!(f, "order {order} stood across it at {}", price_text(price))
+            }
+        }
+    }
+}
+
+fn price_text(price: i64) -> String {
+    decimal::text(price, PRICE_DECIMALS)
+}
+
+/// The opening orders that no event has named, and what was seen of the market.
+#[derive(Debug, Default)]
+pub(super) struct Phantoms {
+    /// By price and number.
+    bids: BTreeSet<(i64, u64)>,
+    asks: BTreeSet<(i64, u64)>,
+    evidence: VecDeque<(u64, Proof)>,
+}
+
+impl Phantoms {
+    /// An opening order.
+    pub(super) fn watch(&mut self, id: u64, side: Side, price: i64) {
+        self.half(side).insert((price, id));
+    }
+
+    /// An event has named the order.
+    pub(super) fn forget(&mut self, id: u64, side: Side, price: i64) {
+        self.half(side).remove(&(price, id));
+    }
+
+    /// A trade took place.
+    pub(super) fn trade(&mut self, at_ms: u64, price: i64) {
+        if self.is_past(price - 1, price + 1) {
+            self.note(at_ms, Proof::Trade { price });
+        }
+    }
+
+    /// An order came into the book.
+    pub(super) fn stands(&mut self, at_ms: u64, order: u64, side: Side, price: i64) {
+        let across = match side {
+            Side::Bid => self.asks.first().is_some_and(|(ask, _)| *ask <= price),
+            Side::Ask => self.bids.last().is_some_and(|(bid, _)| *bid >= price),
+        };
+        if across {
+            self.note(at_ms, Proof::Rest { order, price });
+        }
+    }
+
+    /// The orders that what was seen [`GRACE_MS`] ago shows to be phantoms. `standing` are all orders.
+    pub(super) fn prove(&mut self, now_ms: u64, line: u64, standing: &HashMap<u64, Order>) -> Vec<Phantom> {
+        let mut found = Vec::new();
+        while let Some((seen_ms, proof)) = self.evidence.front().copied()
+            && now_ms >= seen_ms.saturating_add(GRACE_MS)
+        {
+            self.evidence.pop_front();
+            for (side, price, id) in self.refuted_by(proof, standing) {
+                self.forget(id, side, price);
+                let size = standing.get(&id).map_or(0, |order| order.size);
+                found.push(Phantom { id, side, price, size, proof, seen_ms, line });
+            }
+        }
+        found
+    }
+
+    fn refuted_by(&self, proof: Proof, standing: &HashMap<u64, Order>) -> Vec<(Side, i64, u64)> {
+        let (bids_from, asks_to) = match proof {
+            Proof::Trade { price } => (Some(price.saturating_add(1)), Some(price.saturating_sub(1))),
+            Proof::Rest { order, price } => match standing.get(&order) {
+                Some(order) if order.rests() && order.side == Side::Ask => (Some(price), None),
+                Some(order) if order.rests() => (None, Some(price)),
+                _ => (None, None),
+            },
+        };
+        let bids = bids_from.into_iter().flat_map(|from| self.bids.range((from, 0)..));
+        let asks = asks_to.into_iter().flat_map(|to| self.asks.range(..=(to, u64::MAX)));
+        let on = |side| move |&(price, id): &(i64, u64)| (side, price, id);
+        bids.map(on(Side::Bid)).chain(asks.map(on(Side::Ask))).collect()
+    }
+
+    /// Whether a watched ask stands at `ask` or lower, or a watched bid at `bid` or higher.
+    fn is_past(&self, ask: i64, bid: i64) -> bool {
+        self.asks.first().is_some_and(|(price, _)| *price <= ask)
+            || self.bids.last().is_some_and(|(price, _)| *price >= bid)
+    }
+
+    fn note(&mut self, at_ms: u64, proof: Proof) {
+        if self.evidence.len() < EVIDENCE_MAX {
+            self.evidence.push_back((at_ms, proof));
+        }
+    }
+
+    fn half(&mut self, side: Side) -> &mut BTreeSet<(i64, u64)> {
+        match side {
+            Side::Bid => &mut self.bids,
+            Side::Ask => &mut self.asks,
+        }
+    }
+}

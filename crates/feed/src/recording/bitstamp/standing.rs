@@ -1,0 +1,131 @@
+//! The orders that stand, as far as a reader of the recording has to know them, and what a row does to the book.
+
+use std::collections::HashMap;
+
+use super::phantoms::{Phantom, Phantoms};
+use super::row::{Action, Row};
+use super::tally::BitstampTally;
+use super::{ORDERS_MAX, What};
+use crate::orders::OrderEntry;
+use crate::side::Side;
+
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    orders: HashMap<u64, Order>,
+    phantoms: Phantoms,
+}
+
+/// An order that was created and is not gone.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Order {
+    pub side: Side,
+    /// What it was created with, or amended to.
+    pub price: i64,
+    pub size: i64,
+    /// It takes any price, and never rests.
+    pub market: bool,
+}
+
+impl Order {
+    /// Whether it is part of the book.
+    pub(super) fn rests(&self) -> bool {
+        !self.market && self.size > 0
+    }
+}
+
+impl Standing {
+    /// Takes in an order of the opening.
+    pub(super) fn open(&mut self, row: &Row, tally: &mut BitstampTally) -> Result<Option<OrderEntry>, What> {
+        let entry = self.create(row, tally)?;
+        tally.opening += u64::from(entry.is_some());
+        if entry.is_some() {
+            self.phantoms.watch(row.id, row.side, row.price);
+        }
+        Ok(entry)
+    }
+
+    /// Takes in an event, and says what it does to the book.
+    pub(super) fn event(&mut self, row: &Row, tally: &mut BitstampTally) -> Result<Option<OrderEntry>, What> {
+        match row.action {
+            Action::Created => {
+                let entry = self.create(row, tally)?;
+                if entry.is_some() {
+                    self.phantoms.stands(row.exchange_ms, row.id, row.side, row.price);
+                }
+                Ok(entry)
+            }
+            Action::Changed => self.change(row, tally),
+            Action::Deleted => self.delete(row, tally),
+        }
+    }
+
+    /// The phantoms that are proven by now, with the number of the line that was read when they were.
+    pub(super) fn prove(&mut self, line: u64, now_ms: u64) -> Vec<Phantom> {
+        let orders = &self.orders;
+        self.phantoms.prove(now_ms, line, orders)
+    }
+
+    /// The order is taken for gone; rows that still name it are about an order that is not known.
+    pub(super) fn evict(&mut self, id: u64) {
+        self.orders.remove(&id);
+    }
+
+    fn create(&mut self, row: &Row, tally: &mut BitstampTally) -> Result<Option<OrderEntry>, What> {
+        let Row { id, side, price, size, .. } = *row;
+        if self.orders.contains_key(&id) {
+            return Err(What::CreatedTwice { id });
+        }
+        if self.orders.len() >= ORDERS_MAX {
+            return Err(What::TooManyOrders { id });
+        }
+        let order = Order { side, price, size, market: row.is_market_order() };
+        tally.created += 1;
+        tally.market_orders += u64::from(order.market);
+        tally.without_size += u64::from(!order.market && size == 0);
+        self.orders.insert(id, order);
+        Ok(order.rests().then_some(OrderEntry::Add { side, id, price, size }))
+    }
+
+    fn change(&mut self, row: &Row, tally: &mut BitstampTally) -> Result<Option<OrderEntry>, What> {
+        let held = self.known(row, "changed")?;
+        let (id, size) = (row.id, row.size);
+        // The row's price is the trade's, unless there was none.
+        let amended = size == held.size && !held.market && !row.is_market_order();
+        let order = Order { price: if amended { row.price } else { held.price }, size, ..held };
+        self.note_trade(row, size < held.size, tally);
+        tally.changed += 1;
+        self.orders.insert(id, order);
+        Ok(match (held.rests(), order.rests()) {
+            (true, true) => Some(OrderEntry::Change { id, price: order.price, size }),
+            (true, false) => Some(OrderEntry::Delete { id }),
+            (false, true) => Some(OrderEntry::Add { side: held.side, id, price: order.price, size }),
+            (false, false) => None,
+        })
+    }
+
+    fn delete(&mut self, row: &Row, tally: &mut BitstampTally) -> Result<Option<OrderEntry>, What> {
+        let held = self.known(row, "deleted")?;
+        self.note_trade(row, row.size == 0 && held.size > 0, tally);
+        tally.deleted += 1;
+        self.orders.remove(&row.id);
+        Ok(held.rests().then_some(OrderEntry::Delete { id: row.id }))
+    }
+
+    /// The order that a row names. One that is named is no phantom.
+    fn known(&mut self, row: &Row, action: &'static str) -> Result<Order, What> {
+        let id = row.id;
+        let held = *self.orders.get(&id).ok_or(What::UnknownOrder { id, action })?;
+        if held.side != row.side {
+            return Err(What::OtherSide { id, held: held.side, found: row.side });
+        }
+        self.phantoms.forget(id, held.side, held.price);
+        Ok(held)
+    }
+
+    fn note_trade(&mut self, row: &Row, traded: bool, tally: &mut BitstampTally) {
+        if traded {
+            tally.fills += 1;
+            self.phantoms.trade(row.exchange_ms, row.price);
+        }
+    }
+}

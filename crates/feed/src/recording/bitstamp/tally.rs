@@ -1,0 +1,55 @@
+//! What was counted of a recording.
+
+/// What was counted of a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BitstampTally {
+    /// Orders of the opening, all in the first record.
+    pub opening: u64,
+    /// Orders created, the opening's included.
+    pub created: u64,
+    /// Orders changed.
+    pub changed: u64,
+    /// Orders deleted, the closing's apart.
+    pub deleted: u64,
+    /// Of the changed and deleted, those that a trade filled, in part or whole.
+    pub fills: u64,
+    /// Rows at the end by which the recorder emptied the book; not passed on.
+    pub closing: u64,
+    /// Market orders, which never rest; not passed on.
+    pub market_orders: u64,
+    /// Orders created without a size; not passed on before they have one.
+    pub without_size: u64,
+    /// Rows whose exchange time is before that of the row before.
+    pub times_back: u64,
+    /// Orders of the opening that cannot be there.
+    pub phantoms: u64,
+    /// Of these, those that were deleted from the book.
+    pub evicted: u64,
+    /// Records made.
+    pub records: u64,
+    /// Rows that were left out.
+    pub defects: u64,
+    /// Rows behind a heading that cannot be used.
+    pub unreadable: u64,
+}
+
+impl BitstampTally {
+    pub(crate) fn rows(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("orders in the opening", self.opening),
+            ("orders created", self.created),
+            ("orders changed", self.changed),
+            ("orders deleted", self.deleted),
+            ("fills among these", self.fills),
+            ("closing rows, not passed on", self.closing),
+            ("market orders, not passed on", self.market_orders),
+            ("orders without size, not passed on", self.without_size),
+            ("times going back", self.times_back),
+            ("phantom orders", self.phantoms),
+            ("phantom orders evicted", self.evicted),
+            ("records", self.records),
+            ("defects", self.defects),
+            ("rows behind an unusable heading", self.unreadable),
+        ]
+    }
+}

@@ -1,0 +1,105 @@
+//! Pieces of a file become its lines.
+
+use super::defect::What;
+
+/// The longest line. Betfair's largest images are some hundred kilobytes.
+pub const LINE_BYTES_MAX: usize = 16 << 20;
+
+/// What is done with a line: its number from 1, and its bytes without the line's end.
+type OnLine<'a> = dyn FnMut(u64, Result<&[u8], What>) + 'a;
+
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    /// The beginning of a line whose end has not come.
+    begun: Vec<u8>,
+    /// The line is too long, and its rest is passed over.
+    skipping: bool,
+    count: u64,
+}
+
+impl Lines {
+    /// Lines so far, the one that has not ended apart.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(super) fn push(&mut self, mut bytes: &[u8], on_line: &mut OnLine<'_>) {
+        while let Some(end) = memchr::memchr(b'\n', bytes) {
+            let line = &bytes[..end];
+            if self.begun.is_empty() && !self.skipping && line.len() <= LINE_BYTES_MAX {
+                self.count += 1;
+                on_line(self.count, Ok(whole(line)));
+            } else {
+                self.extend(line);
+                self.end(on_line);
+            }
+            bytes = &bytes[end + 1..];
+        }
+        self.extend(bytes);
+    }
+
+    /// The line that was begun, if any, has ended.
+    pub(super) fn end(&mut self, on_line: &mut OnLine<'_>) {
+        if self.begun.is_empty() && !self.skipping {
+            return;
+        }
+        self.count += 1;
+        match std::mem::take(&mut self.skipping) {
+            true => on_line(self.count, Err(What::TooLong)),
+            false => on_line(self.count, Ok(whole(&self.begun))),
+        }
+        self.begun.clear();
+    }
+
+    fn extend(&mut self, bytes: &[u8]) {
+        if self.begun.len() + bytes.len() > LINE_BYTES_MAX {
+            self.skipping = true;
+            self.begun = Vec::new();
+        }
+        if !self.skipping {
+            self.begun.extend_from_slice(bytes);
+        }
+    }
+}
+
+fn whole(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(pieces: &[&[u8]]) -> Vec<(u64, Option<String>)> {
+        let (mut lines, mut seen) = (Lines::default(), Vec::new());
+        let mut note = |number, line: Result<&[u8], What>| {
+            seen.push((number, line.ok().map(|line| String::from_utf8_lossy(line).into_owned())));
+        };
+        for piece in pieces {
+            lines.push(piece, &mut note);
+        }
+        lines.end(&mut note);
+        seen
+    }
+
+    #[test]
+    fn lines_are_the_same_however_the_file_is_cut() {
+        let text = b"one\r\n\ntwo\nhalf";
+        let whole = lines(&[text]);
+        let texts: Vec<_> = whole.iter().map(|(_, line)| line.as_deref().unwrap()).collect();
+        assert_eq!(texts, ["one", "", "two", "half"]);
+        for cut in 0..text.len() {
+            assert_eq!(lines(&[&text[..cut], &text[cut..]]), whole, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_line_without_end_is_passed_over_and_the_next_is_read() {
+        let long = vec![b'x'; LINE_BYTES_MAX + 1];
+        let ended = [&long[..], b"\nnext\n"].concat();
+        let wanted = [(1, None), (2, Some("next".to_owned()))];
+        assert_eq!(lines(&[&ended]), wanted);
+        assert_eq!(lines(&[&long[..9], &ended[9..]]), wanted);
+        assert_eq!(lines(&[&long]), [(1, None)]);
+    }
+}

@@ -1,0 +1,46 @@
+//! What was removed lately, for readers that ask what changed.
+
+use std::collections::VecDeque;
+
+/// Removals by the number of their record, the newest at the back; bounded, and it knows since when it is complete.
+#[derive(Debug, Clone)]
+pub(crate) struct Removals<T> {
+    lately: VecDeque<(u64, T)>,
+    /// The newest record of which a removal was forgotten, or before which nothing is known.
+    forgotten: u64,
+}
+
+impl<T> Default for Removals<T> {
+    fn default() -> Removals<T> {
+        Removals { lately: VecDeque::new(), forgotten: 0 }
+    }
+}
+
+impl<T> Removals<T> {
+    /// Remembers one more, and forgets the oldest beyond `max`.
+    #[inline]
+    pub(crate) fn push(&mut self, seq: u64, removed: T, max: usize) {
+        while self.lately.len() >= max.max(1) {
+            if let Some((seq, _)) = self.lately.pop_front() {
+                self.forgotten = seq;
+            }
+        }
+        self.lately.push_back((seq, removed));
+    }
+
+    /// Nothing is known of what was before the record after `seq`.
+    pub(crate) fn restart(&mut self, seq: u64) {
+        self.lately.clear();
+        self.forgotten = seq;
+    }
+
+    /// All that records after `seq` removed, or `None` if some of it is forgotten.
+    pub(crate) fn since(&self, seq: u64) -> Option<impl Iterator<Item = &T>> {
+        let first = self.lately.partition_point(|(removed, _)| *removed <= seq);
+        (seq >= self.forgotten).then(|| self.lately.range(first..).map(|(_, removed)| removed))
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.lately.capacity() * size_of::<(u64, T)>()) as u64
+    }
+}

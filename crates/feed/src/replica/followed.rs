@@ -1,0 +1,221 @@
+//! One log's state as a reader keeps it, and whether it is whole.
+
+use std::sync::Arc;
+
+use dunlin_topic::{Checksum, EpochChanged, Fold, Gap, LogName, Position, Record, Resync, Snapshot};
+
+use super::report::{By, Change, Counts, Report, Trouble};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Followed<F> {
+    pub(super) log: Arc<LogName>,
+    pub(super) state: F,
+    /// The last record that the state holds; `None` before there is one.
+    pub(super) at: Option<Position>,
+    awaits: Awaits,
+    /// Something was told to be lost, and nothing has come of it yet.
+    has_gap: bool,
+    /// When it was last asked to be brought back, or told of a gap.
+    pub(super) since_ns: u64,
+    asked: u32,
+}
+
+/// What makes the state whole again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Awaits {
+    /// It is whole.
+    Nothing,
+    /// What follows it.
+    WhatFollows,
+    /// A state.
+    State,
+}
+
+/// Where what happens is told.
+pub(super) struct Telling<'t, R> {
+    pub(super) counts: &'t mut Counts,
+    pub(super) report: &'t mut R,
+}
+
+impl<F: Fold> Followed<F> {
+    pub(super) fn new(log: Arc<LogName>, state: F) -> Followed<F> {
+        Followed { log, state, at: None, awaits: Awaits::Nothing, has_gap: false, since_ns: 0, asked: 0 }
+    }
+
+    /// Whether it is as its owner's was at its position, as far as it knows.
+    pub(super) fn is_whole(&self) -> bool {
+        self.awaits == Awaits::Nothing && !self.has_gap && self.at.is_some()
+    }
+
+    /// What is to be asked for now; each trouble asks once, until it is time to retry.
+    pub(super) fn due_resync(&mut self, now_ns: u64, retry_ns: u64, counts: &mut Counts) -> Option<Resync> {
+        let overdue = self.since_ns > 0 && now_ns >= self.since_ns.saturating_add(retry_ns);
+        let resync = match (self.awaits, self.at) {
+            (Awaits::Nothing, at) if self.has_gap && overdue => at.map_or(Resync::State, Resync::After),
+            (Awaits::Nothing, _) => {
+                if self.has_gap && self.since_ns == 0 {
+                    self.since_ns = now_ns;
+                }
+                return None;
+            }
+            // What was asked for twice and did not come is not to be had.
+            (Awaits::WhatFollows, Some(at)) if self.asked < 2 => Resync::After(at),
+            _ => Resync::State,
+        };
+        match self.asked {
+            0 => counts.resyncs += 1,
+            _ if overdue => counts.retries += 1,
+            _ => return None,
+        }
+        self.asked += 1;
+        self.since_ns = now_ns;
+        Some(resync)
+    }
+
+    /// Whether something is to be looked after that no event will.
+    pub(super) fn is_pending(&self) -> bool {
+        self.awaits != Awaits::Nothing || self.has_gap
+    }
+
+    pub(super) fn take_record<R: FnMut(Report<'_, F>)>(
+        &mut self,
+        record: &Record<'_>,
+        telling: &mut Telling<'_, R>,
+    ) {
+        let at = match self.at {
+            // The log's first record needs no state before it.
+            None if record.prev_seq == 0 => Position { epoch: record.position.epoch, seq: 0 },
+            None => return self.trouble(Trouble::Unknown { at: record.position }, telling),
+            Some(at) => at,
+        };
+        if self.awaits == Awaits::State || record.seq() <= at.seq && record.position.epoch == at.epoch {
+            telling.counts.ignored += 1;
+            return;
+        }
+        if record.position.epoch != at.epoch {
+            return self.trouble(Trouble::Unknown { at: record.position }, telling);
+        }
+        if record.prev_seq > at.seq {
+            return self.trouble(Trouble::Hole { first: at.seq + 1, last: record.prev_seq }, telling);
+        }
+        if let Err(refused) = self.state.apply(record.seq(), &record.frame) {
+            let trouble = Trouble::Refused { at: record.position, why: refused.to_string() };
+            return self.trouble(trouble, telling);
+        }
+        let merged = at.seq + 1 < record.seq();
+        let by = if merged { By::Merged(record.frame) } else { By::Record(record.frame) };
+        *(if merged { &mut telling.counts.conflated } else { &mut telling.counts.records }) += 1;
+        self.stand(at, record.position, by, telling);
+    }
+
+    pub(super) fn take_snapshot<R: FnMut(Report<'_, F>)>(
+        &mut self,
+        snapshot: &Snapshot,
+        telling: &mut Telling<'_, R>,
+    ) {
+        let to = snapshot.position;
+        let restored = self.state.restore(to.seq, &snapshot.bytes).map_err(|refused| refused.to_string());
+        let own = self.state.checksum();
+        let sound = restored.and_then(|()| match own == snapshot.checksum {
+            true => Ok(()),
+            false => Err(format!("the snapshot adds up to {own:016x}, not {:016x}", snapshot.checksum)),
+        });
+        if let Err(why) = sound {
+            return self.trouble(Trouble::Refused { at: to, why }, telling);
+        }
+        telling.counts.snapshots += 1;
+        let from = self.at.unwrap_or(Position { epoch: to.epoch, seq: 0 });
+        self.stand(from, to, By::Snapshot, telling);
+    }
+
+    /// The owner's sum at a position up to which this reader was given everything.
+    pub(super) fn check<R: FnMut(Report<'_, F>)>(
+        &mut self,
+        checksum: &Checksum,
+        telling: &mut Telling<'_, R>,
+    ) {
+        let Some(at) = self.at else {
+            return self.trouble(Trouble::Unknown { at: checksum.position }, telling);
+        };
+        if self.awaits != Awaits::Nothing || checksum.position < at {
+            return;
+        }
+        let own = self.state.checksum();
+        if checksum.position.epoch == at.epoch && checksum.position.seq > at.seq {
+            self.trouble(Trouble::Hole { first: at.seq + 1, last: checksum.position.seq }, telling);
+        } else if checksum.position != at {
+            self.trouble(Trouble::Unknown { at: checksum.position }, telling);
+        } else if checksum.checksum == own {
+            telling.counts.checked += 1;
+        } else {
+            self.trouble(Trouble::Diverged { at, owner: checksum.checksum, own }, telling);
+        }
+    }
+
+    /// What the log no longer has is followed by what makes up for it.
+    pub(super) fn take_gap(&mut self, gap: &Gap, counts: &mut Counts) {
+        let here = self.at.is_none_or(|at| at.epoch == gap.epoch && at.seq < gap.last);
+        if here && self.awaits == Awaits::Nothing && !self.has_gap {
+            counts.gaps += 1;
+            self.has_gap = true;
+        }
+    }
+
+    /// The log began anew, and so does the state; what it is by now follows. Where nothing is missing between the epochs
+    /// it goes on.
+    pub(super) fn begin_anew(&mut self, changed: &EpochChanged, empty: F, counts: &mut Counts) {
+        let last = Position { epoch: changed.old, seq: changed.last_seen };
+        let known = changed.known_through == Some(last.seq) && changed.new_first.seq == last.seq + 1;
+        if known && self.at == Some(last) && self.awaits == Awaits::Nothing {
+            self.at = Some(Position { epoch: changed.new_first.epoch, ..last });
+            return;
+        }
+        if self.awaits == Awaits::Nothing && !self.has_gap {
+            counts.gaps += 1;
+        }
+        (self.at, self.state) = (None, empty);
+        (self.awaits, self.has_gap) = (Awaits::Nothing, true);
+    }
+
+    fn stand<R: FnMut(Report<'_, F>)>(
+        &mut self,
+        from: Position,
+        to: Position,
+        by: By<'_>,
+        telling: &mut Telling<'_, R>,
+    ) {
+        self.at = Some(to);
+        if self.awaits != Awaits::Nothing || self.has_gap {
+            (self.awaits, self.has_gap, self.since_ns, self.asked) = (Awaits::Nothing, false, 0, 0);
+            telling.counts.gaps_healed += 1;
+        }
+        let change = Change { log: &self.log, from, to, by, state: &self.state };
+        (telling.report)(Report::Changed(change));
+    }
+
+    fn trouble<R: FnMut(Report<'_, F>)>(&mut self, trouble: Trouble, telling: &mut Telling<'_, R>) {
+        let awaits = match trouble {
+            Trouble::Hole { .. } => Awaits::WhatFollows,
+            _ => Awaits::State,
+        };
+        // Of what is known to be wrong nothing more is told.
+        if self.awaits == awaits || self.awaits == Awaits::State {
+            telling.counts.ignored += 1;
+            return;
+        }
+        match trouble {
+            // A hole that was told of is no second one.
+            Trouble::Hole { .. } if self.has_gap => {
+                telling.counts.gaps -= 1;
+                telling.counts.holes += 1;
+            }
+            Trouble::Hole { .. } => telling.counts.holes += 1,
+            Trouble::Diverged { .. } => telling.counts.divergent += 1,
+            Trouble::Refused { .. } => telling.counts.refused += 1,
+            Trouble::Unknown { .. } => {}
+        }
+        (self.awaits, self.asked, self.since_ns) = (awaits, 0, 0);
+        (telling.report)(Report::Trouble { log: &self.log, trouble });
+    }
+}

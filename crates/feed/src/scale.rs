@@ -1,0 +1,218 @@
+//! What an instrument's integers mean, and which of them it knows.
+//!
+//! Prices and sizes are integers everywhere, counted in the instrument's smallest unit: with two price decimals 101.25
+//! is 10125. Their magnitude ends at 2^53, so that a JSON number holds them exactly.
+
+use std::collections::BTreeMap;
+
+use crate::decimal;
+
+/// The largest magnitude of a price or size.
+pub const UNITS_MAX: i64 = 1 << 53;
+/// The most decimals of a price or size.
+pub const DECIMALS_MAX: u8 = 15;
+
+/// An instrument's units and its range of prices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scale {
+    /// Decimals of a price: how many of its integer's digits stand behind the point.
+    pub price_decimals: u8,
+    /// Decimals of a size.
+    pub size_decimals: u8,
+    /// Prices are multiples of this many units.
+    pub tick: i64,
+    /// The lowest price, units.
+    pub price_min: i64,
+    /// The highest price, units.
+    pub price_max: i64,
+    /// How many levels a view shows when it is not told. The state itself is always whole.
+    pub depth: u32,
+}
+
+impl Default for Scale {
+    fn default() -> Scale {
+        let (price_min, price_max) = (-UNITS_MAX, UNITS_MAX);
+        Scale { price_decimals: 0, size_decimals: 0, tick: 1, price_min, price_max, depth: 10 }
+    }
+}
+
+/// Why a fold cannot be made as asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OptionsError {
+    /// There is no such kind.
+    #[error("there is no state of kind `{kind}`; the kinds are {}", crate::KINDS.join(", "))]
+    UnknownKind {
+        /// As it was given.
+        kind: String,
+    },
+    /// The kind has no such option.
+    #[error("`{kind}` has no option `{option}`")]
+    UnknownOption {
+        /// The fold's kind.
+        kind: String,
+        /// As it was given.
+        option: String,
+    },
+    /// The option's value is not one it can have.
+    #[error("option `{option}`: `{value}` is not {wanted}")]
+    BadValue {
+        /// Its name.
+        option: &'static str,
+        /// As it was given.
+        value: String,
+        /// What it takes.
+        wanted: String,
+    },
+}
+
+/// Why an entry is refused. It names the number that is wrong, in units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScaleError {
+    /// A size is not above zero.
+    #[error("size {size} is not above zero")]
+    SizeNotPositive {
+        /// As it was given.
+        size: i64,
+    },
+    /// A size is too large to be held.
+    #[error("size {size} is above {}", UNITS_MAX)]
+    SizeTooLarge {
+        /// As it was given.
+        size: i64,
+    },
+    /// A price lies outside the instrument's range.
+    #[error("price {price} is outside {min} to {max}")]
+    PriceOutOfRange {
+        /// As it was given.
+        price: i64,
+        /// The lowest.
+        min: i64,
+        /// The highest.
+        max: i64,
+    },
+    /// A price is not on the instrument's grid.
+    #[error("price {price} is not a multiple of the tick {tick}")]
+    PriceOffTick {
+        /// As it was given.
+        price: i64,
+        /// The distance of prices.
+        tick: i64,
+    },
+}
+
+impl Scale {
+    /// The scale that these options describe: `price_decimals`, `size_decimals`, `tick`, `price_min`, `price_max` and
+    /// `depth`, the prices in units.
+    pub fn parse(kind: &str, options: &BTreeMap<String, String>) -> Result<Scale, OptionsError> {
+        let mut scale = Scale::default();
+        for (option, value) in options {
+            match option.as_str() {
+                "price_decimals" => scale.price_decimals = decimals("price_decimals", value)?,
+                "size_decimals" => scale.size_decimals = decimals("size_decimals", value)?,
+                "tick" => scale.tick = number("tick", value, 1, UNITS_MAX)?,
+                "price_min" => scale.price_min = number("price_min", value, -UNITS_MAX, UNITS_MAX)?,
+                "price_max" => scale.price_max = number("price_max", value, -UNITS_MAX, UNITS_MAX)?,
+                "depth" => scale.depth = number("depth", value, 1, u32::MAX.into())? as u32,
+                _ => return Err(OptionsError::UnknownOption { kind: kind.into(), option: option.clone() }),
+            }
+        }
+        if scale.price_min > scale.price_max {
+            let value = scale.price_max.to_string();
+            let wanted = format!("at least price_min, {}", scale.price_min);
+            return Err(OptionsError::BadValue { option: "price_max", value, wanted });
+        }
+        Ok(scale)
+    }
+
+    /// The options that [`parse`](Scale::parse) makes this scale of.
+    pub fn options(&self) -> BTreeMap<String, String> {
+        let numbers = [
+            ("price_decimals", i64::from(self.price_decimals)),
+            ("size_decimals", self.size_decimals.into()),
+            ("tick", self.tick),
+            ("price_min", self.price_min),
+            ("price_max", self.price_max),
+            ("depth", self.depth.into()),
+        ];
+        numbers.into_iter().map(|(name, value)| (name.to_owned(), value.to_string())).collect()
+    }
+
+    /// Whether this is a price of the instrument.
+    #[inline]
+    pub fn check_price(&self, price: i64) -> Result<(), ScaleError> {
+        if price < self.price_min || price > self.price_max {
+            return Err(ScaleError::PriceOutOfRange { price, min: self.price_min, max: self.price_max });
+        }
+        if self.tick != 1 && price % self.tick != 0 {
+            return Err(ScaleError::PriceOffTick { price, tick: self.tick });
+        }
+        Ok(())
+    }
+
+    /// Whether this is a size that something can have.
+    #[inline]
+    pub fn check_size(&self, size: i64) -> Result<(), ScaleError> {
+        match size {
+            1..=UNITS_MAX => Ok(()),
+            _ if size <= 0 => Err(ScaleError::SizeNotPositive { size }),
+            _ => Err(ScaleError::SizeTooLarge { size }),
+        }
+    }
+
+    /// A price as people write it.
+    pub fn price_text(&self, price: i64) -> String {
+        decimal::text(price, self.price_decimals)
+    }
+
+    /// A size as people write it.
+    pub fn size_text(&self, size: i64) -> String {
+        decimal::text(size, self.size_decimals)
+    }
+}
+
+fn decimals(option: &'static str, value: &str) -> Result<u8, OptionsError> {
+    number(option, value, 0, DECIMALS_MAX.into()).map(|decimals| decimals as u8)
+}
+
+fn number(option: &'static str, value: &str, min: i64, max: i64) -> Result<i64, OptionsError> {
+    let parsed = value.parse().ok().filter(|number| (min..=max).contains(number));
+    parsed.ok_or_else(|| {
+        let wanted = format!("a whole number from {min} to {max}");
+        OptionsError::BadValue { option, value: value.to_owned(), wanted }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(options: &[(&str, &str)]) -> Result<Scale, String> {
+        let options = options.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        Scale::parse("book", &options).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn options_are_read_back_from_a_scale() {
+        let scale = parse(&[("price_decimals", "2"), ("tick", "25"), ("price_min", "0")]).unwrap();
+        assert_eq!((scale.price_decimals, scale.tick, scale.price_min), (2, 25, 0));
+        assert_eq!(Scale::parse("book", &scale.options()), Ok(scale));
+    }
+
+    #[test]
+    fn impossible_options_are_refused_by_name() {
+        let refused = |name, value| parse(&[(name, value)]).unwrap_err();
+        assert_eq!(
+            refused("tick", "0"),
+            "option `tick`: `0` is not a whole number from 1 to 9007199254740992"
+        );
+        assert_eq!(
+            refused("price_decimals", "16"),
+            "option `price_decimals`: `16` is not a whole number from 0 to 15"
+        );
+        assert_eq!(refused("ticks", "1"), "`book` has no option `ticks`");
+        let crossed = parse(&[("price_min", "5"), ("price_max", "4")]).unwrap_err();
+        assert_eq!(crossed, "option `price_max`: `4` is not at least price_min, 5");
+    }
+}

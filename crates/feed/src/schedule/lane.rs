@@ -1,0 +1,83 @@
+//! The instruments of one rate, which take turns: together one even sequence, however many they are.
+
+use super::Due;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+#[derive(Debug, Clone)]
+pub(super) struct Lane {
+    start_ns: u64,
+    /// Of each instrument, a second.
+    rate: u32,
+    instruments: Vec<usize>,
+    taken: u64,
+    /// The next record: which of the instruments, and when.
+    turn: usize,
+    at_ns: u64,
+    /// The part of `at_ns` below a nanosecond, in units of one nanosecond ÷ `per_second`.
+    part: u64,
+    /// Records a second of all instruments together, and the time between two of them.
+    per_second: u64,
+    step_ns: u64,
+    step_part: u64,
+}
+
+impl Lane {
+    pub(super) fn new(start_ns: u64, rate: u32, instrument: usize) -> Lane {
+        let mut lane = Lane {
+            start_ns,
+            rate,
+            instruments: Vec::new(),
+            taken: 0,
+            turn: 0,
+            at_ns: start_ns,
+            part: 0,
+            per_second: 0,
+            step_ns: 0,
+            step_part: 0,
+        };
+        lane.push(instrument);
+        lane
+    }
+
+    /// One more instrument, before any record is taken.
+    pub(super) fn push(&mut self, instrument: usize) {
+        self.instruments.push(instrument);
+        self.per_second = u64::from(self.rate) * self.instruments.len() as u64;
+        self.step_ns = SECOND_NS / self.per_second;
+        self.step_part = SECOND_NS % self.per_second;
+    }
+
+    pub(super) fn rate(&self) -> u32 {
+        self.rate
+    }
+
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    #[inline(always)]
+    pub(super) fn next(&self) -> Due {
+        Due { at_ns: self.at_ns, instrument: self.instruments[self.turn] }
+    }
+
+    #[inline(always)]
+    pub(super) fn step(&mut self) {
+        self.taken += 1;
+        self.at_ns += self.step_ns;
+        self.part += self.step_part;
+        if self.part >= self.per_second {
+            self.part -= self.per_second;
+            self.at_ns += 1;
+        }
+        self.turn = if self.turn + 1 == self.instruments.len() { 0 } else { self.turn + 1 };
+    }
+
+    /// Record j is due ⌊j × second ÷ `per_second`⌋ after the start, so those by then are all j with
+    /// j × second < (then + 1) × `per_second`.
+    pub(super) fn meant_by(&self, now_ns: u64) -> u64 {
+        let Some(since_ns) = now_ns.checked_sub(self.start_ns) else { return 0 };
+        let beyond = (u128::from(since_ns) + 1) * u128::from(self.per_second);
+        u64::try_from(beyond.div_ceil(u128::from(SECOND_NS))).unwrap_or(u64::MAX)
+    }
+}

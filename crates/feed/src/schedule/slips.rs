@@ -1,0 +1,59 @@
+//! How late a source was.
+
+use std::fmt;
+
+/// How late records were taken that a schedule had meant for an earlier time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slips {
+    /// Later than this is late.
+    pub late_after_ns: u64,
+    /// Records taken.
+    pub taken: u64,
+    /// Of these, those that were late.
+    pub late: u64,
+    /// Times that lateness began after a record on time.
+    pub episodes: u64,
+    /// The worst.
+    pub worst_ns: u64,
+    /// All lateness together, of all records.
+    pub total_ns: u64,
+    slipping: bool,
+}
+
+impl Slips {
+    pub(super) fn later_than(late_after_ns: u64) -> Slips {
+        Slips { late_after_ns, taken: 0, late: 0, episodes: 0, worst_ns: 0, total_ns: 0, slipping: false }
+    }
+
+    #[inline(always)]
+    pub(super) fn note(&mut self, late_ns: u64) {
+        let late = late_ns > self.late_after_ns;
+        self.taken += 1;
+        self.late += u64::from(late);
+        self.episodes += u64::from(late && !self.slipping);
+        self.worst_ns = self.worst_ns.max(late_ns);
+        self.total_ns = self.total_ns.saturating_add(late_ns);
+        self.slipping = late;
+    }
+
+    /// The mean, over all records.
+    pub fn mean_ns(&self) -> u64 {
+        self.total_ns.checked_div(self.taken).unwrap_or(0)
+    }
+}
+
+impl fmt::Display for Slips {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Slips { taken, late, episodes, worst_ns, .. } = self;
+        let limit_ms = self.late_after_ns as f64 / 1e6;
+        if *late == 0 {
+            return write!(f, "on schedule: none of {taken} records later than {limit_ms} ms");
+        }
+        write!(
+            f,
+            "the source slipped {episodes} times: {late} of {taken} records later than {limit_ms} ms, \
+             the worst by {:.1} ms",
+            *worst_ns as f64 / 1e6
+        )
+    }
+}

@@ -1,0 +1,132 @@
+//! One side of a simulated book: sizes in a ring, found by a key that grows towards the touch.
+//!
+//! Invariant: all levels lie within [`Half::worst`] … [`Half::best`], and those are levels; the two are less than the
+//! ring's length apart, which the market sees to.
+
+#[derive(Debug)]
+pub(super) struct Half {
+    /// Zero where there is no level. Its length is a power of two.
+    sizes: Box<[u32]>,
+    best: i64,
+    worst: i64,
+    levels: usize,
+}
+
+impl Half {
+    /// No levels, and room for keys less than `span` apart.
+    pub(super) fn new(span: usize) -> Half {
+        Half { sizes: vec![0; span.next_power_of_two()].into(), best: 0, worst: 0, levels: 0 }
+    }
+
+    pub(super) fn levels(&self) -> usize {
+        self.levels
+    }
+
+    /// The best level's key, if there is a level.
+    #[inline(always)]
+    pub(super) fn best(&self) -> Option<i64> {
+        (self.levels > 0).then_some(self.best)
+    }
+
+    /// The worst level's key, if there is a level.
+    #[inline(always)]
+    pub(super) fn worst(&self) -> Option<i64> {
+        (self.levels > 0).then_some(self.worst)
+    }
+
+    #[inline(always)]
+    pub(super) fn set(&mut self, key: i64, size: u32) {
+        debug_assert!(size > 0, "a level of nothing is no level");
+        let at = self.at(key);
+        if self.sizes[at] == 0 {
+            (self.best, self.worst) =
+                if self.levels == 0 { (key, key) } else { (self.best.max(key), self.worst.min(key)) };
+            self.levels += 1;
+        }
+        self.sizes[at] = size;
+    }
+
+    /// Removes a level that is there.
+    #[inline(always)]
+    pub(super) fn remove(&mut self, key: i64) {
+        let at = self.at(key);
+        debug_assert!(self.sizes[at] > 0, "there is no level to remove");
+        self.sizes[at] = 0;
+        self.levels -= 1;
+        if self.levels == 0 {
+            return;
+        }
+        if key == self.best {
+            self.best = self.next_worse(key);
+        } else if key == self.worst {
+            let mut key = key + 1;
+            while self.sizes[self.at(key)] == 0 {
+                key += 1;
+            }
+            self.worst = key;
+        }
+    }
+
+    /// The level at `key`, or the next worse one, or the worst; some level, where there is one.
+    #[inline(always)]
+    pub(super) fn near(&self, key: i64) -> Option<i64> {
+        match key {
+            _ if self.levels == 0 => None,
+            key if key >= self.best => Some(self.best),
+            key if key <= self.worst => Some(self.worst),
+            key => Some(self.next_worse(key + 1)),
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.sizes.fill(0);
+        self.levels = 0;
+    }
+
+    /// Keys and sizes, from the best to the worst.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (i64, u32)> + '_ {
+        let keys = if self.levels == 0 { 0..0 } else { self.worst..self.best + 1 };
+        keys.rev().map(|key| (key, self.sizes[self.at(key)])).filter(|(_, size)| *size > 0)
+    }
+
+    /// The first level below `key`; the caller knows that there is one.
+    #[inline(always)]
+    fn next_worse(&self, key: i64) -> i64 {
+        let mut key = key - 1;
+        while self.sizes[self.at(key)] == 0 {
+            key -= 1;
+        }
+        key
+    }
+
+    #[inline(always)]
+    fn at(&self, key: i64) -> usize {
+        key as usize & (self.sizes.len() - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Half;
+
+    #[test]
+    fn a_half_book_knows_its_ends_through_sets_and_removals() {
+        let mut half = Half::new(10);
+        for key in [-3, 2, 0] {
+            half.set(key, 7);
+        }
+        assert_eq!((half.best(), half.worst(), half.levels()), (Some(2), Some(-3), 3));
+        assert_eq!(
+            [half.near(9), half.near(1), half.near(-1), half.near(-9)].map(Option::unwrap),
+            [2, 0, -3, -3]
+        );
+        half.remove(2);
+        assert_eq!(half.best(), Some(0));
+        half.remove(-3);
+        assert_eq!(half.iter().collect::<Vec<_>>(), [(0, 7)]);
+        half.remove(0);
+        assert_eq!((half.best(), half.near(0), half.iter().count()), (None, None, 0));
+        half.set(50, 1);
+        assert_eq!((half.best(), half.worst()), (Some(50), Some(50)));
+    }
+}

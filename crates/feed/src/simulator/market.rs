@@ -1,0 +1,234 @@
+//! One simulated instrument.
+//!
+//! Everything is counted in ticks from the base price. A *fair price* walks by chance, a step at some updates; the
+//! *middle* of the book follows it a tick at a time. Bids stand at the middle and below, asks above it. When the middle
+//! moves, what it leaves on the wrong side is removed first (as if it had been traded away), and so is what falls too far
+//! behind; only then come ordinary changes. So an update is one level's change and the book is never crossed.
+//!
+//! Invariant, between updates of books that may not be crossed: bids lie within `middle - 2 × levels` … `middle`, asks
+//! within `middle + 1` … `middle + 1 + 2 × levels`, but for the one or two levels that the next updates remove.
+
+use super::Update;
+use super::half::Half;
+use crate::book::BookEntry;
+use crate::instruments::{Instrument, Instruments};
+use crate::random::{Random, below};
+use crate::scale::UNITS_MAX;
+use crate::side::Side;
+
+/// Sizes are drawn from 1 to this.
+const SIZE_MAX: u64 = 2500;
+/// Percentage of ordinary updates that remove a level.
+const REMOVALS: u64 = 20;
+/// A side with no more levels is not thinned out.
+const LEVELS_KEPT: usize = 2;
+/// Where crossing is allowed: how far beyond the middle a level may be set, one of how many is, and one of how many updates sets a crossed book right.
+const CROSSING_TICKS: u64 = 3;
+const CROSSING_ONE_IN: u64 = 64;
+const UNCROSSING_ONE_IN: u64 = 8;
+
+#[derive(Debug)]
+pub(super) struct Market {
+    base_price: i64,
+    tick_size: i64,
+    levels: i64,
+    reset_ppm: u64,
+    crossing: bool,
+    walk: Walk,
+    middle: i64,
+    bids: Half,
+    asks: Half,
+    random: Random,
+}
+
+/// The fair price: at an update it goes up or down by `step` with a chance of `chance` ÷ 2^32.
+#[derive(Debug)]
+struct Walk {
+    fair: i64,
+    step: i64,
+    chance: u64,
+    min: i64,
+    max: i64,
+}
+
+impl Market {
+    pub(super) fn new(instrument: &Instrument, all: &Instruments, seed: u64, index: u64) -> Market {
+        let levels = i64::from(instrument.levels_per_side);
+        let span = 2 * levels as usize + 2 * CROSSING_TICKS as usize + 4;
+        let mut market = Market {
+            base_price: instrument.base_price,
+            tick_size: instrument.tick_size,
+            levels,
+            reset_ppm: all.reset_probability_ppm.into(),
+            crossing: all.allow_crossed_books,
+            walk: Walk::new(instrument),
+            middle: 0,
+            bids: Half::new(span),
+            asks: Half::new(span),
+            random: Random::new(seed, index),
+        };
+        market.seed();
+        market
+    }
+
+    /// Appends a record's payload.
+    #[inline(always)]
+    pub(super) fn update(&mut self, payload: &mut Vec<u8>) -> Update {
+        let (walking, changing) = (self.random.next(), self.random.next());
+        self.walk.go(walking);
+        if below(1_000_000, walking >> 40, 24) < self.reset_ppm {
+            self.middle = self.walk.fair;
+            self.seed();
+            self.write_whole(payload);
+            return Update::Reset;
+        }
+        self.follow();
+        match self.to_tidy(changing) {
+            Some((side, key)) => self.remove(side, key, payload),
+            None => self.change(changing, payload),
+        }
+        Update::Level
+    }
+
+    /// Appends the payload of a record that makes any book this one.
+    pub(super) fn write_whole(&self, payload: &mut Vec<u8>) {
+        for side in [Side::Bid, Side::Ask] {
+            BookEntry::Clear { side }.encode(payload);
+        }
+        for (side, half) in [(Side::Bid, &self.bids), (Side::Ask, &self.asks)] {
+            for (key, size) in half.iter() {
+                BookEntry::Set { side, price: self.price(side, key), size: size.into() }.encode(payload);
+            }
+        }
+    }
+
+    /// A full side each, a tick off the middle, the sizes falling off.
+    fn seed(&mut self) {
+        let (levels, middle) = (self.levels, self.middle);
+        for (half, touch) in [(&mut self.bids, middle - 1), (&mut self.asks, -middle - 1)] {
+            half.clear();
+            for at in 0..levels {
+                half.set(touch - at, (500 + (levels - at) * 10) as u32);
+            }
+        }
+    }
+
+    /// The middle goes a tick towards the fair price, unless the book has not caught up with its last move.
+    #[inline(always)]
+    fn follow(&mut self) {
+        let behind = self.walk.fair - self.middle;
+        if behind != 0 && self.out_of_line(Side::Bid).is_none() && self.out_of_line(Side::Ask).is_none() {
+            self.middle += behind.signum();
+        }
+    }
+
+    /// The level to remove before anything else is changed.
+    #[inline(always)]
+    fn to_tidy(&self, bits: u64) -> Option<(Side, i64)> {
+        if self.crossing && below(UNCROSSING_ONE_IN, bits >> 48, 16) != 0 {
+            return None;
+        }
+        let level = |side| self.out_of_line(side).map(|key| (side, key));
+        level(Side::Bid).or_else(|| level(Side::Ask))
+    }
+
+    /// A level on the wrong side of the middle, or too far from it.
+    #[inline(always)]
+    fn out_of_line(&self, side: Side) -> Option<i64> {
+        let (half, limit) = (self.half(side), self.limit(side));
+        let crossing = half.best().filter(|best| *best > limit);
+        crossing.or_else(|| half.worst().filter(|worst| *worst < limit - 2 * self.levels))
+    }
+
+    /// An ordinary update: bit 0 the side, 8 bits the kind, 24 the level, 16 the size.
+    #[inline(always)]
+    fn change(&mut self, bits: u64, payload: &mut Vec<u8>) {
+        let side = if bits & 1 == 0 { Side::Bid } else { Side::Ask };
+        let offset = below(self.levels as u64, (bits >> 24) & 0xff_ffff, 24) as i64;
+        let key = self.limit(side) - offset;
+        let half = self.half(side);
+        if half.levels() > LEVELS_KEPT
+            && below(100, (bits >> 8) & 0xffff, 16) < REMOVALS
+            && let Some(key) = half.near(key)
+        {
+            return self.remove(side, key, payload);
+        }
+        let beyond = if self.crossing { self.crossing_ticks() } else { 0 };
+        let key = if beyond > 0 { self.limit(side) + beyond } else { key };
+        let size = 1 + below(SIZE_MAX, bits >> 48, 16);
+        self.half_mut(side).set(key, size as u32);
+        BookEntry::Set { side, price: self.price(side, key), size: size as i64 }.encode(payload);
+    }
+
+    /// How far beyond the middle this level is to be set; mostly not at all.
+    fn crossing_ticks(&mut self) -> i64 {
+        let bits = self.random.next();
+        let crosses = below(CROSSING_ONE_IN, bits >> 48, 16) == 0;
+        if crosses { 1 + below(CROSSING_TICKS, bits & 0xffff, 16) as i64 } else { 0 }
+    }
+
+    #[inline(always)]
+    fn remove(&mut self, side: Side, key: i64, payload: &mut Vec<u8>) {
+        self.half_mut(side).remove(key);
+        BookEntry::Remove { side, price: self.price(side, key) }.encode(payload);
+    }
+
+    /// The best key a side may have.
+    #[inline(always)]
+    fn limit(&self, side: Side) -> i64 {
+        match side {
+            Side::Bid => self.middle,
+            Side::Ask => -(self.middle + 1),
+        }
+    }
+
+    #[inline(always)]
+    fn price(&self, side: Side, key: i64) -> i64 {
+        let ticks = match side {
+            Side::Bid => key,
+            Side::Ask => -key,
+        };
+        self.base_price + ticks * self.tick_size
+    }
+
+    fn half(&self, side: Side) -> &Half {
+        match side {
+            Side::Bid => &self.bids,
+            Side::Ask => &self.asks,
+        }
+    }
+
+    fn half_mut(&mut self, side: Side) -> &mut Half {
+        match side {
+            Side::Bid => &mut self.bids,
+            Side::Ask => &mut self.asks,
+        }
+    }
+}
+
+impl Walk {
+    /// The step's variance is the square of the volatility: a chance of `volatility² ÷ step²` of a step up or down.
+    fn new(instrument: &Instrument) -> Walk {
+        let step = instrument.volatility.ceil().max(1.0);
+        let share = instrument.volatility / step;
+        let chance = (share * share * (1_u64 << 32) as f64) as u64;
+        let levels = i64::from(instrument.levels_per_side);
+        let (base_price, tick_size) = (instrument.base_price, instrument.tick_size);
+        Walk {
+            fair: 0,
+            step: step as i64,
+            chance,
+            min: levels - (base_price - 1) / tick_size,
+            max: (UNITS_MAX - base_price) / tick_size - levels,
+        }
+    }
+
+    /// Bit 32 is the direction, the 32 below it decide whether there is a step. At the ends it stays where it is.
+    #[inline(always)]
+    fn go(&mut self, bits: u64) {
+        if bits & 0xffff_ffff < self.chance {
+            let step = if bits & (1 << 32) == 0 { self.step } else { -self.step };
+            self.fair = (self.fair + step).clamp(self.min, self.max);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Any bytes as records and as snapshots: taken in or refused, never a panic. The fuzz target runs the same.
+
+use std::collections::BTreeMap;
+
+use dunlin_feed::{KINDS, fold};
+use dunlin_topic::Fold;
+use dunlin_topic::frame::{Frame, Meta};
+
+/// The first byte says what the rest is: a snapshot, or records of that many bytes each.
+pub fn try_states(bytes: &[u8]) {
+    let Some((first, rest)) = bytes.split_first() else { return };
+    for kind in KINDS {
+        let mut state = fold(kind, &BTreeMap::new()).unwrap();
+        match usize::from(*first) {
+            0 => try_snapshot(&mut *state, rest),
+            record_bytes => {
+                for (seq, payload) in (1..).zip(rest.chunks(record_bytes)) {
+                    try_record(&mut *state, seq, payload);
+                }
+                comes_back(&mut *state, fold(kind, &BTreeMap::new()).unwrap());
+            }
+        }
+    }
+}
+
+/// What is taken for a snapshot is the one that the state writes.
+fn try_snapshot(state: &mut dyn Fold, bytes: &[u8]) {
+    if state.restore(1, bytes).is_ok() {
+        assert_eq!(written(state), bytes);
+    } else {
+        assert_eq!((state.checksum(), state.entries()), (0, 0));
+    }
+}
+
+/// What is accepted can be applied, and what is refused leaves no trace.
+fn try_record(state: &mut dyn Fold, seq: u64, payload: &[u8]) {
+    let key = payload.first().filter(|byte| **byte >= 8).map(std::slice::from_ref);
+    let meta = Meta { key, ..Meta::default() };
+    let encoded = meta.measure(payload.len()).unwrap();
+    let mut bytes = vec![0; encoded.padded()];
+    meta.encode(encoded, 1, payload, &mut bytes);
+    let (frame, _) = Frame::split(&bytes).unwrap();
+    let before = state.checksum();
+    if state.check(&mut std::iter::once(frame)).is_ok() {
+        state.apply(seq, &frame).unwrap();
+    } else {
+        assert_eq!(state.checksum(), before);
+    }
+}
+
+fn comes_back(state: &mut dyn Fold, mut other: Box<dyn Fold>) {
+    let bytes = written(state);
+    other.restore(9, &bytes).unwrap();
+    assert_eq!((other.checksum(), other.entries()), (state.checksum(), state.entries()));
+}
+
+fn written(state: &mut dyn Fold) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    state.freeze().write(&mut bytes);
+    bytes
+}

@@ -1,0 +1,78 @@
+//! Any bytes as a recording, and as a file of instruments: what comes of them is sound, or they are refused. Also what
+//! `cargo xtask fuzz recording` runs.
+
+use dunlin_feed::recording::{Item, Layout, Recorded, Recording, RecordingOptions};
+use dunlin_feed::{BOOK, Book, Instruments, Notation, Orders, Simulator};
+
+const LEVELS_MAX: u32 = 1000;
+
+enum State {
+    Levels(Book),
+    Orders(Orders),
+}
+
+/// Reads them as a recording, cut where their first byte says. Every record must be one that its topic's fold takes.
+///
+/// # Panics
+/// When a record is refused, or comes before its book.
+pub fn try_recording(bytes: &[u8]) {
+    let (Some((&head, file)), Some(layout)) = (bytes.split_first(), bytes.get(1..).and_then(Layout::of))
+    else {
+        return;
+    };
+    let options = RecordingOptions { evict_phantoms: head & 1 == 1, ..RecordingOptions::default() };
+    let (mut recording, mut states, mut seq) = (Recording::new(layout, &options), Vec::new(), 0);
+    let mut sink = |item: Item<'_>| match item {
+        Item::Book { book, recorded } => {
+            assert_eq!(book, states.len(), "books are told in their order");
+            states.push(state(recorded));
+        }
+        Item::Record { book, payload, .. } => {
+            seq += 1;
+            let applied = match &mut states[book] {
+                State::Levels(book) => book.apply_payload(seq, payload),
+                State::Orders(orders) => orders.apply_payload(seq, payload),
+            };
+            applied.expect("a record that its fold takes");
+        }
+        _ => {}
+    };
+    let (first, rest) = file.split_at(file.len() * usize::from(head) / 256);
+    recording.push(first, &mut sink);
+    recording.push(rest, &mut sink);
+    recording.end(&mut sink);
+    recording.rows();
+}
+
+fn state(recorded: &Recorded) -> State {
+    match recorded.kind {
+        BOOK => State::Levels(Book::new(recorded.scale)),
+        _ => State::Orders(Orders::new(recorded.scale)),
+    }
+}
+
+/// Reads them as instruments, in both notations. What is accepted can be simulated, and its records are taken by its folds.
+///
+/// # Panics
+/// When a record is refused.
+pub fn try_instruments(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    for notation in [Notation::Json, Notation::Toml] {
+        let Ok(instruments) = Instruments::parse(text, notation) else { continue };
+        let levels: u32 = instruments.list().iter().map(|instrument| instrument.levels_per_side).sum();
+        // Larger books are no different, only slower.
+        if levels > LEVELS_MAX {
+            continue;
+        }
+        let mut simulator = Simulator::new(&instruments, 1);
+        for (number, instrument) in instruments.list().iter().enumerate() {
+            let (mut book, mut payload) = (Book::new(instrument.scale()), Vec::new());
+            simulator.whole_book(number, &mut payload);
+            for seq in 1..100 {
+                book.apply_payload(seq, &payload).expect("a record that its fold takes");
+                payload.clear();
+                simulator.update(number, &mut payload);
+            }
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Books by price level.
+
+use dunlin_feed::{Book, BookEntry, Crossings, Level, Levels, Limits, Scale, Side, Touch};
+use dunlin_topic::Fold;
+use proptest::prelude::*;
+
+use crate::cuts::every_way_leads_to_the_same_state;
+use crate::model::BookModel;
+use crate::record::{Record, append, check, snapshot};
+
+fn set(side: Side, price: i64, size: i64) -> BookEntry {
+    BookEntry::Set { side, price, size }
+}
+
+fn remove(side: Side, price: i64) -> BookEntry {
+    BookEntry::Remove { side, price }
+}
+
+/// No removal is forgotten.
+const ALL_KNOWN: Limits = Limits {
+    levels_max: 1 << 20,
+    orders_max: 1 << 20,
+    keys_max: 1 << 20,
+    removals_min: 1 << 20,
+    removals_max: 1 << 20,
+};
+
+fn record(entries: &[BookEntry]) -> Record {
+    let mut payload = Vec::new();
+    entries.iter().for_each(|entry| entry.encode(&mut payload));
+    Record::new(&payload)
+}
+
+fn book_of(entries: &[BookEntry]) -> Book {
+    let mut book = Book::new(Scale::default());
+    append(&mut book, 1, &record(entries)).unwrap();
+    book
+}
+
+fn side() -> impl Strategy<Value = Side> {
+    prop_oneof![Just(Side::Bid), Just(Side::Ask)]
+}
+
+/// Few prices, so that levels come and go and meet.
+fn entry() -> impl Strategy<Value = BookEntry> {
+    let price = -6_i64..6;
+    prop_oneof![
+        12 => (side(), price.clone(), 1_i64..5).prop_map(|(side, price, size)| set(side, price, size)),
+        5 => (side(), price).prop_map(|(side, price)| remove(side, price)),
+        1 => side().prop_map(|side| BookEntry::Clear { side }),
+    ]
+}
+
+fn records() -> impl Strategy<Value = Vec<Vec<BookEntry>>> {
+    prop::collection::vec(prop::collection::vec(entry(), 1..4), 1..40)
+}
+
+/// Records that mostly set or mostly remove, so that a book grows to many pages and shrinks again.
+fn large_records(entries_max: usize) -> impl Strategy<Value = Vec<Vec<BookEntry>>> {
+    let record = (prop_oneof![Just(5_u8), Just(95)], -2_000_i64..2_000, 1_i64..400).prop_flat_map(
+        move |(sets, first, width)| {
+            let one = (0_u8..100, side(), first..first + width, 1_i64..1_000);
+            let entry = one.prop_map(move |(dice, side, price, size)| match dice < sets {
+                true => set(side, price, size),
+                false => remove(side, price),
+            });
+            prop::collection::vec(entry, 1..entries_max)
+        },
+    );
+    prop::collection::vec(record, 1..40)
+}
+
+fn equals_model(book: &Book, model: &BookModel) {
+    for side in Side::BOTH {
+        let levels = model.levels(side);
+        assert_eq!(book.levels(side).collect::<Vec<_>>(), levels);
+        assert_eq!(book.level_count(side), levels.len());
+        assert_eq!(book.best(side), levels.first().copied());
+        assert!(levels.iter().all(|level| book.level(side, level.price) == Some(*level)));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #[test]
+    fn snapshot_and_changes_at_every_cut_of_a_large_book_equal_the_full_replay(records in large_records(100)) {
+        let records: Vec<_> = records.iter().map(|entries| record(entries)).collect();
+        every_way_leads_to_the_same_state(|| Box::new(Book::with_limits(Scale::default(), ALL_KNOWN)), &records);
+    }
+
+    #[test]
+    fn large_book_equals_its_model_after_every_record(records in large_records(800)) {
+        let (mut book, mut model) = (Book::new(Scale::default()), BookModel::default());
+        for (index, entries) in records.iter().enumerate() {
+            append(&mut book, index as u64 + 1, &record(entries)).unwrap();
+            entries.iter().for_each(|entry| model.apply(entry));
+            equals_model(&book, &model);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn book_equals_its_model_after_every_record(records in records()) {
+        let (mut book, mut model) = (Book::new(Scale::default()), BookModel::default());
+        for (index, entries) in records.iter().enumerate() {
+            append(&mut book, index as u64 + 1, &record(entries)).unwrap();
+            entries.iter().for_each(|entry| model.apply(entry));
+            equals_model(&book, &model);
+        }
+    }
+
+    #[test]
+    fn snapshot_and_changes_at_every_cut_equal_the_full_replay(records in records()) {
+        let records: Vec<_> = records.iter().map(|entries| record(entries)).collect();
+        every_way_leads_to_the_same_state(|| Box::new(Book::new(Scale::default())), &records);
+    }
+
+    #[test]
+    fn garbage_is_refused_or_a_record_and_leaves_no_trace(payload in prop::collection::vec(0_u8..4, 0..100)) {
+        let mut book = book_of(&[set(Side::Bid, 5, 1), set(Side::Ask, 7, 2)]);
+        let (bytes, checksum) = (snapshot(&mut book), book.checksum());
+        let garbage = Record::new(&payload);
+        let accepted = check(&book, std::slice::from_ref(&garbage)).is_ok();
+        prop_assert_eq!((snapshot(&mut book), book.checksum()), (bytes, checksum));
+        if accepted {
+            book.apply(2, &garbage.frame()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn views_stand_in_price_order_and_add_up() {
+    let book = book_of(&[
+        set(Side::Bid, 100, 1),
+        set(Side::Bid, 99, 2),
+        set(Side::Bid, 97, 4),
+        set(Side::Ask, 103, 8),
+        set(Side::Ask, 101, 16),
+    ]);
+    assert_eq!(book.best(Side::Ask), Some(Level { price: 101, size: 16 }));
+    assert_eq!(book.top(Side::Bid, Some(2)).iter().map(|level| level.price).collect::<Vec<_>>(), [100, 99]);
+    assert_eq!(book.top(Side::Bid, None).len(), 3);
+    assert_eq!(book.cumulative(Side::Bid).map(|(_, sum)| sum).collect::<Vec<_>>(), [1, 3, 7]);
+    assert_eq!(book.size_through(Side::Bid, 98), 3);
+    assert_eq!(book.size_through(Side::Ask, 103), 24);
+    assert_eq!(book.level(Side::Ask, 102), None);
+}
+
+#[test]
+fn crossed_and_locked_books_are_reported_and_left_alone() {
+    let mut book = book_of(&[set(Side::Bid, 100, 1)]);
+    assert_eq!(book.touch(), Touch::Open);
+    let steps = [
+        (set(Side::Ask, 101, 1), Touch::Apart),
+        (set(Side::Ask, 100, 1), Touch::Locked),
+        (set(Side::Bid, 102, 1), Touch::Crossed),
+        (set(Side::Bid, 103, 1), Touch::Crossed),
+        (remove(Side::Bid, 103), Touch::Crossed),
+        (remove(Side::Bid, 102), Touch::Locked),
+        (remove(Side::Bid, 100), Touch::Open),
+        (set(Side::Bid, 200, 1), Touch::Crossed),
+    ];
+    for (seq, (entry, touch)) in (2..).zip(steps) {
+        append(&mut book, seq, &record(&[entry])).unwrap();
+        assert_eq!(book.touch(), touch, "after {entry:?}");
+    }
+    assert_eq!(book.crossings(), Crossings { locked: 1, crossed: 2 });
+    assert_eq!(book.best(Side::Ask), Some(Level { price: 100, size: 1 }));
+}
+
+/// A record is all or nothing, so what its entries pass through is nobody's book.
+#[test]
+fn crossing_within_one_record_is_not_counted() {
+    let mut book = book_of(&[set(Side::Bid, 100, 1), set(Side::Ask, 101, 1)]);
+    append(&mut book, 2, &record(&[set(Side::Bid, 101, 1), remove(Side::Ask, 101), set(Side::Ask, 102, 1)]))
+        .unwrap();
+    assert_eq!(book.crossings(), Crossings::default());
+}
+
+#[test]
+fn removing_a_level_that_is_not_there_is_no_error() {
+    let mut book = book_of(&[set(Side::Bid, 100, 1)]);
+    let before = book.checksum();
+    append(&mut book, 2, &record(&[remove(Side::Bid, 99)])).unwrap();
+    assert_eq!(book.checksum(), before);
+    let mut changes = Vec::new();
+    assert!(book.changes_since(1, &mut changes));
+    assert!(changes.is_empty());
+}
+
+#[test]
+fn bad_entries_are_refused_with_their_place_and_the_number() {
+    let scale = Scale { tick: 5, price_min: 5, price_max: 1_000, ..Scale::default() };
+    let mut book = Book::new(scale);
+    append(&mut book, 1, &record(&[set(Side::Bid, 100, 1)])).unwrap();
+    let (bytes, checksum) = (snapshot(&mut book), book.checksum());
+    let refused = |entry: BookEntry| check(&book, &[record(&[set(Side::Ask, 105, 1), entry])]).unwrap_err().0;
+    assert_eq!(refused(set(Side::Bid, 100, 0)), "entry 2: size 0 is not above zero");
+    assert_eq!(refused(set(Side::Bid, 100, -3)), "entry 2: size -3 is not above zero");
+    assert_eq!(
+        refused(set(Side::Bid, 100, i64::MAX)),
+        "entry 2: size 9223372036854775807 is above 9007199254740992"
+    );
+    assert_eq!(refused(set(Side::Bid, 101, 1)), "entry 2: price 101 is not a multiple of the tick 5");
+    assert_eq!(refused(set(Side::Bid, 1_005, 1)), "entry 2: price 1005 is outside 5 to 1000");
+    assert_eq!(refused(remove(Side::Bid, 0)), "entry 2: price 0 is outside 5 to 1000");
+    let whole = check(&book, &[record(&[set(Side::Ask, 105, 1)]), record(&[set(Side::Ask, 105, -1)])]);
+    assert_eq!(whole.unwrap_err().0, "record 2, entry 1: size -1 is not above zero");
+    assert_eq!((snapshot(&mut book), book.checksum()), (bytes, checksum));
+}
+
+#[test]
+fn full_side_takes_no_new_level_but_changes_of_old_ones() {
+    let limits = Limits { levels_max: 3, ..Limits::default() };
+    let mut book = Book::with_limits(Scale::default(), limits);
+    for price in 1..=3 {
+        append(&mut book, 1, &record(&[set(Side::Bid, price, 1)])).unwrap();
+    }
+    let refused = check(&book, &[record(&[set(Side::Bid, 4, 1)])]).unwrap_err();
+    assert_eq!(refused.0, "the bid side would have more than 3 levels");
+    append(&mut book, 2, &record(&[set(Side::Bid, 3, 2), set(Side::Ask, 4, 1)])).unwrap();
+}
+
+#[test]
+fn who_is_further_behind_than_removals_are_remembered_is_given_a_snapshot() {
+    let limits = Limits { removals_min: 4, ..Limits::default() };
+    let mut book = Book::with_limits(Scale::default(), limits);
+    for seq in 1..=20 {
+        let price = 100 + seq as i64;
+        append(&mut book, seq, &record(&[set(Side::Bid, price, 1), remove(Side::Bid, price - 1)])).unwrap();
+    }
+    let mut payload = b"kept".to_vec();
+    assert!(!book.changes_since(15, &mut payload));
+    assert_eq!(payload, b"kept");
+    assert!(book.changes_since(16, &mut payload));
+}
+
+#[test]
+fn long_changes_of_a_small_book_are_left_to_a_snapshot() {
+    let mut book = Book::new(Scale::default());
+    let prices = 1..=200;
+    let all: Vec<_> = prices.clone().map(|price| set(Side::Bid, price, 1)).collect();
+    let none: Vec<_> = prices.map(|price| remove(Side::Bid, price)).collect();
+    append(&mut book, 1, &record(&all)).unwrap();
+    append(&mut book, 2, &record(&none)).unwrap();
+    assert!(!book.changes_since(1, &mut Vec::new()));
+    assert!(book.changes_since(0, &mut Vec::new()) == book.changes_since(1, &mut Vec::new()));
+}

@@ -1,0 +1,216 @@
+//! Replicas of real books, each read in another way while it is published: all end as the oracle does.
+
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dunlin_feed::{Book, BookEntry, Counts, OrderEntry, Orders, Replica, Scale, Side, fold};
+use dunlin_topic::*;
+
+use crate::record::Record;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+const CLOCK: Clock = Clock(|| 1_000_000_000 + START.elapsed().as_nanos() as u64);
+
+const BURSTS: usize = 200;
+const BURST: usize = 100;
+
+fn topic(kind: &str) -> Arc<Topic> {
+    let config = TopicConfig {
+        retention: Retention { bytes: 64 << 10, ..Retention::default() },
+        fold: Some(FoldConfig { kind: kind.to_owned(), ..FoldConfig::default() }),
+        ..TopicConfig::default()
+    };
+    let make = |config: &FoldConfig| {
+        fold(&config.kind, &config.options).map_err(|error| FoldError(error.to_string()))
+    };
+    let budget = Budget::node(1 << 30, 1 << 20);
+    Arc::new(Topic::stateful("md.TEST", Arc::new(config), &budget, CLOCK, 1, make).unwrap())
+}
+
+/// How each replica reads, and how long it pauses between reads, ms.
+fn readers() -> [(&'static str, SubscribeOptions, u64); 6] {
+    let following = || SubscribeOptions {
+        start: Start::Snapshot,
+        on_gap: OnGap::Snapshot,
+        ..SubscribeOptions::default()
+    };
+    let conflated = || SubscribeOptions { conflate: true, ..following() };
+    let lose_every = NonZeroU32::new(50);
+    [
+        ("plain", following(), 0),
+        ("lapped", following(), 25),
+        ("conflated", conflated(), 0),
+        ("conflated and slow", conflated(), 5),
+        ("losing", SubscribeOptions { lose_every, ..following() }, 0),
+        ("from the first record", SubscribeOptions { start: Start::Earliest, ..following() }, 0),
+    ]
+}
+
+struct Reading<F> {
+    name: &'static str,
+    replica: Replica<F, Subscriber>,
+    pause: Duration,
+}
+
+impl<F: Fold> Reading<F> {
+    fn step(&mut self) {
+        self.replica.wait(Some(Duration::from_millis(10))).unwrap();
+        self.replica.drain(CLOCK.now_ns(), 64, |_| ()).unwrap();
+        thread::sleep(self.pause);
+    }
+
+    fn comes_to(mut self, log: &Arc<LogName>, oracle: &mut F, last: u64) -> (&'static str, Counts) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.replica.state(log).is_none_or(|(at, _)| at.seq < last) {
+            assert!(Instant::now() < deadline, "{}: no news: {:?}", self.name, self.replica.counts());
+            self.step();
+        }
+        let (_, state) = self.replica.state(log).unwrap();
+        assert_eq!(
+            (state.checksum(), state.entries()),
+            (oracle.checksum(), oracle.entries()),
+            "{}",
+            self.name
+        );
+        let mut missing = Vec::new();
+        assert!(state.changes_since(last, &mut missing) && missing.is_empty(), "{}", self.name);
+        (self.name, self.replica.counts())
+    }
+}
+
+/// Publishes while all kinds of readers read; gives what each was told.
+fn followed<F: Fold>(kind: &str, make: fn() -> F, payloads: &[Vec<u8>]) -> Vec<(&'static str, Counts)> {
+    let topic = topic(kind);
+    let (log, running) = (topic.logs()[0].name().clone(), AtomicBool::new(true));
+    let mut oracle = make();
+    thread::scope(|scope| {
+        let running = &running;
+        let read = |(name, options, pause_ms)| {
+            let log = Arc::clone(&topic.logs()[0]);
+            let cursor = Cursor::new(log, &options, None, Consumption::Reads).unwrap();
+            let subscriber = Subscriber::one(cursor, options.wait);
+            let replica = Replica::new(subscriber, move |_| make());
+            let mut reading = Reading { name, replica, pause: Duration::from_millis(pause_ms) };
+            scope.spawn(move || {
+                while running.load(Ordering::Relaxed) {
+                    reading.step();
+                }
+                reading
+            })
+        };
+        let threads = readers().map(read);
+        let mut publisher = topic.publisher(topic.name());
+        for (payload, seq) in payloads.iter().zip(1..) {
+            publisher.publish(payload.as_slice()).unwrap();
+            oracle.apply(seq, &Record::new(payload).frame()).unwrap();
+            if seq % BURST as u64 == 0 {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        running.store(false, Ordering::Relaxed);
+        let readings = threads.map(|thread| thread.join().unwrap());
+        let last = payloads.len() as u64;
+        readings.map(|reading| reading.comes_to(&log, &mut oracle, last)).into()
+    })
+}
+
+fn all_were_served_as_they_asked(told: &[(&'static str, Counts)]) {
+    for (name, counts) in told {
+        assert_eq!((counts.divergent, counts.refused), (0, 0), "{name}: {counts:?}");
+        match *name {
+            "conflated and slow" => assert!(counts.conflated > 0 && counts.gaps == 0, "{counts:?}"),
+            "losing" => assert!(counts.holes > 0, "{counts:?}"),
+            _ => {}
+        }
+    }
+}
+
+/// Numbers that look random, the same every time.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+
+    fn side(&mut self) -> Side {
+        Side::BOTH[self.below(2) as usize]
+    }
+}
+
+#[test]
+fn replicas_of_a_book_by_level_come_to_it_however_they_read() {
+    let mut dice = Dice(1);
+    let payload = |_| {
+        let mut payload = Vec::new();
+        for _ in 0..=dice.below(3) {
+            let (side, price, size) = (dice.side(), dice.below(300) as i64, 1 + dice.below(9) as i64);
+            let entry = match dice.below(10) {
+                0..3 => BookEntry::Remove { side, price },
+                _ => BookEntry::Set { side, price, size },
+            };
+            entry.encode(&mut payload);
+        }
+        payload
+    };
+    let payloads: Vec<_> = (0..BURSTS * BURST).map(payload).collect();
+    all_were_served_as_they_asked(&followed("book", || Book::new(Scale::default()), &payloads));
+}
+
+#[test]
+fn replicas_of_a_book_by_order_come_to_it_however_they_read() {
+    let (mut dice, mut there) = (Dice(2), Vec::new());
+    let payload = |id: usize| {
+        let mut payload = Vec::new();
+        let (price, size) = (dice.below(40) as i64, 1 + dice.below(9) as i64);
+        let entry = match dice.below(10) {
+            0..4 if !there.is_empty() => {
+                OrderEntry::Delete { id: there.swap_remove(dice.below(there.len() as u64) as usize) }
+            }
+            4..6 if !there.is_empty() => {
+                OrderEntry::Change { id: there[dice.below(there.len() as u64) as usize], price, size }
+            }
+            _ => {
+                there.push(id as u64);
+                OrderEntry::Add { side: dice.side(), id: id as u64, price, size }
+            }
+        };
+        entry.encode(&mut payload);
+        payload
+    };
+    let payloads: Vec<_> = (0..BURSTS * BURST).map(payload).collect();
+    all_were_served_as_they_asked(&followed("orders", || Orders::new(Scale::default()), &payloads));
+}
+
+/// The owner refuses what does not fit, and its readers never hear of it.
+#[test]
+fn refused_records_leave_the_log_and_its_readers_alone() {
+    let topic = topic("orders");
+    let mut publisher = topic.publisher(topic.name());
+    let entry = |entry: OrderEntry| {
+        let mut payload = Vec::new();
+        entry.encode(&mut payload);
+        payload
+    };
+    let add = entry(OrderEntry::Add { side: Side::Bid, id: 1, price: 5, size: 5 });
+    publisher.publish(add.as_slice()).unwrap();
+    let refused = publisher.publish(add.as_slice()).unwrap_err();
+    assert!(refused.to_string().contains("order 1 is there already"), "{refused}");
+    let garbage = publisher.publish([9_u8; 33].as_slice()).unwrap_err();
+    assert!(garbage.to_string().contains("must be zero"), "{garbage}");
+    publisher.publish(entry(OrderEntry::Delete { id: 1 }).as_slice()).unwrap();
+
+    let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
+    let cursor = Cursor::new(Arc::clone(&topic.logs()[0]), &options, None, Consumption::Reads).unwrap();
+    let log = topic.logs()[0].name().clone();
+    let mut replica = Replica::new(Subscriber::one(cursor, options.wait), |_| Orders::new(Scale::default()));
+    replica.drain(CLOCK.now_ns(), 64, |_| ()).unwrap();
+    let (at, state) = replica.state(&log).unwrap();
+    assert_eq!((at.seq, state.entries(), state.checksum()), (2, 0, 0));
+}

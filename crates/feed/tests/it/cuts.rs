@@ -1,0 +1,106 @@
+//! A stream of records, taken apart at every record: whatever way a reader comes to the end, it is the same state.
+
+use std::sync::Arc;
+
+use dunlin_topic::{Fold, Frozen};
+
+use crate::record::{Record, snapshot};
+
+/// States that differ by 4 KiB of changes are this long together; from there on a snapshot may be the shorter way.
+const LONG: usize = 2 << 10;
+
+/// The state after a record: as it was frozen then, and what it said of itself.
+pub struct Cut {
+    pub seq: u64,
+    frozen: Arc<dyn Frozen>,
+    pub bytes: Vec<u8>,
+    checksum: u64,
+}
+
+impl Cut {
+    pub fn of(fold: &mut dyn Fold, seq: u64) -> Cut {
+        let (frozen, mut bytes) = (fold.freeze(), Vec::new());
+        frozen.write(&mut bytes);
+        Cut { seq, frozen, bytes, checksum: fold.checksum() }
+    }
+}
+
+/// Replays the records, whose numbers begin at 1, and at every cut restores, resumes and catches up.
+pub fn every_way_leads_to_the_same_state(new: impl Fn() -> Box<dyn Fold>, records: &[Record]) {
+    let mut fold = new();
+    let mut cuts = Vec::new();
+    for seq in 0..=records.len() as u64 {
+        if seq > 0 {
+            fold.apply(seq, &records[seq as usize - 1].frame()).unwrap();
+        }
+        cuts.push(Cut::of(&mut *fold, seq));
+    }
+    for cut in &cuts {
+        frozen_states_stay(cut);
+        let restored = resumed_from_snapshot(&new, cut, &cuts, records);
+        caught_up_by_changes(&new, &*fold, restored, cut, &cuts);
+    }
+}
+
+pub fn frozen_states_stay(cut: &Cut) {
+    let mut later = Vec::new();
+    cut.frozen.write(&mut later);
+    assert_eq!(later, cut.bytes, "a state frozen at {} changed afterwards", cut.seq);
+    assert_eq!(cut.frozen.bytes(), later.len());
+}
+
+/// Snapshot and deltas are the full replay; gives the state as restored.
+fn resumed_from_snapshot(
+    new: impl Fn() -> Box<dyn Fold>,
+    cut: &Cut,
+    cuts: &[Cut],
+    records: &[Record],
+) -> Box<dyn Fold> {
+    let mut reader = new();
+    reader.restore(cut.seq, &cut.bytes).unwrap();
+    is_at(&mut *reader, cut, "restored");
+    for seq in cut.seq + 1..cuts.len() as u64 {
+        reader.apply(seq, &records[seq as usize - 1].frame()).unwrap();
+        is_at(&mut *reader, &cuts[seq as usize], "restored and resumed");
+    }
+    let mut restored = new();
+    restored.restore(cut.seq, &cut.bytes).unwrap();
+    restored
+}
+
+/// One merged record is all that came between.
+fn caught_up_by_changes(
+    new: impl Fn() -> Box<dyn Fold>,
+    owner: &dyn Fold,
+    mut reader: Box<dyn Fold>,
+    cut: &Cut,
+    cuts: &[Cut],
+) {
+    let last = &cuts[cuts.len() - 1];
+    let mut payload = b"before".to_vec();
+    if !owner.changes_since(cut.seq, &mut payload) {
+        assert_eq!(payload, b"before");
+        assert!(
+            cut.bytes.len() + last.bytes.len() > LONG,
+            "the changes since {} are known, and worth it",
+            cut.seq
+        );
+        return;
+    }
+    let merged = Record::new(payload.strip_prefix(b"before").unwrap());
+    reader.apply(last.seq, &merged.frame()).unwrap();
+    is_at(&mut *reader, last, "caught up");
+    // Who was caught up can bring others on in turn.
+    let mut payload = Vec::new();
+    if reader.changes_since(cut.seq, &mut payload) {
+        let mut third = new();
+        third.restore(cut.seq, &cut.bytes).unwrap();
+        third.apply(last.seq, &Record::new(&payload).frame()).unwrap();
+        is_at(&mut *third, last, "caught up by a reader");
+    }
+}
+
+pub fn is_at(fold: &mut dyn Fold, cut: &Cut, how: &str) {
+    assert_eq!(snapshot(fold), cut.bytes, "{how} to {}", cut.seq);
+    assert_eq!(fold.checksum(), cut.checksum, "{how} to {}", cut.seq);
+}

@@ -1,0 +1,28 @@
+//! States made by name.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+
+use dunlin_feed::{Book, KINDS, LastValue, Levels, Orders, fold};
+
+fn options(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+}
+
+#[test]
+fn every_kind_is_made_by_its_name_and_can_be_looked_into() {
+    let made = KINDS.map(|kind| fold(kind, &BTreeMap::new()).unwrap());
+    let [book, orders, last] = made.each_ref().map(|fold| fold.as_ref() as &dyn Any);
+    assert!(book.is::<Book>() && orders.is::<Orders>() && last.is::<LastValue>());
+    let fine = fold("book", &options(&[("price_decimals", "2"), ("depth", "5")])).unwrap();
+    let fine: &dyn Any = fine.as_ref();
+    assert_eq!(fine.downcast_ref::<Book>().unwrap().scale().price_text(12_345), "123.45");
+}
+
+#[test]
+fn what_cannot_be_made_is_refused_by_name() {
+    let refused = |kind, pairs: &[_]| fold(kind, &options(pairs)).unwrap_err().to_string();
+    assert_eq!(refused("l4", &[]), "there is no state of kind `l4`; the kinds are book, orders, last");
+    assert_eq!(refused("last", &[("tick", "1")]), "`last` has no option `tick`");
+    assert_eq!(refused("orders", &[("depths", "1")]), "`orders` has no option `depths`");
+}

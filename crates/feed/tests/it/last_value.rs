@@ -1,0 +1,111 @@
+//! Last values by key.
+
+use std::collections::BTreeMap;
+
+use dunlin_feed::{LastValue, Limits, ValueEntry};
+use dunlin_topic::Fold;
+use proptest::prelude::*;
+
+use crate::cuts::every_way_leads_to_the_same_state;
+use crate::record::{Record, append, check};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Keyed(Vec<u8>, Vec<u8>),
+    /// The value is `None` for a removal.
+    Entries(Vec<(Vec<u8>, Option<Vec<u8>>)>),
+    Clear,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let key = || prop::collection::vec(0_u8..3, 0..3);
+    let value = || prop::collection::vec(any::<u8>(), 0..20);
+    let entries = prop::collection::vec((key(), prop::option::weighted(0.7, value())), 1..4);
+    let step = prop_oneof![
+        8 => (key(), value()).prop_map(|(key, value)| Step::Keyed(key, value)),
+        4 => entries.prop_map(Step::Entries),
+        1 => Just(Step::Clear),
+    ];
+    prop::collection::vec(step, 1..40)
+}
+
+fn record(step: &Step) -> Record {
+    let mut payload = Vec::new();
+    match step {
+        Step::Keyed(key, value) => return Record::keyed(key, value),
+        Step::Clear => ValueEntry::Clear.encode(&mut payload),
+        Step::Entries(entries) => {
+            for (key, value) in entries {
+                match value {
+                    Some(value) => ValueEntry::Set { key, value }.encode(&mut payload),
+                    None => ValueEntry::Remove { key }.encode(&mut payload),
+                }
+            }
+        }
+    }
+    Record::new(&payload)
+}
+
+fn apply(model: &mut Model, step: &Step) {
+    let mut set = |key: &Vec<u8>, value: Option<&Vec<u8>>| match value {
+        Some(value) => drop(model.insert(key.clone(), value.clone())),
+        None => drop(model.remove(key)),
+    };
+    match step {
+        Step::Keyed(key, value) => set(key, Some(value).filter(|value| !value.is_empty())),
+        Step::Entries(entries) => entries.iter().for_each(|(key, value)| set(key, value.as_ref())),
+        Step::Clear => model.clear(),
+    }
+}
+
+proptest! {
+    #[test]
+    fn values_equal_their_model_after_every_record(steps in steps()) {
+        let (mut values, mut model) = (LastValue::default(), Model::new());
+        for (index, step) in steps.iter().enumerate() {
+            append(&mut values, index as u64 + 1, &record(step)).unwrap();
+            apply(&mut model, step);
+            let held: Model = values.iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
+            prop_assert_eq!(&held, &model);
+            prop_assert_eq!(values.len(), model.len());
+        }
+    }
+
+    #[test]
+    fn snapshot_and_changes_at_every_cut_equal_the_full_replay(steps in steps()) {
+        let records: Vec<_> = steps.iter().map(record).collect();
+        every_way_leads_to_the_same_state(|| Box::new(LastValue::default()), &records);
+    }
+
+    #[test]
+    fn garbage_without_a_key_is_refused_or_entries(payload in prop::collection::vec(0_u8..3, 0..60)) {
+        let mut values = LastValue::default();
+        let garbage = Record::new(&payload);
+        if check(&values, std::slice::from_ref(&garbage)).is_ok() {
+            values.apply(1, &garbage.frame()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn record_with_a_key_and_nothing_in_it_removes_the_key() {
+    let mut values = LastValue::default();
+    append(&mut values, 1, &Record::keyed(b"a", b"1")).unwrap();
+    assert_eq!(values.get(b"a"), Some(&b"1"[..]));
+    append(&mut values, 2, &Record::keyed(b"a", b"")).unwrap();
+    assert_eq!(values.get(b"a"), None);
+    assert_eq!(values.checksum(), 0);
+    append(&mut values, 3, &Record::keyed(b"a", b"")).unwrap();
+}
+
+#[test]
+fn full_state_takes_no_new_key_but_new_values_of_old_ones() {
+    let limits = Limits { keys_max: 1, ..Limits::default() };
+    let mut values = LastValue::with_limits(limits);
+    append(&mut values, 1, &Record::keyed(b"a", b"1")).unwrap();
+    let refused = check(&values, &[Record::keyed(b"b", b"1")]).unwrap_err();
+    assert_eq!(refused.0, "there would be more than 1 keys");
+    append(&mut values, 2, &Record::keyed(b"a", b"2")).unwrap();
+}

@@ -1,0 +1,251 @@
+//! Books by order.
+
+use std::collections::BTreeSet;
+
+use dunlin_feed::{BookEntry, Levels, Limits, Order, OrderEntry, Orders, QueuePosition, Scale, Side, Touch};
+use dunlin_topic::Fold;
+use proptest::prelude::*;
+
+use crate::cuts::every_way_leads_to_the_same_state;
+use crate::model::{BookModel, OrdersModel};
+use crate::record::{Record, append, check, snapshot};
+
+fn add(side: Side, id: u64, price: i64, size: i64) -> OrderEntry {
+    OrderEntry::Add { side, id, price, size }
+}
+
+fn change(id: u64, price: i64, size: i64) -> OrderEntry {
+    OrderEntry::Change { id, price, size }
+}
+
+fn delete(id: u64) -> OrderEntry {
+    OrderEntry::Delete { id }
+}
+
+fn record(entries: &[OrderEntry]) -> Record {
+    let mut payload = Vec::new();
+    entries.iter().for_each(|entry| entry.encode(&mut payload));
+    Record::new(&payload)
+}
+
+fn orders_of(entries: &[OrderEntry]) -> Orders {
+    let mut orders = Orders::new(Scale::default());
+    append(&mut orders, 1, &record(entries)).unwrap();
+    orders
+}
+
+/// A wish, made an entry by what is in the book when its turn comes.
+#[derive(Debug, Clone)]
+struct Wish {
+    kind: u8,
+    pick: usize,
+    side: Side,
+    price: i64,
+    size: i64,
+}
+
+fn wishes(prices: i64) -> impl Strategy<Value = Vec<Vec<Wish>>> {
+    let side = prop_oneof![Just(Side::Bid), Just(Side::Ask)];
+    let wish = (0_u8..40, any::<usize>(), side, 0..prices, 1_i64..6)
+        .prop_map(|(kind, pick, side, price, size)| Wish { kind, pick, side, price, size });
+    prop::collection::vec(prop::collection::vec(wish, 1..5), 1..50)
+}
+
+impl Wish {
+    /// Numbers of deleted orders come again now and then.
+    fn entry(&self, model: &OrdersModel) -> OrderEntry {
+        let there: BTreeSet<u64> = model.all().iter().map(|order| order.id).collect();
+        let new = || (self.pick as u64 % 50..).find(|id| !there.contains(id)).unwrap();
+        let picked = model.all().get(self.pick % model.all().len().max(1)).copied();
+        match (self.kind, picked) {
+            (0, _) => OrderEntry::Clear { side: self.side },
+            (1..=18, _) | (_, None) => add(self.side, new(), self.price, self.size),
+            (19..=24, Some(order)) => change(order.id, order.price, self.size),
+            (25..=29, Some(order)) => change(order.id, self.price, self.size),
+            (_, Some(order)) => delete(order.id),
+        }
+    }
+}
+
+fn any_entry() -> impl Strategy<Value = OrderEntry> {
+    let side = || prop_oneof![Just(Side::Bid), Just(Side::Ask)];
+    prop_oneof![
+        (side(), 0_u64..3).prop_map(|(side, id)| add(side, id, 5, 1)),
+        (0_u64..3, 1_i64..3).prop_map(|(id, size)| change(id, 5, size)),
+        (0_u64..3).prop_map(delete),
+        side().prop_map(|side| OrderEntry::Clear { side }),
+    ]
+}
+
+/// The entries that wishes come to, and the model after all of them.
+fn entries(wishes: &[Vec<Wish>]) -> (Vec<Vec<OrderEntry>>, OrdersModel) {
+    let mut model = OrdersModel::default();
+    let mut records = Vec::new();
+    for wishes in wishes {
+        let mut entries = Vec::new();
+        for wish in wishes {
+            let entry = wish.entry(&model);
+            model.apply(&entry);
+            entries.push(entry);
+        }
+        records.push(entries);
+    }
+    (records, model)
+}
+
+fn equals_model(orders: &Orders, model: &OrdersModel) {
+    assert_eq!(orders.order_count(), model.all().len());
+    equals_book(orders, &model.book());
+    for order in model.all() {
+        assert_eq!(orders.order(order.id), Some(*order));
+        let queue = model.queue(order.side, order.price);
+        assert_eq!(orders.queue(order.side, order.price).collect::<Vec<_>>(), queue);
+        let ahead: Vec<&Order> = queue.iter().take_while(|other| other.id != order.id).collect();
+        let size_ahead = ahead.iter().map(|order| order.size).sum();
+        let position = QueuePosition { orders_ahead: ahead.len(), size_ahead };
+        assert_eq!(orders.queue_position(order.id), Some(position));
+    }
+}
+
+fn equals_book(orders: &Orders, book: &BookModel) {
+    for side in Side::BOTH {
+        assert_eq!(orders.levels(side).collect::<Vec<_>>(), book.levels(side));
+        assert_eq!(orders.level_count(side), book.levels(side).len());
+        assert_eq!(orders.best(side), book.levels(side).first().copied());
+    }
+}
+
+proptest! {
+    #[test]
+    fn orders_equal_their_model_after_every_record(wishes in wishes(4)) {
+        let (records, _) = entries(&wishes);
+        let (mut orders, mut model) = (Orders::new(Scale::default()), OrdersModel::default());
+        for (index, entries) in records.iter().enumerate() {
+            append(&mut orders, index as u64 + 1, &record(entries)).unwrap();
+            entries.iter().for_each(|entry| model.apply(entry));
+            equals_model(&orders, &model);
+        }
+    }
+
+    #[test]
+    fn snapshot_and_changes_at_every_cut_equal_the_full_replay(wishes in wishes(4)) {
+        let (records, _) = entries(&wishes);
+        let records: Vec<_> = records.iter().map(|entries| record(entries)).collect();
+        every_way_leads_to_the_same_state(|| Box::new(Orders::new(Scale::default())), &records);
+    }
+
+    /// All records as one append are refused or accepted as one by one.
+    #[test]
+    fn an_append_is_checked_as_if_its_records_came_one_by_one(
+        wishes in wishes(4),
+        wrong in (any::<prop::sample::Index>(), 0_u64..50, 0_u8..3),
+    ) {
+        let (mut records, _) = entries(&wishes);
+        let (place, id, kind) = wrong;
+        let odd = [add(Side::Bid, id, 1, 1), change(id, 2, 2), delete(id)][usize::from(kind)];
+        let record_at = place.index(records.len());
+        records[record_at].push(odd);
+        let records: Vec<_> = records.iter().map(|entries| record(entries)).collect();
+        let mut one_by_one = Orders::new(Scale::default());
+        let refusal = records.iter().zip(1..).find_map(|(record, seq)| append(&mut one_by_one, seq, record).err());
+        let whole = Orders::new(Scale::default());
+        prop_assert_eq!(check(&whole, &records).is_err(), refusal.is_some());
+        prop_assert_eq!(whole.order_count(), 0);
+    }
+
+    /// The same with few numbers, so that orders go and come on the other side within one append.
+    #[test]
+    fn an_append_that_is_accepted_is_one_that_applies(
+        entries in prop::collection::vec(any_entry(), 1..12),
+        last in any_entry(),
+    ) {
+        let before = [add(Side::Bid, 0, 5, 5), add(Side::Ask, 1, 6, 5)];
+        let (mut one_by_one, whole) = (orders_of(&before), orders_of(&before));
+        let mut fits = |entry: &OrderEntry| append(&mut one_by_one, 2, &record(&[*entry])).is_ok();
+        let mut entries: Vec<_> = entries.into_iter().filter(&mut fits).collect();
+        let last_fits = fits(&last);
+        entries.push(last);
+        prop_assert_eq!(check(&whole, &[record(&entries)]).is_ok(), last_fits);
+    }
+
+    #[test]
+    fn queues_in_another_order_have_another_checksum(first in 0_u64..1_000, second in 0_u64..1_000) {
+        prop_assume!(first != second);
+        let here = orders_of(&[add(Side::Bid, first, 10, 1), add(Side::Bid, second, 10, 1)]);
+        let there = orders_of(&[add(Side::Bid, second, 10, 1), add(Side::Bid, first, 10, 1)]);
+        prop_assert_ne!(here.checksum(), there.checksum());
+    }
+}
+
+#[test]
+fn an_order_that_shrinks_keeps_its_place_and_any_other_change_costs_it() {
+    let three = [1, 2, 3].map(|id| add(Side::Bid, id, 10, 5));
+    let ids = |entry: OrderEntry| {
+        let mut orders = orders_of(&three);
+        append(&mut orders, 2, &record(&[entry])).unwrap();
+        orders.queue(Side::Bid, 10).map(|order| order.id).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(change(1, 10, 4)), [1, 2, 3]);
+    assert_eq!(ids(change(1, 10, 5)), [1, 2, 3]);
+    assert_eq!(ids(change(1, 10, 6)), [2, 3, 1]);
+    assert_eq!(ids(change(1, 11, 5)), [2, 3]);
+}
+
+#[test]
+fn bad_entries_are_refused_with_the_order_they_name() {
+    let mut orders = orders_of(&[add(Side::Bid, 7, 100, 5)]);
+    let (bytes, checksum) = (snapshot(&mut orders), orders.checksum());
+    let refused = |entries: &[OrderEntry]| check(&orders, &[record(entries)]).unwrap_err().0;
+    assert_eq!(refused(&[add(Side::Ask, 7, 101, 1)]), "order 7 is there already");
+    assert_eq!(refused(&[change(8, 100, 1)]), "order 8 is not known");
+    assert_eq!(refused(&[delete(8)]), "order 8 is not known");
+    assert_eq!(refused(&[delete(7), delete(7)]), "entry 2: order 7 is not known");
+    assert_eq!(
+        refused(&[add(Side::Bid, 9, 1, 1), add(Side::Bid, 9, 1, 1)]),
+        "entry 2: order 9 is there already"
+    );
+    assert_eq!(refused(&[OrderEntry::Clear { side: Side::Bid }, delete(7)]), "entry 2: order 7 is not known");
+    assert_eq!(refused(&[change(7, 100, 0)]), "size 0 is not above zero");
+    assert_eq!(refused(&[]), "there is no entry in it");
+    assert_eq!((snapshot(&mut orders), orders.checksum()), (bytes, checksum));
+}
+
+/// A random run found it: the clearing of the new side made the old side be seen again.
+#[test]
+fn an_order_that_changed_sides_within_an_append_is_gone_with_its_new_side() {
+    let orders = orders_of(&[add(Side::Bid, 0, 5, 5)]);
+    let moved = [delete(0), add(Side::Ask, 0, 6, 5), OrderEntry::Clear { side: Side::Ask }, delete(0)];
+    assert_eq!(check(&orders, &[record(&moved)]).unwrap_err().0, "entry 4: order 0 is not known");
+}
+
+#[test]
+fn full_book_takes_no_new_order() {
+    let limits = Limits { orders_max: 2, ..Limits::default() };
+    let mut orders = Orders::with_limits(Scale::default(), limits);
+    append(&mut orders, 1, &record(&[add(Side::Bid, 1, 10, 1), add(Side::Bid, 2, 10, 1)])).unwrap();
+    let refused = check(&orders, &[record(&[add(Side::Bid, 3, 10, 1)])]).unwrap_err();
+    assert_eq!(refused.0, "there would be more than 2 orders");
+}
+
+#[test]
+fn reader_whose_book_went_wrong_is_refused() {
+    let mut orders = orders_of(&[add(Side::Bid, 7, 100, 5)]);
+    assert_eq!(orders.apply(2, &record(&[delete(8)]).frame()).unwrap_err().0, "order 8 is not known");
+}
+
+#[test]
+fn crossed_book_is_reported() {
+    let orders = orders_of(&[add(Side::Bid, 1, 100, 5), add(Side::Ask, 2, 99, 5)]);
+    assert_eq!(orders.touch(), Touch::Crossed);
+    assert_eq!(orders.crossings().crossed, 1);
+}
+
+#[test]
+fn levels_are_what_a_book_holds_that_is_told_every_sum() {
+    let orders =
+        orders_of(&[add(Side::Bid, 1, 100, 5), add(Side::Bid, 2, 100, 6), add(Side::Ask, 3, 101, 1)]);
+    let mut book = BookModel::default();
+    book.apply(&BookEntry::Set { side: Side::Bid, price: 100, size: 11 });
+    book.apply(&BookEntry::Set { side: Side::Ask, price: 101, size: 1 });
+    equals_book(&orders, &book);
+}

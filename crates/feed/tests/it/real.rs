@@ -1,0 +1,175 @@
+//! The real recordings, where `cargo xtask data` has fetched them: counted by another program, in another language.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use dunlin_feed::recording::{Item, Layout, Phantom, Recorded, Recording, RecordingOptions};
+use dunlin_feed::{Book, Levels, Orders, Side, Touch};
+
+fn file(name: &str) -> Option<Vec<u8>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name);
+    let read = fs::read(&path);
+    if read.is_err() {
+        eprintln!("{} is not there: not tested (`cargo xtask data` fetches it)", path.display());
+    }
+    read.ok()
+}
+
+/// What was told of a file.
+struct Played {
+    rows: HashMap<&'static str, u64>,
+    books: Vec<Recorded>,
+    told: Vec<String>,
+    phantoms: Vec<Phantom>,
+}
+
+/// Reads a file in pieces; hands records on, and gives what was told.
+fn play(
+    name: &str,
+    layout: Layout,
+    options: &RecordingOptions,
+    on_record: &mut dyn FnMut(usize, u64, &[u8]),
+) -> Option<Played> {
+    let bytes = file(name)?;
+    let (mut recording, mut told, mut phantoms) = (Recording::new(layout, options), Vec::new(), Vec::new());
+    let mut sink = |item: Item<'_>| match item {
+        Item::Record { book, event_time_ns, payload } => on_record(book, event_time_ns, payload),
+        Item::Defect(defect) => told.push(defect.to_string()),
+        Item::Phantom(phantom) => phantoms.push(phantom),
+        Item::Book { .. } => {}
+        _ => unreachable!("no other items"),
+    };
+    for piece in bytes.chunks(60_000) {
+        recording.push(piece, &mut sink);
+    }
+    recording.end(&mut sink);
+    let rows = recording.rows().into_iter().collect();
+    Some(Played { rows, books: recording.books().to_vec(), told, phantoms })
+}
+
+/// Lines, runner changes, levels set, removed, removed without being there, images, records and books.
+#[test]
+fn betfair_streams_hold_what_another_program_counted() {
+    for (name, counts) in [
+        ("SELF-1.181223994", [44_687, 91_516, 117_275, 18_839, 7, 1, 88_187, 10]),
+        ("PRO-1.170258213", [22_367, 83_890, 91_896, 16_307, 311, 15, 62_759, 17]),
+        ("SELF-1.181223995", [21_922, 40_078, 43_816, 12_407, 4, 1, 38_614, 10]),
+        ("1.200806927", [18_529, 21_895, 19_431, 2_448, 0, 1, 19_481, 2]),
+    ] {
+        let mut books: HashMap<usize, Book> = HashMap::new();
+        let mut seq = 0;
+        let mut on_record = |book, _time, payload: &[u8]| {
+            seq += 1;
+            let book = books.entry(book).or_insert_with(|| Book::new(Default::default()));
+            book.apply_payload(seq, payload).unwrap();
+        };
+        let options = RecordingOptions::default();
+        let Some(Played { rows, told, .. }) = play(name, Layout::Betfair, &options, &mut on_record) else {
+            continue;
+        };
+        let names = [
+            "lines",
+            "runner changes",
+            "levels set",
+            "levels removed",
+            "removals of absent levels",
+            "images",
+            "records",
+            "books",
+        ];
+        assert_eq!(names.map(|row| rows.get(row).copied().unwrap_or(0)), counts, "{name}: {rows:?}");
+        assert_eq!(told, [""; 0], "{name}");
+        let left: usize =
+            books.values().map(|book| book.level_count(Side::Bid) + book.level_count(Side::Ask)).sum();
+        assert_eq!(left, 0, "{name}: a settled market has empty books");
+    }
+}
+
+#[test]
+fn bitstamp_orders_hold_what_another_program_counted() {
+    let (mut orders, mut seq) = (Orders::new(Default::default()), 0);
+    let mut on_record = |_book, _time, payload: &[u8]| {
+        seq += 1;
+        orders.apply_payload(seq, payload).unwrap();
+    };
+    let options = RecordingOptions::default();
+    let Some(Played { rows, books, told, .. }) =
+        play("orders.csv", Layout::Bitstamp, &options, &mut on_record)
+    else {
+        return;
+    };
+    let counted = [
+        ("lines", 314_058),
+        ("orders in the opening", 6_512),
+        ("orders created", 156_889),
+        ("orders changed", 266),
+        ("orders deleted", 156_902 - 6_518 - 13),
+        ("fills among these", 566),
+        ("closing rows, not passed on", 6_518),
+        ("market orders, not passed on", 7),
+        ("defects", 13),
+    ];
+    for (name, count) in counted {
+        assert_eq!(rows.get(name), Some(&count), "{name}: {rows:?}");
+    }
+    assert!(told.iter().all(|told| told.ends_with("is deleted, but was not there")), "{told:?}");
+    assert_eq!(orders.order_count(), 6_518, "those that the closing rows would delete");
+    assert_eq!(books[0].topic, "md.bitstamp.btcusd");
+}
+
+/// Two orders of the opening are contradicted by what came later. Without them the book is never crossed or locked at
+/// the end of a millisecond; with them it is most of the time.
+#[test]
+fn phantoms_of_the_bitstamp_recording_are_found_and_account_for_all_crossing() {
+    for (evict_phantoms, phantoms_left) in [(false, true), (true, false)] {
+        let options = RecordingOptions { evict_phantoms, ..RecordingOptions::default() };
+        let (mut orders, mut seq, mut last_ns) = (Orders::new(Default::default()), 0, 0);
+        let (mut ends, mut apart) = (0, 0);
+        let mut on_record = |_book, time_ns: u64, payload: &[u8]| {
+            if time_ns > last_ns && time_ns > ALL_PROVEN_MS * 1_000_000 {
+                ends += 1;
+                apart += usize::from(orders.touch() == Touch::Apart);
+            }
+            last_ns = last_ns.max(time_ns);
+            seq += 1;
+            orders.apply_payload(seq, payload).unwrap();
+        };
+        let played = play("orders.csv", Layout::Bitstamp, &options, &mut on_record);
+        let Some(Played { phantoms, .. }) = played else { return };
+        let found: Vec<_> =
+            phantoms.iter().map(|phantom| (phantom.id, phantom.side, phantom.price)).collect();
+        assert_eq!(
+            found,
+            [(2_002_347_646_152_704, Side::Ask, 783_330), (2_002_347_642_003_458, Side::Ask, 783_740)]
+        );
+        assert!(ends > 100_000, "{ends}");
+        if phantoms_left { assert!(apart < ends / 10, "{apart} of {ends}") } else { assert_eq!(apart, ends) }
+    }
+}
+
+/// By then the last of the phantoms is proven.
+const ALL_PROVEN_MS: u64 = 1_777_689_631_000;
+
+#[test]
+#[ignore = "a measurement: cargo test --release -p dunlin-feed --test it -- --ignored --nocapture reading_speed"]
+fn reading_speed_of_recordings() {
+    let options = RecordingOptions::default();
+    for (name, layout) in [("SELF-1.181223994", Layout::Betfair), ("orders.csv", Layout::Bitstamp)] {
+        let Some(bytes) = file(name) else { continue };
+        for _ in 0..3 {
+            let (start, mut records) = (Instant::now(), 0);
+            let mut recording = Recording::new(layout, &options);
+            let mut sink = |item: Item<'_>| records += usize::from(matches!(item, Item::Record { .. }));
+            recording.push(&bytes, &mut sink);
+            recording.end(&mut sink);
+            let took = start.elapsed().as_secs_f64();
+            println!(
+                "{name}: {:.0} MB/s, {:.2} M records/s",
+                bytes.len() as f64 / took / 1e6,
+                records as f64 / took / 1e6
+            );
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The folds on the real recordings, where `cargo xtask data` has fetched them, beside their models.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use dunlin_feed::recording::{Item, Layout, Recording, RecordingOptions};
+use dunlin_feed::{Book, BookEntry, Levels, OrderEntry, Orders, Scale, Side};
+use dunlin_topic::Fold;
+
+use crate::cuts::{self, Cut};
+use crate::model::{BookModel, OrdersModel};
+use crate::record::Record;
+
+/// The payloads of each book of a recording, in order.
+fn books(name: &str, layout: Layout) -> Vec<Vec<Vec<u8>>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name);
+    let Ok(bytes) = fs::read(&path) else {
+        eprintln!("{} is not there: not tested (`cargo xtask data` fetches it)", path.display());
+        return Vec::new();
+    };
+    let mut books: BTreeMap<usize, Vec<Vec<u8>>> = BTreeMap::new();
+    let mut sink = |item: Item<'_>| {
+        if let Item::Record { book, payload, .. } = item {
+            books.entry(book).or_default().push(payload.to_vec());
+        }
+    };
+    let mut recording = Recording::new(layout, &RecordingOptions::default());
+    recording.push(&bytes, &mut sink);
+    recording.end(&mut sink);
+    books.into_values().collect()
+}
+
+fn equal(levels: &dyn Levels, model: &BookModel) {
+    for side in Side::BOTH {
+        assert!(levels.levels(side).eq(model.levels(side)));
+    }
+}
+
+#[test]
+fn betfair_books_equal_their_models() {
+    for name in ["PRO-1.170258213", "SELF-1.181223995"] {
+        for payloads in books(name, Layout::Betfair) {
+            let (mut book, mut model) = (Book::new(Scale::default()), BookModel::default());
+            for (payload, seq) in payloads.iter().zip(1..) {
+                book.apply_payload(seq, payload).unwrap();
+                BookEntry::decode_all(payload).for_each(|entry| model.apply(&entry.unwrap()));
+                if seq % 16 == 0 {
+                    equal(&book, &model);
+                }
+            }
+            equal(&book, &model);
+        }
+    }
+}
+
+/// Every order and its place for the first records, every level for all of them.
+#[test]
+fn bitstamp_orders_equal_their_models() {
+    for payloads in books("orders.csv", Layout::Bitstamp) {
+        let (mut orders, mut model) = (Orders::new(Scale::default()), OrdersModel::default());
+        let mut told = Book::new(Scale::default());
+        for (payload, seq) in payloads.iter().zip(1..) {
+            let mut touched = Vec::new();
+            for entry in OrderEntry::decode_all(payload).map(Result::unwrap) {
+                touched.extend(levels_of(&orders, &entry));
+                if seq < 2_000 {
+                    model.apply(&entry);
+                }
+            }
+            orders.apply_payload(seq, payload).unwrap();
+            told.apply_payload(seq, &sums(&orders, &touched)).unwrap();
+            if seq < 2_000 && seq % 100 == 0 {
+                equal(&orders, &model.book());
+                assert!(model.all().iter().all(|order| orders.order(order.id) == Some(*order)));
+            }
+            if seq % 10_000 == 0 {
+                assert!(Side::BOTH.into_iter().all(|side| orders.levels(side).eq(told.levels(side))));
+            }
+        }
+    }
+}
+
+/// The levels that an entry is about to change.
+fn levels_of(orders: &Orders, entry: &OrderEntry) -> Vec<(Side, i64)> {
+    let of = |id| orders.order(id).map(|order| (order.side, order.price));
+    match *entry {
+        OrderEntry::Add { side, price, .. } => vec![(side, price)],
+        OrderEntry::Change { id, price, .. } => {
+            of(id).into_iter().flat_map(|(side, old)| [(side, old), (side, price)]).collect()
+        }
+        OrderEntry::Delete { id } => of(id).into_iter().collect(),
+        OrderEntry::Clear { side } => orders.levels(side).map(|level| (side, level.price)).collect(),
+    }
+}
+
+/// What a book must be told of these levels.
+fn sums(orders: &Orders, levels: &[(Side, i64)]) -> Vec<u8> {
+    let mut payload = Vec::new();
+    for (side, price) in levels.iter().copied() {
+        let entry = match orders.level(side, price) {
+            Some(level) => BookEntry::Set { side, price, size: level.size },
+            None => BookEntry::Remove { side, price },
+        };
+        entry.encode(&mut payload);
+    }
+    payload
+}
+
+/// At some of its records a recording is cut; every way leads from there to its end.
+#[test]
+fn recordings_cut_anywhere_come_to_the_same_books() {
+    for payloads in books("PRO-1.170258213", Layout::Betfair) {
+        cut_at_some(|| Box::new(Book::new(Scale::default())), &payloads, 997);
+    }
+    for payloads in books("orders.csv", Layout::Bitstamp) {
+        cut_at_some(|| Box::new(Orders::new(Scale::default())), &payloads, 39_989);
+    }
+}
+
+fn cut_at_some(new: impl Fn() -> Box<dyn Fold>, payloads: &[Vec<u8>], every: u64) {
+    let (mut fold, mut cuts) = (new(), Vec::new());
+    let records: Vec<_> = payloads.iter().map(|payload| Record::new(payload)).collect();
+    for (record, seq) in records.iter().zip(1..) {
+        fold.apply(seq, &record.frame()).unwrap();
+        if seq % every == 0 || seq == records.len() as u64 {
+            cuts.push(Cut::of(&mut *fold, seq));
+        }
+    }
+    let Some(last) = cuts.last() else { return };
+    for (cut, next) in cuts.iter().zip(&cuts[1..]) {
+        cuts::frozen_states_stay(cut);
+        let mut reader = new();
+        reader.restore(cut.seq, &cut.bytes).unwrap();
+        for seq in cut.seq + 1..=next.seq {
+            reader.apply(seq, &records[seq as usize - 1].frame()).unwrap();
+        }
+        cuts::is_at(&mut *reader, next, "restored and resumed");
+        let mut payload = Vec::new();
+        if fold.changes_since(next.seq, &mut payload) {
+            reader.apply(last.seq, &Record::new(&payload).frame()).unwrap();
+            cuts::is_at(&mut *reader, last, "caught up");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Records to feed to a fold.
+
+use dunlin_topic::frame::{Frame, Meta};
+use dunlin_topic::{Fold, FoldError};
+
+/// A record's frame, as a log holds it.
+#[derive(Debug, Clone)]
+pub struct Record(Vec<u8>);
+
+impl Record {
+    pub fn new(payload: &[u8]) -> Record {
+        Record::of(&Meta::default(), payload)
+    }
+
+    pub fn keyed(key: &[u8], payload: &[u8]) -> Record {
+        Record::of(&Meta { key: Some(key), ..Meta::default() }, payload)
+    }
+
+    fn of(meta: &Meta<'_>, payload: &[u8]) -> Record {
+        let encoded = meta.measure(payload.len()).unwrap();
+        let mut bytes = vec![0; encoded.padded()];
+        meta.encode(encoded, 1, payload, &mut bytes);
+        Record(bytes)
+    }
+
+    pub fn frame(&self) -> Frame<'_> {
+        Frame::split(&self.0).unwrap().0
+    }
+}
+
+pub fn check(fold: &dyn Fold, records: &[Record]) -> Result<(), FoldError> {
+    fold.check(&mut records.iter().map(Record::frame))
+}
+
+/// What an owner does with an append of one record.
+pub fn append(fold: &mut dyn Fold, seq: u64, record: &Record) -> Result<(), FoldError> {
+    fold.check(&mut std::iter::once(record.frame()))?;
+    fold.apply(seq, &record.frame())
+}
+
+/// The state's bytes, the same for the same state.
+pub fn snapshot(fold: &mut dyn Fold) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    fold.freeze().write(&mut bytes);
+    bytes
+}

@@ -1,0 +1,356 @@
+//! Recordings written by hand, sound and broken.
+
+use dunlin_feed::recording::{Item, Layout, Recording, RecordingOptions};
+use dunlin_feed::{BookEntry, OrderEntry};
+use proptest::prelude::*;
+
+use crate::any_file;
+
+/// What came of a text: entries by book and time, and defects as they are told.
+#[derive(Debug, Default, PartialEq)]
+struct Came {
+    books: usize,
+    records: Vec<(usize, u64, Vec<String>)>,
+    told: Vec<String>,
+}
+
+fn read(layout: Layout, text: &str, options: &RecordingOptions) -> (Came, Recording) {
+    let (mut recording, mut came) = (Recording::new(layout, options), Came::default());
+    recording.push(text.as_bytes(), &mut |item| came.note(layout, item));
+    recording.end(&mut |item| came.note(layout, item));
+    (came, recording)
+}
+
+fn betfair(text: &str) -> Came {
+    read(Layout::Betfair, text, &RecordingOptions::default()).0
+}
+
+fn bitstamp(rows: &str, evict_phantoms: bool) -> Came {
+    let text = format!("id,timestamp,exchange_timestamp,price,volume,action,direction\n{rows}");
+    read(Layout::Bitstamp, &text, &RecordingOptions { evict_phantoms, ..RecordingOptions::default() }).0
+}
+
+impl Came {
+    fn note(&mut self, layout: Layout, item: Item<'_>) {
+        match item {
+            Item::Record { book, event_time_ns, payload } => {
+                assert!(book < self.books, "a book is told before its records");
+                self.records.push((book, event_time_ns / 1_000_000, entries(layout, payload)));
+            }
+            Item::Defect(defect) => self.told.push(defect.to_string()),
+            Item::Phantom(phantom) => self.told.push(phantom.to_string()),
+            Item::Book { book, .. } => {
+                assert_eq!(book, self.books);
+                self.books += 1;
+            }
+            _ => unreachable!("no other items"),
+        }
+    }
+
+    fn entries(&self) -> Vec<&str> {
+        self.records.iter().flat_map(|(_, _, entries)| entries).map(String::as_str).collect()
+    }
+}
+
+fn entries(layout: Layout, payload: &[u8]) -> Vec<String> {
+    match layout {
+        Layout::Betfair => BookEntry::decode_all(payload).map(|entry| book_text(entry.unwrap())).collect(),
+        Layout::Bitstamp => OrderEntry::decode_all(payload).map(|entry| order_text(entry.unwrap())).collect(),
+    }
+}
+
+fn book_text(entry: BookEntry) -> String {
+    match entry {
+        BookEntry::Set { side, price, size } => format!("{side} {price}: {size}"),
+        BookEntry::Remove { side, price } => format!("{side} {price}: none"),
+        BookEntry::Clear { side } => format!("no {side}"),
+    }
+}
+
+fn order_text(entry: OrderEntry) -> String {
+    match entry {
+        OrderEntry::Add { side, id, price, size } => format!("+{id} {side} {price}: {size}"),
+        OrderEntry::Change { id, price, size } => format!("~{id} {price}: {size}"),
+        OrderEntry::Delete { id } => format!("-{id}"),
+        OrderEntry::Clear { side } => format!("no {side}"),
+    }
+}
+
+#[test]
+fn each_runner_is_a_book_and_a_message_is_one_record_of_it() {
+    let came = betfair(
+        r#"{"op":"mcm","pt":1500,"mc":[{"id":"1.5","rc":[{"id":7,"atb":[[1.01,20]],"atl":[[2.5,0.5]],"tv":3},
+            {"id":8,"atb":[[3,1.25]]},{"id":7,"atb":[[1.01,0],[1.02,3e1]]},{"id":9,"ltp":2.0}]}]}"#
+            .replace('\n', "")
+            .as_str(),
+    );
+    assert_eq!(came.told, [""; 0]);
+    let first = ["no bid", "no ask", "bid 101: 2000", "ask 250: 50", "bid 101: none", "bid 102: 3000"];
+    let second = ["no bid", "no ask", "bid 300: 125"];
+    let [first, second] =
+        [&first[..], &second].map(|entries| entries.iter().map(ToString::to_string).collect::<Vec<_>>());
+    assert_eq!(came.records, [(0, 1500, first), (1, 1500, second)]);
+}
+
+#[test]
+fn an_image_replaces_every_book_of_its_market_in_one_record_each() {
+    let came = betfair(concat!(
+        r#"{"op":"mcm","pt":1,"mc":[{"id":"1.5","rc":[{"id":7,"atb":[[2,1]]},{"id":8,"atb":[[3,1]]}]},"#,
+        r#"{"id":"1.6","rc":[{"id":7,"atb":[[4,1]]}]}]}"#,
+        "\n",
+        r#"{"op":"mcm","pt":2,"mc":[{"id":"1.5","img":true,"rc":[{"id":7,"atl":[[5,1]]}]}]}"#,
+        "\n",
+        r#"{"op":"mcm","pt":3,"mc":[{"id":"1.5","img":false,"rc":[{"id":7,"atb":[[2,0]],"atl":[[5,0]]}]}]}"#,
+    ));
+    assert_eq!(came.told, [""; 0]);
+    let image = [(0, 2, ["no bid", "no ask", "ask 500: 100"].map(str::to_owned).to_vec())];
+    let emptied = [(1, 2, ["no bid", "no ask"].map(str::to_owned).to_vec())];
+    assert_eq!(came.records[3..5], [image, emptied].concat());
+    assert_eq!(
+        came.entries().last(),
+        Some(&"ask 500: none"),
+        "the bid that the image cleared is not removed again"
+    );
+}
+
+#[test]
+fn runners_are_named_by_market_number_and_handicap() {
+    let text = concat!(
+        r#"{"op":"mcm","pt":1,"mc":[{"id":"1.5","marketDefinition":{"runners":[{"id":7,"name":"Dunlin"}]},"#,
+        r#""rc":[{"id":7,"hc":-1.5,"atb":[[2,1]]},{"id":7,"hc":0,"atb":[[2,1]]}]}]}"#,
+    );
+    let (_, recording) = read(Layout::Betfair, text, &RecordingOptions::default());
+    let books: Vec<_> =
+        recording.books().iter().map(|book| (book.topic.as_str(), book.name.as_deref())).collect();
+    assert_eq!(books, [("md.1.5.7", Some("Dunlin")), ("md.1.5.7_-150", None)]);
+    assert_eq!((recording.books()[0].kind, recording.books()[0].scale.price_decimals), ("book", 2));
+}
+
+#[test]
+fn what_is_wrong_in_a_stream_is_told_with_its_line_and_the_rest_is_read() {
+    let change = |runner: &str| format!(r#"{{"op":"mcm","pt":1,"mc":[{{"id":"1.5","rc":[{runner}]}}]}}"#);
+    let text = [
+        change(r#"{"id":7,"atb":[[2.001,1]]},{"id":8,"atb":[[2,1]]}"#),
+        change(r#"{"id":7,"atb":[[2,-1]],"atl":[[3,1]]}"#),
+        "garbage".to_owned(),
+        r#"{"op":"connection","connectionId":"1"}"#.to_owned(),
+        r#"{"op":"mcm","mc":[]}"#.to_owned(),
+        r#"{"op":"mcm","pt":1,"mc":[{"id":"a b","rc":[{"id":7}]}]}"#.to_owned(),
+        change(r#"{"id":7,"atb":[["2",1]]}"#),
+        change(r#"{"id":7,"atb":[[2,1,1]]}"#),
+        String::new(),
+        change(r#"{"id":9,"atb":[[2,1]]}"#),
+        change(r#"{"id":9,"atb":[[2,5]]}"#).split_at(60).0.to_owned(),
+    ]
+    .join("\n");
+    let (came, recording) = read(Layout::Betfair, &text, &RecordingOptions::default());
+    assert_eq!(came.entries(), ["no bid", "no ask", "bid 200: 100", "no bid", "no ask", "bid 200: 100"]);
+    let begins = [
+        "line 1: runner 7, price: `2.001` has more than 2 decimals",
+        "line 2: runner 7, size: -100 is not a size",
+        "line 3: not a message of the stream: expected value at column 1",
+        "line 5: a market change without its time",
+        "line 6: market id \"a b\" cannot be part of a topic's name",
+        "line 7: runner 7, price: `\"2\"` is not a decimal number",
+        "line 8: not a message of the stream: trailing characters",
+        "line 11: not a message of the stream: EOF while parsing",
+    ];
+    for (told, begin) in came.told.iter().zip(begins) {
+        assert!(told.starts_with(begin), "{told}");
+    }
+    assert_eq!(came.told.len(), begins.len(), "{:?}", came.told);
+    let rows = recording.rows();
+    let count = |name| rows.iter().find(|(row, _)| *row == name).map(|(_, count)| *count);
+    assert_eq!((count("lines"), count("defects"), count("other messages")), (Some(11), Some(8), Some(1)));
+}
+
+#[test]
+fn an_opening_is_one_record_and_events_follow_in_their_meaning() {
+    let came = bitstamp(
+        "1,9,5,78318.0,1.5,created,bid\r\n2,9,5,78320.5,2.6e-06,created,ask\r\n\
+         3,60,50,78319.0,0.075,created,bid\n3,61,51,78320.5,0.05,changed,bid\n3,62,52,78400.0,0.05,deleted,bid\n\
+         1,63,53,78317.0,1.50000000,changed,bid\n\
+         4,64,54,999999999.0,0.0,created,bid\n4,64,54,78406.0,0.0,changed,bid\n4,64,54,78406.0,0.0,deleted,bid\n\
+         5,64,54,78319.0,0.0,created,bid\n5,65,55,78319.0,1.0,changed,bid\n5,66,56,78319.0,0.0,changed,bid\n\
+         1,70,70,78317.0,1.5,deleted,bid\n2,70,70,78320.5,1.0,deleted,ask\n",
+        false,
+    );
+    assert_eq!(came.told, [""; 0]);
+    let opening = ["no bid", "no ask", "+1 bid 783180: 150000000", "+2 ask 783205: 260"];
+    assert_eq!(came.records[0], (0, 5, opening.map(str::to_owned).to_vec()));
+    assert_eq!(
+        came.entries()[4..],
+        [
+            "+3 bid 783190: 7500000",
+            "~3 783190: 5000000",
+            "-3",
+            "~1 783170: 150000000",
+            "+5 bid 783190: 100000000",
+            "-5"
+        ],
+        "the trade's price is not the order's; market orders and the recorder's own closing are no part of the book"
+    );
+}
+
+#[test]
+fn closing_rows_that_are_followed_by_others_are_events() {
+    let rows = "1,9,5,10.0,1,created,bid\n2,9,5,11.0,1,created,ask\n1,70,70,10.0,1,deleted,bid\n\
+                3,80,75,10.0,1,created,bid\n2,90,90,11.0,1,deleted,ask\n2,91,91,11.0,1,deleted,ask\n";
+    let came = bitstamp(rows, false);
+    assert_eq!(came.entries()[4..], ["-1", "+3 bid 100: 100000000", "-2"]);
+}
+
+#[test]
+fn what_is_wrong_in_rows_is_told_with_its_line_and_the_rest_is_read() {
+    let came = bitstamp(
+        "1,9,5,10.0,1,created,bid\n1,19,15,10.0,1,created,bid\n2,19,15,10.0,1,deleted,bid\n\
+         1,19,15,10.0,1,changed,ask\n1,19,15,10.05,1,changed,bid\n1,19,15,10.0,-1,changed,bid\n\
+         1,19,15,10.0,1,moved,bid\nx,19,15,10.0,1,changed,bid\n1,19,15,10.0,0.5,changed,bi\n\
+         1,19,15,10.0,0.5,changed\n1,19,15,10.0,0.5,changed,bid\n1,19,15,10.0,0.25,cha",
+        false,
+    );
+    assert_eq!(came.entries()[2..], ["+1 bid 100: 100000000", "~1 100: 50000000"]);
+    assert_eq!(
+        came.told,
+        [
+            "line 3: order 1 is created a second time",
+            "line 4: order 2 is deleted, but was not there",
+            "line 5: order 1 is on the bid side, not on the ask side",
+            "line 6: price: `10.05` has more than 1 decimals",
+            "line 7: volume: -100000000 is not between 0 and 2^53",
+            "line 8: action: `moved` is not created, changed or deleted",
+            "line 9: id: `x` is not a decimal number",
+            "line 10: direction: `bi` is not bid or ask",
+            "line 11: 6 columns, the heading has 7",
+            "line 13: 6 columns, the heading has 7",
+        ]
+    );
+}
+
+#[test]
+fn columns_are_found_by_their_heading_and_missing_ones_named_once() {
+    let options = RecordingOptions::default();
+    let moved =
+        "direction,action,volume,more,price,exchange_timestamp,timestamp,id\nbid,created,1,,10.0,5,9,1\n";
+    let (came, recording) = read(Layout::Bitstamp, moved, &options);
+    assert_eq!(came.entries(), ["no bid", "no ask", "+1 bid 100: 100000000"]);
+    assert_eq!(recording.books()[0].topic, "md.bitstamp.btcusd");
+    let (came, recording) = read(Layout::Bitstamp, "id,price\n1,2\n3,4\n", &options);
+    assert_eq!(
+        came.told,
+        ["line 1: the heading has no column timestamp, exchange_timestamp, volume, action, direction"]
+    );
+    assert!(recording.rows().contains(&("rows behind an unusable heading", 2)));
+}
+
+const CROSSED: &str = "1,9,5,100.0,1,created,bid\n2,9,5,101.0,1,created,ask\n3,9,5,102.0,1,created,ask\n";
+
+#[test]
+fn an_opening_order_that_another_stands_across_is_a_phantom() {
+    let rows = format!(
+        "{CROSSED}4,20,20000,101.0,1,created,bid\n5,30,20999,90.0,1,created,bid\n6,40,21000,90.0,1,created,bid\n"
+    );
+    let came = bitstamp(&rows, false);
+    let told = "line 7: phantom order 2, ask 1.00000000 at 101.0 in the opening: at 20000 ms order 4 stood across it at 101.0";
+    assert_eq!(came.told, [told]);
+    assert!(!came.entries().contains(&"-2"), "it is only told");
+    let evicted = bitstamp(&rows, true);
+    assert_eq!(evicted.entries()[7..], ["-2", "+6 bid 900: 100000000"]);
+}
+
+#[test]
+fn an_opening_order_that_a_trade_went_past_is_a_phantom() {
+    let rows = format!(
+        "{CROSSED}4,20,15000,105.0,1,created,ask\n4,20,15001,105.0,0.0,deleted,ask\n1,30,16001,100.0,1,deleted,bid\n"
+    );
+    let told = bitstamp(&rows, false).told;
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[1].ends_with(
+        "phantom order 3, ask 1.00000000 at 102.0 in the opening: at 15001 ms a trade at 105.0 went past it"
+    ));
+}
+
+#[test]
+fn an_order_on_its_way_through_the_matching_proves_nothing() {
+    let passing = format!(
+        "{CROSSED}4,20,20000,103.0,2,created,bid\n4,20,20000,101.0,1,changed,bid\n2,20,20001,101.0,0.0,deleted,ask\n\
+         4,20,20002,102.0,0,deleted,bid\n3,20,20002,102.0,0,deleted,ask\n5,20,30000,90.0,1,created,bid\n"
+    );
+    assert_eq!(bitstamp(&passing, false).told, [""; 0]);
+    let withdrawn = format!(
+        "{CROSSED}4,20,20000,103.0,1,created,bid\n4,20,20900,103.0,1,deleted,bid\n5,20,30000,90.0,1,created,bid\n"
+    );
+    assert_eq!(bitstamp(&withdrawn, false).told, [""; 0]);
+}
+
+#[test]
+fn a_format_is_known_by_its_beginning() {
+    assert_eq!(Layout::of(b" {\"op\""), Some(Layout::Betfair));
+    assert_eq!(Layout::of(b"id,timestamp\n{"), Some(Layout::Bitstamp));
+    assert_eq!([Layout::of(b""), Layout::of(b"\x1f\x8b\x08"), Layout::of(b"a\nb,c")], [None; 3]);
+}
+
+const STREAM: &str = concat!(
+    r#"{"op":"mcm","pt":1,"mc":[{"id":"1.5","img":true,"marketDefinition":{"runners":[{"id":7,"hc":0}]}}]}"#,
+    "\n",
+    r#"{"op":"mcm","pt":2,"mc":[{"id":"1.5","rc":[{"id":7,"atb":[[1.01,20],[2.5,0.5]],"atl":[[3,0]]}]}]}"#,
+    "\n",
+);
+const LAST_LINE: &str =
+    "\n{\"op\":\"mcm\",\"pt\":3,\"mc\":[{\"id\":\"1.9\",\"rc\":[{\"id\":99,\"atb\":[[4,4]]}]}]}\n";
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// Whatever happens to a file, what comes out are sound records and told defects, and a sound line behind it is read.
+    #[test]
+    fn damaged_files_are_told_and_read_on(
+        damage in prop::collection::vec((0..400_usize, any::<u8>(), 0..3_u8), 1..6),
+        rows in any::<bool>(),
+        cut in any::<u8>(),
+    ) {
+        let heading = "id,timestamp,exchange_timestamp,price,volume,action,direction\n";
+        let (layout, text, last) = match rows {
+            true => (Layout::Bitstamp, CROSSED.repeat(4), "\n77,80,75,1.0,1,created,bid\n"),
+            false => (Layout::Betfair, STREAM.to_owned(), LAST_LINE),
+        };
+        let mut bytes = text.into_bytes();
+        for (at, byte, kind) in damage {
+            let at = at % bytes.len().max(1);
+            match kind {
+                0 if !bytes.is_empty() => bytes[at] = byte,
+                1 if !bytes.is_empty() => drop(bytes.remove(at)),
+                _ => bytes.truncate(at.max(1)),
+            }
+        }
+        let whole = [if rows { heading.as_bytes() } else { b"" }, &bytes, last.as_bytes()].concat();
+        let (mut recording, mut came) = (Recording::new(layout, &RecordingOptions::default()), Came::default());
+        recording.push(&whole, &mut |item| came.note(layout, item));
+        recording.end(&mut |item| came.note(layout, item));
+        let wanted = if rows { "+77 bid 10: 100000000" } else { "bid 400: 400" };
+        prop_assert!(came.entries().contains(&wanted), "{came:?}");
+        any_file::try_recording(&[&[cut], &whole[..]].concat());
+    }
+
+    /// Fields put together at random, so that many rows are about orders that are there.
+    #[test]
+    fn rows_in_any_order_make_records_that_the_fold_takes(
+        rows in prop::collection::vec((1..6_u64, 0..4_usize, 0..4_usize, 0..3_usize, 0..4_usize, 0..2000_u64), 1..60),
+        cut in any::<u8>(),
+    ) {
+        let mut text = "id,timestamp,exchange_timestamp,price,volume,action,direction\n".to_owned();
+        let mut now = 1000;
+        for (id, price, size, action, side, after) in rows {
+            now += after;
+            let local = if side == 3 { now } else { now + 7 };
+            text += &format!(
+                "{id},{local},{now},{},{},{},{}\n",
+                ["0", "10.0", "10.1", "999999999.0"][price],
+                ["0.0", "1", "2.5", "1e-08"][size],
+                ["created", "changed", "deleted"][action],
+                ["bid", "ask"][side % 2],
+            );
+        }
+        any_file::try_recording(&[&[cut], text.as_bytes()].concat());
+    }
+}

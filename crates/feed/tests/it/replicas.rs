@@ -1,0 +1,309 @@
+//! Every replica ends equal to the oracle, whatever happened to it on the way. The truth is the publisher's own.
+
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dunlin_feed::{Counts, Replica, Report, Trouble};
+use dunlin_topic::*;
+
+use crate::board::{Board, sets};
+
+const SLOTS: u64 = 200;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+const CLOCK: Clock = Clock(|| 1_000_000_000 + START.elapsed().as_nanos() as u64);
+
+fn topic(name: &str, retention_bytes: u64) -> Arc<Topic> {
+    let config = TopicConfig {
+        retention: Retention { bytes: retention_bytes, ..Retention::default() },
+        fold: Some(FoldConfig { kind: "board".to_owned(), ..FoldConfig::default() }),
+        ..TopicConfig::default()
+    };
+    let board = |_: &FoldConfig| Ok(Box::new(Board::default()) as Box<dyn Fold>);
+    let budget = Budget::node(1 << 30, 1 << 20);
+    Arc::new(Topic::stateful(name, Arc::new(config), &budget, CLOCK, 1, board).unwrap())
+}
+
+fn following() -> SubscribeOptions {
+    SubscribeOptions { start: Start::Snapshot, on_gap: OnGap::Snapshot, ..SubscribeOptions::default() }
+}
+
+fn replica(topics: &[&Arc<Topic>], options: &SubscribeOptions) -> Replica<Board, Subscriber> {
+    let cursor = |topic: &&Arc<Topic>| {
+        Cursor::new(Arc::clone(&topic.logs()[0]), options, None, Consumption::Reads).unwrap()
+    };
+    let mut cursors: Vec<Cursor> = topics.iter().map(cursor).collect();
+    let subscriber = match cursors.len() {
+        1 => Subscriber::one(cursors.remove(0), options.wait),
+        _ => Subscriber::many(cursors, None, options.clone(), CLOCK),
+    };
+    Replica::new(subscriber, |_| Board::default()).retrying_after(100_000_000)
+}
+
+/// Publishes sets at random and applies them to the oracle.
+struct Source {
+    publisher: Publisher,
+    oracle: Board,
+    log: Arc<LogName>,
+    random: u64,
+    seq: u64,
+}
+
+impl Source {
+    fn of(topic: &Arc<Topic>) -> Source {
+        let publisher = topic.publisher(topic.name());
+        Source { publisher, oracle: Board::default(), log: topic.logs()[0].name().clone(), random: 1, seq: 0 }
+    }
+
+    fn publish(&mut self, count: u64) {
+        for _ in 0..count {
+            self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let payload = sets(&[((self.random >> 33) % SLOTS, self.random >> 40)]);
+            self.publisher.publish(payload.as_slice()).unwrap();
+            self.seq += 1;
+            self.oracle.take(&payload, self.seq);
+        }
+    }
+
+    /// Reads on until the replica stands where the log does, and compares.
+    fn agrees(&self, replica: &mut Replica<Board, Subscriber>) {
+        let deadline = Instant::now() + PATIENCE;
+        while replica.state(&self.log).is_none_or(|(at, _)| at.seq < self.seq) {
+            assert!(Instant::now() < deadline, "no news: {:?}", replica.counts());
+            replica.wait(Some(Duration::from_millis(100))).unwrap();
+            replica.drain(CLOCK.now_ns(), usize::MAX, |_| ()).unwrap();
+        }
+        let (at, board) = replica.state(&self.log).unwrap();
+        assert_eq!(at.seq, self.seq);
+        assert_eq!(board.slots(), self.oracle.slots());
+        assert_eq!(board.checksum(), self.oracle.checksum());
+    }
+}
+
+#[test]
+fn replicas_of_every_kind_end_equal_to_the_oracle_under_load() {
+    let topic = topic("t", 64 << 10);
+    let mut source = Source::of(&topic);
+    let running = AtomicBool::new(true);
+    let lose_every = NonZeroU32::new(50);
+    let kinds = [
+        ("plain", following(), 0),
+        ("slow", following(), 20),
+        ("conflated", SubscribeOptions { conflate: true, ..following() }, 0),
+        ("conflated and slow", SubscribeOptions { conflate: true, ..following() }, 5),
+        ("losing", SubscribeOptions { lose_every, ..following() }, 0),
+        ("losing and conflated", SubscribeOptions { lose_every, conflate: true, ..following() }, 1),
+        ("from the first record", SubscribeOptions { start: Start::Earliest, ..following() }, 0),
+    ];
+    let counts: Vec<(&str, Counts)> = thread::scope(|scope| {
+        let running = &running;
+        let read = |(name, options, pause_ms): (&'static str, SubscribeOptions, u64)| {
+            let topic = &topic;
+            scope.spawn(move || {
+                let mut replica = replica(&[topic], &options);
+                while running.load(Ordering::Relaxed) {
+                    replica.wait(Some(Duration::from_millis(10))).unwrap();
+                    replica.drain(CLOCK.now_ns(), 64, |_| ()).unwrap();
+                    thread::sleep(Duration::from_millis(pause_ms));
+                }
+                (name, replica)
+            })
+        };
+        let threads: Vec<_> = kinds.into_iter().map(read).collect();
+        for _ in 0..500 {
+            source.publish(200);
+            thread::sleep(Duration::from_millis(1));
+        }
+        running.store(false, Ordering::Relaxed);
+        let join = |thread: thread::ScopedJoinHandle<'_, (&'static str, Replica<Board, Subscriber>)>| {
+            let (name, mut replica) = thread.join().unwrap();
+            source.agrees(&mut replica);
+            assert!(replica.is_whole(), "{name}");
+            (name, replica.counts())
+        };
+        threads.into_iter().map(join).collect()
+    });
+    for (name, counts) in counts {
+        assert_eq!((counts.divergent, counts.refused), (0, 0), "{name}: {counts:?}");
+        match name {
+            "slow" => assert!(counts.gaps > 0, "{counts:?}"),
+            "conflated and slow" => {
+                assert!(counts.conflated + counts.snapshots > 0 && counts.gaps == 0, "{counts:?}");
+            }
+            "losing" => assert!(counts.holes > 0 && counts.resyncs >= counts.holes, "{counts:?}"),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn replicas_that_join_at_any_moment_of_a_stream_have_no_window() {
+    let topic = topic("t", 64 << 10);
+    let mut source = Source::of(&topic);
+    let running = AtomicBool::new(true);
+    let mut replicas = thread::scope(|scope| {
+        let joining = scope.spawn(|| {
+            let mut replicas = Vec::new();
+            while running.load(Ordering::Relaxed) {
+                let mut joined = replica(&[&topic], &following());
+                joined.drain(CLOCK.now_ns(), 1_000, |_| ()).unwrap();
+                replicas.push(joined);
+            }
+            replicas
+        });
+        for _ in 0..300 {
+            source.publish(100);
+            thread::yield_now();
+        }
+        running.store(false, Ordering::Relaxed);
+        joining.join().unwrap()
+    });
+    assert!(replicas.len() > 20, "{} joined", replicas.len());
+    for replica in &mut replicas {
+        source.agrees(replica);
+        let counts = replica.counts();
+        assert_eq!((counts.holes, counts.divergent, counts.refused), (0, 0, 0), "{counts:?}");
+    }
+}
+
+#[test]
+fn each_loss_is_noticed_within_a_record_and_repaired_once() {
+    let topic = topic("t", 8 << 20);
+    let mut source = Source::of(&topic);
+    let options = SubscribeOptions { lose_every: NonZeroU32::new(50), ..following() };
+    let mut replicas: Vec<_> = (0..10).map(|_| replica(&[&topic], &options)).collect();
+    let mut holes = vec![Vec::new(); replicas.len()];
+    for round in 0..100 {
+        source.publish(round % 13);
+        for (replica, holes) in replicas.iter_mut().zip(&mut holes) {
+            while replica.drain(CLOCK.now_ns(), usize::MAX, |report| {
+                if let Report::Trouble { trouble: Trouble::Hole { first, last }, .. } = report {
+                    assert_eq!(first, last, "one was lost, and the next one showed it");
+                    holes.push(first);
+                }
+            }) != Ok(0)
+            {}
+        }
+    }
+    source.publish(1);
+    let lost: Vec<u64> = (1..source.seq).filter(|seq| seq.is_multiple_of(50)).collect();
+    for (replica, holes) in replicas.iter_mut().zip(&holes) {
+        source.agrees(replica);
+        let counts = replica.counts();
+        assert_eq!((counts.resyncs, counts.gaps_healed), (lost.len() as u64, lost.len() as u64));
+        assert_eq!((counts.retries, counts.divergent), (0, 0));
+        assert!(lost.starts_with(holes));
+    }
+}
+
+#[test]
+fn a_lost_tail_is_noticed_by_a_checksum() {
+    let topic = topic("t", 64 << 10);
+    let mut source = Source::of(&topic);
+    let options = SubscribeOptions { lose_every: NonZeroU32::new(10), ..following() };
+    let mut replica = replica(&[&topic], &options);
+    replica.drain(CLOCK.now_ns(), usize::MAX, |_| ()).unwrap();
+    source.publish(10);
+    source.agrees(&mut replica);
+    assert_eq!(replica.counts().holes, 1);
+}
+
+#[test]
+fn a_state_that_went_wrong_by_itself_is_found_out_and_put_right() {
+    /// A board that forgets every hundredth record.
+    #[derive(Debug, Default)]
+    struct Faulty(Board);
+
+    impl Fold for Faulty {
+        fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), FoldError> {
+            self.0.check(frames)
+        }
+
+        fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), FoldError> {
+            if seq.is_multiple_of(100) { Ok(()) } else { self.0.apply(seq, frame) }
+        }
+
+        fn freeze(&mut self) -> Arc<dyn Frozen> {
+            self.0.freeze()
+        }
+
+        fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), FoldError> {
+            self.0.restore(seq, snapshot)
+        }
+
+        fn checksum(&self) -> u64 {
+            self.0.checksum()
+        }
+
+        fn changes_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool {
+            self.0.changes_since(seq, payload)
+        }
+
+        fn bytes(&self) -> u64 {
+            Fold::bytes(&self.0)
+        }
+
+        fn entries(&self) -> u64 {
+            self.0.entries()
+        }
+    }
+
+    let topic = topic("t", 1 << 20);
+    let mut source = Source::of(&topic);
+    let cursor = Cursor::new(Arc::clone(&topic.logs()[0]), &following(), None, Consumption::Reads).unwrap();
+    let mut replica = Replica::new(Subscriber::one(cursor, Wait::Default), |_| Faulty::default());
+    let mut diverged = 0;
+    let deadline = Instant::now() + PATIENCE;
+    source.publish(10);
+    replica.drain(CLOCK.now_ns(), usize::MAX, |_| ()).unwrap();
+    source.publish(100);
+    while diverged == 0 || !replica.is_whole() {
+        assert!(Instant::now() < deadline, "{:?}", replica.counts());
+        replica.wait(Some(Duration::from_millis(100))).unwrap();
+        let told = |report: Report<'_, Faulty>| {
+            diverged +=
+                u64::from(matches!(report, Report::Trouble { trouble: Trouble::Diverged { .. }, .. }));
+        };
+        replica.drain(CLOCK.now_ns(), usize::MAX, told).unwrap();
+    }
+    assert_eq!(diverged, 1);
+    assert_eq!(replica.state(&source.log).unwrap().1.checksum(), source.oracle.checksum());
+}
+
+#[test]
+fn one_replica_keeps_many_logs_and_tells_them_apart() {
+    let topics: Vec<_> = (0..20).map(|number| topic(&format!("t{number}"), 64 << 10)).collect();
+    let mut sources: Vec<_> = topics.iter().map(Source::of).collect();
+    let options = SubscribeOptions { lose_every: NonZeroU32::new(7), ..following() };
+    let mut replica = replica(&topics.iter().collect::<Vec<_>>(), &options);
+    let mut changes = 0;
+    for round in 0..200 {
+        for (number, source) in sources.iter_mut().enumerate() {
+            source.publish((round + number as u64) % 5);
+        }
+        let report = |report: Report<'_, Board>| {
+            if let Report::Changed(change) = report {
+                assert!(change.from < change.to || change.to.seq == 0);
+                changes += 1;
+            }
+        };
+        replica.drain(CLOCK.now_ns(), usize::MAX, report).unwrap();
+    }
+    for source in &sources {
+        source.agrees(&mut replica);
+    }
+    assert!(changes > 1_000);
+    assert_eq!(replica.states().count(), 20);
+    topics[3].close();
+    let mut deleted = 0;
+    while deleted == 0 {
+        replica.wait(Some(PATIENCE)).unwrap();
+        let told = |report: Report<'_, Board>| deleted += u64::from(matches!(report, Report::Deleted { .. }));
+        replica.drain(CLOCK.now_ns(), usize::MAX, told).unwrap();
+    }
+    assert_eq!(replica.states().count(), 19);
+}

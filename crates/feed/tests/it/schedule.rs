@@ -1,0 +1,88 @@
+use dunlin_feed::{Action, Due, Schedule};
+use proptest::prelude::*;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+fn taken(schedule: &mut Schedule, now_ns: u64) -> Vec<Due> {
+    std::iter::from_fn(|| schedule.take(now_ns)).collect()
+}
+
+#[test]
+fn records_are_due_at_even_times_whatever_happens() {
+    let mut schedule = Schedule::new(1_000, [3]);
+    let second = taken(&mut schedule, 1_000 + SECOND_NS - 1);
+    let times: Vec<u64> = second.iter().map(|due| due.at_ns - 1_000).collect();
+    assert_eq!(times, [0, 333_333_333, 666_666_666]);
+    assert_eq!(schedule.peek(), Some(Due { at_ns: 1_000 + SECOND_NS, instrument: 0 }));
+    let mut late = Schedule::new(1_000, [3]);
+    assert_eq!(taken(&mut late, 1_000 + 2 * SECOND_NS)[..3], second[..]);
+}
+
+#[test]
+fn instruments_of_one_rate_take_turns_and_others_come_in_between() {
+    let mut schedule = Schedule::new(0, [2, 4, 2, 0]);
+    let order: Vec<_> = taken(&mut schedule, SECOND_NS - 1)
+        .iter()
+        .map(|due| (due.at_ns / 1_000_000, due.instrument))
+        .collect();
+    assert_eq!(order, [(0, 0), (0, 1), (250, 2), (250, 1), (500, 0), (500, 1), (750, 2), (750, 1)]);
+}
+
+#[test]
+fn a_source_that_is_held_up_is_told_how_late_it_was() {
+    let mut schedule = Schedule::new(0, [1_000]).late_after(2_000_000);
+    assert_eq!(taken(&mut schedule, 1_500_000).len(), 2);
+    assert_eq!(schedule.slips().to_string(), "on schedule: none of 2 records later than 2 ms");
+    assert_eq!((schedule.due(10_900_000), schedule.meant_by(10_900_000)), (9, 11));
+    assert_eq!(taken(&mut schedule, 10_900_000).len(), 9);
+    let slips = *schedule.slips();
+    assert_eq!((slips.taken, slips.late, slips.episodes, slips.worst_ns), (11, 7, 1, 8_900_000));
+    assert_eq!(taken(&mut schedule, 11_000_000).len(), 1);
+    assert_eq!(taken(&mut schedule, 20_000_000).len(), 9);
+    assert_eq!(
+        schedule.slips().to_string(),
+        "the source slipped 2 times: 13 of 21 records later than 2 ms, the worst by 8.9 ms"
+    );
+}
+
+#[test]
+fn the_advice_is_to_sleep_then_to_spin_then_to_emit() {
+    let mut schedule = Schedule::new(0, [1_000]).spinning(100_000);
+    assert_eq!(schedule.next_action(0), Action::Emit);
+    schedule.take(0);
+    assert_eq!(schedule.next_action(0), Action::Sleep { until_ns: 900_000 });
+    assert_eq!([900_000, 999_999].map(|now| schedule.next_action(now)), [Action::Spin; 2]);
+    assert_eq!([1_000_000, 7_000_000].map(|now| schedule.next_action(now)), [Action::Emit; 2]);
+    assert_eq!(Schedule::new(0, []).next_action(5), Action::Sleep { until_ns: u64::MAX });
+    assert_eq!(Schedule::new(9, [1]).take(8), None, "nothing is due before the start");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// The time of every record by one exact division, and the counts by counting.
+    #[test]
+    fn times_and_counts_are_exact(
+        rates in prop::collection::vec(prop_oneof![0..5_u32, 0..3_000_u32], 1..6),
+        start in 0..SECOND_NS,
+        span in 0..2 * SECOND_NS,
+    ) {
+        let mut schedule = Schedule::new(start, rates.clone());
+        let now = start + span;
+        let due = schedule.due(now);
+        let all = taken(&mut schedule, now);
+        prop_assert_eq!((all.len() as u64, due), (due, schedule.meant_by(now)));
+        prop_assert!(all.is_sorted_by_key(|due| due.at_ns));
+        for (instrument, rate) in rates.iter().enumerate() {
+            let peers = rates.iter().filter(|peer| *peer == rate).count() as u128;
+            let before = rates[..instrument].iter().filter(|peer| *peer == rate).count() as u128;
+            let own: Vec<u64> = all.iter().filter(|due| due.instrument == instrument).map(|due| due.at_ns).collect();
+            for (k, at) in own.iter().enumerate() {
+                let exact = (k as u128 * peers + before) * u128::from(SECOND_NS) / (u128::from(*rate) * peers);
+                prop_assert_eq!(u128::from(at - start), exact);
+            }
+            let ideal = f64::from(*rate) * span as f64 / 1e9;
+            prop_assert!((own.len() as f64 - ideal).abs() <= 1.001, "{} records instead of {}", own.len(), ideal);
+        }
+    }
+}

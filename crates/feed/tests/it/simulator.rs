@@ -1,0 +1,227 @@
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use dunlin_feed::{Book, BookEntry, Instruments, Levels, Notation, Side, Simulator, Update};
+
+fn instruments(top: &str, volatility: f64, levels: u32, count: usize) -> Instruments {
+    let text = format!(
+        r#"{{{top} "instruments": [{{"instrumentId": "X", "publishDepth": 10, "tickSize": 5, "basePrice": 5000000,
+             "levelsPerSide": {levels}, "volatility": {volatility}}}]}}"#
+    );
+    Instruments::parse(&text, Notation::Json).unwrap().cloned_first(count).unwrap()
+}
+
+/// A book as plainly as can be.
+#[derive(Debug, Default, Clone, PartialEq)]
+struct Plain {
+    bids: BTreeMap<i64, i64>,
+    asks: BTreeMap<i64, i64>,
+}
+
+impl Plain {
+    fn apply(&mut self, payload: &[u8]) -> usize {
+        let entries: Vec<_> = BookEntry::decode_all(payload).map(Result::unwrap).collect();
+        for entry in &entries {
+            match *entry {
+                BookEntry::Set { side, price, size } => {
+                    assert!(size > 0 && price > 0 && price % 5 == 0, "{entry:?}");
+                    self.side(side).insert(price, size);
+                }
+                BookEntry::Remove { side, price } => {
+                    self.side(side).remove(&price).expect("only levels that are there are removed");
+                }
+                BookEntry::Clear { side } => self.side(side).clear(),
+            }
+        }
+        entries.len()
+    }
+
+    fn side(&mut self, side: Side) -> &mut BTreeMap<i64, i64> {
+        if side == Side::Bid { &mut self.bids } else { &mut self.asks }
+    }
+
+    /// Best ask less best bid.
+    fn spread(&self) -> Option<i64> {
+        Some(self.asks.keys().next()? - self.bids.keys().next_back()?)
+    }
+
+    fn middle(&self) -> Option<i64> {
+        Some((self.asks.keys().next()? + self.bids.keys().next_back()?) / 2)
+    }
+}
+
+fn hash(hash: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// FNV-1a of so many updates of each instrument, in turn, after their first records.
+fn stream_hash(instruments: &Instruments, seed: u64, updates: usize) -> u64 {
+    let mut simulator = Simulator::new(instruments, seed);
+    let (mut payload, mut sum) = (Vec::new(), 0xcbf2_9ce4_8422_2325);
+    for at in 0..instruments.list().len() {
+        simulator.whole_book(at, &mut payload);
+    }
+    for round in 0..updates {
+        for at in 0..instruments.list().len() {
+            simulator.update(at, &mut payload);
+        }
+        if round % 64 == 0 {
+            sum = hash(sum, &payload);
+            payload.clear();
+        }
+    }
+    hash(sum, &payload)
+}
+
+/// The number was computed once. If it is another one, recordings and reports of simulated feeds mean something else from
+/// now on: say so in the changelog.
+#[test]
+fn a_seed_gives_the_same_bytes_for_ever() {
+    let resets = instruments(r#""resetProbabilityPpm": 200,"#, 0.08, 30, 3);
+    assert_eq!(stream_hash(&resets, 123, 20_000), 0xf446_cb95_7916_afea);
+    let crossing = instruments(r#""allowCrossedBooks": true,"#, 2.5, 8, 2);
+    assert_eq!(stream_hash(&crossing, 7, 20_000), 0xc085_c9e0_bd19_5077);
+}
+
+#[test]
+fn an_instrument_does_not_depend_on_its_neighbours() {
+    let settings = instruments("", 0.08, 30, 2);
+    let stream = |others: usize| {
+        let (mut simulator, mut payload) = (Simulator::new(&settings, 5), Vec::new());
+        for _ in 0..1000 {
+            simulator.update(1, &mut payload);
+            for _ in 0..others {
+                simulator.update(0, &mut Vec::new());
+            }
+        }
+        payload
+    };
+    assert_eq!(stream(0), stream(3));
+    let other_seed = stream_hash(&settings, 6, 100);
+    assert_ne!(stream_hash(&settings, 5, 100), other_seed);
+}
+
+#[test]
+fn an_update_is_one_level_and_books_never_cross() {
+    for (volatility, levels) in [(0.0, 4), (0.08, 40), (0.9, 4), (0.9, 40), (50.0, 10)] {
+        let settings = instruments("", volatility, levels, 1);
+        let (mut simulator, mut book, mut payload) =
+            (Simulator::new(&settings, 1), Plain::default(), Vec::new());
+        simulator.whole_book(0, &mut payload);
+        assert_eq!(book.apply(&payload), 2 + 2 * levels as usize);
+        for _ in 0..50_000 {
+            payload.clear();
+            assert_eq!(simulator.update(0, &mut payload), Update::Level);
+            assert_eq!(book.apply(&payload), 1);
+            assert!(book.spread().is_none_or(|spread| spread >= 5), "{book:?}");
+            assert!(book.bids.len() <= 2 * levels as usize + 2 && book.asks.len() <= 2 * levels as usize + 2);
+        }
+        let mut again = Plain::default();
+        payload.clear();
+        simulator.whole_book(0, &mut payload);
+        again.apply(&payload);
+        assert_eq!(again, book);
+    }
+}
+
+#[test]
+fn the_fold_of_the_instruments_scale_takes_every_record() {
+    let settings = instruments(r#""resetProbabilityPpm": 1000, "allowCrossedBooks": true,"#, 0.5, 10, 1);
+    let (mut simulator, mut payload) = (Simulator::new(&settings, 1), Vec::new());
+    let (mut book, mut plain) = (Book::new(settings.list()[0].scale()), Plain::default());
+    simulator.whole_book(0, &mut payload);
+    for seq in 1..20_000 {
+        book.apply_payload(seq, &payload).unwrap();
+        plain.apply(&payload);
+        payload.clear();
+        simulator.update(0, &mut payload);
+    }
+    for (side, levels) in [(Side::Bid, &plain.bids), (Side::Ask, &plain.asks)] {
+        let mut held: Vec<_> = book.levels(side).map(|level| (level.price, level.size)).collect();
+        held.sort_unstable();
+        assert!(held.into_iter().eq(levels.iter().map(|(price, size)| (*price, *size))));
+    }
+    assert!(book.crossings().crossed > 0);
+}
+
+#[test]
+fn a_reset_is_one_record_that_replaces_the_book() {
+    let settings = instruments(r#""resetProbabilityPpm": 10000,"#, 0.08, 20, 1);
+    let (mut simulator, mut book, mut payload) = (Simulator::new(&settings, 1), Plain::default(), Vec::new());
+    simulator.whole_book(0, &mut payload);
+    book.apply(&payload);
+    let mut resets = 0;
+    for _ in 0..100_000 {
+        payload.clear();
+        if simulator.update(0, &mut payload) == Update::Reset {
+            resets += 1;
+            let mut fresh = Plain::default();
+            assert_eq!(fresh.apply(&payload), 42);
+            assert_eq!((fresh.bids.len(), fresh.asks.len()), (20, 20));
+            book = fresh;
+        } else {
+            book.apply(&payload);
+        }
+    }
+    assert!((800..1200).contains(&resets), "one in a hundred updates, not {resets} of 100,000");
+}
+
+#[test]
+fn books_cross_where_that_is_allowed_and_come_apart_again() {
+    let settings = instruments(r#""allowCrossedBooks": true,"#, 0.08, 20, 1);
+    let (mut simulator, mut book, mut payload) = (Simulator::new(&settings, 1), Plain::default(), Vec::new());
+    simulator.whole_book(0, &mut payload);
+    let (mut crossed, mut locked) = (0, 0);
+    for _ in 0..100_000 {
+        book.apply(&payload);
+        payload.clear();
+        simulator.update(0, &mut payload);
+        crossed += usize::from(book.spread().is_some_and(|spread| spread < 0));
+        locked += usize::from(book.spread() == Some(0));
+    }
+    assert!((1_000..50_000).contains(&crossed) && locked > 100, "{crossed} crossed, {locked} locked");
+}
+
+/// What the volatility says: the standard deviation of the middle's move in n updates is volatility × √n ticks.
+#[test]
+fn volatility_moves_the_middle_by_as_much_as_it_says() {
+    const SPAN: usize = 1_000;
+    for volatility in [0.05, 0.2, 0.5] {
+        let settings = instruments("", volatility, 10, 200);
+        let mut simulator = Simulator::new(&settings, 9);
+        let mut squares = 0.0;
+        for at in 0..settings.list().len() {
+            let (mut book, mut payload) = (Plain::default(), Vec::new());
+            simulator.whole_book(at, &mut payload);
+            for _ in 0..SPAN {
+                simulator.update(at, &mut payload);
+            }
+            for record in payload.chunks(24) {
+                book.apply(record);
+            }
+            let moved = (book.middle().unwrap() - settings.list()[at].base_price) as f64 / 5.0;
+            squares += moved * moved;
+        }
+        let measured = (squares / 200.0).sqrt() / (SPAN as f64).sqrt();
+        assert!((0.85..1.15).contains(&(measured / volatility)), "{volatility} wanted, {measured} measured");
+    }
+}
+
+#[test]
+#[ignore = "a measurement: cargo test --release -p dunlin-feed --test it -- --ignored --nocapture speed"]
+fn speed_of_the_simulator() {
+    for (count, levels) in [(1, 40), (100, 20), (1, 10_000)] {
+        let settings = instruments("", 0.05, levels, count);
+        let (mut simulator, mut payload) = (Simulator::new(&settings, 1), Vec::with_capacity(1 << 20));
+        let (start, mut updates) = (Instant::now(), 0_u64);
+        while start.elapsed() < Duration::from_secs(2) {
+            payload.clear();
+            for at in (0..count).cycle().take(10_000) {
+                simulator.update(at, &mut payload);
+            }
+            updates += 10_000;
+        }
+        let rate = updates as f64 / start.elapsed().as_secs_f64() / 1e6;
+        println!("{count} instruments of {levels} levels: {rate:.1} M updates/s");
+    }
+}

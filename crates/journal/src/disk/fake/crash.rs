@@ -1,0 +1,65 @@
+//! What a power cut leaves.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use super::State;
+use super::file::SECTOR_BYTES;
+
+impl State {
+    pub(super) fn crash(&mut self) {
+        self.life += 1;
+        self.faults = Default::default();
+        for index in 0..self.files.len() {
+            self.crash_file(index);
+        }
+        let paths: BTreeSet<PathBuf> = self.names.keys().chain(self.names_synced.keys()).cloned().collect();
+        for path in paths {
+            let (seen, synced) = (self.names.get(&path).copied(), self.names_synced.get(&path).copied());
+            let kept = if self.below(2) == 0 { seen } else { synced };
+            match kept {
+                Some(file) => self.names_synced.insert(path, file),
+                None => self.names_synced.remove(&path),
+            };
+        }
+        self.names = self.names_synced.clone();
+    }
+
+    fn crash_file(&mut self, index: usize) {
+        if self.files[index].length_dirty && self.below(2) == 0 {
+            self.files[index].sync_length();
+        }
+        let dirty = std::mem::take(&mut self.files[index].dirty);
+        // A crash mostly loses all of the last writes or little of them: mixtures alone would miss both ends.
+        let mood = self.below(4);
+        for sector in dirty {
+            let choice = match mood {
+                0 => 0,
+                1 => 1,
+                _ => self.below(4),
+            };
+            match choice {
+                0 => {}
+                1 | 2 => self.files[index].sync_sector(sector),
+                _ => self.tear(index, sector),
+            }
+        }
+        let file = &mut self.files[index];
+        file.length_dirty = false;
+        file.seen = file.synced.clone();
+    }
+
+    /// The start of the sector is new, the rest is old; or the other way about.
+    fn tear(&mut self, index: usize, sector: usize) {
+        let cut = self.below(SECTOR_BYTES as u64) as usize;
+        let new_first = self.below(2) == 0;
+        let start = sector * SECTOR_BYTES;
+        let file = &mut self.files[index];
+        let end = (start + SECTOR_BYTES).min(file.synced.len()).min(file.seen.len());
+        let middle = (start + cut).min(end);
+        let new = if new_first { start..middle } else { middle..end };
+        if new.start < new.end {
+            file.synced[new.clone()].copy_from_slice(&file.seen[new]);
+        }
+    }
+}

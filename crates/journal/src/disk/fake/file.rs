@@ -1,0 +1,66 @@
+//! One file: what programs see, what is on the disk, and where the two may differ.
+
+use std::collections::BTreeSet;
+
+/// Bytes that are written whole, or torn.
+pub(super) const SECTOR_BYTES: usize = 512;
+
+#[derive(Debug, Default)]
+pub(super) struct FakeFile {
+    /// As programs see it.
+    pub seen: Vec<u8>,
+    /// As it is on the disk.
+    pub synced: Vec<u8>,
+    /// Numbers of sectors that were written since the last sync.
+    pub dirty: BTreeSet<usize>,
+    /// The length changed since the last sync.
+    pub length_dirty: bool,
+}
+
+impl FakeFile {
+    /// A file that is on the disk as it is.
+    pub fn synced(content: Vec<u8>) -> FakeFile {
+        FakeFile { synced: content.clone(), seen: content, ..FakeFile::default() }
+    }
+
+    pub fn write(&mut self, bytes: &[u8], at: usize) {
+        if bytes.is_empty() {
+            return;
+        }
+        let end = at + bytes.len();
+        if end > self.seen.len() {
+            self.seen.resize(end, 0);
+            self.length_dirty = true;
+        }
+        self.seen[at..end].copy_from_slice(bytes);
+        self.dirty.extend(at / SECTOR_BYTES..=(end - 1) / SECTOR_BYTES);
+    }
+
+    pub fn set_bytes(&mut self, bytes: usize) {
+        if bytes != self.seen.len() {
+            self.seen.resize(bytes, 0);
+            self.length_dirty = true;
+        }
+    }
+
+    /// Puts a sector on the disk, or what of it lies within the length there.
+    pub fn sync_sector(&mut self, sector: usize) {
+        let start = sector * SECTOR_BYTES;
+        let end = (start + SECTOR_BYTES).min(self.synced.len()).min(self.seen.len());
+        if start < end {
+            self.synced[start..end].copy_from_slice(&self.seen[start..end]);
+        }
+    }
+
+    pub fn sync_length(&mut self) {
+        self.synced.resize(self.seen.len(), 0);
+        self.length_dirty = false;
+    }
+
+    pub fn flip(&mut self, at: usize, bit: u8) {
+        self.seen[at] ^= bit;
+        if let Some(byte) = self.synced.get_mut(at) {
+            *byte ^= bit;
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! A file of the fake disk that is open.
+
+use std::io;
+
+use super::{DiskFile, FakeDisk, FakeFile, State};
+
+#[derive(Debug)]
+pub(super) struct Handle {
+    pub disk: FakeDisk,
+    pub index: usize,
+    pub life: u64,
+    pub write: bool,
+}
+
+impl Handle {
+    /// Runs `act` on the file, unless there was a crash since it was opened.
+    fn with<T>(&self, act: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+        let mut state = self.disk.state();
+        if state.life == self.life { act(&mut state) } else { Err(io::Error::other("the machine went down")) }
+    }
+
+    fn for_writing<T>(&self, act: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+        self.with(|state| if self.write { act(state) } else { Err(io::ErrorKind::PermissionDenied.into()) })
+    }
+}
+
+impl DiskFile for Handle {
+    fn bytes(&self) -> io::Result<u64> {
+        self.with(|state| Ok(state.files[self.index].seen.len() as u64))
+    }
+
+    fn read_at(&self, out: &mut [u8], at: u64) -> io::Result<usize> {
+        self.with(|state| {
+            let rest = state.files[self.index].seen.get(at as usize..).unwrap_or(&[]);
+            let count = rest.len().min(out.len());
+            out[..count].copy_from_slice(&rest[..count]);
+            Ok(count)
+        })
+    }
+
+    fn write_at(&self, parts: &[&[u8]], at: u64) -> io::Result<()> {
+        self.for_writing(|state| {
+            count_down(&mut state.faults.write_fails)?;
+            let mut at = at as usize;
+            for part in parts {
+                let free = state.room.saturating_sub(state.used()) as usize;
+                let file = &mut state.files[self.index];
+                let fits = (file.seen.len() + free).saturating_sub(at).min(part.len());
+                file.write(&part[..fits], at);
+                if fits < part.len() {
+                    return Err(io::ErrorKind::StorageFull.into());
+                }
+                at += fits;
+            }
+            Ok(())
+        })
+    }
+
+    fn set_bytes(&self, bytes: u64) -> io::Result<()> {
+        self.for_writing(|state| {
+            state.files[self.index].set_bytes(bytes as usize);
+            Ok(())
+        })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.with(|state| {
+            let failed = count_down(&mut state.faults.sync_fails);
+            let dirty = std::mem::take(&mut state.files[self.index].dirty);
+            if failed.is_ok() || state.below(2) == 0 {
+                state.files[self.index].sync_length();
+            }
+            for sector in dirty {
+                let reached = failed.is_ok() || state.below(2) == 0;
+                sync_if(&mut state.files[self.index], sector, reached);
+            }
+            failed
+        })
+    }
+}
+
+fn sync_if(file: &mut FakeFile, sector: usize, reached: bool) {
+    if reached {
+        file.sync_sector(sector);
+    }
+}
+
+/// Fails once, when the count has run out.
+pub(super) fn count_down(left: &mut Option<u32>) -> io::Result<()> {
+    match left {
+        Some(0) => {
+            *left = None;
+            Err(io::Error::other("the device failed"))
+        }
+        Some(count) => {
+            *count -= 1;
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}

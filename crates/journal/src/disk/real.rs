@@ -1,0 +1,155 @@
+//! The machine's own disk.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, IoSlice};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::{DirLock, Disk, DiskFile};
+
+/// The file that a process holds as long as it writes to a log.
+const LOCK_FILE: &str = "lock";
+/// The most parts one write is handed, as Linux has it.
+const PARTS_MAX: usize = 1024;
+
+/// The machine's own disk.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RealDisk;
+
+/// File systems that are memory, by the numbers Linux gives them.
+const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+
+impl RealDisk {
+    /// Whether a directory is in memory only (tmpfs, ramfs): nothing there outlives the machine.
+    pub fn in_memory(&self, dir: &Path) -> io::Result<bool> {
+        let kind = rustix::fs::statfs(dir)?.f_type as u64;
+        Ok(IN_MEMORY.contains(&(kind & 0xffff_ffff)))
+    }
+}
+
+impl Disk for RealDisk {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        if dir.is_dir() {
+            return Ok(());
+        }
+        let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+        if let Some(parent) = parent {
+            self.create_dir(parent)?;
+        }
+        match std::fs::create_dir(dir) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => self.sync_dir(parent.unwrap_or(Path::new("."))),
+        }
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(dir)? {
+            // A name that is not text is none of ours.
+            names.extend(entry?.file_name().into_string());
+        }
+        Ok(names)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(OpenOptions::new().read(true).write(true).create_new(true).open(path)?))
+    }
+
+    fn open(&self, path: &Path, write: bool) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(OpenOptions::new().read(true).write(write).open(path)?))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        std::fs::remove_dir(dir)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        File::open(dir)?.sync_all()
+    }
+
+    fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(dir)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn DirLock>>> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(dir.join(LOCK_FILE))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Box::new(Held { _file: file }))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn identity(&self) -> u64 {
+        // The standard library's random keys: as random as the machine's start, new for every call.
+        RandomState::new().build_hasher().finish()
+    }
+}
+
+impl DiskFile for File {
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_at(&self, out: &mut [u8], at: u64) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < out.len() {
+            match FileExt::read_at(self, &mut out[filled..], at + filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn write_at(&self, parts: &[&[u8]], mut at: u64) -> io::Result<()> {
+        if let [part] = parts {
+            return self.write_all_at(part, at);
+        }
+        for parts in parts.chunks(PARTS_MAX) {
+            let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+            let mut rest = &mut slices[..];
+            // An empty part at the front would never be seen to be written.
+            IoSlice::advance_slices(&mut rest, 0);
+            while !rest.is_empty() {
+                let count = match rustix::io::pwritev(self, rest, at) {
+                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                    Ok(count) => count,
+                    Err(rustix::io::Errno::INTR) => 0,
+                    Err(error) => return Err(error.into()),
+                };
+                at += count as u64;
+                IoSlice::advance_slices(&mut rest, count);
+            }
+        }
+        Ok(())
+    }
+
+    fn set_bytes(&self, bytes: u64) -> io::Result<()> {
+        self.set_len(bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
+/// The locked file; closing it unlocks.
+#[derive(Debug)]
+struct Held {
+    _file: File,
+}
+
+impl DirLock for Held {}

@@ -1,0 +1,204 @@
+//! The files of one log, in order, and what of them may be read.
+//!
+//! Invariants:
+//! - Files are ordered by the position of their first record; one file holds records of one epoch only.
+//! - What lies below a file's `readable` never changes, so readers need no lock while they read it.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::Limits;
+use crate::disk::{Disk, DiskFile};
+use crate::error::{DiskError, OpenError};
+use crate::layout::{BlockHeader, FILE_HEADER_BYTES, FORMAT_VERSION, FileHeader, FileName, HeaderError};
+use crate::position::Position;
+
+/// What the writer and the readers of a log share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub disk: Arc<dyn Disk>,
+    pub dir: PathBuf,
+    pub name: String,
+    /// A writer in this process says how far the last file may be read; else its content says it.
+    pub written_here: bool,
+    state: Mutex<Files>,
+}
+
+/// The files, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    pub all: Vec<Arc<LogFile>>,
+    /// The last record that is on the disk.
+    pub durable: Option<Position>,
+}
+
+/// One file.
+#[derive(Debug)]
+pub(crate) struct LogFile {
+    pub name: FileName,
+    pub path: PathBuf,
+    pub first_time_ns: u64,
+    readable: AtomicU64,
+    index: Mutex<Vec<IndexEntry>>,
+}
+
+/// A block from which the records of a file can be read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct IndexEntry {
+    pub at: u64,
+    pub first_seq: u64,
+    pub first_time_ns: u64,
+}
+
+impl Shared {
+    pub fn new(disk: Arc<dyn Disk>, dir: &Path, name: &str, written_here: bool, files: Files) -> Shared {
+        Shared { disk, dir: dir.to_owned(), name: name.to_owned(), written_here, state: Mutex::new(files) }
+    }
+
+    pub fn files(&self) -> MutexGuard<'_, Files> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The file in which this position lies, or the first one behind it.
+    pub fn file_of(&self, position: Position) -> Option<Arc<LogFile>> {
+        let files = self.files();
+        let behind = files.all.partition_point(|file| file.name.first <= position);
+        files.all.get(behind.saturating_sub(1)).cloned()
+    }
+
+    /// A file turned out to be gone from the disk.
+    pub fn forget(&self, file: &LogFile) {
+        self.files().all.retain(|other| other.name != file.name);
+    }
+
+    /// The file that follows, and whether it is the log's oldest.
+    pub fn file_after(&self, file: &LogFile) -> Option<(Arc<LogFile>, bool)> {
+        let files = self.files();
+        let next = files.all.partition_point(|other| other.name <= file.name);
+        files.all.get(next).map(|file| (file.clone(), next == 0))
+    }
+}
+
+impl LogFile {
+    pub fn new(dir: &Path, header: &FileHeader, readable: u64) -> LogFile {
+        let name = FileName { first: header.first, identity: header.identity };
+        LogFile {
+            name,
+            path: dir.join(name.to_string()),
+            first_time_ns: header.first_time_ns,
+            readable: AtomicU64::new(readable),
+            index: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// How far it may be read.
+    pub fn readable(&self) -> u64 {
+        self.readable.load(Ordering::Acquire)
+    }
+
+    pub fn set_readable(&self, bytes: u64) {
+        self.readable.store(bytes, Ordering::Release);
+    }
+
+    /// Remembers a block, if it lies far enough from the last one remembered.
+    pub fn note(&self, at: u64, header: &BlockHeader) {
+        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        if index.last().is_none_or(|last| at >= last.at + Limits::INDEX_STEP_BYTES) {
+            let BlockHeader { first_seq, first_time_ns, .. } = *header;
+            index.push(IndexEntry { at, first_seq, first_time_ns });
+        }
+    }
+
+    /// The last block remembered for which `is_before` holds; else the file's first place.
+    pub fn start_for(&self, is_before: impl Fn(&IndexEntry) -> bool) -> IndexEntry {
+        let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let behind = index.partition_point(is_before);
+        behind.checked_sub(1).and_then(|last| index.get(last)).copied().unwrap_or(IndexEntry {
+            at: FILE_HEADER_BYTES as u64,
+            first_seq: self.name.first.seq,
+            first_time_ns: self.first_time_ns,
+        })
+    }
+}
+
+/// A file of the directory, as far as its name and its header tell.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    pub name: FileName,
+    pub path: PathBuf,
+    pub bytes: u64,
+    pub header: Result<FileHeader, HeaderError>,
+}
+
+/// The files as readers see them: all that they hold may be read. Where a header is damaged, the name says enough.
+pub(crate) fn as_log_files(listed: &[Listed], dir: &Path, log_name: &str) -> Vec<Arc<LogFile>> {
+    let mut time_ns = 0;
+    let file = |listed: &Listed| {
+        let header = listed.header.clone().unwrap_or_else(|_| FileHeader {
+            identity: listed.name.identity,
+            previous: 0,
+            first: listed.name.first,
+            // No smaller than that of the file before, so that times can be searched.
+            first_time_ns: time_ns,
+            name: log_name.to_owned(),
+        });
+        time_ns = header.first_time_ns.max(time_ns);
+        Arc::new(LogFile::new(dir, &header, listed.bytes))
+    };
+    listed.iter().map(file).collect()
+}
+
+/// Looks at every file of records in a directory, oldest first.
+pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<Listed>, OpenError> {
+    let names = disk.list(dir).map_err(DiskError::of("list", dir))?;
+    let mut names: Vec<FileName> = names.iter().filter_map(|name| FileName::parse(name)).collect();
+    if names.len() > Limits::FILES_MAX {
+        let files_max = Limits::FILES_MAX;
+        return Err(OpenError::TooManyFiles { dir: dir.to_owned(), files: names.len(), files_max });
+    }
+    names.sort_unstable();
+    names.into_iter().filter_map(|name| look(disk, dir, name).transpose()).collect()
+}
+
+/// Looks at a file; `None` where its writer has dropped it meanwhile.
+fn look(disk: &dyn Disk, dir: &Path, name: FileName) -> Result<Option<Listed>, OpenError> {
+    let path = dir.join(name.to_string());
+    let file = match open(disk, &path, false) {
+        Err(error) if error.is_missing() => return Ok(None),
+        opened => opened?,
+    };
+    let bytes = file.bytes().map_err(DiskError::of("measure", &path))?;
+    let mut start = [0; FILE_HEADER_BYTES];
+    let count = file.read_at(&mut start, 0).map_err(DiskError::of("read", &path))?;
+    let header = FileHeader::parse(&start[..count]);
+    Ok(Some(Listed { name, path, bytes, header }))
+}
+
+/// Refuses files that this build cannot read, or that do not belong here. Damaged headers pass: names say enough.
+pub(crate) fn check(listed: &[Listed], dir: &Path, log_name: Option<&str>) -> Result<(), OpenError> {
+    for file in listed {
+        match &file.header {
+            Err(HeaderError::Newer(version)) => {
+                let (version, reads) = (*version, FORMAT_VERSION);
+                return Err(OpenError::Newer { file: file.path.clone(), version, reads });
+            }
+            Err(_) => {}
+            Ok(header) if header.first != file.name.first || header.identity != file.name.identity => {
+                return Err(OpenError::Misnamed(file.path.clone()));
+            }
+            Ok(header) => {
+                if let Some(expected) = log_name.filter(|name| *name != header.name) {
+                    let (expected, found) = (expected.to_owned(), header.name.clone());
+                    return Err(OpenError::OtherLog { dir: dir.to_owned(), expected, found });
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Opens a file of the log.
+pub(crate) fn open(disk: &dyn Disk, path: &Path, write: bool) -> Result<Box<dyn DiskFile>, DiskError> {
+    disk.open(path, write).map_err(DiskError::of("open", path))
+}

@@ -1,0 +1,117 @@
+//! The header at the start of each file.
+//!
+//! ```text
+//!  0              8         12            16         24         32      36         40
+//!  +--------------+---------+-------------+----------+----------+-------+----------+-----------+
+//!  | "DUNLINJ\n"  | version | header bytes| identity | previous | epoch | name len | first_seq |
+//!  |              | u32     | u32 = 512   | u64      | u64      | u32   | u32      | u64       |
+//!  +--------------+---------+-------------+----------+----------+-------+----------+-----------+
+//!  48              56       60       64                                                       512
+//!  +---------------+--------+--------+------------------------------------------------+--------+
+//!  | first_time_ns | crc32c | 0      | the log's name                                 | 0…     |
+//!  | u64           | u32    | u32    |                                                |        |
+//!  +---------------+--------+--------+------------------------------------------------+--------+
+//! ```
+//! `identity` is a random number that salts every checksum in the file and also stands in the file's name;
+//! `previous` is that of the file before, 0 for the log's first. `crc32c` is over all the rest of the header; its place,
+//! and those of the magic and the version, are the same in every version.
+
+use crc_fast::{CrcAlgorithm, Digest};
+
+use super::{u32_at, u64_at};
+use crate::Limits;
+use crate::position::Position;
+
+/// Bytes of a file's header; the first block follows.
+pub const FILE_HEADER_BYTES: usize = 512;
+/// The version of the format that this build writes, and the newest it reads.
+pub const FORMAT_VERSION: u32 = 1;
+const MAGIC: [u8; 8] = *b"DUNLINJ\n";
+const CRC_AT: usize = 56;
+const NAME_AT: usize = 64;
+
+/// What a file says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FileHeader {
+    pub identity: u64,
+    /// The identity of the file before it; 0 for the first.
+    pub previous: u64,
+    /// The position of its first record.
+    pub first: Position,
+    pub first_time_ns: u64,
+    /// The log's name.
+    pub name: String,
+}
+
+/// Why a file's header is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum HeaderError {
+    #[error("the file is empty")]
+    Empty,
+    #[error("the file ends within its header")]
+    Short,
+    #[error("not a file of a log: it does not begin with DUNLINJ")]
+    Magic,
+    #[error("recording made by a newer version {0}; this build reads up to {FORMAT_VERSION}")]
+    Newer(u32),
+    #[error("the file header's checksum does not fit")]
+    Checksum,
+    #[error("the file header contradicts itself")]
+    Contradicts,
+}
+
+impl FileHeader {
+    /// The header's bytes; the name has been checked to fit.
+    pub fn encode(&self) -> [u8; FILE_HEADER_BYTES] {
+        let mut out = [0; FILE_HEADER_BYTES];
+        let name = &self.name.as_bytes()[..self.name.len().min(Limits::NAME_BYTES_MAX)];
+        out[..8].copy_from_slice(&MAGIC);
+        out[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out[12..16].copy_from_slice(&(FILE_HEADER_BYTES as u32).to_le_bytes());
+        out[16..24].copy_from_slice(&self.identity.to_le_bytes());
+        out[24..32].copy_from_slice(&self.previous.to_le_bytes());
+        out[32..36].copy_from_slice(&self.first.epoch.to_le_bytes());
+        out[36..40].copy_from_slice(&(name.len() as u32).to_le_bytes());
+        out[40..48].copy_from_slice(&self.first.seq.to_le_bytes());
+        out[48..56].copy_from_slice(&self.first_time_ns.to_le_bytes());
+        out[NAME_AT..NAME_AT + name.len()].copy_from_slice(name);
+        let crc = checksum(&out);
+        out[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// Reads the start of a file.
+    pub fn parse(bytes: &[u8]) -> Result<FileHeader, HeaderError> {
+        if bytes.is_empty() {
+            return Err(HeaderError::Empty);
+        }
+        if bytes.len() >= 8 && bytes[..8] != MAGIC {
+            return Err(HeaderError::Magic);
+        }
+        let bytes: &[u8; FILE_HEADER_BYTES] = bytes.first_chunk().ok_or(HeaderError::Short)?;
+        // Every version keeps magic, version and checksum where they are: so a newer one is told from a flipped bit.
+        if u32_at(bytes, CRC_AT) != checksum(bytes) {
+            return Err(HeaderError::Checksum);
+        }
+        let version = u32_at(bytes, 8);
+        if version > FORMAT_VERSION {
+            return Err(HeaderError::Newer(version));
+        }
+        let name = bytes[NAME_AT..].get(..u32_at(bytes, 36) as usize).ok_or(HeaderError::Contradicts)?;
+        let name = std::str::from_utf8(name).map_err(|_| HeaderError::Contradicts)?;
+        Ok(FileHeader {
+            identity: u64_at(bytes, 16),
+            previous: u64_at(bytes, 24),
+            first: Position::new(u32_at(bytes, 32), u64_at(bytes, 40)),
+            first_time_ns: u64_at(bytes, 48),
+            name: name.to_owned(),
+        })
+    }
+}
+
+fn checksum(header: &[u8; FILE_HEADER_BYTES]) -> u32 {
+    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    digest.update(&header[..CRC_AT]);
+    digest.update(&header[CRC_AT + 4..]);
+    digest.finalize() as u32
+}

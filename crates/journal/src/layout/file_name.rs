@@ -1,0 +1,62 @@
+//! File names: what a file holds can be told, and files be put in order, without opening them.
+//!
+//! `EPOCH-SEQ-IDENTITY.log` with ten, twenty and sixteen digits (the identity in hexadecimal), and
+//! `EPOCH-SEQ.snapshot`. A name that ends in `.new` is being made; what is left of such is removed.
+
+use crate::position::Position;
+
+const LOG_SUFFIX: &str = ".log";
+const SNAPSHOT_SUFFIX: &str = ".snapshot";
+/// Ends the name of a file that is being made.
+pub(crate) const TEMPORARY_SUFFIX: &str = ".new";
+
+/// The name of a file of records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FileName {
+    pub first: Position,
+    pub identity: u64,
+}
+
+impl FileName {
+    /// Reads a name; `None` for one that is not a file of records.
+    pub fn parse(name: &str) -> Option<FileName> {
+        let mut parts = name.strip_suffix(LOG_SUFFIX)?.splitn(3, '-');
+        let first = position(parts.next()?, parts.next()?)?;
+        let identity = parts.next().filter(|digits| digits.len() == 16)?;
+        let parsed = FileName { first, identity: u64::from_str_radix(identity, 16).ok()? };
+        (parsed.to_string() == name).then_some(parsed)
+    }
+}
+
+impl std::fmt::Display for FileName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let FileName { first, identity } = self;
+        write!(f, "{:010}-{:020}-{identity:016x}{LOG_SUFFIX}", first.epoch, first.seq)
+    }
+}
+
+/// The name of a snapshot's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SnapshotName(pub Position);
+
+impl SnapshotName {
+    /// Reads a name; `None` for one that is not a snapshot.
+    pub fn parse(name: &str) -> Option<SnapshotName> {
+        let (epoch, seq) = name.strip_suffix(SNAPSHOT_SUFFIX)?.split_once('-')?;
+        position(epoch, seq).map(SnapshotName)
+    }
+}
+
+impl std::fmt::Display for SnapshotName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:010}-{:020}{SNAPSHOT_SUFFIX}", self.0.epoch, self.0.seq)
+    }
+}
+
+fn position(epoch: &str, seq: &str) -> Option<Position> {
+    let digits = |text: &str, len: usize| text.len() == len && text.bytes().all(|b| b.is_ascii_digit());
+    if !digits(epoch, 10) || !digits(seq, 20) {
+        return None;
+    }
+    Some(Position::new(epoch.parse().ok()?, seq.parse().ok()?))
+}

@@ -1,0 +1,89 @@
+//! A mark: a block without records, which says where the log stood when it was written.
+//!
+//! ```text
+//!  0                 48            56             64             72            80           88
+//!  +-----------------+-------------+--------------+--------------+-------------+------------+
+//!  | block header    | file_blocks | file_records | oldest_epoch | oldest_seq  | next file  |
+//!  | kind 2…5        | u64         | u64          | u64          | u64         | u64        |
+//!  +-----------------+-------------+--------------+--------------+-------------+------------+
+//! ```
+//! `next file` is the identity of the file that follows, in a `Continued` mark; else 0. `oldest` is where the log's
+//! oldest file begins, so that a file missing at the front is noticed.
+
+use super::block::{BLOCK_HEADER_BYTES, BlockHeader, Kind};
+use super::u64_at;
+use crate::position::Position;
+
+/// Bytes of a mark after its block header.
+pub(super) const MARK_BODY_BYTES: usize = 40;
+/// Bytes of a mark.
+pub(crate) const MARK_BYTES: usize = BLOCK_HEADER_BYTES + MARK_BODY_BYTES;
+
+/// What a mark carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub kind: Kind,
+    /// The position of the record that would come next in this file.
+    pub next: Position,
+    /// Blocks of records before this mark in its file.
+    pub file_blocks: u64,
+    /// Records before this mark in its file.
+    pub file_records: u64,
+    /// Where the oldest file of the log began.
+    pub oldest: Position,
+    /// The next file's identity, when it continues there.
+    pub next_identity: u64,
+    /// The append time of the last record before it, 0 for none.
+    pub time_ns: u64,
+    /// How far its file was synced when the mark was written.
+    pub synced: u64,
+}
+
+impl Mark {
+    /// The mark's bytes, to stand at `at`.
+    pub fn encode(&self, identity: u64, at: u64) -> [u8; MARK_BYTES] {
+        let mut out = [0; MARK_BYTES];
+        let body = &mut out[BLOCK_HEADER_BYTES..];
+        let words = [
+            self.file_blocks,
+            self.file_records,
+            u64::from(self.oldest.epoch),
+            self.oldest.seq,
+            self.next_identity,
+        ];
+        for (word, place) in words.iter().zip(body.chunks_exact_mut(8)) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        let header = BlockHeader {
+            kind: self.kind,
+            bytes: MARK_BODY_BYTES as u32,
+            note_bytes: 0,
+            epoch: self.next.epoch,
+            first_seq: self.next.seq,
+            count: 0,
+            synced: self.synced,
+            first_time_ns: self.time_ns,
+            last_time_ns: self.time_ns,
+        };
+        let header = header.encode(identity, at, &[body]);
+        out[..BLOCK_HEADER_BYTES].copy_from_slice(&header);
+        out
+    }
+
+    /// The mark of a block whose checksum fitted; `None` for records.
+    pub fn of(header: &BlockHeader, body: &[u8]) -> Option<Mark> {
+        if header.kind == Kind::Records {
+            return None;
+        }
+        Some(Mark {
+            kind: header.kind,
+            next: Position::new(header.epoch, header.first_seq),
+            file_blocks: u64_at(body, 0),
+            file_records: u64_at(body, 8),
+            oldest: Position::new(u64_at(body, 16) as u32, u64_at(body, 24)),
+            next_identity: u64_at(body, 32),
+            time_ns: header.last_time_ns,
+            synced: header.synced,
+        })
+    }
+}

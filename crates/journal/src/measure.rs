@@ -1,0 +1,158 @@
+//! What the log itself does on a real disk, without a topic on top: commits of so many records each, and a replay.
+//!
+//! The product's benchmark calls these, so that a durable topic is compared with the journal under it on the same
+//! disk in the same run. Time is an argument: this crate has no clock.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use dunlin_frame::{Frame, Meta};
+
+use crate::disk::{Disk, RealDisk};
+use crate::error::AppendError;
+use crate::limits::Config;
+use crate::position::Position;
+use crate::reader::{Item, Reader};
+use crate::writer::{Batch, Journal};
+
+/// What is committed.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// Bytes of each payload.
+    pub payload_bytes: usize,
+    /// Records of each commit: as many are waiting for each sync.
+    pub in_flight: u32,
+    /// How many commits.
+    pub commits: u64,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Default)]
+pub struct Measured {
+    /// Records committed or read.
+    pub records: u64,
+    /// Bytes of their frames.
+    pub bytes: u64,
+    /// How long it took, ns.
+    pub took_ns: u64,
+    /// How long each commit took, ns, in order; empty for a replay.
+    pub commits_ns: Vec<u64>,
+}
+
+impl Measured {
+    /// Records in a second.
+    pub fn records_per_s(&self) -> f64 {
+        self.records as f64 * 1e9 / self.took_ns.max(1) as f64
+    }
+
+    /// Bytes in a second.
+    pub fn bytes_per_s(&self) -> f64 {
+        self.bytes as f64 * 1e9 / self.took_ns.max(1) as f64
+    }
+}
+
+/// Why nothing was measured.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MeasureError {
+    /// What is in memory only says nothing about a disk.
+    #[error("{0} is in memory only: durability is not measured there")]
+    NotADisk(String),
+    /// The log could not be opened.
+    #[error(transparent)]
+    Open(#[from] crate::OpenError),
+    /// The log could not be written.
+    #[error(transparent)]
+    Append(#[from] AppendError),
+    /// The log could not be read.
+    #[error(transparent)]
+    Read(#[from] crate::ReadError),
+    /// The disk failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Commits records to a new log in this directory, which must be empty or missing, and on a disk.
+///
+/// `now_ns` is a clock that only goes forward. One thread: each commit is one write and one sync of `in_flight` records.
+pub fn measure_commits(
+    dir: &Path,
+    load: &Load,
+    config: Config,
+    now_ns: impl Fn() -> u64,
+) -> Result<Measured, MeasureError> {
+    RealDisk.create_dir(dir)?;
+    if RealDisk.in_memory(dir)? {
+        return Err(MeasureError::NotADisk(dir.display().to_string()));
+    }
+    let (mut journal, found) = Journal::open(Arc::new(RealDisk), dir, "measured", config)?;
+    let epoch = found.next.epoch.max(1);
+    let mut frames = frames(load);
+    let mut next_seq = found.next.seq;
+    let mut measured =
+        Measured { commits_ns: Vec::with_capacity(load.commits as usize), ..Measured::default() };
+    let start_ns = now_ns();
+    let mut before_ns = start_ns;
+    for _ in 0..load.commits {
+        stamp(&mut frames, before_ns);
+        journal.append(&Batch {
+            epoch,
+            first_seq: next_seq,
+            count: load.in_flight,
+            first_time_ns: before_ns,
+            last_time_ns: before_ns,
+            frames: &[&frames],
+        })?;
+        journal.sync()?;
+        next_seq += u64::from(load.in_flight);
+        let after_ns = now_ns();
+        measured.commits_ns.push(after_ns - before_ns);
+        before_ns = after_ns;
+    }
+    measured.took_ns = before_ns - start_ns;
+    measured.records = load.commits * u64::from(load.in_flight);
+    measured.bytes = load.commits * frames.len() as u64;
+    journal.close()?;
+    Ok(measured)
+}
+
+/// Reads a log from start to end, every checksum and every frame checked.
+pub fn measure_replay(dir: &Path, now_ns: impl Fn() -> u64) -> Result<Measured, MeasureError> {
+    let reader = Reader::open(Arc::new(RealDisk), dir)?;
+    let mut scan = reader.scan(Position::default());
+    let mut measured = Measured::default();
+    let start_ns = now_ns();
+    while let Some(item) = scan.next()? {
+        if let Item::Records(records) = item {
+            measured.records += u64::from(records.count);
+            measured.bytes += records.frames.len() as u64;
+        }
+    }
+    measured.took_ns = now_ns() - start_ns;
+    Ok(measured)
+}
+
+/// The frames of one commit.
+fn frames(load: &Load) -> Vec<u8> {
+    let payload: Vec<u8> = (0..load.payload_bytes).map(|i| i as u8).collect();
+    let mut out = Vec::new();
+    for _ in 0..load.in_flight {
+        if let Ok(encoded) = Meta::default().measure(payload.len()) {
+            let start = out.len();
+            out.resize(start + encoded.padded(), 0);
+            Meta::default().encode(encoded, 0, &payload, &mut out[start..]);
+        }
+    }
+    out
+}
+
+/// Writes the append time into every frame, as a topic does.
+fn stamp(frames: &mut [u8], time_ns: u64) {
+    let mut at = 0;
+    while let Some((_, taken)) = frames.get(at..).and_then(Frame::split) {
+        let place = at + dunlin_frame::APPEND_TIME_AT;
+        frames[place..place + 8].copy_from_slice(&time_ns.to_le_bytes());
+        at += taken;
+    }
+}

@@ -1,0 +1,302 @@
+//! Goes through a log block by block, over its files.
+
+use std::sync::Arc;
+
+use dunlin_frame::Frame;
+
+use crate::Limits;
+use crate::disk::DiskFile;
+use crate::error::{DiskError, ReadError};
+use crate::files::{self, LogFile, Shared};
+use crate::layout::{BlockHeader, Kind, Mark};
+use crate::position::{Hole, HoleCause, Position};
+use crate::scan::{BlockScan, Step};
+
+/// A place in a log from which its records are read; it may be asked again when it had no more.
+#[derive(Debug)]
+pub struct Scan {
+    shared: Arc<Shared>,
+    /// Records before it are passed over.
+    from: Position,
+    file: Option<OpenFile>,
+    /// A block that was found behind a hole and has not been given out.
+    pending: Option<BlockHeader>,
+    /// Bytes that are fetched at once.
+    read_bytes: usize,
+}
+
+#[derive(Debug)]
+struct OpenFile {
+    log: Arc<LogFile>,
+    file: Box<dyn DiskFile>,
+    blocks: BlockScan,
+    /// The sequence that should come next in this file.
+    expected: u64,
+    /// The last thing read was this mark.
+    mark: Option<Mark>,
+    /// Nothing sound is left in it.
+    spent: bool,
+}
+
+/// What a scan comes upon.
+#[derive(Debug, Clone, Copy)]
+pub enum Item<'a> {
+    /// Records, as one commit wrote them.
+    Records(Records<'a>),
+    /// Records that cannot be read.
+    Hole(Hole),
+}
+
+/// Consecutive records.
+#[derive(Debug, Clone, Copy)]
+pub struct Records<'a> {
+    /// Their epoch.
+    pub epoch: u32,
+    /// The sequence of the first; the others follow at +1 each.
+    pub first_seq: u64,
+    /// How many.
+    pub count: u32,
+    /// When the first was appended.
+    pub first_time_ns: u64,
+    /// When the last was appended.
+    pub last_time_ns: u64,
+    /// Their frames, checked; see [`Frame::split`].
+    pub frames: &'a [u8],
+    /// What the writer noted of the whole block.
+    pub note: &'a [u8],
+}
+
+impl Records<'_> {
+    /// The sequence of the last.
+    pub fn last_seq(&self) -> u64 {
+        self.first_seq + u64::from(self.count) - 1
+    }
+}
+
+enum Found {
+    Block(BlockHeader),
+    Hole(Hole),
+}
+
+impl Scan {
+    pub(super) fn new(shared: Arc<Shared>, from: Position) -> Scan {
+        Scan { shared, from, file: None, pending: None, read_bytes: Limits::READ_BYTES }
+    }
+
+    /// Reads no more than about so many bytes.
+    pub(super) fn of_bytes(shared: Arc<Shared>, from: Position, bytes: usize) -> Scan {
+        // What is asked for may begin within a step of the index.
+        let read_bytes = bytes.saturating_add(Limits::INDEX_STEP_BYTES as usize);
+        Scan { read_bytes, ..Scan::new(shared, from) }
+    }
+
+    /// Reads from a block of this file on, at the latest the one in which this time lies.
+    pub(super) fn at_time(shared: Arc<Shared>, log: Arc<LogFile>, time_ns: u64) -> Scan {
+        let start = log.start_for(|entry| entry.first_time_ns < time_ns);
+        let from = Position::new(log.name.first.epoch, start.first_seq);
+        Scan::new(shared, from)
+    }
+
+    /// The position of the next record it would give, as far as is known.
+    pub fn position(&self) -> Position {
+        self.from
+    }
+
+    /// The next records or the next hole; `None` when all that may be read has been: ask again later.
+    #[allow(clippy::should_implement_trait, reason = "what it gives is lent until the next call")]
+    pub fn next(&mut self) -> Result<Option<Item<'_>>, ReadError> {
+        let found = match self.pending.take() {
+            Some(header) => Some(Found::Block(header)),
+            None => self.find()?,
+        };
+        match found {
+            None => Ok(None),
+            Some(Found::Hole(hole)) => Ok(Some(Item::Hole(hole))),
+            Some(Found::Block(header)) => Ok(Some(Item::Records(self.give(&header)))),
+        }
+    }
+
+    /// The block's records from `from` on.
+    fn give(&mut self, header: &BlockHeader) -> Records<'_> {
+        let skip =
+            if header.epoch == self.from.epoch { self.from.seq.saturating_sub(header.first_seq) } else { 0 };
+        self.from = Position::new(header.epoch, header.next_seq());
+        let frames = self.file.as_ref().map_or(&[][..], |open| open.blocks.frames());
+        let (frames, first_time_ns) = match skip {
+            0 => (frames, header.first_time_ns),
+            _ => behind(frames, skip),
+        };
+        Records {
+            epoch: header.epoch,
+            first_seq: header.first_seq + skip,
+            count: header.count - skip as u32,
+            first_time_ns,
+            last_time_ns: header.last_time_ns,
+            frames,
+            note: self.file.as_ref().map_or(&[][..], |open| open.blocks.note()),
+        }
+    }
+
+    fn find(&mut self) -> Result<Option<Found>, ReadError> {
+        loop {
+            let Some(open) = &mut self.file else {
+                let Some(log) = self.shared.file_of(self.from) else { return Ok(None) };
+                self.file = OpenFile::new(&self.shared, log, Some(self.from), self.read_bytes)?;
+                continue;
+            };
+            let step = if open.spent { Ok(Step::End) } else { open.blocks.next(&*open.file) };
+            let step = match step {
+                Ok(step) => step,
+                Err(error) => return Err(DiskError::of("read", &open.log.path)(error).into()),
+            };
+            match step {
+                Step::Block { at, header } if open.follows(&header) => {
+                    open.log.note(at, &header);
+                    open.mark = None;
+                    let expected = std::mem::replace(&mut open.expected, header.next_seq());
+                    let passed = header.epoch == self.from.epoch && header.next_seq() <= self.from.seq;
+                    if let Some(hole) =
+                        self.hole(header.epoch, expected, header.first_seq, HoleCause::Damaged)
+                    {
+                        self.pending = Some(header);
+                        return Ok(Some(Found::Hole(hole)));
+                    }
+                    if !passed {
+                        return Ok(Some(Found::Block(header)));
+                    }
+                }
+                Step::Mark { mark, .. } => {
+                    let expected = open.expected;
+                    open.expected = expected.max(mark.next.seq);
+                    open.mark = Some(mark);
+                    let hole = self.hole(mark.next.epoch, expected, mark.next.seq, HoleCause::Damaged);
+                    if let Some(hole) = hole {
+                        return Ok(Some(Found::Hole(hole)));
+                    }
+                }
+                Step::Block { at, .. } | Step::Bad { at, .. } => self.pass_damage(at)?,
+                Step::End => match self.turn_page()? {
+                    Turned::No => return Ok(None),
+                    Turned::Hole(hole) => return Ok(Some(Found::Hole(hole))),
+                    Turned::Yes => {}
+                },
+            }
+        }
+    }
+
+    /// Stands behind what is bad at a place; where nothing sound follows, at the end of the file.
+    fn pass_damage(&mut self, at: u64) -> Result<(), ReadError> {
+        let Some(open) = &mut self.file else { return Ok(()) };
+        let last = self.shared.file_after(&open.log).is_none();
+        open.blocks.stand_at(at);
+        let vouched = last && !self.shared.written_here;
+        let found =
+            open.blocks.search(&*open.file, vouched).map_err(DiskError::of("read", &open.log.path))?;
+        open.spent = !found;
+        Ok(())
+    }
+
+    /// At the end of what may be read of a file: more of it, the next one, or nothing.
+    fn turn_page(&mut self) -> Result<Turned, ReadError> {
+        let Some(open) = &mut self.file else { return Ok(Turned::No) };
+        // In this order: once there is a next file, this one grows no longer.
+        let next = self.shared.file_after(&open.log);
+        let readable = open.log.readable();
+        if readable > open.blocks.end() {
+            open.blocks.extend(readable);
+            open.spent = false;
+            return Ok(Turned::Yes);
+        }
+        let (epoch, expected) = (open.log.name.first.epoch, open.expected);
+        let Some((next, is_oldest)) = next else { return Ok(self.end_of_last(epoch, expected)) };
+        let announced = open.mark.is_some_and(|mark| mark.next_identity == next.name.identity);
+        let cause = if is_oldest && !announced { HoleCause::Dropped } else { HoleCause::Damaged };
+        let first = next.name.first;
+        let Some(mut page) = OpenFile::new(&self.shared, next, None, self.read_bytes)? else {
+            return Ok(Turned::Yes);
+        };
+        page.expected = if first.epoch == epoch { first.seq.max(expected) } else { first.seq };
+        self.file = Some(page);
+        let hole = if first.epoch == epoch {
+            self.hole(epoch, expected, first.seq, cause)
+        } else if announced {
+            None
+        } else {
+            Some(Hole { first: Position::new(epoch, expected), last: None, cause })
+        };
+        if first > self.from {
+            self.from = first;
+        }
+        Ok(hole.map_or(Turned::Yes, Turned::Hole))
+    }
+
+    /// Nothing sound is left before the place up to which this process has synced: the rest is lost.
+    fn end_of_last(&mut self, epoch: u32, expected: u64) -> Turned {
+        let durable = if self.shared.written_here { self.shared.files().durable } else { None };
+        let Some(open) = self.file.as_mut().filter(|open| open.spent) else { return Turned::No };
+        let Some(durable) = durable.filter(|durable| durable.epoch == epoch && durable.seq >= expected)
+        else {
+            return Turned::No;
+        };
+        open.expected = durable.seq + 1;
+        match self.hole(epoch, expected, durable.seq + 1, HoleCause::Damaged) {
+            Some(hole) => Turned::Hole(hole),
+            None => Turned::No,
+        }
+    }
+
+    /// The hole from one sequence to before another, as far as this scan was asked for it.
+    fn hole(&mut self, epoch: u32, first: u64, next: u64, cause: HoleCause) -> Option<Hole> {
+        let first = if epoch == self.from.epoch { first.max(self.from.seq) } else { first };
+        if first >= next || epoch < self.from.epoch {
+            return None;
+        }
+        self.from = Position::new(epoch, next);
+        Some(Hole { first: Position::new(epoch, first), last: Some(next - 1), cause })
+    }
+}
+
+enum Turned {
+    Yes,
+    No,
+    Hole(Hole),
+}
+
+impl OpenFile {
+    /// Opens a file, at the last known block that is not behind the position. `None` where it was dropped meanwhile:
+    /// then it is no longer among the log's files either.
+    fn new(
+        shared: &Shared,
+        log: Arc<LogFile>,
+        from: Option<Position>,
+        read_bytes: usize,
+    ) -> Result<Option<OpenFile>, DiskError> {
+        let file = match files::open(&*shared.disk, &log.path, false) {
+            Err(error) if error.is_missing() => {
+                shared.forget(&log);
+                return Ok(None);
+            }
+            opened => opened?,
+        };
+        let first = log.name.first;
+        let seq = from.filter(|from| from.epoch == first.epoch).map_or(0, |from| from.seq);
+        let start = log.start_for(|entry| entry.first_seq <= seq);
+        let blocks = BlockScan::new(log.name.identity, start.at, log.readable()).fetching(read_bytes);
+        Ok(Some(OpenFile { log, file, blocks, expected: start.first_seq, mark: None, spent: false }))
+    }
+
+    fn follows(&self, header: &BlockHeader) -> bool {
+        header.kind == Kind::Records
+            && header.epoch == self.log.name.first.epoch
+            && header.first_seq >= self.expected
+    }
+}
+
+/// The frames behind the first `skip`, and when the first of them was appended.
+fn behind(mut frames: &[u8], skip: u64) -> (&[u8], u64) {
+    for _ in 0..skip {
+        let taken = Frame::split(frames).map_or(frames.len(), |(_, taken)| taken);
+        frames = frames.get(taken..).unwrap_or(&[]);
+    }
+    (frames, Frame::split(frames).map_or(0, |(frame, _)| frame.append_time_ns()))
+}

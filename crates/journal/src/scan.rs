@@ -1,0 +1,246 @@
+//! Reads the blocks of one file, one after another, and finds the next sound one behind damage.
+//!
+//! Invariants:
+//! - What it gives has the right checksum for its file and place, and frames that are sound and as many as it says.
+//! - No length in the file makes it allocate more than the file holds.
+//! - Searching behind damage reads at most [`Limits::SEARCH_FACTOR`] times the file.
+
+use std::io;
+use std::ops::Range;
+
+use dunlin_frame::Frame;
+
+use crate::Limits;
+use crate::disk::DiskFile;
+use crate::layout::{BLOCK_ALIGN, BLOCK_HEADER_BYTES, BlockHeader, Kind, Mark, Refused, block_checksum};
+
+/// Where one file is being read.
+#[derive(Debug)]
+pub(crate) struct BlockScan {
+    identity: u64,
+    /// Of the next block.
+    at: u64,
+    /// Where reading stops.
+    end: u64,
+    /// Part of the file, from `buffer_at` on.
+    buffer: Vec<u8>,
+    buffer_at: u64,
+    /// Where in the buffer the frames of the last block lie.
+    body: Range<usize>,
+    /// Where its note lies.
+    note: Range<usize>,
+    /// Bytes that are fetched at once, where a block is not larger.
+    read_bytes: usize,
+    /// Bytes that searches may still check.
+    search_left: u64,
+}
+
+/// What stands at a place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Step {
+    /// Records; their frames are [`BlockScan::frames`] until the next step.
+    Block { at: u64, header: BlockHeader },
+    /// A mark.
+    Mark { at: u64, mark: Mark },
+    /// No sound block.
+    Bad { at: u64, why: Refused },
+    /// The end of what may be read, exactly behind a block.
+    End,
+}
+
+impl BlockScan {
+    /// Reads from `at`, the start of a block, up to `end`.
+    pub fn new(identity: u64, at: u64, end: u64) -> BlockScan {
+        BlockScan {
+            identity,
+            at,
+            end,
+            buffer: Vec::new(),
+            buffer_at: at,
+            body: 0..0,
+            note: 0..0,
+            read_bytes: Limits::READ_BYTES,
+            search_left: end.saturating_mul(Limits::SEARCH_FACTOR),
+        }
+    }
+
+    /// Fetches so many bytes at once, and no more than it does for others.
+    pub fn fetching(self, bytes: usize) -> BlockScan {
+        BlockScan { read_bytes: bytes.min(Limits::READ_BYTES), ..self }
+    }
+
+    /// The frames of the block that was taken last.
+    pub fn frames(&self) -> &[u8] {
+        self.buffer.get(self.body.clone()).unwrap_or(&[])
+    }
+
+    /// The note of the block that was taken last.
+    pub fn note(&self) -> &[u8] {
+        self.buffer.get(self.note.clone()).unwrap_or(&[])
+    }
+
+    /// Where the next block would start.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// Where reading stops.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Goes back to a block that turned out not to belong there.
+    pub fn stand_at(&mut self, at: u64) {
+        self.at = at;
+    }
+
+    /// More of the file may be read from now on.
+    pub fn extend(&mut self, end: u64) {
+        self.search_left = self.search_left.saturating_add(end.saturating_sub(self.end));
+        self.end = end.max(self.end);
+    }
+
+    /// Takes the next block. Behind one that is bad it stands still: see [`BlockScan::search`].
+    pub fn next(&mut self, file: &dyn DiskFile) -> io::Result<Step> {
+        let at = self.at;
+        if at >= self.end {
+            return Ok(Step::End);
+        }
+        let header = match self.look(file, at)? {
+            Ok(header) => header,
+            Err(why) => return Ok(Step::Bad { at, why }),
+        };
+        self.at = at + header.whole_bytes();
+        let start = (at - self.buffer_at) as usize + BLOCK_HEADER_BYTES;
+        let note = start + (header.bytes - header.note_bytes) as usize;
+        self.body = start..note;
+        self.note = note..start + header.bytes as usize;
+        Ok(match Mark::of(&header, self.frames()) {
+            Some(mark) => Step::Mark { at, mark },
+            None => Step::Block { at, header },
+        })
+    }
+
+    /// Stands before the next sound block behind a bad one; `false`, and stands still, where there is none.
+    ///
+    /// With `vouched`, only where a sound block behind the bad place was written when that place was synced:
+    /// otherwise what is bad there may be a tail that a crash tore, and nothing behind it counts.
+    pub fn search(&mut self, file: &dyn DiskFile, vouched: bool) -> io::Result<bool> {
+        let bad = self.at;
+        let Some((found, header)) = self.next_sound(file, bad + BLOCK_ALIGN as u64)? else {
+            return Ok(false);
+        };
+        let mut next = Some((found, header));
+        while let Some((at, header)) = next.filter(|_| vouched) {
+            if header.synced > bad {
+                break;
+            }
+            next = self.next_sound(file, at + header.whole_bytes())?;
+        }
+        if next.is_some() {
+            self.at = found;
+        }
+        Ok(next.is_some())
+    }
+
+    fn next_sound(&mut self, file: &dyn DiskFile, from: u64) -> io::Result<Option<(u64, BlockHeader)>> {
+        let mut at = from;
+        while at + (BLOCK_HEADER_BYTES as u64) <= self.end && self.search_left > 0 {
+            let looked = match self.look(file, at)? {
+                Ok(header) => return Ok(Some((at, header))),
+                Err(Refused::Checksum | Refused::Frames) => {
+                    BLOCK_HEADER_BYTES as u64 + u64::from(self.bytes_claimed(at))
+                }
+                Err(_) => BLOCK_ALIGN as u64,
+            };
+            self.search_left = self.search_left.saturating_sub(looked);
+            at += BLOCK_ALIGN as u64;
+        }
+        Ok(None)
+    }
+
+    /// What the header at this place, which is in the buffer, says of its length.
+    fn bytes_claimed(&self, at: u64) -> u32 {
+        crate::layout::u32_at(self.buffered(at), 4)
+    }
+
+    /// The place behind the last byte that is not zero, at or behind the current one.
+    pub fn last_written(&mut self, file: &dyn DiskFile) -> io::Result<u64> {
+        let mut last = self.at;
+        let mut at = self.at;
+        let mut chunk = vec![0; Limits::READ_BYTES.min((self.end - self.at.min(self.end)) as usize)];
+        while at < self.end {
+            let want = chunk.len().min((self.end - at) as usize);
+            let count = file.read_at(&mut chunk[..want], at)?;
+            if count == 0 {
+                break;
+            }
+            if let Some(index) = chunk[..count].iter().rposition(|&byte| byte != 0) {
+                last = at + index as u64 + 1;
+            }
+            at += count as u64;
+        }
+        Ok(last)
+    }
+
+    /// The sound block at this place, then also whole in the buffer; or why there is none.
+    fn look(&mut self, file: &dyn DiskFile, at: u64) -> io::Result<Result<BlockHeader, Refused>> {
+        let left = self.end - at;
+        self.fill(file, at, BLOCK_HEADER_BYTES)?;
+        let header = match BlockHeader::parse(self.buffered(at), left) {
+            Ok(header) => header,
+            Err(why) => return Ok(Err(why)),
+        };
+        self.fill(file, at, header.whole_bytes() as usize)?;
+        Ok(check(self.identity, at, &header, self.buffered(at)).map(|()| header))
+    }
+
+    fn buffered(&self, at: u64) -> &[u8] {
+        at.checked_sub(self.buffer_at).and_then(|start| self.buffer.get(start as usize..)).unwrap_or(&[])
+    }
+
+    /// Has so many bytes from `at` on in the buffer, if the file reaches that far.
+    fn fill(&mut self, file: &dyn DiskFile, at: u64, need: usize) -> io::Result<()> {
+        let held = (self.buffer_at + self.buffer.len() as u64).saturating_sub(at);
+        if at >= self.buffer_at && held >= need as u64 {
+            return Ok(());
+        }
+        let keep =
+            if at >= self.buffer_at && held > 0 { (at - self.buffer_at) as usize } else { self.buffer.len() };
+        (self.body, self.note) = (0..0, 0..0);
+        self.buffer.drain(..keep);
+        self.buffer_at = at;
+        let have = self.buffer.len();
+        let left = self.end.saturating_sub(at) as usize;
+        let want = need.max(self.read_bytes).min(left).max(have);
+        self.buffer.resize(want, 0);
+        let count = file.read_at(&mut self.buffer[have..], at + have as u64)?;
+        self.buffer.truncate(have + count);
+        Ok(())
+    }
+}
+
+/// Compares the checksum and every frame.
+fn check(identity: u64, at: u64, header: &BlockHeader, bytes: &[u8]) -> Result<(), Refused> {
+    let (head, rest) = bytes.split_first_chunk::<BLOCK_HEADER_BYTES>().ok_or(Refused::Short)?;
+    let body = rest.get(..header.bytes as usize).ok_or(Refused::Short)?;
+    if crate::layout::u32_at(head, 0) != block_checksum(identity, at, head, &[body]) {
+        return Err(Refused::Checksum);
+    }
+    let frames = &body[..body.len() - header.note_bytes as usize];
+    if header.kind == Kind::Records && count_frames(frames) != Some(header.count) {
+        return Err(Refused::Frames);
+    }
+    Ok(())
+}
+
+/// How many frames fill these bytes; `None` where one is not sound.
+fn count_frames(mut body: &[u8]) -> Option<u32> {
+    let mut count = 0;
+    while !body.is_empty() {
+        let (_, taken) = Frame::check(body, body.len()).ok()?;
+        body = &body[taken..];
+        count += 1;
+    }
+    Some(count)
+}

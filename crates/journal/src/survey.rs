@@ -1,0 +1,134 @@
+//! Reads one file from start to end and says what is in it: for recovery and for verification.
+
+use crate::disk::DiskFile;
+use crate::layout::{FILE_HEADER_BYTES, FileName, Kind, Mark, Refused};
+use crate::position::{Hole, HoleCause, Position};
+use crate::scan::{BlockScan, Step};
+
+use std::io;
+
+/// What a file holds.
+#[derive(Debug)]
+pub(crate) struct Survey {
+    pub blocks: u64,
+    pub records: u64,
+    /// The sequence that comes next.
+    pub next_seq: u64,
+    pub last_time_ns: u64,
+    /// How far the file is known to have been synced: what a block or mark in it says.
+    pub synced: u64,
+    /// Behind the last sound block.
+    pub end: u64,
+    /// The last sound block was this mark.
+    pub mark: Option<Mark>,
+    /// A mark said that it stands behind so many blocks and records, which is not so.
+    pub miscounted: Option<u64>,
+    /// Records were missing.
+    pub holes: Vec<Hole>,
+    /// Places that are bad although sound blocks follow.
+    pub bad: Vec<(u64, Refused)>,
+    /// What is bad behind the last sound block.
+    pub tail: Option<Refused>,
+    /// Behind the last byte that is not zero.
+    pub written: u64,
+}
+
+/// Reads a file. Where it may have been torn by a crash, as only the last one may, bad blocks that were never known to
+/// be on the disk end it, whatever follows.
+pub(crate) fn survey(
+    file: &dyn DiskFile,
+    name: FileName,
+    may_be_torn: bool,
+    mut each: impl FnMut(u64, &crate::layout::BlockHeader),
+) -> io::Result<Survey> {
+    let start = FILE_HEADER_BYTES as u64;
+    let mut scan = BlockScan::new(name.identity, start, file.bytes()?.max(start));
+    let mut survey = Survey::new(name.first.seq);
+    loop {
+        let (at, why) = match scan.next(file)? {
+            Step::Block { at, header } => {
+                if header.epoch == name.first.epoch && header.first_seq >= survey.next_seq {
+                    each(at, &header);
+                    survey.hole_before(name.first.epoch, header.first_seq);
+                    survey.blocks += 1;
+                    survey.records += u64::from(header.count);
+                    survey.next_seq = header.next_seq();
+                    survey.last_time_ns = header.last_time_ns;
+                    survey.synced = survey.synced.max(header.synced);
+                    survey.mark = None;
+                    survey.end = scan.at();
+                    continue;
+                }
+                (at, Refused::Order)
+            }
+            Step::Mark { at, mark } => {
+                survey.see_mark(at, mark, name.first.epoch);
+                survey.end = scan.at();
+                continue;
+            }
+            Step::Bad { at, why } => (at, why),
+            Step::End => break,
+        };
+        scan.stand_at(at);
+        if !scan.search(file, may_be_torn)? {
+            survey.tail = Some(why);
+            break;
+        }
+        survey.bad.push((at, why));
+    }
+    scan.stand_at(survey.end);
+    survey.written = scan.last_written(file)?;
+    Ok(survey)
+}
+
+impl Survey {
+    fn new(next_seq: u64) -> Survey {
+        Survey {
+            blocks: 0,
+            records: 0,
+            next_seq,
+            last_time_ns: 0,
+            synced: FILE_HEADER_BYTES as u64,
+            end: FILE_HEADER_BYTES as u64,
+            mark: None,
+            miscounted: None,
+            holes: Vec::new(),
+            bad: Vec::new(),
+            tail: None,
+            written: 0,
+        }
+    }
+
+    fn see_mark(&mut self, at: u64, mark: Mark, epoch: u32) {
+        if mark.file_blocks != self.blocks || mark.file_records != self.records {
+            self.miscounted.get_or_insert(at);
+        }
+        self.hole_before(epoch, mark.next.seq);
+        // What comes after is counted from here as the writer did, lost blocks included.
+        self.blocks = mark.file_blocks;
+        self.records = mark.file_records;
+        self.next_seq = self.next_seq.max(mark.next.seq);
+        self.last_time_ns = self.last_time_ns.max(mark.time_ns);
+        self.synced = self.synced.max(mark.synced);
+        self.mark = Some(mark);
+    }
+
+    fn hole_before(&mut self, epoch: u32, next: u64) {
+        if next > self.next_seq {
+            let first = Position::new(epoch, self.next_seq);
+            self.holes.push(Hole { first, last: Some(next - 1), cause: HoleCause::Damaged });
+        }
+    }
+
+    /// Ended by this mark, with nothing behind it.
+    pub fn ended_with(&self, kind: Kind) -> Option<Mark> {
+        self.mark.filter(|mark| mark.kind == kind && self.written <= self.end)
+    }
+
+    /// Whether the log was closed or cut here and nothing was begun since: the kind of mark that says so. The mark also
+    /// vouches for all that is bad before it, so that this file is understood in the same way every time.
+    pub fn at_rest(&self) -> Option<Kind> {
+        let mark = self.ended_with(Kind::End).or_else(|| self.ended_with(Kind::Cut))?;
+        self.bad.iter().all(|(at, _)| *at < mark.synced).then_some(mark.kind)
+    }
+}

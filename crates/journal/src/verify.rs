@@ -1,0 +1,236 @@
+//! Says whether a recording is whole: every block of every file is read and compared with what the others say of it.
+//!
+//! Two questions are told apart. Is anything *wrong*: damaged, missing, moved, written twice? And has the log *ended* in
+//! good order? A log that is being written, or that a crash ended and nobody has opened since, has not; so its last
+//! records might be missing without a trace. The strict answer is yes only where nothing is wrong and it has ended.
+//!
+//! What no file can show: that the whole directory was replaced by an older copy of itself.
+
+use std::path::{Path, PathBuf};
+
+use crate::disk::Disk;
+use crate::error::{DiskError, OpenError};
+use crate::files::{self, Listed};
+use crate::layout::{FILE_HEADER_BYTES, Kind, Mark, SnapshotName};
+use crate::position::{Hole, HoleCause, Position};
+use crate::snapshot;
+use crate::survey::{Survey, survey};
+
+/// What was found in a log.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// The log's name; empty where no file tells it.
+    pub name: String,
+    /// Each file, oldest first.
+    pub files: Vec<FileReport>,
+    /// Blocks in all files.
+    pub blocks: u64,
+    /// Records in all files.
+    pub records: u64,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// The first record.
+    pub first: Option<Position>,
+    /// The last record.
+    pub last: Option<Position>,
+    /// The position of the newest snapshot.
+    pub snapshot: Option<Position>,
+    /// Records that are lost.
+    pub holes: Vec<Hole>,
+    /// What is wrong.
+    pub wrong: Vec<Problem>,
+    /// Why the log has not ended in good order; empty when it has.
+    pub unended: Vec<Problem>,
+}
+
+/// What was found in one file.
+#[derive(Debug, Clone)]
+pub struct FileReport {
+    /// Which file.
+    pub file: PathBuf,
+    /// How long it is.
+    pub bytes: u64,
+    /// Sound blocks of records.
+    pub blocks: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Its epoch, and the sequence of its first record.
+    pub first: Position,
+    /// The sequence that would come next.
+    pub next_seq: u64,
+}
+
+/// Something that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// In which file.
+    pub file: PathBuf,
+    /// From which byte on.
+    pub at: u64,
+    /// What it is.
+    pub what: String,
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} at byte {}: {}", self.file.display(), self.at, self.what)
+    }
+}
+
+impl Report {
+    /// Whether the recording is accepted. Strict: nothing is wrong and it ended in good order.
+    pub fn is_sound(&self, strict: bool) -> bool {
+        self.wrong.is_empty() && self.holes.is_empty() && (!strict || self.unended.is_empty())
+    }
+}
+
+/// Reads a whole log and compares it with itself. It takes no lock and changes nothing.
+pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<Report, OpenError> {
+    let listed = files::list(disk, dir)?;
+    if listed.is_empty() {
+        return Err(OpenError::NoLog(dir.to_owned()));
+    }
+    let name = listed.iter().find_map(|file| Some(file.header.as_ref().ok()?.name.clone()));
+    files::check(&listed, dir, name.as_deref())?;
+    let mut report = Report { name: name.unwrap_or_default(), ..Report::default() };
+    let mut before: Option<(&Listed, Option<Mark>)> = None;
+    for (index, file) in listed.iter().enumerate() {
+        let is_last = index + 1 == listed.len();
+        let found = read_file(disk, file, is_last)?;
+        report.add_header(file, before.as_ref().map(|(before, _)| *before));
+        if let Some((before, mark)) = &before {
+            report.add_join(before, mark.as_ref(), file);
+        }
+        report.add_file(file, &found);
+        if is_last {
+            report.add_ending(file, &found, listed[0].name.first);
+        } else {
+            report.add_page_end(file, &found);
+        }
+        before = Some((file, found.mark.filter(|mark| mark.kind == Kind::Continued)));
+    }
+    report.add_snapshots(disk, dir)?;
+    Ok(report)
+}
+
+fn read_file(disk: &dyn Disk, listed: &Listed, is_last: bool) -> Result<Survey, DiskError> {
+    let file = files::open(disk, &listed.path, false)?;
+    survey(&*file, listed.name, is_last, |_, _| {}).map_err(DiskError::of("read", &listed.path))
+}
+
+impl Report {
+    fn wrong(&mut self, file: &Listed, at: u64, what: impl ToString) {
+        self.wrong.push(Problem { file: file.path.clone(), at, what: what.to_string() });
+    }
+
+    fn unended(&mut self, file: &Listed, at: u64, what: impl ToString) {
+        self.unended.push(Problem { file: file.path.clone(), at, what: what.to_string() });
+    }
+
+    fn add_header(&mut self, file: &Listed, before: Option<&Listed>) {
+        match (&file.header, before) {
+            (Err(error), _) => self.wrong(file, 0, error),
+            (Ok(header), Some(before)) if header.previous != before.name.identity => {
+                self.wrong(file, 0, "it follows another file than the one before it");
+            }
+            _ => {}
+        }
+    }
+
+    fn add_file(&mut self, file: &Listed, found: &Survey) {
+        for (at, why) in &found.bad {
+            self.wrong(file, *at, why);
+        }
+        if let Some(at) = found.miscounted {
+            self.wrong(file, at, "a mark counts other blocks and records than stand before it");
+        }
+        self.holes.extend(&found.holes);
+        let Position { epoch, seq } = file.name.first;
+        if found.records > 0 {
+            self.first.get_or_insert(file.name.first);
+            self.last = Some(Position::new(epoch, found.next_seq.max(seq + 1) - 1));
+        }
+        self.blocks += found.blocks;
+        self.records += found.records;
+        self.bytes += file.bytes;
+        self.files.push(FileReport {
+            file: file.path.clone(),
+            bytes: file.bytes,
+            blocks: found.blocks,
+            records: found.records,
+            first: file.name.first,
+            next_seq: found.next_seq,
+        });
+    }
+
+    /// What joins a file to the one before it.
+    fn add_join(&mut self, before: &Listed, mark: Option<&Mark>, file: &Listed) {
+        let Some(mark) = mark else { return };
+        let first = file.name.first;
+        let lost = |last| Hole { first: mark.next, last, cause: HoleCause::Damaged };
+        if mark.next_identity != file.name.identity {
+            self.wrong(before, before.bytes, "the file that it names next is missing");
+            if first.epoch != mark.next.epoch {
+                self.holes.push(lost(None));
+            }
+        }
+        if first.epoch == mark.next.epoch && first.seq > mark.next.seq {
+            self.holes.push(lost(Some(first.seq - 1)));
+        } else if first.epoch == mark.next.epoch && first.seq < mark.next.seq {
+            self.wrong(file, 0, "it begins with records that the file before it holds");
+        }
+    }
+
+    /// A file that is followed by another ends with the mark that says so.
+    fn add_page_end(&mut self, file: &Listed, found: &Survey) {
+        if found.mark.is_none_or(|mark| mark.kind != Kind::Continued) {
+            self.wrong(file, found.end, "the mark that names the next file is missing");
+        } else if found.written > found.end {
+            self.wrong(file, found.end, "something is written behind its last mark");
+        } else if file.bytes != found.end {
+            self.unended(file, found.end, "what was kept ahead has not been cut");
+        }
+    }
+
+    /// The last file ends with the mark of a good end, or of a recovery.
+    fn add_ending(&mut self, file: &Listed, found: &Survey, oldest: Position) {
+        match found.mark {
+            Some(mark) if mark.kind == Kind::Continued => {
+                self.wrong(file, found.end, "the file that it names next is missing");
+            }
+            Some(mark) if matches!(mark.kind, Kind::End | Kind::Cut) => {
+                if mark.oldest != oldest {
+                    let what = format!(
+                        "the log began at {} when this mark was written: files are missing",
+                        mark.oldest
+                    );
+                    self.wrong(file, found.end, what);
+                }
+                if found.written > found.end {
+                    self.unended(file, found.end, "something is written behind its end mark");
+                } else if file.bytes != found.end {
+                    self.unended(file, found.end, "what was kept ahead has not been cut");
+                }
+            }
+            _ => {
+                let torn = found.written.saturating_sub(found.end);
+                let what = match (found.tail, torn) {
+                    (Some(why), 1..) => format!("no end mark, but {torn} bytes of something else: {why}"),
+                    _ => "no end mark: it is being written, or was not closed, or was cut short".to_owned(),
+                };
+                self.unended(file, found.end.max(FILE_HEADER_BYTES as u64), what);
+            }
+        }
+    }
+
+    fn add_snapshots(&mut self, disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
+        for position in snapshot::list(disk, dir)? {
+            self.snapshot = Some(position);
+            if let Err(error) = snapshot::read(disk, dir, position) {
+                let file = dir.join(SnapshotName(position).to_string());
+                self.wrong.push(Problem { file, at: 0, what: error.to_string() });
+            }
+        }
+        Ok(())
+    }
+}

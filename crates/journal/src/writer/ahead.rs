@@ -1,0 +1,86 @@
+//! Keeping room ahead: zeros written behind the records, so that commits overwrite what the file system has allotted.
+//!
+//! Overwriting needs no change of the file system's own books at a sync, and a disk that is full is found here,
+//! before a record has been numbered. Measured figures are in `docs/journal.md`.
+
+use super::{Current, Journal};
+use crate::error::{AppendError, DiskError};
+use crate::layout::MARK_BYTES;
+
+/// Kept free in every file: the marks that may still have to be written.
+pub(super) const MARKS_BYTES: u64 = 4 * MARK_BYTES as u64;
+/// The first step of zeros in a file; later ones are as large as the file already is, up to the configured.
+const STEP_BYTES_MIN: u64 = 64 << 10;
+/// Zeros that are written at once.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+impl Journal {
+    /// Makes sure that `bytes` more can be written: the frames to come, and
+    /// [`BLOCK_HEADER_BYTES`](crate::BLOCK_HEADER_BYTES) for each append. A refusal changes nothing.
+    ///
+    /// Before the first append of an epoch its file is not there yet: then the disk's free space is all that is looked
+    /// at, and [`Journal::room_left`] stays 0.
+    pub fn room(&mut self, bytes: u64) -> Result<(), AppendError> {
+        self.check_alive()?;
+        if self.may_go_on() {
+            return self.see_to_room(bytes);
+        }
+        let free = self.shared.disk.free_bytes(&self.shared.dir);
+        match free.map_err(DiskError::of("ask for the free space of", &self.shared.dir)) {
+            Ok(free) if free < bytes + super::roll::FILE_BYTES_LEAST => {
+                Err(AppendError::Full { need: bytes, free })
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(AppendError::Disk(error)),
+        }
+    }
+
+    /// How much can be written for sure, headers of blocks included, even if the disk should be full.
+    pub fn room_left(&self) -> u64 {
+        self.current.as_ref().filter(|_| self.may_go_on()).map_or(0, Current::room_left)
+    }
+
+    /// Whether the last file takes more records: its epoch has not ended.
+    fn may_go_on(&self) -> bool {
+        self.current.as_ref().is_some_and(|current| current.log.name.first.epoch >= self.tail.epoch_least)
+    }
+
+    pub(super) fn see_to_room(&mut self, need: u64) -> Result<(), AppendError> {
+        let Some(current) = &mut self.current else { return Ok(()) };
+        if current.room_left() >= need {
+            return Ok(());
+        }
+        let step = current.end.clamp(STEP_BYTES_MIN.min(self.config.ahead_bytes), self.config.ahead_bytes);
+        let least = current.end + need + MARKS_BYTES;
+        // Not more than the file will take before the next one follows.
+        let wanted = (least + step).min((self.config.file_bytes + MARKS_BYTES).max(least));
+        let prepared = match current.prepare(wanted) {
+            Err(error) if error.is_full() && wanted > least => current.prepare(least),
+            other => other,
+        };
+        match prepared {
+            Ok(()) => Ok(()),
+            Err(error) if error.is_full() => Err(self.full(need)),
+            Err(error) => Err(self.end(error)),
+        }
+    }
+}
+
+impl Current {
+    pub(super) fn room_left(&self) -> u64 {
+        self.prepared.saturating_sub(self.end + MARKS_BYTES)
+    }
+
+    /// Writes zeros up to a place.
+    pub(super) fn prepare(&mut self, upto: u64) -> Result<(), DiskError> {
+        while self.prepared < upto {
+            let count = ZEROS.len().min((upto - self.prepared) as usize);
+            let zeros = &ZEROS[..count];
+            self.file
+                .write_at(&[zeros], self.prepared)
+                .map_err(DiskError::of("make room in", &self.log.path))?;
+            self.prepared += count as u64;
+        }
+        Ok(())
+    }
+}

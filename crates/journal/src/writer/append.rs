@@ -1,0 +1,164 @@
+//! Appending a batch and making it last.
+
+use super::{Current, Journal, Tail};
+use crate::Limits;
+use crate::error::{AppendError, DiskError};
+use crate::layout::{BLOCK_ALIGN, BLOCK_HEADER_BYTES, BlockHeader, Kind};
+use crate::position::Position;
+
+/// Batches of more parts than one, up to this size, are joined before they are written: copying costs less than
+/// handing the system many parts.
+const JOIN_BYTES_MAX: usize = 256 << 10;
+
+/// Consecutive records, to be written as one block.
+#[derive(Debug, Clone, Copy)]
+pub struct Batch<'a> {
+    /// Their epoch.
+    pub epoch: u32,
+    /// The sequence of the first.
+    pub first_seq: u64,
+    /// How many.
+    pub count: u32,
+    /// When the first was appended.
+    pub first_time_ns: u64,
+    /// When the last was appended.
+    pub last_time_ns: u64,
+    /// Their frames, padded, whole and in order; a frame may go on in the next part.
+    pub frames: &'a [&'a [u8]],
+}
+
+impl Journal {
+    /// Writes a batch behind the last one. It outlives this process from now on, and the machine after
+    /// [`Journal::sync`].
+    pub fn append(&mut self, batch: &Batch<'_>) -> Result<(), AppendError> {
+        self.append_noted(batch, &[])
+    }
+
+    /// [`append`](Journal::append) with a note of the writer's own, a multiple of 8 bytes, which stands with the records
+    /// or not at all.
+    pub fn append_noted(&mut self, batch: &Batch<'_>, note: &[u8]) -> Result<(), AppendError> {
+        self.check_alive()?;
+        let bytes = self.tail.check(batch, note)?;
+        self.check_order(batch)?;
+        let need = BLOCK_HEADER_BYTES as u64 + bytes;
+        self.see_to_file(batch, need)?;
+        self.see_to_room(need)?;
+        if self.current.as_ref().is_some_and(|current| current.at_rest) {
+            self.begin()?;
+        }
+        let mut joined = std::mem::take(&mut self.joined);
+        let written =
+            self.current.as_mut().map(|current| current.write(batch, note, bytes as u32, &mut joined));
+        self.joined = joined;
+        match written {
+            Some(Err(error)) if error.is_full() => return Err(self.full(need)),
+            Some(Err(error)) => return Err(self.end(error)),
+            _ => {}
+        }
+        let last = Position::new(batch.epoch, batch.first_seq + u64::from(batch.count) - 1);
+        self.tail = Tail { last: Some(last), last_time_ns: batch.last_time_ns, epoch_least: batch.epoch };
+        Ok(())
+    }
+
+    fn check_order(&self, batch: &Batch<'_>) -> Result<(), AppendError> {
+        let Some(current) = &self.current else { return Ok(()) };
+        let got = Position::new(batch.epoch, batch.first_seq);
+        let expected = Position::new(current.log.name.first.epoch, current.next_seq());
+        if got.epoch == expected.epoch && got != expected {
+            return Err(AppendError::Order { got, expected });
+        }
+        Ok(())
+    }
+
+    /// Returns once all that was appended is on the disk; gives the last record that is.
+    ///
+    /// A sync that fails is never tried again: the log has ended, and what was not synced before may be lost.
+    pub fn sync(&mut self) -> Result<Option<Position>, AppendError> {
+        self.check_alive()?;
+        if let Some(current) = self.current.as_mut().filter(|current| current.synced < current.end) {
+            if let Err(error) = current.sync() {
+                return Err(self.end(error));
+            }
+            self.shared.files().durable = self.tail.last;
+        }
+        Ok(self.tail.last)
+    }
+}
+
+impl Tail {
+    /// Whether a batch may follow; gives its bytes.
+    fn check(&self, batch: &Batch<'_>, note: &[u8]) -> Result<u64, AppendError> {
+        if batch.epoch < self.epoch_least {
+            return Err(AppendError::Epoch { got: batch.epoch, least: self.epoch_least });
+        }
+        let frames: u64 = batch.frames.iter().map(|part| part.len() as u64).sum();
+        let bytes = frames + note.len() as u64;
+        if bytes > u64::from(Limits::BLOCK_BYTES_MAX) {
+            return Err(AppendError::TooLarge { bytes, bytes_max: u64::from(Limits::BLOCK_BYTES_MAX) });
+        }
+        let header = batch.header(bytes as u32, note, 0);
+        if header.check().is_err()
+            || !note.len().is_multiple_of(BLOCK_ALIGN)
+            || batch.first_time_ns < self.last_time_ns
+            || !bytes.is_multiple_of(BLOCK_ALIGN as u64)
+        {
+            return Err(AppendError::Batch("count, times and bytes do not fit one another or those before"));
+        }
+        Ok(bytes)
+    }
+}
+
+impl Batch<'_> {
+    fn header(&self, bytes: u32, note: &[u8], synced: u64) -> BlockHeader {
+        BlockHeader {
+            kind: Kind::Records,
+            bytes,
+            note_bytes: note.len() as u32,
+            epoch: self.epoch,
+            first_seq: self.first_seq,
+            count: self.count,
+            synced,
+            first_time_ns: self.first_time_ns,
+            last_time_ns: self.last_time_ns,
+        }
+    }
+}
+
+impl Current {
+    fn write(
+        &mut self,
+        batch: &Batch<'_>,
+        note: &[u8],
+        bytes: u32,
+        joined: &mut Vec<u8>,
+    ) -> Result<(), DiskError> {
+        let header = batch.header(bytes, note, self.synced);
+        let mut parts = Vec::with_capacity(batch.frames.len() + 2);
+        parts.extend_from_slice(batch.frames);
+        parts.push(note);
+        let head = header.encode(self.log.name.identity, self.end, &parts);
+        let failed = DiskError::of("write", &self.log.path);
+        if bytes as usize <= JOIN_BYTES_MAX {
+            joined.clear();
+            joined.extend_from_slice(&head);
+            parts.iter().for_each(|part| joined.extend_from_slice(part));
+            self.file.write_at(&[joined], self.end).map_err(failed)?;
+        } else {
+            parts.insert(0, &head[..]);
+            self.file.write_at(&parts, self.end).map_err(failed)?;
+        }
+        self.log.note(self.end, &header);
+        self.end += header.whole_bytes();
+        self.prepared = self.prepared.max(self.end);
+        self.blocks += 1;
+        self.records += u64::from(batch.count);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), DiskError> {
+        self.file.sync().map_err(DiskError::of("sync", &self.log.path))?;
+        self.synced = self.end;
+        self.log.set_readable(self.end);
+        Ok(())
+    }
+}

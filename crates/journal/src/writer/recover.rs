@@ -1,0 +1,351 @@
+//! Opening a log: what a crash left is put right, what is damaged is said.
+//!
+//! A log ended in good order when the last sound block of its last file is an `End` mark. Else what follows the last
+//! sound block is a tail that was being written when the machine went down: it is cut, and a `Cut` mark takes its
+//! place. A bad block is not a tail when a block behind it says that its place had been synced: then it is damage, what
+//! it held is a hole, and what follows stays.
+//!
+//! All files before the last ended in good order before the last one began, so only their marks are looked at here;
+//! damage in their middle is told by who reads them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{Current, Journal, Tail};
+use crate::Limits;
+use crate::disk::{Disk, DiskFile};
+use crate::error::{DiskError, OpenError};
+use crate::files::{self, Files, Listed, LogFile, Shared};
+use crate::layout::{FILE_HEADER_BYTES, Kind, MARK_BYTES, Mark, TEMPORARY_SUFFIX};
+use crate::limits::Config;
+use crate::position::{Hole, HoleCause, Position};
+use crate::scan::{BlockScan, Step};
+use crate::snapshot;
+use crate::survey::{Survey, survey};
+
+/// What was found when a log was opened.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Recovered {
+    /// Where the oldest file begins; `None` for a new log.
+    pub oldest: Option<Position>,
+    /// The last record held.
+    pub last: Option<Position>,
+    /// When it was appended; no later record may have a smaller time.
+    pub last_time_ns: u64,
+    /// The log was closed in good order: it goes on in the same epoch.
+    pub clean: bool,
+    /// The least epoch that [`Journal::append`] takes: one more than the last, unless the end was clean.
+    pub epoch_least: u32,
+    /// Where the log goes on: behind the last record after a clean end, else at 1 of the least epoch (a new epoch may
+    /// begin at any other sequence, too).
+    pub next: Position,
+    /// What was cut off the end.
+    pub cut: Option<Cut>,
+    /// Records known to be lost: in the last file, or between files. Those in the middle of older files are found
+    /// by who reads them.
+    pub holes: Vec<Hole>,
+    /// What is damaged, whether records were lost by it or not.
+    pub damage: Vec<Damage>,
+    /// The position of the newest snapshot.
+    pub snapshot: Option<Position>,
+}
+
+/// A torn tail that was cut off. Nothing in it had been acknowledged as synced, unless the disk was damaged in just
+/// this place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut {
+    /// In which file.
+    pub file: PathBuf,
+    /// From which byte on.
+    pub at: u64,
+    /// How many bytes were written there; 0 when only the mark of a good end was missing.
+    pub bytes: u64,
+    /// The last record before it; `None` when the log holds none.
+    pub last_good: Option<Position>,
+}
+
+/// Something that is not as it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// In which file.
+    pub file: PathBuf,
+    /// From which byte on.
+    pub at: u64,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} at byte {}: {}", self.file.display(), self.at, self.what)
+    }
+}
+
+pub(super) fn open(
+    disk: Arc<dyn Disk>,
+    dir: &Path,
+    name: &str,
+    config: Config,
+) -> Result<(Journal, Recovered), OpenError> {
+    if name.is_empty() || name.len() > Limits::NAME_BYTES_MAX {
+        return Err(OpenError::Name { bytes: name.len(), bytes_max: Limits::NAME_BYTES_MAX });
+    }
+    disk.create_dir(dir).map_err(DiskError::of("create", dir))?;
+    let lock = disk.lock(dir).map_err(DiskError::of("lock", dir))?;
+    let lock = lock.ok_or_else(|| OpenError::InUse(dir.to_owned()))?;
+    let mut listed = files::list(&*disk, dir)?;
+    files::check(&listed, dir, Some(name))?;
+    let mut recovery = Recovery { disk: &*disk, dir, report: Recovered::default(), last_before: None };
+    recovery.remove_unfinished()?;
+    recovery.drop_unnamed(&mut listed)?;
+    recovery.check_older(&mut listed)?;
+    recovery.report.oldest = listed.first().map(|file| file.name.first);
+    let all = files::as_log_files(&listed, dir, name);
+    let current = match (listed.last(), all.last()) {
+        (Some(last), Some(log)) => Some(recovery.mend_last(last, log.clone())?),
+        _ => None,
+    };
+    let mut report = recovery.report;
+    if current.is_none() {
+        report.clean = true;
+        report.next.seq = 1;
+    }
+    report.snapshot = snapshot::list(&*disk, dir)?.last().copied();
+    let files = Files { all, durable: report.last };
+    let shared = Arc::new(Shared::new(disk, dir, name, true, files));
+    let tail = Tail { last: report.last, last_time_ns: report.last_time_ns, epoch_least: report.epoch_least };
+    let journal = Journal { shared, config, current, tail, ended: None, joined: Vec::new(), _lock: lock };
+    Ok((journal, report))
+}
+
+struct Recovery<'a> {
+    disk: &'a dyn Disk,
+    dir: &'a Path,
+    report: Recovered,
+    /// The last record of all files but the last.
+    last_before: Option<Position>,
+}
+
+impl Recovery<'_> {
+    /// Removes what was being made when the machine went down, and has the names on the disk as they are seen: the
+    /// last process may have failed at just that.
+    fn remove_unfinished(&self) -> Result<(), DiskError> {
+        for name in self.disk.list(self.dir).map_err(DiskError::of("list", self.dir))? {
+            if name.ends_with(TEMPORARY_SUFFIX) {
+                let path = self.dir.join(name);
+                self.disk.remove(&path).map_err(DiskError::of("remove", &path))?;
+            }
+        }
+        self.disk.sync_dir(self.dir).map_err(DiskError::of("sync", self.dir))
+    }
+
+    /// Removes a last file that holds nothing, where the one before it does not name it, or was torn just before it
+    /// does: the machine went down between making the one and having the end of the other on the disk.
+    fn drop_unnamed(&self, listed: &mut Vec<Listed>) -> Result<(), DiskError> {
+        while let [.., before, last] = &listed[..] {
+            let is_empty = |found: &Survey| found.records == 0 && found.mark.is_none();
+            let names_next = |found: &Survey| found.mark.is_some_and(|mark| mark.kind == Kind::Continued);
+            if last.header.is_err()
+                || self.begins_soundly(last)?
+                || !is_empty(&self.survey_torn(last)?)
+                || names_next(&self.survey_torn(before)?)
+            {
+                break;
+            }
+            self.disk.remove(&last.path).map_err(DiskError::of("remove", &last.path))?;
+            self.disk.sync_dir(self.dir).map_err(DiskError::of("sync", self.dir))?;
+            listed.pop();
+        }
+        Ok(())
+    }
+
+    /// Whether a sound block follows the header; else a longer look is needed to say that a file holds nothing.
+    fn begins_soundly(&self, listed: &Listed) -> Result<bool, DiskError> {
+        let file = files::open(self.disk, &listed.path, false)?;
+        let mut scan = BlockScan::new(listed.name.identity, FILE_HEADER_BYTES as u64, listed.bytes);
+        let first = scan.next(&*file).map_err(DiskError::of("read", &listed.path))?;
+        Ok(matches!(first, Step::Block { .. } | Step::Mark { .. }))
+    }
+
+    fn survey_torn(&self, listed: &Listed) -> Result<Survey, DiskError> {
+        let file = files::open(self.disk, &listed.path, false)?;
+        survey(&*file, listed.name, true, |_, _| {}).map_err(DiskError::of("read", &listed.path))
+    }
+
+    /// The mark with which a file goes on in the next one, if it is the last thing in it.
+    fn final_mark(&self, listed: &Listed) -> Result<Option<Mark>, DiskError> {
+        let file = files::open(self.disk, &listed.path, false)?;
+        let read = || {
+            if let Some(mark) = mark_at_end(&*file, listed)? {
+                return Ok(Some(mark));
+            }
+            let found = survey(&*file, listed.name, false, |_, _| {})?;
+            Ok(found.ended_with(Kind::Continued))
+        };
+        read().map_err(DiskError::of("read", &listed.path))
+    }
+
+    /// Looks at the ends of all files but the last, and at what joins them.
+    fn check_older(&mut self, listed: &mut [Listed]) -> Result<(), DiskError> {
+        for file in &*listed {
+            if let Err(error) = &file.header {
+                self.damage(&file.path, 0, error.to_string());
+            }
+        }
+        for index in 1..listed.len() {
+            let is_last_pair = index + 1 == listed.len();
+            let [.., file, next] = &mut listed[..=index] else { continue };
+            let Some(mark) = self.final_mark(file)? else {
+                self.damage(
+                    &file.path,
+                    file.bytes,
+                    "the mark that names the next file is missing".to_owned(),
+                );
+                continue;
+            };
+            if mark.next > file.name.first {
+                self.last_before = Some(Position::new(mark.next.epoch, mark.next.seq.saturating_sub(1)));
+            }
+            self.settle_older(file, &mark, is_last_pair)?;
+            self.check_join(file, &mark, next);
+        }
+        Ok(())
+    }
+
+    /// Cuts the room that a file kept ahead, where a crash undid that, and has the end of it on the disk.
+    fn settle_older(&self, listed: &mut Listed, mark: &Mark, is_last_pair: bool) -> Result<(), DiskError> {
+        let mut settle = || {
+            let probe = self.disk.open(&listed.path, false)?;
+            let exact = mark_at_end(&*probe, listed)?.is_some();
+            if exact && !is_last_pair {
+                return Ok(());
+            }
+            let file = self.disk.open(&listed.path, true)?;
+            if !exact {
+                listed.bytes = survey(&*file, listed.name, false, |_, _| {})?.end;
+                file.set_bytes(listed.bytes)?;
+            }
+            write_again(&*file, mark.synced, listed.bytes)?;
+            file.sync()
+        };
+        settle().map_err(DiskError::of("mend", &listed.path.clone()))
+    }
+
+    fn check_join(&mut self, file: &Listed, mark: &Mark, next: &Listed) {
+        let first = next.name.first;
+        if mark.next.epoch == first.epoch && mark.next.seq < first.seq {
+            let hole = Hole { first: mark.next, last: Some(first.seq - 1), cause: HoleCause::Damaged };
+            self.report.holes.push(hole);
+        } else if mark.next_identity != next.name.identity {
+            self.report.holes.push(Hole { first: mark.next, last: None, cause: HoleCause::Damaged });
+        } else {
+            return;
+        }
+        self.damage(&file.path, file.bytes, "the file that it names next is missing".to_owned());
+    }
+
+    fn damage(&mut self, file: &Path, at: u64, what: String) {
+        self.report.damage.push(Damage { file: file.to_owned(), at, what });
+    }
+
+    /// Puts the last file right, and opens it for writing.
+    fn mend_last(&mut self, listed: &Listed, log: Arc<LogFile>) -> Result<Current, DiskError> {
+        let file = files::open(self.disk, &listed.path, true)?;
+        let failed = || DiskError::of("read", &listed.path);
+        let found = survey(&*file, listed.name, true, |at, header| log.note(at, header)).map_err(failed())?;
+        let bytes = file.bytes().map_err(failed())?;
+        for (at, why) in &found.bad {
+            self.damage(&listed.path, *at, why.to_string());
+        }
+        self.report.holes.extend(&found.holes);
+        let mut current = Current {
+            log,
+            file,
+            end: found.end,
+            prepared: bytes,
+            synced: found.end,
+            blocks: found.blocks,
+            records: found.next_seq - listed.name.first.seq,
+            at_rest: true,
+        };
+        self.report.last = self.last_record(listed, &found);
+        self.report.last_time_ns = found.last_time_ns.max(current.log.first_time_ns);
+        self.settle(&mut current, &found, bytes)?;
+        current.log.set_readable(current.end);
+        Ok(current)
+    }
+
+    /// The last record of the log: in its last file, or before.
+    fn last_record(&self, listed: &Listed, found: &Survey) -> Option<Position> {
+        let first = listed.name.first;
+        let here = (found.next_seq > first.seq).then(|| Position::new(first.epoch, found.next_seq - 1));
+        here.or(self.last_before)
+    }
+
+    /// Leaves a file whose last block is a mark, and whose length ends with it.
+    fn settle(&mut self, current: &mut Current, found: &Survey, bytes: u64) -> Result<(), DiskError> {
+        // Also after a good end: the sync of its mark may be the one that failed.
+        let again = write_again(&*current.file, found.synced, found.end).and_then(|()| current.file.sync());
+        again.map_err(DiskError::of("write", &current.log.path))?;
+        let epoch = current.log.name.first.epoch;
+        let at_rest = found.at_rest();
+        // A file that was begun for a new epoch, and got no record, does not go on where the last record is.
+        let goes_on = self.report.last.is_none_or(|last| last.epoch == epoch);
+        self.report.clean = at_rest == Some(Kind::End) && goes_on;
+        self.report.epoch_least = if self.report.clean { epoch } else { epoch.saturating_add(1) };
+        let next_seq = if self.report.clean { found.next_seq } else { 1 };
+        self.report.next = Position::new(self.report.epoch_least, next_seq);
+        if let Some(mark) = found.mark.filter(|mark| mark.kind == Kind::Continued) {
+            self.report.holes.push(Hole {
+                first: Position::new(epoch, mark.next.seq),
+                last: None,
+                cause: HoleCause::Damaged,
+            });
+            self.damage(&current.log.path, found.end, "the file that it names next is missing".to_owned());
+        }
+        if at_rest.is_none() {
+            self.report.cut = Some(Cut {
+                file: current.log.path.clone(),
+                at: found.end,
+                bytes: found.written.saturating_sub(found.end),
+                last_good: self.report.last,
+            });
+            let oldest = self.report.oldest.unwrap_or(current.log.name.first);
+            let next = Position::new(epoch, found.next_seq);
+            let mark = current.mark(Kind::Cut, next, oldest, 0, found.last_time_ns);
+            current.write_mark(&mark)?;
+        }
+        if bytes != current.end {
+            current.cut_ahead()?;
+            current.file.sync().map_err(DiskError::of("sync", &current.log.path))?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes what was not known to be on the disk once more, so that the next sync puts it there: after a sync that failed
+/// the system may hold pages that it takes for written, and are not.
+fn write_again(file: &dyn DiskFile, from: u64, to: u64) -> std::io::Result<()> {
+    let mut chunk = vec![0; Limits::READ_BYTES.min(to.saturating_sub(from) as usize)];
+    let mut at = from;
+    while at < to {
+        let want = chunk.len().min((to - at) as usize);
+        let count = file.read_at(&mut chunk[..want], at)?;
+        if count == 0 {
+            break;
+        }
+        file.write_at(&[&chunk[..count]], at)?;
+        at += count as u64;
+    }
+    Ok(())
+}
+
+/// The mark that ends a file exactly and names the next; `None` also where another look is worth it.
+fn mark_at_end(file: &dyn DiskFile, listed: &Listed) -> std::io::Result<Option<Mark>> {
+    let Some(at) = listed.bytes.checked_sub(MARK_BYTES as u64) else { return Ok(None) };
+    let mut scan = BlockScan::new(listed.name.identity, at, listed.bytes);
+    Ok(match scan.next(file)? {
+        Step::Mark { mark, .. } if mark.kind == Kind::Continued => Some(mark),
+        _ => None,
+    })
+}

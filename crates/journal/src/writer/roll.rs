@@ -1,0 +1,119 @@
+//! Going on in a new file: when the last one is full, or a new epoch begins.
+//!
+//! The new file is made under another name, and renamed when its header is on the disk; only then does the old file
+//! get the mark that names it, and only after that does the new file get records. So after a crash: a file with a
+//! broken header is damaged, not unfinished; a file that the one before it does not name holds nothing.
+
+use std::sync::Arc;
+
+use super::ahead::MARKS_BYTES;
+use super::{Batch, Current, Journal};
+use crate::error::{AppendError, DiskError};
+use crate::files::LogFile;
+use crate::layout::{FILE_HEADER_BYTES, FileHeader, FileName, Kind, TEMPORARY_SUFFIX};
+use crate::position::Position;
+
+/// What a new file takes at least: its header, and room for marks.
+pub(super) const FILE_BYTES_LEAST: u64 = 1024;
+
+impl Journal {
+    /// Has a file open in which this batch may stand.
+    pub(super) fn see_to_file(&mut self, batch: &Batch<'_>, need: u64) -> Result<(), AppendError> {
+        let (fits, may_stay) = match &self.current {
+            None => (false, false),
+            Some(current) => {
+                let same_epoch = current.log.name.first.epoch == batch.epoch;
+                let fits = current.records == 0 || current.end + need <= self.config.file_bytes;
+                (same_epoch && fits, same_epoch && current.room_left() >= need)
+            }
+        };
+        if fits {
+            return Ok(());
+        }
+        match self.roll(batch, need) {
+            // What was promised room can be written here all the same.
+            Err(error) if error.is_full() && may_stay => Ok(()),
+            Err(error) if error.is_full() => Err(self.full(need + FILE_BYTES_LEAST)),
+            Err(error) => Err(self.end(error)),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn roll(&mut self, batch: &Batch<'_>, need: u64) -> Result<(), DiskError> {
+        let header = FileHeader {
+            identity: self.shared.disk.identity().max(1),
+            previous: self.current.as_ref().map_or(0, |current| current.log.name.identity),
+            first: Position::new(batch.epoch, batch.first_seq),
+            first_time_ns: batch.first_time_ns,
+            name: self.shared.name.clone(),
+        };
+        // What was promised room must find it in the new file, too.
+        let promised = self.room_left();
+        if let Some(old) = &mut self.current {
+            old.prepare(old.end + MARKS_BYTES)?;
+        }
+        let new = self.make_file(&header, need.max(promised))?;
+        if let Some(mut old) = self.current.take() {
+            let named = self.name_next(&mut old, header.identity);
+            self.current = Some(old);
+            named?;
+        }
+        let mut files = self.shared.files();
+        files.durable = self.tail.last;
+        files.all.push(new.log.clone());
+        drop(files);
+        self.current = Some(new);
+        self.tail.epoch_least = batch.epoch;
+        Ok(())
+    }
+
+    /// Ends a file with the mark that names the next.
+    fn name_next(&mut self, old: &mut Current, identity: u64) -> Result<(), DiskError> {
+        let next = Position::new(old.log.name.first.epoch, old.next_seq());
+        let mark = old.mark(Kind::Continued, next, self.oldest(), identity, self.tail.last_time_ns);
+        old.write_mark(&mark)?;
+        old.cut_ahead()
+    }
+
+    /// Where the oldest file begins.
+    pub(super) fn oldest(&self) -> Position {
+        self.shared.files().all.first().map_or(Position::default(), |file| file.name.first)
+    }
+
+    fn make_file(&self, header: &FileHeader, need: u64) -> Result<Current, DiskError> {
+        let disk = &*self.shared.disk;
+        let name = FileName { first: header.first, identity: header.identity };
+        let temporary = self.shared.dir.join(format!("{name}{TEMPORARY_SUFFIX}"));
+        let log = Arc::new(LogFile::new(&self.shared.dir, header, FILE_HEADER_BYTES as u64));
+        let file = disk.create(&temporary).map_err(DiskError::of("create", &temporary))?;
+        let start = FILE_HEADER_BYTES as u64;
+        let mut current = Current {
+            log,
+            file,
+            end: start,
+            prepared: start,
+            synced: start,
+            blocks: 0,
+            records: 0,
+            at_rest: false,
+        };
+        let made = current.make(header, need).and_then(|()| {
+            let path = current.log.path.clone();
+            disk.rename(&temporary, &path).map_err(DiskError::of("rename", &temporary))?;
+            disk.sync_dir(&self.shared.dir).map_err(DiskError::of("sync", &self.shared.dir))
+        });
+        if made.is_err() {
+            // Only to give its room back: what is left of it is removed at the next start.
+            let _ = disk.remove(&temporary);
+        }
+        made.map(|()| current)
+    }
+}
+
+impl Current {
+    fn make(&mut self, header: &FileHeader, need: u64) -> Result<(), DiskError> {
+        self.file.write_at(&[&header.encode()], 0).map_err(DiskError::of("write", &self.log.path))?;
+        self.prepare(self.end + need + FILE_BYTES_LEAST)?;
+        self.file.sync().map_err(DiskError::of("sync", &self.log.path))
+    }
+}

@@ -1,0 +1,96 @@
+//! What must hold for any bytes in the files of a log. Used by the random tests here and by the fuzz target `journal`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crc_fast::{CrcAlgorithm, Digest};
+use dunlin_journal::{Config, FakeDisk, Item, Journal, Position, Reader, verify};
+
+const IDENTITY: u64 = 0x1122_3344_5566_7788;
+const HEADER_BYTES: usize = 512;
+const BLOCK_BYTES: usize = 48;
+
+/// Takes the bytes for two files of a log, made so that checksums fit wherever something like a block begins: what is
+/// behind the checksums is what should be tried. The first byte says where the first file ends.
+pub fn try_log(bytes: &[u8]) {
+    let Some((&cut, bytes)) = bytes.split_first() else { return };
+    let (first, second) = bytes.split_at(bytes.len() * usize::from(cut) / 255);
+    let disk = FakeDisk::new(1);
+    let dir = Path::new("/log");
+    for (seq, body) in [(1, first), (9, second)] {
+        let name = format!("0000000001-{seq:020}-{:016x}.log", IDENTITY + seq);
+        disk.overwrite(&dir.join(name), file(IDENTITY + seq, seq, body));
+    }
+    let before = verify(&disk, dir).expect("the headers are sound");
+    assert!(!before.is_sound(true) || before.records > 0 || before.blocks == 0);
+    let reader = Reader::open(Arc::new(disk.clone()), dir).expect("the headers are sound");
+    let read = read_in_order(&reader);
+    let _ = reader.position_at(u64::from(cut));
+    let _ = reader.load(Position::new(1, u64::from(cut)), 1 << 10);
+    let Ok((journal, _)) = Journal::open(Arc::new(disk.clone()), dir, "any", Config::default()) else {
+        return;
+    };
+    assert!(read_in_order(&journal.reader()) <= read, "recovery invents nothing");
+    journal.close().expect("a disk without faults");
+    let after = verify(&disk, dir).expect("the headers are sound");
+    assert!(after.unended.is_empty(), "what was opened and closed has ended: {after:?}");
+}
+
+fn read_in_order(reader: &Reader) -> u64 {
+    let mut scan = reader.scan(Position::default());
+    let (mut next, mut records) = (Position::default(), 0);
+    while let Some(item) = scan.next().expect("a disk without faults") {
+        match item {
+            Item::Records(found) => {
+                let first = Position::new(found.epoch, found.first_seq);
+                assert!(found.count > 0 && first >= next, "{first} does not come after {next}");
+                next = Position::new(found.epoch, found.last_seq().saturating_add(1));
+                records += u64::from(found.count);
+            }
+            Item::Hole(hole) => assert!(hole.last.is_none_or(|last| last >= hole.first.seq)),
+        }
+    }
+    records
+}
+
+/// A file with a sound header and these bytes behind it.
+fn file(identity: u64, seq: u64, body: &[u8]) -> Vec<u8> {
+    let mut out = vec![0; HEADER_BYTES];
+    out[..8].copy_from_slice(b"DUNLINJ\n");
+    out[8..12].copy_from_slice(&1_u32.to_le_bytes());
+    out[12..16].copy_from_slice(&512_u32.to_le_bytes());
+    out[16..24].copy_from_slice(&identity.to_le_bytes());
+    out[32..36].copy_from_slice(&1_u32.to_le_bytes());
+    out[36..40].copy_from_slice(&3_u32.to_le_bytes());
+    out[40..48].copy_from_slice(&seq.to_le_bytes());
+    out[64..67].copy_from_slice(b"any");
+    let crc = crc(&[&out[..56], &out[60..]]);
+    out[56..60].copy_from_slice(&crc.to_le_bytes());
+    out.extend_from_slice(body);
+    seal_blocks(&mut out, identity);
+    out
+}
+
+/// Puts the right checksum wherever a block may begin.
+fn seal_blocks(out: &mut [u8], identity: u64) {
+    let mut at = HEADER_BYTES;
+    while at + BLOCK_BYTES <= out.len() {
+        // Kinds and lengths that random bytes would hardly ever hit.
+        let (kind, epoch) = (out[at + 8] % 7, out[at + 12] % 3);
+        let note = if kind == 1 { out[at + 9] % 3 } else { 0 };
+        out[at + 8..at + 12].copy_from_slice(&[kind, note, 0, 0]);
+        out[at + 6..at + 8].fill(0);
+        out[at + 12..at + 16].copy_from_slice(&[epoch, 0, 0, 0]);
+        let claimed = u16::from_le_bytes([out[at + 4], out[at + 5]]) as usize;
+        let end = (at + BLOCK_BYTES + claimed).min(out.len());
+        let crc = crc(&[&identity.to_le_bytes(), &(at as u64).to_le_bytes(), &out[at + 4..end]]);
+        out[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+        at = end.next_multiple_of(8);
+    }
+}
+
+fn crc(parts: &[&[u8]]) -> u32 {
+    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    parts.iter().for_each(|part| digest.update(part));
+    digest.finalize() as u32
+}

@@ -1,0 +1,61 @@
+//! The truth: what a test appended, what it was told was synced, and whether a log keeps to it.
+
+use std::collections::BTreeMap;
+
+use dunlin_journal::Position;
+
+use crate::stage::Seen;
+
+/// What was appended to a log in all its lives.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    records: BTreeMap<Position, Vec<u8>>,
+    /// The last position that was acknowledged as synced.
+    synced: Option<Position>,
+    /// Records below were allowed to be dropped.
+    dropped_below: Position,
+}
+
+impl Ledger {
+    pub fn appended(&mut self, at: Position, payload: Vec<u8>) {
+        assert!(self.records.insert(at, payload).is_none(), "a position was given twice: {at}");
+    }
+
+    /// What was appended for nothing, because the append was refused.
+    pub fn refused(&mut self, at: Position) {
+        self.records.remove(&at);
+    }
+
+    pub fn synced(&mut self, through: Option<Position>) {
+        assert!(through >= self.synced, "a sync went back from {:?} to {through:?}", self.synced);
+        self.synced = through;
+    }
+
+    pub fn synced_through(&self) -> Option<Position> {
+        self.synced
+    }
+
+    pub fn may_drop_below(&mut self, position: Position) {
+        self.dropped_below = self.dropped_below.max(position);
+    }
+
+    /// Compares what is read with what was appended, and forgets what a crash was allowed to lose.
+    ///
+    /// `excused` says which synced records may be missing, because something said that they are lost.
+    pub fn compare(&mut self, seen: &[Seen], excused: impl Fn(Position) -> bool) {
+        let mut kept = BTreeMap::new();
+        let mut before = Position::default();
+        for seen in seen {
+            let Seen::Record(at, payload) = seen else { continue };
+            assert!(*at > before, "{at} comes after {before}");
+            before = *at;
+            assert_eq!(self.records.get(at), Some(payload), "what is read at {at} was never appended");
+            kept.insert(*at, payload.clone());
+        }
+        for at in self.records.keys() {
+            let owed = Some(*at) <= self.synced && *at >= self.dropped_below;
+            assert!(!owed || kept.contains_key(at) || excused(*at), "{at} was synced and is gone");
+        }
+        self.records = kept;
+    }
+}

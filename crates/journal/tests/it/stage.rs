@@ -1,0 +1,140 @@
+//! What the tests share: a log on a fake disk, and records that say themselves what they are.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use dunlin_frame::{Frame, Meta};
+use dunlin_journal::{
+    AppendError, Batch, Config, FakeDisk, Hole, Item, Journal, OpenError, Position, Reader, Records,
+    Recovered,
+};
+
+/// The directory of the one log.
+pub fn dir() -> PathBuf {
+    PathBuf::from("/data/orders")
+}
+
+/// Small files and small steps ahead, so that a few records show what large logs do.
+pub fn small() -> Config {
+    Config { file_bytes: 8 << 10, ahead_bytes: 2 << 10, ..Config::default() }
+}
+
+pub fn open(disk: &FakeDisk) -> Result<(Journal, Recovered), OpenError> {
+    open_with(disk, small())
+}
+
+pub fn open_with(disk: &FakeDisk, config: Config) -> Result<(Journal, Recovered), OpenError> {
+    Journal::open(Arc::new(disk.clone()), &dir(), "orders", config)
+}
+
+/// When a record is appended: its position tells.
+pub fn time_of(epoch: u32, seq: u64) -> u64 {
+    u64::from(epoch) * 1_000_000 + seq * 10
+}
+
+/// What a record holds: epoch, sequence, and bytes that follow from them.
+pub fn payload(epoch: u32, seq: u64, bytes: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes + 12);
+    out.extend_from_slice(&epoch.to_le_bytes());
+    out.extend_from_slice(&seq.to_le_bytes());
+    out.extend((0..bytes).map(|i| (seq as usize * 31 + i * 7 + epoch as usize) as u8));
+    out
+}
+
+/// The frames of consecutive records.
+pub fn frames(epoch: u32, first_seq: u64, count: u32, bytes: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    for seq in first_seq..first_seq + u64::from(count) {
+        let payload = payload(epoch, seq, bytes);
+        let encoded = Meta::default().measure(payload.len()).unwrap();
+        let start = out.len();
+        out.resize(start + encoded.padded(), 0);
+        Meta::default().encode(encoded, time_of(epoch, seq), &payload, &mut out[start..]);
+    }
+    out
+}
+
+/// Appends records as one batch.
+pub fn append(
+    journal: &mut Journal,
+    epoch: u32,
+    first_seq: u64,
+    count: u32,
+    bytes: usize,
+) -> Result<(), AppendError> {
+    let frames = frames(epoch, first_seq, count, bytes);
+    let batch = Batch {
+        epoch,
+        first_seq,
+        count,
+        first_time_ns: time_of(epoch, first_seq),
+        last_time_ns: time_of(epoch, first_seq + u64::from(count) - 1),
+        frames: &[&frames],
+    };
+    journal.append_noted(&batch, &note(epoch, first_seq))
+}
+
+/// What is noted of a block: of every third sequence, where it begins.
+fn note(epoch: u32, first_seq: u64) -> Vec<u8> {
+    if first_seq.is_multiple_of(3) {
+        [u64::from(epoch), first_seq].map(u64::to_le_bytes).concat()
+    } else {
+        Vec::new()
+    }
+}
+
+/// A note stands with the block it was written with.
+fn check_note(records: &Records<'_>) {
+    if let Some((epoch, first_seq)) = records.note.split_first_chunk::<8>() {
+        assert_eq!(u64::from_le_bytes(*epoch), u64::from(records.epoch));
+        let first_seq = u64::from_le_bytes(first_seq.try_into().unwrap());
+        // A reader may begin within a block.
+        assert!((1..=records.first_seq).contains(&first_seq) && first_seq.is_multiple_of(3));
+    } else {
+        assert!(records.note.is_empty());
+    }
+}
+
+/// What a reader comes upon, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seen {
+    Record(Position, Vec<u8>),
+    Hole(Hole),
+}
+
+/// Everything a reader is given from a position on.
+pub fn read(reader: &Reader, from: Position) -> Vec<Seen> {
+    let mut scan = reader.scan(from);
+    let mut seen = Vec::new();
+    while let Some(item) = scan.next().unwrap() {
+        match item {
+            Item::Hole(hole) => seen.push(Seen::Hole(hole)),
+            Item::Records(records) => {
+                check_note(&records);
+                let mut rest = records.frames;
+                let mut seq = records.first_seq;
+                while let Some((frame, taken)) = Frame::split(rest) {
+                    seen.push(Seen::Record(Position::new(records.epoch, seq), frame.payload().to_vec()));
+                    rest = &rest[taken..];
+                    seq += 1;
+                }
+                assert_eq!(seq, records.last_seq() + 1, "as many frames as it says");
+            }
+        }
+    }
+    seen
+}
+
+/// The records `first..=last` of an epoch, as `append` makes them.
+pub fn expected(epoch: u32, first: u64, last: u64, bytes: usize) -> Vec<Seen> {
+    (first..=last).map(|seq| Seen::Record(Position::new(epoch, seq), payload(epoch, seq, bytes))).collect()
+}
+
+/// The log's files of records, oldest first.
+pub fn log_files(disk: &FakeDisk) -> Vec<PathBuf> {
+    use dunlin_journal::Disk;
+    let mut names: Vec<_> = disk.list(Path::new("/data/orders")).unwrap();
+    names.retain(|name| name.ends_with(".log"));
+    names.sort();
+    names.into_iter().map(|name| dir().join(name)).collect()
+}

@@ -1,0 +1,145 @@
+//! One membership: what it is given in a turn, and how much it may be.
+
+use dunlin::topic::{Event, Frame, Notice, Position, Subscribe, SubscribeError, Topic};
+use dunlin::{Claimed, ShareMember, WorkEvent, WorkMember};
+
+use super::writing::Writing;
+
+/// Records that a member is given before others get their turn.
+const TURN_RECORDS: usize = 64;
+/// One membership of the client.
+#[derive(Debug)]
+pub(in super::super) struct Member {
+    pub(super) seat: Seat,
+    /// One for each partition. The first is also what wakes the session for this membership.
+    pub(super) channels: Vec<u32>,
+    /// Bytes the client allows, since the beginning.
+    pub(super) granted: u64,
+    /// Bytes sent, since the beginning.
+    sent: u64,
+    /// Records asked for, and given. Only `work`.
+    pub(super) wanted: u64,
+    given: u64,
+}
+
+#[derive(Debug)]
+pub(super) enum Seat {
+    Share(ShareMember),
+    Work(WorkMember),
+}
+
+/// How a member's turn ended.
+pub(super) enum Turn {
+    /// Until something wakes it: a record, credit, or a claim for more.
+    Waits,
+    More,
+    Ended,
+}
+
+impl Seat {
+    pub(super) fn topic(&self) -> &Topic {
+        match self {
+            Seat::Share(share) => share.topic(),
+            Seat::Work(work) => work.topic(),
+        }
+    }
+
+    pub(super) fn leave(self) {
+        match self {
+            Seat::Share(share) => share.leave(),
+            Seat::Work(work) => work.leave(),
+        }
+    }
+
+    fn sleep(&self, wants: bool) -> bool {
+        match self {
+            Seat::Share(share) => share.sleep(wants),
+            Seat::Work(work) => work.sleep(wants),
+        }
+    }
+
+    /// Hands over the next record, if one is wanted, or notice; `false` if there is none.
+    fn take(&mut self, wants: bool, mut each: impl FnMut(Given<'_>)) -> Result<bool, SubscribeError> {
+        match self {
+            Seat::Share(share) => {
+                let is_ready = share.ready()?;
+                if is_ready {
+                    each(match share.take() {
+                        Event::Record(record) => Given::Record {
+                            partition: record.log.partition,
+                            position: record.position,
+                            frame: record.frame,
+                            claim: None,
+                        },
+                        Event::Notice(notice) => Given::Notice(notice),
+                    });
+                }
+                Ok(is_ready)
+            }
+            Seat::Work(work) => {
+                let event = work.try_claim(wants)?;
+                if let Some(event) = &event {
+                    each(match event {
+                        WorkEvent::Claimed(claimed) => Given::Record {
+                            partition: claimed.record().log.partition,
+                            position: claimed.record().position,
+                            frame: claimed.record().frame,
+                            claim: Some(claimed),
+                        },
+                        WorkEvent::Notice(notice) => Given::Notice(notice.clone()),
+                    });
+                }
+                Ok(event.is_some())
+            }
+        }
+    }
+}
+
+/// What a member is given.
+pub(super) enum Given<'a> {
+    Record { partition: u16, position: Position, frame: Frame<'a>, claim: Option<&'a Claimed> },
+    Notice(Notice),
+}
+
+impl Member {
+    pub(super) fn new(seat: Seat, channels: Vec<u32>, credit: u64) -> Member {
+        Member { seat, channels, granted: credit, sent: 0, wanted: 0, given: 0 }
+    }
+
+    fn wants(&self) -> bool {
+        matches!(self.seat, Seat::Share(_)) || self.given < self.wanted
+    }
+
+    pub(super) fn turn(&mut self, out: &mut Vec<u8>) -> Turn {
+        let mut writing = Writing::new(out);
+        let mut turn = Turn::More;
+        for _ in 0..TURN_RECORDS {
+            if self.sent + writing.unfinished() >= self.granted {
+                // It looks again when it gets credit; until then the group wakes others.
+                self.seat.sleep(false);
+                turn = Turn::Waits;
+                break;
+            }
+            let (channels, wants) = (&self.channels, self.wants());
+            let taken = self.seat.take(wants, |given| writing.add(channels, given));
+            match taken {
+                Ok(true) => {}
+                Ok(false) if self.seat.sleep(wants) => {
+                    turn = Turn::Waits;
+                    break;
+                }
+                Ok(false) => {}
+                Err(_) => {
+                    turn = Turn::Ended;
+                    break;
+                }
+            }
+            self.given += std::mem::take(&mut writing.records);
+            self.sent += std::mem::take(&mut writing.sent);
+        }
+        writing.finish();
+        self.given += writing.records;
+        self.sent += writing.sent;
+        turn
+    }
+}

@@ -1,0 +1,104 @@
+//! Acknowledgements of durable topics: said when the disk has come so far, and nobody waits for it meanwhile.
+//!
+//! Invariant: for each publisher and partition answers go out in the order of the messages, and none before its level is
+//! reached. Where the disk fails, what has no answer is refused.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use dunlin::Refused;
+use dunlin::topic::{Log, Position, StoredState, Waiter};
+use dunlin::wire::{FromNode, PublishHeader, Published};
+
+use super::Session;
+
+/// The token that progress of the disk notifies.
+pub(super) const STORED: u32 = u32::MAX - 2;
+
+/// Messages that were appended and whose answer is not due yet.
+#[derive(Debug, Default)]
+pub(super) struct Unstored(Vec<Lane>);
+
+/// Those of one publisher to one partition.
+#[derive(Debug)]
+struct Lane {
+    publisher: u32,
+    log: Arc<Log>,
+    waiting: VecDeque<Answer>,
+}
+
+/// What is said of a message when it is stored.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) header: PublishHeader,
+    pub(super) published: Published,
+    pub(super) at: Position,
+}
+
+/// What has become of the first messages of a lane.
+#[derive(Debug, Default)]
+struct Outcome {
+    stored: Option<Published>,
+    refused: Option<(Refused, Vec<PublishHeader>)>,
+}
+
+impl Unstored {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn add(&mut self, log: &Arc<Log>, answer: Answer) {
+        let publisher = answer.published.publisher;
+        let of_lane = |lane: &&mut Lane| lane.publisher == publisher && Arc::ptr_eq(&lane.log, log);
+        match self.0.iter_mut().find(of_lane) {
+            Some(lane) => lane.waiting.push_back(answer),
+            None => self.0.push(Lane { publisher, log: Arc::clone(log), waiting: [answer].into() }),
+        }
+    }
+
+    /// The session ends.
+    pub(super) fn leave(&self, waiter: &Arc<Waiter>) {
+        self.0.iter().for_each(|lane| lane.log.leave_stored(waiter));
+    }
+}
+
+impl Lane {
+    /// Takes what the disk has come past, or will never come to; the waiter is notified of what is left.
+    fn settle(&mut self, waiter: &Arc<Waiter>) -> Outcome {
+        let mut outcome = Outcome::default();
+        while let Some(first) = self.waiting.front() {
+            let level = super::translate::acknowledged_from_wire(first.published.acknowledged);
+            match self.log.await_stored(first.at, level, waiter, STORED) {
+                StoredState::Reached => {
+                    outcome.stored = self.waiting.pop_front().map(|first| first.published)
+                }
+                StoredState::Waiting => break,
+                StoredState::Failed(error) => {
+                    let lost = self.waiting.drain(..).map(|answer| answer.header).collect();
+                    outcome.refused = Some((Refused::from(&error), lost));
+                }
+            }
+        }
+        outcome
+    }
+}
+
+impl Session {
+    /// Says what has been stored by now.
+    pub(super) fn acknowledge_stored(&mut self) {
+        if self.unstored.is_empty() {
+            return;
+        }
+        let waiter = Arc::clone(&self.waiter);
+        let outcomes: Vec<_> = self.unstored.0.iter_mut().map(|lane| lane.settle(&waiter)).collect();
+        self.unstored.0.retain(|lane| !lane.waiting.is_empty());
+        for Outcome { stored, refused } in outcomes {
+            if let Some(published) = stored {
+                self.outbound.say(FromNode::Published(published));
+            }
+            if let Some((refused, lost)) = refused {
+                lost.iter().for_each(|header| self.refuse(header, &refused));
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! A reader of a stateful log for whom the state is what matters.
+//!
+//! Limits: it is given the state's checksum at most twice a second, and only when it has read everything.
+
+use std::sync::Arc;
+
+use super::{Cursor, Fill, Hint};
+use crate::event::{Notice, Position};
+use crate::log::{CaughtUp, Owed, Shown};
+use crate::subscribe::{Resync, Start};
+use crate::wake::Waiter;
+
+/// The shortest time between two checksums.
+const CHECK_NS_MIN: u64 = 500_000_000;
+
+/// What such a reader is to be given next.
+#[derive(Debug, Default)]
+pub(super) struct Following {
+    /// It gets one record for each read.
+    pub(super) conflate: bool,
+    pub(super) owed: Option<Owed>,
+    /// What it was found to get, after a notice that went before.
+    caught_up: Option<CaughtUp>,
+    /// What it has checked, or was given with a checksum.
+    checked: Position,
+    checked_ns: u64,
+}
+
+impl Following {
+    pub(super) fn new(conflate: bool, owed: Option<Owed>) -> Following {
+        Following { conflate, owed, ..Following::default() }
+    }
+}
+
+impl Cursor {
+    /// What a follower is owed, or, conflated, what came since. `None` when it reads on as others do.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn follow(&mut self) -> Option<Fill> {
+        let following = self.following.as_mut()?;
+        if let Some(owed) = following.owed.take() {
+            following.caught_up = Some(self.log.catch_up(owed));
+        }
+        if let Some(caught_up) = following.caught_up.take() {
+            return self.take_when_shown(caught_up);
+        }
+        if !following.conflate || self.ended {
+            return None;
+        }
+        if !self.may_have_more() {
+            return None;
+        }
+        let last = self.log.last();
+        if last.epoch != self.next.epoch || last.seq < self.next.seq {
+            // What others are told then, a follower is told too.
+            self.hint = Hint::None;
+            return None;
+        }
+        let since = Position { seq: self.next.seq - 1, ..self.next };
+        let caught_up = self.log.catch_up(Owed::Since(since));
+        self.take_when_shown(caught_up)
+    }
+
+    /// What is not shown yet is kept until it is.
+    fn take_when_shown(&mut self, caught_up: CaughtUp) -> Option<Fill> {
+        match self.log.shows(caught_up.position()) {
+            Shown::Now => self.take_caught_up(caught_up),
+            Shown::Later => {
+                self.following.as_mut()?.caught_up = Some(caught_up);
+                Some(Fill::Empty)
+            }
+            Shown::Never => None,
+        }
+    }
+
+    /// Where it is that this reader is to be shown something, if that is all it waits for.
+    pub(super) fn awaited(&self) -> Position {
+        let caught_up = self.following.as_ref().and_then(|following| following.caught_up.as_ref());
+        caught_up.map_or(self.next, CaughtUp::position)
+    }
+
+    fn take_caught_up(&mut self, caught_up: CaughtUp) -> Option<Fill> {
+        self.offset = 0;
+        match caught_up {
+            CaughtUp::Nothing(next) => {
+                self.go_to(next);
+                None
+            }
+            CaughtUp::Merged(merged) => {
+                self.go_to(merged.position);
+                self.skipped = merged.position.seq - 1 - merged.since;
+                self.hint = Hint::Merged(Box::new(merged));
+                Some(Fill::Records)
+            }
+            CaughtUp::Snapshot(frost) => {
+                let at = frost.position;
+                self.go_to(Position { seq: at.seq + 1, ..at });
+                let snapshot = frost.thaw(&self.log);
+                if let Some(following) = &mut self.following {
+                    (following.checked, following.checked_ns) = (self.next, self.log.clock.now_ns());
+                }
+                Some(Fill::Notice(Notice::Snapshot(snapshot)))
+            }
+        }
+    }
+
+    /// Where a follower goes on that has lost its place after `last`; it is told what brings it there by the next
+    /// fill.
+    pub(super) fn find_state(&mut self, owed: Owed) -> Option<Position> {
+        let following = self.following.as_mut()?;
+        let caught_up = self.log.catch_up(owed);
+        let last = caught_up.position();
+        following.caught_up = Some(caught_up);
+        Some(Position { seq: last.seq + 1, ..last })
+    }
+
+    /// What a follower that has read everything should have by now, if it has not been told lately.
+    #[cold]
+    pub(super) fn check(&mut self) -> Option<Fill> {
+        let following = self.following.as_mut()?;
+        if following.checked == self.next {
+            return None;
+        }
+        let now_ns = self.log.clock.now_ns();
+        if now_ns < following.checked_ns.saturating_add(CHECK_NS_MIN) {
+            return None;
+        }
+        let checksum = self.log.checksum(self.next)?;
+        (following.checked, following.checked_ns) = (self.next, now_ns);
+        Some(Fill::Notice(Notice::Checksum(checksum)))
+    }
+
+    /// The hint where a merged record was read: its log's tail.
+    pub(super) fn leave_merged(&mut self) {
+        let Hint::Merged(merged) = std::mem::replace(&mut self.hint, Hint::None) else { return };
+        if let Some((segment, bytes)) = merged.tail {
+            self.hint = Hint::Loose(segment);
+            self.offset = bytes;
+        }
+    }
+
+    fn go_to(&mut self, next: Position) {
+        self.hint = Hint::None;
+        self.offset = 0;
+        self.skipped = 0;
+        self.next = next;
+        self.show();
+    }
+
+    /// The last record that the reader was given or that was skipped; what waits to be given as one record was neither.
+    pub fn read_through(&self) -> Position {
+        let waiting = self.following.as_ref().and_then(|following| following.caught_up.as_ref());
+        let seq = match (&self.hint, waiting) {
+            (Hint::Merged(merged), _) if self.offset == 0 => merged.since,
+            // It follows a notice that is being given.
+            (_, Some(CaughtUp::Merged(merged))) => merged.since,
+            _ => self.next.seq - 1,
+        };
+        Position { seq, ..self.next }
+    }
+
+    /// Gives up a merged record that was not given: the next read merges what has come since as well.
+    pub fn forget_merged(&mut self) {
+        if let Hint::Merged(merged) = &self.hint
+            && self.offset == 0
+        {
+            let next = Position { seq: merged.since + 1, ..merged.position };
+            self.go_to(next);
+        }
+    }
+
+    /// Leaves the log's list of those that sleep, under the token it has there; its place stays.
+    pub fn rouse(&mut self, waiter: &Arc<Waiter>, token: u32) {
+        if std::mem::take(&mut self.armed) && !self.log.disarm(waiter, token) {
+            self.log.pass_wake_on();
+        }
+    }
+
+    /// Goes on where a reader says that it stands, which found out by itself that it has lost something. It may be
+    /// asleep; it has something to read then.
+    pub fn resync(&mut self, resync: Resync) {
+        let (start, spare) = match resync {
+            Resync::After(position) => (Start::After(position), Some(position.seq)),
+            Resync::State => (Start::Snapshot, None),
+        };
+        if let (Some(seq), Some(select)) = (spare, &mut self.select) {
+            select.spare_after(seq);
+        }
+        let stateful = self.log.is_stateful();
+        // A position that was never handed out is none to go on from.
+        let begin = self.log.start(start, stateful).or_else(|_| self.log.start(Start::Snapshot, stateful));
+        let Ok(begin) = begin else { return };
+        self.go_to(begin.next);
+        self.warned = false;
+        if stateful {
+            let following = self.following.get_or_insert_default();
+            (following.owed, following.caught_up) = (begin.owed, None);
+        }
+    }
+
+    /// Whether each read gives one record.
+    #[inline]
+    pub fn is_conflated(&self) -> bool {
+        self.following.as_ref().is_some_and(|following| following.conflate)
+    }
+
+    /// Whether what is owed can be told now; `None` when nothing is.
+    #[inline]
+    pub(super) fn can_tell(&self) -> Option<bool> {
+        let following = self.following.as_ref()?;
+        if following.owed.is_some() {
+            return Some(true);
+        }
+        let caught_up = following.caught_up.as_ref()?;
+        Some(self.log.shows(caught_up.position()) != Shown::Later)
+    }
+}

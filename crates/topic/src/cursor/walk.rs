@@ -1,0 +1,113 @@
+//! Walking over what a fill found: record by record, or span by span.
+
+use dunlin_frame::{FLAG_EXPIRES, Frame};
+
+use super::{Cursor, Spans, Verdict};
+use crate::event::{Position, Record};
+
+impl Cursor {
+    /// Hands over up to `max` of the records under the cursor; how many it was.
+    #[inline(always)]
+    pub fn drain(&mut self, max: usize, mut each: impl FnMut(Record<'_>)) -> usize {
+        let Some(frames) = self.frames() else { return 0 };
+        let (mut records, mut bytes, mut given, mut skipped) = (0, 0, 0, self.skipped);
+        for lying in frames {
+            if given == max {
+                break;
+            }
+            let position = Position { seq: self.next.seq + records, ..self.next };
+            match self.judge(position.seq, lying.frame) {
+                Verdict::Wanted => {
+                    let prev_seq = position.seq - 1 - skipped;
+                    each(Record { position, prev_seq, frame: lying.frame, log: self.log.name() });
+                    given += 1;
+                    skipped = 0;
+                }
+                Verdict::Skipped => skipped += 1,
+                Verdict::Lost => skipped = 0,
+            }
+            records += 1;
+            bytes += lying.bytes.len() as u32;
+        }
+        self.advance(records, bytes);
+        self.skipped = skipped;
+        given
+    }
+
+    /// What becomes of the record of this sequence.
+    #[inline(always)]
+    pub(super) fn judge(&self, seq: u64, frame: Frame<'_>) -> Verdict {
+        let perhaps_not = frame.flags() & FLAG_EXPIRES != 0 || self.select.is_some();
+        if perhaps_not { self.judge_rare(seq, frame) } else { Verdict::Wanted }
+    }
+
+    /// [`judge`](Cursor::judge) for what may have expired or not be wanted. It takes a copy: the frame of those that
+    /// are plain stays in registers then.
+    #[inline(never)]
+    fn judge_rare(&self, seq: u64, frame: Frame<'_>) -> Verdict {
+        if frame.flags() & FLAG_EXPIRES != 0 && self.has_expired(frame) {
+            return Verdict::Skipped;
+        }
+        self.select.as_ref().map_or(Verdict::Wanted, |select| select.judge(seq, &frame))
+    }
+
+    /// The record under the cursor, and what to [`advance`](Cursor::advance) by when it is done with;
+    /// `None` if it is not for this reader: then [`skip`](Cursor::skip) it.
+    #[inline(always)]
+    pub fn peek(&self) -> Option<(Option<Record<'_>>, u32)> {
+        let (record, bytes) = self.under()?;
+        let expired = record.frame.flags() & FLAG_EXPIRES != 0 && self.has_expired(record.frame);
+        Some(((!expired).then_some(record), bytes))
+    }
+
+    /// [`peek`](Cursor::peek), expired or not: a record that expires after it was promised is given all the same.
+    #[inline(always)]
+    pub fn under(&self) -> Option<(Record<'_>, u32)> {
+        let lying = self.frames()?.next()?;
+        let prev_seq = self.next.seq - 1 - self.skipped;
+        let record = Record { position: self.next, prev_seq, frame: lying.frame, log: self.log.name() };
+        Some((record, lying.bytes.len() as u32))
+    }
+
+    /// The spans of records under the cursor, each of at most `span_bytes_max` or of one record.
+    pub fn spans(&self, span_bytes_max: usize) -> Spans<'_> {
+        Spans::new(self, self.frames(), span_bytes_max)
+    }
+
+    /// Moves past records that were walked.
+    #[inline(always)]
+    pub fn advance(&mut self, records: u64, bytes: u32) {
+        self.next.seq += records;
+        self.offset += bytes;
+        self.skipped = 0;
+        if self.reading.is_some() {
+            self.show();
+        }
+    }
+
+    /// Lets operators see where it is.
+    pub(super) fn show(&self) {
+        if let Some(reading) = &self.reading {
+            reading.at(Position { seq: self.next.seq - 1, ..self.next });
+        }
+    }
+
+    /// Moves past records that were not given, and are told of with the next.
+    #[inline(always)]
+    pub fn skip(&mut self, records: u64, bytes: u32) {
+        self.next.seq += records;
+        self.offset += bytes;
+        self.skipped += records;
+    }
+
+    /// What the record under the cursor is told to follow: the last that was given, or that there was nothing of.
+    pub fn prev_seq(&self) -> u64 {
+        self.next.seq - 1 - self.skipped
+    }
+
+    #[cold]
+    fn has_expired(&self, frame: Frame<'_>) -> bool {
+        !self.log.is_stateful()
+            && frame.expires_ns().is_some_and(|expires| expires <= self.log.clock.now_ns())
+    }
+}

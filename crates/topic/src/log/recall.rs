@@ -1,0 +1,142 @@
+//! Finding a place in a durable log, whose history lies in memory, on disk, and in several epochs.
+//!
+//! A reader goes through the epochs step by step: what an epoch lacks is told as a gap within it, its end as an
+//! `EpochChanged` with the last record it had. So no number is passed over in silence.
+
+use std::sync::Arc;
+
+use crate::config::TopicConfig;
+use crate::event::{EpochChanged, Gap, Position};
+use crate::lock::LogGuard;
+use crate::log::{Found, Log, State};
+use crate::segment::Segment;
+use crate::store::{Loaded, Store};
+use crate::subscribe::OnGap;
+
+/// What is found with the lock held.
+enum Place {
+    Found(Found),
+    /// On disk, in an epoch that ends before this sequence.
+    OnDisk(Arc<dyn Store>, u64),
+}
+
+impl State {
+    /// The oldest record a reader may still be given.
+    pub(super) fn oldest(&self, config: &TopicConfig) -> Position {
+        let seq = self.oldest_seq(config);
+        let epoch = self.stored().map_or(self.epoch, |stored| stored.epoch_of(seq));
+        Position { epoch, seq }
+    }
+}
+
+impl Log {
+    /// [`Log::find`] of a durable log.
+    #[cold]
+    pub(super) fn find_stored(&self, state: LogGuard<'_, State>, next: Position, on_gap: OnGap) -> Found {
+        let place = self.place_of(&state, next, on_gap);
+        drop(state);
+        match place {
+            Place::Found(found) => found,
+            Place::OnDisk(store, end) => match store.load(next) {
+                Loaded::Segment(segment) => Found::Segment(segment.into_segment()),
+                Loaded::Lost { through } => self.gap(next, through.clamp(next.seq, end - 1)),
+            },
+        }
+    }
+
+    fn place_of(&self, state: &State, next: Position, on_gap: OnGap) -> Place {
+        let Some(stored) = state.stored() else { return Place::Found(Found::Nothing) };
+        let visible_next = stored.synced + 1;
+        let oldest = state.oldest_seq(&self.config);
+        let end = if next.epoch == state.epoch {
+            if next.seq >= visible_next {
+                return Place::Found(self.at_the_end(state, next));
+            }
+            visible_next
+        } else {
+            let Some((last, begin)) = stored.end_of(next.epoch) else {
+                let go_on = match on_gap {
+                    OnGap::Newest | OnGap::Snapshot => Position { epoch: state.epoch, seq: visible_next },
+                    OnGap::Oldest | OnGap::Fail => state.oldest(&self.config),
+                };
+                return Place::Found(self.epoch_changed(next, None, go_on));
+            };
+            if next.seq > last {
+                return Place::Found(self.epoch_changed(next, Some(last), begin));
+            }
+            last + 1
+        };
+        if next.seq < oldest {
+            let go_on = if matches!(on_gap, OnGap::Newest | OnGap::Snapshot) { end } else { oldest.min(end) };
+            return Place::Found(self.gap(next, go_on - 1));
+        }
+        match state.segment_of(next.seq) {
+            Some(segment) => Place::Found(Found::Segment(Arc::clone(segment))),
+            None => Place::OnDisk(Arc::clone(&stored.store), end),
+        }
+    }
+
+    /// After everything that is visible. What is appended and on its way to the disk is yet to come.
+    fn at_the_end(&self, state: &State, next: Position) -> Found {
+        let next_is_in = |segment: &&Arc<Segment>| {
+            segment.first_seq + u64::from(segment.commit().count) == next.seq && segment.first_seq <= next.seq
+        };
+        match state.writer.as_ref().map(|writer| writer.segment()).filter(next_is_in) {
+            Some(segment) => Found::Segment(Arc::clone(segment)),
+            None if state.has_ended() => Found::Closed,
+            None => Found::Nothing,
+        }
+    }
+
+    fn gap(&self, next: Position, last: u64) -> Found {
+        let gap = Gap { log: Arc::clone(&self.name), epoch: next.epoch, first: next.seq, last };
+        Found::Gap(gap, Position { seq: last + 1, ..next })
+    }
+
+    fn epoch_changed(&self, next: Position, known_through: Option<u64>, new_first: Position) -> Found {
+        Found::EpochChanged(EpochChanged {
+            log: Arc::clone(&self.name),
+            old: next.epoch,
+            last_seen: next.seq.saturating_sub(1),
+            known_through,
+            new_first,
+        })
+    }
+
+    /// A place before everything that was appended at this time or later.
+    pub(super) fn stored_since(&self, state: LogGuard<'_, State>, ns: u64) -> Position {
+        let oldest = state.oldest(&self.config);
+        let end = Position { epoch: state.epoch, seq: state.visible_next() };
+        // What was appended before memory's oldest record is on disk alone.
+        let in_memory = state.held.front().filter(|held| held.last_append_ns < ns).map(|_| {
+            let after = state.held.partition_point(|held| held.last_append_ns < ns);
+            let tail = || state.writer.as_ref().map_or(state.next_seq, |w| w.segment().first_seq);
+            let seq = state.held.get(after).map_or_else(tail, |held| held.segment.first_seq);
+            Position { seq: seq.min(end.seq), ..end }
+        });
+        let store = state.stored().map(|stored| Arc::clone(&stored.store));
+        drop(state);
+        in_memory.or_else(|| store?.seek_time(ns)).unwrap_or(end).max(oldest)
+    }
+
+    /// The segment that holds a record which memory does not; [`Log::read`] of a durable log.
+    #[cold]
+    pub(super) fn load_one(&self, state: LogGuard<'_, State>, seq: u64) -> Option<(Arc<Segment>, u32)> {
+        let stored = state.stored().filter(|stored| (stored.oldest_seq..=stored.synced).contains(&seq))?;
+        let epoch = stored.epoch_of(seq);
+        let store = Arc::clone(&stored.store);
+        drop(state);
+        match store.load(Position { epoch, seq }) {
+            Loaded::Segment(segment) => Some((segment.into_segment(), epoch)),
+            Loaded::Lost { .. } => None,
+        }
+    }
+}
+
+impl State {
+    /// Whether nothing is to come: the log is closed, and what was appended before is visible or never will be.
+    pub(super) fn has_ended(&self) -> bool {
+        self.closed
+            && self.stored().is_none_or(|stored| stored.synced + 1 == self.next_seq || stored.info().failed)
+    }
+}

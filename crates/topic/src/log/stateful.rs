@@ -1,0 +1,431 @@
+//! The state of a stateful log: kept inside its lock, read outside of it.
+//!
+//! Invariants:
+//! - An append is checked where it lies, above what readers see, and taken back whole when it is refused.
+//! - A snapshot stands at a position that the log goes on from: what follows it is held when it is given.
+//! - Inside the lock a state is frozen, at a cost that does not grow with it; its bytes are written outside, once for
+//!   all who ask while they are fresh.
+//!
+//! Limits: the fold's memory is charged to the budget before the next append. A snapshot's bytes are charged in any case:
+//! a reader is brought back even where the budget is spent, and who publishes next is refused for it. A log keeps one
+//! snapshot, as long as it is fresh; older ones live as long as somebody reads them.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use bytes::Bytes;
+use dunlin_frame::{Encoded, Meta};
+
+use crate::event::{Checksum, Position, Snapshot};
+use crate::fold::{Fold, FoldError, Frozen};
+use crate::log::{Append, Log, State};
+use crate::memory::{Budget, Charged};
+use crate::publish::PublishError;
+use crate::segment::{Commit, Segment};
+
+/// What of a history a reader may lack, however small the state is, before it is given the state instead.
+const BACKLOG_BYTES_MIN: u64 = 64 << 10;
+/// A backlog of so many times the state's own bytes is given up for the state.
+const BACKLOG_PER_STATE: u64 = 2;
+/// A record takes at least this.
+const RECORD_BYTES_MIN: u64 = 24;
+/// A snapshot is fresh as long as no more than this part of its bytes has come after it …
+const FRESH_PART: u64 = 2;
+/// … or no more than this.
+const FRESH_BYTES_MIN: u64 = 1 << 10;
+
+/// A fold, and what there is to know of it.
+#[derive(Debug)]
+pub(super) struct Folded {
+    fold: Box<dyn Fold>,
+    charged: Charged,
+    /// Bytes of all records taken in.
+    taken_bytes: u64,
+    event_time_ns: Option<u64>,
+    fresh: Option<Arc<Frost>>,
+}
+
+/// What is known of a log's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FoldInfo {
+    /// Entries of the state.
+    pub entries: u64,
+    /// Bytes of memory.
+    pub bytes: u64,
+    /// The sum of the hashes of all entries.
+    pub checksum: u64,
+}
+
+/// What a reader is owed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owed {
+    /// The state.
+    State,
+    /// What has changed since this sequence of the epoch, or the state.
+    Since(Position),
+}
+
+/// How a reader is brought to now.
+#[derive(Debug)]
+pub(crate) enum CaughtUp {
+    /// It has everything before this.
+    Nothing(Position),
+    /// By one record, which stands at the log's last position, and the place of what follows.
+    Merged(Merged),
+    /// By the state, after which it goes on.
+    Snapshot(Arc<Frost>),
+}
+
+impl CaughtUp {
+    /// The last record that the reader has then.
+    pub(crate) fn position(&self) -> Position {
+        match self {
+            CaughtUp::Nothing(next) => Position { seq: next.seq - 1, ..*next },
+            CaughtUp::Merged(merged) => merged.position,
+            CaughtUp::Snapshot(frost) => frost.position,
+        }
+    }
+}
+
+/// Whether readers may be shown what stands at a position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shown {
+    Now,
+    /// It is not stored yet.
+    Later,
+    /// It never will be.
+    Never,
+}
+
+/// One record that holds all that has changed since another.
+#[derive(Debug)]
+pub(crate) struct Merged {
+    pub(crate) position: Position,
+    pub(crate) since: u64,
+    /// Its frame.
+    pub(crate) frame: Box<[u8]>,
+    /// Where the next record will lie, and how far the segment was written.
+    pub(crate) tail: Option<(Arc<Segment>, u32)>,
+}
+
+/// A state that was frozen; its bytes are written by whoever first asks for them.
+#[derive(Debug)]
+pub(crate) struct Frost {
+    pub(crate) position: Position,
+    checksum: u64,
+    /// What the fold had taken in by then.
+    taken_bytes: u64,
+    estimate: u64,
+    frozen: Mutex<Option<Arc<dyn Frozen>>>,
+    bytes: OnceLock<Bytes>,
+}
+
+impl Frost {
+    /// Its bytes, written now if nobody has yet; who comes meanwhile waits for them.
+    pub(crate) fn thaw(&self, log: &Log) -> Snapshot {
+        let write = || {
+            let frozen = self.frozen.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let mut bytes = Vec::new();
+            if let Some(frozen) = frozen {
+                bytes.reserve_exact(frozen.bytes());
+                frozen.write(&mut bytes);
+            }
+            let charged = Charged::over(&log.budget, bytes.capacity() as u64);
+            Bytes::from_owner(Written { bytes, _charged: charged })
+        };
+        Snapshot {
+            log: Arc::clone(&log.name),
+            position: self.position,
+            checksum: self.checksum,
+            bytes: self.bytes.get_or_init(write).clone(),
+        }
+    }
+}
+
+/// A snapshot's bytes, charged as long as anybody holds them.
+struct Written {
+    bytes: Vec<u8>,
+    _charged: Charged,
+}
+
+impl AsRef<[u8]> for Written {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Folded {
+    fn new(fold: Box<dyn Fold>, budget: &Arc<Budget>) -> Folded {
+        let charged = Charged::nothing(budget);
+        Folded { fold, charged, taken_bytes: 0, event_time_ns: None, fresh: None }
+    }
+
+    fn info(&self) -> FoldInfo {
+        FoldInfo { entries: self.fold.entries(), bytes: self.fold.bytes(), checksum: self.fold.checksum() }
+    }
+
+    /// The snapshot in stock is given up as soon as it is not worth what follows it.
+    fn let_go_of_stale(&mut self) {
+        if self.fresh.as_ref().is_some_and(|fresh| !fresh.is_fresh(self.taken_bytes)) {
+            self.fresh = None;
+        }
+    }
+
+    fn freeze(&mut self, position: Position) -> Frost {
+        let frozen = self.fold.freeze();
+        Frost {
+            position,
+            checksum: self.fold.checksum(),
+            taken_bytes: self.taken_bytes,
+            estimate: frozen.bytes() as u64,
+            frozen: Mutex::new(Some(frozen)),
+            bytes: OnceLock::new(),
+        }
+    }
+}
+
+impl Frost {
+    fn is_fresh(&self, taken_bytes: u64) -> bool {
+        taken_bytes - self.taken_bytes <= (self.estimate / FRESH_PART).max(FRESH_BYTES_MIN)
+    }
+}
+
+impl Log {
+    /// Keeps a state from now on; before anything is appended.
+    pub(crate) fn keep_state(&self, fold: Box<dyn Fold>) {
+        let folded = Folded::new(fold, &self.budget);
+        self.lock().rare().fold = Some(folded);
+    }
+
+    /// Whether a state follows from its records.
+    pub fn is_stateful(&self) -> bool {
+        self.config.fold.is_some()
+    }
+
+    /// What is known of its state, and after which record.
+    pub fn fold_info(&self) -> Option<(Position, FoldInfo)> {
+        let state = self.lock();
+        let folded = state.folded()?;
+        Some((state.last(), folded.info()))
+    }
+
+    /// The state as it is now: for whoever keeps it elsewhere.
+    pub fn snapshot(&self) -> Option<Snapshot> {
+        let frost = {
+            let mut state = self.lock();
+            state.folded()?;
+            self.freshest(&mut state)
+        };
+        Some(frost.thaw(self))
+    }
+
+    /// The state becomes the one that a [`snapshot`](Log::snapshot) holds, which stood after the record `seq`; records
+    /// after it are taken in by [`refold`](Log::refold).
+    pub fn restore_fold(&self, seq: u64, snapshot: &[u8]) -> Result<(), FoldError> {
+        self.with_fold(|fold| fold.restore(seq, snapshot))
+    }
+
+    /// Takes in a record that was appended before the log was in memory.
+    pub fn refold(&self, seq: u64, frame: &dunlin_frame::Frame<'_>) -> Result<(), FoldError> {
+        self.with_fold(|fold| fold.apply(seq, frame))
+    }
+
+    fn with_fold(
+        &self,
+        change: impl FnOnce(&mut dyn Fold) -> Result<(), FoldError>,
+    ) -> Result<(), FoldError> {
+        let mut state = self.lock();
+        let folded = state.rare.as_mut().and_then(|rare| rare.fold.as_mut());
+        let folded = folded.ok_or_else(|| FoldError("the topic keeps no state".to_owned()))?;
+        folded.fresh = None;
+        change(folded.fold.as_mut())
+    }
+
+    /// The state takes in what was pushed since the writer stood at `from`; what it refuses is taken back.
+    #[inline(never)]
+    pub(super) fn fold_in(
+        &self,
+        state: &mut State,
+        from: Commit,
+        append: &Append,
+    ) -> Result<(), PublishError> {
+        if state.folded().is_none() {
+            return Ok(());
+        }
+        let taken = self.charge_fold(state, append).and_then(|()| state.take_in(from));
+        if taken.is_err()
+            && let Some(writer) = &mut state.writer
+        {
+            writer.take_back(from);
+        }
+        taken
+    }
+
+    /// Charges what the state has grown by since it was last charged.
+    fn charge_fold(&self, state: &mut State, append: &Append) -> Result<(), PublishError> {
+        let grown = |state: &State| {
+            let folded = state.folded()?;
+            Some(folded.fold.bytes().saturating_sub(folded.charged.bytes())).filter(|&grown| grown > 0)
+        };
+        let Some(bytes) = grown(state) else { return Ok(()) };
+        while let Err(spent) = self.budget.charge(bytes) {
+            self.shorten(state, spent, append)?;
+        }
+        if let Some(folded) = state.rare().fold.as_mut() {
+            folded.charged.take_over(bytes);
+        }
+        Ok(())
+    }
+
+    /// Brings a reader to now.
+    pub(crate) fn catch_up(&self, owed: Owed) -> CaughtUp {
+        let mut state = self.lock();
+        if let Owed::Since(since) = owed
+            && since.epoch == state.epoch
+        {
+            let last = state.last();
+            if since.seq >= last.seq {
+                return CaughtUp::Nothing(Position { seq: last.seq + 1, ..last });
+            }
+            if let Some(merged) = state.merge(since.seq, self.config.record_bytes_max as usize) {
+                drop(state);
+                return CaughtUp::Merged(merged.encode());
+            }
+        }
+        CaughtUp::Snapshot(self.freshest(&mut state))
+    }
+
+    /// A state may be ahead of what readers see: a durable log's takes records in before they are stored.
+    pub(crate) fn shows(&self, position: Position) -> Shown {
+        if self.config.durable.is_none() {
+            return Shown::Now;
+        }
+        let state = self.lock();
+        if position.epoch != state.epoch || position.seq < state.visible_next() {
+            Shown::Now
+        } else if state.has_ended() {
+            Shown::Never
+        } else {
+            Shown::Later
+        }
+    }
+
+    /// The snapshot in stock, if it is fresh and what follows it will be there for a while yet; otherwise a new one.
+    fn freshest(&self, state: &mut State) -> Arc<Frost> {
+        let last = state.last();
+        let oldest = state.oldest_seq(&self.config);
+        let half = oldest + (state.next_seq - oldest) / 2;
+        let folded = state.rare.as_mut().and_then(|rare| rare.fold.as_mut());
+        let folded = folded.expect("only who reads a stateful log asks for its state");
+        if let Some(fresh) = &folded.fresh
+            && fresh.position.epoch == last.epoch
+            && (fresh.position.seq == last.seq || fresh.position.seq >= half)
+        {
+            return Arc::clone(fresh);
+        }
+        let frost = Arc::new(folded.freeze(last));
+        folded.fresh = Some(Arc::clone(&frost));
+        frost
+    }
+
+    /// What a reader should have that has read all before `next`; `None` if it has not.
+    pub(crate) fn checksum(&self, next: Position) -> Option<Checksum> {
+        let state = self.lock();
+        let (folded, last) = (state.folded()?, state.last());
+        let caught_up = next == Position { seq: last.seq + 1, ..last };
+        caught_up.then(|| Checksum {
+            log: Arc::clone(&self.name),
+            position: last,
+            checksum: folded.fold.checksum(),
+        })
+    }
+}
+
+/// What [`Merged`] is made of inside the lock.
+struct Raw {
+    position: Position,
+    since: u64,
+    payload: Vec<u8>,
+    encoded: Encoded,
+    event_time_ns: Option<u64>,
+    append_time_ns: u64,
+    tail: Option<(Arc<Segment>, u32)>,
+}
+
+impl Raw {
+    fn meta(event_time_ns: Option<u64>) -> Meta<'static> {
+        Meta { event_time_ns, ..Meta::default() }
+    }
+
+    fn encode(self) -> Merged {
+        let mut frame = vec![0; self.encoded.padded()].into_boxed_slice();
+        Raw::meta(self.event_time_ns).encode(self.encoded, self.append_time_ns, &self.payload, &mut frame);
+        Merged { position: self.position, since: self.since, frame, tail: self.tail }
+    }
+}
+
+impl State {
+    pub(super) fn folded(&self) -> Option<&Folded> {
+        self.rare.as_ref()?.fold.as_ref()
+    }
+
+    pub(super) fn last(&self) -> Position {
+        Position { epoch: self.epoch, seq: self.next_seq - 1 }
+    }
+
+    fn take_in(&mut self, from: Commit) -> Result<(), PublishError> {
+        let State { rare, writer, next_seq, .. } = self;
+        let folded = rare.as_mut().and_then(|rare| rare.fold.as_mut());
+        let (Some(folded), Some(writer)) = (folded, writer) else { return Ok(()) };
+        folded.fold.check(&mut writer.frames_since(from).map(|lying| lying.frame))?;
+        for (seq, lying) in (*next_seq..).zip(writer.frames_since(from)) {
+            folded.fold.apply(seq, &lying.frame).expect("a fold takes in what it has checked");
+            folded.event_time_ns = lying.frame.event_time_ns();
+            folded.taken_bytes += lying.bytes.len() as u64;
+        }
+        folded.let_go_of_stale();
+        Ok(())
+    }
+
+    /// All that has changed since `since`, as one record; `None` where the state is shorter, or that is not known.
+    fn merge(&self, since: u64, bytes_max: usize) -> Option<Raw> {
+        let folded = self.folded()?;
+        let mut payload = Vec::new();
+        if !folded.fold.changes_since(since, &mut payload) {
+            return None;
+        }
+        let event_time_ns = folded.event_time_ns;
+        let encoded = Raw::meta(event_time_ns).measure(payload.len()).ok()?;
+        (encoded.padded() <= bytes_max).then(|| Raw {
+            position: self.last(),
+            since,
+            payload,
+            encoded,
+            event_time_ns,
+            append_time_ns: self.last_append_ns,
+            tail: self.writer.as_ref().map(|w| (Arc::clone(w.segment()), w.written().bytes)),
+        })
+    }
+
+    /// Whether a reader that lacks all after `since` is better off with the state.
+    pub(super) fn is_state_cheaper(&mut self, since: u64) -> bool {
+        // What lies on disk alone is not measured, but it takes at least so much.
+        let on_disk = || self.stored().map(|_| (self.next_seq - 1 - since) * RECORD_BYTES_MIN);
+        let lacking = self.bytes_after(since).or_else(on_disk).unwrap_or(0);
+        let folded = self.rare.as_mut().and_then(|rare| rare.fold.as_mut());
+        let Some(folded) = folded.filter(|_| lacking > BACKLOG_BYTES_MIN) else { return false };
+        let state = folded.fresh.as_ref().map(|fresh| fresh.estimate);
+        lacking > BACKLOG_PER_STATE * state.unwrap_or_else(|| folded.fold.freeze().bytes() as u64)
+    }
+
+    /// About how many bytes of records follow `seq`; `None` when not all of them are held.
+    fn bytes_after(&self, seq: u64) -> Option<u64> {
+        let next = seq + 1;
+        let tail = self.writer.as_ref().map_or(0, |w| u64::from(w.written().bytes));
+        if self.writer.as_ref().is_some_and(|w| w.segment().first_seq <= next) || next >= self.next_seq {
+            return Some(tail);
+        }
+        let at = self.held.partition_point(|held| held.segment.first_seq <= next).checked_sub(1)?;
+        let sealed = self.held.iter().skip(at).map(|held| held.bytes).sum::<u64>();
+        Some(sealed + tail)
+    }
+}

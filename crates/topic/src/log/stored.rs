@@ -1,0 +1,431 @@
+//! The part of a durable log that follows the disk: what is staged, how far it is stored, who waits for that.
+//!
+//! Invariants:
+//! - `synced` ≤ `written` ≤ the last number appended. Readers see no record after `synced`: commit words move only
+//!   when the store says so.
+//! - A segment with a record after `synced` is not given up.
+//! - After a failure nothing is staged, and no watermark moves.
+//!
+//! Limit: the bytes the store has granted; a publisher that would exceed them waits, or is refused where the disk
+//! is full.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::event::Position;
+use crate::log::staged::{Staged, StagedMark, StagedRun};
+use crate::log::{Append, Log, State};
+use crate::publish::{Acknowledged, PublishError};
+use crate::segment::{Commit, Writer};
+use crate::store::{EpochStart, Recovered, Store};
+use crate::wake::Waiter;
+
+/// What it takes to note who published an append.
+const MARK_BYTES: u64 = 40;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(super) store: Arc<dyn Store>,
+    /// Ascending; the last is in force. Epochs of which nothing is held any more are forgotten.
+    pub(super) epochs: VecDeque<EpochStart>,
+    pub(super) oldest_seq: u64,
+    pub(super) synced: u64,
+    written: u64,
+    staged: u64,
+    /// Bytes appended since the log was opened, how many of them are synced, and how many there may be.
+    appended_bytes: u64,
+    synced_bytes: u64,
+    granted_bytes: u64,
+    /// Why there is no more room.
+    full: Option<Arc<str>>,
+    failed: Option<Arc<str>>,
+    /// The store knows that something is staged.
+    signalled: bool,
+    /// Sealed segments that are not synced to their end, oldest first.
+    sealed: VecDeque<Writer>,
+    /// How far the first segment was staged that is not staged to its end.
+    staged_to: Commit,
+    marks: Vec<StagedMark>,
+    waiting: Vec<Waiting>,
+}
+
+/// A publisher that waits for its records to be stored.
+#[derive(Debug)]
+struct Waiting {
+    waiter: Arc<Waiter>,
+    token: u32,
+    seq: u64,
+    level: Acknowledged,
+}
+
+/// What has become of an appended record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoredState {
+    /// It has reached the level.
+    Reached,
+    /// Not yet; the waiter is notified when it is worth another look.
+    Waiting,
+    /// It will not.
+    Failed(PublishError),
+}
+
+/// How far a durable log is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredInfo {
+    /// The last record written to the disk's cache.
+    pub written_seq: u64,
+    /// The last record that is stored, and so visible.
+    pub synced_seq: u64,
+    /// Bytes that were appended and are not stored.
+    pub unstored_bytes: u64,
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// The oldest epoch that is held.
+    pub oldest_epoch: u32,
+    /// The disk is full: publishers are refused until there is room.
+    pub full: bool,
+    /// The disk failed: nothing more is taken.
+    pub failed: bool,
+}
+
+impl Stored {
+    pub(super) fn new(recovered: &Recovered, store: Arc<dyn Store>) -> Stored {
+        let last = recovered.next_seq - 1;
+        Stored {
+            store,
+            epochs: recovered.epochs.iter().copied().collect(),
+            oldest_seq: recovered.oldest_seq,
+            synced: last,
+            written: last,
+            staged: last,
+            appended_bytes: 0,
+            synced_bytes: 0,
+            granted_bytes: recovered.granted_bytes,
+            full: None,
+            failed: None,
+            signalled: false,
+            sealed: VecDeque::new(),
+            staged_to: Commit::default(),
+            marks: Vec::new(),
+            waiting: Vec::new(),
+        }
+    }
+
+    pub(super) fn info(&self) -> StoredInfo {
+        StoredInfo {
+            written_seq: self.written,
+            synced_seq: self.synced,
+            unstored_bytes: self.appended_bytes - self.synced_bytes,
+            bytes: self.store.bytes(),
+            oldest_epoch: self.oldest().epoch,
+            full: self.full.is_some(),
+            failed: self.failed.is_some(),
+        }
+    }
+
+    /// The oldest record that is held.
+    pub(super) fn oldest(&self) -> Position {
+        Position { epoch: self.epoch_of(self.oldest_seq), seq: self.oldest_seq }
+    }
+
+    /// The epoch in which this number was given out, or the oldest one known.
+    pub(super) fn epoch_of(&self, seq: u64) -> u32 {
+        let after = self.epochs.partition_point(|start| start.first_seq <= seq);
+        self.epochs.get(after.saturating_sub(1)).map_or(0, |start| start.epoch)
+    }
+
+    /// The last number of an epoch that is over, and where the next one begins.
+    pub(super) fn end_of(&self, epoch: u32) -> Option<(u64, Position)> {
+        let at = self.epochs.iter().position(|start| start.epoch == epoch)?;
+        let next = self.epochs.get(at + 1)?;
+        Some((next.first_seq - 1, Position { epoch: next.epoch, seq: next.first_seq }))
+    }
+
+    /// Whether so many more bytes may be appended.
+    pub(super) fn admit(&self, append: &Append, bytes: u64) -> Result<(), PublishError> {
+        if let Some(why) = &self.failed {
+            return Err(PublishError::DiskFailed(why.to_string()));
+        }
+        if self.appended_bytes + charged(append, bytes) <= self.granted_bytes {
+            return Ok(());
+        }
+        match &self.full {
+            Some(why) => Err(PublishError::DiskFull(why.to_string())),
+            None => Err(PublishError::DiskBehind {
+                unstored_bytes: self.appended_bytes - self.synced_bytes,
+                waited: Duration::ZERO,
+            }),
+        }
+    }
+
+    /// Takes note of an append; whether the store is to be told.
+    pub(super) fn appended(&mut self, append: &Append, first_seq: u64, count: u64, bytes: u64) -> bool {
+        self.appended_bytes += charged(append, bytes);
+        if let Some(mark) = append.mark {
+            self.mark(StagedMark { mark, first_seq, count });
+        }
+        !std::mem::replace(&mut self.signalled, true)
+    }
+
+    fn mark(&mut self, new: StagedMark) {
+        if let Some(last) = self.marks.last_mut()
+            && (last.mark.producer, last.mark.producer_epoch) == (new.mark.producer, new.mark.producer_epoch)
+            && last.mark.producer_seq + last.count == new.mark.producer_seq
+            && last.first_seq + last.count == new.first_seq
+        {
+            last.count += new.count;
+            return;
+        }
+        self.marks.push(new);
+    }
+
+    /// Keeps a segment that nothing will be added to until it is synced.
+    pub(super) fn seal(&mut self, writer: Writer) {
+        let written = writer.written();
+        if writer.segment().first_seq + u64::from(written.count) > self.synced + 1 {
+            self.sealed.push_back(writer);
+        } else {
+            writer.seal();
+        }
+    }
+
+    /// Whether a segment that begins with this number is stored to its end.
+    pub(super) fn may_give_up(&self, first_seq: u64) -> bool {
+        self.sealed.front().is_none_or(|writer| first_seq < writer.segment().first_seq)
+    }
+
+    fn reached(&self, level: Acknowledged) -> u64 {
+        match level {
+            Acknowledged::Memory => u64::MAX,
+            Acknowledged::Written => self.written,
+            _ => self.synced,
+        }
+    }
+
+    /// Those whose records have come far enough, or never will.
+    fn take_reached(&mut self) -> Vec<(Arc<Waiter>, u32)> {
+        let (failed, written, synced) = (self.failed.is_some(), self.written, self.synced);
+        let through = |level| if level == Acknowledged::Written { written } else { synced };
+        let done = self.waiting.extract_if(.., |waiting| failed || waiting.seq <= through(waiting.level));
+        done.map(|waiting| (waiting.waiter, waiting.token)).collect()
+    }
+}
+
+impl State {
+    pub(super) fn stored(&self) -> Option<&Stored> {
+        self.rare.as_ref()?.stored.as_deref()
+    }
+
+    pub(super) fn stored_mut(&mut self) -> Option<&mut Stored> {
+        self.rare.as_mut()?.stored.as_deref_mut()
+    }
+
+    /// The number of the next record that readers will see.
+    pub(super) fn visible_next(&self) -> u64 {
+        self.stored().map_or(self.next_seq, |stored| stored.synced + 1)
+    }
+
+    /// Lets go of whoever waits for the disk.
+    fn notify_stored(&mut self) -> Vec<(Arc<Waiter>, u32)> {
+        let mut woken = self.stored_mut().map(Stored::take_reached).unwrap_or_default();
+        if let Some(rare) = &mut self.rare {
+            woken.extend(rare.readers.take_publishers().map(|waiter| (waiter, Waiter::ROOM)));
+        }
+        woken
+    }
+}
+
+impl Log {
+    /// What was appended since the last call, for the store to write and sync; `None` when there is nothing, or
+    /// nothing more is to be stored. One at a time: what came of it is told before the next call.
+    pub fn stage(&self) -> Option<Staged> {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let (epoch, next_seq, last_append_ns) = (state.epoch, state.next_seq, state.last_append_ns);
+        let stored = state.rare.as_mut()?.stored.as_deref_mut()?;
+        stored.signalled = false;
+        if stored.failed.is_some() || stored.staged + 1 == next_seq {
+            return None;
+        }
+        let mut runs = Vec::new();
+        for writer in stored.sealed.iter().chain(&state.writer) {
+            let written = writer.written();
+            let first_seq = writer.segment().first_seq;
+            if first_seq + u64::from(written.count) <= stored.staged + 1 {
+                continue;
+            }
+            let from = if first_seq <= stored.staged { stored.staged_to } else { Commit::default() };
+            runs.push(StagedRun { pinned: writer.pin_written(), from, by_ref: writer.has_by_ref() });
+            stored.staged_to = written;
+        }
+        stored.staged = next_seq - 1;
+        let marks = std::mem::take(&mut stored.marks);
+        let appended_bytes = stored.appended_bytes;
+        Some(Staged { epoch, runs, marks, last_append_ns, appended_bytes })
+    }
+
+    /// What was staged has been written to the disk's cache.
+    pub fn written(&self, staged: &Staged) {
+        let woken = {
+            let mut state = self.lock();
+            let Some(stored) = state.stored_mut() else { return };
+            stored.written = stored.written.max(staged.last_seq());
+            stored.take_reached()
+        };
+        woken.into_iter().for_each(|(waiter, token)| waiter.notify(token));
+    }
+
+    /// What was staged is stored: readers see it, publishers are told. `granted_bytes` more may be
+    /// appended.
+    pub fn synced(&self, staged: Staged, granted_bytes: u64) {
+        let mut ended = VecDeque::new();
+        let (woken, armed) = {
+            let mut guard = self.lock();
+            let state = &mut *guard;
+            let Some(stored) = state.rare.as_mut().and_then(|rare| rare.stored.as_deref_mut()) else {
+                return;
+            };
+            if stored.failed.is_some() {
+                return;
+            }
+            stored.synced_bytes = staged.appended_bytes;
+            for run in &staged.runs {
+                commit(&mut stored.sealed, state.writer.as_ref(), run);
+            }
+            stored.synced = stored.synced.max(staged.last_seq());
+            stored.written = stored.written.max(stored.synced);
+            stored.grant(granted_bytes);
+            let woken = state.notify_stored();
+            if state.has_ended() {
+                ended = state.take_all_armed();
+            }
+            (woken, state.take_armed())
+        };
+        drop(staged);
+        ended.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
+        woken.into_iter().for_each(|(waiter, token)| waiter.notify(token));
+        if let Some(armed) = armed {
+            self.wake(armed);
+        }
+    }
+
+    /// So many bytes may be appended beside what is not stored yet, and no more where the disk is full, for this
+    /// reason.
+    pub fn grant(&self, bytes: u64, full: Option<&str>) {
+        let woken = {
+            let mut state = self.lock();
+            let Some(stored) = state.stored_mut() else { return };
+            stored.grant(bytes);
+            stored.full = full.map(Arc::from);
+            state.notify_stored()
+        };
+        woken.into_iter().for_each(|(waiter, token)| waiter.notify(token));
+    }
+
+    /// The disk failed: publishers are refused from now on, and those that wait are told. What was stored stays
+    /// readable; what was not will never be seen.
+    pub fn fail(&self, why: &str) {
+        let ended;
+        let woken = {
+            let mut state = self.lock();
+            state.seal();
+            let Some(stored) = state.stored_mut() else { return };
+            stored.failed.get_or_insert_with(|| why.into());
+            stored.sealed.drain(..).for_each(Writer::seal_as_seen);
+            ended = if state.has_ended() { state.take_all_armed() } else { VecDeque::new() };
+            state.notify_stored()
+        };
+        ended.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
+        woken.into_iter().for_each(|(waiter, token)| waiter.notify(token));
+    }
+
+    /// The disk has given up everything before this record, or is about to.
+    pub fn forget_before(&self, oldest_seq: u64) {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let Some(stored) = state.rare.as_mut().and_then(|rare| rare.stored.as_deref_mut()) else { return };
+        if oldest_seq <= stored.oldest_seq {
+            return;
+        }
+        stored.oldest_seq = oldest_seq.min(stored.synced + 1);
+        while stored.epochs.len() > 1 && stored.epochs[1].first_seq <= stored.oldest_seq {
+            stored.epochs.pop_front();
+        }
+        state.gave_up = true;
+        self.warn_laggards(state);
+    }
+
+    /// Whether a record that was appended here has come so far; where it has not, `waiter` is notified of `token`
+    /// when it has.
+    pub fn await_stored(
+        &self,
+        at: Position,
+        level: Acknowledged,
+        waiter: &Arc<Waiter>,
+        token: u32,
+    ) -> StoredState {
+        let mut state = self.lock();
+        let epoch = state.epoch;
+        let Some(stored) = state.stored_mut() else { return StoredState::Reached };
+        if at.epoch != epoch || at.seq <= stored.reached(level) {
+            return StoredState::Reached;
+        }
+        if let Some(why) = &stored.failed {
+            return StoredState::Failed(PublishError::DiskFailed(why.to_string()));
+        }
+        let same = |w: &&mut Waiting| w.token == token && w.level == level && Arc::ptr_eq(&w.waiter, waiter);
+        match stored.waiting.iter_mut().find(same) {
+            Some(known) => known.seq = known.seq.min(at.seq),
+            None => {
+                let waiter = Arc::clone(waiter);
+                stored.waiting.push(Waiting { waiter, token, seq: at.seq, level });
+            }
+        }
+        StoredState::Waiting
+    }
+
+    /// The caller waits: it may store what is staged.
+    pub(crate) fn help_store(&self) {
+        let store = self.lock().stored().map(|stored| Arc::clone(&stored.store));
+        if let Some(store) = store {
+            store.help();
+        }
+    }
+
+    /// Whoever waited has gone.
+    pub fn leave_stored(&self, waiter: &Arc<Waiter>) {
+        if let Some(stored) = self.lock().stored_mut() {
+            stored.waiting.retain(|waiting| !Arc::ptr_eq(&waiting.waiter, waiter));
+        }
+    }
+}
+
+impl Stored {
+    fn grant(&mut self, bytes: u64) {
+        self.granted_bytes = self.synced_bytes + bytes;
+    }
+}
+
+/// What an append takes on disk, at most.
+fn charged(append: &Append, bytes: u64) -> u64 {
+    if append.mark.is_some() { bytes + MARK_BYTES } else { bytes }
+}
+
+/// Shows readers a run that is stored.
+fn commit(sealed: &mut VecDeque<Writer>, writer: Option<&Writer>, run: &StagedRun) {
+    let seen = run.pinned.seen();
+    let first_seq = run.pinned.first_seq();
+    let Some(front) = sealed.front().filter(|front| front.segment().first_seq == first_seq) else {
+        if let Some(writer) = writer.filter(|writer| writer.segment().first_seq == first_seq) {
+            writer.commit_to(seen);
+        }
+        return;
+    };
+    if front.written().count > seen.count {
+        front.commit_to(seen);
+    } else if let Some(whole) = sealed.pop_front() {
+        whole.seal();
+    }
+}

@@ -1,0 +1,105 @@
+//! Who reads a log, and how far each has come: what operators look at.
+//!
+//! In process, every subscriber that has a name is shown; a door shows those of its clients. Whoever reads writes where it
+//! is, without a lock; whoever asks may see it a moment late.
+//!
+//! Limit: one entry for each reader that lives, kept outside the log's lock.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use crate::event::Position;
+use crate::log::Log;
+
+/// One reader of one log, kept up to date by who reads. It is forgotten when it is dropped.
+#[derive(Debug)]
+pub struct Reading {
+    name: String,
+    registered: bool,
+    epoch: AtomicU32,
+    seq: AtomicU64,
+    lost: AtomicU64,
+}
+
+/// What operators see of a reader.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReaderInfo {
+    /// The subscription's name.
+    pub name: String,
+    /// The partition it reads.
+    pub partition: u16,
+    /// The last record it was given.
+    pub position: Position,
+    /// Records it has yet to read.
+    pub behind: u64,
+    /// Records that were lost to it.
+    pub lost: u64,
+    /// Whether publishers wait for it.
+    pub registered: bool,
+}
+
+/// The readers of one log. Most logs have none to show.
+#[derive(Debug, Default)]
+pub(crate) struct Readings(OnceLock<Box<Mutex<Vec<Weak<Reading>>>>>);
+
+impl Log {
+    /// Lets operators see a reader that was given everything through `at`.
+    pub fn show_reader(&self, name: &str, registered: bool, at: Position) -> Arc<Reading> {
+        let reading = Arc::new(Reading {
+            name: name.to_owned(),
+            registered,
+            epoch: AtomicU32::new(at.epoch),
+            seq: AtomicU64::new(at.seq),
+            lost: AtomicU64::new(0),
+        });
+        let mut readings = lock(self.readings.0.get_or_init(Box::default));
+        if readings.len() == readings.capacity() {
+            readings.retain(|other| other.strong_count() > 0);
+        }
+        readings.push(Arc::downgrade(&reading));
+        reading
+    }
+
+    /// The readers that are shown.
+    pub fn readers(&self) -> Vec<ReaderInfo> {
+        let Some(readings) = self.readings.0.get() else { return Vec::new() };
+        let readings: Vec<Arc<Reading>> = {
+            let mut readings = lock(readings);
+            readings.retain(|reading| reading.strong_count() > 0);
+            readings.iter().filter_map(Weak::upgrade).collect()
+        };
+        let (partition, last) = (self.name().partition, self.last());
+        readings.iter().map(|reading| reading.info(partition, last)).collect()
+    }
+}
+
+impl Reading {
+    /// It was given the record at this position.
+    #[inline]
+    pub fn at(&self, position: Position) {
+        self.epoch.store(position.epoch, Ordering::Relaxed);
+        self.seq.store(position.seq, Ordering::Relaxed);
+    }
+
+    /// So many records were lost to it.
+    pub fn lost(&self, records: u64) {
+        self.lost.fetch_add(records, Ordering::Relaxed);
+    }
+
+    fn info(&self, partition: u16, last: Position) -> ReaderInfo {
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        let position = Position { epoch, seq: self.seq.load(Ordering::Relaxed) };
+        ReaderInfo {
+            name: self.name.clone(),
+            partition,
+            position,
+            behind: if last.epoch == epoch { last.seq.saturating_sub(position.seq) } else { last.seq },
+            lost: self.lost.load(Ordering::Relaxed),
+            registered: self.registered,
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

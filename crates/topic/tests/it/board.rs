@@ -1,0 +1,121 @@
+//! The smallest state worth keeping: numbered slots, each with a value.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dunlin_topic::*;
+
+/// Slots that were set to a value; 0 clears one. A record is any number of `slot, value`, 8 bytes each.
+#[derive(Debug, Clone, Default)]
+pub struct Board {
+    slots: Arc<BTreeMap<u64, (u64, u64)>>,
+    checksum: u64,
+}
+
+/// What a board refuses.
+pub const REFUSED: u64 = u64::MAX;
+
+pub fn sets(pairs: &[(u64, u64)]) -> Vec<u8> {
+    pairs.iter().flat_map(|&(slot, value)| [slot.to_le_bytes(), value.to_le_bytes()]).flatten().collect()
+}
+
+fn pairs(payload: &[u8]) -> impl Iterator<Item = (u64, u64)> + '_ {
+    payload.chunks_exact(16).map(|pair| {
+        let (slot, value) = pair.split_at(8);
+        (u64::from_le_bytes(slot.try_into().unwrap()), u64::from_le_bytes(value.try_into().unwrap()))
+    })
+}
+
+fn hash((slot, value): (u64, u64)) -> u64 {
+    (slot.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ value).wrapping_mul(0xff51_afd7_ed55_8ccd)
+}
+
+fn sound(payload: &[u8]) -> Result<(), FoldError> {
+    let sound = payload.len().is_multiple_of(16) && pairs(payload).all(|(_, value)| value != REFUSED);
+    if sound { Ok(()) } else { Err(FoldError("a value that no slot takes".to_owned())) }
+}
+
+impl Board {
+    pub fn slots(&self) -> Vec<(u64, u64)> {
+        self.slots.iter().map(|(&slot, &(value, _))| (slot, value)).collect()
+    }
+
+    /// Takes in what a record with this payload holds.
+    pub fn take(&mut self, payload: &[u8], seq: u64) {
+        let meta = Meta::default();
+        let encoded = meta.measure(payload.len()).unwrap();
+        let mut bytes = vec![0; encoded.padded()];
+        meta.encode(encoded, 0, payload, &mut bytes);
+        self.apply(seq, &Frame::split(&bytes).unwrap().0).unwrap();
+    }
+
+    fn set(&mut self, seq: u64, (slot, value): (u64, u64)) {
+        let slots = Arc::make_mut(&mut self.slots);
+        if let Some((old, _)) = slots.insert(slot, (value, seq)) {
+            self.checksum = self.checksum.wrapping_sub(hash((slot, old)));
+        }
+        self.checksum = self.checksum.wrapping_add(hash((slot, value)));
+    }
+}
+
+impl Fold for Board {
+    fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), FoldError> {
+        for frame in frames {
+            sound(frame.payload())?;
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), FoldError> {
+        sound(frame.payload())?;
+        pairs(frame.payload()).for_each(|pair| self.set(seq, pair));
+        Ok(())
+    }
+
+    fn freeze(&mut self) -> Arc<dyn Frozen> {
+        Arc::new(self.clone())
+    }
+
+    fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), FoldError> {
+        *self = Board::default();
+        sound(snapshot)?;
+        pairs(snapshot).for_each(|pair| self.set(seq, pair));
+        Ok(())
+    }
+
+    fn checksum(&self) -> u64 {
+        self.checksum
+    }
+
+    fn changes_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool {
+        let changed: Vec<(u64, u64)> = self
+            .slots
+            .iter()
+            .filter(|(_, (_, set_at))| *set_at > seq)
+            .map(|(&slot, &(value, _))| (slot, value))
+            .collect();
+        let shorter = changed.len() < self.slots.len();
+        if shorter {
+            payload.extend(sets(&changed));
+        }
+        shorter
+    }
+
+    fn bytes(&self) -> u64 {
+        self.slots.len() as u64 * 64
+    }
+
+    fn entries(&self) -> u64 {
+        self.slots.len() as u64
+    }
+}
+
+impl Frozen for Board {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend(sets(&self.slots()));
+    }
+
+    fn bytes(&self) -> usize {
+        self.slots.len() * 16
+    }
+}

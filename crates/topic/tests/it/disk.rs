@@ -1,0 +1,164 @@
+//! A disk in memory, which stores when it is told to: the other side of durable topics.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use dunlin_topic::*;
+
+use crate::stage::*;
+
+/// Bytes that a disk grants when nothing else is said.
+pub const PLENTY: u64 = 1 << 30;
+
+#[derive(Debug)]
+struct Block {
+    epoch: u32,
+    first_seq: u64,
+    count: u32,
+    frames: Vec<u8>,
+    last_append_ns: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Disk {
+    blocks: Mutex<Vec<Block>>,
+    budget: Arc<Budget>,
+    pub signals: AtomicU64,
+    pub loads: AtomicU64,
+    marks: Mutex<Vec<(u32, StagedMark)>>,
+    loaded: Mutex<Option<LoadedSegment>>,
+}
+
+impl Disk {
+    pub fn new() -> Arc<Disk> {
+        Arc::new(Disk {
+            blocks: Mutex::default(),
+            budget: budget(),
+            signals: AtomicU64::new(0),
+            loads: AtomicU64::new(0),
+            marks: Mutex::default(),
+            loaded: Mutex::default(),
+        })
+    }
+
+    /// A topic on it that goes on in this epoch.
+    pub fn topic(self: &Arc<Disk>, config: TopicConfig, epoch: u32) -> Arc<Topic> {
+        self.topic_of(config, &budget(), MANUAL, self.recovered(epoch))
+    }
+
+    pub fn topic_of(
+        self: &Arc<Disk>,
+        config: TopicConfig,
+        budget: &Arc<Budget>,
+        clock: Clock,
+        recovered: Recovered,
+    ) -> Arc<Topic> {
+        let store: Arc<dyn Store> = Arc::clone(self) as _;
+        let topic = Topic::durable("t", Arc::new(config), budget, clock, vec![(recovered, store)]).unwrap();
+        for (epoch, mark) in self.marks.lock().unwrap().iter() {
+            topic.logs()[0].remember(mark, *epoch);
+        }
+        Arc::new(topic)
+    }
+
+    /// What it holds, with another epoch in force if that is higher.
+    pub fn recovered(&self, epoch: u32) -> Recovered {
+        let blocks = self.blocks.lock().unwrap();
+        let mut recovered = Recovered::nothing(epoch, PLENTY);
+        let Some(first) = blocks.first() else { return recovered };
+        recovered.epochs = vec![EpochStart { epoch: first.epoch, first_seq: first.first_seq }];
+        recovered.oldest_seq = first.first_seq;
+        for block in blocks.iter() {
+            if block.epoch > recovered.epochs.last().unwrap().epoch {
+                recovered.epochs.push(EpochStart { epoch: block.epoch, first_seq: block.first_seq });
+            }
+            recovered.next_seq = block.first_seq + u64::from(block.count);
+            recovered.last_append_ns = block.last_append_ns;
+        }
+        if epoch > recovered.epochs.last().unwrap().epoch {
+            recovered.epochs.push(EpochStart { epoch, first_seq: recovered.next_seq });
+        }
+        recovered
+    }
+
+    /// Writes what is staged, without syncing it.
+    pub fn write(&self, log: &Log) -> Option<Staged> {
+        let staged = log.stage()?;
+        let mut blocks = self.blocks.lock().unwrap();
+        for run in staged.runs() {
+            blocks.push(Block {
+                epoch: staged.epoch(),
+                first_seq: run.first_seq(),
+                count: run.count(),
+                frames: run.frames().into_owned(),
+                last_append_ns: staged.last_append_ns(),
+            });
+        }
+        let marks = staged.marks().iter().map(|mark| (staged.epoch(), *mark));
+        self.marks.lock().unwrap().extend(marks);
+        log.written(&staged);
+        Some(staged)
+    }
+
+    /// Stores what is staged, if there is anything.
+    pub fn sync(&self, log: &Log) -> bool {
+        let staged = self.write(log);
+        staged.map(|staged| log.synced(staged, PLENTY)).is_some()
+    }
+
+    /// Forgets blocks before this record.
+    pub fn give_up_before(&self, log: &Log, seq: u64) {
+        log.forget_before(seq);
+        self.blocks.lock().unwrap().retain(|block| block.first_seq >= seq);
+    }
+
+    /// Takes away what was loaded last; `false` while it is read.
+    pub fn retire_loaded(&self) -> bool {
+        self.loaded.lock().unwrap().as_ref().is_some_and(LoadedSegment::retire)
+    }
+
+    /// The block that holds this record can no longer be read.
+    pub fn damage(&self, seq: u64) {
+        let holds =
+            |block: &Block| (block.first_seq..block.first_seq + u64::from(block.count)).contains(&seq);
+        self.blocks.lock().unwrap().retain(|block| !holds(block));
+    }
+}
+
+impl Store for Disk {
+    fn appended(&self) {
+        self.signals.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn load(&self, at: Position) -> Loaded {
+        self.loads.fetch_add(1, Ordering::Relaxed);
+        let blocks = self.blocks.lock().unwrap();
+        let after = blocks.partition_point(|block| block.first_seq + u64::from(block.count) <= at.seq);
+        let Some(block) = blocks.get(after) else { return Loaded::Lost { through: u64::MAX } };
+        if block.first_seq > at.seq {
+            return Loaded::Lost { through: block.first_seq - 1 };
+        }
+        assert_eq!(block.epoch, at.epoch, "the log knows its epochs");
+        let run = CheckedRun::check(&block.frames, block.count, 64 << 20).unwrap();
+        let loaded = LoadedSegment::new(&self.budget, block.first_seq, run).unwrap();
+        *self.loaded.lock().unwrap() = Some(loaded.clone());
+        Loaded::Segment(loaded)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.blocks.lock().unwrap().iter().map(|block| block.frames.len() as u64).sum()
+    }
+
+    fn seek_time(&self, ns: u64) -> Option<Position> {
+        let blocks = self.blocks.lock().unwrap();
+        let block = blocks.iter().find(|block| block.last_append_ns >= ns)?;
+        Some(Position { epoch: block.epoch, seq: block.first_seq })
+    }
+}
+
+/// A durable topic's configuration that keeps little in memory.
+pub fn durable(acknowledge: Acknowledged) -> TopicConfig {
+    let durable = Durable { acknowledge, memory_bytes: 64 << 10 };
+    TopicConfig { durable: Some(durable), ..config(1 << 30) }
+}

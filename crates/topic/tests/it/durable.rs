@@ -1,0 +1,452 @@
+//! Durable topics: readers see what is stored, publishers are answered when it is so, and the history reaches from
+//! the disk to the live tail without a seam.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dunlin_topic::*;
+
+use crate::disk::*;
+use crate::stage::*;
+
+const AT_ONCE: Acknowledged = Acknowledged::Memory;
+
+#[test]
+fn readers_see_a_record_when_it_is_stored_and_not_before() {
+    let disk = Disk::new();
+    let topic = disk.topic(durable(AT_ONCE), 1);
+    let log = &topic.logs()[0];
+    let mut ledger = Ledger::of(&topic);
+    let (mut reader, mut witness) = (subscriber(&topic, &earliest()), Witness::from_seq(1));
+    for stored in [1, 2, 7, 300, 3] {
+        let before = witness.next;
+        ledger.publish(stored, 100);
+        assert_eq!(witness.drain(&mut reader), 0, "appended, not stored");
+        let staged = disk.write(log).unwrap();
+        assert_eq!((log.info().next_seq, log.last().seq), (before + stored, before - 1));
+        assert_eq!(witness.drain(&mut reader), 0, "written, not synced");
+        log.synced(staged, PLENTY);
+        assert_eq!(witness.drain(&mut reader) as u64, stored);
+        assert_eq!(log.last().seq, before + stored - 1);
+    }
+    assert!(log.stage().is_none(), "all is stored");
+}
+
+#[test]
+fn batches_runs_and_payloads_by_reference_are_stored_as_they_are_read() {
+    let disk = Disk::new();
+    let topic = disk.topic(durable(AT_ONCE), 1);
+    let log = &topic.logs()[0];
+    let mut publisher = topic.publisher("t");
+    let large: Vec<u8> = (0..9_001).map(|n| n as u8).collect();
+    publisher.publish("one").unwrap();
+    publisher.publish(Bytes::from(large.clone())).unwrap();
+    let drafts = [Draft::from("two"), Draft::from(Bytes::from(large.clone())), Draft::from("three")];
+    publisher.publish_batch(&drafts).unwrap();
+    let expected: Vec<&[u8]> = vec![b"one", &large, b"two", &large, b"three"];
+    let staged = disk.write(log).unwrap();
+    let frames: Vec<u8> = staged.runs().iter().flat_map(|run| run.frames().into_owned()).collect();
+    let run = CheckedRun::check(&frames, 5, 1 << 20).unwrap();
+    assert!(run.frames().map(|frame| frame.payload().to_vec()).eq(expected.iter().map(|p| p.to_vec())));
+    log.synced(staged, PLENTY);
+    let append = RunAppend { run, partition: 0, mark: None, expect_last: Some(5), evict: false };
+    assert_eq!(topic.append_run(MANUAL.now_ns(), append).unwrap().position.seq, 10);
+    assert!(disk.sync(log));
+    let mut seen = Vec::new();
+    let mut reader = subscriber(&topic, &earliest());
+    reader
+        .drain(99, |event| {
+            if let Event::Record(r) = event {
+                seen.push(r.payload().to_vec())
+            }
+        })
+        .unwrap();
+    assert!(seen.iter().eq(expected.iter().chain(&expected)));
+}
+
+#[test]
+fn what_is_not_stored_is_not_given_up_however_small_memory_is() {
+    let disk = Disk::new();
+    let topic = disk.topic(durable(AT_ONCE), 1);
+    let log = &topic.logs()[0];
+    let (mut reader, mut witness) = (subscriber(&topic, &earliest()), Witness::from_seq(1));
+    let mut ledger = Ledger::of(&topic);
+    ledger.publish(10_000, 100);
+    assert!(log.info().bytes > 1 << 20, "all of it is held");
+    assert!(disk.sync(log));
+    ledger.publish(3, 100);
+    assert!(disk.sync(log));
+    ledger.publish(2_000, 100);
+    assert!(log.info().bytes < 1 << 20, "what is stored goes");
+    assert!(disk.sync(log));
+    while witness.drain(&mut reader) > 0 {}
+    assert_eq!((witness.records, witness.missing), (12_003, 0));
+}
+
+#[test]
+fn a_reader_behind_memory_is_given_the_disks_history_and_then_the_live_tail() {
+    let disk = Disk::new();
+    let topic = disk.topic_of(durable(Acknowledged::Synced), &budget(), RUNNING, disk.recovered(1));
+    let log = &topic.logs()[0];
+    let done = AtomicBool::new(false);
+    const RECORDS: u64 = 40_000;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                if !disk.sync(log) {
+                    thread::yield_now();
+                }
+            }
+            disk.sync(log);
+        });
+        scope.spawn(|| {
+            let mut publisher = topic.publisher("t");
+            for n in 1..=RECORDS {
+                let mut payload = [0; 64];
+                payload[..8].copy_from_slice(&n.to_le_bytes());
+                publisher.send(&payload).unwrap();
+                if n % 500 == 0 {
+                    assert_eq!(publisher.flush().unwrap().unwrap().position.seq, n);
+                    assert!(log.last().seq >= n, "acknowledged is stored");
+                }
+            }
+        });
+        let followers: Vec<_> = (0..3)
+            .map(|late| {
+                let topic = &topic;
+                scope.spawn(move || {
+                    thread::sleep(Duration::from_millis(late * 30));
+                    let mut reader = subscriber(topic, &earliest());
+                    let mut witness = Witness::from_seq(1);
+                    witness.follow(&mut reader, RECORDS);
+                    (witness.records, witness.missing)
+                })
+            })
+            .collect();
+        for follower in followers {
+            assert_eq!(follower.join().unwrap(), (RECORDS, 0));
+        }
+        let mut reader = subscriber(&topic, &earliest());
+        let mut witness = Witness::from_seq(1);
+        witness.follow(&mut reader, RECORDS);
+        assert_eq!(witness.records, RECORDS);
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(disk.loads.load(Ordering::Relaxed) > 0, "memory held too much: the test tests nothing");
+}
+
+#[test]
+fn a_full_disk_refuses_before_numbering_and_takes_records_again_when_there_is_room() {
+    let disk = Disk::new();
+    let little = Recovered::nothing(1, 1_000);
+    let topic = disk.topic_of(durable(AT_ONCE), &budget(), MANUAL, little);
+    let log = &topic.logs()[0];
+    log.grant(1_000, Some("no space left on device"));
+    let mut publisher = topic.publisher("t");
+    let mut taken = 0;
+    let refused = loop {
+        match publisher.publish(&[7; 100]) {
+            Ok(receipt) => taken = receipt.position.seq,
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!(refused, PublishError::DiskFull("no space left on device".to_owned()));
+    assert_eq!((taken, log.info().next_seq), (8, 9), "what the disk had granted was taken");
+    assert!(log.info().stored.unwrap().full);
+    let staged = disk.write(log).unwrap();
+    log.synced(staged, 10);
+    assert!(matches!(publisher.publish(&[7; 100]), Err(PublishError::DiskFull(_))), "still full");
+    log.grant(10_000, None);
+    assert_eq!(publisher.publish(&[7; 100]).unwrap().position.seq, 9, "no number was used up");
+    assert!(!log.info().stored.unwrap().full);
+}
+
+#[test]
+fn a_disk_that_is_behind_makes_its_publisher_wait_and_nobody_else() {
+    let disk = Disk::new();
+    let topic = disk.topic_of(durable(AT_ONCE), &budget(), RUNNING, Recovered::nothing(1, 4_000));
+    let log = &topic.logs()[0];
+    thread::scope(|scope| {
+        let publishing = scope.spawn(|| {
+            let mut ledger = Ledger::of(&topic);
+            ledger.publish(500, 100);
+        });
+        let mut stored = 0;
+        while !publishing.is_finished() {
+            if let Some(staged) = disk.write(log) {
+                assert!(log.info().stored.unwrap().unstored_bytes <= 4_000, "bounded");
+                stored += 1;
+                log.synced(staged, 4_000);
+            }
+        }
+        publishing.join().unwrap();
+        assert!(stored > 10, "{stored} commits");
+    });
+}
+
+#[test]
+fn a_failed_disk_ends_publishing_and_nothing_else() {
+    let disk = Disk::new();
+    let topic = disk.topic_of(durable(Acknowledged::Synced), &budget(), RUNNING, disk.recovered(1));
+    let log = &topic.logs()[0];
+    thread::scope(|scope| {
+        let publishing = scope.spawn(|| {
+            let mut publisher = topic.publisher("t");
+            publisher.publish(&1u64.to_le_bytes()).unwrap();
+            publisher.publish(&2u64.to_le_bytes()).unwrap_err()
+        });
+        while !disk.sync(log) {}
+        let staged = loop {
+            if let Some(staged) = disk.write(log) {
+                break staged;
+            }
+        };
+        log.fail("fdatasync: input/output error");
+        log.synced(staged, PLENTY);
+        let failed = PublishError::DiskFailed("fdatasync: input/output error".to_owned());
+        assert_eq!(publishing.join().unwrap(), failed);
+        assert_eq!(topic.publisher("t").publish("3").unwrap_err(), failed);
+    });
+    assert!(log.stage().is_none());
+    let (mut reader, mut witness) = (subscriber(&topic, &earliest()), Witness::from_seq(1));
+    assert_eq!(witness.drain(&mut reader), 1, "what was stored stays readable, what was not is never seen");
+    topic.close();
+    assert_eq!(witness.drain(&mut reader), 1);
+    assert_eq!(witness.deleted, Some(Position { epoch: 1, seq: 1 }));
+}
+
+#[test]
+fn a_publish_is_answered_at_the_level_its_topic_names() {
+    for level in [Acknowledged::Memory, Acknowledged::Written, Acknowledged::Synced] {
+        let disk = Disk::new();
+        let topic = disk.topic_of(durable(level), &budget(), RUNNING, disk.recovered(1));
+        let log = &topic.logs()[0];
+        let (written, synced) = (AtomicBool::new(false), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let staged = loop {
+                    thread::sleep(Duration::from_millis(20));
+                    written.store(true, Ordering::SeqCst);
+                    if let Some(staged) = disk.write(log) {
+                        break staged;
+                    }
+                };
+                thread::sleep(Duration::from_millis(20));
+                synced.store(true, Ordering::SeqCst);
+                log.synced(staged, PLENTY);
+            });
+            let receipt = topic.publisher("t").publish("x").unwrap();
+            assert_eq!(receipt.acknowledged, level);
+            let seen = (written.load(Ordering::SeqCst), synced.load(Ordering::SeqCst));
+            assert!(
+                seen >= (level >= Acknowledged::Written, level >= Acknowledged::Synced),
+                "{level:?}: {seen:?}"
+            );
+        });
+    }
+}
+
+#[test]
+fn a_flush_of_an_async_publisher_is_ready_when_all_is_stored() {
+    let disk = Disk::new();
+    let topic = disk.topic(durable(Acknowledged::Synced), 1);
+    let mut publisher = topic.publisher("t");
+    (0..5).for_each(|_| publisher.send("x").unwrap());
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(publisher.poll_flush(&mut cx).is_pending());
+    assert!(disk.sync(&topic.logs()[0]));
+    let Poll::Ready(Ok(Some(receipt))) = publisher.poll_flush(&mut cx) else { panic!("all is stored") };
+    assert_eq!((receipt.position.seq, receipt.acknowledged), (5, Acknowledged::Synced));
+}
+
+#[test]
+fn a_reader_of_an_epoch_that_is_over_is_given_the_rest_of_it_and_told_what_it_had() {
+    let disk = Disk::new();
+    for (epoch, records) in [(1, 50), (2, 30), (5, 20)] {
+        let topic = disk.topic(durable(AT_ONCE), epoch);
+        let mut ledger = Ledger::of(&topic);
+        ledger.published = topic.logs()[0].info().next_seq - 1;
+        ledger.publish(records, 100);
+        disk.sync(&topic.logs()[0]);
+    }
+    let topic = disk.topic(durable(AT_ONCE), 5);
+    let at = |epoch, seq| from(Start::After(Position { epoch, seq }));
+    let known = |old, last_seen, through, new_first: (u32, u64)| EpochChanged {
+        log: topic.logs()[0].name().clone(),
+        old,
+        last_seen,
+        known_through: through,
+        new_first: Position { epoch: new_first.0, seq: new_first.1 },
+    };
+    let mut witness = Witness::from_seq(41);
+    while witness.drain(&mut subscriber(&topic, &at(1, 40))) > 0 && witness.next == 41 {}
+    assert_eq!(witness.next, 101);
+    assert_eq!(witness.epochs, [known(1, 50, Some(50), (2, 51)), known(2, 80, Some(80), (5, 81))]);
+
+    // One that was given more than is there now: the disk has lost what it had said to hold.
+    let mut witness = Witness::from_seq(93);
+    witness.drain(&mut subscriber(&topic, &at(2, 92)));
+    assert_eq!(witness.epochs, [known(2, 92, Some(80), (5, 81))]);
+
+    // Given up in one epoch and the next: a gap in each.
+    disk.give_up_before(&topic.logs()[0], 51);
+    let mut witness = Witness::from_seq(1);
+    witness.drain(&mut subscriber(&topic, &at(1, 0)));
+    assert_eq!((witness.records, witness.epochs.len()), (50, 2), "{witness:?}");
+}
+
+#[test]
+fn a_restart_in_the_same_epoch_is_seen_by_nobody() {
+    let disk = Disk::new();
+    let topic = disk.topic(durable(AT_ONCE), 4);
+    let mut ledger = Ledger::of(&topic);
+    ledger.publish(10, 100);
+    disk.sync(&topic.logs()[0]);
+    let topic = disk.topic(durable(AT_ONCE), 4);
+    ledger.publisher = topic.publisher("t");
+    ledger.publish(10, 100);
+    disk.sync(&topic.logs()[0]);
+    let mut witness = Witness::from_seq(6);
+    witness.drain(&mut subscriber(&topic, &from(Start::After(Position { epoch: 4, seq: 5 }))));
+    assert_eq!((witness.next, witness.epochs.len(), witness.missing), (21, 0, 0));
+}
+
+#[test]
+fn a_producers_retry_after_a_restart_is_found_out() {
+    let disk = Disk::new();
+    let mark = |producer_seq| ProducerMark { producer: 9, producer_epoch: 1, producer_seq };
+    let topic = disk.topic(durable(AT_ONCE), 1);
+    let mut publisher = topic.publisher("t").identified(mark(1));
+    (1..=5).for_each(|seq| assert_eq!(publisher.publish("x").unwrap().position.seq, seq));
+    disk.sync(&topic.logs()[0]);
+    let topic = disk.topic(durable(AT_ONCE), 2);
+    assert_eq!(topic.logs()[0].last_of_producer(9), Some(5));
+    let retried = topic.publisher("t").identified(mark(4)).publish("x").unwrap();
+    assert_eq!((retried.duplicate, retried.position), (true, Position { epoch: 1, seq: 4 }));
+    let fresh = topic.publisher("t").identified(mark(6)).publish("y").unwrap();
+    assert_eq!((fresh.duplicate, fresh.position), (false, Position { epoch: 2, seq: 6 }));
+}
+
+#[test]
+fn what_the_disk_cannot_read_is_told_as_a_gap() {
+    let disk = Disk::new();
+    let topic = disk.topic(durable(AT_ONCE), 1);
+    let mut ledger = Ledger::of(&topic);
+    for _ in 0..60 {
+        ledger.publish(100, 100);
+        disk.sync(&topic.logs()[0]);
+    }
+    disk.damage(250);
+    let (mut reader, mut witness) = (subscriber(&topic, &earliest()), Witness::from_seq(1));
+    while witness.drain(&mut reader) > 0 {}
+    assert_eq!((witness.records + witness.missing, witness.next, witness.gaps.len()), (6_000, 6_001, 1));
+    assert!((witness.gaps[0].first..=witness.gaps[0].last).contains(&250) && witness.missing <= 100);
+}
+
+#[test]
+fn a_reader_is_warned_by_what_the_disk_keeps_and_told_what_it_gave_up() {
+    let disk = Disk::new();
+    let topic = disk.topic(durable(AT_ONCE), 1);
+    let log = &topic.logs()[0];
+    let mut ledger = Ledger::of(&topic);
+    let (mut reader, mut witness) = (subscriber(&topic, &earliest()), Witness::from_seq(1));
+    let mut other = subscriber(&topic, &SubscribeOptions { on_gap: OnGap::Newest, ..earliest() });
+    for _ in 0..20 {
+        ledger.publish(100, 100);
+        disk.sync(log);
+    }
+    disk.give_up_before(log, 501);
+    witness.drain(&mut reader);
+    assert_eq!((witness.missing, witness.next), (500, 2_001));
+    assert_eq!(witness.lagging.len(), 1);
+    assert_eq!((witness.lagging[0].behind, witness.lagging[0].retained), (2_000, 1_500));
+    let mut witness = Witness::from_seq(1);
+    witness.drain(&mut other);
+    assert_eq!((witness.missing, witness.next), (2_000, 2_001));
+}
+
+#[test]
+fn a_start_by_time_reaches_into_the_disks_history() {
+    let disk = Disk::new();
+    let topic = disk.topic(durable(AT_ONCE), 1);
+    let mut ledger = Ledger::of(&topic);
+    let began_ns = MANUAL.now_ns();
+    for _ in 0..30 {
+        ledger.publish(100, 100);
+        disk.sync(&topic.logs()[0]);
+        pass(Duration::from_secs(1));
+    }
+    for second in [0u64, 1, 7, 28, 29] {
+        let since = from(Start::Time(began_ns + second * 1_000_000_000));
+        let mut witness = Witness::from_seq(second * 100 + 1);
+        let mut reader = subscriber(&topic, &since);
+        while witness.drain(&mut reader) > 0 {}
+        assert_eq!(witness.next, 3_001);
+    }
+    let later = from(Start::Time(began_ns + 3_600_000_000_000));
+    assert_eq!(Witness::from_seq(3_001).drain(&mut subscriber(&topic, &later)), 0);
+}
+
+#[test]
+fn a_closed_topic_gives_what_was_on_its_way_to_the_disk_before_it_ends() {
+    let disk = Disk::new();
+    let topic = disk.topic_of(durable(AT_ONCE), &budget(), RUNNING, disk.recovered(1));
+    let log = &topic.logs()[0];
+    let mut ledger = Ledger::of(&topic);
+    let (mut reader, mut witness) = (subscriber(&topic, &earliest()), Witness::from_seq(1));
+    ledger.publish(1_000, 100);
+    topic.close();
+    assert_eq!(witness.drain(&mut reader), 0);
+    assert!(!reader.wait(Some(Duration::from_millis(10))).unwrap(), "it sleeps until the disk is done");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(20));
+            disk.sync(log);
+        });
+        while witness.deleted.is_none() {
+            assert!(reader.wait(Some(PATIENCE)).unwrap());
+            witness.drain(&mut reader);
+        }
+    });
+    assert_eq!((witness.records, witness.deleted), (1_000, Some(Position { epoch: 1, seq: 1_000 })));
+}
+
+#[test]
+fn a_record_is_looked_up_on_disk_when_memory_has_given_it_up() {
+    let disk = Disk::new();
+    let topic = disk.topic(durable(AT_ONCE), 1);
+    let log = &topic.logs()[0];
+    let mut ledger = Ledger::of(&topic);
+    for _ in 0..60 {
+        ledger.publish(100, 100);
+        disk.sync(log);
+    }
+    assert_eq!(log.read(42, |record| number(record.payload())), Some(42));
+    assert_eq!(log.read(6_000, |record| number(record.payload())), Some(6_000));
+    ledger.publish(1, 100);
+    assert_eq!(log.read(6_001, |_| ()), None, "not stored yet");
+}
+
+#[test]
+fn a_loaded_segment_that_is_taken_away_under_its_reader_is_loaded_again() {
+    let disk = Disk::new();
+    let topic = disk.topic(durable(AT_ONCE), 1);
+    let mut ledger = Ledger::of(&topic);
+    for _ in 0..60 {
+        ledger.publish(100, 100);
+        disk.sync(&topic.logs()[0]);
+    }
+    let mut reader = cursor(&topic, &earliest());
+    assert!(matches!(reader.fill(), Fill::Records));
+    assert_eq!(reader.drain(10, |_| ()), 10);
+    assert!(!disk.retire_loaded(), "it is being read");
+    reader.release();
+    assert!(disk.retire_loaded());
+    let loads = disk.loads.load(Ordering::Relaxed);
+    assert!(matches!(reader.fill(), Fill::Records));
+    assert_eq!(disk.loads.load(Ordering::Relaxed), loads + 1);
+    reader.drain(1, |record| assert_eq!(number(record.payload()), 11));
+}

@@ -1,0 +1,47 @@
+//! What operators see: who reads and publishes, and how far each reader has come.
+
+use dunlin_topic::*;
+
+use crate::stage::*;
+
+fn named(name: &str, start: Start) -> SubscribeOptions {
+    SubscribeOptions { name: name.to_owned(), ..from(start) }
+}
+
+#[test]
+fn a_reader_with_a_name_is_shown_with_where_it_is_and_what_it_lost() {
+    let topic = small_topic();
+    let mut ledger = Ledger::of(&topic);
+    let mut slow = subscriber(&topic, &named("slow", Start::Earliest));
+    let mut quick = subscriber(&topic, &named("quick", Start::Earliest));
+    let _nameless = subscriber(&topic, &earliest());
+    ledger.publish(10, 100);
+    assert_eq!(slow.drain(3, |_| ()).unwrap(), 3);
+    while quick.try_next().unwrap().is_some() {}
+    let seen: Vec<_> = topic.readers().into_iter().map(|r| (r.name, r.position.seq, r.behind)).collect();
+    assert_eq!(seen, [("slow".to_owned(), 3, 7), ("quick".to_owned(), 10, 0)]);
+
+    ledger.publish(2_000, 100);
+    let mut lost = 0;
+    while let Some(event) = slow.try_next().unwrap() {
+        if let Event::Notice(Notice::Gap(gap)) = event {
+            lost = gap.records();
+        }
+    }
+    assert!(lost > 0);
+    let readers = topic.readers();
+    let slow_now = readers.iter().find(|reader| reader.name == "slow").unwrap();
+    assert_eq!((slow_now.lost, slow_now.behind), (lost, 0));
+    drop(slow);
+    assert_eq!(topic.readers().len(), 1, "who has gone is not shown");
+}
+
+#[test]
+fn publishers_are_counted_while_they_have_the_topic_open() {
+    let topic = small_topic();
+    assert_eq!(topic.publishers(), 0);
+    let (one, two) = (topic.publisher("t"), topic.publisher("t"));
+    assert_eq!(topic.publishers(), 2);
+    drop((one, two));
+    assert_eq!(topic.publishers(), 0);
+}

@@ -1,0 +1,487 @@
+//! What readers of a stateful topic are promised.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dunlin_topic::*;
+
+use crate::board::*;
+use crate::disk::*;
+use crate::stage::*;
+
+const SLOTS: u64 = 100;
+
+fn stateful(retention_bytes: u64, budget: &Arc<Budget>, clock: Clock) -> Arc<Topic> {
+    let fold = Some(FoldConfig { kind: "board".to_owned(), options: Default::default() });
+    let config = Arc::new(TopicConfig { fold, ..config(retention_bytes) });
+    let board = |_: &FoldConfig| Ok(Box::new(Board::default()) as Box<dyn Fold>);
+    Arc::new(Topic::stateful("t", config, budget, clock, 1, board).unwrap())
+}
+
+fn small() -> Arc<Topic> {
+    stateful(64 << 10, &budget(), MANUAL)
+}
+
+fn following() -> SubscribeOptions {
+    SubscribeOptions { on_gap: OnGap::Snapshot, ..from(Start::Snapshot) }
+}
+
+fn conflated() -> SubscribeOptions {
+    SubscribeOptions { conflate: true, ..following() }
+}
+
+/// Sets slots, and keeps the truth.
+struct Setter {
+    publisher: Publisher,
+    truth: Board,
+    seq: u64,
+    random: u64,
+}
+
+impl Setter {
+    fn of(topic: &Arc<Topic>) -> Setter {
+        Setter { publisher: topic.publisher("t"), truth: Board::default(), seq: 0, random: 1 }
+    }
+
+    fn set(&mut self, times: u64) {
+        for _ in 0..times {
+            self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let payload = sets(&[((self.random >> 33) % SLOTS, self.random >> 40)]);
+            let receipt = self.publisher.publish(payload.as_slice()).unwrap();
+            self.seq += 1;
+            assert_eq!(receipt.position.seq, self.seq);
+            self.truth.take(&payload, self.seq);
+        }
+    }
+}
+
+/// A reader that keeps the state, and notices by itself what it was not told.
+#[derive(Default)]
+struct Keeper {
+    board: Board,
+    at: u64,
+    lost: bool,
+    records: u64,
+    merged: u64,
+    snapshots: u64,
+    gaps: u64,
+    checks: u64,
+    losses: Vec<u64>,
+}
+
+impl Keeper {
+    fn saw(&mut self, event: Event<'_>) {
+        match event {
+            Event::Record(record) if record.prev_seq <= self.at && self.at < record.seq() => {
+                self.board.apply(record.seq(), &record.frame).unwrap();
+                self.at = record.seq();
+                self.records += 1;
+                self.merged += u64::from(record.prev_seq + 1 < record.seq());
+            }
+            Event::Record(record) if record.seq() <= self.at => {}
+            Event::Record(record) => {
+                self.losses.push(record.prev_seq);
+                self.lost = true;
+            }
+            Event::Notice(Notice::Snapshot(snapshot)) => {
+                self.board.restore(snapshot.position.seq, &snapshot.bytes).unwrap();
+                assert_eq!(self.board.checksum(), snapshot.checksum);
+                self.at = snapshot.position.seq;
+                self.snapshots += 1;
+            }
+            Event::Notice(Notice::Gap(gap)) => {
+                assert_eq!(gap.first, self.at + 1);
+                self.gaps += 1;
+            }
+            Event::Notice(Notice::Checksum(checksum)) => {
+                self.checks += 1;
+                if checksum.position.seq == self.at {
+                    assert_eq!(checksum.checksum, self.board.checksum());
+                } else {
+                    self.losses.push(checksum.position.seq);
+                    self.lost = true;
+                }
+            }
+            Event::Notice(Notice::Lagging(_)) => {}
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+
+    /// Reads everything; asks again for what it lost.
+    fn drain(&mut self, subscriber: &mut Subscriber) {
+        loop {
+            let read = subscriber
+                .drain(usize::MAX, |event| {
+                    if !self.lost {
+                        self.saw(event)
+                    }
+                })
+                .unwrap();
+            if std::mem::take(&mut self.lost) {
+                let at = Position { epoch: 1, seq: self.at };
+                let log = LogName { topic: "t".to_owned(), subject_prefix: "t".to_owned(), partition: 0 };
+                subscriber.resync(&log, Resync::After(at)).unwrap();
+            } else if read == 0 {
+                return;
+            }
+        }
+    }
+
+    fn agrees_with(&self, setter: &Setter) {
+        assert_eq!(self.at, setter.seq);
+        assert_eq!(self.board.slots(), setter.truth.slots());
+        assert_eq!(self.board.checksum(), setter.truth.checksum());
+    }
+}
+
+#[test]
+fn what_a_state_refuses_leaves_no_trace() {
+    let budget = budget();
+    let topic = stateful(64 << 10, &budget, MANUAL);
+    let mut setter = Setter::of(&topic);
+    let mut reader = subscriber(&topic, &earliest());
+    setter.set(3);
+    let used = budget.used();
+    let refused = setter.publisher.publish(sets(&[(1, 1), (2, REFUSED)]).as_slice()).unwrap_err();
+    assert!(matches!(&refused, PublishError::Fold(why) if why.0.contains("no slot")), "{refused}");
+    let drafts = [sets(&[(1, 1)]), sets(&[(1, REFUSED)])];
+    let drafts: Vec<Draft<'_>> = drafts.iter().map(|payload| payload.as_slice().into()).collect();
+    assert!(matches!(setter.publisher.publish_batch(&drafts), Err(PublishError::Fold(_))));
+    let mut large = sets(&[(1, 1)]).repeat(512);
+    large.extend(sets(&[(1, REFUSED)]));
+    assert!(matches!(setter.publisher.publish(Bytes::from(large)), Err(PublishError::Fold(_))));
+    assert_eq!(topic.logs()[0].fold_info().unwrap().1.checksum, setter.truth.checksum());
+    setter.set(3);
+    let mut witnessed = Keeper::default();
+    witnessed.drain(&mut reader);
+    witnessed.agrees_with(&setter);
+    assert!(
+        budget.used() <= used + 64 * 3,
+        "{} after {used}: what was taken back is not paid for",
+        budget.used()
+    );
+}
+
+#[test]
+fn a_reader_that_joins_at_any_moment_has_the_state_and_all_that_follows() {
+    let topic = small();
+    let mut setter = Setter::of(&topic);
+    let mut keepers = Vec::new();
+    for round in 0..2_000 {
+        setter.set(1 + round % 7);
+        if round % 20 == 0 {
+            keepers.push((subscriber(&topic, &following()), Keeper::default()));
+        }
+        let one = round as usize % keepers.len();
+        let (reader, keeper) = &mut keepers[one];
+        keeper.drain(reader);
+    }
+    for (reader, keeper) in &mut keepers {
+        keeper.drain(reader);
+        keeper.agrees_with(&setter);
+    }
+    assert!(keepers.iter().all(|(_, keeper)| keeper.snapshots >= 1));
+    assert!(keepers.iter().any(|(_, keeper)| keeper.gaps > 0), "64 KiB are not enough for all of them");
+}
+
+#[test]
+fn a_reader_that_was_lapped_is_told_its_gap_and_brought_to_now() {
+    let topic = small();
+    let mut setter = Setter::of(&topic);
+    let mut reader = subscriber(&topic, &following());
+    let mut keeper = Keeper::default();
+    keeper.drain(&mut reader);
+    for _ in 0..5 {
+        setter.set(10_000);
+        keeper.drain(&mut reader);
+        keeper.agrees_with(&setter);
+    }
+    assert_eq!((keeper.gaps, keeper.records), (5, 0), "each time the state, not the records");
+}
+
+#[test]
+fn a_lapped_reader_whose_state_has_changed_little_gets_the_changes() {
+    let topic = small();
+    let mut setter = Setter::of(&topic);
+    setter.set(1_000);
+    let mut reader = subscriber(&topic, &following());
+    let mut keeper = Keeper::default();
+    keeper.drain(&mut reader);
+    for value in 0..10_000 {
+        let payload = sets(&[(7, value)]);
+        setter.publisher.publish(payload.as_slice()).unwrap();
+        setter.seq += 1;
+        setter.truth.take(&payload, setter.seq);
+    }
+    keeper.drain(&mut reader);
+    keeper.agrees_with(&setter);
+    assert_eq!((keeper.snapshots, keeper.gaps, keeper.merged), (1, 1, 1));
+}
+
+#[test]
+fn readers_that_ask_together_share_the_bytes_of_one_snapshot() {
+    let topic = small();
+    let mut setter = Setter::of(&topic);
+    setter.set(1_000);
+    let snapshots: Vec<Bytes> = (0..10)
+        .map(|_| {
+            setter.set(1);
+            match subscriber(&topic, &following()).next().unwrap() {
+                Event::Notice(Notice::Snapshot(snapshot)) => snapshot.bytes,
+                other => panic!("a snapshot comes first, not {other:?}"),
+            }
+        })
+        .collect();
+    assert!(snapshots.iter().all(|bytes| bytes.as_ptr() == snapshots[0].as_ptr()));
+    setter.set(1_000);
+    let Event::Notice(Notice::Snapshot(later)) = subscriber(&topic, &following()).next().map(owned).unwrap()
+    else {
+        panic!("a snapshot comes first");
+    };
+    assert_eq!(later.position.seq, setter.seq, "what would have to follow the old one is longer than itself");
+}
+
+fn owned(event: Event<'_>) -> Event<'static> {
+    match event {
+        Event::Notice(notice) => Event::Notice(notice),
+        Event::Record(record) => panic!("unexpected {record:?}"),
+    }
+}
+
+#[test]
+fn a_snapshot_is_paid_for_as_long_as_somebody_holds_it() {
+    let budget = budget();
+    let topic = stateful(64 << 10, &budget, MANUAL);
+    Setter::of(&topic).set(1_000);
+    let before = budget.used();
+    let snapshot = topic.logs()[0].snapshot().unwrap();
+    assert!(budget.used() >= before + snapshot.bytes.len() as u64);
+    topic.close();
+    drop(topic);
+    assert!(budget.used() >= snapshot.bytes.len() as u64);
+    drop(snapshot);
+    assert_eq!(budget.used(), 0);
+}
+
+#[test]
+fn a_resuming_reader_gets_only_what_it_lacks_while_that_is_shorter_than_the_state() {
+    let topic = stateful(1 << 20, &budget(), MANUAL);
+    let mut setter = Setter::of(&topic);
+    setter.set(500);
+    let resumed = |seq| {
+        let start = Start::After(Position { epoch: 1, seq });
+        subscriber(&topic, &SubscribeOptions { start, ..following() })
+    };
+    let mut keeper = Keeper::default();
+    keeper.drain(&mut resumed(0));
+    keeper.agrees_with(&setter);
+    assert_eq!((keeper.records, keeper.snapshots), (500, 0));
+    setter.set(10_000);
+    keeper.drain(&mut resumed(500));
+    keeper.agrees_with(&setter);
+    assert_eq!(
+        (keeper.records, keeper.snapshots),
+        (500, 1),
+        "some 300 KB of records for a state of 1,600 bytes"
+    );
+}
+
+#[test]
+fn a_conflated_reader_gets_one_record_for_each_read() {
+    let topic = small();
+    let mut setter = Setter::of(&topic);
+    let mut reader = subscriber(&topic, &conflated());
+    let mut keeper = Keeper::default();
+    keeper.drain(&mut reader);
+    for round in 0..1_000 {
+        setter.set(round % 20);
+        let before = (keeper.records, keeper.snapshots);
+        reader.drain(usize::MAX, |event| keeper.saw(event)).unwrap();
+        keeper.agrees_with(&setter);
+        let given = keeper.records - before.0 + keeper.snapshots - before.1;
+        assert_eq!(given, u64::from(round % 20 > 0));
+    }
+    assert!(keeper.merged > 800, "{}", keeper.merged);
+    assert_eq!(keeper.gaps, 0);
+}
+
+#[test]
+fn a_conflated_reader_that_stands_still_is_brought_to_now_by_one_event() {
+    let topic = small();
+    let mut setter = Setter::of(&topic);
+    let mut reader = subscriber(&topic, &conflated());
+    let mut keeper = Keeper::default();
+    keeper.drain(&mut reader);
+    setter.set(50_000);
+    assert_eq!(reader.drain(usize::MAX, |event| keeper.saw(event)).unwrap(), 1);
+    keeper.agrees_with(&setter);
+}
+
+#[test]
+fn a_conflated_reader_is_woken_by_the_next_record() {
+    let topic = stateful(64 << 10, &budget(), RUNNING);
+    let mut setter = Setter::of(&topic);
+    let mut reader = subscriber(&topic, &conflated());
+    let mut keeper = Keeper::default();
+    keeper.drain(&mut reader);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while keeper.at < 1_000 {
+                assert!(reader.wait(Some(PATIENCE)).unwrap());
+                reader.drain(usize::MAX, |event| keeper.saw(event)).unwrap();
+            }
+        });
+        for _ in 0..1_000 {
+            setter.set(1);
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    });
+    keeper.agrees_with(&setter);
+}
+
+#[test]
+fn what_a_reader_is_made_to_lose_is_lost_once_and_every_loss_can_be_noticed() {
+    for options in [following(), SubscribeOptions { on_gap: OnGap::Snapshot, ..earliest() }] {
+        let topic = stateful(1 << 20, &budget(), MANUAL);
+        let mut setter = Setter::of(&topic);
+        let lose_every = NonZeroU32::new(50);
+        let mut reader = subscriber(&topic, &SubscribeOptions { lose_every, ..options });
+        let mut keeper = Keeper::default();
+        for round in 0..200 {
+            setter.set(round % 9);
+            if round % 3 == 0 {
+                keeper.drain(&mut reader);
+            }
+        }
+        pass(Duration::from_secs(1));
+        keeper.drain(&mut reader);
+        keeper.agrees_with(&setter);
+        let due: Vec<u64> = (1..=setter.seq).filter(|seq| seq.is_multiple_of(50)).collect();
+        assert_eq!(keeper.losses, due, "each is lost, noticed and repaired once");
+    }
+}
+
+#[test]
+fn a_lost_tail_is_noticed_by_the_checksum() {
+    let topic = stateful(1 << 20, &budget(), MANUAL);
+    let mut setter = Setter::of(&topic);
+    let mut reader = subscriber(&topic, &SubscribeOptions { lose_every: NonZeroU32::new(10), ..following() });
+    let mut keeper = Keeper::default();
+    setter.set(10);
+    keeper.drain(&mut reader);
+    setter.set(10);
+    keeper.drain(&mut reader);
+    assert_eq!(keeper.at, 19, "nothing told it");
+    pass(Duration::from_secs(1));
+    keeper.drain(&mut reader);
+    keeper.agrees_with(&setter);
+    assert_eq!(keeper.checks, 1);
+}
+
+#[test]
+fn a_reader_whose_state_is_wrong_gets_it_anew() {
+    let topic = small();
+    let mut setter = Setter::of(&topic);
+    setter.set(100);
+    let log = LogName { topic: "t".to_owned(), subject_prefix: "t".to_owned(), partition: 0 };
+    for many in [false, true] {
+        let mut reader = match many {
+            false => subscriber(&topic, &following()),
+            true => Subscriber::many(vec![cursor(&topic, &following())], None, following(), MANUAL),
+        };
+        let mut keeper = Keeper::default();
+        keeper.drain(&mut reader);
+        assert!(!reader.wait(Some(Duration::ZERO)).unwrap());
+        keeper.board.take(&sets(&[(1, 1)]), 1);
+        reader.resync(&log, Resync::State).unwrap();
+        assert!(reader.wait(Some(Duration::ZERO)).unwrap());
+        keeper.drain(&mut reader);
+        setter.set(10);
+        keeper.drain(&mut reader);
+        keeper.agrees_with(&setter);
+        assert_eq!(keeper.snapshots, 2);
+    }
+}
+
+#[test]
+fn a_plain_topic_refuses_who_wants_its_state() {
+    let topic = small_topic();
+    for options in
+        [from(Start::Snapshot), SubscribeOptions { on_gap: OnGap::Snapshot, ..earliest() }, conflated()]
+    {
+        let refused = Cursor::new(Arc::clone(&topic.logs()[0]), &options, None, Consumption::Reads);
+        assert!(matches!(refused, Err(SubscribeError::NoState { .. })), "{refused:?}");
+    }
+    let filter = Some(Filter(Box::new(|_| true)));
+    let refused = Cursor::new(Arc::clone(&small().logs()[0]), &following(), filter, Consumption::Reads);
+    assert!(matches!(refused, Err(SubscribeError::NoState { .. })), "{refused:?}");
+}
+
+#[test]
+fn the_memory_of_a_state_is_charged_before_it_grows_further() {
+    let budget = Budget::node(256 << 10, 0);
+    let topic = stateful(64 << 10, &budget, MANUAL);
+    let mut publisher = topic.publisher("t");
+    let mut slot = 0;
+    let refused = loop {
+        slot += 1;
+        if let Err(refused) = publisher.publish(sets(&[(slot, 1)]).as_slice()) {
+            break refused;
+        }
+        assert!(slot < 100_000, "64 bytes each in 256 KiB");
+    };
+    assert!(matches!(refused, PublishError::BudgetSpent { .. }), "{refused}");
+    assert!(slot > 1_000);
+    let mut reader = subscriber(&topic, &following());
+    let mut keeper = Keeper::default();
+    keeper.drain(&mut reader);
+    assert_eq!(keeper.board.slots().len() as u64, slot - 1, "readers are served all the same");
+}
+
+#[test]
+fn a_durable_topics_state_is_told_when_it_is_stored_and_not_before() {
+    let disk = Disk::new();
+    let fold = Some(FoldConfig { kind: "board".to_owned(), options: Default::default() });
+    let config = Arc::new(TopicConfig { fold, ..durable(Acknowledged::Memory) });
+    let board = |_: &FoldConfig| Ok(Box::new(Board::default()) as Box<dyn Fold>);
+    let disks: Vec<(Recovered, Arc<dyn Store>)> = vec![(disk.recovered(1), Arc::clone(&disk) as _)];
+    let topic = Arc::new(Topic::durable_stateful("t", config, &budget(), MANUAL, disks, board).unwrap());
+    let log = &topic.logs()[0];
+    let mut setter = Setter::of(&topic);
+    setter.set(100);
+    disk.sync(log);
+    for options in [following(), conflated()] {
+        let mut reader = subscriber(&topic, &options);
+        let mut keeper = Keeper::default();
+        // The state is ahead of what is stored.
+        setter.set(10);
+        keeper.drain(&mut reader);
+        assert_eq!((keeper.at, keeper.snapshots), (0, 0));
+        assert!(!reader.wait(Some(Duration::ZERO)).unwrap(), "it sleeps until then");
+        disk.sync(log);
+        assert!(reader.wait(Some(Duration::ZERO)).unwrap());
+        keeper.drain(&mut reader);
+        keeper.agrees_with(&setter);
+        for _ in 0..20 {
+            setter.set(7);
+            let before = keeper.at;
+            keeper.drain(&mut reader);
+            assert_eq!(keeper.at, before);
+            disk.sync(log);
+            keeper.drain(&mut reader);
+            keeper.agrees_with(&setter);
+        }
+        // What is never stored is never told; the reader hears of the end.
+        assert_eq!((keeper.gaps, keeper.snapshots), (0, 1));
+    }
+    let mut reader = subscriber(&topic, &following());
+    setter.set(1);
+    assert_eq!(reader.drain(usize::MAX, |event| panic!("{event:?}")).unwrap(), 0);
+    topic.close();
+    log.fail("gone");
+    let mut told = Vec::new();
+    while reader.drain(usize::MAX, |event| told.push(format!("{event:?}"))).is_ok() && told.len() < 10 {}
+    assert!(told.len() == 1 && told[0].contains("Deleted"), "{told:?}");
+}

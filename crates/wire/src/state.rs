@@ -1,0 +1,114 @@
+//! States of stateful topics: following one, its bytes in pieces, its checksum, and being brought back to it.
+//! All of it since version 2.
+//!
+//! ```text
+//!  SNAPSHOT
+//!  0         8         12      16    24         32      40       48      56
+//!  +---------+---------+-------+-----+----------+-------+--------+-------+---------+---------+
+//!  | message | channel | epoch | seq | checksum | total | offset | bytes | bytes … | padding |
+//!  | header  | u32     | u32   | u64 | u64      | u64   | u64    | u64   |         |         |
+//!  +---------+---------+-------+-----+----------+-------+--------+-------+---------+---------+
+//! ```
+
+use crate::error::WireError;
+use crate::header::{HEADER_BYTES, Kind, MESSAGE_ALIGN, MessageHeader};
+use crate::layout::{Fields, Layout, layout};
+use crate::subscribe::Position;
+
+layout! {
+    /// What the next SUBSCRIBE of this number wants of the states of stateful topics.
+    pub struct Follow {
+        /// The subscription's number.
+        pub subscription: u32,
+        /// Each log begins with its state, in the place of where SUBSCRIBE starts.
+        pub start: bool,
+        /// After a loss it goes on with the state.
+        pub on_gap: bool,
+        /// One record for each read, which merges what came since the one before. The next is sent when CREDIT
+        /// says that the last was consumed.
+        pub conflate: bool,
+        /// Withhold records whose sequence divides by this, once; 0 for none. For tests of readers.
+        pub lose_every: u32,
+    }
+}
+
+layout! {
+    /// A reader has found out that it is no longer right. The channel is over; its log gets another one, which LOG
+    /// announces, and goes on there.
+    pub struct Resync {
+        /// The channel.
+        pub channel: u32,
+        /// What the reader holds is wrong: it needs the state.
+        pub state: bool,
+        /// Otherwise: it has everything up to here.
+        pub after: Position,
+    }
+}
+
+layout! {
+    /// What the state adds up to after the record at this position, up to which the reader was sent everything.
+    pub struct Checksum {
+        /// The channel.
+        pub channel: u32,
+        /// The position.
+        pub position: Position,
+        /// The wrapping sum of the hashes of all entries.
+        pub checksum: u64,
+    }
+}
+
+/// What stands before the bytes of a [`SnapshotPart`].
+pub const SNAPSHOT_HEAD_BYTES: usize = HEADER_BYTES + 48;
+
+/// Part of a state. Parts come one after another; when the last has come the reader stands at the position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SnapshotPart<'a> {
+    /// The channel.
+    pub channel: u32,
+    /// The last record that the state holds.
+    pub position: Position,
+    /// What the state adds up to.
+    pub checksum: u64,
+    /// Bytes of the whole state.
+    pub total: u64,
+    /// Where in it this part begins; 0 begins anew.
+    pub offset: u64,
+    /// The part.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> SnapshotPart<'a> {
+    /// What stands before its bytes. They follow, and zeros up to a multiple of 8.
+    pub fn head(&self) -> [u8; SNAPSHOT_HEAD_BYTES] {
+        let mut out = Vec::with_capacity(SNAPSHOT_HEAD_BYTES);
+        let len = (SNAPSHOT_HEAD_BYTES + self.bytes.len()).next_multiple_of(MESSAGE_ALIGN) as u32;
+        out.extend_from_slice(&MessageHeader { len, kind: Kind::Snapshot as u8, flags: 0 }.to_bytes());
+        self.channel.write(&mut out);
+        self.position.write(&mut out);
+        for number in [self.checksum, self.total, self.offset, self.bytes.len() as u64] {
+            number.write(&mut out);
+        }
+        let mut head = [0; SNAPSHOT_HEAD_BYTES];
+        head.copy_from_slice(&out);
+        head
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.head());
+        out.extend_from_slice(self.bytes);
+        out.resize(out.len().next_multiple_of(MESSAGE_ALIGN), 0);
+    }
+
+    pub(crate) fn read(fields: &mut Fields<'a>) -> Result<SnapshotPart<'a>, WireError> {
+        let channel = Layout::read(fields)?;
+        let position = Layout::read(fields)?;
+        let (checksum, total, offset) = (u64::read(fields)?, u64::read(fields)?, u64::read(fields)?);
+        let len = u64::read(fields)?;
+        let end = offset.checked_add(len).filter(|&end| end <= total);
+        if end.is_none() || (len == 0 && total > 0) {
+            return Err(fields.unsound("part of a state"));
+        }
+        let bytes = fields.take(usize::try_from(len).unwrap_or(usize::MAX))?;
+        Ok(SnapshotPart { channel, position, checksum, total, offset, bytes })
+    }
+}

@@ -1,0 +1,7 @@
+//! Any bytes as records and snapshots of books and last values: taken in or refused, never a panic.
+#![no_main]
+
+#[path = "../../crates/feed/tests/it/any_bytes.rs"]
+mod any_bytes;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| any_bytes::try_states(bytes));

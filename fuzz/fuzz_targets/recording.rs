@@ -1,0 +1,10 @@
+//! Any bytes as a recording, and as a file of instruments: sound records or refused, never a panic.
+#![no_main]
+
+#[path = "../../crates/feed/tests/it/any_file.rs"]
+mod any_file;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    any_file::try_recording(bytes);
+    any_file::try_instruments(bytes);
+});

@@ -1,0 +1,116 @@
+//! SIGKILL of a node with a durable topic, under load: what was acknowledged as synced is there afterwards, in order,
+//! byte for byte, and nothing twice.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dunlin::journal::RealDisk;
+use dunlin::topic::{Event, Notice, Start, Subscribe, SubscribeOptions};
+use dunlin::{Config, Node as Embedded};
+use dunlin_system_tests::content::Content;
+use dunlin_system_tests::ledger::Ledger;
+use dunlin_system_tests::port;
+use dunlin_system_tests::seed::Seed;
+
+use crate::stage::{Node, Readers, Writer, alone, audit_all, url};
+use crate::tier;
+
+#[derive(Debug, Default)]
+struct Total {
+    kills: u64,
+    records: u64,
+    acked: u64,
+    epochs: u64,
+    read: u64,
+}
+
+#[test]
+fn sigkill_of_a_node_loses_no_synced_record_and_doubles_none() {
+    let _alone = alone();
+    let (mut total, began) = (Total::default(), Instant::now());
+    for seed in tier::seeds(4) {
+        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("killed-store-{seed}"));
+        let outcome = catch_unwind(AssertUnwindSafe(|| kill_again_and_again(seed, &dir, &mut total)));
+        if let Err(panic) = outcome {
+            eprintln!("FAILED: replay with DUNLIN_CHAOS_SEED={seed}; its files are in {}", dir.display());
+            resume_unwind(panic);
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+    println!("SIGKILL of a node with a durable topic, {:.0} s: {total:?}", began.elapsed().as_secs_f64());
+    assert!(total.kills == 0 || total.epochs > 0, "no epoch changed: the test tests nothing");
+}
+
+/// One directory, and a node in it that is killed two or three times.
+fn kill_again_and_again(seed: u64, dir: &Path, total: &mut Total) {
+    let _ = std::fs::remove_dir_all(dir);
+    let mut random = Seed::new(seed);
+    let address = port::free();
+    let data = format!("data={}", dir.display());
+    let start = || Node::start_with(address, &[&data]);
+    let mut node = start();
+    let url = url(address);
+    let readers = Readers::start(&url, &["a=next@t,b=drain@t", "c=drain@*", "d=slow@t"]);
+    let mut writer = Writer::start(&url, "t", &[&format!("seed={seed}"), "pause=100"]);
+    writer.until_more_acked(random.between(1, 400) as usize);
+    for _ in 0..random.between(2, 3) {
+        std::thread::sleep(Duration::from_millis(random.between(0, 100)));
+        node.kill();
+        node = start();
+        total.kills += 1;
+        writer.catch_up();
+        writer.until_more_acked(random.between(1, 400) as usize);
+    }
+    let ledger = writer.finish();
+    let told = readers.finish();
+    node.kill();
+    total.kills += 1;
+    for (reader, counts) in audit_all(&told, &ledger) {
+        assert_eq!(counts.gaps, 0, "reader {reader} lost records of a durable topic");
+        total.read += counts.records;
+        total.epochs += counts.epochs;
+    }
+    let stored = stored(dir);
+    check(&stored, &ledger);
+    total.records += stored.len() as u64;
+    total.acked += ledger.acked.len() as u64;
+}
+
+/// Epoch, sequence and the writer's number of every record on disk, in order; their bytes are checked.
+fn stored(dir: &Path) -> Vec<(u32, u64, u64)> {
+    let (node, _) = Embedded::open(Config::default(), Arc::new(RealDisk), dir).unwrap();
+    let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
+    let mut subscriber = node.subscribe("t", &options).unwrap();
+    let mut stored = Vec::new();
+    while let Some(event) = subscriber.try_next().unwrap() {
+        match event {
+            Event::Record(record) => {
+                let content = Content::decode(record.payload()).expect("its bytes are the writer's");
+                stored.push((record.position.epoch, record.seq(), content.n));
+            }
+            Event::Notice(Notice::EpochChanged(changed)) => {
+                assert_eq!(changed.known_through, Some(changed.last_seen), "{changed:?}");
+            }
+            Event::Notice(Notice::Lagging(_)) => {}
+            Event::Notice(notice) => panic!("{notice:?}"),
+        }
+    }
+    stored
+}
+
+fn check(stored: &[(u32, u64, u64)], ledger: &Ledger) {
+    for pair in stored.windows(2) {
+        assert!(pair[0].2 < pair[1].2, "in the writer's order and once: {pair:?}");
+        assert_eq!(pair[0].1 + 1, pair[1].1, "no sequence is missing: {pair:?}");
+    }
+    for (n, position) in &ledger.acked {
+        let found = stored.binary_search_by_key(n, |&(_, _, n)| n);
+        let (epoch, seq, _) =
+            stored[found.unwrap_or_else(|_| panic!("record {n} was acknowledged, and is gone"))];
+        if let Some(acked) = position {
+            assert_eq!((epoch, seq), *acked, "record {n} stands elsewhere");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! `pictures`: the README's pictures, made of what the commands really print.
+//!
+//! Each picture is a scene: commands that are run as they are shown, one after another, in a shell. Their colours are
+//! asked for by CLICOLOR_FORCE, and lines that repeat are left out with a count of them; nothing else is touched.
+
+mod scene;
+
+use std::fs;
+use std::path::Path;
+
+use anstyle_svg::Term;
+use anyhow::{Context, Result};
+
+use crate::{data, workspace};
+use scene::{Scene, Step};
+
+/// Where they are kept.
+const FOLDER: &str = "docs/pictures";
+
+const SCENES: &[Scene] = &[
+    Scene {
+        name: "slow-reader",
+        steps: &[
+            Step::background("dunlin dev", 1_000).shown(),
+            Step::background("yes tick | dunlin pub ticks", 500),
+            Step::interrupted("dunlin sub ticks --sleep 1ms --on-gap newest", 2_500),
+        ],
+    },
+    Scene {
+        name: "work-queue",
+        steps: &[
+            Step::background("dunlin dev", 1_000).unseen(),
+            Step::to_its_end("dunlin pub jobs 'resize a.png' 'resize b.png' 'no such job' 'resize c.png'"),
+            Step::to_its_end(
+                "dunlin sub jobs --group crew --work --from earliest --attempts 2 --idle 2s -- grep resize",
+            ),
+            Step::to_its_end("dunlin sub dead.jobs --from earliest --count 1"),
+            Step::to_its_end("dunlin topics describe jobs"),
+        ],
+    },
+    Scene {
+        name: "demo",
+        steps: &[Step::to_its_end("dunlin demo --data data --speed max --once | tail -n 25")],
+    },
+];
+
+/// Colours that can be read on a screen of today, for those of the first colour screens.
+const COLOURS: [(&str, &str); 7] = [
+    ("fill: #000000", "fill: #1e2127"),
+    ("fill: #AAAAAA", "fill: #d0d4dc"),
+    ("fill: #00AAAA", "fill: #56b6c2"),
+    ("fill: #00AA00", "fill: #98c379"),
+    ("fill: #AA0000", "fill: #e06c75"),
+    ("fill: #AA5500", "fill: #e5c07b"),
+    ("opacity: 0.4", "opacity: 0.6"),
+];
+
+/// Runs every scene, and writes its picture.
+pub fn run() -> Result<()> {
+    data::run()?;
+    let dunlin = workspace::dunlin()?;
+    let programs = Path::new(dunlin.get_program()).parent().context("the binary lies nowhere")?;
+    let folder = workspace::root().join(FOLDER);
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {FOLDER}"))?;
+    for scene in SCENES {
+        let text = scene.play(programs).with_context(|| format!("scene {}", scene.name))?;
+        let path = folder.join(format!("{}.svg", scene.name));
+        fs::write(&path, drawn(&text)).with_context(|| format!("cannot write {}", path.display()))?;
+        println!("{FOLDER}/{}.svg", scene.name);
+    }
+    Ok(())
+}
+
+fn drawn(text: &str) -> String {
+    let drawn = Term::new().render_svg(text);
+    COLOURS.iter().fold(drawn, |drawn, (old, new)| drawn.replacen(old, new, 1))
+}

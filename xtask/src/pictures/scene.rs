@@ -1,0 +1,208 @@
+//! Commands in a shell, and what a person would have seen.
+
+use std::fmt::Write as _;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::workspace;
+
+/// One picture.
+pub struct Scene {
+    pub name: &'static str,
+    pub steps: &'static [Step],
+}
+
+/// One command.
+#[derive(Clone, Copy)]
+pub struct Step {
+    line: &'static str,
+    ends: Ends,
+    sight: Sight,
+}
+
+/// When the next command is typed.
+#[derive(Clone, Copy)]
+enum Ends {
+    ByItself,
+    /// After so many ms of running it is ended by Ctrl-C.
+    Interrupted(u64),
+    /// It goes on in the background; the next command comes after so many ms.
+    Never(u64),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sight {
+    Nothing,
+    Command,
+    CommandAndOutput,
+}
+
+impl Step {
+    pub const fn to_its_end(line: &'static str) -> Step {
+        Step { line, ends: Ends::ByItself, sight: Sight::CommandAndOutput }
+    }
+
+    pub const fn interrupted(line: &'static str, after_ms: u64) -> Step {
+        Step { line, ends: Ends::Interrupted(after_ms), sight: Sight::CommandAndOutput }
+    }
+
+    pub const fn background(line: &'static str, for_ms: u64) -> Step {
+        Step { line, ends: Ends::Never(for_ms), sight: Sight::Command }
+    }
+
+    /// What it prints while the next command is waited for is in the picture.
+    pub const fn shown(self) -> Step {
+        Step { sight: Sight::CommandAndOutput, ..self }
+    }
+
+    /// It is not in the picture at all.
+    pub const fn unseen(self) -> Step {
+        Step { sight: Sight::Nothing, ..self }
+    }
+}
+
+impl Scene {
+    /// Plays it with the programs of this folder; the picture as text with colours.
+    pub fn play(&self, programs: &Path) -> Result<String> {
+        let mut picture = String::new();
+        let mut background = Vec::new();
+        for step in self.steps {
+            let mut running = Running::start(step.line, programs)?;
+            match step.ends {
+                Ends::ByItself => running.wait()?,
+                Ends::Interrupted(after_ms) => {
+                    thread::sleep(Duration::from_millis(after_ms));
+                    running.interrupt()?;
+                    running.wait()?;
+                }
+                Ends::Never(for_ms) => thread::sleep(Duration::from_millis(for_ms)),
+            }
+            if step.sight != Sight::Nothing {
+                let ampersand = if matches!(step.ends, Ends::Never(_)) { " &" } else { "" };
+                let _ = writeln!(picture, "\x1b[32;1m$\x1b[0m \x1b[1m{}{ampersand}\x1b[0m", step.line);
+            }
+            if step.sight == Sight::CommandAndOutput {
+                picture.push_str(&without_repeats(&running.seen()));
+            }
+            if let Ends::Never(_) = step.ends {
+                let ended = running.child.try_wait()?;
+                ensure!(ended.is_none(), "`{}` ended: {}", step.line, running.seen());
+                background.push(running);
+            }
+        }
+        for mut running in background.into_iter().rev() {
+            running.interrupt()?;
+            running.wait()?;
+        }
+        Ok(picture)
+    }
+}
+
+/// A command that was started.
+struct Running {
+    child: Child,
+    output: Arc<Mutex<Vec<u8>>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    fn start(line: &str, programs: &Path) -> Result<Running> {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut child = Command::new("sh")
+            .args(["-c", &format!("exec 2>&1; {line}")])
+            .env("PATH", format!("{}:{path}", programs.display()))
+            .env("CLICOLOR_FORCE", "1")
+            .env_remove("NO_COLOR")
+            .env_remove("DUNLIN_URL")
+            .current_dir(workspace::root())
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start `{line}`"))?;
+        let output = Arc::new(Mutex::new(Vec::new()));
+        let mut pipe = child.stdout.take().context("no pipe")?;
+        let into = Arc::clone(&output);
+        let reader = thread::spawn(move || {
+            let mut chunk = [0; 4096];
+            while let Ok(bytes @ 1..) = pipe.read(&mut chunk) {
+                into.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&chunk[..bytes]);
+            }
+        });
+        Ok(Running { child, output, reader: Some(reader) })
+    }
+
+    /// Ctrl-C.
+    fn interrupt(&self) -> Result<()> {
+        let group = format!("-{}", self.child.id());
+        Command::new("kill").args(["-INT", "--", &group]).status().context("cannot run kill")?;
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        self.child.wait()?;
+        if let Some(reader) = self.reader.take() {
+            // It only reads.
+            let _ = reader.join();
+        }
+        Ok(())
+    }
+
+    fn seen(&self) -> String {
+        String::from_utf8_lossy(&self.output.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+    }
+}
+
+/// Of lines that differ in nothing but the number they begin with, the first three, and how many more.
+fn without_repeats(text: &str) -> String {
+    const SHOWN: usize = 3;
+    let lines: Vec<&str> = text.lines().collect();
+    let mut kept = String::new();
+    for alike in lines.chunk_by(|one, other| is_repeated(one, other)) {
+        let shown = if alike.len() > 2 * SHOWN { SHOWN } else { alike.len() };
+        for line in &alike[..shown] {
+            let _ = writeln!(kept, "{line}");
+        }
+        if shown < alike.len() {
+            let _ = writeln!(kept, "\x1b[2;3m⋮ {} more lines like these\x1b[0m", alike.len() - shown);
+        }
+    }
+    kept
+}
+
+fn is_repeated(one: &str, other: &str) -> bool {
+    let numbered = |line: &str| {
+        let plain = without_colours(line);
+        let (number, rest) = plain.split_once(' ')?;
+        number.parse::<u64>().is_ok().then(|| rest.to_owned())
+    };
+    numbered(one).is_some_and(|rest| numbered(other) == Some(rest))
+}
+
+fn without_colours(line: &str) -> String {
+    let mut parts = line.split('\x1b');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |plain, part| plain + part.split_once('m').map_or(part, |(_, rest)| rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_lines_are_counted_and_others_kept() {
+        let ticks: String = (1..=10).map(|n| format!("\x1b[2m{n}\x1b[0m tick\n")).collect();
+        let text = without_repeats(&format!("{ticks}GAP 11 … 20\n21 tick\n22 tock\n"));
+        let lines: Vec<_> = text.lines().map(without_colours).collect();
+        let expected =
+            ["1 tick", "2 tick", "3 tick", "⋮ 7 more lines like these", "GAP 11 … 20", "21 tick", "22 tock"];
+        assert_eq!(lines, expected);
+    }
+}
