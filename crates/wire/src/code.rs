@@ -26,6 +26,50 @@ impl std::fmt::Display for Retry {
     }
 }
 
+macro_rules! grpc_statuses {
+    ($($number:literal $status:ident $name:literal)*) => {
+        /// The statuses that gRPC has for all of its services.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum GrpcStatus {
+            $(#[doc = $name] $status = $number,)*
+        }
+
+        impl GrpcStatus {
+            /// Its name as gRPC writes it.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(GrpcStatus::$status => $name,)*
+                }
+            }
+
+            /// Its number on the wire.
+            pub fn number(self) -> i32 {
+                self as i32
+            }
+        }
+    };
+}
+
+grpc_statuses! {
+    0 Ok "OK"
+    1 Cancelled "CANCELLED"
+    2 Unknown "UNKNOWN"
+    3 InvalidArgument "INVALID_ARGUMENT"
+    4 DeadlineExceeded "DEADLINE_EXCEEDED"
+    5 NotFound "NOT_FOUND"
+    6 AlreadyExists "ALREADY_EXISTS"
+    7 PermissionDenied "PERMISSION_DENIED"
+    8 ResourceExhausted "RESOURCE_EXHAUSTED"
+    9 FailedPrecondition "FAILED_PRECONDITION"
+    10 Aborted "ABORTED"
+    11 OutOfRange "OUT_OF_RANGE"
+    12 Unimplemented "UNIMPLEMENTED"
+    13 Internal "INTERNAL"
+    14 Unavailable "UNAVAILABLE"
+    15 DataLoss "DATA_LOSS"
+    16 Unauthenticated "UNAUTHENTICATED"
+}
+
 /// One row of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodeRow {
@@ -35,6 +79,10 @@ pub struct CodeRow {
     pub name: &'static str,
     /// Whether to try again.
     pub retry: Retry,
+    /// The status of an HTTP answer that says it. Where the request itself was at fault, the door may say so more closely.
+    pub http: u16,
+    /// The status of a gRPC answer that says it.
+    pub grpc: GrpcStatus,
     /// What the refusal's three numbers and its text are.
     pub carries: &'static str,
     /// What to do about it.
@@ -42,7 +90,8 @@ pub struct CodeRow {
 }
 
 macro_rules! codes {
-    ($($number:literal $code:ident $name:literal $retry:ident $carries:literal $advice:literal;)*) => {
+    ($($number:literal $code:ident $name:literal $retry:ident $http:literal $grpc:ident
+        $carries:literal $advice:literal;)*) => {
         /// Why something was refused.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -57,6 +106,8 @@ macro_rules! codes {
             code: ErrorCode::$code,
             name: $name,
             retry: Retry::$retry,
+            http: $http,
+            grpc: GrpcStatus::$grpc,
             carries: $carries,
             advice: $advice,
         },)*];
@@ -82,44 +133,44 @@ macro_rules! codes {
 }
 
 codes! {
-    0 Asked "AS_ASKED" No "" "Nothing: this end was asked for.";
-    1 Version "VERSION" No "node's lowest version, node's highest" "Use a client that speaks one of the node's versions.";
-    2 Protocol "PROTOCOL" No "text: what was wrong" "The other side broke the protocol; report it.";
-    3 Unauthenticated "UNAUTHENTICATED" No "text: why" "Give credentials that the node knows.";
-    4 Forbidden "FORBIDDEN" No "text: what" "Ask for the permission, or use another subject.";
-    5 TenantUnknown "TENANT_UNKNOWN" No "text: the tenant" "Name a tenant that exists.";
-    6 Limit "LIMIT" Later "the limit's value; text: its name" "Use fewer, or have the named limit raised.";
-    7 BudgetSpent "BUDGET_SPENT" Later "bytes asked, bytes used, bytes allowed" "Wait until readers catch up, or raise the memory budget.";
-    8 ShuttingDown "SHUTTING_DOWN" Reconnect "" "Connect again with back-off and resume.";
-    9 Handshake "HANDSHAKE_TIMEOUT" Reconnect "milliseconds waited" "Send the preamble and HELLO at once after connecting.";
-    20 Subject "SUBJECT" No "text: what breaks the rules of names" "Correct the subject or pattern.";
-    21 NoTopic "NO_TOPIC" Later "text: the subject" "Create a topic that owns the subject.";
-    22 TopicExists "TOPIC_EXISTS" No "text: the topic" "Use the topic, or another name.";
-    23 PatternOverlaps "PATTERN_OVERLAPS" No "text: the topic that owns some of it" "Choose a pattern that no other topic's meets.";
-    24 TopicConfig "TOPIC_CONFIG" No "text: which value and why" "Correct the topic's configuration.";
-    25 Closed "CLOSED" Later "" "The topic was deleted; create it again or stop.";
-    40 RecordTooLarge "RECORD_TOO_LARGE" No "bytes, bytes allowed" "Split the record, or raise the topic's record_bytes_max.";
-    41 BadFrame "BAD_FRAME" No "text: what is wrong with it" "Correct the record's fields.";
-    42 Batch "BATCH" No "text: what is wrong with it" "Send a smaller batch, and one partition's records only.";
-    43 SeqMoved "SEQ_MOVED" No "expected sequence, last sequence" "Read what was appended since, decide anew.";
-    44 DuplicateForgotten "DUPLICATE_FORGOTTEN" No "producer sequence, oldest remembered" "Treat it as published: newer ones of this producer were.";
-    45 ProducerGap "PRODUCER_GAP" No "producer sequence, last accepted" "Send again from after the last accepted.";
-    46 ProducerFenced "PRODUCER_FENCED" No "producer epoch, epoch in force" "Stop: another instance of this producer has taken over.";
-    47 Full "FULL" Later "oldest sequence not consumed, ns waited; text: the slowest reader" "Let the reader catch up, or evict it.";
-    48 NotOpen "NOT_OPEN" No "the number" "Open the publisher, or subscribe, before using its number.";
-    49 Partition "PARTITION" No "partition, partitions" "Choose a partition below the topic's count.";
-    50 DiskBehind "DISK_BEHIND" Later "bytes not stored yet, ns waited" "Publish less, or give the node a faster disk.";
-    51 DiskFull "DISK_FULL" Later "text: what the disk said" "Make room on the node's disk; publishing goes on by itself then.";
-    52 DiskFailed "DISK_FAILED" No "text: what the disk said" "Replace the disk; what was acknowledged as synced can be read. Nothing without an answer is sure to be stored.";
-    55 Fold "FOLD" No "text: why" "Correct the record: the topic's state does not take it in.";
-    60 ManyLogs "MANY_LOGS" No "logs the pattern spans; text: the pattern" "Start by time, or name one log.";
-    61 Ahead "AHEAD" No "epoch of the last position, its sequence, sequence asked" "Start at a position that was handed out.";
-    62 Lost "LOST" No "" "Subscribe again where going on makes sense: records were lost, as the gap before said.";
-    63 Evicted "EVICTED" Later "oldest sequence not consumed" "Read faster: a reliable topic stopped waiting for this reader.";
-    66 NoState "NO_STATE" No "text: the topic, and why" "Follow a topic that keeps a state, and all of it.";
-    80 GroupKind "GROUP_KIND" No "text: the kind the group has" "Join with the group's own kind.";
-    81 StaleClaim "STALE_CLAIM" No "the token" "Its deadline passed: the record went to somebody else.";
-    99 Internal "INTERNAL" Later "text" "The node has a bug or a broken disk; report it.";
+    0 Asked "AS_ASKED" No 200 Ok "" "Nothing: this end was asked for.";
+    1 Version "VERSION" No 400 FailedPrecondition "node's lowest version, node's highest" "Use a client that speaks one of the node's versions.";
+    2 Protocol "PROTOCOL" No 400 InvalidArgument "text: what was wrong" "The other side broke the protocol; report it.";
+    3 Unauthenticated "UNAUTHENTICATED" No 401 Unauthenticated "text: why" "Give credentials that the node knows.";
+    4 Forbidden "FORBIDDEN" No 403 PermissionDenied "text: what" "Ask for the permission, or use another subject.";
+    5 TenantUnknown "TENANT_UNKNOWN" No 404 NotFound "text: the tenant" "Name a tenant that exists.";
+    6 Limit "LIMIT" Later 429 ResourceExhausted "the limit's value; text: its name" "Use fewer, or have the named limit raised.";
+    7 BudgetSpent "BUDGET_SPENT" Later 503 ResourceExhausted "bytes asked, bytes used, bytes allowed" "Wait until readers catch up, or raise the memory budget.";
+    8 ShuttingDown "SHUTTING_DOWN" Reconnect 503 Unavailable "" "Connect again with back-off and resume.";
+    9 Handshake "HANDSHAKE_TIMEOUT" Reconnect 408 DeadlineExceeded "milliseconds waited" "Send the preamble and HELLO at once after connecting.";
+    20 Subject "SUBJECT" No 400 InvalidArgument "text: what breaks the rules of names" "Correct the subject or pattern.";
+    21 NoTopic "NO_TOPIC" Later 404 NotFound "text: the subject" "Create a topic that owns the subject.";
+    22 TopicExists "TOPIC_EXISTS" No 409 AlreadyExists "text: the topic" "Use the topic, or another name.";
+    23 PatternOverlaps "PATTERN_OVERLAPS" No 409 FailedPrecondition "text: the topic that owns some of it" "Choose a pattern that no other topic's meets.";
+    24 TopicConfig "TOPIC_CONFIG" No 400 InvalidArgument "text: which value and why" "Correct the topic's configuration.";
+    25 Closed "CLOSED" Later 410 Aborted "" "The topic was deleted; create it again or stop.";
+    40 RecordTooLarge "RECORD_TOO_LARGE" No 413 InvalidArgument "bytes, bytes allowed" "Split the record, or raise the topic's record_bytes_max.";
+    41 BadFrame "BAD_FRAME" No 400 InvalidArgument "text: what is wrong with it" "Correct the record's fields.";
+    42 Batch "BATCH" No 400 InvalidArgument "text: what is wrong with it" "Send a smaller batch, and one partition's records only.";
+    43 SeqMoved "SEQ_MOVED" No 412 Aborted "expected sequence, last sequence" "Read what was appended since, decide anew.";
+    44 DuplicateForgotten "DUPLICATE_FORGOTTEN" No 409 AlreadyExists "producer sequence, oldest remembered" "Treat it as published: newer ones of this producer were.";
+    45 ProducerGap "PRODUCER_GAP" No 409 FailedPrecondition "producer sequence, last accepted" "Send again from after the last accepted.";
+    46 ProducerFenced "PRODUCER_FENCED" No 409 FailedPrecondition "producer epoch, epoch in force" "Stop: another instance of this producer has taken over.";
+    47 Full "FULL" Later 503 ResourceExhausted "oldest sequence not consumed, ns waited; text: the slowest reader" "Let the reader catch up, or evict it.";
+    48 NotOpen "NOT_OPEN" No 400 FailedPrecondition "the number" "Open the publisher, or subscribe, before using its number.";
+    49 Partition "PARTITION" No 400 InvalidArgument "partition, partitions" "Choose a partition below the topic's count.";
+    50 DiskBehind "DISK_BEHIND" Later 503 Unavailable "bytes not stored yet, ns waited" "Publish less, or give the node a faster disk.";
+    51 DiskFull "DISK_FULL" Later 507 ResourceExhausted "text: what the disk said" "Make room on the node's disk; publishing goes on by itself then.";
+    52 DiskFailed "DISK_FAILED" No 500 DataLoss "text: what the disk said" "Replace the disk; what was acknowledged as synced can be read. Nothing without an answer is sure to be stored.";
+    55 Fold "FOLD" No 422 InvalidArgument "text: why" "Correct the record: the topic's state does not take it in.";
+    60 ManyLogs "MANY_LOGS" No 400 InvalidArgument "logs the pattern spans; text: the pattern" "Start by time, or name one log.";
+    61 Ahead "AHEAD" No 416 OutOfRange "epoch of the last position, its sequence, sequence asked" "Start at a position that was handed out.";
+    62 Lost "LOST" No 410 DataLoss "" "Subscribe again where going on makes sense: records were lost, as the gap before said.";
+    63 Evicted "EVICTED" Later 410 Aborted "oldest sequence not consumed" "Read faster: a reliable topic stopped waiting for this reader.";
+    66 NoState "NO_STATE" No 409 FailedPrecondition "text: the topic, and why" "Follow a topic that keeps a state, and all of it.";
+    80 GroupKind "GROUP_KIND" No 409 FailedPrecondition "text: the kind the group has" "Join with the group's own kind.";
+    81 StaleClaim "STALE_CLAIM" No 409 Aborted "the token" "Its deadline passed: the record went to somebody else.";
+    99 Internal "INTERNAL" Later 500 Internal "text" "The node has a bug or a broken disk; report it.";
 }
 
 impl ErrorCode {

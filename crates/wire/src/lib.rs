@@ -32,7 +32,7 @@ mod subscribe;
 mod topic;
 mod version;
 
-pub use code::{CODES, CodeRow, ErrorCode, Refusal, Retry};
+pub use code::{CODES, CodeRow, ErrorCode, GrpcStatus, Refusal, Retry};
 pub use decoder::{Decoder, Next};
 pub use error::WireError;
 pub use from_client::FromClient;

@@ -28,10 +28,11 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         Some(wanted) => explain(find(wanted)?, console, &mut out)?,
         None if console.json => CODES.iter().try_for_each(|row| writeln!(out, "{}", object(row)))?,
         None => {
-            let mut table = Table::new(&["NUMBER", "NAME", "TRY AGAIN", "WHAT TO DO"]);
+            let mut table = Table::new(&["NUMBER", "NAME", "TRY AGAIN", "HTTP", "GRPC", "WHAT TO DO"]);
             for row in CODES {
                 let (number, retry) = (row.code.number().to_string(), row.retry.to_string());
-                table.row([number, row.name.to_owned(), retry, row.advice.to_owned()]);
+                let (http, grpc) = (row.http.to_string(), row.grpc.name().to_owned());
+                table.row([number, row.name.to_owned(), retry, http, grpc, row.advice.to_owned()]);
             }
             table.write(&mut out, console.paint)?;
         }
@@ -64,13 +65,15 @@ fn explain(row: &CodeRow, console: &Console, out: &mut impl Write) -> Result<()>
     if !row.carries.is_empty() {
         writeln!(out, "  carries     {}", row.carries)?;
     }
+    writeln!(out, "  HTTP        {}", row.http)?;
+    writeln!(out, "  gRPC        {} ({})", row.grpc.name(), row.grpc.number())?;
     Ok(())
 }
 
 fn object(row: &CodeRow) -> serde_json::Value {
     json!({
         "number": row.code.number(), "name": row.name, "try_again": row.retry.to_string(),
-        "carries": row.carries, "advice": row.advice,
+        "http": row.http, "grpc": row.grpc.name(), "carries": row.carries, "advice": row.advice,
     })
 }
 

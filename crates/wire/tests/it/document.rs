@@ -26,7 +26,8 @@ fn the_page_lists_every_error_code_as_it_is() {
         .iter()
         .map(|row| {
             let number = row.code.number().to_string();
-            let cells = [&number, row.name, &row.retry.to_string(), row.carries, row.advice];
+            let (retry, http) = (row.retry.to_string(), row.http.to_string());
+            let cells = [&number, row.name, &retry, &http, row.grpc.name(), row.carries, row.advice];
             cells.map(str::to_owned).to_vec()
         })
         .collect();
