@@ -40,6 +40,7 @@ mod respond;
 mod select;
 mod simulation;
 mod storage;
+mod survey;
 
 pub use clock::{CLOCK, now_ns};
 pub use config::{Config, Limits};
@@ -62,3 +63,4 @@ pub use respond::{Request, Responder, Runner, Running};
 pub use select::Selected;
 pub use simulation::{Ran, Simulation};
 pub use storage::{RecoveredTopic, StorageError};
+pub use survey::{StoredSurvey, SubscriptionInfo, Survey, TopicSurvey, Totals};

@@ -19,6 +19,7 @@ use crate::groups::Groups;
 use crate::registry::{Page, Registry, is_reserved};
 use crate::respond::Runners;
 use crate::storage::{RecoveredTopic, Storage, StorageError};
+use crate::survey::Departed;
 
 /// The state of a kind that ships.
 pub(crate) fn make_fold(of: &FoldConfig) -> Result<Box<dyn Fold>, FoldError> {
@@ -41,6 +42,7 @@ struct Inner {
     groups: Groups,
     storage: Option<Storage>,
     deleted: Deleted,
+    departed: Departed,
 }
 
 impl Node {
@@ -95,6 +97,7 @@ impl Node {
             groups: Groups::new(limits),
             storage,
             deleted: Deleted::new(limits.deleted_age_max),
+            departed: Departed::default(),
             config,
         })))
     }
@@ -128,6 +131,10 @@ impl Node {
 
     pub(crate) fn registry(&self) -> &Registry {
         &self.0.registry
+    }
+
+    pub(crate) fn departed(&self) -> &Departed {
+        &self.0.departed
     }
 
     pub(crate) fn runners(&self) -> &Runners {
@@ -195,6 +202,9 @@ impl Node {
         self.0.epochs.used(name, epoch(&topic), now_ns());
         let topic = self.0.registry.remove(name).ok_or_else(unknown)?;
         topic.close();
+        if !is_reserved(name) {
+            self.0.departed.add(&topic);
+        }
         self.0.deleted.add(&topic, now_ns());
         match &self.0.storage {
             Some(storage) => storage.delete(&topic),

@@ -103,7 +103,7 @@ impl Cursor {
         let select = Select { filter, appended_from_ns: begin.appended_from_ns, lose };
         let shown = consumption == Consumption::Reads && !options.name.is_empty();
         let before = Position { seq: begin.next.seq - 1, ..begin.next };
-        let reading = shown.then(|| log.show_reader(&options.name, reader.is_some(), before));
+        let reading = shown.then(|| log.show_reader(options, reader.is_some(), before));
         Ok(Cursor {
             log,
             hint: Hint::None,
@@ -201,6 +201,7 @@ impl Cursor {
             return None;
         }
         self.warned = true;
+        self.reading.iter().for_each(|reading| reading.lagging());
         self.log.lagging(self.next)
     }
 
@@ -252,6 +253,7 @@ impl Cursor {
                 }
                 (self.next, self.skipped) = (go_on, 0);
                 self.ended = self.on_gap == OnGap::Fail;
+                self.log.count_gap(gap.records());
                 self.reading.iter().for_each(|reading| reading.lost(gap.records()));
                 self.show();
                 Some(Fill::Notice(Notice::Gap(gap)))

@@ -53,7 +53,7 @@ pub use limits::Limits;
 #[cfg(not(loom))]
 pub use lock::{Guard as ShortGuard, Lock as ShortLock};
 pub use log::{
-    BATCH_BYTES_MAX, FoldInfo, Log, LogInfo, ProducerMark, Staged, StagedMark, StagedRun, StoredInfo,
+    BATCH_BYTES_MAX, FoldInfo, Log, LogInfo, Losses, ProducerMark, Staged, StagedMark, StagedRun, StoredInfo,
     StoredState,
 };
 pub use memory::{Budget, BudgetSpent};

@@ -74,6 +74,10 @@ pub struct LogInfo {
     pub next_seq: u64,
     /// Bytes of history in memory.
     pub bytes: u64,
+    /// Bytes of all records that were appended in this process, those that were given up included.
+    pub appended_bytes: u64,
+    /// What became of readers that did not keep up.
+    pub losses: Losses,
     /// Cursors that wait for the next record.
     pub waiting: usize,
     /// Registered readers of a reliable topic.
@@ -82,6 +86,17 @@ pub struct LogInfo {
     pub last_append_ns: u64,
     /// How far it is stored, where the topic is durable.
     pub stored: Option<StoredInfo>,
+}
+
+/// What readers were told that did not keep up, counted since the log was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Losses {
+    /// Warnings that half of the history lies ahead.
+    pub warnings: u64,
+    /// Gaps.
+    pub gaps: u64,
+    /// Records that were lost to readers in them.
+    pub records: u64,
 }
 
 #[derive(Debug)]
@@ -95,6 +110,8 @@ pub(crate) struct State {
     capacity: usize,
     held: VecDeque<Held>,
     held_bytes: u64,
+    /// Bytes of records in all segments that were ever sealed.
+    sealed_bytes: u64,
     writer: Option<Writer>,
     /// Given up, but a read was in progress.
     lingering: Vec<Arc<Segment>>,
@@ -113,6 +130,7 @@ struct Rare {
     /// Of a durable log.
     stored: Option<Box<Stored>>,
     fold: Option<Folded>,
+    losses: Losses,
     /// Payloads by reference of segments that were given up, to be dropped outside of the lock.
     remains: Vec<Bytes>,
 }
@@ -149,6 +167,7 @@ impl Log {
             capacity: 0,
             held: VecDeque::new(),
             held_bytes: 0,
+            sealed_bytes: 0,
             writer: None,
             lingering: Vec::new(),
             waiting: VecDeque::new(),
@@ -209,11 +228,22 @@ impl Log {
             oldest_seq: state.oldest_seq(&self.config),
             next_seq: state.next_seq,
             bytes: state.bytes(),
+            appended_bytes: state.sealed_bytes + state.writer.as_ref().map_or(0, written_bytes),
+            losses: state.rare.as_ref().map_or_else(Losses::default, |rare| rare.losses),
             waiting: state.waiting.len(),
             registered: state.rare.as_ref().map_or(0, |rare| rare.readers.len()),
             last_append_ns: state.last_append_ns,
             stored: state.stored().map(Stored::info),
         }
+    }
+
+    /// A reader was told that so many records are lost to it.
+    #[cold]
+    pub(crate) fn count_gap(&self, records: u64) {
+        let mut state = self.lock();
+        let losses = &mut state.rare().losses;
+        losses.gaps += 1;
+        losses.records += records;
     }
 
     /// The number of the last record that this producer is known to have appended.
@@ -250,6 +280,11 @@ impl Log {
     }
 }
 
+/// Bytes of the records in a segment that is being written.
+fn written_bytes(writer: &Writer) -> u64 {
+    u64::from(writer.written().bytes) + writer.by_ref_bytes()
+}
+
 impl State {
     /// For whoever lets the lock go, to drop after that.
     #[inline(always)]
@@ -265,6 +300,7 @@ impl State {
                 readers: Readers::default(),
                 stored: None,
                 fold: None,
+                losses: Losses::default(),
                 remains: Vec::new(),
             })
         })

@@ -8,17 +8,23 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+use crate::config::Clock;
 use crate::event::Position;
 use crate::log::Log;
+use crate::subscribe::SubscribeOptions;
 
 /// One reader of one log, kept up to date by who reads. It is forgotten when it is dropped.
 #[derive(Debug)]
 pub struct Reading {
     name: String,
+    door: &'static str,
     registered: bool,
+    clock: Clock,
     epoch: AtomicU32,
     seq: AtomicU64,
     lost: AtomicU64,
+    lagging_ns: AtomicU64,
+    lost_ns: AtomicU64,
 }
 
 /// What operators see of a reader.
@@ -34,6 +40,12 @@ pub struct ReaderInfo {
     pub behind: u64,
     /// Records that were lost to it.
     pub lost: u64,
+    /// When it was last warned that half of the history lay ahead of it, ns since the Unix epoch; 0 for never.
+    pub lagging_ns: u64,
+    /// When it last lost records, ns since the Unix epoch; 0 for never.
+    pub lost_ns: u64,
+    /// The door it came through; empty in process.
+    pub door: &'static str,
     /// Whether publishers wait for it.
     pub registered: bool,
 }
@@ -44,13 +56,17 @@ pub(crate) struct Readings(OnceLock<Box<Mutex<Vec<Weak<Reading>>>>>);
 
 impl Log {
     /// Lets operators see a reader that was given everything through `at`.
-    pub fn show_reader(&self, name: &str, registered: bool, at: Position) -> Arc<Reading> {
+    pub fn show_reader(&self, options: &SubscribeOptions, registered: bool, at: Position) -> Arc<Reading> {
         let reading = Arc::new(Reading {
-            name: name.to_owned(),
+            name: options.name.clone(),
+            door: options.door,
             registered,
+            clock: self.clock,
             epoch: AtomicU32::new(at.epoch),
             seq: AtomicU64::new(at.seq),
             lost: AtomicU64::new(0),
+            lagging_ns: AtomicU64::new(0),
+            lost_ns: AtomicU64::new(0),
         });
         let mut readings = lock(self.readings.0.get_or_init(Box::default));
         if readings.len() == readings.capacity() {
@@ -84,6 +100,12 @@ impl Reading {
     /// So many records were lost to it.
     pub fn lost(&self, records: u64) {
         self.lost.fetch_add(records, Ordering::Relaxed);
+        self.lost_ns.store(self.clock.now_ns(), Ordering::Relaxed);
+    }
+
+    /// It was warned that records may soon be lost to it.
+    pub fn lagging(&self) {
+        self.lagging_ns.store(self.clock.now_ns(), Ordering::Relaxed);
     }
 
     fn info(&self, partition: u16, last: Position) -> ReaderInfo {
@@ -95,7 +117,10 @@ impl Reading {
             position,
             behind: if last.epoch == epoch { last.seq.saturating_sub(position.seq) } else { last.seq },
             lost: self.lost.load(Ordering::Relaxed),
+            lagging_ns: self.lagging_ns.load(Ordering::Relaxed),
+            lost_ns: self.lost_ns.load(Ordering::Relaxed),
             registered: self.registered,
+            door: self.door,
         }
     }
 }

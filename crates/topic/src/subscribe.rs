@@ -58,6 +58,8 @@ pub const SPIN_US_DEFAULT: u32 = 20;
 pub struct SubscribeOptions {
     /// A name that operators see.
     pub name: String,
+    /// The door it came through, which operators see too; empty in process.
+    pub door: &'static str,
     /// Where to start in logs that exist; a topic created later is read from its first record.
     pub start: Start,
     /// Where to go on after a loss.

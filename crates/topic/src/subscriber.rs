@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::config::Clock;
 use crate::cursor::{Consumption, Cursor, Fill};
-use crate::event::{Event, LogName, Notice};
+use crate::event::{Event, LogName, Notice, Position};
 use crate::subscribe::{Resync, SPIN_US_DEFAULT, Subscribe, SubscribeError, SubscribeOptions, Wait};
 use crate::wake::{Waiter, thread_waker};
 
@@ -71,6 +71,16 @@ impl Subscriber {
         match &self.reading {
             Reading::One(cursor) => cursor.behind(),
             Reading::Many(many) => many.cursors().map(Cursor::behind).sum(),
+        }
+    }
+
+    /// Hands over each log that is read, and the last record of it that was given or skipped. What
+    /// [`ready`](Subscribe::ready) found and nobody took was neither.
+    pub fn for_each_position(&self, mut each: impl FnMut(&Arc<LogName>, Position)) {
+        let mut tell = |cursor: &Cursor| each(cursor.name(), cursor.read_through());
+        match &self.reading {
+            Reading::One(cursor) => tell(cursor),
+            Reading::Many(many) => many.cursors().for_each(tell),
         }
     }
 

@@ -253,11 +253,15 @@ impl Log {
         state.has_ended() || next.epoch != state.epoch || next.seq < state.visible_next()
     }
 
-    /// What a reader that is to read `next` is told when it lags; nothing if its epoch is over.
+    /// What a reader that is to read `next` is told when it lags, and counts as told; nothing if its epoch is over.
     pub(crate) fn lagging(&self, next: Position) -> Option<Lagging> {
-        let state = self.lock();
+        let mut state = self.lock();
+        if next.epoch != state.epoch {
+            return None;
+        }
+        state.rare().losses.warnings += 1;
         let end = state.visible_next();
-        (next.epoch == state.epoch).then(|| Lagging {
+        Some(Lagging {
             log: Arc::clone(&self.name),
             behind: end.saturating_sub(next.seq),
             retained: end.saturating_sub(state.oldest_seq(&self.config)),

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 
 use crate::config::saturating_ns;
-use crate::log::{Append, Held, Log, State};
+use crate::log::{Append, Held, Log, State, written_bytes};
 use crate::memory::BudgetSpent;
 use crate::publish::PublishError;
 use crate::segment::{BUFFER_BYTES_MIN, Buffer, Segment, Writer};
@@ -200,6 +200,7 @@ impl State {
         let Some(writer) = self.writer.take() else { return };
         let count = writer.written().count;
         let bytes = writer.segment().bytes_held() + writer.by_ref_bytes();
+        self.sealed_bytes += written_bytes(&writer);
         let segment = writer.segment().clone();
         match self.stored_mut() {
             Some(stored) if count > 0 => stored.seal(writer),

@@ -124,8 +124,10 @@ impl Session {
                         // Only what is consumed is waited for.
                         channel.in_flight = None;
                     }
-                    if let Notice::Gap(gap) = &notice {
-                        channel.reading.lost(gap.records());
+                    match &notice {
+                        Notice::Gap(gap) => channel.reading.lost(gap.records()),
+                        Notice::Lagging(_) => channel.reading.lagging(),
+                        _ => {}
                     }
                     if let Some(message) = notice_to_wire(number, &notice) {
                         self.outbound.say(message);

@@ -161,7 +161,7 @@ impl Session {
         }
         subscription.channels.push(channel);
         let options = &subscription.options;
-        let reading = cursor.log().show_reader(&options.name, cursor.is_registered(), told);
+        let reading = cursor.log().show_reader(options, cursor.is_registered(), told);
         let debt = Default::default();
         let opened = Channel {
             subscription: number,
@@ -319,6 +319,7 @@ fn options(subscribe: &wire::Subscribe<'_>, follow: Option<Follow>) -> Subscribe
 fn plain_options(subscribe: &wire::Subscribe<'_>) -> SubscribeOptions {
     SubscribeOptions {
         name: subscribe.name.to_owned(),
+        door: "tcp",
         start: match subscribe.start {
             StartAt::Earliest | StartAt::Resume => Start::Earliest,
             StartAt::Latest => Start::Latest,

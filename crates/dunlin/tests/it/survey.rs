@@ -1,0 +1,83 @@
+use dunlin::Node;
+use dunlin::topic::{
+    Event, Losses, Notice, Publish, Retention, Start, Subscribe, SubscribeOptions, TopicConfig,
+};
+
+use crate::{from_earliest, node};
+
+/// History for some hundred records of 100 bytes.
+fn short() -> TopicConfig {
+    let retention = Retention { bytes: 64 << 10, ..Retention::default() };
+    TopicConfig { retention, ..TopicConfig::default() }
+}
+
+fn named(name: &str) -> SubscribeOptions {
+    SubscribeOptions { name: name.to_owned(), door: "test", ..from_earliest() }
+}
+
+fn publish(node: &Node, topic: &str, records: usize) {
+    let mut publisher = node.publisher(topic).unwrap();
+    for _ in 0..records {
+        publisher.publish([7; 100].as_slice()).unwrap();
+    }
+}
+
+#[test]
+fn busiest_topics_and_slowest_subscriptions_come_first() {
+    let node = node();
+    for (topic, records) in [("a", 1), ("b", 3), ("c", 2)] {
+        publish(&node, topic, records);
+    }
+    let _one = node.subscribe("a", &named("one")).unwrap();
+    let _three = node.subscribe("b", &named("three")).unwrap();
+    let _none = node.subscribe("c", &SubscribeOptions { start: Start::Latest, ..named("none") }).unwrap();
+    let survey = node.survey(2, 2);
+    let busiest: Vec<_> =
+        survey.busiest.iter().map(|seen| (seen.topic.name(), seen.totals.records)).collect();
+    assert_eq!(busiest, [("b", 3), ("c", 2)]);
+    let slowest: Vec<_> =
+        survey.slowest.iter().map(|seen| (seen.reader.name.as_str(), seen.reader.behind)).collect();
+    assert_eq!(slowest, [("three", 3), ("one", 1)]);
+    assert_eq!((survey.topics, survey.subscriptions, survey.totals.records), (3, 3, 6));
+    assert_eq!(survey.slowest[0].reader.door, "test");
+}
+
+#[test]
+fn totals_hold_what_was_given_up_and_what_was_deleted() {
+    let node = node();
+    let bytes_of_one = {
+        publish(&node, "one", 1);
+        node.survey(1, 0).totals.bytes
+    };
+    assert!((100..200).contains(&bytes_of_one), "{bytes_of_one}");
+    node.create_topic("t", short(), false).unwrap();
+    publish(&node, "t", 5_000);
+    let survey = node.survey(1, 0);
+    assert_eq!((survey.totals.records, survey.totals.bytes), (5_001, 5_001 * bytes_of_one));
+    assert!(survey.busiest[0].retained_records < 1_000, "{:?}", survey.busiest);
+    node.delete_topic("t").unwrap();
+    let after = node.survey(1, 0);
+    assert_eq!((after.totals, after.topics), (survey.totals, 1));
+}
+
+#[test]
+fn a_reader_that_did_not_keep_up_is_counted_and_shown_with_when() {
+    let node = node();
+    node.create_topic("t", short(), false).unwrap();
+    let mut slow = node.subscribe("t", &named("slow")).unwrap();
+    publish(&node, "t", 5_000);
+    let before = node.survey(1, 1);
+    assert_eq!(before.totals.losses, Losses::default(), "nobody was told yet");
+    assert_eq!((before.slowest[0].reader.lagging_ns, before.slowest[0].reader.lost_ns), (0, 0));
+    let mut lost = 0;
+    while let Some(event) = slow.try_next().unwrap() {
+        if let Event::Notice(Notice::Gap(gap)) = event {
+            lost += gap.records();
+        }
+    }
+    let survey = node.survey(1, 1);
+    let (losses, reader) = (survey.totals.losses, &survey.slowest[0].reader);
+    assert!(lost > 4_000 && losses.warnings >= 1, "{lost} {losses:?}");
+    assert_eq!((losses.gaps, losses.records, reader.lost, reader.behind), (1, lost, lost, 0));
+    assert!(reader.lagging_ns > 0 && reader.lost_ns > 0, "{reader:?}");
+}
