@@ -8,6 +8,7 @@ mod crowd;
 mod killed_node;
 mod killed_store;
 mod killed_writer;
+mod promises;
 mod refused;
 mod stage;
 mod stopped;

@@ -1,0 +1,93 @@
+//! Every promise, tried at every door. The table in `docs/doors.md` is made of what this says.
+//!
+//! A new door implements [`door::Door`] and stands in [`DOORS`]; a new promise is one more row of
+//! [`checks::PROMISES`]. What a door cannot say, it says of itself, and the table repeats it.
+
+mod checks;
+mod door;
+mod rust;
+mod trial;
+
+use checks::{PROMISES, Promise};
+use door::Door;
+use trial::{Started, Trial};
+
+const DOORS: &[&dyn Door] = &[&rust::InProcess, &rust::Tcp, &rust::Unix];
+
+/// Tries all promises that the door makes; fails with all that were broken.
+fn keeps_its_promises(door: &dyn Door) {
+    let mut broken = Vec::new();
+    for promise in PROMISES.iter().filter(|promise| door.not_offered(promise.name).is_none()) {
+        let tried = Started::start().and_then(|node| (promise.check)(&mut Trial { door, node }));
+        if let Err(error) = tried {
+            broken.push(format!("{} ({}): {error:#}", promise.name, promise.says));
+        }
+    }
+    assert!(broken.is_empty(), "door {}:\n{}", door.name(), broken.join("\n"));
+}
+
+#[test]
+fn in_process() {
+    keeps_its_promises(&rust::InProcess);
+}
+
+#[test]
+fn tcp() {
+    keeps_its_promises(&rust::Tcp);
+}
+
+#[test]
+fn unix_socket() {
+    keeps_its_promises(&rust::Unix);
+}
+
+/// The table of `docs/doors.md` says what was tried. `DUNLIN_WRITE=1` writes it.
+#[test]
+fn the_table_of_doors_is_what_is_tried() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/doors.md");
+    let text = std::fs::read_to_string(page).expect("docs/doors.md");
+    let (before, rest) = text.split_once(BEGIN).expect("the mark where the table begins");
+    let (table, after) = rest.split_once(END).expect("the mark where the table ends");
+    let fresh = format!("\n{}\n", made_of(PROMISES, DOORS));
+    if std::env::var_os("DUNLIN_WRITE").is_some() {
+        std::fs::write(page, format!("{before}{BEGIN}{fresh}{END}{after}"))
+            .expect("docs/doors.md is written");
+    } else {
+        let how = "write it anew: DUNLIN_WRITE=1 cargo test -p dunlin-system-tests the_table";
+        assert!(table == fresh, "docs/doors.md is not what is tried; {how}");
+    }
+}
+
+const BEGIN: &str = "<!-- promises: made by the test the_table_of_doors_is_what_is_tried -->";
+const END: &str = "<!-- end of promises -->";
+
+fn made_of(promises: &[Promise], doors: &[&dyn Door]) -> String {
+    let mut table = String::from("\n| Promise |");
+    doors.iter().for_each(|door| table.push_str(&format!(" {} |", door.name())));
+    table.push_str("\n|---|");
+    table.push_str(&"---|".repeat(doors.len()));
+    let mut notes = Vec::new();
+    for promise in promises {
+        table.push_str(&format!("\n| {} |", promise.says));
+        for door in doors {
+            let (mark, note) = match (door.not_offered(promise.name), door.remark(promise.name)) {
+                (Some(why), _) => ("–", Some(why)),
+                (None, note) => ("✓", note),
+            };
+            let number = note.map(|note| {
+                notes.iter().position(|known| *known == note).unwrap_or_else(|| {
+                    notes.push(note);
+                    notes.len() - 1
+                }) + 1
+            });
+            let number = number.map_or(String::new(), |number| format!(" ({number})"));
+            table.push_str(&format!(" {mark}{number} |"));
+        }
+    }
+    table.push('\n');
+    for (at, note) in notes.iter().enumerate() {
+        table.push_str(&format!("\n{}. {note}", at + 1));
+    }
+    table.push('\n');
+    table
+}

@@ -1,0 +1,293 @@
+//! The promises: each is tried with a node of its own.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use dunlin::topic::{Draft, Meta, Payload, Publish, TopicConfig};
+
+use super::door::{Message, Reader, Seen, Wish};
+use super::trial::{PATIENCE, QUIET, Trial, number, numbered, publish_numbers};
+
+/// What is promised, in the words of the table, and how it is tried.
+pub struct Promise {
+    pub name: &'static str,
+    pub says: &'static str,
+    pub check: fn(&mut Trial<'_>) -> Result<()>,
+}
+
+pub const PROMISES: &[Promise] = &[
+    Promise { name: "order", says: "Every record arrives once, whole, in the topic's order", check: order },
+    Promise { name: "headers", says: "Headers and subjects arrive as they were published", check: headers },
+    Promise { name: "large payload", says: "A record of 4 MB arrives whole", check: large_payload },
+    Promise { name: "late join", says: "Who comes late reads history, then goes on live", check: late_join },
+    Promise { name: "wildcards", says: "A pattern takes in topics that are created later", check: wildcards },
+    Promise { name: "gap", says: "Who missed records is told which", check: gap },
+    Promise { name: "lagging", says: "Who is about to miss records is warned first", check: lagging },
+    Promise { name: "slow reader", says: "Who never reads costs the others nothing", check: slow_reader },
+    Promise { name: "state", says: "A state, then every change after it", check: state },
+    Promise {
+        name: "cut off and back",
+        says: "A cut connection comes back, and nothing is missing",
+        check: cut_off,
+    },
+    Promise {
+        name: "left alone over a restart",
+        says: "A reader left alone while the node restarts goes on, or says why not",
+        check: left_alone,
+    },
+    Promise { name: "groups", says: "Members of a group share records, each goes to one", check: groups },
+    Promise { name: "requests", says: "A request gets its answer", check: requests },
+    Promise {
+        name: "unknown topic",
+        says: "What no topic owns is refused, and it is said",
+        check: unknown_topic,
+    },
+    Promise { name: "limits", says: "A record over the limit is refused, the next is taken", check: limits },
+];
+
+fn order(trial: &mut Trial<'_>) -> Result<()> {
+    trial.create("t", TopicConfig::default())?;
+    let mut reader = trial.reader("t")?;
+    let mut visitor = trial.visitor()?;
+    for number in 1..=100 {
+        let seq = visitor.publish(&Message { subject: "t", payload: &numbered(number), headers: &[] })?;
+        ensure!(seq.is_none_or(|seq| seq == number), "publishing {number} was answered {seq:?}");
+    }
+    let mut publisher = trial.publisher("t")?;
+    publish_numbers(&mut publisher, 101..=20_000)?;
+    reader.numbers(1..=20_000)?;
+    reader.nothing()
+}
+
+fn headers(trial: &mut Trial<'_>) -> Result<()> {
+    trial.create("t", TopicConfig { pattern: Some("t.>".to_owned()), ..TopicConfig::default() })?;
+    let mut reader = trial.reader("t.*")?;
+    let headers = [("trace", "1-2"), ("empty", "")];
+    trial.visitor()?.publish(&Message { subject: "t.eu", payload: b"one", headers: &headers })?;
+    let meta = Meta { headers: &[("from", b"inside")], ..Meta::default() };
+    let mut publisher = trial.publisher("t.us")?;
+    publisher.publish(Draft { meta, payload: Payload::Copied(b"two") })?;
+    let (first, second) = (reader.record()?, reader.record()?);
+    let as_pairs = |headers: &[(&str, &str)]| -> Vec<(String, String)> {
+        headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    };
+    ensure!((first.subject.as_str(), &first.payload[..]) == ("t.eu", b"one"), "{first:?}");
+    ensure!(first.headers == as_pairs(&headers), "{first:?}");
+    ensure!((second.subject.as_str(), &second.payload[..]) == ("t.us", b"two"), "{second:?}");
+    ensure!(second.headers == as_pairs(&[("from", "inside")]), "{second:?}");
+    Ok(())
+}
+
+fn large_payload(trial: &mut Trial<'_>) -> Result<()> {
+    trial.create("t", TopicConfig::default())?;
+    let mut reader = trial.reader("t")?;
+    let payload: Vec<u8> = (0..4_000_000u32).map(|at| b'a' + (at % 23) as u8).collect();
+    trial.visitor()?.publish(&Message { subject: "t", payload: &payload, headers: &[] })?;
+    let taken = reader.record()?;
+    ensure!(taken.payload == payload, "{} bytes arrived, and other ones", taken.payload.len());
+    Ok(())
+}
+
+fn late_join(trial: &mut Trial<'_>) -> Result<()> {
+    trial.create("t", TopicConfig::default())?;
+    let mut publisher = trial.publisher("t")?;
+    publish_numbers(&mut publisher, 1..=1_000)?;
+    let wish = Wish { subject: "t", from_earliest: true, ..Wish::default() };
+    let mut reader = trial.visitor()?.subscribe(&wish)?;
+    publish_numbers(&mut publisher, 1_001..=2_000)?;
+    reader.numbers(1..=2_000)?;
+    publish_numbers(&mut publisher, 2_001..=2_001)?;
+    reader.numbers(2_001..=2_001)
+}
+
+fn wildcards(trial: &mut Trial<'_>) -> Result<()> {
+    let mut reader = trial.reader("news.*.uk")?;
+    for topic in ["news.a.uk", "news.b.uk", "news.b.us", "old.c.uk"] {
+        trial.create(topic, TopicConfig::default())?;
+        trial.publisher(topic)?.publish(topic)?;
+    }
+    let mut subjects = BTreeSet::new();
+    subjects.insert(reader.record()?.subject);
+    subjects.insert(reader.record()?.subject);
+    ensure!(subjects.iter().eq(["news.a.uk", "news.b.uk"]), "{subjects:?}");
+    reader.nothing()
+}
+
+/// Reads nothing while ten times the history is published, then reads to the end. Each number that did not come was
+/// told, exactly; or the door ended the connection and said so, before anything else came.
+fn gap(trial: &mut Trial<'_>) -> Result<()> {
+    const RECORDS: u64 = 200_000;
+    trial.create_short("t")?;
+    let mut reader = trial.reader("t")?;
+    publish_numbers(&mut trial.publisher("t")?, 1..=RECORDS)?;
+    let (mut at, mut missed) = (0, 0);
+    while at < RECORDS {
+        match reader.next(PATIENCE)? {
+            Seen::Record(taken) => {
+                ensure!(number(&taken)? == at + 1, "{} after {at}, in silence", number(&taken)?);
+                at += 1;
+            }
+            Seen::Gap(first, last) => {
+                ensure!(first == at + 1 && last >= first, "after {at} a gap {first}..{last} was told");
+                missed += last - at;
+                at = last;
+            }
+            Seen::Lagging => {}
+            Seen::CutOff(why) => {
+                ensure!(!why.is_empty(), "cut off without a word");
+                return Ok(());
+            }
+            other => bail!("{other:?} after {at}"),
+        }
+    }
+    ensure!(missed > 0, "nothing was missed: the trial is too short for this door");
+    Ok(())
+}
+
+fn lagging(trial: &mut Trial<'_>) -> Result<()> {
+    trial.create_short("t")?;
+    let mut reader = trial.reader("t")?;
+    publish_numbers(&mut trial.publisher("t")?, 1..=200_000)?;
+    let mut warned = false;
+    loop {
+        match reader.next(PATIENCE)? {
+            Seen::Lagging => warned = true,
+            Seen::Gap(..) => break,
+            Seen::Record(_) => {}
+            other => bail!("{other:?}"),
+        }
+    }
+    ensure!(warned, "a gap came without a warning");
+    Ok(())
+}
+
+fn slow_reader(trial: &mut Trial<'_>) -> Result<()> {
+    const RECORDS: u64 = 100_000;
+    trial.create("t", TopicConfig::default())?;
+    let idle: Vec<Box<dyn Reader>> = (0..8).map(|_| trial.reader("t")).collect::<Result<_>>()?;
+    let mut reader = trial.reader("t")?;
+    let mut publisher = trial.publisher("t")?;
+    let before = trial.node.node.budget().used();
+    for first in (1..=RECORDS).step_by(10_000) {
+        publish_numbers(&mut publisher, first..=first + 9_999)?;
+        reader.numbers(first..=first + 9_999)?;
+    }
+    let grew = trial.node.node.budget().used().saturating_sub(before);
+    // The topic's own history is 16 MiB; what a session may hold beside it is far less than what is unread.
+    ensure!(grew < (16 << 20) + (9 << 20), "the node grew by {grew} bytes for readers that do not read");
+    drop(idle);
+    Ok(())
+}
+
+fn state(trial: &mut Trial<'_>) -> Result<()> {
+    trial.create_stateful("t")?;
+    let mut publisher = trial.publisher("t")?;
+    let mut set = |key: u64| -> Result<u64> {
+        let key = key.to_le_bytes();
+        let meta = Meta { key: Some(&key), ..Meta::default() };
+        Ok(publisher.publish(Draft { meta, payload: Payload::Copied(b"value") })?.position.seq)
+    };
+    for key in 0..100 {
+        set(key % 10)?;
+    }
+    let wish = Wish { subject: "t", with_state: true, ..Wish::default() };
+    let mut reader = trial.visitor()?.subscribe(&wish)?;
+    let Seen::State(mut at) = reader.next(PATIENCE)? else { bail!("no state came first") };
+    ensure!(at == 100, "the state is that after {at}");
+    for key in 0..50 {
+        set(key)?;
+    }
+    while at < 150 {
+        let taken = reader.record()?;
+        ensure!(taken.seq.is_none_or(|seq| seq == at + 1), "{taken:?} after {at}");
+        at += 1;
+    }
+    reader.nothing()
+}
+
+fn cut_off(trial: &mut Trial<'_>) -> Result<()> {
+    trial.create("t", TopicConfig::default())?;
+    let (mut visitor, proxy) = trial.visitor_to_cut()?.context("there is nothing to cut")?;
+    let mut reader = visitor.subscribe(&Wish { subject: "t", from_earliest: true, ..Wish::default() })?;
+    let mut publisher = trial.publisher("t")?;
+    publish_numbers(&mut publisher, 1..=100)?;
+    reader.numbers(1..=100)?;
+    for first in [101, 5_101, 10_101] {
+        publish_numbers(&mut publisher, first..=first + 2_499)?;
+        proxy.cut();
+        publish_numbers(&mut publisher, first + 2_500..=first + 4_999)?;
+        reader.numbers(first..=first + 4_999)?;
+    }
+    reader.nothing()
+}
+
+fn left_alone(trial: &mut Trial<'_>) -> Result<()> {
+    trial.create("t", TopicConfig::default())?;
+    let mut reader = trial.reader("t")?;
+    publish_numbers(&mut trial.publisher("t")?, 1..=3)?;
+    reader.numbers(1..=3)?;
+    trial.node.restart()?;
+    trial.create("t", TopicConfig::default())?;
+    std::thread::sleep(QUIET);
+    publish_numbers(&mut trial.publisher("t")?, 1..=3)?;
+    // It is told of the new beginning or that its connection ended, or it has a record of the new node; the one answer
+    // that is wrong is none.
+    for _ in 0..10 {
+        match reader.next(PATIENCE) {
+            Ok(Seen::Nothing) => bail!("nothing came, and nobody said why"),
+            Ok(Seen::Anew | Seen::CutOff(_)) | Err(_) => return Ok(()),
+            Ok(_) => {}
+        }
+    }
+    bail!("records came as if nothing had happened")
+}
+
+fn groups(trial: &mut Trial<'_>) -> Result<()> {
+    const RECORDS: u64 = 300;
+    trial.create("t", TopicConfig::default())?;
+    let (mut one, mut two) = (trial.visitor()?, trial.visitor()?);
+    let mut members = [one.join("t", "crew")?, two.join("t", "crew")?];
+    publish_numbers(&mut trial.publisher("t")?, 1..=RECORDS)?;
+    let mut seen = BTreeSet::new();
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while (seen.len() as u64) < RECORDS {
+        ensure!(std::time::Instant::now() < deadline, "only {} of {RECORDS} were given out", seen.len());
+        for member in &mut members {
+            if let Seen::Record(taken) = member.next(Duration::from_millis(5))? {
+                ensure!(seen.insert(number(&taken)?), "{} was given out twice", number(&taken)?);
+            }
+        }
+    }
+    members.iter_mut().try_for_each(|member| member.nothing())
+}
+
+fn requests(trial: &mut Trial<'_>) -> Result<()> {
+    trial.create("upper", TopicConfig::default())?;
+    let (mut one, mut other) = (trial.visitor()?, trial.visitor()?);
+    one.answer("upper")?;
+    for word in ["one", "two", "three"] {
+        let answer = other.request("upper", word.as_bytes())?;
+        ensure!(answer == word.to_ascii_uppercase().as_bytes(), "{word} was answered {answer:?}");
+    }
+    Ok(())
+}
+
+fn unknown_topic(trial: &mut Trial<'_>) -> Result<()> {
+    let published = trial.visitor()?.publish(&Message { subject: "nobodys", payload: b"x", headers: &[] });
+    let refusal = published.err().context("publishing to no topic was not refused")?;
+    ensure!(refusal.to_string().contains("nobodys"), "{refusal:#}");
+    Ok(())
+}
+
+fn limits(trial: &mut Trial<'_>) -> Result<()> {
+    trial.create("t", TopicConfig { record_bytes_max: 10_000, ..TopicConfig::default() })?;
+    let mut reader = trial.reader("t")?;
+    let publish = |payload: &[u8]| trial.visitor()?.publish(&Message { subject: "t", payload, headers: &[] });
+    let refusal = publish(&[b'x'; 20_000]).err().context("a record over the limit was taken")?;
+    ensure!(!refusal.to_string().is_empty(), "refused without a word");
+    publish(b"after")?;
+    let taken = reader.record()?;
+    ensure!(taken.payload == b"after" && taken.seq.is_none_or(|seq| seq == 1), "{taken:?}");
+    Ok(())
+}

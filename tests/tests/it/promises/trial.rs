@@ -1,0 +1,163 @@
+//! A node with all its doors open, which can be ended and started again at the same addresses.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use dunlin::topic::{FoldConfig, Publish, Publisher, Retention, TopicConfig};
+use dunlin::{Config, Node};
+use dunlin_server::{Server, ServerConfig};
+use dunlin_system_tests::port;
+use dunlin_system_tests::proxy::Proxy;
+
+use super::door::{Door, Reader, Seen, Taken, Visitor, Wish};
+
+/// How long the suite waits for what has to come.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How long it waits for what must not come.
+pub const QUIET: Duration = Duration::from_millis(200);
+
+/// A running node.
+pub struct Started {
+    pub node: Node,
+    server: Option<Server>,
+    config: ServerConfig,
+}
+
+impl Started {
+    pub fn start() -> Result<Started> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let unix = std::env::temp_dir().join(format!("dunlin-promises-{}-{number}.sock", std::process::id()));
+        let config =
+            ServerConfig { tcp: vec![port::free()], unix: vec![unix], threads: 1, ..ServerConfig::default() };
+        Started::with(config)
+    }
+
+    fn with(config: ServerConfig) -> Result<Started> {
+        let node = Node::start(Config { auto_create: false, ..Config::default() })?;
+        let deadline = Instant::now() + PATIENCE;
+        let server = loop {
+            match Server::start(node.clone(), config.clone()) {
+                Ok(server) => break server,
+                Err(error) if Instant::now() > deadline => return Err(error.into()),
+                Err(_) => thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        Ok(Started { node, server: Some(server), config })
+    }
+
+    /// Ends the node without a good-bye and starts another in its place, with nothing of what was in it.
+    pub fn restart(&mut self) -> Result<()> {
+        drop(self.server.take());
+        self.node.stop();
+        // Epochs are times, in steps of 100 ms: no process comes up as fast as a node in a test.
+        thread::sleep(Duration::from_millis(250));
+        *self = Started::with(self.config.clone())?;
+        Ok(())
+    }
+
+    pub fn tcp(&self) -> SocketAddr {
+        self.config.tcp[0]
+    }
+
+    pub fn unix(&self) -> &PathBuf {
+        &self.config.unix[0]
+    }
+}
+
+/// One promise, tried at one door.
+pub struct Trial<'a> {
+    pub door: &'a dyn Door,
+    pub node: Started,
+}
+
+impl Trial<'_> {
+    pub fn create(&self, topic: &str, config: TopicConfig) -> Result<()> {
+        self.node.node.create_topic(topic, config, false)?;
+        Ok(())
+    }
+
+    /// A topic that keeps less than is published to it.
+    pub fn create_short(&self, topic: &str) -> Result<()> {
+        let retention = Retention { bytes: 64 << 10, ..Retention::default() };
+        self.create(topic, TopicConfig { retention, ..TopicConfig::default() })
+    }
+
+    /// A topic that keeps the last value of each key.
+    pub fn create_stateful(&self, topic: &str) -> Result<()> {
+        let fold = FoldConfig { kind: "last".to_owned(), options: Default::default() };
+        self.create(topic, TopicConfig { fold: Some(fold), ..TopicConfig::default() })
+    }
+
+    pub fn visitor(&self) -> Result<Box<dyn Visitor>> {
+        self.door.enter(&self.node, self.door.address(&self.node))
+    }
+
+    /// A visitor whose connection the proxy can cut; `None` where there is no connection.
+    pub fn visitor_to_cut(&self) -> Result<Option<(Box<dyn Visitor>, Proxy)>> {
+        let Some(address) = self.door.address(&self.node) else { return Ok(None) };
+        let proxy = Proxy::start(address);
+        Ok(Some((self.door.enter(&self.node, Some(proxy.address))?, proxy)))
+    }
+
+    pub fn reader(&self, subject: &str) -> Result<Box<dyn Reader>> {
+        self.visitor()?.subscribe(&Wish { subject, ..Wish::default() })
+    }
+
+    /// The publisher whose ledger is the truth: it stands in the node's own process.
+    pub fn publisher(&self, subject: &str) -> Result<Publisher> {
+        Ok(self.node.node.publisher(subject)?)
+    }
+}
+
+/// Publishes numbers, each in a payload of 100 bytes; the last one's sequence.
+pub fn publish_numbers(publisher: &mut Publisher, numbers: std::ops::RangeInclusive<u64>) -> Result<u64> {
+    for number in numbers {
+        publisher.send(&numbered(number)[..])?;
+    }
+    Ok(publisher.flush()?.map_or(0, |receipt| receipt.position.seq))
+}
+
+pub fn numbered(number: u64) -> Vec<u8> {
+    let mut payload = number.to_string().into_bytes();
+    payload.resize(100, b' ');
+    payload
+}
+
+pub fn number(taken: &Taken) -> Result<u64> {
+    Ok(std::str::from_utf8(&taken.payload)?.trim().parse()?)
+}
+
+impl dyn Reader + '_ {
+    /// The next record; anything else is a mistake.
+    pub fn record(&mut self) -> Result<Taken> {
+        match self.next(PATIENCE)? {
+            Seen::Record(taken) => Ok(taken),
+            other => bail!("{other:?} where a record was due"),
+        }
+    }
+
+    /// Reads these numbers, one after another, and nothing else.
+    pub fn numbers(&mut self, numbers: std::ops::RangeInclusive<u64>) -> Result<()> {
+        for expected in numbers {
+            let taken = self.record()?;
+            anyhow::ensure!(number(&taken)? == expected, "{} instead of {expected}", number(&taken)?);
+            anyhow::ensure!(
+                taken.seq.is_none_or(|seq| seq == expected),
+                "{taken:?} is not number {expected}"
+            );
+        }
+        Ok(())
+    }
+
+    pub fn nothing(&mut self) -> Result<()> {
+        match self.next(QUIET)? {
+            Seen::Nothing => Ok(()),
+            other => bail!("{other:?} where nothing was due"),
+        }
+    }
+}
