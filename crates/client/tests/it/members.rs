@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use dunlin_client::{Claimed, Client, Group, GroupKind, GroupOptions, Member};
+use dunlin_client::{Claimed, Client, Group, GroupKind, GroupOptions, Limits, Member, Options};
 use dunlin_wire::*;
 
 use crate::peer::{Link, Peer, at, frame};
@@ -117,6 +117,19 @@ fn what_was_asked_for_and_not_given_is_asked_for_again_after_a_loss() {
         assert_eq!(next(&mut member).1, seq);
     }
     member.claim(1);
+    drop((member, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn a_member_that_takes_records_one_by_one_waits_while_there_are_none() {
+    let limits = Limits { credit_bytes: 1, ..Limits::default() };
+    let (client, node) = Peer::serve_with(Options { limits, ..Options::default() }, |_, mut link| {
+        accept_member(&mut link);
+        link.until_closed();
+    });
+    let mut member = join(&client);
+    assert!(!member.wait(Some(Duration::from_millis(20))).unwrap(), "told of news without any");
     drop((member, client));
     node.join().unwrap();
 }
