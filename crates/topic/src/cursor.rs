@@ -11,7 +11,7 @@ mod walk;
 use std::sync::Arc;
 
 use crate::event::{Lagging, LogName, Notice, Position};
-use crate::log::{Found, Log, Merged, Owed, ReaderId};
+use crate::log::{Found, Log, Merged, Owed, ReaderId, SleeperId};
 use crate::reading::Reading;
 use crate::segment::{Frames, Pinned, Segment};
 use crate::subscribe::{OnGap, Start, SubscribeError, SubscribeOptions};
@@ -68,7 +68,8 @@ pub struct Cursor {
     on_gap: OnGap,
     consumption: Consumption,
     warned: bool,
-    armed: bool,
+    /// Where it sleeps.
+    armed: Option<SleeperId>,
     ended: bool,
     reader: Option<ReaderId>,
     select: Option<Box<Select>>,
@@ -113,7 +114,7 @@ impl Cursor {
             on_gap: options.on_gap,
             consumption,
             warned: false,
-            armed: false,
+            armed: None,
             ended: false,
             reader,
             select: (!select.is_empty()).then(|| Box::new(select)),
@@ -330,14 +331,11 @@ impl Cursor {
     /// to read already.
     pub fn arm(&mut self, waiter: &Arc<Waiter>, token: u32) -> bool {
         self.release();
-        if self.armed {
-            return true;
+        if self.armed.is_none() && !self.ended && self.can_tell() != Some(true) {
+            let reader = self.reader.filter(|_| self.consumption == Consumption::Reads);
+            self.armed = self.log.arm(self.awaited(), waiter, token, reader);
         }
-        let reader = self.reader.filter(|_| self.consumption == Consumption::Reads);
-        self.armed = !self.ended
-            && self.can_tell() != Some(true)
-            && self.log.arm(self.awaited(), waiter, token, reader);
-        self.armed
+        self.armed.is_some()
     }
 
     /// Whether there may be something to read; costs one look where the cursor was.
@@ -380,12 +378,12 @@ impl Cursor {
 
     /// Whether it sleeps.
     pub fn is_armed(&self) -> bool {
-        self.armed
+        self.armed.is_some()
     }
 
     /// Was notified: wakes those behind it.
     pub fn woken(&mut self) {
-        if std::mem::take(&mut self.armed) {
+        if self.armed.take().is_some() {
             self.log.pass_wake_on();
         }
     }
@@ -393,7 +391,7 @@ impl Cursor {
     /// [`woken`](Cursor::woken) for a door, whose sessions share threads, so that waking one costs little: wakes up to
     /// `wakes` of those behind it. The last of many then hears of a record after fewer steps.
     pub fn woken_at_a_door(&mut self, wakes: usize) {
-        if std::mem::take(&mut self.armed) {
+        if self.armed.take().is_some() {
             self.log.pass_wake_on_to(wakes);
         }
     }
@@ -463,7 +461,7 @@ fn check_follower(log: &Log, options: &SubscribeOptions, filtered: bool) -> Resu
 
 impl Drop for Cursor {
     fn drop(&mut self) {
-        if std::mem::take(&mut self.armed) {
+        if self.armed.take().is_some() {
             // It stays on the list, where nobody sleeps on it. It may also have been woken just before.
             self.log.pass_wake_on();
         }

@@ -16,6 +16,7 @@ mod model;
 mod readers;
 mod recall;
 mod retain;
+mod sleepers;
 mod staged;
 mod stateful;
 mod stored;
@@ -34,12 +35,13 @@ use crate::producer::{ProducerLimits, Producers, Verdict};
 use crate::reading::Readings;
 use crate::segment::{Segment, Writer};
 use crate::store::{Recovered, Store};
-use crate::wake::Waiter;
 
 pub(crate) use append::{Append, Appended};
 pub use append::{BATCH_BYTES_MAX, ProducerMark};
 use readers::Readers;
 pub(crate) use readers::{Found, ReaderId};
+pub(crate) use sleepers::SleeperId;
+use sleepers::Sleepers;
 pub use staged::{Staged, StagedMark, StagedRun};
 pub use stateful::FoldInfo;
 use stateful::Folded;
@@ -115,9 +117,7 @@ pub(crate) struct State {
     writer: Option<Writer>,
     /// Given up, but a read was in progress.
     lingering: Vec<Arc<Segment>>,
-    waiting: VecDeque<Armed>,
-    /// How many of those that wait have something to read by now: the first so many.
-    overdue: usize,
+    sleepers: Sleepers,
     limits: ProducerLimits,
     /// What few logs need.
     rare: Option<Box<Rare>>,
@@ -143,13 +143,6 @@ struct Held {
     last_append_ns: u64,
 }
 
-/// A cursor that waits for the next record.
-#[derive(Debug)]
-struct Armed {
-    waiter: Arc<Waiter>,
-    token: u32,
-}
-
 impl Log {
     pub(crate) fn new(
         name: LogName,
@@ -170,8 +163,7 @@ impl Log {
             sealed_bytes: 0,
             writer: None,
             lingering: Vec::new(),
-            waiting: VecDeque::new(),
-            overdue: 0,
+            sleepers: Sleepers::default(),
             limits: ProducerLimits::of(&config.limits),
             rare: None,
         };
@@ -230,7 +222,7 @@ impl Log {
             bytes: state.bytes(),
             appended_bytes: state.sealed_bytes + state.writer.as_ref().map_or(0, written_bytes),
             losses: state.rare.as_ref().map_or_else(Losses::default, |rare| rare.losses),
-            waiting: state.waiting.len(),
+            waiting: state.sleepers.len(),
             registered: state.rare.as_ref().map_or(0, |rare| rare.readers.len()),
             last_append_ns: state.last_append_ns,
             stored: state.stored().map(Stored::info),
@@ -264,7 +256,7 @@ impl Log {
             state.closed = true;
             state.seal();
             state.wake_publishers();
-            state.take_all_armed()
+            state.sleepers.take_all()
         };
         waiting.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
     }

@@ -171,7 +171,9 @@ impl Cursor {
 
     /// Leaves the log's list of those that sleep, under the token it has there; its place stays.
     pub fn rouse(&mut self, waiter: &Arc<Waiter>, token: u32) {
-        if std::mem::take(&mut self.armed) && !self.log.disarm(waiter, token) {
+        if let Some(sleeper) = self.armed.take()
+            && !self.log.disarm(sleeper, waiter, token)
+        {
             self.log.pass_wake_on();
         }
     }

@@ -1,6 +1,5 @@
 //! Appending: check, make room, write, publish the length, wake one.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,7 +8,7 @@ use dunlin_frame::{APPEND_TIME_AT, Frame, FrameError};
 use crate::checked_run::CheckedRun;
 use crate::event::Position;
 use crate::lock::LogGuard;
-use crate::log::{Armed, Log, State};
+use crate::log::{Log, State};
 use crate::producer::Verdict;
 use crate::publish::{Draft, Payload, PublishError};
 use crate::segment::Writer;
@@ -202,7 +201,7 @@ impl Log {
         if let Some(writer) = &state.writer {
             writer.commit();
         }
-        let woken = state.take_armed();
+        let woken = state.sleepers.take_first();
         let remains = state.take_remains();
         drop(state);
         if let Some(armed) = woken {
@@ -247,22 +246,6 @@ impl State {
                 None => Ok(None),
             },
         }
-    }
-
-    /// Takes one that waits off the list, to be woken; it wakes the others.
-    #[inline(always)]
-    pub(super) fn take_armed(&mut self) -> Option<Armed> {
-        let woken = self.waiting.pop_front();
-        if woken.is_some() {
-            self.overdue = self.waiting.len();
-        }
-        woken
-    }
-
-    /// Takes all that wait off the list.
-    pub(super) fn take_all_armed(&mut self) -> VecDeque<Armed> {
-        self.overdue = 0;
-        std::mem::take(&mut self.waiting)
     }
 
     /// Never goes back, whatever the clock does.

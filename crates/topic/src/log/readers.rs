@@ -5,7 +5,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::event::{EpochChanged, Gap, Lagging, Position, Record};
-use crate::log::{Armed, Log, Owed};
+use crate::log::sleepers::{Armed, SleeperId};
+use crate::log::{Log, Owed};
 use crate::publish::PublishError;
 use crate::segment::{Pinned, Segment};
 use crate::subscribe::{OnGap, Start, SubscribeError};
@@ -83,13 +84,6 @@ impl Readers {
 }
 
 impl super::State {
-    /// Takes the first of those that wait off the list, if there is something for it. (To wake others too would go on
-    /// for ever: each wakes those that have gone to sleep again.)
-    pub(super) fn next_overdue(&mut self) -> Option<Armed> {
-        self.overdue = self.overdue.checked_sub(1)?;
-        self.waiting.pop_front()
-    }
-
     pub(super) fn wake_publishers(&mut self) {
         let Some(rare) = &mut self.rare else { return };
         rare.readers.publishers.drain(..).for_each(|waiter| waiter.notify(Waiter::ROOM));
@@ -185,30 +179,25 @@ impl Log {
         Some(look(Record { position, prev_seq: seq - 1, frame: lying.frame, log: &self.name }))
     }
 
-    /// Puts a cursor to sleep, unless there is something for it: then `false`.
+    /// Puts a cursor to sleep, unless there is something for it.
     pub(crate) fn arm(
         &self,
         next: Position,
         waiter: &Arc<Waiter>,
         token: u32,
         reader: Option<ReaderId>,
-    ) -> bool {
+    ) -> Option<SleeperId> {
         let mut state = self.lock();
         state.consumed_before(next, reader);
         if state.has_ended() || next.epoch != state.epoch || next.seq < state.visible_next() {
-            return false;
+            return None;
         }
-        state.waiting.push_back(Armed { waiter: Arc::clone(waiter), token });
-        true
+        Some(state.sleepers.push(Armed { waiter: Arc::clone(waiter), token }))
     }
 
     /// Takes a cursor off the list; `false` when it was taken off before, to be woken.
-    pub(crate) fn disarm(&self, waiter: &Arc<Waiter>, token: u32) -> bool {
-        let mut state = self.lock();
-        let at = state.waiting.iter().position(|a| a.token == token && Arc::ptr_eq(&a.waiter, waiter));
-        let Some(at) = at else { return false };
-        state.overdue -= usize::from(at < state.overdue);
-        state.waiting.remove(at).is_some()
+    pub(crate) fn disarm(&self, sleeper: SleeperId, waiter: &Arc<Waiter>, token: u32) -> bool {
+        self.lock().sleepers.remove(sleeper, waiter, token).is_some()
     }
 
     /// Wakes the cursor; where nobody sleeps on it, the next one too: its reader is somewhere else, and may come
@@ -216,7 +205,7 @@ impl Log {
     #[cold]
     pub(super) fn wake(&self, mut armed: Armed) {
         while !armed.waiter.wake(armed.token) {
-            let Some(next) = self.lock().next_overdue() else { return };
+            let Some(next) = self.lock().sleepers.take_overdue() else { return };
             armed = next;
         }
     }
@@ -225,7 +214,7 @@ impl Log {
     pub(crate) fn pass_wake_on(&self) {
         let next = {
             let mut state = self.lock();
-            [state.next_overdue(), state.next_overdue()]
+            [state.sleepers.take_overdue(), state.sleepers.take_overdue()]
         };
         next.into_iter().flatten().for_each(|armed| self.wake(armed));
     }
@@ -234,7 +223,7 @@ impl Log {
     pub(crate) fn pass_wake_on_to(&self, wakes: usize) {
         let next: Vec<Armed> = {
             let mut state = self.lock();
-            std::iter::from_fn(|| state.next_overdue()).take(wakes).collect()
+            std::iter::from_fn(|| state.sleepers.take_overdue()).take(wakes).collect()
         };
         next.into_iter().for_each(|armed| self.wake(armed));
     }
@@ -242,7 +231,7 @@ impl Log {
     /// Wakes those that a publish should have woken, were it not for a reader that was woken before them and never
     /// came to pass it on.
     pub(super) fn wake_overdue(&self) {
-        if self.lock().overdue > 0 {
+        if self.lock().sleepers.has_overdue() {
             self.pass_wake_on();
         }
     }

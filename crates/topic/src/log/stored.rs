@@ -280,7 +280,7 @@ impl Log {
     /// What was staged is stored: readers see it, publishers are told. `granted_bytes` more may be
     /// appended.
     pub fn synced(&self, staged: Staged, granted_bytes: u64) {
-        let mut ended = VecDeque::new();
+        let mut ended = Vec::new();
         let (woken, armed) = {
             let mut guard = self.lock();
             let state = &mut *guard;
@@ -299,9 +299,9 @@ impl Log {
             stored.grant(granted_bytes);
             let woken = state.notify_stored();
             if state.has_ended() {
-                ended = state.take_all_armed();
+                ended = state.sleepers.take_all();
             }
-            (woken, state.take_armed())
+            (woken, state.sleepers.take_first())
         };
         drop(staged);
         ended.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
@@ -334,7 +334,7 @@ impl Log {
             let Some(stored) = state.stored_mut() else { return };
             stored.failed.get_or_insert_with(|| why.into());
             stored.sealed.drain(..).for_each(Writer::seal_as_seen);
-            ended = if state.has_ended() { state.take_all_armed() } else { VecDeque::new() };
+            ended = if state.has_ended() { state.sleepers.take_all() } else { Vec::new() };
             state.notify_stored()
         };
         ended.into_iter().for_each(|armed| armed.waiter.notify(armed.token));

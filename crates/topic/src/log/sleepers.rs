@@ -1,0 +1,238 @@
+//! The cursors that sleep on a log, in the order in which they fell asleep.
+//!
+//! A list through the slots of a vector, so that one in the middle leaves at the cost of one: a session that closes
+//! takes all of its cursors off. Slots are used again in the order in which they became free, so that neighbours in the
+//! list tend to be neighbours in memory: waking 100,000 walks through them one after another.
+//!
+//! Limit: 2³² − 1 sleepers of one log.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use crate::wake::Waiter;
+
+/// A cursor that waits for the next record.
+#[derive(Debug)]
+pub(crate) struct Armed {
+    pub(super) waiter: Arc<Waiter>,
+    pub(super) token: u32,
+}
+
+/// Where a cursor sleeps, until it is taken off the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SleeperId(NonZeroU32);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Sleepers {
+    slots: Vec<Slot>,
+    asleep: Ends,
+    free: Ends,
+    /// The last of those that have something to read by now; all before it have, too.
+    overdue: Option<SleeperId>,
+    count: u32,
+}
+
+#[derive(Debug)]
+struct Slot {
+    /// Nobody, where the slot is free.
+    armed: Option<Armed>,
+    previous: Option<SleeperId>,
+    next: Option<SleeperId>,
+}
+
+/// The ends of a list through the slots.
+#[derive(Debug, Default)]
+struct Ends {
+    first: Option<SleeperId>,
+    last: Option<SleeperId>,
+}
+
+impl SleeperId {
+    fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
+
+impl Sleepers {
+    pub(super) fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Puts one behind all others.
+    pub(super) fn push(&mut self, armed: Armed) -> SleeperId {
+        let id = match self.free.first {
+            Some(id) => {
+                self.free.unlink(&mut self.slots, id);
+                id
+            }
+            None => {
+                self.slots.push(Slot { armed: None, previous: None, next: None });
+                let number = u32::try_from(self.slots.len()).ok().and_then(NonZeroU32::new);
+                SleeperId(number.expect("a log has fewer than 2^32 sleepers"))
+            }
+        };
+        self.slots[id.index()].armed = Some(armed);
+        self.asleep.append(&mut self.slots, id);
+        self.count += 1;
+        id
+    }
+
+    /// There is something to read for all: takes the first, to be woken.
+    #[inline(always)]
+    pub(super) fn take_first(&mut self) -> Option<Armed> {
+        let first = self.asleep.first?;
+        self.overdue = self.asleep.last;
+        self.take(first)
+    }
+
+    pub(super) fn has_overdue(&self) -> bool {
+        self.overdue.is_some()
+    }
+
+    /// Takes the first, if there is something for it. (To wake others too would go on for ever: each wakes those that
+    /// have gone to sleep again.)
+    pub(super) fn take_overdue(&mut self) -> Option<Armed> {
+        self.overdue?;
+        self.take(self.asleep.first?)
+    }
+
+    /// Takes one out of the list, which it left before if somebody else stands in its slot.
+    pub(super) fn remove(&mut self, id: SleeperId, waiter: &Arc<Waiter>, token: u32) -> Option<Armed> {
+        let armed = self.slots.get(id.index())?.armed.as_ref()?;
+        if armed.token != token || !Arc::ptr_eq(&armed.waiter, waiter) {
+            return None;
+        }
+        self.take(id)
+    }
+
+    pub(super) fn take_all(&mut self) -> Vec<Armed> {
+        let mut all = Vec::with_capacity(self.len());
+        while let Some(armed) = self.take_first() {
+            all.push(armed);
+        }
+        *self = Sleepers::default();
+        all
+    }
+
+    fn take(&mut self, id: SleeperId) -> Option<Armed> {
+        if self.overdue == Some(id) {
+            self.overdue = self.slots[id.index()].previous;
+        }
+        self.asleep.unlink(&mut self.slots, id);
+        self.free.append(&mut self.slots, id);
+        self.count -= 1;
+        self.slots[id.index()].armed.take()
+    }
+}
+
+impl Ends {
+    fn append(&mut self, slots: &mut [Slot], id: SleeperId) {
+        let before = self.last.replace(id);
+        match before {
+            Some(before) => slots[before.index()].next = Some(id),
+            None => self.first = Some(id),
+        }
+        slots[id.index()].previous = before;
+        slots[id.index()].next = None;
+    }
+
+    fn unlink(&mut self, slots: &mut [Slot], id: SleeperId) {
+        let Slot { previous, next, .. } = slots[id.index()];
+        match previous {
+            Some(previous) => slots[previous.index()].next = next,
+            None => self.first = next,
+        }
+        match next {
+            Some(next) => slots[next.index()].previous = previous,
+            None => self.last = previous,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The same with a plain queue: the first `overdue` have something to read.
+    #[derive(Default)]
+    struct Plain {
+        queue: VecDeque<u32>,
+        overdue: usize,
+    }
+
+    impl Plain {
+        fn take_first(&mut self) -> Option<u32> {
+            let first = self.queue.pop_front()?;
+            self.overdue = self.queue.len();
+            Some(first)
+        }
+
+        fn take_overdue(&mut self) -> Option<u32> {
+            self.overdue = self.overdue.checked_sub(1)?;
+            self.queue.pop_front()
+        }
+
+        fn remove(&mut self, token: u32) -> bool {
+            let Some(at) = self.queue.iter().position(|&t| t == token) else { return false };
+            self.overdue -= usize::from(at < self.overdue);
+            self.queue.remove(at).is_some()
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn sleepers_are_taken_as_from_a_plain_queue(steps in prop::collection::vec(any::<(u8, u8)>(), 1..400)) {
+            let waiter = Waiter::new();
+            let (mut sleepers, mut plain) = (Sleepers::default(), Plain::default());
+            let mut ids = Vec::new();
+            for (step, which) in steps {
+                match step % 8 {
+                    0..4 => {
+                        let token = ids.len() as u32;
+                        ids.push(sleepers.push(Armed { waiter: Arc::clone(&waiter), token }));
+                        plain.queue.push_back(token);
+                    }
+                    4 => prop_assert_eq!(sleepers.take_first().map(|armed| armed.token), plain.take_first()),
+                    5 => prop_assert_eq!(sleepers.take_overdue().map(|armed| armed.token), plain.take_overdue()),
+                    6 if !ids.is_empty() => {
+                        // Also those that were taken before, whose slot may be another's by now.
+                        let token = which as usize % ids.len();
+                        let removed = sleepers.remove(ids[token], &waiter, token as u32);
+                        prop_assert_eq!(removed.is_some(), plain.remove(token as u32));
+                    }
+                    7 if which % 16 == 0 => {
+                        let all: Vec<u32> = sleepers.take_all().into_iter().map(|armed| armed.token).collect();
+                        prop_assert_eq!(all, plain.queue.drain(..).collect::<Vec<_>>());
+                        plain.overdue = 0;
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(sleepers.len(), plain.queue.len());
+                prop_assert_eq!(sleepers.has_overdue(), plain.overdue > 0);
+            }
+        }
+
+        #[test]
+        fn slots_are_as_many_as_ever_slept_at_once(rounds in 1..50_usize, at_once in 1..20_u32) {
+            let waiter = Waiter::new();
+            let mut sleepers = Sleepers::default();
+            for round in 0..rounds {
+                let arm = |token| sleepers.push(Armed { waiter: Arc::clone(&waiter), token });
+                let ids: Vec<SleeperId> = (0..at_once).map(arm).collect();
+                for (token, id) in (0..).zip(ids) {
+                    if round % 2 == 0 {
+                        prop_assert!(sleepers.remove(id, &waiter, token).is_some());
+                    } else {
+                        prop_assert!(sleepers.take_first().is_some());
+                    }
+                }
+            }
+            prop_assert_eq!(sleepers.slots.len(), at_once as usize);
+        }
+    }
+}
