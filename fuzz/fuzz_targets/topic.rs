@@ -1,11 +1,15 @@
-//! Any bytes as operations on a topic, four each: what comes of them is judged by a plain list.
+//! Any bytes as operations on a topic, four each, of publishers, readers, producers and members of groups: what comes of
+//! them is judged by plain accounts.
 #![no_main]
 
-#[path = "../../crates/topic/tests/it/play.rs"]
-mod play;
-#[path = "../../crates/topic/tests/it/stage.rs"]
-#[allow(dead_code, reason = "the other tests' stage too")]
-mod stage;
+#[path = "../../crates/topic/tests/it"]
+mod it {
+    pub mod play;
+    #[allow(dead_code, reason = "the other tests' stage too")]
+    pub mod stage;
+}
+
+use it::{play, stage};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     play::play(bytes.as_chunks().0.iter().map(|&bytes| play::Operation::from(bytes)))

@@ -1,15 +1,58 @@
 //! Random operations against a plain list. A failing run prints its shortest case, and its seed is kept in
-//! `model.seeds`, to be tried first the next time.
+//! `model.seeds`, to be tried first the next time; what it found becomes a test with a name. `PROPTEST_CASES` says how
+//! many are tried beyond the usual.
 
+use dunlin_topic::OnGap::Oldest;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 
+use crate::play::Operation::*;
 use crate::play::{Operation, play};
 
 const SEEDS: FileFailurePersistence = FileFailurePersistence::Direct("tests/it/model.seeds");
 
+fn cases() -> ProptestConfig {
+    let usual = ProptestConfig::default();
+    ProptestConfig { cases: usual.cases.max(1_000), failure_persistence: Some(Box::new(SEEDS)), ..usual }
+}
+
+#[test]
+fn a_reader_that_has_read_an_expired_record_is_warned_no_more_than_once() {
+    let publish = |ms| Publish { bytes: 8, by_ref: true, expires_ms: Some(ms), key: None };
+    let subscribe = |start| Subscribe { start, on_gap: Oldest };
+    play([
+        subscribe(0),
+        subscribe(0),
+        publish(0),
+        Batch { count: 32, bytes: 3_784 },
+        Batch { count: 3, bytes: 8 },
+        subscribe(63),
+        Expire,
+        Take { reader: 2 },
+        Drain { reader: 2, max: 35 },
+        publish(0),
+        Batch { count: 16, bytes: 9_032 },
+    ]);
+}
+
+#[test]
+fn a_reader_that_has_taken_the_last_record_has_caught_up_whatever_comes() {
+    let subscribe = |start| Subscribe { start, on_gap: Oldest };
+    play([
+        subscribe(0),
+        subscribe(0),
+        subscribe(0),
+        subscribe(0),
+        subscribe(0),
+        Batch { count: 2, bytes: 8 },
+        subscribe(30),
+        Take { reader: 0 },
+        Publish { bytes: 8, by_ref: true, expires_ms: Some(10), key: None },
+    ]);
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: Some(Box::new(SEEDS)), ..ProptestConfig::default() })]
+    #![proptest_config(cases())]
 
     #[test]
     fn any_operations_in_any_order_keep_every_promise(

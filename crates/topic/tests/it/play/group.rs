@@ -1,0 +1,121 @@
+//! What both kinds of groups have here: a cursor that feeds them, and losses that all members are told.
+
+use std::collections::BTreeSet;
+
+use dunlin_topic::*;
+
+use super::LIMITS;
+use super::readers::Truth;
+use crate::stage::{cursor, earliest};
+
+/// The log as a group sees it: nothing is left out in silence.
+pub(super) struct Feed {
+    cursor: Cursor,
+    /// The first record it has not come to.
+    pub(super) next: u64,
+    ended: bool,
+}
+
+impl Feed {
+    pub(super) fn of(topic: &Topic) -> Feed {
+        Feed { cursor: cursor(topic, &earliest()), next: 1, ended: false }
+    }
+
+    pub(super) fn log(&self) -> &Log {
+        self.cursor.log()
+    }
+
+    pub(super) fn next(&mut self, truth: &Truth<'_>) -> Option<Incoming> {
+        loop {
+            match self.cursor.fill() {
+                Fill::Records => {
+                    let (record, bytes) = self.cursor.peek()?;
+                    let found = record.map(|record| (record.seq(), record.frame.key().map(key_hash)));
+                    self.cursor.advance(1, bytes);
+                    if let Some((seq, key)) = found {
+                        self.come_to(seq, truth);
+                        self.next = seq + 1;
+                        return Some(Incoming::Record { seq, key });
+                    }
+                }
+                Fill::Empty => return None,
+                Fill::Notice(Notice::Gap(gap)) => {
+                    self.come_to(gap.first, truth);
+                    assert!(gap.first < truth.info.oldest_seq, "what is held is not lost");
+                    self.next = gap.last + 1;
+                    return Some(Incoming::Lost { first: gap.first, last: gap.last });
+                }
+                Fill::Notice(Notice::Lagging(_)) => {}
+                Fill::Notice(Notice::Deleted { .. }) | Fill::Closed => {
+                    assert!(truth.closed);
+                    self.ended = true;
+                    return None;
+                }
+                Fill::Notice(other) => panic!("unexpected {other:?}"),
+            }
+        }
+    }
+
+    /// Between two calls a group pins no segment.
+    pub(super) fn rest(&mut self) {
+        self.cursor.release();
+    }
+
+    /// Whatever it has not come to has expired.
+    pub(super) fn has_seen_all(&self, truth: &Truth<'_>) -> bool {
+        (self.next..truth.info.next_seq).all(|seq| truth.has_expired(seq))
+    }
+
+    fn come_to(&self, seq: u64, truth: &Truth<'_>) {
+        assert!(seq >= self.next, "{seq} came again, {} was next", self.next);
+        for skipped in self.next..seq {
+            assert!(truth.has_expired(skipped), "{skipped} was skipped in silence");
+        }
+    }
+}
+
+/// Who is in a group, and what its members were told.
+#[derive(Default)]
+pub(super) struct Told {
+    pub(super) members: Vec<MemberId>,
+    lost: BTreeSet<u64>,
+}
+
+impl Told {
+    /// All members are told the same, and of each record once.
+    pub(super) fn hear(
+        &mut self,
+        mut take: impl FnMut(MemberId) -> Option<Lost>,
+        mut each: impl FnMut(u64, &Lost),
+    ) {
+        let told: Vec<Vec<Lost>> =
+            self.members.iter().map(|member| std::iter::from_fn(|| take(*member)).collect()).collect();
+        let Some((first, others)) = told.split_first() else { return };
+        assert!(others.iter().all(|other| other == first));
+        for lost in first {
+            assert!(lost.is_exact());
+            for seq in lost.first..=lost.last {
+                assert!(self.lost.insert(seq), "{seq} was lost twice");
+                each(seq, lost);
+            }
+        }
+    }
+
+    /// One more member, unless there were as many as there may be.
+    pub(super) fn joined(&mut self, joined: Result<MemberId, GroupError>) {
+        let members_max = LIMITS.group_members_max;
+        if self.members.len() == members_max as usize {
+            assert_eq!(joined, Err(GroupError::Full { members_max }));
+        } else {
+            self.members.push(joined.unwrap());
+        }
+    }
+
+    pub(super) fn were_told(&self, seq: u64) -> bool {
+        self.lost.contains(&seq)
+    }
+
+    pub(super) fn pick(&self, member: usize) -> Option<MemberId> {
+        self.members.get(member % self.members.len().max(1)).copied()
+    }
+}

@@ -1,0 +1,92 @@
+//! What a log is to remember of producers, in the plainest way: each record's number and sequence.
+
+use dunlin_topic::*;
+
+use super::LIMITS;
+
+/// The producers that are remembered, the least recently used first.
+#[derive(Default)]
+pub(super) struct Producers(Vec<Known>);
+
+struct Known {
+    id: u64,
+    epoch: u32,
+    last: u64,
+    /// Number and sequence of each record that a retry of is answered.
+    records: Vec<(u64, u64)>,
+}
+
+impl Producers {
+    /// How a producer marks records, so far from what comes next.
+    pub(super) fn mark(&self, producer: u64, epoch_step: i32, from_next: i64) -> ProducerMark {
+        let known = self.0.iter().find(|known| known.id == producer);
+        let (epoch, last) = known.map_or((5, 0), |known| (known.epoch, known.last));
+        ProducerMark {
+            producer,
+            producer_epoch: epoch.saturating_add_signed(epoch_step),
+            producer_seq: (last + 1).saturating_add_signed(from_next).max(1),
+        }
+    }
+
+    /// `None` when such records are to be appended, the sequence of the last if they were before.
+    pub(super) fn judge(&mut self, mark: ProducerMark, count: u64) -> Result<Option<u64>, PublishError> {
+        let Some(at) = self.0.iter().position(|known| known.id == mark.producer) else { return Ok(None) };
+        let known = self.0.remove(at);
+        self.0.push(known);
+        let known = &self.0[self.0.len() - 1];
+        let (first, last) = (mark.producer_seq, mark.producer_seq + count - 1);
+        if mark.producer_epoch < known.epoch {
+            return Err(PublishError::ProducerFenced { epoch: mark.producer_epoch, current: known.epoch });
+        }
+        if mark.producer_epoch > known.epoch || first == known.last + 1 {
+            return Ok(None);
+        }
+        if first > known.last {
+            return Err(PublishError::ProducerGap { producer_seq: first, last: known.last });
+        }
+        if last > known.last {
+            return Err(PublishError::Batch("a retry cannot hold new records beside the old ones"));
+        }
+        let remembered_from = known.records.first().map_or(known.last + 1, |(number, _)| *number);
+        if first < remembered_from {
+            return Err(PublishError::DuplicateForgotten { producer_seq: first, remembered_from });
+        }
+        Ok(known.records.iter().find(|(number, _)| *number == last).map(|(_, seq)| *seq))
+    }
+
+    /// Such records were appended.
+    pub(super) fn appended(&mut self, mark: ProducerMark, count: u64, first_seq: u64) {
+        if self.0.iter().all(|known| known.id != mark.producer) {
+            if self.0.len() == LIMITS.producers_max as usize {
+                self.0.remove(0);
+            }
+            self.0.push(Known {
+                id: mark.producer,
+                epoch: mark.producer_epoch,
+                last: 0,
+                records: Vec::new(),
+            });
+        }
+        let Some(known) = self.0.iter_mut().find(|known| known.id == mark.producer) else { return };
+        if known.epoch != mark.producer_epoch {
+            known.epoch = mark.producer_epoch;
+            known.records.clear();
+        }
+        known.last = mark.producer_seq + count - 1;
+        known.records.extend((0..count).map(|n| (mark.producer_seq + n, first_seq + n)));
+        known.forget();
+    }
+}
+
+impl Known {
+    /// As many ranges as there may be stay, of records that follow one another in number and in sequence.
+    fn forget(&mut self) {
+        let follows = |pair: &[(u64, u64)]| (pair[0].0 + 1, pair[0].1 + 1) == pair[1];
+        let begins: Vec<usize> =
+            (1..self.records.len()).filter(|&at| !follows(&self.records[at - 1..=at])).collect();
+        let ranges = begins.len() + 1;
+        if let Some(forgotten) = ranges.checked_sub(LIMITS.producer_outcomes_max as usize + 1) {
+            self.records.drain(..begins[forgotten]);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! A `share` group beside a plain account of who was given what.
+
+use std::collections::BTreeMap;
+
+use dunlin_topic::*;
+
+use super::LIMITS;
+use super::group::{Feed, Told};
+use super::readers::Truth;
+
+pub(super) struct Sharers {
+    share: Share,
+    feed: Feed,
+    told: Told,
+    /// Given, and not confirmed.
+    open: BTreeMap<u64, MemberId>,
+    over: BTreeMap<u64, End>,
+    /// The last it has come to.
+    last: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Confirmed,
+    /// Given to one that left.
+    Unconfirmed,
+    GivenUp,
+}
+
+impl Sharers {
+    pub(super) fn of(topic: &Topic) -> Sharers {
+        Sharers {
+            share: Share::new(&LIMITS, 0),
+            feed: Feed::of(topic),
+            told: Told::default(),
+            open: BTreeMap::new(),
+            over: BTreeMap::new(),
+            last: 0,
+        }
+    }
+
+    pub(super) fn join(&mut self) {
+        let joined = self.share.join();
+        self.told.joined(joined);
+    }
+
+    pub(super) fn leave(&mut self, member: usize) {
+        let Some(member) = self.told.pick(member) else { return };
+        self.share.leave(member).unwrap();
+        self.told.members.retain(|known| *known != member);
+        assert_eq!(self.share.leave(member), Err(GroupError::NoMember(member)));
+        self.end(member, u64::MAX, End::Unconfirmed);
+    }
+
+    pub(super) fn take(&mut self, member: usize, max: usize, truth: &Truth<'_>) {
+        let Some(member) = self.told.pick(member) else { return };
+        for _ in 0..max {
+            let Sharers { share, feed, open, over, last: come_to, .. } = self;
+            let had = open.values().filter(|holder| **holder == member).count();
+            let mut came = None;
+            let mut source = || {
+                let incoming = feed.next(truth)?;
+                match incoming {
+                    Incoming::Record { seq, .. } => (came, *come_to) = (Some(seq), seq),
+                    Incoming::Lost { first, last } => {
+                        *come_to = last;
+                        over.extend((first..=last).map(|seq| (seq, End::GivenUp)));
+                    }
+                }
+                Some(incoming)
+            };
+            let given = share.take(member, &mut source).unwrap();
+            assert_eq!(given, came, "what the group came to is given, and nothing else");
+            match given {
+                Some(seq) => assert_eq!(open.insert(seq, member), None),
+                None => {
+                    assert!(had == LIMITS.share_handed_max as usize || feed.has_seen_all(truth));
+                    break;
+                }
+            }
+        }
+        self.feed.rest();
+    }
+
+    /// What the member was given is consumed, but for the last so many of all records.
+    pub(super) fn confirm(&mut self, member: usize, back: u64) {
+        let Some(member) = self.told.pick(member) else { return };
+        let through = self.feed.next.saturating_sub(1 + back);
+        self.share.confirm(member, through).unwrap();
+        self.end(member, through, End::Confirmed);
+    }
+
+    fn end(&mut self, member: MemberId, through: u64, end: End) {
+        let ended = self.open.extract_if(..=through, |_, holder| *holder == member);
+        self.over.extend(ended.map(|(seq, _)| (seq, end)));
+    }
+
+    pub(super) fn check(&mut self) {
+        let Sharers { share, told, over, .. } = self;
+        told.hear(
+            |member| share.take_lost(member),
+            |seq, lost| match over.get(&seq) {
+                Some(End::GivenUp) => assert_eq!((lost.given_up > 0, lost.unconfirmed), (true, 0)),
+                Some(End::Unconfirmed) => assert_eq!((lost.given_up, lost.unconfirmed > 0), (0, true)),
+                other => panic!("{seq} is told lost, and is {other:?}"),
+            },
+        );
+        let open = self.open.first_key_value().map(|(seq, _)| seq - 1);
+        assert_eq!(self.share.position(), open.unwrap_or(self.last));
+    }
+
+    /// One willing member takes all that is left; then each record has ended in one way.
+    pub(super) fn finish(&mut self, truth: &Truth<'_>) {
+        while !self.told.members.is_empty() {
+            self.leave(0);
+        }
+        self.join();
+        self.check();
+        while !self.feed.has_seen_all(truth) {
+            self.take(0, usize::MAX, truth);
+            self.confirm(0, 0);
+            self.check();
+        }
+        assert!(self.open.is_empty());
+        for seq in 1..truth.info.next_seq {
+            match self.over.get(&seq) {
+                Some(End::Confirmed) => assert!(!self.told.were_told(seq)),
+                Some(End::GivenUp | End::Unconfirmed) => assert!(self.told.were_told(seq), "{seq} was lost"),
+                None => assert!(truth.has_expired(seq), "{seq} was skipped in silence"),
+            }
+        }
+    }
+}
