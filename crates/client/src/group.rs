@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin_topic::{Frame, LogName, Notice, Position, Start, Subscribe, SubscribeError, Wait};
-use dunlin_wire::{FromClient, FromNode, List, Nack, NackedToken, Settle, StartAt};
+use dunlin_wire::{FromClient, FromNode, Kind, List, Nack, NackedToken, Settle, StartAt};
 
 use crate::client::Client;
 use crate::follow::lock;
@@ -84,10 +84,10 @@ pub enum Claimed<'a> {
     Notice(Notice),
 }
 
-/// What became of claims that were settled.
+/// What became of claims that were settled or renewed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Settlement {
-    /// How many were settled.
+    /// How many were settled, or renewed.
     pub settled: u32,
     /// Tokens whose deadline had passed: their records went to somebody else.
     pub stale: Vec<u64>,
@@ -228,6 +228,13 @@ impl Member {
             })
             .collect();
         self.settle(|request| FromClient::Nack(Nack { request, subscription, tokens: List::new(&tokens) }))
+    }
+
+    /// These claims take longer: the deadline of each is set anew, to a whole claim from now.
+    pub fn renew(&mut self, tokens: &[u64]) -> Result<Settlement, AskError> {
+        self.subscriber.shared().check_version(Kind::Renew)?;
+        let subscription = self.subscriber.number();
+        self.settle(|request| FromClient::Renew(Settle { request, subscription, tokens: List::new(tokens) }))
     }
 
     fn settle<'a>(&self, request: impl FnOnce(u32) -> FromClient<'a>) -> Result<Settlement, AskError> {

@@ -131,7 +131,6 @@ impl Client {
             let create = |request| FromClient::CreateTopic(CreateTopic { request, or_same, config });
             return self.shared.ask(create).map(drop);
         }
-        self.shared.check_version(Kind::CreateTopicWith)?;
         let settings: Vec<_> = settings.iter().map(|(name, value)| Setting { name, value }).collect();
         let settings = List::new(&settings);
         let create =
@@ -181,11 +180,8 @@ impl Client {
         }
     }
 
-    /// What a topic was set to beside, and what has become of it; nothing where the node has no words for it.
+    /// What a topic was set to beside, and what has become of it.
     fn settings_of(&self, topic: &str) -> Result<Vec<(String, String)>, AskError> {
-        if self.shared.check_version(Kind::DescribeSettings).is_err() {
-            return Ok(Vec::new());
-        }
         let bytes = self.shared.ask(|request| FromClient::DescribeSettings(NamedTopic { request, topic }))?;
         match self.shared.read_answer(&bytes) {
             Some(FromNode::Settings(settings)) => {
@@ -244,7 +240,7 @@ fn odd_answer() -> AskError {
 
 impl Shared {
     /// Whether the node knows a message; it has to be connected to.
-    fn check_version(&self, kind: Kind) -> Result<(), AskError> {
+    pub(crate) fn check_version(&self, kind: Kind) -> Result<(), AskError> {
         let session = lock(&self.session);
         if !session.up || session.version >= kind.since() {
             return Ok(());

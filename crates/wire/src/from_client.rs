@@ -38,6 +38,7 @@ pub enum FromClient<'a> {
     Resync(Resync),
     CreateTopicWith(CreateTopicWith<'a>),
     DescribeSettings(NamedTopic<'a>),
+    Renew(Settle<'a>),
 }
 
 impl<'a> FromClient<'a> {
@@ -66,6 +67,7 @@ impl<'a> FromClient<'a> {
             FromClient::Resync(_) => Kind::Resync,
             FromClient::CreateTopicWith(_) => Kind::CreateTopicWith,
             FromClient::DescribeSettings(_) => Kind::DescribeSettings,
+            FromClient::Renew(_) => Kind::Renew,
         }
     }
 
@@ -96,7 +98,7 @@ impl<'a> FromClient<'a> {
             FromClient::ListTopics(body) => body.write(out),
             FromClient::JoinGroup(body) => body.write(out),
             FromClient::Claim(body) => body.write(out),
-            FromClient::Ack(body) => body.write(out),
+            FromClient::Ack(body) | FromClient::Renew(body) => body.write(out),
             FromClient::Nack(body) => body.write(out),
         }
         finish(out, at);
@@ -130,6 +132,7 @@ impl<'a> FromClient<'a> {
             Kind::Resync => FromClient::Resync(Layout::read(fields)?),
             Kind::CreateTopicWith => FromClient::CreateTopicWith(Layout::read(fields)?),
             Kind::DescribeSettings => FromClient::DescribeSettings(Layout::read(fields)?),
+            Kind::Renew => FromClient::Renew(Layout::read(fields)?),
             _ => return Ok(None),
         }))
     }

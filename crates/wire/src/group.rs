@@ -58,7 +58,7 @@ layout! {
 }
 
 layout! {
-    /// ACK: these claims are done. Answered by SETTLED.
+    /// ACK: these claims are done. RENEW: they are needed for longer. Answered by SETTLED.
     pub struct Settle<'a> {
         /// The request.
         pub request: u32,
@@ -92,11 +92,11 @@ layout! {
 }
 
 layout! {
-    /// What became of an ACK or a NACK.
+    /// What became of an ACK, a NACK or a RENEW.
     pub struct Settled<'a> {
         /// The request.
         pub request: u32,
-        /// How many claims were settled.
+        /// How many claims were settled, or renewed.
         pub settled: u32,
         /// Tokens whose deadline had passed: their records went to somebody else.
         pub stale: List<'a, u64>,

@@ -97,6 +97,8 @@ kinds! {
     CreateTopicWith = 21, "CREATE_TOPIC_WITH";
     /// Asks for the settings of a topic, and what has become of them.
     DescribeSettings = 22, "DESCRIBE_SETTINGS";
+    /// Claimed records are needed for longer.
+    Renew = 23, "RENEW";
 
     /// The client is let in.
     Welcome = 65, "WELCOME";
@@ -142,7 +144,7 @@ kinds! {
     Topic = 85, "TOPIC";
     /// Records for a member of a group.
     Deliver = 86, "DELIVER";
-    /// What became of an ACK or a NACK.
+    /// What became of an ACK, a NACK or a RENEW.
     Settled = 87, "SETTLED";
     /// The client broke the protocol; the connection closes.
     Error = 88, "ERROR";
@@ -166,8 +168,11 @@ impl Kind {
     /// The version of the protocol that it came with.
     #[inline]
     pub fn since(self) -> u8 {
-        let number = self as u8;
-        if matches!(number, 19..64 | 90..) { 2 } else { 1 }
+        match self as u8 {
+            23..64 | 93.. => 3,
+            19..23 | 90..93 => 2,
+            _ => 1,
+        }
     }
 }
 

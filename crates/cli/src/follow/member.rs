@@ -1,20 +1,25 @@
 //! Reading as a member of a group: what is given to this member is written, or handed to a command, and settled.
 //!
 //! A record of a `work` group is acknowledged after it was written out and flushed: a member that is killed in between
-//! makes it come again, never disappear.
+//! makes it come again, never disappear. While a command runs its claim is renewed, however long that takes.
 
 use std::io::Write;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
 use dunlin_client::{AskError, Claimed, GroupKind, Member};
-use dunlin_topic::Record;
+use dunlin_topic::{Frame, Record};
 
 use super::{Follow, TURN_EVENTS, Turned};
 use crate::program::Program;
 
 /// Records claimed ahead by a member that does nothing but write them out.
 const AHEAD: u64 = 64;
+/// A claim is renewed when a third of it is over: twice it may go wrong.
+const RENEWALS: u32 = 3;
 
 /// What a member does with what it is given.
 #[derive(Debug)]
@@ -88,10 +93,21 @@ impl<'a> Shift<'a> {
             Claimed::Notice(notice) => {
                 return Ok(follow.writer.notice(&notice, &mut *follow.out(), &mut std::io::stderr())?);
             }
-            Claimed::Record { token, position, attempt, frame, log, .. } => {
+            Claimed::Record { token, position, attempt, claim, frame, log } => {
                 let record = Record { position, prev_seq: position.seq - 1, frame, log };
-                let outcome = self.duty.handle(&record, attempt, follow)?;
-                (token, outcome, format!("{} {position}, attempt {attempt}", record.subject()))
+                let said = format!("{} {position}, attempt {attempt}", record.subject());
+                let outcome = match &self.duty.program {
+                    None => self.duty.write(&record, attempt, follow)?,
+                    Some(program) => {
+                        let (mut copy, log) = (Vec::new(), Arc::clone(log));
+                        frame.append_to(&mut copy);
+                        let (frame, _) = Frame::split(&copy).expect("it was copied whole");
+                        let record = Record { frame, log: &log, ..record };
+                        let claim = (self.duty.kind == GroupKind::Work).then_some((token, claim));
+                        run(program, &record, attempt, self.member, claim, follow)?
+                    }
+                };
+                (token, outcome, said)
             }
         };
         self.asked = self.asked.saturating_sub(1);
@@ -151,19 +167,49 @@ impl<'a> Shift<'a> {
 }
 
 impl Duty {
-    fn handle<W: Write>(&self, record: &Record<'_>, attempt: u32, follow: &Follow<W>) -> Result<Outcome> {
-        let Some(program) = &self.program else {
-            let attempt = (self.kind == GroupKind::Work).then_some(attempt);
-            follow.writer.record(record, attempt, &mut *follow.out())?;
-            return Ok(Outcome::Done);
-        };
-        follow.out().flush()?;
-        Ok(match program.run(record, attempt) {
-            Ok(status) if status.success() => Outcome::Done,
-            // Ctrl-C reaches the command as well.
-            _ if follow.stop.is_set() => Outcome::Dropped,
-            Ok(status) => Outcome::Failed(format!("{}: {status}", program.name())),
-            Err(error) => Outcome::Failed(format!("{error:#}")),
-        })
+    fn write<W: Write>(&self, record: &Record<'_>, attempt: u32, follow: &Follow<W>) -> Result<Outcome> {
+        let attempt = (self.kind == GroupKind::Work).then_some(attempt);
+        follow.writer.record(record, attempt, &mut *follow.out())?;
+        Ok(Outcome::Done)
+    }
+}
+
+/// Runs the command to its end, and meanwhile renews the claim on what it is run for.
+fn run<W: Write>(
+    program: &Program,
+    record: &Record<'_>,
+    attempt: u32,
+    member: &mut Member,
+    claim: Option<(u64, Duration)>,
+    follow: &Follow<W>,
+) -> Result<Outcome> {
+    follow.out().flush()?;
+    let ran = thread::scope(|scope| {
+        let (ended, end) = mpsc::channel();
+        if let Some((token, claim)) = claim {
+            scope.spawn(move || renew(member, token, claim / RENEWALS, &end));
+        }
+        let ran = program.run(record, attempt);
+        drop(ended);
+        ran
+    });
+    Ok(match ran {
+        Ok(status) if status.success() => Outcome::Done,
+        // Ctrl-C reaches the command as well.
+        _ if follow.stop.is_set() => Outcome::Dropped,
+        Ok(status) => Outcome::Failed(format!("{}: {status}", program.name())),
+        Err(error) => Outcome::Failed(format!("{error:#}")),
+    })
+}
+
+/// Renews the claim until it ends, or nobody could renew it. Whoever acknowledges it then is told so.
+fn renew(member: &mut Member, token: u64, every: Duration, end: &mpsc::Receiver<()>) {
+    while end.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+        match member.renew(&[token]) {
+            Ok(settlement) if settlement.settled == 0 => return,
+            Err(AskError::Refused(_)) => return,
+            // The connection may be back before the deadline.
+            Ok(_) | Err(_) => {}
+        }
     }
 }

@@ -96,6 +96,22 @@ fn a_record_is_done_when_the_command_succeeds() {
 }
 
 #[test]
+fn a_command_may_take_longer_than_the_deadline() {
+    // On a machine that stands still for longer than a claim holds the record comes again, and rightly.
+    let in_one_attempt = |claim_ms: u32| {
+        let node = Node::start();
+        node.run(&["pub", "jobs", "one"]).done();
+        let group = ["sub", "jobs", "--group", "crew", "--work", "--from", "earliest", "--count", "1"];
+        let (deadline, sleep) = (format!("{claim_ms}ms"), format!("sleep {}.5; cat", claim_ms * 2 / 1_000));
+        let outcome = node.run(&[&group[..], &["--deadline", &deadline, "--", "sh", "-c", &sleep]].concat());
+        assert_eq!(outcome.out, "one", "{outcome:?}");
+        let left = node.run(&["sub", "jobs", "--group", "crew", "--work", "--idle", "100ms"]).done();
+        left.is_empty() && !outcome.err.contains("too late")
+    };
+    assert!([1_000, 4_000, 16_000].into_iter().any(in_one_attempt));
+}
+
+#[test]
 fn ctrl_c_ends_a_member_that_sleeps_and_what_it_had_claimed_is_not_an_attempt() {
     let node = Node::start();
     let mut asleep = member(&node, &["--work", "--ack", "never", "--sleep", "1h"]);

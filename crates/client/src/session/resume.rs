@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use dunlin_topic::SubscribeError;
 use dunlin_wire::{
-    ChannelPosition, Claim, Credit, Follow, FromClient, JoinGroup, Kind, List, LogPosition, Position, Resume,
+    ChannelPosition, Claim, Credit, Follow, FromClient, JoinGroup, List, LogPosition, Position, Resume,
     StartAt, Subscribe, Welcome,
 };
 
@@ -48,7 +47,7 @@ impl Session {
             subscription.received_before = subscription.inbox.received();
             subscription.claims.given_before = subscription.claims.given;
             subscription.gone.clear();
-            subscription.ask(number, version, out);
+            subscription.ask(number, out);
         }
         for publishing in self.publishers.values() {
             publishing.resume(out);
@@ -68,8 +67,7 @@ impl Session {
             claims: Default::default(),
         };
         // While there is no connection nothing that is said is sent: it is said again on the next.
-        let version = if self.up { self.version } else { dunlin_wire::VERSION };
-        subscription.ask(number, version, out);
+        subscription.ask(number, out);
         self.subscriptions.insert(number, subscription);
         number
     }
@@ -121,7 +119,7 @@ impl Session {
 }
 
 impl Subscription {
-    fn ask(&self, number: u32, version: u8, out: &mut Vec<u8>) {
+    fn ask(&self, number: u32, out: &mut Vec<u8>) {
         let unread = self.inbox.unread();
         let credit = self.asked.credit_bytes.saturating_sub(unread);
         let asked = &self.asked;
@@ -142,10 +140,6 @@ impl Subscription {
             return self.claim(number, out);
         }
         if let Some(follow) = asked.follow {
-            if version < Kind::Follow.since() {
-                let why = format!("the node speaks version {version} of the protocol, which knows no states");
-                return self.inbox.end(SubscribeError::Refused(why));
-            }
             follow.say(number, out);
         }
         if self.stands {

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use dunlin_client::{Claimed, Client, Group, GroupKind, GroupOptions, Limits, Member, Options};
+use dunlin_client::{AskError, Claimed, Client, Group, GroupKind, GroupOptions, Limits, Member, Options};
 use dunlin_wire::*;
 
 use crate::peer::{Link, Peer, at, frame};
@@ -75,6 +75,14 @@ fn a_member_claims_works_and_settles() {
         });
         link.send(FromNode::Settled(Settled { request, settled: 1, stale: List::new(&[108]) }));
         let request = link.next(|message| match message {
+            FromClient::Renew(renew) => {
+                assert_eq!(renew.tokens.iter().collect::<Vec<_>>(), [108]);
+                renew.request
+            }
+            other => panic!("{other:?}"),
+        });
+        link.send(FromNode::Settled(Settled { request, settled: 1, stale: List::new(&[]) }));
+        let request = link.next(|message| match message {
             FromClient::Nack(nack) => {
                 let wanted = NackedToken { token: 108, delay_ms: 50 };
                 assert_eq!(nack.tokens.iter().collect::<Vec<_>>(), [wanted]);
@@ -92,7 +100,31 @@ fn a_member_claims_works_and_settles() {
     assert!(member.try_next().unwrap().is_none());
     let settlement = member.ack(&[107, 108]).unwrap();
     assert_eq!((settlement.settled, settlement.stale), (1, vec![108]));
+    assert_eq!(member.renew(&[108]).unwrap().settled, 1);
     assert_eq!(member.nack(&[(108, Duration::from_millis(50))]).unwrap().settled, 1);
+    drop((member, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn a_node_of_the_version_before_is_not_asked_to_renew() {
+    let peer = Peer::new();
+    let url = peer.url();
+    let node = std::thread::spawn(move || {
+        let mut link = peer.accept_silently();
+        link.read_hello();
+        link.welcome_as(VERSION_MIN);
+        accept_member(&mut link);
+        accept_claim(&mut link, 1);
+        deliver(&mut link, 7..=7);
+        link.until_closed();
+    });
+    let client = Client::connect(&url, Options::default()).unwrap();
+    let mut member = join(&client);
+    member.claim(1);
+    assert_eq!(next(&mut member).0, 107);
+    let refused = member.renew(&[107]).unwrap_err();
+    assert!(matches!(&refused, AskError::Refused(why) if why.code == ErrorCode::Version), "{refused:?}");
     drop((member, client));
     node.join().unwrap();
 }

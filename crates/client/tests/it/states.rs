@@ -476,20 +476,3 @@ fn parts_that_do_not_fit_together_end_the_connection() {
         node.join().unwrap();
     }
 }
-
-#[test]
-fn a_node_of_the_version_before_is_not_asked_for_states() {
-    let peer = Peer::new();
-    let url = peer.url();
-    let node = thread::spawn(move || {
-        let mut link = peer.accept_silently();
-        link.read_hello();
-        link.welcome_as(1);
-        assert!(link.try_next(|message| panic!("{message:?}")).is_none());
-    });
-    let client = Client::connect(&url, Options::default()).unwrap();
-    let refused = client.subscribe("orders.>", following()).unwrap_err();
-    assert!(matches!(&refused, SubscribeError::Refused(why) if why.contains("version 1")), "{refused:?}");
-    drop(client);
-    let _ = node.join();
-}

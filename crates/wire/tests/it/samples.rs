@@ -192,6 +192,7 @@ pub fn from_client(v: &Values, mut each: impl FnMut(FromClient<'_>)) {
         settings: List::new(&settings),
     }));
     each(FromClient::DescribeSettings(NamedTopic { request: number, topic: &v.name }));
+    each(FromClient::Renew(Settle { request: number, subscription: 2, tokens: List::new(&v.tokens) }));
 }
 
 /// Calls `each` with a message of every kind that a node sends.

@@ -1,5 +1,6 @@
 use dunlin_wire::{
-    Decoder, ErrorCode, FromClient, Limits, Next, Position, Preamble, Resync, VERSION, VERSION_MIN, WireError,
+    Decoder, ErrorCode, FromClient, Limits, List, Next, Position, Preamble, Resync, Settle, VERSION,
+    VERSION_MIN, WireError,
 };
 
 #[test]
@@ -11,14 +12,19 @@ fn this_and_the_previous_version_are_accepted() {
 }
 
 #[test]
-fn what_version_2_added_is_unknown_on_a_connection_of_version_1() {
-    let mut bytes = Vec::new();
-    FromClient::Resync(Resync { channel: 1, state: true, after: Position { epoch: 1, seq: 2 } })
-        .encode(&mut bytes);
-    let mut decoder = Decoder::new(Limits::default());
-    assert!(matches!(decoder.next_from_client(&bytes), Ok(Next::Message(..))));
-    decoder.set_version(1);
-    assert_eq!(decoder.next_from_client(&bytes), Err(WireError::UnknownKind(20)));
+fn what_version_3_added_is_unknown_on_a_connection_of_version_2() {
+    let resync = Resync { channel: 1, state: true, after: Position { epoch: 1, seq: 2 } };
+    let renew = Settle { request: 1, subscription: 1, tokens: List::new(&[7]) };
+    let decode = |message: FromClient<'_>, version| {
+        let (mut bytes, mut decoder) = (Vec::new(), Decoder::new(Limits::default()));
+        message.encode(&mut bytes);
+        decoder.set_version(version);
+        decoder.next_from_client(&bytes).map(|next| matches!(next, Next::Message(..)))
+    };
+    assert_eq!(decode(FromClient::Renew(renew), 3), Ok(true));
+    assert_eq!(decode(FromClient::Renew(renew), 2), Err(WireError::UnknownKind(23)));
+    assert_eq!(decode(FromClient::Resync(resync), 2), Ok(true));
+    assert_eq!(decode(FromClient::Resync(resync), 1), Err(WireError::UnknownKind(20)));
 }
 
 #[test]

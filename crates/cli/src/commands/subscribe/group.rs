@@ -21,7 +21,7 @@ pub struct GroupArguments {
     /// Records are claimed until they are acknowledged; those that are not come again, to any member
     #[arg(long, requires = "group")]
     pub work: bool,
-    /// How long a claim holds, when this member makes the group [default: 30s]
+    /// How long a claim holds, when this member makes the group; while COMMAND runs it is renewed [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = parse::duration, requires = "work")]
     pub deadline: Option<Duration>,
     /// Attempts until a record is a dead letter, when this member makes the group; 0 for no end [default: 5]

@@ -30,16 +30,21 @@ fn a_record_comes_again_after_its_deadline_and_the_late_ack_is_refused() {
 
 #[test]
 fn a_renewed_claim_outlives_its_first_deadline() {
-    let node = node();
-    publish(&node, "jobs", [1]);
-    let options = WorkOptions { claim: Duration::from_millis(600), ..working() };
-    let mut member = node.join_work("jobs", "g", &options).unwrap();
-    let held = claim(&mut member).unwrap();
-    for _ in 0..5 {
-        thread::sleep(Duration::from_millis(150));
-        assert!(member.renew(held.token).unwrap() > held.deadline_ns);
-    }
-    member.ack(held.token).unwrap();
+    let in_time = |claim_ms: u64| {
+        let node = node();
+        publish(&node, "jobs", [1]);
+        let options = WorkOptions { claim: Duration::from_millis(claim_ms), ..working() };
+        let mut member = node.join_work("jobs", "g", &options).unwrap();
+        let held = claim(&mut member).unwrap();
+        for _ in 0..5 {
+            thread::sleep(Duration::from_millis(claim_ms / 4));
+            let Ok(deadline_ns) = member.renew(held.token) else { return false };
+            assert!(deadline_ns > held.deadline_ns);
+        }
+        member.ack(held.token).is_ok()
+    };
+    // On a machine that stands still for longer than a claim holds it ends, and rightly.
+    assert!([600, 3_000, 15_000].into_iter().any(in_time));
 }
 
 #[test]

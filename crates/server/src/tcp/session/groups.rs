@@ -126,6 +126,12 @@ impl Session {
         });
     }
 
+    pub(super) fn renew(&mut self, renew: &Settle<'_>) {
+        self.settle_claims(renew.request, renew.subscription, renew.tokens.iter(), |work, token| {
+            (token, work.renew(token).is_ok())
+        });
+    }
+
     /// `settle` gives the token, and whether it counted.
     fn settle_claims<T>(
         &mut self,

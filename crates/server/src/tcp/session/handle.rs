@@ -43,6 +43,7 @@ impl Session {
             FromClient::Claim(claim) => self.claim(claim),
             FromClient::Ack(ack) => self.ack(&ack),
             FromClient::Nack(nack) => self.nack(&nack),
+            FromClient::Renew(renew) => self.renew(&renew),
         }
     }
 }
