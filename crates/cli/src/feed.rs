@@ -1,7 +1,9 @@
 //! Publishing what a person gave: texts, lines and whole files, at a pace.
 //!
-//! A lost connection is waited out: the client keeps what has no answer, and sends it again under the same numbers.
+//! A lost connection is waited out: the client keeps what has no answer, and sends it again under the same numbers. So is
+//! a node without room, which is asked again less and less often; what it refused is sent again in the same order.
 
+use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,14 +15,20 @@ use crate::input::{Chunk, Input};
 use crate::outage::Outage;
 use crate::signals::Stop;
 
-/// A publisher that knows how many of its records the node has acknowledged.
+/// A publisher that knows how many of its records the node has acknowledged, and keeps those that it refused.
 pub trait Acknowledged: Publish {
     fn acknowledged_records(&self) -> u64;
+
+    fn send_refused_again(&mut self) -> Result<(), PublishError>;
 }
 
 impl Acknowledged for dunlin_client::Publisher {
     fn acknowledged_records(&self) -> u64 {
         dunlin_client::Publisher::acknowledged_records(self)
+    }
+
+    fn send_refused_again(&mut self) -> Result<(), PublishError> {
+        dunlin_client::Publisher::send_refused_again(self)
     }
 }
 
@@ -33,9 +41,25 @@ pub struct Feed<'a, P> {
     stop: Stop,
     errors: Paint,
     outage: Outage,
+    crowding: Crowding,
     sent: u64,
     last: Option<Receipt>,
 }
+
+/// The node has no room, and said so.
+#[derive(Debug)]
+struct Crowding {
+    /// How long it may have none.
+    patience: Option<Duration>,
+    since: Option<Instant>,
+    pause: Duration,
+    /// What it had acknowledged by then.
+    acknowledged: u64,
+}
+
+/// The pauses between two attempts to send what was refused: each is twice the one before.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// What became of the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,12 +83,14 @@ impl<'a, P: Acknowledged> Feed<'a, P> {
         publisher: P,
         meta: Meta<'a>,
         per_second: Option<f64>,
+        patience: Option<Duration>,
         stop: Stop,
         errors: Paint,
     ) -> Feed<'a, P> {
         let pace =
             per_second.map(|rate| Pace { between: Duration::from_secs_f64(1.0 / rate), due: Instant::now() });
-        Feed { publisher, meta, pace, stop, errors, outage: Outage::default(), sent: 0, last: None }
+        let crowding = Crowding { patience, since: None, pause: PAUSE_MIN, acknowledged: 0 };
+        Feed { publisher, meta, pace, stop, errors, outage: Outage::default(), crowding, sent: 0, last: None }
     }
 
     /// Sends one record when its time has come; false when it is time to stop.
@@ -149,7 +175,7 @@ impl<'a, P: Acknowledged> Feed<'a, P> {
         Tally { sent: self.sent, acknowledged: self.publisher.acknowledged_records(), last: self.last }
     }
 
-    /// Waits until the node is there; nothing when it is time to stop before that.
+    /// Waits until the node is there, and has room; nothing when it is time to stop before that.
     fn persist<T>(
         &mut self,
         mut attempt: impl FnMut(&mut P) -> Result<T, PublishError>,
@@ -158,13 +184,37 @@ impl<'a, P: Acknowledged> Feed<'a, P> {
             match attempt(&mut self.publisher) {
                 Ok(done) => {
                     self.outage.over();
+                    if self.crowding.since.is_some() {
+                        self.crowding.over(self.publisher.acknowledged_records());
+                    }
                     return Ok(Some(done));
                 }
                 Err(PublishError::Unknown(_)) if self.stop.is_set() => return Ok(None),
                 Err(PublishError::Unknown(why)) => self.outage.said_once(&why, self.errors)?,
-                Err(refused) => return Err(refused.into()),
+                Err(refused) => {
+                    self.await_room(refused)?;
+                    // What goes wrong with it is told by the next attempt.
+                    let again = self.publisher.send_refused_again();
+                    again.or_else(|refused| self.await_room(refused))?;
+                }
             }
         }
+    }
+
+    /// Waits a little, if there may be room later. The refusal comes back if not, and when it is time to stop.
+    fn await_room(&mut self, refused: PublishError) -> Result<()> {
+        let acknowledged = self.publisher.acknowledged_records();
+        if !is_for_want_of_room(&refused) || self.stop.is_set() || !self.crowding.may_wait(acknowledged) {
+            return Err(refused.into());
+        }
+        if self.crowding.since.is_none() {
+            self.crowding.since = Some(Instant::now());
+            let mark = self.errors.warning("no room:");
+            writeln!(std::io::stderr(), "{mark} {refused}; waiting, and trying again")?;
+        }
+        self.stop.sleep(self.crowding.pause);
+        self.crowding.pause = (self.crowding.pause * 2).min(PAUSE_MAX);
+        Ok(())
     }
 
     fn wait(&mut self) -> Result<bool> {
@@ -188,6 +238,34 @@ impl<'a, P: Acknowledged> Feed<'a, P> {
     }
 }
 
+impl Crowding {
+    fn may_wait(&mut self, acknowledged: u64) -> bool {
+        if self.since.is_some() {
+            self.over(acknowledged);
+        }
+        self.acknowledged = acknowledged;
+        self.patience
+            .is_none_or(|patience| self.since.map_or(Duration::ZERO, |since| since.elapsed()) < patience)
+    }
+
+    /// It is over when more was acknowledged: what was sent may yet be refused.
+    fn over(&mut self, acknowledged: u64) {
+        if acknowledged > self.acknowledged {
+            (self.since, self.pause) = (None, PAUSE_MIN);
+        }
+    }
+}
+
+fn is_for_want_of_room(refused: &PublishError) -> bool {
+    matches!(
+        refused,
+        PublishError::Full { .. }
+            | PublishError::BudgetSpent { .. }
+            | PublishError::DiskBehind { .. }
+            | PublishError::DiskFull(_)
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use dunlin::{Config, Node};
@@ -199,11 +277,16 @@ mod tests {
         fn acknowledged_records(&self) -> u64 {
             0
         }
+
+        /// It is refused before it is taken.
+        fn send_refused_again(&mut self) -> Result<(), PublishError> {
+            Ok(())
+        }
     }
 
     fn feed(node: &Node, per_second: Option<f64>) -> Feed<'static, dunlin_topic::Publisher> {
         let publisher = node.publisher("ticks").unwrap();
-        Feed::new(publisher, Meta::default(), per_second, Stop::never(), Paint::PLAIN)
+        Feed::new(publisher, Meta::default(), per_second, None, Stop::never(), Paint::PLAIN)
     }
 
     fn payloads(node: &Node) -> Vec<Vec<u8>> {

@@ -4,6 +4,8 @@
 //! - Numbers are `+1` each, and what is sent again after a loss has the bytes it had before.
 //! - After a refusal the owner refuses whatever follows it as well, so nothing more is numbered until
 //!   every batch has its answer; then numbering goes on at the refused one.
+//! - What was refused is put aside until it is sent again, or something else is: no more than may be unanswered, and the
+//!   batch being filled.
 
 use std::collections::VecDeque;
 
@@ -27,6 +29,8 @@ pub(crate) struct Lane {
     acknowledged: u64,
     /// The first number that was refused.
     refused_from: Option<u64>,
+    /// Refused, in the order in which they were to be appended.
+    aside: VecDeque<Sent>,
     spare: Vec<Vec<u8>>,
     /// The last answer, until whoever waits for it takes it.
     pub(crate) receipt: Option<Receipt>,
@@ -50,6 +54,7 @@ impl Lane {
             unanswered_bytes: 0,
             acknowledged: 0,
             refused_from: None,
+            aside: VecDeque::new(),
             spare: Vec::new(),
             receipt: None,
         }
@@ -80,6 +85,38 @@ impl Lane {
         self.count = 0;
     }
 
+    /// Keeps the batch being filled for when what was refused is sent again: it comes behind that.
+    pub(crate) fn put_batch_aside(&mut self) {
+        if self.count > 0 {
+            let bytes = std::mem::take(&mut self.batch);
+            self.aside.push_back(Sent { bytes, first: 0, count: std::mem::take(&mut self.count) });
+        }
+    }
+
+    /// Numbers all that was put aside anew, and gives it to `send`.
+    pub(crate) fn send_again(&mut self, publisher: u32, mut send: impl FnMut(&[u8])) {
+        for mut sent in std::mem::take(&mut self.aside) {
+            sent.first = self.next_seq;
+            let header = self.header(publisher, 0, sent.count, sent.bytes.len());
+            sent.bytes[..RUN_HEAD_BYTES].copy_from_slice(&publish_head(&header, 0));
+            send(&sent.bytes);
+            self.next_seq += u64::from(sent.count);
+            self.unanswered_bytes += sent.bytes.len();
+            self.unanswered.push_back(sent);
+        }
+    }
+
+    fn header(&self, publisher: u32, expect_seq: u64, count: u32, batch_bytes: usize) -> PublishHeader {
+        PublishHeader {
+            publisher,
+            partition: self.partition,
+            expect_seq,
+            producer_seq: self.next_seq,
+            count,
+            bytes: (batch_bytes - RUN_HEAD_BYTES) as u32,
+        }
+    }
+
     pub(crate) fn has_batch(&self) -> bool {
         self.count > 0
     }
@@ -93,14 +130,9 @@ impl Lane {
         answered: bool,
         send: impl FnOnce(&[u8]),
     ) {
-        let header = PublishHeader {
-            publisher,
-            partition: self.partition,
-            expect_seq,
-            producer_seq: self.next_seq,
-            count: self.count,
-            bytes: (self.batch.len() - RUN_HEAD_BYTES) as u32,
-        };
+        // Whoever goes on with something else does not want it any more.
+        self.aside.clear();
+        let header = self.header(publisher, expect_seq, self.count, self.batch.len());
         let mut bytes = std::mem::replace(&mut self.batch, self.spare.pop().unwrap_or_default());
         bytes[..RUN_HEAD_BYTES].copy_from_slice(&publish_head(&header, flags));
         send(&bytes);
@@ -156,13 +188,19 @@ impl Lane {
             && let Some(sent) = self.unanswered.remove(at)
         {
             self.refused_from = Some(self.refused_from.unwrap_or(first).min(first));
-            self.answered(sent);
+            self.unanswered_bytes -= sent.bytes.len();
+            self.aside.push_back(sent);
+            self.settle();
         }
     }
 
     fn answered(&mut self, sent: Sent) {
         self.unanswered_bytes -= sent.bytes.len();
         self.recycle(sent.bytes);
+        self.settle();
+    }
+
+    fn settle(&mut self) {
         if self.unanswered.is_empty()
             && let Some(first) = self.refused_from.take()
         {
@@ -183,6 +221,7 @@ impl Lane {
     /// Nothing that was sent will be answered: numbering starts anew.
     pub(crate) fn give_up(&mut self) {
         self.unanswered.clear();
+        self.aside.clear();
         self.unanswered_bytes = 0;
         self.refused_from = None;
         self.next_seq = 1;
@@ -254,6 +293,41 @@ mod tests {
         lane.refused(5);
         assert!(!lane.is_settling());
         assert_eq!(publish(&send(&mut lane, &[b"c"])).header.producer_seq, 3);
+    }
+
+    #[test]
+    fn what_was_refused_is_sent_again_in_order_with_what_was_to_follow() {
+        let mut lane = Lane::new(0);
+        let sent: Vec<Vec<u8>> =
+            [b"a", b"b", b"c"].map(|payload| send(&mut lane, &[payload, payload])).into();
+        lane.push(&Meta::default(), b"d", 1 << 20).unwrap();
+        lane.published(2);
+        lane.refused(3);
+        lane.refused(5);
+        lane.put_batch_aside();
+        let mut again = Vec::new();
+        lane.send_again(7, |bytes| again.push(bytes.to_vec()));
+        let headers: Vec<PublishHeader> = again.iter().map(|bytes| publish(bytes).header).collect();
+        assert_eq!(
+            headers.iter().map(|h| (h.producer_seq, h.count)).collect::<Vec<_>>(),
+            [(3, 2), (5, 2), (7, 1)]
+        );
+        assert_eq!(
+            [publish(&again[0]).frames, publish(&again[1]).frames],
+            [1, 2].map(|n| publish(&sent[n]).frames)
+        );
+        lane.published(7);
+        assert!(lane.is_answered() && lane.unanswered_bytes() == 0);
+        assert_eq!(lane.acknowledged(), 7);
+    }
+
+    #[test]
+    fn what_was_refused_is_forgotten_when_something_else_is_sent() {
+        let mut lane = Lane::new(0);
+        send(&mut lane, &[b"a"]);
+        lane.refused(1);
+        send(&mut lane, &[b"b"]);
+        lane.send_again(7, |bytes| panic!("{bytes:?}"));
     }
 
     #[test]

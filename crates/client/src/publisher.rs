@@ -104,6 +104,22 @@ impl Publisher {
         self.publishing.lock().lanes.iter().map(crate::lane::Lane::acknowledged).sum()
     }
 
+    /// Sends again, in the same order, the records of all calls that were refused, by a call that said so or since, for
+    /// whoever can wait until there is room. It is forgotten as soon as anything else is published.
+    pub fn send_refused_again(&mut self) -> Result<(), PublishError> {
+        let mut state = self.ready()?;
+        let number = self.publishing.number;
+        for lane in &mut state.lanes {
+            lane.send_again(number, |bytes| {
+                self.shared.outbox.write(bytes);
+            });
+        }
+        state.crowded = state.unanswered_bytes() > self.shared.limits.in_flight_bytes_max;
+        drop(state);
+        self.shared.wait_written(&self.publishing.waiting);
+        Ok(())
+    }
+
     pub(crate) fn wait_opened(&self) -> Result<(), PublishError> {
         self.wait(|state| state.opened || state.failed.is_some())?;
         let mut state = self.publishing.lock();
@@ -165,7 +181,7 @@ impl Publisher {
             state.crowded = false;
         }
         if let Some(error) = state.failed.take() {
-            state.lanes.iter_mut().for_each(crate::lane::Lane::drop_batch);
+            state.lanes.iter_mut().for_each(crate::lane::Lane::put_batch_aside);
             return Err(error);
         }
         if state.refused {

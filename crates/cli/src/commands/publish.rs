@@ -3,14 +3,14 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use dunlin_topic::{Meta, Subject};
 use serde_json::json;
 
 use crate::arguments::Global;
-use crate::commands::parse::{header, moment, rate, unix_ns};
+use crate::commands::parse::{duration, header, moment, rate, unix_ns};
 use crate::connect::connect;
 use crate::console::{Console, grouped};
 use crate::feed::{Acknowledged, Feed, Tally};
@@ -30,7 +30,8 @@ Examples:
 
 A closing line on standard error says how many records the node has acknowledged, and the last position (--json: an object
 on standard output). It comes after Ctrl-C, too. A node that goes away is waited for: what it had not acknowledged is sent
-again, and found if it was there. Exit code 2 when the fate of something that was sent is not known.")]
+again, and found if it was there. So is one that has no room: what it refused is sent again in the same order. Exit code 2
+when the fate of something that was sent is not known.")]
 pub struct Arguments {
     /// Where to publish
     pub subject: String,
@@ -66,6 +67,9 @@ pub struct Arguments {
     /// Records per second at most
     #[arg(long, value_name = "PER_SECOND", value_parser = rate)]
     pub rate: Option<f64>,
+    /// Give up when the node has had no room for so long; 0s: at once [default: never]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub patience: Option<Duration>,
     /// Say nothing when all went well
     #[arg(long, short)]
     pub quiet: bool,
@@ -86,7 +90,8 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         headers: &headers,
         ..Meta::default()
     };
-    let mut feed = Feed::new(publisher, meta, arguments.rate, stop.clone(), console.errors);
+    let mut feed =
+        Feed::new(publisher, meta, arguments.rate, arguments.patience, stop.clone(), console.errors);
     let outcome = publish(arguments, &mut feed, &stop).and_then(|()| feed.flush());
     let tally = feed.tally();
     let nothing_done = tally.sent == 0 && outcome.is_err();

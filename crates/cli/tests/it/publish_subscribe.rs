@@ -240,3 +240,41 @@ fn a_subject_that_cannot_be_published_to_is_refused_with_the_reason_and_what_to_
         assert!(outcome.err.contains(reason) && outcome.err.contains("dunlin errors SUBJECT"), "{outcome:?}");
     }
 }
+
+#[test]
+fn a_publisher_waits_for_room_and_what_was_refused_arrives_in_order_and_once() {
+    let node = Node::start();
+    let small = ["--reliable", "--retention-bytes", "16KiB", "--wait-ms-max", "20"];
+    node.run(&[&["topics", "create", "jobs"], &small[..]].concat()).done();
+    let slow = ["sub", "jobs", "--registered", "--name", "slow", "--from", "earliest", "--sleep", "1h"];
+    let mut slow = node.command(&slow).stdout(Stdio::piped()).spawn().unwrap();
+    let lines: String = (1..=5_000).map(|line| format!("line {line}\n")).collect();
+    let mut first = String::new();
+    node.run(&["pub", "jobs", "line 0"]).done();
+    BufReader::new(slow.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert_eq!(first, "1 line 0\n", "it is there, and sleeps");
+    let impatient = node.run_with(&["pub", "jobs", "--patience", "0s", "--json"], lines.as_bytes());
+    assert_eq!(impatient.code, Some(1), "{impatient:?}");
+    let told: Value = serde_json::from_str(&impatient.out).unwrap();
+    let before = told["acknowledged"].as_u64().unwrap() + 1;
+
+    let mut publisher = node.command(&["pub", "jobs"]);
+    let publisher = publisher.stdin(Stdio::piped()).stderr(Stdio::piped()).stdout(Stdio::piped());
+    let mut publisher = publisher.spawn().unwrap();
+    let mut input = publisher.stdin.take().unwrap();
+    let all = lines.clone();
+    let feeding = thread::spawn(move || input.write_all(lines.as_bytes()));
+    let mut said = BufReader::new(publisher.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let no_room = said.next().unwrap();
+    assert!(no_room.contains("no room:") && no_room.contains("slow"), "{no_room}");
+    slow.kill().unwrap();
+    slow.wait().unwrap();
+    let closing = said.next().unwrap();
+    assert!(closing.starts_with("published 5,000 records to jobs"), "{closing}");
+    assert!(publisher.wait().unwrap().success());
+    feeding.join().unwrap().unwrap();
+    let last = format!("-{}", before + 5_000);
+    assert!(closing.ends_with(&last), "{closing}: each once");
+    let tail = node.run(&["sub", "jobs", "--from", "earliest", "--idle", "100ms", "--format", "raw"]).done();
+    assert!(!tail.is_empty() && all.contains(&tail), "in order");
+}
