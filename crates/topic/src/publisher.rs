@@ -200,8 +200,7 @@ impl Publisher {
     fn append_batch(&mut self, partition: usize, drafts: &[Draft<'_>]) -> Result<Receipt, PublishError> {
         let count = drafts.len() as u64;
         if self.subject_tail.is_empty() {
-            return self
-                .append(partition, count, None, |log, append| log.append_batch(append, drafts.iter()));
+            return self.append(partition, count, None, |log, append| log.append_batch(append, drafts));
         }
         let tail = std::mem::take(&mut self.subject_tail);
         let with_tail: Vec<Draft<'_>> = drafts
@@ -212,8 +211,7 @@ impl Publisher {
                 draft
             })
             .collect();
-        let outcome =
-            self.append(partition, count, None, |log, append| log.append_batch(append, with_tail.iter()));
+        let outcome = self.append(partition, count, None, |log, append| log.append_batch(append, &with_tail));
         drop(with_tail);
         self.subject_tail = tail;
         outcome

@@ -1,8 +1,8 @@
 //! One log of a durable topic on disk: between the [`Log`] in memory and its [`Journal`].
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, TryLockError, Weak};
 
 use dunlin_journal::{
     AppendError, BLOCK_HEADER_BYTES, Batch, Disk, Item, Journal, ReadError, Reader, Records,
@@ -29,6 +29,8 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 const AHEAD_BYTES_MIN: u64 = 64 << 10;
 /// So many of the last records are looked at for who published them.
 const REMEMBERED_RECORDS: u64 = 200_000;
+/// A log that its publishers have stored so often in a row is left to them.
+const HELPED_IN_A_ROW_MIN: u32 = 8;
 /// The largest record a file can hold.
 const FRAME_BYTES_MAX: usize = 64 << 20;
 
@@ -47,6 +49,13 @@ pub(super) struct DiskLog {
     aging: bool,
     /// A state is saved when the log has grown to this.
     fold_bytes_max: u64,
+    /// How often a publisher that waits has stored what was staged: since the start, and since the thread that
+    /// stores last found that none had; and how often when it last looked.
+    helped: AtomicU64,
+    helped_in_a_row: AtomicU32,
+    helped_before: AtomicU64,
+    /// It is in the queue, to be looked after later.
+    later: AtomicBool,
     writing: Mutex<Writing>,
 }
 
@@ -101,6 +110,10 @@ impl DiskLog {
                 .max(BATCH_BYTES_MAX as u64),
             aging: config.retention.age.is_some(),
             fold_bytes_max: config.retention.bytes.max(2 * journal_config(config).file_bytes),
+            helped: AtomicU64::new(0),
+            helped_in_a_row: AtomicU32::new(0),
+            helped_before: AtomicU64::new(0),
+            later: AtomicBool::new(false),
             writing: Mutex::new(Writing {
                 journal: Some(journal),
                 waiting: None,
@@ -172,15 +185,38 @@ impl DiskLog {
         self.log.get().and_then(Weak::upgrade)
     }
 
-    /// Writes what is staged.
+    /// Writes what is staged, unless something is written already that was not synced: one at a time.
     pub(super) fn write(&self) {
         if let Some(log) = self.log() {
+            let helped = self.helped();
+            if self.helped_before.swap(helped, Ordering::Relaxed) == helped {
+                self.helped_in_a_row.store(0, Ordering::Relaxed);
+            }
             self.write_of(&log, &mut lock(&self.writing));
         }
     }
 
+    /// How often a publisher has stored what was staged.
+    pub(super) fn helped(&self) -> u64 {
+        self.helped.load(Ordering::Relaxed)
+    }
+
+    /// Whether somebody is at it.
+    pub(super) fn is_being_stored(&self) -> bool {
+        matches!(self.writing.try_lock(), Err(TryLockError::WouldBlock))
+    }
+
+    /// It is looked after now, and not left to its publishers any longer: what is appended from here on is told anew.
+    pub(super) fn leave_later(&self) {
+        self.helped_in_a_row.store(0, Ordering::Relaxed);
+        self.later.swap(false, Ordering::AcqRel);
+    }
+
     fn write_of(&self, log: &Log, writing: &mut Writing) {
-        let Writing { journal: Some(journal), waiting, written, note, full, .. } = writing else { return };
+        let Writing { journal: Some(journal), waiting, written: written @ None, note, full, .. } = writing
+        else {
+            return;
+        };
         let Some(staged) = waiting.take().or_else(|| log.stage()) else { return };
         match append(journal, &staged, note) {
             Ok(()) => {
@@ -195,6 +231,15 @@ impl DiskLog {
             }
             Err(why) => log.fail(&why.to_string()),
         }
+    }
+
+    /// Stores what is staged, after what the thread that stores may have written and not synced.
+    fn store_of(&self, log: &Log, writing: &mut Writing) -> Next {
+        if writing.written.is_some() {
+            self.sync_of(log, writing);
+        }
+        self.write_of(log, writing);
+        self.sync_of(log, writing)
     }
 
     /// Syncs what was written, tells the log, and sees to room and retention.
@@ -285,8 +330,7 @@ impl DiskLog {
     pub(super) fn finish(&self, log: &Log) {
         {
             let mut writing = lock(&self.writing);
-            self.write_of(log, &mut writing);
-            self.sync_of(log, &mut writing);
+            self.store_of(log, &mut writing);
             writing.journal = None;
             (writing.waiting, writing.written) = (None, None);
         }
@@ -335,8 +379,9 @@ impl Store for DiskLog {
         let Some(log) = self.log() else { return };
         // Whoever holds it is storing; what was staged meanwhile is for who comes next.
         let mut writing = lock(&self.writing);
-        self.write_of(&log, &mut writing);
-        if self.sync_of(&log, &mut writing) == Next::TryAgain
+        self.helped.fetch_add(1, Ordering::Relaxed);
+        self.helped_in_a_row.fetch_add(1, Ordering::Relaxed);
+        if self.store_of(&log, &mut writing) == Next::TryAgain
             && let Some(me) = self.me.upgrade()
         {
             self.queue.add(me);
@@ -344,8 +389,15 @@ impl Store for DiskLog {
     }
 
     fn appended(&self) {
-        if let Some(me) = self.me.upgrade() {
-            self.queue.add(me);
+        let helped = self.helped_in_a_row.load(Ordering::Relaxed) >= HELPED_IN_A_ROW_MIN;
+        // Who finds it in the queue appended before it leaves that.
+        if helped && self.later.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        match self.me.upgrade() {
+            Some(me) if helped => self.queue.add_later(me),
+            Some(me) => self.queue.add(me),
+            None => {}
         }
     }
 

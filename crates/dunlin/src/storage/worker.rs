@@ -1,15 +1,17 @@
 //! The thread that stores: what all logs have waiting is written, then synced, one sync for each log and round.
 //!
 //! Whoever publishes while a round is under way is in the next one: the more there are, the fewer syncs each costs.
+//! A log whose publishers store what they wait for themselves is looked after later: taken at once, the first few
+//! records of a batch would have a sync of their own, and the publisher would wait for two.
 //!
-//! Invariant: a log is in the queue once at most, and leaves it before it is staged, so that nothing appended after that
+//! Invariant: a log is in each list once at most, and leaves it before it is staged, so that nothing appended after that
 //! is forgotten.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dunlin_topic::Log;
 
@@ -18,6 +20,8 @@ use super::lock;
 
 /// How often a log is tried whose disk is full.
 const RETRY: Duration = Duration::from_millis(100);
+/// What nobody has stored for so long the thread stores after all.
+const LATER: Duration = Duration::from_millis(1);
 /// Looks at the queue before the thread sleeps, some 20 µs: a publisher that waits for its answer comes back soon.
 const LOOKS: u32 = 400;
 
@@ -32,9 +36,21 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct Waiting {
     logs: Vec<Arc<DiskLog>>,
+    /// Logs that are looked after later, and how often each had been helped.
+    later: Vec<(Arc<DiskLog>, u64)>,
     removed: Vec<(Arc<DiskLog>, Arc<Log>)>,
-    sleeping: bool,
+    sleep: Sleep,
     stopping: bool,
+}
+
+/// Whether the thread sleeps.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Sleep {
+    #[default]
+    Awake,
+    /// It will look at `later` in time.
+    Dozing,
+    UntilWoken,
 }
 
 /// The thread, until it is stopped or dropped.
@@ -91,11 +107,22 @@ impl Queue {
         });
     }
 
+    /// Looks after a log that its publishers have stored so far, should they leave off.
+    pub(super) fn add_later(&self, log: Arc<DiskLog>) {
+        let mut waiting = lock(&self.state);
+        let helped = log.helped();
+        waiting.later.push((log, helped));
+        if waiting.sleep == Sleep::UntilWoken {
+            waiting.sleep = Sleep::Awake;
+            self.awake.notify_one();
+        }
+    }
+
     fn change(&self, change: impl FnOnce(&mut Waiting)) {
         let mut waiting = lock(&self.state);
         change(&mut waiting);
         self.any.store(true, Ordering::Release);
-        if std::mem::take(&mut waiting.sleeping) {
+        if std::mem::take(&mut waiting.sleep) != Sleep::Awake {
             self.awake.notify_one();
         }
     }
@@ -108,16 +135,23 @@ impl Queue {
             }
             std::hint::spin_loop();
         }
+        let until = longest.map(|longest| Instant::now() + longest);
         let mut waiting = lock(&self.state);
         while waiting.logs.is_empty() && waiting.removed.is_empty() && !waiting.stopping {
-            waiting.sleeping = true;
-            let timed_out;
-            (waiting, timed_out) = self.sleep(waiting, longest);
-            if timed_out {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
                 break;
             }
+            let dozing = !waiting.later.is_empty();
+            waiting.sleep = if dozing { Sleep::Dozing } else { Sleep::UntilWoken };
+            let nap = if dozing { Some(left.map_or(LATER, |left| left.min(LATER))) } else { left };
+            let timed_out;
+            (waiting, timed_out) = self.sleep(waiting, nap);
+            if timed_out {
+                waiting.take_left_alone();
+            }
         }
-        waiting.sleeping = false;
+        waiting.sleep = Sleep::Awake;
         self.any.store(false, Ordering::Relaxed);
         round.append(&mut waiting.logs);
         (!waiting.stopping, std::mem::take(&mut waiting.removed))
@@ -125,17 +159,35 @@ impl Queue {
 
     fn sleep<'w>(
         &self,
-        waiting: std::sync::MutexGuard<'w, Waiting>,
+        waiting: MutexGuard<'w, Waiting>,
         longest: Option<Duration>,
-    ) -> (std::sync::MutexGuard<'w, Waiting>, bool) {
+    ) -> (MutexGuard<'w, Waiting>, bool) {
         match longest {
-            None => (self.awake.wait(waiting).unwrap_or_else(|poisoned| poisoned.into_inner()), false),
+            None => (self.awake.wait(waiting).unwrap_or_else(PoisonError::into_inner), false),
             Some(longest) => {
                 let waited = self.awake.wait_timeout(waiting, longest);
-                let (waiting, timeout) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+                let (waiting, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
                 (waiting, timeout.timed_out())
             }
         }
+    }
+}
+
+impl Waiting {
+    /// It is the thread's turn where no publisher has stored anything since the last look.
+    fn take_left_alone(&mut self) {
+        let Waiting { logs, later, .. } = self;
+        later.retain_mut(|(log, helped)| {
+            let before = std::mem::replace(helped, log.helped());
+            if *helped != before || log.is_being_stored() {
+                return true;
+            }
+            log.leave_later();
+            if !logs.iter().any(|other| Arc::ptr_eq(other, log)) {
+                logs.push(Arc::clone(log));
+            }
+            false
+        });
     }
 }
 

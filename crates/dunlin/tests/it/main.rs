@@ -4,6 +4,7 @@ mod durable;
 mod groups;
 mod requests;
 mod simulation;
+mod storing;
 mod survey;
 mod topics;
 mod wildcards;

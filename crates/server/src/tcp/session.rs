@@ -14,15 +14,19 @@
 //! Limits: those of [`Limits`](crate::Limits).
 
 mod alive;
+mod charge;
 mod closing;
 mod deliver;
 mod groups;
 mod handle;
 mod hello;
 mod outbound;
+mod pace;
 mod plan;
 mod publish;
 mod reading;
+mod scratch;
+mod spin;
 mod stored;
 mod subscribe;
 mod subscription;
@@ -38,17 +42,16 @@ use dunlin::Inbox;
 use dunlin::topic::{Newcomers, Waiter};
 use dunlin::wire::{Decoder, Follow, Limits};
 
-use crate::session::{Gone, Progress, charge, pace, scratch, spin};
 use crate::shared::{Place, STOP, Shared};
-use crate::stream::Stream;
+use crate::tcp::stream::Stream;
 
-use crate::session::timer::Timer;
+use alive::Alive;
 use charge::Charge;
 use closing::Closing;
 use groups::Member;
 use outbound::Outbound;
 use pace::Resting;
-pub(crate) use plan::WriteScratch;
+pub(crate) use pace::beat;
 use publish::Publishing;
 use scratch::Scratch;
 use spin::Spin;
@@ -62,7 +65,7 @@ const WAKES: usize = 16;
 const CONTROL_BYTES_MAX: usize = 64 << 10;
 
 /// One connection.
-pub(crate) struct Session {
+pub(super) struct Session {
     shared: Arc<Shared>,
     stream: Stream,
     waiter: Arc<Waiter>,
@@ -70,7 +73,7 @@ pub(crate) struct Session {
     phase: Phase,
     decoder: Decoder,
     inbox: Inbox,
-    alive: Timer,
+    alive: Alive,
     spin: Spin,
     /// The start of a message whose end has not come yet, or what waits for room in a topic.
     unread: Vec<u8>,
@@ -118,20 +121,19 @@ enum Phase {
     Closing(Closing),
 }
 
-impl Session {
-    /// A session for the connection, or one that turns it away where all places are taken.
-    pub(crate) fn begin(shared: Arc<Shared>, stream: Stream) -> Session {
-        let (id, waiter) = (shared.node.next_session(), Waiter::new());
-        let place = shared.admit(id, &waiter);
-        let is_full = place.is_none();
-        let mut session = Session::new(shared, stream, id, waiter, place);
-        if is_full {
-            session.turn_away();
-        }
-        session
-    }
+/// The connection is gone; there is nobody to talk to.
+#[derive(Debug)]
+struct Gone;
 
-    fn new(
+/// Whether anything was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Some,
+    None,
+}
+
+impl Session {
+    pub(super) fn new(
         shared: Arc<Shared>,
         stream: Stream,
         id: u64,
@@ -145,7 +147,7 @@ impl Session {
         Session {
             inbox: Inbox::new(shared.node.clone(), id),
             unread_charge: Charge::none(shared.node.budget()),
-            alive: Timer::new(shared.limits.handshake_ms_max),
+            alive: Alive::new(shared.limits.handshake_ms_max),
             spin: Spin::new(shared.spin),
             shared,
             stream,

@@ -10,29 +10,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dunlin::topic::Waiter;
 use socket2::{Domain, Socket, Type};
 
-use crate::door::Door;
-use crate::nats;
 use crate::runtime::Core;
 use crate::shared::Shared;
-use crate::stream::{Accepted, Stream};
-use crate::tcp;
+use crate::tcp::session::Session;
+use crate::tcp::stream::{Accepted, Stream};
 
 /// How long accepting rests after it failed.
 const REST: Duration = Duration::from_millis(50);
 /// Connections that the kernel keeps until they are accepted: thousands may come back at once.
 const BACKLOG: i32 = 4_096;
 
-/// A door's socket that listens.
+/// A socket that listens.
 #[derive(Debug)]
-pub(crate) struct Listener {
-    door: Door,
-    socket: Listening,
-}
-
-#[derive(Debug)]
-enum Listening {
+pub(crate) enum Listener {
     Tcp(std::net::TcpListener),
     Unix(UnixListener),
 }
@@ -43,16 +36,16 @@ enum Accepting {
 }
 
 impl Listener {
-    pub(crate) fn bind_tcp(door: Door, address: SocketAddr) -> io::Result<Listener> {
+    pub(crate) fn bind_tcp(address: SocketAddr) -> io::Result<Listener> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         socket.set_reuse_address(true)?;
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         socket.set_nonblocking(true)?;
-        Ok(Listener { door, socket: Listening::Tcp(socket.into()) })
+        Ok(Listener::Tcp(socket.into()))
     }
 
-    pub(crate) fn bind_unix(door: Door, path: &Path) -> io::Result<Listener> {
+    pub(crate) fn bind_unix(path: &Path) -> io::Result<Listener> {
         let bound = match UnixListener::bind(path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_behind(path) => {
                 std::fs::remove_file(path)?;
@@ -62,14 +55,13 @@ impl Listener {
         };
         let listener = bound?;
         listener.set_nonblocking(true)?;
-        Ok(Listener { door, socket: Listening::Unix(listener) })
+        Ok(Listener::Unix(listener))
     }
 
-    /// The door, and the address with its real port.
-    pub(crate) fn address(&self) -> Option<(Door, SocketAddr)> {
-        match &self.socket {
-            Listening::Tcp(listener) => listener.local_addr().ok().map(|address| (self.door, address)),
-            Listening::Unix(_) => None,
+    pub(crate) fn tcp_address(&self) -> Option<SocketAddr> {
+        match self {
+            Listener::Tcp(listener) => listener.local_addr().ok(),
+            Listener::Unix(_) => None,
         }
     }
 }
@@ -81,10 +73,9 @@ fn is_left_behind(path: &Path) -> bool {
 
 /// Lets connections in until it is aborted or its thread ends.
 pub(crate) async fn accept(listener: Listener, shared: Arc<Shared>, cores: Vec<Core>) {
-    let door = listener.door;
-    let accepting = match listener.socket {
-        Listening::Tcp(listener) => tokio::net::TcpListener::from_std(listener).map(Accepting::Tcp),
-        Listening::Unix(listener) => tokio::net::UnixListener::from_std(listener).map(Accepting::Unix),
+    let accepting = match listener {
+        Listener::Tcp(listener) => tokio::net::TcpListener::from_std(listener).map(Accepting::Tcp),
+        Listener::Unix(listener) => tokio::net::UnixListener::from_std(listener).map(Accepting::Unix),
     };
     let accepting = match accepting {
         Ok(accepting) => accepting,
@@ -95,8 +86,7 @@ pub(crate) async fn accept(listener: Listener, shared: Arc<Shared>, cores: Vec<C
         match accepting.accept().await {
             Ok(accepted) => {
                 resting = false;
-                let core = choose(&cores, shared.limits.sessions_before_spreading);
-                begin(door, core, &shared, accepted);
+                begin(choose(&cores, shared.limits.sessions_before_spreading), &shared, accepted);
             }
             // The client went away again before it was its turn.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -129,17 +119,21 @@ fn choose(cores: &[Core], before_spreading: usize) -> &Core {
     cores.iter().min_by_key(|core| core.load()).unwrap_or(first)
 }
 
-/// Begins a session of the door on the thread of `core`.
-fn begin(door: Door, core: &Core, shared: &Arc<Shared>, accepted: Accepted) {
+fn begin(core: &Core, shared: &Arc<Shared>, accepted: Accepted) {
     let seat = core.seat();
     let shared = Arc::clone(shared);
     core.handle.spawn(async move {
         let _seat = seat;
+        let waiter = Waiter::new();
+        let id = shared.node.next_session();
         // The connection broke before it began: nobody is there to be told.
         let Ok(stream) = Stream::new(accepted) else { return };
-        match door {
-            Door::Tcp => tcp::Session::begin(shared, stream).await,
-            Door::Nats => nats::Session::begin(shared, stream).await,
+        let place = shared.admit(id, &waiter);
+        let is_full = place.is_none();
+        let mut session = Session::new(shared, stream, id, waiter, place);
+        if is_full {
+            session.turn_away();
         }
+        session.await;
     });
 }

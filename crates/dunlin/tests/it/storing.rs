@@ -1,0 +1,251 @@
+//! The thread that stores and publishers that store what they wait for, side by side on one log.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use dunlin::journal::{DirLock, Disk, DiskFile, FakeDisk};
+use dunlin::topic::*;
+use dunlin::{Config, Node};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A disk on which writes to the logs of a topic wait while its gate is shut.
+#[derive(Debug, Clone)]
+struct Gated {
+    disk: FakeDisk,
+    gates: Arc<(Mutex<Gates>, Condvar)>,
+}
+
+#[derive(Debug, Default)]
+struct Gates {
+    /// Numbers of topics, in the order in which they were made.
+    shut: BTreeSet<u64>,
+    at_the_gate: Option<u64>,
+}
+
+#[derive(Debug)]
+struct GatedFile {
+    file: Box<dyn DiskFile>,
+    topic: Option<u64>,
+    disk: Gated,
+}
+
+/// However a test ends: a node waits for what is at the gates.
+struct OpenAtLast(Gated);
+
+impl Drop for OpenAtLast {
+    fn drop(&mut self) {
+        self.0.gates.0.lock().unwrap_or_else(PoisonError::into_inner).shut.clear();
+        self.0.gates.1.notify_all();
+    }
+}
+
+impl Gated {
+    fn new(seed: u64) -> Gated {
+        Gated { disk: FakeDisk::new(seed), gates: Arc::default() }
+    }
+
+    fn shut(&self, topics: &[u64]) {
+        self.gates.0.lock().unwrap().shut.extend(topics);
+    }
+
+    fn open_gate(&self, topic: u64) {
+        self.gates.0.lock().unwrap().shut.remove(&topic);
+        self.gates.1.notify_all();
+    }
+
+    /// Returns when somebody would write to the topic and waits.
+    fn wait_for(&self, topic: u64) {
+        let gates = self.gates.0.lock().unwrap();
+        let elsewhere = |gates: &mut Gates| gates.at_the_gate != Some(topic);
+        let (_gates, timeout) = self.gates.1.wait_timeout_while(gates, PATIENCE, elsewhere).unwrap();
+        assert!(!timeout.timed_out(), "nobody writes to topic {topic}");
+    }
+
+    fn pass(&self, topic: u64) {
+        let mut gates = self.gates.0.lock().unwrap();
+        while gates.shut.contains(&topic) {
+            gates.at_the_gate = Some(topic);
+            self.gates.1.notify_all();
+            gates = self.gates.1.wait(gates).unwrap();
+            gates.at_the_gate = None;
+        }
+    }
+
+    fn file(&self, path: &Path, file: io::Result<Box<dyn DiskFile>>) -> io::Result<Box<dyn DiskFile>> {
+        let log = path.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+        let topic = log.and_then(|log| u64::from_str_radix(log.split_once('-')?.0, 16).ok());
+        Ok(Box::new(GatedFile { file: file?, topic, disk: self.clone() }))
+    }
+}
+
+impl Disk for Gated {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        self.disk.create_dir(dir)
+    }
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.disk.list(dir)
+    }
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        self.file(path, self.disk.create(path))
+    }
+    fn open(&self, path: &Path, write: bool) -> io::Result<Box<dyn DiskFile>> {
+        self.file(path, self.disk.open(path, write))
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.disk.remove(path)
+    }
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        self.disk.remove_dir(dir)
+    }
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.disk.sync_dir(dir)
+    }
+    fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
+        self.disk.free_bytes(dir)
+    }
+    fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn DirLock>>> {
+        self.disk.lock(dir)
+    }
+    fn identity(&self) -> u64 {
+        self.disk.identity()
+    }
+}
+
+impl DiskFile for GatedFile {
+    fn bytes(&self) -> io::Result<u64> {
+        self.file.bytes()
+    }
+    fn read_at(&self, out: &mut [u8], at: u64) -> io::Result<usize> {
+        self.file.read_at(out, at)
+    }
+    fn write_at(&self, parts: &[&[u8]], at: u64) -> io::Result<()> {
+        self.topic.iter().for_each(|&topic| self.disk.pass(topic));
+        self.file.write_at(parts, at)
+    }
+    fn set_bytes(&self, bytes: u64) -> io::Result<()> {
+        self.file.set_bytes(bytes)
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+}
+
+/// A node with topics `1`, `2`, ….
+fn node(disk: &Gated, topics: u64) -> Node {
+    let (node, _) = Node::open(Config::default(), Arc::new(disk.clone()), &PathBuf::from("/data")).unwrap();
+    let durable = Durable { memory_bytes: 64 << 10, ..Durable::default() };
+    let retention = Retention { bytes: 1 << 30, ..Retention::default() };
+    let config = TopicConfig { durable: Some(durable), retention, ..TopicConfig::default() };
+    for topic in 1..=topics {
+        node.create_topic(&topic.to_string(), config.clone(), false).unwrap();
+    }
+    node
+}
+
+fn reader(node: &Node, topic: &str) -> Subscriber {
+    let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
+    node.subscribe(topic, &options).unwrap()
+}
+
+/// The last sequence that is there; those from `next` on come one after another.
+fn read(subscriber: &mut Subscriber, next: u64) -> u64 {
+    let mut last = next - 1;
+    while let Some(event) = subscriber.try_next().unwrap() {
+        match event {
+            Event::Record(record) => {
+                assert_eq!(record.seq(), last + 1);
+                last = record.seq();
+            }
+            Event::Notice(Notice::Lagging(_)) => {}
+            Event::Notice(notice) => panic!("{notice:?}"),
+        }
+    }
+    last
+}
+
+#[test]
+fn a_publisher_that_stores_between_the_threads_write_and_its_sync_hides_no_record() {
+    let disk = Gated::new(1);
+    let node = node(&disk, 3);
+    let mut publishers = ["1", "2", "3"].map(|topic| node.publisher(topic).unwrap());
+    let record = [7; 1_000];
+    let mut reads_along = reader(&node, "1");
+    publishers[0].publish(&record).unwrap();
+    assert_eq!(read(&mut reads_along, 1), 1);
+    let _open = OpenAtLast(disk.clone());
+    disk.shut(&[2, 3]);
+    publishers[2].send(&record).unwrap();
+    disk.wait_for(3);
+    // More than one segment of topic 1 waits when the thread comes to it; it writes them, and then waits at topic 2.
+    (0..300).for_each(|_| publishers[0].send(&record).unwrap());
+    publishers[1].send(&record).unwrap();
+    disk.open_gate(3);
+    disk.wait_for(2);
+    publishers[0].send(&record).unwrap();
+    let receipt = publishers[0].flush().unwrap().unwrap();
+    assert_eq!((receipt.position.seq, receipt.acknowledged), (302, Acknowledged::Synced));
+    assert_eq!((read(&mut reads_along, 2), read(&mut reader(&node, "1"), 1)), (302, 302));
+    disk.open_gate(2);
+    for publisher in &mut publishers {
+        publisher.flush().unwrap();
+    }
+    assert_eq!(["2", "3"].map(|topic| read(&mut reader(&node, topic), 1)), [1, 1]);
+    node.stop();
+}
+
+#[test]
+fn a_log_that_its_publisher_stores_is_stored_as_well_when_the_publisher_leaves_off() {
+    let disk = Gated::new(2);
+    let node = node(&disk, 1);
+    let mut publisher = node.publisher("1").unwrap();
+    let mut subscriber = reader(&node, "1");
+    let mut seen = 0;
+    for round in 1..=50 {
+        for _ in 0..10 {
+            for _ in 0..8 {
+                publisher.send(&[1; 100]).unwrap();
+            }
+            publisher.flush().unwrap();
+        }
+        publisher.send(&[2; 100]).unwrap();
+        while seen < round * 81 {
+            assert!(
+                subscriber.next_timeout(PATIENCE).unwrap().is_some(),
+                "record {} is not stored",
+                seen + 1
+            );
+            seen += 1;
+        }
+    }
+    node.stop();
+}
+
+#[test]
+fn publishers_that_wait_and_those_that_do_not_share_a_log_in_order() {
+    let disk = Gated::new(3);
+    let node = node(&disk, 1);
+    thread::scope(|scope| {
+        for waits in [true, true, false] {
+            let mut publisher = node.publisher("1").unwrap();
+            scope.spawn(move || {
+                for n in 1..=3_000 {
+                    publisher.send(&[0; 500]).unwrap();
+                    if waits && n % 7 == 0 {
+                        publisher.flush().unwrap();
+                    }
+                }
+                publisher.flush().unwrap();
+            });
+        }
+    });
+    assert_eq!(read(&mut reader(&node, "1"), 1), 9_000);
+    node.stop();
+}
