@@ -192,7 +192,7 @@ impl Client {
     pub(crate) fn begin(&self, asked: Asked, wait: Wait) -> Result<Subscriber, SubscribeError> {
         let tells_consumed = asked.registered || asked.follow.is_some_and(|follow| follow.conflate);
         let limits = &self.shared.limits;
-        let inbox = Arc::new(Inbox::new(limits.unread_bytes_max(), limits.credit_bytes as u64 / 2));
+        let inbox = Arc::new(Inbox::new(limits.unread_bytes_max(), limits.refund_bytes_max()));
         let mut out = Vec::new();
         let number = {
             let mut session = lock(&self.shared.session);

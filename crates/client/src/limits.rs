@@ -60,6 +60,12 @@ impl Limits {
     pub(crate) fn unread_bytes_max(&self) -> u64 {
         2 * self.credit_bytes as u64 + self.run_bytes_max as u64
     }
+
+    /// Credit that came back without having been read, of which the node is told by itself. Never none: nothing would
+    /// be news, and whoever waits would not.
+    pub(crate) fn refund_bytes_max(&self) -> u64 {
+        (self.credit_bytes as u64 / 2).max(1)
+    }
 }
 
 /// Runs of at least this size stay in the chunk they were read into; smaller ones are copied out,

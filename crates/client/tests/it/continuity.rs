@@ -224,6 +224,26 @@ fn credit_is_renewed_when_half_of_it_was_read() {
 }
 
 #[test]
+fn a_reader_with_the_smallest_credit_waits_when_nothing_comes_and_says_nothing() {
+    let limits = Limits { credit_bytes: 1, ..Limits::default() };
+    let (client, node) = Peer::serve_with(Options { limits, ..Options::default() }, move |_, mut link| {
+        link.accept_subscription(at(1, 0));
+        let is_credit = |message: FromClient<'_>| matches!(message, FromClient::Credit(_));
+        while let Some(said) = link.try_next(is_credit) {
+            assert!(!said, "nothing was consumed");
+        }
+    });
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    for _ in 0..10 {
+        // Where the machine stands still, the silence may also be taken for a lost connection.
+        let waited = subscriber.wait(Some(Duration::from_millis(1)));
+        assert_ne!(waited, Ok(true), "there is nothing to read");
+    }
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
+#[test]
 fn a_registered_reader_tells_what_it_consumed() {
     let (client, node) = Peer::serve(|_, mut link| {
         link.accept_subscription(at(2, 10));
