@@ -18,29 +18,34 @@ fn over(transport: &str, case: &str, more: &[&str]) -> Vec<Row> {
     rows_of(folder.path(), &[&["feed", &case, "--time=200ms", &transport], more].concat())
 }
 
+/// What was due came, merged or one by one, or it is counted; a machine that stood still is brought back by a state.
+fn assert_accounted(rows: &[Row], due: f64) {
+    let delivered = (figure(rows, "deliveries_per_s") * 0.2).round();
+    assert!(delivered > 0.0, "{rows:?}");
+    assert_eq!(delivered + figure(rows, "merged") + figure(rows, "drops"), due, "{rows:?}");
+    assert_eq!((figure(rows, "divergent"), figure(rows, "errors")), (0.0, 0.0), "{rows:?}");
+}
+
 #[test]
-fn every_update_of_a_paced_source_is_applied_to_every_clients_book() {
-    let rows = scenario("fanout_1x100_1k", &[]);
-    assert_eq!(figure(&rows, "deliveries_per_s"), 100_000.0);
-    assert_eq!(
-        (figure(&rows, "drops"), figure(&rows, "divergent"), figure(&rows, "errors")),
-        (0.0, 0.0, 0.0)
-    );
+fn every_update_of_a_paced_source_is_applied_to_every_clients_book_or_counted() {
+    assert_accounted(&scenario("fanout_1x100_1k", &[]), 100.0 * 200.0);
 }
 
 #[test]
 fn what_is_withheld_is_noticed_and_comes_after_all() {
-    let rows = scenario("loss_1x10_1k", &[]);
-    assert!(figure(&rows, "holes") >= 40.0, "{rows:?}");
-    assert_eq!(figure(&rows, "holes"), figure(&rows, "healed"));
-    assert_eq!((figure(&rows, "drops"), figure(&rows, "divergent")), (0.0, 0.0));
+    assert_healed(&scenario("loss_1x10_1k", &[]));
 }
 
 #[test]
 fn over_connections_it_is_just_so() {
-    let rows = over("tcp", "loss_1x10_1k", &[]);
-    assert!(figure(&rows, "holes") >= 40.0, "{rows:?}");
-    assert_eq!((figure(&rows, "drops"), figure(&rows, "divergent")), (0.0, 0.0));
+    assert_healed(&over("tcp", "loss_1x10_1k", &[]));
+}
+
+fn assert_healed(rows: &[Row]) {
+    assert_accounted(rows, 10.0 * 200.0);
+    // Whoever was brought back by a state has not seen what was withheld before it.
+    assert!(figure(rows, "holes") >= 40.0 || figure(rows, "drops") > 0.0, "{rows:?}");
+    assert!(figure(rows, "holes") <= figure(rows, "healed"), "{rows:?}");
 }
 
 #[test]
