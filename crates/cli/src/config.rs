@@ -25,6 +25,7 @@ use crate::outcome::Refusal;
 pub struct Config {
     pub listen: Option<SocketAddr>,
     pub unix: Option<PathBuf>,
+    pub nats: Option<SocketAddr>,
     pub data_dir: Option<PathBuf>,
     pub retention_bytes: u64,
     pub retention_records: Option<u64>,
@@ -46,8 +47,9 @@ impl TryFrom<&RawConfig> for Config {
 
     fn try_from(raw: &RawConfig) -> Result<Config> {
         let config = Config {
-            listen: value::<Off<SocketAddr>>(raw, "listen", "an address like 127.0.0.1:4220, or off")?.0,
+            listen: address(raw, "listen", "an address like 127.0.0.1:4220, or off")?,
             unix: value::<Off<PathBuf>>(raw, "unix", "a path, or off")?.0,
+            nats: address(raw, "nats.listen", "an address like 127.0.0.1:4222, or off")?,
             data_dir: value::<Off<PathBuf>>(raw, "data_dir", "a directory, or off")?.0,
             retention_bytes: size(raw, "retention.bytes")?,
             retention_records: value::<Off<u64>>(raw, "retention.records", "a count, or off")?.0,
@@ -69,11 +71,22 @@ impl TryFrom<&RawConfig> for Config {
             log: log_level(raw)?,
         };
         refuse_the_open_network(&config, switch(raw, "insecure_listen_without_tls")?)?;
-        if config.listen.is_none() && config.unix.is_none() {
-            bail!("a node with listen = off and unix = off could not be reached by anyone");
+        if config.addresses().next().is_none() && config.unix.is_none() {
+            bail!("a node with every door off could not be reached by anyone");
         }
         Ok(config)
     }
+}
+
+impl Config {
+    /// The TCP addresses of all doors.
+    fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        [self.listen, self.nats].into_iter().flatten()
+    }
+}
+
+fn address(raw: &RawConfig, name: &str, expected: &str) -> Result<Option<SocketAddr>> {
+    value::<Off<SocketAddr>>(raw, name, expected).map(|address| address.0)
 }
 
 fn limits(raw: &RawConfig) -> Result<Limits> {
@@ -100,8 +113,8 @@ fn limits(raw: &RawConfig) -> Result<Limits> {
 
 /// Whoever reaches a node that has neither TLS nor authentication may do everything.
 fn refuse_the_open_network(config: &Config, told_so: bool) -> Result<()> {
-    match config.listen.map(|address| address.ip()) {
-        Some(ip) if !is_loopback(ip) && !told_so => Err(Refusal(format!(
+    match config.addresses().map(|address| address.ip()).find(|ip| !is_loopback(*ip)) {
+        Some(ip) if !told_so => Err(Refusal(format!(
             "listening on {ip} needs TLS and authentication, which this version does not have yet: everyone who reaches \
              that address could read and publish everything. Listen on 127.0.0.1, or say so in so many words: \
              --insecure-listen-without-tls"
@@ -190,6 +203,8 @@ mod tests {
             error.is::<Refusal>() && error.to_string().contains("--insecure-listen-without-tls"),
             "{error}"
         );
+        let error = with("nats.listen", "0.0.0.0:4222").unwrap_err();
+        assert!(error.is::<Refusal>(), "every door: {error}");
         assert!(with("listen", "[::1]:0").is_ok());
         assert!(with("listen", "[::ffff:127.0.0.1]:0").is_ok());
 

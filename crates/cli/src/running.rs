@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use dunlin::journal::RealDisk;
 use dunlin::{Node, RecoveredTopic};
-use dunlin_server::{Server, ServerConfig};
+use dunlin_server::{Door, Server, ServerConfig};
 use dunlin_topic::{Retention, TopicConfig};
 
 use crate::config::Config;
@@ -27,14 +27,21 @@ impl Running {
         Ok(Running { node, server })
     }
 
-    /// The first address a client can use.
+    /// The first address a client of Dunlin's own can use.
     pub fn url(&self) -> String {
         self.urls().next().unwrap_or_default()
     }
 
     pub fn urls(&self) -> impl Iterator<Item = String> {
-        let tcp = self.server.tcp_addresses().iter().map(|address| format!("dunlin://{address}"));
+        let tcp =
+            self.server.tcp_addresses().iter().map(|address| format!("{}://{address}", Door::Tcp.scheme()));
         tcp.chain(self.server.unix_paths().map(|path| format!("unix://{}", path.display())))
+    }
+
+    /// Where other clients than Dunlin's own connect.
+    pub fn other_urls(&self) -> impl Iterator<Item = (Door, String)> {
+        let others = self.server.addresses().iter().filter(|(door, _)| *door != Door::Tcp);
+        others.map(|(door, address)| (*door, format!("{}://{address}", door.scheme())))
     }
 
     /// Says good-bye to everyone, then ends the topics.
@@ -78,6 +85,7 @@ fn server_config(config: &Config) -> ServerConfig {
     ServerConfig {
         tcp: config.listen.into_iter().collect(),
         unix: config.unix.clone().into_iter().collect(),
+        nats: config.nats.into_iter().collect(),
         // `Config` has refused it already unless it was told so.
         anyone_on_the_network_may_connect: true,
         threads: config.threads.unwrap_or(0),

@@ -84,9 +84,8 @@ impl Default for Limits {
 
 impl Limits {
     /// How an inbox behaves that owns the pattern.
-    pub(crate) fn inbox(&self, pattern: String) -> TopicConfig {
-        let retention =
-            Retention { bytes: self.inbox_bytes_max, records: None, age: Some(self.inbox_age_max) };
+    pub(crate) fn inbox(&self, pattern: String, bytes: u64) -> TopicConfig {
+        let retention = Retention { bytes, records: None, age: Some(self.inbox_age_max) };
         TopicConfig { pattern: Some(pattern), retention, ..TopicConfig::default() }
     }
 }

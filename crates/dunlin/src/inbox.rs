@@ -17,23 +17,38 @@ pub(crate) const FIRST_TOKEN: &str = "_INBOX";
 pub struct Inbox {
     node: Node,
     name: String,
+    pattern: String,
+    bytes_max: u64,
     topic: Option<Arc<Topic>>,
 }
 
 impl Inbox {
     /// The inbox of a session of the node.
     pub fn new(node: Node, session: u64) -> Inbox {
-        Inbox { node, name: format!("{FIRST_TOKEN}.{session:x}"), topic: None }
+        let name = format!("{FIRST_TOKEN}.{session:x}");
+        let (pattern, bytes_max) = (format!("{name}.>"), node.config().limits.inbox_bytes_max);
+        Inbox { node, name, pattern, bytes_max, topic: None }
+    }
+
+    /// An inbox of a client that makes up its own: one subject, `_INBOX.<something>`, or with a dot at the end all
+    /// that begin so. It keeps as much as other topics do.
+    pub fn of_client(node: Node, subjects: &str) -> Inbox {
+        let (name, pattern) = match subjects.strip_suffix('.') {
+            Some(root) => (format!("{root}.all"), format!("{root}.>")),
+            None => (subjects.to_owned(), subjects.to_owned()),
+        };
+        let bytes_max = node.config().topic.retention.bytes;
+        Inbox { node, name, pattern, bytes_max, topic: None }
     }
 
     /// What all its subjects begin with, `_INBOX.<something>.`.
     pub fn prefix(&self) -> String {
-        format!("{}.", self.name)
+        self.pattern.trim_end_matches('>').to_owned()
     }
 
     /// All its subjects.
     pub fn pattern(&self) -> String {
-        format!("{}.>", self.name)
+        self.pattern.clone()
     }
 
     /// Whether the subject or pattern lies within it.
@@ -46,7 +61,7 @@ impl Inbox {
         let topic = match self.topic.take() {
             Some(topic) => topic,
             None => {
-                let config = self.node.config().limits.inbox(self.pattern());
+                let config = self.node.config().limits.inbox(self.pattern(), self.bytes_max);
                 self.node.create(&self.name, config, false)?
             }
         };

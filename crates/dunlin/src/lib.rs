@@ -57,7 +57,7 @@ pub use groups::{
 pub use inbox::Inbox;
 pub use node::Node;
 pub use refusal::Refused;
-pub use registry::Page;
+pub use registry::{LogsToRead, Page};
 pub use request::Requester;
 pub use respond::{Request, Responder, Runner, Running};
 pub use select::Selected;

@@ -54,7 +54,7 @@ pub struct Page {
 }
 
 /// The logs that a subscription reads, and what it skips of each.
-pub(crate) type LogsToRead = Vec<(Arc<Log>, Option<Filter>)>;
+pub type LogsToRead = Vec<(Arc<Log>, Option<Filter>)>;
 
 impl Registry {
     pub(crate) fn new(limits: &Limits) -> Registry {

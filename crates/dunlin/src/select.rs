@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use dunlin_topic::{Filter, Log, Newcomers, Pattern, Start, Subject, SubscribeError};
+use dunlin_topic::{Newcomers, Pattern, Start, Subject, SubscribeError};
 
 use crate::node::Node;
+use crate::registry::LogsToRead;
 
 /// The logs a subscription reads.
 #[derive(Debug)]
 pub struct Selected {
     /// Those that exist, and what to skip of each.
-    pub logs: Vec<(Arc<Log>, Option<Filter>)>,
+    pub logs: LogsToRead,
     /// Those to come, where there can be any.
     pub newcomers: Option<Arc<Newcomers>>,
 }
@@ -35,6 +36,12 @@ impl Node {
             }
             _ => Ok(selected),
         }
+    }
+
+    /// The logs of subjects that the pattern matches; creates none. Those to come are told to `newcomers`, as long as
+    /// somebody holds it.
+    pub fn watch(&self, pattern: &Pattern, newcomers: &Arc<Newcomers>) -> Result<LogsToRead, SubscribeError> {
+        Ok(self.registry().select(pattern, Some(newcomers))?)
     }
 
     fn select_any(

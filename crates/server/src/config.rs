@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::door::Door;
+
 /// Where and how to listen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerConfig {
@@ -10,6 +12,8 @@ pub struct ServerConfig {
     pub tcp: Vec<SocketAddr>,
     /// Unix sockets of door `tcp`; a socket left behind by a dead process is replaced.
     pub unix: Vec<PathBuf>,
+    /// TCP addresses of door `nats`.
+    pub nats: Vec<SocketAddr>,
     /// Listen on addresses that other machines reach, though there is neither encryption nor a check of
     /// who connects. Without it such addresses are refused.
     pub anyone_on_the_network_may_connect: bool,
@@ -19,6 +23,16 @@ pub struct ServerConfig {
     pub spin: bool,
     /// What the doors hold at most.
     pub limits: Limits,
+}
+
+impl ServerConfig {
+    /// Each TCP address, and the door it is of.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = (Door, SocketAddr)> {
+        let of = |door, addresses: &[SocketAddr]| {
+            addresses.iter().map(move |&address| (door, address)).collect::<Vec<_>>()
+        };
+        [of(Door::Tcp, &self.tcp), of(Door::Nats, &self.nats)].into_iter().flatten()
+    }
 }
 
 /// Every bound of the doors, in one place.
@@ -47,6 +61,27 @@ pub struct Limits {
     pub sessions_before_spreading: usize,
     /// How long sessions have to take what they were sent when the server stops, ms.
     pub stop_ms_max: u32,
+    /// What only door `nats` has.
+    pub nats: NatsLimits,
+}
+
+/// The bounds of door `nats`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NatsLimits {
+    /// A client is asked this often whether it is there, ms.
+    pub ping_ms: u32,
+    /// So many times it may leave that unanswered.
+    pub pings_max: u32,
+    /// Subjects whose topics a session remembers for publishing.
+    pub targets_max: usize,
+    /// For clients that do not want their own records back: stretches of them, in each log, that they have yet to pass.
+    pub own_ranges_max: usize,
+}
+
+impl Default for NatsLimits {
+    fn default() -> NatsLimits {
+        NatsLimits { ping_ms: 120_000, pings_max: 2, targets_max: 4_096, own_ranges_max: 65_536 }
+    }
 }
 
 impl Default for Limits {
@@ -63,6 +98,7 @@ impl Default for Limits {
             in_flight_bytes_max: 4 << 20,
             sessions_before_spreading: 8,
             stop_ms_max: 2_000,
+            nats: NatsLimits::default(),
         }
     }
 }

@@ -1,7 +1,10 @@
 //! The doors of a node: sockets on one side, a [`Node`](dunlin::Node) on the other.
 //!
 //! A door only translates. Door `tcp` speaks Dunlin's own protocol (`docs/protocol.md`) over TCP and
-//! Unix sockets.
+//! Unix sockets, door `nats` the NATS client protocol (`docs/doors.md`).
+//!
+//! `listener` lets connections in and begins a session of its door, `stream` is what TCP and Unix sockets have in
+//! common, `session` what the sessions of all doors have in common.
 //!
 //! Each core has a thread with a current-thread runtime; a session is one task on one of them and
 //! never moves. All sessions of a thread share its read and write buffers, so that a session that
@@ -10,14 +13,20 @@
 //! Not here: topics and who may use them (`dunlin`), the bytes of messages (`wire`).
 
 mod config;
+mod door;
 mod error;
 mod housekeeping;
+mod listener;
+mod nats;
 mod responders;
 mod runtime;
 mod server;
+mod session;
 mod shared;
+mod stream;
 mod tcp;
 
-pub use config::{Limits, ServerConfig};
+pub use config::{Limits, NatsLimits, ServerConfig};
+pub use door::Door;
 pub use error::StartError;
 pub use server::Server;

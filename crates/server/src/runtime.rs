@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
 
 use crate::error::StartError;
-use crate::tcp::beat;
+use crate::session::pace::beat;
 
 /// Tasks that run between two looks at all sockets, on a thread that spins: the looks cost a system
 /// call, and the sessions that are in use look for themselves.
@@ -40,7 +40,7 @@ pub(crate) struct Seat(Arc<AtomicUsize>);
 
 impl Runtime {
     pub(crate) fn start(number: usize, spin: bool) -> Result<Runtime, StartError> {
-        let name = format!("dunlin-tcp-{number}");
+        let name = format!("dunlin-door-{number}");
         let failed = |error| StartError::Thread { name: name.clone(), error };
         let mut builder = Builder::new_current_thread();
         builder.enable_io().enable_time().global_queue_interval(OTHERS_INTERVAL);

@@ -11,16 +11,18 @@ use rustix::process::{Resource, Rlimit};
 use tokio::task::AbortHandle;
 
 use crate::config::ServerConfig;
+use crate::door::Door;
 use crate::error::StartError;
 use crate::housekeeping;
+use crate::listener::{Listener, accept};
 use crate::responders::OnDoorThreads;
 use crate::runtime::Runtime;
 use crate::shared::Shared;
-use crate::tcp::{Listener, accept};
 
 /// The open doors of a node. Dropping it closes them at once; [`Server::stop`] says good-bye first.
 pub struct Server {
     shared: Arc<Shared>,
+    addresses: Vec<(Door, SocketAddr)>,
     tcp: Vec<SocketAddr>,
     unix: Vec<PathBuf>,
     tasks: Vec<AbortHandle>,
@@ -34,7 +36,9 @@ impl Server {
         raise_file_limit();
         let listeners = listen(&config)?;
         node.wait_for_epoch();
-        let tcp = listeners.iter().filter_map(Listener::tcp_address).collect();
+        let addresses: Vec<_> = listeners.iter().filter_map(Listener::address).collect();
+        let tcp =
+            addresses.iter().filter(|(door, _)| *door == Door::Tcp).map(|(_, address)| *address).collect();
         let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
         let threads = match config.threads {
             // Those who wait for answers need cores as well.
@@ -54,7 +58,17 @@ impl Server {
         }
         let runner: Arc<dyn Runner> = Arc::new(OnDoorThreads { first });
         node.set_runner(&runner);
-        Ok(Server { shared, tcp, unix: config.unix, tasks, _runner: runner, _runtimes: runtimes })
+        Ok(Server { shared, addresses, tcp, unix: config.unix, tasks, _runner: runner, _runtimes: runtimes })
+    }
+
+    /// The addresses of every door, with their real ports.
+    pub fn addresses(&self) -> &[(Door, SocketAddr)] {
+        &self.addresses
+    }
+
+    /// Whether a door could listen there now. Port 0 always is free.
+    pub fn is_free(address: SocketAddr) -> bool {
+        Listener::bind_tcp(Door::Tcp, address).is_ok()
     }
 
     /// The TCP addresses of door `tcp`, with their real ports.
@@ -96,21 +110,24 @@ impl Drop for Server {
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("tcp", &self.tcp).field("unix", &self.unix).finish_non_exhaustive()
+        f.debug_struct("Server")
+            .field("addresses", &self.addresses)
+            .field("unix", &self.unix)
+            .finish_non_exhaustive()
     }
 }
 
 fn listen(config: &ServerConfig) -> Result<Vec<Listener>, StartError> {
     let mut listeners = Vec::new();
-    for &address in &config.tcp {
+    for (door, address) in config.addresses() {
         if !address.ip().is_loopback() && !config.anyone_on_the_network_may_connect {
             return Err(StartError::OffLoopback(address));
         }
-        let listener = Listener::bind_tcp(address);
+        let listener = Listener::bind_tcp(door, address);
         listeners.push(listener.map_err(|error| StartError::Listen { address, error })?);
     }
     for path in &config.unix {
-        let listener = Listener::bind_unix(path);
+        let listener = Listener::bind_unix(Door::Tcp, path);
         listeners.push(listener.map_err(|error| StartError::ListenUnix { path: path.clone(), error })?);
     }
     Ok(listeners)

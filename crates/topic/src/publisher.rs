@@ -200,7 +200,8 @@ impl Publisher {
     fn append_batch(&mut self, partition: usize, drafts: &[Draft<'_>]) -> Result<Receipt, PublishError> {
         let count = drafts.len() as u64;
         if self.subject_tail.is_empty() {
-            return self.append(partition, count, None, |log, append| log.append_batch(append, drafts));
+            return self
+                .append(partition, count, None, |log, append| log.append_batch(append, drafts.iter()));
         }
         let tail = std::mem::take(&mut self.subject_tail);
         let with_tail: Vec<Draft<'_>> = drafts
@@ -211,7 +212,8 @@ impl Publisher {
                 draft
             })
             .collect();
-        let outcome = self.append(partition, count, None, |log, append| log.append_batch(append, &with_tail));
+        let outcome =
+            self.append(partition, count, None, |log, append| log.append_batch(append, with_tail.iter()));
         drop(with_tail);
         self.subject_tail = tail;
         outcome

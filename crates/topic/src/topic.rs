@@ -1,5 +1,6 @@
 //! A topic: a name, the subjects it owns, and its partitions.
 
+use std::borrow::Borrow;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +12,7 @@ use crate::event::LogName;
 use crate::fold::{Fold, FoldConfig, FoldError};
 use crate::log::{Append, Log, ProducerMark};
 use crate::memory::Budget;
-use crate::publish::{Acknowledged, PublishError, Receipt};
+use crate::publish::{Acknowledged, Draft, PublishError, Receipt};
 use crate::publisher::Publisher;
 use crate::reading::ReaderInfo;
 use crate::store::{Recovered, Store};
@@ -191,6 +192,27 @@ impl Topic {
         let RunAppend { run, partition, mark, expect_last, evict } = append;
         let log = self.logs.get(partition).ok_or(PublishError::Batch("no such partition"))?;
         let appended = log.append_run(Append { now_ns, mark, expect_last, evict }, run)?;
+        Ok(Receipt {
+            partition: partition as u16,
+            position: appended.position,
+            duplicate: appended.duplicate,
+            acknowledged: self.acknowledges(),
+        })
+    }
+
+    /// For a door: appends all drafts to the partition, or none. They are walked twice. As with
+    /// [`append_run`](Topic::append_run) it is refused where a publisher in process would wait, and `evict` is for readers
+    /// that do not make room.
+    pub fn append_drafts<'d>(
+        &self,
+        now_ns: u64,
+        partition: usize,
+        evict: bool,
+        drafts: impl Iterator<Item: Borrow<Draft<'d>>> + Clone,
+    ) -> Result<Receipt, PublishError> {
+        let log = self.logs.get(partition).ok_or(PublishError::Batch("no such partition"))?;
+        let append = Append { now_ns, evict, ..Append::default() };
+        let appended = log.append_batch(append, drafts)?;
         Ok(Receipt {
             partition: partition as u16,
             position: appended.position,

@@ -11,6 +11,8 @@
 //! - Whatever bytes come, decoding ends in a message, in [`Next::Need`] or in a [`WireError`].
 //! - `decode(encode(m)) == m`, and the bytes of each message are kept in `tests/golden`.
 //!
+//! The NATS client protocol stands apart, in [`nats`].
+//!
 //! Not here: sockets, waiting, and what a message makes a node or a client do.
 
 mod code;
@@ -25,6 +27,7 @@ mod layout;
 mod limits;
 mod list;
 mod message;
+pub mod nats;
 mod publish;
 mod run;
 mod state;

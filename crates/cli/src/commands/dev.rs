@@ -3,9 +3,11 @@
 use std::io::Write;
 
 use anyhow::Result;
+use dunlin_server::{Door, Server};
 
 use crate::commands::serve;
-use crate::config::ConfigFlags;
+use crate::config::keys::DEV_DEFAULTS;
+use crate::config::{ConfigFlags, Origin, RawConfig};
 use crate::connect::URL_DEFAULT;
 use crate::console::Console;
 use crate::running::Running;
@@ -17,7 +19,7 @@ Examples:
   dunlin dev
   dunlin dev --listen 127.0.0.1:0            beside another node
 
-The same node as `dunlin serve` with the same options; it only says more.")]
+The same node as `dunlin serve` with the same options; it only says more, and opens all doors.")]
 pub struct Arguments {
     #[command(flatten)]
     config: ConfigFlags,
@@ -25,12 +27,28 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     let stop = Stop::on_signal()?;
-    let running = serve::start(&arguments.config, console)?;
+    let (mut raw, mut warnings) = arguments.config.gather_over(RawConfig::dev_defaults())?;
+    shut_doors_in_use(&mut raw, &mut warnings);
+    let running = serve::start_with(&raw, &warnings, console)?;
     greet(&running, console)?;
     serve::wait(&stop);
     running.stop();
     writeln!(std::io::stdout(), "\nstopped; what it held in memory is gone")?;
     Ok(())
+}
+
+/// A door that nobody asked for stays shut where another program, be it another `dunlin dev`, has its port.
+fn shut_doors_in_use(raw: &mut RawConfig, warnings: &mut Vec<String>) {
+    for (name, text) in DEV_DEFAULTS {
+        let is_default = raw.get(name).origin == Origin::Default;
+        if is_default && text.parse().is_ok_and(|address| !Server::is_free(address)) {
+            raw.set_default(name, "off");
+            warnings.push(format!(
+                "another program listens on {text}, so that {name} is off here: set it to an address of your own, \
+                 or to off"
+            ));
+        }
+    }
 }
 
 const COMMANDS: [(&str, &str); 5] = [
@@ -48,6 +66,9 @@ fn greet(running: &Running, console: &Console) -> Result<()> {
     for url in running.urls() {
         writeln!(out, "  {}", paint.strong(&url))?;
     }
+    for (door, url) in running.other_urls() {
+        writeln!(out, "  {}  {}", paint.strong(&url), paint.faint(clients_of(door)))?;
+    }
     writeln!(out, "\nTry, in other terminals:")?;
     let url = running.url();
     if url != URL_DEFAULT {
@@ -58,6 +79,13 @@ fn greet(running: &Running, console: &Console) -> Result<()> {
     }
     writeln!(out, "\nCtrl-C stops it.")?;
     Ok(out.flush()?)
+}
+
+fn clients_of(door: Door) -> &'static str {
+    match door {
+        Door::Nats => "any NATS client",
+        _ => "",
+    }
 }
 
 /// What has to follow a command so that it finds this node.

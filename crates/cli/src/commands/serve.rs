@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::config::{Config, ConfigFlags};
+use crate::config::{Config, ConfigFlags, RawConfig};
 use crate::console::Console;
 use crate::running::Running;
 use crate::signals::Stop;
@@ -20,6 +20,7 @@ Examples:
   dunlin serve --listen 127.0.0.1:0          any free port; the READY line says which
   dunlin serve --config node.toml
   dunlin serve --data-dir /var/lib/dunlin    durable topics are kept there, and found again
+  dunlin serve --nats-listen 127.0.0.1:4222  NATS clients are served too
   DUNLIN_RETENTION_BYTES=1GiB dunlin serve
 
 Ctrl-C or SIGTERM ends it in order; a second one at once.")]
@@ -44,10 +45,15 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
 /// A node as the flags, the variables and the file say.
 pub fn start(flags: &ConfigFlags, console: &Console) -> Result<Running> {
     let (raw, warnings) = flags.gather()?;
+    start_with(&raw, &warnings, console)
+}
+
+/// A node as it was written, after the warnings.
+pub fn start_with(raw: &RawConfig, warnings: &[String], console: &Console) -> Result<Running> {
     for warning in warnings {
         writeln!(std::io::stderr(), "{} {warning}", console.errors.warning("warning:"))?;
     }
-    let config = Config::try_from(&raw)?;
+    let config = Config::try_from(raw)?;
     log_to_standard_error(&config, console);
     Running::start(&config)
 }
@@ -62,8 +68,8 @@ pub fn wait(stop: &Stop) {
 /// The line that says where a node listens.
 pub fn ready_line(running: &Running) -> String {
     let mut line = format!("READY pid={}", std::process::id());
-    for address in running.server.tcp_addresses() {
-        line.push_str(&format!(" tcp={address}"));
+    for (door, address) in running.server.addresses() {
+        line.push_str(&format!(" {door}={address}"));
     }
     for path in running.server.unix_paths() {
         line.push_str(&format!(" unix={}", path.display()));

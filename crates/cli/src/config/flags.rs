@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-use super::keys::{KEYS, Key};
+use super::keys::{DEV_DEFAULTS, KEYS, Key};
 use super::raw::{Origin, RawConfig};
 
 /// What was given on the command line: the file to read, and the keys that were set.
@@ -18,7 +18,11 @@ pub struct ConfigFlags {
 impl ConfigFlags {
     /// Everything that was written, each place over the one below it; and warnings worth showing.
     pub fn gather(&self) -> Result<(RawConfig, Vec<String>)> {
-        let mut raw = RawConfig::defaults();
+        self.gather_over(RawConfig::defaults())
+    }
+
+    /// [`gather`](ConfigFlags::gather), over other defaults.
+    pub fn gather_over(&self, mut raw: RawConfig) -> Result<(RawConfig, Vec<String>)> {
         if let Some(path) = &self.file {
             raw.read_file(path)?;
         }
@@ -55,7 +59,7 @@ fn argument(key: &Key) -> Arg {
         .long(key.flag())
         .value_name(key.value)
         .action(ArgAction::Set)
-        .help(format!("{} [default: {}]", key.help, key.default));
+        .help(format!("{} [default: {}]", key.help, default_of(key)));
     if key.is_switch() {
         argument
             .num_args(0..=1)
@@ -66,6 +70,12 @@ fn argument(key: &Key) -> Arg {
     } else {
         argument
     }
+}
+
+/// As the help says it.
+fn default_of(key: &Key) -> String {
+    let in_dev = DEV_DEFAULTS.iter().find(|(name, _)| *name == key.name);
+    in_dev.map_or_else(|| key.default.to_owned(), |(_, dev)| format!("{}, with dev {dev}", key.default))
 }
 
 impl FromArgMatches for ConfigFlags {

@@ -30,6 +30,10 @@ impl Key {
     }
 }
 
+/// Doors that `dunlin dev` opens at their usual ports, though they are shut by default. Where another program has the
+/// port, the door stays shut and `dev` says so.
+pub const DEV_DEFAULTS: &[(&str, &str)] = &[("nats.listen", "127.0.0.1:4222")];
+
 pub const VARIABLE_PREFIX: &str = "DUNLIN_";
 
 const SWITCH: &str = "true|false";
@@ -42,6 +46,12 @@ pub const KEYS: &[Key] = &[
         help: "TCP address of Dunlin's own protocol; port 0 takes any free port",
     },
     Key { name: "unix", value: "PATH|off", default: "off", help: "Unix socket of Dunlin's own protocol" },
+    Key {
+        name: "nats.listen",
+        value: "ADDRESS|off",
+        default: "off",
+        help: "TCP address of the NATS client protocol",
+    },
     Key {
         name: "insecure_listen_without_tls",
         value: SWITCH,

@@ -52,6 +52,22 @@ impl RawConfig {
         RawConfig { settings: KEYS.iter().map(setting).collect() }
     }
 
+    /// The defaults of `dunlin dev`.
+    pub fn dev_defaults() -> RawConfig {
+        let mut raw = RawConfig::defaults();
+        for (name, text) in keys::DEV_DEFAULTS {
+            raw.set_default(name, text);
+        }
+        raw
+    }
+
+    /// Replaces one value by another default.
+    pub fn set_default(&mut self, name: &str, text: &str) {
+        if let Some(key) = keys::find(name) {
+            self.set(key, text.to_owned(), Origin::Default);
+        }
+    }
+
     /// Replaces one value.
     pub fn set(&mut self, key: usize, text: String, origin: Origin) {
         self.settings[key] = Setting { text, origin };

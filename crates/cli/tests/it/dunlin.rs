@@ -1,6 +1,7 @@
 //! The binary, and nodes run by it.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::ops::{Deref, DerefMut};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -50,9 +51,41 @@ pub struct Outcome {
     pub err: String,
 }
 
+/// A program under way, ended with its test.
+pub struct Program(Child);
+
+impl From<Child> for Program {
+    fn from(child: Child) -> Program {
+        Program(child)
+    }
+}
+
+impl Deref for Program {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Program {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Both fail only when it has ended.
+        let _ = self.kill();
+        let _ = self.wait();
+    }
+}
+
 impl Outcome {
     /// Waits for the end; kills what does not come to one.
-    pub fn of(mut child: Child) -> Outcome {
+    pub fn of(program: impl Into<Program>) -> Outcome {
+        let mut child = program.into();
         let out = child.stdout.take().map(|pipe| thread::spawn(move || all(pipe)));
         let err = child.stderr.take().map(|pipe| thread::spawn(move || all(pipe)));
         let deadline = Instant::now() + PATIENCE;
@@ -84,7 +117,7 @@ fn all(mut pipe: impl Read) -> String {
 
 /// A node on a free port, ended with its test.
 pub struct Node {
-    child: Child,
+    child: Program,
     pub ready: String,
     pub url: String,
 }
@@ -102,7 +135,7 @@ impl Node {
         let mut ready = String::new();
         BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut ready).expect("it says READY");
         let tcp = ready.split_whitespace().find_map(|word| word.strip_prefix("tcp=")).expect("READY tcp=…");
-        Node { url: format!("dunlin://{tcp}"), ready, child }
+        Node { url: format!("dunlin://{tcp}"), ready, child: child.into() }
     }
 
     /// A command to this node.
@@ -134,14 +167,6 @@ impl Node {
             thread::sleep(Duration::from_millis(5));
         }
         panic!("the node did not stop");
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        // Both fail only when it has ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -2,20 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-use crate::dunlin::{Node, Outcome, signal};
+use crate::dunlin::{Node, Outcome, Program, signal};
 
-fn member(node: &Node, arguments: &[&str]) -> Child {
+fn member(node: &Node, arguments: &[&str]) -> Program {
     let arguments = [&["sub", "jobs", "--group", "crew"], arguments].concat();
-    node.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    node.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap().into()
 }
 
 fn wait_for_members(node: &Node, members: usize) {
     let wanted = format!("\"members\":{members}");
-    for _ in 0..200 {
+    for _ in 0..1_500 {
         if node.run(&["topics", "describe", "jobs", "--json"]).out.contains(&wanted) {
             return;
         }

@@ -14,19 +14,15 @@
 //! Limits: those of [`Limits`](crate::Limits).
 
 mod alive;
-mod charge;
 mod closing;
 mod deliver;
 mod groups;
 mod handle;
 mod hello;
 mod outbound;
-mod pace;
 mod plan;
 mod publish;
 mod reading;
-mod scratch;
-mod spin;
 mod stored;
 mod subscribe;
 mod subscription;
@@ -42,16 +38,17 @@ use dunlin::Inbox;
 use dunlin::topic::{Newcomers, Waiter};
 use dunlin::wire::{Decoder, Follow, Limits};
 
+use crate::session::{Gone, Progress, charge, pace, scratch, spin};
 use crate::shared::{Place, STOP, Shared};
-use crate::tcp::stream::Stream;
+use crate::stream::Stream;
 
-use alive::Alive;
+use crate::session::timer::Timer;
 use charge::Charge;
 use closing::Closing;
 use groups::Member;
 use outbound::Outbound;
 use pace::Resting;
-pub(crate) use pace::beat;
+pub(crate) use plan::WriteScratch;
 use publish::Publishing;
 use scratch::Scratch;
 use spin::Spin;
@@ -65,7 +62,7 @@ const WAKES: usize = 16;
 const CONTROL_BYTES_MAX: usize = 64 << 10;
 
 /// One connection.
-pub(super) struct Session {
+pub(crate) struct Session {
     shared: Arc<Shared>,
     stream: Stream,
     waiter: Arc<Waiter>,
@@ -73,7 +70,7 @@ pub(super) struct Session {
     phase: Phase,
     decoder: Decoder,
     inbox: Inbox,
-    alive: Alive,
+    alive: Timer,
     spin: Spin,
     /// The start of a message whose end has not come yet, or what waits for room in a topic.
     unread: Vec<u8>,
@@ -121,19 +118,20 @@ enum Phase {
     Closing(Closing),
 }
 
-/// The connection is gone; there is nobody to talk to.
-#[derive(Debug)]
-struct Gone;
-
-/// Whether anything was done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Progress {
-    Some,
-    None,
-}
-
 impl Session {
-    pub(super) fn new(
+    /// A session for the connection, or one that turns it away where all places are taken.
+    pub(crate) fn begin(shared: Arc<Shared>, stream: Stream) -> Session {
+        let (id, waiter) = (shared.node.next_session(), Waiter::new());
+        let place = shared.admit(id, &waiter);
+        let is_full = place.is_none();
+        let mut session = Session::new(shared, stream, id, waiter, place);
+        if is_full {
+            session.turn_away();
+        }
+        session
+    }
+
+    fn new(
         shared: Arc<Shared>,
         stream: Stream,
         id: u64,
@@ -147,7 +145,7 @@ impl Session {
         Session {
             inbox: Inbox::new(shared.node.clone(), id),
             unread_charge: Charge::none(shared.node.budget()),
-            alive: Alive::new(shared.limits.handshake_ms_max),
+            alive: Timer::new(shared.limits.handshake_ms_max),
             spin: Spin::new(shared.spin),
             shared,
             stream,

@@ -1,9 +1,12 @@
-//! What door `tcp` promises, seen from raw sockets.
+//! What the doors promise, seen from raw sockets.
 
 mod bad_input;
 mod clients;
 mod groups;
 mod members;
+mod nats;
+mod nats_bad_input;
+mod nats_peer;
 mod peer;
 mod publishing;
 mod subscribing;

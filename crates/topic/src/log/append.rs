@@ -1,5 +1,6 @@
 //! Appending: check, make room, write, publish the length, wake one.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -84,21 +85,24 @@ impl Log {
         Ok(self.publish(state, append, now, 1, place.all()))
     }
 
-    /// Appends all drafts, or none.
-    pub(crate) fn append_batch(
+    /// Appends all drafts, or none. They are walked twice: first to see how much room they take.
+    pub(crate) fn append_batch<'d>(
         &self,
         append: Append,
-        drafts: &[Draft<'_>],
+        drafts: impl Iterator<Item: Borrow<Draft<'d>>> + Clone,
     ) -> Result<Appended, PublishError> {
         let mut whole = Place::default();
-        for draft in drafts {
-            let place = self.place(draft)?;
+        let mut count = 0;
+        for draft in drafts.clone() {
+            let place = self.place(draft.borrow())?;
             whole.bytes += place.bytes;
             whole.by_ref_bytes += place.by_ref_bytes;
+            count += 1;
         }
-        check_batch(drafts.len(), whole.bytes)?;
+        check_batch(count, whole.bytes)?;
+        let count = count as u64;
         let mut state = self.lock();
-        if let Some(done) = state.admit(&append, drafts.len() as u64, whole.all())? {
+        if let Some(done) = state.admit(&append, count, whole.all())? {
             return Ok(done);
         }
         let now = state.append_time(append.now_ns);
@@ -106,13 +110,13 @@ impl Log {
         let writer = self.make_room(&mut state, whole.bytes, whole.by_ref_bytes, &append)?;
         let from = writer.written();
         for draft in drafts {
-            self.push(writer, draft, now)?;
+            self.push(writer, draft.borrow(), now)?;
             writer.prefetch(AHEAD_OF_MANY_BYTES);
         }
         if state.rare.is_some() {
             self.fold_in(&mut state, from, &append)?;
         }
-        Ok(self.publish(state, append, now, drafts.len() as u64, whole.all()))
+        Ok(self.publish(state, append, now, count, whole.all()))
     }
 
     /// Appends a run as it came over the wire, stamping each record's append time.

@@ -1,12 +1,7 @@
 //! The session's one timer: the handshake's end, heartbeats, the end of waiting for room, and the end
 //! of closing.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
-use std::time::Duration;
-
 use dunlin::wire::{ChannelPosition, FromNode, Heartbeat, List};
-use tokio::time::{Instant, Sleep};
 
 use super::subscription::Channel;
 use super::{Phase, Session};
@@ -14,27 +9,6 @@ use crate::tcp::session::translate::position_to_wire;
 
 /// Channels in one heartbeat.
 const HEARTBEAT_CHANNELS_MAX: usize = 1_024;
-
-#[derive(Debug)]
-pub(super) struct Alive(Pin<Box<Sleep>>);
-
-impl Alive {
-    pub(super) fn new(ms: u32) -> Alive {
-        Alive(Box::pin(tokio::time::sleep(Duration::from_millis(ms.into()))))
-    }
-
-    pub(super) fn set_ms(&mut self, ms: u32) {
-        self.0.as_mut().reset(Instant::now() + Duration::from_millis(ms.into()));
-    }
-
-    /// Whether the time is up; once for each time it was set.
-    pub(super) fn poll_due(&mut self, cx: &mut Context<'_>) -> bool {
-        match self.0.as_mut().poll(cx) {
-            Poll::Ready(()) => true,
-            Poll::Pending => false,
-        }
-    }
-}
 
 impl Session {
     pub(super) fn on_timer(&mut self) {

@@ -40,9 +40,9 @@ impl Session {
     }
 
     /// There is no place for the client.
-    pub(in crate::tcp) fn turn_away(&mut self) {
+    pub(super) fn turn_away(&mut self) {
         let sessions_max = self.shared.limits.sessions_max as u64;
-        self.begin(Preamble::OURS);
+        self.say_preamble(Preamble::OURS);
         self.fail(&Refused::limit("sessions_max", sessions_max));
     }
 

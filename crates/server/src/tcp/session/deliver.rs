@@ -10,10 +10,11 @@ use dunlin::topic::{Fill, Notice};
 use dunlin::wire::{Advance, Checksum, Deleted, EpochChanged, FromNode, GapMessage, Lagging};
 
 use super::pace::Pace;
-use super::plan::{Plan, WRITE_BYTES_MAX};
-use super::scratch::{Scratch, WriteScratch};
+use super::plan::{Plan, WriteScratch};
+use super::scratch::Scratch;
 use super::translate::position_to_wire;
 use super::{CONTROL_BYTES_MAX, Gone, Progress, Session};
+use crate::session::pieces::WRITE_BYTES_MAX;
 
 /// Channels that share a write.
 const TURN_CHANNELS_MAX: usize = 16;
@@ -25,7 +26,7 @@ impl Session {
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
     ) -> Result<Progress, Gone> {
-        let Scratch { write: scratch, pace, .. } = scratch;
+        let Scratch { tcp: scratch, pace, .. } = scratch;
         if !self.outbound.full {
             self.announce();
             self.deliver();

@@ -16,26 +16,26 @@ impl Session {
             Ok(Some(offered)) => offered,
             Ok(None) => return Next::Need(PREAMBLE_BYTES),
             Err(error) => {
-                self.begin(Preamble::OURS);
+                self.say_preamble(Preamble::OURS);
                 self.fail(&protocol(error.to_string()));
                 return Next::Need(PREAMBLE_BYTES);
             }
         };
         match Preamble::OURS.negotiate(offered) {
             Ok(version) => {
-                self.begin(Preamble::chosen(version));
+                self.say_preamble(Preamble::chosen(version));
                 self.decoder.set_version(version);
                 self.phase = Phase::Hello;
             }
             Err(refusal) => {
-                self.begin(Preamble::OURS);
+                self.say_preamble(Preamble::OURS);
                 self.fail(&Refused { numbers: refusal.numbers, ..Refused::new(refusal.code, refusal.text) });
             }
         }
         Next::Message(Taken::Whole, PREAMBLE_BYTES)
     }
 
-    pub(super) fn begin(&mut self, answer: Preamble) {
+    pub(super) fn say_preamble(&mut self, answer: Preamble) {
         self.outbound.control.extend_from_slice(&answer.to_bytes());
     }
 
@@ -65,7 +65,7 @@ impl Session {
 
     pub(super) fn handshake_took_too_long(&mut self) {
         if let Phase::Preamble = self.phase {
-            self.begin(Preamble::OURS);
+            self.say_preamble(Preamble::OURS);
         }
         let waited_ms = u64::from(self.shared.limits.handshake_ms_max);
         self.fail(&Refused { numbers: [waited_ms, 0, 0], ..Refused::new(ErrorCode::Handshake, "") });

@@ -54,6 +54,10 @@ impl Session {
         match read {
             Ok(0) => self.client_ended(),
             Ok(_) => Ok(Progress::Some),
+            // The last read took all there was: only now is it known, and the socket is yet to be asked to say when.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.spin.is_on() => {
+                Ok(Progress::Some)
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Progress::None),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Progress::Some),
             Err(_) => Err(Gone),

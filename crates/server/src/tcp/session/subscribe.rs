@@ -18,6 +18,7 @@ use super::outbound::protocol;
 use super::subscription::{Channel, Resumed, Subscription};
 use super::translate::{on_gap_from_wire, position_from_wire, position_to_wire};
 use super::{CONTROL_BYTES_MAX, Session};
+use crate::door::Door;
 
 impl Session {
     pub(super) fn resume(&mut self, resume: &Resume<'_>) {
@@ -319,7 +320,7 @@ fn options(subscribe: &wire::Subscribe<'_>, follow: Option<Follow>) -> Subscribe
 fn plain_options(subscribe: &wire::Subscribe<'_>) -> SubscribeOptions {
     SubscribeOptions {
         name: subscribe.name.to_owned(),
-        door: "tcp",
+        door: Door::Tcp.name(),
         start: match subscribe.start {
             StartAt::Earliest | StartAt::Resume => Start::Earliest,
             StartAt::Latest => Start::Latest,

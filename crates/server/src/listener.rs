@@ -10,22 +10,29 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin::topic::Waiter;
 use socket2::{Domain, Socket, Type};
 
+use crate::door::Door;
+use crate::nats;
 use crate::runtime::Core;
 use crate::shared::Shared;
-use crate::tcp::session::Session;
-use crate::tcp::stream::{Accepted, Stream};
+use crate::stream::{Accepted, Stream};
+use crate::tcp;
 
 /// How long accepting rests after it failed.
 const REST: Duration = Duration::from_millis(50);
 /// Connections that the kernel keeps until they are accepted: thousands may come back at once.
 const BACKLOG: i32 = 4_096;
 
-/// A socket that listens.
+/// A door's socket that listens.
 #[derive(Debug)]
-pub(crate) enum Listener {
+pub(crate) struct Listener {
+    door: Door,
+    socket: Listening,
+}
+
+#[derive(Debug)]
+enum Listening {
     Tcp(std::net::TcpListener),
     Unix(UnixListener),
 }
@@ -36,16 +43,16 @@ enum Accepting {
 }
 
 impl Listener {
-    pub(crate) fn bind_tcp(address: SocketAddr) -> io::Result<Listener> {
+    pub(crate) fn bind_tcp(door: Door, address: SocketAddr) -> io::Result<Listener> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         socket.set_reuse_address(true)?;
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         socket.set_nonblocking(true)?;
-        Ok(Listener::Tcp(socket.into()))
+        Ok(Listener { door, socket: Listening::Tcp(socket.into()) })
     }
 
-    pub(crate) fn bind_unix(path: &Path) -> io::Result<Listener> {
+    pub(crate) fn bind_unix(door: Door, path: &Path) -> io::Result<Listener> {
         let bound = match UnixListener::bind(path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_behind(path) => {
                 std::fs::remove_file(path)?;
@@ -55,13 +62,14 @@ impl Listener {
         };
         let listener = bound?;
         listener.set_nonblocking(true)?;
-        Ok(Listener::Unix(listener))
+        Ok(Listener { door, socket: Listening::Unix(listener) })
     }
 
-    pub(crate) fn tcp_address(&self) -> Option<SocketAddr> {
-        match self {
-            Listener::Tcp(listener) => listener.local_addr().ok(),
-            Listener::Unix(_) => None,
+    /// The door, and the address with its real port.
+    pub(crate) fn address(&self) -> Option<(Door, SocketAddr)> {
+        match &self.socket {
+            Listening::Tcp(listener) => listener.local_addr().ok().map(|address| (self.door, address)),
+            Listening::Unix(_) => None,
         }
     }
 }
@@ -73,9 +81,10 @@ fn is_left_behind(path: &Path) -> bool {
 
 /// Lets connections in until it is aborted or its thread ends.
 pub(crate) async fn accept(listener: Listener, shared: Arc<Shared>, cores: Vec<Core>) {
-    let accepting = match listener {
-        Listener::Tcp(listener) => tokio::net::TcpListener::from_std(listener).map(Accepting::Tcp),
-        Listener::Unix(listener) => tokio::net::UnixListener::from_std(listener).map(Accepting::Unix),
+    let door = listener.door;
+    let accepting = match listener.socket {
+        Listening::Tcp(listener) => tokio::net::TcpListener::from_std(listener).map(Accepting::Tcp),
+        Listening::Unix(listener) => tokio::net::UnixListener::from_std(listener).map(Accepting::Unix),
     };
     let accepting = match accepting {
         Ok(accepting) => accepting,
@@ -86,7 +95,8 @@ pub(crate) async fn accept(listener: Listener, shared: Arc<Shared>, cores: Vec<C
         match accepting.accept().await {
             Ok(accepted) => {
                 resting = false;
-                begin(choose(&cores, shared.limits.sessions_before_spreading), &shared, accepted);
+                let core = choose(&cores, shared.limits.sessions_before_spreading);
+                begin(door, core, &shared, accepted);
             }
             // The client went away again before it was its turn.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -119,21 +129,17 @@ fn choose(cores: &[Core], before_spreading: usize) -> &Core {
     cores.iter().min_by_key(|core| core.load()).unwrap_or(first)
 }
 
-fn begin(core: &Core, shared: &Arc<Shared>, accepted: Accepted) {
+/// Begins a session of the door on the thread of `core`.
+fn begin(door: Door, core: &Core, shared: &Arc<Shared>, accepted: Accepted) {
     let seat = core.seat();
     let shared = Arc::clone(shared);
     core.handle.spawn(async move {
         let _seat = seat;
-        let waiter = Waiter::new();
-        let id = shared.node.next_session();
         // The connection broke before it began: nobody is there to be told.
         let Ok(stream) = Stream::new(accepted) else { return };
-        let place = shared.admit(id, &waiter);
-        let is_full = place.is_none();
-        let mut session = Session::new(shared, stream, id, waiter, place);
-        if is_full {
-            session.turn_away();
+        match door {
+            Door::Tcp => tcp::Session::begin(shared, stream).await,
+            Door::Nats => nats::Session::begin(shared, stream).await,
         }
-        session.await;
     });
 }

@@ -1,6 +1,7 @@
 //! What TCP and Unix sockets have in common.
 
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
 use rustix::net::{RecvFlags, Shutdown};
@@ -48,6 +49,14 @@ impl Stream {
             Accepted::Tcp(stream) => Stream::Tcp(TcpStream::from_std(stream)?),
             Accepted::Unix(stream) => Stream::Unix(UnixStream::from_std(stream)?),
         })
+    }
+
+    /// Where the client has connected to, over TCP.
+    pub(crate) fn local_address(&self) -> Option<SocketAddr> {
+        match self {
+            Stream::Tcp(stream) => stream.local_addr().ok(),
+            Stream::Unix(_) => None,
+        }
     }
 
     pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

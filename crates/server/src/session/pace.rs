@@ -37,7 +37,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(8);
 
 /// What a thread knows of its writes.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     /// Sessions that have written since `since`, and the number of times that such a count began.
     wrote: usize,
     since: Instant,
@@ -51,7 +51,7 @@ pub(super) struct Pace {
 
 /// The channels of a session that rest.
 #[derive(Debug, Default)]
-pub(super) struct Resting {
+pub(crate) struct Resting {
     channels: Vec<u32>,
     /// The count this session was counted in last.
     counted: u64,
@@ -60,7 +60,7 @@ pub(super) struct Resting {
 }
 
 impl Pace {
-    pub(super) fn new() -> Pace {
+    pub(crate) fn new() -> Pace {
         Pace {
             wrote: 0,
             since: Instant::now(),
@@ -72,7 +72,7 @@ impl Pace {
         }
     }
 
-    pub(super) fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.busy
     }
 
@@ -93,7 +93,7 @@ impl Pace {
 
 impl Resting {
     /// The session wrote records. One that alone writes often makes no thread busy: it is counted once.
-    pub(super) fn wrote(&mut self, pace: &mut Pace) {
+    pub(crate) fn wrote(&mut self, pace: &mut Pace) {
         if self.counted == pace.counts {
             return;
         }
@@ -108,12 +108,12 @@ impl Resting {
     }
 
     /// The channel, which has just sent all it had, is not looked at before the next beat.
-    pub(super) fn add(&mut self, channel: u32) {
+    pub(crate) fn add(&mut self, channel: u32) {
         self.channels.push(channel);
     }
 
     /// The session is about to sleep: the next beat wakes it, if something rests.
-    pub(super) fn ask(&mut self, pace: &mut Pace, waker: &Waker) {
+    pub(crate) fn ask(&mut self, pace: &mut Pace, waker: &Waker) {
         if self.since.is_none() && !self.channels.is_empty() {
             self.since = Some(pace.beats);
             pace.resting.push(waker.clone());
@@ -122,7 +122,7 @@ impl Resting {
     }
 
     /// The channels whose rest is over.
-    pub(super) fn over(&mut self, pace: &Pace) -> impl Iterator<Item = u32> {
+    pub(crate) fn over(&mut self, pace: &Pace) -> impl Iterator<Item = u32> {
         let over = self.since.is_some_and(|since| since != pace.beats);
         if over {
             self.since = None;

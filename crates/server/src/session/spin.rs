@@ -11,32 +11,32 @@ const TURNS: usize = 8;
 
 /// Whether a session asks, and how often it did in vain.
 #[derive(Debug)]
-pub(super) struct Spin {
+pub(crate) struct Spin {
     allowed: bool,
     vain: u32,
 }
 
 impl Spin {
-    pub(super) fn new(allowed: bool) -> Spin {
+    pub(crate) fn new(allowed: bool) -> Spin {
         Spin { allowed, vain: 0 }
     }
 
-    pub(super) fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.allowed && self.vain < VAIN_MAX
     }
 
     /// Turns it may take at once. One that spins gets its next soon enough.
-    pub(super) fn turns(&self) -> usize {
+    pub(crate) fn turns(&self) -> usize {
         if self.is_on() { 1 } else { TURNS }
     }
 
     /// Something was read or written.
-    pub(super) fn not_in_vain(&mut self) {
+    pub(crate) fn not_in_vain(&mut self) {
         self.vain = 0;
     }
 
     /// Nothing was there. Whether to ask again.
-    pub(super) fn again(&mut self) -> bool {
+    pub(crate) fn again(&mut self) -> bool {
         self.vain = self.vain.saturating_add(1);
         self.is_on()
     }

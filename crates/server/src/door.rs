@@ -1,0 +1,35 @@
+//! The protocols through which a node is reached.
+
+/// A protocol through which a node is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Door {
+    /// Dunlin's own protocol.
+    Tcp,
+    /// The NATS client protocol.
+    Nats,
+}
+
+impl Door {
+    /// As it stands in the `READY` line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Door::Tcp => "tcp",
+            Door::Nats => "nats",
+        }
+    }
+
+    /// What a URL of it begins with.
+    pub fn scheme(self) -> &'static str {
+        match self {
+            Door::Tcp => "dunlin",
+            Door::Nats => "nats",
+        }
+    }
+}
+
+impl std::fmt::Display for Door {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,5 @@
+//! Door `nats`: the NATS client protocol (`docs/doors.md` says what of it). `session` is one connection.
+
+mod session;
+
+pub(crate) use session::{NatsScratch, Session};

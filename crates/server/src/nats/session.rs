@@ -1,0 +1,242 @@
+//! One connection of a NATS client: a task that reads what the client says, does it, and sends what is due.
+//!
+//! It goes like a session of door `tcp`: each time it is woken it takes turns at reading and writing until neither goes
+//! on. What differs is that records are written out as text, straight from the segments they lie in into the buffer
+//! that the thread's sessions share.
+//!
+//! Invariants:
+//! - There is no queue of messages: a subscription is cursors, and what the socket did not take of a write is told
+//!   to the cursors. A session keeps the rest of one message at most.
+//! - Between two polls a session holds no segment of a log.
+//! - Operations take effect in the order they came: what was read to be published is appended before anything else is
+//!   done.
+//! - What is waiting to be sent besides records is at most [`CONTROL_BYTES_MAX`] and one answer: above it nothing
+//!   more is read from the client.
+//!
+//! Limits: those of [`Limits`](crate::Limits).
+
+mod alive;
+mod closing;
+mod connect;
+mod deliver;
+mod encode;
+mod inboxes;
+mod notices;
+mod operations;
+mod own;
+mod publish;
+mod reading;
+mod subscribe;
+mod subscription;
+mod targets;
+
+use std::collections::{HashMap, VecDeque};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use dunlin::topic::{Newcomers, Waiter};
+use dunlin::wire::nats::Connect;
+
+use crate::session::charge::Charge;
+use crate::session::outbound::Outbound;
+use crate::session::pace::Resting;
+use crate::session::scratch::{self, Scratch};
+use crate::session::spin::Spin;
+use crate::session::timer::Timer;
+use crate::session::{Gone, Progress};
+use crate::shared::{Place, STOP, Shared};
+use crate::stream::Stream;
+
+use closing::Closing;
+use inboxes::Inboxes;
+use own::Own;
+use publish::{Blocked, Run};
+use subscription::{Channel, Subscription};
+use targets::Targets;
+
+/// Sessions that one passes a wake on to.
+const WAKES: usize = 16;
+/// See the module's invariants.
+const CONTROL_BYTES_MAX: usize = 64 << 10;
+
+/// One connection.
+pub(crate) struct Session {
+    shared: Arc<Shared>,
+    stream: Stream,
+    waiter: Arc<Waiter>,
+    id: u64,
+    phase: Phase,
+    connect: Connect,
+    timer: Timer,
+    spin: Spin,
+    /// `PING`s that the client has not answered.
+    pings: u32,
+    /// The start of an operation whose end has not come yet, or what waits for room in a topic.
+    unread: Vec<u8>,
+    /// What of it is charged to the node: operations larger than the read buffer.
+    unread_charge: Charge,
+    /// How many bytes that operation needs to be worth another look.
+    unread_needs: usize,
+    /// What is published waits for room.
+    blocked: Option<Blocked>,
+    outbound: Outbound,
+    targets: Targets,
+    inboxes: Inboxes,
+    own: Own,
+    subscriptions: HashMap<u32, Subscription>,
+    /// Subscriptions by the names that the client gave them.
+    by_sid: HashMap<Box<[u8]>, u32>,
+    channels: HashMap<u32, Box<Channel>>,
+    /// The last number that a subscription or channel got.
+    number_last: u32,
+    /// Channels that may have something to send.
+    line: VecDeque<u32>,
+    /// Channels that are looked at on the thread's next beat.
+    resting: Resting,
+    _place: Option<Place>,
+}
+
+/// What sessions of a thread share beside the read buffer.
+#[derive(Debug, Default)]
+pub(crate) struct NatsScratch {
+    /// What is written, but for large payloads.
+    gathered: Vec<u8>,
+    /// Channels whose turn it is.
+    turn: Vec<u32>,
+    /// What each message of the write means for its channel.
+    moves: Vec<encode::Move>,
+    /// Records that are published together.
+    run: Run<'static>,
+}
+
+/// How far a connection has come.
+#[derive(Debug)]
+enum Phase {
+    /// Nothing was heard of the client.
+    Greeting,
+    Open,
+    Closing(Closing),
+}
+
+impl Session {
+    /// A session for the connection, or one that turns it away where all places are taken.
+    pub(crate) fn begin(shared: Arc<Shared>, stream: Stream) -> Session {
+        let (id, waiter) = (shared.node.next_session(), Waiter::new());
+        let place = shared.admit(id, &waiter);
+        let is_full = place.is_none();
+        let mut session = Session {
+            phase: Phase::Greeting,
+            connect: Connect::default(),
+            timer: Timer::new(shared.limits.handshake_ms_max),
+            spin: Spin::new(shared.spin),
+            pings: 0,
+            unread: Vec::new(),
+            unread_charge: Charge::none(shared.node.budget()),
+            unread_needs: 0,
+            blocked: None,
+            outbound: Outbound::default(),
+            targets: Targets::default(),
+            inboxes: Inboxes::default(),
+            own: Own::default(),
+            subscriptions: HashMap::new(),
+            by_sid: HashMap::new(),
+            channels: HashMap::new(),
+            number_last: 0,
+            line: VecDeque::new(),
+            resting: Resting::default(),
+            _place: place,
+            shared,
+            stream,
+            waiter,
+            id,
+        };
+        session.say_info();
+        if is_full {
+            session.fail("maximum connections exceeded");
+        } else if session.shared.is_stopping() {
+            session.part();
+        }
+        session
+    }
+
+    /// Takes turns; pending only when it sleeps or others are to have their turn.
+    fn poll_turns(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Result<Poll<()>, Gone> {
+        for _ in 0..self.spin.turns() {
+            self.take_woken();
+            self.line.extend(self.resting.over(&scratch.pace));
+            // An answer that is ready goes out before anybody asks for the next question.
+            let answered = if self.line.is_empty() { Progress::None } else { self.poll_write(cx, scratch)? };
+            let read = self.poll_read(cx, scratch)?;
+            let wrote = self.poll_write(cx, scratch)?;
+            if self.may_close()? {
+                return Ok(Poll::Ready(()));
+            }
+            if [answered, read, wrote].contains(&Progress::Some) {
+                self.spin.not_in_vain();
+            } else if self.sleep(cx) {
+                self.resting.ask(&mut scratch.pace, cx.waker());
+                return Ok(Poll::Pending);
+            }
+        }
+        cx.waker().wake_by_ref();
+        Ok(Poll::Pending)
+    }
+
+    /// Sees which channels may have something, and what else happened.
+    fn take_woken(&mut self) {
+        let (mut newcomers, mut stop) = (false, false);
+        let Session { waiter, channels, line, blocked, .. } = self;
+        waiter.take_ready(|token| match token {
+            Waiter::ROOM => blocked.iter_mut().for_each(Blocked::try_again),
+            Newcomers::TOKEN => newcomers = true,
+            STOP => stop = true,
+            number => {
+                if let Some(channel) = channels.get_mut(&number) {
+                    channel.cursor.woken_at_a_door(WAKES);
+                    line.push_back(number);
+                }
+            }
+        });
+        if newcomers {
+            self.take_newcomers();
+        }
+        if stop {
+            self.part();
+        }
+    }
+
+    /// Whether nothing is to be done before somebody wakes this task.
+    fn sleep(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.timer.poll_due(cx) {
+            self.on_timer();
+            return false;
+        }
+        if self.spin.again() {
+            cx.waker().wake_by_ref();
+            return true;
+        }
+        self.waiter.set_waker(cx.waker())
+    }
+
+    fn is_closing(&self) -> bool {
+        matches!(self.phase, Phase::Closing(_))
+    }
+}
+
+impl Future for Session {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let session = self.get_mut();
+        scratch::with(|scratch| session.poll_turns(cx, scratch)).unwrap_or(Poll::Ready(()))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        for (number, mut channel) in self.channels.drain() {
+            channel.cursor.leave(&self.waiter, number);
+        }
+    }
+}

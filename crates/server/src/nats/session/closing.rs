@@ -1,0 +1,51 @@
+//! Parting: what was said before is still sent, and read by the client.
+
+use dunlin::wire::nats;
+
+use super::{Phase, Session};
+use crate::session::Gone;
+
+/// How long a client has to take what it was sent, ms.
+const FAREWELL_MS: u32 = 1_000;
+
+#[derive(Debug, Default)]
+pub(super) struct Closing {
+    /// The direction to the client was ended.
+    ended_writing: bool,
+    /// The time is up, or the client is gone.
+    pub(super) is_over: bool,
+}
+
+impl Session {
+    /// Tells the client what is wrong, and parts.
+    pub(super) fn fail(&mut self, text: &str) {
+        if !self.is_closing() {
+            nats::refuse(&mut self.outbound.control, text);
+            self.part();
+        }
+    }
+
+    /// No more is read for its meaning, no more records are sent; what waits to be sent still is. A client that is told
+    /// no error takes it for a reason to connect again.
+    pub(super) fn part(&mut self) {
+        if self.is_closing() {
+            return;
+        }
+        self.phase = Phase::Closing(Closing::default());
+        self.line.clear();
+        self.blocked = None;
+        self.unread = Vec::new();
+        self.timer.set_ms(FAREWELL_MS);
+    }
+
+    /// Whether the connection may be dropped. Before it is, the client's end is awaited: to close a socket
+    /// with unread bytes in it would destroy what is on its way to the client.
+    pub(super) fn may_close(&mut self) -> Result<bool, Gone> {
+        let Phase::Closing(closing) = &mut self.phase else { return Ok(false) };
+        if self.outbound.is_empty() && !closing.ended_writing {
+            closing.ended_writing = true;
+            self.stream.end_writing().map_err(|_| Gone)?;
+        }
+        Ok(closing.is_over)
+    }
+}

@@ -1,0 +1,190 @@
+//! Sending: whose turn it is, how much of it, and what became of it.
+//!
+//! Channels with something to send stand in a line and take turns, each with an equal share of a write; a message larger
+//! than the share is made up for by turns without one (deficit round robin).
+
+use std::io;
+use std::task::{Context, Poll};
+
+use dunlin::topic::{Fill, Notice};
+
+use super::encode::{AsClient, Move, Plan};
+use super::{CONTROL_BYTES_MAX, NatsScratch, Session};
+use crate::session::pace::Pace;
+use crate::session::pieces::WRITE_BYTES_MAX;
+use crate::session::scratch::Scratch;
+use crate::session::{Gone, Progress};
+
+/// Channels that share a write.
+const TURN_CHANNELS_MAX: usize = 16;
+
+impl Session {
+    /// Writes once what is due.
+    pub(super) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<Progress, Gone> {
+        let Scratch { nats: scratch, pace, .. } = scratch;
+        if !self.outbound.full {
+            self.choose(&mut scratch.turn, pace);
+            if self.outbound.is_empty() && scratch.turn.is_empty() {
+                return Ok(Progress::None);
+            }
+            if self.write(scratch)? {
+                if !scratch.moves.is_empty() {
+                    self.resting.wrote(pace);
+                }
+                return Ok(Progress::Some);
+            }
+            self.outbound.full = true;
+        }
+        match self.stream.poll_writable(cx) {
+            Poll::Pending => Ok(Progress::None),
+            Poll::Ready(ready) => {
+                ready.map_err(|_| Gone)?;
+                self.outbound.full = false;
+                Ok(Progress::Some)
+            }
+        }
+    }
+
+    /// Picks channels that have records, from the head of the line. Notices on the way are said.
+    fn choose(&mut self, turn: &mut Vec<u32>, pace: &Pace) {
+        turn.clear();
+        for _ in 0..self.line.len() {
+            if self.is_closing()
+                || turn.len() == TURN_CHANNELS_MAX
+                || self.outbound.control.len() > CONTROL_BYTES_MAX
+            {
+                return;
+            }
+            let Some(number) = self.line.pop_front() else { return };
+            if self.look(number, pace)
+                && let Some(channel) = self.channels.get_mut(&number)
+                // Who was woken may stand in the line twice.
+                && !std::mem::replace(&mut channel.in_turn, true)
+            {
+                turn.push(number);
+            }
+        }
+    }
+
+    /// Whether there are records under the channel's cursor. When there are not, it sleeps, rests, or has ended.
+    fn look(&mut self, number: u32, pace: &Pace) -> bool {
+        loop {
+            let Some(channel) = self.channels.get_mut(&number) else { return false };
+            match channel.cursor.fill() {
+                Fill::Records => return true,
+                Fill::Empty => {
+                    if std::mem::take(&mut channel.sent) && pace.is_busy() && !self.spin.is_on() {
+                        channel.cursor.release();
+                        self.resting.add(number);
+                        return false;
+                    }
+                    if channel.cursor.arm(&self.waiter, number) {
+                        return false;
+                    }
+                }
+                Fill::Notice(notice) => {
+                    let ended = matches!(notice, Notice::Deleted { .. });
+                    self.notice(number, &notice);
+                    if ended {
+                        self.end_channel(number);
+                    }
+                    if ended || self.is_closing() {
+                        return false;
+                    }
+                }
+                Fill::Closed => {
+                    self.end_channel(number);
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// One write; whether the socket took anything.
+    fn write(&mut self, scratch: &mut NatsScratch) -> Result<bool, Gone> {
+        let NatsScratch { gathered, turn, moves, .. } = scratch;
+        let mut plan = Plan::new(gathered, moves, &self.outbound);
+        let share = WRITE_BYTES_MAX / turn.len().max(1);
+        let as_client = AsClient { headers: self.connect.headers, own: &self.own };
+        for &number in turn.iter() {
+            let Some(channel) = self.channels.get(&number) else { continue };
+            let Some(subscription) = self.subscriptions.get(&channel.subscription) else { continue };
+            let debt = if turn.len() == 1 { 0 } else { channel.debt.get() };
+            if debt >= share {
+                channel.debt.set(debt - share);
+                continue;
+            }
+            let sent = plan.add_records(number, channel, subscription, as_client, share - debt);
+            channel.debt.set((debt + sent).saturating_sub(share));
+        }
+        if plan.pieces().bytes() == 0 {
+            self.settle(turn, moves, 0, 0);
+            return Ok(true);
+        }
+        let begin = plan.begin();
+        let wrote = plan.pieces().write(|slices| self.stream.write(slices));
+        let sent = match wrote {
+            Ok(sent) => sent,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
+            Err(_) => return Err(Gone),
+        };
+        // A large message that was begun cannot be finished without the memory for its rest.
+        let cut = plan.rest_of_cut(sent, self.shared.node.budget()).map_err(|_| Gone)?;
+        let before_records = self.outbound.sent(sent);
+        debug_assert!(before_records <= sent);
+        self.outbound.rest.extend(cut);
+        self.settle(turn, moves, begin, sent);
+        Ok(sent > 0)
+    }
+
+    /// The socket took `sent` bytes of the write: moves the channels past what is sent, or is kept to be.
+    /// Messages begin at `begins`.
+    fn settle(&mut self, turn: &[u32], moves: &[Move], mut begins: usize, sent: usize) {
+        let mut moves = moves.iter().peekable();
+        // Moves of a channel stand together.
+        while let Some(first) = moves.peek().copied() {
+            let (mut records, mut bytes, mut messages, mut stopped) = (0, 0, 0, false);
+            while let Some(made) = moves.next_if(|made| made.channel == first.channel) {
+                // What is not sent takes effect with what stands before it.
+                stopped |= made.messages > 0 && begins >= sent;
+                begins = made.end;
+                if !stopped {
+                    records += u64::from(made.records);
+                    bytes += made.advance_bytes;
+                    messages += u64::from(made.messages);
+                }
+            }
+            self.moved(first.channel, records, bytes, messages);
+        }
+        for &number in turn {
+            let Some(channel) = self.channels.get_mut(&number) else { continue };
+            channel.in_turn = false;
+            channel.cursor.release();
+            self.line.push_back(number);
+            let number = channel.subscription;
+            let Some(subscription) = self.subscriptions.get(&number) else { continue };
+            subscription.in_write.set(0);
+            if subscription.is_over() {
+                self.end_subscription(number);
+            }
+        }
+    }
+
+    fn moved(&mut self, number: u32, records: u64, bytes: u32, messages: u64) {
+        let Some(channel) = self.channels.get_mut(&number) else { return };
+        channel.sent |= messages > 0;
+        channel.cursor.advance(records, bytes);
+        let through = channel.cursor.read_through();
+        channel.reading.at(through);
+        if channel.cursor.is_registered() {
+            channel.cursor.consume(through.seq);
+        }
+        if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) {
+            subscription.delivered += messages;
+        }
+    }
+}

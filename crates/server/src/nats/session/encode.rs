@@ -1,0 +1,241 @@
+//! Records as messages: where the bytes of one write lie, and what they mean for the channels they are of.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dunlin::topic::frame::{FLAG_HEADERS, HEAD_BYTES};
+use dunlin::topic::{Budget, BudgetSpent, Content, Frame};
+use dunlin::wire::nats::{Message, STATUS_HEADER, header_lines, put_decimal, put_header};
+
+use super::own::Own;
+use super::subscription::{Channel, Subscription};
+use crate::session::outbound::{Outbound, Rest};
+use crate::session::pieces::{LENT_BYTES_MIN, Pieces};
+
+/// Records that are looked at together.
+const SPAN_BYTES_MAX: usize = 16 << 10;
+/// Smaller payloads are copied: a message is three pieces if its payload is lent.
+const LENT_PAYLOAD_MIN: usize = 4 * LENT_BYTES_MIN;
+
+/// What one message, or some records that are not sent, mean for a channel.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Move {
+    pub(super) channel: u32,
+    pub(super) records: u32,
+    pub(super) advance_bytes: u32,
+    /// Messages: one, or none for records that are not sent.
+    pub(super) messages: u32,
+    /// Where in the write the message ends. It begins where the one before it ends.
+    pub(super) end: usize,
+}
+
+/// What one write consists of.
+pub(super) struct Plan<'a, 's> {
+    pieces: Pieces<'a, 's>,
+    moves: &'s mut Vec<Move>,
+    begin: usize,
+}
+
+impl<'a, 's> Plan<'a, 's> {
+    /// Begins with what waits to be sent besides records.
+    pub(super) fn new(
+        gathered: &'s mut Vec<u8>,
+        moves: &'s mut Vec<Move>,
+        outbound: &'a Outbound,
+    ) -> Plan<'a, 's> {
+        moves.clear();
+        let pieces = Pieces::new(gathered, outbound);
+        let begin = pieces.bytes();
+        Plan { pieces, moves, begin }
+    }
+
+    pub(super) fn pieces(&self) -> &Pieces<'a, 's> {
+        &self.pieces
+    }
+
+    /// Where the first message begins.
+    pub(super) fn begin(&self) -> usize {
+        self.begin
+    }
+
+    /// Adds records of the channel until `share` bytes are in, or as many messages as it may have; how many bytes it was.
+    pub(super) fn add_records(
+        &mut self,
+        number: u32,
+        channel: &'a Channel,
+        subscription: &Subscription,
+        as_client: AsClient<'_>,
+        share: usize,
+    ) -> usize {
+        let began = self.pieces.bytes();
+        let mut left = subscription.left();
+        let mut position = channel.cursor.next();
+        let prefix = &channel.cursor.log().name().subject_prefix;
+        'spans: for span in channel.cursor.spans(SPAN_BYTES_MAX) {
+            if left == 0 || !self.has_room(began, share) {
+                break;
+            }
+            let mut next = Move {
+                channel: number,
+                records: span.count,
+                advance_bytes: span.advance_bytes,
+                messages: 0,
+                end: self.pieces.bytes(),
+            };
+            let writing = |frame: &Frame<'_>, seq: u64, payload_bytes: usize, out: &mut Vec<u8>| {
+                let message = Message {
+                    subject: [prefix, frame.subject_tail()],
+                    sid: &subscription.sid,
+                    reply: frame.reply(),
+                };
+                let seq = subscription.is_sequenced.then_some((position.epoch, seq, channel));
+                say_head(out, &message, frame, payload_bytes, seq, as_client.headers);
+            };
+            match span.content {
+                Content::Frames(mut frames) => {
+                    while let Some((frame, stride)) = Frame::split(frames) {
+                        if left == 0 || !self.has_room(began, share) {
+                            break 'spans;
+                        }
+                        frames = &frames[stride..];
+                        next = Move { records: 1, advance_bytes: stride as u32, ..next };
+                        if channel.skips_own && as_client.own.holds(channel.cursor.log(), position.seq) {
+                            next.messages = 0;
+                        } else {
+                            self.add_message(frame.payload(), |bytes, out| {
+                                writing(&frame, position.seq, bytes, out);
+                            });
+                            next.messages = 1;
+                            left -= 1;
+                        }
+                        next.end = self.pieces.bytes();
+                        self.moves.push(next);
+                        position.seq += 1;
+                    }
+                    continue;
+                }
+                Content::ByRef { head, payload } => {
+                    let skips = channel.skips_own && as_client.own.holds(channel.cursor.log(), position.seq);
+                    if !skips {
+                        let frame = Frame::from_parts(&head[HEAD_BYTES..], payload, head[FLAGS_AT]);
+                        self.add_shared(payload, |bytes, out| writing(&frame, position.seq, bytes, out));
+                        next.messages = 1;
+                        left -= 1;
+                    }
+                }
+                Content::Skipped | Content::Lost => {}
+            }
+            next.end = self.pieces.bytes();
+            self.moves.push(next);
+            position.seq += u64::from(span.count);
+        }
+        subscription.in_write.set(subscription.in_write.get() + (subscription.left() - left));
+        self.pieces.bytes() - began
+    }
+
+    #[inline]
+    fn has_room(&self, began: usize, share: usize) -> bool {
+        self.pieces.has_room() && self.pieces.bytes() - began < share
+    }
+
+    #[inline]
+    fn add_message(&mut self, payload: &'a [u8], head: impl FnOnce(usize, &mut Vec<u8>)) {
+        if payload.len() < LENT_PAYLOAD_MIN {
+            self.pieces.write_in(|out| {
+                head(payload.len(), out);
+                out.extend_from_slice(payload);
+                out.extend_from_slice(b"\r\n");
+            });
+        } else {
+            self.pieces.write_in(|out| head(payload.len(), out));
+            self.pieces.put(payload);
+            self.pieces.gather(b"\r\n");
+        }
+    }
+
+    fn add_shared(&mut self, payload: &'a Bytes, head: impl FnOnce(usize, &mut Vec<u8>)) {
+        self.pieces.write_in(|out| head(payload.len(), out));
+        self.pieces.put_shared(payload);
+        self.pieces.gather(b"\r\n");
+    }
+
+    /// What the socket did not take of the message that it took the first `sent` bytes up to.
+    pub(super) fn rest_of_cut(&self, sent: usize, budget: &Arc<Budget>) -> Result<Vec<Rest>, BudgetSpent> {
+        if sent <= self.begin {
+            return Ok(Vec::new());
+        }
+        let cut = self.moves.partition_point(|made| made.end <= sent);
+        let begins = cut.checked_sub(1).map_or(self.begin, |before| self.moves[before].end);
+        match self.moves.get(cut) {
+            Some(cut) if begins < sent => self.pieces.rest(sent..cut.end, budget),
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
+/// Where a frame's flags stand.
+const FLAGS_AT: usize = 5;
+
+/// What the writing depends on beside the subscription.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AsClient<'a> {
+    /// It understands headers.
+    pub(super) headers: bool,
+    pub(super) own: &'a Own,
+}
+
+/// The line before the payload, and the headers.
+#[inline]
+fn say_head(
+    out: &mut Vec<u8>,
+    message: &Message<'_>,
+    frame: &Frame<'_>,
+    payload_bytes: usize,
+    seq: Option<(u32, u64, &Channel)>,
+    headers: bool,
+) {
+    if headers && (seq.is_some() || frame.flags() & FLAG_HEADERS != 0) {
+        say_head_with_headers(out, message, frame, payload_bytes, seq);
+    } else {
+        message.say(out, payload_bytes);
+    }
+}
+
+/// The block's length stands before it: it is written behind the line's longest form first.
+fn say_head_with_headers(
+    out: &mut Vec<u8>,
+    message: &Message<'_>,
+    frame: &Frame<'_>,
+    payload_bytes: usize,
+    seq: Option<(u32, u64, &Channel)>,
+) {
+    let mut block = Vec::with_capacity(128);
+    let status = frame.headers().find(|(name, _)| *name == STATUS_HEADER).map_or(&[][..], |(_, value)| value);
+    header_lines(&mut block, status, frame.headers().filter(|(name, _)| *name != STATUS_HEADER));
+    if let Some((epoch, seq, channel)) = seq {
+        put_position(&mut block, epoch, seq, channel, message);
+    }
+    block.extend_from_slice(b"\r\n");
+    message.say_with_headers(out, block.len(), payload_bytes);
+    out.extend_from_slice(&block);
+}
+
+fn put_position(block: &mut Vec<u8>, epoch: u32, seq: u64, channel: &Channel, message: &Message<'_>) {
+    put_number(block, "Dunlin-Seq", seq);
+    put_number(block, "Dunlin-Epoch", epoch.into());
+    let name = channel.cursor.log().name();
+    // Which log it is, where that does not follow from the subject.
+    if !message.subject[1].is_empty() {
+        put_header(block, "Dunlin-Topic", name.topic.as_bytes());
+    }
+    if channel.cursor.log().config().partitions > 1 {
+        put_number(block, "Dunlin-Partition", name.partition.into());
+    }
+}
+
+pub(super) fn put_number(block: &mut Vec<u8>, name: &str, number: u64) {
+    block.extend_from_slice(name.as_bytes());
+    block.extend_from_slice(b": ");
+    put_decimal(block, number);
+    block.extend_from_slice(b"\r\n");
+}

@@ -1,0 +1,46 @@
+//! What each operation makes the session do.
+
+use dunlin::wire::nats::{OK, Operation, PONG};
+
+use super::publish::{Full, Run};
+use super::{Phase, Session};
+
+impl Session {
+    /// Does what the client says. What is to be published is put to the run, the others are done at once, after the run;
+    /// where that waits for room, nothing was done.
+    #[inline]
+    pub(super) fn take<'b>(
+        &mut self,
+        operation: Operation<'b>,
+        begins: usize,
+        run: &mut Run<'b>,
+    ) -> Result<(), Full> {
+        if let Phase::Greeting = self.phase {
+            self.phase = Phase::Open;
+            self.ask_now_and_then();
+        }
+        if let Operation::Publish(published) = operation {
+            return self.add_to_run(published, begins, run);
+        }
+        self.publish_run(run)?;
+        self.is_alive();
+        match operation {
+            Operation::Connect(json) => self.connect(json),
+            Operation::Ping => self.outbound.control.extend_from_slice(PONG),
+            Operation::Pong | Operation::Publish(_) => {}
+            Operation::Subscribe { subject, queue, sid } => self.subscribe(subject, queue, sid),
+            Operation::Unsubscribe { sid, max } => {
+                self.unsubscribe(sid, max);
+                self.done();
+            }
+        }
+        Ok(())
+    }
+
+    /// Says so to a client that wants to hear it.
+    pub(super) fn done(&mut self) {
+        if self.connect.verbose {
+            self.outbound.control.extend_from_slice(OK);
+        }
+    }
+}

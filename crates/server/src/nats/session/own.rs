@@ -1,0 +1,110 @@
+//! What the connection published itself, for clients that do not want it back (`"echo": false`).
+//!
+//! Limit: `own_ranges_max`; a client that is so far behind with what others published in between is cut off.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use dunlin::topic::Log;
+
+/// At so many ranges of a log those that all have passed are looked for.
+const RANGES_KEPT: usize = 64;
+
+/// The connection's own records in the logs that it reads.
+#[derive(Debug, Default)]
+pub(super) struct Own(HashMap<usize, OfLog>);
+
+/// Own records of one log, and the channels that read it.
+#[derive(Debug, Default)]
+struct OfLog {
+    ranges: Ranges,
+    channels: Vec<u32>,
+}
+
+/// Sequences, in order.
+#[derive(Debug, Default)]
+struct Ranges(VecDeque<(u64, u64)>);
+
+impl Own {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The channel is not to give own records.
+    pub(super) fn watch(&mut self, log: &Arc<Log>, channel: u32) {
+        self.0.entry(key(log)).or_default().channels.push(channel);
+    }
+
+    pub(super) fn leave(&mut self, log: &Arc<Log>, channel: u32) {
+        if let Some(of_log) = self.0.get_mut(&key(log)) {
+            of_log.channels.retain(|other| *other != channel);
+            if of_log.channels.is_empty() {
+                self.0.remove(&key(log));
+            }
+        }
+    }
+
+    /// The connection has published these; how many ranges the log's channels have yet to pass, about.
+    pub(super) fn add(
+        &mut self,
+        log: &Arc<Log>,
+        seqs: RangeInclusive<u64>,
+        next_of: impl Fn(u32) -> Option<u64>,
+    ) -> usize {
+        let Some(OfLog { ranges, channels }) = self.0.get_mut(&key(log)) else { return 0 };
+        let count = ranges.add(seqs);
+        if count > RANGES_KEPT {
+            ranges.passed(channels.iter().filter_map(|number| next_of(*number)).min().unwrap_or(u64::MAX));
+        }
+        ranges.0.len()
+    }
+
+    /// Whether the record is one's own.
+    pub(super) fn holds(&self, log: &Arc<Log>, seq: u64) -> bool {
+        self.0.get(&key(log)).is_some_and(|of_log| of_log.ranges.holds(seq))
+    }
+}
+
+/// A log that a channel reads stays where it is.
+fn key(log: &Arc<Log>) -> usize {
+    Arc::as_ptr(log) as usize
+}
+
+impl Ranges {
+    fn add(&mut self, seqs: RangeInclusive<u64>) -> usize {
+        let (first, last) = seqs.into_inner();
+        match self.0.back_mut() {
+            Some((_, end)) if *end + 1 == first => *end = last,
+            _ => self.0.push_back((first, last)),
+        }
+        self.0.len()
+    }
+
+    fn holds(&self, seq: u64) -> bool {
+        let after = self.0.partition_point(|(first, _)| *first <= seq);
+        after.checked_sub(1).and_then(|at| self.0.get(at)).is_some_and(|(_, last)| seq <= *last)
+    }
+
+    fn passed(&mut self, next: u64) {
+        while self.0.front().is_some_and(|(_, last)| *last < next) {
+            self.0.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_touch_are_one_and_those_passed_are_forgotten() {
+        let mut own = Ranges::default();
+        assert_eq!((own.add(3..=5), own.add(6..=6), own.add(9..=9)), (1, 1, 2));
+        assert_eq!((2..=10).filter(|seq| own.holds(*seq)).collect::<Vec<_>>(), [3, 4, 5, 6, 9]);
+        own.passed(7);
+        assert_eq!(own.0.len(), 1);
+        own.passed(10);
+        assert!(own.0.is_empty());
+    }
+}

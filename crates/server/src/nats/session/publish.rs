@@ -1,0 +1,258 @@
+//! Publishing: consecutive records of one subject are appended together, straight from the read buffer.
+//!
+//! Where a reliable topic is full, the session reads no further until there is room or the topic's patience ends.
+
+use std::sync::Arc;
+
+use dunlin::now_ns;
+use dunlin::topic::{Draft, Meta, OnFull, Payload, PublishError, Receipt, Subject};
+use dunlin::wire::nats::{self, HEADERS_MAX, HeaderBlock, Published};
+
+use super::Session;
+use super::targets::{NoTarget, Target};
+
+/// Payloads of records that are appended together, or one larger one: they lie in one segment.
+const RUN_BYTES_MAX: usize = 64 << 10;
+
+/// A record of a run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InRun<'b> {
+    /// Where its operation begins in the read buffer.
+    begins: usize,
+    published: Published<'b>,
+}
+
+/// The records of a run, in order.
+pub(super) type Run<'b> = Vec<InRun<'b>>;
+
+/// An empty run in the memory of another, whose records are gone.
+pub(super) fn emptied<'b>(mut run: Run<'_>) -> Run<'b> {
+    run.clear();
+    run.into_iter().map(|_| unreachable!("it is empty")).collect()
+}
+
+/// What is published waits for room in its topic.
+#[derive(Debug)]
+pub(super) struct Blocked {
+    deadline_ns: u64,
+    try_again: bool,
+}
+
+/// The run waits for room; nothing of it was appended, and all from here on is to come again.
+#[derive(Debug)]
+pub(super) struct Full {
+    pub(super) from: usize,
+}
+
+impl Blocked {
+    pub(super) fn try_again(&mut self) {
+        self.try_again = true;
+    }
+
+    /// Whether another try is worth it; once for each sign that it is.
+    pub(super) fn may_try_again(&mut self) -> bool {
+        std::mem::take(&mut self.try_again)
+    }
+}
+
+impl Session {
+    /// Puts it to the run, which is appended first if it is of another subject, or long.
+    #[inline]
+    pub(super) fn add_to_run<'b>(
+        &mut self,
+        published: Published<'b>,
+        begins: usize,
+        run: &mut Run<'b>,
+    ) -> Result<(), Full> {
+        if let Some(first) = run.first()
+            && (first.published.subject != published.subject
+                || begins + published.payload.len() - first.begins > RUN_BYTES_MAX)
+        {
+            self.publish_run(run)?;
+        }
+        if let Some(reply) = published.reply
+            && !std::str::from_utf8(reply).is_ok_and(|reply| Subject::parse(reply).is_ok())
+        {
+            self.publish_run(run)?;
+            nats::refuse(&mut self.outbound.control, INVALID_SUBJECT);
+            return Ok(());
+        }
+        run.push(InRun { begins, published });
+        // Headers are read one record at a time; a request may have nobody to hear it.
+        if published.headers.is_empty() && published.reply.is_none() { Ok(()) } else { self.publish_run(run) }
+    }
+
+    /// Appends the run. Where its topic is full nothing of it is appended, and it is to come again.
+    pub(super) fn publish_run(&mut self, run: &mut Run<'_>) -> Result<(), Full> {
+        let Some(first) = run.first() else { return Ok(()) };
+        self.pings = 0;
+        let outcome = match first.published.headers {
+            [] => self.append(run, &[]),
+            block => match headers_of(block) {
+                Ok(headers) => self.append(run, &headers),
+                Err(violation) => {
+                    self.fail(&violation.to_string());
+                    Ok(())
+                }
+            },
+        };
+        if outcome.is_ok() {
+            if self.connect.verbose {
+                run.iter().for_each(|_| self.outbound.control.extend_from_slice(nats::OK));
+            }
+            run.clear();
+        }
+        outcome
+    }
+
+    fn append(&mut self, run: &Run<'_>, headers: &[(&str, &[u8])]) -> Result<(), Full> {
+        let first = &run[0];
+        let subject = first.published.subject;
+        if !first.published.headers.is_empty() && !self.connect.headers {
+            self.fail("message headers not supported");
+            return Ok(());
+        }
+        let now_ns = now_ns();
+        let mut appended = self.try_append(run, headers, now_ns);
+        if let Err(NotAppended::Refused(PublishError::Closed)) = appended {
+            // The topic was deleted; there may be another of its name, or there will be.
+            self.targets.forget(subject);
+            appended = self.try_append(run, headers, now_ns);
+        }
+        match appended {
+            Ok(receipt) => self.appended(subject, &receipt, run.len() as u64),
+            Err(NotAppended::Refused(
+                full @ (PublishError::Full { .. } | PublishError::DiskBehind { .. }),
+            )) => {
+                return self.wait_for_room(first.begins, now_ns, subject, &full);
+            }
+            Err(NotAppended::Refused(error)) => self.refuse_publish(subject, &error.to_string()),
+            Err(NotAppended::NoTarget(NoTarget::Unsound)) => {
+                nats::refuse(&mut self.outbound.control, INVALID_SUBJECT);
+            }
+            Err(NotAppended::NoTarget(NoTarget::Refused(error))) => {
+                self.refuse_publish(subject, &error.to_string());
+            }
+            Err(NotAppended::NoTarget(NoTarget::Nobody)) => {}
+        }
+        self.blocked = None;
+        Ok(())
+    }
+
+    /// When the topic is full, this is on its list to be told of room, and there was none after that.
+    fn try_append(
+        &mut self,
+        run: &Run<'_>,
+        headers: &[(&str, &[u8])],
+        now_ns: u64,
+    ) -> Result<Receipt, NotAppended> {
+        let subject = run[0].published.subject;
+        let targets_max = self.shared.limits.nats.targets_max;
+        if !self.connect.echo && !self.targets.knows(subject) {
+            // What is own is told from the first record on: whoever reads a new topic here is to know it before.
+            self.targets.find(&self.shared.node, subject, targets_max)?;
+            self.take_newcomers();
+        }
+        let Target { topic, tail } = self.targets.find(&self.shared.node, subject, targets_max)?;
+        let drafts = run.iter().map(|record| draft(&record.published, tail, headers));
+        let evicts = topic.config().reliable.is_some_and(|reliable| reliable.on_full == OnFull::Evict);
+        let evict = evicts && self.blocked.as_ref().is_some_and(|blocked| now_ns >= blocked.deadline_ns);
+        Ok(match topic.append_drafts(now_ns, PARTITION, evict, drafts.clone()) {
+            Err(PublishError::Full { .. } | PublishError::DiskBehind { .. }) => {
+                topic.await_room(PARTITION, &self.waiter);
+                topic.append_drafts(now_ns, PARTITION, evict, drafts)?
+            }
+            other => other?,
+        })
+    }
+
+    /// A client that does not want its own records back is not given these.
+    fn appended(&mut self, subject: &[u8], receipt: &Receipt, count: u64) {
+        if self.connect.echo || self.own.is_empty() {
+            return;
+        }
+        let targets_max = self.shared.limits.nats.targets_max;
+        let Ok(target) = self.targets.find(&self.shared.node, subject, targets_max) else { return };
+        let log = Arc::clone(&target.topic.logs()[PARTITION]);
+        let last = receipt.position.seq;
+        let channels = &self.channels;
+        let next_of = |number| channels.get(&number).map(|channel| channel.cursor.next().seq);
+        let ranges = self.own.add(&log, last + 1 - count..=last, next_of);
+        if ranges > self.shared.limits.nats.own_ranges_max {
+            self.fail("Slow Consumer");
+        }
+    }
+
+    fn wait_for_room(
+        &mut self,
+        from: usize,
+        now_ns: u64,
+        subject: &[u8],
+        full: &PublishError,
+    ) -> Result<(), Full> {
+        let deadline_ns = match &self.blocked {
+            Some(blocked) => blocked.deadline_ns,
+            None => now_ns.saturating_add(self.patience_of(subject)),
+        };
+        if now_ns >= deadline_ns {
+            self.blocked = None;
+            self.ask_now_and_then();
+            self.refuse_publish(subject, &full.to_string());
+            return Ok(());
+        }
+        self.blocked = Some(Blocked { deadline_ns, try_again: false });
+        let left_ms = (deadline_ns - now_ns).div_ceil(1_000_000).min(self.shared.limits.nats.ping_ms.into());
+        self.timer.set_ms(left_ms as u32);
+        Err(Full { from })
+    }
+
+    fn patience_of(&mut self, subject: &[u8]) -> u64 {
+        let targets_max = self.shared.limits.nats.targets_max;
+        let target = self.targets.find(&self.shared.node, subject, targets_max);
+        target.map_or(0, |target| target.topic.patience().as_nanos().min(u64::MAX.into()) as u64)
+    }
+
+    /// There are no acknowledgements in this protocol, so a refusal is all that can be said.
+    fn refuse_publish(&mut self, subject: &[u8], why: &str) {
+        let subject = String::from_utf8_lossy(subject);
+        nats::refuse(&mut self.outbound.control, &format!("Publish to \"{subject}\" refused: {why}"));
+    }
+}
+
+/// What nats-server says where it checks subjects.
+const INVALID_SUBJECT: &str = "Invalid Publish Subject";
+
+/// Records without a key lie in the first.
+const PARTITION: usize = 0;
+
+#[derive(Debug)]
+enum NotAppended {
+    NoTarget(NoTarget),
+    Refused(PublishError),
+}
+
+impl From<NoTarget> for NotAppended {
+    fn from(none: NoTarget) -> NotAppended {
+        NotAppended::NoTarget(none)
+    }
+}
+
+impl From<PublishError> for NotAppended {
+    fn from(error: PublishError) -> NotAppended {
+        NotAppended::Refused(error)
+    }
+}
+
+#[inline]
+fn draft<'a>(published: &Published<'a>, tail: &'a str, headers: &'a [(&'a str, &'a [u8])]) -> Draft<'a> {
+    // It was looked at when it was put to the run.
+    let reply = published.reply.and_then(|reply| std::str::from_utf8(reply).ok());
+    let meta = Meta { subject_tail: tail, reply, headers, ..Meta::default() };
+    Draft { meta, payload: Payload::Copied(published.payload) }
+}
+
+fn headers_of(block: &[u8]) -> Result<Vec<(&str, &[u8])>, nats::Violation> {
+    let headers: Vec<_> =
+        HeaderBlock::parse(block)?.iter().take(HEADERS_MAX + 1).collect::<Result<_, _>>()?;
+    if headers.len() > HEADERS_MAX { Err(nats::Violation::Arguments) } else { Ok(headers) }
+}

@@ -1,0 +1,154 @@
+//! From the socket to operations.
+//!
+//! The thread's buffer is read into and worked on where it lies. Only what is left of it, the start of an operation, is
+//! copied into the session; an operation larger than the buffer is collected there.
+
+use std::io;
+use std::task::{Context, Poll};
+
+use dunlin::wire::Next;
+use dunlin::wire::nats::{self, Limits};
+
+use super::publish::{Full, Run, emptied};
+use super::{CONTROL_BYTES_MAX, Phase, Session};
+use crate::session::scratch::{READ_BYTES, Scratch};
+use crate::session::{Gone, Progress};
+
+/// A payload may be so much smaller than a record: the rest is for its headers and subjects.
+const META_BYTES_MAX: u32 = 64 << 10;
+
+impl Session {
+    /// Reads once and handles what came.
+    pub(super) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<Progress, Gone> {
+        if let Some(blocked) = &mut self.blocked {
+            if !blocked.may_try_again() {
+                return Ok(Progress::None);
+            }
+            let unread = std::mem::take(&mut self.unread);
+            self.handle_all(&unread, &mut scratch.nats.run);
+            return Ok(Progress::Some);
+        }
+        if self.outbound.control.len() > CONTROL_BYTES_MAX {
+            return Ok(Progress::None);
+        }
+        if !self.spin.is_on() {
+            match self.stream.poll_readable(cx) {
+                Poll::Pending => return Ok(Progress::None),
+                Poll::Ready(ready) => ready.map_err(|_| Gone)?,
+            }
+        }
+        let read =
+            if self.unread_needs > READ_BYTES { self.collect(scratch) } else { self.read_some(scratch) };
+        match read {
+            Ok(0) => self.client_ended(),
+            Ok(_) => Ok(Progress::Some),
+            // The last read took all there was: only now is it known, and the socket is yet to be asked to say when.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.spin.is_on() => {
+                Ok(Progress::Some)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Progress::None),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Progress::Some),
+            Err(_) => Err(Gone),
+        }
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        let payload_bytes_max =
+            self.shared.node.config().topic.record_bytes_max.saturating_sub(META_BYTES_MAX);
+        Limits { line_bytes_max: Limits::LINE_BYTES_MAX, payload_bytes_max: payload_bytes_max as usize }
+    }
+
+    fn read_some(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
+        let before = self.unread.len();
+        scratch.read[..before].copy_from_slice(&self.unread);
+        let read = self.read_into(&mut scratch.read[before..])?;
+        if read > 0 {
+            self.unread = Vec::new();
+            self.handle_all(&scratch.read[..before + read], &mut scratch.nats.run);
+        }
+        Ok(read)
+    }
+
+    fn read_into(&self, room: &mut [u8]) -> io::Result<usize> {
+        if self.spin.is_on() { self.stream.read_now(room) } else { self.stream.read(room) }
+    }
+
+    /// Reads more of one large operation. Room is made as its bytes come, not as its length claims.
+    fn collect(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
+        let before = self.unread.len();
+        let more = before.max(READ_BYTES).min(self.unread_needs - before);
+        if self.unread_charge.grow_to(before + more).is_err() {
+            self.fail("Insufficient Resources");
+            return Ok(more);
+        }
+        self.unread.resize(before + more, 0);
+        let mut unread = std::mem::take(&mut self.unread);
+        let read = self.read_into(&mut unread[before..]);
+        unread.truncate(before + *read.as_ref().unwrap_or(&0));
+        if unread.len() == self.unread_needs {
+            self.handle_all(&unread, &mut scratch.nats.run);
+            if self.blocked.is_none() {
+                self.unread_charge.release();
+            }
+        } else {
+            self.unread = unread;
+        }
+        read
+    }
+
+    /// Handles all whole operations, and keeps the rest.
+    fn handle_all(&mut self, bytes: &[u8], memory: &mut Run<'static>) {
+        let mut run = emptied(std::mem::take(memory));
+        let at = self.handle_each(bytes, &mut run);
+        *memory = emptied(run);
+        if !self.is_closing() {
+            self.unread = bytes[at..].to_vec();
+        }
+    }
+
+    /// Handles all whole operations; how far that is.
+    fn handle_each<'b>(&mut self, bytes: &'b [u8], run: &mut Run<'b>) -> usize {
+        let limits = self.limits();
+        let mut at = 0;
+        self.unread_needs = 0;
+        while !self.is_closing() {
+            match nats::next(&bytes[at..], &limits) {
+                Ok(Next::Message(operation, taken)) => {
+                    let begins = at;
+                    at += taken;
+                    if let Err(Full { from }) = self.take(operation, begins, run) {
+                        return from;
+                    }
+                }
+                Ok(Next::Need(needs)) => {
+                    self.unread_needs = needs;
+                    break;
+                }
+                Err(violation) => {
+                    // What came before it is sound.
+                    let _ = self.publish_run(run);
+                    self.fail(&violation.to_string());
+                }
+            }
+        }
+        match self.publish_run(run) {
+            Ok(()) => at,
+            Err(Full { from }) => from,
+        }
+    }
+
+    /// The client sends no more, and wants nothing more: it would have kept its side open.
+    fn client_ended(&mut self) -> Result<Progress, Gone> {
+        match &mut self.phase {
+            Phase::Closing(closing) => {
+                closing.is_over = self.outbound.is_empty();
+                if closing.is_over { Ok(Progress::None) } else { Err(Gone) }
+            }
+            _ => Err(Gone),
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Subscribing: from a subject to channels.
+
+use std::cell::Cell;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use dunlin::Refused;
+use dunlin::topic::{
+    Consumption, Cursor, Filter, Log, Newcomers, OnGap, Pattern, Position, Start, SubscribeError,
+    SubscribeOptions, Wait,
+};
+use dunlin::wire::{ErrorCode, nats};
+
+use super::Session;
+use super::inboxes::{is_inbox, names_its_owner};
+use super::subscription::{Arrived, Channel, Subscription};
+use crate::door::Door;
+
+/// What stands before the subject in subscriptions whose messages are to have sequences.
+const SEQUENCED: &str = "$DUNLIN.seq.";
+
+/// Why a subscription was refused. The connection goes on.
+enum NoSubscription {
+    Unsound,
+    Forbidden,
+    NeedsHeaders,
+    Refused(Refused),
+}
+
+impl Session {
+    pub(super) fn subscribe(&mut self, subject: &[u8], queue: Option<&[u8]>, sid: &[u8]) {
+        // As nats-server has it, the first of a name stays.
+        if self.by_sid.contains_key(sid) {
+            return self.done();
+        }
+        let shown = String::from_utf8_lossy(subject);
+        match self.try_subscribe(&shown, queue, sid) {
+            Ok(()) => self.done(),
+            Err(why) => {
+                let text = match why {
+                    NoSubscription::Unsound => "Invalid Subject".to_owned(),
+                    NoSubscription::Forbidden => {
+                        format!("Permissions Violation for Subscription to \"{shown}\"")
+                    }
+                    NoSubscription::NeedsHeaders => "message headers not supported".to_owned(),
+                    NoSubscription::Refused(Refused { code: ErrorCode::Limit, .. }) => {
+                        "maximum subscriptions exceeded".to_owned()
+                    }
+                    NoSubscription::Refused(refused) => {
+                        format!("Subscription to \"{shown}\" refused: {}", refused.text)
+                    }
+                };
+                nats::refuse(&mut self.outbound.control, &text);
+            }
+        }
+    }
+
+    fn try_subscribe(
+        &mut self,
+        subject: &str,
+        queue: Option<&[u8]>,
+        sid: &[u8],
+    ) -> Result<(), NoSubscription> {
+        let (is_sequenced, subject) = match subject.strip_prefix(SEQUENCED) {
+            Some(rest) => (true, rest),
+            None => (false, subject),
+        };
+        if is_sequenced && !self.connect.headers {
+            return Err(NoSubscription::NeedsHeaders);
+        }
+        let pattern = Pattern::parse(subject).map_err(|_| NoSubscription::Unsound)?;
+        let subscriptions_max = self.shared.limits.subscriptions_max;
+        if self.subscriptions.len() >= subscriptions_max as usize {
+            return Err(NoSubscription::Refused(Refused::limit(
+                "subscriptions_max",
+                subscriptions_max.into(),
+            )));
+        }
+        if is_inbox(subject) {
+            if !names_its_owner(subject) {
+                return Err(NoSubscription::Forbidden);
+            }
+            let opened = self.inboxes.open(&self.shared.node, subject);
+            opened.map_err(|error| NoSubscription::Refused(Refused::from(&error)))?;
+        }
+        if queue.is_some() {
+            return Err(NoSubscription::Refused(Refused::new(ErrorCode::Internal, "no queue groups yet")));
+        }
+        let begun = self.begin_reading(&pattern, is_sequenced, sid);
+        if begun.is_err() && is_inbox(subject) {
+            self.inboxes.close(subject);
+        }
+        begun.map_err(|error| NoSubscription::Refused(Refused::from(&error)))
+    }
+
+    fn begin_reading(
+        &mut self,
+        pattern: &Pattern,
+        is_sequenced: bool,
+        sid: &[u8],
+    ) -> Result<(), SubscribeError> {
+        let newcomers = Newcomers::waking(Arc::clone(&self.waiter));
+        let logs = self.shared.node.watch(pattern, &newcomers)?;
+        let number = self.next_number();
+        let subscription = Subscription {
+            sid: sid.into(),
+            pattern: pattern.as_str().into(),
+            is_sequenced,
+            max: None,
+            delivered: 0,
+            in_write: Cell::new(0),
+            channels: Vec::new(),
+            newcomers,
+        };
+        self.subscriptions.insert(number, subscription);
+        self.by_sid.insert(sid.into(), number);
+        let read = self.read_logs(number, logs.into(), Start::Latest);
+        if read.is_err() {
+            self.end_subscription(number);
+        }
+        read
+    }
+
+    fn next_number(&mut self) -> u32 {
+        self.number_last += 1;
+        self.number_last
+    }
+
+    /// Topics were created that subscriptions read. They are read from their first record on.
+    pub(super) fn take_newcomers(&mut self) {
+        let arrived: Vec<(u32, Arrived)> = self
+            .subscriptions
+            .iter()
+            .map(|(&number, subscription)| (number, subscription.newcomers.take()))
+            .filter(|(_, arrived)| !arrived.is_empty())
+            .collect();
+        for (number, logs) in arrived {
+            if self.read_logs(number, logs, Start::Earliest).is_err() {
+                nats::refuse(&mut self.outbound.control, "maximum subscriptions exceeded");
+                self.end_subscription(number);
+            }
+        }
+    }
+
+    fn read_logs(&mut self, subscription: u32, logs: Arrived, start: Start) -> Result<(), SubscribeError> {
+        logs.into_iter().try_for_each(|(log, filter)| self.read_log(subscription, log, filter, start))
+    }
+
+    fn read_log(
+        &mut self,
+        number: u32,
+        log: Arc<Log>,
+        filter: Option<Filter>,
+        start: Start,
+    ) -> Result<(), SubscribeError> {
+        let channels_max = self.shared.limits.channels_max;
+        if self.channels.len() >= channels_max {
+            return Err(SubscribeError::Limit { limit: "channels_max", value: channels_max as u64 });
+        }
+        let options = SubscribeOptions {
+            name: self.name(),
+            door: Door::Nats.name(),
+            start,
+            on_gap: OnGap::Oldest,
+            wait: Wait::Parked,
+            // On a reliable topic a client that is slow is waited for, like any other reader.
+            registered: true,
+            conflate: false,
+            lose_every: None,
+        };
+        let cursor = Cursor::starting(log, &options, start, filter, Consumption::Told)?;
+        let channel = self.next_number();
+        let Some(subscription) = self.subscriptions.get_mut(&number) else { return Ok(()) };
+        subscription.channels.push(channel);
+        let next = cursor.next();
+        let before = Position { seq: next.seq - 1, ..next };
+        let reading = cursor.log().show_reader(&options, cursor.is_registered(), before);
+        let skips_own = !self.connect.echo;
+        if skips_own {
+            self.own.watch(cursor.log(), channel);
+        }
+        let opened = Channel {
+            subscription: number,
+            cursor,
+            reading,
+            skips_own,
+            debt: Cell::new(0),
+            in_turn: false,
+            sent: false,
+        };
+        self.channels.insert(channel, Box::new(opened));
+        self.line.push_back(channel);
+        Ok(())
+    }
+
+    pub(super) fn unsubscribe(&mut self, sid: &[u8], max: Option<u64>) {
+        let Some(&number) = self.by_sid.get(sid) else { return };
+        let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
+        subscription.max = max;
+        if max.is_none() || subscription.is_over() {
+            self.end_subscription(number);
+        }
+    }
+
+    pub(super) fn end_subscription(&mut self, number: u32) {
+        let Some(subscription) = self.subscriptions.remove(&number) else { return };
+        self.by_sid.remove(&subscription.sid);
+        for channel in subscription.channels {
+            self.end_channel(channel);
+        }
+        if is_inbox(&subscription.pattern) {
+            self.inboxes.close(&subscription.pattern);
+        }
+    }
+
+    /// The log of this channel has nothing more. The subscription goes on: there may be another log of its subjects.
+    pub(super) fn end_channel(&mut self, number: u32) {
+        let Entry::Occupied(entry) = self.channels.entry(number) else { return };
+        let mut channel = entry.remove();
+        if channel.skips_own {
+            self.own.leave(channel.cursor.log(), number);
+        }
+        channel.cursor.leave(&self.waiter, number);
+        if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) {
+            subscription.channels.retain(|&other| other != number);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What a session knows of a subscription, and of each log it reads.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use dunlin::topic::{Cursor, Filter, Log, Newcomers, Reading};
+
+/// A subscription of the client.
+#[derive(Debug)]
+pub(super) struct Subscription {
+    /// The client's name for it.
+    pub(super) sid: Box<[u8]>,
+    /// What it is to; inside an inbox, the inbox is kept as long as it.
+    pub(super) pattern: Box<str>,
+    /// Every message has its sequence, and gaps are told as messages.
+    pub(super) is_sequenced: bool,
+    /// It ends after so many messages.
+    pub(super) max: Option<u64>,
+    pub(super) delivered: u64,
+    /// Messages in the write that is being made.
+    pub(super) in_write: Cell<u64>,
+    pub(super) channels: Vec<u32>,
+    /// Where logs to come are told.
+    pub(super) newcomers: Arc<Newcomers>,
+}
+
+/// Logs that a subscription is to read, and what it skips of them.
+pub(super) type Arrived = VecDeque<(Arc<Log>, Option<Filter>)>;
+
+/// One log of a subscription.
+#[derive(Debug)]
+pub(super) struct Channel {
+    pub(super) subscription: u32,
+    pub(super) cursor: Cursor,
+    /// What operators see of it.
+    pub(super) reading: Arc<Reading>,
+    /// Records that the connection published itself are left out.
+    pub(super) skips_own: bool,
+    /// Bytes sent beyond its turns' share, to be made up for.
+    pub(super) debt: Cell<usize>,
+    /// It is among those that are being written.
+    pub(super) in_turn: bool,
+    /// Something was sent since it last found nothing.
+    pub(super) sent: bool,
+}
+
+impl Subscription {
+    /// How many messages it may still be given.
+    pub(super) fn left(&self) -> u64 {
+        self.max.map_or(u64::MAX, |max| max.saturating_sub(self.delivered + self.in_write.get()))
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.max.is_some_and(|max| self.delivered >= max)
+    }
+}

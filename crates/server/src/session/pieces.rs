@@ -1,0 +1,147 @@
+//! Where the bytes of one write lie: small pieces are copied together, larger ones are lent by what they lie in.
+
+use std::io::IoSlice;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dunlin::topic::{Budget, BudgetSpent};
+
+use super::outbound::{Outbound, Rest};
+
+/// Pieces of one write.
+const PIECES_MAX: usize = 64;
+/// Bytes of one write, but for the excess of the last that is put in.
+pub(crate) const WRITE_BYTES_MAX: usize = 256 << 10;
+/// Smaller pieces are copied: to hand over a piece costs about as much as to copy this many bytes.
+pub(crate) const LENT_BYTES_MIN: usize = 1 << 10;
+
+/// The pieces of one write.
+pub(crate) struct Pieces<'a, 's> {
+    gathered: &'s mut Vec<u8>,
+    pieces: [Piece<'a>; PIECES_MAX],
+    count: usize,
+    bytes: usize,
+}
+
+#[derive(Clone)]
+enum Piece<'a> {
+    Gathered(Range<usize>),
+    Lent(&'a [u8]),
+    Shared(&'a Bytes),
+}
+
+impl Piece<'_> {
+    const NONE: Piece<'static> = Piece::Lent(&[]);
+}
+
+impl<'a, 's> Pieces<'a, 's> {
+    /// Begins with what waits to be sent besides records.
+    pub(crate) fn new(gathered: &'s mut Vec<u8>, outbound: &'a Outbound) -> Pieces<'a, 's> {
+        gathered.clear();
+        let mut pieces = Pieces { gathered, pieces: [Piece::NONE; PIECES_MAX], count: 0, bytes: 0 };
+        for rest in &outbound.rest {
+            pieces.put(rest.bytes());
+        }
+        pieces.put(outbound.control());
+        pieces
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether something of up to three pieces may be added.
+    pub(crate) fn has_room(&self) -> bool {
+        self.bytes < WRITE_BYTES_MAX && self.count + 3 <= PIECES_MAX
+    }
+
+    /// Adds bytes that lie still until the write.
+    pub(crate) fn put(&mut self, bytes: &'a [u8]) {
+        if bytes.len() < LENT_BYTES_MIN {
+            self.gather(bytes)
+        } else {
+            self.add(Piece::Lent(bytes), bytes.len())
+        }
+    }
+
+    /// [`put`](Pieces::put) for bytes that are shared: what is not sent of them need not be copied.
+    pub(crate) fn put_shared(&mut self, bytes: &'a Bytes) {
+        if bytes.len() < LENT_BYTES_MIN {
+            self.gather(bytes)
+        } else {
+            self.add(Piece::Shared(bytes), bytes.len())
+        }
+    }
+
+    /// Adds a copy.
+    pub(crate) fn gather(&mut self, bytes: &[u8]) {
+        self.write_in(|out| out.extend_from_slice(bytes));
+    }
+
+    /// Adds what is appended to the buffer.
+    #[inline]
+    pub(crate) fn write_in(&mut self, append: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.gathered.len();
+        append(self.gathered);
+        let end = self.gathered.len();
+        if start == end {
+            return;
+        }
+        if let Some(Piece::Gathered(last)) = self.pieces[..self.count].last_mut() {
+            last.end = end;
+            self.bytes += end - start;
+        } else {
+            self.add(Piece::Gathered(start..end), end - start);
+        }
+    }
+
+    /// Changes what was gathered last: the last `back` bytes.
+    pub(crate) fn last_gathered(&mut self, back: usize) -> &mut [u8] {
+        let from = self.gathered.len() - back;
+        &mut self.gathered[from..]
+    }
+
+    fn add(&mut self, piece: Piece<'a>, bytes: usize) {
+        self.pieces[self.count] = piece;
+        self.count += 1;
+        self.bytes += bytes;
+    }
+
+    /// Hands the pieces to `write`.
+    pub(crate) fn write<T>(&self, write: impl FnOnce(&[IoSlice<'_>]) -> T) -> T {
+        let mut slices = [IoSlice::new(&[]); PIECES_MAX];
+        for (slice, piece) in slices.iter_mut().zip(&self.pieces[..self.count]) {
+            *slice = IoSlice::new(self.bytes_of(piece));
+        }
+        write(&slices[..self.count])
+    }
+
+    fn bytes_of<'p>(&'p self, piece: &'p Piece<'a>) -> &'p [u8] {
+        match piece {
+            Piece::Gathered(range) => &self.gathered[range.clone()],
+            Piece::Lent(bytes) => bytes,
+            Piece::Shared(bytes) => bytes,
+        }
+    }
+
+    /// These bytes of the write, to be kept.
+    pub(crate) fn rest(&self, wanted: Range<usize>, budget: &Arc<Budget>) -> Result<Vec<Rest>, BudgetSpent> {
+        let mut rests = Vec::new();
+        let mut at = 0;
+        for piece in &self.pieces[..self.count] {
+            let bytes = self.bytes_of(piece);
+            let from = wanted.start.clamp(at, at + bytes.len()) - at;
+            let to = wanted.end.clamp(at, at + bytes.len()) - at;
+            at += bytes.len();
+            if from == to {
+                continue;
+            }
+            rests.push(match piece {
+                Piece::Shared(bytes) => Rest::Shared(bytes.slice(from..to)),
+                _ => Rest::copy(&bytes[from..to], budget)?,
+            });
+        }
+        Ok(rests)
+    }
+}

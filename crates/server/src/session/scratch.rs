@@ -1,0 +1,42 @@
+//! Buffers that all sessions of a thread share, and its pace.
+
+use std::cell::Cell;
+
+use super::pace::Pace;
+use crate::nats::NatsScratch;
+use crate::tcp::WriteScratch;
+
+/// Bytes read at once.
+pub(crate) const READ_BYTES: usize = 256 << 10;
+
+/// The buffers of one thread.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    pub(crate) read: Box<[u8]>,
+    pub(crate) tcp: WriteScratch,
+    pub(crate) nats: NatsScratch,
+    pub(crate) pace: Pace,
+}
+
+impl Scratch {
+    fn new() -> Scratch {
+        Scratch {
+            read: vec![0; READ_BYTES].into(),
+            tcp: WriteScratch::default(),
+            nats: NatsScratch::default(),
+            pace: Pace::new(),
+        }
+    }
+}
+
+thread_local! {
+    static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+}
+
+/// Lends the thread's buffers.
+pub(crate) fn with<T>(f: impl FnOnce(&mut Scratch) -> T) -> T {
+    let mut scratch = SCRATCH.take().unwrap_or_else(|| Box::new(Scratch::new()));
+    let result = f(&mut scratch);
+    SCRATCH.set(Some(scratch));
+    result
+}

@@ -1,0 +1,28 @@
+//! A session's one timer.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep};
+
+#[derive(Debug)]
+pub(crate) struct Timer(Pin<Box<Sleep>>);
+
+impl Timer {
+    pub(crate) fn new(ms: u32) -> Timer {
+        Timer(Box::pin(tokio::time::sleep(Duration::from_millis(ms.into()))))
+    }
+
+    pub(crate) fn set_ms(&mut self, ms: u32) {
+        self.0.as_mut().reset(Instant::now() + Duration::from_millis(ms.into()));
+    }
+
+    /// Whether the time is up; once for each time it was set.
+    pub(crate) fn poll_due(&mut self, cx: &mut Context<'_>) -> bool {
+        match self.0.as_mut().poll(cx) {
+            Poll::Ready(()) => true,
+            Poll::Pending => false,
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Door `nats`, byte by byte.
+
+use dunlin::topic::{
+    Draft, Event, Meta, Payload, Publish, Retention, Subscribe, SubscribeOptions, TopicConfig,
+};
+
+use crate::nats_peer::{NatsPeer, serve_nats};
+
+fn pair(subject: &str, payload: &str) -> (String, String) {
+    (subject.to_owned(), payload.to_owned())
+}
+
+#[test]
+fn what_is_published_arrives_in_order_at_all_who_subscribed() {
+    let (_node, server) = serve_nats(|_| {});
+    let mut readers: Vec<NatsPeer> = (0..3).map(|_| NatsPeer::open(&server)).collect();
+    readers.iter_mut().for_each(|reader| reader.subscribe("ticks.eu 7"));
+    let mut writer = NatsPeer::open(&server);
+    writer.publish("ticks.us", "not asked for");
+    (0..2_000).for_each(|n| writer.publish("ticks.eu", &n.to_string()));
+    for reader in &mut readers {
+        for n in 0..2_000 {
+            let got = reader.message();
+            assert_eq!((got.sid.as_str(), got.subject.as_str()), ("7", "ticks.eu"));
+            assert_eq!(got.payload, n.to_string().into_bytes());
+        }
+    }
+}
+
+#[test]
+fn a_verbose_client_hears_of_every_operation() {
+    let (_node, server) = serve_nats(|_| {});
+    let mut peer = NatsPeer::new(&server);
+    peer.send(b"CONNECT {}\r\nSUB a 1\r\nPUB b 2\r\nhi\r\nPUB b 0\r\n\r\nPING\r\nUNSUB 1\r\nPING\r\n");
+    let lines: Vec<String> = (0..7).map(|_| peer.line()).collect();
+    assert_eq!(lines, ["+OK", "+OK", "+OK", "+OK", "PONG", "+OK", "PONG"]);
+}
+
+#[test]
+fn wildcards_take_in_topics_that_are_created_later() {
+    let (_node, server) = serve_nats(|_| {});
+    let (mut star, mut all) = (NatsPeer::open(&server), NatsPeer::open(&server));
+    star.subscribe("a.*.c 1");
+    all.subscribe("a.> 2");
+    let mut writer = NatsPeer::open(&server);
+    ["a.b.c", "a.b", "a.b.d", "a.x.c", "b.b.c"].iter().for_each(|subject| writer.publish(subject, subject));
+    let mut of_star = [star.text(), star.text()];
+    of_star.sort();
+    assert_eq!(of_star, [pair("a.b.c", "a.b.c"), pair("a.x.c", "a.x.c")]);
+    let mut of_all: Vec<_> = (0..4).map(|_| all.text().0).collect();
+    of_all.sort();
+    assert_eq!(of_all, ["a.b", "a.b.c", "a.b.d", "a.x.c"]);
+    star.settle();
+    all.settle();
+}
+
+#[test]
+fn a_topic_that_owns_many_subjects_is_read_by_each_of_them() {
+    let (node, server) = serve_nats(|_| {});
+    let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
+    node.create_topic("orders", config, false).unwrap();
+    let (mut one, mut some) = (NatsPeer::open(&server), NatsPeer::open(&server));
+    one.subscribe("orders.eu.new 1");
+    some.subscribe("*.*.new 2");
+    let mut writer = NatsPeer::open(&server);
+    ["orders.us.new", "orders.eu.old", "orders.eu.new", "orders.x"].iter().for_each(|s| writer.publish(s, s));
+    assert_eq!(one.text(), pair("orders.eu.new", "orders.eu.new"));
+    assert_eq!(some.text().0, "orders.us.new");
+    assert_eq!(some.text().0, "orders.eu.new");
+    one.settle();
+    some.settle();
+    assert_eq!(node.topics(None, "", 10).topics.len(), 1, "all lies in the one log");
+}
+
+#[test]
+fn headers_and_reply_travel_both_ways_between_doors() {
+    let (node, server) = serve_nats(|_| {});
+    let mut peer = NatsPeer::open(&server);
+    peer.subscribe("h 1");
+    let headers: [(&str, &[u8]); 4] = [("Nats-Msg-Id", b"7"), ("x", b"a b"), ("x", b""), ("y", b"1\r\nz: 2")];
+    let meta = Meta { reply: Some("_INBOX.me"), headers: &headers, ..Meta::default() };
+    node.publisher("h").unwrap().publish(Draft { meta, payload: Payload::Copied(b"hello") }).unwrap();
+    let got = peer.message();
+    assert_eq!(got.headers, ["", "Nats-Msg-Id: 7", "x: a b", "x: ", "y: 1  z: 2"]);
+    assert_eq!((got.reply.as_deref(), &got.payload[..]), (Some("_INBOX.me"), &b"hello"[..]));
+
+    let mut subscriber = node.subscribe("h2", &SubscribeOptions::default()).unwrap();
+    peer.send(b"HPUB h2 r.1 32 34\r\nNATS/1.0 503 no\r\nA: 1\r\nb:two\r\n\r\nhi\r\n");
+    peer.settle();
+    assert!(subscriber.ready().unwrap());
+    let Event::Record(record) = subscriber.take() else { panic!("no record") };
+    let headers: Vec<_> = record.frame.headers().collect();
+    assert_eq!(headers, [(":status", &b"503 no"[..]), ("A", &b"1"[..]), ("b", &b"two"[..])]);
+    assert_eq!((record.frame.reply(), record.payload()), (Some("r.1"), &b"hi"[..]));
+
+    peer.subscribe("h2 2");
+    peer.send(b"HPUB h2 32 34\r\nNATS/1.0 503 no\r\nA: 1\r\nb:two\r\n\r\nhi\r\n");
+    assert_eq!(peer.message().headers, [" 503 no", "A: 1", "b: two"]);
+    let mut plain = NatsPeer::new(&server);
+    plain.say("CONNECT {\"verbose\":false}");
+    plain.subscribe("h2 3");
+    peer.send(b"HPUB h2 32 34\r\nNATS/1.0 503 no\r\nA: 1\r\nb:two\r\n\r\nhi\r\n");
+    assert_eq!(plain.text(), pair("h2", "hi"), "a client without headers gets the rest");
+}
+
+#[test]
+fn a_subscription_ends_after_as_many_messages_as_it_was_to_have() {
+    let (_node, server) = serve_nats(|_| {});
+    let mut peer = NatsPeer::open(&server);
+    peer.say("SUB a 1\r\nUNSUB 1 3\r\nSUB a 2");
+    peer.settle();
+    let mut writer = NatsPeer::open(&server);
+    (0..5).for_each(|n| writer.publish("a", &n.to_string()));
+    let mut got: Vec<(String, String)> = (0..8)
+        .map(|_| peer.message())
+        .map(|got| (got.sid, String::from_utf8(got.payload).unwrap()))
+        .collect();
+    got.sort();
+    let expected =
+        [("1", "0"), ("1", "1"), ("1", "2"), ("2", "0"), ("2", "1"), ("2", "2"), ("2", "3"), ("2", "4")];
+    assert_eq!(got, expected.map(|(sid, payload)| pair(sid, payload)));
+    // Both are free again, or at once.
+    peer.say("UNSUB 2\r\nUNSUB 9\r\nSUB a 1");
+    peer.settle();
+    writer.publish("a", "again");
+    assert_eq!(peer.text().1, "again");
+    peer.settle();
+}
+
+#[test]
+fn inboxes_of_both_kinds_are_there_as_long_as_their_subscriptions() {
+    let (node, server) = serve_nats(|_| {});
+    let (mut asker, mut answerer) = (NatsPeer::open(&server), NatsPeer::open(&server));
+    answerer.publish("_INBOX.x.1", "nobody is there");
+    asker.subscribe("_INBOX.x.* 1");
+    asker.subscribe("_INBOX.y 2");
+    asker.subscribe("_INBOX.x.9 3");
+    for subject in ["_INBOX.x.1", "_INBOX.y", "_INBOX.x.2", "_INBOX.x.2.3"] {
+        answerer.publish(subject, subject);
+    }
+    let mut got: Vec<_> = (0..3).map(|_| asker.text().0).collect();
+    got.sort();
+    assert_eq!(got, ["_INBOX.x.1", "_INBOX.x.2", "_INBOX.y"]);
+    asker.say("UNSUB 1\r\nUNSUB 2");
+    asker.settle();
+    assert!(node.topic("_INBOX.y").is_none() && node.topic("_INBOX.x.all").is_some());
+    asker.say("UNSUB 3");
+    asker.settle();
+    assert!(node.topic("_INBOX.x.all").is_none());
+    asker.say("SUB _INBOX.> 4");
+    assert_eq!(asker.line(), "-ERR 'Permissions Violation for Subscription to \"_INBOX.>\"'");
+}
+
+#[test]
+fn large_payloads_come_whole_through_small_writes() {
+    let (_node, server) = serve_nats(|_| {});
+    let (mut reader, mut writer) = (NatsPeer::open(&server), NatsPeer::open(&server));
+    reader.subscribe("big 1");
+    let sizes = [0, 1, 4_095, 4_096, 70_000, 300_000, 3_000_000];
+    for size in sizes {
+        let payload: String = (0..size).map(|at| char::from(b'a' + (at % 23) as u8)).collect();
+        writer.publish("big", &payload);
+    }
+    for size in sizes {
+        let got = reader.message().payload;
+        assert_eq!(got.len(), size);
+        assert!(got.iter().enumerate().all(|(at, byte)| *byte == b'a' + (at % 23) as u8), "{size}");
+    }
+}
+
+#[test]
+fn own_records_are_left_out_for_those_who_say_so() {
+    let (_node, server) = serve_nats(|_| {});
+    let mut quiet = NatsPeer::open_with(&server, ",\"echo\":false");
+    let mut other = NatsPeer::open(&server);
+    quiet.subscribe("e 1");
+    let mut got = Vec::new();
+    for n in 0..200 {
+        quiet.publish("e", "mine");
+        quiet.settle_with_messages(&mut got);
+        other.publish("e", &n.to_string());
+        other.settle();
+    }
+    quiet.publish("e", "mine");
+    while got.len() < 200 {
+        quiet.settle_with_messages(&mut got);
+    }
+    assert_eq!(got, (0..200).map(|n: u32| n.to_string()).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_reader_that_lost_records_is_cut_off_and_one_that_asked_is_told_which() {
+    let (node, server) = serve_nats(|_| {});
+    let retention = Retention { bytes: 64 << 10, records: None, age: None };
+    node.create_topic("gaps", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
+    let (mut plain, mut told) = (NatsPeer::open(&server), NatsPeer::open(&server));
+    plain.subscribe("gaps 1");
+    told.subscribe("$DUNLIN.seq.gaps 1");
+    let mut publisher = node.publisher("gaps").unwrap();
+    // More than the kernel's buffers and the history take together.
+    let payload = vec![b'x'; 1_000];
+    let count: u64 = 40_000;
+    for _ in 0..count {
+        publisher.publish(payload.as_slice()).unwrap();
+    }
+    let (mut next, mut lost) = (1, 0);
+    while next <= count {
+        let got = told.message();
+        assert_eq!(got.subject, "gaps");
+        let number = |name: &str| -> u64 {
+            let found = got.headers.iter().find_map(|header| header.strip_prefix(&format!("{name}: ")));
+            found.unwrap_or_else(|| panic!("no {name} in {got:?}")).parse().unwrap()
+        };
+        match got.headers[0].as_str() {
+            "" => {
+                assert_eq!(number("Dunlin-Seq"), next);
+                assert!(number("Dunlin-Epoch") > 0);
+                next += 1;
+            }
+            " 410 Gap" => {
+                assert_eq!(number("Dunlin-First"), next);
+                assert!(number("Dunlin-Epoch") > 0);
+                next = number("Dunlin-Last") + 1;
+                lost += 1;
+            }
+            " 429 Lagging" => assert!(number("Dunlin-Behind") > 0),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(lost > 0, "the test is to lose something");
+    loop {
+        let line = plain.line();
+        if line == "-ERR 'Slow Consumer'" {
+            break;
+        }
+        assert!(line.starts_with("MSG gaps 1 1000") || line.starts_with('x'), "{line:?}");
+    }
+    assert!(plain.is_at_end());
+}
+
+#[test]
+fn one_connection_publishes_to_more_subjects_than_it_remembers() {
+    let (_node, server) = serve_nats(|config| config.limits.nats.targets_max = 16);
+    let (mut reader, mut writer) = (NatsPeer::open(&server), NatsPeer::open(&server));
+    reader.subscribe("s.* 1");
+    for round in 0..3 {
+        (0..100).for_each(|n| writer.publish(&format!("s.{n}"), &round.to_string()));
+    }
+    let mut rounds = vec![0; 100];
+    for _ in 0..300 {
+        let (subject, payload) = reader.text();
+        let of: usize = subject["s.".len()..].parse().unwrap();
+        assert_eq!(payload, rounds[of].to_string(), "{subject}");
+        rounds[of] += 1;
+    }
+}
+
+#[test]
+fn a_topic_that_was_deleted_and_made_again_goes_on_for_both_sides() {
+    let (node, server) = serve_nats(|_| {});
+    let (mut reader, mut writer) = (NatsPeer::open(&server), NatsPeer::open(&server));
+    reader.subscribe("t 1");
+    writer.publish("t", "before");
+    assert_eq!(reader.text().1, "before");
+    node.delete_topic("t").unwrap();
+    writer.publish("t", "after");
+    assert_eq!(reader.text().1, "after");
+}
+
+#[test]
+fn a_full_reliable_topic_makes_the_publisher_wait_and_loses_nothing() {
+    let (node, server) = serve_nats(|_| {});
+    let config = TopicConfig {
+        retention: Retention { bytes: 64 << 10, records: None, age: None },
+        reliable: Some(dunlin::topic::Reliable {
+            wait_max: std::time::Duration::from_secs(60),
+            ..dunlin::topic::Reliable::default()
+        }),
+        ..TopicConfig::default()
+    };
+    node.create_topic("r", config, false).unwrap();
+    let (mut reader, mut writer) = (NatsPeer::open(&server), NatsPeer::open(&server));
+    reader.subscribe("r 1");
+    let writing = std::thread::spawn(move || {
+        let filler = "x".repeat(1_000);
+        (0..20_000).for_each(|n| writer.publish("r", &format!("{n} {filler}")));
+        writer.settle();
+    });
+    for n in 0..20_000 {
+        let (_, payload) = reader.text();
+        assert_eq!(payload.split(' ').next(), Some(n.to_string().as_str()));
+    }
+    writing.join().unwrap();
+}

@@ -1,0 +1,105 @@
+//! Door `nats` and clients that break the protocol: each is told, and alone affected.
+
+use dunlin_server::Server;
+
+use crate::nats_peer::{NatsPeer, serve_nats};
+
+/// Sends the bytes, and reads what it is told last before the connection ends.
+fn ended_by(server: &Server, bytes: &[u8]) -> String {
+    let mut peer = NatsPeer::open(server);
+    peer.send(bytes);
+    let told = peer.line();
+    assert!(peer.is_at_end(), "{told}");
+    told
+}
+
+#[test]
+fn what_breaks_the_protocol_ends_that_connection_with_a_reason() {
+    let (_node, server) = serve_nats(|_| {});
+    let mut bystander = NatsPeer::open(&server);
+    let too_long = format!("SUB {} 1\r\n", "x".repeat(5_000));
+    for (bytes, told) in [
+        (&b"GET / HTTP/1.1\r\n\r\n"[..], "Unknown Protocol Operation"),
+        (b"\xff\xfe\0\0", "Unknown Protocol Operation"),
+        (b"PUB a 2\r\nxyz\r\n", "Unknown Protocol Operation"),
+        (b"PUB a\r\n", "Parser Error"),
+        (b"PUB a -5\r\n", "Parser Error"),
+        (b"SUB a b c d\r\n", "Parser Error"),
+        (b"HPUB a 9 4\r\n", "Parser Error"),
+        (b"HPUB a 4 4\r\nabcd\r\n", "Parser Error"),
+        (b"CONNECT {\r\n", "Parser Error"),
+        (b"CONNECT {\"no_responders\":true}\r\n", "no responders requires headers support"),
+        (b"PUB a 999999999\r\n", "Maximum Payload Violation"),
+        (too_long.as_bytes(), "Maximum Control Line Exceeded"),
+    ] {
+        assert_eq!(
+            ended_by(&server, bytes),
+            format!("-ERR '{told}'"),
+            "{:?}",
+            String::from_utf8_lossy(bytes)
+        );
+    }
+    bystander.settle();
+}
+
+#[test]
+fn unsound_subjects_are_refused_and_the_connection_goes_on() {
+    let (node, server) = serve_nats(|_| {});
+    let mut peer = NatsPeer::open(&server);
+    for subject in ["a..b", ".a", "a.>", "a.*", "\u{ff}\u{85}"] {
+        peer.publish(subject, "x");
+        assert_eq!(peer.line(), "-ERR 'Invalid Publish Subject'", "{subject}");
+    }
+    peer.say("PUB a bad..reply 0\r\n");
+    assert_eq!(peer.line(), "-ERR 'Invalid Publish Subject'");
+    for subject in ["a..b", ">.a", "$DUNLIN.seq."] {
+        peer.say(&format!("SUB {subject} 1"));
+        assert_eq!(peer.line(), "-ERR 'Invalid Subject'", "{subject}");
+    }
+    peer.send(b"PUB \xff\xfe 1\r\nx\r\n");
+    assert_eq!(peer.line(), "-ERR 'Invalid Publish Subject'");
+    peer.settle();
+    assert_eq!(node.topics(None, "", 10).topics.len(), 0);
+}
+
+#[test]
+fn what_comes_byte_by_byte_is_read_as_one() {
+    let (_node, server) = serve_nats(|_| {});
+    let mut peer = NatsPeer::open(&server);
+    for byte in b"SUB slow 1\r\nPUB slow 5\r\nhello\r\n" {
+        peer.send(&[*byte]);
+    }
+    assert_eq!(peer.text(), ("slow".to_owned(), "hello".to_owned()));
+}
+
+#[test]
+fn who_says_nothing_and_who_is_not_there_any_more_are_parted_with() {
+    let (_node, server) = serve_nats(|config| {
+        config.limits.handshake_ms_max = 50;
+        config.limits.nats.ping_ms = 50;
+    });
+    let mut silent = NatsPeer::new(&server);
+    assert_eq!(silent.line(), "-ERR 'Authentication Timeout'");
+    assert!(silent.is_at_end());
+    let mut dead = NatsPeer::new(&server);
+    dead.say("CONNECT {\"verbose\":false}");
+    assert_eq!([dead.line(), dead.line(), dead.line()], ["PING", "PING", "-ERR 'Stale Connection'"]);
+    assert!(dead.is_at_end());
+}
+
+#[test]
+fn one_subscription_and_one_connection_too_many_are_refused() {
+    let (_node, server) = serve_nats(|config| {
+        config.limits.subscriptions_max = 2;
+        config.limits.sessions_max = 2;
+    });
+    let (mut peer, mut other) = (NatsPeer::open(&server), NatsPeer::open(&server));
+    peer.say("SUB a 1\r\nSUB b 2\r\nSUB c 3");
+    assert_eq!(peer.line(), "-ERR 'maximum subscriptions exceeded'");
+    peer.say("UNSUB 1\r\nSUB c 3");
+    peer.settle();
+    let mut late = NatsPeer::new(&server);
+    assert_eq!(late.line(), "-ERR 'maximum connections exceeded'");
+    assert!(late.is_at_end());
+    other.settle();
+}

@@ -1,0 +1,155 @@
+//! As little of a NATS client as it takes to see every byte.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use dunlin::Node;
+use dunlin_server::{Door, Server, ServerConfig};
+
+/// Longer than anything here takes, however slow the machine.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A node whose NATS door is open too.
+pub fn serve_nats(change: impl FnOnce(&mut ServerConfig)) -> (Node, Server) {
+    crate::serve_with(|config| {
+        config.nats = vec![([127, 0, 0, 1], 0).into()];
+        change(config);
+    })
+}
+
+pub fn nats_address(server: &Server) -> SocketAddr {
+    server.addresses().iter().find(|(door, _)| *door == Door::Nats).unwrap().1
+}
+
+pub struct NatsPeer {
+    pub reader: BufReader<TcpStream>,
+}
+
+/// A message as it came.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Got {
+    pub subject: String,
+    pub sid: String,
+    pub reply: Option<String>,
+    /// Without their first line's version and the empty last one.
+    pub headers: Vec<String>,
+    pub payload: Vec<u8>,
+}
+
+impl NatsPeer {
+    /// Connected, with the INFO read.
+    pub fn new(server: &Server) -> NatsPeer {
+        let mut peer = NatsPeer::raw(server);
+        let info = peer.line();
+        assert!(info.starts_with("INFO {") && info.contains("\"headers\":true"), "{info}");
+        peer
+    }
+
+    pub fn raw(server: &Server) -> NatsPeer {
+        let stream = TcpStream::connect(nats_address(server)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        NatsPeer { reader: BufReader::with_capacity(1 << 20, stream) }
+    }
+
+    /// Connected, quiet, with headers and no-responders.
+    pub fn open(server: &Server) -> NatsPeer {
+        NatsPeer::open_with(server, "")
+    }
+
+    /// With more in the CONNECT's JSON.
+    pub fn open_with(server: &Server, more: &str) -> NatsPeer {
+        let mut peer = NatsPeer::new(server);
+        peer.say(&format!(
+            "CONNECT {{\"verbose\":false,\"pedantic\":false,\"headers\":true,\"no_responders\":true{more}}}"
+        ));
+        peer.settle();
+        peer
+    }
+
+    /// Says a line.
+    pub fn say(&mut self, line: &str) {
+        self.send(format!("{line}\r\n").as_bytes());
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.reader.get_mut().write_all(bytes).unwrap();
+    }
+
+    pub fn publish(&mut self, subject: &str, payload: &str) {
+        self.say(&format!("PUB {subject} {}\r\n{payload}", payload.len()));
+    }
+
+    pub fn subscribe(&mut self, rest: &str) {
+        self.say(&format!("SUB {rest}"));
+        self.settle();
+    }
+
+    /// Until the server has done all that was said.
+    pub fn settle(&mut self) {
+        self.say("PING");
+        assert_eq!(self.line(), "PONG");
+    }
+
+    /// [`settle`](NatsPeer::settle), with the payloads of messages that come before the answer.
+    pub fn settle_with_messages(&mut self, got: &mut Vec<String>) {
+        self.say("PING");
+        while !self.reader.fill_buf().unwrap().starts_with(b"PO") {
+            got.push(self.text().1);
+        }
+        assert_eq!(self.line(), "PONG");
+    }
+
+    /// The next line; empty at the end.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.reader.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// The server has ended the connection.
+    pub fn is_at_end(&mut self) -> bool {
+        let mut rest = Vec::new();
+        // What was on its way to the server may make the system reset the connection.
+        let ended = self.reader.read_to_end(&mut rest);
+        ended.is_err() || rest.is_empty()
+    }
+
+    pub fn message(&mut self) -> Got {
+        let line = self.line();
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |text: &str| text.parse::<usize>().unwrap();
+        let (subject, sid, reply, header_bytes, all) = match words[..] {
+            ["MSG", subject, sid, all] => (subject, sid, None, 0, number(all)),
+            ["MSG", subject, sid, reply, all] => (subject, sid, Some(reply), 0, number(all)),
+            ["HMSG", subject, sid, headers, all] => (subject, sid, None, number(headers), number(all)),
+            ["HMSG", subject, sid, reply, headers, all] => {
+                (subject, sid, Some(reply), number(headers), number(all))
+            }
+            _ => panic!("no message: {line:?}"),
+        };
+        let mut bytes = vec![0; all + 2];
+        self.reader.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes[all..], b"\r\n");
+        let block = String::from_utf8(bytes[..header_bytes].to_vec()).unwrap();
+        let headers = match block.strip_prefix("NATS/1.0") {
+            Some(rest) => rest.strip_suffix("\r\n\r\n").unwrap().split("\r\n").map(str::to_owned).collect(),
+            None => Vec::new(),
+        };
+        Got {
+            subject: subject.to_owned(),
+            sid: sid.to_owned(),
+            reply: reply.map(str::to_owned),
+            headers,
+            payload: bytes[header_bytes..all].to_vec(),
+        }
+    }
+
+    /// Subject and payload of the next message.
+    pub fn text(&mut self) -> (String, String) {
+        let got = self.message();
+        (got.subject, String::from_utf8(got.payload).unwrap())
+    }
+}

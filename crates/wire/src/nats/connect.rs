@@ -1,0 +1,84 @@
+//! What a client says of itself.
+
+use serde::Deserialize;
+
+use super::Violation;
+
+/// What `CONNECT` says. What it leaves out is as nats-server takes it to be.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Connect {
+    /// Every operation is answered with `+OK`.
+    pub verbose: bool,
+    /// Subjects are checked strictly. (Here they always are.)
+    pub pedantic: bool,
+    /// The client gets what it publishes itself, where it subscribes to it.
+    pub echo: bool,
+    /// The client understands messages with headers.
+    pub headers: bool,
+    /// Requests that nobody hears are answered with a status.
+    pub no_responders: bool,
+    /// The client's library.
+    pub lang: String,
+    /// The library's version.
+    pub version: String,
+    /// The connection's name.
+    pub name: String,
+    /// Who connects.
+    pub user: Option<String>,
+    /// The user's password.
+    pub pass: Option<String>,
+    /// A token in the place of user and password.
+    pub auth_token: Option<String>,
+}
+
+impl Default for Connect {
+    fn default() -> Connect {
+        Connect {
+            verbose: true,
+            pedantic: true,
+            echo: true,
+            headers: false,
+            no_responders: false,
+            lang: String::new(),
+            version: String::new(),
+            name: String::new(),
+            user: None,
+            pass: None,
+            auth_token: None,
+        }
+    }
+}
+
+impl Connect {
+    /// Reads the JSON behind `CONNECT`.
+    pub fn parse(json: &[u8]) -> Result<Connect, Violation> {
+        // A list of values would pass for an object.
+        let object = json.first() == Some(&b'{');
+        let connect = if object { serde_json::from_slice(json).ok() } else { None };
+        connect.ok_or(Violation::Arguments)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_as_nats_server_takes_it_to_be() {
+        assert_eq!(Connect::parse(b"{}").unwrap(), Connect::default());
+        let given =
+            Connect::parse(br#"{"verbose":false,"name":"a","auth_token":"t","protocol":1,"jwt":"x"}"#)
+                .unwrap();
+        let expected =
+            Connect { verbose: false, name: "a".into(), auth_token: Some("t".into()), ..Connect::default() };
+        assert_eq!(given, expected);
+    }
+
+    #[test]
+    fn what_is_no_json_of_this_kind_breaks_the_protocol() {
+        for json in ["", "{", "[]", r#"{"verbose":1}"#, "{\"name\":\"\u{0}\"}"] {
+            assert_eq!(Connect::parse(json.as_bytes()), Err(Violation::Arguments), "{json:?}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! What a server says of itself.
+
+use serde::Serialize;
+
+/// The content of `INFO`.
+#[derive(Debug, Clone, Serialize)]
+pub struct Info<'a> {
+    /// The node.
+    pub server_id: &'a str,
+    /// The node's name.
+    pub server_name: &'a str,
+    /// The version of nats-server that clients may take this for.
+    pub version: &'a str,
+    /// Dunlin's own version.
+    pub dunlin: &'a str,
+    /// The protocol's version.
+    pub proto: u32,
+    /// Where the client has connected to.
+    pub host: &'a str,
+    /// The port.
+    pub port: u16,
+    /// Messages may have headers.
+    pub headers: bool,
+    /// The largest payload, its headers included.
+    pub max_payload: usize,
+    /// The connection's number.
+    pub client_id: u64,
+}
+
+impl Info<'_> {
+    /// Appends the line.
+    pub fn say(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"INFO ");
+        // Numbers and text: there is nothing that JSON could not hold.
+        let written = serde_json::to_writer(&mut *out, self);
+        debug_assert!(written.is_ok());
+        out.extend_from_slice(b"\r\n");
+    }
+}

@@ -1,0 +1,259 @@
+//! What a client says.
+
+use super::line::{Line, number};
+use super::{Limits, Violation};
+use crate::Next;
+
+/// One thing that a client says. Words are as they came: whether they are sound subjects is for the reader to see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation<'a> {
+    /// `CONNECT`, and the JSON behind it.
+    Connect(&'a [u8]),
+    /// `PUB` or `HPUB`.
+    Publish(Published<'a>),
+    /// `SUB`
+    Subscribe {
+        /// What to.
+        subject: &'a [u8],
+        /// The queue group to join.
+        queue: Option<&'a [u8]>,
+        /// The client's name for the subscription.
+        sid: &'a [u8],
+    },
+    /// `UNSUB`
+    Unsubscribe {
+        /// The client's name for the subscription.
+        sid: &'a [u8],
+        /// Not before so many messages were delivered, counted from the subscription's beginning.
+        max: Option<u64>,
+    },
+    /// `PING`
+    Ping,
+    /// `PONG`
+    Pong,
+}
+
+/// What is to be published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Published<'a> {
+    /// What to.
+    pub subject: &'a [u8],
+    /// Where replies are expected.
+    pub reply: Option<&'a [u8]>,
+    /// The block of headers with its first line and its empty last one; empty for `PUB`.
+    pub headers: &'a [u8],
+    /// The content.
+    pub payload: &'a [u8],
+}
+
+/// Reads the first operation, and tells how many bytes it took; or how many there must be for another look.
+#[inline]
+pub fn next<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Next<Operation<'a>>, Violation> {
+    if let [b'P', b'U', b'B', b' ', ..] = bytes {
+        return publish(bytes, 4, limits);
+    }
+    if let [b'H', b'P', b'U', b'B', b' ', ..] = bytes {
+        return publish_with_headers(bytes, 5, limits);
+    }
+    next_slowly(bytes, limits)
+}
+
+#[inline]
+fn publish<'a>(bytes: &'a [u8], from: usize, limits: &Limits) -> Result<Next<Operation<'a>>, Violation> {
+    let Some(line) = Line::read(bytes, from, limits)? else { return Ok(need_more(bytes)) };
+    let (subject, reply, size) = match *line.words() {
+        [subject, size] => (subject, None, size),
+        [subject, reply, size] => (subject, Some(reply), size),
+        _ => return Err(Violation::Arguments),
+    };
+    let size = number(size)?;
+    with_payload(bytes, line.end, size, limits, |payload| Published { subject, reply, headers: &[], payload })
+}
+
+fn publish_with_headers<'a>(
+    bytes: &'a [u8],
+    from: usize,
+    limits: &Limits,
+) -> Result<Next<Operation<'a>>, Violation> {
+    let Some(line) = Line::read(bytes, from, limits)? else { return Ok(need_more(bytes)) };
+    let (subject, reply, headers, all) = match *line.words() {
+        [subject, headers, all] => (subject, None, headers, all),
+        [subject, reply, headers, all] => (subject, Some(reply), headers, all),
+        _ => return Err(Violation::Arguments),
+    };
+    let (header_bytes, all) = (number(headers)?, number(all)?);
+    if header_bytes > all {
+        return Err(Violation::Arguments);
+    }
+    with_payload(bytes, line.end, all, limits, |both| {
+        let (headers, payload) = both.split_at(header_bytes);
+        Published { subject, reply, headers, payload }
+    })
+}
+
+#[inline]
+fn with_payload<'a>(
+    bytes: &'a [u8],
+    at: usize,
+    size: usize,
+    limits: &Limits,
+    published: impl FnOnce(&'a [u8]) -> Published<'a>,
+) -> Result<Next<Operation<'a>>, Violation> {
+    if size > limits.payload_bytes_max {
+        return Err(Violation::PayloadTooLarge);
+    }
+    let end = at + size + 2;
+    let Some(both) = bytes.get(at..end) else { return Ok(Next::Need(end)) };
+    match both.split_at(size) {
+        (payload, b"\r\n") => Ok(Next::Message(Operation::Publish(published(payload)), end)),
+        _ => Err(Violation::Operation),
+    }
+}
+
+/// Verbs in any case; publishing again among them.
+fn next_slowly<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Next<Operation<'a>>, Violation> {
+    let verb_end =
+        bytes.iter().take(VERB_BYTES_MAX + 1).position(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n'));
+    let Some(verb_end) = verb_end else {
+        let begins = VERBS
+            .iter()
+            .any(|verb| verb.len() >= bytes.len() && verb[..bytes.len()].eq_ignore_ascii_case(bytes));
+        return if begins { Ok(need_more(bytes)) } else { Err(Violation::Operation) };
+    };
+    let verb = &bytes[..verb_end];
+    let is = |name: &[u8]| verb.eq_ignore_ascii_case(name);
+    if is(b"PUB") {
+        return publish(bytes, verb_end, limits);
+    }
+    if is(b"HPUB") {
+        return publish_with_headers(bytes, verb_end, limits);
+    }
+    if is(b"CONNECT") {
+        return connect(bytes, verb_end, limits);
+    }
+    if !VERBS.iter().any(|name| is(name)) {
+        return Err(Violation::Operation);
+    }
+    let Some(line) = Line::read(bytes, verb_end, limits)? else { return Ok(need_more(bytes)) };
+    let operation = match *line.words() {
+        _ if is(b"PING") => Operation::Ping,
+        _ if is(b"PONG") => Operation::Pong,
+        [subject, sid] if is(b"SUB") => Operation::Subscribe { subject, queue: None, sid },
+        [subject, queue, sid] if is(b"SUB") => Operation::Subscribe { subject, queue: Some(queue), sid },
+        [sid] if is(b"UNSUB") => Operation::Unsubscribe { sid, max: None },
+        [sid, max] if is(b"UNSUB") => {
+            // nats-server takes no limit for none.
+            let max = Some(number(max)? as u64).filter(|max| *max > 0);
+            Operation::Unsubscribe { sid, max }
+        }
+        _ => return Err(Violation::Arguments),
+    };
+    Ok(Next::Message(operation, line.end))
+}
+
+const VERBS: [&[u8]; 7] = [b"PUB", b"HPUB", b"SUB", b"UNSUB", b"PING", b"PONG", b"CONNECT"];
+const VERB_BYTES_MAX: usize = 7;
+
+fn connect<'a>(bytes: &'a [u8], from: usize, limits: &Limits) -> Result<Next<Operation<'a>>, Violation> {
+    match bytes.iter().position(|&byte| byte == b'\n') {
+        Some(end) if end >= limits.line_bytes_max => Err(Violation::LineTooLong),
+        Some(end) => Ok(Next::Message(Operation::Connect(bytes[from..end].trim_ascii()), end + 1)),
+        None if bytes.len() > limits.line_bytes_max => Err(Violation::LineTooLong),
+        None => Ok(need_more(bytes)),
+    }
+}
+
+fn need_more<T>(bytes: &[u8]) -> Next<T> {
+    Next::Need(bytes.len() + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { line_bytes_max: 64, payload_bytes_max: 16 };
+
+    fn whole(text: &str) -> Operation<'_> {
+        match next(text.as_bytes(), &LIMITS) {
+            Ok(Next::Message(operation, taken)) if taken == text.len() => operation,
+            other => panic!("{text:?}: {other:?}"),
+        }
+    }
+
+    fn published<'a>(
+        subject: &'a str,
+        reply: Option<&'a str>,
+        headers: &'a str,
+        payload: &'a str,
+    ) -> Operation<'a> {
+        let (subject, reply) = (subject.as_bytes(), reply.map(str::as_bytes));
+        Operation::Publish(Published {
+            subject,
+            reply,
+            headers: headers.as_bytes(),
+            payload: payload.as_bytes(),
+        })
+    }
+
+    #[test]
+    fn every_verb_is_read_whatever_its_case_and_blanks() {
+        assert_eq!(whole("PUB a.b 5\r\nhello\r\n"), published("a.b", None, "", "hello"));
+        assert_eq!(whole("pub\ta.b  r.1 0\r\n\r\n"), published("a.b", Some("r.1"), "", ""));
+        assert_eq!(whole("HPUB a 4 6\r\nheadhi\r\n"), published("a", None, "head", "hi"));
+        assert_eq!(whole("hpub a r 4 4\r\nhead\r\n"), published("a", Some("r"), "head", ""));
+        let sub = |queue: Option<&'static [u8]>| Operation::Subscribe { subject: b"a.>", queue, sid: b"9" };
+        assert_eq!(whole("SUB a.> 9\r\n"), sub(None));
+        assert_eq!(whole("Sub a.>  q 9 \n"), sub(Some(b"q")));
+        assert_eq!(whole("UNSUB 9\r\n"), Operation::Unsubscribe { sid: b"9", max: None });
+        assert_eq!(whole("UNSUB 9 5\r\n"), Operation::Unsubscribe { sid: b"9", max: Some(5) });
+        assert_eq!(whole("UNSUB 9 0\r\n"), Operation::Unsubscribe { sid: b"9", max: None });
+        assert_eq!((whole("PING\r\n"), whole("pong\n")), (Operation::Ping, Operation::Pong));
+        assert_eq!(whole("CONNECT  {\"a\": 1}\r\n"), Operation::Connect(b"{\"a\": 1}"));
+    }
+
+    #[test]
+    fn what_is_cut_off_anywhere_waits_for_the_rest() {
+        for text in [
+            "PUB a.b r 5\r\nhello\r\n",
+            "HPUB a 4 6\r\nheadhi\r\n",
+            "SUB a q 9\r\n",
+            "CONNECT {}\r\n",
+            "PING\r\n",
+        ] {
+            for cut in 0..text.len() {
+                match next(&text.as_bytes()[..cut], &LIMITS) {
+                    Ok(Next::Need(needs)) => {
+                        assert!(cut < needs && needs <= text.len(), "{text:?} {cut} {needs}")
+                    }
+                    other => panic!("{text:?} cut at {cut}: {other:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_breaks_the_protocol_is_named_as_nats_server_names_it() {
+        let violation = |text: &str| next(text.as_bytes(), &LIMITS).unwrap_err();
+        for text in ["GET / HTTP/1.1\r\n", "PUBLISH", "\r\n", "\0", "PUB a 1\r\nxyz"] {
+            assert_eq!(violation(text), Violation::Operation, "{text:?}");
+        }
+        for text in [
+            "PUB\r\n",
+            "PUB a\r\n",
+            "PUB a b c 1\r\n",
+            "PUB a -1\r\n",
+            "HPUB a 5 4\r\n",
+            "SUB a\r\n",
+            "UNSUB\r\n",
+        ] {
+            assert_eq!(violation(text), Violation::Arguments, "{text:?}");
+        }
+        assert_eq!(violation("PUB a 17\r\n"), Violation::PayloadTooLarge);
+        assert_eq!(violation("PUB a 9999999999\r\n"), Violation::Arguments);
+        for verb in ["PUB ", "SUB ", "CONNECT "] {
+            let endless = format!("{verb}{}", "x".repeat(64));
+            assert_eq!(violation(&endless), Violation::LineTooLong);
+            assert_eq!(violation(&format!("{endless}\r\n")), Violation::LineTooLong);
+        }
+    }
+}

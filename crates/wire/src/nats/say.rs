@@ -1,0 +1,110 @@
+//! What a server says.
+
+/// The answer to everything that went well, where a client asks for one.
+pub const OK: &[u8] = b"+OK\r\n";
+/// Whether the client is there.
+pub const PING: &[u8] = b"PING\r\n";
+/// The server is there.
+pub const PONG: &[u8] = b"PONG\r\n";
+
+/// Appends a refusal.
+pub fn refuse(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(b"-ERR '");
+    let start = out.len();
+    out.extend_from_slice(text.as_bytes());
+    // It is one line between quotes.
+    out[start..].iter_mut().filter(|byte| byte.is_ascii_control()).for_each(|byte| *byte = b' ');
+    out.extend_from_slice(b"'\r\n");
+}
+
+/// The head of a message.
+#[derive(Debug, Clone, Copy)]
+pub struct Message<'a> {
+    /// What it was published to, in two pieces.
+    pub subject: [&'a str; 2],
+    /// The client's name for the subscription.
+    pub sid: &'a [u8],
+    /// Where a reply is expected.
+    pub reply: Option<&'a str>,
+}
+
+impl Message<'_> {
+    /// Appends the line before a payload of so many bytes.
+    #[inline]
+    pub fn say(&self, out: &mut Vec<u8>, payload_bytes: usize) {
+        out.extend_from_slice(b"MSG ");
+        self.words(out);
+        put_decimal(out, payload_bytes as u64);
+        out.extend_from_slice(b"\r\n");
+    }
+
+    /// Appends the line before headers and a payload.
+    pub fn say_with_headers(&self, out: &mut Vec<u8>, header_bytes: usize, payload_bytes: usize) {
+        out.extend_from_slice(b"HMSG ");
+        self.words(out);
+        put_decimal(out, header_bytes as u64);
+        out.push(b' ');
+        put_decimal(out, (header_bytes + payload_bytes) as u64);
+        out.extend_from_slice(b"\r\n");
+    }
+
+    #[inline]
+    fn words(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.subject[0].as_bytes());
+        out.extend_from_slice(self.subject[1].as_bytes());
+        out.push(b' ');
+        out.extend_from_slice(self.sid);
+        out.push(b' ');
+        if let Some(reply) = self.reply {
+            out.extend_from_slice(reply.as_bytes());
+            out.push(b' ');
+        }
+    }
+}
+
+/// Appends a number in digits.
+#[inline]
+pub fn put_decimal(out: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(say: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        say(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn heads_are_as_clients_read_them() {
+        let mut message = Message { subject: ["a.", "b"], sid: b"7", reply: None };
+        assert_eq!(said(|out| message.say(out, 10)), "MSG a.b 7 10\r\n");
+        message.reply = Some("r");
+        assert_eq!(said(|out| message.say_with_headers(out, 16, 0)), "HMSG a.b 7 r 16 16\r\n");
+    }
+
+    #[test]
+    fn a_refusal_is_one_line_whatever_it_quotes() {
+        assert_eq!(said(|out| refuse(out, "no\r\nMSG a 1 0")), "-ERR 'no  MSG a 1 0'\r\n");
+    }
+
+    #[test]
+    fn numbers_have_all_their_digits() {
+        for number in [0, 9, 10, 65_536, u64::MAX] {
+            assert_eq!(said(|out| put_decimal(out, number)), number.to_string());
+        }
+    }
+}
