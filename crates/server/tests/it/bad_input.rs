@@ -3,7 +3,10 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use dunlin::topic::Publish;
-use dunlin::wire::{ErrorCode, FromClient, FromNode, Kind, MessageHeader, Preamble, StartAt, VERSION};
+use dunlin::wire::{
+    CreateTopic, ErrorCode, FromClient, FromNode, Kind, ListTopics, MessageHeader, NamedTopic, Preamble,
+    StartAt, TopicConfig, VERSION, WhenFull,
+};
 use dunlin_server::{Server, ServerConfig, StartError};
 
 use crate::peer::{Peer, frames};
@@ -97,6 +100,76 @@ fn a_bad_frame_is_refused_and_the_connection_goes_on() {
     assert_eq!(code, Some(ErrorCode::BadFrame));
     peer.publish(1, 2, &[b"sound"]);
     assert!(peer.next(|m| matches!(m, FromNode::Published(_)).then_some(())).is_some());
+}
+
+#[test]
+fn names_that_break_the_rules_are_refused_by_themselves() {
+    let (_node, server) = serve();
+    let mut peer = Peer::connect(&server);
+    let long = "x".repeat(256);
+    for name in ["", ".", "a.", ".a", "a..b", "a b", "a\u{7}", "a.*.b", "a*", ">.a", &long] {
+        // An empty pattern lists all, and a pattern may be subscribed to.
+        let is_pattern = name == "a.*.b";
+        peer.open_publisher(1, name);
+        let publisher = peer.next(|m| match m {
+            FromNode::PublisherRefused(refused) => Some(refused.refusal.code),
+            _ => None,
+        });
+        assert!(
+            matches!(publisher, Some(ErrorCode::Subject | ErrorCode::NoTopic)),
+            "{name:?}: {publisher:?}"
+        );
+        if !is_pattern {
+            peer.subscribe(1, name, StartAt::Latest, 1_000);
+            let ended = peer.next(|m| match m {
+                FromNode::SubscriptionEnded(ended) => Some(ended.refusal.code),
+                _ => None,
+            });
+            assert_eq!(ended, Some(ErrorCode::Subject), "{name:?}");
+        }
+        if !is_pattern && !name.is_empty() {
+            peer.say(FromClient::ListTopics(ListTopics {
+                request: 5,
+                topics_max: 1,
+                pattern: name,
+                after: "",
+            }));
+            assert_eq!(request_refused(&mut peer), Some((5, ErrorCode::Subject)), "{name:?}");
+        }
+        peer.say(FromClient::CreateTopic(CreateTopic { request: 6, or_same: false, config: named(name) }));
+        let created = request_refused(&mut peer);
+        assert!(
+            matches!(created, Some((6, ErrorCode::Subject | ErrorCode::TopicConfig))),
+            "{name:?}: {created:?}"
+        );
+        peer.say(FromClient::DeleteTopic(NamedTopic { request: 7, topic: name }));
+        assert_eq!(request_refused(&mut peer), Some((7, ErrorCode::NoTopic)), "{name:?}");
+    }
+    peer.open_publisher(2, "a");
+    assert!(peer.next(|m| matches!(m, FromNode::PublisherOpened(_)).then_some(())).is_some(), "it goes on");
+}
+
+fn request_refused(peer: &mut Peer) -> Option<(u32, ErrorCode)> {
+    peer.next(|m| match m {
+        FromNode::RequestRefused(refused) => Some((refused.request, refused.refusal.code)),
+        FromNode::Done { .. } | FromNode::Topics(_) => panic!("{m:?}"),
+        _ => None,
+    })
+}
+
+fn named(name: &str) -> TopicConfig<'_> {
+    TopicConfig {
+        name,
+        pattern: "",
+        partitions: 1,
+        retain_bytes: 0,
+        retain_records: 0,
+        retain_ms: 0,
+        record_bytes_max: 0,
+        reliable_readers_max: 0,
+        wait_ms_max: 0,
+        when_full: WhenFull::Refuse,
+    }
 }
 
 #[test]
