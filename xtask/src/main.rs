@@ -4,6 +4,7 @@
 //! build: it is the first thing a newcomer waits for.
 
 mod chaos;
+mod charts;
 mod check;
 mod data;
 mod demo;
@@ -47,6 +48,8 @@ enum Command {
     Check,
     /// Compare what ARCHITECTURE.md and the other pages say with the tree; reads only
     Tidy,
+    /// Draw the charts of the kept benchmark runs
+    Charts,
     /// Make the README's pictures of what the commands really print
     Pictures,
     /// Rewrite what can be put right by machine: lints, then format
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Chaos(options) => chaos::run(&options),
         Command::Check => check::run(),
         Command::Tidy => tidy::run(),
+        Command::Charts => charts::run(),
         Command::Pictures => pictures::run(),
         Command::Fix => check::fix(),
     };

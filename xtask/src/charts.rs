@@ -1,0 +1,77 @@
+//! `charts`: pictures of what was measured, made of the runs kept in `bench-runs/`.
+//!
+//! Each chart is of one run, the newest that has all it shows: figures of two runs are not compared. Text and lines follow
+//! the reader's colour scheme.
+
+mod fanout;
+mod kept;
+mod round_trips;
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use plotters::prelude::*;
+
+use crate::workspace;
+use kept::Run;
+
+/// Where they are kept.
+const FOLDER: &str = "docs/pictures";
+const WIDTH: u32 = 820;
+/// Of text and lines, where the reader's colour scheme is not known.
+const INK: RGBColor = RGBColor(0x76, 0x7d, 0x87);
+const DUNLIN: RGBColor = RGBColor(0x3b, 0x82, 0xf6);
+const FONT: &str = "sans-serif";
+const STYLE: &str = "<style>text{fill:#30363d}@media(prefers-color-scheme:dark){text{fill:#d0d7de}}</style>";
+
+/// `None` where the run has not measured all that the chart shows.
+type Draw = fn(&Run) -> Option<Result<String>>;
+
+/// Draws every chart.
+pub fn run() -> Result<()> {
+    let runs = kept::newest_first()?;
+    let folder = workspace::root().join(FOLDER);
+    let charts: [(&str, Draw); 2] = [("fan-out", fanout::draw), ("round-trips", round_trips::draw)];
+    for (name, draw) in charts {
+        let drawn =
+            runs.iter().find_map(draw).with_context(|| format!("no kept run has all of {name}"))??;
+        let path = folder.join(format!("{name}.svg"));
+        fs::write(&path, styled(&drawn)).with_context(|| format!("cannot write {}", path.display()))?;
+        println!("{FOLDER}/{name}.svg");
+    }
+    Ok(())
+}
+
+/// Puts the style sheet behind the first tag.
+fn styled(svg: &str) -> String {
+    match svg.find("<svg").and_then(|at| Some(at + svg[at..].find('>')? + 1)) {
+        Some(at) => format!("{}{STYLE}{}", &svg[..at], &svg[at..]),
+        None => svg.to_owned(),
+    }
+}
+
+fn text(size: u32) -> TextStyle<'static> {
+    (FONT, size).into_font().color(&INK)
+}
+
+/// Where the figures are from, in small letters.
+fn source(run: &Run) -> String {
+    format!("{}; run of {}, commit {}", run.machine, run.date, run.commit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_style_stands_inside_of_the_picture() {
+        assert_eq!(styled("<svg width=\"1\"><g/></svg>"), format!("<svg width=\"1\">{STYLE}<g/></svg>"));
+    }
+
+    #[test]
+    fn the_kept_runs_have_all_that_the_charts_show() {
+        let runs = kept::newest_first().unwrap();
+        assert!(runs.iter().any(|run| fanout::draw(run).is_some_and(|drawn| drawn.is_ok())));
+        assert!(runs.iter().any(|run| round_trips::draw(run).is_some_and(|drawn| drawn.is_ok())));
+    }
+}

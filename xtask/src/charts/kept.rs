@@ -1,0 +1,69 @@
+//! The runs that `dunlin bench` has kept.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::workspace;
+
+/// One of them.
+pub struct Run {
+    pub date: String,
+    pub commit: String,
+    pub machine: String,
+    rows: Vec<Value>,
+}
+
+/// A figure: its median, and what it was at least and at most.
+#[derive(Clone, Copy)]
+pub struct Figure {
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+}
+
+/// All that can be quoted, the newest first.
+pub fn newest_first() -> Result<Vec<Run>> {
+    let folder = workspace::root().join("bench-runs");
+    let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+    paths.sort_unstable();
+    let mut runs = Vec::new();
+    for path in paths.iter().rev() {
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let run: Value = serde_json::from_str(&text).with_context(|| format!("{}", path.display()))?;
+        if run["quick"] == false && run["debug_build"] == false {
+            runs.push(Run::of(&run));
+        }
+    }
+    Ok(runs)
+}
+
+impl Run {
+    fn of(run: &Value) -> Run {
+        let said = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let machine = &run["machine"];
+        let cores = machine["cores"].as_u64().unwrap_or_default();
+        Run {
+            date: said(&run["date"]).chars().take(10).collect(),
+            commit: said(&run["commit"]).chars().take(12).collect(),
+            machine: format!("{}, {cores} cores", said(&machine["processor"])),
+            rows: run["rows"].as_array().cloned().unwrap_or_default(),
+        }
+    }
+
+    /// The figure of one target, where its row has at least these parameters.
+    pub fn figure(&self, case: &str, target: &str, params: &[(&str, Value)], metric: &str) -> Option<Figure> {
+        let row = self.rows.iter().find(|row| {
+            row["case"] == case
+                && row["target"] == target
+                && row["metric"] == metric
+                && row["checked"] == true
+                && params.iter().all(|(name, value)| row["params"][*name] == *value)
+        })?;
+        let number = |name| row[name].as_f64();
+        Some(Figure { median: number("median")?, min: number("min")?, max: number("max")? })
+    }
+}
