@@ -1,8 +1,8 @@
 //! The node: its topics, and publishing and subscribing to them in process.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin_journal::Disk;
 use dunlin_topic::{
@@ -36,6 +36,8 @@ struct Inner {
     id: u64,
     budget: Arc<Budget>,
     registry: Registry,
+    /// What the last topic was created with: those that are set up alike share it.
+    last_config: Mutex<Arc<TopicConfig>>,
     epochs: Epochs,
     sessions: AtomicU64,
     runners: Runners,
@@ -91,6 +93,7 @@ impl Node {
             id: started_ns ^ u64::from(std::process::id()) << 40,
             budget: Budget::node(limits.memory_bytes_max, limits.idle_bytes_max),
             registry: Registry::new(limits),
+            last_config: Mutex::default(),
             epochs: Epochs::new(started_ns),
             sessions: AtomicU64::new(0),
             runners: Runners::default(),
@@ -168,7 +171,7 @@ impl Node {
         let config = TopicConfig { limits: self.0.config.limits.topic, ..config };
         config.check()?;
         let pattern = Pattern::parse(config.pattern.as_deref().unwrap_or(name))?;
-        let config = Arc::new(config);
+        let config = self.shared(config);
         let make = || {
             let epoch = self.0.epochs.next(name, now_ns());
             if config.durable.is_some() {
@@ -184,6 +187,15 @@ impl Node {
             },
             other => other,
         }
+    }
+
+    /// Most topics of a node are set up alike, and the configuration is a fifth of what one takes.
+    fn shared(&self, config: TopicConfig) -> Arc<TopicConfig> {
+        let mut last = self.0.last_config.lock().unwrap_or_else(PoisonError::into_inner);
+        if **last != config {
+            *last = Arc::new(config);
+        }
+        Arc::clone(&last)
     }
 
     /// Deletes a topic: its publishers are refused, its readers get what is left and are told then.

@@ -217,7 +217,11 @@ fn a_log_that_its_publisher_stores_is_stored_as_well_when_the_publisher_leaves_o
         }
         publisher.send(&[2; 100]).unwrap();
         while seen < round * 81 {
-            assert!(subscriber.next_timeout(PATIENCE).unwrap().is_some(), "record {} is not stored", seen + 1);
+            assert!(
+                subscriber.next_timeout(PATIENCE).unwrap().is_some(),
+                "record {} is not stored",
+                seen + 1
+            );
             seen += 1;
         }
     }

@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -87,6 +88,17 @@ fn a_pattern_that_meets_another_topics_is_refused() {
     node.create_topic("orders", owning("orders.>"), false).unwrap();
     let refused = node.create_topic("eu", owning("*.eu"), false).err();
     assert_eq!(refused, Some(TopicError::Overlaps("orders".to_owned())));
+}
+
+#[test]
+fn topics_that_are_set_up_alike_share_their_configuration() {
+    let node = node();
+    let small = || TopicConfig { record_bytes_max: 1_000, ..TopicConfig::default() };
+    let create = |name, config| node.create_topic(name, config, false).unwrap();
+    let (a, b) = (create("a", small()), create("b", small()));
+    let (c, d) = (create("c", TopicConfig::default()), create("d", small()));
+    assert!(Arc::ptr_eq(a.config(), b.config()));
+    assert_eq!((c.config().record_bytes_max, d.config().record_bytes_max), (8 << 20, 1_000));
 }
 
 #[test]
