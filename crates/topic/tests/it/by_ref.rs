@@ -1,7 +1,7 @@
 //! Large payloads are shared, not copied, and freed once nobody can read them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use dunlin_topic::*;
@@ -152,8 +152,8 @@ fn history_by_reference_is_shortened_before_its_publisher_is_refused() {
     assert!(freed.load(Ordering::SeqCst) > 70);
 }
 
-/// A payload's owner that publishes to the same topic when it is dropped.
-struct Echo(Arc<Topic>);
+/// A payload's owner that publishes to the same topic when it is dropped. It does not keep the topic, which keeps it.
+struct Echo(Weak<Topic>);
 
 impl AsRef<[u8]> for Echo {
     fn as_ref(&self) -> &[u8] {
@@ -163,7 +163,9 @@ impl AsRef<[u8]> for Echo {
 
 impl Drop for Echo {
     fn drop(&mut self) {
-        self.0.publisher("t").publish("dropped").unwrap();
+        if let Some(topic) = self.0.upgrade() {
+            topic.publisher("t").publish("dropped").unwrap();
+        }
     }
 }
 
@@ -172,7 +174,7 @@ fn an_owners_code_runs_outside_of_the_logs_lock() {
     let topic = small_topic();
     let mut publisher = topic.publisher("t");
     for _ in 0..100 {
-        let payload = Bytes::from_owner(Echo(Arc::clone(&topic)));
+        let payload = Bytes::from_owner(Echo(Arc::downgrade(&topic)));
         publisher.publish(Draft { meta: Meta::default(), payload: Payload::Shared(payload) }).unwrap();
     }
     let mut dropped = 0;
