@@ -6,7 +6,7 @@
 //! Invariants:
 //! - A group is of one topic and one kind; its first member makes it, with what that member asks for.
 //! - A group outlives its members, so that whoever joins next goes on where it stands. It ends with its topic, or when
-//!   it had no members for `group_idle_max`.
+//!   it had no members for `group_idle_max`; one that is not to last, with its last member.
 //! - A record reaches a member as a copy, so a member that is slow pins no memory of the log.
 //!
 //! Limits: `groups_max`, `group_idle_max`, and those of [`dunlin_topic::Limits`], which count for each partition.
@@ -111,7 +111,12 @@ impl Node {
         news: (Arc<Waiter>, u32),
     ) -> Result<Seat<Share>, JoinError> {
         let limits = self.config().limits.topic;
-        let new = NewGroup { start: options.start, registered: options.registered, dead_letters: None };
+        let new = NewGroup {
+            start: options.start,
+            registered: options.registered,
+            is_lasting: options.lasting,
+            dead_letters: None,
+        };
         self.join(topic, group, &options.member, new, news, |after_seq| Share::new(&limits, after_seq))
     }
 
@@ -144,7 +149,8 @@ impl Node {
             DeadLetters::Subject(subject) => Some(subject.clone()),
             DeadLetters::Drop => None,
         };
-        let new = NewGroup { start: options.start, registered: options.registered, dead_letters };
+        let new =
+            NewGroup { start: options.start, registered: options.registered, is_lasting: true, dead_letters };
         let machine = |after_seq| Work::new(config, &limits, after_seq);
         Ok(WorkMember::new(self.join(topic, group, &options.member, new, news, machine)?))
     }
@@ -164,6 +170,15 @@ impl Node {
                 groups.due.at(group.due_ns());
             }
         })
+    }
+
+    /// For a door: ends a group that is not to last, if its last member has left.
+    pub fn end_group(&self, topic: &str, group: &str) {
+        let mut by_name = self.groups_of_node().lock();
+        let key = (topic.to_owned(), group.to_owned());
+        if by_name.get(&key).is_some_and(|group| !group.is_lasting() && group.idle_since_ns(self).is_some()) {
+            by_name.remove(&key);
+        }
     }
 
     /// The groups of the topic.
@@ -203,8 +218,13 @@ impl Node {
                 }
                 new.check(self, &topic)?;
                 let options = new.subscribe_options(name);
-                let (group, notices) =
-                    Group::new(topic, name.to_owned(), &options, new.dead_letters, machine)?;
+                let (group, notices) = Group::new(
+                    topic,
+                    name.to_owned(),
+                    &options,
+                    (new.is_lasting, new.dead_letters),
+                    machine,
+                )?;
                 by_name.insert(key, AnyGroup::put(Arc::clone(&group)));
                 (group, notices)
             }
@@ -227,6 +247,7 @@ impl Node {
 struct NewGroup {
     start: Start,
     registered: bool,
+    is_lasting: bool,
     dead_letters: Option<String>,
 }
 

@@ -143,6 +143,16 @@ impl Registry {
         Ok(state.overlapping(pattern))
     }
 
+    /// Whether a subscription waits for topics that own the subject.
+    pub(crate) fn is_watched(&self, subject: Subject<'_>) -> bool {
+        let reserved = is_reserved(subject.as_str());
+        let mut watched = false;
+        self.read().watchers.for_each(&Pattern::from(subject), |pattern, _| {
+            watched |= !reserved || first_token(pattern.as_str()) == first_token(subject.as_str());
+        });
+        watched
+    }
+
     /// The topics whose names follow `after` and match the pattern, at most `topics_max`.
     pub(crate) fn page(&self, pattern: Option<&Pattern>, after: &str, topics_max: usize) -> Page {
         let state = self.read();
@@ -210,7 +220,7 @@ impl Entry {
             let filter = match selection.clone() {
                 Selection::Nothing => return,
                 Selection::Everything => None,
-                Selection::Tails(tails) => Some(Filter(Box::new(move |tail| tails.matches(tail)))),
+                Selection::Tails(tails) => Some(Filter(Arc::new(move |tail| tails.matches(tail)))),
             };
             each(Arc::clone(log), filter);
         }

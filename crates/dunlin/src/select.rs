@@ -44,6 +44,17 @@ impl Node {
         Ok(self.registry().select(pattern, Some(newcomers))?)
     }
 
+    /// Whether somebody reads what is published to the subject, will be told of its topic, or, where the topic is durable,
+    /// may read it at any time.
+    pub fn is_heard(&self, subject: Subject<'_>) -> bool {
+        let heard = self.registry().owner(subject).is_some_and(|topic| {
+            let tail = subject.as_str().strip_prefix(topic.logs()[0].name().subject_prefix.as_str());
+            let heard = || topic.logs().iter().any(|log| log.has_listener(tail.unwrap_or("")));
+            topic.config().durable.is_some() || heard()
+        });
+        heard || self.registry().is_watched(subject)
+    }
+
     fn select_any(
         &self,
         pattern: &Pattern,

@@ -71,6 +71,8 @@ pub struct Cursor {
     /// Where it sleeps.
     armed: Option<SleeperId>,
     ended: bool,
+    /// It counts among the log's listeners.
+    listens: bool,
     reader: Option<ReaderId>,
     select: Option<Box<Select>>,
     /// In process, of a subscription with a name: what operators see.
@@ -105,6 +107,7 @@ impl Cursor {
         let shown = consumption == Consumption::Reads && !options.name.is_empty();
         let before = Position { seq: begin.next.seq - 1, ..begin.next };
         let reading = shown.then(|| log.show_reader(options, reader.is_some(), before));
+        log.listeners.enter(select.filter.as_ref());
         Ok(Cursor {
             log,
             hint: Hint::None,
@@ -116,6 +119,7 @@ impl Cursor {
             warned: false,
             armed: None,
             ended: false,
+            listens: true,
             reader,
             select: (!select.is_empty()).then(|| Box::new(select)),
             following: follows.then(|| Box::new(Following::new(options.conflate, begin.owed))),
@@ -399,12 +403,19 @@ impl Cursor {
     /// Leaves the log, which dropping does too; but only so a sleeping cursor is taken off the log's list at once.
     pub fn leave(&mut self, waiter: &Arc<Waiter>, token: u32) {
         self.rouse(waiter, token);
+        self.stop_listening();
         if let Some(reader) = self.reader.take() {
             self.log.unregister(reader);
         }
         self.hint = Hint::None;
         self.reading = None;
         self.ended = true;
+    }
+
+    fn stop_listening(&mut self) {
+        if std::mem::take(&mut self.listens) {
+            self.log.listeners.leave(self.select.as_ref().and_then(|select| select.filter.as_ref()));
+        }
     }
 
     /// Publishers wait for this reader no more; it keeps its position, and may lose records from now on.
@@ -461,6 +472,7 @@ fn check_follower(log: &Log, options: &SubscribeOptions, filtered: bool) -> Resu
 
 impl Drop for Cursor {
     fn drop(&mut self) {
+        self.stop_listening();
         if self.armed.take().is_some() {
             // It stays on the list, where nobody sleeps on it. It may also have been woken just before.
             self.log.pass_wake_on();

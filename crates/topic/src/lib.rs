@@ -28,6 +28,7 @@ mod wake;
 mod checked_run;
 mod cursor;
 mod group;
+mod listeners;
 mod log;
 mod publisher;
 mod reading;

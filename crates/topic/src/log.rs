@@ -29,6 +29,7 @@ use bytes::Bytes;
 
 use crate::config::{Clock, TopicConfig};
 use crate::event::{LogName, Position};
+use crate::listeners::Listeners;
 use crate::lock::{LogGuard, LogLock};
 use crate::memory::Budget;
 use crate::producer::{ProducerLimits, Producers, Verdict};
@@ -62,6 +63,7 @@ pub struct Log {
     /// Readers that have yet to read this sequence are warned; 0 while nothing was given up.
     warn_before: AtomicU64,
     pub(crate) readings: Readings,
+    pub(crate) listeners: Listeners,
     state: LogLock<State>,
 }
 
@@ -176,6 +178,7 @@ impl Log {
             budget,
             warn_before: AtomicU64::new(0),
             readings: Readings::default(),
+            listeners: Listeners::default(),
             state: LogLock::new(state),
         }
     }

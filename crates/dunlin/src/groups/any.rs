@@ -62,6 +62,13 @@ impl AnyGroup {
         }
     }
 
+    pub(super) fn is_lasting(&self) -> bool {
+        match self {
+            AnyGroup::Share(group) => group.is_lasting,
+            AnyGroup::Work(group) => group.is_lasting,
+        }
+    }
+
     pub(super) fn tick(&self, node: &Node) {
         match self {
             AnyGroup::Share(group) => group.tick(node),

@@ -36,6 +36,8 @@ pub(crate) struct Group<M> {
     /// What the logs notify, when members sleep.
     pub(super) logs: Arc<Waiter>,
     pub(super) alarm: Waker,
+    /// It stands when its last member has left.
+    pub(super) is_lasting: bool,
     /// The subject of its dead letters; without one they are dropped.
     pub(super) dead_letters: Option<String>,
     /// When something of it is over next.
@@ -67,7 +69,7 @@ impl<M: Machine> Group<M> {
         topic: Arc<Topic>,
         name: String,
         options: &SubscribeOptions,
-        dead_letters: Option<String>,
+        (is_lasting, dead_letters): (bool, Option<String>),
         machine: impl Fn(u64) -> M,
     ) -> Result<(Arc<Group<M>>, Vec<Notice>), JoinError> {
         let mut notices = Vec::new();
@@ -81,6 +83,7 @@ impl<M: Machine> Group<M> {
             sleepers: Mutex::default(),
             logs: Waiter::new(),
             alarm: Waker::from(Arc::new(Alarm(Weak::clone(group)))),
+            is_lasting,
             dead_letters,
             due_ns: AtomicU64::new(u64::MAX),
         });

@@ -31,6 +31,9 @@ pub struct ShareOptions {
     pub start: Start,
     /// On a `reliable` topic: publishers wait for this group, when this makes it.
     pub registered: bool,
+    /// It stands when its last member has left, when this makes it. One that does not is ended by
+    /// [`Node::end_group`](crate::Node::end_group).
+    pub lasting: bool,
     /// So many records are taken at once. More cost less each, but wait here while other members may be idle,
     /// and are lost with this one.
     pub ahead: u32,
@@ -38,7 +41,13 @@ pub struct ShareOptions {
 
 impl Default for ShareOptions {
     fn default() -> ShareOptions {
-        ShareOptions { member: String::new(), start: Start::Latest, registered: false, ahead: 1 }
+        ShareOptions {
+            member: String::new(),
+            start: Start::Latest,
+            registered: false,
+            lasting: true,
+            ahead: 1,
+        }
     }
 }
 

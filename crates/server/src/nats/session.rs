@@ -21,6 +21,7 @@ mod connect;
 mod deliver;
 mod encode;
 mod inboxes;
+mod members;
 mod notices;
 mod operations;
 mod own;
@@ -50,6 +51,7 @@ use crate::stream::Stream;
 
 use closing::Closing;
 use inboxes::Inboxes;
+use members::Member;
 use own::Own;
 use publish::{Blocked, Run};
 use subscription::{Channel, Subscription};
@@ -88,7 +90,11 @@ pub(crate) struct Session {
     /// Subscriptions by the names that the client gave them.
     by_sid: HashMap<Box<[u8]>, u32>,
     channels: HashMap<u32, Box<Channel>>,
-    /// The last number that a subscription or channel got.
+    /// Places in queue groups.
+    members: HashMap<u32, Box<Member>>,
+    /// Members that may have something to send.
+    member_line: VecDeque<u32>,
+    /// The last number that a subscription, channel or member got.
     number_last: u32,
     /// Channels that may have something to send.
     line: VecDeque<u32>,
@@ -142,6 +148,8 @@ impl Session {
             subscriptions: HashMap::new(),
             by_sid: HashMap::new(),
             channels: HashMap::new(),
+            members: HashMap::new(),
+            member_line: VecDeque::new(),
             number_last: 0,
             line: VecDeque::new(),
             resting: Resting::default(),
@@ -166,7 +174,8 @@ impl Session {
             self.take_woken();
             self.line.extend(self.resting.over(&scratch.pace));
             // An answer that is ready goes out before anybody asks for the next question.
-            let answered = if self.line.is_empty() { Progress::None } else { self.poll_write(cx, scratch)? };
+            let quiet = self.line.is_empty() && self.member_line.is_empty();
+            let answered = if quiet { Progress::None } else { self.poll_write(cx, scratch)? };
             let read = self.poll_read(cx, scratch)?;
             let wrote = self.poll_write(cx, scratch)?;
             if self.may_close()? {
@@ -186,7 +195,7 @@ impl Session {
     /// Sees which channels may have something, and what else happened.
     fn take_woken(&mut self) {
         let (mut newcomers, mut stop) = (false, false);
-        let Session { waiter, channels, line, blocked, .. } = self;
+        let Session { waiter, channels, line, members, member_line, blocked, .. } = self;
         waiter.take_ready(|token| match token {
             Waiter::ROOM => blocked.iter_mut().for_each(Blocked::try_again),
             Newcomers::TOKEN => newcomers = true,
@@ -195,6 +204,8 @@ impl Session {
                 if let Some(channel) = channels.get_mut(&number) {
                     channel.cursor.woken_at_a_door(WAKES);
                     line.push_back(number);
+                } else if members.contains_key(&number) {
+                    member_line.push_back(number);
                 }
             }
         });
@@ -235,6 +246,7 @@ impl Future for Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        self.leave_groups();
         for (number, mut channel) in self.channels.drain() {
             channel.cursor.leave(&self.waiter, number);
         }

@@ -292,3 +292,107 @@ fn a_full_reliable_topic_makes_the_publisher_wait_and_loses_nothing() {
     }
     writing.join().unwrap();
 }
+
+#[test]
+fn members_of_a_queue_share_the_messages_and_others_get_them_all() {
+    let (node, server) = serve_nats(|_| {});
+    let mut members: Vec<NatsPeer> = (0..3).map(|_| NatsPeer::open(&server)).collect();
+    members.iter_mut().for_each(|member| member.subscribe("jobs.* crew 1"));
+    let (mut other_queue, mut all) = (NatsPeer::open(&server), NatsPeer::open(&server));
+    other_queue.subscribe("jobs.eu other 1");
+    all.subscribe("jobs.> 1");
+    let mut writer = NatsPeer::open(&server);
+    (0..300).for_each(|n| writer.publish("jobs.eu", &n.to_string()));
+    let numbers = |peer: &mut NatsPeer, got: &mut Vec<String>| peer.settle_with_messages(got);
+    let expected: Vec<String> = (0..300).map(|n| n.to_string()).collect();
+    for peer in [&mut other_queue, &mut all] {
+        let mut got = Vec::new();
+        while got.len() < 300 {
+            numbers(peer, &mut got);
+        }
+        assert_eq!(got, expected);
+    }
+    let mut got = Vec::new();
+    while got.len() < 300 {
+        members.iter_mut().for_each(|member| numbers(member, &mut got));
+    }
+    let mut in_order: Vec<u32> = got.iter().map(|n| n.parse().unwrap()).collect();
+    in_order.sort_unstable();
+    assert_eq!(in_order, (0..300).collect::<Vec<_>>());
+    members.iter_mut().for_each(|member| {
+        member.say("UNSUB 1");
+        member.settle();
+    });
+    let groups = |node: &dunlin::Node| node.groups(&node.topic("jobs.eu").unwrap()).len();
+    assert_eq!(groups(&node), 1, "a group ends with its last member");
+}
+
+#[test]
+fn a_queue_on_some_of_a_topics_subjects_gets_those() {
+    let (node, server) = serve_nats(|_| {});
+    let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
+    node.create_topic("orders", config, false).unwrap();
+    let (mut eu, mut writer) = (NatsPeer::open(&server), NatsPeer::open(&server));
+    eu.say("SUB orders.eu.* crew 1\r\nUNSUB 1 2");
+    eu.settle();
+    ["orders.us.1", "orders.eu.2", "orders.us.3", "orders.eu.4", "orders.eu.5"]
+        .iter()
+        .for_each(|subject| writer.publish(subject, subject));
+    assert_eq!([eu.text().1, eu.text().1], ["orders.eu.2", "orders.eu.4"]);
+    eu.settle();
+}
+
+#[test]
+fn a_request_that_nobody_hears_is_answered_at_once_and_one_that_is_heard_by_who_hears_it() {
+    let (node, server) = serve_nats(|_| {});
+    let mut asker = NatsPeer::open(&server);
+    asker.subscribe("_INBOX.me.* 1");
+    let nobody = |asker: &mut NatsPeer, subject: &str| {
+        asker.say(&format!("PUB {subject} _INBOX.me.1 0\r\n"));
+        let got = asker.message();
+        assert_eq!(
+            (got.subject.as_str(), got.headers),
+            ("_INBOX.me.1", vec![" 503".to_owned()]),
+            "{subject}"
+        );
+    };
+    nobody(&mut asker, "help");
+    nobody(&mut asker, "$JS.API.INFO");
+    nobody(&mut asker, "_INBOX.gone.1");
+    assert!(node.topic("help").is_none(), "it is not published either");
+    let mut answerer = NatsPeer::open(&server);
+    for subscription in ["help 1", "help.> 2", "helpers q 3"] {
+        answerer.subscribe(subscription);
+    }
+    for (subject, sid) in [("help", "1"), ("help.me", "2"), ("helpers", "3")] {
+        asker.say(&format!("PUB {subject} _INBOX.me.2 1\r\n?"));
+        let got = answerer.message();
+        assert_eq!((got.sid.as_str(), got.reply.as_deref()), (sid, Some("_INBOX.me.2")));
+        answerer.publish("_INBOX.me.2", subject);
+        assert_eq!(asker.text(), pair("_INBOX.me.2", subject));
+    }
+    answerer.say("UNSUB 1\r\nUNSUB 2\r\nUNSUB 3");
+    answerer.settle();
+    ["help", "help.me", "help.other", "helpers"].iter().for_each(|subject| nobody(&mut asker, subject));
+    // A client that does not want to hear of it is not told.
+    let mut old = NatsPeer::new(&server);
+    old.say("CONNECT {\"verbose\":false}\r\nSUB _INBOX.old 1\r\nPUB help _INBOX.old 0\r\n");
+    old.settle();
+}
+
+#[test]
+fn those_who_answer_in_process_are_heard_too() {
+    let (node, server) = serve_nats(|_| {});
+    let responder = node.respond("twice.>", |mut request| {
+        let text = String::from_utf8_lossy(request.record().payload()).repeat(2);
+        request.reply(text.as_str()).unwrap();
+    });
+    let responder = responder.unwrap();
+    let mut asker = NatsPeer::open(&server);
+    asker.subscribe("_INBOX.me 1");
+    asker.say("PUB twice.a _INBOX.me 2\r\nho");
+    assert_eq!(asker.text().1, "hoho");
+    drop(responder);
+    asker.say("PUB twice.a _INBOX.me 2\r\nho");
+    assert_eq!(asker.message().headers, [" 503"]);
+}

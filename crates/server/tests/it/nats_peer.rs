@@ -8,7 +8,7 @@ use dunlin::Node;
 use dunlin_server::{Door, Server, ServerConfig};
 
 /// Longer than anything here takes, however slow the machine.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A node whose NATS door is open too.
 pub fn serve_nats(change: impl FnOnce(&mut ServerConfig)) -> (Node, Server) {

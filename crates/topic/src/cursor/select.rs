@@ -1,11 +1,13 @@
 //! What a cursor skips: subjects its reader did not ask for, records from before its start, and what it is to lose.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use dunlin_frame::Frame;
 
 /// Says of a subject's tail whether the reader wants its records.
-pub struct Filter(pub Box<dyn Fn(&str) -> bool + Send + Sync>);
+#[derive(Clone)]
+pub struct Filter(pub Arc<dyn Fn(&str) -> bool + Send + Sync>);
 
 impl std::fmt::Debug for Filter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

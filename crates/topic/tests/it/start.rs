@@ -111,7 +111,7 @@ fn filter_skips_what_it_does_not_want_and_nothing_else() {
     for n in 0..1_000u64 {
         publishers[(n % 3 == 0) as usize].publish(&n.to_le_bytes()).unwrap();
     }
-    let filter = Filter(Box::new(|tail| tail == "us"));
+    let filter = Filter(std::sync::Arc::new(|tail: &str| tail == "us"));
     let cursor = Cursor::new(topic.logs()[0].clone(), &earliest(), Some(filter), Consumption::Reads).unwrap();
     let mut reader = Subscriber::one(cursor, Wait::Parked);
     let mut seen = Vec::new();

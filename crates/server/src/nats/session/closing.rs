@@ -33,6 +33,7 @@ impl Session {
         }
         self.phase = Phase::Closing(Closing::default());
         self.line.clear();
+        self.leave_groups();
         self.blocked = None;
         self.unread = Vec::new();
         self.timer.set_ms(FAREWELL_MS);

@@ -27,6 +27,7 @@ impl Session {
     ) -> Result<Progress, Gone> {
         let Scratch { nats: scratch, pace, .. } = scratch;
         if !self.outbound.full {
+            self.deliver_to_members();
             self.choose(&mut scratch.turn, pace);
             if self.outbound.is_empty() && scratch.turn.is_empty() {
                 return Ok(Progress::None);

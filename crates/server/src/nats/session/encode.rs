@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin::topic::frame::{FLAG_HEADERS, HEAD_BYTES};
-use dunlin::topic::{Budget, BudgetSpent, Content, Frame};
+use dunlin::topic::{Budget, BudgetSpent, Content, Frame, Log};
 use dunlin::wire::nats::{Message, STATUS_HEADER, header_lines, put_decimal, put_header};
 
 use super::own::Own;
@@ -88,8 +88,10 @@ impl<'a, 's> Plan<'a, 's> {
                     sid: &subscription.sid,
                     reply: frame.reply(),
                 };
-                let seq = subscription.is_sequenced.then_some((position.epoch, seq, channel));
-                say_head(out, &message, frame, payload_bytes, seq, as_client.headers);
+                let epoch = position.epoch;
+                let log = channel.cursor.log();
+                let sequenced = subscription.is_sequenced.then_some(Sequenced { epoch, seq, log });
+                say_head(out, &message, frame, payload_bytes, sequenced, as_client.headers);
             };
             match span.content {
                 Content::Frames(mut frames) => {
@@ -184,18 +186,26 @@ pub(super) struct AsClient<'a> {
     pub(super) own: &'a Own,
 }
 
+/// Where a record stands, for those who are to know.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sequenced<'a> {
+    pub(super) epoch: u32,
+    pub(super) seq: u64,
+    pub(super) log: &'a Log,
+}
+
 /// The line before the payload, and the headers.
 #[inline]
-fn say_head(
+pub(super) fn say_head(
     out: &mut Vec<u8>,
     message: &Message<'_>,
     frame: &Frame<'_>,
     payload_bytes: usize,
-    seq: Option<(u32, u64, &Channel)>,
+    sequenced: Option<Sequenced<'_>>,
     headers: bool,
 ) {
-    if headers && (seq.is_some() || frame.flags() & FLAG_HEADERS != 0) {
-        say_head_with_headers(out, message, frame, payload_bytes, seq);
+    if headers && (sequenced.is_some() || frame.flags() & FLAG_HEADERS != 0) {
+        say_head_with_headers(out, message, frame, payload_bytes, sequenced);
     } else {
         message.say(out, payload_bytes);
     }
@@ -207,28 +217,29 @@ fn say_head_with_headers(
     message: &Message<'_>,
     frame: &Frame<'_>,
     payload_bytes: usize,
-    seq: Option<(u32, u64, &Channel)>,
+    sequenced: Option<Sequenced<'_>>,
 ) {
     let mut block = Vec::with_capacity(128);
     let status = frame.headers().find(|(name, _)| *name == STATUS_HEADER).map_or(&[][..], |(_, value)| value);
     header_lines(&mut block, status, frame.headers().filter(|(name, _)| *name != STATUS_HEADER));
-    if let Some((epoch, seq, channel)) = seq {
-        put_position(&mut block, epoch, seq, channel, message);
+    if let Some(sequenced) = sequenced {
+        put_position(&mut block, sequenced, message);
     }
     block.extend_from_slice(b"\r\n");
     message.say_with_headers(out, block.len(), payload_bytes);
     out.extend_from_slice(&block);
 }
 
-fn put_position(block: &mut Vec<u8>, epoch: u32, seq: u64, channel: &Channel, message: &Message<'_>) {
+fn put_position(block: &mut Vec<u8>, sequenced: Sequenced<'_>, message: &Message<'_>) {
+    let Sequenced { epoch, seq, log } = sequenced;
     put_number(block, "Dunlin-Seq", seq);
     put_number(block, "Dunlin-Epoch", epoch.into());
-    let name = channel.cursor.log().name();
+    let name = log.name();
     // Which log it is, where that does not follow from the subject.
     if !message.subject[1].is_empty() {
         put_header(block, "Dunlin-Topic", name.topic.as_bytes());
     }
-    if channel.cursor.log().config().partitions > 1 {
+    if log.config().partitions > 1 {
         put_number(block, "Dunlin-Partition", name.partition.into());
     }
 }

@@ -22,12 +22,17 @@ impl Session {
             Notice::Lagging(_) => channel.reading.lagging(),
             _ => {}
         }
-        if !subscription.is_sequenced {
-            if is_loss(notice) {
-                self.fail("Slow Consumer");
-            }
-            return;
+        let (number, topic) = (channel.subscription, channel.cursor.log().name().topic.clone());
+        if subscription.is_sequenced {
+            self.say_notice(number, &topic, notice);
+        } else if is_loss(notice) {
+            self.fail("Slow Consumer");
         }
+    }
+
+    /// Tells a subscription that asked for sequences.
+    pub(super) fn say_notice(&mut self, subscription: u32, topic: &str, notice: &Notice) {
+        let Some(subscription) = self.subscriptions.get(&subscription) else { return };
         let mut block = Vec::new();
         let none = std::iter::empty;
         match notice {
@@ -60,7 +65,6 @@ impl Session {
             _ => return,
         }
         block.extend_from_slice(b"\r\n");
-        let topic = &channel.cursor.log().name().topic;
         let message = Message { subject: [topic, ""], sid: &subscription.sid, reply: None };
         message.say_with_headers(&mut self.outbound.control, block.len(), 0);
         self.outbound.control.extend_from_slice(&block);
@@ -69,7 +73,7 @@ impl Session {
 }
 
 /// Whether a reader that hears nothing of it would take the records around it for neighbours.
-fn is_loss(notice: &Notice) -> bool {
+pub(super) fn is_loss(notice: &Notice) -> bool {
     match notice {
         Notice::Gap(_) => true,
         Notice::EpochChanged(EpochChanged { last_seen, known_through, new_first, .. }) => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dunlin::now_ns;
 use dunlin::topic::{Draft, Meta, OnFull, Payload, PublishError, Receipt, Subject};
-use dunlin::wire::nats::{self, HEADERS_MAX, HeaderBlock, Published};
+use dunlin::wire::nats::{self, HEADERS_MAX, HeaderBlock, Message, Published};
 
 use super::Session;
 use super::targets::{NoTarget, Target};
@@ -112,6 +112,14 @@ impl Session {
             self.fail("message headers not supported");
             return Ok(());
         }
+        if let Some(reply) = first.published.reply
+            && self.connect.no_responders
+            && !self.is_heard(subject)
+        {
+            self.blocked = None;
+            self.say_nobody_answers(reply);
+            return Ok(());
+        }
         let now_ns = now_ns();
         let mut appended = self.try_append(run, headers, now_ns);
         if let Err(NotAppended::Refused(PublishError::Closed)) = appended {
@@ -137,6 +145,24 @@ impl Session {
         }
         self.blocked = None;
         Ok(())
+    }
+
+    /// What is no subject is told so when it is published.
+    fn is_heard(&self, subject: &[u8]) -> bool {
+        let subject = std::str::from_utf8(subject).ok().and_then(|subject| Subject::parse(subject).ok());
+        subject.is_none_or(|subject| self.shared.node.is_heard(subject))
+    }
+
+    /// Whoever asked is told at once that nobody would answer, instead of waiting for it. The request is not published.
+    fn say_nobody_answers(&mut self, reply: &[u8]) {
+        let Ok(reply) = std::str::from_utf8(reply) else { return };
+        let Ok(subject) = Subject::parse(reply) else { return };
+        let asker = self.subscriptions.values().find(|subscription| subscription.pattern.matches(subject));
+        let Some(asker) = asker else { return };
+        let message = Message { subject: [reply, ""], sid: &asker.sid, reply: None };
+        message.say_with_headers(&mut self.outbound.control, NOBODY.len(), 0);
+        self.outbound.control.extend_from_slice(NOBODY);
+        self.outbound.control.extend_from_slice(b"\r\n");
     }
 
     /// When the topic is full, this is on its list to be told of room, and there was none after that.
@@ -218,6 +244,9 @@ impl Session {
         nats::refuse(&mut self.outbound.control, &format!("Publish to \"{subject}\" refused: {why}"));
     }
 }
+
+/// The headers of the answer to a request that nobody hears.
+const NOBODY: &[u8] = b"NATS/1.0 503\r\n\r\n";
 
 /// What nats-server says where it checks subjects.
 const INVALID_SUBJECT: &str = "Invalid Publish Subject";

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dunlin::Refused;
 use dunlin::topic::{
-    Consumption, Cursor, Filter, Log, Newcomers, OnGap, Pattern, Position, Start, SubscribeError,
+    Consumption, Cursor, Filter, Log, Newcomers, OnGap, Pattern, Position, Start, Subject, SubscribeError,
     SubscribeOptions, Wait,
 };
 use dunlin::wire::{ErrorCode, nats};
@@ -83,10 +83,14 @@ impl Session {
             let opened = self.inboxes.open(&self.shared.node, subject);
             opened.map_err(|error| NoSubscription::Refused(Refused::from(&error)))?;
         }
-        if queue.is_some() {
-            return Err(NoSubscription::Refused(Refused::new(ErrorCode::Internal, "no queue groups yet")));
+        let queue = match queue {
+            Some(queue) => Some(std::str::from_utf8(queue).map_err(|_| NoSubscription::Unsound)?),
+            None => None,
+        };
+        if queue.is_some_and(|queue| Subject::parse(queue).is_err()) {
+            return Err(NoSubscription::Unsound);
         }
-        let begun = self.begin_reading(&pattern, is_sequenced, sid);
+        let begun = self.begin_reading(pattern, queue, is_sequenced, sid);
         if begun.is_err() && is_inbox(subject) {
             self.inboxes.close(subject);
         }
@@ -95,21 +99,24 @@ impl Session {
 
     fn begin_reading(
         &mut self,
-        pattern: &Pattern,
+        pattern: Pattern,
+        queue: Option<&str>,
         is_sequenced: bool,
         sid: &[u8],
     ) -> Result<(), SubscribeError> {
         let newcomers = Newcomers::waking(Arc::clone(&self.waiter));
-        let logs = self.shared.node.watch(pattern, &newcomers)?;
+        let logs = self.shared.node.watch(&pattern, &newcomers)?;
         let number = self.next_number();
         let subscription = Subscription {
             sid: sid.into(),
-            pattern: pattern.as_str().into(),
+            pattern,
+            queue: queue.map(Into::into),
             is_sequenced,
             max: None,
             delivered: 0,
             in_write: Cell::new(0),
             channels: Vec::new(),
+            members: Vec::new(),
             newcomers,
         };
         self.subscriptions.insert(number, subscription);
@@ -121,7 +128,7 @@ impl Session {
         read
     }
 
-    fn next_number(&mut self) -> u32 {
+    pub(super) fn next_number(&mut self) -> u32 {
         self.number_last += 1;
         self.number_last
     }
@@ -143,7 +150,11 @@ impl Session {
     }
 
     fn read_logs(&mut self, subscription: u32, logs: Arrived, start: Start) -> Result<(), SubscribeError> {
-        logs.into_iter().try_for_each(|(log, filter)| self.read_log(subscription, log, filter, start))
+        let is_shared = self.subscriptions.get(&subscription).is_some_and(|of| of.queue.is_some());
+        logs.into_iter().try_for_each(|(log, filter)| match is_shared {
+            true => self.join(subscription, &log, filter, start),
+            false => self.read_log(subscription, log, filter, start),
+        })
     }
 
     fn read_log(
@@ -208,8 +219,11 @@ impl Session {
         for channel in subscription.channels {
             self.end_channel(channel);
         }
-        if is_inbox(&subscription.pattern) {
-            self.inboxes.close(&subscription.pattern);
+        for member in subscription.members {
+            self.leave_group(member);
+        }
+        if is_inbox(subscription.pattern.as_str()) {
+            self.inboxes.close(subscription.pattern.as_str());
         }
     }
 

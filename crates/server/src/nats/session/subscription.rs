@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use dunlin::topic::{Cursor, Filter, Log, Newcomers, Reading};
+use dunlin::topic::{Cursor, Filter, Log, Newcomers, Pattern, Reading};
 
 /// A subscription of the client.
 #[derive(Debug)]
@@ -12,7 +12,9 @@ pub(super) struct Subscription {
     /// The client's name for it.
     pub(super) sid: Box<[u8]>,
     /// What it is to; inside an inbox, the inbox is kept as long as it.
-    pub(super) pattern: Box<str>,
+    pub(super) pattern: Pattern,
+    /// The queue group it shares its messages with.
+    pub(super) queue: Option<Box<str>>,
     /// Every message has its sequence, and gaps are told as messages.
     pub(super) is_sequenced: bool,
     /// It ends after so many messages.
@@ -21,6 +23,8 @@ pub(super) struct Subscription {
     /// Messages in the write that is being made.
     pub(super) in_write: Cell<u64>,
     pub(super) channels: Vec<u32>,
+    /// Places in groups, in the place of channels.
+    pub(super) members: Vec<u32>,
     /// Where logs to come are told.
     pub(super) newcomers: Arc<Newcomers>,
 }

@@ -1,0 +1,166 @@
+//! Queue groups: memberships of the topics' `share` groups. A subscription with a queue is a member in every topic that it
+//! matches, and a record goes to one member of those that name the same queue.
+//!
+//! Records are copied into what waits to be sent, a turn's worth at a time, and count as consumed then.
+//!
+//! Invariant: a group that a client of this door has made ends with its last member, so that whoever comes later begins
+//! with what is published then, as in NATS.
+
+use std::sync::Arc;
+
+use dunlin::topic::{Event, Filter, Log, Notice, Start, Subscribe, SubscribeError};
+use dunlin::wire::nats::Message;
+use dunlin::{JoinError, ShareMember, ShareOptions};
+
+use super::encode::{Sequenced, say_head};
+use super::notices::is_loss;
+use super::{CONTROL_BYTES_MAX, Session};
+
+/// Records that a member is given before others get their turn.
+const TURN_RECORDS: usize = 64;
+
+/// A subscription's place in the group of one topic.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) subscription: u32,
+    share: ShareMember,
+    /// What of the topic's subjects the subscription takes.
+    filter: Option<Filter>,
+}
+
+/// How a member's turn ended.
+enum Turn {
+    Waits,
+    More,
+    /// The topic is no more.
+    Ended,
+    /// The subscription has had all it wanted.
+    Over,
+}
+
+impl Session {
+    /// Joins the group of the log's topic; once for a topic.
+    pub(super) fn join(
+        &mut self,
+        subscription: u32,
+        log: &Arc<Log>,
+        filter: Option<Filter>,
+        start: Start,
+    ) -> Result<(), SubscribeError> {
+        if log.name().partition > 0 {
+            return Ok(());
+        }
+        let number = self.next_number();
+        let member = self.name();
+        let Some(of) = self.subscriptions.get_mut(&subscription) else { return Ok(()) };
+        let queue = of.queue.as_deref().unwrap_or_default();
+        let group = match &filter {
+            None => queue.to_owned(),
+            // Members that take other subjects of the topic are another group.
+            Some(_) => format!("{queue}.of.{}", of.pattern.as_str().replace('*', "+").replace('>', "#")),
+        };
+        let options = ShareOptions { member, start, registered: true, lasting: false, ahead: 1 };
+        let news = (Arc::clone(&self.waiter), number);
+        let share = self.shared.node.join_share_waking(&log.name().topic, &group, &options, news);
+        let share = share.map_err(|error| match error {
+            JoinError::Limit { limit, value } => SubscribeError::Limit { limit, value },
+            other => SubscribeError::Refused(other.to_string()),
+        })?;
+        of.members.push(number);
+        self.members.insert(number, Box::new(Member { subscription, share, filter }));
+        self.member_line.push_back(number);
+        Ok(())
+    }
+
+    /// Gives members their turn, one after another.
+    pub(super) fn deliver_to_members(&mut self) {
+        for _ in 0..self.member_line.len() {
+            if self.is_closing() || self.outbound.control.len() > CONTROL_BYTES_MAX {
+                return;
+            }
+            let Some(number) = self.member_line.pop_front() else { return };
+            match self.member_turn(number) {
+                Turn::Waits => {}
+                Turn::More => self.member_line.push_back(number),
+                Turn::Ended => self.leave_group(number),
+                Turn::Over => {
+                    if let Some(member) = self.members.get(&number) {
+                        self.end_subscription(member.subscription);
+                    }
+                }
+            }
+        }
+    }
+
+    fn member_turn(&mut self, number: u32) -> Turn {
+        for _ in 0..TURN_RECORDS {
+            let Some(member) = self.members.get_mut(&number) else { return Turn::Waits };
+            let Some(subscription) = self.subscriptions.get_mut(&member.subscription) else {
+                return Turn::Ended;
+            };
+            if subscription.is_over() {
+                return Turn::Over;
+            }
+            match member.share.ready() {
+                Ok(true) => {}
+                Ok(false) if member.share.sleep(true) => return Turn::Waits,
+                Ok(false) => continue,
+                Err(_) => return Turn::Ended,
+            }
+            let topic = Arc::clone(member.share.topic());
+            let consumed = match member.share.take() {
+                Event::Record(record) => {
+                    let frame = &record.frame;
+                    let tail = frame.subject_tail();
+                    if member.filter.as_ref().is_none_or(|filter| (filter.0)(tail)) {
+                        let message = Message {
+                            subject: [&record.log.subject_prefix, tail],
+                            sid: &subscription.sid,
+                            reply: frame.reply(),
+                        };
+                        let log = &topic.logs()[usize::from(record.log.partition)];
+                        let sequenced = subscription.is_sequenced.then_some(Sequenced {
+                            epoch: record.position.epoch,
+                            seq: record.seq(),
+                            log,
+                        });
+                        let out = &mut self.outbound.control;
+                        let bytes = frame.payload().len();
+                        say_head(out, &message, frame, bytes, sequenced, self.connect.headers);
+                        out.extend_from_slice(frame.payload());
+                        out.extend_from_slice(b"\r\n");
+                        subscription.delivered += 1;
+                    }
+                    (record.log.partition, record.seq())
+                }
+                Event::Notice(Notice::Deleted { .. }) => return Turn::Ended,
+                Event::Notice(notice) => {
+                    if !subscription.is_sequenced && is_loss(&notice) {
+                        self.fail("Slow Consumer");
+                        return Turn::Waits;
+                    }
+                    let number = member.subscription;
+                    self.say_notice(number, topic.name(), &notice);
+                    continue;
+                }
+            };
+            member.share.consume(consumed.0, consumed.1);
+        }
+        Turn::More
+    }
+
+    pub(super) fn leave_group(&mut self, number: u32) {
+        let Some(member) = self.members.remove(&number) else { return };
+        if let Some(subscription) = self.subscriptions.get_mut(&member.subscription) {
+            subscription.members.retain(|&other| other != number);
+        }
+        let (topic, group) = (Arc::clone(member.share.topic()), member.share.group().to_owned());
+        member.share.leave();
+        self.shared.node.end_group(topic.name(), &group);
+    }
+
+    pub(super) fn leave_groups(&mut self) {
+        let numbers: Vec<u32> = self.members.keys().copied().collect();
+        numbers.into_iter().for_each(|number| self.leave_group(number));
+    }
+}
