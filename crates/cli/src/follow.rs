@@ -165,6 +165,7 @@ mod tests {
             format: Format::Text,
             delimiter: "\n".into(),
             many: false,
+            meanings: Default::default(),
             paint: Paint::PLAIN,
             errors: Paint::PLAIN,
         };

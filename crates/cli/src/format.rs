@@ -1,6 +1,7 @@
 //! How a record is written: as text, JSON, its bytes alone, or after a template.
 
 mod json;
+mod meaning;
 mod template;
 pub mod text;
 
@@ -11,6 +12,7 @@ use dunlin_topic::{Notice, Record};
 
 use crate::console::Paint;
 pub use json::base64;
+pub use meaning::Meanings;
 use template::Template;
 pub use template::rfc3339;
 
@@ -45,6 +47,8 @@ pub struct Writer {
     pub delimiter: String,
     /// Several logs may appear, so text says whose record it is.
     pub many: bool,
+    /// What the bytes of stateful topics say.
+    pub meanings: Meanings,
     pub paint: Paint,
     /// For notices on standard error.
     pub errors: Paint,
@@ -54,8 +58,11 @@ impl Writer {
     /// `attempt` is how often the record was given out by a group, if it was.
     pub fn record(&self, record: &Record<'_>, attempt: Option<u32>, out: &mut impl Write) -> io::Result<()> {
         match &self.format {
-            Format::Text => text::record(record, attempt, self.many, self.paint, out),
-            Format::Json => json::record(record, attempt, out),
+            Format::Text => {
+                let meaning = self.meanings.text(record);
+                text::record(record, attempt, meaning.as_deref(), self.many, self.paint, out)
+            }
+            Format::Json => json::record(record, attempt, self.meanings.object(record), out),
             Format::Raw => {
                 out.write_all(record.payload())?;
                 out.write_all(self.delimiter.as_bytes())
@@ -70,8 +77,19 @@ impl Writer {
     /// Where standard output holds nothing but data, notices go to `aside`.
     pub fn notice(&self, notice: &Notice, out: &mut impl Write, aside: &mut impl Write) -> io::Result<()> {
         match &self.format {
-            Format::Text => text::notice(notice, self.many, self.paint, out),
-            Format::Json => json::notice(notice, out),
+            Format::Text => match notice {
+                Notice::Snapshot(snapshot) => {
+                    let meaning = self.meanings.state_text(snapshot);
+                    text::state(snapshot, meaning, self.many, self.paint, out)
+                }
+                notice => text::notice(notice, self.many, self.paint, out),
+            },
+            Format::Json => match notice {
+                Notice::Snapshot(snapshot) => {
+                    json::state(snapshot, self.meanings.state_object(snapshot), out)
+                }
+                notice => json::notice(notice, out),
+            },
             Format::Raw | Format::Template(_) => text::notice(notice, true, self.errors, aside),
         }
     }

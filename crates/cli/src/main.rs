@@ -18,6 +18,7 @@ mod ladder;
 mod outage;
 mod outcome;
 mod program;
+mod progress;
 mod running;
 mod signals;
 mod state;

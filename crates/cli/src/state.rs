@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dunlin_client::Client;
-use dunlin_feed::{BOOK, Book, LAST, LastValue, Levels, ORDERS, Orders, Scale};
+use dunlin_feed::{
+    BOOK, Book, BookEntry, LAST, LastValue, Levels, ORDERS, OrderEntry, Orders, Scale, Side, ValueEntry,
+};
 use dunlin_topic::{Fold, FoldConfig, FoldError, Frame, Frozen};
 
 use crate::outcome::Refusal;
@@ -58,6 +60,35 @@ impl State {
             State::Orders(orders) => Some(orders),
             State::Last(_) => None,
         }
+    }
+
+    /// The content of one record that makes any state of this kind this state.
+    pub fn whole(&self) -> Vec<u8> {
+        let mut payload = Vec::new();
+        match self {
+            State::Book(book) => {
+                for side in Side::BOTH {
+                    BookEntry::Clear { side }.encode(&mut payload);
+                    for level in book.levels(side) {
+                        BookEntry::Set { side, price: level.price, size: level.size }.encode(&mut payload);
+                    }
+                }
+            }
+            State::Orders(orders) => {
+                for side in Side::BOTH {
+                    OrderEntry::Clear { side }.encode(&mut payload);
+                    for order in orders.levels(side).flat_map(|level| orders.queue(side, level.price)) {
+                        let (id, price, size) = (order.id, order.price, order.size);
+                        OrderEntry::Add { side, id, price, size }.encode(&mut payload);
+                    }
+                }
+            }
+            State::Last(last) => {
+                ValueEntry::Clear.encode(&mut payload);
+                last.iter().for_each(|(key, value)| ValueEntry::Set { key, value }.encode(&mut payload));
+            }
+        }
+        payload
     }
 
     fn fold(&self) -> &dyn Fold {

@@ -205,6 +205,7 @@ impl TopicDescription {
                     let durable = self.config.durable.get_or_insert_default();
                     durable.memory_bytes = value.parse().unwrap_or(durable.memory_bytes);
                 }
+                "lose_every" => self.config.lose_every = value.parse().ok(),
                 _ => {}
             }
             match name.strip_prefix("fold") {
@@ -227,6 +228,7 @@ fn settings(config: &TopicConfig) -> Vec<(String, String)> {
         settings.push(("durable".to_owned(), durable.acknowledge.to_string()));
         settings.push(("durable.memory_bytes".to_owned(), durable.memory_bytes.to_string()));
     }
+    settings.extend(config.lose_every.map(|every| ("lose_every".to_owned(), every.to_string())));
     if let Some(fold) = &config.fold {
         settings.push(("fold".to_owned(), fold.kind.clone()));
         settings.extend(fold.options.iter().map(|(name, value)| (format!("fold.{name}"), value.clone())));

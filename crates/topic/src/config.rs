@@ -1,5 +1,6 @@
 //! How a topic behaves.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::fold::FoldConfig;
@@ -29,6 +30,9 @@ pub struct TopicConfig {
     pub durable: Option<Durable>,
     /// A state follows from its records: readers may begin with it and are brought back by it.
     pub fold: Option<FoldConfig>,
+    /// For trying readers: what [`SubscribeOptions::lose_every`](crate::SubscribeOptions::lose_every) is for those that do not
+    /// say.
+    pub lose_every: Option<NonZeroU32>,
     /// What each of its logs holds at most beside its history; a node says the same for all of its topics.
     pub limits: Limits,
 }
@@ -44,6 +48,7 @@ impl Default for TopicConfig {
             reliable: None,
             durable: None,
             fold: None,
+            lose_every: None,
             limits: Limits::default(),
         }
     }
@@ -173,6 +178,9 @@ impl TopicConfig {
             range("memory_bytes", durable.memory_bytes, RETENTION_BYTES_MIN, 1 << 40)?;
             if durable.acknowledge > Acknowledged::Synced {
                 return Err(ConfigError::Unfit("a durable topic acknowledges memory, written or synced"));
+            }
+            if self.lose_every.is_some() {
+                return Err(ConfigError::Unfit("a topic that loses records for trying is not durable"));
             }
             if self.reliable.is_some() {
                 return Err(ConfigError::Unfit("a topic is durable or reliable, not both"));

@@ -102,7 +102,7 @@ impl Cursor {
         let follows = check_follower(&log, options, filter.is_some())?;
         let begin = log.start(start, follows)?;
         let reader = if options.registered { log.register(&options.name, begin.next)? } else { None };
-        let lose = options.lose_every.map(Lose::every);
+        let lose = options.lose_every.or(log.config().lose_every).map(Lose::every);
         let select = Select { filter, appended_from_ns: begin.appended_from_ns, lose };
         let shown = consumption == Consumption::Reads && !options.name.is_empty();
         let before = Position { seq: begin.next.seq - 1, ..begin.next };

@@ -72,7 +72,8 @@ pub struct SubscribeOptions {
     /// before, so that a slow reader is late by its own work, never by a queue. Where that
     /// cannot be, or a snapshot is shorter, it is a snapshot.
     pub conflate: bool,
-    /// For tests of readers: every record whose sequence divides by this is withheld once, in silence.
+    /// For tests of readers: every record whose sequence divides by this is withheld once, in silence. A topic may say so
+    /// for all who do not.
     pub lose_every: Option<NonZeroU32>,
 }
 

@@ -2,7 +2,7 @@
 
 mod import;
 mod record;
-mod recording;
+pub mod recording;
 mod replay;
 mod serve;
 mod verify;

@@ -13,7 +13,7 @@ use crate::arguments::Global;
 use crate::commands::parse;
 use crate::connect::connect;
 use crate::console::Console;
-use crate::format::{Format, Writer, rfc3339, text};
+use crate::format::{Format, Meanings, Writer, rfc3339, text};
 use crate::signals::Stop;
 
 #[derive(Debug, clap::Args)]
@@ -54,7 +54,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let Verb::Dump(dump) = &arguments.verb;
     let stop = Stop::on_signal()?;
     if files::are_meant(&dump.topic) {
-        return files::dump(dump, &writer(console), console, &stop);
+        return files::dump(dump, &writer(console, None), console, &stop);
     }
     let client = connect(global, "dunlin log dump")?;
     let topic = &dump.topic;
@@ -74,7 +74,7 @@ fn dump_topic(
         SubscribeOptions { name: "dunlin log dump".to_owned(), start: dump.from, ..Default::default() };
     let mut subscriber = client.subscribe(pattern, options)?;
     let mut ends = Ends::of(topic);
-    let writer = writer(console);
+    let writer = writer(console, Some(client));
     let mut out = console.out();
     let mut written = 0;
     while !ends.are_reached() && dump.count.is_none_or(|count| written < count) && !stop.is_set() {
@@ -83,7 +83,7 @@ fn dump_topic(
         match &event {
             Event::Record(record) if ends.is_past(record) => {}
             Event::Record(record) if console.json => writer.record(record, None, &mut out)?,
-            Event::Record(record) => write_line(record, console, &mut out)?,
+            Event::Record(record) => write_line(record, &writer.meanings, console, &mut out)?,
             Event::Notice(notice) => writer.notice(notice, &mut out, &mut std::io::stderr())?,
         }
         written += u64::from(matches!(event, Event::Record(_)));
@@ -92,11 +92,12 @@ fn dump_topic(
     Ok(out.flush()?)
 }
 
-fn writer(console: &Console) -> Writer {
+fn writer(console: &Console, client: Option<&Client>) -> Writer {
     Writer {
         format: if console.json { Format::Json } else { Format::Text },
         delimiter: String::new(),
         many: true,
+        meanings: client.map(Meanings::of).unwrap_or_default(),
         paint: console.paint,
         errors: console.errors,
     }
@@ -134,7 +135,12 @@ impl Ends {
     }
 }
 
-fn write_line(record: &Record<'_>, console: &Console, out: &mut impl Write) -> Result<()> {
+fn write_line(
+    record: &Record<'_>,
+    meanings: &Meanings,
+    console: &Console,
+    out: &mut impl Write,
+) -> Result<()> {
     let frame = &record.frame;
     let position = format!("{}/{}", record.log.partition, record.position);
     write!(
@@ -156,6 +162,9 @@ fn write_line(record: &Record<'_>, console: &Console, out: &mut impl Write) -> R
         text::escape(value, out)?;
     }
     write!(out, "  {} ", console.paint.faint("|"))?;
-    text::escape(record.payload(), out)?;
+    match meanings.text(record) {
+        Some(meaning) => out.write_all(meaning.as_bytes())?,
+        None => text::escape(record.payload(), out)?,
+    }
     Ok(writeln!(out)?)
 }

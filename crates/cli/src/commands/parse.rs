@@ -4,11 +4,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dunlin_topic::{OnGap, Position, Start};
 
-/// `earliest`, `latest`, `EPOCH-SEQ`, a time, or so long ago.
+/// `earliest`, `latest`, `snapshot`, `EPOCH-SEQ`, a time, or so long ago.
 pub fn start(text: &str) -> Result<Start, String> {
     match text {
         "earliest" => return Ok(Start::Earliest),
         "latest" => return Ok(Start::Latest),
+        "snapshot" => return Ok(Start::Snapshot),
         _ => {}
     }
     if let Ok(position) = text.parse::<Position>() {
@@ -17,7 +18,8 @@ pub fn start(text: &str) -> Result<Start, String> {
     let time = match humantime::parse_duration(text) {
         Ok(ago) => SystemTime::now().checked_sub(ago).ok_or("that long ago there was no time")?,
         Err(_) => moment(text).map_err(|_| {
-            "expected earliest, latest, a position like 7-1042, a time like 2026-11-20T09:30:00Z, or a duration like 5m"
+            "expected earliest, latest, snapshot, a position like 7-1042, a time like 2026-11-20T09:30:00Z, or a duration \
+             like 5m"
         })?,
     };
     Ok(Start::Time(unix_ns(time)))
@@ -42,7 +44,8 @@ pub fn on_gap(text: &str) -> Result<OnGap, String> {
         "oldest" => Ok(OnGap::Oldest),
         "newest" => Ok(OnGap::Newest),
         "fail" => Ok(OnGap::Fail),
-        _ => Err("expected oldest, newest or fail".into()),
+        "snapshot" => Ok(OnGap::Snapshot),
+        _ => Err("expected oldest, newest, snapshot or fail".into()),
     }
 }
 
@@ -94,8 +97,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_start_may_be_said_in_five_ways() {
+    fn a_start_may_be_said_in_six_ways() {
         assert_eq!(start("earliest"), Ok(Start::Earliest));
+        assert_eq!(start("snapshot"), Ok(Start::Snapshot));
         assert_eq!(start("7-1042"), Ok(Start::After(Position { epoch: 7, seq: 1042 })));
         assert_eq!(start("1970-01-01T00:00:01Z"), Ok(Start::Time(1_000_000_000)));
         let Ok(Start::Time(ago)) = start("5m") else { panic!("a duration is a time") };

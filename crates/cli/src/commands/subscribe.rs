@@ -16,7 +16,7 @@ use crate::commands::parse;
 use crate::connect::{connect, connect_one_by_one, connect_slow};
 use crate::console::Console;
 use crate::follow::{Follow, Rules, Shift};
-use crate::format::{Format, Writer};
+use crate::format::{Format, Meanings, Writer};
 use crate::signals::Stop;
 
 #[derive(Debug, clap::Args)]
@@ -29,6 +29,8 @@ Examples:
   dunlin sub ticks --from 5m                     the last five minutes
   dunlin sub ticks --sleep 1ms --on-gap newest   play a reader that cannot keep up
   dunlin sub ticks --format '{time} {subject} {key} {payload}'
+  dunlin sub prices --from snapshot              the state that the topic keeps, then what changes
+  dunlin sub prices --conflate --sleep 1s        the newest state of what changed, once a second
   dunlin sub files --format raw --count 1 > cat.jpg
   dunlin sub jobs --group crew                   each record to one member of the crew, at most once
   dunlin sub jobs --group crew --work -- ./job   each again and again until ./job has succeeded
@@ -38,6 +40,7 @@ Output, one line each (--format text):
   LAGGING  behind 524,288 of 1,048,576 retained  more than half of the history is yet to be read
   GAP      40,211 … 1,311,873  (1,271,663 records)   now at 1,311,874
   EPOCH    3 → 4                                 the log began anew
+  STATE    at 7-1042: 3 values                   the state then, an entry a line below; `set`, `remove` … change it
 
 Fields of a template: {subject} {topic} {partition} {seq} {epoch} {position} {payload} {key}
 {headers} {time} {event_time} {reply} {attempt}. With raw or a template, notices go to standard error.
@@ -49,9 +52,10 @@ pub struct Arguments {
     /// Subjects; `*` stands for one token, `>` for all that follow
     #[arg(required = true, value_name = "PATTERN")]
     pub patterns: Vec<String>,
-    /// Where to start: earliest, latest, after a position EPOCH-SEQ, at a time (RFC 3339), or so long ago (5m)
-    #[arg(long, value_name = "START", default_value = "latest", value_parser = parse::start)]
-    pub from: Start,
+    /// Where to start: earliest, latest, after a position EPOCH-SEQ, at a time (RFC 3339), so long ago (5m), or, on
+    /// topics that keep a state, snapshot: with the state [default: latest; with --conflate snapshot]
+    #[arg(long, value_name = "START", value_parser = parse::start)]
+    pub from: Option<Start>,
     /// End after this many records
     #[arg(long, short = 'n', value_name = "COUNT")]
     pub count: Option<u64>,
@@ -64,9 +68,14 @@ pub struct Arguments {
     /// What ends each record in raw and template output
     #[arg(long, value_name = "TEXT", default_value = "\\n", value_parser = parse::escaped)]
     pub delimiter: String,
-    /// Where to go on after a loss: oldest, newest, or fail
-    #[arg(long, value_name = "WHERE", default_value = "oldest", value_parser = parse::on_gap)]
-    pub on_gap: OnGap,
+    /// Where to go on after a loss: oldest, newest, fail, or, on topics that keep a state, snapshot: by what changed, or
+    /// with the state [default: oldest; with --conflate, or from a snapshot, snapshot]
+    #[arg(long, value_name = "WHERE", value_parser = parse::on_gap)]
+    pub on_gap: Option<OnGap>,
+    /// On topics that keep a state: each read gives what changed since the last as one record, so that a slow reader is late
+    /// by its own work only
+    #[arg(long, conflicts_with = "group")]
+    pub conflate: bool,
     /// Wait this long after each record, as a slow reader would
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     pub sleep: Option<Duration>,
@@ -83,8 +92,8 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = Stop::on_signal()?;
     let client = connect_for(arguments, global)?;
-    let follow =
-        Follow::new(rules(arguments), writer(arguments, console), console.out_shared(), stop.clone());
+    let writer = writer(arguments, &client, console);
+    let follow = Follow::new(rules(arguments), writer, console.out_shared(), stop.clone());
     if let Some(group) = &arguments.group.group {
         let mut member = group::join(arguments, group, &client)?;
         let duty = arguments.group.duty();
@@ -116,7 +125,7 @@ fn rules(arguments: &Arguments) -> Rules {
     Rules { count: arguments.count, idle: arguments.idle.map(Into::into), sleep: arguments.sleep }
 }
 
-fn writer(arguments: &Arguments, console: &Console) -> Writer {
+fn writer(arguments: &Arguments, client: &Client, console: &Console) -> Writer {
     let format = match console.json {
         true => Format::Json,
         // Standard output is the command's own.
@@ -125,7 +134,14 @@ fn writer(arguments: &Arguments, console: &Console) -> Writer {
     };
     let many = arguments.patterns.len() > 1 || arguments.patterns[0].contains(['*', '>']);
     let delimiter = arguments.delimiter.clone();
-    Writer { format, delimiter, many, paint: console.paint, errors: console.errors }
+    Writer {
+        format,
+        delimiter,
+        many,
+        meanings: Meanings::of(client),
+        paint: console.paint,
+        errors: console.errors,
+    }
 }
 
 /// A thread for each pattern but the last, which is read here; the first that fails ends all.
@@ -153,10 +169,14 @@ fn follow_all<S: Subscribe + Send, W: Write + Send>(
 }
 
 fn options(arguments: &Arguments) -> SubscribeOptions {
+    let start = arguments.from.unwrap_or(if arguments.conflate { Start::Snapshot } else { Start::Latest });
+    let follows = arguments.conflate || start == Start::Snapshot;
+    let on_gap = arguments.on_gap.unwrap_or(if follows { OnGap::Snapshot } else { OnGap::Oldest });
     SubscribeOptions {
         name: arguments.name.clone(),
-        start: arguments.from,
-        on_gap: arguments.on_gap,
+        start,
+        on_gap,
+        conflate: arguments.conflate,
         registered: arguments.registered,
         ..SubscribeOptions::default()
     }

@@ -2,11 +2,16 @@
 
 use std::io::{self, Write};
 
-use dunlin_topic::{LogName, Notice, Record};
+use dunlin_topic::{LogName, Notice, Record, Snapshot};
 use serde_json::{Map, Value, json};
 
-/// A record. Payload, key and header values are text where they are UTF-8, else base64 under a name that says so.
-pub fn record(record: &Record<'_>, attempt: Option<u32>, out: &mut impl Write) -> io::Result<()> {
+/// A record, and its entries if it is made of such. Payload, key and header values are text where they are UTF-8, else base64 under a name that says so.
+pub fn record(
+    record: &Record<'_>,
+    attempt: Option<u32>,
+    entries: Option<Value>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let frame = &record.frame;
     let mut object = head("record", record.log);
     object.insert("subject".into(), record.subject().into());
@@ -16,6 +21,9 @@ pub fn record(record: &Record<'_>, attempt: Option<u32>, out: &mut impl Write) -
     let mut optional =
         |name: &str, value: Option<Value>| value.map(|value| object.insert(name.into(), value));
     optional("attempt", attempt.map(Value::from));
+    // It may be one record that stands for all since.
+    optional("prev_seq", (record.prev_seq + 1 < record.seq()).then(|| record.prev_seq.into()));
+    optional("entries", entries);
     optional("event_time_ns", frame.event_time_ns().map(Value::from));
     optional("expires_ns", frame.expires_ns().map(Value::from));
     optional("reply", frame.reply().map(Value::from));
@@ -36,6 +44,24 @@ fn header((name, value): (&str, &[u8])) -> Value {
     object.insert("name".into(), name.into());
     put_bytes(&mut object, "value", value);
     object.into()
+}
+
+/// A state: its kind and entries where they are known, else its bytes.
+pub fn state(snapshot: &Snapshot, known: Option<(String, Value)>, out: &mut impl Write) -> io::Result<()> {
+    let mut object = head("state", &snapshot.log);
+    object.insert("epoch".into(), snapshot.position.epoch.into());
+    object.insert("seq".into(), snapshot.position.seq.into());
+    object.insert("checksum".into(), format!("{:016x}", snapshot.checksum).into());
+    match known {
+        Some((kind, entries)) => {
+            object.insert("kind".into(), kind.into());
+            object.insert("entries".into(), entries);
+        }
+        None => {
+            object.insert("bytes_base64".into(), base64(&snapshot.bytes).into());
+        }
+    }
+    write_line(object, out)
 }
 
 pub fn notice(notice: &Notice, out: &mut impl Write) -> io::Result<()> {
@@ -60,6 +86,14 @@ pub fn notice(notice: &Notice, out: &mut impl Write) -> io::Result<()> {
         Notice::Deleted { log, last } => {
             (head("deleted", log), json!({"epoch": last.epoch, "last": last.seq}))
         }
+        Notice::Snapshot(snapshot) => return state(snapshot, None, out),
+        Notice::Checksum(sum) => (
+            head("checksum", &sum.log),
+            json!({
+                "epoch": sum.position.epoch, "seq": sum.position.seq,
+                "checksum": format!("{:016x}", sum.checksum),
+            }),
+        ),
         other => (Map::new(), json!({"event": "notice", "text": format!("{other:?}")})),
     };
     if let Value::Object(more) = more {
@@ -76,7 +110,7 @@ fn head(event: &str, log: &LogName) -> Map<String, Value> {
     object
 }
 
-fn put_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
+pub fn put_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
     match std::str::from_utf8(bytes) {
         Ok(text) => object.insert(name.into(), text.into()),
         Err(_) => object.insert(format!("{name}_base64"), base64(bytes).into()),
@@ -133,6 +167,7 @@ mod tests {
         let mut text = Vec::new();
         record(
             &Record { position: Position { epoch: 1, seq: 42 }, prev_seq: 41, frame, log: &log },
+            None,
             None,
             &mut text,
         )

@@ -2,15 +2,16 @@
 
 use std::io::{self, Write};
 
-use dunlin_topic::{EpochChanged, Gap, Lagging, LogName, Notice, Record};
+use dunlin_topic::{EpochChanged, Gap, Lagging, LogName, Notice, Record, Snapshot};
 
 use crate::console::{Paint, grouped};
 
 /// `SEQ payload`, with the subject first where there may be several, and before the payload which attempt this is if it
-/// is not the first.
+/// is not the first. What the payload means stands in its place, where that is known.
 pub fn record(
     record: &Record<'_>,
     attempt: Option<u32>,
+    meaning: Option<&str>,
     many: bool,
     paint: Paint,
     out: &mut impl Write,
@@ -22,8 +23,27 @@ pub fn record(
     if let Some(attempt) = attempt.filter(|attempt| *attempt > 1) {
         write!(out, "{} ", paint.warning(&format!("(attempt {attempt})")))?;
     }
-    escape(record.payload(), out)?;
+    match meaning {
+        Some(meaning) => out.write_all(meaning.as_bytes())?,
+        None => escape(record.payload(), out)?,
+    }
     out.write_all(b"\n")
+}
+
+/// A state that a reader begins or goes on with: a sentence, and below it its entries.
+pub fn state(
+    snapshot: &Snapshot,
+    meaning: Option<(String, Vec<String>)>,
+    many: bool,
+    paint: Paint,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let of = if many { format!("  in {}", log_name(&snapshot.log)) } else { String::new() };
+    let (sentence, lines) =
+        meaning.unwrap_or_else(|| (format!("{} bytes", snapshot.bytes.len()), Vec::new()));
+    let at = snapshot.position;
+    writeln!(out, "{}    at {at}: {sentence}{of}", paint.good("STATE"))?;
+    lines.iter().try_for_each(|line| writeln!(out, "  {line}"))
 }
 
 /// One line that cannot be taken for a record's: its first word is in capitals.
@@ -37,7 +57,8 @@ pub fn notice(notice: &Notice, many: bool, paint: Paint, out: &mut impl Write) -
             writeln!(out, "{}  {} at {last}", paint.bad("DELETED"), log_name(log))
         }
         // Nothing was lost and nothing is to be done.
-        Notice::Advance { .. } => Ok(()),
+        Notice::Advance { .. } | Notice::Checksum(_) => Ok(()),
+        Notice::Snapshot(snapshot) => state(snapshot, None, many, paint, out),
         other => writeln!(out, "{}   {other:?}", paint.warning("NOTICE")),
     }
 }
@@ -79,6 +100,14 @@ fn epoch_line(change: &EpochChanged, paint: Paint) -> String {
 
 fn log_name(log: &LogName) -> String {
     if log.partition == 0 { log.topic.clone() } else { format!("{}/{}", log.topic, log.partition) }
+}
+
+/// [`escape`] as text.
+pub fn escaped(bytes: &[u8]) -> String {
+    let mut text = Vec::new();
+    // A vector takes all that is written.
+    let _ = escape(bytes, &mut text);
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// Text as it is, but on one line and without what a terminal would obey.

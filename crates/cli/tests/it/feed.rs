@@ -132,7 +132,7 @@ fn a_recording_is_accepted_whole_and_played_again_to_the_same_book() {
     let (recording, source) = record(folder.path());
     let again = source.run(&["feed", "record", "--out", recording.to_str().unwrap(), "md.>"]);
     assert_eq!(again.code, Some(1));
-    assert!(again.err.contains("holds a recording already"), "{again:?}");
+    assert!(again.err.contains("is not empty"), "{again:?}");
     drop(source);
     let out = verify(&recording, true).done();
     assert!(out.starts_with("ok: ") && out.contains(" records of 1 topic, 0 gaps"), "{out}");
@@ -149,7 +149,7 @@ fn a_recording_is_accepted_whole_and_played_again_to_the_same_book() {
 }
 
 #[test]
-fn a_recording_that_was_cut_overwritten_emptied_or_doubled_is_refused() {
+fn a_recording_that_was_cut_overwritten_emptied_doubled_or_reordered_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (recording, _source) = record(folder.path());
     let log = fs::read_dir(recording.join("md.BTC-USD"))
@@ -170,7 +170,22 @@ fn a_recording_that_was_cut_overwritten_emptied_or_doubled_is_refused() {
     refused(&overwritten, "overwritten");
     let doubled = [&whole[..], &whole[4096..]].concat();
     refused(&doubled, "doubled");
+    let (first, second) = (512..512 + whole.len() / 4, 512 + whole.len() / 4..512 + whole.len() / 2);
+    let reordered = [&whole[..512], &whole[second.clone()], &whole[first], &whole[second.end..]].concat();
+    refused(&reordered, "reordered");
     fs::write(&log, &whole).unwrap();
+    verify(&recording, true).done();
+    let (topic, list) = (recording.join("md.BTC-USD"), recording.join("topics"));
+    for (from, to, said) in [
+        (&topic, recording.join("md.OTHER"), "a copy, or renamed"),
+        (&topic, folder.path().join("away"), "holds no recording"),
+        (&list, folder.path().join("list"), "not ended in good order"),
+    ] {
+        fs::rename(from, &to).unwrap();
+        let outcome = verify(&recording, true);
+        assert!(outcome.code != Some(0) && outcome.err.contains(said), "{said}: {outcome:?}");
+        fs::rename(&to, from).unwrap();
+    }
     verify(&recording, true).done();
     let empty = folder.path().join("empty");
     fs::create_dir(&empty).unwrap();
@@ -187,4 +202,21 @@ fn a_simulator_publishes_into_a_node_that_runs_elsewhere() {
     let book = &objects(&node.run(&watch).done())[0];
     assert_eq!(book["by"], "snapshot");
     assert_eq!(book["touch"], "apart");
+}
+
+#[test]
+fn readers_of_a_source_that_drops_heal_themselves_and_say_so() {
+    let source = Source::start(&["--config", "loss_1x10_1k", "--drop-every-n", "50"]);
+    let watch = ["feed", "watch", "md.BTC-USD", "--every-update", "--json", "--count", "400"];
+    let told = objects(&source.run(&watch).done());
+    let (notices, changes): (Vec<_>, Vec<_>) = told.iter().partition(|object| object["notice"].is_string());
+    assert!(
+        notices.iter().any(|notice| notice["notice"].as_str().unwrap().contains("never came")),
+        "{told:?}"
+    );
+    let seqs = changes.iter().map(|change| {
+        change["position"].as_str().unwrap().split_once('-').unwrap().1.parse::<u64>().unwrap()
+    });
+    let seqs: Vec<u64> = seqs.collect();
+    assert!(seqs.windows(2).all(|two| two[1] > two[0]), "{seqs:?}");
 }

@@ -52,3 +52,28 @@ fn what_is_no_recording_is_refused_with_what_to_do() {
     assert_eq!(run(&["feed", "import", "--check", "/nowhere"]).code, Some(2));
     assert_eq!(run(&["feed", "import"]).code, Some(2));
 }
+
+#[test]
+fn an_import_may_be_written_to_a_folder_that_is_verified_and_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("rec");
+    let out = out.to_str().unwrap();
+    let import = |input: &str| run_with(dunlin(&["feed", "import", "--out", out, "-"]), input.as_bytes());
+    let told = import(STREAM);
+    assert!(told.err.contains("records of 2 topics"), "{told:?}");
+    assert!(told.done().contains("recorded 3 records to 2 topics"));
+    assert!(import(ROWS).err.contains("is not empty"));
+    let verified = run(&["feed", "verify", "--strict", out]).done();
+    assert!(verified.contains("of 2 topics, 0 gaps, book checksum equal at 2 of 2 points"), "{verified}");
+    let checksum = |node: &Node, topic: &str| {
+        let described = node.run(&["topics", "describe", topic, "--json"]).done();
+        let described: Value = serde_json::from_str(&described).unwrap();
+        described["settings"]["fold/0"].as_str().unwrap().split_once(": ").unwrap().1.to_owned()
+    };
+    let (published, replayed) = (Node::start(), Node::start());
+    published.run_with(&["feed", "import", "-"], STREAM.as_bytes()).done();
+    replayed.run(&["feed", "replay", out, "--speed", "max"]).done();
+    for topic in ["md.1.5.7", "md.1.5.8"] {
+        assert_eq!(checksum(&published, topic), checksum(&replayed, topic), "{topic}");
+    }
+}

@@ -10,4 +10,5 @@ mod groups;
 mod publish_subscribe;
 mod request_reply;
 mod serve;
+mod states;
 mod topics;

@@ -148,6 +148,7 @@ impl<F: Fold> Followed<F> {
             self.trouble(Trouble::Unknown { at: checksum.position }, telling);
         } else if checksum.checksum == own {
             telling.counts.checked += 1;
+            (telling.report)(Report::Agreed { log: &self.log, at, state: &self.state });
         } else {
             self.trouble(Trouble::Diverged { at, owner: checksum.checksum, own }, telling);
         }

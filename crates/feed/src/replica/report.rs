@@ -90,6 +90,15 @@ pub enum Trouble {
 pub enum Report<'a, F> {
     /// A state changed.
     Changed(Change<'a, F>),
+    /// The log's owner has said what the state adds up to, and it does.
+    Agreed {
+        /// The log.
+        log: &'a Arc<LogName>,
+        /// Where it stands.
+        at: Position,
+        /// The state.
+        state: &'a F,
+    },
     /// A state is wrong, or not whole; it does not change until it is brought back.
     Trouble {
         /// The log.

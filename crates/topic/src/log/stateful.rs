@@ -10,6 +10,7 @@
 //! a reader is brought back even where the budget is spent, and who publishes next is refused for it. A log keeps one
 //! snapshot, as long as it is fresh; older ones live as long as somebody reads them.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
@@ -417,15 +418,28 @@ impl State {
         lacking > BACKLOG_PER_STATE * state.unwrap_or_else(|| folded.fold.freeze().bytes() as u64)
     }
 
-    /// About how many bytes of records follow `seq`; `None` when not all of them are held.
+    /// About how many bytes of records follow `seq`, those of a segment taken to be of one size; `None` when not all of
+    /// them are held.
     fn bytes_after(&self, seq: u64) -> Option<u64> {
         let next = seq + 1;
-        let tail = self.writer.as_ref().map_or(0, |w| u64::from(w.written().bytes));
-        if self.writer.as_ref().is_some_and(|w| w.segment().first_seq <= next) || next >= self.next_seq {
-            return Some(tail);
+        if next >= self.next_seq {
+            return Some(0);
+        }
+        let tail = self.writer.as_ref().map(|w| (w.segment().first_seq, u64::from(w.written().bytes)));
+        let (tail_first, tail_bytes) = tail.unwrap_or((self.next_seq, 0));
+        if tail_first <= next {
+            return Some(share(tail_bytes, tail_first..self.next_seq, next));
         }
         let at = self.held.partition_point(|held| held.segment.first_seq <= next).checked_sub(1)?;
-        let sealed = self.held.iter().skip(at).map(|held| held.bytes).sum::<u64>();
-        Some(sealed + tail)
+        let after: u64 = self.held.iter().skip(at + 1).map(|held| held.bytes).sum();
+        let end = self.held.get(at + 1).map_or(tail_first, |held| held.segment.first_seq);
+        let first = share(self.held[at].bytes, self.held[at].segment.first_seq..end, next);
+        Some(first + after + tail_bytes)
     }
+}
+
+/// Of the bytes of these records, what those from `next` on have.
+fn share(bytes: u64, records: Range<u64>, next: u64) -> u64 {
+    let (all, wanted) = (records.end - records.start, records.end.saturating_sub(next));
+    (u128::from(bytes) * u128::from(wanted) / u128::from(all.max(1))) as u64
 }

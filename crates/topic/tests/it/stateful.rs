@@ -1,6 +1,5 @@
 //! What readers of a stateful topic are promised.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,8 @@ use dunlin_topic::*;
 use crate::board::*;
 use crate::disk::*;
 use crate::stage::*;
+
+mod losing;
 
 const SLOTS: u64 = 100;
 
@@ -266,29 +267,6 @@ fn a_snapshot_is_paid_for_as_long_as_somebody_holds_it() {
 }
 
 #[test]
-fn a_resuming_reader_gets_only_what_it_lacks_while_that_is_shorter_than_the_state() {
-    let topic = stateful(1 << 20, &budget(), MANUAL);
-    let mut setter = Setter::of(&topic);
-    setter.set(500);
-    let resumed = |seq| {
-        let start = Start::After(Position { epoch: 1, seq });
-        subscriber(&topic, &SubscribeOptions { start, ..following() })
-    };
-    let mut keeper = Keeper::default();
-    keeper.drain(&mut resumed(0));
-    keeper.agrees_with(&setter);
-    assert_eq!((keeper.records, keeper.snapshots), (500, 0));
-    setter.set(10_000);
-    keeper.drain(&mut resumed(500));
-    keeper.agrees_with(&setter);
-    assert_eq!(
-        (keeper.records, keeper.snapshots),
-        (500, 1),
-        "some 300 KB of records for a state of 1,600 bytes"
-    );
-}
-
-#[test]
 fn a_conflated_reader_gets_one_record_for_each_read() {
     let topic = small();
     let mut setter = Setter::of(&topic);
@@ -339,45 +317,6 @@ fn a_conflated_reader_is_woken_by_the_next_record() {
         }
     });
     keeper.agrees_with(&setter);
-}
-
-#[test]
-fn what_a_reader_is_made_to_lose_is_lost_once_and_every_loss_can_be_noticed() {
-    for options in [following(), SubscribeOptions { on_gap: OnGap::Snapshot, ..earliest() }] {
-        let topic = stateful(1 << 20, &budget(), MANUAL);
-        let mut setter = Setter::of(&topic);
-        let lose_every = NonZeroU32::new(50);
-        let mut reader = subscriber(&topic, &SubscribeOptions { lose_every, ..options });
-        let mut keeper = Keeper::default();
-        for round in 0..200 {
-            setter.set(round % 9);
-            if round % 3 == 0 {
-                keeper.drain(&mut reader);
-            }
-        }
-        pass(Duration::from_secs(1));
-        keeper.drain(&mut reader);
-        keeper.agrees_with(&setter);
-        let due: Vec<u64> = (1..=setter.seq).filter(|seq| seq.is_multiple_of(50)).collect();
-        assert_eq!(keeper.losses, due, "each is lost, noticed and repaired once");
-    }
-}
-
-#[test]
-fn a_lost_tail_is_noticed_by_the_checksum() {
-    let topic = stateful(1 << 20, &budget(), MANUAL);
-    let mut setter = Setter::of(&topic);
-    let mut reader = subscriber(&topic, &SubscribeOptions { lose_every: NonZeroU32::new(10), ..following() });
-    let mut keeper = Keeper::default();
-    setter.set(10);
-    keeper.drain(&mut reader);
-    setter.set(10);
-    keeper.drain(&mut reader);
-    assert_eq!(keeper.at, 19, "nothing told it");
-    pass(Duration::from_secs(1));
-    keeper.drain(&mut reader);
-    keeper.agrees_with(&setter);
-    assert_eq!(keeper.checks, 1);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod outlet;
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,14 +11,16 @@ use anyhow::{Context, Result};
 use dunlin_feed::recording::{Item, Layout, Recording, RecordingOptions};
 use serde_json::{Value, json};
 
+use super::recording;
 use crate::arguments::Global;
 use crate::config::Size;
 use crate::connect::connect;
 use crate::console::{Console, Paint, grouped};
 use crate::input::{Chunk, Input};
 use crate::outcome::Refusal;
+use crate::progress::Progress;
 use crate::signals::Stop;
-use outlet::{Node, Nowhere, Outlet};
+use outlet::{Folder, Node, Nowhere, Outlet};
 
 /// Defects of a file that are told one by one; the rest are counted.
 const DEFECTS_TOLD: u64 = 20;
@@ -29,6 +31,7 @@ Examples:
   dunlin feed import data/SELF-1.181223994 data/orders.csv    into the node of --url
   gzip -dc orders.csv.gz | dunlin feed import - --market ethusd
   dunlin feed import --check data/*                           only read, and say what is in them
+  dunlin feed import --out rec/ data/*                        a recording, for `dunlin feed replay rec/`
 
 Formats, known by their first line: the Betfair Exchange Stream (JSON lines; each runner becomes the topic
 md.<market>.<runner>) and Bitstamp's orders (comma-separated; md.bitstamp.<market>). What cannot be used is told with its
@@ -43,11 +46,14 @@ pub struct Arguments {
     /// The market of files that do not name theirs
     #[arg(long, default_value = "btcusd", value_name = "NAME")]
     market: String,
+    /// Write a recording to this folder instead of publishing: `verify`, `replay` and `log dump` read it
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "check")]
+    out: Option<PathBuf>,
     /// Delete orders that are proven not to be there from their book, too
     #[arg(long)]
     evict_phantoms: bool,
     /// History each topic keeps, bytes [default: the node's]
-    #[arg(long, value_name = "SIZE", conflicts_with = "check")]
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["check", "out"])]
     retention_bytes: Option<Size>,
     /// End with exit code 1 when anything was left out
     #[arg(long)]
@@ -61,37 +67,55 @@ struct Summary {
     counts: Vec<(&'static str, u64)>,
     books: usize,
     defects: u64,
-    published: Option<u64>,
+    stored: Option<u64>,
     took: Duration,
 }
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = Stop::on_signal()?;
-    let client = if arguments.check { None } else { Some(connect(global, "dunlin feed import")?) };
-    let mut defects = 0;
-    for path in &arguments.files {
-        let mut outlet: Box<dyn Outlet> = match &client {
-            Some(client) => {
-                let bytes = arguments.retention_bytes.map_or(0, |size| size.0);
-                Box::new(Node::new(client, bytes, stop.clone(), console.errors))
-            }
-            None => Box::new(Nowhere),
-        };
-        let name = path.display().to_string();
-        let summary = import(path, arguments, &mut *outlet, &stop, console);
-        let summary = summary.with_context(|| name.clone())?;
-        tell(&name, &summary, console)?;
-        defects += summary.defects;
-        if stop.is_set() {
-            return Ok(());
+    let defects = match (&arguments.out, arguments.check) {
+        (Some(out), _) => to_a_folder(arguments, out, &stop, console)?,
+        (None, true) => all(arguments, &mut Nowhere, &stop, console)?,
+        (None, false) => {
+            let client = connect(global, "dunlin feed import")?;
+            let bytes = arguments.retention_bytes.map_or(0, |size| size.0);
+            let mut node = Node::new(&client, bytes, stop.clone(), console.errors);
+            all(arguments, &mut node, &stop, console)?
         }
-    }
+    };
     if arguments.strict && defects > 0 {
         return Err(
             Refusal(format!("left out: {} (each line or part of one counts)", grouped(defects))).into()
         );
     }
     Ok(())
+}
+
+fn to_a_folder(arguments: &Arguments, out: &Path, stop: &Stop, console: &Console) -> Result<u64> {
+    recording::make(out)?;
+    let mut folder = Folder::new(out);
+    let outcome = all(arguments, &mut folder, stop, console);
+    // What was written stays readable whatever ended it.
+    let topics = folder.topics();
+    let (records, bytes) = folder.close()?;
+    recording::told(records, topics, bytes, "", console)?;
+    outcome
+}
+
+/// Reads one file after another; how much was left out.
+fn all(arguments: &Arguments, outlet: &mut dyn Outlet, stop: &Stop, console: &Console) -> Result<u64> {
+    let mut defects = 0;
+    for path in &arguments.files {
+        let name = path.display().to_string();
+        let summary = import(path, arguments, outlet, stop, console);
+        let summary = summary.with_context(|| name.clone())?;
+        tell(&name, &summary, arguments.out.is_some(), console)?;
+        defects += summary.defects;
+        if stop.is_set() {
+            break;
+        }
+    }
+    Ok(defects)
 }
 
 fn import(
@@ -102,36 +126,43 @@ fn import(
     console: &Console,
 ) -> Result<Summary> {
     let start = Instant::now();
-    let input = open(path, stop)?;
+    let (input, bytes) = open(path, stop)?;
     let mut beginning = Vec::new();
     let layout = layout(&input, &mut beginning)?;
     let options =
         RecordingOptions { market: arguments.market.clone(), evict_phantoms: arguments.evict_phantoms };
     let mut recording = Recording::new(layout, &options);
-    let mut told = Told { file: path.display().to_string(), paint: console.errors, defects: 0 };
+    let file = path.display().to_string();
+    let progress = Progress::of_bytes(&file, bytes);
+    let mut told = Told { file, paint: console.errors, defects: 0, progress: &progress };
     take_in(outlet, &mut told, |sink| recording.push(&beginning, sink))?;
+    progress.add(beginning.len() as u64);
     while let Chunk::Bytes(bytes) = input.next().context("cannot read on")? {
         take_in(outlet, &mut told, |sink| recording.push(&bytes, sink))?;
+        progress.add(bytes.len() as u64);
     }
     if !stop.is_set() {
         take_in(outlet, &mut told, |sink| recording.end(sink))?;
     }
-    let published = outlet.finish()?;
+    let stored = outlet.finish()?;
     Ok(Summary {
         layout,
         counts: recording.rows(),
         books: recording.books().len(),
         defects: told.defects,
-        published,
+        stored,
         took: start.elapsed(),
     })
 }
 
-fn open(path: &Path, stop: &Stop) -> Result<Input> {
+/// The file, and how long it is, if that is known.
+fn open(path: &Path, stop: &Stop) -> Result<(Input, Option<u64>)> {
     if path.as_os_str() == "-" {
-        return Ok(Input::new(std::io::stdin(), stop.clone()));
+        return Ok((Input::new(std::io::stdin(), stop.clone()), None));
     }
-    Ok(Input::new(File::open(path).context("cannot open it")?, stop.clone()))
+    let file = File::open(path).context("cannot open it")?;
+    let bytes = file.metadata().ok().filter(Metadata::is_file).map(|metadata| metadata.len());
+    Ok((Input::new(file, stop.clone()), bytes))
 }
 
 /// Reads as much as it takes to know the format.
@@ -160,8 +191,9 @@ fn layout(input: &Input, beginning: &mut Vec<u8>) -> Result<Layout> {
 }
 
 /// What was said of a file on standard error.
-struct Told {
+struct Told<'a> {
     file: String,
+    progress: &'a Progress,
     paint: Paint,
     defects: u64,
 }
@@ -169,7 +201,7 @@ struct Told {
 /// Hands on what comes of some bytes; the first thing that fails ends it.
 fn take_in(
     outlet: &mut dyn Outlet,
-    told: &mut Told,
+    told: &mut Told<'_>,
     mut read: impl FnMut(&mut dyn FnMut(Item<'_>)),
 ) -> Result<()> {
     let mut outcome = Ok(());
@@ -181,7 +213,7 @@ fn take_in(
     outcome
 }
 
-fn hand_on(item: Item<'_>, outlet: &mut dyn Outlet, told: &mut Told) -> Result<()> {
+fn hand_on(item: Item<'_>, outlet: &mut dyn Outlet, told: &mut Told<'_>) -> Result<()> {
     match item {
         Item::Book { recorded, .. } => outlet.book(recorded),
         Item::Record { book, event_time_ns, payload } => outlet.record(book, event_time_ns, payload),
@@ -191,7 +223,7 @@ fn hand_on(item: Item<'_>, outlet: &mut dyn Outlet, told: &mut Told) -> Result<(
     }
 }
 
-impl Told {
+impl Told<'_> {
     fn defect(&mut self, text: &str) -> Result<()> {
         self.defects += 1;
         match self.defects {
@@ -202,14 +234,16 @@ impl Told {
     }
 
     fn say(&self, text: &str) -> Result<()> {
-        let Told { file, paint, .. } = self;
-        Ok(writeln!(std::io::stderr(), "{} {file}: {text}", paint.warning("warning:"))?)
+        let Told { file, paint, progress, .. } = self;
+        let line = format!("{} {file}: {text}", paint.warning("warning:"));
+        Ok(progress.aside(|| writeln!(std::io::stderr(), "{line}"))?)
     }
 }
 
-fn tell(file: &str, summary: &Summary, console: &Console) -> Result<()> {
+fn tell(file: &str, summary: &Summary, is_recorded: bool, console: &Console) -> Result<()> {
     let mut out = console.out();
-    let Summary { layout, counts, books, published, took, .. } = summary;
+    let Summary { layout, counts, books, stored, took, .. } = summary;
+    let verb = if is_recorded { "recorded" } else { "published" };
     if console.json {
         let counts: serde_json::Map<String, Value> = counts
             .iter()
@@ -217,7 +251,7 @@ fn tell(file: &str, summary: &Summary, console: &Console) -> Result<()> {
             .collect();
         let object = json!({
             "file": file, "format": layout.to_string(), "counts": counts, "topics": books,
-            "published": published, "seconds": took.as_secs_f64(),
+            verb: stored, "seconds": took.as_secs_f64(),
         });
         writeln!(out, "{object}")?;
         return Ok(out.flush()?);
@@ -227,9 +261,9 @@ fn tell(file: &str, summary: &Summary, console: &Console) -> Result<()> {
     for (name, count) in counts {
         writeln!(out, "  {name:<width$}  {:>11}", grouped(*count))?;
     }
-    if let Some(published) = published {
-        let records = grouped(*published);
-        let mark = console.paint.good("published");
+    if let Some(stored) = stored {
+        let records = grouped(*stored);
+        let mark = console.paint.good(verb);
         let topics = if *books == 1 { "topic" } else { "topics" };
         writeln!(out, "  {mark} {records} records to {books} {topics} in {:.1} s", took.as_secs_f64())?;
     }

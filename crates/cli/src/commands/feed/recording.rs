@@ -10,24 +10,25 @@
 //!
 //! Not here: the bytes of a log (`dunlin-journal`).
 
+pub mod list;
+mod log;
+
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use dunlin_feed::{BookEntry, Levels, OrderEntry, Side, ValueEntry};
-use dunlin_topic::frame::Meta;
 use dunlin_topic::{FoldConfig, Frame};
 
+use crate::console::{Console, grouped, sized};
 use crate::outcome::Refusal;
-use crate::state::State;
+pub use log::{Log, encode};
 
 /// The header of a record that is a whole state.
-pub const STATE: &str = "dunlin-state";
+const STATE: &str = "dunlin-state";
 /// The header of a record that says what the state adds up to.
-pub const SUM: &str = "dunlin-sum";
-
-const SIDES: [Side; 2] = [Side::Bid, Side::Ask];
+const SUM: &str = "dunlin-sum";
 
 /// What a recorded frame is.
 #[derive(Debug)]
@@ -57,7 +58,7 @@ pub fn recorded(frame: &Frame<'_>) -> Result<Recorded, Refusal> {
 }
 
 /// A fold's kind and options in one line.
-pub fn text_of(fold: &FoldConfig) -> String {
+fn text_of(fold: &FoldConfig) -> String {
     let options = fold.options.iter().map(|(name, value)| format!(" {name}={value}"));
     std::iter::once(fold.kind.clone()).chain(options).collect()
 }
@@ -68,46 +69,6 @@ fn fold_of(text: &str) -> FoldConfig {
     let options: BTreeMap<String, String> =
         pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     FoldConfig { kind: kind.to_owned(), options }
-}
-
-/// The content of one record that makes any state of this kind this state.
-pub fn whole(state: &State) -> Vec<u8> {
-    let mut payload = Vec::new();
-    match state {
-        State::Book(book) => {
-            for side in SIDES {
-                BookEntry::Clear { side }.encode(&mut payload);
-                for level in book.levels(side) {
-                    BookEntry::Set { side, price: level.price, size: level.size }.encode(&mut payload);
-                }
-            }
-        }
-        State::Orders(orders) => {
-            for side in SIDES {
-                OrderEntry::Clear { side }.encode(&mut payload);
-                for order in orders.levels(side).flat_map(|level| orders.queue(side, level.price)) {
-                    let (id, price, size) = (order.id, order.price, order.size);
-                    OrderEntry::Add { side, id, price, size }.encode(&mut payload);
-                }
-            }
-        }
-        State::Last(last) => {
-            ValueEntry::Clear.encode(&mut payload);
-            last.iter().for_each(|(key, value)| ValueEntry::Set { key, value }.encode(&mut payload));
-        }
-    }
-    payload
-}
-
-/// Appends a frame of the recorder's own.
-pub fn frame(header: (&str, &str), append_time_ns: u64, payload: &[u8], out: &mut Vec<u8>) -> Result<()> {
-    let headers = [(header.0, header.1.as_bytes())];
-    let meta = Meta { headers: &headers, ..Meta::default() };
-    let measured = meta.measure(payload.len()).context("a record of the recording")?;
-    let at = out.len();
-    out.resize(at + measured.padded(), 0);
-    meta.encode(measured, append_time_ns, payload, &mut out[at..]);
-    Ok(())
 }
 
 /// The folder of a topic in a recording. Names of topics may hold what names of folders may not.
@@ -128,15 +89,36 @@ fn escaped(c: char, safe: bool) -> Vec<char> {
         .collect()
 }
 
+/// Makes the folder of a recording; one that holds something already is refused.
+pub fn make(recording: &Path) -> Result<()> {
+    let shown = recording.display();
+    if fs::read_dir(recording).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(Refusal(format!("{shown} is not empty; a recording gets a folder of its own")).into());
+    }
+    fs::create_dir_all(recording).with_context(|| format!("cannot make {shown}"))
+}
+
+/// Says what was recorded.
+pub fn told(records: u64, topics: usize, bytes: u64, more: &str, console: &Console) -> Result<()> {
+    let mark = console.errors.good("recorded");
+    let what = if topics == 1 { "topic" } else { "topics" };
+    let (records, bytes) = (grouped(records), sized(bytes));
+    Ok(writeln!(std::io::stderr(), "{mark} {records} records of {topics} {what}, {bytes}{more}")?)
+}
+
 /// The logs of a recording: the folder itself if it is one, else those in it.
 pub fn logs(recording: &Path) -> Result<Vec<PathBuf>> {
     let cannot = || format!("cannot read {}", recording.display());
-    let (mut folders, mut has_files) = (Vec::new(), false);
+    let (mut folders, mut is_log) = (Vec::new(), false);
     for entry in fs::read_dir(recording).with_context(cannot)? {
         let path = entry.with_context(cannot)?.path();
-        if path.is_dir() { folders.push(path) } else { has_files = true }
+        if path.is_dir() {
+            folders.push(path);
+        } else {
+            is_log |= path.extension().is_some_and(|extension| extension == "log");
+        }
     }
-    if folders.is_empty() && has_files {
+    if folders.is_empty() && is_log {
         folders.push(recording.to_owned());
     }
     if folders.is_empty() {
@@ -148,18 +130,25 @@ pub fn logs(recording: &Path) -> Result<Vec<PathBuf>> {
 
 #[cfg(test)]
 mod tests {
-    use dunlin_feed::{BOOK, LAST, ORDERS};
+    use dunlin_feed::{BOOK, BookEntry, LAST, ORDERS, OrderEntry, Side, ValueEntry};
     use dunlin_topic::Fold;
+    use dunlin_topic::frame::Meta;
 
     use super::*;
+    use crate::state::State;
 
     fn state(kind: &str) -> State {
         State::of(&FoldConfig { kind: kind.to_owned(), ..FoldConfig::default() }).unwrap()
     }
 
+    fn frame(header: (&str, &str), payload: &[u8]) -> Vec<u8> {
+        let (headers, mut bytes) = ([(header.0, header.1.as_bytes())], Vec::new());
+        encode(&Meta { headers: &headers, ..Meta::default() }, 1, payload, &mut bytes).unwrap();
+        bytes
+    }
+
     fn apply(state: &mut State, seq: u64, payload: &[u8]) {
-        let mut bytes = Vec::new();
-        frame((STATE, "x"), 1, payload, &mut bytes).unwrap();
+        let bytes = frame((STATE, "x"), payload);
         let (frame, _) = Frame::split(&bytes).unwrap();
         state.check(&mut std::iter::once(frame)).unwrap();
         state.apply(seq, &frame).unwrap();
@@ -179,7 +168,7 @@ mod tests {
             let mut recorded = state(kind);
             apply(&mut recorded, 1, &payload);
             let mut other = state(kind);
-            apply(&mut other, 1, &whole(&recorded));
+            apply(&mut other, 1, &recorded.whole());
             assert_eq!(other.checksum(), recorded.checksum(), "{kind}");
             assert_ne!(other.checksum(), state(kind).checksum(), "{kind}");
         }
@@ -189,16 +178,13 @@ mod tests {
     fn what_a_record_is_stands_in_its_headers() {
         let fold =
             FoldConfig { kind: BOOK.to_owned(), options: [("tick".to_owned(), "5".to_owned())].into() };
-        let mut bytes = Vec::new();
-        frame((STATE, &text_of(&fold)), 1, b"x", &mut bytes).unwrap();
+        let bytes = frame((STATE, &text_of(&fold)), b"x");
         let (first, taken) = Frame::split(&bytes).unwrap();
         assert!(matches!(recorded(&first), Ok(Recorded::State(read)) if read == fold));
         assert_eq!(taken, bytes.len());
-        let mut bytes = Vec::new();
-        frame((SUM, "00ff"), 1, b"", &mut bytes).unwrap();
+        let bytes = frame((SUM, "00ff"), b"");
         assert!(matches!(recorded(&Frame::split(&bytes).unwrap().0), Ok(Recorded::Sum(0xff))));
-        let mut bytes = Vec::new();
-        frame((SUM, "soon"), 1, b"", &mut bytes).unwrap();
+        let bytes = frame((SUM, "soon"), b"");
         assert!(recorded(&Frame::split(&bytes).unwrap().0).is_err());
     }
 

@@ -19,6 +19,7 @@ use crate::arguments::Global;
 use crate::connect::connect;
 use crate::console::{Console, grouped};
 use crate::outcome::Refusal;
+use crate::progress::{Progress, bytes_in};
 use crate::signals::Stop;
 
 #[derive(Debug, clap::Args)]
@@ -58,12 +59,15 @@ const NAP: Duration = Duration::from_millis(50);
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = Stop::on_signal()?;
     let client = connect(global, "dunlin feed replay")?;
-    let mut tracks = Vec::new();
+    let (mut tracks, mut bytes) = (Vec::new(), 0);
     for dir in recording::logs(&arguments.directory)? {
         tracks.extend(Track::open(&client, &dir)?);
+        bytes += bytes_in(&dir);
     }
     let start = Instant::now();
-    let published = play(&mut tracks, arguments.speed, start, &stop)?;
+    let progress = Progress::of_bytes("replaying", Some(bytes));
+    let published = play(&mut tracks, arguments.speed, start, &stop, &progress)?;
+    drop(progress);
     let mark = console.errors.good("published");
     let topics = if tracks.len() == 1 { "topic" } else { "topics" };
     let seconds = start.elapsed().as_secs_f64();
@@ -76,7 +80,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
 }
 
 /// All records in the order of their times.
-fn play(tracks: &mut [Track], speed: Speed, start: Instant, stop: &Stop) -> Result<u64> {
+fn play(tracks: &mut [Track], speed: Speed, start: Instant, stop: &Stop, progress: &Progress) -> Result<u64> {
     let mut next: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
     for (nth, track) in tracks.iter_mut().enumerate() {
         next.extend(track.next_time()?.map(|time_ns| Reverse((time_ns, nth))));
@@ -95,7 +99,9 @@ fn play(tracks: &mut [Track], speed: Speed, start: Instant, stop: &Stop) -> Resu
         if stop.is_set() {
             break;
         }
+        let before = tracks[nth].at;
         published += u64::from(tracks[nth].publish()?);
+        progress.add((tracks[nth].at - before) as u64);
         next.extend(tracks[nth].next_time()?.map(|time_ns| Reverse((time_ns, nth))));
     }
     tracks.iter_mut().try_for_each(|track| track.publisher.flush().map(drop))?;
@@ -142,7 +148,7 @@ impl Track {
         while self.at == self.frames.len() {
             match self.reader.next().context("reading the recording")? {
                 None => return Ok(None),
-                Some(Item::Hole(hole)) => bail!("the recording has a hole: {hole:?}"),
+                Some(Item::Hole(hole)) => bail!("the recording has a hole: {hole}"),
                 Some(Item::Records(records)) => {
                     self.frames.clear();
                     self.frames.extend_from_slice(records.frames);

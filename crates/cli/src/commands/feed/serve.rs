@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,7 @@ use crate::signals::Stop;
 Examples:
   dunlin feed serve --config instruments.json
   dunlin feed serve --config fanout_1x100_1k --seed 7 --listen 127.0.0.1:0
+  dunlin feed serve --config loss_1x10_1k --drop-every-n 50      readers lose every 50th, and heal themselves
   dunlin feed serve --config instruments.toml --rate 100 --url dunlin://127.0.0.1:4220
 
 Prints one READY line once it serves. Each instrument is a topic of its own, `md.<id>`, that keeps the book.
@@ -52,6 +54,9 @@ pub struct Arguments {
     /// History each topic keeps, records
     #[arg(long, value_name = "COUNT")]
     retention_records: Option<u64>,
+    /// For trying readers: withhold every so manyth update from all of them, once each and in silence
+    #[arg(long, value_name = "N")]
+    drop_every_n: Option<NonZeroU32>,
     /// End after this long
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     time: Option<Duration>,
@@ -84,7 +89,7 @@ impl Arguments {
             ..Retention::default()
         };
         let fold = FoldConfig { kind: BOOK.to_owned(), options: scale.options() };
-        TopicConfig { retention, fold: Some(fold), ..TopicConfig::default() }
+        TopicConfig { retention, fold: Some(fold), lose_every: self.drop_every_n, ..TopicConfig::default() }
     }
 }
 

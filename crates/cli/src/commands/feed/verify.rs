@@ -9,8 +9,10 @@ use dunlin_journal::{Item, Position, Reader, RealDisk};
 use dunlin_topic::{Fold, Frame};
 use serde_json::json;
 
+use super::recording::list::{self, Topics};
 use super::recording::{self, Recorded};
 use crate::console::{Console, grouped};
+use crate::progress::{Progress, bytes_in};
 use crate::state::State;
 
 #[derive(Debug, clap::Args)]
@@ -30,7 +32,7 @@ pub struct Arguments {
     strict: bool,
 }
 
-/// What was found in one log.
+/// What was found in one log, or in all.
 #[derive(Debug, Default)]
 struct Found {
     topic: String,
@@ -39,34 +41,66 @@ struct Found {
     points: u64,
     points_equal: u64,
     problems: Vec<String>,
+    /// It begins with a state, as recordings do; what a node keeps does not.
+    is_recorded: bool,
 }
 
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
-    let logs = recording::logs(&arguments.directory)?;
+    let Arguments { directory, strict } = arguments;
+    let logs = recording::logs(directory)?;
+    let is_one_log = logs == [directory.clone()];
+    let progress = Progress::of_bytes("verifying", Some(logs.iter().map(|dir| bytes_in(dir)).sum()));
+    let (mut all, mut topics, mut through) = (Found::default(), Topics::new(), 0);
     let mut out = console.out();
-    let (mut all, mut topics) = (Found::default(), 0);
-    for dir in logs {
-        let found = verify(&dir, arguments.strict)?;
+    for dir in &logs {
+        let mut found = verify(dir, *strict, &progress);
+        through += bytes_in(dir);
+        progress.reach(through);
+        if found.is_recorded && !is_one_log && *dir != recording::folder(directory, &found.topic) {
+            let shown = dir.display();
+            found.problems.push(format!("its folder {shown} is not named after it: a copy, or renamed"));
+        }
         if console.json {
             writeln!(out, "{}", object(&found))?;
         }
-        for problem in &found.problems {
-            writeln!(std::io::stderr(), "{} {}: {problem}", console.errors.bad("wrong:"), found.topic)?;
+        tell(&found.topic, &found.problems, &progress, console)?;
+        if found.is_recorded {
+            topics.insert(found.topic.clone(), found.records);
         }
-        topics += 1;
-        all.records += found.records;
-        all.holes += found.holes;
-        all.points += found.points;
-        all.points_equal += found.points_equal;
-        all.problems.extend(found.problems);
+        all.take_in(found);
     }
+    if *strict && !is_one_log && !topics.is_empty() {
+        let problems = list::problems(directory, &topics);
+        tell(&directory.display().to_string(), &problems, &progress, console)?;
+        all.problems.extend(problems);
+    }
+    drop(progress);
     if !console.json {
-        writeln!(out, "{}", sentence(&all, topics, console))?;
+        writeln!(out, "{}", sentence(&all, logs.len(), console))?;
     }
     out.flush()?;
     match all.problems.len() {
         0 => Ok(()),
-        wrong => bail!("{} is not whole: {wrong} things are wrong", arguments.directory.display()),
+        1 => bail!("{} is not whole: one thing is wrong", directory.display()),
+        wrong => bail!("{} is not whole: {wrong} things are wrong", directory.display()),
+    }
+}
+
+fn tell(of: &str, problems: &[String], progress: &Progress, console: &Console) -> Result<()> {
+    for problem in problems {
+        let line = format!("{} {of}: {problem}", console.errors.bad("wrong:"));
+        progress.aside(|| writeln!(std::io::stderr(), "{line}"))?;
+    }
+    Ok(())
+}
+
+impl Found {
+    fn take_in(&mut self, other: Found) {
+        self.records += other.records;
+        self.holes += other.holes;
+        self.points += other.points;
+        self.points_equal += other.points_equal;
+        self.problems.extend(other.problems);
     }
 }
 
@@ -89,12 +123,24 @@ fn object(found: &Found) -> serde_json::Value {
     })
 }
 
-fn verify(dir: &Path, strict: bool) -> Result<Found> {
-    let report =
-        dunlin_journal::verify(&RealDisk, dir).with_context(|| format!("cannot verify {}", dir.display()))?;
-    let mut found = Found { topic: report.name.clone(), ..Found::default() };
+/// One log; what cannot be read at all is a problem like any other, and the next log is looked at.
+fn verify(dir: &Path, strict: bool, progress: &Progress) -> Found {
+    let name = dir.file_name().map_or_else(Default::default, |name| name.to_string_lossy().into_owned());
+    let mut found = Found { topic: name, ..Found::default() };
+    if let Err(error) = look(dir, strict, progress, &mut found) {
+        found.problems.push(format!("{error:#}"));
+    }
+    found
+}
+
+fn look(dir: &Path, strict: bool, progress: &Progress, found: &mut Found) -> Result<()> {
+    let report = dunlin_journal::verify(&RealDisk, dir).context("it cannot be verified")?;
+    if !report.name.is_empty() {
+        found.topic.clone_from(&report.name);
+    }
+    progress.at(&found.topic);
     found.problems.extend(report.wrong.iter().map(ToString::to_string));
-    found.problems.extend(report.holes.iter().map(|hole| format!("records are missing: {hole:?}")));
+    found.problems.extend(report.holes.iter().map(ToString::to_string));
     if strict {
         found
             .problems
@@ -103,14 +149,12 @@ fn verify(dir: &Path, strict: bool) -> Result<Found> {
             found.problems.push("it holds no record".to_owned());
         }
     }
-    let reader =
-        Reader::open(Arc::new(RealDisk), dir).with_context(|| format!("cannot read {}", dir.display()))?;
-    apply(&reader, &mut found)?;
-    Ok(found)
+    let reader = Reader::open(Arc::new(RealDisk), dir).context("it cannot be read")?;
+    apply(&reader, found, progress)
 }
 
 /// Applies every record to its state.
-fn apply(reader: &Reader, found: &mut Found) -> Result<()> {
+fn apply(reader: &Reader, found: &mut Found, progress: &Progress) -> Result<()> {
     let mut scan = reader.scan(Position::default());
     let mut state: Option<State> = None;
     loop {
@@ -121,6 +165,7 @@ fn apply(reader: &Reader, found: &mut Found) -> Result<()> {
                 state = None;
             }
             Some(Item::Records(records)) => {
+                progress.add(records.frames.len() as u64);
                 let (mut rest, mut seq) = (records.frames, records.first_seq);
                 while let Some((frame, taken)) = Frame::split(rest) {
                     found.records += 1;
@@ -138,6 +183,7 @@ fn apply(reader: &Reader, found: &mut Found) -> Result<()> {
 fn take(state: &mut Option<State>, seq: u64, frame: &Frame<'_>, found: &mut Found) -> Result<()> {
     match recording::recorded(frame)? {
         Recorded::State(fold) => {
+            found.is_recorded |= seq == 1;
             // Of one kind with the state before it, it must be taken in by that one; so it is by readers.
             let mut fresh = State::of(&fold)?;
             fresh.check(&mut std::iter::once(*frame))?;

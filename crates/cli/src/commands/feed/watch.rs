@@ -174,6 +174,7 @@ impl Watching<'_> {
             let taken = watch.replica.drain(now_ns(), TURN.min(wanted.max(1) as usize), |report| {
                 let told = match &report {
                     Report::Changed(change) => view.changed(change),
+                    Report::Agreed { .. } => Ok(()),
                     Report::Trouble { log, trouble } => view.trouble(&log.topic, trouble),
                     Report::Deleted { log, .. } => view.deleted(&log.topic),
                 };

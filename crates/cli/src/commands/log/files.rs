@@ -11,6 +11,7 @@ use dunlin::journal::{self, Item, RealDisk, Records};
 use dunlin_topic::{Frame, LogName, Pattern, Position, Record, Start};
 
 use super::{Dump, write_line};
+use crate::commands::feed::recording::{self, Recorded};
 use crate::console::Console;
 use crate::format::Writer;
 use crate::signals::Stop;
@@ -61,10 +62,14 @@ fn print(
     while let Some((frame, taken)) = Frame::split(rest).filter(|_| *left > 0) {
         let position = Position { epoch: records.epoch, seq };
         let record = Record { position, prev_seq: seq.saturating_sub(1), frame, log: name };
+        // What is recorded says of what kind it is.
+        if let Ok(Recorded::State(fold)) = recording::recorded(&frame) {
+            writer.meanings.learn(&name.topic, fold);
+        }
         if console.json {
             writer.record(&record, None, out)?;
         } else {
-            write_line(&record, console, out)?;
+            write_line(&record, &writer.meanings, console, out)?;
         }
         rest = &rest[taken..];
         seq += 1;

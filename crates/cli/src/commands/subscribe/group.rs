@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use dunlin_client::{Client, Group, GroupKind, GroupOptions, Member};
+use dunlin_topic::Start;
 
 use super::Arguments;
 use crate::commands::parse;
@@ -75,11 +76,15 @@ pub fn join(arguments: &Arguments, group: &str, client: &Client) -> Result<Membe
         );
         return Err(Refusal(said).into());
     }
+    if arguments.from == Some(Start::Snapshot) {
+        let said = "a group shares records, not a state: --from earliest or latest fits";
+        return Err(Refusal(said.to_owned()).into());
+    }
     let asked = &arguments.group;
     let options = GroupOptions {
         member: arguments.name.clone(),
         kind: asked.duty().kind,
-        start: arguments.from,
+        start: arguments.from.unwrap_or_default(),
         claim: asked.deadline,
         attempts_max: asked.attempts.unwrap_or(ATTEMPTS_DEFAULT),
         dead_letter: match asked.dead_letters.as_deref() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use dunlin_client::Client;
-use dunlin_topic::{Acknowledged, Durable, OnFull, Reliable, Retention, TopicConfig};
+use dunlin_topic::{Acknowledged, Durable, FoldConfig, OnFull, Reliable, Retention, TopicConfig};
 
 use crate::commands::parse;
 use crate::config::Size;
@@ -16,6 +16,7 @@ Examples:
   dunlin topics create ticks --retention-bytes 256MiB --retention-age 1h
   dunlin topics create orders --pattern 'orders.>' --partitions 4
   dunlin topics create trades --durable --retention-bytes 10GiB
+  dunlin topics create prices --fold last     `dunlin sub prices --from snapshot` begins with all values
   dunlin topics create fills --reliable --readers-max 2 --wait-ms-max 500 --when-full evict
 
 What is not said is the node's default: see `dunlin config show` where the node runs.";
@@ -60,6 +61,13 @@ pub struct Arguments {
     /// When a publisher is answered: when its record is in the node's memory, written, or synced [default: synced]
     #[arg(long, value_name = "LEVEL", requires = "durable", value_parser = acknowledged)]
     ack: Option<Acknowledged>,
+    /// A state that follows from its records and that readers can begin with: book, orders, or last (the last value of
+    /// each key)
+    #[arg(long, value_name = "KIND")]
+    fold: Option<String>,
+    /// What the state is told, as price_decimals=2; docs/feeds.md has the options
+    #[arg(long, value_name = "NAME=VALUE", requires = "fold", value_parser = parse::header)]
+    fold_option: Vec<(String, String)>,
     /// A topic of this name that is just so is as good as a new one
     #[arg(long)]
     or_same: bool,
@@ -100,6 +108,10 @@ impl Arguments {
                 acknowledge: self.ack.unwrap_or(Acknowledged::Synced),
                 ..Durable::default()
             }),
+            fold: self
+                .fold
+                .clone()
+                .map(|kind| FoldConfig { kind, options: self.fold_option.iter().cloned().collect() }),
             ..TopicConfig::default()
         }
     }

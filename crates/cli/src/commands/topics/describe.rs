@@ -43,6 +43,19 @@ fn write_head(topic: &TopicDescription, console: &Console, out: &mut impl Write)
             reliable.readers_max
         )?;
     }
+    if let Some(fold) = &config.fold {
+        let options: Vec<String> =
+            fold.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        writeln!(out, "  state       {} {}", fold.kind, options.join(" "))?;
+        let of_log = |(name, value): &(String, String)| {
+            let partition = name.strip_prefix("fold/")?;
+            Some(format!("              log {partition} {value}"))
+        };
+        topic.settings.iter().filter_map(of_log).try_for_each(|line| writeln!(out, "{line}"))?;
+    }
+    if let Some(every) = config.lose_every {
+        writeln!(out, "  loses       every {every}. record, once for each reader, for trying")?;
+    }
     if let Some(durable) = &config.durable {
         let on_disk = |(name, value): &(String, String)| {
             let partition = name.strip_prefix("durable/")?;

@@ -21,6 +21,8 @@ const READERS_SHOWN: usize = 20;
 /// The setting that makes a topic durable: what its acknowledgements stand for.
 const DURABLE: &str = "durable";
 const DURABLE_MEMORY: &str = "durable.memory_bytes";
+/// The setting that makes readers of a topic lose records, for trying.
+const LOSE_EVERY: &str = "lose_every";
 
 impl Session {
     pub(super) fn create_topic(&mut self, create: &CreateTopic<'_>) {
@@ -122,6 +124,11 @@ fn set<'a>(config: &mut TopicConfig, settings: impl Iterator<Item = Setting<'a>>
             None if setting.name == "fold" => {
                 config.fold = Some(FoldConfig { kind: setting.value.to_owned(), options: BTreeMap::new() });
             }
+            None if setting.name == LOSE_EVERY => {
+                let every =
+                    setting.value.parse().map_err(|_| ConfigError::Unfit("lose_every is a number from 1"))?;
+                config.lose_every = Some(every);
+            }
             None if setting.name.starts_with(DURABLE) => set_durable(config, &setting)?,
             None => return Err(ConfigError::Unfit("a setting that this node does not know")),
         }
@@ -155,6 +162,8 @@ fn set_durable(config: &mut TopicConfig, setting: &Setting<'_>) -> Result<(), Co
 /// Names and values.
 fn settings_of(topic: &Topic) -> Vec<(String, String)> {
     let mut settings = durable_settings_of(topic);
+    let every = topic.config().lose_every.map(|every| (LOSE_EVERY.to_owned(), every.to_string()));
+    settings.extend(every);
     let Some(fold) = &topic.config().fold else { return settings };
     settings.push(("fold".to_owned(), fold.kind.clone()));
     settings.extend(fold.options.iter().map(|(name, value)| (format!("fold.{name}"), value.clone())));

@@ -1,13 +1,20 @@
 //! Where a recording's records go.
 
+use std::path::{Path, PathBuf};
+
 use anyhow::{Context, Result};
 use dunlin_client::{Client, Publisher};
 use dunlin_feed::recording::Recorded;
-use dunlin_topic::{Draft, FoldConfig, Meta, Payload, Publish, PublishError, Retention, TopicConfig};
+use dunlin_topic::{
+    Draft, Fold, FoldConfig, Frame, Meta, Payload, Publish, PublishError, Retention, TopicConfig,
+};
 
+use crate::commands::feed::recording::list::{self, Topics};
+use crate::commands::feed::recording::{self, Log};
 use crate::console::Paint;
 use crate::outage::Outage;
 use crate::signals::Stop;
+use crate::state::State;
 
 /// Takes a recording's books and records, in their order.
 pub trait Outlet {
@@ -17,7 +24,7 @@ pub trait Outlet {
     /// A record of one of the books.
     fn record(&mut self, book: usize, event_time_ns: u64, payload: &[u8]) -> Result<()>;
 
-    /// Waits until all is stored; how many records are, where that is what this is for.
+    /// The file has ended: waits until all of it is stored; how many records are, where that is what this is for.
     fn finish(&mut self) -> Result<Option<u64>>;
 }
 
@@ -35,6 +42,98 @@ impl Outlet for Nowhere {
 
     fn finish(&mut self) -> Result<Option<u64>> {
         Ok(None)
+    }
+}
+
+/// A recording: a log for each book, and a state of each, which says what it adds up to.
+pub struct Folder {
+    out: PathBuf,
+    books: Vec<Book>,
+    /// The books of the file that is being read.
+    of_file: Vec<usize>,
+    /// Of the file, since it was last asked.
+    written: u64,
+    /// The record that is being written.
+    frame: Vec<u8>,
+}
+
+struct Book {
+    topic: String,
+    log: Log,
+    state: State,
+    records: u64,
+    time_ns: u64,
+}
+
+/// Records of a book between two sums.
+const SUM_EVERY: u64 = 1_000;
+
+impl Folder {
+    pub fn new(out: &Path) -> Folder {
+        Folder { out: out.to_owned(), books: Vec::new(), of_file: Vec::new(), written: 0, frame: Vec::new() }
+    }
+
+    /// Ends the recording in good order: how many records it has, with the recorder's own, and how many bytes on disk.
+    pub fn close(self) -> Result<(u64, u64)> {
+        let (mut topics, mut bytes) = (Topics::new(), 0);
+        for mut book in self.books {
+            book.log.sum(&book.state)?;
+            topics.insert(book.topic, book.log.records());
+            bytes += book.log.close()?;
+        }
+        list::write(&self.out, &topics)?;
+        Ok((topics.values().sum(), bytes))
+    }
+
+    pub fn topics(&self) -> usize {
+        self.books.len()
+    }
+}
+
+impl Outlet for Folder {
+    fn book(&mut self, recorded: &Recorded) -> Result<()> {
+        let known = self.books.iter().position(|book| book.topic == recorded.topic);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                let options = recorded.scale.options();
+                let state = State::of(&FoldConfig { kind: recorded.kind.to_owned(), options })?;
+                let mut log = Log::create(&self.out, &recorded.topic)?;
+                // A recording begins with a state.
+                log.state(&state)?;
+                self.books.push(Book { topic: recorded.topic.clone(), log, state, records: 0, time_ns: 0 });
+                self.books.len() - 1
+            }
+        };
+        self.of_file.push(at);
+        Ok(())
+    }
+
+    fn record(&mut self, book: usize, event_time_ns: u64, payload: &[u8]) -> Result<()> {
+        let book = &mut self.books[self.of_file[book]];
+        let meta = Meta { event_time_ns: Some(event_time_ns), ..Meta::default() };
+        // A replay goes by the exchange's time, as far as that never goes back.
+        book.time_ns = book.time_ns.max(event_time_ns);
+        self.frame.clear();
+        recording::encode(&meta, book.time_ns, payload, &mut self.frame)?;
+        let (frame, _) = Frame::split(&self.frame).context("a record too large for a frame")?;
+        book.records += 1;
+        let (topic, seq) = (&book.topic, book.records);
+        let taken =
+            book.state.check(&mut std::iter::once(frame)).and_then(|()| book.state.apply(seq, &frame));
+        taken.with_context(|| format!("record {seq} of {topic}"))?;
+        book.log.frame(&frame)?;
+        if book.records.is_multiple_of(SUM_EVERY) {
+            book.log.sum(&book.state)?;
+        }
+        self.written += 1;
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<Option<u64>> {
+        self.of_file.clear();
+        self.books.iter_mut().try_for_each(|book| book.log.sync())?;
+        Ok(Some(std::mem::take(&mut self.written)))
     }
 }
 
@@ -102,7 +201,8 @@ impl Outlet for Node<'_> {
         for topic in 0..self.topics.len() {
             self.persist(topic, Publisher::flush)?;
         }
-        Ok(Some(self.topics.iter().map(|(_, publisher)| publisher.acknowledged_records()).sum()))
+        let of_file = self.topics.drain(..);
+        Ok(Some(of_file.map(|(_, publisher)| publisher.acknowledged_records()).sum()))
     }
 }
 

@@ -1,0 +1,132 @@
+//! One topic's log of a recording, while it is written.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use dunlin_journal::{AppendError, Batch, Config, Journal, RealDisk};
+use dunlin_topic::frame::Meta;
+use dunlin_topic::{Fold, Frame};
+
+use super::{STATE, SUM, folder, text_of};
+use crate::progress::bytes_in;
+use crate::state::State;
+
+/// Bytes put together before they are written.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// See the module.
+pub struct Log {
+    topic: String,
+    dir: PathBuf,
+    journal: Journal,
+    next_seq: u64,
+    last_time_ns: u64,
+    first_time_ns: u64,
+    count: u32,
+    frames: Vec<u8>,
+}
+
+impl Log {
+    /// The log of a topic that this recording has none of yet.
+    pub fn create(recording: &Path, topic: &str) -> Result<Log> {
+        let dir = folder(recording, topic);
+        let opened = Journal::open(Arc::new(RealDisk), &dir, topic, Config::default());
+        let (journal, _) = opened.with_context(|| format!("cannot record to {}", dir.display()))?;
+        let topic = topic.to_owned();
+        let frames = Vec::new();
+        Ok(Log { topic, dir, journal, next_seq: 1, last_time_ns: 0, first_time_ns: 0, count: 0, frames })
+    }
+
+    /// Records so far, the recorder's own among them.
+    pub fn records(&self) -> u64 {
+        self.next_seq - 1
+    }
+
+    /// A record of the topic, as it is.
+    pub fn frame(&mut self, frame: &Frame<'_>) -> Result<()> {
+        frame.append_to(&mut self.frames);
+        self.added(frame.append_time_ns())
+    }
+
+    /// Any state of its kind becomes this one.
+    pub fn state(&mut self, state: &State) -> Result<()> {
+        self.own((STATE, &text_of(&state.config())), &state.whole())
+    }
+
+    /// What the state adds up to here.
+    pub fn sum(&mut self, state: &State) -> Result<()> {
+        self.own((SUM, &format!("{:016x}", state.checksum())), b"")
+    }
+
+    fn own(&mut self, header: (&str, &str), payload: &[u8]) -> Result<()> {
+        let headers = [(header.0, header.1.as_bytes())];
+        let meta = Meta { headers: &headers, ..Meta::default() };
+        encode(&meta, self.last_time_ns, payload, &mut self.frames)?;
+        self.added(self.last_time_ns)
+    }
+
+    fn added(&mut self, time_ns: u64) -> Result<()> {
+        self.last_time_ns = self.last_time_ns.max(time_ns);
+        if self.count == 0 {
+            self.first_time_ns = self.last_time_ns;
+        }
+        self.count += 1;
+        self.next_seq += 1;
+        if self.frames.len() < BATCH_BYTES {
+            return Ok(());
+        }
+        self.write().map_err(|error| self.refused(error))
+    }
+
+    fn write(&mut self) -> Result<(), AppendError> {
+        if self.count == 0 {
+            return Ok(());
+        }
+        let batch = Batch {
+            epoch: 1,
+            first_seq: self.next_seq - u64::from(self.count),
+            count: self.count,
+            first_time_ns: self.first_time_ns,
+            last_time_ns: self.last_time_ns,
+            frames: &[&self.frames],
+        };
+        self.journal.append(&batch)?;
+        self.count = 0;
+        self.frames.clear();
+        Ok(())
+    }
+
+    /// Brings all of it to the disk.
+    pub fn sync(&mut self) -> Result<()> {
+        let synced = self.write().and_then(|()| self.journal.sync().map(drop));
+        synced.map_err(|error| self.refused(error))
+    }
+
+    /// Ends it in good order; how many bytes it has on disk.
+    pub fn close(mut self) -> Result<u64> {
+        self.write().map_err(|error| self.refused(error))?;
+        let Log { topic, dir, journal, .. } = self;
+        journal.close().map_err(|error| refused(&topic, error))?;
+        Ok(bytes_in(&dir))
+    }
+
+    fn refused(&self, error: AppendError) -> anyhow::Error {
+        refused(&self.topic, error)
+    }
+}
+
+/// Appends a frame to `out`.
+pub fn encode(meta: &Meta<'_>, append_time_ns: u64, payload: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    let measured = meta.measure(payload.len()).context("a record of the recording")?;
+    let at = out.len();
+    out.resize(at + measured.padded(), 0);
+    meta.encode(measured, append_time_ns, payload, &mut out[at..]);
+    Ok(())
+}
+
+fn refused(topic: &str, error: AppendError) -> anyhow::Error {
+    let full = matches!(error, AppendError::Full { .. });
+    let error = anyhow::Error::from(error).context(format!("recording {topic}"));
+    if full { error.context("the disk is full; what was recorded before stays readable") } else { error }
+}

@@ -1,0 +1,75 @@
+//! How far a long piece of work is: a bar on standard error while a person watches that, nothing where none does.
+
+use std::path::Path;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// See the module. The bar is taken away when this is dropped.
+#[derive(Debug)]
+pub struct Progress(ProgressBar);
+
+const BYTES: &str = "{prefix} {bar:32.cyan/blue} {bytes} of {total_bytes}, {eta} left  {msg}";
+const BYTES_WITHOUT_END: &str = "{prefix} {spinner} {bytes} in {elapsed}  {msg}";
+const TIME: &str = "{prefix} {bar:32.cyan/blue} {msg}";
+const TIME_WITHOUT_END: &str = "{prefix} {spinner} {msg} in {elapsed}";
+
+impl Progress {
+    /// Of so many bytes, if that is known.
+    pub fn of_bytes(what: &str, total: Option<u64>) -> Progress {
+        Progress::new(what, total, if total.is_some() { BYTES } else { BYTES_WITHOUT_END })
+    }
+
+    /// Of so much time, if that is known.
+    pub fn of_time(what: &str, total: Option<Duration>) -> Progress {
+        let millis = total.map(|total| total.as_millis() as u64);
+        Progress::new(what, millis, if total.is_some() { TIME } else { TIME_WITHOUT_END })
+    }
+
+    fn new(what: &str, total: Option<u64>, template: &str) -> Progress {
+        // On anything but a terminal indicatif draws nothing.
+        let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        Progress(bar.with_style(style).with_prefix(what.to_owned()))
+    }
+
+    /// So many bytes more are done.
+    pub fn add(&self, bytes: u64) {
+        self.0.inc(bytes);
+    }
+
+    /// So many bytes are done in all.
+    pub fn reach(&self, bytes: u64) {
+        self.0.set_position(bytes);
+    }
+
+    /// So much time has passed, in which this came about.
+    pub fn passed(&self, time: Duration, came_about: impl FnOnce() -> String) {
+        if !self.0.is_hidden() {
+            self.0.set_message(came_about());
+            self.0.set_position(time.as_millis() as u64);
+        }
+    }
+
+    /// What is being worked on.
+    pub fn at(&self, what: &str) {
+        self.0.set_message(what.to_owned());
+    }
+
+    /// Lets somebody write to the terminal in between.
+    pub fn aside<T>(&self, write: impl FnOnce() -> T) -> T {
+        self.0.suspend(write)
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// Bytes of the files in a folder.
+pub fn bytes_in(folder: &Path) -> u64 {
+    let files = std::fs::read_dir(folder).into_iter().flatten();
+    files.filter_map(|file| Some(file.ok()?.metadata().ok()?.len())).sum()
+}

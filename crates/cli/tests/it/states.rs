@@ -1,0 +1,93 @@
+//! States of topics, for who reads records: `sub --from snapshot`, `--conflate`, and what entries say.
+
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::dunlin::{Node, Outcome};
+
+fn objects(out: &str) -> Vec<Value> {
+    out.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect()
+}
+
+/// A node with the last values of two keys.
+fn prices() -> Node {
+    let node = Node::start();
+    node.run(&["topics", "create", "prices", "--fold", "last"]).done();
+    for (key, value) in [("BTC", "50000"), ("ETH", "3000"), ("BTC", "50001")] {
+        node.run(&["pub", "prices", "--key", key, value]).done();
+    }
+    node
+}
+
+/// What `sub` prints until it has read a record beside the state; somebody publishes meanwhile.
+fn until_a_record(node: &Node, arguments: &[&str], publish: impl Fn() + Sync) -> String {
+    let all = [&["sub"], arguments, &["--count", "1"]].concat();
+    let child = node.command(&all).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                publish();
+                thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let outcome = Outcome::of(child);
+        ended.store(true, Ordering::Relaxed);
+        outcome.done()
+    })
+}
+
+#[test]
+fn a_reader_may_begin_with_the_state_in_words_and_as_an_object() {
+    let node = prices();
+    let again = || drop(node.run(&["pub", "prices", "--key", "BTC", "50001"]).done());
+    let text = until_a_record(&node, &["prices", "--from", "snapshot"], again);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("STATE    at ") && lines[0].ends_with(": 2 values"), "{text}");
+    assert_eq!(lines[1..3], ["  set BTC 50001", "  set ETH 3000"]);
+    assert!(lines[3].ends_with(" 50001"), "{text}");
+    let all = objects(&until_a_record(&node, &["prices", "--from", "snapshot", "--json"], again));
+    let state = &all[0];
+    assert_eq!((&state["event"], &state["kind"]), (&"state".into(), &"last".into()));
+    let btc = serde_json::json!({ "op": "set", "key": "BTC", "value": "50001" });
+    assert_eq!(state["entries"][0], btc);
+}
+
+#[test]
+fn a_conflated_reader_begins_with_the_state_and_reads_entries_in_words() {
+    let node = Node::start();
+    let rows = "id,timestamp,exchange_timestamp,price,volume,action,direction\n\
+        1,9,5,78318.0,1.5,created,bid\n2,60,50,78319.0,0.5,created,ask\n";
+    let import = || drop(node.run_with(&["feed", "import", "-"], rows.as_bytes()).done());
+    import();
+    let conflated = until_a_record(&node, &["md.bitstamp.btcusd", "--conflate"], import);
+    assert!(conflated.contains(": 1 bid level from 78318.0 x 1.50000000, "), "{conflated}");
+    assert!(conflated.contains("\n  add bid 1 78318.0 x 1.50000000\n"), "{conflated}");
+    let records = node.run(&["sub", "md.bitstamp.btcusd", "--from", "earliest", "--count", "2"]).done();
+    assert!(records.contains("clear bids, clear asks, add bid 1 78318.0 x 1.50000000"), "{records}");
+    assert!(records.contains("add ask 2 78319.0 x 0.50000000"), "{records}");
+    let dumped = node.run(&["log", "dump", "md.bitstamp.btcusd"]).done();
+    assert!(dumped.contains("| add ask 2 78319.0 x 0.50000000"), "{dumped}");
+    let described = node.run(&["topics", "describe", "md.bitstamp.btcusd"]).done();
+    assert!(described.contains("state       orders ") && described.contains("2 entries"), "{described}");
+}
+
+#[test]
+fn who_asks_for_a_state_that_is_not_kept_or_is_no_kind_is_told() {
+    let node = Node::start();
+    node.run(&["topics", "create", "plain"]).done();
+    let refused = |arguments: &[&str], said: &str| {
+        let outcome = node.run(arguments);
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(outcome.err.contains(said), "{said}: {outcome:?}");
+    };
+    refused(&["sub", "plain", "--from", "snapshot"], "keeps no state");
+    refused(&["sub", "plain", "--conflate"], "keeps no state");
+    refused(&["sub", "plain", "--group", "g", "--from", "snapshot"], "a group shares records, not a state");
+    refused(&["topics", "create", "b", "--fold", "boook"], "the kinds are book, orders, last");
+    refused(&["topics", "create", "b", "--fold", "book", "--fold-option", "tik=5"], "no option `tik`");
+}

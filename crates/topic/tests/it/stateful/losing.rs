@@ -1,0 +1,113 @@
+//! Readers that lack something, of their own accord or because it was withheld from them.
+
+use std::num::NonZeroU32;
+
+use super::*;
+
+#[test]
+fn a_resuming_reader_gets_only_what_it_lacks_while_that_is_shorter_than_the_state() {
+    let topic = stateful(1 << 20, &budget(), MANUAL);
+    let mut setter = Setter::of(&topic);
+    setter.set(500);
+    let resumed = |seq| {
+        let start = Start::After(Position { epoch: 1, seq });
+        subscriber(&topic, &SubscribeOptions { start, ..following() })
+    };
+    let mut keeper = Keeper::default();
+    keeper.drain(&mut resumed(0));
+    keeper.agrees_with(&setter);
+    assert_eq!((keeper.records, keeper.snapshots), (500, 0));
+    setter.set(10_000);
+    keeper.drain(&mut resumed(500));
+    keeper.agrees_with(&setter);
+    assert_eq!(
+        (keeper.records, keeper.snapshots),
+        (500, 1),
+        "some 300 KB of records for a state of 1,600 bytes"
+    );
+}
+
+#[test]
+fn a_reader_that_lacks_a_few_records_gets_those_however_many_came_before_them() {
+    let topic = stateful(64 << 20, &budget(), MANUAL);
+    let mut setter = Setter::of(&topic);
+    // Many times the state's own bytes, all in the newest segment.
+    setter.set(20_000);
+    let mut keeper = Keeper::default();
+    keeper.drain(&mut subscriber(&topic, &following()));
+    setter.set(3);
+    let start = Start::After(Position { epoch: 1, seq: 20_000 });
+    keeper.drain(&mut subscriber(&topic, &SubscribeOptions { start, ..following() }));
+    keeper.agrees_with(&setter);
+    assert_eq!((keeper.records, keeper.merged, keeper.snapshots), (3, 0, 1));
+}
+
+#[test]
+fn what_a_reader_is_made_to_lose_is_lost_once_and_every_loss_can_be_noticed() {
+    for options in [following(), SubscribeOptions { on_gap: OnGap::Snapshot, ..earliest() }] {
+        let topic = stateful(1 << 20, &budget(), MANUAL);
+        let mut setter = Setter::of(&topic);
+        let lose_every = NonZeroU32::new(50);
+        let mut reader = subscriber(&topic, &SubscribeOptions { lose_every, ..options });
+        let mut keeper = Keeper::default();
+        for round in 0..200 {
+            setter.set(round % 9);
+            if round % 3 == 0 {
+                keeper.drain(&mut reader);
+            }
+        }
+        pass(Duration::from_secs(1));
+        keeper.drain(&mut reader);
+        keeper.agrees_with(&setter);
+        let due: Vec<u64> = (1..=setter.seq).filter(|seq| seq.is_multiple_of(50)).collect();
+        assert_eq!(keeper.losses, due, "each is lost, noticed and repaired once");
+    }
+}
+
+#[test]
+fn a_lost_tail_is_noticed_by_the_checksum() {
+    let topic = stateful(1 << 20, &budget(), MANUAL);
+    let mut setter = Setter::of(&topic);
+    let mut reader = subscriber(&topic, &SubscribeOptions { lose_every: NonZeroU32::new(10), ..following() });
+    let mut keeper = Keeper::default();
+    setter.set(10);
+    keeper.drain(&mut reader);
+    setter.set(10);
+    keeper.drain(&mut reader);
+    assert_eq!(keeper.at, 19, "nothing told it");
+    pass(Duration::from_secs(1));
+    keeper.drain(&mut reader);
+    keeper.agrees_with(&setter);
+    assert_eq!(keeper.checks, 1);
+}
+
+#[test]
+fn a_topic_may_say_what_all_of_its_readers_lose() {
+    let fold = Some(FoldConfig { kind: "board".to_owned(), options: Default::default() });
+    let lose_every = NonZeroU32::new(10);
+    let losing = Arc::new(TopicConfig { fold, lose_every, ..config(1 << 20) });
+    let board = |_: &FoldConfig| Ok(Box::new(Board::default()) as Box<dyn Fold>);
+    let topic = Arc::new(Topic::stateful("t", losing, &budget(), MANUAL, 1, board).unwrap());
+    let mut setter = Setter::of(&topic);
+    let own = SubscribeOptions { lose_every: NonZeroU32::new(7), ..following() };
+    let mut readers = [(following(), 10), (own, 7)]
+        .map(|(options, every)| (subscriber(&topic, &options), Keeper::default(), every));
+    for _ in 0..50 {
+        setter.set(1);
+        readers.iter_mut().for_each(|(reader, keeper, _)| keeper.drain(reader));
+    }
+    pass(Duration::from_secs(1));
+    for (reader, keeper, every) in &mut readers {
+        keeper.drain(reader);
+        keeper.agrees_with(&setter);
+        let due: Vec<u64> = (1..=50).filter(|seq: &u64| seq.is_multiple_of(*every)).collect();
+        assert_eq!(keeper.losses, due);
+    }
+}
+
+#[test]
+fn a_topic_that_loses_records_for_trying_is_not_durable() {
+    let lose_every = NonZeroU32::new(10);
+    let refused = TopicConfig { lose_every, durable: Some(Durable::default()), ..config(1 << 20) }.check();
+    assert!(matches!(refused, Err(ConfigError::Unfit(why)) if why.contains("not durable")), "{refused:?}");
+}
