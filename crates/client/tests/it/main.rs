@@ -4,6 +4,7 @@ mod conformance;
 mod connecting;
 mod continuity;
 mod cutting;
+mod following;
 mod groups;
 mod losing;
 mod members;

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod clients;
+mod following;
 mod groups;
 mod members;
 mod nats;

@@ -1,0 +1,123 @@
+//! Followers of states, and a node that says what it says at the worst moment.
+
+use std::thread;
+use std::time::Duration;
+
+use dunlin_client::topic::{Event, Notice, OnGap, Start, Subscribe, SubscribeOptions};
+use dunlin_client::{Client, Limits, Options, Subscriber};
+use dunlin_wire::*;
+
+use crate::peer::{Link, Peer, at, word};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn following() -> SubscribeOptions {
+    SubscribeOptions { start: Start::Snapshot, on_gap: OnGap::Snapshot, ..SubscribeOptions::default() }
+}
+
+/// The next event, and for a record what it follows.
+fn told(subscriber: &mut Subscriber) -> String {
+    // A connection that was cut is tried again.
+    let event = loop {
+        match subscriber.next_timeout(PATIENCE) {
+            Err(dunlin_client::topic::SubscribeError::Connection(_)) => {}
+            other => break other.unwrap().expect("no event in time"),
+        }
+    };
+    match &event {
+        Event::Record(record) => format!("{} after {}", word(&event), record.prev_seq),
+        Event::Notice(Notice::Snapshot(snapshot)) => format!("state {}", snapshot.position),
+        Event::Notice(_) => word(&event),
+    }
+}
+
+fn expect_follow(link: &mut Link) {
+    link.next(|message| assert!(matches!(message, FromClient::Follow(_)), "{message:?}"));
+}
+
+#[test]
+fn a_record_that_makes_up_for_a_gap_says_that_it_stands_for_all_of_it() {
+    let (client, node) = Peer::serve(|_, mut link| {
+        expect_follow(&mut link);
+        link.accept_subscription(at(2, 10));
+        link.run(2, 10, 11, &["a"]);
+        link.send(FromNode::Gap(GapMessage { channel: 1, epoch: 2, first: 12, last: 19 }));
+        link.run(2, 11, 20, &["merged"]);
+        link.run(2, 20, 21, &["b"]);
+        link.until_closed();
+    });
+    let mut subscriber = client.subscribe("orders.>", following()).unwrap();
+    let all: Vec<String> = (0..4).map(|_| told(&mut subscriber)).collect();
+    assert_eq!(all, ["2-11 a after 10", "gap 2-12..19", "2-20 merged after 11", "2-21 b after 20"]);
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
+/// What a reader is owed for a gap is still owed when the connection is lost before it came.
+#[test]
+fn a_reader_cut_off_between_a_gap_and_what_makes_up_for_it_resumes_from_before_the_gap() {
+    let peer = Peer::new();
+    let url = peer.url();
+    let node = thread::spawn(move || {
+        let mut link = peer.accept();
+        expect_follow(&mut link);
+        link.accept_subscription(at(2, 10));
+        link.run(2, 10, 11, &["a"]);
+        link.send(FromNode::Gap(GapMessage { channel: 1, epoch: 2, first: 12, last: 19 }));
+        // The reader has been told when it says so, by reading on; then the connection is gone.
+        link.send(FromNode::Advance(Advance { channel: 1, through: at(2, 19) }));
+        thread::sleep(Duration::from_millis(100));
+        drop(link);
+        let mut link = peer.accept();
+        expect_follow(&mut link);
+        let resumed = link.next(|message| match message {
+            FromClient::Resume(resume) => resume.logs.iter().map(|log| log.position).collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        });
+        link.accept_subscription(resumed[0]);
+        link.run(2, 11, 25, &["merged"]);
+        link.until_closed();
+        resumed
+    });
+    let client = Client::connect(&url, Options::default()).unwrap();
+    let mut subscriber = client.subscribe("orders.>", following()).unwrap();
+    let mut all = Vec::new();
+    while !all.last().is_some_and(|last: &String| last.contains("merged")) {
+        all.push(told(&mut subscriber));
+    }
+    assert_eq!(all.first().map(String::as_str), Some("2-11 a after 10"), "{all:?}");
+    assert_eq!(all.last().map(String::as_str), Some("2-25 merged after 11"), "{all:?}");
+    assert!(all[1..all.len() - 1].iter().all(|told| *told == "gap 2-12..19"), "{all:?}");
+    drop((subscriber, client));
+    assert_eq!(node.join().unwrap(), [at(2, 11)]);
+}
+
+#[test]
+fn credit_of_messages_that_gave_the_reader_nothing_comes_back_while_it_waits() {
+    const CREDIT_BYTES: usize = 16 << 10;
+    let limits = Limits { credit_bytes: CREDIT_BYTES, ..Limits::default() };
+    let (client, node) = Peer::serve_with(Options { limits, ..Options::default() }, |_, mut link| {
+        link.accept_subscription(at(2, 10));
+        let mut sent = 0;
+        let mut seq = 10;
+        while sent < CREDIT_BYTES {
+            seq += 1;
+            let mut bytes = Vec::new();
+            FromNode::Advance(Advance { channel: 1, through: at(2, seq) }).encode(&mut bytes);
+            sent += bytes.len();
+            link.bytes(&bytes);
+        }
+        // All credit is used up, and the reader was given nothing to consume.
+        let granted = link.next(|message| match message {
+            FromClient::Credit(credit) => credit.granted,
+            other => panic!("{other:?}"),
+        });
+        assert!(granted > CREDIT_BYTES as u64, "{granted}");
+        link.run(2, seq, seq + 1, &["end"]);
+        link.until_closed();
+    });
+    let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    assert!(told(&mut subscriber).contains(" end after "));
+    drop((subscriber, client));
+    node.join().unwrap();
+}

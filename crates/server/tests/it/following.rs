@@ -1,0 +1,78 @@
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use dunlin::topic::{Draft, FoldConfig, Publish, TopicConfig};
+use dunlin::wire::{ChannelPosition, Credit, Follow, FromClient, FromNode, List, Position, StartAt};
+
+use crate::peer::Peer;
+use crate::serve;
+
+const PLENTY: u64 = 1 << 40;
+
+/// A conflated channel that was sent goes to the end of the line, and there again when its client has consumed what was
+/// sent, before its turn has come.
+#[test]
+fn a_channel_that_is_due_for_two_reasons_is_sent_once() {
+    const RECORDS: u64 = 30_000;
+    let (node, server) = serve();
+    let fold = Some(FoldConfig { kind: "last".to_owned(), ..FoldConfig::default() });
+    node.create_topic("md", TopicConfig { fold, ..TopicConfig::default() }, false).unwrap();
+    let mut publisher = node.publisher("md").unwrap();
+    let epoch = publisher.publish(key(0)).unwrap().position.epoch;
+    let mut reader = Peer::connect(&server);
+    reader.say(FromClient::Follow(Follow {
+        subscription: 1,
+        start: true,
+        on_gap: true,
+        conflate: true,
+        lose_every: 0,
+    }));
+    reader.subscribe(1, "md", StartAt::Latest, PLENTY);
+    let channel = reader.next(|message| match message {
+        FromNode::Log(log) => Some(log.channel),
+        _ => None,
+    });
+    let channel = channel.unwrap();
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (mut saying, ended) = (reader.stream.try_clone().unwrap(), &ended);
+        scope.spawn(move || {
+            // Consumed before it was sent: as soon as something is in flight, it is not any more.
+            let ahead = [ChannelPosition { channel, position: Position { epoch, seq: 1 << 40 } }];
+            let credit = Credit { subscription: 1, granted: PLENTY, consumed: List::new(&ahead) };
+            let mut bytes = Vec::new();
+            FromClient::Credit(credit).encode(&mut bytes);
+            while !ended.load(Ordering::Relaxed) && saying.write_all(&bytes).is_ok() {}
+        });
+        scope.spawn(move || {
+            (1..RECORDS).for_each(|number| {
+                publisher.publish(key(number)).unwrap();
+            })
+        });
+        let mut last = 0;
+        while last < RECORDS {
+            let (since, at) = reader
+                .next(|message| match message {
+                    FromNode::Run(run) => Some((run.header.prev_seq, run.header.first_seq)),
+                    FromNode::Snapshot(part) if part.offset + part.bytes.len() as u64 == part.total => {
+                        Some((last, part.position.seq))
+                    }
+                    FromNode::Error(_) => panic!("{message:?}"),
+                    _ => None,
+                })
+                .expect("the node goes on");
+            assert!(since == last && at > last, "a record {at} after {since} for a reader at {last}");
+            last = at;
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+}
+
+/// A record of one of ten keys.
+fn key(number: u64) -> Draft<'static> {
+    const KEYS: [&[u8]; 10] = [b"0", b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9"];
+    let mut draft = Draft::from("value");
+    draft.meta.key = Some(KEYS[(number % 10) as usize]);
+    draft
+}
