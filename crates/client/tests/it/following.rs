@@ -1,9 +1,9 @@
 //! Followers of states, and a node that says what it says at the worst moment.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use dunlin_client::topic::{Event, Notice, OnGap, Start, Subscribe, SubscribeOptions};
+use dunlin_client::topic::{Event, Notice, OnGap, Start, Subscribe, SubscribeError, SubscribeOptions};
 use dunlin_client::{Client, Limits, Options, Subscriber};
 use dunlin_wire::*;
 
@@ -17,10 +17,11 @@ fn following() -> SubscribeOptions {
 
 /// The next event, and for a record what it follows.
 fn told(subscriber: &mut Subscriber) -> String {
-    // A connection that was cut is tried again.
+    let deadline = Instant::now() + PATIENCE;
     let event = loop {
         match subscriber.next_timeout(PATIENCE) {
-            Err(dunlin_client::topic::SubscribeError::Connection(_)) => {}
+            // A connection that was cut is tried again.
+            Err(SubscribeError::Connection(_)) if Instant::now() < deadline => {}
             other => break other.unwrap().expect("no event in time"),
         }
     };
