@@ -26,6 +26,9 @@ pub struct Config {
     pub listen: Option<SocketAddr>,
     pub unix: Option<PathBuf>,
     pub nats: Option<SocketAddr>,
+    pub http: Option<SocketAddr>,
+    /// Of pages that may use HTTP.
+    pub http_origins: Vec<String>,
     pub data_dir: Option<PathBuf>,
     pub retention_bytes: u64,
     pub retention_records: Option<u64>,
@@ -40,6 +43,7 @@ pub struct Config {
     pub spin: bool,
     pub threads: Option<usize>,
     pub log: String,
+    pub log_as_json: bool,
 }
 
 impl TryFrom<&RawConfig> for Config {
@@ -50,6 +54,8 @@ impl TryFrom<&RawConfig> for Config {
             listen: address(raw, "listen", "an address like 127.0.0.1:4220, or off")?,
             unix: value::<Off<PathBuf>>(raw, "unix", "a path, or off")?.0,
             nats: address(raw, "nats.listen", "an address like 127.0.0.1:4222, or off")?,
+            http: address(raw, "http.listen", "an address like 127.0.0.1:8222, or off")?,
+            http_origins: origins(raw)?,
             data_dir: value::<Off<PathBuf>>(raw, "data_dir", "a directory, or off")?.0,
             retention_bytes: size(raw, "retention.bytes")?,
             retention_records: value::<Off<u64>>(raw, "retention.records", "a count, or off")?.0,
@@ -69,6 +75,7 @@ impl TryFrom<&RawConfig> for Config {
             spin: switch(raw, "spin")?,
             threads: threads(raw)?,
             log: log_level(raw)?,
+            log_as_json: log_as_json(raw)?,
         };
         refuse_the_open_network(&config, switch(raw, "insecure_listen_without_tls")?)?;
         if config.addresses().next().is_none() && config.unix.is_none() {
@@ -81,7 +88,7 @@ impl TryFrom<&RawConfig> for Config {
 impl Config {
     /// The TCP addresses of all doors.
     fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        [self.listen, self.nats].into_iter().flatten()
+        [self.listen, self.nats, self.http].into_iter().flatten()
     }
 }
 
@@ -167,6 +174,35 @@ fn log_level(raw: &RawConfig) -> Result<String> {
     Ok(setting.text.clone())
 }
 
+fn log_as_json(raw: &RawConfig) -> Result<bool> {
+    let setting = raw.get("log_format");
+    match setting.text.as_str() {
+        "text" => Ok(false),
+        "json" => Ok(true),
+        text => bail!("log_format = {text:?} ({}): expected text or json", setting.origin),
+    }
+}
+
+/// Origins as browsers write them: a scheme, a host, a port where it is not the scheme's own, and nothing after it.
+fn origins(raw: &RawConfig) -> Result<Vec<String>> {
+    let setting = raw.get("http.origins");
+    if setting.text == "off" {
+        return Ok(Vec::new());
+    }
+    let is_origin = |text: &&str| {
+        let rest = text.strip_prefix("https://").or(text.strip_prefix("http://"));
+        rest.is_some_and(|host| !host.is_empty() && !host.contains(['/', '*', ' ', '@']))
+    };
+    let written: Vec<&str> = setting.text.split(',').map(str::trim).collect();
+    match written.iter().find(|text| !is_origin(text)) {
+        Some(wrong) => {
+            let expected = "expected origins like https://example.com, with commas between them, or off";
+            bail!("http.origins = {wrong:?} ({}): {expected}", setting.origin)
+        }
+        None => Ok(written.into_iter().map(str::to_owned).collect()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,6 +230,20 @@ mod tests {
         assert!(with("limits.topics", "0").is_err());
         assert!(with("log", "loud").is_err());
         assert!(with("listen", "off").unwrap_err().to_string().contains("could not be reached"));
+    }
+
+    #[test]
+    fn origins_are_written_as_browsers_write_them() {
+        let read = |text| with("http.origins", text).map(|config| config.http_origins);
+        assert_eq!(read("off").unwrap(), Vec::<String>::new());
+        let two = "https://app.example, http://localhost:3000";
+        assert_eq!(read(two).unwrap(), ["https://app.example", "http://localhost:3000"]);
+        for wrong in
+            ["*", "app.example", "https://", "https://app.example/", "https://*.example", "https://a,,"]
+        {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+        assert!(with("log_format", "xml").is_err() && with("log_format", "json").unwrap().log_as_json);
     }
 
     #[test]

@@ -86,6 +86,8 @@ fn server_config(config: &Config) -> ServerConfig {
         tcp: config.listen.into_iter().collect(),
         unix: config.unix.clone().into_iter().collect(),
         nats: config.nats.into_iter().collect(),
+        http: config.http.into_iter().collect(),
+        http_origins: config.http_origins.clone(),
         // `Config` has refused it already unless it was told so.
         anyone_on_the_network_may_connect: true,
         threads: config.threads.unwrap_or(0),

@@ -14,6 +14,10 @@ pub struct ServerConfig {
     pub unix: Vec<PathBuf>,
     /// TCP addresses of door `nats`.
     pub nats: Vec<SocketAddr>,
+    /// TCP addresses of door `http`.
+    pub http: Vec<SocketAddr>,
+    /// Pages of these origins, like `https://example.com`, may use door `http` from a browser, beside its own.
+    pub http_origins: Vec<String>,
     /// Listen on addresses that other machines reach, though there is neither encryption nor a check of
     /// who connects. Without it such addresses are refused.
     pub anyone_on_the_network_may_connect: bool,
@@ -31,7 +35,9 @@ impl ServerConfig {
         let of = |door, addresses: &[SocketAddr]| {
             addresses.iter().map(move |&address| (door, address)).collect::<Vec<_>>()
         };
-        [of(Door::Tcp, &self.tcp), of(Door::Nats, &self.nats)].into_iter().flatten()
+        [of(Door::Tcp, &self.tcp), of(Door::Nats, &self.nats), of(Door::Http, &self.http)]
+            .into_iter()
+            .flatten()
     }
 }
 
@@ -63,6 +69,8 @@ pub struct Limits {
     pub stop_ms_max: u32,
     /// What only door `nats` has.
     pub nats: NatsLimits,
+    /// Those of door `http`.
+    pub http: HttpLimits,
 }
 
 /// The bounds of door `nats`.
@@ -84,6 +92,49 @@ impl Default for NatsLimits {
     }
 }
 
+/// The bounds of door `http`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HttpLimits {
+    /// The head of a request over HTTP, bytes; as much of an answer waits to be written.
+    pub header_bytes_max: u32,
+    /// Headers of a request over HTTP.
+    pub headers_max: u32,
+    /// How long a client may take over the head of a request, and may be without one on a connection that is kept, ms.
+    pub header_ms_max: u32,
+    /// How long a client may take over the body of a request, ms.
+    pub body_ms_max: u32,
+    /// How long a client may take nothing of what was sent, or not show that it is there, ms; then the connection is
+    /// cut.
+    pub stalled_ms_max: u32,
+    /// A stream of events sends something at least this often, ms.
+    pub heartbeat_ms: u32,
+    /// How much of a stream of events is written at once, bytes; one record may go beyond it.
+    pub event_bytes: u32,
+    /// Topics in `/metrics`, the busiest.
+    pub topics_shown: u32,
+    /// Subscriptions that are listed, the slowest.
+    pub subscriptions_shown: u32,
+    /// Subscriptions in `/metrics`, the slowest.
+    pub metrics_subscriptions_max: u32,
+}
+
+impl Default for HttpLimits {
+    fn default() -> HttpLimits {
+        HttpLimits {
+            header_bytes_max: 64 << 10,
+            headers_max: 100,
+            header_ms_max: 10_000,
+            body_ms_max: 30_000,
+            stalled_ms_max: 120_000,
+            heartbeat_ms: 10_000,
+            event_bytes: 32 << 10,
+            topics_shown: 100,
+            subscriptions_shown: 1_000,
+            metrics_subscriptions_max: 20,
+        }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
@@ -99,6 +150,7 @@ impl Default for Limits {
             sessions_before_spreading: 8,
             stop_ms_max: 2_000,
             nats: NatsLimits::default(),
+            http: HttpLimits::default(),
         }
     }
 }

@@ -8,14 +8,20 @@ pub enum Door {
     Tcp,
     /// The NATS client protocol.
     Nats,
+    /// HTTP/1.1.
+    Http,
 }
 
 impl Door {
+    /// Every door.
+    pub const ALL: [Door; 3] = [Door::Tcp, Door::Nats, Door::Http];
+
     /// As it stands in the `READY` line.
     pub fn name(self) -> &'static str {
         match self {
             Door::Tcp => "tcp",
             Door::Nats => "nats",
+            Door::Http => "http",
         }
     }
 
@@ -24,6 +30,7 @@ impl Door {
         match self {
             Door::Tcp => "dunlin",
             Door::Nats => "nats",
+            Door::Http => "http",
         }
     }
 }

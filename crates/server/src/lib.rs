@@ -1,7 +1,7 @@
 //! The doors of a node: sockets on one side, a [`Node`](dunlin::Node) on the other.
 //!
 //! A door only translates. Door `tcp` speaks Dunlin's own protocol (`docs/protocol.md`) over TCP and
-//! Unix sockets, door `nats` the NATS client protocol (`docs/doors.md`).
+//! Unix sockets, door `nats` the NATS client protocol, door `http` HTTP/1.1 (`docs/doors.md`).
 //!
 //! `listener` lets connections in and begins a session of its door, `stream` is what TCP and Unix sockets have in
 //! common, `session` what the sessions of all doors have in common.
@@ -12,10 +12,12 @@
 //!
 //! Not here: topics and who may use them (`dunlin`), the bytes of messages (`wire`).
 
+mod append;
 mod config;
 mod door;
 mod error;
 mod housekeeping;
+mod http;
 mod listener;
 mod nats;
 mod responders;
@@ -25,8 +27,9 @@ mod session;
 mod shared;
 mod stream;
 mod tcp;
+mod traffic;
 
-pub use config::{Limits, NatsLimits, ServerConfig};
+pub use config::{HttpLimits, Limits, NatsLimits, ServerConfig};
 pub use door::Door;
 pub use error::StartError;
 pub use server::Server;

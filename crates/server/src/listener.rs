@@ -13,6 +13,7 @@ use std::time::Duration;
 use socket2::{Domain, Socket, Type};
 
 use crate::door::Door;
+use crate::http;
 use crate::nats;
 use crate::runtime::Core;
 use crate::shared::Shared;
@@ -135,11 +136,13 @@ fn begin(door: Door, core: &Core, shared: &Arc<Shared>, accepted: Accepted) {
     let shared = Arc::clone(shared);
     core.handle.spawn(async move {
         let _seat = seat;
+        let _passage = shared.traffic.accepted(door);
         // The connection broke before it began: nobody is there to be told.
         let Ok(stream) = Stream::new(accepted) else { return };
         match door {
             Door::Tcp => tcp::Session::begin(shared, stream).await,
             Door::Nats => nats::Session::begin(shared, stream).await,
+            Door::Http => http::serve(shared, stream).await,
         }
     });
 }

@@ -49,9 +49,10 @@ impl Server {
         let runtimes = (0..threads).map(|number| Runtime::start(number, config.spin));
         let runtimes = runtimes.collect::<Result<Vec<_>, _>>()?;
         let cores: Vec<_> = runtimes.iter().map(|runtime| runtime.core().clone()).collect();
-        let shared = Shared::new(node.clone(), config.limits, config.spin);
+        let shared = Shared::new(node.clone(), config.limits, config.spin, config.http_origins);
+        shared.set_cores(&cores);
         let first = cores[0].handle.clone();
-        let mut tasks = vec![first.spawn(housekeeping::keep(node.clone())).abort_handle()];
+        let mut tasks = vec![first.spawn(housekeeping::keep(Arc::clone(&shared))).abort_handle()];
         for listener in listeners {
             let accepting = accept(listener, Arc::clone(&shared), cores.clone());
             tasks.push(first.spawn(accepting).abort_handle());

@@ -2,12 +2,16 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dunlin::Node;
 use dunlin::topic::Waiter;
 
 use crate::config::Limits;
+use crate::housekeeping::Housekeeping;
+use crate::http::Surveys;
+use crate::runtime::Core;
+use crate::traffic::Traffic;
 
 /// The token by which a session is told that the server stops.
 pub(crate) const STOP: u32 = u32::MAX - 1;
@@ -18,6 +22,12 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     /// The threads never park.
     pub(crate) spin: bool,
+    /// Pages of these origins may use door `http`.
+    pub(crate) origins: Vec<String>,
+    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) surveys: Surveys,
+    pub(crate) housekeeping: Housekeeping,
+    cores: OnceLock<Vec<Core>>,
     stopping: AtomicBool,
     sessions: Mutex<HashMap<u64, Arc<Waiter>>>,
 }
@@ -30,19 +40,41 @@ pub(crate) struct Place {
 }
 
 impl Shared {
-    pub(crate) fn new(node: Node, limits: Limits, spin: bool) -> Arc<Shared> {
+    pub(crate) fn new(node: Node, limits: Limits, spin: bool, origins: Vec<String>) -> Arc<Shared> {
         let (stopping, sessions) = (AtomicBool::new(false), Mutex::default());
-        Arc::new(Shared { node, limits, spin, stopping, sessions })
+        Arc::new(Shared {
+            node,
+            limits,
+            spin,
+            origins,
+            traffic: Arc::default(),
+            surveys: Surveys::default(),
+            housekeeping: Housekeeping::default(),
+            cores: OnceLock::new(),
+            stopping,
+            sessions,
+        })
     }
 
     /// A place for one more session; `None` when all are taken.
     pub(crate) fn admit(self: &Arc<Shared>, session: u64, waiter: &Arc<Waiter>) -> Option<Place> {
         let mut sessions = self.sessions();
         if sessions.len() >= self.limits.sessions_max {
+            self.traffic.refused();
             return None;
         }
         sessions.insert(session, Arc::clone(waiter));
         Some(Place { shared: Arc::clone(self), session })
+    }
+
+    /// The threads that serve sessions.
+    pub(crate) fn cores(&self) -> &[Core] {
+        self.cores.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Says, once, which threads serve sessions.
+    pub(crate) fn set_cores(&self, cores: &[Core]) {
+        let _ = self.cores.set(cores.to_vec());
     }
 
     pub(crate) fn session_count(&self) -> usize {

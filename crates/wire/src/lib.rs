@@ -23,6 +23,7 @@ mod from_node;
 mod group;
 mod header;
 mod hello;
+pub mod http;
 mod layout;
 mod limits;
 mod list;

@@ -5,6 +5,7 @@
 
 mod checks;
 mod door;
+mod http;
 mod rust;
 mod trial;
 
@@ -12,7 +13,7 @@ use checks::{PROMISES, Promise};
 use door::Door;
 use trial::{Started, Trial};
 
-const DOORS: &[&dyn Door] = &[&rust::InProcess, &rust::Tcp, &rust::Unix];
+const DOORS: &[&dyn Door] = &[&rust::InProcess, &rust::Tcp, &rust::Unix, &http::Http];
 
 /// Tries all promises that the door makes; fails with all that were broken.
 fn keeps_its_promises(door: &dyn Door) {
@@ -39,6 +40,11 @@ fn tcp() {
 #[test]
 fn unix_socket() {
     keeps_its_promises(&rust::Unix);
+}
+
+#[test]
+fn http() {
+    keeps_its_promises(&http::Http);
 }
 
 /// The table of `docs/doors.md` says what was tried. `DUNLIN_WRITE=1` writes it.

@@ -84,6 +84,7 @@ fn greet(running: &Running, console: &Console) -> Result<()> {
 fn clients_of(door: Door) -> &'static str {
     match door {
         Door::Nats => "any NATS client",
+        Door::Http => "curl, browsers, Prometheus",
         _ => "",
     }
 }

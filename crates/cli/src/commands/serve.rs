@@ -21,6 +21,7 @@ Examples:
   dunlin serve --config node.toml
   dunlin serve --data-dir /var/lib/dunlin    durable topics are kept there, and found again
   dunlin serve --nats-listen 127.0.0.1:4222  NATS clients are served too
+  dunlin serve --http-listen 127.0.0.1:8222  topics, events, probes and metrics for whoever speaks HTTP
   DUNLIN_RETENTION_BYTES=1GiB dunlin serve
 
 Ctrl-C or SIGTERM ends it in order; a second one at once.")]
@@ -79,11 +80,13 @@ pub fn ready_line(running: &Running) -> String {
 
 fn log_to_standard_error(config: &Config, console: &Console) {
     let level = config.log.parse().unwrap_or(tracing::Level::WARN);
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(std::io::stderr)
-        .with_ansi(console.errors.is_on())
-        .finish();
+    let written = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
     // Fails only where one is set already, and then that one is what somebody wanted.
-    let _ = tracing::subscriber::set_global_default(subscriber);
+    let _ = if config.log_as_json {
+        let subscriber = written.json().flatten_event(true).finish();
+        tracing::subscriber::set_global_default(subscriber)
+    } else {
+        let subscriber = written.with_ansi(console.errors.is_on()).finish();
+        tracing::subscriber::set_global_default(subscriber)
+    };
 }

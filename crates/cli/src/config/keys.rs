@@ -32,7 +32,8 @@ impl Key {
 
 /// Doors that `dunlin dev` opens at their usual ports, though they are shut by default. Where another program has the
 /// port, the door stays shut and `dev` says so.
-pub const DEV_DEFAULTS: &[(&str, &str)] = &[("nats.listen", "127.0.0.1:4222")];
+pub const DEV_DEFAULTS: &[(&str, &str)] =
+    &[("nats.listen", "127.0.0.1:4222"), ("http.listen", "127.0.0.1:8222")];
 
 pub const VARIABLE_PREFIX: &str = "DUNLIN_";
 
@@ -51,6 +52,18 @@ pub const KEYS: &[Key] = &[
         value: "ADDRESS|off",
         default: "off",
         help: "TCP address of the NATS client protocol",
+    },
+    Key {
+        name: "http.listen",
+        value: "ADDRESS|off",
+        default: "off",
+        help: "TCP address of HTTP: topics, server-sent events, probes and metrics",
+    },
+    Key {
+        name: "http.origins",
+        value: "ORIGINS|off",
+        default: "off",
+        help: "Pages that may use HTTP from a browser, like https://example.com, with commas between them",
     },
     Key {
         name: "insecure_listen_without_tls",
@@ -181,6 +194,12 @@ pub const KEYS: &[Key] = &[
         value: "LEVEL",
         default: "warn",
         help: "error, warn, info, debug or trace; to standard error",
+    },
+    Key {
+        name: "log_format",
+        value: "FORMAT",
+        default: "text",
+        help: "text for people, json for programs: an object on each line",
     },
 ];
 

@@ -7,6 +7,7 @@ mod dunlin;
 mod feed;
 mod feed_import;
 mod groups;
+mod http;
 mod publish_subscribe;
 mod request_reply;
 mod serve;

@@ -4,6 +4,7 @@ mod bad_input;
 mod clients;
 mod following;
 mod groups;
+mod http;
 mod members;
 mod nats;
 mod nats_bad_input;

@@ -2,6 +2,7 @@ use dunlin_wire::*;
 use proptest::prelude::*;
 
 use crate::any_bytes::try_messages;
+use crate::http_text::{try_id, try_payload, try_query};
 use crate::samples::{Values, encoded, frame};
 
 #[test]
@@ -185,4 +186,20 @@ fn a_delivery_whose_records_do_not_fit_is_refused() {
     let mut unsound = sound;
     unsound[24 + 32 + 4] = 9;
     assert!(matches!(decoder.next_from_node(&unsound), Err(WireError::Frame { .. })));
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_a_query_an_id_and_a_payload_or_is_refused(
+        bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        text in "[a-z0-9=&%+m_-]{0,60}",
+        id in "m[A-Za-z0-9_-]{0,80}",
+        at in "[0-9]{0,12}-[0-9]{0,22}",
+    ) {
+        for bytes in [&bytes, text.as_bytes(), id.as_bytes(), at.as_bytes()] {
+            try_query(bytes);
+            try_id(bytes);
+            try_payload(bytes);
+        }
+    }
 }

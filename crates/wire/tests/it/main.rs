@@ -4,6 +4,7 @@ mod any_bytes;
 mod document;
 mod golden;
 mod hostile;
+mod http_text;
 mod round_trip;
 mod samples;
 mod version;

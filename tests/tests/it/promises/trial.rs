@@ -32,8 +32,13 @@ impl Started {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let unix = std::env::temp_dir().join(format!("dunlin-promises-{}-{number}.sock", std::process::id()));
-        let config =
-            ServerConfig { tcp: vec![port::free()], unix: vec![unix], threads: 1, ..ServerConfig::default() };
+        let config = ServerConfig {
+            tcp: vec![port::free()],
+            unix: vec![unix],
+            http: vec![port::free()],
+            threads: 1,
+            ..ServerConfig::default()
+        };
         Started::with(config)
     }
 
@@ -62,6 +67,10 @@ impl Started {
 
     pub fn tcp(&self) -> SocketAddr {
         self.config.tcp[0]
+    }
+
+    pub fn http(&self) -> SocketAddr {
+        self.config.http[0]
     }
 
     pub fn unix(&self) -> &PathBuf {

@@ -1,0 +1,71 @@
+//! The HTTP door of the binary, with `curl`.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+
+use crate::dunlin::{Node, dunlin, signal};
+
+fn curl(arguments: &[&str]) -> String {
+    let out = Command::new("curl")
+        .args(["-sS", "--max-time", "60"])
+        .args(arguments)
+        .output()
+        .expect("curl is there");
+    assert!(out.status.success(), "{arguments:?}: {out:?}");
+    String::from_utf8(out.stdout).unwrap()
+}
+
+/// The address of HTTP in the line that says READY.
+fn http_url(ready: &str) -> String {
+    let address =
+        ready.split_whitespace().find_map(|word| word.strip_prefix("http=")).expect("READY … http=…");
+    format!("http://{address}")
+}
+
+#[test]
+fn curl_and_dunlin_reach_the_same_topics() {
+    let node = Node::start_with(&["--http-listen", "127.0.0.1:0"]);
+    let url = http_url(&node.ready);
+    assert!(curl(&[&format!("{url}/healthz")]).contains("\"alive\":true"));
+    let receipt = curl(&["-d", "from curl", &format!("{url}/v1/topics/ticks")]);
+    assert!(receipt.contains("\"acknowledged\":\"memory\""), "{receipt}");
+    let read = node.run(&["sub", "ticks", "--from", "earliest", "--count", "1"]).done();
+    assert!(read.contains("from curl"), "{read}");
+    let metrics = curl(&[&format!("{url}/metrics")]);
+    assert!(metrics.contains("dunlin_topic_records_total{topic=\"ticks\"} 1"), "{metrics}");
+    assert_eq!(node.stop(), Some(0));
+}
+
+#[test]
+fn http_is_off_unless_asked_for() {
+    assert!(!Node::start().ready.contains("http="));
+}
+
+#[test]
+fn logs_are_objects_where_that_is_asked_for() {
+    let arguments = [
+        "serve",
+        "--listen",
+        "off",
+        "--http-listen",
+        "127.0.0.1:0",
+        "--log",
+        "debug",
+        "--log-format",
+        "json",
+    ];
+    let mut child = dunlin(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut ready = [0; 4_096];
+    let read = child.stdout.as_mut().unwrap().read(&mut ready).unwrap();
+    let url = http_url(std::str::from_utf8(&ready[..read]).unwrap());
+    curl(&[&format!("{url}/readyz?x=1")]);
+    signal("TERM", child.id());
+    let out = child.wait_with_output().unwrap();
+    let lines = String::from_utf8(out.stderr).unwrap();
+    let objects: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect();
+    let answered =
+        objects.iter().find(|object| object["message"] == "answered").expect("the request is logged");
+    assert_eq!((&answered["path"], &answered["status"]), (&"/readyz".into(), &200.into()), "{answered}");
+    assert_eq!(answered["level"], "DEBUG");
+}

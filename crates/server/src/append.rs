@@ -1,0 +1,117 @@
+//! Appending for doors whose requests are tasks of their own: where there is no room, or the disk is to have a record
+//! first, the task waits, and its thread serves others.
+
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use dunlin::now_ns;
+use dunlin::topic::{
+    Acknowledged, CheckedRun, Log, OnFull, ProducerMark, PublishError, Receipt, RunAppend, StoredState,
+    Topic, Waiter,
+};
+
+/// The token that progress of the disk notifies.
+const STORED: u32 = 1;
+/// How long a publisher waits for a disk that neither stores what was appended nor fails.
+const STORED_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Frames for one partition.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ToAppend<'a> {
+    pub(crate) frames: &'a [u8],
+    pub(crate) count: u32,
+    pub(crate) partition: usize,
+    pub(crate) mark: Option<ProducerMark>,
+    pub(crate) expect_last: Option<u64>,
+}
+
+/// Appends the frames, all or none, and waits until they have the level at which the topic acknowledges.
+pub(crate) async fn append(topic: &Topic, what: ToAppend<'_>) -> Result<Receipt, PublishError> {
+    let receipt = match attempt(topic, what, false) {
+        Err(PublishError::Full { .. } | PublishError::DiskBehind { .. }) => {
+            append_when_there_is_room(topic, what).await
+        }
+        appended => appended,
+    }?;
+    stored(topic, &receipt).await?;
+    Ok(receipt)
+}
+
+fn attempt(topic: &Topic, what: ToAppend<'_>, evict: bool) -> Result<Receipt, PublishError> {
+    let ToAppend { frames, count, partition, mark, expect_last } = what;
+    let run = CheckedRun::check(frames, count, topic.config().record_bytes_max as usize)?;
+    topic.append_run(now_ns(), RunAppend { run, partition, mark, expect_last, evict })
+}
+
+/// Tries again whenever there may be room, until the topic's patience ends.
+async fn append_when_there_is_room(topic: &Topic, what: ToAppend<'_>) -> Result<Receipt, PublishError> {
+    let evicts = topic.config().reliable.is_some_and(|reliable| reliable.on_full == OnFull::Evict);
+    let waiter = Waiter::new();
+    let began_ns = now_ns();
+    let patience_ns = u64::try_from(topic.patience().as_nanos()).unwrap_or(u64::MAX);
+    let deadline_ns = began_ns.saturating_add(patience_ns);
+    loop {
+        topic.await_room(what.partition, &waiter);
+        let now_ns = now_ns();
+        let is_over = now_ns >= deadline_ns;
+        let waited = Duration::from_nanos(now_ns.saturating_sub(began_ns));
+        let refused = match attempt(topic, what, is_over && evicts) {
+            Err(PublishError::Full { reader, needed, .. }) => PublishError::Full { reader, needed, waited },
+            Err(PublishError::DiskBehind { unstored_bytes, .. }) => {
+                PublishError::DiskBehind { unstored_bytes, waited }
+            }
+            appended => return appended,
+        };
+        if is_over {
+            return Err(refused);
+        }
+        let left = Duration::from_nanos(deadline_ns - now_ns);
+        // Which of the two it was is seen by looking.
+        let _ = tokio::time::timeout(left, notified(&waiter)).await;
+    }
+}
+
+async fn stored(topic: &Topic, receipt: &Receipt) -> Result<(), PublishError> {
+    if receipt.acknowledged == Acknowledged::Memory {
+        return Ok(());
+    }
+    let log = &topic.logs()[usize::from(receipt.partition)];
+    let waiting = Waiting { log, waiter: Waiter::new() };
+    let reached = async {
+        loop {
+            match log.await_stored(receipt.position, receipt.acknowledged, &waiting.waiter, STORED) {
+                StoredState::Reached => return Ok(()),
+                StoredState::Failed(error) => return Err(error),
+                StoredState::Waiting => notified(&waiting.waiter).await,
+            }
+        }
+    };
+    let unknown = || PublishError::Unknown(format!("not stored within {STORED_PATIENCE:?}"));
+    tokio::time::timeout(STORED_PATIENCE, reached).await.unwrap_or_else(|_| Err(unknown()))
+}
+
+/// Leaves the log's list when the request is given up.
+struct Waiting<'a> {
+    log: &'a Log,
+    waiter: Arc<Waiter>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.log.leave_stored(&self.waiter);
+    }
+}
+
+/// Waits for a notification.
+async fn notified(waiter: &Waiter) {
+    std::future::poll_fn(|cx| {
+        while !waiter.take_ready(|_| ()) {
+            if waiter.set_waker(cx.waker()) {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(())
+    })
+    .await;
+}

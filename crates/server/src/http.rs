@@ -1,0 +1,35 @@
+//! Door `http`: publishing, topics and server-sent events for whoever speaks HTTP/1.1, and what those who operate a
+//! node ask of it (`docs/doors.md`).
+//!
+//! `connection` serves one connection, `gate` turns away what must not come in before anything of it is read, `routes`
+//! says who answers what. Whatever is refused is a [`Problem`](problem::Problem), made from the one table of errors.
+//!
+//! Invariants:
+//! - A request never makes its thread wait: what takes long waits as a task, or is done by another thread.
+//! - A stream of events whose client does not read holds one chunk, and nothing of a log.
+//! - Memory for a body is charged to the node's budget while it is held.
+//!
+//! Limits: [`HttpLimits`](crate::HttpLimits), `sessions_max`, `control_bytes_max`.
+//!
+//! Not here: what the text of an event, an id or a query looks like ([`dunlin::wire::http`]); TLS and credentials, for which
+//! `connection` and `gate` are the places.
+
+mod batch;
+mod body;
+mod connection;
+mod context;
+mod events;
+mod gate;
+mod health;
+mod metrics;
+mod problem;
+mod publish;
+mod query;
+mod routes;
+mod settings;
+mod subscriptions;
+mod surveys;
+mod topics;
+
+pub(crate) use connection::serve;
+pub(crate) use surveys::Surveys;

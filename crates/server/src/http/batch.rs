@@ -1,0 +1,216 @@
+//! `POST /v1/topics/{subject}/batch`: many records in one request, a line for each.
+//!
+//! Records of one partition are appended together, all of them or none. Where keys spread them over several, each
+//! partition has its own outcome.
+
+use std::collections::BTreeMap;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use axum::{Extension, Json};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use dunlin::topic::frame::Meta;
+use dunlin::topic::{BATCH_BYTES_MAX, Topic};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::body::{self, media_type};
+use super::context::Context;
+use super::problem::Problem;
+use super::publish::{Target, Terms, encode, receipt_json};
+use super::query::time_ns;
+use super::routes::Name;
+use crate::append::{ToAppend, append};
+
+/// A line of `application/x-ndjson`, with the names that `dunlin sub --json` has.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line<'a> {
+    /// Text, which is the payload; or any other JSON, whose text is.
+    #[serde(borrow)]
+    payload: Option<&'a RawValue>,
+    payload_base64: Option<String>,
+    key: Option<String>,
+    key_base64: Option<String>,
+    event_time_ns: Option<u64>,
+    event_time: Option<String>,
+    expires_ns: Option<u64>,
+    #[serde(default)]
+    headers: Vec<Header>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    name: String,
+    value: Option<String>,
+    value_base64: Option<String>,
+}
+
+/// Frames for one partition.
+#[derive(Debug, Default)]
+struct Part {
+    frames: Vec<u8>,
+    count: u32,
+}
+
+pub(super) async fn publish(
+    Extension(context): Extension<Context>,
+    Name(subject): Name,
+    request: Request<Body>,
+) -> Result<(StatusCode, Json<Value>), Problem> {
+    let target = Target::find(&context, &subject)?;
+    let (parts, body) = request.into_parts();
+    let terms = Terms::read(&parts.headers)?;
+    let content = body::read(&context, body, BATCH_BYTES_MAX).await?;
+    let parts = match media_type(&parts.headers) {
+        "application/x-ndjson" | "application/jsonl" | "application/json" => {
+            of_lines(&target, &content.bytes, encode_json)?
+        }
+        "text/plain" => of_lines(&target, &content.bytes, encode_plain)?,
+        other => {
+            let text = format!(
+                "Content-Type: {other:?}; a batch is application/x-ndjson, an object with a payload on each line, or \
+                 text/plain, a payload on each line"
+            );
+            let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+            return Err(Problem::of(status, dunlin::wire::ErrorCode::Protocol, text));
+        }
+    };
+    if parts.len() > 1 && (terms.mark.is_some() || terms.expect_last.is_some()) {
+        let text =
+            "a producer's number and an expected sequence are of one partition, and the keys lie in several";
+        return Err(Problem::from(dunlin::Refused::new(dunlin::wire::ErrorCode::Batch, text)));
+    }
+    append_all(&target.topic, &terms, parts).await
+}
+
+async fn append_all(
+    topic: &Topic,
+    terms: &Terms,
+    parts: BTreeMap<usize, Part>,
+) -> Result<(StatusCode, Json<Value>), Problem> {
+    let (mut published, mut outcomes, mut first_refusal) = (0, Vec::new(), None);
+    for (partition, Part { frames, count }) in parts {
+        let Terms { mark, expect_last } = *terms;
+        match append(topic, ToAppend { frames: &frames, count, partition, mark, expect_last }).await {
+            Ok(receipt) => {
+                published += u64::from(count);
+                let mut outcome = receipt_json(topic, &receipt);
+                outcome["records"] = count.into();
+                outcome["first_seq"] = (receipt.position.seq + 1 - u64::from(count)).into();
+                outcomes.push(outcome);
+            }
+            Err(error) => {
+                let problem = Problem::from(error);
+                outcomes.push(json!({"partition": partition, "records": count, "error": problem.json()}));
+                first_refusal.get_or_insert(problem);
+            }
+        }
+    }
+    match first_refusal {
+        Some(problem) if published == 0 => Err(problem),
+        Some(_) => {
+            Ok((StatusCode::MULTI_STATUS, Json(json!({"published": published, "outcomes": outcomes}))))
+        }
+        None => Ok((StatusCode::OK, Json(json!({"published": published, "outcomes": outcomes})))),
+    }
+}
+
+/// The frames of all lines, by partition.
+fn of_lines(
+    target: &Target,
+    content: &[u8],
+    encode_line: impl Fn(&Target, &[u8], &mut BTreeMap<usize, Part>) -> Result<(), Problem>,
+) -> Result<BTreeMap<usize, Part>, Problem> {
+    let mut parts = BTreeMap::new();
+    let content = content.strip_suffix(b"\n").unwrap_or(content);
+    for line in content.split(|&byte| byte == b'\n') {
+        encode_line(target, line.strip_suffix(b"\r").unwrap_or(line), &mut parts)?;
+    }
+    if parts.is_empty() {
+        return Err(Problem::from(dunlin::topic::PublishError::Batch("a batch holds at least one record")));
+    }
+    Ok(parts)
+}
+
+fn encode_plain(target: &Target, line: &[u8], parts: &mut BTreeMap<usize, Part>) -> Result<(), Problem> {
+    let meta = Meta { subject_tail: &target.tail, ..Meta::default() };
+    put(target, &meta, line, parts)
+}
+
+fn encode_json(target: &Target, line: &[u8], parts: &mut BTreeMap<usize, Part>) -> Result<(), Problem> {
+    if line.trim_ascii().is_empty() {
+        return Ok(());
+    }
+    let number = 1 + parts.values().map(|part| part.count).sum::<u32>();
+    let wrong = |what: String| Problem::bad_request(format!("record {number} of the batch: {what}"));
+    // A list would be read as one, too, its values in the order of the fields.
+    if !line.trim_ascii_start().starts_with(b"{") {
+        return Err(wrong("expected an object".to_owned()));
+    }
+    let line: Line<'_> = serde_json::from_slice(line).map_err(|error| wrong(error.to_string()))?;
+    let payload = line.payload().map_err(wrong)?;
+    let key = bytes_of("key", line.key, line.key_base64).map_err(wrong)?;
+    let mut headers = Vec::with_capacity(line.headers.len());
+    for Header { name, value, value_base64 } in line.headers {
+        headers.push((name, bytes_of("value", value, value_base64).map_err(wrong)?.unwrap_or_default()));
+    }
+    let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
+    let event_time_ns = match (line.event_time_ns, line.event_time) {
+        (ns, None) => ns,
+        (None, Some(text)) => {
+            Some(time_ns(&text).ok_or_else(|| wrong(format!("event_time {text:?} is no time")))?)
+        }
+        (Some(_), Some(_)) => return Err(wrong("both event_time and event_time_ns".to_owned())),
+    };
+    let meta = Meta {
+        event_time_ns,
+        expires_ns: line.expires_ns,
+        subject_tail: &target.tail,
+        key: key.as_deref(),
+        reply: None,
+        headers: &headers,
+    };
+    put(target, &meta, &payload, parts)
+}
+
+impl Line<'_> {
+    fn payload(&self) -> Result<Vec<u8>, String> {
+        match (self.payload, &self.payload_base64) {
+            (Some(json), None) if json.get().starts_with('"') => {
+                let text: String = serde_json::from_str(json.get()).map_err(|error| error.to_string())?;
+                Ok(text.into_bytes())
+            }
+            (Some(json), None) => Ok(json.get().as_bytes().to_vec()),
+            (None, Some(text)) => STANDARD.decode(text).map_err(|error| format!("payload_base64: {error}")),
+            _ => Err("it has either a payload or a payload_base64".to_owned()),
+        }
+    }
+}
+
+/// A field that is given as text or as base64, or not.
+fn bytes_of(name: &str, plain: Option<String>, base64: Option<String>) -> Result<Option<Vec<u8>>, String> {
+    match (plain, base64) {
+        (None, None) => Ok(None),
+        (Some(text), None) => Ok(Some(text.into_bytes())),
+        (None, Some(text)) => {
+            STANDARD.decode(text).map(Some).map_err(|error| format!("{name}_base64: {error}"))
+        }
+        (Some(_), Some(_)) => Err(format!("both {name} and {name}_base64")),
+    }
+}
+
+fn put(
+    target: &Target,
+    meta: &Meta<'_>,
+    payload: &[u8],
+    parts: &mut BTreeMap<usize, Part>,
+) -> Result<(), Problem> {
+    let part = parts.entry(target.topic.partition_of(meta.key)).or_default();
+    encode(meta, payload, &mut part.frames)?;
+    part.count += 1;
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! Reading a request's body: as much as is allowed, in as much time as is allowed, charged to the node's budget.
+
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody};
+use axum::http::{HeaderMap, StatusCode, header};
+use bytes::Bytes;
+use dunlin::Refused;
+use dunlin::topic::PublishError;
+use dunlin::wire::ErrorCode;
+use http_body_util::BodyExt;
+
+use super::context::Context;
+use super::problem::Problem;
+use crate::session::charge::Charge;
+
+/// A body, charged as long as this lives.
+#[derive(Debug)]
+pub(super) struct Content {
+    pub(super) bytes: Bytes,
+    _charge: Charge,
+}
+
+/// Reads the whole body.
+pub(super) async fn read(context: &Context, body: Body, bytes_max: usize) -> Result<Content, Problem> {
+    let announced = body.size_hint().lower();
+    if announced > bytes_max as u64 {
+        return Err(too_large(announced, bytes_max));
+    }
+    let patience = context.limits().http.body_ms_max;
+    let reading = read_on(context, body, bytes_max);
+    let late = |_| {
+        let text = format!("the body did not come within {patience} ms");
+        Err(Problem::of(StatusCode::REQUEST_TIMEOUT, ErrorCode::Protocol, text))
+    };
+    tokio::time::timeout(Duration::from_millis(patience.into()), reading).await.unwrap_or_else(late)
+}
+
+async fn read_on(context: &Context, mut body: Body, bytes_max: usize) -> Result<Content, Problem> {
+    let mut charge = Charge::none(context.node().budget());
+    let mut first: Option<Bytes> = None;
+    let mut all = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Problem::bad_request(format!("the body broke off: {error}")))?;
+        // Trailers say nothing to us.
+        let Ok(data) = frame.into_data() else { continue };
+        let bytes = first.as_ref().map_or(all.len(), Bytes::len) + data.len();
+        if bytes > bytes_max {
+            return Err(too_large(bytes as u64, bytes_max));
+        }
+        charge.grow_to(bytes).map_err(PublishError::from)?;
+        match first.take() {
+            None if all.is_empty() => first = Some(data),
+            before => {
+                all.extend_from_slice(before.as_deref().unwrap_or_default());
+                all.extend_from_slice(&data);
+            }
+        }
+    }
+    Ok(Content { bytes: first.unwrap_or_else(|| all.into()), _charge: charge })
+}
+
+fn too_large(bytes: u64, bytes_max: usize) -> Problem {
+    let numbers = [bytes, bytes_max as u64, 0];
+    Problem::from(Refused { numbers, ..Refused::new(ErrorCode::RecordTooLarge, "") })
+}
+
+/// What the body is, without parameters; empty where it does not say.
+pub(super) fn media_type(headers: &HeaderMap) -> &str {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    value.split(';').next().unwrap_or("").trim()
+}

@@ -1,0 +1,107 @@
+//! One connection: HTTP/1.1 by hyper, with every wait and every buffer bounded.
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Context as TaskContext;
+use std::time::Duration;
+
+use dunlin::Refused;
+use dunlin::topic::Waiter;
+use hyper::server::conn::http1::Builder;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use super::context::Context;
+use super::problem::Problem;
+use super::routes;
+use crate::config::Limits;
+use crate::shared::Shared;
+use crate::stream::Stream;
+
+/// Serves the connection to its end.
+pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream) {
+    // Only addresses are listened on for this door.
+    let Stream::Tcp(stream) = stream else { return };
+    let waiter = Waiter::new();
+    let Some(_place) = shared.admit(shared.node.next_session(), &waiter) else {
+        return turn_away(&shared, stream).await;
+    };
+    notice_who_has_gone(&stream, &shared.limits);
+    let peer = stream.peer_addr().ok();
+    let is_local = stream.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
+    let context = Context::new(Arc::clone(&shared), peer, is_local);
+    let service = service_fn(move |request| routes::answer(context.clone(), request));
+    let connection = builder(&shared.limits).serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    let mut is_stopping = false;
+    let served = poll_fn(|cx| {
+        if !is_stopping && stops(&shared, &waiter, cx) {
+            is_stopping = true;
+            connection.as_mut().graceful_shutdown();
+        }
+        connection.as_mut().poll(cx)
+    });
+    if let Err(error) = served.await {
+        tracing::debug!(door = "http", peer = %shown(peer), %error, "connection ended");
+    }
+}
+
+/// Whether the server stops; if not, the task is woken when it does.
+fn stops(shared: &Shared, waiter: &Waiter, cx: &TaskContext<'_>) -> bool {
+    while !shared.is_stopping() {
+        if waiter.set_waker(cx.waker()) {
+            return false;
+        }
+        waiter.take_ready(|_| ());
+    }
+    true
+}
+
+fn builder(limits: &Limits) -> Builder {
+    let mut builder = Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        // For the next request on a connection that is kept, too.
+        .header_read_timeout(Duration::from_millis(limits.http.header_ms_max.into()))
+        .max_headers(limits.http.headers_max as usize)
+        // Of what was read and not understood yet, and of what waits to be written.
+        .max_buf_size(limits.http.header_bytes_max as usize)
+        .half_close(false);
+    builder
+}
+
+/// A client that vanished without a word is found out, be it that it owes acknowledgements or that all is quiet.
+fn notice_who_has_gone(stream: &TcpStream, limits: &Limits) {
+    let socket = SockRef::from(stream);
+    let gone = Duration::from_millis(limits.http.stalled_ms_max.into());
+    let every = (gone / 4).max(Duration::from_secs(1));
+    let probes = TcpKeepalive::new().with_time(every).with_interval(every).with_retries(3);
+    let set = socket.set_tcp_keepalive(&probes);
+    #[cfg(target_os = "linux")]
+    let set = set.and_then(|()| socket.set_tcp_user_timeout(Some(gone)));
+    if let Err(error) = set {
+        tracing::debug!(door = "http", %error, "cannot watch over a connection");
+    }
+}
+
+/// All places are taken: says so, without reading the request.
+async fn turn_away(shared: &Shared, mut stream: TcpStream) {
+    let refused = Refused::limit("sessions_max", shared.limits.sessions_max as u64);
+    let answer = Problem::from(refused).as_last_words();
+    let patience = Duration::from_millis(shared.limits.http.header_ms_max.into());
+    // Who does not even take this is not waited for.
+    let _ = tokio::time::timeout(patience, async {
+        stream.write_all(answer.as_bytes()).await?;
+        stream.shutdown().await
+    })
+    .await;
+}
+
+fn shown(peer: Option<SocketAddr>) -> String {
+    peer.map_or_else(String::new, |peer| peer.to_string())
+}

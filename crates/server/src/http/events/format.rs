@@ -1,0 +1,146 @@
+//! What a stream's events say.
+
+use dunlin::topic::{LogName, Notice, Position, Record};
+use dunlin::wire::http::{base64, plain_text, write_event};
+use serde_json::{Map, Value, json};
+
+use crate::http::problem::Problem;
+
+/// How a record is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Its payload alone.
+    Payload,
+    /// All of it, as `dunlin sub --json` shows it.
+    Json,
+}
+
+/// The event of a payload that is no text.
+const BASE64: &str = "base64";
+
+/// Writes a record.
+pub(super) fn write_record(form: Form, record: &Record<'_>, id: Option<&str>, out: &mut String) {
+    match (form, plain_text(record.payload())) {
+        (Form::Payload, Some(text)) => write_event(id, None, text, out),
+        (Form::Payload, None) => {
+            let mut text = String::with_capacity(record.payload().len().div_ceil(3) * 4);
+            base64(record.payload(), &mut text);
+            write_event(id, Some(BASE64), &text, out);
+        }
+        (Form::Json, _) => write_event(id, None, &record_json(record).to_string(), out),
+    }
+}
+
+fn record_json(record: &Record<'_>) -> Value {
+    let frame = &record.frame;
+    let mut object = head(record.log);
+    let mut put = |name: &str, value: Value| object.insert(name.to_owned(), value);
+    put("subject", record.subject().into());
+    put("position", record.position.to_string().into());
+    put("epoch", record.position.epoch.into());
+    put("seq", record.seq().into());
+    put("append_time_ns", frame.append_time_ns().into());
+    frame.event_time_ns().map(|ns| put("event_time_ns", ns.into()));
+    frame.expires_ns().map(|ns| put("expires_ns", ns.into()));
+    frame.reply().map(|reply| put("reply", reply.into()));
+    if let Some(key) = frame.key() {
+        put_bytes(&mut object, "key", key);
+    }
+    let headers: Vec<Value> = frame.headers().map(header_json).collect();
+    if !headers.is_empty() {
+        object.insert("headers".to_owned(), headers.into());
+    }
+    put_bytes(&mut object, "payload", record.payload());
+    object.into()
+}
+
+fn header_json((name, value): (&str, &[u8])) -> Value {
+    let mut object = Map::new();
+    object.insert("name".to_owned(), name.into());
+    put_bytes(&mut object, "value", value);
+    object.into()
+}
+
+fn put_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => object.insert(name.to_owned(), text.into()),
+        Err(_) => {
+            let mut text = String::new();
+            base64(bytes, &mut text);
+            object.insert(format!("{name}_base64"), text.into())
+        }
+    };
+}
+
+fn head(log: &LogName) -> Map<String, Value> {
+    let mut object = Map::new();
+    object.insert("topic".to_owned(), log.topic.clone().into());
+    object.insert("partition".to_owned(), log.partition.into());
+    object
+}
+
+/// The event of a notice, and where the reader stands when it has it; `None` for what needs no event.
+pub(super) fn notice(notice: &Notice) -> Option<(&'static str, Value)> {
+    let of = |name, log: &LogName, more: Value| {
+        let mut object = head(log);
+        if let Value::Object(more) = more {
+            object.extend(more);
+        }
+        Some((name, Value::Object(object)))
+    };
+    match notice {
+        Notice::Gap(gap) => {
+            let more =
+                json!({"epoch": gap.epoch, "first": gap.first, "last": gap.last, "records": gap.records()});
+            of("gap", &gap.log, more)
+        }
+        Notice::Lagging(lagging) => {
+            of("lagging", &lagging.log, json!({"behind": lagging.behind, "retained": lagging.retained}))
+        }
+        Notice::EpochChanged(changed) => {
+            let more = json!({
+                "old": changed.old, "last_seen": changed.last_seen, "known_through": changed.known_through,
+                "new_first": changed.new_first.to_string(),
+            });
+            of("epoch", &changed.log, more)
+        }
+        Notice::Snapshot(snapshot) => {
+            let mut state = String::with_capacity(snapshot.bytes.len().div_ceil(3) * 4);
+            base64(&snapshot.bytes, &mut state);
+            let more = json!({
+                "position": snapshot.position.to_string(), "checksum": format!("{:016x}", snapshot.checksum),
+                "state_base64": state,
+            });
+            of("snapshot", &snapshot.log, more)
+        }
+        Notice::Checksum(sum) => {
+            let more =
+                json!({"position": sum.position.to_string(), "checksum": format!("{:016x}", sum.checksum)});
+            of("checksum", &sum.log, more)
+        }
+        Notice::Deleted { log, last } => of("deleted", log, json!({"last": last.to_string()})),
+        _ => None,
+    }
+}
+
+/// Where a reader stands that was given the notice; `None` where it stands as it did.
+pub(super) fn stand_after(notice: &Notice) -> Option<(&std::sync::Arc<LogName>, Position)> {
+    let before = |next: Position| Position { seq: next.seq - 1, ..next };
+    match notice {
+        Notice::Gap(gap) => Some((&gap.log, Position { epoch: gap.epoch, seq: gap.last })),
+        Notice::EpochChanged(changed) => Some((&changed.log, before(changed.new_first))),
+        Notice::Snapshot(snapshot) => Some((&snapshot.log, snapshot.position)),
+        Notice::Advance { log, through } => Some((log, *through)),
+        _ => None,
+    }
+}
+
+/// The last event of a stream: why it ends.
+pub(super) fn write_end(why: &Problem, out: &mut String) {
+    write_event(None, Some("end"), &why.json().to_string(), out);
+}
+
+/// Logs of which the reader was in the middle, and which are no more.
+pub(super) fn write_gone(logs: usize, out: &mut String) {
+    write_event(None, Some("deleted"), &json!({"topic": null, "logs": logs}).to_string(), out);
+}

@@ -1,0 +1,131 @@
+//! What a subscription over HTTP asks for.
+
+use std::time::SystemTime;
+
+use axum::http::HeaderMap;
+use dunlin::topic::{OnGap, Position, Start, SubscribeOptions, Wait};
+use dunlin::wire::http::Resume;
+
+use super::format::Form;
+use crate::door::Door;
+use crate::http::problem::Problem;
+use crate::http::query::{Query, time_ns, unix_ns};
+
+/// Names of the query.
+const KNOWN: [&str; 6] = ["from", "on_gap", "conflate", "name", "as", "last_event_id"];
+/// A reader says where it was, be it that its first connection cannot set headers.
+const LAST_EVENT_ID: &str = "last-event-id";
+/// The longest name of a subscription, bytes.
+const NAME_BYTES_MAX: usize = 255;
+
+#[derive(Debug)]
+pub(super) struct EventsRequest {
+    pub(super) options: SubscribeOptions,
+    /// Where the reader was.
+    pub(super) resume: Option<Resume>,
+    pub(super) form: Form,
+}
+
+impl EventsRequest {
+    pub(super) fn read(
+        query: Option<&str>,
+        headers: &HeaderMap,
+        peer: &str,
+    ) -> Result<EventsRequest, Problem> {
+        let query = Query::parse(query, &KNOWN)?;
+        let name = query.get("name").filter(|name| !name.is_empty()).unwrap_or(peer);
+        if name.len() > NAME_BYTES_MAX || name.contains(char::is_control) {
+            let text = format!("name: at most {NAME_BYTES_MAX} bytes, and no control characters");
+            return Err(Problem::bad_request(text));
+        }
+        let options = SubscribeOptions {
+            name: name.to_owned(),
+            door: Door::Http.name(),
+            start: query.get("from").map_or(Ok(Start::Latest), start)?,
+            on_gap: query.get("on_gap").map_or(Ok(OnGap::Oldest), on_gap)?,
+            wait: Wait::Parked,
+            conflate: query.switch("conflate")?,
+            ..SubscribeOptions::default()
+        };
+        let last = headers.get(LAST_EVENT_ID).map(|value| value.to_str());
+        let last = last.transpose().map_err(|_| Problem::bad_request("Last-Event-ID: not plain text"))?;
+        // An empty one is what a reader sends that was given none.
+        let last = last.or(query.get("last_event_id")).filter(|text| !text.is_empty());
+        let resume = last.map(Resume::parse).transpose();
+        let resume = resume.map_err(|error| Problem::bad_request(format!("Last-Event-ID: {error}")))?;
+        let form = match query.get("as") {
+            None | Some("payload") => Form::Payload,
+            Some("json") => Form::Json,
+            Some(text) => return Err(Problem::bad_request(format!("as={text}: expected payload or json"))),
+        };
+        Ok(EventsRequest { options, resume, form })
+    }
+}
+
+fn start(text: &str) -> Result<Start, Problem> {
+    match text {
+        "earliest" => return Ok(Start::Earliest),
+        "latest" => return Ok(Start::Latest),
+        "snapshot" => return Ok(Start::Snapshot),
+        _ => {}
+    }
+    if let Ok(position) = text.parse::<Position>() {
+        return Ok(Start::After(position));
+    }
+    let ago = |text| SystemTime::now().checked_sub(humantime::parse_duration(text).ok()?).and_then(unix_ns);
+    time_ns(text).or_else(|| ago(text)).map(Start::Time).ok_or_else(|| {
+        Problem::bad_request(format!(
+            "from={text}: expected earliest, latest, snapshot, a position like 7-1042, a time like \
+             2026-11-20T09:30:00Z or in nanoseconds since 1970, or a duration like 5m"
+        ))
+    })
+}
+
+fn on_gap(text: &str) -> Result<OnGap, Problem> {
+    match text {
+        "oldest" => Ok(OnGap::Oldest),
+        "newest" => Ok(OnGap::Newest),
+        "snapshot" => Ok(OnGap::Snapshot),
+        "fail" => Ok(OnGap::Fail),
+        _ => Err(Problem::bad_request(format!("on_gap={text}: expected oldest, newest, snapshot or fail"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(query: &str, id: Option<&'static str>) -> Result<EventsRequest, Problem> {
+        let mut headers = HeaderMap::new();
+        if let Some(id) = id {
+            headers.insert(LAST_EVENT_ID, axum::http::HeaderValue::from_static(id));
+        }
+        EventsRequest::read(Some(query), &headers, "peer")
+    }
+
+    #[test]
+    fn a_start_may_be_said_in_many_ways() {
+        let start = |text: &str| read(&format!("from={text}"), None).unwrap().options.start;
+        assert_eq!(read("", None).unwrap().options.start, Start::Latest);
+        assert_eq!(start("7-1042"), Start::After(Position { epoch: 7, seq: 1042 }));
+        assert_eq!(start("1970-01-01T00:00:01Z"), Start::Time(1_000_000_000));
+        assert_eq!(start("1000000000"), Start::Time(1_000_000_000));
+        assert!(matches!(start("5m"), Start::Time(ns) if ns > 1_000_000_000));
+    }
+
+    #[test]
+    fn where_the_reader_was_is_taken_from_the_header_first() {
+        let one = |seq| Some(Resume::One(dunlin::wire::Position { epoch: 7, seq }));
+        assert_eq!(read("last_event_id=7-1", None).unwrap().resume, one(1));
+        assert_eq!(read("last_event_id=7-1", Some("7-2")).unwrap().resume, one(2));
+        assert_eq!(read("", Some("")).unwrap().resume, None);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused() {
+        for query in ["from=never", "on_gap=cry", "as=xml", "conflate=perhaps", "form=latest", "name=%01"] {
+            assert_eq!(read(query, None).unwrap_err().status(), 400, "{query}");
+        }
+        assert_eq!(read("", Some("yesterday")).unwrap_err().status(), 400);
+    }
+}

@@ -1,0 +1,109 @@
+//! From a pattern to a subscriber that goes on where its reader was.
+
+use dunlin::topic::{
+    Consumption, Cursor, Filter, Log, Newcomers, Pattern, Position, Start, SubscribeError, Subscriber,
+};
+use dunlin::wire::http::{LogKey, RESUME_LOGS_MAX, Resume};
+use dunlin::{CLOCK, Node, Refused};
+use std::sync::Arc;
+
+use super::request::EventsRequest;
+use super::stands::Stands;
+use crate::http::problem::Problem;
+
+/// A subscriber, and what its reader is to know of it.
+#[derive(Debug)]
+pub(super) struct Subscribed {
+    pub(super) subscriber: Subscriber,
+    pub(super) stands: Stands,
+    /// Logs in which the reader was, and which are no more.
+    pub(super) gone: usize,
+}
+
+/// The limit's name.
+pub(super) const LOGS_MAX: &str = "event_logs_max";
+
+pub(super) fn subscribe(node: &Node, pattern: &str, request: &EventsRequest) -> Result<Subscribed, Problem> {
+    let pattern = Pattern::parse(pattern)?;
+    let options = &request.options;
+    // Starts are given log by log; which logs there are does not depend on them.
+    let mut selected = node.select(&pattern, Start::Earliest, false, Newcomers::new)?;
+    if selected.logs.len() > RESUME_LOGS_MAX {
+        return Err(Problem::from(Refused::limit(LOGS_MAX, RESUME_LOGS_MAX as u64)));
+    }
+    let is_one = selected.logs.len() == 1
+        && (selected.newcomers.is_none() || owns_all_of(node, &selected.logs[0].0, &pattern));
+    if is_one {
+        selected.newcomers = None;
+    }
+    let mut starts = Starts::new(request, &pattern, &selected.logs)?;
+    let mut open = |(log, filter): (Arc<Log>, Option<Filter>)| {
+        let start = starts.of(&log, request);
+        Cursor::starting(log, options, start, filter, Consumption::Reads)
+    };
+    let mut cursors = selected.logs.into_iter().map(&mut open).collect::<Result<Vec<_>, _>>()?;
+    let gone = starts.left();
+    let subscriber = match (cursors.len(), selected.newcomers) {
+        (1, None) => Subscriber::one(cursors.remove(0), options.wait),
+        (_, newcomers) => Subscriber::many(cursors, newcomers, options.clone(), CLOCK),
+    };
+    let mut stands = Stands::new(is_one, options.start, options.follows_state());
+    stands.look(&subscriber);
+    Ok(Subscribed { subscriber, stands, gone })
+}
+
+/// Whether no other topic can ever hold a subject of the pattern, as long as the log's topic lives.
+fn owns_all_of(node: &Node, log: &Log, pattern: &Pattern) -> bool {
+    let owned = node.topic(&log.name().topic).and_then(|topic| Pattern::parse(topic.pattern()).ok());
+    owned.is_some_and(|owned| owned.covers(pattern))
+}
+
+/// Where each log begins.
+struct Starts(Option<Resume>);
+
+impl Starts {
+    /// A position alone names one log.
+    fn new(
+        request: &EventsRequest,
+        pattern: &Pattern,
+        logs: &[(Arc<Log>, Option<Filter>)],
+    ) -> Result<Starts, SubscribeError> {
+        let is_position = match &request.resume {
+            Some(resume) => matches!(resume, Resume::One(_)),
+            None => matches!(request.options.start, Start::After(_)),
+        };
+        if is_position && logs.len() != 1 {
+            return Err(SubscribeError::ManyLogs { pattern: pattern.as_str().to_owned(), logs: logs.len() });
+        }
+        Ok(Starts(request.resume.clone()))
+    }
+
+    fn of(&mut self, log: &Log, request: &EventsRequest) -> Start {
+        let after = |position: dunlin::wire::Position| {
+            Start::After(Position { epoch: position.epoch, seq: position.seq })
+        };
+        let options = &request.options;
+        let name = log.name();
+        match &mut self.0 {
+            None => options.start,
+            Some(Resume::One(position)) => after(*position),
+            Some(Resume::Many(positions)) => match positions.remove(&LogKey::of(&name.topic, name.partition))
+            {
+                Some(position) => after(position),
+                None if options.follows_state() && log.is_stateful() => Start::Snapshot,
+                // It was given nothing yet of what it asked for.
+                None if matches!(options.start, Start::Time(_)) => options.start,
+                // It was created since.
+                None => Start::Earliest,
+            },
+        }
+    }
+
+    /// How many logs there were that are no more.
+    fn left(&self) -> usize {
+        match &self.0 {
+            Some(Resume::Many(positions)) => positions.len(),
+            _ => 0,
+        }
+    }
+}

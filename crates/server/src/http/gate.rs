@@ -1,0 +1,142 @@
+//! What must not come in, turned away before anything of its body is read.
+//!
+//! A browser lets any page send requests to this machine. Who wrote the page stands in `Origin`, and a name that was
+//! made to point here for the occasion stands in `Host`; neither can be forged by the page:
+//! - an `Origin` other than the door's own is refused unless it is named in the configuration;
+//! - at an address that only this machine reaches, a `Host` that is no IP address and not `localhost` is refused unless
+//!   it is that of a named origin.
+//!
+//! Who it is that asks will be seen to here, too, once there are credentials.
+
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use dunlin::wire::ErrorCode;
+
+use super::context::Context;
+use super::problem::Problem;
+
+/// How long a browser may remember what a page may do, seconds.
+const REMEMBER_S: &str = "600";
+/// The headers that a page may set.
+const PAGES_MAY_SET: &str = "content-type, last-event-id, dunlin-key, dunlin-event-time, dunlin-expires, dunlin-producer, \
+                             dunlin-producer-epoch, dunlin-producer-seq, dunlin-expect-seq";
+
+/// Whether the request may come in.
+pub(super) fn check<B>(context: &Context, request: &Request<B>) -> Result<(), Problem> {
+    let host = host(request)?;
+    let origins = &context.shared().origins;
+    if context.is_local()
+        && !host.as_ref().is_none_or(|host| is_own_name(host.host()) || is_named(origins, host))
+    {
+        return Err(forbidden(
+            "the Host of the request is not this node's; name it in http.origins if it is",
+        ));
+    }
+    if let Some(origin) = request.headers().get(header::ORIGIN)
+        && !is_own(origin, host.as_ref())
+        && !origins.iter().any(|named| named.as_bytes() == origin.as_bytes())
+    {
+        return Err(forbidden("a page of another origin may not; name its origin in http.origins if it may"));
+    }
+    check_encoding(request.headers())
+}
+
+fn forbidden(text: &str) -> Problem {
+    Problem::of(StatusCode::FORBIDDEN, ErrorCode::Forbidden, text)
+}
+
+/// Whom the request is for; `None` where an old client does not say.
+fn host<B>(request: &Request<B>) -> Result<Option<Authority>, Problem> {
+    let mut named = request.headers().get_all(header::HOST).iter();
+    let first = named.next();
+    if named.next().is_some() {
+        return Err(Problem::bad_request("more than one Host"));
+    }
+    let parse = |value: &HeaderValue| Authority::try_from(value.as_bytes());
+    first.map(parse).transpose().map_err(|_| Problem::bad_request("a Host that is no name and no address"))
+}
+
+/// A name that nobody else can point here.
+fn is_own_name(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    bare.parse::<std::net::IpAddr>().is_ok()
+        || bare.eq_ignore_ascii_case("localhost")
+        || bare.to_ascii_lowercase().ends_with(".localhost")
+}
+
+fn is_named(origins: &[String], host: &Authority) -> bool {
+    let of = |origin: &String| origin.split_once("://").map(|(_, rest)| rest.to_owned());
+    origins.iter().filter_map(of).any(|named| named.eq_ignore_ascii_case(host.as_str()))
+}
+
+/// Whether the page came from this very door.
+fn is_own(origin: &HeaderValue, host: Option<&Authority>) -> bool {
+    let rest = origin.to_str().ok().and_then(|text| text.split_once("://")).map(|(_, rest)| rest);
+    rest.zip(host).is_some_and(|(rest, host)| rest.eq_ignore_ascii_case(host.as_str()))
+}
+
+/// What is compressed could be small here and endless there; nothing of it is unpacked.
+fn check_encoding(headers: &HeaderMap) -> Result<(), Problem> {
+    let compressed = headers.get_all(header::CONTENT_ENCODING).iter().any(|value| {
+        !value
+            .to_str()
+            .is_ok_and(|value| value.trim().is_empty() || value.trim().eq_ignore_ascii_case("identity"))
+    });
+    if compressed {
+        let problem = Problem::of(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            ErrorCode::Protocol,
+            "a body with a Content-Encoding; send it as it is",
+        );
+        return Err(problem.with_header(header::ACCEPT_ENCODING, "identity"));
+    }
+    Ok(())
+}
+
+/// Tells the browser that the page may see the answer.
+pub(super) fn admit_page<B>(origin: Option<HeaderValue>, response: &mut Response<B>) {
+    let Some(origin) = origin else { return };
+    let headers = response.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.insert(header::VARY, HeaderValue::from_static("origin"));
+}
+
+/// What a browser asks before it lets a page send the request itself.
+pub(super) fn preflight<B>(request: &Request<B>) -> Option<Response<axum::body::Body>> {
+    let asks = request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
+    if request.method() != Method::OPTIONS || !asks {
+        return None;
+    }
+    let mut response = Response::new(axum::body::Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    let headers = response.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, PUT, DELETE"));
+    headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(PAGES_MAY_SET));
+    headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(REMEMBER_S));
+    Some(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_cannot_point_elsewhere_are_our_own() {
+        for host in ["127.0.0.1", "[::1]", "10.0.0.7", "localhost", "LOCALHOST", "a.localhost"] {
+            assert!(is_own_name(host), "{host}");
+        }
+        for host in ["example.com", "localhost.example.com", "127.0.0.1.example.com", "notlocalhost"] {
+            assert!(!is_own_name(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_page_is_ours_if_it_came_from_where_it_asks() {
+        let host: Authority = "127.0.0.1:8222".parse().unwrap();
+        let is_own = |origin: &'static str| is_own(&HeaderValue::from_static(origin), Some(&host));
+        assert!(is_own("http://127.0.0.1:8222") && is_own("https://127.0.0.1:8222"));
+        for other in ["http://127.0.0.1:3000", "http://127.0.0.1", "http://evil.example", "null", ""] {
+            assert!(!is_own(other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Probes: whether the node lives, whether it is ready, whether it has started.
+//!
+//! None of them asks another node, a client, or a topic.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use serde_json::{Value, json};
+
+use super::context::Context;
+
+/// A thread of the doors that takes longer than this to run a task does not live.
+const ALIVE_WITHIN: Duration = Duration::from_secs(5);
+/// Housekeeping runs every second; it stands still if it did not for so long.
+const HOUSEKEEPING_WITHIN: Duration = Duration::from_secs(30);
+
+/// Alive: every thread that serves connections runs tasks.
+pub(super) async fn healthz(Extension(context): Extension<Context>) -> (StatusCode, Json<Value>) {
+    let mut missing = Vec::new();
+    // All at once, so that the answer takes as long as one of them may.
+    let asked: Vec<_> = context.shared().cores().iter().map(|core| core.handle.spawn(async {})).collect();
+    let deadline = tokio::time::Instant::now() + ALIVE_WITHIN;
+    for (number, answer) in asked.into_iter().enumerate() {
+        if tokio::time::timeout_at(deadline, answer).await.is_err() {
+            missing.push(format!("thread {number} of the doors ran nothing for {ALIVE_WITHIN:?}"));
+        }
+    }
+    verdict("alive", missing)
+}
+
+/// Ready: it takes new connections, and its housekeeping runs.
+pub(super) async fn readyz(Extension(context): Extension<Context>) -> (StatusCode, Json<Value>) {
+    let shared = context.shared();
+    let mut missing = Vec::new();
+    if shared.is_stopping() {
+        missing.push("the node is shutting down".to_owned());
+    }
+    let sessions_max = shared.limits.sessions_max;
+    if shared.session_count() >= sessions_max {
+        missing.push(format!("all {sessions_max} places for connections are taken (limits.connections)"));
+    }
+    if shared.housekeeping.since_last() > HOUSEKEEPING_WITHIN {
+        missing.push(format!("the housekeeping did not run for {HOUSEKEEPING_WITHIN:?}"));
+    }
+    verdict("ready", missing)
+}
+
+/// Started: doors open after durable topics were recovered, so that whoever can ask has the answer.
+pub(super) async fn startupz() -> (StatusCode, Json<Value>) {
+    verdict("started", Vec::new())
+}
+
+fn verdict(name: &str, missing: Vec<String>) -> (StatusCode, Json<Value>) {
+    let status = if missing.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(json!({name: missing.is_empty(), "missing": missing})))
+}

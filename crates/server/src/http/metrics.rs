@@ -1,0 +1,33 @@
+//! `GET /metrics`: what is to be known of the node in numbers, in the text format of Prometheus.
+//!
+//! Nothing is counted while records pass; a scrape asks the logs. Topics and subscriptions are shown up to a number, the
+//! busiest and the slowest: there is no series for each subscriber.
+
+mod exposition;
+mod of_node;
+mod of_process;
+mod of_subscriptions;
+mod of_topics;
+
+use axum::Extension;
+use axum::http::header;
+use axum::response::IntoResponse;
+
+use super::context::Context;
+use super::surveys::Surveys;
+use exposition::Exposition;
+
+/// The version of the text format.
+const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+pub(super) async fn metrics(Extension(context): Extension<Context>) -> impl IntoResponse {
+    let shared = context.shared();
+    let survey = Surveys::take(shared).await;
+    let mut out = Exposition::default();
+    of_node::write(shared, &survey, &mut out);
+    of_topics::write(&survey.busiest, &mut out);
+    let shown = survey.slowest.len().min(shared.limits.http.metrics_subscriptions_max as usize);
+    of_subscriptions::write(&survey.slowest[..shown], &mut out);
+    of_process::write(&mut out);
+    ([(header::CONTENT_TYPE, TEXT)], out.into_text())
+}

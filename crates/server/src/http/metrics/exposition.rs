@@ -1,0 +1,76 @@
+//! The text format of Prometheus.
+
+use std::fmt::{Display, Write};
+
+/// What a metric's number does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Grows, or begins anew.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+}
+
+/// Metrics, written one family after another.
+#[derive(Debug, Default)]
+pub(super) struct Exposition(String);
+
+impl Exposition {
+    /// A metric without labels.
+    pub(super) fn one(&mut self, kind: Kind, name: &str, help: &str, value: impl Display) {
+        self.family(kind, name, help, [([], value)]);
+    }
+
+    /// All series of a metric.
+    pub(super) fn family<const N: usize, V: Display>(
+        &mut self,
+        kind: Kind,
+        name: &str,
+        help: &str,
+        series: impl IntoIterator<Item = ([(&'static str, String); N], V)>,
+    ) {
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        };
+        // Writing to a string cannot fail.
+        let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+        for (labels, value) in series {
+            self.0.push_str(name);
+            for (at, (label, text)) in labels.iter().enumerate() {
+                let before = if at == 0 { '{' } else { ',' };
+                let _ = write!(self.0, "{before}{label}=\"{}\"", escaped(text));
+            }
+            let end = if N > 0 { "}" } else { "" };
+            let _ = writeln!(self.0, "{end} {value}");
+        }
+    }
+
+    pub(super) fn into_text(self) -> String {
+        self.0
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// Nanoseconds as seconds.
+pub(super) fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_cannot_break_out_of_their_quotes() {
+        let mut out = Exposition::default();
+        out.family(Kind::Counter, "a_total", "Help.", [([("topic", "a\"b\\c\nd".to_owned())], 3)]);
+        out.one(Kind::Gauge, "b", "Help.", 0.5);
+        let wanted = "# HELP a_total Help.\n# TYPE a_total counter\na_total{topic=\"a\\\"b\\\\c\\nd\"} 3\n\
+                      # HELP b Help.\n# TYPE b gauge\nb 0.5\n";
+        assert_eq!(out.into_text(), wanted);
+    }
+}

@@ -1,0 +1,70 @@
+//! What a node adds up to.
+
+use dunlin::Survey;
+
+use super::exposition::Exposition;
+use super::exposition::Kind::{Counter, Gauge};
+use crate::shared::Shared;
+
+pub(super) fn write(shared: &Shared, survey: &Survey, out: &mut Exposition) {
+    let node = &shared.node;
+    let labels = [("version", env!("CARGO_PKG_VERSION").to_owned()), ("node", node.config().name.clone())];
+    out.family(Gauge, "dunlin_build_info", "Always 1; the version of the node and its name.", [(labels, 1)]);
+    write_totals(survey, out);
+    let budget = node.budget();
+    out.one(Gauge, "dunlin_memory_used_bytes", "Memory charged to the node's budget.", budget.used());
+    out.one(Gauge, "dunlin_memory_limit_bytes", "The node's memory budget.", budget.limit());
+    write_connections(shared, out);
+    let answers = shared.traffic.answers();
+    let answers = answers.iter().map(|(method, status, count)| {
+        ([("method", (*method).to_owned()), ("status", status.to_string())], *count)
+    });
+    out.family(Counter, "dunlin_http_requests_total", "Requests answered over HTTP.", answers);
+    let since = shared.housekeeping.since_last().as_secs_f64();
+    out.one(
+        Gauge,
+        "dunlin_housekeeping_age_seconds",
+        "Time since the housekeeping ran, once a second.",
+        since,
+    );
+}
+
+fn write_totals(survey: &Survey, out: &mut Exposition) {
+    let totals = &survey.totals;
+    let losses = &totals.losses;
+    for (name, help, value) in [
+        ("dunlin_records_total", "Records appended to all topics.", totals.records),
+        ("dunlin_bytes_total", "Bytes of records appended to all topics by this process.", totals.bytes),
+        (
+            "dunlin_lagging_total",
+            "Warnings to readers that half of a history lay ahead of them.",
+            losses.warnings,
+        ),
+        ("dunlin_gaps_total", "Gaps that readers were told of.", losses.gaps),
+        ("dunlin_gap_records_total", "Records that readers lost in gaps.", losses.records),
+    ] {
+        out.one(Counter, name, help, value);
+    }
+    for (name, help, value) in [
+        ("dunlin_topics", "Topics, without those of the system and of sessions.", survey.topics),
+        ("dunlin_subscriptions", "Subscriptions that have a name.", survey.subscriptions),
+        ("dunlin_disks_full", "Durable topics that are refused room on their disk.", survey.disks_full),
+        ("dunlin_disks_failed", "Durable topics whose disk failed.", survey.disks_failed),
+    ] {
+        out.one(Gauge, name, help, value);
+    }
+}
+
+fn write_connections(shared: &Shared, out: &mut Exposition) {
+    let doors: Vec<_> = shared.traffic.doors().collect();
+    let of = |pick: fn(&(crate::door::Door, u64, u64)) -> u64| {
+        doors.iter().map(move |door| ([("door", door.0.name().to_owned())], pick(door)))
+    };
+    out.family(Gauge, "dunlin_connections", "Connections that are open.", of(|door| door.1));
+    out.family(Counter, "dunlin_connections_accepted_total", "Connections that came in.", of(|door| door.2));
+    let refusals = shared.traffic.refusals();
+    let help = "Connections turned away because limits.connections were open.";
+    out.one(Counter, "dunlin_connections_refused_total", help, refusals);
+    let limit = shared.limits.sessions_max;
+    out.one(Gauge, "dunlin_connections_limit", "Connections that may be open.", limit);
+}

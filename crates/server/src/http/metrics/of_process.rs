@@ -1,0 +1,48 @@
+//! What the system says of the process, under the names that all exporters have for it.
+
+use std::fs;
+
+use super::exposition::Exposition;
+use super::exposition::Kind::{Counter, Gauge};
+
+pub(super) fn write(out: &mut Exposition) {
+    if let Some(bytes) = resident_bytes() {
+        out.one(Gauge, "process_resident_memory_bytes", "Resident memory.", bytes);
+    }
+    if let Some(seconds) = cpu_seconds() {
+        out.one(Counter, "process_cpu_seconds_total", "Time on processors, user and system.", seconds);
+    }
+    if let Ok(open) = fs::read_dir("/proc/self/fd") {
+        out.one(Gauge, "process_open_fds", "Open file descriptors.", open.count());
+    }
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    if let Some(limit) = limit {
+        out.one(Gauge, "process_max_fds", "File descriptors that may be open.", limit);
+    }
+    if let Some(seconds) = start_seconds() {
+        out.one(Gauge, "process_start_time_seconds", "When the process began, since 1970.", seconds);
+    }
+}
+
+fn resident_bytes() -> Option<u64> {
+    let statm = fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+fn cpu_seconds() -> Option<f64> {
+    let ticks: u64 = [11, 12].iter().map(|&at| stat(at)).sum::<Option<u64>>()?;
+    Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+fn start_seconds() -> Option<f64> {
+    let boot = fs::read_to_string("/proc/stat").ok()?;
+    let boot: f64 = boot.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
+    Some(boot + stat(19)? as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// A field of the process's line, counted from after its name, which may hold anything.
+fn stat(at: usize) -> Option<u64> {
+    let line = fs::read_to_string("/proc/self/stat").ok()?;
+    line.rsplit_once(')')?.1.split_whitespace().nth(at)?.parse().ok()
+}

@@ -1,0 +1,44 @@
+//! The slowest subscriptions.
+
+use dunlin::SubscriptionInfo;
+
+use super::exposition::Exposition;
+use super::exposition::Kind::{Counter, Gauge};
+
+pub(super) fn write(slowest: &[SubscriptionInfo], out: &mut Exposition) {
+    let slowest = unlike(slowest);
+    let lag = slowest.iter().map(|(labels, seen)| (labels.clone(), seen.reader.behind));
+    out.family(Gauge, "dunlin_subscription_lag_records", "Records ahead of one of the slowest.", lag);
+    let lost = slowest.iter().map(|(labels, seen)| (labels.clone(), seen.reader.lost));
+    out.family(
+        Counter,
+        "dunlin_subscription_lost_records_total",
+        "Records lost to one of the slowest.",
+        lost,
+    );
+}
+
+type Labels = [(&'static str, String); 4];
+
+/// Those of other labels than all before: of two of one name, the slower one speaks for both.
+fn unlike(slowest: &[SubscriptionInfo]) -> Vec<(Labels, &SubscriptionInfo)> {
+    let mut unlike: Vec<(Labels, &SubscriptionInfo)> = Vec::new();
+    for seen in slowest {
+        let labels = labels(seen);
+        if unlike.iter().all(|(others, _)| *others != labels) {
+            unlike.push((labels, seen));
+        }
+    }
+    unlike
+}
+
+fn labels(seen: &SubscriptionInfo) -> Labels {
+    let reader = &seen.reader;
+    let door = if reader.door.is_empty() { "in_process" } else { reader.door };
+    [
+        ("door", door.to_owned()),
+        ("name", reader.name.clone()),
+        ("topic", seen.topic.name().to_owned()),
+        ("partition", reader.partition.to_string()),
+    ]
+}

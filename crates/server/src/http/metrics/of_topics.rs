@@ -1,0 +1,59 @@
+//! The busiest topics.
+
+use dunlin::{StoredSurvey, TopicSurvey};
+
+use super::exposition::Kind::{self, Counter, Gauge};
+use super::exposition::{Exposition, seconds};
+
+pub(super) fn write(topics: &[TopicSurvey], out: &mut Exposition) {
+    let mut numbers = |kind: Kind, name: &str, help: &str, pick: fn(&TopicSurvey) -> u64| {
+        out.family(kind, name, help, topics.iter().map(|seen| (labels(seen), pick(seen))));
+    };
+    numbers(Counter, "dunlin_topic_records_total", "Records appended.", |seen| seen.totals.records);
+    numbers(Counter, "dunlin_topic_bytes_total", "Bytes of records appended by this process.", |seen| {
+        seen.totals.bytes
+    });
+    numbers(
+        Counter,
+        "dunlin_topic_lagging_total",
+        "Warnings to readers that half of the history lay ahead.",
+        |seen| seen.totals.losses.warnings,
+    );
+    numbers(Counter, "dunlin_topic_gaps_total", "Gaps that readers were told of.", |seen| {
+        seen.totals.losses.gaps
+    });
+    numbers(Counter, "dunlin_topic_gap_records_total", "Records that readers lost in gaps.", |seen| {
+        seen.totals.losses.records
+    });
+    numbers(Gauge, "dunlin_topic_retained_records", "Records held.", |seen| seen.retained_records);
+    numbers(Gauge, "dunlin_topic_memory_bytes", "Memory that the history takes.", |seen| seen.retained_bytes);
+    numbers(Gauge, "dunlin_topic_waiting_readers", "Readers that have read everything.", |seen| seen.waiting);
+    numbers(Gauge, "dunlin_topic_publishers", "Publishers that have it open.", |seen| {
+        seen.topic.publishers().into()
+    });
+    let appended = topics.iter().filter(|seen| seen.last_append_ns > 0);
+    let appended = appended.map(|seen| (labels(seen), seconds(seen.last_append_ns)));
+    let name = "dunlin_topic_last_append_timestamp_seconds";
+    out.family(Gauge, name, "When the last record was appended.", appended);
+    write_stored(topics, out);
+}
+
+fn write_stored(topics: &[TopicSurvey], out: &mut Exposition) {
+    let durable: Vec<_> = topics.iter().filter_map(|seen| Some((seen, seen.stored?))).collect();
+    let mut numbers = |name: &str, help: &str, pick: fn(&StoredSurvey) -> u64| {
+        out.family(Gauge, name, help, durable.iter().map(|(seen, stored)| (labels(seen), pick(stored))));
+    };
+    numbers("dunlin_topic_disk_bytes", "Bytes on disk.", |stored| stored.bytes);
+    numbers("dunlin_topic_unstored_records", "Records appended and not synced yet.", |stored| {
+        stored.unstored_records
+    });
+    numbers("dunlin_topic_unstored_bytes", "Bytes appended and not synced yet.", |stored| {
+        stored.unstored_bytes
+    });
+    numbers("dunlin_topic_disk_full", "1 while the disk refuses room.", |stored| stored.full.into());
+    numbers("dunlin_topic_disk_failed", "1 once the disk failed.", |stored| stored.failed.into());
+}
+
+fn labels(seen: &TopicSurvey) -> [(&'static str, String); 1] {
+    [("topic", seen.topic.name().to_owned())]
+}

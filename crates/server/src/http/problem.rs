@@ -1,0 +1,170 @@
+//! Refusals as they are answered: the code's row of the one table of errors, as `application/problem+json` (RFC 9457).
+
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use dunlin::topic::{PublishError, SubscribeError};
+use dunlin::wire::{ErrorCode, Retry};
+use dunlin::{Refused, TopicError};
+use serde_json::{Map, Value, json};
+
+/// After how many seconds trying again is first worth it.
+const RETRY_AFTER_S: &str = "1";
+
+/// A refusal.
+#[derive(Debug)]
+pub(super) struct Problem {
+    status: StatusCode,
+    refused: Refused,
+    /// What a client may do instead.
+    header: Option<(header::HeaderName, &'static str)>,
+}
+
+impl Problem {
+    /// A refusal of which HTTP knows more than the table does.
+    pub(super) fn of(status: StatusCode, code: ErrorCode, text: impl Into<String>) -> Problem {
+        Problem { status, ..Problem::from(Refused::new(code, text)) }
+    }
+
+    /// The request breaks the rules of this door.
+    pub(super) fn bad_request(text: impl Into<String>) -> Problem {
+        Problem::of(StatusCode::BAD_REQUEST, ErrorCode::Protocol, text)
+    }
+
+    pub(super) fn with_header(mut self, name: header::HeaderName, value: &'static str) -> Problem {
+        self.header = Some((name, value));
+        self
+    }
+
+    #[cfg(test)]
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The body.
+    pub(super) fn json(&self) -> Value {
+        let Refused { code, numbers, text } = &self.refused;
+        let mut body = json!({
+            "type": format!("urn:dunlin:error:{code}"),
+            "title": code.to_string(),
+            "status": self.status.as_u16(),
+            "code": code.number(),
+        });
+        let named = named_numbers(*code, numbers);
+        let detail = if text.is_empty() { said(&named) } else { text.clone() };
+        let mut put = |name: &str, value: Value| body[name] = value;
+        if !detail.is_empty() {
+            put("detail", detail.into());
+        }
+        if *numbers != [0; 3] {
+            put("numbers", named.into());
+        }
+        if let Some(row) = code.row() {
+            put("retry", row.retry.to_string().into());
+            put("advice", row.advice.into());
+        }
+        body
+    }
+
+    /// A whole answer to whoever gets no other.
+    pub(super) fn as_last_words(&self) -> String {
+        let body = self.json().to_string();
+        let status = self.status;
+        format!(
+            "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\n\
+             retry-after: {RETRY_AFTER_S}\r\nconnection: close\r\n\r\n{body}",
+            body.len()
+        )
+    }
+}
+
+/// The refusal's numbers under the names that its row gives them.
+fn named_numbers(code: ErrorCode, numbers: &[u64; 3]) -> Map<String, Value> {
+    let carries = code.row().map_or("", |row| row.carries);
+    let before_text = carries.split("text:").next().unwrap_or("").trim_end_matches([';', ' ']);
+    let names = before_text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    names
+        .zip(numbers)
+        .map(|(name, number)| (name.replace(' ', "_").replace('\'', ""), (*number).into()))
+        .collect()
+}
+
+fn said(named: &Map<String, Value>) -> String {
+    let said: Vec<_> =
+        named.iter().map(|(name, number)| format!("{} {number}", name.replace('_', " "))).collect();
+    said.join(", ")
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Problem {
+        let status = refused.code.row().and_then(|row| StatusCode::from_u16(row.http).ok());
+        // What refuses cannot be answered as if all were well.
+        let status =
+            status.filter(|status| !status.is_success()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Problem { status, refused, header: None }
+    }
+}
+
+macro_rules! from_refusals {
+    ($($error:ty)*) => {$(
+        impl From<$error> for Problem {
+            fn from(error: $error) -> Problem {
+                Problem::from(Refused::from(&error))
+            }
+        }
+    )*};
+}
+
+from_refusals! { PublishError SubscribeError TopicError }
+
+impl From<dunlin::topic::SubjectError> for Problem {
+    fn from(error: dunlin::topic::SubjectError) -> Problem {
+        Problem::from(Refused::new(ErrorCode::Subject, error.to_string()))
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::from(self.json().to_string()));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if self.refused.code.row().is_some_and(|row| row.retry == Retry::Later)
+            && matches!(self.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS)
+        {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
+        }
+        if let Some((name, value)) = self.header {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_says_what_its_row_says() {
+        let problem = Problem::from(PublishError::SeqMoved { expected: 4, last_seq: 9 });
+        assert_eq!(problem.status(), 412);
+        let body = problem.json();
+        assert_eq!(body["title"], "SEQ_MOVED");
+        assert_eq!(body["numbers"], json!({"expected_sequence": 4, "last_sequence": 9}));
+        assert_eq!(body["detail"], "expected sequence 4, last sequence 9");
+        let limit = Problem::from(Refused::limit("topics_max", 3)).json();
+        assert_eq!(
+            (&limit["detail"], &limit["numbers"]),
+            (&json!("topics_max"), &json!({"the_limits_value": 3}))
+        );
+    }
+
+    #[test]
+    fn no_refusal_is_a_success() {
+        for row in dunlin::wire::CODES {
+            let problem = Problem::from(Refused::new(row.code, "x"));
+            assert!(problem.status().is_client_error() || problem.status().is_server_error(), "{}", row.name);
+        }
+    }
+}

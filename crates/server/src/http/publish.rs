@@ -1,0 +1,156 @@
+//! `POST /v1/topics/{subject}`: one record, its payload the body, the rest in headers.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, Request, header};
+use axum::{Extension, Json};
+use dunlin::topic::frame::Meta;
+use dunlin::topic::{ProducerMark, Receipt, Subject, Topic};
+use serde_json::{Value, json};
+
+use super::body;
+use super::context::Context;
+use super::problem::Problem;
+use super::query::time_ns;
+use super::routes::Name;
+use crate::append::{ToAppend, append};
+
+/// Headers of the request that are headers of the record, without this.
+const RECORD_HEADER: &str = "dunlin-header-";
+/// What `curl -d` says of whatever it sends; it says nothing of the record.
+const OF_NO_MEANING: &str = "application/x-www-form-urlencoded";
+
+/// What a request says of its records as a whole.
+#[derive(Debug)]
+pub(super) struct Terms {
+    pub(super) mark: Option<ProducerMark>,
+    pub(super) expect_last: Option<u64>,
+}
+
+/// Where records go, and what they are called there.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) topic: Arc<Topic>,
+    pub(super) tail: String,
+}
+
+pub(super) async fn publish(
+    Extension(context): Extension<Context>,
+    Name(subject): Name,
+    request: Request<Body>,
+) -> Result<Json<Value>, Problem> {
+    let target = Target::find(&context, &subject)?;
+    let (parts, body) = request.into_parts();
+    let terms = Terms::read(&parts.headers)?;
+    let record_bytes_max = target.topic.config().record_bytes_max as usize;
+    let content = body::read(&context, body, record_bytes_max).await?;
+    let headers = record_headers(&parts.headers);
+    let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    let meta = Meta {
+        event_time_ns: time(&parts.headers, "dunlin-event-time")?,
+        expires_ns: time(&parts.headers, "dunlin-expires")?,
+        subject_tail: &target.tail,
+        key: parts.headers.get("dunlin-key").map(|value| value.as_bytes()),
+        reply: None,
+        headers: &headers,
+    };
+    let mut frame = Vec::new();
+    encode(&meta, &content.bytes, &mut frame)?;
+    let partition = target.topic.partition_of(meta.key);
+    let Terms { mark, expect_last } = terms;
+    let what = ToAppend { frames: &frame, count: 1, partition, mark, expect_last };
+    let receipt = append(&target.topic, what).await?;
+    Ok(Json(receipt_json(&target.topic, &receipt)))
+}
+
+impl Target {
+    /// The topic that owns the subject; made where the node does that.
+    pub(super) fn find(context: &Context, subject: &str) -> Result<Target, Problem> {
+        let topic = context.node().owner(Subject::parse(subject)?)?;
+        let prefix = topic.logs()[0].name().subject_prefix.as_str();
+        let tail = subject.strip_prefix(prefix).unwrap_or("").to_owned();
+        Ok(Target { topic, tail })
+    }
+}
+
+impl Terms {
+    pub(super) fn read(headers: &HeaderMap) -> Result<Terms, Problem> {
+        let producer = number(headers, "dunlin-producer")?;
+        let producer_seq = number(headers, "dunlin-producer-seq")?;
+        let producer_epoch = number(headers, "dunlin-producer-epoch")?.unwrap_or(0);
+        let producer_epoch = u32::try_from(producer_epoch);
+        let producer_epoch = producer_epoch
+            .map_err(|_| Problem::bad_request("Dunlin-Producer-Epoch: expected a number of 32 bits"))?;
+        let mark = match (producer, producer_seq) {
+            (None, None) => None,
+            (Some(producer @ 1..), Some(producer_seq @ 1..)) => {
+                Some(ProducerMark { producer, producer_epoch, producer_seq })
+            }
+            _ => {
+                let text = "Dunlin-Producer and Dunlin-Producer-Seq belong together, and both count from 1";
+                return Err(Problem::bad_request(text));
+            }
+        };
+        Ok(Terms { mark, expect_last: number(headers, "dunlin-expect-seq")? })
+    }
+}
+
+/// Appends the record's frame to `frames`.
+pub(super) fn encode(meta: &Meta<'_>, payload: &[u8], frames: &mut Vec<u8>) -> Result<(), Problem> {
+    let encoded =
+        meta.measure(payload.len()).map_err(|error| Problem::from(dunlin::Refused::from(&error)))?;
+    let start = frames.len();
+    frames.resize(start + encoded.padded(), 0);
+    meta.encode(encoded, 0, payload, &mut frames[start..]);
+    Ok(())
+}
+
+/// What a publisher is answered.
+pub(super) fn receipt_json(topic: &Topic, receipt: &Receipt) -> Value {
+    let Receipt { partition, position, duplicate, acknowledged } = receipt;
+    json!({
+        "topic": topic.name(),
+        "partition": partition,
+        "position": position.to_string(),
+        "epoch": position.epoch,
+        "seq": position.seq,
+        "acknowledged": acknowledged.to_string(),
+        "duplicate": duplicate,
+    })
+}
+
+fn record_headers(headers: &HeaderMap) -> Vec<(String, &[u8])> {
+    let mut found = Vec::new();
+    if let Some(kind) = headers.get(header::CONTENT_TYPE)
+        && kind.as_bytes() != OF_NO_MEANING.as_bytes()
+    {
+        found.push(("content-type".to_owned(), kind.as_bytes()));
+    }
+    for (name, value) in headers {
+        if let Some(name) = name.as_str().strip_prefix(RECORD_HEADER)
+            && !name.is_empty()
+        {
+            found.push((name.to_owned(), value.as_bytes()));
+        }
+    }
+    found
+}
+
+fn text<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Problem> {
+    let value = headers.get(name).map(|value| value.to_str());
+    value.transpose().map_err(|_| Problem::bad_request(format!("{name}: not plain text")))
+}
+
+fn number(headers: &HeaderMap, name: &str) -> Result<Option<u64>, Problem> {
+    let wrong = |text| Problem::bad_request(format!("{name}: {text:?} is no whole number of 64 bits"));
+    text(headers, name)?.map(|text| text.parse().map_err(|_| wrong(text))).transpose()
+}
+
+fn time(headers: &HeaderMap, name: &str) -> Result<Option<u64>, Problem> {
+    let wrong = |text| {
+        let expected = "expected nanoseconds since 1970, or a time like 2026-11-20T09:30:00Z";
+        Problem::bad_request(format!("{name}: {text:?}: {expected}"))
+    };
+    text(headers, name)?.map(|text| time_ns(text).ok_or_else(|| wrong(text))).transpose()
+}

@@ -1,0 +1,96 @@
+//! The query of a URL, as this door takes it: each name at most once, and none that means nothing.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use dunlin::wire::http::query_pairs;
+
+use super::problem::Problem;
+
+/// The pairs of a query that has no other names than these.
+#[derive(Debug)]
+pub(super) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(super) fn parse(text: Option<&str>, known: &[&str]) -> Result<Query, Problem> {
+        let mut pairs: Vec<(String, String)> = Vec::new();
+        for pair in query_pairs(text.unwrap_or("")) {
+            let (name, value) = pair.map_err(|error| Problem::bad_request(error.to_string()))?;
+            if !known.contains(&name.as_str()) {
+                let known = known.join(", ");
+                return Err(Problem::bad_request(format!(
+                    "the query's {name:?} means nothing here; known are {known}"
+                )));
+            }
+            if pairs.iter().any(|(other, _)| *other == name) {
+                return Err(Problem::bad_request(format!("the query says {name} twice")));
+            }
+            pairs.push((name, value));
+        }
+        Ok(Query(pairs))
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A whole number, at most `max`.
+    pub(super) fn count(&self, name: &str, default: usize, max: usize) -> Result<usize, Problem> {
+        let Some(text) = self.get(name) else { return Ok(default) };
+        let number = text.parse().ok().filter(|number| (1..=max).contains(number));
+        number
+            .ok_or_else(|| Problem::bad_request(format!("{name}={text}: expected a number from 1 to {max}")))
+    }
+
+    /// `true` or `false`; a name without a value is true.
+    pub(super) fn switch(&self, name: &str) -> Result<bool, Problem> {
+        match self.get(name) {
+            None | Some("false") => Ok(false),
+            Some("" | "true") => Ok(true),
+            Some(text) => Err(Problem::bad_request(format!("{name}={text}: expected true or false"))),
+        }
+    }
+}
+
+/// A time as nanoseconds since the Unix epoch, or as RFC 3339.
+pub(super) fn time_ns(text: &str) -> Option<u64> {
+    if let Ok(ns) = text.parse() {
+        return Some(ns);
+    }
+    unix_ns(humantime::parse_rfc3339_weak(text).ok()?)
+}
+
+/// ns since the Unix epoch; `None` for what was before it.
+pub(super) fn unix_ns(time: SystemTime) -> Option<u64> {
+    time.duration_since(UNIX_EPOCH).ok()?.as_nanos().try_into().ok()
+}
+
+/// A time as people read it.
+pub(super) fn shown_time(ns: u64) -> String {
+    let time = UNIX_EPOCH + std::time::Duration::from_nanos(ns);
+    humantime::format_rfc3339_millis(time).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_says_only_what_is_understood_and_each_once() {
+        let parse = |text| Query::parse(Some(text), &["from", "name"]);
+        assert_eq!(parse("from=latest").unwrap().get("from"), Some("latest"));
+        for text in ["form=latest", "from=1&from=2", "name=%ff"] {
+            assert_eq!(parse(text).unwrap_err().status(), 400, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_time_is_a_number_or_rfc_3339() {
+        assert_eq!(time_ns("1700000000000000001"), Some(1_700_000_000_000_000_001));
+        assert_eq!(time_ns("1970-01-01T00:00:01.5Z"), Some(1_500_000_000));
+        assert_eq!(
+            (time_ns("yesterday"), time_ns("-1"), time_ns("1969-01-01T00:00:00Z")),
+            (None, None, None)
+        );
+        assert_eq!(shown_time(1_500_000_000), "1970-01-01T00:00:01.500Z");
+    }
+}

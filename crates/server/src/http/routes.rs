@@ -1,0 +1,117 @@
+//! Who answers what.
+
+use std::convert::Infallible;
+use std::sync::LazyLock;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{FromRequestParts, Path};
+use axum::http::request::Parts;
+use axum::http::{Method, Request, Response, StatusCode, Uri, header};
+use axum::response::IntoResponse;
+use axum::routing::{MethodRouter, get, post};
+use dunlin::wire::ErrorCode;
+use hyper::body::Incoming;
+use tower_service::Service;
+
+use super::context::Context;
+use super::problem::Problem;
+use super::{batch, events, gate, health, metrics, publish, subscriptions, topics};
+
+/// What there is, for people who try.
+const INDEX: &str = "\
+Dunlin, door http. Try:
+  curl -N HERE/v1/topics/ticks/events                  read from now on
+  curl HERE/v1/topics/ticks -d hello                   publish a record
+  curl HERE/v1/topics                                  list the topics
+  curl 'HERE/v1/subscriptions?sort=lag'                who is slow, by how much, and why
+  curl HERE/metrics                                    for Prometheus
+  curl HERE/healthz HERE/readyz HERE/startupz          for who looks after it
+";
+
+static ROUTES: LazyLock<Router> = LazyLock::new(|| {
+    let only = |methods: MethodRouter| methods.fallback(wrong_method);
+    Router::new()
+        .route("/", only(get(async || INDEX)))
+        .route("/v1/topics", only(get(topics::list)))
+        .route(
+            "/v1/topics/{name}",
+            only(get(topics::describe).put(topics::create).delete(topics::delete).post(publish::publish)),
+        )
+        .route("/v1/topics/{name}/batch", only(post(batch::publish)))
+        .route("/v1/topics/{name}/events", only(get(events::events)))
+        .route("/v1/subscriptions", only(get(subscriptions::subscriptions)))
+        .route("/healthz", only(get(health::healthz)))
+        .route("/readyz", only(get(health::readyz)))
+        .route("/startupz", only(get(health::startupz)))
+        .route("/metrics", only(get(metrics::metrics)))
+        .fallback(nothing_here)
+});
+
+/// Answers a request of the connection.
+pub(super) async fn answer(
+    context: Context,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Infallible> {
+    let began = Instant::now();
+    let (method, uri) = (request.method().clone(), request.uri().clone());
+    let origin = request.headers().get(header::ORIGIN).cloned();
+    let mut response = match gate::check(&context, &request) {
+        Err(problem) => problem.into_response(),
+        Ok(()) => {
+            let mut response = match gate::preflight(&request) {
+                Some(response) => response,
+                None => route(context.clone(), request).await,
+            };
+            gate::admit_page(origin, &mut response);
+            response
+        }
+    };
+    response.headers_mut().insert("dunlin-node", node_number(&context));
+    note(&context, &method, &uri, response.status(), began);
+    Ok(response)
+}
+
+async fn route(context: Context, request: Request<Incoming>) -> Response<Body> {
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(context);
+    ROUTES.clone().call(request).await.into_response()
+}
+
+/// A restart changes it.
+fn node_number(context: &Context) -> axum::http::HeaderValue {
+    let text = format!("{:016x}", context.node().id());
+    axum::http::HeaderValue::try_from(text).expect("hexadecimal digits are a header's value")
+}
+
+fn note(context: &Context, method: &Method, uri: &Uri, status: StatusCode, began: Instant) {
+    let took = began.elapsed();
+    context.shared().traffic.answered(method.as_str(), status.as_u16());
+    let (status, us) = (status.as_u16(), took.as_micros() as u64);
+    tracing::debug!(door = "http", peer = %context.peer(), %method, path = uri.path(), status, us, "answered");
+}
+
+async fn nothing_here(uri: Uri) -> Problem {
+    let text = format!("there is nothing at {}; what there is stands at /", uri.path());
+    Problem::of(StatusCode::NOT_FOUND, ErrorCode::Protocol, text)
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> Problem {
+    let text = format!("{} does not take {method}", uri.path());
+    Problem::of(StatusCode::METHOD_NOT_ALLOWED, ErrorCode::Protocol, text)
+}
+
+/// The name, subject or pattern in the path.
+#[derive(Debug)]
+pub(super) struct Name(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Name {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Name, Problem> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        let Path(name) = path.map_err(|error| Problem::bad_request(error.body_text()))?;
+        Ok(Name(name))
+    }
+}

@@ -1,0 +1,203 @@
+//! A topic's configuration, as JSON.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use dunlin::topic::{Acknowledged, Durable, FoldConfig, OnFull, Reliable, TopicConfig};
+use dunlin::wire::ErrorCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::problem::Problem;
+
+/// What a topic is created with; what is left out is the node's default.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Settings {
+    pattern: Option<String>,
+    partitions: Option<u16>,
+    retention: Retention,
+    record_bytes_max: Option<u32>,
+    reliable: Option<ReliableSettings>,
+    durable: Option<DurableSettings>,
+    fold: Option<Fold>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Retention {
+    bytes: Option<u64>,
+    records: Option<u64>,
+    /// Like `10m`.
+    age: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ReliableSettings {
+    readers_max: Option<u16>,
+    wait_ms_max: Option<u64>,
+    /// `refuse` or `evict`.
+    when_full: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct DurableSettings {
+    /// `memory`, `written` or `synced`.
+    acknowledge: Option<String>,
+    memory_bytes: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fold {
+    kind: String,
+    #[serde(default)]
+    options: BTreeMap<String, String>,
+}
+
+impl Settings {
+    /// Reads a body; an empty one says nothing.
+    pub(super) fn parse(body: &[u8]) -> Result<Settings, Problem> {
+        // A list would be read as one, too, its values in the order of the fields.
+        match body.trim_ascii() {
+            [] => return Ok(Settings::default()),
+            [b'{', ..] => {}
+            _ => return Err(unsound("expected an object".to_owned())),
+        }
+        serde_json::from_slice(body).map_err(|error| unsound(error.to_string()))
+    }
+
+    /// Over the node's defaults.
+    pub(super) fn over(self, defaults: &TopicConfig) -> Result<TopicConfig, Problem> {
+        let mut config = TopicConfig { pattern: self.pattern, ..defaults.clone() };
+        config.partitions = self.partitions.unwrap_or(config.partitions);
+        config.record_bytes_max = self.record_bytes_max.unwrap_or(config.record_bytes_max);
+        if let Some(durable) = self.durable {
+            config.retention.bytes = Durable::RETENTION_BYTES_DEFAULT;
+            config.durable = Some(durable.checked()?);
+        }
+        config.reliable = self.reliable.map(ReliableSettings::checked).transpose()?;
+        self.retention.put(&mut config)?;
+        config.fold = self.fold.map(|Fold { kind, options }| FoldConfig { kind, options });
+        Ok(config)
+    }
+}
+
+impl Retention {
+    fn put(self, config: &mut TopicConfig) -> Result<(), Problem> {
+        let retention = &mut config.retention;
+        retention.bytes = self.bytes.unwrap_or(retention.bytes);
+        retention.records = self.records.or(retention.records);
+        if let Some(text) = self.age {
+            let age = humantime::parse_duration(&text);
+            retention.age =
+                Some(age.map_err(|_| unsound(format!("retention.age {text:?}: expected one like 10m")))?);
+        }
+        Ok(())
+    }
+}
+
+impl ReliableSettings {
+    fn checked(self) -> Result<Reliable, Problem> {
+        let defaults = Reliable::default();
+        let on_full = match self.when_full.as_deref() {
+            None => defaults.on_full,
+            Some("refuse") => OnFull::Refuse,
+            Some("evict") => OnFull::Evict,
+            Some(text) => return Err(unsound(format!("when_full {text:?}: expected refuse or evict"))),
+        };
+        Ok(Reliable {
+            readers_max: self.readers_max.unwrap_or(defaults.readers_max),
+            wait_max: self.wait_ms_max.map_or(defaults.wait_max, Duration::from_millis),
+            on_full,
+        })
+    }
+}
+
+impl DurableSettings {
+    fn checked(self) -> Result<Durable, Problem> {
+        let defaults = Durable::default();
+        let parse = |text: String| text.parse::<Acknowledged>().map_err(unsound);
+        let acknowledge = self.acknowledge.map(parse).transpose()?.unwrap_or(defaults.acknowledge);
+        Ok(Durable { acknowledge, memory_bytes: self.memory_bytes.unwrap_or(defaults.memory_bytes) })
+    }
+}
+
+fn unsound(text: String) -> Problem {
+    Problem::from(dunlin::Refused::new(ErrorCode::TopicConfig, text))
+}
+
+/// The configuration of a topic that exists, so that sending it back asks for the same.
+pub(super) fn settings_json(pattern: &str, config: &TopicConfig) -> Value {
+    let reliable = config.reliable.map(|reliable| {
+        json!({
+            "readers_max": reliable.readers_max,
+            "wait_ms_max": reliable.wait_max.as_millis() as u64,
+            "when_full": match reliable.on_full {
+                OnFull::Refuse => "refuse",
+                OnFull::Evict => "evict",
+            },
+        })
+    });
+    let durable = config.durable.map(|durable| {
+        json!({"acknowledge": durable.acknowledge.to_string(), "memory_bytes": durable.memory_bytes})
+    });
+    json!({
+        "pattern": pattern,
+        "partitions": config.partitions,
+        "retention": {
+            "bytes": config.retention.bytes,
+            "records": config.retention.records,
+            "age": config.retention.age.map(|age| humantime::format_duration(age).to_string()),
+        },
+        "record_bytes_max": config.record_bytes_max,
+        "reliable": reliable,
+        "durable": durable,
+        "fold": config.fold.as_ref().map(|fold| json!({"kind": fold.kind, "options": fold.options})),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<TopicConfig, Problem> {
+        Settings::parse(text.as_bytes())?.over(&TopicConfig::default())
+    }
+
+    #[test]
+    fn what_is_shown_can_be_sent_back() {
+        let text = r#"{"pattern": "a.>", "partitions": 4, "retention": {"records": 10, "age": "10m"},
+                       "reliable": {"when_full": "evict"}}"#;
+        let config = read(text).unwrap();
+        let shown = settings_json("a.>", &config).to_string();
+        assert_eq!(read(&shown).unwrap(), config);
+        assert_eq!(read("").unwrap(), TopicConfig::default());
+    }
+
+    #[test]
+    fn a_durable_topic_keeps_what_durable_topics_keep() {
+        let config = read(r#"{"durable": {"acknowledge": "written"}}"#).unwrap();
+        assert_eq!(config.retention.bytes, Durable::RETENTION_BYTES_DEFAULT);
+        assert_eq!(config.durable.unwrap().acknowledge, Acknowledged::Written);
+    }
+
+    #[test]
+    fn settings_that_mean_nothing_are_refused() {
+        let cases = [
+            "[]",
+            "{",
+            r#"{"partition": 4}"#,
+            r#"{"partitions": -1}"#,
+            r#"{"partitions": 70000}"#,
+            r#"{"retention": {"age": "soon"}}"#,
+            r#"{"durable": {"acknowledge": "quite"}}"#,
+            r#"{"reliable": {"when_full": "panic"}}"#,
+        ];
+        for text in cases {
+            assert_eq!(read(text).unwrap_err().status(), 400, "{text}");
+        }
+    }
+}

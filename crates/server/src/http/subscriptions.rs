@@ -1,0 +1,57 @@
+//! `GET /v1/subscriptions`: who reads, who is behind and by how much, and why.
+
+use axum::extract::RawQuery;
+use axum::{Extension, Json};
+use dunlin::SubscriptionInfo;
+use serde_json::{Value, json};
+
+use super::context::Context;
+use super::problem::Problem;
+use super::query::{Query, shown_time};
+use super::surveys::Surveys;
+use super::topics::reader_json;
+
+/// Subscriptions of a list that does not say how many.
+const LISTED: usize = 20;
+
+pub(super) async fn subscriptions(
+    Extension(context): Extension<Context>,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Value>, Problem> {
+    let query = Query::parse(query.as_deref(), &["sort", "limit"])?;
+    if let Some(sort) = query.get("sort").filter(|sort| *sort != "lag") {
+        return Err(Problem::bad_request(format!("sort={sort}: expected lag")));
+    }
+    let shown = context.limits().http.subscriptions_shown as usize;
+    let limit = query.count("limit", LISTED, shown)?;
+    let survey = Surveys::take(context.shared()).await;
+    let subscriptions: Vec<_> = survey.slowest.iter().take(limit).map(subscription_json).collect();
+    Ok(Json(json!({"subscriptions": subscriptions, "total": survey.subscriptions})))
+}
+
+fn subscription_json(subscription: &SubscriptionInfo) -> Value {
+    let mut object = reader_json(&subscription.reader);
+    object["topic"] = subscription.topic.name().into();
+    object["why"] = why(subscription).into();
+    object
+}
+
+/// What is to be known of it, in a sentence.
+fn why(subscription: &SubscriptionInfo) -> String {
+    let reader = &subscription.reader;
+    let now = match reader.behind {
+        0 => "it has read everything".to_owned(),
+        behind => format!("{behind} records lie ahead of it"),
+    };
+    if reader.lost_ns > 0 {
+        let (lost, at) = (reader.lost, shown_time(reader.lost_ns));
+        return format!(
+            "{now}; it lost {lost} records, last at {at}, when the history no longer held its place"
+        );
+    }
+    if reader.lagging_ns > 0 {
+        let at = shown_time(reader.lagging_ns);
+        return format!("{now}; it was warned at {at} that half of the history lay ahead of it");
+    }
+    now
+}

@@ -1,0 +1,56 @@
+//! Surveys of the node, made by a thread of their own and shared by those who ask together.
+//!
+//! Limits: one survey at a time; it is as good for [`FRESH`] after it was made. It holds `http.topics_shown`
+//! topics and `http.subscriptions_shown` subscriptions.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dunlin::{Survey, Totals};
+use tokio::sync::Mutex;
+
+use crate::shared::Shared;
+
+/// How old a survey may be that somebody is shown.
+const FRESH: Duration = Duration::from_millis(100);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Surveys(Mutex<Last>);
+
+#[derive(Debug, Default)]
+struct Last {
+    survey: Option<(Instant, Arc<Survey>)>,
+    /// The highest there were: a topic that is deleted while it is looked at must not make them go back.
+    totals: Totals,
+}
+
+impl Surveys {
+    pub(super) async fn take(shared: &Arc<Shared>) -> Arc<Survey> {
+        let mut last = shared.surveys.0.lock().await;
+        if let Some((made, survey)) = &last.survey
+            && made.elapsed() < FRESH
+        {
+            return Arc::clone(survey);
+        }
+        let (node, limits) = (shared.node.clone(), shared.limits);
+        let survey =
+            move || node.survey(limits.http.topics_shown as usize, limits.http.subscriptions_shown as usize);
+        // Should it panic, its thread says so, and who asks sees no topics.
+        let mut survey = tokio::task::spawn_blocking(survey).await.unwrap_or_default();
+        last.totals = highest(last.totals, survey.totals);
+        survey.totals = last.totals;
+        let survey = Arc::new(survey);
+        last.survey = Some((Instant::now(), Arc::clone(&survey)));
+        survey
+    }
+}
+
+fn highest(mut a: Totals, b: Totals) -> Totals {
+    a.records = a.records.max(b.records);
+    a.bytes = a.bytes.max(b.bytes);
+    a.losses.warnings = a.losses.warnings.max(b.losses.warnings);
+    a.losses.gaps = a.losses.gaps.max(b.losses.gaps);
+    a.losses.records = a.losses.records.max(b.losses.records);
+    a
+}

@@ -1,0 +1,140 @@
+//! `/v1/topics`: listing, describing, creating, deleting.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::RawQuery;
+use axum::http::{Request, StatusCode};
+use axum::{Extension, Json};
+use dunlin::topic::{LogInfo, Pattern, Position, ReaderInfo, Topic};
+use dunlin::wire::ErrorCode;
+use dunlin::{GroupKind, Refused};
+use serde_json::{Value, json};
+
+use super::body;
+use super::context::Context;
+use super::problem::Problem;
+use super::query::{Query, shown_time};
+use super::routes::Name;
+use super::settings::{Settings, settings_json};
+
+/// Topics of a list that does not say how many.
+const LISTED: usize = 100;
+/// The slowest readers that a description shows.
+const READERS_SHOWN: usize = 20;
+
+pub(super) async fn list(
+    Extension(context): Extension<Context>,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Value>, Problem> {
+    let query = Query::parse(query.as_deref(), &["pattern", "after", "limit"])?;
+    let pattern = query.get("pattern").map(Pattern::parse).transpose()?;
+    let limit = query.count("limit", LISTED, context.node().config().limits.page_topics_max)?;
+    let page = context.node().topics(pattern.as_ref(), query.get("after").unwrap_or(""), limit);
+    let topics: Vec<_> = page.topics.iter().map(line).collect();
+    Ok(Json(json!({"topics": topics, "more": page.more})))
+}
+
+fn line(topic: &Arc<Topic>) -> Value {
+    let infos = topic.logs().iter().map(|log| log.info());
+    let (mut retained, mut bytes, mut appended) = (0, 0, 0);
+    for info in infos {
+        retained += info.next_seq - info.oldest_seq;
+        bytes += info.stored.map_or(info.bytes, |stored| stored.bytes);
+        appended += info.next_seq - 1;
+    }
+    let config = topic.config();
+    json!({
+        "name": topic.name(), "pattern": topic.pattern(), "partitions": config.partitions,
+        "durable": config.durable.is_some(), "reliable": config.reliable.is_some(),
+        "retained_records": retained, "retained_bytes": bytes, "records": appended,
+    })
+}
+
+pub(super) async fn describe(
+    Extension(context): Extension<Context>,
+    Name(name): Name,
+) -> Result<Json<Value>, Problem> {
+    let Some(topic) = context.node().topic(&name) else {
+        return Err(Problem::from(Refused::new(ErrorCode::NoTopic, name)));
+    };
+    let logs: Vec<_> = topic.logs().iter().map(|log| log_json(log.name().partition, log.info())).collect();
+    let readers: Vec<_> = topic.readers().iter().take(READERS_SHOWN).map(reader_json).collect();
+    let groups: Vec<_> = context.node().groups(&topic).iter().map(group_json).collect();
+    Ok(Json(json!({
+        "name": topic.name(),
+        "config": settings_json(topic.pattern(), topic.config()),
+        "publishers": topic.publishers(),
+        "logs": logs,
+        "readers": readers,
+        "groups": groups,
+    })))
+}
+
+fn log_json(partition: u16, info: LogInfo) -> Value {
+    let at = |seq| Position { epoch: info.epoch, seq }.to_string();
+    json!({
+        "partition": partition,
+        "epoch": info.epoch,
+        "first": (info.oldest_seq < info.next_seq).then(|| at(info.oldest_seq)),
+        "last": (info.next_seq > 1).then(|| at(info.next_seq - 1)),
+        "retained_records": info.next_seq - info.oldest_seq,
+        "memory_bytes": info.bytes,
+        "disk_bytes": info.stored.map(|stored| stored.bytes),
+        "synced": info.stored.map(|stored| at(stored.synced_seq)),
+        "last_append": (info.last_append_ns > 0).then(|| shown_time(info.last_append_ns)),
+    })
+}
+
+/// How far a reader has come, and what became of it on the way.
+pub(super) fn reader_json(reader: &ReaderInfo) -> Value {
+    let when = |ns: u64| (ns > 0).then(|| shown_time(ns));
+    json!({
+        "name": reader.name,
+        "door": if reader.door.is_empty() { "in process" } else { reader.door },
+        "partition": reader.partition,
+        "position": reader.position.to_string(),
+        "lag": reader.behind,
+        "lost": reader.lost,
+        "lagging_at": when(reader.lagging_ns),
+        "lost_at": when(reader.lost_ns),
+        "registered": reader.registered,
+    })
+}
+
+fn group_json(group: &dunlin::GroupInfo) -> Value {
+    json!({
+        "name": group.name,
+        "kind": match group.kind {
+            GroupKind::Share => "share",
+            GroupKind::Work => "work",
+        },
+        "members": group.members.len(),
+        "waiting": group.waiting,
+        "claimed": group.claimed,
+    })
+}
+
+/// The same again is as good: a request that was lost may be sent once more.
+pub(super) async fn create(
+    Extension(context): Extension<Context>,
+    Name(name): Name,
+    request: Request<Body>,
+) -> Result<(StatusCode, Json<Value>), Problem> {
+    let content =
+        body::read(&context, request.into_body(), context.limits().control_bytes_max as usize).await?;
+    let config = Settings::parse(&content.bytes)?.over(&context.node().config().topic)?;
+    let existed = context.node().topic(&name).is_some();
+    let topic = context.node().create_topic(&name, config, true)?;
+    let status = if existed { StatusCode::OK } else { StatusCode::CREATED };
+    let body = json!({"name": topic.name(), "config": settings_json(topic.pattern(), topic.config())});
+    Ok((status, Json(body)))
+}
+
+pub(super) async fn delete(
+    Extension(context): Extension<Context>,
+    Name(name): Name,
+) -> Result<StatusCode, Problem> {
+    context.node().delete_topic(&name)?;
+    Ok(StatusCode::NO_CONTENT)
+}

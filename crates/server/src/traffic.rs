@@ -1,0 +1,82 @@
+//! What came through the doors: connections and HTTP answers, counted where each begins and ends.
+//!
+//! Limits: a series for each door, and for each method and status of HTTP that is known.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::door::Door;
+
+/// Methods that are counted under their name; there are no end of others.
+const METHODS: [&str; 6] = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS"];
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    doors: [Passing; Door::ALL.len()],
+    refused: AtomicU64,
+    answers: Mutex<BTreeMap<(&'static str, u16), u64>>,
+}
+
+/// Connections of one door.
+#[derive(Debug, Default)]
+struct Passing {
+    open: AtomicU64,
+    accepted: AtomicU64,
+}
+
+/// A connection, counted as open as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Passage(Arc<Traffic>, Door);
+
+impl Traffic {
+    /// A connection came in.
+    pub(crate) fn accepted(self: &Arc<Traffic>, door: Door) -> Passage {
+        let passing = self.of(door);
+        passing.accepted.fetch_add(1, Ordering::Relaxed);
+        passing.open.fetch_add(1, Ordering::Relaxed);
+        Passage(Arc::clone(self), door)
+    }
+
+    /// A connection was turned away because all places are taken.
+    pub(crate) fn refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A request over HTTP was answered.
+    pub(crate) fn answered(&self, method: &str, status: u16) {
+        let method = METHODS.iter().find(|known| **known == method).copied().unwrap_or("other");
+        *self.answers.lock().unwrap_or_else(PoisonError::into_inner).entry((method, status)).or_default() +=
+            1;
+    }
+
+    /// For each door, connections that are open and that ever came.
+    pub(crate) fn doors(&self) -> impl Iterator<Item = (Door, u64, u64)> {
+        let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        Door::ALL.into_iter().map(move |door| {
+            let passing = self.of(door);
+            (door, read(&passing.open), read(&passing.accepted))
+        })
+    }
+
+    pub(crate) fn refusals(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Answers by method and status.
+    pub(crate) fn answers(&self) -> Vec<(&'static str, u16, u64)> {
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.iter().map(|((method, status), count)| (*method, *status, *count)).collect()
+    }
+
+    fn of(&self, door: Door) -> &Passing {
+        &self.doors[door as usize]
+    }
+}
+
+impl Drop for Passage {
+    fn drop(&mut self) {
+        self.0.of(self.1).open.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,78 @@
+//! What door `http` promises, seen from raw sockets and from `curl`.
+
+mod bad_input;
+mod curl;
+mod deploy;
+mod events;
+mod following;
+mod metrics;
+mod operating;
+mod origin;
+mod peer;
+mod publishing;
+mod resuming;
+mod topics;
+
+use std::net::SocketAddr;
+
+use dunlin::topic::{Publish, Receipt, Retention, TopicConfig};
+use dunlin::{Config, Node};
+use dunlin_server::{Door, Server, ServerConfig};
+
+pub(crate) use peer::{Answer, Events, Peer};
+
+/// A node whose door `http` is open on a free port, served by one thread.
+pub(crate) struct Stage {
+    pub(crate) node: Node,
+    pub(crate) server: Server,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Stage {
+        Stage::with(|_| ())
+    }
+
+    pub(crate) fn with(change: impl FnOnce(&mut ServerConfig)) -> Stage {
+        Stage::of(Node::start(Config::default()).unwrap(), change)
+    }
+
+    pub(crate) fn of(node: Node, change: impl FnOnce(&mut ServerConfig)) -> Stage {
+        let mut config =
+            ServerConfig { http: vec![([127, 0, 0, 1], 0).into()], threads: 1, ..ServerConfig::default() };
+        change(&mut config);
+        let server = Server::start(node.clone(), config).unwrap();
+        Stage { node, server }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        let http = self.server.addresses().iter().find(|(door, _)| *door == Door::Http);
+        http.expect("door http is open").1
+    }
+
+    pub(crate) fn peer(&self) -> Peer {
+        Peer::connect(self.address())
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.peer().request("GET", path, &[], b"")
+    }
+
+    pub(crate) fn post(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        self.peer().request("POST", path, headers, body)
+    }
+
+    pub(crate) fn events(&self, path: &str, headers: &[(&str, &str)]) -> Events {
+        self.peer().events(path, headers)
+    }
+
+    /// Publishes in process.
+    pub(crate) fn publish(&self, subject: &str, payload: &[u8]) -> Receipt {
+        self.node.publisher(subject).unwrap().publish(payload).unwrap()
+    }
+}
+
+/// History for some hundred records of 100 bytes.
+pub(crate) fn short() -> TopicConfig {
+    let retention = Retention { bytes: 64 << 10, ..Retention::default() };
+    TopicConfig { retention, ..TopicConfig::default() }
+}

@@ -1,0 +1,240 @@
+use dunlin::topic::TopicConfig;
+use dunlin::{Config, Limits, Node};
+
+use super::{Peer, Stage};
+
+/// The node answers others as before.
+fn assert_well(stage: &Stage) {
+    assert_eq!(stage.get("/healthz").status, 200);
+}
+
+#[test]
+fn bodies_over_the_limit_are_refused_whether_they_say_so_or_not() {
+    let stage = Stage::new();
+    let config = TopicConfig { record_bytes_max: 1_000, ..TopicConfig::default() };
+    stage.node.create_topic("t", config, false).unwrap();
+    // Announced: refused before it is sent.
+    let mut peer = stage.peer();
+    peer.head("POST", "/v1/topics/t", &[("content-length", "1000000000000")]);
+    let answer = peer.answer();
+    assert_eq!((answer.status, answer.code().as_str()), (413, "RECORD_TOO_LARGE"));
+    assert_eq!(answer.json()["numbers"]["bytes_allowed"], 1_000);
+    // In chunks: refused when it has become too much.
+    let mut peer = stage.peer();
+    peer.head("POST", "/v1/topics/t", &[("transfer-encoding", "chunked")]);
+    for _ in 0..3 {
+        peer.send_some(format!("190\r\n{}\r\n", "x".repeat(400)).as_bytes());
+    }
+    assert_eq!(peer.answer().status, 413);
+    // A body that fits, a frame that does not: head and fields count too.
+    assert_eq!(stage.post("/v1/topics/t", &[], &[b'x'; 999]).code(), "RECORD_TOO_LARGE");
+    assert_eq!(stage.post("/v1/topics/t", &[], &[b'x'; 900]).status, 200);
+    assert_well(&stage);
+}
+
+#[test]
+fn a_body_that_does_not_fit_the_memory_budget_is_refused() {
+    let limits = Limits { memory_bytes_max: 4 << 20, ..Limits::default() };
+    let stage = Stage::of(Node::start(Config { limits, ..Config::default() }).unwrap(), |_| ());
+    let refused = stage.post("/v1/topics/t", &[], &vec![b'x'; 5 << 20]);
+    assert_eq!((refused.status, refused.code().as_str()), (503, "BUDGET_SPENT"));
+    assert_eq!(stage.post("/v1/topics/t", &[], b"small").status, 200);
+    assert!(stage.node.budget().used() < 1 << 20, "what was charged for it was given back");
+}
+
+#[test]
+fn heads_over_the_limits_are_refused() {
+    let stage = Stage::new();
+    let mut peer = stage.peer();
+    peer.send_some(b"GET / HTTP/1.1\r\nhost: localhost\r\nx: ");
+    peer.send_some(&vec![b'x'; 200_000]);
+    assert_eq!(peer.answer_head().0, 431);
+    let mut peer = stage.peer();
+    let many: String = (0..200).map(|n| format!("x{n}: y\r\n")).collect();
+    peer.send_some(format!("GET / HTTP/1.1\r\nhost: localhost\r\n{many}\r\n").as_bytes());
+    assert_eq!(peer.answer_head().0, 431);
+    assert_well(&stage);
+}
+
+#[test]
+fn who_is_slow_with_a_head_or_a_body_is_cut_off() {
+    let stage = Stage::with(|config| {
+        config.limits.http.header_ms_max = 100;
+        config.limits.http.body_ms_max = 100;
+    });
+    let mut silent = stage.peer();
+    let mut half = stage.peer();
+    half.send(b"GET / HTTP/1.1\r\nhost: loc");
+    let mut idle = stage.peer();
+    assert_eq!(idle.request("GET", "/healthz", &[], b"").status, 200);
+    let mut slow = stage.peer();
+    slow.head("POST", "/v1/topics/t", &[("content-length", "10")]);
+    slow.send(b"x");
+    let answer = slow.answer();
+    assert_eq!((answer.status, answer.code().as_str()), (408, "PROTOCOL"));
+    for peer in [&mut silent, &mut idle] {
+        assert!(peer.is_closed());
+    }
+    // It may be told that it was too slow.
+    while !half.is_closed() {}
+    assert_well(&stage);
+}
+
+#[test]
+fn a_body_that_breaks_off_publishes_nothing() {
+    let stage = Stage::new();
+    stage.node.create_topic("t", TopicConfig::default(), false).unwrap();
+    let mut peer = stage.peer();
+    peer.head("POST", "/v1/topics/t", &[("content-length", "10")]);
+    peer.send(b"half");
+    peer.stream.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
+    while !peer.is_closed() {}
+    assert_well(&stage);
+    assert_eq!(stage.node.topic("t").unwrap().logs()[0].info().next_seq, 1);
+}
+
+#[test]
+fn compressed_bodies_are_refused_without_a_look() {
+    let stage = Stage::new();
+    for encoding in ["gzip", "br", "deflate", "zstd", "identity, gzip", "\u{7f}"] {
+        let answer = stage.post("/v1/topics/t", &[("content-encoding", encoding)], b"\x1f\x8b bomb");
+        if answer.status == 400 && encoding == "\u{7f}" {
+            continue;
+        }
+        assert_eq!((answer.status, answer.code().as_str()), (415, "PROTOCOL"), "{encoding}");
+        assert_eq!(answer.header("accept-encoding"), Some("identity"));
+    }
+    assert_eq!(stage.post("/v1/topics/t", &[("content-encoding", "identity")], b"x").status, 200);
+}
+
+#[test]
+fn what_is_no_http_is_answered_or_cut_and_harms_nobody() {
+    let stage = Stage::new();
+    let garbage: [&[u8]; 9] = [
+        b"\x00\x01\x02\x03\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\nhost: localhost\r\n\r\n",
+        b"PUB t 1\r\nx\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET /v1/topics/> HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"POST /v1/topics/t HTTP/1.1\r\nhost: localhost\r\ncontent-length: -1\r\n\r\n",
+        b"POST /v1/topics/t HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
+        b"POST /v1/topics/t HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+    ];
+    for bytes in garbage {
+        let mut peer = stage.peer();
+        peer.send_some(bytes);
+        peer.stream.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
+        let mut said = Vec::new();
+        let _ = std::io::Read::read_to_end(&mut peer.stream, &mut said);
+        let said = String::from_utf8_lossy(&said);
+        assert!(said.is_empty() || said.starts_with("HTTP/1.1 4"), "{bytes:?}: {said}");
+    }
+    let info = stage.node.topic("t").map(|topic| topic.logs()[0].info().next_seq);
+    assert!(info.is_none_or(|next| next == 1), "nothing of it was published");
+    assert_well(&stage);
+}
+
+#[test]
+fn one_request_cannot_hide_another() {
+    let stage = Stage::new();
+    let mut peer = stage.peer();
+    // Two lengths that disagree: the chunks count, and the connection takes no other request.
+    peer.send_some(
+        b"POST /v1/topics/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n\
+          0\r\n\r\nPOST /v1/topics/hidden HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\nx",
+    );
+    let mut said = Vec::new();
+    peer.stream.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
+    let _ = std::io::Read::read_to_end(&mut peer.stream, &mut said);
+    assert!(stage.node.topic("hidden").is_none(), "{}", String::from_utf8_lossy(&said));
+}
+
+#[test]
+fn wrong_paths_methods_subjects_and_queries_are_named() {
+    let stage = Stage::new();
+    stage.publish("t", b"x");
+    for (method, path, status, code) in [
+        ("GET", "/v2/topics", 404, "PROTOCOL"),
+        ("GET", "/v1/topics/", 404, "PROTOCOL"),
+        ("GET", "/v1/topics/a/b", 404, "PROTOCOL"),
+        ("PATCH", "/v1/topics/t", 405, "PROTOCOL"),
+        ("POST", "/metrics", 405, "PROTOCOL"),
+        ("POST", "/v1/topics/a..b", 400, "SUBJECT"),
+        ("POST", "/v1/topics/a.*", 400, "SUBJECT"),
+        ("POST", "/v1/topics/%24SYS.x", 400, "SUBJECT"),
+        ("POST", "/v1/topics/%00", 400, "SUBJECT"),
+        ("POST", "/v1/topics/%ff", 400, "PROTOCOL"),
+        ("GET", "/v1/topics/t/events?form=latest", 400, "PROTOCOL"),
+        ("GET", "/v1/topics/t/events?from=never", 400, "PROTOCOL"),
+        ("GET", "/v1/topics/t/events?from=%zz", 400, "PROTOCOL"),
+        ("GET", "/v1/topics/a..b/events", 400, "SUBJECT"),
+        ("GET", "/v1/topics?limit=0", 400, "PROTOCOL"),
+        ("GET", "/v1/topics?limit=9999999", 400, "PROTOCOL"),
+        ("GET", "/v1/subscriptions?sort=name", 400, "PROTOCOL"),
+    ] {
+        let answer = stage.peer().request(method, path, &[], b"");
+        assert_eq!((answer.status, answer.code().as_str()), (status, code), "{method} {path}: {answer:?}");
+    }
+    let long = "x".repeat(300);
+    assert_eq!(stage.post(&format!("/v1/topics/{long}"), &[], b"").code(), "SUBJECT");
+}
+
+#[test]
+fn headers_that_mean_nothing_are_refused() {
+    let stage = Stage::new();
+    for headers in [
+        [("dunlin-expect-seq", "soon")],
+        [("dunlin-expect-seq", "-1")],
+        [("dunlin-expect-seq", "18446744073709551616")],
+        [("dunlin-event-time", "yesterday")],
+        [("dunlin-producer", "7")],
+        [("dunlin-producer-seq", "7")],
+        [("dunlin-producer-epoch", "4294967296")],
+    ] {
+        let answer = stage.post("/v1/topics/t", &headers, b"x");
+        assert_eq!((answer.status, answer.code().as_str()), (400, "PROTOCOL"), "{headers:?}");
+    }
+    let large = "x".repeat(40_000);
+    let answer = stage.post("/v1/topics/t", &[("dunlin-header-a", &large), ("dunlin-key", "k")], b"x");
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let (a, b) = ("x".repeat(25_000), "y".repeat(25_000));
+    let c = "z".repeat(14_000);
+    let too_large = [("dunlin-header-a", a.as_str()), ("dunlin-header-b", &b), ("dunlin-key", &c)];
+    let answer = stage.post("/v1/topics/t", &too_large, b"x");
+    assert!([400, 431].contains(&answer.status) || answer.status == 200, "{answer:?}");
+}
+
+#[test]
+fn a_topic_that_nobody_made_is_unknown_where_none_are_made_by_themselves() {
+    let stage = Stage::of(Node::start(Config { auto_create: false, ..Config::default() }).unwrap(), |_| ());
+    assert_eq!(stage.post("/v1/topics/t", &[], b"x").code(), "NO_TOPIC");
+    assert_eq!(stage.get("/v1/topics/t/events").code(), "NO_TOPIC");
+    // A pattern waits for topics to come.
+    let mut events = stage.events("/v1/topics/t.*/events", &[]);
+    stage.node.create_topic("t.a", TopicConfig::default(), false).unwrap();
+    stage.publish("t.a", b"x");
+    assert_eq!(events.records(1), ["x"]);
+}
+
+#[test]
+fn one_connection_too_many_is_told_so() {
+    let stage = Stage::with(|config| config.limits.sessions_max = 2);
+    let mut kept: Vec<Peer> = (0..2).map(|_| stage.peer()).collect();
+    for peer in &mut kept {
+        assert_eq!(peer.request("GET", "/startupz", &[], b"").status, 200);
+    }
+    let mut third = stage.peer();
+    let answer = third.answer();
+    assert_eq!((answer.status, answer.code().as_str()), (429, "LIMIT"));
+    assert_eq!(answer.json()["detail"], "sessions_max");
+    let ready = kept[0].request("GET", "/readyz", &[], b"");
+    assert_eq!(ready.status, 503);
+    assert!(ready.text().contains("limits.connections"), "{}", ready.text());
+    drop(kept);
+    // Places are free again when the node has seen that they left.
+    while stage.server.sessions() > 0 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert_well(&stage);
+}

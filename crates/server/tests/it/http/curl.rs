@@ -1,0 +1,80 @@
+//! What the README and `docs/doors.md` show, with the program people will use.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use super::Stage;
+
+/// A `curl -N` that goes on until it is dropped.
+struct Curl {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Curl {
+    fn start(arguments: &[&str]) -> Curl {
+        let mut child = Command::new("curl")
+            .args(["-sS", "-N", "--max-time", "120"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("curl is there");
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Curl { child, lines }
+    }
+
+    /// The next line that begins with this.
+    fn line(&mut self, prefix: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert!(self.lines.read_line(&mut line).unwrap() > 0, "curl ended before {prefix:?}");
+            if let Some(rest) = line.strip_prefix(prefix) {
+                return rest.trim_end().to_owned();
+            }
+        }
+    }
+}
+
+impl Drop for Curl {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn curl_reads_and_comes_back_where_it_was() {
+    let stage = Stage::new();
+    let url = format!("http://{}/v1/topics", stage.address());
+    let mut reading = Curl::start(&[&format!("{url}/orders.*/events")]);
+    reading.line("retry: ");
+    let published = Command::new("curl")
+        .args(["-sS", "--fail", "-d", "{\"order\":1}", &format!("{url}/orders.eu")])
+        .output()
+        .unwrap();
+    assert!(published.status.success(), "{published:?}");
+    assert_eq!(reading.line("data: "), "{\"order\":1}");
+    let id = reading.line("id: ");
+    drop(reading);
+    for n in 2..=3 {
+        stage.publish("orders.eu", format!("{{\"order\":{n}}}").as_bytes());
+    }
+    let back = format!("Last-Event-ID: {id}");
+    let mut reading = Curl::start(&["-H", &back, &format!("{url}/orders.*/events")]);
+    assert_eq!(reading.line("data: "), "{\"order\":2}");
+    assert_eq!(reading.line("data: "), "{\"order\":3}");
+}
+
+#[test]
+fn curl_publishes_a_file_larger_than_any_buffer() {
+    let stage = Stage::new();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("payload");
+    std::fs::write(&file, vec![b'x'; 5 << 20]).unwrap();
+    let from = format!("@{}", file.display());
+    let url = format!("http://{}/v1/topics/files", stage.address());
+    let out = Command::new("curl").args(["-sS", "--fail", "--data-binary", &from, &url]).output().unwrap();
+    assert!(out.status.success(), "{out:?}");
+    let told = stage.events("/v1/topics/files/events?from=earliest", &[]).next().unwrap();
+    assert_eq!(told.data.len(), 5 << 20);
+}

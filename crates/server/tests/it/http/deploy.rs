@@ -1,0 +1,96 @@
+//! What `deploy/` shows and warns of is what `/metrics` says.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use dunlin::journal::RealDisk;
+use dunlin::topic::{Start, SubscribeOptions};
+use dunlin::{Config, Node};
+use serde_json::Value;
+
+use super::Stage;
+
+fn file(name: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Names of metrics in an expression.
+fn metrics(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let ours = |word: &&str| word.starts_with("dunlin_") || word.starts_with("process_");
+    words.filter(ours).map(str::to_owned).collect()
+}
+
+/// Labels that an expression groups by or shows.
+fn labels(text: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for part in text.split("by (").skip(1) {
+        found.extend(part.split(')').next().unwrap().split(',').map(|label| label.trim().to_owned()));
+    }
+    for part in text.split("{{").skip(1) {
+        let name = part.split("}}").next().unwrap().trim();
+        found.extend((!name.starts_with('$')).then(|| name.to_owned()));
+    }
+    found
+}
+
+/// A node with something to say in every metric.
+fn scrape() -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let (node, _) = Node::open(Config::default(), Arc::new(RealDisk), dir.path()).unwrap();
+    let stage = Stage::of(node, |_| ());
+    assert_eq!(stage.peer().request("PUT", "/v1/topics/kept", &[], br#"{"durable": {}}"#).status, 201);
+    assert_eq!(stage.post("/v1/topics/kept", &[], b"x").status, 200);
+    let options = SubscribeOptions { name: "a".to_owned(), start: Start::Earliest, ..Default::default() };
+    let _reader = stage.node.subscribe("kept", &options).unwrap();
+    stage.get("/metrics").text().to_owned()
+}
+
+#[test]
+fn every_metric_of_the_dashboard_and_of_the_alerts_is_there() {
+    let said = scrape();
+    let there: BTreeSet<String> =
+        said.lines().filter(|line| !line.starts_with('#')).flat_map(metrics).collect();
+    let families: BTreeSet<&str> =
+        said.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    assert!(families.iter().all(|family| there.contains(*family)), "each has a series here: {said}");
+    let known_labels: BTreeSet<&str> =
+        ["instance", "door", "name", "topic", "partition", "method", "status"].into();
+    for name in ["grafana-dashboard.json", "prometheus-alerts.yml"] {
+        let text = file(name);
+        let asked = metrics(&text);
+        assert!(asked.len() > 8, "{name} asks for {asked:?}");
+        let missing: Vec<_> = asked.difference(&there).collect();
+        assert!(missing.is_empty(), "{name} asks for what /metrics does not say: {missing:?}");
+        for label in labels(&text) {
+            assert!(known_labels.contains(label.as_str()), "{name} asks for the label {label}");
+            let is_there = label == "instance" || said.contains(&format!("{label}=\""));
+            assert!(is_there, "{label} is on no series");
+        }
+    }
+}
+
+#[test]
+fn every_panel_asks_something_and_lies_in_its_own_place() {
+    let board: Value = serde_json::from_str(&file("grafana-dashboard.json")).unwrap();
+    let panels = board["panels"].as_array().unwrap();
+    let (mut ids, mut places) = (BTreeSet::new(), BTreeSet::new());
+    for panel in panels {
+        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{panel}");
+        let at = |name: &str| panel["gridPos"][name].as_u64().unwrap();
+        for (x, y) in
+            (at("x")..at("x") + at("w")).flat_map(|x| (at("y")..at("y") + at("h")).map(move |y| (x, y)))
+        {
+            assert!(x < 24 && places.insert((x, y)), "{} lies over another", panel["title"]);
+        }
+        if panel["type"] != "row" {
+            let targets = panel["targets"].as_array().unwrap();
+            assert!(
+                !targets.is_empty()
+                    && targets.iter().all(|t| !metrics(t["expr"].as_str().unwrap()).is_empty())
+            );
+        }
+    }
+}

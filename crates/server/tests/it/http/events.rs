@@ -1,0 +1,189 @@
+use dunlin::topic::{Draft, Meta, Payload, Publish, TopicConfig};
+use serde_json::json;
+
+use super::{Stage, short};
+
+#[test]
+fn records_come_as_they_are_published_each_with_its_position() {
+    let stage = Stage::new();
+    let mut events = stage.events("/v1/topics/ticks/events", &[]);
+    let epoch = stage.publish("ticks", b"one").position.epoch;
+    stage.publish("ticks", b"two");
+    for (seq, data) in [(1, "one"), (2, "two")] {
+        let told = events.next().unwrap();
+        assert_eq!(
+            (told.id, told.event.as_str(), told.data.as_str()),
+            (format!("{epoch}-{seq}"), "message", data)
+        );
+    }
+}
+
+#[test]
+fn payloads_come_out_as_they_went_in() {
+    let stage = Stage::new();
+    for payload in ["", " a", "a\nb\n", "\n", "data: x\n\nevent: y", "ä😀"] {
+        stage.publish("t", payload.as_bytes());
+    }
+    stage.publish("t", b"\x00\xff");
+    stage.publish("t", b"a\r\nb");
+    let mut events = stage.events("/v1/topics/t/events?from=earliest", &[]);
+    assert_eq!(events.records(6), ["", " a", "a\nb\n", "\n", "data: x\n\nevent: y", "ä😀"]);
+    // What is no text, or would not come out unchanged, says that it is base64.
+    for data in ["AP8=", "YQ0KYg=="] {
+        let told = events.next().unwrap();
+        assert_eq!((told.event.as_str(), told.data.as_str()), ("base64", data));
+    }
+}
+
+#[test]
+fn as_json_shows_all_of_a_record() {
+    let stage = Stage::new();
+    let headers = [("a", b"b".as_slice())];
+    let meta = Meta { key: Some(b"k"), event_time_ns: Some(7), headers: &headers, ..Meta::default() };
+    let draft = Draft { meta, payload: Payload::Copied(b"\xff") };
+    stage.node.publisher("t.x").unwrap().publish(draft).unwrap();
+    let told = stage.events("/v1/topics/t.*/events?from=earliest&as=json", &[]).next().unwrap();
+    let seen = told.json();
+    let wanted = json!({
+        "topic": "t.x", "partition": 0, "subject": "t.x", "epoch": seen["epoch"], "seq": 1,
+        "position": format!("{}-1", seen["epoch"]), "append_time_ns": seen["append_time_ns"],
+        "event_time_ns": 7, "key": "k", "headers": [{"name": "a", "value": "b"}], "payload_base64": "/w==",
+    });
+    assert_eq!(seen, wanted);
+}
+
+#[test]
+fn a_start_is_earliest_latest_a_position_or_a_time() {
+    let stage = Stage::new();
+    let first = stage.publish("t", b"1");
+    stage.publish("t", b"2");
+    let before_third = dunlin::now_ns();
+    stage.publish("t", b"3");
+    let from = |from: &str| {
+        let mut events = stage.events(&format!("/v1/topics/t/events?from={from}"), &[]);
+        events.next().unwrap().data
+    };
+    assert_eq!(from("earliest"), "1");
+    assert_eq!(from(&first.position.to_string()), "2");
+    assert_eq!(from(&before_third.to_string()), "3");
+    assert_eq!(from("1h"), "1");
+    let mut latest = stage.events("/v1/topics/t/events", &[]);
+    stage.publish("t", b"4");
+    assert_eq!(latest.next().unwrap().data, "4");
+}
+
+#[test]
+fn a_wildcard_reads_topics_that_are_there_and_those_to_come() {
+    let stage = Stage::new();
+    stage.publish("orders.eu", b"1");
+    let mut events = stage.events("/v1/topics/orders.*/events?from=earliest&as=json", &[]);
+    let mut subject = || events.next().unwrap().json()["subject"].clone();
+    assert_eq!(subject(), "orders.eu");
+    stage.publish("orders.us", b"2");
+    assert_eq!(subject(), "orders.us");
+    // `>` must be written in hexadecimal: a URL has no such character.
+    let mut all = stage.events("/v1/topics/%3E/events?from=earliest", &[]);
+    let mut seen = all.records(2);
+    seen.sort();
+    assert_eq!(seen, ["1", "2"]);
+}
+
+#[test]
+fn a_reader_that_never_reads_costs_a_few_buffers_and_is_told_its_gap() {
+    let stage = Stage::new();
+    stage.node.create_topic("t", short(), false).unwrap();
+    let mut events = stage.events("/v1/topics/t/events?name=sleeper", &[]);
+    let before = stage.node.budget().used();
+    let mut publisher = stage.node.publisher("t").unwrap();
+    let payload = "x".repeat(1_000);
+    // Far more than sockets hold.
+    for _ in 0..60_000 {
+        publisher.publish(payload.as_str()).unwrap();
+    }
+    let held = stage.node.budget().used() - before;
+    assert!(held < 1 << 20, "{held} bytes are held for a history of 64 KiB and a reader that sleeps");
+    let last = publisher.publish("end").unwrap().position.seq;
+    let (mut read, mut lost) = (0, 0);
+    loop {
+        let told = events.next().unwrap();
+        match told.event.as_str() {
+            "message" if told.data == "end" => break,
+            "message" => read += 1,
+            "gap" => {
+                let gap = told.json();
+                assert_eq!(told.id, format!("{}-{}", gap["epoch"], gap["last"]));
+                lost += gap["records"].as_u64().unwrap();
+            }
+            "lagging" => assert!(told.json()["behind"].as_u64().unwrap() > 0),
+            other => panic!("{other}"),
+        }
+    }
+    assert!(lost > 0, "it lost records, and was told");
+    assert_eq!(read + lost + 1, last, "every record was read or told of");
+}
+
+#[test]
+fn a_deleted_topic_is_told_and_ends_the_stream() {
+    let stage = Stage::new();
+    let mut events = stage.events("/v1/topics/t/events?from=earliest", &[]);
+    stage.publish("t", b"1");
+    assert_eq!(events.records(1), ["1"]);
+    stage.node.delete_topic("t").unwrap();
+    let told = events.next().unwrap();
+    assert_eq!((told.event.as_str(), &told.json()["topic"]), ("deleted", &json!("t")));
+    let end = events.next().unwrap();
+    assert_eq!((end.event.as_str(), &end.json()["title"]), ("end", &json!("CLOSED")));
+    assert_eq!(events.next(), None);
+}
+
+#[test]
+fn readers_are_told_that_the_node_stops() {
+    let Stage { node, server } = Stage::new();
+    let stage = Stage { node, server };
+    let mut events = stage.events("/v1/topics/t/events", &[]);
+    stage.publish("t", b"1");
+    assert_eq!(events.records(1), ["1"]);
+    let Stage { node: _node, server } = stage;
+    server.stop();
+    let end = events.next().unwrap();
+    assert_eq!((end.event.as_str(), &end.json()["title"]), ("end", &json!("SHUTTING_DOWN")));
+    assert_eq!(events.next(), None);
+}
+
+#[test]
+fn silence_is_broken_by_comments() {
+    let stage = Stage::with(|config| config.limits.http.heartbeat_ms = 20);
+    let mut events = stage.events("/v1/topics/t/events", &[]);
+    for _ in 0..5 {
+        events.block().unwrap();
+    }
+    stage.publish("t", b"1");
+    assert_eq!(events.records(1), ["1"]);
+}
+
+#[test]
+fn a_stream_that_is_to_fail_at_a_gap_ends_there() {
+    let stage = Stage::new();
+    stage.node.create_topic("t", short(), false).unwrap();
+    let first = stage.publish("t", b"x").position;
+    (0..5_000).for_each(|_| drop(stage.publish("t", &[b'x'; 100]).position.seq.to_string()));
+    let path = format!("/v1/topics/t/events?on_gap=fail&from={first}");
+    let mut events = stage.events(&path, &[]);
+    let (_, gap) = events.until("gap");
+    assert_eq!(gap.json()["first"], 2);
+    assert_eq!(events.next().unwrap().json()["title"], "LOST");
+    assert_eq!(events.next(), None);
+}
+
+#[test]
+fn records_of_other_subjects_are_skipped_and_counted_as_read() {
+    let stage = Stage::with(|config| config.limits.http.heartbeat_ms = 20);
+    let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
+    stage.node.create_topic("orders", config, false).unwrap();
+    let mut events = stage.events("/v1/topics/orders.eu/events", &[]);
+    stage.publish("orders.eu", b"1");
+    assert_eq!(events.records(1), ["1"]);
+    let last = stage.publish("orders.us", b"2").position.to_string();
+    // The id moves on although no event came: whoever comes back with it lacks nothing.
+    while events.block().unwrap() != format!("id: {last}") {}
+}

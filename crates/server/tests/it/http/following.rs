@@ -1,0 +1,70 @@
+use std::collections::BTreeMap;
+
+use dunlin::topic::{FoldConfig, Publish, TopicConfig};
+use serde_json::json;
+
+use super::Stage;
+
+/// A topic that keeps the last value of each key.
+fn stateful(stage: &Stage) {
+    let fold = FoldConfig { kind: "last".to_owned(), options: BTreeMap::new() };
+    stage
+        .node
+        .create_topic("state", TopicConfig { fold: Some(fold), ..TopicConfig::default() }, false)
+        .unwrap();
+}
+
+fn set(stage: &Stage, key: &str, value: &str) {
+    let meta = dunlin::topic::Meta { key: Some(key.as_bytes()), ..Default::default() };
+    let payload = dunlin::topic::Payload::Copied(value.as_bytes());
+    stage.node.publisher("state").unwrap().publish(dunlin::topic::Draft { meta, payload }).unwrap();
+}
+
+#[test]
+fn a_reader_may_begin_with_the_state_and_go_on_with_records() {
+    let stage = Stage::new();
+    stateful(&stage);
+    set(&stage, "a", "1");
+    set(&stage, "b", "2");
+    let mut events = stage.events("/v1/topics/state/events?from=snapshot", &[]);
+    let told = events.next().unwrap();
+    let snapshot = told.json();
+    assert_eq!((told.event.as_str(), &snapshot["topic"]), ("snapshot", &json!("state")));
+    assert_eq!(snapshot["position"], told.id);
+    assert!(!snapshot["state_base64"].as_str().unwrap().is_empty());
+    set(&stage, "a", "3");
+    let (_, record) = events.until("message");
+    assert_eq!(record.data, "3");
+}
+
+#[test]
+fn a_reader_that_left_before_its_state_came_is_given_it_when_it_comes_back() {
+    let stage = Stage::new();
+    stateful(&stage);
+    set(&stage, "a", "1");
+    let mut events = stage.events("/v1/topics/state/events?from=snapshot", &[]);
+    let first = events.block().unwrap();
+    assert!(first.starts_with("retry: "), "no id goes before the state: {first}");
+    let (_, told) = events.until("snapshot");
+    drop(events);
+    set(&stage, "a", "2");
+    let mut events = stage.events("/v1/topics/state/events?from=snapshot", &[("last-event-id", &told.id)]);
+    let next = loop {
+        let told = events.next().unwrap();
+        if told.event != "checksum" {
+            break told;
+        }
+    };
+    // One record is shorter than the state, or the state is: either brings it there.
+    assert!(next.event == "message" && next.data == "2" || next.event == "snapshot", "{next:?}");
+}
+
+#[test]
+fn a_state_that_a_topic_does_not_keep_is_refused() {
+    let stage = Stage::new();
+    stage.publish("t", b"x");
+    for query in ["from=snapshot", "on_gap=snapshot", "conflate=true"] {
+        let answer = stage.get(&format!("/v1/topics/t/events?{query}"));
+        assert_eq!((answer.status, answer.code().as_str()), (409, "NO_STATE"), "{query}");
+    }
+}

@@ -1,0 +1,109 @@
+use std::collections::BTreeMap;
+
+use dunlin::topic::{Start, Subscribe, SubscribeOptions};
+
+use super::{Stage, short};
+
+/// Every series and its value; checks the text format on the way.
+pub(super) fn read(text: &str) -> BTreeMap<String, f64> {
+    let mut series = BTreeMap::new();
+    let mut family = None;
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+            family = Some(name.to_owned());
+        } else if !line.starts_with("# HELP ") {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            let bare = name.split('{').next().unwrap();
+            assert_eq!(Some(bare), family.as_deref(), "{line}");
+            let value = value.parse().unwrap_or_else(|_| panic!("{line}"));
+            assert_eq!(series.insert(name.to_owned(), value), None, "{line} stands there twice");
+        }
+    }
+    series
+}
+
+/// Scrapes until it is as wanted: a survey is shared for a moment.
+fn scrape_until(stage: &Stage, wanted: impl Fn(&BTreeMap<String, f64>) -> bool) -> BTreeMap<String, f64> {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    loop {
+        let answer = stage.get("/metrics");
+        assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+        let series = read(answer.text());
+        if wanted(&series) {
+            return series;
+        }
+        assert!(std::time::Instant::now() < deadline, "{}", answer.text());
+    }
+}
+
+#[test]
+fn metrics_say_what_was_published_lost_and_is_behind() {
+    let stage = Stage::new();
+    stage.node.create_topic("a.\"b", short(), false).unwrap();
+    let options = SubscribeOptions { name: "slow".to_owned(), start: Start::Earliest, ..Default::default() };
+    let mut slow = stage.node.subscribe("a.\"b", &options).unwrap();
+    let _asleep = stage
+        .node
+        .subscribe("a.\"b", &SubscribeOptions { name: "asleep".to_owned(), ..options.clone() })
+        .unwrap();
+    for _ in 0..5_000 {
+        stage.publish("a.\"b", &[b'x'; 100]);
+    }
+    while slow.try_next().unwrap().is_some() {}
+    let series = scrape_until(&stage, |series| series["dunlin_gaps_total"] == 1.0);
+    let topic = r#"{topic="a.\"b"}"#;
+    assert_eq!(series[&format!("dunlin_topic_records_total{topic}")], 5_000.0);
+    assert_eq!(series["dunlin_records_total"], 5_000.0);
+    assert!(series["dunlin_bytes_total"] > 500_000.0);
+    assert!(series["dunlin_gap_records_total"] > 4_000.0);
+    assert!(series["dunlin_lagging_total"] >= 1.0);
+    assert_eq!((series["dunlin_topics"], series["dunlin_subscriptions"]), (1.0, 2.0));
+    let labels = r#"{door="in_process",name="asleep",topic="a.\"b",partition="0"}"#;
+    assert_eq!(series[&format!("dunlin_subscription_lag_records{labels}")], 5_000.0);
+    assert!(series["dunlin_memory_used_bytes"] > 0.0 && series["process_resident_memory_bytes"] > 1e6);
+    assert!(series["process_start_time_seconds"] > 1.6e9 && series["process_open_fds"] > 3.0);
+    // Totals stay when the topic goes.
+    stage.node.delete_topic("a.\"b").unwrap();
+    let series = scrape_until(&stage, |series| series["dunlin_topics"] == 0.0);
+    assert_eq!(series["dunlin_records_total"], 5_000.0);
+}
+
+#[test]
+fn topics_and_subscriptions_are_shown_up_to_their_limits() {
+    let stage = Stage::with(|config| {
+        config.limits.http.topics_shown = 3;
+        config.limits.http.metrics_subscriptions_max = 2;
+    });
+    let mut kept = Vec::new();
+    for n in 0..6 {
+        (0..=n).for_each(|_| drop(stage.publish(&format!("t{n}"), b"x").position.to_string()));
+        let options =
+            SubscribeOptions { name: format!("s{n}"), start: Start::Earliest, ..Default::default() };
+        kept.push(stage.node.subscribe(&format!("t{n}"), &options).unwrap());
+    }
+    let series = scrape_until(&stage, |series| {
+        series["dunlin_topics"] == 6.0 && series["dunlin_subscriptions"] == 6.0
+    });
+    let of = |name: &str| series.keys().filter(|key| key.starts_with(name)).cloned().collect::<Vec<_>>();
+    assert_eq!(of("dunlin_topic_records_total").len(), 3);
+    assert!(series.contains_key(r#"dunlin_topic_records_total{topic="t5"}"#), "the busiest");
+    assert_eq!(of("dunlin_subscription_lag_records").len(), 2);
+    assert_eq!(series["dunlin_records_total"], 21.0);
+}
+
+#[test]
+fn connections_and_answers_are_counted() {
+    let stage = Stage::new();
+    let mut kept = stage.peer();
+    assert_eq!(kept.request("GET", "/nothing", &[], b"").status, 404);
+    assert_eq!(kept.request("BREW", "/nothing", &[], b"").status, 404);
+    let series = scrape_until(&stage, |series| {
+        series.get(r#"dunlin_http_requests_total{method="other",status="404"}"#) == Some(&1.0)
+    });
+    assert_eq!(series[r#"dunlin_http_requests_total{method="GET",status="404"}"#], 1.0);
+    assert!(series[r#"dunlin_connections{door="http"}"#] >= 2.0);
+    assert!(series[r#"dunlin_connections_accepted_total{door="http"}"#] >= 2.0);
+    assert_eq!(series[r#"dunlin_connections{door="tcp"}"#], 0.0);
+}

@@ -1,0 +1,60 @@
+use super::Stage;
+
+#[test]
+fn pages_of_other_origins_are_refused_unless_they_are_named() {
+    let stage = Stage::with(|config| config.http_origins = vec!["https://app.example".to_owned()]);
+    let own = format!("http://{}", stage.address());
+    let post = |origin: &str| stage.post("/v1/topics/t", &[("origin", origin)], b"x");
+    for forged in [
+        "http://evil.example",
+        "null",
+        "https://app.example.evil.example",
+        "http://app.example",
+        "http://127.0.0.1:1",
+    ] {
+        let answer = post(forged);
+        assert_eq!((answer.status, answer.code().as_str()), (403, "FORBIDDEN"), "{forged}");
+        assert_eq!(answer.header("access-control-allow-origin"), None);
+    }
+    let events =
+        stage.peer().request("GET", "/v1/topics/t/events", &[("origin", "http://evil.example")], b"");
+    assert_eq!(events.status, 403);
+    assert_eq!(post(&own).status, 200);
+    let named = post("https://app.example");
+    assert_eq!(
+        (named.status, named.header("access-control-allow-origin")),
+        (200, Some("https://app.example"))
+    );
+    assert_eq!(named.header("vary"), Some("origin"));
+    assert_eq!(stage.node.topic("t").unwrap().logs()[0].info().next_seq, 3, "only two were published");
+}
+
+#[test]
+fn a_browser_that_asks_first_is_told_what_a_named_page_may() {
+    let stage = Stage::with(|config| config.http_origins = vec!["https://app.example".to_owned()]);
+    let ask = |origin: &str| {
+        let headers = [("origin", origin), ("access-control-request-method", "PUT")];
+        stage.peer().request("OPTIONS", "/v1/topics/t", &headers, b"")
+    };
+    let told = ask("https://app.example");
+    assert_eq!(told.status, 204);
+    assert_eq!(told.header("access-control-allow-methods"), Some("GET, POST, PUT, DELETE"));
+    assert!(told.header("access-control-allow-headers").unwrap().contains("last-event-id"));
+    assert_eq!(ask("https://evil.example").status, 403);
+}
+
+#[test]
+fn a_name_that_was_made_to_point_here_is_refused() {
+    let stage = Stage::with(|config| config.http_origins = vec!["https://app.example".to_owned()]);
+    let get = |host: &str| stage.peer().request("GET", "/v1/topics", &[("host", host)], b"").status;
+    for host in ["localhost", "localhost:8222", "127.0.0.1:8222", "[::1]:8222", "app.example", "a.localhost"]
+    {
+        assert_eq!(get(host), 200, "{host}");
+    }
+    for host in ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8222"] {
+        assert_eq!(get(host), 403, "{host}");
+    }
+    assert_eq!(get("not a host"), 400);
+    let twice = [("host", "localhost"), ("host", "evil.example")];
+    assert_eq!(stage.peer().request("GET", "/v1/topics", &twice, b"").status, 400);
+}

@@ -1,0 +1,250 @@
+//! A client of HTTP that says just what it is told to say.
+
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// Nothing here takes long; this is for machines that do.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Peer {
+    pub(crate) stream: BufReader<TcpStream>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+/// A stream of events.
+pub(crate) struct Events {
+    peer: Peer,
+    /// What was read and is no whole event yet.
+    rest: String,
+    pub(crate) last_id: String,
+    /// Comments that came.
+    pub(crate) comments: usize,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) id: String,
+    /// `message` where it does not say.
+    pub(crate) event: String,
+    pub(crate) data: String,
+}
+
+impl Peer {
+    pub(crate) fn connect(address: SocketAddr) -> Peer {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Peer { stream: BufReader::new(stream) }
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.stream.get_mut().write_all(bytes).unwrap();
+    }
+
+    /// Sends what may not be taken whole.
+    pub(crate) fn send_some(&mut self, bytes: &[u8]) {
+        let _ = self.stream.get_mut().write_all(bytes);
+    }
+
+    pub(crate) fn head(&mut self, method: &str, path: &str, headers: &[(&str, &str)]) {
+        let mut head = format!("{method} {path} HTTP/1.1\r\n");
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            head.push_str(&format!("host: {}\r\n", self.stream.get_ref().peer_addr().unwrap()));
+        }
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        head.push_str("\r\n");
+        self.send(head.as_bytes());
+    }
+
+    pub(crate) fn request(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Answer {
+        let length = body.len().to_string();
+        let mut headers = headers.to_vec();
+        headers.push(("content-length", &length));
+        self.head(method, path, &headers);
+        self.send_some(body);
+        self.answer()
+    }
+
+    /// Reads an answer.
+    pub(crate) fn answer(&mut self) -> Answer {
+        let (status, headers) = self.answer_head();
+        let header =
+            |name: &str| headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str());
+        let body = match header("content-length").map(|text| text.parse::<usize>().unwrap()) {
+            Some(bytes) => {
+                let mut body = vec![0; bytes];
+                self.stream.read_exact(&mut body).unwrap();
+                body
+            }
+            None if header("transfer-encoding") == Some("chunked") => {
+                let mut body = Vec::new();
+                while let Some(chunk) = self.chunk() {
+                    body.extend(chunk);
+                }
+                body
+            }
+            None => Vec::new(),
+        };
+        Answer { status, headers, body }
+    }
+
+    pub(crate) fn answer_head(&mut self) -> (u16, Vec<(String, String)>) {
+        let first = self.line();
+        let status =
+            first.split(' ').nth(1).unwrap_or_else(|| panic!("no status in {first:?}")).parse().unwrap();
+        let mut headers = Vec::new();
+        loop {
+            let line = self.line();
+            let Some((name, value)) = line.split_once(':') else { break };
+            headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+        }
+        (status, headers)
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// The next chunk of a body; `None` at its end.
+    fn chunk(&mut self) -> Option<Vec<u8>> {
+        let line = self.line();
+        let bytes =
+            usize::from_str_radix(&line, 16).unwrap_or_else(|_| panic!("no length of a chunk: {line:?}"));
+        let mut chunk = vec![0; bytes + 2];
+        self.stream.read_exact(&mut chunk).unwrap();
+        chunk.truncate(bytes);
+        (bytes > 0).then_some(chunk)
+    }
+
+    /// Whether the other side has closed the connection, without another byte.
+    pub(crate) fn is_closed(&mut self) -> bool {
+        match self.stream.read(&mut [0]) {
+            Ok(read) => read == 0,
+            Err(error) => error.kind() == ErrorKind::ConnectionReset,
+        }
+    }
+
+    pub(crate) fn events(mut self, path: &str, headers: &[(&str, &str)]) -> Events {
+        self.head("GET", path, headers);
+        let (status, headers) = self.answer_head();
+        if status != 200 {
+            panic!("{path}: {status} {headers:?}");
+        }
+        assert!(
+            headers.contains(&("content-type".to_owned(), "text/event-stream".to_owned())),
+            "{headers:?}"
+        );
+        Events { peer: self, rest: String::new(), last_id: String::new(), comments: 0 }
+    }
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The code of a problem, and that it is a problem.
+    pub(crate) fn code(&self) -> String {
+        assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
+        let body = self.json();
+        assert_eq!(body["status"], self.status, "{body}");
+        body["title"].as_str().unwrap().to_owned()
+    }
+}
+
+impl Events {
+    /// The next event, as a browser would see it; `None` when the stream ends.
+    pub(crate) fn next(&mut self) -> Option<Told> {
+        loop {
+            let block = self.block()?;
+            let (mut event, mut data, mut has_data) = ("message".to_owned(), String::new(), false);
+            for line in block.lines() {
+                let (name, value) = line.split_once(':').unwrap_or((line, ""));
+                let value = value.strip_prefix(' ').unwrap_or(value);
+                match name {
+                    "id" => self.last_id = value.to_owned(),
+                    "event" => event = value.to_owned(),
+                    "data" => {
+                        data.push_str(value);
+                        data.push('\n');
+                        has_data = true;
+                    }
+                    "" => self.comments += 1,
+                    _ => {}
+                }
+            }
+            if has_data {
+                data.pop();
+                return Some(Told { id: self.last_id.clone(), event, data });
+            }
+        }
+    }
+
+    /// Text up to the next empty line.
+    pub(crate) fn block(&mut self) -> Option<String> {
+        loop {
+            if let Some((block, rest)) = self.rest.split_once("\n\n") {
+                let block = block.to_owned();
+                self.rest = rest.to_owned();
+                return Some(block);
+            }
+            self.rest.push_str(std::str::from_utf8(&self.peer.chunk()?).unwrap());
+        }
+    }
+
+    /// The data of the next `count` events, which must be records.
+    pub(crate) fn records(&mut self, count: usize) -> Vec<String> {
+        let next = |_| {
+            let told = self.next().expect("the stream goes on");
+            assert_eq!(told.event, "message", "{told:?}");
+            told.data
+        };
+        (0..count).map(next).collect()
+    }
+
+    /// Reads until an event of this name comes; what came before it, by name.
+    pub(crate) fn until(&mut self, event: &str) -> (Vec<Told>, Told) {
+        let mut before = Vec::new();
+        loop {
+            let told = self.next().unwrap_or_else(|| panic!("no {event} among {before:?}"));
+            if told.event == event {
+                return (before, told);
+            }
+            before.push(told);
+        }
+    }
+}
+
+impl Told {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.data).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}

@@ -1,0 +1,258 @@
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use dunlin::journal::RealDisk;
+use dunlin::topic::{Event, Record, Reliable, Start, Subscribe, SubscribeOptions, TopicConfig};
+use dunlin::{Config, Node};
+use serde_json::json;
+
+use super::Stage;
+
+/// Each record of the pattern, as `look` sees it.
+fn all<R>(node: &Node, pattern: &str, look: impl Fn(&Record<'_>) -> R) -> Vec<R> {
+    let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
+    let mut subscriber = node.subscribe(pattern, &options).unwrap();
+    let mut found = Vec::new();
+    while let Some(event) = subscriber.try_next().unwrap() {
+        match event {
+            Event::Record(record) => found.push(look(&record)),
+            other => panic!("{other:?}"),
+        }
+    }
+    found
+}
+
+fn text(record: &Record<'_>) -> String {
+    format!("{}={}", record.subject(), String::from_utf8_lossy(record.payload()))
+}
+
+#[test]
+fn a_posted_record_carries_all_that_its_headers_say() {
+    let stage = Stage::new();
+    let headers = [
+        ("content-type", "application/json"),
+        ("dunlin-key", "k1"),
+        ("dunlin-event-time", "2026-11-21T09:30:00Z"),
+        ("dunlin-header-trace", "abc"),
+    ];
+    let answer = stage.post("/v1/topics/orders.eu", &headers, b"{\"order\":1}");
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let receipt = answer.json();
+    assert_eq!((&receipt["topic"], &receipt["seq"]), (&json!("orders.eu"), &json!(1)));
+    assert_eq!((&receipt["acknowledged"], &receipt["duplicate"]), (&json!("memory"), &json!(false)));
+    assert_eq!(receipt["position"], format!("{}-1", receipt["epoch"]));
+    let seen = all(&stage.node, "orders.eu", |record| {
+        let frame = &record.frame;
+        let headers: Vec<_> = frame.headers().map(|(n, v)| (n.to_owned(), v.to_vec())).collect();
+        (text(record), frame.key().map(<[u8]>::to_vec), frame.event_time_ns(), headers)
+    });
+    let wanted_headers = vec![
+        ("content-type".to_owned(), b"application/json".to_vec()),
+        ("trace".to_owned(), b"abc".to_vec()),
+    ];
+    let wanted = (
+        "orders.eu={\"order\":1}".to_owned(),
+        Some(b"k1".to_vec()),
+        Some(1_795_253_400_000_000_000),
+        wanted_headers,
+    );
+    assert_eq!(seen, [wanted]);
+}
+
+#[test]
+fn any_bytes_and_none_at_all_are_a_payload() {
+    let stage = Stage::new();
+    let bytes: Vec<u8> = (0..=255).cycle().take(300_000).collect();
+    for payload in [&bytes, &Vec::new()] {
+        assert_eq!(stage.post("/v1/topics/t", &[], payload).status, 200);
+    }
+    assert_eq!(all(&stage.node, "t", |record| record.payload().to_vec()), [bytes, Vec::new()]);
+}
+
+#[test]
+fn one_connection_takes_many_requests_in_turn() {
+    let stage = Stage::new();
+    let mut peer = stage.peer();
+    for seq in 1..=20 {
+        let answer = peer.request("POST", "/v1/topics/t", &[], b"x");
+        assert_eq!(answer.json()["seq"], seq);
+    }
+    // And those that are sent before the first is answered.
+    for _ in 0..3 {
+        peer.head("POST", "/v1/topics/t", &[("content-length", "1")]);
+        peer.send(b"y");
+    }
+    let seqs: Vec<_> = (0..3).map(|_| peer.answer().json()["seq"].as_u64().unwrap()).collect();
+    assert_eq!(seqs, [21, 22, 23]);
+}
+
+#[test]
+fn a_retry_of_a_producer_is_answered_with_the_first_outcome() {
+    let stage = Stage::new();
+    let post = |seq: &str| {
+        let headers =
+            [("dunlin-producer", "42"), ("dunlin-producer-epoch", "1"), ("dunlin-producer-seq", seq)];
+        stage.post("/v1/topics/t", &headers, b"x")
+    };
+    assert_eq!(post("1").json()["duplicate"], false);
+    assert_eq!(post("2").json()["duplicate"], false);
+    let again = post("1").json();
+    assert_eq!((&again["duplicate"], &again["seq"]), (&json!(true), &json!(1)));
+    let hole = post("9");
+    assert_eq!((hole.status, hole.code().as_str()), (409, "PRODUCER_GAP"));
+    assert_eq!(hole.json()["numbers"], json!({"producer_sequence": 9, "last_accepted": 2}));
+}
+
+#[test]
+fn an_expected_sequence_that_is_not_the_last_is_refused_with_both() {
+    let stage = Stage::new();
+    let post = |expected: &str| stage.post("/v1/topics/t", &[("dunlin-expect-seq", expected)], b"x");
+    assert_eq!(post("0").status, 200);
+    let refused = post("0");
+    assert_eq!((refused.status, refused.code().as_str()), (412, "SEQ_MOVED"));
+    assert_eq!(refused.json()["numbers"], json!({"expected_sequence": 0, "last_sequence": 1}));
+    assert_eq!(post("1").status, 200);
+}
+
+#[test]
+fn a_batch_of_objects_is_appended_whole_and_in_order() {
+    let stage = Stage::new();
+    let lines = concat!(
+        "{\"payload\": \"text\", \"key\": \"k\", \"headers\": [{\"name\": \"a\", \"value\": \"b\"}]}\n",
+        "{\"payload\": {\"price\": 1.10}}\n",
+        "\n",
+        "{\"payload_base64\": \"AP8=\", \"event_time\": \"1970-01-01T00:00:01Z\"}\n",
+    );
+    let answer =
+        stage.post("/v1/topics/t/batch", &[("content-type", "application/x-ndjson")], lines.as_bytes());
+    let body = answer.json();
+    assert_eq!((answer.status, &body["published"]), (200, &json!(3)), "{body}");
+    let outcome = &body["outcomes"][0];
+    assert_eq!(
+        (&outcome["first_seq"], &outcome["seq"], &outcome["records"]),
+        (&json!(1), &json!(3), &json!(3))
+    );
+    let payloads = all(&stage.node, "t", |record| record.payload().to_vec());
+    assert_eq!(payloads, [b"text".to_vec(), b"{\"price\": 1.10}".to_vec(), vec![0, 255]]);
+    assert_eq!(all(&stage.node, "t", |r| r.frame.event_time_ns())[2], Some(1_000_000_000));
+    assert_eq!(all(&stage.node, "t", |r| r.frame.key().map(<[u8]>::to_vec))[0], Some(b"k".to_vec()));
+}
+
+#[test]
+fn a_batch_of_text_is_a_record_for_each_line() {
+    let stage = Stage::new();
+    let answer = stage.post("/v1/topics/t/batch", &[("content-type", "text/plain")], b"one\n\nthree\n");
+    assert_eq!(answer.json()["published"], 3);
+    assert_eq!(all(&stage.node, "t", text), ["t=one", "t=", "t=three"]);
+}
+
+#[test]
+fn a_batch_with_one_bad_line_publishes_nothing() {
+    let stage = Stage::new();
+    let bad = [
+        "{\"payload\": \"a\"}\n{\"payload\": ",
+        "{\"payload\": \"a\"}\n{}",
+        "{\"payload\": \"a\"}\n{\"payload\": \"b\", \"payload_base64\": \"\"}",
+        "{\"payload\": \"a\"}\n{\"playload\": \"b\"}",
+        "{\"payload\": \"a\"}\n{\"payload_base64\": \"!\"}",
+        "{\"payload\": \"a\"}\n[\"b\"]",
+        "\u{0}",
+    ];
+    for lines in bad {
+        let answer =
+            stage.post("/v1/topics/t/batch", &[("content-type", "application/x-ndjson")], lines.as_bytes());
+        assert_eq!((answer.status, answer.code().as_str()), (400, "PROTOCOL"), "{lines}");
+    }
+    let empty = stage.post("/v1/topics/t/batch", &[("content-type", "application/x-ndjson")], b"\n");
+    assert_eq!(empty.code(), "BATCH");
+    let other = stage.post("/v1/topics/t/batch", &[("content-type", "image/png")], b"x");
+    assert_eq!(other.status, 415);
+    assert!(all(&stage.node, "t", text).is_empty());
+}
+
+#[test]
+fn a_batch_over_several_partitions_has_an_outcome_for_each() {
+    let stage = Stage::new();
+    let config = TopicConfig { partitions: 4, ..TopicConfig::default() };
+    stage.node.create_topic("t", config, false).unwrap();
+    let lines: String = (0..100).map(|n| format!("{{\"payload\": \"{n}\", \"key\": \"k{n}\"}}\n")).collect();
+    let answer =
+        stage.post("/v1/topics/t/batch", &[("content-type", "application/x-ndjson")], lines.as_bytes());
+    let body = answer.json();
+    assert_eq!(body["published"], 100, "{body}");
+    let outcomes = body["outcomes"].as_array().unwrap();
+    assert_eq!(outcomes.len(), 4);
+    let records: u64 = outcomes.iter().map(|outcome| outcome["records"].as_u64().unwrap()).sum();
+    assert_eq!(records, 100);
+    let expecting = [("content-type", "application/x-ndjson"), ("dunlin-expect-seq", "0")];
+    assert_eq!(stage.post("/v1/topics/t/batch", &expecting, lines.as_bytes()).code(), "BATCH");
+}
+
+#[test]
+fn a_durable_topic_answers_when_the_record_is_synced() {
+    let dir = tempfile::tempdir().unwrap();
+    let (node, _) = Node::open(Config::default(), Arc::new(RealDisk), dir.path()).unwrap();
+    let stage = Stage::of(node, |_| ());
+    let created = stage.peer().request("PUT", "/v1/topics/kept", &[], br#"{"durable": {}}"#);
+    assert_eq!(created.status, 201, "{created:?}");
+    let answer = stage.post("/v1/topics/kept", &[], b"x");
+    assert_eq!((answer.status, &answer.json()["acknowledged"]), (200, &json!("synced")));
+    let stored = stage.node.topic("kept").unwrap().logs()[0].info().stored.unwrap();
+    assert_eq!(stored.synced_seq, 1);
+}
+
+#[test]
+fn a_publish_that_waits_for_a_reader_keeps_nobody_else_waiting() {
+    let stage = Stage::new();
+    let reliable = Some(Reliable { wait_max: Duration::from_secs(120), ..Reliable::default() });
+    stage.node.create_topic("t", TopicConfig { reliable, ..super::short() }, false).unwrap();
+    let options =
+        SubscribeOptions { registered: true, start: Start::Earliest, ..SubscribeOptions::default() };
+    let mut reader = stage.node.subscribe("t", &options).unwrap();
+    let address = stage.address();
+    let publisher = thread::spawn(move || {
+        let mut peer = super::Peer::connect(address);
+        // More than the history holds.
+        (0..2_000).all(|_| peer.request("POST", "/v1/topics/t", &[], &[b'x'; 100]).status == 200)
+    });
+    // It has come to a stop when nothing is added any more; all the while the one thread answers.
+    let mut last = 0;
+    loop {
+        assert_eq!(stage.get("/healthz").status, 200);
+        thread::sleep(Duration::from_millis(200));
+        let next = stage.node.topic("t").unwrap().logs()[0].info().next_seq;
+        if next == last && next > 100 {
+            break;
+        }
+        last = next;
+    }
+    assert!(!publisher.is_finished(), "it waits for the reader");
+    let mut read = 0;
+    while read < 2_000 {
+        if let Event::Record(_) = reader.next_timeout(Duration::from_secs(60)).unwrap().expect("records come")
+        {
+            read += 1;
+        }
+    }
+    assert!(publisher.join().unwrap(), "all are published when there is room");
+}
+
+#[test]
+fn a_publish_that_finds_no_room_in_time_is_refused() {
+    let stage = Stage::new();
+    let reliable = Some(Reliable { wait_max: Duration::from_millis(1), ..Reliable::default() });
+    stage.node.create_topic("t", TopicConfig { reliable, ..super::short() }, false).unwrap();
+    let options =
+        SubscribeOptions { name: "laggard".to_owned(), registered: true, ..SubscribeOptions::default() };
+    let _reader = stage.node.subscribe("t", &options).unwrap();
+    let mut peer = stage.peer();
+    let refused = (0..5_000).find_map(|_| {
+        let answer = peer.request("POST", "/v1/topics/t", &[], &[b'x'; 100]);
+        (answer.status != 200).then_some(answer)
+    });
+    let refused = refused.expect("the history is full at last");
+    assert_eq!((refused.status, refused.code().as_str()), (503, "FULL"));
+    assert_eq!(refused.json()["detail"], "laggard");
+    assert_eq!(refused.header("retry-after"), Some("1"));
+}

@@ -1,0 +1,167 @@
+use std::collections::BTreeSet;
+
+use dunlin::topic::TopicConfig;
+use dunlin::{Config, Node};
+use serde_json::json;
+
+use super::{Stage, short};
+
+const ID: &str = "last-event-id";
+
+#[test]
+fn a_reader_that_comes_back_gets_what_follows_the_last_it_had() {
+    let stage = Stage::new();
+    let mut events = stage.events("/v1/topics/t/events", &[]);
+    for n in 0..10 {
+        stage.publish("t", format!("{n}").as_bytes());
+    }
+    assert_eq!(events.records(4), ["0", "1", "2", "3"]);
+    let id = events.last_id.clone();
+    drop(events);
+    stage.publish("t", b"10");
+    let mut events = stage.events("/v1/topics/t/events?from=earliest", &[(ID, &id)]);
+    assert_eq!(events.records(7), ["4", "5", "6", "7", "8", "9", "10"]);
+    let path = format!("/v1/topics/t/events?last_event_id={id}");
+    assert_eq!(stage.events(&path, &[]).records(1), ["4"], "as the query says it");
+}
+
+#[test]
+fn a_reader_that_was_given_nothing_yet_has_a_place_to_come_back_to() {
+    let stage = Stage::new();
+    stage.publish("t", b"before");
+    let mut events = stage.events("/v1/topics/t/events", &[]);
+    // The id is there before any event.
+    while events.last_id.is_empty() {
+        let block = events.block().unwrap();
+        events.last_id = block.strip_prefix("id: ").unwrap_or_default().to_owned();
+    }
+    let id = events.last_id.clone();
+    drop(events);
+    stage.publish("t", b"meanwhile");
+    assert_eq!(stage.events("/v1/topics/t/events", &[(ID, &id)]).records(1), ["meanwhile"]);
+}
+
+#[test]
+fn a_reader_that_comes_back_too_late_is_told_exactly_what_it_missed() {
+    let stage = Stage::new();
+    stage.node.create_topic("t", short(), false).unwrap();
+    let first = stage.publish("t", b"first").position;
+    for _ in 0..5_000 {
+        stage.publish("t", &[b'x'; 100]);
+    }
+    let mut events = stage.events("/v1/topics/t/events", &[(ID, &first.to_string())]);
+    let (before, gap) = events.until("gap");
+    assert!(before.iter().all(|told| told.event == "lagging"), "{before:?}");
+    let (gap, id) = (gap.json(), gap.id);
+    assert_eq!((&gap["first"], &gap["topic"], &gap["partition"]), (&json!(2), &json!("t"), &json!(0)));
+    let last = gap["last"].as_u64().unwrap();
+    assert_eq!((gap["records"].as_u64().unwrap(), id), (last - 1, format!("{}-{last}", first.epoch)));
+    let next = loop {
+        let told = events.next().unwrap();
+        if told.event == "message" {
+            break told;
+        }
+    };
+    assert_eq!(next.id, format!("{}-{}", first.epoch, last + 1));
+}
+
+/// Publishes to many topics while a reader of all of them is cut off again and again.
+#[test]
+fn a_reader_of_many_logs_comes_back_to_its_place_in_each() {
+    let stage = Stage::new();
+    stage
+        .node
+        .create_topic(
+            "many",
+            TopicConfig { pattern: Some("m.parts".into()), partitions: 3, ..short() },
+            false,
+        )
+        .unwrap();
+    let mut seen = BTreeSet::new();
+    let mut id = String::new();
+    let mut published = 0;
+    for round in 0..20 {
+        // A topic of its own in each round, too: some come while the reader is away.
+        for subject in ["m.a", "m.b", "m.parts", &format!("m.new{}", round / 2)] {
+            for _ in 0..3 {
+                stage.publish(subject, format!("{published}").as_bytes());
+                published += 1;
+            }
+        }
+        let headers = if id.is_empty() { vec![] } else { vec![(ID, id.as_str())] };
+        let mut events = stage.events("/v1/topics/m.*/events?from=earliest", &headers);
+        // It is cut off with some of it unread.
+        let wanted = published - if round % 3 == 0 { 5 } else { 0 };
+        while seen.len() < wanted {
+            let told = events.next().unwrap();
+            assert_eq!(told.event, "message", "{told:?}");
+            seen.insert(told.data.parse::<usize>().unwrap());
+        }
+        id = events.last_id.clone();
+    }
+    let mut events = stage.events("/v1/topics/m.*/events", &[(ID, &id)]);
+    while seen.len() < published {
+        seen.insert(events.next().unwrap().data.parse().unwrap());
+    }
+    assert_eq!(seen, (0..published).collect());
+}
+
+#[test]
+fn an_id_of_many_logs_names_those_that_are_gone() {
+    let stage = Stage::new();
+    stage.publish("m.a", b"1");
+    stage.publish("m.b", b"2");
+    let mut events = stage.events("/v1/topics/m.*/events?from=earliest", &[]);
+    events.records(2);
+    // The id follows the events it stands for.
+    stage.publish("m.a", b"3");
+    events.records(1);
+    let id = events.last_id.clone();
+    assert!(id.starts_with('m'), "{id}");
+    drop(events);
+    stage.node.delete_topic("m.b").unwrap();
+    stage.publish("m.a", b"4");
+    let mut events = stage.events("/v1/topics/m.*/events", &[(ID, &id)]);
+    let told = events.next().unwrap();
+    assert_eq!((told.event.as_str(), told.json()), ("deleted", json!({"topic": null, "logs": 1})));
+    let (_, last) = (events.records(1), &events);
+    assert!(!last.last_id.is_empty());
+}
+
+#[test]
+fn a_node_that_was_started_anew_says_that_the_epoch_is_over() {
+    let stage = Stage::new();
+    let old = stage.publish("t", b"1").position;
+    drop(stage);
+    let stage = Stage::of(Node::start(Config::default()).unwrap(), |_| ());
+    let new = stage.publish("t", b"2").position;
+    assert!(new.epoch > old.epoch);
+    let mut events = stage.events("/v1/topics/t/events", &[(ID, &old.to_string())]);
+    let told = events.next().unwrap();
+    let epoch = told.json();
+    assert_eq!(
+        (told.event.as_str(), &epoch["old"], &epoch["last_seen"]),
+        ("epoch", &json!(old.epoch), &json!(1))
+    );
+    assert_eq!((&epoch["known_through"], &epoch["new_first"]), (&json!(null), &json!(new.to_string())));
+    assert_eq!(events.records(1), ["2"]);
+}
+
+#[test]
+fn ids_that_nobody_gave_out_are_refused() {
+    let stage = Stage::new();
+    let at = stage.publish("t", b"1").position;
+    stage.publish("u.a", b"1");
+    stage.publish("u.b", b"1");
+    let get = |path: &str, id: &str| stage.peer().request("GET", path, &[(ID, id)], b"");
+    for (path, id, status, code) in [
+        ("/v1/topics/t/events", "yesterday".to_owned(), 400, "PROTOCOL"),
+        ("/v1/topics/t/events", "mAAAA".to_owned(), 400, "PROTOCOL"),
+        ("/v1/topics/t/events", format!("{}-9", at.epoch), 416, "AHEAD"),
+        ("/v1/topics/t/events", format!("{}-1", u32::MAX), 416, "AHEAD"),
+        ("/v1/topics/u.*/events", at.to_string(), 400, "MANY_LOGS"),
+    ] {
+        let answer = get(path, &id);
+        assert_eq!((answer.status, answer.code().as_str()), (status, code), "{id}");
+    }
+}

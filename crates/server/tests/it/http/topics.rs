@@ -1,0 +1,68 @@
+use serde_json::json;
+
+use super::Stage;
+
+#[test]
+fn a_topic_is_made_shown_listed_and_deleted() {
+    let stage = Stage::new();
+    let put = |body: &str| stage.peer().request("PUT", "/v1/topics/orders", &[], body.as_bytes());
+    let config = r#"{"pattern": "orders.>", "partitions": 2, "retention": {"records": 1000, "age": "10m"}}"#;
+    assert_eq!(put(config).status, 201);
+    assert_eq!(put(config).status, 200, "the same again is as good");
+    let other = put(r#"{"pattern": "orders.>", "partitions": 3}"#);
+    assert_eq!((other.status, other.code().as_str()), (409, "TOPIC_EXISTS"));
+    stage.publish("orders.eu", b"1");
+    let shown = stage.get("/v1/topics/orders").json();
+    assert_eq!(shown["config"]["pattern"], "orders.>");
+    assert_eq!(shown["config"]["retention"]["age"], "10m");
+    assert_eq!(shown["logs"].as_array().unwrap().len(), 2);
+    assert_eq!(shown["logs"][0]["retained_records"], 1);
+    let listed = stage.get("/v1/topics").json();
+    assert_eq!(listed["topics"][0]["name"], "orders");
+    assert_eq!((&listed["topics"][0]["records"], &listed["more"]), (&json!(1), &json!(false)));
+    assert_eq!(stage.peer().request("DELETE", "/v1/topics/orders", &[], b"").status, 204);
+    let gone = stage.get("/v1/topics/orders");
+    assert_eq!((gone.status, gone.code().as_str()), (404, "NO_TOPIC"));
+    assert_eq!(stage.peer().request("DELETE", "/v1/topics/orders", &[], b"").status, 404);
+}
+
+#[test]
+fn a_long_list_comes_in_pages() {
+    let stage = Stage::new();
+    for n in 0..25 {
+        stage.publish(&format!("t{n:02}"), b"x");
+    }
+    let (mut after, mut names) = (String::new(), Vec::new());
+    loop {
+        let page = stage.get(&format!("/v1/topics?limit=10&after={after}")).json();
+        let topics = page["topics"].as_array().unwrap();
+        names.extend(topics.iter().map(|topic| topic["name"].as_str().unwrap().to_owned()));
+        after = names.last().unwrap().clone();
+        if page["more"] == false {
+            break;
+        }
+    }
+    assert_eq!(names, (0..25).map(|n| format!("t{n:02}")).collect::<Vec<_>>());
+    let some = stage.get("/v1/topics?pattern=t01").json();
+    assert_eq!(some["topics"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn names_and_settings_that_break_the_rules_are_refused() {
+    let stage = Stage::new();
+    stage.publish("taken.a", b"x");
+    for (path, body, status, code) in [
+        ("/v1/topics/a..b", "", 400, "SUBJECT"),
+        ("/v1/topics/%24SYS", "", 400, "SUBJECT"),
+        ("/v1/topics/a%20b", "", 400, "SUBJECT"),
+        ("/v1/topics/t", "{\"partitions\": 0}", 400, "TOPIC_CONFIG"),
+        ("/v1/topics/t", "{\"retention\": {\"bytes\": 1}}", 400, "TOPIC_CONFIG"),
+        ("/v1/topics/t", "{\"durable\": {}}", 400, "TOPIC_CONFIG"),
+        ("/v1/topics/t", "{\"fold\": {\"kind\": \"unheard_of\"}}", 400, "TOPIC_CONFIG"),
+        ("/v1/topics/t", "not json", 400, "TOPIC_CONFIG"),
+        ("/v1/topics/t", "{\"pattern\": \"taken.>\"}", 409, "PATTERN_OVERLAPS"),
+    ] {
+        let answer = stage.peer().request("PUT", path, &[], body.as_bytes());
+        assert_eq!((answer.status, answer.code().as_str()), (status, code), "{path} {body}: {answer:?}");
+    }
+}

@@ -1,0 +1,95 @@
+//! Server-sent events, as they are written.
+//!
+//! A reader puts the lines of an event's data together with line feeds between them, and knows no other end of a line
+//! than `\n`, `\r\n` and `\r`: text with a `\r` would not come out as it went in, so it goes for binary.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+/// The bytes as text that an event can carry unchanged.
+pub fn plain_text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\r'))
+}
+
+/// The bytes in base64, appended.
+pub fn base64(bytes: &[u8], out: &mut String) {
+    STANDARD.encode_string(bytes, out);
+}
+
+/// Writes one event. `data` must have no `\r`; `id` and `event` no end of a line.
+pub fn write_event(id: Option<&str>, event: Option<&str>, data: &str, out: &mut String) {
+    for (name, value) in [("id: ", id), ("event: ", event)] {
+        if let Some(value) = value {
+            debug_assert!(!value.contains(['\n', '\r']));
+            out.extend([name, value, "\n"]);
+        }
+    }
+    data.split('\n').for_each(|line| out.extend(["data: ", line, "\n"]));
+    out.push('\n');
+}
+
+/// Writes that all up to here was read, without an event.
+pub fn write_id(id: &str, out: &mut String) {
+    out.extend(["id: ", id, "\n\n"]);
+}
+
+/// Writes how long a reader waits before it connects again.
+pub fn write_retry(ms: u64, out: &mut String) {
+    out.extend(["retry: ", &ms.to_string(), "\n\n"]);
+}
+
+/// Writes what readers skip, but what shows them that somebody is there.
+pub fn write_comment(text: &str, out: &mut String) {
+    out.extend([": ", text, "\n\n"]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the standard has readers do it: the data of each event that is dispatched, and the id after it.
+    fn read(text: &str) -> Vec<(String, Option<String>, String)> {
+        let (mut events, mut id, mut event, mut data) = (Vec::new(), String::new(), None, String::new());
+        for line in text.split('\n') {
+            let (name, value) = line.split_once(':').unwrap_or((line, ""));
+            let value = value.strip_prefix(' ').unwrap_or(value);
+            match (line, name) {
+                ("", _) if data.is_empty() => event = None,
+                ("", _) => {
+                    let data = std::mem::take(&mut data);
+                    let data = data.strip_suffix('\n').unwrap_or(&data).to_owned();
+                    events.push((data, event.take(), id.clone()));
+                }
+                (_, "id") => id = value.to_owned(),
+                (_, "event") => event = Some(value.to_owned()),
+                (_, "data") => data.extend([value, "\n"]),
+                _ => {}
+            }
+        }
+        events
+    }
+
+    #[test]
+    fn text_comes_out_as_it_went_in() {
+        for text in ["", " ", "a", " a", "a\n", "\n", "\n\na: b\n\n", "data: x", ": no comment", "ä😀\0"] {
+            let mut out = String::new();
+            write_retry(1_000, &mut out);
+            write_comment("x", &mut out);
+            write_event(Some("7-1"), Some("gap"), plain_text(text.as_bytes()).unwrap(), &mut out);
+            write_id("7-2", &mut out);
+            write_event(None, None, text, &mut out);
+            let wanted = [
+                (text.to_owned(), Some("gap".to_owned()), "7-1".to_owned()),
+                (text.to_owned(), None, "7-2".to_owned()),
+            ];
+            assert_eq!(read(&out), wanted, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_an_event_cannot_carry_is_no_plain_text() {
+        for bytes in [b"a\r\nb".as_slice(), b"\r", b"\xff", b"a\xc3"] {
+            assert_eq!(plain_text(bytes), None, "{bytes:?}");
+        }
+    }
+}

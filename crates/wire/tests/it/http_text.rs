@@ -1,0 +1,35 @@
+//! The texts of door `http`, on any input. The fuzzer runs the same.
+
+use dunlin_wire::http::{Resume, plain_text, query_pairs, write_event};
+
+/// A query is refused, or its pairs say the same when they are written again.
+pub fn try_query(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(pairs) = query_pairs(text).collect::<Result<Vec<_>, _>>() else { return };
+    let encode = |text: &str| text.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
+    let again: Vec<_> =
+        pairs.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect();
+    assert_eq!(query_pairs(&again.join("&")).collect::<Result<Vec<_>, _>>(), Ok(pairs));
+}
+
+/// An id is refused, or says the same when it is written again.
+pub fn try_id(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(resume) = Resume::parse(text) else { return };
+    let mut again = String::new();
+    resume.write(&mut again);
+    assert_eq!(Resume::parse(&again), Ok(resume));
+}
+
+/// A payload is no plain text, or a reader of events gets it as it is, and nothing else.
+pub fn try_payload(bytes: &[u8]) {
+    let Some(text) = plain_text(bytes) else { return };
+    let mut out = String::new();
+    write_event(Some("1-1"), None, text, &mut out);
+    let mut lines = out.split('\n');
+    assert_eq!(lines.next(), Some("id: 1-1"));
+    let data: Vec<_> = lines.map_while(|line| line.strip_prefix("data: ")).collect();
+    assert_eq!(data.join("\n"), text);
+    assert_eq!(out.matches("\n\n").count(), 1, "one event");
+    assert!(out.ends_with("\n\n"));
+}

@@ -1,0 +1,223 @@
+//! Door `http`: a client of a few lines, as anybody might write it who knows the standard of server-sent events.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use super::door::{Door, Message, Reader, Seen, Taken, Visitor, Wish};
+use super::trial::{PATIENCE, Started};
+
+pub struct Http;
+
+impl Door for Http {
+    fn name(&self) -> &'static str {
+        "HTTP"
+    }
+
+    fn address(&self, node: &Started) -> Option<SocketAddr> {
+        Some(node.http())
+    }
+
+    fn not_offered(&self, promise: &str) -> Option<&'static str> {
+        match promise {
+            "groups" => Some("groups are joined through other doors"),
+            "requests" => Some("requests are made through other doors"),
+            _ => None,
+        }
+    }
+
+    fn enter(&self, _: &Started, address: Option<SocketAddr>) -> Result<Box<dyn Visitor>> {
+        Ok(Box::new(Client(address.context("no address")?)))
+    }
+}
+
+struct Client(SocketAddr);
+
+impl Visitor for Client {
+    fn publish(&mut self, message: &Message<'_>) -> Result<Option<u64>> {
+        let mut stream = connect(self.0)?;
+        let mut head = format!(
+            "POST /v1/topics/{} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-length: {}\r\n",
+            message.subject,
+            self.0,
+            message.payload.len()
+        );
+        for (name, value) in message.headers {
+            head.push_str(&format!("dunlin-header-{name}: {value}\r\n"));
+        }
+        let request = [head.as_bytes(), b"\r\n", message.payload].concat();
+        // A refusal may come before all of it was taken.
+        let sent = stream.write_all(&request);
+        let mut answer = String::new();
+        BufReader::new(stream).read_to_string(&mut answer)?;
+        let (head, body) = answer.split_once("\r\n\r\n").with_context(|| format!("{sent:?}: {answer:?}"))?;
+        ensure!(head.starts_with("HTTP/1.1 200"), "{body}");
+        Ok(serde_json::from_str::<Value>(body)?["seq"].as_u64())
+    }
+
+    fn subscribe(&mut self, wish: &Wish<'_>) -> Result<Box<dyn Reader>> {
+        let from = match wish {
+            Wish { with_state: true, .. } => "snapshot",
+            Wish { from_earliest: true, .. } => "earliest",
+            _ => "latest",
+        };
+        let path = format!("/v1/topics/{}/events?as=json&from={from}", wish.subject);
+        let mut events =
+            Events { address: self.0, path, last_id: String::new(), stream: None, seen: VecDeque::new() };
+        events.connect()?;
+        Ok(Box::new(events))
+    }
+}
+
+fn connect(address: SocketAddr) -> Result<TcpStream> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// A stream of events that comes back where it was, as browsers do.
+struct Events {
+    address: SocketAddr,
+    path: String,
+    last_id: String,
+    stream: Option<Stream>,
+    /// Events that were read and not given out.
+    seen: VecDeque<Seen>,
+}
+
+struct Stream {
+    from: BufReader<TcpStream>,
+    /// What of the body is no whole event yet.
+    rest: Vec<u8>,
+}
+
+impl Events {
+    fn connect(&mut self) -> Result<()> {
+        let mut stream = connect(self.address)?;
+        let Events { address, path, last_id, .. } = self;
+        let back = if last_id.is_empty() { String::new() } else { format!("last-event-id: {last_id}\r\n") };
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n{back}\r\n").as_bytes())?;
+        let mut from = BufReader::new(stream);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            ensure!(from.read_line(&mut head)? > 0, "the connection ended in the head of an answer");
+        }
+        ensure!(head.starts_with("HTTP/1.1 200"), "{head}");
+        self.stream = Some(Stream { from, rest: Vec::new() });
+        Ok(())
+    }
+
+    /// Takes the block's id and what it tells.
+    fn take(&mut self, block: &str) -> Result<()> {
+        let (mut event, mut data) = ("message", String::new());
+        for line in block.lines() {
+            match line.split_once(": ") {
+                Some(("id", id)) => self.last_id = id.to_owned(),
+                Some(("event", name)) => event = name,
+                Some(("data", text)) => data.push_str(text),
+                _ => {}
+            }
+        }
+        if data.is_empty() {
+            return Ok(());
+        }
+        let told: Value = serde_json::from_str(&data)?;
+        let number = |name: &str| told[name].as_u64().with_context(|| format!("no {name} in {data}"));
+        self.seen.push_back(match event {
+            "message" => Seen::Record(taken(&told)?),
+            "gap" => Seen::Gap(number("first")?, number("last")?),
+            "lagging" => Seen::Lagging,
+            "epoch" => Seen::Anew,
+            "snapshot" => {
+                let seq = told["position"].as_str().and_then(|at| at.split_once('-')?.1.parse().ok());
+                Seen::State(seq.with_context(|| format!("no position in {data}"))?)
+            }
+            "checksum" => return Ok(()),
+            other => bail!("{other}: {data}"),
+        });
+        Ok(())
+    }
+}
+
+impl Reader for Events {
+    fn next(&mut self, patience: Duration) -> Result<Seen> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(seen) = self.seen.pop_front() {
+                return Ok(seen);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(Seen::Nothing);
+            }
+            let Some(stream) = &mut self.stream else {
+                if self.connect().is_err() {
+                    std::thread::sleep(Duration::from_millis(20).min(left));
+                }
+                continue;
+            };
+            match stream.block(left) {
+                Ok(Some(block)) => self.take(&block)?,
+                Ok(None) => {}
+                // Cut off: it comes back with the last id it had.
+                Err(_) => self.stream = None,
+            }
+        }
+    }
+}
+
+impl Stream {
+    /// The text up to the next empty line; `None` when it did not come in time.
+    fn block(&mut self, patience: Duration) -> std::io::Result<Option<String>> {
+        loop {
+            if let Some(end) = self.rest.windows(2).position(|two| two == b"\n\n") {
+                let block = self.rest.drain(..end + 2).collect();
+                return String::from_utf8(block).map(Some).map_err(|_| ErrorKind::InvalidData.into());
+            }
+            self.from.get_ref().set_read_timeout(Some(patience))?;
+            match self.from.fill_buf() {
+                Ok([]) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(_) => self.chunk()?,
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    return Ok(None);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// A chunk, of which the beginning is there.
+    fn chunk(&mut self) -> std::io::Result<()> {
+        self.from.get_ref().set_read_timeout(Some(PATIENCE))?;
+        let mut line = String::new();
+        self.from.read_line(&mut line)?;
+        let bytes = usize::from_str_radix(line.trim_end(), 16).map_err(|_| ErrorKind::InvalidData)?;
+        if bytes == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        let start = self.rest.len();
+        self.rest.resize(start + bytes, 0);
+        self.from.read_exact(&mut self.rest[start..])?;
+        self.from.read_exact(&mut [0; 2])
+    }
+}
+
+fn taken(told: &Value) -> Result<Taken> {
+    let text = |name: &str| told[name].as_str().with_context(|| format!("no {name} in {told}"));
+    let headers = told["headers"].as_array().map_or(&[][..], Vec::as_slice);
+    let header = |header: &Value| {
+        let of = |name: &str| header[name].as_str().unwrap_or("?").to_owned();
+        (of("name"), of("value"))
+    };
+    Ok(Taken {
+        subject: text("subject")?.to_owned(),
+        seq: told["seq"].as_u64(),
+        payload: text("payload")?.as_bytes().to_vec(),
+        headers: headers.iter().map(header).collect(),
+    })
+}
