@@ -12,7 +12,8 @@ use crate::backoff::random_seed;
 use crate::drive::Waited;
 use crate::follow::{Followers, Waiting, lock};
 use crate::inbox::Inbox;
-use crate::limits::Limits;
+use crate::interrupt::Interrupt;
+use crate::limits::{Limits, TICK};
 use crate::link::{Link, Patience, Pumped, Why};
 use crate::outbox::Outbox;
 use crate::publisher::{Publisher, PublisherOptions};
@@ -85,16 +86,18 @@ impl Client {
         let client = Client::new(address, options);
         let shared = &client.shared;
         let each = Duration::from_millis(shared.limits.connect_ms_max);
-        let until = Instant::now() + each * endpoints;
+        let until = Instant::now() + each * endpoints + TICK;
+        let mut interrupt = Interrupt::of_this_thread();
         let mut link = lock(&shared.link);
         let why = loop {
-            match link.pump(shared, Patience::Block(each)) {
+            match link.pump(shared, Patience::Block(each.min(TICK))) {
                 Pumped::Heard | Pumped::Quiet => break None,
                 Pumped::Away(why, _) if link.failures() >= endpoints || Instant::now() > until => {
                     break Some(why);
                 }
                 Pumped::Away(why @ Why::Refused(_), _) => break Some(why),
                 Pumped::Closed => break Some(Why::New),
+                Pumped::Away(..) if interrupt.is_due() => break Some(Why::Interrupted),
                 Pumped::Away(..) => {}
             }
         };

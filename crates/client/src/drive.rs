@@ -6,6 +6,7 @@ use dunlin_topic::{SPIN_US_DEFAULT, Wait};
 
 use crate::client::Shared;
 use crate::follow::{Waiting, thread_waker};
+use crate::interrupt::Interrupt;
 use crate::limits::TICK;
 use crate::link::{Link, Patience, Pumped, Why};
 
@@ -54,6 +55,7 @@ impl Shared {
     ) -> Waited {
         let mut began = None;
         let mut spins = wait != Wait::Parked;
+        let mut interrupt = Interrupt::of_this_thread();
         loop {
             // At most a tick: then the clock is looked at, also on behalf of the connection.
             let patience = match (spins, until) {
@@ -67,6 +69,9 @@ impl Shared {
             let pumped = link.pump(self, patience);
             if done() {
                 return Waited::Done;
+            }
+            if interrupt.is_due() {
+                return Waited::Away(Why::Interrupted);
             }
             if matches!(pumped, Pumped::Heard) {
                 continue;
@@ -107,6 +112,7 @@ impl Shared {
     ) -> Waited {
         let waker = thread_waker();
         let number = self.followers.number();
+        let mut interrupt = Interrupt::of_this_thread();
         loop {
             waiting.set(&waker);
             self.followers.add_thread(number, &waker);
@@ -120,6 +126,8 @@ impl Shared {
                 Some(waited)
             } else if until.is_some_and(|until| Instant::now() >= until) {
                 Some(Waited::TimedOut)
+            } else if interrupt.is_due() {
+                Some(Waited::Away(Why::Interrupted))
             } else {
                 None
             };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dunlin_topic::{Frame, LogName, Notice, Position, Start, Subscribe, SubscribeError, Wait};
 use dunlin_wire::{FromClient, FromNode, Kind, List, Nack, NackedToken, Settle, StartAt};
 
-use crate::client::Client;
+use crate::client::{Client, Shared};
 use crate::follow::lock;
 use crate::inbox::Item;
 use crate::session::{Asked, GroupAsked};
@@ -213,13 +213,42 @@ impl Member {
 
     /// These claims are done.
     pub fn ack(&mut self, tokens: &[u64]) -> Result<Settlement, AskError> {
-        let subscription = self.subscriber.number();
-        self.settle(|request| FromClient::Ack(Settle { request, subscription, tokens: List::new(tokens) }))
+        self.settler().ack(tokens)
     }
 
     /// These claims are given back, each not to be given out again before its delay is over.
     pub fn nack(&mut self, claims: &[(u64, Duration)]) -> Result<Settlement, AskError> {
-        let subscription = self.subscriber.number();
+        self.settler().nack(claims)
+    }
+
+    /// These claims take longer: the deadline of each is set anew, to a whole claim from now.
+    pub fn renew(&mut self, tokens: &[u64]) -> Result<Settlement, AskError> {
+        self.settler().renew(tokens)
+    }
+
+    /// Who settles this member's claims while it waits for more.
+    pub fn settler(&self) -> Settler {
+        Settler { shared: Arc::clone(self.subscriber.shared()), subscription: self.subscriber.number() }
+    }
+}
+
+/// Settles a member's claims, on any thread. What it settles after the member left was given to others.
+#[derive(Debug, Clone)]
+pub struct Settler {
+    shared: Arc<Shared>,
+    subscription: u32,
+}
+
+impl Settler {
+    /// These claims are done.
+    pub fn ack(&self, tokens: &[u64]) -> Result<Settlement, AskError> {
+        let subscription = self.subscription;
+        self.settle(|request| FromClient::Ack(Settle { request, subscription, tokens: List::new(tokens) }))
+    }
+
+    /// These claims are given back, each not to be given out again before its delay is over.
+    pub fn nack(&self, claims: &[(u64, Duration)]) -> Result<Settlement, AskError> {
+        let subscription = self.subscription;
         let tokens: Vec<NackedToken> = claims
             .iter()
             .map(|&(token, delay)| NackedToken {
@@ -231,16 +260,15 @@ impl Member {
     }
 
     /// These claims take longer: the deadline of each is set anew, to a whole claim from now.
-    pub fn renew(&mut self, tokens: &[u64]) -> Result<Settlement, AskError> {
-        self.subscriber.shared().check_version(Kind::Renew)?;
-        let subscription = self.subscriber.number();
+    pub fn renew(&self, tokens: &[u64]) -> Result<Settlement, AskError> {
+        self.shared.check_version(Kind::Renew)?;
+        let subscription = self.subscription;
         self.settle(|request| FromClient::Renew(Settle { request, subscription, tokens: List::new(tokens) }))
     }
 
     fn settle<'a>(&self, request: impl FnOnce(u32) -> FromClient<'a>) -> Result<Settlement, AskError> {
-        let shared = self.subscriber.shared();
-        let bytes = shared.ask(request)?;
-        match shared.read_answer(&bytes) {
+        let bytes = self.shared.ask(request)?;
+        match self.shared.read_answer(&bytes) {
             Some(FromNode::Settled(settled)) => {
                 Ok(Settlement { settled: settled.settled, stale: settled.stale.iter().collect() })
             }

@@ -70,6 +70,9 @@ pub enum Why {
     /// The node does not let this client in.
     #[error("refused by the node: {0}")]
     Refused(Refused),
+    /// The caller broke off its wait ([`interruptible`](crate::interruptible)).
+    #[error("interrupted")]
+    Interrupted,
 }
 
 /// What [`Link::pump`] came to.

@@ -6,6 +6,7 @@ mod continuity;
 mod cutting;
 mod following;
 mod groups;
+mod interrupting;
 mod losing;
 mod members;
 mod node;

@@ -1,0 +1,52 @@
+//! Breaking off a wait, for callers who have to look elsewhere now and then, as an interpreter has to at its signals.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Instant;
+
+use crate::limits::TICK;
+
+type Question = Rc<dyn Fn() -> bool>;
+
+thread_local! {
+    static ASKED: RefCell<Option<Question>> = const { RefCell::new(None) };
+}
+
+/// Runs `call`. About every 100 ms of its waits on this thread ask `interrupted`, and end with
+/// [`Why::Interrupted`](crate::Why::Interrupted) when it says so; nothing is lost by that.
+pub fn interruptible<T>(interrupted: impl Fn() -> bool + 'static, call: impl FnOnce() -> T) -> T {
+    struct Before(Option<Question>);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            ASKED.set(self.0.take());
+        }
+    }
+    let _before = Before(ASKED.replace(Some(Rc::new(interrupted))));
+    call()
+}
+
+/// What one wait asks.
+pub(crate) struct Interrupt {
+    question: Option<Question>,
+    asked_at: Option<Instant>,
+}
+
+impl Interrupt {
+    /// Of the thread that is going to wait.
+    #[inline]
+    pub(crate) fn of_this_thread() -> Interrupt {
+        Interrupt { question: ASKED.with_borrow(Option::clone), asked_at: None }
+    }
+
+    /// Whether the wait is to end, as far as it is time to ask.
+    #[inline]
+    pub(crate) fn is_due(&mut self) -> bool {
+        let Some(question) = &self.question else { return false };
+        let now = Instant::now();
+        if now < *self.asked_at.get_or_insert(now) + TICK {
+            return false;
+        }
+        self.asked_at = Some(now);
+        question()
+    }
+}

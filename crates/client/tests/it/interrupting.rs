@@ -1,0 +1,71 @@
+//! Waits that are broken off.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+
+use dunlin_client::interruptible;
+use dunlin_client::topic::{Event, Publish, Subscribe, SubscribeError, SubscribeOptions, TopicConfig};
+
+use crate::running::Running;
+
+fn interrupted(error: SubscribeError) -> bool {
+    matches!(error, SubscribeError::Connection(why) if why == "interrupted")
+}
+
+#[test]
+fn an_interrupted_wait_ends_and_nothing_is_lost() {
+    let running = Running::start();
+    let client = running.client();
+    client.create_topic("t", &TopicConfig::default(), false).unwrap();
+    let mut events = client.subscribe("t", SubscribeOptions::default()).unwrap();
+    let asked = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&asked);
+    let third = move || counted.fetch_add(1, Ordering::Relaxed) == 2;
+    assert!(interrupted(interruptible(third, || events.wait(None)).unwrap_err()));
+    assert_eq!(asked.load(Ordering::Relaxed), 3);
+
+    client.publisher("t").unwrap().publish(b"one").unwrap();
+    let Event::Record(record) = interruptible(|| false, || events.next()).unwrap() else {
+        panic!("no record")
+    };
+    assert_eq!(record.payload(), b"one");
+}
+
+#[test]
+fn whoever_follows_is_interrupted_too() {
+    let running = Running::start();
+    let client = running.client();
+    client.create_topic("t", &TopicConfig::default(), false).unwrap();
+    let mut all: Vec<_> =
+        (0..2).map(|_| client.subscribe("t", SubscribeOptions::default()).unwrap()).collect();
+    let stop = Arc::new(AtomicBool::new(false));
+    let waits: Vec<_> = all
+        .drain(..)
+        .map(|mut events| {
+            let stop = Arc::clone(&stop);
+            let asked = move || stop.load(Ordering::Relaxed);
+            thread::spawn(move || interruptible(asked, || events.wait(None)).unwrap_err())
+        })
+        .collect();
+    stop.store(true, Ordering::Relaxed);
+    for wait in waits {
+        assert!(interrupted(wait.join().unwrap()));
+    }
+}
+
+#[test]
+fn what_was_asked_before_is_asked_again_after_an_inner_call() {
+    let running = Running::start();
+    let client = running.client();
+    client.create_topic("t", &TopicConfig::default(), false).unwrap();
+    let mut events = client.subscribe("t", SubscribeOptions::default()).unwrap();
+    let error = interruptible(
+        || true,
+        || {
+            assert_eq!(interruptible(|| false, || client.topics("").unwrap().len()), 1);
+            events.wait(None).unwrap_err()
+        },
+    );
+    assert!(interrupted(error));
+}
