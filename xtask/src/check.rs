@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::process::{self, cargo};
-use crate::tidy;
+use crate::{python, tidy};
 
 /// Tidiness, format, lints, dependencies.
 pub fn run() -> Result<()> {
@@ -15,7 +15,8 @@ pub fn run() -> Result<()> {
 
 /// The source is formatted.
 pub fn format() -> Result<()> {
-    process::run(&mut cargo(&["fmt", "--all", "--check"]))
+    process::run(&mut cargo(&["fmt", "--all", "--check"]))?;
+    python::format()
 }
 
 /// No compiler or clippy warning anywhere, tests and examples included.
@@ -43,5 +44,6 @@ pub fn fix() -> Result<()> {
         "--workspace",
         "--all-targets",
     ]))?;
-    process::run(&mut cargo(&["fmt", "--all"]))
+    process::run(&mut cargo(&["fmt", "--all"]))?;
+    process::run(&mut cargo(&["fmt", "--manifest-path", python::MANIFEST]))
 }

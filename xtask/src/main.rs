@@ -12,6 +12,7 @@ mod fuzz;
 mod peers;
 mod pictures;
 mod process;
+mod python;
 mod race;
 mod test;
 mod tidy;
@@ -44,6 +45,8 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Kill, stop and feed garbage to whole systems, many times: the long tier of the system tests
     Chaos(chaos::Options),
+    /// Build the Python package's wheel, into target/python/wheels
+    Python(python::Options),
     /// Check format, lints and tidiness; reads only
     Check,
     /// Compare what ARCHITECTURE.md and the other pages say with the tree; reads only
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Command::Race(options) => race::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Chaos(options) => chaos::run(&options),
+        Command::Python(options) => python::run(&options),
         Command::Check => check::run(),
         Command::Tidy => tidy::run(),
         Command::Charts => charts::run(),

@@ -8,6 +8,9 @@ use serde_json::Value;
 
 use crate::process;
 
+/// Folders with a folder for each crate of the product.
+pub const PRODUCT_FOLDERS: [&str; 2] = ["crates", "clients"];
+
 /// The repository's root: the folder above this crate's.
 pub fn root() -> PathBuf {
     let ours = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
@@ -42,17 +45,20 @@ pub struct Package {
 }
 
 impl Package {
-    /// The name of its folder in `crates/`, if it is part of the product.
+    /// The name of its folder in `crates/` or `clients/`, if it is part of the product.
     pub fn product_crate(&self) -> Option<&str> {
-        self.folder.strip_prefix("crates/")
+        PRODUCT_FOLDERS.iter().find_map(|root| self.folder.strip_prefix(root)?.strip_prefix('/'))
     }
 }
 
-/// Every package of the workspace.
+/// Every package of the workspace, and the Python package's, which is not of it.
 pub fn packages() -> Result<Vec<Package>> {
-    let metadata = metadata()?;
-    let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
-    packages.iter().map(package).collect()
+    let mut all = Vec::new();
+    for metadata in [metadata()?, metadata_of(&["--manifest-path", crate::python::MANIFEST])?] {
+        let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
+        all.extend(packages.iter().map(package).collect::<Result<Vec<_>>>()?);
+    }
+    Ok(all)
 }
 
 fn package(described: &Value) -> Result<Package> {
@@ -75,6 +81,11 @@ fn package(described: &Value) -> Result<Package> {
 }
 
 fn metadata() -> Result<Value> {
-    let text = process::text(&mut process::cargo(&["metadata", "--no-deps", "--format-version", "1"]))?;
+    metadata_of(&[])
+}
+
+fn metadata_of(which: &[&str]) -> Result<Value> {
+    let mut ask = process::cargo(&["metadata", "--no-deps", "--format-version", "1"]);
+    let text = process::text(ask.args(which))?;
     serde_json::from_str(&text).context("cannot read the output of cargo metadata")
 }

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::repository::Repository;
 use super::source::Names;
 use super::{ARCHITECTURE, Findings, source, table};
+use crate::workspace::PRODUCT_FOLDERS;
 use capability::{CAPABILITIES, Capability};
 
 const ALLOWED: [&str; 2] = ["what", "named only in"];
@@ -120,7 +121,9 @@ fn product_sources<'a>(repository: &'a Repository, findings: &mut Findings) -> V
 
 fn is_product(path: &str) -> bool {
     let mut parts = path.split('/');
-    parts.next() == Some("crates") && parts.nth(1) == Some("src") && path.ends_with(".rs")
+    parts.next().is_some_and(|root| PRODUCT_FOLDERS.contains(&root))
+        && parts.nth(1) == Some("src")
+        && path.ends_with(".rs")
 }
 
 /// Where a module declared in a file lies, without its ending.
@@ -138,7 +141,7 @@ fn is_module(module: &str, path: &str) -> bool {
 /// Whether a place of the table, a crate or a module of one, holds this file.
 fn place_holds(place: &str, path: &str) -> bool {
     match place.split_once("::") {
-        None => path.strip_prefix("crates/").is_some_and(|rest| rest.split('/').next() == Some(place)),
+        None => path.split('/').nth(1) == Some(place),
         Some((name, module)) => is_module(&format!("crates/{name}/src/{}", module.replace("::", "/")), path),
     }
 }

@@ -31,7 +31,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
         }
     }
     for (folder, package) in &crates {
-        let manifest = format!("crates/{folder}/Cargo.toml");
+        let manifest = format!("{}/Cargo.toml", package.folder);
         check_package(folder, package, &manifest, findings);
         if !table.lines.contains_key(folder) {
             findings.fail(

@@ -1,0 +1,80 @@
+"""Dunlin: live state to many readers. Every subscriber sees every record in order, or is told what it missed.
+
+    with dunlin.connect("dunlin://localhost") as client:
+        client.create_topic("ticks", exist_ok=True)
+        with client.subscribe("ticks", start="earliest") as events:
+            client.publish("ticks", b"one")
+            for event in events:
+                match event:
+                    case dunlin.Record(payload=payload): print(payload)
+                    case dunlin.Gap(first=first, last=last): print("missed", first, "to", last)
+
+`dunlin.aio.connect` is the same for asyncio.
+"""
+
+from . import aio, errors
+from ._dunlin import (
+    Batch,
+    Deleted,
+    EpochChanged,
+    Gap,
+    Job,
+    Lagging,
+    Levels,
+    Member,
+    Position,
+    Publisher,
+    Receipt,
+    Record,
+    Snapshot,
+    Subscription,
+    __version__,
+)
+from .client import Client, Reply, connect
+from .errors import (
+    DisconnectedError,
+    Error,
+    GapError,
+    RefusedError,
+    RequestTimeoutError,
+    UnknownOutcomeError,
+)
+from .live import Book, Change, Forgotten, Level, Table, Trouble
+from .topics import Topic, TopicSummary
+
+__all__ = [
+    "Batch",
+    "Book",
+    "Change",
+    "Client",
+    "Deleted",
+    "DisconnectedError",
+    "EpochChanged",
+    "Error",
+    "Forgotten",
+    "Gap",
+    "GapError",
+    "Job",
+    "Lagging",
+    "Level",
+    "Levels",
+    "Member",
+    "Position",
+    "Publisher",
+    "Receipt",
+    "Record",
+    "RefusedError",
+    "Reply",
+    "RequestTimeoutError",
+    "Snapshot",
+    "Subscription",
+    "Table",
+    "Topic",
+    "TopicSummary",
+    "Trouble",
+    "UnknownOutcomeError",
+    "__version__",
+    "aio",
+    "connect",
+    "errors",
+]

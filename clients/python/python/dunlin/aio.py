@@ -1,0 +1,258 @@
+"""The client for asyncio.
+
+Subscriptions, members, books and tables are the same objects as elsewhere: `async for` goes over them, watched by one
+thread for all. A call that waits for an answer runs on a thread of its own meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from . import client as sync
+from ._dunlin import Job, Member, Publisher, Receipt, Record, Subscription
+from .client import Client, Reply, Wait
+from .live import Book, Table
+from .topics import Topic, TopicSummary
+
+if TYPE_CHECKING:
+    from ._dunlin import Event, Gap, Headers, Payload
+
+P = ParamSpec("P")
+T = TypeVar("T")
+S = TypeVar("S", Subscription, Member)
+
+_THREADS_MAX = 32
+_UNANSWERED_BYTES_MAX = 512 << 10
+
+
+class _Caller:
+    """Runs what waits on threads of its own."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(_THREADS_MAX, thread_name_prefix="dunlin")
+
+    async def __call__(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        running = asyncio.get_running_loop()
+        return await running.run_in_executor(self._threads, partial(call, *args, **options))
+
+    def end(self) -> None:
+        self._threads.shutdown(wait=False)
+
+
+class _Beginning(Generic[S]):
+    """What is being begun: await it, enter it with `async with`, or go over it with `async for`."""
+
+    def __init__(self, caller: _Caller, begin: Callable[[], S]) -> None:
+        self._caller = caller
+        self._begin: Callable[[], S] = begin
+        self._begun: S | None = None
+
+    def __await__(self) -> Generator[Any, None, S]:
+        return self._caller(self._begin).__await__()
+
+    async def __aenter__(self) -> S:
+        self._begun = await self
+        return self._begun
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._begun is not None:
+            await self._caller(self._begun.close)
+
+
+class Subscribing(_Beginning[Subscription]):
+    """A subscription that is being begun."""
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        async with self as events:
+            async for event in events:
+                yield event
+
+
+class Joining(_Beginning[Member]):
+    """A membership that is being begun."""
+
+    async def __aiter__(self) -> AsyncIterator[Job | Gap]:
+        async with self as jobs:
+            async for job in jobs:
+                yield job
+
+
+class AsyncPublisher:
+    """A publisher whose waits are awaited."""
+
+    def __init__(self, caller: _Caller, publisher: Publisher) -> None:
+        self._caller = caller
+        self._publisher = publisher
+
+    async def publish(self, payload: Payload, **options: Any) -> Receipt:
+        """Publishes and waits for the node's answer. Keywords as `Publisher.publish` takes them."""
+        return await self._caller(self._publisher.publish, payload, **options)
+
+    async def send(self, payload: Payload, **options: Any) -> None:
+        """Publishes without waiting for the answer. Keywords as `Publisher.send` takes them."""
+        if self._publisher.unanswered_bytes < _UNANSWERED_BYTES_MAX:
+            self._publisher.send(payload, **options)
+        else:
+            await self._caller(self._publisher.send, payload, **options)
+
+    async def send_many(self, payloads: Iterable[Payload]) -> int:
+        """`send` for many payloads; how many there were."""
+        return await self._caller(self._publisher.send_many, payloads)
+
+    async def send_rows(self, rows: Any) -> int:
+        """`send` for each row of an array."""
+        return await self._caller(self._publisher.send_rows, rows)
+
+    async def publish_batch(self, payloads: Iterable[Payload]) -> Receipt:
+        """Publishes all as one append, all of them or none."""
+        return await self._caller(self._publisher.publish_batch, payloads)
+
+    async def flush(self) -> Receipt | None:
+        """Waits until all that was sent has been answered."""
+        return await self._caller(self._publisher.flush)
+
+    async def close(self) -> None:
+        await self._caller(self._publisher.close)
+
+    async def __aenter__(self) -> AsyncPublisher:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class _Connecting:
+    """A client that is being connected: await it, or enter it with `async with`."""
+
+    def __init__(self, begin: Callable[[], Client]) -> None:
+        self._begin: Callable[[], Client] = begin
+        self._client: AsyncClient | None = None
+
+    async def _connect(self) -> AsyncClient:
+        caller = _Caller()
+        try:
+            return AsyncClient(caller, await caller(self._begin))
+        except BaseException:
+            caller.end()
+            raise
+
+    def __await__(self) -> Generator[Any, None, AsyncClient]:
+        return self._connect().__await__()
+
+    async def __aenter__(self) -> AsyncClient:
+        self._client = await self._connect()
+        return self._client
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+
+def connect(
+    url: str | None = None,
+    *,
+    name: str = "",
+    tenant: str = "",
+    token: bytes | str = b"",
+    wait: Wait = "parked",
+) -> _Connecting:
+    """Connects to a node: `async with dunlin.aio.connect(url) as client`. Arguments as in `dunlin.connect`."""
+    return _Connecting(partial(sync.connect, url, name=name, tenant=tenant, token=token, wait=wait))
+
+
+class AsyncClient:
+    """A `Client` whose waits are awaited. Arguments are those of the methods of the same name there."""
+
+    def __init__(self, caller: _Caller, client: Client) -> None:
+        self._caller = caller
+        self._client = client
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends it, after what was published without waiting has been answered."""
+        try:
+            await self._caller(self._client.close)
+        finally:
+            self._caller.end()
+
+    @property
+    def sync(self) -> Client:
+        """The same connection, for calls that wait."""
+        return self._client
+
+    async def publish(self, subject: str, payload: Payload, **options: Any) -> Receipt:
+        """Publishes one record and waits until the node has it."""
+        return await self._caller(self._client.publish, subject, payload, **options)
+
+    async def flush(self) -> None:
+        """Waits until all that was sent has been answered."""
+        await self._caller(self._client.flush)
+
+    async def publisher(self, subject: str, *, quiet: bool = False) -> AsyncPublisher:
+        """A publisher to a subject, or to a topic's pattern."""
+        return AsyncPublisher(self._caller, await self._caller(self._client.publisher, subject, quiet=quiet))
+
+    def subscribe(self, pattern: str, **options: Any) -> Subscribing:
+        """Reads all subjects that `pattern` matches: `async for event in client.subscribe(...)`."""
+        return Subscribing(self._caller, partial(self._client.subscribe, pattern, **options))
+
+    def share(self, topic: str, group: str, **options: Any) -> Joining:
+        """Becomes a member of a group that shares a topic."""
+        return Joining(self._caller, partial(self._client.share, topic, group, **options))
+
+    def work(self, topic: str, group: str, **options: Any) -> Joining:
+        """Becomes a member of a work queue."""
+        return Joining(self._caller, partial(self._client.work, topic, group, **options))
+
+    async def ack(self, *jobs: Job) -> None:
+        """These jobs are done."""
+        await asyncio.gather(*(self._caller(job.ack) for job in jobs))
+
+    async def nack(self, job: Job, delay: float = 0.0) -> None:
+        """This job is given back, not to be given out again before `delay` seconds are over."""
+        await self._caller(job.nack, delay)
+
+    async def renew(self, job: Job) -> None:
+        """This job takes longer: its claim holds as long again from now on."""
+        await self._caller(job.renew)
+
+    async def book(self, topic: str, *, conflate: bool = False, name: str = "") -> Book:
+        """A live order book; `async for change in book.changes()`."""
+        return await self._caller(self._client.book, topic, conflate=conflate, name=name)
+
+    async def table(self, topic: str, *, conflate: bool = False, name: str = "") -> Table:
+        """The last value of each key; `async for change in table.changes()`."""
+        return await self._caller(self._client.table, topic, conflate=conflate, name=name)
+
+    async def request(self, subject: str, payload: Payload = b"", **options: Any) -> Reply:
+        """Publishes a request and waits for the first reply."""
+        return await self._caller(self._client.request, subject, payload, **options)
+
+    async def reply(self, request: Record | str, payload: Payload = b"", *, headers: Headers | None = None) -> None:
+        """Answers a request."""
+        await self._caller(self._client.reply, request, payload, headers=headers)
+
+    async def create_topic(self, name: str, **options: Any) -> None:
+        """Creates a topic."""
+        await self._caller(self._client.create_topic, name, **options)
+
+    async def delete_topic(self, name: str) -> None:
+        """Deletes a topic and all it holds."""
+        await self._caller(self._client.delete_topic, name)
+
+    async def topics(self, pattern: str = "") -> list[TopicSummary]:
+        """The topics whose names match."""
+        return await self._caller(self._client.topics, pattern)
+
+    async def describe(self, topic: str) -> Topic:
+        """All about a topic."""
+        return await self._caller(self._client.describe, topic)

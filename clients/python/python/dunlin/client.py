@@ -1,0 +1,331 @@
+"""The client whose calls wait."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from ._dunlin import Connection, Member, Position, Publisher, Receipt, Record, Subscription
+from .live import Book, Table, live
+from .topics import Topic, TopicSummary, described
+
+if TYPE_CHECKING:
+    from ._dunlin import Headers, Payload
+
+Start: TypeAlias = Literal["earliest", "latest", "snapshot"] | Position | int
+"""A word, the position that was read last, or a time in ns since the Unix epoch."""
+OnGap: TypeAlias = Literal["oldest", "newest", "snapshot", "fail"]
+Wait: TypeAlias = Literal["default", "parked", "spin"]
+
+_PUBLISHERS_MAX = 256
+
+
+class Reply(NamedTuple):
+    """The answer to a request."""
+
+    payload: bytes
+    headers: tuple[tuple[str, bytes], ...]
+
+
+def connect(
+    url: str | None = None,
+    *,
+    name: str = "",
+    tenant: str = "",
+    token: bytes | str = b"",
+    wait: Wait = "default",
+) -> Client:
+    """Connects to the node at `url` (`dunlin://HOST:PORT`, `unix:///PATH`), or where DUNLIN_URL says, or on this host.
+
+    `name` is what operators see. The client makes the connection anew when it is lost.
+    """
+    url = url or os.environ.get("DUNLIN_URL", "dunlin://localhost")
+    credentials = token.encode() if isinstance(token, str) else token
+    return Client(Connection(url, name=name, tenant=tenant, credentials=credentials, wait=wait), wait)
+
+
+class Client:
+    """A connection to a node, shared by everything that is made of it. Threads may share it; a forked child may not.
+
+    It is a context manager, and closes along with it all that was made of it.
+    """
+
+    def __init__(self, connection: Connection, wait: Wait = "default") -> None:
+        self._connection = connection
+        self._wait: Wait = wait
+        self._publishers: dict[str, Publisher] = {}
+        self._publishers_lock = threading.Lock()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends it, after what was published without waiting has been answered."""
+        if self._connection.closed:
+            return
+        try:
+            self.flush()
+        finally:
+            self._connection.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._connection.closed
+
+    @property
+    def is_up(self) -> bool:
+        """Whether there is a connection, as far as anybody has looked."""
+        return self._connection.is_up
+
+    @property
+    def node_name(self) -> str:
+        return self._connection.node_name
+
+    @property
+    def connections(self) -> int:
+        """How often the connection was made."""
+        return self._connection.connections
+
+    # Publishing.
+
+    def publish(
+        self,
+        subject: str,
+        payload: Payload,
+        *,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        reply: str | None = None,
+        event_time_ns: int | None = None,
+        expires_ns: int | None = None,
+        expect_seq: int | None = None,
+    ) -> Receipt:
+        """Publishes one record and waits until the node has it, as the receipt says: in memory or on disk."""
+        return self._publisher_to(subject).publish(
+            payload,
+            key=key,
+            headers=headers,
+            reply=reply,
+            event_time_ns=event_time_ns,
+            expires_ns=expires_ns,
+            expect_seq=expect_seq,
+        )
+
+    def send(
+        self,
+        subject: str,
+        payload: Payload,
+        *,
+        key: bytes | str | None = None,
+        headers: Headers | None = None,
+        reply: str | None = None,
+        event_time_ns: int | None = None,
+        expires_ns: int | None = None,
+    ) -> None:
+        """Publishes without waiting. What goes wrong is told by a later call to the same subject, or by `flush`."""
+        self._publisher_to(subject).send(
+            payload,
+            key=key,
+            headers=headers,
+            reply=reply,
+            event_time_ns=event_time_ns,
+            expires_ns=expires_ns,
+        )
+
+    def flush(self) -> None:
+        """Waits until all that was sent has been answered."""
+        with self._publishers_lock:
+            publishers = list(self._publishers.values())
+        for publisher in publishers:
+            publisher.flush()
+
+    def publisher(self, subject: str, *, quiet: bool = False) -> Publisher:
+        """A publisher to a subject, or to a topic's pattern: then each record is given its own subject.
+
+        Two records of one publisher keep their order. A `quiet` one asks for no acknowledgement.
+        """
+        return self._connection.publisher(subject, quiet=quiet)
+
+    def _publisher_to(self, subject: str) -> Publisher:
+        with self._publishers_lock:
+            known = self._publishers.get(subject)
+        if known is not None:
+            return known
+        made = self.publisher(subject)
+        oldest = None
+        with self._publishers_lock:
+            publisher = self._publishers.setdefault(subject, made)
+            if len(self._publishers) > _PUBLISHERS_MAX:
+                oldest = self._publishers.pop(next(iter(self._publishers)))
+        if oldest is not None:
+            oldest.close()
+        return publisher
+
+    # Reading.
+
+    def subscribe(
+        self,
+        pattern: str,
+        *,
+        start: Start = "latest",
+        on_gap: OnGap = "oldest",
+        name: str = "",
+        registered: bool = False,
+        conflate: bool = False,
+        wait: Wait | None = None,
+    ) -> Subscription:
+        """Reads all subjects that `pattern` matches (`*` one token, `>` the rest), also of topics made later.
+
+        Iterating it gives a `Record`, or what stands in records' place: `Gap`, `Lagging`, `EpochChanged`, `Snapshot`,
+        `Deleted`. `records()` gives records alone and raises `GapError`; `batches()` gives thousands at once.
+        """
+        return self._connection.subscribe(
+            pattern,
+            name=name,
+            start=start,
+            on_gap=on_gap,
+            registered=registered,
+            conflate=conflate,
+            wait=wait or self._wait,
+        )
+
+    def share(self, topic: str, group: str, *, name: str = "", start: Start = "latest") -> Member:
+        """Becomes a member of a group that shares a topic: each record goes to one member, at most once."""
+        return self._join(topic, group, "share", name, start, None, 0, "", 0)
+
+    def work(
+        self,
+        topic: str,
+        group: str,
+        *,
+        name: str = "",
+        start: Start = "earliest",
+        claim: float | None = None,
+        attempts_max: int = 0,
+        dead_letter: str = "",
+        prefetch: int = 1,
+    ) -> Member:
+        """Becomes a member of a work queue: each record comes again until a member has acknowledged it.
+
+        `claim` is how many seconds a member has for it. After `attempts_max` attempts it is published to
+        `dead_letter`, or dropped where that is empty; 0 is never. `prefetch` records are asked for ahead.
+        """
+        return self._join(topic, group, "work", name, start, claim, attempts_max, dead_letter, prefetch)
+
+    def _join(
+        self,
+        topic: str,
+        group: str,
+        kind: Literal["share", "work"],
+        name: str,
+        start: Start,
+        claim: float | None,
+        attempts_max: int,
+        dead_letter: str,
+        prefetch: int,
+    ) -> Member:
+        return self._connection.join(
+            topic,
+            group,
+            kind=kind,
+            member=name,
+            start=start,
+            claim=claim,
+            attempts_max=attempts_max,
+            dead_letter=dead_letter,
+            prefetch=prefetch,
+        )
+
+    def book(self, topic: str, *, conflate: bool = False, name: str = "") -> Book:
+        """A live order book, kept right. With `conflate` each change merges all since the one before."""
+        followed = self._connection.follow(topic, name=name, conflate=conflate, wait=self._wait)
+        made: Book = live(topic, followed, Book)
+        return made
+
+    def table(self, topic: str, *, conflate: bool = False, name: str = "") -> Table:
+        """The last value of each key, kept right."""
+        followed = self._connection.follow(topic, name=name, conflate=conflate, wait=self._wait)
+        made: Table = live(topic, followed, Table)
+        return made
+
+    # Requests.
+
+    def request(
+        self,
+        subject: str,
+        payload: Payload = b"",
+        *,
+        timeout: float = 5.0,
+        headers: Headers | None = None,
+    ) -> Reply:
+        """Publishes a request and waits for the first reply."""
+        return Reply(*self._connection.request(subject, payload, timeout=timeout, headers=headers))
+
+    def reply(self, request: Record | str, payload: Payload = b"", *, headers: Headers | None = None) -> None:
+        """Answers a request, or a subject where a reply is expected."""
+        subject = request if isinstance(request, str) else request.reply
+        if subject is None:
+            raise ValueError(f"{request!r} asks for no reply")
+        self._connection.reply(subject, payload, headers=headers)
+
+    # Topics.
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        pattern: str | None = None,
+        partitions: int = 1,
+        retention_bytes: int | None = None,
+        retention_records: int | None = None,
+        retention_age: float | None = None,
+        record_bytes_max: int | None = None,
+        reliable: Literal["refuse", "evict"] | None = None,
+        reliable_wait: float | None = None,
+        readers_max: int | None = None,
+        durable: bool | Literal["memory", "written", "synced"] = False,
+        fold: Literal["book", "orders", "last"] | None = None,
+        fold_options: Mapping[str, object] | None = None,
+        exist_ok: bool = False,
+    ) -> None:
+        """Creates a topic, which owns the subjects of `pattern`, or its name alone.
+
+        `reliable` makes publishers wait for registered readers, and says what happens when that takes too long;
+        `durable` stores its records; `fold` keeps the state that they make. With `exist_ok`, one that exists with the
+        same configuration is as good.
+        """
+        wanted: dict[str, object] = {
+            "pattern": pattern,
+            "partitions": partitions,
+            "retention_bytes": retention_bytes,
+            "retention_records": retention_records,
+            "retention_age": retention_age,
+            "record_bytes_max": record_bytes_max,
+            "reliable": reliable,
+            "reliable_wait": reliable_wait,
+            "readers_max": readers_max,
+            "durable": "synced" if durable is True else durable or None,
+            "fold": fold,
+            "fold_options": {option: str(value) for option, value in (fold_options or {}).items()},
+        }
+        self._connection.create_topic(name, wanted, exist_ok)
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic and all it holds."""
+        self._connection.delete_topic(name)
+
+    def topics(self, pattern: str = "") -> list[TopicSummary]:
+        """The topics whose names match, in order of their names."""
+        return [TopicSummary(*line) for line in self._connection.topics(pattern)]
+
+    def describe(self, topic: str) -> Topic:
+        """All about a topic."""
+        return described(self._connection.describe(topic))
+
+    def __repr__(self) -> str:
+        return "Client(closed)" if self.closed else f"Client({self.node_name!r})"

@@ -1,0 +1,345 @@
+"""What can go wrong.
+
+`Error` is the root. What the node refused is a `RefusedError`, one class for each row of the table that
+`dunlin errors` prints; `code` is the row's name, `retry` says whether trying again can help ("no", "later",
+"reconnect"), `advice` what to do. The others are this side's, and have no code.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ._dunlin import CODES
+
+if TYPE_CHECKING:
+    from ._dunlin import EpochChanged, Gap
+
+_ROWS = {name: (number, retry, advice) for number, name, retry, advice in CODES}
+_NAMES = {number: name for number, name, _, _ in CODES}
+_BY_CODE: dict[str, type[RefusedError]] = {}
+
+
+class Error(Exception):
+    """Anything that Dunlin raises, but for arguments that mean nothing (`ValueError`, `TypeError`)."""
+
+    code: str | None = None
+    """The name in the table of errors; `None` for what is not in it."""
+    number: int | None = None
+    """Its number there."""
+    retry: str = "no"
+    """Whether the same may be tried again: "no", "later" or "reconnect"."""
+    advice: str = ""
+    """What to do about it."""
+
+
+class DisconnectedError(Error, ConnectionError):
+    """The node cannot be reached. It is tried again by the next call: what was under way goes on from where it was."""
+
+    retry = "reconnect"
+    advice = "Call again: that tries again, and goes on where it was."
+
+
+class UnknownOutcomeError(Error):
+    """The answer was lost: it may or may not have been done.
+
+    What a `Publisher` sent is kept, and sent again under the same number when the node is back; `flush` tells.
+    """
+
+    retry = "later"
+    advice = "Flush the publisher; for anything else, look whether it was done."
+
+
+class RequestTimeoutError(Error, TimeoutError):
+    """Nobody replied in time."""
+
+    retry = "later"
+
+
+class GapError(Error):
+    """Records are missing where this was raised: `notice` says which. The iterator goes on behind them."""
+
+    def __init__(self, notice: Gap | EpochChanged) -> None:
+        super().__init__(repr(notice))
+        self.notice = notice
+
+
+class HandleClosedError(Error):
+    """It was closed on this side."""
+
+
+class ForkedError(Error, RuntimeError):
+    """It was made in the parent process: connect again in the child."""
+
+
+class BusyError(Error, RuntimeError):
+    """Another thread is waiting in it: subscriptions, members and replicas serve one at a time."""
+
+
+class RefusedError(Error):
+    """The node refused."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.code is not None:
+            cls.number, cls.retry, cls.advice = _ROWS[cls.code]
+            _BY_CODE[cls.code] = cls
+
+
+class AsAskedError(RefusedError):
+    """Nothing: this end was asked for."""
+
+    code = "AS_ASKED"
+
+
+class VersionError(RefusedError):
+    """Use a client that speaks one of the node's versions."""
+
+    code = "VERSION"
+
+
+class ProtocolError(RefusedError):
+    """The other side broke the protocol; report it."""
+
+    code = "PROTOCOL"
+
+
+class UnauthenticatedError(RefusedError):
+    """Give credentials that the node knows."""
+
+    code = "UNAUTHENTICATED"
+
+
+class ForbiddenError(RefusedError):
+    """Ask for the permission, or use another subject."""
+
+    code = "FORBIDDEN"
+
+
+class TenantUnknownError(RefusedError):
+    """Name a tenant that exists."""
+
+    code = "TENANT_UNKNOWN"
+
+
+class LimitError(RefusedError):
+    """Use fewer, or have the named limit raised."""
+
+    code = "LIMIT"
+
+
+class BudgetSpentError(RefusedError):
+    """Wait until readers catch up, or raise the memory budget."""
+
+    code = "BUDGET_SPENT"
+
+
+class ShuttingDownError(RefusedError):
+    """Connect again with back-off and resume."""
+
+    code = "SHUTTING_DOWN"
+
+
+class HandshakeTimeoutError(RefusedError):
+    """Send the preamble and HELLO at once after connecting."""
+
+    code = "HANDSHAKE_TIMEOUT"
+
+
+class SubjectError(RefusedError):
+    """Correct the subject or pattern."""
+
+    code = "SUBJECT"
+
+
+class NoTopicError(RefusedError):
+    """Create a topic that owns the subject."""
+
+    code = "NO_TOPIC"
+
+
+class TopicExistsError(RefusedError):
+    """Use the topic, or another name."""
+
+    code = "TOPIC_EXISTS"
+
+
+class PatternOverlapsError(RefusedError):
+    """Choose a pattern that no other topic's meets."""
+
+    code = "PATTERN_OVERLAPS"
+
+
+class TopicConfigError(RefusedError):
+    """Correct the topic's configuration."""
+
+    code = "TOPIC_CONFIG"
+
+
+class ClosedError(RefusedError):
+    """The topic was deleted; create it again or stop."""
+
+    code = "CLOSED"
+
+
+class RecordTooLargeError(RefusedError):
+    """Split the record, or raise the topic's record_bytes_max."""
+
+    code = "RECORD_TOO_LARGE"
+
+
+class BadFrameError(RefusedError):
+    """Correct the record's fields."""
+
+    code = "BAD_FRAME"
+
+
+class BatchError(RefusedError):
+    """Send a smaller batch, and one partition's records only."""
+
+    code = "BATCH"
+
+
+class SeqMovedError(RefusedError):
+    """Read what was appended since, decide anew."""
+
+    code = "SEQ_MOVED"
+
+
+class DuplicateForgottenError(RefusedError):
+    """Treat it as published: newer ones of this producer were."""
+
+    code = "DUPLICATE_FORGOTTEN"
+
+
+class ProducerGapError(RefusedError):
+    """Send again from after the last accepted."""
+
+    code = "PRODUCER_GAP"
+
+
+class ProducerFencedError(RefusedError):
+    """Stop: another instance of this producer has taken over."""
+
+    code = "PRODUCER_FENCED"
+
+
+class FullError(RefusedError):
+    """Let the reader catch up, or evict it."""
+
+    code = "FULL"
+
+
+class NotOpenError(RefusedError):
+    """Open the publisher, or subscribe, before using its number."""
+
+    code = "NOT_OPEN"
+
+
+class PartitionError(RefusedError):
+    """Choose a partition below the topic's count."""
+
+    code = "PARTITION"
+
+
+class DiskBehindError(RefusedError):
+    """Publish less, or give the node a faster disk."""
+
+    code = "DISK_BEHIND"
+
+
+class DiskFullError(RefusedError):
+    """Make room on the node's disk; publishing goes on by itself then."""
+
+    code = "DISK_FULL"
+
+
+class DiskFailedError(RefusedError):
+    """Replace the disk; what was acknowledged as synced can be read. Nothing without an answer is sure to be stored."""
+
+    code = "DISK_FAILED"
+
+
+class FoldError(RefusedError):
+    """Correct the record: the topic's state does not take it in."""
+
+    code = "FOLD"
+
+
+class ManyLogsError(RefusedError):
+    """Start by time, or name one log."""
+
+    code = "MANY_LOGS"
+
+
+class AheadError(RefusedError):
+    """Start at a position that was handed out."""
+
+    code = "AHEAD"
+
+
+class LostError(RefusedError):
+    """Subscribe again where going on makes sense: records were lost, as the gap before said."""
+
+    code = "LOST"
+
+
+class EvictedError(RefusedError):
+    """Read faster: a reliable topic stopped waiting for this reader."""
+
+    code = "EVICTED"
+
+
+class NoStateError(RefusedError):
+    """Follow a topic that keeps a state, and all of it."""
+
+    code = "NO_STATE"
+
+
+class GroupKindError(RefusedError):
+    """Join with the group's own kind."""
+
+    code = "GROUP_KIND"
+
+
+class StaleClaimError(RefusedError):
+    """Its deadline passed: the record went to somebody else."""
+
+    code = "STALE_CLAIM"
+
+
+class InternalError(RefusedError):
+    """The node has a bug or a broken disk; report it."""
+
+    code = "INTERNAL"
+
+
+
+_LOCAL: dict[str, type[Error]] = {
+    "unknown": UnknownOutcomeError,
+    "away": DisconnectedError,
+    "timed_out": RequestTimeoutError,
+    "closed": HandleClosedError,
+    "forked": ForkedError,
+    "busy": BusyError,
+}
+
+
+def _make(kind: str, number: int, text: str) -> BaseException:
+    """The exception for what the extension module met."""
+    if kind == "value":
+        return ValueError(text)
+    if kind in _LOCAL:
+        return _LOCAL[kind](text)
+    name = _NAMES.get(number, f"CODE_{number}")
+    refused = _BY_CODE.get(name, RefusedError)
+    error = refused(f"{name}: {text}" if text else name)
+    error.code, error.number = name, number
+    return error
+
+
+def _gap(notice: Gap | EpochChanged) -> GapError:
+    return GapError(notice)
+
+
+def _stale(tokens: tuple[int, ...]) -> StaleClaimError:
+    return StaleClaimError(f"STALE_CLAIM: the deadline of {len(tokens)} had passed: {tokens}")

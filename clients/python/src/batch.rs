@@ -1,0 +1,128 @@
+//! Many records at once, as columns.
+
+use std::mem::offset_of;
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyMemoryView, PyTuple};
+
+use crate::column::{Column, I64, Kind, U8, U32, U64};
+use crate::record::PyRecord;
+use crate::records::{Head, Heads, Payloads, Records};
+
+/// Consecutive records, in the order in which they came. Columns are views: nothing is copied for them.
+#[pyclass(frozen, sequence, name = "Batch", module = "dunlin")]
+pub struct PyBatch(pub Arc<Records>);
+
+impl PyBatch {
+    /// A field of the heads; with `more` also of the one after the last record.
+    fn column<'py>(
+        &self,
+        py: Python<'py>,
+        kind: Kind,
+        at: usize,
+        more: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let held = Arc::new(Heads(Arc::clone(&self.0)));
+        let column = Column::of(held, kind, at, size_of::<Head>(), self.0.len() + more);
+        as_array(py, column)
+    }
+}
+
+/// A NumPy array where there is NumPy, else a memoryview: both show the column where it lies.
+pub fn as_array(py: Python<'_>, column: Column) -> PyResult<Bound<'_, PyAny>> {
+    let column = Bound::new(py, column)?.into_any();
+    py.import("dunlin._arrays")?.getattr("as_array")?.call1((column,))
+}
+
+#[pymethods]
+impl PyBatch {
+    #[getter]
+    fn seqs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.column(py, U64, offset_of!(Head, seq), 0)
+    }
+
+    #[getter]
+    fn epochs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.column(py, U32, offset_of!(Head, epoch), 0)
+    }
+
+    #[getter]
+    fn append_times_ns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.column(py, I64, offset_of!(Head, append_ns), 0)
+    }
+
+    /// 0 where the publisher gave none.
+    #[getter]
+    fn event_times_ns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.column(py, I64, offset_of!(Head, event_ns), 0)
+    }
+
+    /// Which of `logs` each record is of.
+    #[getter]
+    fn log_numbers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.column(py, U32, offset_of!(Head, log), 0)
+    }
+
+    /// Where each payload begins in `data`, and where the last one ends: one number more than there are records.
+    #[getter]
+    fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.column(py, U64, offset_of!(Head, payload_at), 1)
+    }
+
+    /// Topic and partition of each log that records are of.
+    #[getter]
+    fn logs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(
+            py,
+            self.0.logs().iter().map(|log| (log.topic.as_str(), log.partition)).collect::<Vec<_>>(),
+        )
+    }
+
+    /// All payloads, one behind the other.
+    #[getter]
+    fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
+        let len = self.0.head(self.0.len()).payload_at as usize;
+        let column = Column::of(Arc::new(Payloads(Arc::clone(&self.0))), U8, 0, 1, len);
+        PyMemoryView::from(Bound::new(py, column)?.as_any())
+    }
+
+    /// The payloads as an array of `dtype`, of which each is one; nothing is copied.
+    fn as_array<'py>(&self, py: Python<'py>, dtype: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let numpy = py.import("numpy")?;
+        let dtype = numpy.getattr("dtype")?.call1((dtype,))?;
+        let wanted: usize = dtype.getattr("itemsize")?.extract()?;
+        match self.0.payload_bytes_each() {
+            Some(bytes) if bytes == wanted => numpy.getattr("frombuffer")?.call1((self.data(py)?, dtype)),
+            Some(bytes) => {
+                Err(PyValueError::new_err(format!("payloads of {bytes} bytes, a {dtype} has {wanted}")))
+            }
+            None => {
+                Err(PyValueError::new_err("payloads of several lengths are no array: use data and offsets"))
+            }
+        }
+    }
+
+    /// All payloads, copied.
+    fn payloads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, (0..self.0.len()).map(|index| PyBytes::new(py, self.0.payload(index))))
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    fn __getitem__(&self, index: isize) -> PyResult<PyRecord> {
+        let len = self.0.len() as isize;
+        let from_start = if index < 0 { index + len } else { index };
+        if (0..len).contains(&from_start) {
+            return Ok(PyRecord { records: Arc::clone(&self.0), index: from_start as usize });
+        }
+        Err(PyIndexError::new_err(format!("record {index} of {len}")))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Batch({} records, {} bytes)", self.0.len(), self.0.bytes())
+    }
+}

@@ -1,0 +1,144 @@
+//! Numbers and bytes that Python reads where they lie, through the buffer protocol.
+//!
+//! A [`Column`] shows one field of a slice of structures, or the whole of a slice, to `memoryview` and NumPy. It holds
+//! what the slice lies in, which nobody writes to any more, so that a view may outlive everything else.
+//!
+//! `unsafe` because the protocol is C's: it takes a pointer. Turned down: copies (NumPy would copy 56 bytes a record
+//! that a batch has already put where they stay).
+
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::Arc;
+
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use crate::records::Head;
+
+/// Numbers of one kind that stand at equal distances in bytes that do not change.
+#[pyclass(frozen, name = "Column", module = "dunlin")]
+pub struct Column {
+    owner: Arc<dyn Held>,
+    start: usize,
+    format: &'static CStr,
+    item_bytes: usize,
+    shape: [ffi::Py_ssize_t; 2],
+    strides: [ffi::Py_ssize_t; 2],
+    dimensions: usize,
+}
+
+/// What keeps bytes where they are.
+pub trait Held: Send + Sync {
+    /// The bytes; the same at each call, as long as it lives.
+    fn bytes(&self) -> &[u8];
+}
+
+/// One number's name in the buffer protocol, and its size.
+pub struct Kind(pub &'static CStr, pub usize);
+
+pub const U8: Kind = Kind(c"B", 1);
+pub const U32: Kind = Kind(c"I", 4);
+pub const U64: Kind = Kind(c"Q", 8);
+pub const I64: Kind = Kind(c"q", 8);
+
+/// Structures of numbers without a byte between them, so that all their bytes may be read.
+///
+/// # Safety
+/// Whoever implements it says so.
+unsafe trait Plain {}
+
+const _: () = assert!(size_of::<Head>() == 5 * 8 + 4 * 4, "there is nothing between a head's numbers");
+// SAFETY: `repr(C)`, and the line above.
+unsafe impl Plain for Head {}
+// SAFETY: two numbers of the same kind.
+unsafe impl Plain for [i64; 2] {}
+
+/// The bytes of such structures.
+#[expect(private_bounds, reason = "what is plain is decided in this file")]
+pub fn bytes_of<T: Plain>(all: &[T]) -> &[u8] {
+    // SAFETY: every byte of them is part of a number, and bytes need no alignment.
+    unsafe { std::slice::from_raw_parts(all.as_ptr().cast(), size_of_val(all)) }
+}
+
+impl Column {
+    /// Numbers from byte `start` on, one every `stride` bytes.
+    pub fn of(owner: Arc<dyn Held>, kind: Kind, start: usize, stride: usize, len: usize) -> Column {
+        Column::table(owner, kind, start, [len, 1], [stride, 0], 1)
+    }
+
+    /// Rows of two numbers that follow one another without a gap.
+    pub fn pairs(owner: Arc<dyn Held>, kind: Kind, rows: usize) -> Column {
+        let bytes = kind.1;
+        Column::table(owner, kind, 0, [rows, 2], [2 * bytes, bytes], 2)
+    }
+
+    fn table(
+        owner: Arc<dyn Held>,
+        Kind(format, item_bytes): Kind,
+        start: usize,
+        shape: [usize; 2],
+        strides: [usize; 2],
+        dimensions: usize,
+    ) -> Column {
+        let last = |axis: usize| shape[axis].saturating_sub(1) * strides[axis];
+        let end = start + (0..dimensions).map(last).sum::<usize>() + item_bytes;
+        let is_empty = shape[..dimensions].contains(&0);
+        assert!(is_empty || end <= owner.bytes().len(), "a column ends within its bytes");
+        let signed = |numbers: [usize; 2]| numbers.map(|number| number as ffi::Py_ssize_t);
+        let (shape, strides) = (signed(shape), signed(strides));
+        Column { owner, start, format, item_bytes, shape, strides, dimensions }
+    }
+}
+
+#[pymethods]
+impl Column {
+    fn __len__(&self) -> usize {
+        self.shape[0] as usize
+    }
+
+    /// Fills in where the numbers lie. The view holds this object, and it the bytes.
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        if view.is_null() {
+            return Err(PyBufferError::new_err("no view to fill in"));
+        }
+        if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {
+            return Err(PyBufferError::new_err("these bytes are not to be written to"));
+        }
+        let column = slf.get();
+        let row_bytes = if column.dimensions == 2 { 2 * column.item_bytes } else { column.item_bytes };
+        let contiguous = column.strides[0] as usize == row_bytes;
+        if flags & ffi::PyBUF_STRIDES != ffi::PyBUF_STRIDES && !contiguous {
+            return Err(PyBufferError::new_err("these numbers do not stand side by side"));
+        }
+        let rows = column.shape[0];
+        // One past the end at most, where the column is empty.
+        let start = column.owner.bytes()[column.start..].as_ptr();
+        // SAFETY: `view` is not null and the caller's to fill in. The pointers lead into `slf`, which the view holds
+        // by `obj` and which is frozen, or into the bytes that `slf` holds and nobody writes to: `readonly` says so,
+        // and shape and strides stay within them, as `table` has checked.
+        unsafe {
+            (*view).buf = start as *mut c_void;
+            (*view).len = rows * row_bytes as ffi::Py_ssize_t;
+            (*view).readonly = 1;
+            (*view).itemsize = column.item_bytes as ffi::Py_ssize_t;
+            let wants = |flag: c_int| flags & flag == flag;
+            (*view).format = if wants(ffi::PyBUF_FORMAT) {
+                column.format.as_ptr().cast_mut()
+            } else {
+                std::ptr::null_mut()
+            };
+            (*view).ndim = column.dimensions as c_int;
+            (*view).shape =
+                if wants(ffi::PyBUF_ND) { column.shape.as_ptr().cast_mut() } else { std::ptr::null_mut() };
+            (*view).strides = if wants(ffi::PyBUF_STRIDES) {
+                column.strides.as_ptr().cast_mut()
+            } else {
+                std::ptr::null_mut()
+            };
+            (*view).suboffsets = std::ptr::null_mut();
+            (*view).internal = std::ptr::null_mut();
+            (*view).obj = slf.into_any().into_ptr();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,299 @@
+//! A connection to a node, and everything that is made of it. `Client` in Python says it with keywords and types.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use dunlin_client::{
+    Client, Group, GroupKind, GroupOptions, Options, PublisherOptions, Requester, Responder,
+};
+use dunlin_feed::Replica;
+use dunlin_topic::{OnGap, Start, SubscribeOptions};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+
+use crate::drafts::{Given, Outgoing, prefix_of_pattern};
+use crate::events::{Source, timeout};
+use crate::failure::Failure;
+use crate::handle::{Close, Handle, interrupting};
+use crate::member::{Claiming, PyMember};
+use crate::publisher::PyPublisher;
+use crate::replica::PyReplica;
+use crate::state::State;
+use crate::subscription::{self, Subscription};
+use crate::topics::{self, Wanted};
+
+/// Requesters kept for the next request; more are made while more are under way.
+const REQUESTERS_KEPT: usize = 32;
+
+/// See the module.
+#[pyclass(frozen, module = "dunlin")]
+pub struct Connection {
+    client: Handle<Client>,
+    requesters: Handle<Vec<Requester>>,
+    responder: Handle<Responder>,
+    /// What is closed along with it.
+    made: Mutex<Vec<Weak<dyn Close>>>,
+}
+
+impl Connection {
+    fn client(&self, py: Python<'_>) -> PyResult<Client> {
+        self.client.with_in_turn(py, |client| Ok(client.clone()))
+    }
+
+    /// Does something that may wait.
+    fn ask<R: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&Client) -> Result<R, Failure> + Send,
+    ) -> PyResult<R> {
+        let client = self.client(py)?;
+        let watched = self.client.clone();
+        interrupting(py, move || watched.is_closed(), || call(&client))
+    }
+
+    fn adopt(&self, closer: &Arc<dyn Close>) {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.retain(|other| other.strong_count() > 0);
+        made.push(Arc::downgrade(closer));
+    }
+}
+
+#[pymethods]
+impl Connection {
+    #[new]
+    #[pyo3(signature = (url, *, name = "", tenant = "", credentials = None, wait = "default"))]
+    fn new(
+        py: Python<'_>,
+        url: &str,
+        name: &str,
+        tenant: &str,
+        credentials: Option<Vec<u8>>,
+        wait: &str,
+    ) -> PyResult<Connection> {
+        let options = Options {
+            name: name.to_owned(),
+            tenant: tenant.to_owned(),
+            credentials: credentials.unwrap_or_default(),
+            wait: subscription::wait(wait)?,
+            ..Options::default()
+        };
+        let client = interrupting(py, || false, || Ok(Client::connect(url, options)?))?;
+        let responder = Handle::new(client.responder());
+        let requesters = Handle::new(Vec::new());
+        Ok(Connection { client: Handle::new(client), requesters, responder, made: Mutex::default() })
+    }
+
+    #[getter]
+    fn node_name(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.client(py)?.node_name())
+    }
+
+    #[getter]
+    fn is_up(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.client(py)?.is_up())
+    }
+
+    #[getter]
+    fn connections(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.client(py)?.connections())
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    #[pyo3(signature = (subject, *, quiet = false))]
+    fn publisher(&self, py: Python<'_>, subject: &str, quiet: bool) -> PyResult<PyPublisher> {
+        let options = PublisherOptions { quiet, identity: None };
+        let publisher = self.ask(py, |client| Ok(client.publisher_with(subject, options)?))?;
+        let publisher = Handle::new(publisher);
+        self.adopt(&publisher.closer());
+        Ok(PyPublisher { subject: subject.to_owned(), prefix: prefix_of_pattern(subject), publisher })
+    }
+
+    #[pyo3(signature = (pattern, *, name, start, on_gap, registered, conflate, wait))]
+    #[expect(clippy::too_many_arguments, reason = "keywords")]
+    fn subscribe(
+        &self,
+        py: Python<'_>,
+        pattern: &str,
+        name: &str,
+        start: &Bound<'_, PyAny>,
+        on_gap: &str,
+        registered: bool,
+        conflate: bool,
+        wait: &str,
+    ) -> PyResult<Subscription> {
+        let options = SubscribeOptions {
+            name: name.to_owned(),
+            start: subscription::start(start)?,
+            on_gap: subscription::on_gap(on_gap)?,
+            wait: subscription::wait(wait)?,
+            registered,
+            conflate,
+            ..SubscribeOptions::default()
+        };
+        let follows_state = subscription::follows_state(&options);
+        let subscriber = self.ask(py, |client| Ok(client.subscribe(pattern, options)?))?;
+        let source = Arc::new(Source::new(subscriber));
+        self.adopt(&source.subscriber.closer());
+        Ok(Subscription { pattern: pattern.to_owned(), name: name.to_owned(), follows_state, source })
+    }
+
+    #[pyo3(signature = (topic, group, *, kind, member, start, claim, attempts_max, dead_letter, prefetch))]
+    #[expect(clippy::too_many_arguments, reason = "keywords")]
+    fn join(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        group: &str,
+        kind: &str,
+        member: &str,
+        start: &Bound<'_, PyAny>,
+        claim: Option<f64>,
+        attempts_max: u32,
+        dead_letter: &str,
+        prefetch: u64,
+    ) -> PyResult<PyMember> {
+        let kind = match kind {
+            "share" => GroupKind::Share,
+            "work" => GroupKind::Work,
+            _ => {
+                return Err(PyValueError::new_err(format!("a group is \"share\" or \"work\", not {kind:?}")));
+            }
+        };
+        let options = GroupOptions {
+            member: member.to_owned(),
+            kind,
+            start: subscription::start(start)?,
+            claim: timeout(claim)?,
+            attempts_max,
+            dead_letter: dead_letter.to_owned(),
+            ..GroupOptions::default()
+        };
+        let joined = self.ask(py, |client| Ok(client.join(Group { topic, name: group }, options)?))?;
+        let settler = Handle::new(joined.settler());
+        let prefetch = if kind == GroupKind::Work { prefetch.max(1) } else { 0 };
+        let member = Handle::new(Claiming { member: joined, prefetch, asked: 0 });
+        self.adopt(&member.closer());
+        self.adopt(&settler.closer());
+        Ok(PyMember { topic: topic.to_owned(), group: group.to_owned(), member, settler })
+    }
+
+    /// The replica of a topic's state, its kind and the options of its kind.
+    #[pyo3(signature = (topic, *, name, conflate, wait))]
+    fn follow(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        name: &str,
+        conflate: bool,
+        wait: &str,
+    ) -> PyResult<(PyReplica, String, BTreeMap<String, String>)> {
+        let options = SubscribeOptions {
+            name: name.to_owned(),
+            start: Start::Snapshot,
+            on_gap: OnGap::Snapshot,
+            wait: subscription::wait(wait)?,
+            conflate,
+            ..SubscribeOptions::default()
+        };
+        let (replica, config) = self.ask(py, |client| {
+            let fold = client.describe_topic(topic)?.config.fold;
+            let config = fold.ok_or_else(|| Failure::Value(format!("topic {topic:?} keeps no state")))?;
+            State::of(&config)?;
+            let of = config.clone();
+            // It was made of the same configuration once.
+            let make = move |_: &_| State::of(&of).unwrap_or_else(|_| State::Last(Default::default()));
+            Ok((Replica::new(client.subscribe(topic, options)?, make), config))
+        })?;
+        let replica = PyReplica::new(replica);
+        self.adopt(&replica.following.closer());
+        Ok((replica, config.kind, config.options))
+    }
+
+    /// The first reply: its payload and headers.
+    #[pyo3(signature = (subject, payload, *, timeout, key = None, headers = None))]
+    fn request<'py>(
+        &self,
+        py: Python<'py>,
+        subject: &str,
+        payload: &Bound<'py, PyAny>,
+        timeout: f64,
+        key: Option<Bound<'py, PyAny>>,
+        headers: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyTuple>)> {
+        let patience = self::timeout(Some(timeout))?.unwrap_or(Duration::ZERO);
+        let given = Given::new(key, headers, None, None, None, None);
+        let outgoing = Outgoing::of(payload, given, None)?;
+        let kept = self.requesters.with_in_turn(py, |kept| Ok(kept.pop()))?;
+        let (outcome, requester) = self.ask(py, |client| {
+            let mut requester = kept.unwrap_or_else(|| client.requester());
+            let outcome = outgoing.with(|draft| requester.request(subject, draft, patience));
+            Ok((outcome, requester))
+        })?;
+        self.requesters.with_in_turn(py, |kept| {
+            if kept.len() < REQUESTERS_KEPT {
+                kept.push(requester);
+            }
+            Ok(())
+        })?;
+        let reply = outcome.map_err(Failure::from)?;
+        let headers = reply.headers.iter().map(|(name, value)| (name.as_str(), PyBytes::new(py, value)));
+        Ok((PyBytes::new(py, &reply.payload), PyTuple::new(py, headers.collect::<Vec<_>>())?))
+    }
+
+    /// Answers a request at the subject that it named.
+    #[pyo3(signature = (subject, payload, *, headers = None))]
+    fn reply<'py>(
+        &self,
+        py: Python<'py>,
+        subject: &str,
+        payload: &Bound<'py, PyAny>,
+        headers: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<()> {
+        let outgoing = Outgoing::of(payload, Given::new(None, headers, None, None, None, None), None)?;
+        self.responder
+            .with_in_turn(py, |responder| Ok(outgoing.with(|draft| responder.reply(subject, draft))?))
+    }
+
+    fn create_topic(&self, py: Python<'_>, name: &str, wanted: Wanted, exist_ok: bool) -> PyResult<()> {
+        let config = wanted.config()?;
+        self.ask(py, |client| Ok(client.create_topic(name, &config, exist_ok)?))
+    }
+
+    fn delete_topic(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        self.ask(py, |client| Ok(client.delete_topic(name)?))
+    }
+
+    /// Name, pattern, partitions, reliable, records, bytes, appended and readers of each.
+    #[expect(clippy::type_complexity, reason = "a row, which Python names")]
+    fn topics(
+        &self,
+        py: Python<'_>,
+        pattern: &str,
+    ) -> PyResult<Vec<(String, String, u16, bool, u64, u64, u64, u32)>> {
+        let all = self.ask(py, |client| Ok(client.topics(pattern)?))?;
+        let row = |t: dunlin_client::TopicSummary| {
+            (t.name, t.pattern, t.partitions, t.reliable, t.records, t.bytes, t.appended, t.readers)
+        };
+        Ok(all.into_iter().map(row).collect())
+    }
+
+    fn describe<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyDict>> {
+        let topic = self.ask(py, |client| Ok(client.describe_topic(name)?))?;
+        topics::described(py, &topic)
+    }
+
+    /// Ends it and everything that was made of it.
+    fn close(&self, py: Python<'_>) {
+        let made = std::mem::take(&mut *self.made.lock().unwrap_or_else(PoisonError::into_inner));
+        py.detach(|| made.iter().filter_map(Weak::upgrade).for_each(|one| one.close()));
+        self.responder.close(py);
+        self.requesters.close(py);
+        self.client.close(py);
+    }
+}

@@ -1,0 +1,59 @@
+//! What Python gives to be published, taken out of its objects.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
+use pyo3::types::{PyByteArray, PyBytes, PyMapping, PyMemoryView, PyString};
+
+/// A payload: borrowed where nobody can change it, else copied.
+pub enum Content {
+    /// Of `bytes`.
+    Bytes(PyBackedBytes),
+    /// Of `str`.
+    Text(PyBackedStr),
+    /// Of anything else with a buffer.
+    Copied(Vec<u8>),
+}
+
+impl Content {
+    /// Takes it out of `bytes`, `str`, or anything that has a buffer.
+    pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Content> {
+        if let Ok(bytes) = object.cast::<PyBytes>() {
+            return Ok(Content::Bytes(bytes.clone().into()));
+        }
+        if let Ok(text) = object.cast::<PyString>() {
+            return Ok(Content::Text(PyBackedStr::try_from(text.clone())?));
+        }
+        if let Ok(bytes) = object.cast::<PyByteArray>() {
+            return Ok(Content::Copied(bytes.to_vec()));
+        }
+        let view = PyMemoryView::from(object).map_err(|_| {
+            PyTypeError::new_err(format!(
+                "a payload is bytes, str or a buffer, not {}",
+                object.get_type().name().map_or_else(|_| "that".to_owned(), |name| name.to_string())
+            ))
+        })?;
+        Ok(Content::Copied(view.call_method0("tobytes")?.extract()?))
+    }
+
+    pub fn as_slice(&self) -> &[u8] {
+        match self {
+            Content::Bytes(bytes) => bytes,
+            Content::Text(text) => text.as_bytes(),
+            Content::Copied(bytes) => bytes,
+        }
+    }
+}
+
+/// Headers: a mapping, or pairs where names repeat. Values are bytes or str.
+pub fn headers(object: &Bound<'_, PyAny>) -> PyResult<Vec<(String, Vec<u8>)>> {
+    let pairs = match object.cast::<PyMapping>() {
+        Ok(mapping) => mapping.items()?.into_any(),
+        Err(_) => object.clone(),
+    };
+    let pair = |pair: PyResult<Bound<'_, PyAny>>| {
+        let (name, value): (String, Bound<'_, PyAny>) = pair?.extract()?;
+        Ok((name, Content::of(&value)?.as_slice().to_vec()))
+    };
+    pairs.try_iter()?.map(pair).collect()
+}

@@ -1,0 +1,109 @@
+//! Records that are being published, out of Python's arguments.
+
+use dunlin_frame::Meta;
+use dunlin_topic::{Draft, Payload};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::content::{self, Content};
+
+/// What a publisher is told beside the payload.
+#[derive(Default)]
+pub struct Given<'py> {
+    key: Option<Bound<'py, PyAny>>,
+    headers: Option<Bound<'py, PyAny>>,
+    subject: Option<String>,
+    reply: Option<String>,
+    event_time_ns: Option<u64>,
+    expires_ns: Option<u64>,
+}
+
+impl<'py> Given<'py> {
+    pub fn new(
+        key: Option<Bound<'py, PyAny>>,
+        headers: Option<Bound<'py, PyAny>>,
+        subject: Option<String>,
+        reply: Option<String>,
+        event_time_ns: Option<u64>,
+        expires_ns: Option<u64>,
+    ) -> Given<'py> {
+        Given { key, headers, subject, reply, event_time_ns, expires_ns }
+    }
+}
+
+/// A record on its way, its bytes held.
+pub struct Outgoing {
+    payload: Content,
+    rest: Option<Box<Rest>>,
+}
+
+/// What few records have.
+struct Rest {
+    key: Option<Content>,
+    headers: Vec<(String, Vec<u8>)>,
+    tail: String,
+    reply: Option<String>,
+    event_time_ns: Option<u64>,
+    expires_ns: Option<u64>,
+}
+
+impl Outgoing {
+    /// A payload and nothing else.
+    pub fn plain(payload: &Bound<'_, PyAny>) -> PyResult<Outgoing> {
+        Ok(Outgoing { payload: Content::of(payload)?, rest: None })
+    }
+
+    /// `prefix` is what the subjects of the publisher's topic begin with.
+    pub fn of(payload: &Bound<'_, PyAny>, given: Given<'_>, prefix: Option<&str>) -> PyResult<Outgoing> {
+        let tail = match (&given.subject, prefix) {
+            (None, None) => String::new(),
+            (None, Some(_)) => {
+                return Err(PyValueError::new_err("a publisher to a pattern is told each record's subject"));
+            }
+            (Some(subject), prefix) => {
+                let tail = prefix.and_then(|prefix| subject.strip_prefix(prefix));
+                tail.filter(|tail| !tail.is_empty()).map(str::to_owned).ok_or_else(|| {
+                    PyValueError::new_err(format!("{subject:?} is no subject of the publisher's pattern"))
+                })?
+            }
+        };
+        let rest = Rest {
+            key: given.key.as_ref().map(Content::of).transpose()?,
+            headers: given.headers.as_ref().map(content::headers).transpose()?.unwrap_or_default(),
+            tail,
+            reply: given.reply,
+            event_time_ns: given.event_time_ns,
+            expires_ns: given.expires_ns,
+        };
+        Ok(Outgoing { payload: Content::of(payload)?, rest: Some(Box::new(rest)) })
+    }
+
+    /// Its bytes.
+    pub fn payload(&self) -> &[u8] {
+        self.payload.as_slice()
+    }
+
+    /// Hands it over as a draft.
+    pub fn with<R>(&self, publish: impl FnOnce(Draft<'_>) -> R) -> R {
+        let Some(rest) = &self.rest else { return publish(Draft::from(self.payload.as_slice())) };
+        let headers: Vec<(&str, &[u8])> =
+            rest.headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
+        let meta = Meta {
+            event_time_ns: rest.event_time_ns,
+            expires_ns: rest.expires_ns,
+            subject_tail: &rest.tail,
+            key: rest.key.as_ref().map(Content::as_slice),
+            reply: rest.reply.as_deref(),
+            headers: &headers,
+        };
+        publish(Draft { meta, payload: Payload::Copied(self.payload.as_slice()) })
+    }
+}
+
+/// What the subjects of a pattern begin with; `None` of a subject, which is all there is to say of it.
+pub fn prefix_of_pattern(subject: &str) -> Option<String> {
+    let wild = |token: &str| token == "*" || token == ">";
+    let literal =
+        subject.split('.').take_while(|token| !wild(token)).map(|token| format!("{token}.")).collect();
+    subject.split('.').any(wild).then_some(literal)
+}

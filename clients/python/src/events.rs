@@ -1,0 +1,258 @@
+//! What a subscription brings, one by one or in batches, for `for` and for `async for`.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use dunlin_client::Subscriber;
+use dunlin_topic::{Event, Notice, Subscribe};
+use pyo3::exceptions::{PyStopAsyncIteration, PyValueError};
+use pyo3::prelude::*;
+
+use crate::batch::PyBatch;
+use crate::failure::Failure;
+use crate::handle::Handle;
+use crate::notice;
+use crate::record::PyRecord;
+use crate::records::Records;
+use crate::runtime::{self, Ready};
+
+/// Records that a `for` loop takes out of the client at once.
+const TAKEN_RECORDS_MAX: usize = 512;
+/// Bytes after which no more are taken at once.
+const TAKEN_BYTES_MAX: usize = 1 << 20;
+
+/// A subscription and what was taken out of it and not given to Python yet.
+pub struct Source {
+    pub subscriber: Handle<Subscriber>,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Default)]
+struct Taken {
+    pieces: VecDeque<Piece>,
+    /// Records of the first piece that were given.
+    given: usize,
+}
+
+enum Piece {
+    Records(Arc<Records>),
+    Notice(Notice),
+}
+
+/// What an iterator gives.
+#[derive(Clone, Copy)]
+pub enum Shape {
+    /// Records and notices.
+    All,
+    /// Records; what is missing is an exception.
+    Records,
+    /// Batches of at most so many records, and notices.
+    Batches(usize),
+}
+
+impl Source {
+    pub fn new(subscriber: Subscriber) -> Source {
+        Source { subscriber: Handle::new(subscriber), taken: Mutex::default() }
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes more out of the client; `false` after `timeout` without anything. With `Some(ZERO)` it does not wait.
+    fn refill(&self, py: Python<'_>, shape: Shape, timeout: Option<Duration>) -> PyResult<bool> {
+        let records_max =
+            if let Shape::Batches(records_max) = shape { records_max } else { TAKEN_RECORDS_MAX };
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
+        let take = |subscriber: &mut Subscriber| loop {
+            let mut pieces = VecDeque::new();
+            take_out(subscriber, records_max, &mut pieces)?;
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if !pieces.is_empty() || left.is_some_and(|left| left.is_zero()) || !subscriber.wait(left)? {
+                return Ok(pieces);
+            }
+        };
+        let pieces = if at_once { self.subscriber.look(py, take) } else { self.subscriber.with(py, take) }?;
+        let any = !pieces.is_empty();
+        self.taken().pieces.extend(pieces);
+        Ok(any)
+    }
+
+    /// The next thing that was taken already.
+    fn next_taken(&self, py: Python<'_>, shape: Shape) -> PyResult<Option<Py<PyAny>>> {
+        loop {
+            let Some(given) = self.taken().next(shape) else { return Ok(None) };
+            let notice = match given {
+                Given::Record(record) => return Ok(Some(Py::new(py, record)?.into_any())),
+                Given::Batch(batch) => return Ok(Some(Py::new(py, batch)?.into_any())),
+                Given::Notice(notice) => notice,
+            };
+            let only_records = matches!(shape, Shape::Records);
+            if only_records && !notice::is_loss(&notice) {
+                continue;
+            }
+            let Some(object) = notice::object(py, &notice)? else { continue };
+            if only_records {
+                let error = py.import("dunlin.errors")?.call_method1("_gap", (object,))?;
+                return Err(PyErr::from_value(error));
+            }
+            return Ok(Some(object));
+        }
+    }
+
+    /// The next thing, within the time.
+    pub fn next(
+        &self,
+        py: Python<'_>,
+        shape: Shape,
+        timeout: Option<Duration>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            self.subscriber.check()?;
+            if let Some(next) = self.next_taken(py, shape)? {
+                return Ok(Some(next));
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if !self.refill(py, shape, left)? {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+enum Given {
+    Record(PyRecord),
+    Batch(PyBatch),
+    Notice(Notice),
+}
+
+impl Taken {
+    #[inline]
+    fn next(&mut self, shape: Shape) -> Option<Given> {
+        let Some(Piece::Records(records)) = self.pieces.front() else {
+            return match self.pieces.pop_front()? {
+                Piece::Notice(notice) => Some(Given::Notice(notice)),
+                Piece::Records(_) => None,
+            };
+        };
+        let (records, given) = (Arc::clone(records), self.given);
+        if let Shape::Batches(_) = shape {
+            self.pieces.pop_front();
+            self.given = 0;
+            let whole = given == 0;
+            return Some(Given::Batch(PyBatch(if whole { records } else { Arc::new(records.from(given)) })));
+        }
+        self.given += 1;
+        if self.given == records.len() {
+            self.pieces.pop_front();
+            self.given = 0;
+        }
+        Some(Given::Record(PyRecord { records, index: given }))
+    }
+}
+
+/// Everything that is there now, up to about so many records. An error behind it comes again at the next call.
+fn take_out(
+    subscriber: &mut Subscriber,
+    records_max: usize,
+    pieces: &mut VecDeque<Piece>,
+) -> Result<(), Failure> {
+    let mut records = Records::with_room(0);
+    let (mut count, mut bytes) = (0, 0);
+    while count < records_max && bytes < TAKEN_BYTES_MAX {
+        let before = records.bytes();
+        let drained = subscriber.drain((records_max - count).min(256), |event| match event {
+            Event::Record(record) => {
+                records.push(record.position, record.prev_seq, &record.frame, record.log)
+            }
+            Event::Notice(notice) if notice::is_told(&notice) => {
+                seal(&mut records, pieces);
+                pieces.push_back(Piece::Notice(notice));
+            }
+            Event::Notice(_) => {}
+        });
+        bytes += records.bytes().saturating_sub(before);
+        match drained {
+            Ok(0) => break,
+            Ok(more) => count += more,
+            Err(_) if records.pushed() > 0 || !pieces.is_empty() => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    seal(&mut records, pieces);
+    Ok(())
+}
+
+fn seal(records: &mut Records, pieces: &mut VecDeque<Piece>) {
+    if records.pushed() > 0 {
+        let mut sealed = std::mem::take(records);
+        sealed.end();
+        pieces.push_back(Piece::Records(Arc::new(sealed)));
+    }
+}
+
+/// Iterates over a subscription.
+#[pyclass(frozen, module = "dunlin")]
+pub struct Events {
+    pub source: Arc<Source>,
+    pub shape: Shape,
+}
+
+#[pymethods]
+impl Events {
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        match self.source.next(py, self.shape, None) {
+            Err(_) if self.source.subscriber.is_closed() => Ok(None),
+            next => next,
+        }
+    }
+
+    fn __aiter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __anext__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        if let Some(next) = slf.get().try_next(py)? {
+            return Ok(Bound::new(py, Ready::new(next))?.into_any());
+        }
+        py.import("dunlin._asyncio")?.call_method1("next_of", (slf,))
+    }
+
+    /// The next thing, if it is there now.
+    #[pyo3(name = "_try_next")]
+    fn try_next(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        match self.source.next(py, self.shape, Some(Duration::ZERO)) {
+            Err(_) if self.source.subscriber.is_closed() => Err(PyStopAsyncIteration::new_err(())),
+            next => next,
+        }
+    }
+
+    /// A future that is done when there may be more.
+    #[pyo3(name = "_wait")]
+    fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let subscriber = self.source.subscriber.clone();
+        runtime::spawn(py, async move {
+            let ready =
+                subscriber.poll_until(|subscriber, cx| subscriber.poll_ready(cx).map_err(Failure::from));
+            match ready.await {
+                // Told where it is looked for next.
+                Err(Failure::Closed) => Ok(()),
+                outcome => outcome,
+            }
+        })
+    }
+}
+
+/// How long a wait may take; `None` for ever.
+pub fn timeout(seconds: Option<f64>) -> PyResult<Option<Duration>> {
+    let timeout = seconds.map(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)));
+    timeout.transpose().map_err(|_| PyValueError::new_err("a timeout is a number of seconds"))
+}

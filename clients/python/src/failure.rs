@@ -1,0 +1,179 @@
+//! What went wrong, on its way to being one of the exceptions in `python/dunlin/errors.py`.
+
+use std::cell::RefCell;
+
+use dunlin_client::{AskError, ConnectError, ErrorCode, Refused, RequestError, Why};
+use dunlin_topic::{PublishError, SubscribeError};
+use dunlin_wire::CODES;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+/// Why a call fails.
+#[derive(Debug)]
+pub enum Failure {
+    /// One of the one table of errors.
+    Refused(ErrorCode, String),
+    /// The answer was lost: it may or may not have been done.
+    Unknown(String),
+    /// There is no connection; the next call goes on trying.
+    Away(String),
+    /// The caller's own time is over.
+    TimedOut(String),
+    /// The caller closed it.
+    Closed,
+    /// It was made in another process.
+    Forked,
+    /// Another thread is waiting in it.
+    Busy,
+    /// The address or an argument means nothing.
+    Value(String),
+    /// Python has something to say itself.
+    Python(PyErr),
+}
+
+thread_local! {
+    /// What a signal handler raised while this thread waited.
+    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+/// Whether a signal handler has raised something. It is kept, and told when the wait is over.
+pub fn signals_raise() -> bool {
+    let raised = Python::attach(|py| py.check_signals().err());
+    let interrupted = raised.is_some();
+    if interrupted {
+        RAISED.set(raised);
+    }
+    interrupted
+}
+
+/// What a signal handler raised during the wait that ended.
+pub fn take_raised() -> Option<PyErr> {
+    RAISED.take()
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> PyErr {
+        let (kind, number, text) = match failure {
+            Failure::Python(error) => return error,
+            Failure::Refused(code, text) => ("refused", code.number(), text),
+            Failure::Unknown(text) => ("unknown", 0, text),
+            Failure::Away(text) => ("away", 0, text),
+            Failure::TimedOut(text) => ("timed_out", 0, text),
+            Failure::Closed => ("closed", 0, "it was closed".to_owned()),
+            Failure::Forked => {
+                ("forked", 0, "it was made before a fork: connect again in the child".to_owned())
+            }
+            Failure::Busy => ("busy", 0, "another thread is waiting in it".to_owned()),
+            Failure::Value(text) => ("value", 0, text),
+        };
+        Python::attach(|py| {
+            let made = py
+                .import("dunlin.errors")
+                .and_then(|module| module.call_method1("_make", (kind, number, text)));
+            made.map_or_else(|error| error, PyErr::from_value)
+        })
+    }
+}
+
+impl From<PyErr> for Failure {
+    fn from(error: PyErr) -> Failure {
+        Failure::Python(error)
+    }
+}
+
+/// A refusal that the client has no variant for comes as text that begins with its code.
+fn from_text(text: &str) -> Failure {
+    let (name, rest) = text.split_once(": ").unwrap_or((text, ""));
+    match CODES.iter().find(|row| row.name == name) {
+        Some(row) => Failure::Refused(row.code, rest.to_owned()),
+        None => Failure::Refused(ErrorCode::Internal, text.to_owned()),
+    }
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Failure {
+        Failure::Refused(refused.code, refused.text)
+    }
+}
+
+impl From<AskError> for Failure {
+    fn from(error: AskError) -> Failure {
+        match error {
+            AskError::Refused(refused) => refused.into(),
+            AskError::Away(why) => Failure::Away(why),
+            AskError::Unknown(why) => Failure::Unknown(why),
+            other => Failure::Unknown(other.to_string()),
+        }
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Failure {
+        match error {
+            ConnectError::Address(error) => Failure::Value(error.to_string()),
+            ConnectError::Away(Why::Refused(refused)) => refused.into(),
+            other => Failure::Away(other.to_string()),
+        }
+    }
+}
+
+impl From<PublishError> for Failure {
+    fn from(error: PublishError) -> Failure {
+        let code = match &error {
+            PublishError::Frame(_) => ErrorCode::BadFrame,
+            PublishError::RecordTooLarge { .. } => ErrorCode::RecordTooLarge,
+            PublishError::Batch(_) => ErrorCode::Batch,
+            PublishError::SeqMoved { .. } => ErrorCode::SeqMoved,
+            PublishError::DuplicateForgotten { .. } => ErrorCode::DuplicateForgotten,
+            PublishError::ProducerGap { .. } => ErrorCode::ProducerGap,
+            PublishError::ProducerFenced { .. } => ErrorCode::ProducerFenced,
+            PublishError::Full { .. } => ErrorCode::Full,
+            PublishError::BudgetSpent { .. } => ErrorCode::BudgetSpent,
+            PublishError::DiskBehind { .. } => ErrorCode::DiskBehind,
+            PublishError::DiskFull(_) => ErrorCode::DiskFull,
+            PublishError::DiskFailed(_) => ErrorCode::DiskFailed,
+            PublishError::Fold(_) => ErrorCode::Fold,
+            PublishError::NoTopic(_) => ErrorCode::NoTopic,
+            PublishError::Closed => ErrorCode::Closed,
+            PublishError::Unknown(why) => return Failure::Unknown(why.clone()),
+            PublishError::Refused(text) => return from_text(text),
+            _ => ErrorCode::Internal,
+        };
+        Failure::Refused(code, error.to_string())
+    }
+}
+
+impl From<SubscribeError> for Failure {
+    fn from(error: SubscribeError) -> Failure {
+        let code = match &error {
+            SubscribeError::Subject(_) => ErrorCode::Subject,
+            SubscribeError::NoTopic(_) => ErrorCode::NoTopic,
+            SubscribeError::ManyLogs { .. } => ErrorCode::ManyLogs,
+            SubscribeError::Ahead { .. } => ErrorCode::Ahead,
+            SubscribeError::NoState { .. } => ErrorCode::NoState,
+            SubscribeError::Lost => ErrorCode::Lost,
+            SubscribeError::Limit { .. } => ErrorCode::Limit,
+            SubscribeError::Closed => ErrorCode::Closed,
+            SubscribeError::Connection(why) => return Failure::Away(why.clone()),
+            SubscribeError::Refused(text) => return from_text(text),
+            _ => ErrorCode::Internal,
+        };
+        Failure::Refused(code, error.to_string())
+    }
+}
+
+impl From<RequestError> for Failure {
+    fn from(error: RequestError) -> Failure {
+        match error {
+            RequestError::Publish(error) => error.into(),
+            RequestError::Inbox(error) => error.into(),
+            other => Failure::TimedOut(other.to_string()),
+        }
+    }
+}
+
+/// The one table of errors: number, name, whether to try again, and what to do.
+pub fn codes(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+    let rows = CODES.iter().map(|row| (row.code.number(), row.name, row.retry.to_string(), row.advice));
+    PyTuple::new(py, rows.collect::<Vec<_>>())
+}

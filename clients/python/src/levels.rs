@@ -1,0 +1,72 @@
+//! One side of a book, as rows of prices and sizes.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+
+use crate::batch::as_array;
+use crate::column::{Column, Held, I64, bytes_of};
+
+/// Rows of price and size in units, the best first, as they were at one moment.
+pub struct Rows(pub Vec<[i64; 2]>);
+
+impl Held for Rows {
+    fn bytes(&self) -> &[u8] {
+        bytes_of(&self.0)
+    }
+}
+
+/// One side of a book at one moment: rows of price and size. `numpy.asarray(levels)` shows them where they lie.
+#[pyclass(frozen, sequence, name = "Levels", module = "dunlin")]
+pub struct PyLevels {
+    rows: Arc<Rows>,
+}
+
+impl PyLevels {
+    pub fn new(rows: Vec<[i64; 2]>) -> PyLevels {
+        PyLevels { rows: Arc::new(Rows(rows)) }
+    }
+
+    fn column<'py>(&self, py: Python<'py>, at: usize) -> PyResult<Bound<'py, PyAny>> {
+        let (held, len) = (Arc::clone(&self.rows), self.rows.0.len());
+        as_array(py, Column::of(held, I64, if len == 0 { 0 } else { at }, 16, len))
+    }
+}
+
+#[pymethods]
+impl PyLevels {
+    /// Prices in units, the best first.
+    #[getter]
+    fn prices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.column(py, 0)
+    }
+
+    /// Sizes in units.
+    #[getter]
+    fn sizes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.column(py, 8)
+    }
+
+    /// Both, as an array of two columns.
+    #[getter]
+    fn table<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        as_array(py, Column::pairs(Arc::clone(&self.rows) as Arc<dyn Held>, I64, self.rows.0.len()))
+    }
+
+    fn __len__(&self) -> usize {
+        self.rows.0.len()
+    }
+
+    fn __getitem__(&self, index: isize) -> PyResult<(i64, i64)> {
+        let len = self.rows.0.len() as isize;
+        let from_start = if index < 0 { index + len } else { index };
+        let row = usize::try_from(from_start).ok().and_then(|at| self.rows.0.get(at));
+        row.map(|[price, size]| (*price, *size))
+            .ok_or_else(|| PyIndexError::new_err(format!("level {index} of {len}")))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Levels({} levels)", self.rows.0.len())
+    }
+}

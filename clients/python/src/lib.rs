@@ -1,0 +1,63 @@
+//! The Python package `dunlin`: the part of it that is Rust, over the Rust client.
+//!
+//! What people import stands in `python/dunlin`; this module, `dunlin._dunlin`, has what is done per record or waits:
+//! records, notices, subscriptions, publishers, groups and replicas.
+//!
+//! Invariants:
+//! - Whoever waits, or waits for a lock, has let go of the interpreter's lock, and looks at its signals each 100 ms.
+//! - A child process never touches what its parent made: it is refused, and nothing is said or closed on its behalf.
+//! - Bytes that Python sees through a buffer never change and live as long as it holds them.
+//!
+//! Outside the product's workspace; `Cargo.toml` says why.
+
+mod content;
+mod failure;
+mod handle;
+mod runtime;
+
+mod column;
+mod position;
+mod records;
+
+mod batch;
+mod notice;
+mod record;
+
+mod events;
+mod subscription;
+
+mod drafts;
+mod publisher;
+
+mod job;
+mod member;
+
+mod levels;
+mod replica;
+mod state;
+
+mod connection;
+mod topics;
+
+use pyo3::prelude::*;
+
+/// `dunlin._dunlin`.
+#[pymodule(name = "_dunlin")]
+fn extension(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<position::PyPosition>()?;
+    module.add_class::<record::PyRecord>()?;
+    module.add_class::<batch::PyBatch>()?;
+    module.add_class::<column::Column>()?;
+    notice::register(module)?;
+    module.add_class::<subscription::Subscription>()?;
+    module.add_class::<events::Events>()?;
+    module.add_class::<publisher::PyPublisher>()?;
+    module.add_class::<publisher::PyReceipt>()?;
+    module.add_class::<member::PyMember>()?;
+    module.add_class::<job::Job>()?;
+    module.add_class::<levels::PyLevels>()?;
+    module.add_class::<replica::PyReplica>()?;
+    module.add_class::<connection::Connection>()?;
+    module.add("CODES", failure::codes(module.py())?)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))
+}

@@ -1,0 +1,203 @@
+//! A member of a group, as Python sees it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dunlin_client::{Claimed, Member, Settler};
+use dunlin_topic::Notice;
+use pyo3::exceptions::PyStopAsyncIteration;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::events::timeout;
+use crate::failure::Failure;
+use crate::handle::Handle;
+use crate::job::{Job, settle};
+use crate::notice;
+use crate::record::PyRecord;
+use crate::records::Records;
+use crate::runtime::{self, Ready};
+
+/// Shares the records of a topic with the group's other members: iterate it with `for` or `async for`.
+#[pyclass(frozen, name = "Member", module = "dunlin")]
+pub struct PyMember {
+    pub topic: String,
+    pub group: String,
+    pub member: Handle<Claiming>,
+    pub settler: Handle<Settler>,
+}
+
+/// A member, and how many records it has asked for and was not given yet.
+pub struct Claiming {
+    pub member: Member,
+    /// Records that it keeps asked for; none in a `share` group.
+    pub prefetch: u64,
+    pub asked: u64,
+}
+
+enum Taken {
+    Job { records: Arc<Records>, token: u64, attempt: u32, claim: Duration },
+    Notice(Notice),
+}
+
+impl Claiming {
+    /// Asks for what it should have asked for.
+    fn claim(&mut self) {
+        if self.asked < self.prefetch {
+            self.member.claim(self.prefetch - self.asked);
+            self.asked = self.prefetch;
+        }
+    }
+
+    /// What is there now: one thing at most, for what is taken and not used yet others could have.
+    fn take(&mut self) -> Result<Option<Taken>, Failure> {
+        let taken = match self.member.try_next()? {
+            None => return Ok(None),
+            Some(Claimed::Notice(notice)) => return Ok(Some(Taken::Notice(notice))),
+            Some(Claimed::Record { token, position, attempt, claim, frame, log, .. }) => {
+                let mut records = Records::with_room(1);
+                records.push(position, position.seq - 1, &frame, log);
+                records.end();
+                Taken::Job { records: Arc::new(records), token, attempt, claim }
+            }
+        };
+        self.asked = self.asked.saturating_sub(1);
+        Ok(Some(taken))
+    }
+}
+
+impl PyMember {
+    fn next_within(&self, py: Python<'_>, timeout: Option<Duration>) -> PyResult<Option<Py<PyAny>>> {
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
+        loop {
+            let take = |claiming: &mut Claiming| loop {
+                if let Some(taken) = claiming.take()? {
+                    return Ok(Some(taken));
+                }
+                claiming.claim();
+                let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+                if left.is_some_and(|left| left.is_zero()) || !claiming.member.wait(left)? {
+                    return Ok(None);
+                }
+            };
+            let taken = if at_once { self.member.look(py, take) } else { self.member.with(py, take) }?;
+            match taken {
+                None => return Ok(None),
+                Some(Taken::Notice(notice)) => {
+                    if let Some(object) = notice::object(py, &notice)? {
+                        return Ok(Some(object));
+                    }
+                }
+                Some(Taken::Job { records, token, attempt, claim }) => {
+                    let record = Py::new(py, PyRecord { records, index: 0 })?;
+                    let settler = self.settler.clone();
+                    return Ok(Some(Py::new(py, Job { record, token, attempt, claim, settler })?.into_any()));
+                }
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl PyMember {
+    #[getter]
+    fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    #[getter]
+    fn group(&self) -> &str {
+        &self.group
+    }
+
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        match self.next_within(py, None) {
+            Err(_) if self.member.is_closed() => Ok(None),
+            next => next,
+        }
+    }
+
+    fn __aiter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __anext__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        if let Some(next) = slf.get().try_next(py)? {
+            return Ok(Bound::new(py, Ready::new(next))?.into_any());
+        }
+        py.import("dunlin._asyncio")?.call_method1("next_of", (slf,))
+    }
+
+    #[pyo3(name = "_try_next")]
+    fn try_next(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        match self.next_within(py, Some(Duration::ZERO)) {
+            Err(_) if self.member.is_closed() => Err(PyStopAsyncIteration::new_err(())),
+            next => next,
+        }
+    }
+
+    #[pyo3(name = "_wait")]
+    fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let member = self.member.clone();
+        runtime::spawn(py, async move {
+            let ready =
+                member.poll_until(|claiming, cx| claiming.member.poll_ready(cx).map_err(Failure::from));
+            match ready.await {
+                Err(Failure::Closed) => Ok(()),
+                outcome => outcome,
+            }
+        })
+    }
+
+    /// The next job, or what the group lost; `None` after `timeout` seconds without either.
+    #[pyo3(signature = (timeout = None))]
+    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
+        self.next_within(py, self::timeout(timeout)?)
+    }
+
+    /// All of these are done: one round trip.
+    fn ack(&self, py: Python<'_>, jobs: Vec<Py<Job>>) -> PyResult<()> {
+        let tokens: Vec<u64> = jobs.iter().map(|job| job.get().token).collect();
+        settle(py, &self.settler, &tokens, |settler, tokens| Ok(settler.ack(tokens)?))
+    }
+
+    /// Goes, having used what it was given: a claim that is open is there for others at once.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.member.is_closed() {
+            // Who waits in it on another thread ends it when it leaves.
+            let left = self.member.take(py);
+            py.detach(|| left.map(|claiming| claiming.member.leave()));
+            self.settler.close(py);
+        }
+        Ok(())
+    }
+
+    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_args))]
+    fn __exit__(&self, py: Python<'_>, _args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __aenter__(slf: Bound<'_, Self>) -> Ready {
+        Ready::new(slf.into_any().unbind())
+    }
+
+    #[pyo3(signature = (*_args))]
+    fn __aexit__(&self, py: Python<'_>, _args: &Bound<'_, PyTuple>) -> PyResult<Ready> {
+        self.close(py)?;
+        Ok(Ready::new(py.None()))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Member(topic={:?}, group={:?})", self.topic, self.group)
+    }
+}

@@ -1,0 +1,223 @@
+//! The publishing side, as Python sees it.
+
+use dunlin_client::Publisher;
+use dunlin_topic::{Publish, Receipt};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyMemoryView, PyTuple};
+
+use crate::drafts::{Given, Outgoing};
+use crate::failure::Failure;
+use crate::handle::Handle;
+use crate::position::PyPosition;
+
+/// Payloads that are handed to the client at once.
+const HANDED_MAX: usize = 512;
+
+/// Where a record, or the last of several, was appended.
+#[pyclass(frozen, name = "Receipt", module = "dunlin")]
+pub struct PyReceipt(Receipt);
+
+#[pymethods]
+impl PyReceipt {
+    #[getter]
+    fn position(&self) -> PyPosition {
+        PyPosition(self.0.position)
+    }
+
+    #[getter]
+    fn partition(&self) -> u16 {
+        self.0.partition
+    }
+
+    /// It was there already: this was sent again.
+    #[getter]
+    fn duplicate(&self) -> bool {
+        self.0.duplicate
+    }
+
+    /// What the acknowledgement stands for: memory, written or synced.
+    #[getter]
+    fn acknowledged(&self) -> String {
+        self.0.acknowledged.to_string()
+    }
+
+    fn __repr__(&self) -> String {
+        let Receipt { partition, position, acknowledged, .. } = self.0;
+        format!("Receipt({position}, partition={partition}, acknowledged={acknowledged:?})")
+    }
+}
+
+/// Publishes to one subject, or to a topic's pattern. Threads may share it: they take turns.
+#[pyclass(frozen, name = "Publisher", module = "dunlin")]
+pub struct PyPublisher {
+    pub subject: String,
+    /// Of a pattern: what its subjects begin with.
+    pub prefix: Option<String>,
+    pub publisher: Handle<Publisher>,
+}
+
+#[pymethods]
+impl PyPublisher {
+    #[getter]
+    fn subject(&self) -> &str {
+        &self.subject
+    }
+
+    /// Publishes and waits for the node's answer. With `expect_seq` only if the log's last record has that sequence.
+    #[pyo3(signature = (payload, *, key = None, headers = None, subject = None, reply = None,
+        event_time_ns = None, expires_ns = None, expect_seq = None))]
+    #[expect(clippy::too_many_arguments, reason = "keywords")]
+    fn publish<'py>(
+        &self,
+        py: Python<'py>,
+        payload: &Bound<'py, PyAny>,
+        key: Option<Bound<'py, PyAny>>,
+        headers: Option<Bound<'py, PyAny>>,
+        subject: Option<String>,
+        reply: Option<String>,
+        event_time_ns: Option<u64>,
+        expires_ns: Option<u64>,
+        expect_seq: Option<u64>,
+    ) -> PyResult<PyReceipt> {
+        let given = Given::new(key, headers, subject, reply, event_time_ns, expires_ns);
+        let outgoing = Outgoing::of(payload, given, self.prefix.as_deref())?;
+        self.publisher
+            .with_in_turn(py, |publisher| {
+                let receipt = outgoing.with(|draft| match expect_seq {
+                    Some(last_seq) => publisher.publish_expecting(last_seq, draft),
+                    None => publisher.publish(draft),
+                });
+                Ok(receipt?)
+            })
+            .map(PyReceipt)
+    }
+
+    /// Publishes without waiting for the answer. What went wrong is told by a later call, at the latest by `flush`.
+    #[pyo3(signature = (payload, *, key = None, headers = None, subject = None, reply = None,
+        event_time_ns = None, expires_ns = None))]
+    #[expect(clippy::too_many_arguments, reason = "keywords")]
+    fn send<'py>(
+        &self,
+        py: Python<'py>,
+        payload: &Bound<'py, PyAny>,
+        key: Option<Bound<'py, PyAny>>,
+        headers: Option<Bound<'py, PyAny>>,
+        subject: Option<String>,
+        reply: Option<String>,
+        event_time_ns: Option<u64>,
+        expires_ns: Option<u64>,
+    ) -> PyResult<()> {
+        let bare = key.is_none() && headers.is_none() && subject.is_none() && reply.is_none();
+        let outgoing = if bare && event_time_ns.is_none() && expires_ns.is_none() && self.prefix.is_none() {
+            Outgoing::plain(payload)?
+        } else {
+            let given = Given::new(key, headers, subject, reply, event_time_ns, expires_ns);
+            Outgoing::of(payload, given, self.prefix.as_deref())?
+        };
+        self.publisher.with_in_turn(py, |publisher| Ok(outgoing.with(|draft| publisher.send(draft))?))
+    }
+
+    /// `send` for many payloads; how many there were.
+    fn send_many(&self, py: Python<'_>, payloads: &Bound<'_, PyAny>) -> PyResult<usize> {
+        self.check_subject()?;
+        let mut sent = 0;
+        let mut batch = Vec::with_capacity(HANDED_MAX);
+        for payload in payloads.try_iter()? {
+            batch.push(Outgoing::plain(&payload?)?);
+            if batch.len() == HANDED_MAX {
+                sent += self.send_all(py, &batch)?;
+                batch.clear();
+            }
+        }
+        Ok(sent + self.send_all(py, &batch)?)
+    }
+
+    /// `send` for each row of an array: its first axis counts the records. How many there were.
+    fn send_rows(&self, py: Python<'_>, rows: &Bound<'_, PyAny>) -> PyResult<usize> {
+        self.check_subject()?;
+        let view = PyMemoryView::from(rows)?;
+        let shape = view.getattr("shape")?;
+        let count: usize = match shape.cast::<PyTuple>() {
+            Ok(shape) if !shape.is_empty() => shape.get_item(0)?.extract()?,
+            _ => return Err(PyValueError::new_err("rows are an array with at least one axis")),
+        };
+        let bytes: Vec<u8> = view.call_method0("tobytes")?.extract()?;
+        if count == 0 {
+            return Ok(0);
+        }
+        let row_bytes = bytes.len() / count;
+        self.publisher.with_in_turn(py, |publisher| {
+            for row in 0..count {
+                publisher.send(&bytes[row * row_bytes..(row + 1) * row_bytes])?;
+            }
+            Ok(count)
+        })
+    }
+
+    /// Publishes all payloads as one append, all of them or none, and waits for the answer, which is the last one's.
+    fn publish_batch(&self, py: Python<'_>, payloads: &Bound<'_, PyAny>) -> PyResult<PyReceipt> {
+        self.check_subject()?;
+        let all: Vec<Outgoing> =
+            payloads.try_iter()?.map(|payload| Outgoing::plain(&payload?)).collect::<PyResult<_>>()?;
+        let receipt = self.publisher.with_in_turn(py, |publisher| {
+            let drafts: Vec<_> = all.iter().map(|one| dunlin_topic::Draft::from(one.payload())).collect();
+            Ok(publisher.publish_batch(&drafts)?)
+        });
+        receipt.map(PyReceipt)
+    }
+
+    /// Waits until all that was sent has been answered; the last answer, if anything was sent since the last flush.
+    fn flush(&self, py: Python<'_>) -> PyResult<Option<PyReceipt>> {
+        Ok(self.publisher.with_in_turn(py, |publisher| Ok(publisher.flush()?))?.map(PyReceipt))
+    }
+
+    /// Bytes that were sent and have no answer.
+    #[getter]
+    fn unanswered_bytes(&self, py: Python<'_>) -> PyResult<usize> {
+        self.publisher.with_in_turn(py, |publisher| Ok(publisher.unanswered_bytes()))
+    }
+
+    /// Ends it, after what was sent has been answered.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.publisher.is_closed() {
+            return Ok(());
+        }
+        let flushed = self.flush(py);
+        self.publisher.close(py);
+        flushed.map(drop)
+    }
+
+    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_args))]
+    fn __exit__(&self, py: Python<'_>, _args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Publisher({:?})", self.subject)
+    }
+}
+
+impl PyPublisher {
+    fn send_all(&self, py: Python<'_>, batch: &[Outgoing]) -> PyResult<usize> {
+        self.publisher.with_in_turn(py, |publisher| {
+            for outgoing in batch {
+                outgoing.with(|draft| publisher.send(draft))?;
+            }
+            Ok::<_, Failure>(batch.len())
+        })
+    }
+
+    fn check_subject(&self) -> PyResult<()> {
+        match self.prefix {
+            None => Ok(()),
+            Some(_) => {
+                Err(PyValueError::new_err("a publisher to a pattern is told each record's subject: use send"))
+            }
+        }
+    }
+}

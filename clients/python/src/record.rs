@@ -1,0 +1,129 @@
+//! One record, as Python sees it.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyMemoryView, PyTuple};
+
+use crate::column::{Column, U8};
+use crate::position::PyPosition;
+use crate::records::{Payloads, Records};
+
+/// A record: subject, payload, position and what the publisher gave.
+#[pyclass(frozen, name = "Record", module = "dunlin")]
+pub struct PyRecord {
+    pub records: Arc<Records>,
+    pub index: usize,
+}
+
+#[pymethods]
+impl PyRecord {
+    #[classattr]
+    #[pyo3(name = "__match_args__")]
+    fn match_args() -> (&'static str, &'static str) {
+        ("subject", "payload")
+    }
+
+    /// The subject it was published to.
+    #[getter]
+    fn subject(&self) -> String {
+        self.records.subject(self.index)
+    }
+
+    /// The content, copied.
+    #[getter]
+    fn payload<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.records.payload(self.index))
+    }
+
+    /// The content where it lies; it keeps all records that came with this one.
+    #[getter]
+    fn view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
+        let range = self.records.payload_range(self.index);
+        let held = Arc::new(Payloads(Arc::clone(&self.records)));
+        let column = Column::of(held, U8, range.start, 1, range.len());
+        PyMemoryView::from(Bound::new(py, column)?.as_any())
+    }
+
+    #[getter]
+    fn topic(&self) -> &str {
+        &self.records.log(self.index).topic
+    }
+
+    #[getter]
+    fn partition(&self) -> u16 {
+        self.records.log(self.index).partition
+    }
+
+    #[getter]
+    fn position(&self) -> PyPosition {
+        PyPosition(self.records.position(self.index))
+    }
+
+    #[getter]
+    fn epoch(&self) -> u32 {
+        self.records.head(self.index).epoch
+    }
+
+    #[getter]
+    fn seq(&self) -> u64 {
+        self.records.head(self.index).seq
+    }
+
+    /// Nothing between this sequence and the record's own is missing.
+    #[getter]
+    fn prev_seq(&self) -> u64 {
+        self.records.head(self.index).prev_seq
+    }
+
+    /// When the node appended it, ns since the Unix epoch.
+    #[getter]
+    fn append_time_ns(&self) -> i64 {
+        self.records.head(self.index).append_ns
+    }
+
+    /// When it happened, as its publisher says, ns since the Unix epoch.
+    #[getter]
+    fn event_time_ns(&self) -> Option<u64> {
+        self.records.frame(self.index).event_time_ns()
+    }
+
+    #[getter]
+    fn expires_ns(&self) -> Option<u64> {
+        self.records.frame(self.index).expires_ns()
+    }
+
+    #[getter]
+    fn key<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.records.frame(self.index).key().map(|key| PyBytes::new(py, key))
+    }
+
+    /// Where a reply is expected.
+    #[getter]
+    fn reply(&self) -> Option<&str> {
+        self.records.frame(self.index).reply()
+    }
+
+    /// Name and value of each header, in the publisher's order; names may repeat.
+    #[getter]
+    fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let frame = self.records.frame(self.index);
+        let pairs = frame.headers().map(|(name, value)| (name, PyBytes::new(py, value)));
+        PyTuple::new(py, pairs.collect::<Vec<_>>())
+    }
+
+    /// The first header of this name.
+    fn header<'py>(&self, py: Python<'py>, name: &str) -> Option<Bound<'py, PyBytes>> {
+        let frame = self.records.frame(self.index);
+        frame.headers().find(|(other, _)| *other == name).map(|(_, value)| PyBytes::new(py, value))
+    }
+
+    fn __len__(&self) -> usize {
+        self.records.payload_range(self.index).len()
+    }
+
+    fn __repr__(&self) -> String {
+        let (subject, position) = (self.subject(), self.position().__str__());
+        format!("Record({subject:?}, {position}, {} bytes)", self.__len__())
+    }
+}

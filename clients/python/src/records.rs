@@ -1,0 +1,177 @@
+//! Records as they were taken from the client, a few thousand at a time.
+//!
+//! They are copied once, out of the receive buffer, so that what Python holds on to pins none of it:
+//!
+//! ```text
+//! heads     seq prev_seq append event payload_at meta_at epoch log flags | … | one more, where the last ends
+//! payloads  all payloads, one behind the other
+//! metas     all metas likewise, as they lie in frames
+//! ```
+
+use std::sync::Arc;
+
+use dunlin_frame::Frame;
+use dunlin_topic::{LogName, Position};
+
+use crate::column::{Held, bytes_of};
+
+/// A record but for its bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Head {
+    pub seq: u64,
+    pub prev_seq: u64,
+    pub append_ns: i64,
+    /// 0 where the publisher gave none.
+    pub event_ns: i64,
+    pub payload_at: u64,
+    pub meta_at: u32,
+    pub epoch: u32,
+    pub log: u32,
+    pub flags: u32,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Records {
+    heads: Vec<Head>,
+    payloads: Vec<u8>,
+    metas: Vec<u8>,
+    logs: Vec<Arc<LogName>>,
+}
+
+impl Records {
+    pub fn with_room(records: usize) -> Records {
+        Records { heads: Vec::with_capacity(records + 1), ..Records::default() }
+    }
+
+    /// Adds a record; before [`end`](Records::end) only.
+    #[inline]
+    pub fn push(&mut self, position: Position, prev_seq: u64, frame: &Frame<'_>, log: &Arc<LogName>) {
+        let log = self.log_number(log);
+        self.heads.push(Head {
+            seq: position.seq,
+            prev_seq,
+            append_ns: frame.append_time_ns() as i64,
+            event_ns: frame.event_time_ns().unwrap_or(0) as i64,
+            payload_at: self.payloads.len() as u64,
+            meta_at: self.metas.len() as u32,
+            epoch: position.epoch,
+            log,
+            flags: frame.flags().into(),
+        });
+        self.payloads.extend_from_slice(frame.payload());
+        self.metas.extend_from_slice(frame.meta_bytes());
+    }
+
+    #[inline]
+    fn log_number(&mut self, log: &Arc<LogName>) -> u32 {
+        match self.logs.last() {
+            Some(last) if Arc::ptr_eq(last, log) => (self.logs.len() - 1) as u32,
+            _ => self.log_number_among_all(log),
+        }
+    }
+
+    #[cold]
+    fn log_number_among_all(&mut self, log: &Arc<LogName>) -> u32 {
+        // A batch of records of very many logs is found its log from the last added on.
+        let found = self.logs.iter().rposition(|other| Arc::ptr_eq(other, log));
+        found.unwrap_or_else(|| {
+            self.logs.push(Arc::clone(log));
+            self.logs.len() - 1
+        }) as u32
+    }
+
+    /// All are there: says where the last one ends.
+    pub fn end(&mut self) {
+        let (payload_at, meta_at) = (self.payloads.len() as u64, self.metas.len() as u32);
+        self.heads.push(Head { payload_at, meta_at, ..Head::default() });
+    }
+
+    /// Records, before [`end`](Records::end).
+    pub fn pushed(&self) -> usize {
+        self.heads.len()
+    }
+
+    /// Bytes of payloads and metas.
+    pub fn bytes(&self) -> usize {
+        self.payloads.len() + self.metas.len()
+    }
+
+    pub fn len(&self) -> usize {
+        self.heads.len() - 1
+    }
+
+    pub fn head(&self, index: usize) -> &Head {
+        &self.heads[index]
+    }
+
+    pub fn log(&self, index: usize) -> &Arc<LogName> {
+        &self.logs[self.heads[index].log as usize]
+    }
+
+    pub fn logs(&self) -> &[Arc<LogName>] {
+        &self.logs
+    }
+
+    /// The records from this one on, by themselves.
+    pub fn from(&self, first: usize) -> Records {
+        let mut rest = Records::with_room(self.len() - first);
+        for index in first..self.len() {
+            let head = self.head(index);
+            rest.push(self.position(index), head.prev_seq, &self.frame(index), self.log(index));
+        }
+        rest.end();
+        rest
+    }
+
+    pub fn position(&self, index: usize) -> Position {
+        let Head { epoch, seq, .. } = self.heads[index];
+        Position { epoch, seq }
+    }
+
+    pub fn payload(&self, index: usize) -> &[u8] {
+        &self.payloads[self.payload_range(index)]
+    }
+
+    pub fn payload_range(&self, index: usize) -> std::ops::Range<usize> {
+        self.heads[index].payload_at as usize..self.heads[index + 1].payload_at as usize
+    }
+
+    /// The record as the frame it was.
+    pub fn frame(&self, index: usize) -> Frame<'_> {
+        let (head, next) = (&self.heads[index], &self.heads[index + 1]);
+        let meta = &self.metas[head.meta_at as usize..next.meta_at as usize];
+        Frame::from_parts(meta, self.payload(index), head.flags as u8)
+    }
+
+    pub fn subject(&self, index: usize) -> String {
+        let mut subject = self.log(index).subject_prefix.clone();
+        subject.push_str(self.frame(index).subject_tail());
+        subject
+    }
+
+    /// The bytes of each payload, if all are as long as that.
+    pub fn payload_bytes_each(&self) -> Option<usize> {
+        let each = self.payload_range(0).len();
+        (0..self.len()).all(|index| self.payload_range(index).len() == each).then_some(each)
+    }
+}
+
+/// All payloads, as the bytes of a column.
+pub struct Payloads(pub Arc<Records>);
+
+impl Held for Payloads {
+    fn bytes(&self) -> &[u8] {
+        &self.0.payloads
+    }
+}
+
+/// All heads, as the bytes of columns.
+pub struct Heads(pub Arc<Records>);
+
+impl Held for Heads {
+    fn bytes(&self) -> &[u8] {
+        bytes_of(&self.0.heads)
+    }
+}

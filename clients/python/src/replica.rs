@@ -1,0 +1,384 @@
+//! A replica of one topic's state, as Python sees it: what `Book` and `Table` are made of.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use dunlin_client::Subscriber;
+use dunlin_feed::{By, Counts, Level, RETRY_NS, Replica, Report, Side, Touch, Trouble};
+use dunlin_topic::{Fold, Position, Subscribe};
+use pyo3::exceptions::{PyStopAsyncIteration, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+
+use crate::events::timeout;
+use crate::failure::Failure;
+use crate::handle::Handle;
+use crate::levels::PyLevels;
+use crate::position::PyPosition;
+use crate::runtime::{self, Ready};
+use crate::state::State;
+
+/// Keeps a topic's state; see `Book` and `Table` in Python.
+#[pyclass(frozen, name = "Replica", module = "dunlin")]
+pub struct PyReplica {
+    pub following: Handle<Following>,
+    told: Mutex<VecDeque<Told>>,
+}
+
+/// A replica, and what it last knew of the time.
+pub struct Following {
+    replica: Replica<State, Subscriber>,
+    /// The last record's append time, ns since the Unix epoch.
+    append_ns: Option<u64>,
+    event_ns: Option<u64>,
+    began: Instant,
+}
+
+/// What a replica has to tell.
+pub enum Told {
+    Changed {
+        partition: u16,
+        from: Position,
+        to: Position,
+        by: &'static str,
+        append_ns: Option<u64>,
+        event_ns: Option<u64>,
+    },
+    Trouble {
+        partition: u16,
+        text: String,
+    },
+    Deleted {
+        partition: u16,
+    },
+}
+
+impl Following {
+    pub fn new(replica: Replica<State, Subscriber>) -> Following {
+        Following { replica, append_ns: None, event_ns: None, began: Instant::now() }
+    }
+
+    /// Takes in what is there now, at most so many events; how many it was.
+    fn drain(&mut self, max: usize, told: &mut VecDeque<Told>) -> Result<usize, Failure> {
+        let Following { replica, append_ns, event_ns, began } = self;
+        let drained = replica.drain(began.elapsed().as_nanos() as u64, max, |report| match report {
+            Report::Changed(change) => {
+                let (append, event) = (change.append_time_ns(), change.event_time_ns());
+                (*append_ns, *event_ns) = (append.or(*append_ns), event.or(*event_ns));
+                let by = match change.by {
+                    By::Record(_) => "record",
+                    By::Merged(_) => "merged",
+                    By::Snapshot => "snapshot",
+                };
+                let (partition, from, to) = (change.log.partition, change.from, change.to);
+                told.push_back(Told::Changed { partition, from, to, by, append_ns: append, event_ns: event });
+            }
+            Report::Trouble { log, trouble } => {
+                told.push_back(Told::Trouble { partition: log.partition, text: text(&trouble) });
+            }
+            Report::Deleted { log, .. } => told.push_back(Told::Deleted { partition: log.partition }),
+            // That all is well is counted.
+            _ => {}
+        });
+        Ok(drained?)
+    }
+}
+
+fn text(trouble: &Trouble) -> String {
+    match trouble {
+        Trouble::Hole { first, last } => format!("records {first} to {last} never came"),
+        Trouble::Diverged { at, .. } => format!("not its owner's state at {at}"),
+        Trouble::Refused { at, why } => format!("{why}, at {at}"),
+        Trouble::Unknown { at } => format!("records from {at} on, of a state that is not known"),
+    }
+}
+
+impl Told {
+    /// The name of its class in Python, and what that is made of.
+    fn object(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let module = py.import("dunlin.live")?;
+        let made = match self {
+            Told::Changed { partition, from, to, by, append_ns, event_ns } => module
+                .getattr("Change")?
+                .call1((partition, PyPosition(from), PyPosition(to), by, append_ns, event_ns))?,
+            Told::Trouble { partition, text } => module.getattr("Trouble")?.call1((partition, text))?,
+            Told::Deleted { partition } => module.getattr("Forgotten")?.call1((partition,))?,
+        };
+        Ok(made.unbind())
+    }
+}
+
+impl PyReplica {
+    pub fn new(replica: Replica<State, Subscriber>) -> PyReplica {
+        PyReplica { following: Handle::new(Following::new(replica)), told: Mutex::default() }
+    }
+
+    fn next_within(&self, py: Python<'_>, timeout: Option<Duration>) -> PyResult<Option<Py<PyAny>>> {
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut told = std::mem::take(&mut *self.told.lock().unwrap_or_else(PoisonError::into_inner));
+        if told.is_empty() {
+            let take = |following: &mut Following| loop {
+                let mut told = VecDeque::new();
+                // One at a time, so that the state is what this change made it.
+                while told.is_empty() && following.drain(1, &mut told)? > 0 {}
+                let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+                if !told.is_empty() || left.is_some_and(|left| left.is_zero()) {
+                    return Ok(told);
+                }
+                following.replica.wait(left)?;
+            };
+            told = self.in_time(py, timeout, take)?;
+        }
+        let first = told.pop_front();
+        // A snapshot may be told of together with what was wrong before it.
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).extend(told);
+        first.map(|told| told.object(py)).transpose()
+    }
+
+    /// Does what waits no longer than that.
+    fn in_time<R: Send>(
+        &self,
+        py: Python<'_>,
+        timeout: Option<Duration>,
+        take: impl FnOnce(&mut Following) -> Result<R, Failure> + Send,
+    ) -> PyResult<R> {
+        match timeout {
+            Some(Duration::ZERO) => self.following.look(py, take),
+            _ => self.following.with(py, take),
+        }
+    }
+
+    /// Looks at the state, once it is whole; `None` while it is not.
+    fn look<R: Send>(
+        &self,
+        py: Python<'_>,
+        look: impl FnOnce(&[(u16, Position, &State)]) -> R + Send,
+    ) -> PyResult<R> {
+        self.following.look(py, |following| {
+            let states = following.replica.states().map(|(log, at, state)| (log.partition, at, state));
+            Ok(look(&states.collect::<Vec<_>>()))
+        })
+    }
+
+    fn book<R: Send>(
+        &self,
+        py: Python<'_>,
+        look: impl FnOnce(&dyn dunlin_feed::Levels) -> R + Send,
+    ) -> PyResult<Option<R>> {
+        self.look(py, |states| states.iter().find_map(|(_, _, state)| state.levels()).map(look))
+    }
+}
+
+fn side(name: &str) -> PyResult<Side> {
+    match name {
+        "bid" => Ok(Side::Bid),
+        "ask" => Ok(Side::Ask),
+        _ => Err(PyValueError::new_err(format!("a side is \"bid\" or \"ask\", not {name:?}"))),
+    }
+}
+
+#[pymethods]
+impl PyReplica {
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        match self.next_within(py, None) {
+            Err(_) if self.following.is_closed() => Ok(None),
+            next => next,
+        }
+    }
+
+    fn __aiter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __anext__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        if let Some(next) = slf.get().try_next(py)? {
+            return Ok(Bound::new(py, Ready::new(next))?.into_any());
+        }
+        py.import("dunlin._asyncio")?.call_method1("next_of", (slf,))
+    }
+
+    #[pyo3(name = "_try_next")]
+    fn try_next(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        match self.next_within(py, Some(Duration::ZERO)) {
+            Err(_) if self.following.is_closed() => Err(PyStopAsyncIteration::new_err(())),
+            next => next,
+        }
+    }
+
+    /// A future that is done when there may be more, or it is time to ask for what was asked for in vain.
+    #[pyo3(name = "_wait")]
+    fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let following = self.following.clone();
+        runtime::spawn(py, async move {
+            let ready = following.poll_until(|following, cx| {
+                following.replica.subscriber().poll_ready(cx).map_err(Failure::from)
+            });
+            match tokio::time::timeout(Duration::from_nanos(RETRY_NS), ready).await {
+                Ok(Err(Failure::Closed)) | Err(_) => Ok(()),
+                Ok(outcome) => outcome,
+            }
+        })
+    }
+
+    /// The next change; `None` after `timeout` seconds without one.
+    #[pyo3(signature = (timeout = None))]
+    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
+        self.next_within(py, self::timeout(timeout)?)
+    }
+
+    /// Takes in everything that is there, after a wait of at most `timeout` seconds for the first of it; how many changes.
+    #[pyo3(signature = (timeout = Some(0.0)))]
+    fn update(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<usize> {
+        let timeout = self::timeout(timeout)?;
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let before = std::mem::take(&mut *self.told.lock().unwrap_or_else(PoisonError::into_inner)).len();
+        let take = |following: &mut Following| loop {
+            let mut told = VecDeque::new();
+            while following.drain(1024, &mut told)? > 0 && told.len() < 65_536 {}
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if !told.is_empty() || left.is_some_and(|left| left.is_zero()) {
+                return Ok(told.len());
+            }
+            following.replica.wait(left)?;
+        };
+        Ok(before + self.in_time(py, timeout, take)?)
+    }
+
+    #[getter]
+    fn is_whole(&self, py: Python<'_>) -> PyResult<bool> {
+        self.following.look(py, |following| {
+            Ok(following.replica.is_whole() && following.replica.states().next().is_some())
+        })
+    }
+
+    /// Where the state stands; of the first partition, where there are several.
+    #[getter]
+    fn position(&self, py: Python<'_>) -> PyResult<Option<PyPosition>> {
+        let at = self.look(py, |states| states.iter().min_by_key(|state| state.0).map(|state| state.1))?;
+        Ok(at.map(PyPosition))
+    }
+
+    /// When the last record was appended, and when it happened, ns since the Unix epoch.
+    #[getter]
+    fn times_ns(&self, py: Python<'_>) -> PyResult<(Option<u64>, Option<u64>)> {
+        self.following.look(py, |following| Ok((following.append_ns, following.event_ns)))
+    }
+
+    /// Seconds since the last record was appended, by this machine's clock.
+    #[getter]
+    fn age(&self, py: Python<'_>) -> PyResult<Option<f64>> {
+        let (append_ns, _) = self.times_ns(py)?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(append_ns.map(|append_ns| now.saturating_sub(Duration::from_nanos(append_ns)).as_secs_f64()))
+    }
+
+    #[getter]
+    fn checksum(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        self.look(py, |states| states.first().map(|(_, _, state)| state.checksum()))
+    }
+
+    /// What has happened so far, by name.
+    #[getter]
+    fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let counts: Counts = self.following.look(py, |following| Ok(following.replica.counts()))?;
+        let dict = PyDict::new(py);
+        for (name, count) in [
+            ("records", counts.records),
+            ("conflated", counts.conflated),
+            ("snapshots", counts.snapshots),
+            ("gaps", counts.gaps),
+            ("holes", counts.holes),
+            ("gaps_healed", counts.gaps_healed),
+            ("divergent", counts.divergent),
+            ("refused", counts.refused),
+            ("resyncs", counts.resyncs),
+            ("retries", counts.retries),
+            ("checked", counts.checked),
+            ("ignored", counts.ignored),
+        ] {
+            dict.set_item(name, count)?;
+        }
+        Ok(dict)
+    }
+
+    /// Price and size of the best level, units.
+    fn best(&self, py: Python<'_>, side: &str) -> PyResult<Option<(i64, i64)>> {
+        let side = self::side(side)?;
+        let best = self.book(py, |book| book.best(side))?;
+        Ok(best.flatten().map(|Level { price, size }| (price, size)))
+    }
+
+    /// The size at a price, units.
+    fn size_at(&self, py: Python<'_>, side: &str, price: i64) -> PyResult<Option<i64>> {
+        let side = self::side(side)?;
+        Ok(self.book(py, |book| book.level(side, price))?.flatten().map(|level| level.size))
+    }
+
+    /// The best levels of a side, all of them without a depth.
+    #[pyo3(signature = (side, depth = None))]
+    fn levels(&self, py: Python<'_>, side: &str, depth: Option<usize>) -> PyResult<PyLevels> {
+        let side = self::side(side)?;
+        let rows = self.book(py, |book| {
+            let row = |level: Level| [level.price, level.size];
+            book.levels(side).take(depth.unwrap_or(usize::MAX)).map(row).collect::<Vec<_>>()
+        })?;
+        Ok(PyLevels::new(rows.unwrap_or_default()))
+    }
+
+    /// How the best prices stand: open, apart, locked or crossed.
+    #[getter]
+    fn touch(&self, py: Python<'_>) -> PyResult<&'static str> {
+        let touch = self.book(py, |book| book.touch())?;
+        Ok(match touch.unwrap_or(Touch::Open) {
+            Touch::Open => "open",
+            Touch::Apart => "apart",
+            Touch::Locked => "locked",
+            Touch::Crossed => "crossed",
+        })
+    }
+
+    /// The value of a key.
+    fn value<'py>(&self, py: Python<'py>, key: Vec<u8>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let value = self.look(py, |states| {
+            states.iter().find_map(|(_, _, state)| state.values()?.get(&key).map(<[u8]>::to_vec))
+        })?;
+        Ok(value.map(|value| PyBytes::new(py, &value)))
+    }
+
+    /// How many levels, orders or keys there are.
+    #[getter]
+    fn entries(&self, py: Python<'_>) -> PyResult<u64> {
+        self.look(py, |states| states.iter().map(|(_, _, state)| state.entries()).sum())
+    }
+
+    /// All keys and values.
+    fn items<'py>(&self, py: Python<'py>) -> PyResult<Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
+        let all: Vec<(Vec<u8>, Vec<u8>)> = self.look(py, |states| {
+            let values = states.iter().filter_map(|(_, _, state)| state.values());
+            values
+                .flat_map(|values| values.iter().map(|(key, value)| (key.to_vec(), value.to_vec())))
+                .collect()
+        })?;
+        Ok(all.into_iter().map(|(key, value)| (PyBytes::new(py, &key), PyBytes::new(py, &value))).collect())
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.following.is_closed()
+    }
+
+    fn close(&self, py: Python<'_>) {
+        self.following.close(py);
+    }
+
+    #[pyo3(signature = (*_args))]
+    fn __exit__(&self, py: Python<'_>, _args: &Bound<'_, PyTuple>) {
+        self.close(py);
+    }
+}

@@ -1,0 +1,94 @@
+//! Waiting in `async` Python: one thread of a Tokio runtime watches the sockets and wakes asyncio's loops.
+
+use std::future::Future;
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyCFunction;
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::failure::Failure;
+
+/// The runtime and the process it runs in: threads do not outlive a fork.
+static RUNTIME: Mutex<Option<(u32, Runtime)>> = Mutex::new(None);
+
+fn handle() -> Result<Handle, Failure> {
+    let mut runtime = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let process = std::process::id();
+    if let Some((made_in, runtime)) = &*runtime
+        && *made_in == process
+    {
+        return Ok(runtime.handle().clone());
+    }
+    // What a parent left behind has no threads: to drop it would wait for them.
+    std::mem::forget(runtime.take());
+    let made = Builder::new_multi_thread().worker_threads(1).thread_name("dunlin").enable_all().build();
+    let made = made.map_err(|error| Failure::Value(format!("cannot start a thread: {error}")))?;
+    let handle = made.handle().clone();
+    *runtime = Some((process, made));
+    Ok(handle)
+}
+
+/// An asyncio future of the running loop that is done with `None` when `work` is, or fails as it does.
+pub fn spawn<'py>(
+    py: Python<'py>,
+    work: impl Future<Output = Result<(), Failure>> + Send + 'static,
+) -> PyResult<Bound<'py, PyAny>> {
+    static RUNNING_LOOP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let running = RUNNING_LOOP.get_or_try_init(py, || {
+        Ok::<_, PyErr>(py.import("asyncio")?.getattr("get_running_loop")?.unbind())
+    })?;
+    let event_loop = running.bind(py).call0()?;
+    let future = event_loop.call_method0("create_future")?;
+    let (waker, told) = (event_loop.unbind(), future.clone().unbind());
+    let task = handle()?.spawn(async move {
+        let outcome = work.await;
+        // An interpreter that is ending, or a loop that was closed meanwhile, has nobody who could be told.
+        Python::try_attach(|py| drop(tell(py, &waker, &told, outcome)));
+    });
+    let abort = task.abort_handle();
+    let done = PyCFunction::new_closure(py, None, None, move |_args, _kwargs| abort.abort())?;
+    future.call_method1("add_done_callback", (done,))?;
+    Ok(future)
+}
+
+fn tell(
+    py: Python<'_>,
+    event_loop: &Py<PyAny>,
+    future: &Py<PyAny>,
+    outcome: Result<(), Failure>,
+) -> PyResult<()> {
+    let resolve = py.import("dunlin._asyncio")?.getattr("resolve")?;
+    let error = outcome.err().map(PyErr::from);
+    event_loop.call_method1(py, "call_soon_threadsafe", (resolve, future.clone_ref(py), error))?;
+    Ok(())
+}
+
+/// What is there already, for `await`.
+#[pyclass]
+pub struct Ready(Option<Py<PyAny>>);
+
+impl Ready {
+    pub fn new(value: Py<PyAny>) -> Ready {
+        Ready(Some(value))
+    }
+}
+
+#[pymethods]
+impl Ready {
+    fn __await__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__(&mut self) -> PyResult<Option<Py<PyAny>>> {
+        match self.0.take() {
+            Some(value) => Err(pyo3::exceptions::PyStopIteration::new_err((value,))),
+            None => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The state of a topic of whatever kind, as a replica keeps it.
+
+use std::sync::Arc;
+
+use dunlin_feed::{BOOK, Book, LAST, LastValue, Levels, ORDERS, Orders, Scale};
+use dunlin_topic::{Fold, FoldConfig, FoldError, Frame, Frozen};
+
+use crate::failure::Failure;
+
+/// One of the states that come with Dunlin.
+#[derive(Debug)]
+pub enum State {
+    Book(Book),
+    Orders(Orders),
+    Last(LastValue),
+}
+
+impl State {
+    /// An empty one, as the topic's configuration says.
+    pub fn of(config: &FoldConfig) -> Result<State, Failure> {
+        let refused = |error: dunlin_feed::OptionsError| Failure::Value(error.to_string());
+        let scale = || Scale::parse(&config.kind, &config.options).map_err(refused);
+        match config.kind.as_str() {
+            BOOK => Ok(State::Book(Book::new(scale()?))),
+            ORDERS => Ok(State::Orders(Orders::new(scale()?))),
+            LAST => Ok(State::Last(LastValue::default())),
+            kind => Err(Failure::Value(format!("this version knows no state of kind {kind:?}"))),
+        }
+    }
+
+    /// Its price levels, if it has any.
+    pub fn levels(&self) -> Option<&dyn Levels> {
+        match self {
+            State::Book(book) => Some(book),
+            State::Orders(orders) => Some(orders),
+            State::Last(_) => None,
+        }
+    }
+
+    /// Its values, if it has any.
+    pub fn values(&self) -> Option<&LastValue> {
+        if let State::Last(last) = self { Some(last) } else { None }
+    }
+
+    fn fold(&self) -> &dyn Fold {
+        match self {
+            State::Book(book) => book,
+            State::Orders(orders) => orders,
+            State::Last(last) => last,
+        }
+    }
+
+    fn fold_mut(&mut self) -> &mut dyn Fold {
+        match self {
+            State::Book(book) => book,
+            State::Orders(orders) => orders,
+            State::Last(last) => last,
+        }
+    }
+}
+
+impl Fold for State {
+    fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), FoldError> {
+        self.fold().check(frames)
+    }
+
+    fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), FoldError> {
+        self.fold_mut().apply(seq, frame)
+    }
+
+    fn freeze(&mut self) -> Arc<dyn Frozen> {
+        self.fold_mut().freeze()
+    }
+
+    fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), FoldError> {
+        self.fold_mut().restore(seq, snapshot)
+    }
+
+    fn checksum(&self) -> u64 {
+        self.fold().checksum()
+    }
+
+    fn changes_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool {
+        self.fold().changes_since(seq, payload)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.fold().bytes()
+    }
+
+    fn entries(&self) -> u64 {
+        self.fold().entries()
+    }
+}

@@ -1,0 +1,152 @@
+//! Subscribing, and the subscription as Python sees it.
+
+use std::sync::Arc;
+
+use dunlin_topic::{OnGap, Start, SubscribeOptions, Wait};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::events::{Events, Shape, Source, timeout};
+use crate::position::PyPosition;
+use crate::runtime::Ready;
+
+/// Reads one or more logs: iterate it with `for` or `async for`.
+#[pyclass(frozen, module = "dunlin")]
+pub struct Subscription {
+    pub pattern: String,
+    pub name: String,
+    pub follows_state: bool,
+    pub source: Arc<Source>,
+}
+
+impl Subscription {
+    fn events(&self, shape: Shape) -> Events {
+        Events { source: Arc::clone(&self.source), shape }
+    }
+}
+
+#[pymethods]
+impl Subscription {
+    #[getter]
+    fn pattern(&self) -> &str {
+        &self.pattern
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.source.subscriber.is_closed()
+    }
+
+    fn __iter__(&self) -> Events {
+        self.events(Shape::All)
+    }
+
+    fn __aiter__(&self) -> Events {
+        self.events(Shape::All)
+    }
+
+    /// The next record or notice; `None` after `timeout` seconds without one.
+    #[pyo3(signature = (timeout = None))]
+    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
+        self.source.next(py, Shape::All, self::timeout(timeout)?)
+    }
+
+    /// Records only: where some are missing, `GapError` is raised, and the next call goes on behind it.
+    fn records(&self) -> PyResult<Events> {
+        if self.follows_state {
+            let why =
+                "a subscription that follows a state is given states for records: iterate it, or use book()";
+            return Err(PyValueError::new_err(why));
+        }
+        Ok(self.events(Shape::Records))
+    }
+
+    /// Batches of what is there, and notices between them.
+    #[pyo3(signature = (records_max = 4096))]
+    fn batches(&self, records_max: usize) -> PyResult<Events> {
+        if records_max == 0 {
+            return Err(PyValueError::new_err("records_max is at least 1"));
+        }
+        Ok(self.events(Shape::Batches(records_max)))
+    }
+
+    /// Ends it; whoever waits in it is done.
+    fn close(&self, py: Python<'_>) {
+        self.source.subscriber.close(py);
+    }
+
+    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_args))]
+    fn __exit__(&self, py: Python<'_>, _args: &Bound<'_, pyo3::types::PyTuple>) {
+        self.close(py);
+    }
+
+    fn __aenter__(slf: Bound<'_, Self>) -> Ready {
+        Ready::new(slf.into_any().unbind())
+    }
+
+    #[pyo3(signature = (*_args))]
+    fn __aexit__(&self, py: Python<'_>, _args: &Bound<'_, pyo3::types::PyTuple>) -> Ready {
+        self.close(py);
+        Ready::new(py.None())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Subscription({:?})", self.pattern)
+    }
+}
+
+/// Where a subscription starts: a word, the position that was read last, or a time in ns since the Unix epoch.
+pub fn start(start: &Bound<'_, PyAny>) -> PyResult<Start> {
+    if let Ok(position) = start.cast::<PyPosition>() {
+        return Ok(Start::After(position.get().0));
+    }
+    if let Ok(ns) = start.extract::<u64>() {
+        return Ok(Start::Time(ns));
+    }
+    match start.extract::<String>().as_deref() {
+        Ok("earliest") => Ok(Start::Earliest),
+        Ok("latest") => Ok(Start::Latest),
+        Ok("snapshot") => Ok(Start::Snapshot),
+        _ => Err(PyValueError::new_err(format!(
+            "start is \"earliest\", \"latest\", \"snapshot\", a Position or a time in ns, not {}",
+            start.repr()?
+        ))),
+    }
+}
+
+/// Where it goes on after a loss.
+pub fn on_gap(word: &str) -> PyResult<OnGap> {
+    match word {
+        "oldest" => Ok(OnGap::Oldest),
+        "newest" => Ok(OnGap::Newest),
+        "snapshot" => Ok(OnGap::Snapshot),
+        "fail" => Ok(OnGap::Fail),
+        _ => Err(PyValueError::new_err(format!(
+            "on_gap is \"oldest\", \"newest\", \"snapshot\" or \"fail\", not {word:?}"
+        ))),
+    }
+}
+
+/// How waits wait.
+pub fn wait(word: &str) -> PyResult<Wait> {
+    match word {
+        "default" => Ok(Wait::Default),
+        "parked" => Ok(Wait::Parked),
+        "spin" => Ok(Wait::Spin),
+        _ => Err(PyValueError::new_err(format!("wait is \"default\", \"parked\" or \"spin\", not {word:?}"))),
+    }
+}
+
+/// What makes a subscription follow a state.
+pub fn follows_state(options: &SubscribeOptions) -> bool {
+    options.start == Start::Snapshot || options.on_gap == OnGap::Snapshot || options.conflate
+}

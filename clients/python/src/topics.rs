@@ -1,0 +1,117 @@
+//! Topics, between Python's dictionaries and the client's structures.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use dunlin_client::TopicDescription;
+use dunlin_topic::{Durable, FoldConfig, OnFull, Reliable, Retention, TopicConfig};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::position::PyPosition;
+
+/// What a topic is created with; `None` is the default.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Wanted {
+    pattern: Option<String>,
+    partitions: u16,
+    retention_bytes: Option<u64>,
+    retention_records: Option<u64>,
+    retention_age: Option<f64>,
+    record_bytes_max: Option<u32>,
+    reliable: Option<String>,
+    reliable_wait: Option<f64>,
+    readers_max: Option<u16>,
+    durable: Option<String>,
+    fold: Option<String>,
+    fold_options: BTreeMap<String, String>,
+}
+
+impl Wanted {
+    pub fn config(self) -> PyResult<TopicConfig> {
+        let seconds = crate::events::timeout;
+        let defaults = TopicConfig::default();
+        let durable = self.durable.map(|level| {
+            let acknowledge = level.parse().map_err(PyValueError::new_err)?;
+            Ok::<_, PyErr>(Durable { acknowledge, ..Durable::default() })
+        });
+        let durable = durable.transpose()?;
+        let bytes_default =
+            if durable.is_some() { Durable::RETENTION_BYTES_DEFAULT } else { defaults.retention.bytes };
+        let reliable = self.reliable.map(|on_full| {
+            let plain = Reliable::default();
+            let on_full = match on_full.as_str() {
+                "refuse" => OnFull::Refuse,
+                "evict" => OnFull::Evict,
+                _ => return Err(PyValueError::new_err("reliable is \"refuse\" or \"evict\"")),
+            };
+            let readers_max = self.readers_max.unwrap_or(plain.readers_max);
+            Ok(Reliable {
+                readers_max,
+                wait_max: seconds(self.reliable_wait)?.unwrap_or(plain.wait_max),
+                on_full,
+            })
+        });
+        Ok(TopicConfig {
+            pattern: self.pattern,
+            partitions: self.partitions,
+            retention: Retention {
+                bytes: self.retention_bytes.unwrap_or(bytes_default),
+                records: self.retention_records,
+                age: seconds(self.retention_age)?,
+            },
+            record_bytes_max: self.record_bytes_max.unwrap_or(defaults.record_bytes_max),
+            reliable: reliable.transpose()?,
+            durable,
+            fold: self.fold.map(|kind| FoldConfig { kind, options: self.fold_options }),
+            ..defaults
+        })
+    }
+}
+
+/// All about a topic, by name.
+pub fn described<'py>(py: Python<'py>, topic: &TopicDescription) -> PyResult<Bound<'py, PyDict>> {
+    let all = PyDict::new(py);
+    let config = &topic.config;
+    all.set_item("name", &topic.name)?;
+    all.set_item("pattern", config.pattern.as_deref().unwrap_or(&topic.name))?;
+    all.set_item("partitions", config.partitions)?;
+    all.set_item("retention_bytes", config.retention.bytes)?;
+    all.set_item("retention_records", config.retention.records)?;
+    all.set_item("retention_age", config.retention.age.as_ref().map(Duration::as_secs_f64))?;
+    all.set_item("record_bytes_max", config.record_bytes_max)?;
+    all.set_item("reliable", config.reliable.is_some())?;
+    all.set_item("durable", config.durable.map(|durable| durable.acknowledge.to_string()))?;
+    all.set_item("fold", config.fold.as_ref().map(|fold| fold.kind.clone()))?;
+    all.set_item("fold_options", config.fold.as_ref().map(|fold| fold.options.clone()).unwrap_or_default())?;
+    all.set_item("publishers", topic.publishers)?;
+    all.set_item("readers_total", topic.readers_total)?;
+    let logs = PyList::empty(py);
+    for log in &topic.logs {
+        let last_append_ns = (log.last_append_ns > 0).then_some(log.last_append_ns);
+        logs.append((log.partition, PyPosition(log.first), log.last_seq, log.bytes, last_append_ns))?;
+    }
+    all.set_item("logs", logs)?;
+    let readers = PyList::empty(py);
+    for reader in &topic.readers {
+        let position = PyPosition(reader.position);
+        readers.append((
+            &reader.name,
+            reader.partition,
+            position,
+            reader.behind,
+            reader.lost,
+            reader.registered,
+        ))?;
+    }
+    all.set_item("readers", readers)?;
+    let groups = PyList::empty(py);
+    for group in &topic.groups {
+        let kind = if group.work { "work" } else { "share" };
+        groups.append((&group.name, kind, group.members, group.waiting, group.claimed))?;
+    }
+    all.set_item("groups", groups)?;
+    Ok(all)
+}

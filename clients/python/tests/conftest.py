@@ -1,0 +1,109 @@
+"""A real node for all tests, and one for each test that is going to harm it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import dunlin
+import pytest
+
+PATIENCE = 60.0
+"""Seconds after which a test gives up on what it waits for. What it asserts never depends on time."""
+
+_numbers = count(1)
+
+
+class Node:
+    """The binary, serving on a port that stays the same when it is started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = 0
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        binary = os.environ["DUNLIN_BINARY"]
+        # Doors that these tests do not use stay shut, whatever their ports are by default.
+        shown = subprocess.run([binary, "serve", "--help"], capture_output=True, text=True, check=True).stdout
+        doors = set(re.findall(r"--([\w-]+) <ADDRESS\|off>", shown)) - {"listen"}
+        shut = [word for door in sorted(doors) for word in (f"--{door}", "off")]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("DUNLIN_")}
+        self.process = subprocess.Popen(
+            [binary, "serve", "--listen", f"127.0.0.1:{self.port}", *shut],
+            stdout=subprocess.PIPE,
+            stderr=(self.folder / "node.log").open("a"),
+            text=True,
+            env=environment,
+        )
+        assert self.process.stdout is not None
+        ready = self.process.stdout.readline()
+        found = re.search(r"tcp=\S+:(\d+)", ready)
+        assert found, f"the node said {ready!r}, and {(self.folder / 'node.log').read_text()!r}"
+        self.port = int(found[1])
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.communicate()
+
+    @property
+    def url(self) -> str:
+        return f"dunlin://127.0.0.1:{self.port}"
+
+
+@pytest.fixture(scope="session")
+def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    node = Node(tmp_path_factory.mktemp("node"))
+    node.start()
+    yield node
+    node.kill()
+
+
+@pytest.fixture
+def own_node(tmp_path: Path) -> Iterator[Node]:
+    node = Node(tmp_path)
+    node.start()
+    yield node
+    if node.process is not None and node.process.poll() is None:
+        node.kill()
+
+
+@pytest.fixture
+def url(shared_node: Node) -> str:
+    return shared_node.url
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[dunlin.Client]:
+    with dunlin.connect(url, name="pytest") as client:
+        yield client
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test has."""
+    return f"t{next(_numbers)}"
+
+
+def until(done: Callable[[], bool]) -> None:
+    """Waits for a condition."""
+    end = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < end, "it did not come to be"
+        time.sleep(0.01)
+
+
+def next_record(events: dunlin.Subscription) -> dunlin.Record:
+    """The next record, past warnings."""
+    while True:
+        event = events.next(PATIENCE)
+        if not isinstance(event, dunlin.Lagging):
+            assert isinstance(event, dunlin.Record), event
+            return event

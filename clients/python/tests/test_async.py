@@ -1,0 +1,185 @@
+"""asyncio: the same, awaited."""
+
+from __future__ import annotations
+
+import asyncio
+
+import dunlin
+import pytest
+from conftest import PATIENCE
+from dunlin import errors
+from test_live import level
+
+
+def run(program) -> None:  # type: ignore[no-untyped-def]
+    asyncio.run(asyncio.wait_for(program, PATIENCE))
+
+
+def test_async_for_goes_over_records_and_notices(url: str, topic: str) -> None:
+    async def program() -> None:
+        async with dunlin.aio.connect(url) as client:
+            await client.create_topic(topic, retention_bytes=64 << 10)
+            first = (await client.publish(topic, b"first")).position
+            async with await client.publisher(topic) as publisher:
+                assert await publisher.send_many(bytes(1000) for _ in range(5000)) == 5000
+            seen = 1
+            async for event in client.subscribe(topic, start=first):
+                match event:
+                    case dunlin.Gap(first=first_missing, records=records):
+                        assert first_missing == seen + 1
+                        seen += records
+                    case dunlin.Record(seq=seq):
+                        seen += 1
+                        assert seq == seen
+                if seen == 5001:
+                    break
+
+    run(program())
+
+
+def test_a_wait_is_woken_by_what_comes(url: str, topic: str) -> None:
+    async def program() -> None:
+        async with dunlin.aio.connect(url) as client:
+            async with client.subscribe(topic) as events:
+                reading = asyncio.ensure_future(anext(aiter(events)))
+                await asyncio.sleep(0)
+                assert not reading.done()
+                await client.publish(topic, b"now", headers={"a": "b"})
+                record = await reading
+                assert isinstance(record, dunlin.Record) and record.payload == b"now"
+
+    run(program())
+
+
+def test_a_cancelled_wait_loses_nothing(url: str, topic: str) -> None:
+    async def program() -> None:
+        async with dunlin.aio.connect(url) as client:
+            events = aiter(await client.subscribe(topic))
+            for number in range(20):
+                waiting = asyncio.ensure_future(anext(events))
+                await asyncio.sleep(0.001 * (number % 3))
+                waiting.cancel()
+                await client.publish(topic, str(number))
+                try:
+                    # It may have been done before it was cancelled.
+                    record = await waiting
+                except asyncio.CancelledError:
+                    record = await anext(events)
+                assert isinstance(record, dunlin.Record) and record.payload == str(number).encode()
+
+    run(program())
+
+
+def test_many_subscriptions_wait_at_once(url: str, topic: str) -> None:
+    async def read(client: dunlin.aio.AsyncClient, name: str, ready: asyncio.Semaphore) -> list[bytes]:
+        seen = []
+        async with client.subscribe(name) as events:
+            ready.release()
+            async for record in events.records():
+                seen.append(record.payload)
+                if len(seen) == 10:
+                    return seen
+        raise AssertionError("it ended")
+
+    async def program() -> None:
+        async with dunlin.aio.connect(url) as client:
+            ready = asyncio.Semaphore(0)
+            names = [f"{topic}.{number}" for number in range(50)]
+            reading = [asyncio.ensure_future(read(client, name, ready)) for name in names]
+            for _ in names:
+                await ready.acquire()
+            for number in range(10):
+                await asyncio.gather(*(client.publish(name, str(number)) for name in names))
+            assert await asyncio.gather(*reading) == [[str(number).encode() for number in range(10)]] * 50
+
+    run(program())
+
+
+def test_closing_ends_the_loop_that_waits(url: str, topic: str) -> None:
+    async def program() -> None:
+        async with dunlin.aio.connect(url) as client:
+            events = await client.subscribe(topic)
+
+            async def read() -> list[object]:
+                return [event async for event in events]
+
+            reading = asyncio.ensure_future(read())
+            await asyncio.sleep(0.01)
+            events.close()
+            assert await reading == []
+
+    run(program())
+
+
+def test_batches_and_groups_and_requests(url: str, topic: str) -> None:
+    async def program() -> None:
+        async with dunlin.aio.connect(url) as client:
+            async with await client.publisher(topic) as publisher:
+                for number in range(100):
+                    await publisher.send(str(number))
+                receipt = await publisher.flush()
+                assert receipt is not None and receipt.position.seq == 100
+            seen: list[bytes] = []
+            async with client.subscribe(topic, start="earliest") as events:
+                async for batch in events.batches(30):
+                    assert isinstance(batch, dunlin.Batch) and len(batch) <= 30
+                    seen += batch.payloads()
+                    if len(seen) == 100:
+                        break
+            assert seen == [str(number).encode() for number in range(100)]
+
+            done = 0
+            async for job in client.work(topic, "crew", prefetch=5):
+                assert isinstance(job, dunlin.Job)
+                if job.payload == b"0" and job.attempt == 1:
+                    await client.nack(job)
+                    continue
+                await client.ack(job)
+                done += 1
+                if done == 100:
+                    break
+
+            requests = await client.subscribe(f"{topic}.up")
+
+            async def answer() -> None:
+                async for request in requests.records():
+                    await client.reply(request, request.payload.upper())
+
+            answering = asyncio.ensure_future(answer())
+            replies = await asyncio.gather(*(client.request(f"{topic}.up", f"r{n}", timeout=PATIENCE) for n in range(20)))
+            assert [reply.payload for reply in replies] == [f"R{n}".encode() for n in range(20)]
+            answering.cancel()
+
+    run(program())
+
+
+def test_a_book_is_followed(url: str, topic: str) -> None:
+    async def program() -> None:
+        async with dunlin.aio.connect(url) as client:
+            await client.create_topic(topic, fold="book")
+            await client.publish(topic, level("bid", 100, 1))
+            book = await client.book(topic)
+            changes = aiter(book.changes())
+            for size in range(2, 20):
+                waiting = asyncio.ensure_future(anext(changes))
+                await client.publish(topic, level("bid", 100, size))
+                change = await waiting
+                assert isinstance(change, dunlin.Change) and book.bid == (100, size)
+            book.close()
+            with pytest.raises(StopAsyncIteration):
+                await anext(changes)
+
+    run(program())
+
+
+def test_errors_are_the_same(url: str) -> None:
+    async def program() -> None:
+        with pytest.raises(ConnectionError):
+            await dunlin.aio.connect("unix:///nowhere/dunlin.sock")
+        async with dunlin.aio.connect(url) as client:
+            with pytest.raises(errors.SubjectError):
+                await client.subscribe("a..b")
+            with pytest.raises(errors.NoTopicError):
+                await client.describe("no.such.topic")
+
+    run(program())

@@ -1,0 +1,45 @@
+"""The examples and the page's snippets are programs that run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import PATIENCE, Node
+
+PACKAGE = Path(__file__).parent.parent
+SNIPPETS = re.findall(r"^```python\n(.*?)^```", (PACKAGE / "README.md").read_text(), re.M | re.S)
+
+
+def output(program: list[str], node: Node) -> str:
+    environment = os.environ | {"DUNLIN_URL": node.url}
+    ended = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ticks.py", [f"{seq} example.ticks.BTC-USD {99 + seq}" for seq in range(1, 6)]),
+        ("work_queue.py", ["12 of 12 done"]),
+        ("book.py", ["best 100.00 100.02", "depth of five bids [10, 21, 33, 46, 60]", "their average price 99.98"]),
+    ],
+)
+def test_examples_say_what_they_should(own_node: Node, name: str, expected: list[str]) -> None:
+    assert output([sys.executable, str(PACKAGE / "examples" / name)], own_node).splitlines() == expected
+
+
+def test_the_page_has_snippets() -> None:
+    assert len(SNIPPETS) >= 5
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=[snippet.split("\n")[0] for snippet in SNIPPETS])
+def test_the_pages_snippets_run(own_node: Node, snippet: str) -> None:
+    expected = [line.split("# prints ")[1] for line in snippet.splitlines() if "# prints " in line]
+    assert expected, "a snippet says what it prints"
+    assert output([sys.executable, "-c", snippet], own_node).splitlines() == expected

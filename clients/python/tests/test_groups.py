@@ -1,0 +1,134 @@
+"""Groups and requests: records that go to one of many."""
+
+from __future__ import annotations
+
+import threading
+
+import dunlin
+import pytest
+from conftest import PATIENCE, next_record
+from dunlin import errors
+
+
+def next_job(member: dunlin.Member) -> dunlin.Job:
+    job = member.next(PATIENCE)
+    assert isinstance(job, dunlin.Job), job
+    return job
+
+
+def test_each_record_of_a_share_group_goes_to_one_member(client: dunlin.Client, topic: str) -> None:
+    for number in range(100):
+        client.send(topic, str(number))
+    client.flush()
+    seen: list[bytes] = []
+    lock = threading.Lock()
+
+    def read(member: dunlin.Member) -> None:
+        for job in member:
+            assert isinstance(job, dunlin.Job)
+            with lock:
+                seen.append(job.payload)
+                if len(seen) == 100:
+                    for one in members:
+                        one.close()
+
+    members = [client.share(topic, "g", start="earliest") for _ in range(2)]
+    threads = [threading.Thread(target=read, args=(member,)) for member in members]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert sorted(map(int, seen)) == list(range(100))
+
+
+def test_work_that_is_given_back_comes_again(client: dunlin.Client, topic: str) -> None:
+    client.publish(topic, b"job", key="k", headers={"h": "v"})
+    with client.work(topic, "crew") as member:
+        job = next_job(member)
+        assert (job.subject, job.payload, job.key, job.headers) == (topic, b"job", b"k", (("h", b"v"),))
+        assert job.attempt == 1 and 0 < job.claim <= 30
+        assert job.record.position == job.position
+        job.nack()
+        again = next_job(member)
+        assert (again.position, again.attempt) == (job.position, 2)
+        again.renew()
+        again.ack()
+        with pytest.raises(errors.StaleClaimError):
+            again.ack()
+        client.publish(topic, b"next")
+        assert next_job(member).payload == b"next"
+
+
+def test_what_fails_too_often_is_a_dead_letter(client: dunlin.Client, topic: str) -> None:
+    client.publish(topic, b"poison")
+    dead = client.subscribe(f"dead.{topic}", start="earliest")
+    with client.work(topic, "crew", attempts_max=2, dead_letter=f"dead.{topic}") as member:
+        for attempt in (1, 2):
+            job = next_job(member)
+            assert job.attempt == attempt
+            job.nack()
+        letter = next_record(dead)
+    assert (letter.payload, letter.header("dunlin-dead-cause")) == (b"poison", b"nack")
+
+
+def test_other_threads_settle_jobs_while_one_waits(client: dunlin.Client, topic: str) -> None:
+    for number in range(20):
+        client.publish(topic, str(number))
+    workers = []
+    done: list[int] = []
+
+    def work(job: dunlin.Job) -> None:
+        job.ack()
+        done.append(int(job.payload))
+
+    with client.work(topic, "crew", prefetch=4) as member:
+        for _ in range(20):
+            worker = threading.Thread(target=work, args=(next_job(member),))
+            worker.start()
+            workers.append(worker)
+        for worker in workers:
+            worker.join(PATIENCE)
+    assert sorted(done) == list(range(20))
+    (group,) = client.describe(topic).groups
+    assert (group.name, group.kind, group.waiting, group.claimed) == ("crew", "work", 0, 0)
+
+
+def test_many_jobs_are_settled_at_once(client: dunlin.Client, topic: str) -> None:
+    for number in range(8):
+        client.publish(topic, str(number))
+    with client.work(topic, "crew", prefetch=8) as member:
+        jobs = [next_job(member) for _ in range(8)]
+        member.ack(jobs)
+        with pytest.raises(errors.StaleClaimError):
+            member.ack(jobs)
+
+
+def test_a_request_is_answered(client: dunlin.Client, url: str, topic: str) -> None:
+    requests = client.subscribe(topic)
+
+    def answer() -> None:
+        for _ in range(3):
+            request = next_record(requests)
+            client.reply(request, request.payload.upper(), headers={"by": "me"})
+
+    answering = threading.Thread(target=answer)
+    answering.start()
+    with dunlin.connect(url) as other:
+        for text in ("one", "two", "three"):
+            reply = other.request(topic, text, timeout=PATIENCE)
+            assert reply == (text.upper().encode(), (("by", b"me"),))
+    answering.join()
+
+
+def test_a_request_that_nobody_answers_times_out(client: dunlin.Client, topic: str) -> None:
+    client.create_topic(topic)
+    with pytest.raises(TimeoutError) as caught:
+        client.request(topic, b"?", timeout=0.05)
+    assert isinstance(caught.value, dunlin.RequestTimeoutError)
+
+
+def test_what_asks_for_no_reply_gets_none(client: dunlin.Client, topic: str) -> None:
+    client.publish(topic, b"")
+    record = next_record(client.subscribe(topic, start="earliest"))
+    with pytest.raises(ValueError, match="asks for no reply"):
+        client.reply(record)

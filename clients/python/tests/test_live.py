@@ -1,0 +1,140 @@
+"""Books and tables against a model of their own."""
+
+from __future__ import annotations
+
+import random
+import struct
+from decimal import Decimal
+
+import dunlin
+import numpy as np
+import pytest
+from conftest import PATIENCE, until
+
+SIDES = {"bid": 1, "ask": 2}
+
+
+def level(side: str, price: int, size: int) -> bytes:
+    """An entry of a book's record: size 0 removes the level."""
+    return struct.pack("<BB6xqq", 1 if size else 2, SIDES[side], price, size)
+
+
+def test_a_book_is_what_its_records_make_it(client: dunlin.Client, topic: str) -> None:
+    client.create_topic(topic, fold="book", fold_options={"price_decimals": 2})
+    client.publish(topic, level("bid", 10_000, 5) + level("ask", 10_025, 7))
+    with client.book(topic) as book:
+        assert book.is_whole and book.kind == "book"
+        assert (book.bid, book.ask, book.touch) == ((10_000, 5), (10_025, 7), "apart")
+        assert book.price(10_025) == Decimal("100.25")
+        model = {"bid": {10_000: 5}, "ask": {10_025: 7}}
+        draw = random.Random(7)
+        for _ in range(300):
+            side = draw.choice(["bid", "ask"])
+            price = (10_000 - draw.randrange(20)) if side == "bid" else (10_025 + draw.randrange(20))
+            size = draw.choice([0, draw.randrange(1, 100)])
+            client.send(topic, level(side, price, size))
+            model[side].pop(price, None) if size == 0 else model[side].update({price: size})
+        client.flush()
+        last = client.publish(topic, level("bid", 9_000, 1)).position
+        model["bid"][9_000] = 1
+        while book.position != last:
+            book.update(PATIENCE)
+        bids, asks = book.bids(), book.asks()
+        assert [tuple(row) for row in bids.table.tolist()] == sorted(model["bid"].items(), reverse=True)
+        assert [tuple(row) for row in asks.table.tolist()] == sorted(model["ask"].items())
+        assert list(bids) == sorted(model["bid"].items(), reverse=True)
+        assert book.bid == bids[0] and book.size_at("bid", 9_000) == 1 and book.size_at("bid", 1) == 0
+        assert len(book.asks(3)) == min(3, len(model["ask"]))
+        assert book.age is not None and book.append_time_ns is not None
+
+
+def test_levels_are_arrays_where_they_lie(client: dunlin.Client, topic: str) -> None:
+    client.create_topic(topic, fold="book")
+    client.publish(topic, b"".join(level("ask", price, price * 10) for price in range(1, 6)))
+    with client.book(topic) as book:
+        asks, bids = book.asks(), book.bids()
+        assert asks.prices.tolist() == [1, 2, 3, 4, 5]
+        assert (asks.prices * asks.sizes).sum() == sum(10 * price * price for price in range(1, 6))
+        assert np.shares_memory(asks.prices, asks.table) and not asks.prices.flags.writeable
+        assert np.shares_memory(asks.table, asks.table)
+        assert (len(bids), bids.prices.tolist(), bids.table.shape, book.bid) == (0, [], (0, 2), None)
+        client.publish(topic, level("ask", 1, 0))
+        until(lambda: book.update() > 0)
+        # What was taken before stays what it was.
+        assert asks.prices.tolist() == [1, 2, 3, 4, 5] and book.asks().prices.tolist() == [2, 3, 4, 5]
+
+
+def test_changes_come_one_by_one_and_the_book_with_them(client: dunlin.Client, topic: str) -> None:
+    client.create_topic(topic, fold="book")
+    client.publish(topic, level("bid", 100, 1))
+    with client.book(topic) as book:
+        for size in range(2, 12):
+            client.send(topic, level("bid", 100, size), event_time_ns=size)
+        client.flush()
+        for size in range(2, 12):
+            change = book.next(PATIENCE)
+            assert isinstance(change, dunlin.Change) and change.by == "record"
+            assert (change.event_time_ns, book.event_time_ns) == (size, size)
+            assert book.bid == (100, size) and change.position == book.position
+        assert book.counts["records"] >= 10 and book.counts["refused"] == 0
+
+
+def test_a_conflated_book_skips_to_now(client: dunlin.Client, topic: str) -> None:
+    client.create_topic(topic, fold="book")
+    client.publish(topic, level("bid", 100, 1))
+    with client.book(topic, conflate=True) as book:
+        for size in range(2, 2000):
+            client.send(topic, level("bid", 100, size))
+        client.flush()
+        changes = 0
+        while book.bid != (100, 1999):
+            assert book.next(PATIENCE) is not None
+            changes += 1
+        assert 0 < changes < 1998
+
+
+def test_a_bad_record_is_refused_and_the_book_stays(client: dunlin.Client, topic: str) -> None:
+    client.create_topic(topic, fold="book")
+    client.publish(topic, level("bid", 100, 1))
+    with pytest.raises(dunlin.errors.FoldError, match="size -3 is not above zero"):
+        client.publish(topic, level("bid", 100, -3))
+    with client.book(topic) as book:
+        assert book.bid == (100, 1)
+
+
+def test_a_table_holds_the_last_value_of_each_key(client: dunlin.Client, topic: str) -> None:
+    client.create_topic(topic, fold="last", partitions=3)
+    for number in range(60):
+        client.publish(topic, str(number), key=f"k{number % 20}")
+    client.publish(topic, b"", key="k0")
+    expected = {f"k{number % 20}".encode(): str(number).encode() for number in range(41, 60)}
+    with client.table(topic) as table:
+        until(lambda: table.update() > 0 or dict(table) == expected)
+        until(lambda: table.update() >= 0 and table.snapshot() == expected)
+        assert table["k5"] == table[b"k5"] == b"45" and table.get("k0") is None
+        assert "k5" in table and b"k0" not in table
+        assert len(table) == 19 and set(table) == set(expected)
+        with pytest.raises(KeyError):
+            table["k0"]
+        client.publish(topic, b"new", key="k5")
+        until(lambda: table.update() >= 0 and table["k5"] == b"new")
+
+
+def test_the_wrong_kind_is_said_so(client: dunlin.Client, topic: str) -> None:
+    client.create_topic(topic, fold="last")
+    with pytest.raises(ValueError, match=r"use table\(\)"):
+        client.book(topic)
+    client.create_topic(f"{topic}.plain")
+    with pytest.raises(ValueError, match="keeps no state"):
+        client.table(f"{topic}.plain")
+
+
+def test_states_come_as_snapshots_to_who_reads_them_so(client: dunlin.Client, topic: str) -> None:
+    client.create_topic(topic, fold="book")
+    at = client.publish(topic, level("bid", 100, 1)).position
+    with client.subscribe(topic, start="snapshot") as events:
+        snapshot = events.next(PATIENCE)
+        assert isinstance(snapshot, dunlin.Snapshot)
+        assert snapshot.position == at and len(snapshot.data) == 16 + 16
+        with pytest.raises(ValueError, match="book"):
+            events.records()

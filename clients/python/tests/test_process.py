@@ -1,0 +1,148 @@
+"""What happens around a program: signals, forks, and a node that goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+
+import dunlin
+import pytest
+from conftest import PATIENCE, Node, next_record, until
+from dunlin import errors
+
+WAITING = """
+import sys, dunlin
+client = dunlin.connect(sys.argv[1])
+events = client.subscribe(sys.argv[2])
+try:
+    print("waiting", flush=True)
+    WAIT
+except KeyboardInterrupt:
+    client.publish(sys.argv[2], b"still there")
+    print("interrupted", events.next(60).payload, flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "wait", ["next(iter(events))", "events.next(1000)", "client.request('t.nobody', b'', timeout=1000)"]
+)
+def test_ctrl_c_ends_a_wait_and_nothing_else(url: str, topic: str, wait: str) -> None:
+    program = [sys.executable, "-c", WAITING.replace("WAIT", wait), url, topic]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as waiting:
+        assert waiting.stdout is not None
+        assert waiting.stdout.readline() == "waiting\n"
+        # Long enough for it to wait, as a rule; what is asserted holds in any case.
+        time.sleep(0.3)
+        waiting.send_signal(signal.SIGINT)
+        said, _ = waiting.communicate(timeout=PATIENCE)
+        assert (said, waiting.returncode) == ("interrupted b'still there'\n", 0)
+
+
+FORKING = """
+import os, sys, dunlin
+client = dunlin.connect(sys.argv[1])
+events = client.subscribe(sys.argv[2])
+publisher = client.publisher(sys.argv[2])
+publisher.send(b"of the parent")
+child = os.fork()
+if child == 0:
+    refused = 0
+    for used in (lambda: client.topics(), lambda: events.next(0), lambda: publisher.flush()):
+        try:
+            used()
+        except dunlin.errors.ForkedError:
+            refused += 1
+    # Nothing is said on the parent's connection: neither here nor when these go.
+    client._connection.close()
+    events.close()
+    del client, events, publisher
+    with dunlin.connect(sys.argv[1]) as own:
+        own.publish(sys.argv[2], b"of the child")
+    os._exit(0 if refused == 3 else 1)
+_, status = os.waitpid(child, 0)
+publisher.flush()
+seen = {events.next(60).payload for _ in range(2)}
+print(os.waitstatus_to_exitcode(status), sorted(seen), client.connections)
+"""
+
+
+def test_a_child_leaves_its_parents_connection_alone(url: str, topic: str) -> None:
+    program = [sys.executable, "-c", FORKING, url, topic]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert ended.stdout == "0 [b'of the child', b'of the parent'] 1\n", ended.stderr
+
+
+def test_a_node_that_is_away_is_told_and_one_that_is_back_gone_on_with(own_node: Node) -> None:
+    client = dunlin.connect(own_node.url)
+    events = client.subscribe("t", start="earliest")
+    first = client.publish("t", b"before").position
+    assert next_record(events).payload == b"before"
+    own_node.kill()
+    # Each call says so, and the next one tries again.
+    for _ in range(2):
+        with pytest.raises(dunlin.DisconnectedError):
+            events.next()
+    with pytest.raises(dunlin.UnknownOutcomeError):
+        client.publish("t", b"meanwhile")
+    own_node.start()
+
+    def answers() -> bool:
+        try:
+            return client.topics() is not None
+        except (dunlin.DisconnectedError, dunlin.UnknownOutcomeError):
+            return False
+
+    until(answers)
+    client.flush()
+    changed = events.next(PATIENCE)
+    while not isinstance(changed, dunlin.EpochChanged):
+        changed = events.next(PATIENCE)
+    assert (changed.old, changed.last_seen, changed.known_through) == (first.epoch, 1, None)
+    assert next_record(events).payload == b"meanwhile"
+    assert client.connections == 2
+
+
+def test_a_subscription_left_alone_over_a_restart_goes_on(own_node: Node) -> None:
+    client = dunlin.connect(own_node.url)
+    records = client.subscribe("t", start="earliest").records()
+    client.publish("t", b"before")
+    assert next(records).payload == b"before"
+    own_node.kill()
+    own_node.start()
+    with dunlin.connect(own_node.url) as other:
+        other.publish("t", b"after")
+    # Nobody can know whether the old epoch had more: that is told, and then it goes on.
+    with pytest.raises(dunlin.GapError) as caught:
+        next(records)
+    assert isinstance(caught.value.notice, dunlin.EpochChanged)
+    assert next(records).payload == b"after"
+
+
+def test_tasks_are_told_that_the_node_is_away(own_node: Node) -> None:
+    async def program() -> None:
+        async with dunlin.aio.connect(own_node.url) as client:
+            events = aiter(await client.subscribe("t"))
+            waiting = asyncio.ensure_future(anext(events))
+            await asyncio.sleep(0.01)
+            own_node.kill()
+            with pytest.raises(dunlin.DisconnectedError):
+                await waiting
+            own_node.start()
+            waiting = asyncio.ensure_future(anext(events))
+            while not waiting.done():
+                try:
+                    await client.publish("t", b"again")
+                except dunlin.Error:
+                    pass
+                await asyncio.wait([waiting], timeout=0.05)
+            assert isinstance(await waiting, (dunlin.Record, dunlin.EpochChanged))
+
+    asyncio.run(asyncio.wait_for(program(), PATIENCE))
+
+
+def test_durable_topics_need_a_data_directory(client: dunlin.Client, topic: str) -> None:
+    with pytest.raises(errors.TopicConfigError):
+        client.create_topic(topic, durable=True)

@@ -1,0 +1,138 @@
+"""Publishing: what arrives is what was sent, and receipts say where."""
+
+from __future__ import annotations
+
+import array
+import threading
+from typing import Any
+
+import dunlin
+import numpy as np
+import pytest
+from conftest import next_record
+from dunlin import errors
+
+
+def test_everything_a_record_carries_arrives(client: dunlin.Client, topic: str) -> None:
+    headers: dict[str, bytes | str] = {"a": "1", "b": b"\x02"}
+    receipt = client.publish(
+        topic, b"\x00\xff", key="k", headers=headers, reply="r.1", event_time_ns=7, expires_ns=2**62
+    )
+    assert (receipt.partition, receipt.duplicate, receipt.acknowledged) == (0, False, "memory")
+    with client.subscribe(topic, start="earliest") as events:
+        record = next_record(events)
+    assert (record.subject, record.topic, record.partition) == (topic, topic, 0)
+    assert (record.payload, bytes(record.view), len(record)) == (b"\x00\xff", b"\x00\xff", 2)
+    assert (record.key, record.reply, record.event_time_ns, record.expires_ns) == (b"k", "r.1", 7, 2**62)
+    assert record.headers == (("a", b"1"), ("b", b"\x02"))
+    assert (record.header("b"), record.header("c")) == (b"\x02", None)
+    assert record.position == receipt.position
+    assert (record.epoch, record.seq, record.prev_seq) == (receipt.position.epoch, 1, 0)
+    assert record.append_time_ns > 1_700_000_000 * 10**9
+
+
+def test_headers_may_repeat(client: dunlin.Client, topic: str) -> None:
+    client.publish(topic, b"", headers=[("a", "1"), ("a", "2")])
+    with client.subscribe(topic, start="earliest") as events:
+        assert next_record(events).headers == (("a", b"1"), ("a", b"2"))
+
+
+def test_payloads_are_anything_with_bytes(client: dunlin.Client, topic: str) -> None:
+    numbers = np.arange(4, dtype=np.uint16)
+    given: list[tuple[Any, bytes]] = [
+        (b"bytes", b"bytes"),
+        ("täxt", "täxt".encode()),
+        (bytearray(b"array"), b"array"),
+        (memoryview(b"a view")[2:], b"view"),
+        (array.array("I", [1]), b"\1\0\0\0"),
+        (numbers, numbers.tobytes()),
+        (numbers[::2], numbers[::2].tobytes()),
+        (b"", b""),
+    ]
+    for payload, _ in given:
+        client.send(topic, payload)
+    client.flush()
+    with client.subscribe(topic, start="earliest") as events:
+        assert [next_record(events).payload for _ in given] == [expected for _, expected in given]
+    with pytest.raises(TypeError, match="not int"):
+        client.publish(topic, 5)  # type: ignore[arg-type]
+
+
+def test_what_was_sent_comes_in_order(client: dunlin.Client, topic: str) -> None:
+    client.create_topic(topic, retention_bytes=64 << 20)
+    with client.publisher(topic) as publisher:
+        for number in range(1000):
+            publisher.send(str(number))
+        assert publisher.send_many(str(number) for number in range(1000, 5000)) == 4000
+        rows = np.arange(5000, 5010, dtype=np.int64).reshape(5, 2)
+        assert publisher.send_rows(rows) == 5
+        receipt = publisher.flush()
+    assert receipt is not None and receipt.position.seq == 5005
+    with client.subscribe(topic, start="earliest") as events:
+        assert [int(next_record(events).payload) for _ in range(5000)] == list(range(5000))
+        assert [next_record(events).payload for _ in range(5)] == [row.tobytes() for row in rows]
+
+
+def test_a_batch_is_appended_whole_or_not_at_all(client: dunlin.Client, topic: str) -> None:
+    client.create_topic(topic, record_bytes_max=1024)
+    publisher = client.publisher(topic)
+    assert publisher.publish_batch([b"1", b"2", b"3"]).position.seq == 3
+    with pytest.raises(errors.RecordTooLargeError) as caught:
+        publisher.publish_batch([b"4", bytes(4096)])
+    assert caught.value.code == "RECORD_TOO_LARGE"
+    assert publisher.publish(b"4").position.seq == 4
+
+
+def test_expecting_refuses_when_the_topic_moved_on(client: dunlin.Client, topic: str) -> None:
+    assert client.publish(topic, b"1", expect_seq=0).position.seq == 1
+    with pytest.raises(errors.SeqMovedError):
+        client.publish(topic, b"2", expect_seq=0)
+    assert client.publish(topic, b"2", expect_seq=1).position.seq == 2
+
+
+def test_one_publisher_serves_all_subjects_of_a_pattern(client: dunlin.Client, topic: str) -> None:
+    client.create_topic(topic, pattern=f"{topic}.>")
+    with client.publisher(f"{topic}.>") as publisher:
+        publisher.send(b"1", subject=f"{topic}.eu.1")
+        publisher.send(b"2", subject=f"{topic}.us")
+        with pytest.raises(ValueError, match="no subject of the publisher's pattern"):
+            publisher.send(b"3", subject="elsewhere")
+        with pytest.raises(ValueError, match="is told each record's subject"):
+            publisher.send(b"3")
+    with client.subscribe(f"{topic}.*.1", start="earliest") as narrow:
+        assert next_record(narrow).subject == f"{topic}.eu.1"
+    with client.subscribe(f"{topic}.>", start="earliest") as wide:
+        assert [next_record(wide).subject for _ in range(2)] == [f"{topic}.eu.1", f"{topic}.us"]
+
+
+def test_threads_share_a_publisher(client: dunlin.Client, topic: str) -> None:
+    client.create_topic(topic, retention_bytes=64 << 20)
+    publisher = client.publisher(topic)
+
+    def send(thread: int) -> None:
+        for number in range(500):
+            publisher.send(f"{thread} {number}")
+
+    threads = [threading.Thread(target=send, args=(thread,)) for thread in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    publisher.flush()
+    with client.subscribe(topic, start="earliest") as events:
+        seen = [next_record(events).payload.decode().split() for _ in range(2000)]
+    for thread in range(4):
+        assert [int(number) for of, number in seen if int(of) == thread] == list(range(500))
+
+
+def test_many_subjects_are_published_to(client: dunlin.Client, topic: str) -> None:
+    client.create_topic(topic, pattern=f"{topic}.>")
+    # More than a client keeps publishers for.
+    for number in range(300):
+        client.send(f"{topic}.{number}", str(number))
+    client.flush()
+    with client.subscribe(f"{topic}.>", start="earliest") as events:
+        seen = [next_record(events) for _ in range(300)]
+    assert {record.subject: record.payload for record in seen} == {
+        f"{topic}.{number}": str(number).encode() for number in range(300)
+    }

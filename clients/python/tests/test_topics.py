@@ -1,0 +1,61 @@
+"""Topics, and the exceptions that say why something was refused."""
+
+from __future__ import annotations
+
+import inspect
+
+import dunlin
+import pytest
+from dunlin import _dunlin, errors
+
+
+def test_a_topic_is_made_described_listed_and_deleted(client: dunlin.Client, topic: str) -> None:
+    client.create_topic(topic, pattern=f"{topic}.>", retention_bytes=1 << 20, retention_records=100, partitions=2)
+    described = client.describe(topic)
+    assert (described.pattern, described.partitions) == (f"{topic}.>", 2)
+    assert (described.retention_bytes, described.retention_records) == (1 << 20, 100)
+    assert (described.fold, described.durable, described.reliable) == (None, None, False)
+    assert [log.partition for log in described.logs] == [0, 1]
+    assert [line.name for line in client.topics(topic)] == [topic]
+    client.delete_topic(topic)
+    assert client.topics(topic) == []
+
+
+def test_a_topic_may_exist_if_it_is_the_same(client: dunlin.Client, topic: str) -> None:
+    client.create_topic(topic)
+    client.create_topic(topic, exist_ok=True)
+    with pytest.raises(errors.TopicExistsError):
+        client.create_topic(topic)
+
+
+def test_the_options_of_a_state_are_kept(client: dunlin.Client, topic: str) -> None:
+    client.create_topic(topic, fold="book", fold_options={"price_decimals": 2, "tick": 5})
+    described = client.describe(topic)
+    assert described.fold == "book"
+    assert (described.fold_options["price_decimals"], described.fold_options["tick"]) == ("2", "5")
+
+
+def test_a_refusal_says_its_code_and_what_to_do(client: dunlin.Client) -> None:
+    with pytest.raises(errors.SubjectError, match="empty token") as caught:
+        client.subscribe("a..b")
+    assert (caught.value.code, caught.value.number, caught.value.retry) == ("SUBJECT", 20, "no")
+    assert caught.value.advice == "Correct the subject or pattern."
+    assert isinstance(caught.value, dunlin.RefusedError)
+
+
+def test_every_row_of_the_table_is_a_class() -> None:
+    classes = [one for _, one in inspect.getmembers(errors, inspect.isclass) if issubclass(one, dunlin.RefusedError)]
+    found = {one.code: (one.number, one.retry, one.advice) for one in classes if one.code is not None}
+    assert found == {name: (number, retry, advice) for number, name, retry, advice in _dunlin.CODES}
+
+
+def test_an_address_that_means_nothing_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="is no address"):
+        dunlin.connect("http://localhost")
+
+
+def test_nobody_there_is_a_connection_error() -> None:
+    with pytest.raises(ConnectionError) as caught:
+        dunlin.connect("unix:///nowhere/dunlin.sock")
+    assert isinstance(caught.value, dunlin.DisconnectedError)
+    assert caught.value.retry == "reconnect"
