@@ -34,6 +34,11 @@ def test_examples_say_what_they_should(own_node: Node, name: str, expected: list
     assert output([sys.executable, str(PACKAGE / "examples" / name)], own_node).splitlines() == expected
 
 
+def test_the_measuring_program_checks_what_it_measures(own_node: Node) -> None:
+    program = [sys.executable, str(PACKAGE / "examples" / "speed.py"), "20000"]
+    assert output(program, own_node).count("M records/s") == 5
+
+
 def test_the_page_has_snippets() -> None:
     assert len(SNIPPETS) >= 5
 

@@ -93,11 +93,10 @@ class AsyncPublisher:
         return await self._caller(self._publisher.publish, payload, **options)
 
     async def send(self, payload: Payload, **options: Any) -> None:
-        """Publishes without waiting for the answer. Keywords as `Publisher.send` takes them."""
-        if self._publisher.unanswered_bytes < _UNANSWERED_BYTES_MAX:
-            self._publisher.send(payload, **options)
-        else:
-            await self._caller(self._publisher.send, payload, **options)
+        """Publishes without waiting for the answer, unless much is unanswered. Keywords as `Publisher.send` takes them."""
+        if self._publisher.unanswered_bytes >= _UNANSWERED_BYTES_MAX:
+            await self.flush()
+        self._publisher.send(payload, **options)
 
     async def send_many(self, payloads: Iterable[Payload]) -> int:
         """`send` for many payloads; how many there were."""
