@@ -83,8 +83,6 @@ impl Inbox {
     /// An inbox that keeps at most about so many bytes unread. Of `refund_max` bytes that gave the reader nothing the
     /// node is told, though nothing was read: it might be waiting for just that.
     pub(crate) fn new(unread_bytes_max: u64, refund_max: u64) -> Inbox {
-        // With none owed there is nothing to tell, however little that is.
-        let refund_max = refund_max.max(1);
         Inbox { waiting: Waiting::default(), unread_bytes_max, refund_max, state: Mutex::default() }
     }
 

@@ -6,6 +6,7 @@
 mod checks;
 mod door;
 mod http;
+mod nats;
 mod rust;
 mod trial;
 
@@ -13,7 +14,8 @@ use checks::{PROMISES, Promise};
 use door::Door;
 use trial::{Started, Trial};
 
-const DOORS: &[&dyn Door] = &[&rust::InProcess, &rust::Tcp, &rust::Unix, &http::Http];
+const DOORS: &[&dyn Door] =
+    &[&rust::InProcess, &rust::Tcp, &rust::Unix, &nats::Plain, &nats::Numbered, &http::Http];
 
 /// Tries all promises that the door makes; fails with all that were broken.
 fn keeps_its_promises(door: &dyn Door) {
@@ -45,6 +47,16 @@ fn unix_socket() {
 #[test]
 fn http() {
     keeps_its_promises(&http::Http);
+}
+
+#[test]
+fn nats_plain() {
+    keeps_its_promises(&nats::Plain);
+}
+
+#[test]
+fn nats_with_sequences() {
+    keeps_its_promises(&nats::Numbered);
 }
 
 /// The table of `docs/doors.md` says what was tried. `DUNLIN_WRITE=1` writes it.

@@ -89,10 +89,6 @@ pub enum Seen {
     /// A state, in the place of the records up to this one.
     State(u64),
     /// The door ends the connection and says why.
-    #[expect(
-        dead_code,
-        reason = "doors whose protocol has no word for a gap do so; none of those is here yet"
-    )]
     CutOff(String),
     /// Nothing came.
     Nothing,

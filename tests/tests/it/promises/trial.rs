@@ -36,6 +36,7 @@ impl Started {
             tcp: vec![port::free()],
             unix: vec![unix],
             http: vec![port::free()],
+            nats: vec![port::free()],
             threads: 1,
             ..ServerConfig::default()
         };
@@ -71,6 +72,10 @@ impl Started {
 
     pub fn http(&self) -> SocketAddr {
         self.config.http[0]
+    }
+
+    pub fn nats(&self) -> SocketAddr {
+        self.config.nats[0]
     }
 
     pub fn unix(&self) -> &PathBuf {

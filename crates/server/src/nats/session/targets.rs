@@ -81,7 +81,8 @@ fn find(node: &Node, subject: &str) -> Result<Arc<Topic>, NoTarget> {
     let parsed = Subject::parse(subject).map_err(|_| NoTarget::Unsound)?;
     match node.owner(parsed) {
         Ok(topic) => Ok(topic),
-        Err(TopicError::Reserved(_) | TopicError::Unknown(_)) => Err(NoTarget::Nobody),
+        Err(TopicError::Reserved(_)) => Err(NoTarget::Nobody),
+        Err(TopicError::Unknown(_)) if is_inbox(subject) => Err(NoTarget::Nobody),
         Err(error) => Err(NoTarget::Refused(error)),
     }
 }

@@ -1,0 +1,291 @@
+//! The NATS door, with and without sequences; its client is a socket that is read only when somebody asks.
+
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::door::{Door, Message, Reader, Seen, Taken, Visitor, Wish};
+use super::trial::{PATIENCE, Started};
+
+/// As any NATS program subscribes.
+pub struct Plain;
+/// Through `$DUNLIN.seq.`, which any NATS program can do.
+pub struct Numbered;
+
+const NUMBERED: &str = "$DUNLIN.seq.";
+
+impl Door for Plain {
+    fn name(&self) -> &'static str {
+        "NATS"
+    }
+
+    fn address(&self, node: &Started) -> Option<SocketAddr> {
+        Some(node.nats())
+    }
+
+    fn not_offered(&self, promise: &str) -> Option<&'static str> {
+        match promise {
+            "lagging" => Some("the protocol has no words for it"),
+            promise => Numbered.not_offered(promise),
+        }
+    }
+
+    fn remark(&self, promise: &str) -> Option<&'static str> {
+        (promise == "gap").then_some("by `-ERR 'Slow Consumer'` and the end of the connection")
+    }
+
+    fn enter(&self, _: &Started, address: Option<SocketAddr>) -> Result<Box<dyn Visitor>> {
+        enter(address, "")
+    }
+}
+
+impl Door for Numbered {
+    fn name(&self) -> &'static str {
+        "NATS, `$DUNLIN.seq.`"
+    }
+
+    fn address(&self, node: &Started) -> Option<SocketAddr> {
+        Some(node.nats())
+    }
+
+    fn not_offered(&self, promise: &str) -> Option<&'static str> {
+        match promise {
+            "late join" | "cut off and back" => {
+                Some("a NATS subscription begins with what is published next")
+            }
+            "state" => Some("states are for doors that have words for them"),
+            _ => None,
+        }
+    }
+
+    fn enter(&self, _: &Started, address: Option<SocketAddr>) -> Result<Box<dyn Visitor>> {
+        enter(address, NUMBERED)
+    }
+}
+
+fn enter(address: Option<SocketAddr>, prefix: &'static str) -> Result<Box<dyn Visitor>> {
+    let address = address.context("no address")?;
+    Ok(Box::new(Program { link: Link::open(address)?, address, prefix }))
+}
+
+struct Program {
+    link: Link,
+    address: SocketAddr,
+    prefix: &'static str,
+}
+
+impl Program {
+    fn subscribed(&self, rest: &str) -> Result<Link> {
+        let mut link = Link::open(self.address)?;
+        link.say(&format!("SUB {}{rest} 1", self.prefix))?;
+        link.settle()?;
+        Ok(link)
+    }
+}
+
+impl Visitor for Program {
+    fn publish(&mut self, message: &Message<'_>) -> Result<Option<u64>> {
+        let Message { subject, payload, headers } = message;
+        self.link.publish(subject, "", headers, payload)?;
+        self.link.settle()?;
+        Ok(None)
+    }
+
+    fn subscribe(&mut self, wish: &Wish<'_>) -> Result<Box<dyn Reader>> {
+        Ok(Box::new(self.subscribed(wish.subject)?))
+    }
+
+    fn request(&mut self, subject: &str, payload: &[u8]) -> Result<Vec<u8>> {
+        static ASKED: AtomicU64 = AtomicU64::new(0);
+        let inbox = format!("_INBOX.promises{}", ASKED.fetch_add(1, Ordering::Relaxed));
+        let mut link = Link::open(self.address)?;
+        link.say(&format!("SUB {inbox} 1"))?;
+        link.publish(subject, &inbox, &[], payload)?;
+        match link.next(PATIENCE)? {
+            Seen::Record(taken) => Ok(taken.payload),
+            other => bail!("{other:?} where an answer was due"),
+        }
+    }
+
+    fn answer(&mut self, subject: &str) -> Result<()> {
+        let mut link = Link::open(self.address)?;
+        link.say(&format!("SUB {subject} 1"))?;
+        link.settle()?;
+        // Ends when the node does, which is when the trial is over.
+        thread::spawn(move || -> Result<()> {
+            loop {
+                if let Said::Message(message) = link.said()? {
+                    link.publish(&message.reply, "", &[], &message.payload.to_ascii_uppercase())?;
+                }
+            }
+        });
+        Ok(())
+    }
+
+    fn join(&mut self, topic: &str, group: &str) -> Result<Box<dyn Reader>> {
+        Ok(Box::new(self.subscribed(&format!("{topic} {group}"))?))
+    }
+}
+
+/// One connection.
+struct Link {
+    stream: TcpStream,
+    read: BufReader<TcpStream>,
+}
+
+/// What the node says.
+enum Said {
+    Message(Delivered),
+    Pong,
+    Error(String),
+}
+
+#[derive(Default)]
+struct Delivered {
+    subject: String,
+    reply: String,
+    /// `410 Gap` and its like; empty in a message of somebody.
+    status: String,
+    headers: Vec<(String, String)>,
+    payload: Vec<u8>,
+}
+
+impl Link {
+    fn open(address: SocketAddr) -> Result<Link> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        let mut link = Link { read: BufReader::new(stream.try_clone()?), stream };
+        ensure!(link.line()?.starts_with("INFO {"), "no INFO");
+        link.say(r#"CONNECT {"verbose":false,"headers":true,"no_responders":true}"#)?;
+        link.settle()?;
+        Ok(link)
+    }
+
+    fn say(&mut self, line: &str) -> Result<()> {
+        Ok(self.stream.write_all(format!("{line}\r\n").as_bytes())?)
+    }
+
+    fn publish(
+        &mut self,
+        subject: &str,
+        reply: &str,
+        headers: &[(&str, &str)],
+        payload: &[u8],
+    ) -> Result<()> {
+        let mut out = Vec::new();
+        if headers.is_empty() {
+            write!(out, "PUB {subject} {reply} {}\r\n", payload.len())?;
+        } else {
+            let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+            let head = format!("NATS/1.0\r\n{lines}\r\n");
+            let total = head.len() + payload.len();
+            write!(out, "HPUB {subject} {reply} {} {total}\r\n{head}", head.len())?;
+        }
+        out.extend_from_slice(payload);
+        out.extend_from_slice(b"\r\n");
+        Ok(self.stream.write_all(&out)?)
+    }
+
+    /// Until the node has done what was said; what it could not do is an error.
+    fn settle(&mut self) -> Result<()> {
+        self.say("PING")?;
+        loop {
+            match self.said()? {
+                Said::Pong => return Ok(()),
+                Said::Error(why) => bail!("{why}"),
+                Said::Message(_) => {}
+            }
+        }
+    }
+
+    fn line(&mut self) -> Result<String> {
+        self.stream.set_read_timeout(Some(PATIENCE))?;
+        let mut line = String::new();
+        ensure!(self.read.read_line(&mut line)? > 0, "the node closed the connection");
+        Ok(line.trim_end().to_owned())
+    }
+
+    fn said(&mut self) -> Result<Said> {
+        loop {
+            let line = self.line()?;
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words[..] {
+                ["PONG"] => return Ok(Said::Pong),
+                ["PING"] => self.say("PONG")?,
+                ["+OK"] | ["INFO", ..] => {}
+                ["-ERR", ..] => return Ok(Said::Error(line["-ERR ".len()..].to_owned())),
+                ["MSG", subject, _, ref rest @ .., total] => {
+                    return self.message(subject, rest, 0, total.parse()?);
+                }
+                ["HMSG", subject, _, ref rest @ .., head, total] => {
+                    return self.message(subject, rest, head.parse()?, total.parse()?);
+                }
+                _ => bail!("{line:?} is nothing that a node says"),
+            }
+        }
+    }
+
+    fn message(&mut self, subject: &str, reply: &[&str], head: usize, total: usize) -> Result<Said> {
+        let mut payload = vec![0; total + 2];
+        self.read.read_exact(&mut payload)?;
+        ensure!(payload.ends_with(b"\r\n"), "a message of another length than was said");
+        payload.truncate(total);
+        let mut message = Delivered { subject: subject.to_owned(), ..Delivered::default() };
+        message.reply = reply.first().map(|reply| (*reply).to_owned()).unwrap_or_default();
+        let text = String::from_utf8(payload.drain(..head).collect())?;
+        let mut lines = text.split("\r\n").filter(|line| !line.is_empty());
+        message.status = lines.next().unwrap_or("").trim_start_matches("NATS/1.0").trim().to_owned();
+        for line in lines {
+            let (name, value) = line.split_once(':').context("a header without a colon")?;
+            message.headers.push((name.to_owned(), value.trim().to_owned()));
+        }
+        message.payload = payload;
+        Ok(Said::Message(message))
+    }
+}
+
+impl Reader for Link {
+    fn next(&mut self, patience: Duration) -> Result<Seen> {
+        self.stream.set_read_timeout(Some(patience))?;
+        match self.read.fill_buf() {
+            Ok([]) => return Ok(Seen::CutOff("the connection ended".to_owned())),
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                return Ok(Seen::Nothing);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        match self.said()? {
+            Said::Message(message) => seen(message),
+            Said::Error(why) => Ok(Seen::CutOff(why)),
+            Said::Pong => bail!("an answer that nobody asked for"),
+        }
+    }
+}
+
+fn seen(mut message: Delivered) -> Result<Seen> {
+    let take = |headers: &mut Vec<(String, String)>, name: &str| {
+        let at = headers.iter().position(|(header, _)| header == name)?;
+        headers.remove(at).1.parse::<u64>().ok()
+    };
+    let headers = &mut message.headers;
+    Ok(match message.status.as_str() {
+        "" => {
+            let seq = take(headers, "Dunlin-Seq");
+            headers.retain(|(name, _)| !name.starts_with("Dunlin-"));
+            let Delivered { subject, headers, payload, .. } = message;
+            Seen::Record(Taken { subject, seq, payload, headers })
+        }
+        "410 Gap" => {
+            let first = take(headers, "Dunlin-First").context("a gap without its first")?;
+            Seen::Gap(first, take(headers, "Dunlin-Last").context("a gap without its last")?)
+        }
+        "429 Lagging" => Seen::Lagging,
+        "410 Epoch Changed" => Seen::Anew,
+        other => bail!("status {other:?}"),
+    })
+}
