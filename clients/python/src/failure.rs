@@ -1,6 +1,7 @@
 //! What went wrong, on its way to being one of the exceptions in `python/dunlin/errors.py`.
 
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dunlin_client::{AskError, ConnectError, ErrorCode, Refused, RequestError, Why};
 use dunlin_topic::{PublishError, SubscribeError};
@@ -31,6 +32,20 @@ pub enum Failure {
     Python(PyErr),
 }
 
+/// The interpreter is about to end: a thread that asked it for anything now would never come back, or panic.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Told when the interpreter is about to end. Threads that still wait go on waiting, and end with the process.
+#[pyfunction(name = "_end")]
+pub fn end() {
+    ENDING.store(true, Ordering::Release);
+}
+
+/// Whether it is.
+pub fn is_ending() -> bool {
+    ENDING.load(Ordering::Acquire)
+}
+
 thread_local! {
     /// What a signal handler raised while this thread waited.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
@@ -38,7 +53,10 @@ thread_local! {
 
 /// Whether a signal handler has raised something. It is kept, and told when the wait is over.
 pub fn signals_raise() -> bool {
-    let raised = Python::attach(|py| py.check_signals().err());
+    if is_ending() {
+        return false;
+    }
+    let raised = Python::try_attach(|py| py.check_signals().err()).flatten();
     let interrupted = raised.is_some();
     if interrupted {
         RAISED.set(raised);

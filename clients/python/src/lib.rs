@@ -58,6 +58,7 @@ fn extension(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<levels::PyLevels>()?;
     module.add_class::<replica::PyReplica>()?;
     module.add_class::<connection::Connection>()?;
+    module.add_function(wrap_pyfunction!(failure::end, module)?)?;
     module.add("CODES", failure::codes(module.py())?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

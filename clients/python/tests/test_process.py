@@ -41,6 +41,20 @@ def test_ctrl_c_ends_a_wait_and_nothing_else(url: str, topic: str, wait: str) ->
         assert (said, waiting.returncode) == ("interrupted b'still there'\n", 0)
 
 
+ENDING = """
+import sys, threading, time, dunlin
+events = dunlin.connect(sys.argv[1]).subscribe(sys.argv[2])
+threading.Thread(target=events.next, daemon=True).start()
+time.sleep(0.2)
+"""
+
+
+def test_a_program_ends_while_a_thread_waits(url: str, topic: str) -> None:
+    program = [sys.executable, "-c", ENDING, url, topic]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert ended.stderr == ""
+
+
 FORKING = """
 import os, sys, dunlin
 client = dunlin.connect(sys.argv[1])

@@ -12,6 +12,8 @@
 `dunlin.aio.connect` is the same for asyncio.
 """
 
+import atexit as _atexit
+
 from . import aio, errors
 from ._dunlin import (
     Batch,
@@ -29,6 +31,7 @@ from ._dunlin import (
     Snapshot,
     Subscription,
     __version__,
+    _end,
 )
 from .client import Client, Reply, connect
 from .errors import (
@@ -41,6 +44,8 @@ from .errors import (
 )
 from .live import Book, Change, Forgotten, Level, Table, Trouble
 from .topics import Topic, TopicSummary
+
+_atexit.register(_end)
 
 __all__ = [
     "Batch",

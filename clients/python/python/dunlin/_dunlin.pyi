@@ -10,6 +10,8 @@ from typing_extensions import Buffer, Self
 from .live import Change, Forgotten, Side, Trouble
 
 __version__: str
+def _end() -> None: ...
+
 CODES: tuple[tuple[int, str, str, str], ...]
 
 Payload: TypeAlias = bytes | str | Buffer | npt.NDArray[Any]
