@@ -77,6 +77,15 @@ fn greet(running: &Running, console: &Console) -> Result<()> {
     for (command, about) in COMMANDS {
         writeln!(out, "  {}  {}", paint.command(&format!("{command:<44}")), paint.faint(about))?;
     }
+    if let Some((_, url)) = running.other_urls().find(|(door, _)| *door == Door::Http) {
+        let command = format!("curl -N {url}/v1/topics/ticks/events");
+        writeln!(
+            out,
+            "  {}  {}",
+            paint.command(&command),
+            paint.faint("the same without Dunlin's own client")
+        )?;
+    }
     writeln!(out, "\nCtrl-C stops it.")?;
     Ok(out.flush()?)
 }

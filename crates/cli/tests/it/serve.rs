@@ -40,11 +40,13 @@ fn an_open_address_is_refused_unless_told_so_in_so_many_words() {
 
 #[test]
 fn dev_says_what_to_type_next_and_ctrl_c_ends_it() {
-    let mut dev = dunlin(&["dev", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().unwrap();
+    let free = ["dev", "--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];
+    let mut dev = dunlin(&free).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(dev.stdout.take().unwrap()).lines().map(Result::unwrap);
     let url = lines.find(|line| line.trim().starts_with("dunlin://")).unwrap();
     lines.find(|line| line.contains(&format!("export DUNLIN_URL={}", url.trim()))).unwrap();
     lines.find(|line| line.contains("dunlin sub ticks")).unwrap();
+    lines.find(|line| line.contains("curl -N http://127.0.0.1:")).unwrap();
     lines.find(|line| line.contains("Ctrl-C")).unwrap();
     signal("INT", dev.id());
     assert_eq!(dev.wait().unwrap().code(), Some(0));

@@ -80,6 +80,24 @@ fn who_is_slow_with_a_head_or_a_body_is_cut_off() {
     assert_well(&stage);
 }
 
+/// A client that takes nothing any more, be it that it stands still or is gone, is like one whose line was cut.
+#[test]
+fn who_takes_nothing_of_what_was_sent_is_cut_off_in_the_end() {
+    let stage = Stage::with(|config| config.limits.http.stalled_ms_max = 1_000);
+    let events = stage.events("/v1/topics/t/events", &[]);
+    assert_eq!(stage.server.sessions(), 1);
+    let payload = vec![b'x'; 100_000];
+    // Far more than sockets hold.
+    (0..300).for_each(|_| drop(stage.publish("t", &payload).position.to_string()));
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while stage.server.sessions() > 0 {
+        assert!(std::time::Instant::now() < deadline, "it has its place still");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    drop(events);
+    assert_well(&stage);
+}
+
 #[test]
 fn a_body_that_breaks_off_publishes_nothing() {
     let stage = Stage::new();
