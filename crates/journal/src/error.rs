@@ -24,7 +24,8 @@ impl DiskError {
 
     /// Whether the disk, or what of it this user may have, is full.
     pub(crate) fn is_full(&self) -> bool {
-        matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        matches!(self.source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
     }
 
     /// Whether there is no such file.

@@ -295,14 +295,15 @@ impl DiskLog {
         if !log.is_stateful() {
             return journal.retain(now_ns());
         }
-        if snapshot.is_none() && journal.bytes() > self.fold_bytes_max {
+        let now_ns = now_ns();
+        if snapshot.is_none() && (journal.bytes() > self.fold_bytes_max || journal.has_aged(now_ns)) {
             *snapshot = log.snapshot();
         }
         match snapshot.take() {
             Some(taken) if taken.position.seq <= log.last().seq => {
                 let at = dunlin_journal::Position::new(taken.position.epoch, taken.position.seq);
                 journal.save_snapshot(at, &taken.bytes)?;
-                journal.retain_saved(now_ns(), at)
+                journal.retain_saved(now_ns, at)
             }
             later => {
                 *snapshot = later;

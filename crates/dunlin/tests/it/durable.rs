@@ -219,8 +219,17 @@ fn retention_bounds_what_is_on_disk_and_readers_are_told_what_went() {
 
 #[test]
 fn a_state_is_there_again_after_a_crash_though_the_records_that_made_it_are_gone() {
+    keeps_its_state(Retention { bytes: 256 << 10, ..Retention::default() });
+}
+
+#[test]
+fn records_that_made_a_state_go_when_they_are_too_old_and_the_state_stays() {
+    let age = Some(Duration::from_nanos(1));
+    keeps_its_state(Retention { bytes: 2 << 20, age, ..Retention::default() });
+}
+
+fn keeps_its_state(retention: Retention) {
     let disk = FakeDisk::new(8);
-    let retention = Retention { bytes: 256 << 10, ..Retention::default() };
     let fold = FoldConfig { kind: "last".to_owned(), options: Default::default() };
     let config = TopicConfig { retention, fold: Some(fold), ..durable() };
     let (node, _) = open(&disk);

@@ -31,9 +31,21 @@ impl Journal {
         self.retain_after(now_ns, Some(saved))
     }
 
+    /// Whether its oldest file holds only what is older than the configured age: of a fold's log it can go when the fold
+    /// was saved.
+    pub fn has_aged(&self, now_ns: u64) -> bool {
+        let aged = self.aged(now_ns);
+        self.shared.files().all.get(1).is_some_and(|second| second.first_time_ns < aged)
+    }
+
+    /// What was appended before is too old.
+    fn aged(&self, now_ns: u64) -> u64 {
+        self.config.retain_ns.map_or(0, |most| now_ns.saturating_sub(most))
+    }
+
     fn retain_after(&mut self, now_ns: u64, saved: Option<Position>) -> Result<usize, AppendError> {
         let mut excess = self.config.retain_bytes.map_or(0, |most| self.bytes().saturating_sub(most));
-        let aged = self.config.retain_ns.map_or(0, |most| now_ns.saturating_sub(most));
+        let aged = self.aged(now_ns);
         let due = {
             let files = self.shared.files();
             let pairs = files.all.iter().zip(files.all.iter().skip(1));
