@@ -121,6 +121,13 @@ fn record(folder: &Path) -> (PathBuf, Source) {
     (out, source)
 }
 
+/// The file of a short recording.
+fn log_of(recording: &Path) -> PathBuf {
+    let entries = fs::read_dir(recording.join("md.BTC-USD")).unwrap();
+    let mut paths = entries.map(|entry| entry.unwrap().path());
+    paths.find(|path| path.extension().is_some_and(|extension| extension == "log")).unwrap()
+}
+
 fn verify(recording: &Path, strict: bool) -> Outcome {
     let more: &[&str] = if strict { &["--strict"] } else { &[] };
     run(&[&["feed", "verify", recording.to_str().unwrap()], more].concat())
@@ -152,11 +159,7 @@ fn a_recording_is_accepted_whole_and_played_again_to_the_same_book() {
 fn a_recording_that_was_cut_overwritten_emptied_doubled_or_reordered_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (recording, _source) = record(folder.path());
-    let log = fs::read_dir(recording.join("md.BTC-USD"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .find(|path| path.extension().is_some_and(|extension| extension == "log"))
-        .unwrap();
+    let log = log_of(&recording);
     let whole = fs::read(&log).unwrap();
     let refused = |bytes: &[u8], what: &str| {
         fs::write(&log, bytes).unwrap();
@@ -190,6 +193,52 @@ fn a_recording_that_was_cut_overwritten_emptied_doubled_or_reordered_is_refused(
     let empty = folder.path().join("empty");
     fs::create_dir(&empty).unwrap();
     assert_eq!(verify(&empty, true).code, Some(1));
+}
+
+#[test]
+fn a_full_disk_ends_a_recording_in_words_and_what_was_written_is_read_and_played() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Source::start(&["--config", "baseline_1x1_10k"]);
+    let out = folder.path().join("rec");
+    // No file grows beyond 256 KiB, and the signal that says so is not heard: writing fails as on a full disk.
+    let mut full = std::process::Command::new("sh");
+    full.args(["-c", "trap '' XFSZ; ulimit -f 512; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_dunlin")]);
+    full.args(["feed", "record", "md.>", "--out", out.to_str().unwrap(), "--url", &source.url]);
+    let outcome = run_with(full, b"");
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert!(outcome.err.contains("the disk is full"), "{outcome:?}");
+    let verified = verify(&out, false).done();
+    assert!(verified.starts_with("ok: ") && verified.contains(" of 1 topic, 0 gaps"), "{verified}");
+    let node = Node::start();
+    node.run(&["feed", "replay", out.to_str().unwrap(), "--speed", "max"]).done();
+    let watch = ["feed", "watch", "md.BTC-USD", "--json", "--count", "1"];
+    assert!(objects(&node.run(&watch).done())[0]["checksum"].is_string());
+}
+
+#[test]
+fn a_recording_of_a_newer_version_is_refused_by_its_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let (recording, _source) = record(folder.path());
+    let log = log_of(&recording);
+    let mut bytes = fs::read(&log).unwrap();
+    bytes[8..12].copy_from_slice(&2u32.to_le_bytes());
+    let sum = crc32c(&[&bytes[..56], &bytes[60..512]].concat());
+    bytes[56..60].copy_from_slice(&sum.to_le_bytes());
+    fs::write(&log, &bytes).unwrap();
+    for strict in [false, true] {
+        let outcome = verify(&recording, strict);
+        assert!(matches!(outcome.code, Some(1 | 2)), "{outcome:?}");
+        assert!((outcome.out + &outcome.err).contains("newer version 2"));
+    }
+    let node = Node::start();
+    let replayed = node.run(&["feed", "replay", recording.to_str().unwrap()]);
+    assert!(replayed.code != Some(0) && replayed.err.contains("newer version 2"), "{replayed:?}");
+    assert_eq!(fs::read(&log).unwrap(), bytes, "nothing was repaired");
+}
+
+fn crc32c(bytes: &[u8]) -> u32 {
+    let bit = |sum: u32, _| if sum & 1 == 1 { sum >> 1 ^ 0x82f6_3b78 } else { sum >> 1 };
+    !bytes.iter().fold(!0, |sum, byte| (0..8).fold(sum ^ u32::from(*byte), bit))
 }
 
 #[test]

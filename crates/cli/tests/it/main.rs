@@ -4,6 +4,7 @@ mod commands;
 mod config;
 mod demo;
 mod dunlin;
+mod durable;
 mod feed;
 mod feed_import;
 mod groups;

@@ -77,3 +77,14 @@ fn a_dump_shows_everything_a_record_carries_and_ends() {
     node.run(&["topics", "create", "empty"]).done();
     assert_eq!(node.run(&["log", "dump", "empty"]).done(), "");
 }
+
+#[test]
+fn the_state_a_topic_keeps_is_described() {
+    let node = Node::start();
+    node.run(&["feed", "serve", "--config", "baseline_1x1_10k", "--time", "100ms"]).done();
+    let text = node.run(&["topics", "describe", "md.BTC-USD"]).done();
+    assert!(text.contains("\n  state       ") && text.contains("\n              log 0: at "), "{text}");
+    let object: Value =
+        serde_json::from_str(&node.run(&["topics", "describe", "md.BTC-USD", "--json"]).done()).unwrap();
+    assert!(object["fold"].is_string() && object["durable"].is_null(), "{object}");
+}

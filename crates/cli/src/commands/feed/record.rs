@@ -168,7 +168,9 @@ impl Recorder {
     fn close(self, console: &Console) -> Result<()> {
         let records = self.records();
         let topics: Topics = self.logs.iter().map(|(topic, log)| (topic.clone(), log.records())).collect();
-        let bytes = self.logs.into_values().map(Log::close).sum::<Result<u64>>()?;
+        // All of them, whatever became of one.
+        let closed: Vec<Result<u64>> = self.logs.into_values().map(Log::close).collect();
+        let bytes = closed.into_iter().sum::<Result<u64>>()?;
         list::write(&self.out, &topics)?;
         let more = match self.passed_over {
             0 => String::new(),

@@ -57,20 +57,37 @@ fn write_head(topic: &TopicDescription, console: &Console, out: &mut impl Write)
         writeln!(out, "  loses       every {every}. record, once for each reader, for trying")?;
     }
     if let Some(durable) = &config.durable {
-        let on_disk = |(name, value): &(String, String)| {
-            let partition = name.strip_prefix("durable/")?;
-            Some(format!("              log {partition}: {value}"))
-        };
         writeln!(
             out,
             "  durable     a publisher is answered when its record is {}",
             stands_for(durable.acknowledge)
         )?;
-        topic.settings.iter().filter_map(on_disk).try_for_each(|line| writeln!(out, "{line}"))?;
+        write_of_logs(topic, "durable/", out)?;
+    }
+    if let Some(kind) = setting(topic, "fold") {
+        let option =
+            |(name, value): &(String, String)| Some(format!(", {} {value}", name.strip_prefix("fold.")?));
+        let options: String = topic.settings.iter().filter_map(option).collect();
+        writeln!(out, "  state       {kind}{options}")?;
+        write_of_logs(topic, "fold/", out)?;
     }
     writeln!(out, "  publishers  {}", grouped(topic.publishers.into()))?;
     writeln!(out, "  readers     {}", grouped(topic.readers_total.into()))?;
     Ok(())
+}
+
+/// The settings that say how it stands with each log.
+fn write_of_logs(topic: &TopicDescription, prefix: &str, out: &mut impl Write) -> Result<()> {
+    for (name, value) in &topic.settings {
+        if let Some(partition) = name.strip_prefix(prefix) {
+            writeln!(out, "              log {partition}: {value}")?;
+        }
+    }
+    Ok(())
+}
+
+fn setting<'t>(topic: &'t TopicDescription, name: &str) -> Option<&'t str> {
+    topic.settings.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
 }
 
 fn write_logs(logs: &[LogDescription], console: &Console, out: &mut impl Write) -> Result<()> {
@@ -175,6 +192,7 @@ fn object(topic: &TopicDescription) -> serde_json::Value {
         "record_bytes_max": config.record_bytes_max,
         "reliable": reliable,
         "durable": config.durable.map(|durable| durable.acknowledge.to_string()),
+        "fold": setting(topic, "fold"),
         "settings": topic.settings.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
         "publishers": topic.publishers,
         "readers_total": topic.readers_total,

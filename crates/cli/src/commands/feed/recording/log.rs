@@ -105,9 +105,11 @@ impl Log {
 
     /// Ends it in good order; how many bytes it has on disk.
     pub fn close(mut self) -> Result<u64> {
-        self.write().map_err(|error| self.refused(error))?;
+        let written = self.write();
         let Log { topic, dir, journal, .. } = self;
-        journal.close().map_err(|error| refused(&topic, error))?;
+        // On a full disk, too, there is room left to say where it ends.
+        let closed = journal.close();
+        written.and(closed).map_err(|error| refused(&topic, error))?;
         Ok(bytes_in(&dir))
     }
 

@@ -1,0 +1,48 @@
+//! Durable topics from the shell: created over a connection, acknowledged as they say, there again after a restart.
+
+use serde_json::Value;
+
+use crate::dunlin::Node;
+
+const LEVELS: [&str; 3] = ["memory", "written", "synced"];
+
+fn read(node: &Node, topic: &str, count: &str) -> String {
+    node.run(&["sub", topic, "--from", "earliest", "--count", count, "--format", "{payload}"]).done()
+}
+
+#[test]
+fn a_durable_topic_of_each_acknowledgement_is_there_after_a_restart_and_after_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = ["--data-dir", folder.path().to_str().unwrap()];
+    let node = Node::start_with(&data);
+    for level in LEVELS {
+        node.run(&["topics", "create", level, "--durable", "--ack", level, "--retention-age", "1h"]).done();
+        node.run(&["pub", level, "one", "two", "three"]).done();
+    }
+    assert_eq!(node.stop(), Some(0));
+
+    let node = Node::start_with(&data);
+    for level in LEVELS {
+        let described: Value =
+            serde_json::from_str(&node.run(&["topics", "describe", level, "--json"]).done()).unwrap();
+        assert_eq!((&described["durable"], &described["retention_ms"]), (&level.into(), &3_600_000.into()));
+        assert_eq!(read(&node, level, "3"), "one\ntwo\nthree\n");
+        node.run(&["pub", level, "four"]).done();
+    }
+    node.kill();
+
+    let node = Node::start_with(&data);
+    for level in LEVELS {
+        // What was acknowledged in memory alone may be there or not.
+        let count = if level == "memory" { "3" } else { "4" };
+        let told = read(&node, level, count);
+        assert!(
+            "one\ntwo\nthree\nfour\n".starts_with(&told) && told.starts_with("one\ntwo\nthree\n"),
+            "{told}"
+        );
+        node.run(&["pub", level, "five"]).done();
+    }
+    let text = node.run(&["topics", "describe", "synced"]).done();
+    assert!(text.contains("answered when its record is synced") && text.contains("log 0: from "), "{text}");
+    assert_eq!(node.stop(), Some(0));
+}
