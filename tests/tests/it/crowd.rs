@@ -65,7 +65,7 @@ fn publish(publisher: &mut Publisher, n: u64) {
 
 /// Waits until the node has so many subscriptions of the topic, neither fewer nor more.
 fn await_readers(client: &Client, readers: u64) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     loop {
         let there = u64::from(client.describe_topic("t").unwrap().readers_total);
         if there == readers {
@@ -102,7 +102,7 @@ fn a_crowd_whose_node_is_killed_is_back_in_sync_within_ten_seconds() {
             took.as_millis(),
             rss_bytes / 1_000_000
         );
-        assert!(took <= BACK_MAX, "{clients} clients are back after {took:?}");
+        assert!(took <= tier::at_most(BACK_MAX), "{clients} clients are back after {took:?}");
         assert!(rss_bytes < (64 << 20) + clients * (32 << 10), "the node holds {rss_bytes} bytes");
         await_readers(&client, clients);
     }
@@ -130,7 +130,7 @@ fn a_crowd_whose_connections_are_reset_comes_back_and_leaves_no_orphans() {
         publish(&mut publisher, n);
         assert_eq!(crowd.await_sync(n), Told { epochs: 0, gaps: 0, wrong: 0 }, "they go on where they were");
         println!("{} clients back after {} ms", crowd.clients, began.elapsed().as_millis());
-        assert!(began.elapsed() <= BACK_MAX);
+        assert!(began.elapsed() <= tier::at_most(BACK_MAX));
         await_readers(&client, clients);
     }
     let grown = node.process.rss_bytes().saturating_sub(rss_before);

@@ -29,7 +29,7 @@ fn a_child_that_says_nothing_is_given_up_in_time() {
     let start = Instant::now();
     let error = sleeper().line::<u64>(Duration::from_millis(50)).unwrap_err();
     assert!(error.to_string().contains("sleep said nothing"), "{error}");
-    assert!(start.elapsed() < Duration::from_secs(10));
+    assert!(start.elapsed() < Duration::from_secs(50));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Nothing here takes that long unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The binary, with nothing of our own surroundings to confuse it.
 pub fn dunlin(arguments: &[&str]) -> Command {

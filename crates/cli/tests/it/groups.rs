@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -27,14 +28,23 @@ fn wait_for_members(node: &Node, members: usize) {
 #[test]
 fn each_record_goes_to_one_member_of_the_group() {
     let node = Node::start();
-    let members = [(); 2].map(|()| member(&node, &["--idle", "1s", "--format", "{payload}"]));
+    let mut members = [(); 2].map(|()| member(&node, &["--format", "{payload}"]));
     wait_for_members(&node, 2);
     let lines: String = (0..5_000).map(|line| format!("{line}\n")).collect();
     node.run_with(&["pub", "jobs"], lines.as_bytes()).done();
-    let outs = members.map(|member| Outcome::of(member).done());
-    let seen: BTreeSet<u32> = outs.iter().flat_map(|out| out.lines()).map(|n| n.parse().unwrap()).collect();
-    let lines: usize = outs.iter().map(|out| out.lines().count()).sum();
-    assert_eq!((lines, seen.len()), (5_000, 5_000), "each once");
+    let (given, seen) = mpsc::channel();
+    for member in &mut members {
+        let (given, out) = (given.clone(), BufReader::new(member.stdout.take().unwrap()));
+        thread::spawn(move || out.lines().try_for_each(|line| given.send(line.unwrap())));
+    }
+    drop(given);
+    let number = |line: String| line.parse::<u32>().unwrap();
+    let first: Vec<u32> =
+        (0..5_000).map(|_| number(seen.recv_timeout(Duration::from_secs(120)).unwrap())).collect();
+    members.iter().for_each(|member| signal("INT", member.id()));
+    // Until both have ended.
+    let more: Vec<u32> = seen.iter().map(number).collect();
+    assert_eq!((first.iter().collect::<BTreeSet<_>>().len(), more), (5_000, vec![]), "each once");
 }
 
 #[test]

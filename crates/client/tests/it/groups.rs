@@ -10,7 +10,7 @@ use dunlin_client::{Claimed, Client, Group, GroupKind, GroupOptions, Member};
 use crate::running::Running;
 
 const JOBS: Group<'static> = Group { topic: "jobs", name: "g" };
-const SOON: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(30);
 
 /// What a test looks at of a record or of a notice.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,22 +140,32 @@ fn work_is_claimed_acknowledged_and_comes_again_when_it_is_given_back() {
     assert_eq!(member.ack(&[again.0]).unwrap().settled, 1);
 }
 
-#[test]
-fn a_delay_ends_when_it_is_over_and_not_at_the_nodes_next_round() {
-    let (_running, client) = start(TopicConfig::default());
-    publish(&client, [7]);
+/// How long four delays of 50 ms take.
+fn four_delays(client: &Client, number: u64) -> Duration {
+    publish(client, [number]);
     let mut member = client.join(JOBS, working()).unwrap();
     let began = Instant::now();
-    for attempt in 1..=5 {
+    for attempt in 1..=4 {
         member.claim(1);
         let (token, attempt_here, _) = record(&mut member);
         assert_eq!(attempt_here, attempt);
         member.nack(&[(token, Duration::from_millis(50))]).unwrap();
     }
+    member.claim(1);
+    let token = record(&mut member).0;
+    let took = began.elapsed();
+    assert_eq!(member.ack(&[token]).unwrap().settled, 1);
+    took
+}
+
+#[test]
+fn a_delay_ends_when_it_is_over_and_not_at_the_nodes_next_round() {
+    let (_running, client) = start(TopicConfig::default());
+    // A machine that stands still may make one of them long; rounds of a second would make them all so.
+    let took: Vec<_> = (1..=5).map(|number| four_delays(&client, number)).collect();
     assert!(
-        began.elapsed() < Duration::from_millis(2_500),
-        "four delays of 50 ms took {:?}",
-        began.elapsed()
+        took.iter().any(|took| *took < Duration::from_millis(2_500)),
+        "four delays of 50 ms took {took:?}"
     );
 }
 
@@ -237,7 +247,7 @@ fn a_member_left_alone_over_a_restart_of_the_node_goes_on_or_fails_in_time() {
                     Ok(Some(Seen::Record { number, token, .. })) => return Ok((number, token, member, seen)),
                     Ok(Some(Seen::Notice(notice))) => seen.push(notice),
                     // Calling again goes on trying; it does not hang.
-                    Err(SubscribeError::Connection(_)) => assert!(began.elapsed() < Duration::from_secs(3)),
+                    Err(SubscribeError::Connection(_)) => assert!(began.elapsed() < SOON),
                     Err(ended) => return Err(ended),
                     Ok(None) => panic!("neither a record nor an error"),
                 }
@@ -254,7 +264,7 @@ fn a_member_left_alone_over_a_restart_of_the_node_goes_on_or_fails_in_time() {
         if topic_comes_back {
             let publisher = running.client();
             while running.node.groups(&running.node.topic("jobs").unwrap()).is_empty() {
-                assert!(back.elapsed() < Duration::from_secs(3), "the member does not come back");
+                assert!(back.elapsed() < SOON, "the member does not come back");
                 thread::sleep(Duration::from_millis(10));
             }
             publish(&publisher, [2]);
@@ -270,7 +280,7 @@ fn a_member_left_alone_over_a_restart_of_the_node_goes_on_or_fails_in_time() {
         } else {
             let ended = waiting.join().unwrap().err();
             assert!(matches!(ended, Some(SubscribeError::NoTopic(_))), "{ended:?}");
-            assert!(back.elapsed() < Duration::from_secs(3));
+            assert!(back.elapsed() < SOON);
         }
     }
 }

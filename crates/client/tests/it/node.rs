@@ -280,7 +280,7 @@ fn threads_that_publish_over_one_connection_wake_each_other() {
         })
         .collect();
     publishing.into_iter().for_each(|thread| thread.join().unwrap());
-    // One that was not woken sleeps for a tenth of a second: a few would show.
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    // One that was not woken sleeps for a tenth of a second: that would be minutes.
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     assert_eq!(running.node.topic("t").unwrap().logs()[0].last().seq, (THREADS * RECORDS) as u64);
 }

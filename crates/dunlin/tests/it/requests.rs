@@ -5,7 +5,7 @@ use dunlin::topic::{Publish, SubscribeOptions};
 
 use crate::node;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
 fn a_request_is_answered_by_a_responder_of_the_node() {

@@ -8,7 +8,7 @@ use dunlin_server::Server;
 use crate::peer::Peer;
 use crate::{serve, serve_with};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 pub fn connect(server: &Server) -> Client {
     Client::connect(&format!("dunlin://{}", server.tcp_addresses()[0]), Default::default()).unwrap()

@@ -7,7 +7,7 @@ use dunlin_client::{Claimed, Group, GroupKind, GroupOptions, Member};
 use crate::clients::connect;
 use crate::serve;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(30);
 const JOBS: Group<'static> = Group { topic: "jobs", name: "g" };
 
 fn groups(node: &Node) -> Vec<dunlin::GroupInfo> {

