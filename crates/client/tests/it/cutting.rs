@@ -148,7 +148,7 @@ fn what_was_sent_arrives_though_nobody_waited_for_it() {
     }
     drop((publisher, client));
     let last = || running.node.topic("t").unwrap().logs()[0].last().seq;
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while last() < RECORDS {
         assert!(Instant::now() < deadline, "{} of {RECORDS} arrived", last());
         thread::sleep(Duration::from_millis(2));
@@ -170,7 +170,7 @@ fn clients_cut_all_at_once_are_back_in_sync_soon() {
     let began = Instant::now();
     let mut told = vec![Vec::new(); CLIENTS];
     while told.iter().any(|told| told.len() < 2) {
-        assert!(began.elapsed() < Duration::from_secs(10), "not back in time");
+        assert!(began.elapsed() < Duration::from_secs(60), "not back in time");
         for (subscriber, told) in subscribers.iter_mut().zip(&mut told) {
             match subscriber.try_next() {
                 Ok(Some(event)) => told.push(word(&event).split_once('-').unwrap().1.to_owned()),

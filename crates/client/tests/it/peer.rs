@@ -5,12 +5,12 @@ use std::net::{TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use dunlin_client::{Client, Options};
+use dunlin_client::{Client, Limits as ClientLimits, Options};
 use dunlin_topic::{Event, Meta, Notice};
 use dunlin_wire::*;
 
-/// Short, so that tests of silence are.
-pub const HEARTBEAT_MS: u32 = 200;
+/// Short, so that tests of silence are; but for twice as long a machine may stand still and nobody is given up.
+pub const HEARTBEAT_MS: u32 = 500;
 
 pub struct Peer {
     listener: TcpListener,
@@ -43,6 +43,9 @@ impl Peer {
     ) -> (Client, JoinHandle<()>) {
         let peer = Peer::new();
         let url = peer.url();
+        // Nobody waits for it: the other side is there.
+        let options =
+            Options { limits: ClientLimits { connect_ms_max: 30_000, ..options.limits }, ..options };
         let node = thread::spawn(move || {
             let link = peer.accept();
             script(&peer, link);
