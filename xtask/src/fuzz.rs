@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{process, workspace};
 
-const TARGETS: [&str; 7] = ["feed", "frame", "http", "journal", "recording", "topic", "wire"];
+const TARGETS: [&str; 8] = ["feed", "frame", "http", "journal", "nats", "recording", "topic", "wire"];
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 const INPUT_BYTES_MAX: u32 = 4_096;
 /// What tells the fuzzer which code an input reached, and what it compared.

@@ -9,6 +9,7 @@ mod check;
 mod data;
 mod demo;
 mod fuzz;
+mod nats_clients;
 mod peers;
 mod pictures;
 mod process;
@@ -47,6 +48,8 @@ enum Command {
     Chaos(chaos::Options),
     /// Build the Python package's wheel, into target/python/wheels
     Python(python::Options),
+    /// Install NATS client libraries into target/ and try the NATS door with each
+    NatsClients,
     /// Check format, lints and tidiness; reads only
     Check,
     /// Compare what ARCHITECTURE.md and the other pages say with the tree; reads only
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Chaos(options) => chaos::run(&options),
         Command::Python(options) => python::run(&options),
+        Command::NatsClients => nats_clients::run(),
         Command::Check => check::run(),
         Command::Tidy => tidy::run(),
         Command::Charts => charts::run(),

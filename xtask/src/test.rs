@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::process::{self, cargo};
-use crate::{check, demo, python, race, tidy, workspace};
+use crate::{check, demo, nats_clients, python, race, tidy, workspace};
 
 /// What to run.
 #[derive(clap::Args)]
@@ -43,6 +43,7 @@ const STEPS: &[Step] = &[
     Step { name: "tests", quick: true, tries: 2, run: tests },
     Step { name: "doc tests", quick: false, tries: 1, run: doc_tests },
     Step { name: "python", quick: false, tries: 2, run: python::test },
+    Step { name: "NATS clients", quick: false, tries: 2, run: nats_clients::run },
     Step { name: "race models", quick: false, tries: 1, run: race::quick },
     Step { name: "demo", quick: false, tries: 2, run: demo_once },
     Step { name: "benchmarks, quick", quick: false, tries: 2, run: bench_quick },

@@ -1,5 +1,5 @@
-//! `node ADDRESS [retention=BYTES] [memory=BYTES] [heartbeat=MS] [handshake=MS] [data=DIR]`: a node with door tcp; with
-//! `data` its topic `t` is durable, and kept there.
+//! `node ADDRESS [retention=BYTES] [memory=BYTES] [heartbeat=MS] [handshake=MS] [data=DIR] [nats=ADDRESS]`: a node with door
+//! tcp, and with `nats` that one too; with `data` its topic `t` is durable, and kept there.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,6 +21,10 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let mut doors = ServerConfig { tcp: vec![arguments[0].parse()?], ..ServerConfig::default() };
     doors.limits.heartbeat_ms = option(arguments, "heartbeat", 250)?;
     doors.limits.handshake_ms_max = option(arguments, "handshake", doors.limits.handshake_ms_max)?;
+    let nats: String = option(arguments, "nats", String::new())?;
+    if !nats.is_empty() {
+        doors.nats.push(nats.parse()?);
+    }
     let data: String = option(arguments, "data", String::new())?;
     let node = if data.is_empty() { Node::start(config)? } else { durable(config, Path::new(&data))? };
     let server = Server::start(node.clone(), doors)?;

@@ -20,6 +20,7 @@ mod closing;
 mod connect;
 mod deliver;
 mod encode;
+mod ending;
 mod inboxes;
 mod members;
 mod notices;
@@ -50,6 +51,7 @@ use crate::shared::{Place, STOP, Shared};
 use crate::stream::Stream;
 
 use closing::Closing;
+use ending::Pongs;
 use inboxes::Inboxes;
 use members::Member;
 use own::Own;
@@ -86,6 +88,7 @@ pub(crate) struct Session {
     targets: Targets,
     inboxes: Inboxes,
     own: Own,
+    pongs: Pongs,
     subscriptions: HashMap<u32, Subscription>,
     /// Subscriptions by the names that the client gave them.
     by_sid: HashMap<Box<[u8]>, u32>,
@@ -145,6 +148,7 @@ impl Session {
             targets: Targets::default(),
             inboxes: Inboxes::default(),
             own: Own::default(),
+            pongs: Pongs::default(),
             subscriptions: HashMap::new(),
             by_sid: HashMap::new(),
             channels: HashMap::new(),

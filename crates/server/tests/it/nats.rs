@@ -396,3 +396,23 @@ fn those_who_answer_in_process_are_heard_too() {
     asker.say("PUB twice.a _INBOX.me 2\r\nho");
     assert_eq!(asker.message().headers, [" 503"]);
 }
+
+#[test]
+fn what_was_published_before_an_unsub_arrives_before_the_answer_to_a_ping() {
+    let (_node, server) = serve_nats(|_| {});
+    let mut peer = NatsPeer::open(&server);
+    for round in 0..20 {
+        // The second subscription is to a topic that this very connection makes.
+        let mut all = format!("SUB d 1\r\nSUB d.{round}.* 2\r\nSUB d crew 3\r\n");
+        (0..50).for_each(|n| all.push_str(&format!("PUB d 2\r\n{n:02}\r\nPUB d.{round}.x 0\r\n\r\n")));
+        all.push_str("UNSUB 1\r\nUNSUB 2\r\nUNSUB 3\r\nSUB d 1\r\nUNSUB 1\r\nPUB d 2\r\nno\r\nPING");
+        peer.say(&all);
+        let mut of_sid = [0, 0, 0];
+        for _ in 0..150 {
+            let got = peer.message();
+            of_sid[got.sid.parse::<usize>().unwrap() - 1] += 1;
+        }
+        assert_eq!(of_sid, [50, 50, 50], "round {round}");
+        assert_eq!(peer.line(), "PONG");
+    }
+}

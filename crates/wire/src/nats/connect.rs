@@ -5,8 +5,7 @@ use serde::Deserialize;
 use super::Violation;
 
 /// What `CONNECT` says. What it leaves out is as nats-server takes it to be.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connect {
     /// Every operation is answered with `+OK`.
     pub verbose: bool,
@@ -32,6 +31,23 @@ pub struct Connect {
     pub auth_token: Option<String>,
 }
 
+/// As it is written: what is `null` is as good as left out.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Written {
+    verbose: Option<bool>,
+    pedantic: Option<bool>,
+    echo: Option<bool>,
+    headers: Option<bool>,
+    no_responders: Option<bool>,
+    lang: Option<String>,
+    version: Option<String>,
+    name: Option<String>,
+    user: Option<String>,
+    pass: Option<String>,
+    auth_token: Option<String>,
+}
+
 impl Default for Connect {
     fn default() -> Connect {
         Connect {
@@ -55,8 +71,22 @@ impl Connect {
     pub fn parse(json: &[u8]) -> Result<Connect, Violation> {
         // A list of values would pass for an object.
         let object = json.first() == Some(&b'{');
-        let connect = if object { serde_json::from_slice(json).ok() } else { None };
-        connect.ok_or(Violation::Arguments)
+        let written: Option<Written> = if object { serde_json::from_slice(json).ok() } else { None };
+        let written = written.ok_or(Violation::Arguments)?;
+        let defaults = Connect::default();
+        Ok(Connect {
+            verbose: written.verbose.unwrap_or(defaults.verbose),
+            pedantic: written.pedantic.unwrap_or(defaults.pedantic),
+            echo: written.echo.unwrap_or(defaults.echo),
+            headers: written.headers.unwrap_or(defaults.headers),
+            no_responders: written.no_responders.unwrap_or(defaults.no_responders),
+            lang: written.lang.unwrap_or_default(),
+            version: written.version.unwrap_or_default(),
+            name: written.name.unwrap_or_default(),
+            user: written.user,
+            pass: written.pass,
+            auth_token: written.auth_token,
+        })
     }
 }
 
@@ -67,6 +97,8 @@ mod tests {
     #[test]
     fn what_is_left_out_is_as_nats_server_takes_it_to_be() {
         assert_eq!(Connect::parse(b"{}").unwrap(), Connect::default());
+        let nulls = br#"{"verbose":null,"echo":null,"name":null,"user":null}"#;
+        assert_eq!(Connect::parse(nulls).unwrap(), Connect::default(), "as async-nats writes it");
         let given =
             Connect::parse(br#"{"verbose":false,"name":"a","auth_token":"t","protocol":1,"jwt":"x"}"#)
                 .unwrap();

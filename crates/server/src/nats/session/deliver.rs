@@ -28,6 +28,7 @@ impl Session {
         let Scratch { nats: scratch, pace, .. } = scratch;
         if !self.outbound.full {
             self.deliver_to_members();
+            self.say_pongs();
             self.choose(&mut scratch.turn, pace);
             if self.outbound.is_empty() && scratch.turn.is_empty() {
                 return Ok(Progress::None);
@@ -76,6 +77,10 @@ impl Session {
         loop {
             let Some(channel) = self.channels.get_mut(&number) else { return false };
             match channel.cursor.fill() {
+                _ if channel.is_through() => {
+                    self.end_channel(number);
+                    return false;
+                }
                 Fill::Records => return true,
                 Fill::Empty => {
                     if std::mem::take(&mut channel.sent) && pace.is_busy() && !self.spin.is_on() {

@@ -69,10 +69,11 @@ impl<'a, 's> Plan<'a, 's> {
     ) -> usize {
         let began = self.pieces.bytes();
         let mut left = subscription.left();
+        let until = channel.until.map_or(u64::MAX, |until| until.seq);
         let mut position = channel.cursor.next();
         let prefix = &channel.cursor.log().name().subject_prefix;
         'spans: for span in channel.cursor.spans(SPAN_BYTES_MAX) {
-            if left == 0 || !self.has_room(began, share) {
+            if left == 0 || position.seq > until || !self.has_room(began, share) {
                 break;
             }
             let mut next = Move {
@@ -96,7 +97,7 @@ impl<'a, 's> Plan<'a, 's> {
             match span.content {
                 Content::Frames(mut frames) => {
                     while let Some((frame, stride)) = Frame::split(frames) {
-                        if left == 0 || !self.has_room(began, share) {
+                        if left == 0 || position.seq > until || !self.has_room(began, share) {
                             break 'spans;
                         }
                         frames = &frames[stride..];

@@ -92,6 +92,17 @@ impl Session {
         }
     }
 
+    /// Gives the subscription what there is for it in its groups.
+    pub(super) fn finish_turns(&mut self, subscription: u32) {
+        let members = self.subscriptions.get(&subscription).map_or_else(Vec::new, |of| of.members.clone());
+        for number in members {
+            while self.outbound.control.len() <= CONTROL_BYTES_MAX
+                && matches!(self.member_turn(number), Turn::More)
+            {}
+            self.leave_group(number);
+        }
+    }
+
     fn member_turn(&mut self, number: u32) -> Turn {
         for _ in 0..TURN_RECORDS {
             let Some(member) = self.members.get_mut(&number) else { return Turn::Waits };

@@ -1,6 +1,6 @@
 //! What each operation makes the session do.
 
-use dunlin::wire::nats::{OK, Operation, PONG};
+use dunlin::wire::nats::{OK, Operation};
 
 use super::publish::{Full, Run};
 use super::{Phase, Session};
@@ -26,7 +26,7 @@ impl Session {
         self.is_alive();
         match operation {
             Operation::Connect(json) => self.connect(json),
-            Operation::Ping => self.outbound.control.extend_from_slice(PONG),
+            Operation::Ping => self.pong(),
             Operation::Pong | Operation::Publish(_) => {}
             Operation::Subscribe { subject, queue, sid } => self.subscribe(subject, queue, sid),
             Operation::Unsubscribe { sid, max } => {

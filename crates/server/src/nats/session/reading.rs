@@ -32,7 +32,7 @@ impl Session {
             self.handle_all(&unread, &mut scratch.nats.run);
             return Ok(Progress::Some);
         }
-        if self.outbound.control.len() > CONTROL_BYTES_MAX {
+        if self.outbound.control.len() > CONTROL_BYTES_MAX || self.pongs.are_many() {
             return Ok(Progress::None);
         }
         if !self.spin.is_on() {

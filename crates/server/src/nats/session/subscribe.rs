@@ -116,6 +116,7 @@ impl Session {
             delivered: 0,
             in_write: Cell::new(0),
             channels: Vec::new(),
+            is_ending: false,
             members: Vec::new(),
             newcomers,
         };
@@ -195,6 +196,7 @@ impl Session {
             cursor,
             reading,
             skips_own,
+            until: None,
             debt: Cell::new(0),
             in_turn: false,
             sent: false,
@@ -208,14 +210,19 @@ impl Session {
         let Some(&number) = self.by_sid.get(sid) else { return };
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
         subscription.max = max;
-        if max.is_none() || subscription.is_over() {
+        if subscription.is_over() {
             self.end_subscription(number);
+        } else if max.is_none() {
+            self.end_in_order(number);
         }
     }
 
     pub(super) fn end_subscription(&mut self, number: u32) {
         let Some(subscription) = self.subscriptions.remove(&number) else { return };
-        self.by_sid.remove(&subscription.sid);
+        // The name may be another's by now.
+        if self.by_sid.get(&subscription.sid) == Some(&number) {
+            self.by_sid.remove(&subscription.sid);
+        }
         for channel in subscription.channels {
             self.end_channel(channel);
         }
@@ -237,6 +244,9 @@ impl Session {
         channel.cursor.leave(&self.waiter, number);
         if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) {
             subscription.channels.retain(|&other| other != number);
+            if subscription.is_ending && subscription.channels.is_empty() {
+                self.end_subscription(channel.subscription);
+            }
         }
     }
 }

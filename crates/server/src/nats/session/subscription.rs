@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use dunlin::topic::{Cursor, Filter, Log, Newcomers, Pattern, Reading};
+use dunlin::topic::{Cursor, Filter, Log, Newcomers, Pattern, Position, Reading};
 
 /// A subscription of the client.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub(super) struct Subscription {
     /// Messages in the write that is being made.
     pub(super) in_write: Cell<u64>,
     pub(super) channels: Vec<u32>,
+    /// It ends when its channels have come to their ends.
+    pub(super) is_ending: bool,
     /// Places in groups, in the place of channels.
     pub(super) members: Vec<u32>,
     /// Where logs to come are told.
@@ -41,6 +43,8 @@ pub(super) struct Channel {
     pub(super) reading: Arc<Reading>,
     /// Records that the connection published itself are left out.
     pub(super) skips_own: bool,
+    /// The last record that is to be given.
+    pub(super) until: Option<Position>,
     /// Bytes sent beyond its turns' share, to be made up for.
     pub(super) debt: Cell<usize>,
     /// It is among those that are being written.
@@ -55,7 +59,21 @@ impl Subscription {
         self.max.map_or(u64::MAX, |max| max.saturating_sub(self.delivered + self.in_write.get()))
     }
 
+    /// Nothing more is to be given of it.
     pub(super) fn is_over(&self) -> bool {
         self.max.is_some_and(|max| self.delivered >= max)
+    }
+}
+
+impl Channel {
+    /// It was given everything that it was to be given.
+    pub(super) fn is_through(&self) -> bool {
+        self.until.is_some_and(|until| self.is_past(until))
+    }
+
+    /// It was given the record there, or cannot be any more.
+    pub(super) fn is_past(&self, last: Position) -> bool {
+        let next = self.cursor.next();
+        next.epoch != last.epoch || next.seq > last.seq
     }
 }

@@ -1,0 +1,80 @@
+//! Ends that come in order: an `UNSUB` takes effect behind what was published before it, and a `PONG` is said behind the
+//! messages that were there when it was asked for. Clients drain their subscriptions so.
+//!
+//! Limit: [`PONGS_MAX`]; nothing more is read from a client that asks further before it was answered.
+
+use std::collections::VecDeque;
+
+use dunlin::topic::{Newcomers, Position};
+use dunlin::wire::nats::PONG;
+
+use super::Session;
+
+/// Answers that wait.
+const PONGS_MAX: usize = 1_024;
+
+/// `PONG`s that are due when channels have come past these positions, in order.
+#[derive(Debug, Default)]
+pub(super) struct Pongs(VecDeque<Vec<(u32, Position)>>);
+
+impl Pongs {
+    pub(super) fn are_many(&self) -> bool {
+        self.0.len() >= PONGS_MAX
+    }
+}
+
+impl Session {
+    /// Answers behind the messages that are there.
+    pub(super) fn pong(&mut self) {
+        self.take_woken();
+        let ending = self.subscriptions.values().filter(|of| of.is_ending).flat_map(|of| &of.channels);
+        let due = self
+            .line
+            .iter()
+            .chain(ending)
+            .filter_map(|number| Some((*number, self.channels.get(number)?.cursor.log().last())));
+        self.pongs.0.push_back(due.collect());
+        self.say_pongs();
+    }
+
+    /// Says those that are due.
+    pub(super) fn say_pongs(&mut self) {
+        while let Some(waits_for) = self.pongs.0.front_mut() {
+            while let Some((number, last)) = waits_for.last() {
+                if self.channels.get(number).is_some_and(|channel| !channel.is_past(*last)) {
+                    return;
+                }
+                waits_for.pop();
+            }
+            self.pongs.0.pop_front();
+            self.outbound.control.extend_from_slice(PONG);
+        }
+    }
+
+    /// Ends a subscription when it was given what there is.
+    pub(super) fn end_in_order(&mut self, number: u32) {
+        // What was published just before may have made a topic.
+        self.take_newcomers();
+        self.finish_turns(number);
+        let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
+        subscription.is_ending = true;
+        subscription.newcomers = Newcomers::new();
+        self.by_sid.remove(&subscription.sid);
+        let channels = subscription.channels.clone();
+        let mut waits = false;
+        for channel in &channels {
+            let Some(reading) = self.channels.get_mut(channel) else { continue };
+            let last = reading.cursor.log().last();
+            reading.until = Some(last);
+            if reading.is_past(last) {
+                self.end_channel(*channel);
+            } else {
+                waits = true;
+                self.line.push_back(*channel);
+            }
+        }
+        if !waits {
+            self.end_subscription(number);
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! What must hold for whatever a NATS client sends. Used by the random tests here and by the fuzz target `nats`.
+
+use dunlin_wire::Next;
+use dunlin_wire::nats::{Connect, HeaderBlock, Limits, Operation, STATUS_HEADER, header_lines, next};
+
+const LIMITS: Limits = Limits { line_bytes_max: 256, payload_bytes_max: 1_024 };
+
+/// Takes the bytes for operations, and for a block of headers.
+pub fn try_operations(bytes: &[u8]) {
+    let mut rest = bytes;
+    while let Ok(Next::Message(operation, taken)) = next(rest, &LIMITS) {
+        assert!(0 < taken && taken <= rest.len());
+        // Less of it is never taken for something else.
+        for cut in 0..taken {
+            let less = next(&rest[..cut], &LIMITS);
+            assert!(matches!(less, Ok(Next::Need(needs)) if cut < needs && needs <= taken), "{less:?}");
+        }
+        match operation {
+            Operation::Connect(json) => drop(Connect::parse(json)),
+            Operation::Publish(published) => try_headers(published.headers),
+            _ => {}
+        }
+        rest = &rest[taken..];
+    }
+    if let Ok(Next::Need(needs)) = next(rest, &LIMITS) {
+        assert!(needs > rest.len() && needs <= LIMITS.line_bytes_max + LIMITS.payload_bytes_max + 2);
+    }
+    try_headers(bytes);
+}
+
+/// What was read is written so that it can be read again.
+fn try_headers(block: &[u8]) {
+    let Ok(block) = HeaderBlock::parse(block) else { return };
+    let Ok(headers) = block.iter().collect::<Result<Vec<_>, _>>() else { return };
+    let mut written = Vec::new();
+    header_lines(&mut written, b"", headers.into_iter().filter(|(name, _)| *name != STATUS_HEADER));
+    written.extend_from_slice(b"\r\n");
+    let again = HeaderBlock::parse(&written).expect("it was written so");
+    assert!(again.iter().all(|header| header.is_ok()));
+}

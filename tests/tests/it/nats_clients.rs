@@ -1,0 +1,80 @@
+//! Unmodified NATS client libraries against the NATS door: the programs in `tests/clients`.
+//!
+//! `cargo xtask nats-clients` installs the libraries and runs these; a library that cannot be had fails there.
+
+use std::path::PathBuf;
+
+use dunlin_system_tests::process::{PATIENCE, Process};
+
+use crate::nats_stage::NatsNode;
+use crate::stage::alone;
+
+const CASES: [&str; 11] = [
+    "pub_sub",
+    "headers",
+    "wildcard",
+    "queue_group",
+    "request_reply",
+    "no_responders",
+    "unsub_max",
+    "large_payload",
+    "drain",
+    "gaps",
+    "reconnect",
+];
+
+#[test]
+#[ignore = "needs nats.py: cargo xtask nats-clients"]
+fn nats_py_finds_everything_as_it_expects() {
+    let script = sources().join("nats_py/client.py");
+    passes_all("nats.py", &installed("py/bin/python3"), &[script]);
+}
+
+#[test]
+#[ignore = "needs nats.js: cargo xtask nats-clients"]
+fn nats_js_finds_everything_as_it_expects() {
+    passes_all("nats.js", &PathBuf::from("node"), &[installed("js/client.mjs")]);
+}
+
+#[test]
+#[ignore = "needs nats.go: cargo xtask nats-clients"]
+fn nats_go_finds_everything_as_it_expects() {
+    passes_all("nats.go", &installed("go/client"), &[]);
+}
+
+/// Where `cargo xtask nats-clients` has put it.
+fn installed(path: &str) -> PathBuf {
+    let directory = std::env::var_os("DUNLIN_NATS_CLIENTS").expect("cargo xtask nats-clients says where");
+    PathBuf::from(directory).join(path)
+}
+
+fn sources() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("clients")
+}
+
+fn passes_all(name: &str, program: &std::path::Path, arguments: &[PathBuf]) {
+    let _alone = alone();
+    let mut node = NatsNode::start();
+    let mut arguments: Vec<String> = arguments.iter().map(|path| path.display().to_string()).collect();
+    arguments.push(node.url());
+    let mut client = Process::start(name, &program.display().to_string(), &arguments);
+    let mut passed = Vec::new();
+    while let Some(line) = client.line_within(PATIENCE) {
+        match line.split_once(' ') {
+            Some(("ok", case)) => passed.push(case.to_owned()),
+            Some(("stall", count)) => {
+                client.stop();
+                node.publish("gaps", count.parse().unwrap());
+                client.go_on();
+                client.say("done");
+            }
+            _ if line == "restart" => {
+                node.restart();
+                client.say("done");
+            }
+            _ => panic!("{name} said {line:?}"),
+        }
+    }
+    assert_eq!(passed, CASES, "{}", client.errors());
+    assert!(client.wait().success(), "{}", client.errors());
+}
