@@ -14,8 +14,11 @@ from pathlib import Path
 import dunlin
 import pytest
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds after which a test gives up on what it waits for. What it asserts never depends on time."""
+
+STEADY_MS = 20_000
+"""The heartbeat of nodes that stay: a machine that stands still for seconds is no reason to take them for gone."""
 
 _numbers = count(1)
 
@@ -23,8 +26,9 @@ _numbers = count(1)
 class Node:
     """The binary, serving on a port that stays the same when it is started again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, heartbeat_ms: int) -> None:
         self.folder = folder
+        self.heartbeat_ms = heartbeat_ms
         self.port = 0
         self.process: subprocess.Popen[str] | None = None
 
@@ -36,7 +40,7 @@ class Node:
         shut = [word for door in sorted(doors) for word in (f"--{door}", "off")]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("DUNLIN_")}
         self.process = subprocess.Popen(
-            [binary, "serve", "--listen", f"127.0.0.1:{self.port}", *shut],
+            [binary, "serve", "--listen", f"127.0.0.1:{self.port}", "--heartbeat-ms", str(self.heartbeat_ms), *shut],
             stdout=subprocess.PIPE,
             stderr=(self.folder / "node.log").open("a"),
             text=True,
@@ -60,7 +64,7 @@ class Node:
 
 @pytest.fixture(scope="session")
 def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    node = Node(tmp_path_factory.mktemp("node"))
+    node = Node(tmp_path_factory.mktemp("node"), STEADY_MS)
     node.start()
     yield node
     node.kill()
@@ -68,7 +72,16 @@ def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 @pytest.fixture
 def own_node(tmp_path: Path) -> Iterator[Node]:
-    node = Node(tmp_path)
+    yield from _serving(Node(tmp_path, STEADY_MS))
+
+
+@pytest.fixture
+def brittle_node(tmp_path: Path) -> Iterator[Node]:
+    """One whose clients soon take it for gone: for tests that kill it."""
+    yield from _serving(Node(tmp_path, 1000))
+
+
+def _serving(node: Node) -> Iterator[Node]:
     node.start()
     yield node
     if node.process is not None and node.process.poll() is None:

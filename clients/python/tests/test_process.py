@@ -7,14 +7,31 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 import dunlin
 import pytest
-from conftest import PATIENCE, Node, next_record, until
+from conftest import PATIENCE, Node, next_record
 from dunlin import errors
 
+T = TypeVar("T")
+
+
+def steadily(call: Callable[[], T]) -> T:
+    """Calls again while the node is away, or a machine that stands still makes it look so."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return call()
+        except (dunlin.DisconnectedError, dunlin.UnknownOutcomeError):
+            assert time.monotonic() < end, "the node stays away"
+
+
 WAITING = """
-import sys, dunlin
+import signal, sys, dunlin
+# Whoever runs the tests in the background may have it ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 client = dunlin.connect(sys.argv[1])
 events = client.subscribe(sys.argv[2])
 try:
@@ -89,34 +106,28 @@ def test_a_child_leaves_its_parents_connection_alone(url: str, topic: str) -> No
     assert ended.stdout == "0 [b'of the child', b'of the parent'] 1\n", ended.stderr
 
 
-def test_a_node_that_is_away_is_told_and_one_that_is_back_gone_on_with(own_node: Node) -> None:
-    client = dunlin.connect(own_node.url)
+def test_a_node_that_is_away_is_told_and_one_that_is_back_gone_on_with(brittle_node: Node) -> None:
+    client = dunlin.connect(brittle_node.url)
     events = client.subscribe("t", start="earliest")
-    first = client.publish("t", b"before").position
-    assert next_record(events).payload == b"before"
-    own_node.kill()
+    client.send("t", b"before")
+    steadily(client.flush)
+    before = steadily(lambda: next_record(events))
+    assert before.payload == b"before"
+    brittle_node.kill()
     # Each call says so, and the next one tries again.
     for _ in range(2):
         with pytest.raises(dunlin.DisconnectedError):
             events.next()
     with pytest.raises(dunlin.UnknownOutcomeError):
         client.publish("t", b"meanwhile")
-    own_node.start()
-
-    def answers() -> bool:
-        try:
-            return client.topics() is not None
-        except (dunlin.DisconnectedError, dunlin.UnknownOutcomeError):
-            return False
-
-    until(answers)
-    client.flush()
-    changed = events.next(PATIENCE)
+    brittle_node.start()
+    steadily(client.flush)
+    changed = steadily(lambda: events.next(PATIENCE))
     while not isinstance(changed, dunlin.EpochChanged):
-        changed = events.next(PATIENCE)
-    assert (changed.old, changed.last_seen, changed.known_through) == (first.epoch, 1, None)
-    assert next_record(events).payload == b"meanwhile"
-    assert client.connections == 2
+        changed = steadily(lambda: events.next(PATIENCE))
+    assert (changed.old, changed.last_seen, changed.known_through) == (before.epoch, 1, None)
+    assert steadily(lambda: next_record(events)).payload == b"meanwhile"
+    assert client.connections >= 2
 
 
 def test_a_subscription_left_alone_over_a_restart_goes_on(own_node: Node) -> None:
@@ -135,16 +146,16 @@ def test_a_subscription_left_alone_over_a_restart_goes_on(own_node: Node) -> Non
     assert next(records).payload == b"after"
 
 
-def test_tasks_are_told_that_the_node_is_away(own_node: Node) -> None:
+def test_tasks_are_told_that_the_node_is_away(brittle_node: Node) -> None:
     async def program() -> None:
-        async with dunlin.aio.connect(own_node.url) as client:
+        async with dunlin.aio.connect(brittle_node.url) as client:
             events = aiter(await client.subscribe("t"))
             waiting = asyncio.ensure_future(anext(events))
             await asyncio.sleep(0.01)
-            own_node.kill()
+            brittle_node.kill()
             with pytest.raises(dunlin.DisconnectedError):
                 await waiting
-            own_node.start()
+            brittle_node.start()
             waiting = asyncio.ensure_future(anext(events))
             while not waiting.done():
                 try:
