@@ -11,18 +11,24 @@ use dunlin_topic::Position;
 
 use crate::console::Paint;
 
-/// The widest number that keeps the columns.
-const WIDTH: usize = 14;
+/// The widest number that keeps the columns, where there is room.
+const WIDTH_MAX: usize = 14;
+const WIDTH_MIN: usize = 6;
+/// Between the four numbers of a line.
+const GAPS: usize = 5;
 
-/// The lines of a ladder: a title, a heading, and `depth` levels, some of which may be empty.
+/// The lines of a ladder: a title, a heading, and `depth` levels, some of which may be empty. The numbers stand closer
+/// where there are few columns.
 pub fn lines(
     topic: &str,
     at: Position,
     checksum: u64,
     book: &dyn Levels,
     depth: usize,
+    columns: usize,
     paint: Paint,
 ) -> Vec<String> {
+    let width = (columns.saturating_sub(GAPS) / 4).clamp(WIDTH_MIN, WIDTH_MAX);
     let (bids, asks) = (book.top(Side::Bid, Some(depth)), book.top(Side::Ask, Some(depth)));
     let touch = match book.touch() {
         Touch::Crossed => paint.warning("  CROSSED"),
@@ -30,11 +36,11 @@ pub fn lines(
         Touch::Open | Touch::Apart => String::new(),
     };
     let title = format!("{}  {at}  {}{touch}", paint.strong(topic), paint.faint(&format!("{checksum:016x}")));
-    let heading = format!("{:>WIDTH$} {:>WIDTH$}   {:<WIDTH$} {:<WIDTH$}", "SIZE", "BID", "ASK", "SIZE");
+    let heading = format!("{:>width$} {:>width$}   {:<width$} {:<width$}", "SIZE", "BID", "ASK", "SIZE");
     let level = |nth: usize| {
         let (bid, ask) = (cells(book, bids.get(nth)), cells(book, asks.get(nth)));
-        let left = format!("{:>WIDTH$} {}", bid.1, paint.good(&format!("{:>WIDTH$}", bid.0)));
-        format!("{left}   {} {:<WIDTH$}", paint.bad(&format!("{:<WIDTH$}", ask.0)), ask.1)
+        let left = format!("{:>width$} {}", bid.1, paint.good(&format!("{:>width$}", bid.0)));
+        format!("{left}   {} {:<width$}", paint.bad(&format!("{:<width$}", ask.0)), ask.1)
     };
     [title, paint.faint(&heading)].into_iter().chain((0..depth).map(level)).collect()
 }
@@ -88,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_ladder_shows_the_best_levels_first_and_as_many_lines_as_asked_for() {
-        let lines = lines("md.X", Position { epoch: 1, seq: 9 }, 0xab, &book(), 3, Paint::PLAIN);
+        let lines = lines("md.X", Position { epoch: 1, seq: 9 }, 0xab, &book(), 3, 80, Paint::PLAIN);
         assert_eq!(lines.len(), 5);
         assert_eq!(lines[0], "md.X  1-9  00000000000000ab");
         assert_eq!(lines[2].split_whitespace().collect::<Vec<_>>(), ["7", "100.10", "100.20", "5"]);

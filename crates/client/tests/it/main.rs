@@ -12,6 +12,7 @@ mod members;
 mod node;
 mod peer;
 mod publishing;
+mod real_books;
 mod requests;
 mod running;
 mod sharing;

@@ -1,6 +1,7 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use dunlin::topic::{Draft, FoldConfig, Publish, TopicConfig};
 use dunlin::wire::{ChannelPosition, Credit, Follow, FromClient, FromNode, List, Position, StartAt};
@@ -14,7 +15,8 @@ const PLENTY: u64 = 1 << 40;
 /// sent, before its turn has come.
 #[test]
 fn a_channel_that_is_due_for_two_reasons_is_sent_once() {
-    const RECORDS: u64 = 30_000;
+    /// Long enough to meet the moment in about every second run.
+    const TIME: Duration = Duration::from_secs(2);
     let (node, server) = serve();
     let fold = Some(FoldConfig { kind: "last".to_owned(), ..FoldConfig::default() });
     node.create_topic("md", TopicConfig { fold, ..TopicConfig::default() }, false).unwrap();
@@ -46,27 +48,41 @@ fn a_channel_that_is_due_for_two_reasons_is_sent_once() {
             while !ended.load(Ordering::Relaxed) && saying.write_all(&bytes).is_ok() {}
         });
         scope.spawn(move || {
-            (1..RECORDS).for_each(|number| {
+            for number in 1.. {
                 publisher.publish(key(number)).unwrap();
-            })
+                if ended.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
         });
+        let _ends = Ends(ended);
+        reader.stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut last = 0;
-        while last < RECORDS {
-            let (since, at) = reader
-                .next(|message| match message {
-                    FromNode::Run(run) => Some((run.header.prev_seq, run.header.first_seq)),
-                    FromNode::Snapshot(part) if part.offset + part.bytes.len() as u64 == part.total => {
-                        Some((last, part.position.seq))
-                    }
-                    FromNode::Error(_) => panic!("{message:?}"),
-                    _ => None,
-                })
-                .expect("the node goes on");
-            assert!(since == last && at > last, "a record {at} after {since} for a reader at {last}");
-            last = at;
+        let began = Instant::now();
+        while began.elapsed() < TIME {
+            let next = reader.next(|message| match message {
+                FromNode::Run(run) => Some((run.header.prev_seq, run.header.first_seq)),
+                FromNode::Snapshot(part) if part.offset + part.bytes.len() as u64 == part.total => {
+                    Some((last, part.position.seq))
+                }
+                _ => None,
+            });
+            assert!(
+                next.is_some_and(|(since, at)| since == last && at > last),
+                "{next:?} (what it follows, and where it stands) for a reader at {last}"
+            );
+            last = next.map_or(last, |(_, at)| at);
         }
-        ended.store(true, Ordering::Relaxed);
     });
+}
+
+/// Ends the other threads, also when the test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A record of one of ten keys.

@@ -107,7 +107,7 @@ impl Many {
     pub(super) fn fill(&mut self, waiter: &Arc<Waiter>) -> Result<Fill, SubscribeError> {
         self.take_notified(waiter)?;
         loop {
-            if self.looks >= TURN_LOOKS
+            if self.turn_is_over()
                 && let Some(token) = self.current.take()
             {
                 self.release(token);
@@ -135,6 +135,12 @@ impl Many {
                 found => return Ok(found),
             }
         }
+    }
+
+    /// One that is conflated has given all there was by one look: whoever is slow comes to every log by turns.
+    fn turn_is_over(&self) -> bool {
+        let current = self.current.and_then(|token| self.cursors.get(token as usize)?.as_ref());
+        self.looks >= if current.is_some_and(Cursor::is_conflated) { 1 } else { TURN_LOOKS }
     }
 
     /// Every log was deleted, and none can come: that is the end.

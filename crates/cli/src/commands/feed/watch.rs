@@ -1,9 +1,11 @@
 //! `feed watch`: order books as they are now, kept by a replica here.
 //!
-//! Books are conflated unless every update is asked for: a terminal that is slow is late by its own drawing only.
+//! Books are conflated unless every update is asked for: a terminal that is slow is late by its own drawing only. The
+//! terminal is left as it is: lines are drawn over themselves, and whatever ends this leaves nothing to be put back.
 
 mod command;
 mod view;
+mod window;
 
 use std::io::{BufRead, IsTerminal};
 use std::num::NonZeroU32;
@@ -147,7 +149,10 @@ impl Watching<'_> {
     fn obey(&mut self, line: &str, view: &mut View) -> Result<bool> {
         let done = match command::parse(line) {
             Ok(Command::Quit) => return Ok(false),
-            Ok(Command::Nothing) => return Ok(true),
+            Ok(Command::Nothing) => {
+                view.went_down();
+                return Ok(true);
+            }
             Ok(Command::Help) => Ok(command::HELP.to_owned()),
             Ok(Command::Subscribe(subject)) => {
                 self.subscribe(&subject).map(|()| format!("subscribed to {subject}"))

@@ -11,6 +11,7 @@ use dunlin_feed::{By, Change, Replica, Side, Trouble};
 use dunlin_topic::Fold;
 use serde_json::{Value, json};
 
+use super::window::Window;
 use crate::console::{Console, Paint};
 use crate::ladder;
 use crate::state::State;
@@ -27,9 +28,11 @@ pub struct View {
 }
 
 enum Manner {
-    /// Drawn over itself: how many lines there are, when they are due again, and whether there is news.
+    /// Drawn over itself: how many lines there are and for which window, when they are due again, and whether there is
+    /// news.
     Terminal {
         lines: usize,
+        window: Window,
         due: Instant,
         news: bool,
     },
@@ -41,7 +44,9 @@ impl View {
     pub fn new(console: &Console, depth: usize) -> View {
         let manner = match (console.json, console.is_terminal) {
             (true, _) => Manner::Json,
-            (false, true) => Manner::Terminal { lines: 0, due: Instant::now(), news: true },
+            (false, true) => {
+                Manner::Terminal { lines: 0, window: Window::now(), due: Instant::now(), news: true }
+            }
             (false, false) => Manner::Lines,
         };
         View { out: console.out_shared(), paint: console.paint, depth, manner, changes: 0 }
@@ -104,12 +109,24 @@ impl View {
         Ok(self.out.flush()?)
     }
 
-    /// All ladders as text.
-    pub fn ladders<'a>(&self, replicas: impl Iterator<Item = &'a Replica<State, Subscriber>>) -> String {
-        self.lines(replicas).join("\n")
+    /// Somebody has typed a line's end: what was drawn lies one line higher.
+    pub fn went_down(&mut self) {
+        if let Manner::Terminal { lines, .. } = &mut self.manner {
+            *lines += usize::from(*lines > 0);
+        }
     }
 
-    fn lines<'a>(&self, replicas: impl Iterator<Item = &'a Replica<State, Subscriber>>) -> Vec<String> {
+    /// All ladders as text.
+    pub fn ladders<'a>(&self, replicas: impl Iterator<Item = &'a Replica<State, Subscriber>>) -> String {
+        self.lines(replicas, self.depth, usize::MAX).join("\n")
+    }
+
+    fn lines<'a>(
+        &self,
+        replicas: impl Iterator<Item = &'a Replica<State, Subscriber>>,
+        depth: usize,
+        columns: usize,
+    ) -> Vec<String> {
         let mut lines = Vec::new();
         for (log, at, state) in replicas.flat_map(Replica::states) {
             match state.levels() {
@@ -119,7 +136,8 @@ impl View {
                         at,
                         state.checksum(),
                         book,
-                        self.depth,
+                        depth,
+                        columns,
                         self.paint,
                     ));
                 }
@@ -132,16 +150,24 @@ impl View {
     }
 
     /// Shows what there is to show, if it is time to.
-    pub fn draw<'a>(&mut self, replicas: impl Iterator<Item = &'a Replica<State, Subscriber>>) -> Result<()> {
+    pub fn draw<'a>(
+        &mut self,
+        replicas: impl Iterator<Item = &'a Replica<State, Subscriber>> + Clone,
+    ) -> Result<()> {
         let now = Instant::now();
-        let Manner::Terminal { lines: before, due, news } = &self.manner else {
+        let Manner::Terminal { lines: before, window: drawn_for, due, news } = &self.manner else {
             return Ok(self.out.flush()?);
         };
         if !news || now < *due {
             return Ok(());
         }
-        let (before, lines) = (*before, self.lines(replicas));
-        if before > 0 {
+        let (before, window) = (*before, Window::now());
+        let ladders = replicas.clone().map(|replica| replica.states().count()).sum();
+        let lines = window.fit(self.lines(replicas, window.depth(self.depth, ladders), window.columns));
+        if window != *drawn_for {
+            // Lines may have been broken meanwhile: begins on an empty screen.
+            write!(self.out, "\x1b[2J\x1b[H")?;
+        } else if before > 0 {
             // Up to where it began; each line then wipes what was there.
             write!(self.out, "\x1b[{before}A\r")?;
         }
@@ -150,7 +176,7 @@ impl View {
         }
         write!(self.out, "\x1b[J")?;
         self.out.flush()?;
-        self.manner = Manner::Terminal { lines: lines.len(), due: now + DRAW_EVERY, news: false };
+        self.manner = Manner::Terminal { lines: lines.len(), window, due: now + DRAW_EVERY, news: false };
         Ok(())
     }
 

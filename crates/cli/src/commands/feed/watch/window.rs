@@ -1,0 +1,88 @@
+//! The terminal's window: how much of what there is to show it holds.
+
+use terminal_size::{Height, Width};
+
+/// Columns and rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    pub columns: usize,
+    rows: usize,
+}
+
+/// Of one ladder besides its levels: its title and its heading.
+const LADDER_HEAD: usize = 2;
+
+impl Window {
+    /// As it is now; it may be another at the next look.
+    pub fn now() -> Window {
+        let (Width(columns), Height(rows)) =
+            terminal_size::terminal_size().unwrap_or((Width(80), Height(24)));
+        Window { columns: usize::from(columns).max(20), rows: usize::from(rows).max(4) }
+    }
+
+    /// Lines that can be drawn over themselves: all but the one that is typed on.
+    fn lines(self) -> usize {
+        self.rows - 1
+    }
+
+    /// Levels of a side of each ladder, at most as many as were asked for, so that all ladders are seen.
+    pub fn depth(self, asked: usize, ladders: usize) -> usize {
+        let each = self.lines() / ladders.max(1);
+        asked.min(each.saturating_sub(LADDER_HEAD)).max(1)
+    }
+
+    /// What fits; the last line says how much does not.
+    pub fn fit(self, mut lines: Vec<String>) -> Vec<String> {
+        if lines.len() > self.lines() {
+            let more = lines.len() - self.lines() + 1;
+            lines.truncate(self.lines() - 1);
+            lines.push(format!("… {more} lines more; `show` prints all"));
+        }
+        lines.iter_mut().for_each(|line| cut(line, self.columns));
+        lines
+    }
+}
+
+/// Cuts a line after so many columns; colours go on to their end.
+fn cut(line: &mut String, columns: usize) {
+    let (mut kept, mut width, mut colour) = (String::with_capacity(line.len()), 0, false);
+    for c in line.chars() {
+        if c == '\x1b' {
+            colour = true;
+        }
+        if colour {
+            kept.push(c);
+            colour = c != 'm';
+        } else if width < columns {
+            kept.push(c);
+            width += 1;
+        }
+    }
+    *line = kept;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: Window = Window { columns: 20, rows: 24 };
+
+    #[test]
+    fn ladders_share_the_height() {
+        assert_eq!(WINDOW.depth(10, 1), 10);
+        assert_eq!(WINDOW.depth(30, 1), 21);
+        assert_eq!(WINDOW.depth(10, 3), 5);
+        assert_eq!(WINDOW.depth(10, 100), 1, "one level at least");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted_and_no_line_is_longer_than_the_window() {
+        let lines: Vec<String> =
+            (0..50).map(|line| format!("\x1b[1mline {line}\x1b[0m and more than that")).collect();
+        let fitted = WINDOW.fit(lines.clone());
+        assert_eq!(fitted.len(), 23);
+        assert_eq!(fitted[0], "\x1b[1mline 0\x1b[0m and more than");
+        assert!(fitted[22].starts_with("… 28 lines more"), "{}", fitted[22]);
+        assert_eq!(WINDOW.fit(lines[..23].to_vec()).len(), 23);
+    }
+}

@@ -1,0 +1,176 @@
+//! Recordings of exchanges imported into a node: every replica of every book equals a naive one that read the records
+//! by itself. Where `cargo xtask data` has not fetched them, nothing is tested.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use dunlin::feed::recording::{Item, Layout, Recording, RecordingOptions};
+use dunlin::feed::{BookEntry, Levels, OrderEntry, Orders, Replica, Scale, Side};
+use dunlin_client::topic::*;
+
+use crate::running::Running;
+
+/// Of a file; the rest would only take time.
+const BYTES_MAX: usize = 4 << 20;
+const PATIENCE: Duration = Duration::from_secs(60);
+const SIDES: [Side; 2] = [Side::Bid, Side::Ask];
+
+/// Levels by price, and orders by number.
+#[derive(Default)]
+struct Naive {
+    levels: BTreeMap<(u8, i64), i64>,
+    orders: BTreeMap<u64, (u8, i64, i64)>,
+    records: u64,
+}
+
+impl Naive {
+    fn take(&mut self, kind: &str, payload: &[u8]) {
+        self.records += 1;
+        if kind == "book" {
+            BookEntry::decode_all(payload).for_each(|entry| match entry.unwrap() {
+                BookEntry::Set { side, price, size } => drop(self.levels.insert((side.code(), price), size)),
+                BookEntry::Remove { side, price } => drop(self.levels.remove(&(side.code(), price))),
+                BookEntry::Clear { side } => self.levels.retain(|(of, _), _| *of != side.code()),
+            });
+        } else {
+            OrderEntry::decode_all(payload).for_each(|entry| match entry.unwrap() {
+                OrderEntry::Add { side, id, price, size } => {
+                    assert!(self.orders.insert(id, (side.code(), price, size)).is_none());
+                }
+                OrderEntry::Change { id, price, size } => {
+                    let order = self.orders.get_mut(&id).unwrap();
+                    (order.1, order.2) = (price, size);
+                }
+                OrderEntry::Delete { id } => assert!(self.orders.remove(&id).is_some()),
+                OrderEntry::Clear { side } => self.orders.retain(|_, order| order.0 != side.code()),
+            });
+        }
+    }
+
+    fn levels(&self) -> BTreeMap<(u8, i64), i64> {
+        let mut levels = self.levels.clone();
+        for &(side, price, size) in self.orders.values() {
+            *levels.entry((side, price)).or_default() += size;
+        }
+        levels
+    }
+}
+
+fn levels_of(state: &dyn Levels) -> BTreeMap<(u8, i64), i64> {
+    let of = |side: Side| state.levels(side).map(move |level| ((side.code(), level.price), level.size));
+    SIDES.into_iter().flat_map(of).collect()
+}
+
+/// A replica that reads now and then, and is compared at the end.
+trait Reader {
+    fn read(&mut self);
+    fn stands_at(&self, topic: &str) -> u64;
+    fn levels(&self, topic: &str) -> BTreeMap<(u8, i64), i64>;
+    fn wrong(&self) -> (u64, u64);
+}
+
+impl<F: Fold + Levels, S: Subscribe> Reader for Replica<F, S> {
+    fn read(&mut self) {
+        self.drain(dunlin::now_ns(), usize::MAX, |_| ()).unwrap();
+    }
+
+    fn stands_at(&self, topic: &str) -> u64 {
+        self.states().find(|(log, ..)| log.topic == topic).map_or(0, |(_, at, _)| at.seq)
+    }
+
+    fn levels(&self, topic: &str) -> BTreeMap<(u8, i64), i64> {
+        self.states()
+            .find(|(log, ..)| log.topic == topic)
+            .map_or_else(BTreeMap::new, |(.., state)| levels_of(state))
+    }
+
+    fn wrong(&self) -> (u64, u64) {
+        (self.counts().divergent, self.counts().refused)
+    }
+}
+
+/// Replicas in process and over TCP: as it comes, conflated, and with every 50th record withheld.
+fn readers<F: Fold + Levels>(running: &Running, new: fn() -> F) -> Vec<(&'static str, Box<dyn Reader>)> {
+    let following =
+        SubscribeOptions { start: Start::Snapshot, on_gap: OnGap::Snapshot, ..SubscribeOptions::default() };
+    let conflated = SubscribeOptions { conflate: true, ..following.clone() };
+    let losing = SubscribeOptions { lose_every: NonZeroU32::new(50), ..following.clone() };
+    let client = running.client();
+    let mut readers: Vec<(&str, Box<dyn Reader>)> = Vec::new();
+    for (name, options) in [("plain", following), ("conflated", conflated), ("losing", losing)] {
+        let inside = running.node.subscribe("md.>", &options).unwrap();
+        readers.push((name, Box::new(Replica::new(inside, move |_| new()))));
+        let outside = client.subscribe("md.>", options).unwrap();
+        readers.push((name, Box::new(Replica::new(outside, move |_| new()))));
+    }
+    readers
+}
+
+/// Imports a file; every so many records each reader reads, and some are compared on the way.
+fn import<F: Fold + Levels>(name: &str, layout: Layout, new: fn() -> F, every: u64) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name);
+    let Ok(bytes) = std::fs::read(&path) else {
+        eprintln!("{} is not there: not tested (`cargo xtask data` fetches it)", path.display());
+        return;
+    };
+    let running = Running::start();
+    let mut readers = readers(&running, new);
+    let mut books: Vec<(String, String, Publisher, Naive)> = Vec::new();
+    let mut count = 0;
+    let mut sink = |item: Item<'_>| match item {
+        Item::Book { recorded, .. } => {
+            let fold = FoldConfig { kind: recorded.kind.to_owned(), options: recorded.scale.options() };
+            let config = TopicConfig { fold: Some(fold), ..TopicConfig::default() };
+            running.node.create_topic(&recorded.topic, config, false).unwrap();
+            let publisher = running.node.publisher(&recorded.topic).unwrap();
+            books.push((recorded.topic.clone(), recorded.kind.to_owned(), publisher, Naive::default()));
+        }
+        Item::Record { book, payload, .. } => {
+            let (_, kind, publisher, naive) = &mut books[book];
+            publisher.publish(payload).unwrap();
+            naive.take(kind, payload);
+            count += 1;
+            if count % every == 0 {
+                readers.iter_mut().for_each(|(_, reader)| reader.read());
+            }
+            if count % (every * 20) == 0 {
+                compare(&books, &mut readers);
+            }
+        }
+        _ => {}
+    };
+    let mut recording = Recording::new(layout, &RecordingOptions::default());
+    recording.push(&bytes[..bytes.len().min(BYTES_MAX)], &mut sink);
+    recording.end(&mut sink);
+    compare(&books, &mut readers);
+    assert!(count > 10_000, "{count}");
+}
+
+/// Reads on until every reader stands where its books do, and compares every level.
+fn compare(books: &[(String, String, Publisher, Naive)], readers: &mut [(&'static str, Box<dyn Reader>)]) {
+    for (name, reader) in readers {
+        let deadline = Instant::now() + PATIENCE;
+        while books.iter().any(|(topic, .., naive)| reader.stands_at(topic) < naive.records) {
+            assert!(Instant::now() < deadline, "{name} does not come to the end");
+            reader.read();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for (topic, .., naive) in books {
+            assert_eq!(reader.levels(topic), naive.levels(), "{name}: {topic}");
+        }
+        assert_eq!(reader.wrong(), (0, 0), "{name}");
+    }
+}
+
+#[test]
+fn an_imported_betfair_market_is_the_same_for_every_replica() {
+    let book = || dunlin::feed::Book::new(Scale::default());
+    import("1.200806927", Layout::Betfair, book, 211);
+}
+
+#[test]
+fn imported_bitstamp_orders_are_the_same_for_every_replica() {
+    import("orders.csv", Layout::Bitstamp, || Orders::new(Scale::default()), 4_001);
+}

@@ -1,0 +1,36 @@
+//! One conflated reader of many states.
+
+use super::*;
+
+#[test]
+fn a_slow_conflated_reader_comes_to_every_log_by_turns() {
+    const LOGS: usize = 10;
+    let board = |_: &FoldConfig| Ok(Box::new(Board::default()) as Box<dyn Fold>);
+    let topic = |number: usize| {
+        let fold = Some(FoldConfig { kind: "board".to_owned(), options: Default::default() });
+        let config = Arc::new(TopicConfig { fold, ..config(64 << 10) });
+        Arc::new(Topic::stateful(&format!("t{number}"), config, &budget(), MANUAL, 1, board).unwrap())
+    };
+    let topics: Vec<_> = (0..LOGS).map(topic).collect();
+    let cursors = topics.iter().map(|topic| cursor(topic, &conflated())).collect();
+    let mut reader = Subscriber::many(cursors, None, conflated(), MANUAL);
+    let mut publishers: Vec<_> = topics.iter().map(|topic| topic.publisher(topic.name())).collect();
+    let mut read = Vec::new();
+    for round in 0..200 {
+        // While one record is worked on, every log has something new.
+        for (publisher, slot) in publishers.iter_mut().zip(0..) {
+            publisher.publish(sets(&[(round % 7, round + slot)]).as_slice()).unwrap();
+        }
+        match reader.try_next().unwrap().expect("there is something") {
+            Event::Record(record) => read.push(record.log.topic.clone()),
+            Event::Notice(Notice::Snapshot(snapshot)) => read.push(snapshot.log.topic.clone()),
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+    for turn in read.windows(LOGS) {
+        let mut logs = turn.to_vec();
+        logs.sort();
+        logs.dedup();
+        assert_eq!(logs.len(), LOGS, "{turn:?}");
+    }
+}
