@@ -73,14 +73,16 @@ fn what_comes_byte_by_byte_is_read_as_one() {
 }
 
 #[test]
-fn who_says_nothing_and_who_is_not_there_any_more_are_parted_with() {
-    let (_node, server) = serve_nats(|config| {
-        config.limits.handshake_ms_max = 50;
-        config.limits.nats.ping_ms = 50;
-    });
+fn who_says_nothing_is_parted_with() {
+    let (_node, server) = serve_nats(|config| config.limits.handshake_ms_max = 50);
     let mut silent = NatsPeer::new(&server);
     assert_eq!(silent.line(), "-ERR 'Authentication Timeout'");
     assert!(silent.is_at_end());
+}
+
+#[test]
+fn who_is_not_there_any_more_is_parted_with() {
+    let (_node, server) = serve_nats(|config| config.limits.nats.ping_ms = 50);
     let mut dead = NatsPeer::new(&server);
     dead.say("CONNECT {\"verbose\":false}");
     assert_eq!([dead.line(), dead.line(), dead.line()], ["PING", "PING", "-ERR 'Stale Connection'"]);
