@@ -19,7 +19,7 @@ use crate::trace::Told;
 /// How long a call is asked to wait.
 const CALL: Duration = Duration::from_millis(300);
 /// Two heartbeats, and what a busy machine adds.
-const CALL_MAX: Duration = Duration::from_secs(8);
+const CALL_MAX: Duration = Duration::from_secs(30);
 /// Credit of a slow reader: what lies in the sockets' buffers would otherwise be a second history.
 const SLOW_CREDIT: usize = 8 << 10;
 

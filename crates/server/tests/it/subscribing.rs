@@ -262,12 +262,15 @@ fn a_server_that_stops_says_good_bye() {
 fn who_is_idle_hears_every_heartbeat() {
     let (_node, server) = serve_with(|config| config.limits.heartbeat_ms = 100);
     let mut peer = Peer::connect(&server);
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(2);
-    let mut heard = 0;
-    while std::time::Instant::now() < until {
-        peer.next(|m| matches!(m, FromNode::Heartbeat(_)).then_some(())).unwrap();
-        heard += 1;
-    }
-    // Every second one left out would make 10.
-    assert!(heard >= 13, "{heard} heartbeats in the time of 20");
+    let mut heard_in_two_seconds = || {
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(2);
+        let mut heard = 0;
+        while std::time::Instant::now() < until {
+            peer.next(|m| matches!(m, FromNode::Heartbeat(_)).then_some(())).unwrap();
+            heard += 1;
+        }
+        heard
+    };
+    // Every second one left out would make 10, however often it is tried; a machine that stands still does not.
+    assert!((0..5).any(|_| heard_in_two_seconds() >= 13), "fewer than 13 heartbeats in the time of 20");
 }
