@@ -223,10 +223,6 @@ impl Book {
         }
         true
     }
-
-    fn snapshot_bytes(&self) -> usize {
-        snapshot::HEAD_BYTES + 16 * self.halves.iter().map(|half| half.ladder.len()).sum::<usize>()
-    }
 }
 
 impl Fold for Book {
@@ -272,6 +268,10 @@ impl Fold for Book {
             payload.truncate(start);
         }
         known && snapshot::keep_if_worth_it(payload, start, self.snapshot_bytes())
+    }
+
+    fn snapshot_bytes(&self) -> usize {
+        snapshot::HEAD_BYTES + 16 * self.halves.iter().map(|half| half.ladder.len()).sum::<usize>()
     }
 
     fn bytes(&self) -> u64 {

@@ -150,10 +150,6 @@ impl LastValue {
         let wanted = bytes.len() - rest.len();
         if rest.is_empty() { Ok(()) } else { Err(SnapshotError::Length { bytes: bytes.len(), wanted }) }
     }
-
-    fn snapshot_bytes(&self) -> usize {
-        snapshot::HEAD_BYTES + 8 * self.values.len() + self.content_bytes
-    }
 }
 
 /// The entries of a record, whichever way it gives them.
@@ -192,7 +188,7 @@ impl Fold for LastValue {
     }
 
     fn freeze(&mut self) -> Arc<dyn Frozen> {
-        Arc::new(FrozenValues::new(self.values.freeze(), self.snapshot_bytes()))
+        Arc::new(FrozenValues::new(self.values.freeze()))
     }
 
     fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), FoldError> {
@@ -223,6 +219,10 @@ impl Fold for LastValue {
             ValueEntry::Set { key: &held.key, value: &held.value }.encode(payload);
         }
         snapshot::keep_if_worth_it(payload, start, self.snapshot_bytes())
+    }
+
+    fn snapshot_bytes(&self) -> usize {
+        snapshot::HEAD_BYTES + 8 * self.values.len() + self.content_bytes
     }
 
     fn bytes(&self) -> u64 {

@@ -191,6 +191,10 @@ impl Fold for Orders {
         self.book.changes_since(seq, payload)
     }
 
+    fn snapshot_bytes(&self) -> usize {
+        self.book.snapshot_bytes()
+    }
+
     fn bytes(&self) -> u64 {
         size_of::<Orders>() as u64 + self.book.bytes()
     }

@@ -49,6 +49,9 @@ pub trait Fold: Any + Send + std::fmt::Debug {
     /// `seq` to now. `false`, and nothing appended, when that is not known any more or a snapshot is shorter.
     fn changes_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool;
 
+    /// How many bytes a snapshot of it would have, roughly.
+    fn snapshot_bytes(&self) -> usize;
+
     /// Bytes of memory it holds, roughly.
     fn bytes(&self) -> u64;
 
@@ -60,9 +63,6 @@ pub trait Fold: Any + Send + std::fmt::Debug {
 pub trait Frozen: Send + Sync + std::fmt::Debug {
     /// Appends the state's bytes, from which [`Fold::restore`] makes it again.
     fn write(&self, out: &mut Vec<u8>);
-
-    /// How many bytes [`write`](Frozen::write) will append, roughly.
-    fn bytes(&self) -> usize;
 }
 
 /// Why records or a snapshot cannot be taken in.

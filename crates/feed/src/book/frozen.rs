@@ -20,7 +20,6 @@ impl FrozenBook {
 
 impl Frozen for FrozenBook {
     fn write(&self, out: &mut Vec<u8>) {
-        out.reserve(self.bytes());
         let [bids, asks] = &self.halves;
         snapshot::write_head(out, Kind::Book, bids.len(), asks.len());
         for (side, half) in [(Side::Bid, bids), (Side::Ask, asks)] {
@@ -29,9 +28,5 @@ impl Frozen for FrozenBook {
                 out.extend_from_slice(&size.to_le_bytes());
             }
         }
-    }
-
-    fn bytes(&self) -> usize {
-        snapshot::HEAD_BYTES + 16 * self.halves.iter().map(FrozenLadder::len).sum::<usize>()
     }
 }

@@ -10,12 +10,11 @@ use crate::snapshot::{self, Kind};
 #[derive(Debug)]
 pub(super) struct FrozenValues {
     values: FrozenSlab<Held>,
-    bytes: usize,
 }
 
 impl FrozenValues {
-    pub(super) fn new(values: FrozenSlab<Held>, bytes: usize) -> FrozenValues {
-        FrozenValues { values, bytes }
+    pub(super) fn new(values: FrozenSlab<Held>) -> FrozenValues {
+        FrozenValues { values }
     }
 }
 
@@ -23,7 +22,6 @@ impl Frozen for FrozenValues {
     fn write(&self, out: &mut Vec<u8>) {
         let mut values: Vec<&Held> = self.values.iter().collect();
         values.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        out.reserve(self.bytes);
         snapshot::write_head(out, Kind::Last, values.len(), 0);
         for Held { key, value, .. } in values {
             out.extend_from_slice(&(key.len() as u32).to_le_bytes());
@@ -31,9 +29,5 @@ impl Frozen for FrozenValues {
             out.extend_from_slice(key);
             out.extend_from_slice(value);
         }
-    }
-
-    fn bytes(&self) -> usize {
-        self.bytes
     }
 }

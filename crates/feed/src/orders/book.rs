@@ -269,7 +269,7 @@ impl OrderBook {
     }
 
     pub(super) fn freeze(&mut self) -> FrozenOrders {
-        FrozenOrders::new(self.orders.freeze(), self.len())
+        FrozenOrders::new(self.orders.freeze())
     }
 
     pub(super) fn bytes(&self) -> u64 {

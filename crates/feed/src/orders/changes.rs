@@ -51,7 +51,7 @@ impl OrderBook {
         true
     }
 
-    fn snapshot_bytes(&self) -> usize {
+    pub(super) fn snapshot_bytes(&self) -> usize {
         snapshot::HEAD_BYTES + 24 * self.len()
     }
 }

@@ -12,12 +12,11 @@ use crate::snapshot::{self, Kind};
 #[derive(Debug)]
 pub(super) struct FrozenOrders {
     orders: FrozenSlab<Held>,
-    count: usize,
 }
 
 impl FrozenOrders {
-    pub(super) fn new(orders: FrozenSlab<Held>, count: usize) -> FrozenOrders {
-        FrozenOrders { orders, count }
+    pub(super) fn new(orders: FrozenSlab<Held>) -> FrozenOrders {
+        FrozenOrders { orders }
     }
 }
 
@@ -28,16 +27,11 @@ impl Frozen for FrozenOrders {
             (held.side, std::cmp::Reverse(ladder::key(held.side, held.price)), held.priority)
         });
         let bids = orders.partition_point(|held| held.side == Side::Bid);
-        out.reserve(self.bytes());
         snapshot::write_head(out, Kind::Orders, bids, orders.len() - bids);
         for held in orders {
             out.extend_from_slice(&held.id.to_le_bytes());
             out.extend_from_slice(&held.price.to_le_bytes());
             out.extend_from_slice(&held.size.to_le_bytes());
         }
-    }
-
-    fn bytes(&self) -> usize {
-        snapshot::HEAD_BYTES + 24 * self.count
     }
 }

@@ -243,8 +243,12 @@ fn a_state_that_went_wrong_by_itself_is_found_out_and_put_right() {
             self.0.changes_since(seq, payload)
         }
 
+        fn snapshot_bytes(&self) -> usize {
+            self.0.snapshot_bytes()
+        }
+
         fn bytes(&self) -> u64 {
-            Fold::bytes(&self.0)
+            self.0.bytes()
         }
 
         fn entries(&self) -> u64 {

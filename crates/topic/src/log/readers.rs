@@ -93,7 +93,7 @@ impl super::State {
 impl Log {
     /// Where a cursor begins. One that follows the state and lacks more than the state takes is given the state.
     pub(crate) fn start(&self, start: Start, follows_state: bool) -> Result<Begin, SubscribeError> {
-        let mut state = self.lock();
+        let state = self.lock();
         // Whoever published it may know of a record that readers cannot see yet.
         let last = state.last();
         let oldest = state.oldest(&self.config);

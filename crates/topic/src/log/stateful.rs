@@ -127,7 +127,7 @@ impl Frost {
             let frozen = self.frozen.lock().unwrap_or_else(PoisonError::into_inner).take();
             let mut bytes = Vec::new();
             if let Some(frozen) = frozen {
-                bytes.reserve_exact(frozen.bytes());
+                bytes.reserve_exact(self.estimate as usize);
                 frozen.write(&mut bytes);
             }
             let charged = Charged::over(&log.budget, bytes.capacity() as u64);
@@ -172,13 +172,12 @@ impl Folded {
     }
 
     fn freeze(&mut self, position: Position) -> Frost {
-        let frozen = self.fold.freeze();
         Frost {
             position,
             checksum: self.fold.checksum(),
             taken_bytes: self.taken_bytes,
-            estimate: frozen.bytes() as u64,
-            frozen: Mutex::new(Some(frozen)),
+            estimate: self.fold.snapshot_bytes() as u64,
+            frozen: Mutex::new(Some(self.fold.freeze())),
             bytes: OnceLock::new(),
         }
     }
@@ -408,14 +407,12 @@ impl State {
     }
 
     /// Whether a reader that lacks all after `since` is better off with the state.
-    pub(super) fn is_state_cheaper(&mut self, since: u64) -> bool {
+    pub(super) fn is_state_cheaper(&self, since: u64) -> bool {
         // What lies on disk alone is not measured, but it takes at least so much.
         let on_disk = || self.stored().map(|_| (self.next_seq - 1 - since) * RECORD_BYTES_MIN);
         let lacking = self.bytes_after(since).or_else(on_disk).unwrap_or(0);
-        let folded = self.rare.as_mut().and_then(|rare| rare.fold.as_mut());
-        let Some(folded) = folded.filter(|_| lacking > BACKLOG_BYTES_MIN) else { return false };
-        let state = folded.fresh.as_ref().map(|fresh| fresh.estimate);
-        lacking > BACKLOG_PER_STATE * state.unwrap_or_else(|| folded.fold.freeze().bytes() as u64)
+        let Some(folded) = self.folded().filter(|_| lacking > BACKLOG_BYTES_MIN) else { return false };
+        lacking > BACKLOG_PER_STATE * folded.fold.snapshot_bytes() as u64
     }
 
     /// About how many bytes of records follow `seq`, those of a segment taken to be of one size; `None` when not all of

@@ -101,6 +101,10 @@ impl Fold for Board {
         shorter
     }
 
+    fn snapshot_bytes(&self) -> usize {
+        self.slots.len() * 16
+    }
+
     fn bytes(&self) -> u64 {
         self.slots.len() as u64 * 64
     }
@@ -113,9 +117,5 @@ impl Fold for Board {
 impl Frozen for Board {
     fn write(&self, out: &mut Vec<u8>) {
         out.extend(sets(&self.slots()));
-    }
-
-    fn bytes(&self) -> usize {
-        self.slots.len() * 16
     }
 }
