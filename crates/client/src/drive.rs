@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dunlin_topic::{SPIN_US_DEFAULT, Wait};
+use dunlin_topic::Wait;
 
 use crate::client::Shared;
 use crate::follow::{Waiting, thread_waker};
@@ -53,8 +53,32 @@ impl Shared {
         until: Option<Instant>,
         done: &mut impl FnMut() -> bool,
     ) -> Waited {
+        if wait != Wait::Default {
+            return self.lead_spinning(link, wait, Duration::ZERO, until, done);
+        }
+        let (began, budget) = (Instant::now(), Duration::from_nanos(link.spinning.budget_ns()));
+        let waited = self.lead_spinning(link, wait, budget, until, done);
+        let took = began.elapsed();
+        if took < budget {
+            link.spinning.caught();
+        } else {
+            link.spinning.parked(took.as_nanos() as u64);
+        }
+        waited
+    }
+
+    /// The same; by [`Wait::Default`] it spins for so long before it blocks.
+    #[inline]
+    fn lead_spinning(
+        &self,
+        link: &mut Link,
+        wait: Wait,
+        budget: Duration,
+        until: Option<Instant>,
+        done: &mut impl FnMut() -> bool,
+    ) -> Waited {
         let mut began = None;
-        let mut spins = wait != Wait::Parked;
+        let mut spins = wait == Wait::Spin || !budget.is_zero();
         let mut interrupt = Interrupt::of_this_thread();
         loop {
             // At most a tick: then the clock is looked at, also on behalf of the connection.
@@ -81,7 +105,6 @@ impl Shared {
             if until.is_some_and(|until| now >= until) {
                 return Waited::TimedOut;
             }
-            let spin_max = Duration::from_micros(SPIN_US_DEFAULT.into());
             match pumped {
                 Pumped::Away(Why::Refused(refused), _) => return Waited::Away(Why::Refused(refused)),
                 Pumped::Away(why, since) => {
@@ -92,7 +115,7 @@ impl Shared {
                 }
                 Pumped::Closed => return Waited::Away(Why::Io("the client is closed".to_owned())),
                 Pumped::Quiet if wait == Wait::Default && spins => {
-                    spins = now - began < spin_max;
+                    spins = now - began < budget;
                     // Whoever is to be waited for may need this very core.
                     std::thread::yield_now();
                 }

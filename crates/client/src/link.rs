@@ -10,6 +10,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dunlin_topic::Spinning;
 use dunlin_wire::{Decoder, FromClient, FromNode, Hello, Next, PREAMBLE_BYTES, Preamble};
 
 use crate::backoff::{Backoff, random_seed};
@@ -47,6 +48,8 @@ pub(crate) struct Link {
     /// When somebody last listened in vain.
     listened_at: Instant,
     heartbeat: Duration,
+    /// What those who waited for it have learned.
+    pub(crate) spinning: Spinning,
 }
 
 #[derive(Debug)]
@@ -126,6 +129,7 @@ impl Link {
             silent_since: None,
             listened_at: now,
             heartbeat: Duration::from_secs(1),
+            spinning: Spinning::default(),
         }
     }
 

@@ -15,6 +15,7 @@ mod pattern_index;
 mod producer;
 mod publish;
 mod request;
+mod spinning;
 mod subject;
 mod subscribe;
 
@@ -63,11 +64,10 @@ pub use publish::{Acknowledged, Draft, Payload, Publish, PublishError, Receipt};
 pub use publisher::Publisher;
 pub use reading::{ReaderInfo, Reading};
 pub use request::{Reply, RequestError};
+pub use spinning::{SPIN_US_DEFAULT, Spinning};
 pub use store::{EpochStart, Loaded, LoadedSegment, Recovered, Store};
 pub use subject::{Pattern, SUBJECT_BYTES_MAX, Selection, Subject, SubjectError, TailPattern};
-pub use subscribe::{
-    OnGap, Resync, SPIN_US_DEFAULT, Start, Subscribe, SubscribeError, SubscribeOptions, Wait,
-};
+pub use subscribe::{OnGap, Resync, Start, Subscribe, SubscribeError, SubscribeOptions, Wait};
 pub use subscriber::{Newcomers, Subscriber};
 pub use topic::{PublisherPlace, RunAppend, Topic, key_hash};
 pub use wake::{Waiter, thread_waker};

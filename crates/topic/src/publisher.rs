@@ -9,7 +9,7 @@ use crate::config::{OnFull, saturating_ns};
 use crate::event::Position;
 use crate::log::{Append, Appended, Log, ProducerMark, StoredState};
 use crate::publish::{Acknowledged, Draft, Publish, PublishError, Receipt};
-use crate::subscribe::SPIN_US_DEFAULT;
+use crate::spinning::SPIN_US_DEFAULT;
 use crate::topic::{PublisherPlace, Topic};
 use crate::wake::{Waiter, thread_waker};
 

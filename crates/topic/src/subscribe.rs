@@ -43,15 +43,12 @@ pub enum OnGap {
 pub enum Wait {
     /// Never parks.
     Spin,
-    /// Spins for [`SPIN_US_DEFAULT`] µs, then parks.
+    /// Spins for up to [`SPIN_US_DEFAULT`](crate::SPIN_US_DEFAULT) µs, then parks; at once where waits of late were longer.
     #[default]
     Default,
     /// Parks at once.
     Parked,
 }
-
-/// How long [`Wait::Default`] spins before parking, µs.
-pub const SPIN_US_DEFAULT: u32 = 20;
 
 /// What a subscription asks for beside its pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

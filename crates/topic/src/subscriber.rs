@@ -10,7 +10,8 @@ use std::time::Duration;
 use crate::config::Clock;
 use crate::cursor::{Consumption, Cursor, Fill};
 use crate::event::{Event, LogName, Notice, Position};
-use crate::subscribe::{Resync, SPIN_US_DEFAULT, Subscribe, SubscribeError, SubscribeOptions, Wait};
+use crate::spinning::Spinning;
+use crate::subscribe::{Resync, Subscribe, SubscribeError, SubscribeOptions, Wait};
 use crate::wake::{Waiter, thread_waker};
 
 use many::Many;
@@ -31,6 +32,7 @@ pub struct Subscriber {
     /// Bytes of the record that was taken last: it is moved past by the next call.
     taken: u32,
     wait: Wait,
+    spinning: Spinning,
     pauses: u8,
     clock: Clock,
 }
@@ -63,7 +65,18 @@ impl Subscriber {
     }
 
     fn new(waiter: Arc<Waiter>, reading: Reading, wait: Wait, clock: Clock) -> Subscriber {
-        Subscriber { waiter, reading, pending: None, found: 0, taken: 0, wait, pauses: PAUSES_MIN, clock }
+        let spinning = Spinning::default();
+        Subscriber {
+            waiter,
+            reading,
+            pending: None,
+            found: 0,
+            taken: 0,
+            wait,
+            spinning,
+            pauses: PAUSES_MIN,
+            clock,
+        }
     }
 
     /// How many records lie ahead, in all logs.
@@ -165,16 +178,34 @@ impl Subscriber {
         Ok(())
     }
 
+    /// Sleeps until something may be there; `false` when that did not come in time.
+    fn park(&mut self, deadline_ns: u64) -> bool {
+        let waker = thread_waker();
+        while self.sleep(&waker) {
+            let left_ns = match deadline_ns {
+                u64::MAX => u64::MAX,
+                deadline_ns => deadline_ns.saturating_sub(self.clock.now_ns()),
+            };
+            match left_ns {
+                0 if self.waiter.clear_waker() => return false,
+                0 => return true,
+                u64::MAX => thread::park(),
+                ns => thread::park_timeout(Duration::from_nanos(ns)),
+            }
+        }
+        true
+    }
+
     /// Spins as the options say; whether something came.
     ///
     /// Every look takes the commit's cache line from the publisher, who then waits for it; so the first
     /// look comes late, and later while each read brings several records: that is a stream, whose
     /// publisher is better left to write a few more. An answer takes longer than the shortest pause anyway.
-    fn spin(&mut self, deadline_ns: u64) -> bool {
-        let spin_until_ns = match self.wait {
-            Wait::Parked => return self.may_have_more(),
-            Wait::Spin => deadline_ns,
-            Wait::Default => deadline_ns.min(self.clock.now_ns() + u64::from(SPIN_US_DEFAULT) * 1_000),
+    fn spin(&self, began_ns: u64, deadline_ns: u64) -> bool {
+        let spin_until_ns = match (self.wait, self.spinning.budget_ns()) {
+            (Wait::Parked, _) | (Wait::Default, 0) => return self.may_have_more(),
+            (Wait::Spin, _) => deadline_ns,
+            (Wait::Default, budget_ns) => deadline_ns.min(began_ns + budget_ns),
         };
         (0..self.pauses).for_each(|_| std::hint::spin_loop());
         if self.may_have_more() {
@@ -273,28 +304,21 @@ impl Subscribe for Subscriber {
     fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
         self.step_past_taken();
         let timeout_ns = timeout.map_or(u64::MAX, |t| t.as_nanos().min(u64::MAX.into()) as u64);
-        let deadline_ns = match timeout_ns {
-            u64::MAX => u64::MAX,
-            ns => self.clock.now_ns().saturating_add(ns),
-        };
-        if self.spin(deadline_ns) {
+        let learns = self.wait == Wait::Default;
+        let began_ns = if learns || timeout_ns < u64::MAX { self.clock.now_ns() } else { 0 };
+        let deadline_ns = began_ns.saturating_add(timeout_ns);
+        if self.spin(began_ns, deadline_ns) {
+            self.spinning.caught();
             return Ok(true);
         }
-        let waker = thread_waker();
-        while self.sleep(&waker) {
-            let left_ns = match deadline_ns {
-                u64::MAX => u64::MAX,
-                deadline_ns => deadline_ns.saturating_sub(self.clock.now_ns()),
-            };
-            match left_ns {
-                0 if self.waiter.clear_waker() => return Ok(false),
-                0 => break,
-                u64::MAX => thread::park(),
-                ns => thread::park_timeout(Duration::from_nanos(ns)),
-            }
+        let woken = self.park(deadline_ns);
+        if woken {
+            self.pass_wake_on()?;
         }
-        self.pass_wake_on()?;
-        Ok(true)
+        if learns {
+            self.spinning.parked(self.clock.now_ns().saturating_sub(began_ns));
+        }
+        Ok(woken)
     }
 
     fn resync(&mut self, log: &LogName, resync: Resync) -> Result<(), SubscribeError> {
