@@ -1,10 +1,13 @@
 //! A simulator that publishes: made-up order books, each record when it is due.
 //!
-//! One thread publishes for all instruments. It sleeps until shortly before the next record is due and spins from there on.
+//! One thread publishes for all instruments. It sleeps until shortly before the next record is due and spins from there on,
+//! or, where records are too dense for that, sleeps for moments and publishes what has become due.
 //! Where it falls behind it publishes what is overdue without a pause and leaves nothing out: how late it was
 //! stands in the records (event time is when one was due, append time when it was appended) and in [`Ran`].
 //!
 //! Not here: what is published ([`Simulator`]) and when it is due ([`Schedule`]).
+
+mod punctual;
 
 use std::thread;
 use std::time::Duration;
@@ -14,6 +17,7 @@ use dunlin_topic::frame::Meta;
 use dunlin_topic::{Draft, Payload, Publish, PublishError};
 
 use crate::clock::now_ns;
+use punctual::Punctual;
 
 /// The longest sleep: whoever stops a simulation waits no longer than this.
 const NAP: Duration = Duration::from_millis(50);
@@ -86,6 +90,7 @@ impl<P: Publish> Simulation<P> {
     /// Publishes all that is meant for the time before `until_ns`, or until `stop` says so: it is asked before
     /// each sleep, and now and then.
     pub fn run_until(&mut self, until_ns: u64, mut stop: impl FnMut() -> bool) -> Result<Ran, PublishError> {
+        let _punctual = Punctual::new();
         let mut ran = Ran::default();
         let mut now = now_ns();
         while self.schedule.peek().is_some_and(|due| due.at_ns < until_ns) {

@@ -50,7 +50,7 @@ pub use limits::Limits;
 pub use orders::{ORDER_ENTRY_BYTES, Order, OrderEntry, Orders, QueuePosition};
 pub use replica::{By, Change, Counts, RETRY_NS, Replica, Report, Trouble};
 pub use scale::{DECIMALS_MAX, OptionsError, Scale, ScaleError, UNITS_MAX};
-pub use schedule::{Action, Due, LATE_NS_DEFAULT, SPIN_NS_DEFAULT, Schedule, Slips};
+pub use schedule::{Action, Due, GRAIN_NS, LATE_NS_DEFAULT, SPIN_NS_DEFAULT, Schedule, Slips};
 pub use side::Side;
 pub use simulator::{Simulator, Update};
 pub use snapshot::SnapshotError;

@@ -12,7 +12,9 @@
 //!   ⌊r × s⌋ at least.
 //!
 //! How to wait is for the caller's thread to carry out: [`Schedule::next_action`] advises to sleep until shortly before the
-//! next record and to spin for the rest, since a sleeping thread is woken late by tens of microseconds.
+//! next record and to spin for the rest, since a sleeping thread is woken late by tens of microseconds. Where records are
+//! so dense that it would never come to sleep, it advises to sleep for a grain and to send what has become due by then: a
+//! thread that only spins takes a core from those who are to read.
 
 mod lane;
 mod slips;
@@ -22,6 +24,11 @@ pub use slips::Slips;
 
 /// How long before a record a sleeper should be up: what Linux takes to wake a thread, with some to spare.
 pub const SPIN_NS_DEFAULT: u64 = 30_000;
+/// How long to sleep where records are due closer to each other than the time to spin.
+pub const GRAIN_NS: u64 = 50_000;
+/// The time between two records is known as the mean of about so many, and taken for this at first.
+const GAPS: u64 = 16;
+const SPARSE_NS: u64 = 1_000_000_000;
 /// A record that was taken no later than this is on time.
 pub const LATE_NS_DEFAULT: u64 = 1_000_000;
 
@@ -31,6 +38,9 @@ pub struct Schedule {
     lanes: Vec<Lane>,
     /// The lane whose record is next.
     next: usize,
+    /// When the last record that was taken was due, and the time between two of late.
+    last_ns: u64,
+    gap_ns: u64,
     spin_ns: u64,
     slips: Slips,
 }
@@ -68,13 +78,20 @@ impl Schedule {
                 None => lanes.push(Lane::new(start_ns, rate, instrument)),
             }
         }
-        let mut schedule =
-            Schedule { lanes, next: 0, spin_ns: SPIN_NS_DEFAULT, slips: Slips::later_than(LATE_NS_DEFAULT) };
+        let mut schedule = Schedule {
+            lanes,
+            next: 0,
+            last_ns: start_ns,
+            gap_ns: SPARSE_NS,
+            spin_ns: SPIN_NS_DEFAULT,
+            slips: Slips::later_than(LATE_NS_DEFAULT),
+        };
         schedule.find_next();
         schedule
     }
 
-    /// Advises to spin for this long before a record; 0 to sleep throughout, `u64::MAX` to spin throughout.
+    /// Advises to spin for this long before a record, unless they are denser than that; 0 to sleep throughout,
+    /// `u64::MAX` to spin throughout.
     pub fn spinning(mut self, spin_ns: u64) -> Schedule {
         self.spin_ns = spin_ns;
         self
@@ -98,8 +115,9 @@ impl Schedule {
         let Some(next) = self.peek() else { return Action::Sleep { until_ns: u64::MAX } };
         match next.at_ns {
             at if at <= now_ns => Action::Emit,
-            at if at - now_ns <= self.spin_ns => Action::Spin,
-            at => Action::Sleep { until_ns: at - self.spin_ns },
+            at if at - now_ns > self.spin_ns => Action::Sleep { until_ns: at - self.spin_ns },
+            _ if self.is_dense() => Action::Sleep { until_ns: now_ns + GRAIN_NS },
+            _ => Action::Spin,
         }
     }
 
@@ -108,11 +126,18 @@ impl Schedule {
     pub fn take(&mut self, now_ns: u64) -> Option<Due> {
         let next = self.peek().filter(|next| next.at_ns <= now_ns)?;
         self.slips.note(now_ns - next.at_ns);
+        self.gap_ns = (GAPS - 1) * self.gap_ns.min(SPARSE_NS) / GAPS + (next.at_ns - self.last_ns) / GAPS;
+        self.last_ns = next.at_ns;
         self.lanes[self.next].step();
         if self.lanes.len() > 1 {
             self.find_next();
         }
         Some(next)
+    }
+
+    /// Whether whoever spins before each record hardly ever sleeps.
+    fn is_dense(&self) -> bool {
+        self.gap_ns <= self.spin_ns && self.spin_ns < u64::MAX
     }
 
     /// How many records are due by now, inclusive, and not taken.

@@ -1,4 +1,4 @@
-use dunlin_feed::{Action, Due, Schedule};
+use dunlin_feed::{Action, Due, GRAIN_NS, Schedule};
 use proptest::prelude::*;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -55,6 +55,28 @@ fn the_advice_is_to_sleep_then_to_spin_then_to_emit() {
     assert_eq!([1_000_000, 7_000_000].map(|now| schedule.next_action(now)), [Action::Emit; 2]);
     assert_eq!(Schedule::new(0, []).next_action(5), Action::Sleep { until_ns: u64::MAX });
     assert_eq!(Schedule::new(9, [1]).take(8), None, "nothing is due before the start");
+}
+
+#[test]
+fn where_records_are_denser_than_the_time_to_spin_the_advice_is_to_sleep_for_a_grain() {
+    let mut schedule = Schedule::new(0, [50_000; 2]).spinning(30_000);
+    let mut dense = Schedule::new(0, [50_000; 2]).spinning(u64::MAX);
+    for now in (0..10_000_000).step_by(10_000) {
+        schedule.take(now);
+        dense.take(now);
+    }
+    let now = 9_990_001;
+    assert_eq!(schedule.next_action(now), Action::Sleep { until_ns: now + GRAIN_NS });
+    assert_eq!(schedule.next_action(now + GRAIN_NS), Action::Emit);
+    assert_eq!(dense.next_action(now), Action::Spin, "who spins throughout never sleeps");
+}
+
+#[test]
+fn two_records_that_are_due_almost_together_now_and_then_are_not_dense() {
+    let mut schedule = Schedule::new(0, [1_000, 999]).spinning(30_000);
+    while schedule.take(u64::MAX).unwrap().at_ns < 3_000_000_000 {}
+    let due = schedule.peek().unwrap().at_ns;
+    assert_eq!(schedule.next_action(due - 10), Action::Spin);
 }
 
 proptest! {
