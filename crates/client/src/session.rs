@@ -8,11 +8,11 @@ mod deliver;
 mod following;
 mod resume;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use dunlin_topic::{LogName, Position, SubscribeError};
 use dunlin_wire::{FromNode, GroupKind, OnGap, StartAt, WireError};
+use hashbrown::HashMap;
 
 use crate::follow::{Waiting, lock};
 use following::Following;
@@ -80,6 +80,8 @@ struct Subscription {
     inbox: Arc<Inbox>,
     /// Where it stands in logs that have no channel at present; `None` where it needs the state.
     logs: HashMap<(String, u16), (Arc<LogName>, Option<Position>)>,
+    /// The channel of each log that has one; of two, the one that is not given up.
+    channels: HashMap<Arc<LogName>, u32>,
     /// Channels that were given up, of logs that are to get another.
     gone: HashMap<(String, u16), u32>,
     /// SUBSCRIBED has come, on some connection: positions are known.

@@ -13,11 +13,11 @@
 mod followed;
 mod report;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_topic::{Event, Fold, LogName, Notice, Position, Subscribe, SubscribeError};
+use hashbrown::HashMap;
 
 use followed::{Followed, Telling};
 pub use report::{By, Change, Counts, Report, Trouble};

@@ -113,6 +113,7 @@ impl Session {
         let inbox = Arc::clone(&subscription.inbox);
         let given_seq = at.seq;
         let state = Following::new(on_gap);
+        subscription.channels.insert(Arc::clone(&name), log.channel);
         let mut channel =
             Channel { subscription: log.subscription, inbox, log: name, at, given_seq, in_group, state };
         // The node picks up elsewhere than where this reader stands: what lies between is said here.
@@ -190,6 +191,11 @@ impl Session {
 
     pub(super) fn deleted(&mut self, deleted: &dunlin_wire::Deleted) {
         if let Some(channel) = self.channels.remove(&deleted.channel) {
+            if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription)
+                && subscription.channels.get(&channel.log) == Some(&deleted.channel)
+            {
+                subscription.channels.remove(&channel.log);
+            }
             let last = Position { epoch: deleted.last.epoch, seq: deleted.last.seq };
             channel.tell(Notice::Deleted { log: Arc::clone(&channel.log), last }, 0);
         }

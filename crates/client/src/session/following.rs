@@ -112,9 +112,9 @@ impl Session {
             *at = after;
             return out;
         }
-        let of_log =
-            |(_, channel): &(&u32, &mut Channel)| channel.subscription == number && *channel.log == *log;
-        if let Some((&old, channel)) = self.channels.iter_mut().find(of_log) {
+        if let Some(&old) = subscription.channels.get(log)
+            && let Some(channel) = self.channels.get_mut(&old)
+        {
             channel.state.gone = true;
             if let Some(parts) = channel.state.parts.take() {
                 channel.inbox.refund(parts.cost);

@@ -18,6 +18,7 @@ impl Session {
     /// The connection is gone.
     pub(crate) fn lost(&mut self, why: &str) {
         self.up = false;
+        self.subscriptions.values_mut().for_each(|subscription| subscription.channels.clear());
         for (_, channel) in self.channels.drain() {
             // Before SUBSCRIBED nothing was given: such a subscription begins anew.
             if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription)
@@ -61,6 +62,7 @@ impl Session {
             asked,
             inbox: Arc::clone(inbox),
             logs: Default::default(),
+            channels: Default::default(),
             gone: Default::default(),
             stands: false,
             received_before: 0,
@@ -98,16 +100,11 @@ impl Session {
     ) -> Vec<u8> {
         let mut out = Vec::new();
         let Some(subscription) = self.subscriptions.get(&number) else { return out };
-        let channel_of = |name: &Arc<dunlin_topic::LogName>| {
-            let found =
-                self.channels.iter().find(|(_, c)| c.subscription == number && Arc::ptr_eq(&c.log, name));
-            found.map(|(&channel, _)| channel)
-        };
         let positions: Vec<ChannelPosition> = positions
             .iter()
             .filter_map(|(log, at)| {
                 let position = Position { epoch: at.epoch, seq: at.seq };
-                Some(ChannelPosition { channel: channel_of(log)?, position })
+                Some(ChannelPosition { channel: *subscription.channels.get(&**log)?, position })
             })
             .collect();
         let granted =

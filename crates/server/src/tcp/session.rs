@@ -29,7 +29,7 @@ mod subscription;
 mod topics;
 mod translate;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -37,6 +37,7 @@ use std::task::{Context, Poll};
 use dunlin::Inbox;
 use dunlin::topic::{Newcomers, Waiter};
 use dunlin::wire::{Decoder, Follow, Limits};
+use hashbrown::HashMap;
 
 use crate::session::{Gone, Progress, charge, pace, scratch, spin};
 use crate::shared::{Place, STOP, Shared};

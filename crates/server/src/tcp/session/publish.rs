@@ -3,7 +3,6 @@
 //! Where a reliable topic is full, the session reads no further until there is room or the topic's
 //! patience ends: the client's own sending stops, and nobody else notices.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use dunlin::wire::{
     PublishRefused, Published, PublisherOpened, PublisherRefused,
 };
 use dunlin::{Refused, now_ns};
+use hashbrown::HashMap;
 
 use super::Session;
 use super::outbound::protocol;

@@ -1,7 +1,6 @@
 //! Subscribing: from a pattern to channels.
 
 use std::collections::VecDeque;
-use std::collections::hash_map::Entry;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -13,6 +12,7 @@ use dunlin::topic::{
 use dunlin::wire::{
     self, Credit, ErrorCode, Follow, FromNode, Resume, Resync, StartAt, Subscribed, SubscriptionEnded,
 };
+use hashbrown::hash_map::Entry;
 
 use super::outbound::protocol;
 use super::subscription::{Channel, Resumed, Subscription};

@@ -1,12 +1,13 @@
 //! What a session knows of a subscription, and of each log it reads.
 
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dunlin::topic::Reading;
 use dunlin::topic::{Cursor, Filter, Log, Newcomers, Position, Snapshot, SubscribeOptions};
 use dunlin::wire::SNAPSHOT_HEAD_BYTES;
+use hashbrown::HashMap;
 
 use super::plan::RUN_BYTES_MAX;
 
