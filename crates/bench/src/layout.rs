@@ -126,6 +126,7 @@ pub const FEED: &[Layout] = &[
             ("Merged", Metric("merged")),
             ("Staleness p50", Metric("stale_p50_ns")),
             ("Staleness p99", Metric("stale_p99_ns")),
+            ("÷ processing", Metric("stale_p99_by_processing")),
             ("Resyncs", Metric("resyncs")),
             ("Drops", Metric("drops")),
             ("CPU node", Metric("node_cpu_s")),

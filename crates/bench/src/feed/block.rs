@@ -51,10 +51,18 @@ fn ours(whole: &dyn Fn(&str) -> String, of: &dyn Fn(&str) -> Option<f64>) -> Str
     if of("stale_p50_ns").is_some() {
         let _ = writeln!(
             text,
-            "staleness_ns_p50={} staleness_ns_p99={} merged={}",
+            "staleness_ns_p50={} staleness_ns_p99={} staleness_p99_by_processing={:.2} merged={}",
             whole("stale_p50_ns"),
             whole("stale_p99_ns"),
+            of("stale_p99_by_processing").unwrap_or_default(),
             whole("merged")
+        );
+    }
+    if of("direct_p50_ns").is_some() {
+        let [p50, p99, p999] = ["direct_p50_ns", "direct_p99_ns", "direct_p999_ns"].map(whole);
+        let _ = writeln!(
+            text,
+            "direct_latency_ns_p50={p50} direct_latency_ns_p99={p99} direct_latency_ns_p999={p999}"
         );
     }
     let seconds = |metric: &str| of(metric).map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));

@@ -1,10 +1,14 @@
 //! Many readers that join a large book at once, while it is published to.
 //!
-//! The connections are there before; then all of them subscribe, and it is over when every replica is whole.
+//! The connections are there before; then all of them subscribe, and it is over when every replica is whole. One reader
+//! follows the book all along, also where nobody joins: a publish then wakes somebody in both.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use dunlin::now_ns;
 use dunlin::topic::{OnGap, Start, Subscribe, SubscribeOptions};
 use dunlin_client::{Client, Options, Subscriber};
@@ -20,6 +24,7 @@ const LEVELS_PER_SIDE: u32 = 5_000;
 const RATE: u32 = 1_000;
 const TIME: Duration = Duration::from_secs(2);
 const TOPIC: &str = "md.DEEP";
+const LOOK: Duration = Duration::from_millis(20);
 
 /// So many readers; none of them for comparison.
 pub fn measure(bench: &Bench, readers: usize) -> Result<Sample> {
@@ -30,6 +35,7 @@ pub fn measure(bench: &Bench, readers: usize) -> Result<Sample> {
         Client::connect(node.url(), options).with_context(|| format!("connecting to {}", node.url()))
     };
     let clients = (0..readers).map(connect).collect::<Result<Vec<_>>>()?;
+    let standing = Standing::start(&connect(0)?)?;
     let before = node.memory("VmRSS")?;
     let window = Window::from(now_ns(), &scenario);
     node.begin(&window)?;
@@ -39,6 +45,7 @@ pub fn measure(bench: &Bench, readers: usize) -> Result<Sample> {
     let sync_ns = now_ns() - start_ns;
     let grown = node.memory("VmHWM")?.saturating_sub(before);
     let published = node.published(PATIENCE)?;
+    standing.end()?;
     drop(joined);
     let sample = Sample::new().with("p99_ns", published.publish_ns_p99 as f64);
     if readers == 0 {
@@ -72,17 +79,46 @@ fn scenario(readers: usize) -> Scenario {
     }
 }
 
+fn subscribe(client: &Client) -> Result<Replica<Book, Subscriber>> {
+    let options =
+        SubscribeOptions { start: Start::Snapshot, on_gap: OnGap::Snapshot, ..SubscribeOptions::default() };
+    let subscriber = client.subscribe(TOPIC, options).context("subscribing")?;
+    Ok(Replica::new(subscriber, |_| Book::new(Scale::default())))
+}
+
+/// The reader that is there all along, in a thread of its own.
+struct Standing {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Result<()>>,
+}
+
+impl Standing {
+    fn start(client: &Client) -> Result<Self> {
+        let mut replica = subscribe(client)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                replica.drain(now_ns(), 64, |_| {})?;
+                replica.wait(Some(LOOK))?;
+            }
+            ensure!(
+                replica.is_whole() && replica.states().next().is_some(),
+                "the standing reader has no book"
+            );
+            Ok(())
+        });
+        Ok(Self { stop, thread })
+    }
+
+    fn end(self) -> Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().map_err(|_| anyhow!("the standing reader panicked"))?
+    }
+}
+
 /// All subscribe; returned when each has the whole book.
 fn join_all(clients: &[Client]) -> Result<Vec<Replica<Book, Subscriber>>> {
-    let subscribe = |client: &Client| {
-        let options = SubscribeOptions {
-            start: Start::Snapshot,
-            on_gap: OnGap::Snapshot,
-            ..SubscribeOptions::default()
-        };
-        let subscriber = client.subscribe(TOPIC, options).context("subscribing")?;
-        Ok(Replica::new(subscriber, |_| Book::new(Scale::default())))
-    };
     let mut replicas = clients.iter().map(subscribe).collect::<Result<Vec<_>>>()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("starting a runtime")?.block_on(async {

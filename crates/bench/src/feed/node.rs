@@ -62,6 +62,7 @@ impl FeedNode {
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let scenario: Scenario = serde_json::from_str(args.text("scenario")?).context("reading the scenario")?;
     let instruments = scenario.instruments()?;
+    let _pinned = scenario.pin().side(1)?;
     let stand = stand(&scenario, &instruments)?;
     let spin = scenario.wait == Waiting::Spin;
     let config = ServerConfig {

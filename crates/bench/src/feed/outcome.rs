@@ -133,10 +133,19 @@ fn with_latencies(sample: Sample, tally: &Tally) -> Sample {
         .with("intended_p50_ns", tally.intended.quantile_ns(0.50) as f64)
         .with("intended_p99_ns", tally.intended.quantile_ns(0.99) as f64)
         .with("intended_p999_ns", tally.intended.quantile_ns(0.999) as f64);
+    let sample = if tally.holes == 0 {
+        sample
+    } else {
+        sample
+            .with("direct_p50_ns", tally.direct.quantile_ns(0.50) as f64)
+            .with("direct_p99_ns", tally.direct.quantile_ns(0.99) as f64)
+            .with("direct_p999_ns", tally.direct.quantile_ns(0.999) as f64)
+    };
     if tally.stale.is_empty() {
         return sample;
     }
     sample
         .with("stale_p50_ns", tally.stale.quantile_ns(0.50) as f64)
         .with("stale_p99_ns", tally.stale.quantile_ns(0.99) as f64)
+        .with("stale_p99_by_processing", tally.stale_by_processing.quantile_ns(0.99) as f64 / 1e3)
 }

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use crate::cores::Pin;
 use crate::feed::scenario::{Config, Place, SHIPPED, Scenario, Waiting};
 use crate::feed::{
     apply, durable as durability, elsewhere as reading_elsewhere, join as joining, limits as limit,
@@ -118,6 +119,9 @@ fn point(case: &'static str, scenario: Scenario) -> Point {
         .with("transport", scenario.place.name())
         .with("wait", scenario.wait.name())
         .with("clients", scenario.clients);
+    if scenario.pin() == Pin::Apart {
+        params = params.with("pin", scenario.pin().name());
+    }
     if let Some(rate) = scenario.rate {
         params = params.with("rate", u64::from(rate));
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use dunlin::now_ns;
 use dunlin::topic::{Fold, LogName, Subscribe, SubscribeError};
-use dunlin_feed::{Book, By, Change, Instruments, Replica, Report};
+use dunlin_feed::{Book, By, Change, Instruments, Replica, Report, Trouble};
 
 use crate::feed::scenario::{Scenario, Window};
 use crate::feed::source::Line;
@@ -40,11 +40,16 @@ struct Notes {
     is_slow: bool,
     /// Changes of the last read, which count when it has been processed: how long each had been due.
     read: Vec<u64>,
+    /// When it began to process that, and how long it took over the one before.
+    began_ns: u64,
+    before_ns: Option<u64>,
+    /// Up to where the logs are made whole again in which something was lost.
+    repaired_to: HashMap<String, u64>,
 }
 
 impl<S: Subscribe> Reader<S> {
     /// Reads with this subscriber.
-    pub fn new(subscriber: S, window: Window, scenario: &Scenario, instruments: &Instruments) -> Self {
+    pub fn new(subscriber: S, scenario: &Scenario, instruments: &Instruments) -> Self {
         let interval = |rate: u32| 1_000_000_000 / u64::from(rate.max(1));
         let each = instruments.list().iter();
         let intervals =
@@ -53,19 +58,28 @@ impl<S: Subscribe> Reader<S> {
             replica: Replica::new(subscriber, |_| Book::new(dunlin_feed::Scale::default())),
             delay: scenario.delay,
             notes: Notes {
-                window,
+                window: Window::NEVER,
                 intervals,
                 tally: Tally::default(),
                 is_slow: scenario.delay.is_some(),
                 read: Vec::new(),
+                began_ns: 0,
+                before_ns: None,
+                repaired_to: HashMap::new(),
             },
         }
+    }
+
+    /// Counts what was meant for this time.
+    pub fn count(&mut self, window: Window) {
+        self.notes.window = window;
     }
 
     /// Applies what is there; how much it was.
     pub fn read(&mut self) -> Result<usize> {
         let turn = if self.delay.is_some() { 1 } else { TURN };
         let notes = &mut self.notes;
+        notes.began_ns = if notes.is_slow { now_ns() } else { 0 };
         let read = self.replica.drain(now_ns(), turn, |report| notes.take(&report))?;
         if read > 0
             && let Some(delay) = self.delay
@@ -130,8 +144,17 @@ impl<S: Subscribe> Reader<S> {
 impl Notes {
     #[inline]
     fn take(&mut self, report: &Report<'_, Book>) {
-        let Report::Changed(change) = report else { return };
+        let change = match report {
+            Report::Changed(change) => change,
+            Report::Trouble { log, trouble: Trouble::Hole { last, .. } } => {
+                // The update that told of the loss comes once more.
+                self.repaired_to.insert(log.topic.clone(), last + 1);
+                return;
+            }
+            _ => return,
+        };
         self.tally.applied += 1;
+        let repairs = !self.repaired_to.is_empty() && self.repairs(change);
         let Some(due_ns) = change.event_time_ns() else { return };
         if !self.window.counts(due_ns) {
             return;
@@ -141,7 +164,11 @@ impl Notes {
                 let now = now_ns();
                 self.tally.delivered += 1;
                 self.tally.last_ns = now;
-                self.tally.sent.record(now.saturating_sub(frame.append_time_ns()));
+                let sent_ns = now.saturating_sub(frame.append_time_ns());
+                self.tally.sent.record(sent_ns);
+                if !repairs {
+                    self.tally.direct.record(sent_ns);
+                }
                 self.tally.intended.record(now.saturating_sub(due_ns));
             }
             By::Merged(_) => self.tally.merged += change.to.seq - change.from.seq,
@@ -160,11 +187,27 @@ impl Notes {
         due_ns.saturating_sub(more * interval)
     }
 
+    /// Whether a change makes up for a loss.
+    #[cold]
+    fn repairs(&mut self, change: &Change<'_, Book>) -> bool {
+        let Some(&to) = self.repaired_to.get(&change.log.topic) else { return false };
+        if change.to.seq >= to {
+            self.repaired_to.remove(&change.log.topic);
+        }
+        change.to.seq <= to
+    }
+
     /// Only now the reader has made use of what it read.
     fn processed(&mut self) {
         let now = now_ns();
+        let took_ns = now.saturating_sub(self.began_ns);
+        let before_ns = self.before_ns.replace(took_ns);
         for due_ns in self.read.drain(..) {
-            self.tally.stale.record(now.saturating_sub(due_ns));
+            let stale_ns = now.saturating_sub(due_ns);
+            self.tally.stale.record(stale_ns);
+            if let Some(before_ns) = before_ns {
+                self.tally.stale_by_processing.record(stale_ns * 2_000 / (took_ns + before_ns).max(1));
+            }
         }
     }
 }

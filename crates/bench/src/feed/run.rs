@@ -45,10 +45,19 @@ fn inproc(scenario: &Scenario, instruments: Instruments) -> Result<Outcome> {
     let subscribers: Vec<_> = (0..scenario.clients)
         .map(|_| stand.node().subscribe_all(&patterns, &options))
         .collect::<Result<_, _>>()?;
+    let mut readers = readers(subscribers, scenario, &instruments);
+    // Where a reader begins is decided when it first reads, and that is before anything is published.
+    readers.iter_mut().try_for_each(|reader| reader.read().map(drop))?;
     let window = Window::from(now_ns() + LEAD_NS, scenario);
     let source = Source::new(stand.node(), scenario, instruments.clone());
-    let (ends, publishing) = telling(move || source.run(&window));
-    let tallies = read(subscribers, window, scenario, &instruments, &ends)?;
+    let pin = scenario.pin();
+    let (ends, publishing) = telling(move || {
+        let _pinned = pin.side(1)?;
+        source.run(&window)
+    });
+    // Threads that are started from here on are pinned like this one.
+    let _pinned = pin.side(0)?;
+    let tallies = read(readers, window, scenario, &ends)?;
     let published = join(publishing)?;
     Ok(Outcome::new(scenario, &instruments, &window, &published, &tallies, None))
 }
@@ -64,8 +73,9 @@ fn tcp(bench: &Bench, scenario: &Scenario, instruments: &Instruments) -> Result<
     node.begin(&window)?;
     let patience = PATIENCE + scenario.warmup + scenario.time;
     let (ends, publishing) = telling(move || node.published(patience).map(|published| (node, published)));
+    let _pinned = scenario.pin().side(0)?;
     let before_ns = processor_ns();
-    let tallies = read(subscribers, window, scenario, instruments, &ends)?;
+    let tallies = read(readers(subscribers, scenario, instruments), window, scenario, &ends)?;
     let client_ns = processor_ns() - before_ns;
     let (_node, published) = join(publishing)?;
     Ok(Outcome::new(scenario, instruments, &window, &published, &tallies, Some(client_ns)))
@@ -107,15 +117,22 @@ fn join<T>(thread: JoinHandle<Result<T>>) -> Result<T> {
     thread.join().map_err(|_| anyhow!("the publishing thread panicked"))?
 }
 
-fn read<S: Subscribe + Send + 'static>(
+fn readers<S: Subscribe>(
     subscribers: Vec<S>,
-    window: Window,
     scenario: &Scenario,
     instruments: &Instruments,
+) -> Vec<Reader<S>> {
+    subscribers.into_iter().map(|subscriber| Reader::new(subscriber, scenario, instruments)).collect()
+}
+
+fn read<S: Subscribe + Send + 'static>(
+    mut readers: Vec<Reader<S>>,
+    window: Window,
+    scenario: &Scenario,
     ends: &Ends,
 ) -> Result<Vec<Tally>> {
-    let reader = |subscriber| Reader::new(subscriber, window, scenario, instruments);
-    read_all(subscribers.into_iter().map(reader).collect(), scenario.delay.is_some(), ends)
+    readers.iter_mut().for_each(|reader| reader.count(window));
+    read_all(readers, scenario.delay.is_some(), ends)
 }
 
 fn subscribe(

@@ -10,6 +10,8 @@ use dunlin::topic::Wait;
 use dunlin_feed::{Instrument, Instruments, Notation};
 use serde::{Deserialize, Serialize};
 
+use crate::cores::Pin;
+
 /// Where the readers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -143,6 +145,11 @@ impl Scenario {
         }
     }
 
+    /// Who spins has a core: the readers one, the source and a node's doors another.
+    pub fn pin(&self) -> Pin {
+        if self.wait == Waiting::Spin { Pin::Apart } else { Pin::Free }
+    }
+
     /// What the readers subscribe to; an error for what is not there.
     pub fn patterns(&self, instruments: &Instruments) -> Result<Vec<String>> {
         let topic = |id: &String| {
@@ -169,6 +176,9 @@ pub struct Window {
 }
 
 impl Window {
+    /// Nothing counts.
+    pub const NEVER: Self = Self { start_ns: 0, from_ns: 0, until_ns: 0 };
+
     /// From `start_ns` on.
     pub fn from(start_ns: u64, scenario: &Scenario) -> Self {
         let from_ns = start_ns + scenario.warmup.as_nanos() as u64;

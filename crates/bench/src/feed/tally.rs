@@ -13,10 +13,16 @@ pub struct Tally {
     pub applied: u64,
     /// Of each applied update, from the moment it was published.
     pub sent: Latencies,
+    /// The same of those that came by themselves: not of what was lost on the way, nor of the update that told so,
+    /// which are applied when they have been asked for. The document counts no others.
+    pub direct: Latencies,
     /// The same from the moment it was meant to be published.
     pub intended: Latencies,
     /// At each change, how long the oldest update in it had been due.
     pub stale: Latencies,
+    /// That, in thousandths of what the reader took to process an update, the mean of this one and the one before:
+    /// 2000 for who processes one, and then another in which is all that came meanwhile.
+    pub stale_by_processing: Latencies,
     /// How often a reader found out by itself that something was missing.
     pub holes: u64,
     /// How often it was told.
@@ -53,7 +59,9 @@ impl Tally {
         counts.into_iter().for_each(|(mine, theirs)| *mine += theirs);
         self.last_ns = self.last_ns.max(other.last_ns);
         self.sent.add(&other.sent);
+        self.direct.add(&other.direct);
         self.intended.add(&other.intended);
         self.stale.add(&other.stale);
+        self.stale_by_processing.add(&other.stale_by_processing);
     }
 }
