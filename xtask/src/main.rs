@@ -6,6 +6,7 @@
 mod chaos;
 mod charts;
 mod check;
+mod clients;
 mod data;
 mod demo;
 mod fuzz;
@@ -38,6 +39,8 @@ enum Command {
     Demo(demo::Options),
     /// Build the rival programs that `dunlin bench peers` measures, into peers/build/
     Peers,
+    /// Run clients of other projects (grpcio, grpc-go, grpc-js, grpcurl) against a node
+    Clients(clients::Options),
     /// Run everything CI runs, and stop at the first step that fails
     Test(test::Options),
     /// Try the lock-free code in every interleaving, and under the sanitizers where the machine has them
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Command::Data => data::run(),
         Command::Demo(options) => demo::run(&options),
         Command::Peers => peers::run(),
+        Command::Clients(options) => clients::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Race(options) => race::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),

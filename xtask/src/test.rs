@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::process::{self, cargo};
-use crate::{check, demo, nats_clients, python, race, tidy, workspace};
+use crate::{check, clients, demo, nats_clients, python, race, tidy, workspace};
 
 /// What to run.
 #[derive(clap::Args)]
@@ -41,6 +41,7 @@ const STEPS: &[Step] = &[
     Step { name: "format", quick: true, tries: 1, run: check::format },
     Step { name: "clippy", quick: true, tries: 1, run: check::lints },
     Step { name: "tests", quick: true, tries: 2, run: tests },
+    Step { name: "gRPC clients", quick: false, tries: 2, run: clients::all_there_are },
     Step { name: "doc tests", quick: false, tries: 1, run: doc_tests },
     Step { name: "python", quick: false, tries: 2, run: python::test },
     Step { name: "NATS clients", quick: false, tries: 2, run: nats_clients::run },

@@ -29,6 +29,7 @@ pub struct Config {
     pub http: Option<SocketAddr>,
     /// Of pages that may use HTTP.
     pub http_origins: Vec<String>,
+    pub grpc: Option<SocketAddr>,
     pub data_dir: Option<PathBuf>,
     pub retention_bytes: u64,
     pub retention_records: Option<u64>,
@@ -56,6 +57,7 @@ impl TryFrom<&RawConfig> for Config {
             nats: address(raw, "nats.listen", "an address like 127.0.0.1:4222, or off")?,
             http: address(raw, "http.listen", "an address like 127.0.0.1:8222, or off")?,
             http_origins: origins(raw)?,
+            grpc: address(raw, "grpc.listen", "an address like 127.0.0.1:50051, or off")?,
             data_dir: value::<Off<PathBuf>>(raw, "data_dir", "a directory, or off")?.0,
             retention_bytes: size(raw, "retention.bytes")?,
             retention_records: value::<Off<u64>>(raw, "retention.records", "a count, or off")?.0,
@@ -88,7 +90,7 @@ impl TryFrom<&RawConfig> for Config {
 impl Config {
     /// The TCP addresses of all doors.
     fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        [self.listen, self.nats, self.http].into_iter().flatten()
+        [self.listen, self.nats, self.http, self.grpc].into_iter().flatten()
     }
 }
 

@@ -88,6 +88,7 @@ fn server_config(config: &Config) -> ServerConfig {
         nats: config.nats.into_iter().collect(),
         http: config.http.into_iter().collect(),
         http_origins: config.http_origins.clone(),
+        grpc: config.grpc.into_iter().collect(),
         // `Config` has refused it already unless it was told so.
         anyone_on_the_network_may_connect: true,
         threads: config.threads.unwrap_or(0),

@@ -18,6 +18,8 @@ pub struct ServerConfig {
     pub http: Vec<SocketAddr>,
     /// Pages of these origins, like `https://example.com`, may use door `http` from a browser, beside its own.
     pub http_origins: Vec<String>,
+    /// TCP addresses of door `grpc`.
+    pub grpc: Vec<SocketAddr>,
     /// Listen on addresses that other machines reach, though there is neither encryption nor a check of
     /// who connects. Without it such addresses are refused.
     pub anyone_on_the_network_may_connect: bool,
@@ -35,9 +37,14 @@ impl ServerConfig {
         let of = |door, addresses: &[SocketAddr]| {
             addresses.iter().map(move |&address| (door, address)).collect::<Vec<_>>()
         };
-        [of(Door::Tcp, &self.tcp), of(Door::Nats, &self.nats), of(Door::Http, &self.http)]
-            .into_iter()
-            .flatten()
+        [
+            of(Door::Tcp, &self.tcp),
+            of(Door::Nats, &self.nats),
+            of(Door::Http, &self.http),
+            of(Door::Grpc, &self.grpc),
+        ]
+        .into_iter()
+        .flatten()
     }
 }
 
@@ -71,6 +78,8 @@ pub struct Limits {
     pub nats: NatsLimits,
     /// Those of door `http`.
     pub http: HttpLimits,
+    /// What only door `grpc` has.
+    pub grpc: GrpcLimits,
 }
 
 /// The bounds of door `nats`.
@@ -135,6 +144,33 @@ impl Default for HttpLimits {
     }
 }
 
+/// The bounds of door `grpc`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GrpcLimits {
+    /// Calls of one connection at a time; more wait with the client.
+    pub streams_max: u32,
+    /// The largest message of a call, bytes.
+    pub message_bytes_max: usize,
+    /// How long a message may take from its first byte to its last, ms.
+    pub message_ms_max: u32,
+    /// Metadata of one call, bytes.
+    pub header_bytes_max: u32,
+    /// Subjects of one subscription.
+    pub subjects_max: usize,
+    /// About how large an answer to a subscriber may be, bytes.
+    pub batch_bytes_max: usize,
+    /// Subscribers of one topic through `MessageBroker`.
+    pub message_subscribers_max: usize,
+    /// How often a client is asked for a sign of life, and how long it has for it, ms.
+    pub keep_alive_ms: u32,
+    /// How long a connection stands without a call, ms.
+    pub idle_ms_max: u32,
+    /// What a client may send of a call before somebody reads it, bytes.
+    pub stream_window_bytes: u32,
+    /// What it may send of all calls, bytes.
+    pub connection_window_bytes: u32,
+}
+
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
@@ -151,6 +187,25 @@ impl Default for Limits {
             stop_ms_max: 2_000,
             nats: NatsLimits::default(),
             http: HttpLimits::default(),
+            grpc: GrpcLimits::default(),
+        }
+    }
+}
+
+impl Default for GrpcLimits {
+    fn default() -> GrpcLimits {
+        GrpcLimits {
+            streams_max: 1_024,
+            message_bytes_max: 16 << 20,
+            message_ms_max: 30_000,
+            header_bytes_max: 16 << 10,
+            subjects_max: 1_024,
+            batch_bytes_max: 1 << 20,
+            message_subscribers_max: 1_000,
+            keep_alive_ms: 20_000,
+            idle_ms_max: 600_000,
+            stream_window_bytes: 1 << 20,
+            connection_window_bytes: 2 << 20,
         }
     }
 }

@@ -10,11 +10,13 @@ pub enum Door {
     Nats,
     /// HTTP/1.1.
     Http,
+    /// gRPC.
+    Grpc,
 }
 
 impl Door {
     /// Every door.
-    pub const ALL: [Door; 3] = [Door::Tcp, Door::Nats, Door::Http];
+    pub const ALL: [Door; 4] = [Door::Tcp, Door::Nats, Door::Http, Door::Grpc];
 
     /// As it stands in the `READY` line.
     pub fn name(self) -> &'static str {
@@ -22,6 +24,7 @@ impl Door {
             Door::Tcp => "tcp",
             Door::Nats => "nats",
             Door::Http => "http",
+            Door::Grpc => "grpc",
         }
     }
 
@@ -30,7 +33,7 @@ impl Door {
         match self {
             Door::Tcp => "dunlin",
             Door::Nats => "nats",
-            Door::Http => "http",
+            Door::Http | Door::Grpc => "http",
         }
     }
 }

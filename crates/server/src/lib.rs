@@ -16,6 +16,7 @@ mod append;
 mod config;
 mod door;
 mod error;
+pub mod grpc;
 mod housekeeping;
 mod http;
 mod listener;
@@ -29,7 +30,7 @@ mod stream;
 mod tcp;
 mod traffic;
 
-pub use config::{HttpLimits, Limits, NatsLimits, ServerConfig};
+pub use config::{GrpcLimits, HttpLimits, Limits, NatsLimits, ServerConfig};
 pub use door::Door;
 pub use error::StartError;
 pub use server::Server;

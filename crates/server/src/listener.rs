@@ -13,6 +13,7 @@ use std::time::Duration;
 use socket2::{Domain, Socket, Type};
 
 use crate::door::Door;
+use crate::grpc;
 use crate::http;
 use crate::nats;
 use crate::runtime::Core;
@@ -143,6 +144,7 @@ fn begin(door: Door, core: &Core, shared: &Arc<Shared>, accepted: Accepted) {
             Door::Tcp => tcp::Session::begin(shared, stream).await,
             Door::Nats => nats::Session::begin(shared, stream).await,
             Door::Http => http::serve(shared, stream).await,
+            Door::Grpc => grpc::serve(shared, stream).await,
         }
     });
 }

@@ -8,6 +8,7 @@ use dunlin::Node;
 use dunlin::topic::Waiter;
 
 use crate::config::Limits;
+use crate::grpc;
 use crate::housekeeping::Housekeeping;
 use crate::http::Surveys;
 use crate::runtime::Core;
@@ -28,6 +29,7 @@ pub(crate) struct Shared {
     pub(crate) surveys: Surveys,
     pub(crate) housekeeping: Housekeeping,
     cores: OnceLock<Vec<Core>>,
+    pub(crate) grpc: grpc::Services,
     stopping: AtomicBool,
     sessions: Mutex<HashMap<u64, Arc<Waiter>>>,
 }
@@ -50,6 +52,7 @@ impl Shared {
             traffic: Arc::default(),
             surveys: Surveys::default(),
             housekeeping: Housekeeping::default(),
+            grpc: grpc::Services::default(),
             cores: OnceLock::new(),
             stopping,
             sessions,

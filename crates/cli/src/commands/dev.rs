@@ -94,6 +94,7 @@ fn clients_of(door: Door) -> &'static str {
     match door {
         Door::Nats => "any NATS client",
         Door::Http => "curl, browsers, Prometheus",
+        Door::Grpc => "any gRPC client: dunlin.v1, Ratatoskr's MessageBroker, reflection",
         _ => "",
     }
 }

@@ -22,6 +22,7 @@ Examples:
   dunlin serve --data-dir /var/lib/dunlin    durable topics are kept there, and found again
   dunlin serve --nats-listen 127.0.0.1:4222  NATS clients are served too
   dunlin serve --http-listen 127.0.0.1:8222  topics, events, probes and metrics for whoever speaks HTTP
+  dunlin serve --grpc-listen 127.0.0.1:50051 gRPC clients, too
   DUNLIN_RETENTION_BYTES=1GiB dunlin serve
 
 Ctrl-C or SIGTERM ends it in order; a second one at once.")]

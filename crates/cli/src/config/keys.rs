@@ -32,8 +32,11 @@ impl Key {
 
 /// Doors that `dunlin dev` opens at their usual ports, though they are shut by default. Where another program has the
 /// port, the door stays shut and `dev` says so.
-pub const DEV_DEFAULTS: &[(&str, &str)] =
-    &[("nats.listen", "127.0.0.1:4222"), ("http.listen", "127.0.0.1:8222")];
+pub const DEV_DEFAULTS: &[(&str, &str)] = &[
+    ("nats.listen", "127.0.0.1:4222"),
+    ("http.listen", "127.0.0.1:8222"),
+    ("grpc.listen", "127.0.0.1:50051"),
+];
 
 pub const VARIABLE_PREFIX: &str = "DUNLIN_";
 
@@ -53,6 +56,7 @@ pub const KEYS: &[Key] = &[
         default: "off",
         help: "TCP address of the NATS client protocol",
     },
+    Key { name: "grpc.listen", value: "ADDRESS|off", default: "off", help: "TCP address of gRPC" },
     Key {
         name: "http.listen",
         value: "ADDRESS|off",

@@ -1,9 +1,10 @@
-//! What the doors promise, seen from raw sockets.
+//! What the doors promise, seen from outside.
 
 mod bad_input;
 mod clients;
 mod following;
 mod groups;
+mod grpc;
 mod http;
 mod members;
 mod nats;

@@ -1,0 +1,21 @@
+//! Compiles the protobuf files of door `grpc`; no protoc is needed.
+
+use std::path::PathBuf;
+
+use prost::Message;
+
+const FILES: [&str; 2] = ["dunlin/v1/dunlin.proto", "ratatoskr/ratatoskr.proto"];
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo:rerun-if-changed=proto");
+    let descriptors = protox::compile(FILES, ["proto"])?;
+    let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    std::fs::write(out.join("grpc.descriptors"), descriptors.encode_to_vec())?;
+    tonic_prost_build::configure()
+        // Tests are clients.
+        .build_client(true)
+        .build_transport(false)
+        .bytes(".")
+        .compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,254 @@
+//! One HTTP/2 connection: from its preface to its end.
+//!
+//! Limits: `sessions_max`: a connection too many has its calls refused, and is closed. `handshake_ms_max` for the
+//! preface. `grpc.idle_ms_max` without a stream: then the client is told to open another when it needs one.
+//! `grpc.streams_max` calls at once. Keep-alive: `grpc.keep_alive_ms`; who does not answer in as long is gone.
+
+use std::collections::HashMap;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use dunlin::Refused;
+use dunlin::topic::Waiter;
+use dunlin::wire::ErrorCode;
+use hyper::server::conn::http2::{Builder, Connection as Http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep, timeout};
+
+use super::dispatch::Dispatch;
+use crate::shared::{Place, STOP, Shared};
+use crate::stream::Stream;
+
+/// How an HTTP/2 connection begins.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// What whoever speaks something else is told.
+const NOT_HTTP2: &[u8] =
+    b"HTTP/1.1 505 HTTP Version Not Supported\r\ncontent-type: text/plain\r\nconnection: close\r\n\
+      content-length: 61\r\n\r\nThis is Dunlin's gRPC door: it speaks HTTP/2, and only that.\n";
+/// Between two looks at a preface that has not come whole.
+const PREFACE_NAP: Duration = Duration::from_millis(10);
+/// How long a connection that is refused has to take that in.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// What the connection may hold of a stream that the client does not read: a batch is handed over while less than this is.
+const SEND_BUFFER_BYTES: usize = 48 << 10;
+
+/// What the calls of a connection share.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) shared: Arc<Shared>,
+    admitted: bool,
+    stopping: AtomicBool,
+    /// Who is to be told that the server stops.
+    streams: Mutex<HashMap<u64, Arc<Waiter>>>,
+    stream_last: AtomicU64,
+    /// Calls so far.
+    calls: AtomicU64,
+}
+
+/// A stream's place among those of its connection, until it is dropped.
+#[derive(Debug)]
+pub(super) struct StreamPlace {
+    connection: Arc<Connection>,
+    number: u64,
+}
+
+impl Connection {
+    /// One more call; an error where there was no place for this connection.
+    pub(super) fn begin_call(&self) -> Result<(), Refused> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        if self.admitted {
+            return Ok(());
+        }
+        Err(Refused::limit("sessions_max", self.shared.limits.sessions_max as u64))
+    }
+
+    /// A place for a stream that goes on: it is notified of [`STOP`].
+    pub(super) fn stream(self: &Arc<Connection>, waiter: &Arc<Waiter>) -> Result<StreamPlace, Refused> {
+        let number = self.stream_last.fetch_add(1, Ordering::Relaxed);
+        self.streams().insert(number, Arc::clone(waiter));
+        let place = StreamPlace { connection: Arc::clone(self), number };
+        if self.stopping.load(Ordering::Acquire) {
+            return Err(Refused::new(ErrorCode::ShuttingDown, ""));
+        }
+        Ok(place)
+    }
+
+    fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.streams().values().for_each(|waiter| waiter.notify(STOP));
+    }
+
+    fn is_idle(&self) -> bool {
+        self.streams().is_empty()
+    }
+
+    /// When it is looked at whether it is still needed.
+    fn next_look(&self) -> Duration {
+        if !self.admitted {
+            return FAREWELL;
+        }
+        Duration::from_millis(self.shared.limits.grpc.idle_ms_max.into())
+    }
+
+    fn streams(&self) -> MutexGuard<'_, HashMap<u64, Arc<Waiter>>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for StreamPlace {
+    fn drop(&mut self) {
+        self.connection.streams().remove(&self.number);
+    }
+}
+
+/// Serves a connection to its end.
+pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream) {
+    // The door listens on no others.
+    let Stream::Tcp(stream) = stream else { return };
+    let handshake = Duration::from_millis(shared.limits.handshake_ms_max.into());
+    match timeout(handshake, speaks_http2(&stream)).await {
+        Ok(Ok(true)) => {}
+        Ok(Ok(false)) => return say_no(stream).await,
+        // It took too long, or it is gone.
+        Ok(Err(_)) | Err(_) => return,
+    }
+    let waiter = Waiter::new();
+    let place = shared.admit(shared.node.next_session(), &waiter);
+    let connection = Arc::new(Connection {
+        admitted: place.is_some(),
+        stopping: AtomicBool::new(false),
+        streams: Mutex::default(),
+        stream_last: AtomicU64::new(0),
+        calls: AtomicU64::new(0),
+        shared,
+    });
+    if connection.shared.is_stopping() {
+        waiter.notify(STOP);
+    }
+    Serving::new(connection, stream, waiter, place).run().await;
+}
+
+/// Whether the connection begins as HTTP/2 does.
+async fn speaks_http2(stream: &TcpStream) -> std::io::Result<bool> {
+    let mut begin = [0; PREFACE.len()];
+    loop {
+        let seen = stream.peek(&mut begin).await?;
+        match seen {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            _ if begin[..seen] != PREFACE[..seen] => return Ok(false),
+            _ if seen == PREFACE.len() => return Ok(true),
+            _ => sleep(PREFACE_NAP).await,
+        }
+    }
+}
+
+async fn say_no(mut stream: TcpStream) {
+    let mut bin = [0; 4_096];
+    // What it sent is taken, so that closing does not destroy the answer.
+    let _ = stream.try_read(&mut bin);
+    let _ = timeout(FAREWELL, stream.write_all(NOT_HTTP2)).await;
+    let _ = timeout(FAREWELL, stream.shutdown()).await;
+}
+
+/// A connection that is being served.
+struct Serving {
+    connection: Arc<Connection>,
+    http2: Pin<Box<Http2<TokioIo<TcpStream>, Dispatch, TokioExecutor>>>,
+    waiter: Arc<Waiter>,
+    timer: Pin<Box<Sleep>>,
+    /// Calls when the timer was set: as many later means that there were none.
+    calls_before: u64,
+    closing: bool,
+    _place: Option<Place>,
+}
+
+impl Serving {
+    fn new(
+        connection: Arc<Connection>,
+        stream: TcpStream,
+        waiter: Arc<Waiter>,
+        place: Option<Place>,
+    ) -> Serving {
+        let limits = connection.shared.limits.grpc;
+        let keep_alive = Duration::from_millis(limits.keep_alive_ms.into());
+        let mut builder = Builder::new(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .keep_alive_interval(keep_alive)
+            .keep_alive_timeout(keep_alive)
+            .max_concurrent_streams(limits.streams_max)
+            .max_header_list_size(limits.header_bytes_max)
+            .max_send_buf_size(SEND_BUFFER_BYTES)
+            .initial_stream_window_size(limits.stream_window_bytes)
+            .initial_connection_window_size(limits.connection_window_bytes);
+        let http2 = builder.serve_connection(TokioIo::new(stream), Dispatch::new(&connection));
+        let timer = Box::pin(sleep(connection.next_look()));
+        Serving {
+            connection,
+            http2: Box::pin(http2),
+            waiter,
+            timer,
+            calls_before: 0,
+            closing: false,
+            _place: place,
+        }
+    }
+
+    async fn run(self) {
+        let mut this = pin!(self);
+        std::future::poll_fn(|cx| this.poll(cx)).await;
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            // What goes wrong with a connection is the client's to see; nobody here can do anything about it.
+            if self.http2.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            let mut stop = false;
+            self.waiter.take_ready(|token| stop |= token == STOP);
+            if stop {
+                self.connection.stop();
+                let shared = Arc::clone(&self.connection.shared);
+                tokio::spawn(async move { shared.grpc.stop().await });
+                self.close();
+                continue;
+            }
+            if self.timer.as_mut().poll(cx).is_ready() {
+                if self.look() {
+                    return Poll::Ready(());
+                }
+                continue;
+            }
+            if self.waiter.set_waker(cx.waker()) {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Time has passed; whether the connection is to be dropped.
+    fn look(&mut self) -> bool {
+        if !self.connection.admitted {
+            return true;
+        }
+        let began = self.connection.calls.load(Ordering::Relaxed);
+        if began == self.calls_before && self.connection.is_idle() {
+            self.close();
+        }
+        self.calls_before = began;
+        self.timer.as_mut().reset(Instant::now() + self.connection.next_look());
+        false
+    }
+
+    /// Takes no more calls; those that run are answered first.
+    fn close(&mut self) {
+        if !std::mem::replace(&mut self.closing, true) {
+            self.http2.as_mut().graceful_shutdown();
+        }
+    }
+}

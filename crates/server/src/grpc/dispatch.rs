@@ -1,0 +1,176 @@
+//! Who answers a call.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use dunlin::Refused;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use prost::Message;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codec::Streaming;
+use tonic::codegen::Service;
+use tonic_prost::ProstDecoder;
+use tonic_reflection::server::Builder as Reflection;
+
+use super::connection::Connection;
+use super::delivery::Delivery;
+use super::intake::Intake;
+use super::proto::DESCRIPTORS;
+use super::proto::dunlin::dunlin_server::DunlinServer;
+use super::proto::ratatoskr::message_broker_server::MessageBrokerServer;
+use super::ratatoskr::{self, Ratatoskr};
+use super::service::Topics;
+use super::status::status;
+use super::subscribe;
+use super::writer::InOurWords;
+
+pub(super) const DUNLIN: &str = "dunlin.v1.Dunlin";
+pub(super) const RATATOSKR: &str = "ratatoskr.MessageBroker";
+
+/// The answer to a call.
+pub(super) type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+/// Gives the calls of one connection to those who answer them.
+#[derive(Debug, Clone)]
+pub(super) struct Dispatch {
+    connection: Arc<Connection>,
+    dunlin: DunlinServer<Topics>,
+    ratatoskr: MessageBrokerServer<Ratatoskr>,
+}
+
+impl Dispatch {
+    pub(super) fn new(connection: &Arc<Connection>) -> Dispatch {
+        // What is larger is refused before it gets there.
+        let message_bytes_max = usize::MAX;
+        let dunlin = DunlinServer::new(Topics(Arc::clone(connection)));
+        let ratatoskr = MessageBrokerServer::new(Ratatoskr(Arc::clone(connection)));
+        Dispatch {
+            connection: Arc::clone(connection),
+            dunlin: dunlin.max_decoding_message_size(message_bytes_max),
+            ratatoskr: ratatoskr.max_decoding_message_size(message_bytes_max),
+        }
+    }
+
+    fn answer(&self, request: Request<Incoming>) -> Answer {
+        if let Err(refusal) = check(request.headers()) {
+            return Box::pin(std::future::ready(Ok(*refusal)));
+        }
+        if let Err(refused) = self.connection.begin_call() {
+            return refuse(&status(&refused));
+        }
+        let path = request.uri().path();
+        let (service, call) =
+            path.strip_prefix('/').and_then(|path| path.rsplit_once('/')).unwrap_or(("", ""));
+        let (this, of_subscribers) = (self.clone(), call == "Subscribe");
+        let intake = |body| Intake::new(body, &this.connection.shared);
+        match (service, of_subscribers) {
+            (DUNLIN, true) => {
+                let request = request.map(intake);
+                Box::pin(async move { Ok(this.subscribe(request).await.unwrap_or_else(|s| s.into_http())) })
+            }
+            (RATATOSKR, true) => {
+                let request = request.map(intake);
+                Box::pin(async move {
+                    Ok(this.subscribe_to_messages(request).await.unwrap_or_else(|s| s.into_http()))
+                })
+            }
+            (DUNLIN, false) => self.dunlin.clone().call(request.map(intake)),
+            (RATATOSKR, false) => self.ratatoskr.clone().call(request.map(intake)),
+            ("grpc.health.v1.Health", _) => {
+                let request = request.map(intake);
+                Box::pin(async move {
+                    let mut health = this.connection.shared.grpc.health().await;
+                    health.call(request).await
+                })
+            }
+            ("grpc.reflection.v1.ServerReflection", _) => match reflection().build_v1() {
+                Ok(mut reflection) => reflection.call(request.map(intake)),
+                Err(error) => refuse(&Status::internal(error.to_string())),
+            },
+            ("grpc.reflection.v1alpha.ServerReflection", _) => match reflection().build_v1alpha() {
+                Ok(mut reflection) => reflection.call(request.map(intake)),
+                Err(error) => refuse(&Status::internal(error.to_string())),
+            },
+            _ => refuse(&Status::unimplemented(format!("{path} is no call of this node"))),
+        }
+    }
+
+    async fn subscribe(&self, request: Request<Intake>) -> Result<Response<Body>, Status> {
+        let asked = one_message(request).await?;
+        let reader = subscribe::reader(&self.connection, asked).map_err(|refused| status(&refused))?;
+        Ok(streaming(Body::new(Delivery::new(reader, InOurWords))))
+    }
+
+    async fn subscribe_to_messages(&self, request: Request<Intake>) -> Result<Response<Body>, Status> {
+        let asked = one_message(request).await?;
+        let (delivery, reference) = ratatoskr::subscribe(&self.connection, asked)?;
+        let mut response = streaming(Body::new(delivery));
+        if let Ok(reference) = HeaderValue::from_str(&reference) {
+            response.headers_mut().insert(ratatoskr::REFERENCE, reference);
+        }
+        Ok(response)
+    }
+}
+
+impl hyper::service::Service<Request<Incoming>> for Dispatch {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn call(&self, request: Request<Incoming>) -> Answer {
+        self.answer(request)
+    }
+}
+
+/// Whether it is gRPC, and not compressed.
+fn check(headers: &HeaderMap) -> Result<(), Box<Response<Body>>> {
+    let content_type = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    let is_grpc = content_type
+        .strip_prefix(b"application/grpc")
+        .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')));
+    if !is_grpc {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+        return Err(Box::new(response));
+    }
+    match headers.get("grpc-encoding") {
+        Some(encoding) if encoding != "identity" => {
+            let refused = Status::unimplemented("messages are taken as they are, not compressed");
+            let mut response: Response<Body> = refused.into_http();
+            response.headers_mut().insert("grpc-accept-encoding", HeaderValue::from_static("identity"));
+            Err(Box::new(response))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn refuse(status: &Status) -> Answer {
+    Box::pin(std::future::ready(Ok(status.clone().into_http())))
+}
+
+fn streaming(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response
+}
+
+/// The message of a call that has one.
+async fn one_message<M: Message + Default + Send + 'static>(request: Request<Intake>) -> Result<M, Status> {
+    let decoder = ProstDecoder::<M>::default();
+    let mut messages = Streaming::new_request(decoder, request.into_body(), None, Some(usize::MAX));
+    let message = messages.message().await?;
+    message.ok_or_else(|| {
+        let refused = Refused::new(dunlin::wire::ErrorCode::Protocol, "a call without its message");
+        status(&refused)
+    })
+}
+
+fn reflection() -> Reflection<'static> {
+    Reflection::configure()
+        .register_encoded_file_descriptor_set(DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+}

@@ -1,0 +1,340 @@
+//! Memberships of groups: a stream of what the member asks for, and one of what it is given.
+//!
+//! Records are taken for the member when the connection has room for them: in `share` groups until `share_handed_max` are not
+//! confirmed, in `work` groups as many as it has asked for.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use dunlin::topic::{Event, Notice, Record, Start, Subscribe, SubscribeError, Topic, Waiter};
+use dunlin::wire::ErrorCode;
+use dunlin::{
+    Claimed, DeadLetters, Refused, ShareMember, ShareOptions, WorkEvent, WorkMember, WorkOptions, now_ns,
+};
+use tokio_stream::Stream;
+use tonic::{Status, Streaming};
+use v1::join_group_request::Request as Asked;
+use v1::join_group_response::Event as Told;
+use v1::start::At;
+
+use super::connection::{Connection, StreamPlace};
+use super::proto::dunlin as v1;
+use super::status::status;
+use super::translate;
+use crate::shared::STOP;
+
+/// The token that news for the member notify.
+const NEWS: u32 = 1;
+/// Records in one message, and about their bytes.
+const RECORDS_MAX: usize = 256;
+const RECORD_BYTES_MAX: usize = 32 << 10;
+
+/// One membership.
+pub(super) struct Membership {
+    requests: Streaming<v1::JoinGroupRequest>,
+    seat: Option<Seat>,
+    waiter: Arc<Waiter>,
+    /// To be said before anything else.
+    answers: VecDeque<Told>,
+    /// Records asked for, and given. Only `work`.
+    wanted: u64,
+    given: u64,
+    _place: StreamPlace,
+}
+
+enum Seat {
+    Share(ShareMember),
+    Work(WorkMember),
+}
+
+/// What a member is given.
+enum Given {
+    Delivery(v1::Delivery),
+    Notice(Notice),
+}
+
+/// Takes the seat that the first message asks for.
+pub(super) async fn join(
+    connection: &Arc<Connection>,
+    mut requests: Streaming<v1::JoinGroupRequest>,
+) -> Result<Membership, Status> {
+    let first = requests.message().await?.and_then(|first| first.request);
+    let joined = match first {
+        Some(Asked::Join(join)) => begin(connection, requests, &join),
+        _ => Err(Refused::new(ErrorCode::Protocol, "the first message of a member is its join")),
+    };
+    joined.map_err(|refused| status(&refused))
+}
+
+fn begin(
+    connection: &Arc<Connection>,
+    requests: Streaming<v1::JoinGroupRequest>,
+    join: &v1::Join,
+) -> Result<Membership, Refused> {
+    let waiter = Waiter::new();
+    let place = connection.stream(&waiter)?;
+    let seat = Seat::take(connection, join, &waiter)?;
+    let topic = seat.topic();
+    let joined = v1::Joined { topic: topic.name().to_owned(), partitions: topic.config().partitions.into() };
+    let answers = VecDeque::from([Told::Joined(joined)]);
+    Ok(Membership { requests, seat: Some(seat), waiter, answers, wanted: 0, given: 0, _place: place })
+}
+
+impl Seat {
+    fn take(connection: &Connection, join: &v1::Join, waiter: &Arc<Waiter>) -> Result<Seat, Refused> {
+        let node = &connection.shared.node;
+        let news = (Arc::clone(waiter), NEWS);
+        let joined = match join.kind() {
+            v1::GroupKind::Share => {
+                let options = ShareOptions {
+                    member: join.member.clone(),
+                    start: start(join)?,
+                    registered: true,
+                    ..ShareOptions::default()
+                };
+                node.join_share_waking(&join.topic, &join.group, &options, news).map(Seat::Share)
+            }
+            v1::GroupKind::Work => {
+                node.join_work_waking(&join.topic, &join.group, &work_options(join)?, news).map(Seat::Work)
+            }
+            v1::GroupKind::Unspecified => {
+                return Err(Refused::new(ErrorCode::GroupKind, "a group is of kind SHARE or WORK"));
+            }
+        };
+        joined.map_err(|error| Refused::from(&error))
+    }
+
+    fn topic(&self) -> &Arc<Topic> {
+        match self {
+            Seat::Share(share) => share.topic(),
+            Seat::Work(work) => work.topic(),
+        }
+    }
+
+    fn leave(self) {
+        match self {
+            Seat::Share(share) => share.leave(),
+            Seat::Work(work) => work.leave(),
+        }
+    }
+
+    fn sleep(&self, wants: bool) -> bool {
+        match self {
+            Seat::Share(share) => share.sleep(wants),
+            Seat::Work(work) => work.sleep(wants),
+        }
+    }
+
+    /// The next record, if one is wanted, or notice.
+    fn next(&mut self, wants: bool) -> Result<Option<Given>, SubscribeError> {
+        match self {
+            Seat::Share(share) => {
+                if !share.ready()? {
+                    return Ok(None);
+                }
+                Ok(Some(match share.take() {
+                    Event::Record(record) => Given::Delivery(delivery(&record, None)),
+                    Event::Notice(notice) => Given::Notice(notice),
+                }))
+            }
+            Seat::Work(work) => Ok(work.try_claim(wants)?.map(|event| match event {
+                WorkEvent::Claimed(claimed) => Given::Delivery(delivery(&claimed.record(), Some(&claimed))),
+                WorkEvent::Notice(notice) => Given::Notice(notice),
+            })),
+        }
+    }
+}
+
+impl Membership {
+    fn wants(&self) -> bool {
+        matches!(self.seat, Some(Seat::Share(_))) || self.given < self.wanted
+    }
+
+    /// Does what the member asks for.
+    fn take(&mut self, asked: Option<Asked>) -> Result<(), Refused> {
+        let wrong = |what| Err(Refused::new(ErrorCode::Protocol, what));
+        match (asked, &mut self.seat) {
+            (Some(Asked::Join(_)), _) => return wrong("a member joins once"),
+            (Some(Asked::Consumed(consumed)), Some(Seat::Share(share))) => {
+                let partition = u16::try_from(consumed.partition);
+                if let Ok(partition) = partition {
+                    share.consume(partition, consumed.seq);
+                }
+            }
+            (Some(Asked::Claim(claim)), Some(Seat::Work(_))) => self.wanted = self.wanted.max(claim.wanted),
+            (Some(Asked::Ack(ack)), Some(Seat::Work(work))) => {
+                let settled = settle(ack.request, &ack.tokens, |token| work.ack(token).is_ok());
+                self.answers.push_back(settled);
+            }
+            (Some(Asked::Nack(nack)), Some(Seat::Work(work))) => {
+                let delay = Duration::from_millis(nack.delay_ms.into());
+                let settled = settle(nack.request, &nack.tokens, |token| work.nack(token, delay).is_ok());
+                self.answers.push_back(settled);
+            }
+            (Some(Asked::Renew(renew)), Some(Seat::Work(work))) => {
+                let settled = settle(renew.request, &renew.tokens, |token| work.renew(token).is_ok());
+                self.answers.push_back(settled);
+            }
+            (Some(Asked::Consumed(_)), _) => return wrong("members of work groups acknowledge"),
+            (Some(_), _) => return wrong("claims are of work groups"),
+            (None, _) => return wrong("a message that asks for nothing"),
+        }
+        Ok(())
+    }
+
+    /// What there is for the member now: several records, or a notice.
+    fn next(&mut self) -> Result<Option<Told>, Refused> {
+        let mut deliveries = Vec::new();
+        let mut bytes = 0;
+        while self.answers.is_empty() && deliveries.len() < RECORDS_MAX && bytes < RECORD_BYTES_MAX {
+            let wants = self.wants();
+            let Some(seat) = &mut self.seat else { break };
+            match seat.next(wants).map_err(|error| Refused::from(&error)) {
+                Ok(Some(Given::Delivery(delivery))) => {
+                    self.given += 1;
+                    bytes += delivery.record.as_ref().map_or(0, |record| record.payload.len());
+                    deliveries.push(delivery);
+                }
+                Ok(Some(Given::Notice(notice))) => self.answers.extend(told(&notice)),
+                Ok(None) => break,
+                // What was given before is said; the end comes again.
+                Err(_) if !deliveries.is_empty() => break,
+                Err(ended) => return Err(ended),
+            }
+        }
+        if !deliveries.is_empty() {
+            return Ok(Some(Told::Deliveries(v1::Deliveries { deliveries })));
+        }
+        Ok(self.answers.pop_front())
+    }
+
+    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Told, Status>>> {
+        loop {
+            if let Some(answer) = self.answers.pop_front() {
+                return Poll::Ready(Some(Ok(answer)));
+            }
+            let mut stop = false;
+            self.waiter.take_ready(|token| stop |= token == STOP);
+            if stop {
+                return self.end(&Refused::new(ErrorCode::ShuttingDown, ""));
+            }
+            match Pin::new(&mut self.requests).poll_next(cx) {
+                Poll::Ready(Some(Ok(request))) => match self.take(request.request) {
+                    Ok(()) => continue,
+                    Err(refused) => return self.end(&refused),
+                },
+                Poll::Ready(Some(Err(broken))) => {
+                    // Dying: what it had claimed goes to the others.
+                    self.seat = None;
+                    return Poll::Ready(Some(Err(broken)));
+                }
+                Poll::Ready(None) => {
+                    self.seat.take().into_iter().for_each(Seat::leave);
+                    return Poll::Ready(None);
+                }
+                Poll::Pending => {}
+            }
+            match self.next() {
+                Ok(Some(told)) => return Poll::Ready(Some(Ok(told))),
+                Ok(None) => {}
+                Err(refused) => return self.end(&refused),
+            }
+            let wants = self.wants();
+            let sleeps = self.seat.as_ref().is_none_or(|seat| seat.sleep(wants));
+            if sleeps && self.waiter.set_waker(cx.waker()) {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Leaves in good order.
+    fn end(&mut self, refused: &Refused) -> Poll<Option<Result<Told, Status>>> {
+        self.seat.take().into_iter().for_each(Seat::leave);
+        Poll::Ready(Some(Err(status(refused))))
+    }
+}
+
+impl Stream for Membership {
+    type Item = Result<v1::JoinGroupResponse, Status>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        if this.seat.is_none() {
+            return Poll::Ready(None);
+        }
+        let step = this.poll_step(cx);
+        step.map(|told| told.map(|told| told.map(|event| v1::JoinGroupResponse { event: Some(event) })))
+    }
+}
+
+fn settle(request: u32, tokens: &[u64], mut settle: impl FnMut(u64) -> bool) -> Told {
+    let stale: Vec<_> = tokens.iter().copied().filter(|token| !settle(*token)).collect();
+    let settled = (tokens.len() - stale.len()) as u32;
+    Told::Settled(v1::Settled { request, settled, stale })
+}
+
+/// A group tells its members nothing else.
+fn told(notice: &Notice) -> Option<Told> {
+    match notice {
+        Notice::Gap(gap) => Some(Told::Gap(translate::gap(gap))),
+        Notice::Deleted { log, last } => {
+            Some(Told::Deleted(v1::Deleted { last: Some(translate::position(log, *last)) }))
+        }
+        _ => None,
+    }
+}
+
+fn delivery(record: &Record<'_>, claimed: Option<&Claimed>) -> v1::Delivery {
+    let (token, attempt, claim_ms) = match claimed {
+        Some(claimed) => {
+            let left_ms = claimed.deadline_ns.saturating_sub(now_ns()) / 1_000_000;
+            (claimed.token, claimed.attempt, u32::try_from(left_ms).unwrap_or(u32::MAX))
+        }
+        None => (0, 1, 0),
+    };
+    v1::Delivery {
+        partition: record.log.partition.into(),
+        epoch: record.position.epoch,
+        record: Some(translate::record(record)),
+        token,
+        attempt,
+        claim_ms,
+    }
+}
+
+fn work_options(join: &v1::Join) -> Result<WorkOptions, Refused> {
+    let defaults = WorkOptions::default();
+    Ok(WorkOptions {
+        member: join.member.clone(),
+        start: start(join)?,
+        registered: true,
+        claim: match join.claim_ms {
+            0 => defaults.claim,
+            ms => Duration::from_millis(ms.into()),
+        },
+        attempts_max: join.attempts_max,
+        dead_letters: match join.dead_letter.as_str() {
+            "" => DeadLetters::Drop,
+            subject => DeadLetters::Subject(subject.to_owned()),
+        },
+    })
+}
+
+fn start(join: &v1::Join) -> Result<Start, Refused> {
+    Ok(match join.start.as_ref().and_then(|start| start.at.as_ref()) {
+        None | Some(At::Latest(_)) => Start::Latest,
+        Some(At::Earliest(_)) => Start::Earliest,
+        Some(At::TimeNs(ns)) => Start::Time(*ns),
+        Some(At::Snapshot(_)) => Start::Snapshot,
+        Some(At::After(positions)) => match &positions.logs[..] {
+            [one] => Start::After(dunlin::topic::Position { epoch: one.epoch, seq: one.seq }),
+            many => {
+                let numbers = [many.len() as u64, 0, 0];
+                return Err(Refused { numbers, ..Refused::new(ErrorCode::ManyLogs, join.topic.as_str()) });
+            }
+        },
+    })
+}

@@ -1,0 +1,151 @@
+//! What a call sends: bytes on their way to whoever decodes them, each message bounded in size and time.
+//!
+//! A message that is not small and has not come whole is charged to the node's memory budget until it has. One that does not
+//! come to its end in time ends the call.
+//!
+//! Limits: `grpc.message_bytes_max`, `grpc.message_ms_max`.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dunlin::Refused;
+use dunlin::wire::ErrorCode;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::time::Sleep;
+use tonic::Status;
+
+use super::outgoing::HEAD_BYTES;
+use super::status::status;
+use crate::session::charge::Charge;
+use crate::shared::Shared;
+
+/// Messages below this are not charged: their bytes are no more than what a connection may have under way anyway.
+const CHARGED_FROM_BYTES: usize = 64 << 10;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Intake {
+    body: Incoming,
+    shared: Arc<Shared>,
+    /// The head of a message whose end has not come.
+    head: [u8; HEAD_BYTES],
+    head_bytes: usize,
+    /// Bytes to come of a message whose head has.
+    missing: usize,
+    charge: Option<Charge>,
+    patience: Option<Pin<Box<Sleep>>>,
+}
+
+impl Intake {
+    pub(super) fn new(body: Incoming, shared: &Arc<Shared>) -> Intake {
+        let shared = Arc::clone(shared);
+        Intake {
+            body,
+            shared,
+            head: [0; HEAD_BYTES],
+            head_bytes: 0,
+            missing: 0,
+            charge: None,
+            patience: None,
+        }
+    }
+
+    /// Follows the messages through bytes that came.
+    fn follow(&mut self, mut bytes: &[u8]) -> Result<(), Refused> {
+        let began_whole = self.is_between_messages();
+        let mut begun = false;
+        loop {
+            let taken = self.missing.min(bytes.len());
+            self.missing -= taken;
+            bytes = &bytes[taken..];
+            if self.missing == 0 {
+                self.charge = None;
+            }
+            if bytes.is_empty() {
+                break;
+            }
+            let taken = (HEAD_BYTES - self.head_bytes).min(bytes.len());
+            self.head[self.head_bytes..self.head_bytes + taken].copy_from_slice(&bytes[..taken]);
+            self.head_bytes += taken;
+            bytes = &bytes[taken..];
+            begun = true;
+            if self.head_bytes == HEAD_BYTES {
+                self.begin_message(bytes.len())?;
+            }
+        }
+        if self.is_between_messages() {
+            self.patience = None;
+        } else if began_whole || begun {
+            let ms = self.shared.limits.grpc.message_ms_max;
+            self.patience = Some(Box::pin(tokio::time::sleep(Duration::from_millis(ms.into()))));
+        }
+        Ok(())
+    }
+
+    fn begin_message(&mut self, bytes_there: usize) -> Result<(), Refused> {
+        let [_, a, b, c, d] = self.head;
+        self.head_bytes = 0;
+        self.missing = u32::from_be_bytes([a, b, c, d]) as usize;
+        let message_bytes_max = self.shared.limits.grpc.message_bytes_max;
+        if self.missing > message_bytes_max {
+            return Err(Refused::limit("grpc.message_bytes_max", message_bytes_max as u64));
+        }
+        if self.missing > bytes_there && self.missing >= CHARGED_FROM_BYTES {
+            let budget = self.shared.node.budget();
+            let charge = Charge::of(budget, self.missing).map_err(|spent| {
+                let numbers = [spent.asked, spent.used, spent.limit];
+                Refused { numbers, ..Refused::new(ErrorCode::BudgetSpent, "") }
+            });
+            self.charge = Some(charge?);
+        }
+        Ok(())
+    }
+
+    fn is_between_messages(&self) -> bool {
+        self.missing == 0 && self.head_bytes == 0
+    }
+
+    /// An error when a message that was begun takes too long.
+    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Result<(), Status> {
+        let is_over = self.patience.as_mut().is_some_and(|patience| patience.as_mut().poll(cx).is_ready());
+        if !is_over {
+            return Ok(());
+        }
+        self.patience = None;
+        let ms = u64::from(self.shared.limits.grpc.message_ms_max);
+        Err(status(&Refused::limit("grpc.message_ms_max", ms)))
+    }
+}
+
+impl Body for Intake {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = self.get_mut();
+        match Pin::new(&mut this.body).poll_frame(cx) {
+            Poll::Pending => match this.poll_patience(cx) {
+                Ok(()) => Poll::Pending,
+                Err(over) => Poll::Ready(Some(Err(over))),
+            },
+            Poll::Ready(Some(Ok(frame))) => {
+                let followed = frame.data_ref().map_or(Ok(()), |bytes| this.follow(bytes));
+                Poll::Ready(Some(followed.map(|()| frame).map_err(|refused| status(&refused))))
+            }
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(Status::from_error(Box::new(error))))),
+            Poll::Ready(None) => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

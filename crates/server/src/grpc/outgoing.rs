@@ -1,0 +1,118 @@
+//! Bytes on their way out: gRPC messages one behind the other, each behind five bytes of head.
+//!
+//! ```text
+//!  0      1          5
+//!  +------+----------+---------+
+//!  | 0    | length   | message |      0: not compressed
+//!  | u8   | u32 BE   |         |
+//!  +------+----------+---------+
+//! ```
+
+use bytes::{Buf, Bytes};
+use prost::Message;
+
+/// Bytes before a message.
+pub(super) const HEAD_BYTES: usize = 5;
+/// The longest varint of a length, and the tag of a field below 16.
+const FIELD_HEAD_BYTES_MAX: usize = 6;
+
+/// What is sent next.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    bytes: Vec<u8>,
+    /// What is allocated when the first message is begun.
+    room: usize,
+    /// Bytes at the start that are not sent.
+    skip: usize,
+}
+
+impl Outgoing {
+    pub(super) fn with_room(room: usize) -> Outgoing {
+        Outgoing { room, ..Outgoing::default() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Adds a message.
+    pub(super) fn say(&mut self, message: &impl Message) {
+        let bytes = message.encoded_len();
+        self.bytes.reserve(self.room.max(HEAD_BYTES + bytes));
+        self.room = 0;
+        self.bytes.extend_from_slice(&head(bytes));
+        message.encode_raw(&mut self.bytes);
+    }
+
+    /// Begins a message that is nothing but one field with a message in it, whose length will be known later. What is
+    /// appended from here on until [`close`](Outgoing::close) is that inner message.
+    pub(super) fn open(&mut self) -> Open {
+        self.bytes.reserve(std::mem::take(&mut self.room));
+        let start = self.bytes.len();
+        self.bytes.resize(start + HEAD_BYTES + FIELD_HEAD_BYTES_MAX, 0);
+        Open { start }
+    }
+
+    /// The bytes, to be appended to.
+    pub(super) fn bytes(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Ends it, with the tag of the field that it is.
+    pub(super) fn close(&mut self, open: Open, tag: u8) {
+        let content = open.start + HEAD_BYTES + FIELD_HEAD_BYTES_MAX;
+        let content_bytes = self.bytes.len() - content;
+        let mut field = Vec::with_capacity(FIELD_HEAD_BYTES_MAX);
+        field.push(tag);
+        put_varint(&mut field, content_bytes as u64);
+        let unused = FIELD_HEAD_BYTES_MAX - field.len();
+        let at = open.start + unused;
+        self.bytes[at..at + HEAD_BYTES].copy_from_slice(&head(field.len() + content_bytes));
+        self.bytes[at + HEAD_BYTES..content].copy_from_slice(&field);
+        if open.start == 0 {
+            self.skip = unused;
+        } else {
+            self.bytes.drain(open.start..at);
+        }
+    }
+
+    /// What is to be sent.
+    pub(super) fn finish(self) -> Bytes {
+        let mut bytes = Bytes::from(self.bytes);
+        bytes.advance(self.skip);
+        bytes
+    }
+}
+
+/// A message that was begun.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Open {
+    start: usize,
+}
+
+fn head(message_bytes: usize) -> [u8; HEAD_BYTES] {
+    let [a, b, c, d] = u32::try_from(message_bytes).unwrap_or(u32::MAX).to_be_bytes();
+    [0, a, b, c, d]
+}
+
+/// Appends a number as protobuf writes it.
+#[inline(always)]
+pub(super) fn put_varint(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// How many bytes [`put_varint`] appends.
+#[inline(always)]
+pub(super) fn varint_bytes(number: u64) -> usize {
+    // Seven bits to a byte; 9/64 of the bits in use, rounded up.
+    ((u64::BITS - (number | 1).leading_zeros()) as usize * 9 + 64) / 64
+}

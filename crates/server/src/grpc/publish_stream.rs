@@ -1,0 +1,181 @@
+//! Records that come as a stream, answered cumulatively: what has come by now is appended, stored where the topic says so,
+//! and answered by one message.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use dunlin::Refused;
+use dunlin::topic::{Acknowledged, ProducerMark, Receipt, Topic, Waiter};
+use dunlin::wire::ErrorCode;
+use tokio_stream::Stream;
+use tonic::{Status, Streaming};
+
+use super::append::{Incoming, Target, append, mark, stored};
+use super::connection::{Connection, StreamPlace};
+use super::proto::dunlin as v1;
+use super::status::{refusal, status};
+use super::translate;
+use super::unfold::unfold;
+use crate::shared::STOP;
+use v1::publish_stream_response::Refused as RefusedRecord;
+
+/// Messages that are answered together.
+const TOGETHER: usize = 64;
+
+/// A stream of records.
+struct Publishing {
+    connection: Arc<Connection>,
+    messages: Streaming<v1::PublishStreamRequest>,
+    waiter: Arc<Waiter>,
+    target: Option<Target>,
+    /// Of the next record.
+    mark: Option<ProducerMark>,
+    /// Records so far.
+    count: u64,
+    is_over: bool,
+    /// What ended it, after what came before is answered.
+    failed: Option<Status>,
+    _place: StreamPlace,
+}
+
+/// What a few messages came to.
+#[derive(Default)]
+struct Came {
+    last: Option<(Arc<Topic>, Receipt)>,
+    /// The last record of each log that is to be stored first.
+    unstored: Vec<(Arc<Topic>, Receipt)>,
+    refused: Vec<RefusedRecord>,
+}
+
+pub(super) fn answers(
+    connection: &Arc<Connection>,
+    messages: Streaming<v1::PublishStreamRequest>,
+) -> Result<impl Stream<Item = Result<v1::PublishStreamResponse, Status>> + Send + use<>, Refused> {
+    let waiter = Waiter::new();
+    let publishing = Publishing {
+        connection: Arc::clone(connection),
+        messages,
+        _place: connection.stream(&waiter)?,
+        waiter,
+        target: None,
+        mark: None,
+        count: 0,
+        is_over: false,
+        failed: None,
+    };
+    Ok(unfold(publishing, Publishing::step))
+}
+
+impl Publishing {
+    async fn step(mut self) -> Option<(Result<v1::PublishStreamResponse, Status>, Publishing)> {
+        if self.is_over {
+            return self.failed.take().map(|status| (Err(status), self));
+        }
+        let answer = match std::future::poll_fn(|cx| self.poll_message(cx)).await {
+            Ok(Some(first)) => self.answer(first).await,
+            Ok(None) => return None,
+            Err(status) => Err(status),
+        };
+        self.is_over |= answer.is_err();
+        Some((answer, self))
+    }
+
+    /// Takes what has come by now.
+    async fn answer(&mut self, first: v1::PublishStreamRequest) -> Result<v1::PublishStreamResponse, Status> {
+        let mut came = Came::default();
+        let mut message = first;
+        for taken in 1.. {
+            self.take(message, &mut came).await;
+            if taken == TOGETHER {
+                break;
+            }
+            match std::future::poll_fn(|cx| Poll::Ready(self.poll_message(cx))).await {
+                Poll::Ready(Ok(Some(next))) => message = next,
+                Poll::Pending => break,
+                Poll::Ready(end) => {
+                    self.is_over = true;
+                    self.failed = end.err();
+                    break;
+                }
+            }
+        }
+        for (topic, receipt) in &came.unstored {
+            stored(topic, receipt).await.map_err(|refused| status(&refused))?;
+        }
+        let last = came.last.map(|(topic, receipt)| translate::receipt(&topic, &receipt));
+        Ok(v1::PublishStreamResponse { through: self.count, last, refused: came.refused })
+    }
+
+    async fn take(&mut self, message: v1::PublishStreamRequest, came: &mut Came) {
+        let mut no_topic = None;
+        if !message.subject.is_empty() {
+            match Target::find(&self.connection.shared.node, &message.subject) {
+                Ok(target) => self.target = Some(target),
+                Err(refused) => (self.target, no_topic) = (None, Some(refused)),
+            }
+        }
+        if let Some(producer) = message.producer {
+            self.mark = Some(mark(producer));
+        }
+        for record in &message.records {
+            let appended = match (&self.target, &no_topic) {
+                (Some(target), _) => {
+                    append(target, Incoming { record, mark: self.mark, expect_last: None }).await
+                }
+                (None, Some(refused)) => Err(refused.clone()),
+                (None, None) => Err(Refused::new(ErrorCode::Subject, "no message has said where to")),
+            };
+            match (appended, &self.target) {
+                (Ok(receipt), Some(target)) => came.appended(&target.topic, receipt),
+                (Ok(_), None) => {}
+                (Err(refused), _) => {
+                    let refusal = Some(refusal(&refused));
+                    came.refused.push(RefusedRecord { index: self.count, refusal });
+                }
+            }
+            self.count += 1;
+            if let Some(mark) = &mut self.mark {
+                mark.producer_seq += 1;
+            }
+        }
+    }
+
+    /// The next message; none when the client has ended its stream.
+    fn poll_message(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<v1::PublishStreamRequest>, Status>> {
+        loop {
+            let mut stop = false;
+            self.waiter.take_ready(|token| stop |= token == STOP);
+            if stop {
+                return Poll::Ready(Err(status(&Refused::new(ErrorCode::ShuttingDown, ""))));
+            }
+            if let Poll::Ready(next) = Pin::new(&mut self.messages).poll_next(cx) {
+                return Poll::Ready(next.transpose());
+            }
+            if self.waiter.set_waker(cx.waker()) {
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+impl Came {
+    fn appended(&mut self, topic: &Arc<Topic>, receipt: Receipt) {
+        if receipt.acknowledged != Acknowledged::Memory {
+            let of_log = |(other, last): &&mut (Arc<Topic>, Receipt)| {
+                Arc::ptr_eq(other, topic) && last.partition == receipt.partition
+            };
+            match self.unstored.iter_mut().find(of_log) {
+                Some((_, last)) => *last = receipt,
+                None => self.unstored.push((Arc::clone(topic), receipt)),
+            }
+        }
+        match &mut self.last {
+            Some((of, last)) if Arc::ptr_eq(of, topic) => *last = receipt,
+            last => *last = Some((Arc::clone(topic), receipt)),
+        }
+    }
+}

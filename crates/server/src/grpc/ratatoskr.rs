@@ -1,0 +1,266 @@
+//! Ratatoskr's `MessageBroker`: its nine calls, with its names, limits and errors in band.
+//!
+//! A message's id is where it lies, `topic/partition/epoch-seq`: the one that publishing answers is the one that subscribers
+//! see. The contract has no word for a gap: a stream whose messages were given up ends with `DATA_LOSS`, and says how many.
+
+mod messages;
+mod subscriptions;
+
+use std::sync::Arc;
+
+use dunlin::topic::{OnGap, Start, SubscribeOptions, Topic, Wait};
+use dunlin::wire::ErrorCode;
+use dunlin::{Refused, TopicError, now_ns};
+use rata::message_broker_server::MessageBroker;
+use tokio_stream::Stream;
+use tonic::{Code, Request, Response, Status};
+
+use super::append::{Incoming, Target, append, stored};
+use super::connection::Connection;
+use super::delivery::Delivery;
+use super::proto::{dunlin as v1, ratatoskr as rata};
+use super::{subscribe as subscribing, topics};
+use messages::{AsMessages, message_id};
+pub(super) use subscriptions::Subscriptions;
+
+/// The metadata by which a subscriber is told the reference that ends its subscription.
+pub(super) const REFERENCE: &str = "subscription-ref";
+const NAME_BYTES_MAX: usize = 255;
+const BATCH_BYTES: usize = 32 << 10;
+
+/// The calls of one connection.
+#[derive(Debug)]
+pub(super) struct Ratatoskr(pub(super) Arc<Connection>);
+
+impl Ratatoskr {
+    fn topic(&self, name: &str) -> Option<Arc<Topic>> {
+        check_name(name).ok().and_then(|()| self.0.shared.node.topic(name))
+    }
+
+    async fn publish_one(
+        &self,
+        topic: &str,
+        message: rata::PublishRequest,
+    ) -> Result<rata::PublishResponse, String> {
+        check_name(topic)?;
+        let target = Target::find(&self.0.shared.node, topic).map_err(|refused| atom(&refused))?;
+        let headers = message.metadata.into_iter();
+        let headers = headers.map(|(name, value)| v1::Header { name, value: value.into() }).collect();
+        let record = v1::Draft { payload: message.payload, headers, ..v1::Draft::default() };
+        let incoming = Incoming { record: &record, mark: None, expect_last: None };
+        let receipt = append(&target, incoming).await.map_err(|refused| atom(&refused))?;
+        stored(&target.topic, &receipt).await.map_err(|refused| atom(&refused))?;
+        let log = &target.topic.logs()[usize::from(receipt.partition)];
+        let appended_ns = log.read(receipt.position.seq, |record| record.frame.append_time_ns());
+        Ok(rata::PublishResponse {
+            message_id: message_id(log.name(), receipt.position),
+            timestamp: ms(appended_ns.unwrap_or_else(now_ns)),
+            success: true,
+            error: String::new(),
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl MessageBroker for Ratatoskr {
+    async fn create_topic(
+        &self,
+        request: Request<rata::CreateTopicRequest>,
+    ) -> Result<Response<rata::CreateTopicResponse>, Status> {
+        let topic = request.into_inner().name;
+        let node = &self.0.shared.node;
+        let created = check_name(&topic).and_then(|()| {
+            let created = node.create_topic(&topic, node.config().topic.clone(), false);
+            created.map(drop).map_err(|error| match error {
+                TopicError::Exists(_) | TopicError::Overlaps(_) => "already_exists".to_owned(),
+                other => atom(&Refused::from(&other)),
+            })
+        });
+        let (created, error) = in_band(created);
+        Ok(Response::new(rata::CreateTopicResponse { topic, created, error }))
+    }
+
+    async fn delete_topic(
+        &self,
+        request: Request<rata::DeleteTopicRequest>,
+    ) -> Result<Response<rata::DeleteTopicResponse>, Status> {
+        let name = request.into_inner().name;
+        let deleted = self.0.shared.node.delete_topic(&name);
+        let (success, error) = in_band(deleted.map_err(|error| match error {
+            TopicError::Name(_) => TOPIC_NOT_FOUND.to_owned(),
+            other => atom(&Refused::from(&other)),
+        }));
+        Ok(Response::new(rata::DeleteTopicResponse { success, error }))
+    }
+
+    async fn list_topics(
+        &self,
+        _request: Request<rata::ListTopicsRequest>,
+    ) -> Result<Response<rata::ListTopicsResponse>, Status> {
+        let node = &self.0.shared.node;
+        let mut names: Vec<String> = Vec::new();
+        let mut after = String::new();
+        loop {
+            let page = node.topics(None, &after, usize::MAX);
+            let of_page = page.topics.iter().map(|topic| topic.name());
+            // Others cannot be named by this service.
+            names.extend(of_page.filter(|name| check_name(name).is_ok()).map(str::to_owned));
+            match page.topics.last() {
+                Some(last) if page.more => after = last.name().to_owned(),
+                _ => return Ok(Response::new(rata::ListTopicsResponse { topics: names })),
+            }
+        }
+    }
+
+    async fn topic_exists(
+        &self,
+        request: Request<rata::TopicExistsRequest>,
+    ) -> Result<Response<rata::TopicExistsResponse>, Status> {
+        let exists = self.topic(&request.get_ref().name).is_some();
+        Ok(Response::new(rata::TopicExistsResponse { exists }))
+    }
+
+    async fn get_stats(
+        &self,
+        request: Request<rata::GetStatsRequest>,
+    ) -> Result<Response<rata::GetStatsResponse>, Status> {
+        let name = request.into_inner().topic;
+        let Some(topic) = self.topic(&name) else {
+            let error = TOPIC_NOT_FOUND.to_owned();
+            return Ok(Response::new(rata::GetStatsResponse { topic: name, error, ..Default::default() }));
+        };
+        let messages: u64 = topic.logs().iter().map(|log| log.info().next_seq - 1).sum();
+        let of_others = topic.readers().len().max(topics::waiting(&topic) as usize);
+        let subscribers = of_others.max(self.0.shared.grpc.subscriptions.count(&name));
+        Ok(Response::new(rata::GetStatsResponse {
+            topic: name,
+            message_count: i64::try_from(messages).unwrap_or(i64::MAX),
+            subscriber_count: i32::try_from(subscribers).unwrap_or(i32::MAX),
+            error: String::new(),
+        }))
+    }
+
+    async fn publish(
+        &self,
+        request: Request<rata::PublishRequest>,
+    ) -> Result<Response<rata::PublishResponse>, Status> {
+        let mut request = request.into_inner();
+        let topic = std::mem::take(&mut request.topic);
+        let published = self.publish_one(&topic, request).await;
+        Ok(Response::new(published.unwrap_or_else(refused)))
+    }
+
+    async fn publish_batch(
+        &self,
+        request: Request<rata::PublishBatchRequest>,
+    ) -> Result<Response<rata::PublishBatchResponse>, Status> {
+        let rata::PublishBatchRequest { topic, messages } = request.into_inner();
+        let mut results = Vec::with_capacity(messages.len());
+        for mut message in messages {
+            let own = std::mem::take(&mut message.topic);
+            let topic = if own.is_empty() { &topic } else { &own };
+            results.push(self.publish_one(topic, message).await.unwrap_or_else(refused));
+        }
+        let success_count = results.iter().filter(|result| result.success).count() as i32;
+        let error_count = results.len() as i32 - success_count;
+        Ok(Response::new(rata::PublishBatchResponse { results, success_count, error_count }))
+    }
+
+    type SubscribeStream = std::pin::Pin<Box<dyn Stream<Item = Result<rata::Message, Status>> + Send>>;
+
+    /// Answered before it comes here, by [`subscribe`].
+    async fn subscribe(
+        &self,
+        _request: Request<rata::SubscribeRequest>,
+    ) -> Result<Response<Self::SubscribeStream>, Status> {
+        Err(Status::internal("a subscriber was sent the wrong way"))
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: Request<rata::UnsubscribeRequest>,
+    ) -> Result<Response<rata::UnsubscribeResponse>, Status> {
+        let rata::UnsubscribeRequest { topic, subscription_ref } = request.into_inner();
+        let ended = if subscription_ref.is_empty() {
+            Err("Invalid subscription reference".to_owned())
+        } else if self.0.shared.grpc.subscriptions.end(&topic, &subscription_ref) {
+            Ok(())
+        } else {
+            Err("subscription_not_found".to_owned())
+        };
+        let (success, error) = in_band(ended);
+        Ok(Response::new(rata::UnsubscribeResponse { success, error }))
+    }
+}
+
+/// The stream of a subscriber, and the reference that ends it.
+pub(super) fn subscribe(
+    connection: &Arc<Connection>,
+    request: rata::SubscribeRequest,
+) -> Result<(Delivery<AsMessages>, String), Status> {
+    let rata::SubscribeRequest { topic, subscriber_id } = request;
+    check_name(&topic).map_err(Status::invalid_argument)?;
+    let shared = &connection.shared;
+    if shared.node.topic(&topic).is_none() {
+        return Err(Status::not_found(TOPIC_NOT_FOUND));
+    }
+    let options = SubscribeOptions {
+        name: subscriber_id.clone(),
+        door: "grpc",
+        start: Start::Latest,
+        on_gap: OnGap::Fail,
+        wait: Wait::Parked,
+        ..SubscribeOptions::default()
+    };
+    let subjects = std::slice::from_ref(&topic);
+    let reader = subscribing::begin(connection, subjects, options, None, BATCH_BYTES)
+        .map_err(|refused| super::status::status(&refused))?;
+    let subscribers_max = shared.limits.grpc.message_subscribers_max;
+    let subscription =
+        shared.grpc.subscriptions.add(shared, &topic, &subscriber_id, reader.waiter(), subscribers_max);
+    let Some(subscription) = subscription else {
+        return Err(Status::new(Code::ResourceExhausted, "max_subscribers_reached"));
+    };
+    let reference = subscription.reference().to_owned();
+    Ok((Delivery::new(reader, AsMessages::new(topic, subscription)), reference))
+}
+
+const TOPIC_NOT_FOUND: &str = "topic_not_found";
+
+/// The contract's rules of names.
+fn check_name(name: &str) -> Result<(), String> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    if name.is_empty() {
+        Err("empty_topic".to_owned())
+    } else if name.len() > NAME_BYTES_MAX {
+        Err("topic_too_long".to_owned())
+    } else if !name.bytes().all(fits) {
+        Err("invalid_topic_format".to_owned())
+    } else {
+        Ok(())
+    }
+}
+
+/// A refusal in the contract's words, where it has some.
+fn atom(refused: &Refused) -> String {
+    match refused.code {
+        ErrorCode::NoTopic | ErrorCode::Closed => TOPIC_NOT_FOUND.to_owned(),
+        ErrorCode::Full | ErrorCode::DiskBehind => format!("topic_timeout: {}", refused.as_wire()),
+        ErrorCode::BadFrame | ErrorCode::RecordTooLarge => {
+            format!("payload_not_serializable: {}", refused.as_wire())
+        }
+        _ => refused.as_wire().to_string(),
+    }
+}
+
+fn in_band(outcome: Result<(), String>) -> (bool, String) {
+    (outcome.is_ok(), outcome.err().unwrap_or_default())
+}
+
+fn refused(error: String) -> rata::PublishResponse {
+    rata::PublishResponse { error, ..rata::PublishResponse::default() }
+}
+
+fn ms(ns: u64) -> i64 {
+    (ns / 1_000_000) as i64
+}

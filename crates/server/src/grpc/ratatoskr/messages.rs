@@ -1,0 +1,67 @@
+//! What a subscriber is told, in the contract's words.
+
+use bytes::Bytes;
+use dunlin::topic::{LogName, Notice, Position, Snapshot};
+use tonic::{Code, Status};
+
+use super::super::outgoing::Outgoing;
+use super::super::proto::ratatoskr as rata;
+use super::super::records::Run;
+use super::super::writer::Writer;
+use super::subscriptions::Subscription;
+use super::{TOPIC_NOT_FOUND, ms};
+
+/// One message for each record.
+#[derive(Debug)]
+pub(in super::super) struct AsMessages {
+    topic: String,
+    _subscription: Subscription,
+}
+
+impl AsMessages {
+    pub(super) fn new(topic: String, subscription: Subscription) -> AsMessages {
+        AsMessages { topic, _subscription: subscription }
+    }
+}
+
+impl Writer for AsMessages {
+    fn began(&mut self, _out: &mut Outgoing, _logs: &[(&LogName, Position)], _more: bool) {}
+
+    fn records(&mut self, out: &mut Outgoing, run: &Run<'_>) {
+        let mut position = run.first;
+        for frame in run.frames() {
+            let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+            out.say(&rata::Message {
+                id: message_id(run.log, position),
+                topic: self.topic.clone(),
+                payload: Bytes::copy_from_slice(frame.payload()),
+                metadata: frame.headers().map(|(name, value)| (name.to_owned(), text(value))).collect(),
+                timestamp: ms(frame.append_time_ns()),
+            });
+            position.seq += 1;
+        }
+    }
+
+    fn notice(&mut self, _out: &mut Outgoing, notice: &Notice) -> Result<(), Status> {
+        let end = |code, text| Err(Status::new(code, text));
+        match notice {
+            Notice::Gap(gap) => end(Code::DataLoss, format!("{} messages were given up", gap.records())),
+            Notice::EpochChanged(changed) => {
+                let (old, last) = (changed.old, changed.last_seen);
+                end(Code::DataLoss, format!("the topic began anew; messages after {old}-{last} may be lost"))
+            }
+            Notice::Deleted { .. } => end(Code::NotFound, TOPIC_NOT_FOUND.to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    fn state(&mut self, _out: &mut Outgoing, snapshot: &Snapshot, offset: usize, _bytes_max: usize) -> usize {
+        // Nobody asks for states here.
+        snapshot.bytes.len() - offset
+    }
+}
+
+/// Where a message lies.
+pub(super) fn message_id(log: &LogName, position: Position) -> String {
+    format!("{}/{}/{position}", log.topic, log.partition)
+}

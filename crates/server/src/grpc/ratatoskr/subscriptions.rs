@@ -1,0 +1,101 @@
+//! Which streams of messages there are, so that they can be counted and ended.
+//!
+//! Limit: `grpc.message_subscribers_max` for each topic.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dunlin::topic::Waiter;
+
+use crate::grpc::reader::UNSUBSCRIBED;
+use crate::shared::Shared;
+
+/// Those of a server.
+#[derive(Debug, Default)]
+pub(in crate::grpc) struct Subscriptions(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    by_topic: HashMap<String, HashMap<String, Live>>,
+    last: u64,
+}
+
+#[derive(Debug)]
+struct Live {
+    subscriber: String,
+    waiter: Arc<Waiter>,
+}
+
+/// One of them, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Subscription {
+    shared: Arc<Shared>,
+    topic: String,
+    reference: String,
+}
+
+impl Subscriptions {
+    /// One more of the topic; `None` when it has as many as it may.
+    pub(super) fn add(
+        &self,
+        shared: &Arc<Shared>,
+        topic: &str,
+        subscriber: &str,
+        waiter: &Arc<Waiter>,
+        subscribers_max: usize,
+    ) -> Option<Subscription> {
+        let mut known = self.lock();
+        known.last += 1;
+        let reference = format!("{:x}-{:x}", shared.node.id(), known.last);
+        let of_topic = known.by_topic.entry(topic.to_owned()).or_default();
+        if of_topic.len() >= subscribers_max {
+            return None;
+        }
+        let (subscriber, waiter) = (subscriber.to_owned(), Arc::clone(waiter));
+        of_topic.insert(reference.clone(), Live { subscriber, waiter });
+        Some(Subscription { shared: Arc::clone(shared), topic: topic.to_owned(), reference })
+    }
+
+    pub(super) fn count(&self, topic: &str) -> usize {
+        self.lock().by_topic.get(topic).map_or(0, HashMap::len)
+    }
+
+    /// Ends the subscription of this reference, or those of this subscriber; whether there was one.
+    pub(super) fn end(&self, topic: &str, reference: &str) -> bool {
+        let known = self.lock();
+        let Some(of_topic) = known.by_topic.get(topic) else { return false };
+        let meant = |(name, one): &(&String, &Live)| *name == reference || one.subscriber == reference;
+        let mut found = false;
+        for (_, one) in of_topic.iter().filter(meant) {
+            one.waiter.notify(UNSUBSCRIBED);
+            found = true;
+        }
+        found
+    }
+
+    fn remove(&self, topic: &str, reference: &str) {
+        let mut known = self.lock();
+        if let Some(of_topic) = known.by_topic.get_mut(topic) {
+            of_topic.remove(reference);
+            if of_topic.is_empty() {
+                known.by_topic.remove(topic);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Subscription {
+    pub(super) fn reference(&self) -> &str {
+        &self.reference
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.shared.grpc.subscriptions.remove(&self.topic, &self.reference);
+    }
+}

@@ -1,0 +1,357 @@
+//! One subscription: its places in the logs, and what is due to be told of them.
+//!
+//! Logs with something to tell stand in a line and take turns; the others sleep. Nothing is read that is not asked for: a
+//! stream whose client takes nothing keeps its places, and is told its gap when it goes on.
+//!
+//! Invariant: between two calls it holds no segment of a log.
+//!
+//! Limits: `channels_max` logs; `batch_bytes_max` of a batch, but for one record that is larger.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use dunlin::Refused;
+use dunlin::topic::{
+    Consumption, Content, Cursor, Fill, Filter, Log, Newcomers, Notice, Position, Snapshot, Start,
+    SubscribeError, SubscribeOptions, Waiter,
+};
+use dunlin::wire::ErrorCode;
+use tonic::Status;
+
+use super::connection::StreamPlace;
+use super::outgoing::Outgoing;
+use super::records::Run;
+use super::status::status;
+use super::writer::Writer;
+use crate::shared::STOP;
+
+/// Readers that one passes a wake on to, as sessions of door `tcp` do.
+const WAKES: usize = 16;
+/// The token by which a reader is told that somebody asked for its end.
+pub(super) const UNSUBSCRIBED: u32 = u32::MAX - 3;
+/// Logs in one message that says where a reader stands.
+const BEGAN_LOGS_MAX: usize = 512;
+/// The largest part of a state in one message.
+const STATE_PART_BYTES: usize = 32 << 10;
+/// How soon a reader is told that there was nothing for it.
+const ADVANCE_AFTER: Duration = Duration::from_secs(1);
+
+/// Positions by topic and partition.
+pub(super) type Resumed = HashMap<(String, u16), Position>;
+
+/// What a subscription is begun with.
+#[derive(Debug)]
+pub(super) struct Begin {
+    pub(super) options: SubscribeOptions,
+    pub(super) logs: Vec<(Arc<Log>, Option<Filter>)>,
+    pub(super) newcomers: Option<Arc<Newcomers>>,
+    pub(super) resumed: Option<Resumed>,
+    pub(super) waiter: Arc<Waiter>,
+    pub(super) place: StreamPlace,
+    pub(super) channels_max: usize,
+    pub(super) batch_bytes_max: usize,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Reader {
+    options: SubscribeOptions,
+    /// By the tokens that wake them.
+    channels: Vec<Option<Box<Channel>>>,
+    live: usize,
+    line: VecDeque<u32>,
+    newcomers: Option<Arc<Newcomers>>,
+    resumed: Option<Resumed>,
+    waiter: Arc<Waiter>,
+    channels_max: usize,
+    batch_bytes_max: usize,
+    /// How many channels were told of at the beginning.
+    began: Option<usize>,
+    /// When readers are told of what was skipped, if anything was.
+    advance: Option<std::pin::Pin<Box<tokio::time::Sleep>>>,
+    skipped: Vec<u32>,
+    _place: StreamPlace,
+}
+
+/// One log.
+#[derive(Debug)]
+struct Channel {
+    cursor: Cursor,
+    /// Where the client stands when it has read all that was sent.
+    told: Position,
+    /// The state that is being sent.
+    sending: Option<(Snapshot, usize)>,
+    /// It is on the list of those that skipped something.
+    skipped: bool,
+}
+
+/// What a turn came to.
+enum Turn {
+    More,
+    Sleeps,
+    Ended,
+}
+
+impl Reader {
+    pub(super) fn new(begin: Begin) -> Result<Reader, Refused> {
+        let Begin { options, logs, newcomers, resumed, waiter, place, channels_max, batch_bytes_max } = begin;
+        let mut reader = Reader {
+            options,
+            channels: Vec::with_capacity(logs.len()),
+            live: 0,
+            line: VecDeque::new(),
+            newcomers,
+            resumed,
+            waiter,
+            channels_max,
+            batch_bytes_max,
+            began: Some(0),
+            advance: None,
+            skipped: Vec::new(),
+            _place: place,
+        };
+        for (log, filter) in logs {
+            let start = reader.start_of(&log);
+            reader.add(log, filter, start)?;
+        }
+        Ok(reader)
+    }
+
+    /// Where a log begins that is there at the beginning.
+    fn start_of(&mut self, log: &Log) -> Start {
+        let name = log.name();
+        match &mut self.resumed {
+            Some(resumed) => match resumed.remove(&(name.topic.clone(), name.partition)) {
+                Some(position) => Start::After(position),
+                None => self.options.of_newcomer(log).1,
+            },
+            None => self.options.start,
+        }
+    }
+
+    fn add(&mut self, log: Arc<Log>, filter: Option<Filter>, start: Start) -> Result<(), Refused> {
+        if self.live >= self.channels_max {
+            return Err(Refused::limit("channels_max", self.channels_max as u64));
+        }
+        // What is resumed had been taken as it was.
+        let late = (self.began.is_none() || self.resumed.is_some()).then(|| self.options.of_newcomer(&log).0);
+        let options = late.as_ref().unwrap_or(&self.options);
+        let cursor = Cursor::starting(log, options, start, filter, Consumption::Reads);
+        let cursor = cursor.map_err(|error| Refused::from(&error))?;
+        let told = cursor.read_through();
+        let channel = Box::new(Channel { cursor, told, sending: None, skipped: false });
+        self.line.push_back(self.channels.len() as u32);
+        self.channels.push(Some(channel));
+        self.live += 1;
+        Ok(())
+    }
+
+    /// Who is notified of what the reader waits for.
+    pub(super) fn waiter(&self) -> &Arc<Waiter> {
+        &self.waiter
+    }
+
+    /// Puts what is due into `out`, about a batch of it. Pending when there is nothing; an error when there is nothing
+    /// more, ever.
+    pub(super) fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Outgoing,
+        writer: &mut impl Writer,
+    ) -> Poll<Result<(), Status>> {
+        loop {
+            self.take_woken().map_err(|refused| status(&refused))?;
+            self.say_where_it_begins(out, writer);
+            while out.len() < self.batch_bytes_max
+                && let Some(number) = self.line.pop_front()
+            {
+                self.turn(number, out, writer)?;
+            }
+            self.advance_skipped(cx, out, writer)?;
+            if !out.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            if self.live == 0 && self.newcomers.is_none() {
+                return Poll::Ready(Err(status(&Refused::from(&SubscribeError::Closed))));
+            }
+            if self.line.is_empty() && self.waiter.set_waker(cx.waker()) {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    fn take_woken(&mut self) -> Result<(), Refused> {
+        let (mut newcomers, mut stop, mut asked) = (false, false, false);
+        let Reader { waiter, channels, line, .. } = self;
+        waiter.take_ready(|token| match token {
+            Newcomers::TOKEN => newcomers = true,
+            STOP => stop = true,
+            UNSUBSCRIBED => asked = true,
+            number => {
+                if let Some(Some(channel)) = channels.get_mut(number as usize) {
+                    channel.cursor.woken_at_a_door(WAKES);
+                    line.push_back(number);
+                }
+            }
+        });
+        if asked {
+            return Err(Refused::new(ErrorCode::Asked, ""));
+        }
+        if stop {
+            return Err(Refused::new(ErrorCode::ShuttingDown, ""));
+        }
+        let arrived = self.newcomers.as_ref().filter(|_| newcomers).map(|newcomers| newcomers.take());
+        for (log, filter) in arrived.into_iter().flatten() {
+            let start = match &self.resumed {
+                Some(_) => self.start_of(&log),
+                None => self.options.of_newcomer(&log).1,
+            };
+            self.add(log, filter, start)?;
+        }
+        Ok(())
+    }
+
+    fn say_where_it_begins(&mut self, out: &mut Outgoing, writer: &mut impl Writer) {
+        while let Some(said) = self.began {
+            if out.len() >= self.batch_bytes_max {
+                return;
+            }
+            let end = self.channels.len().min(said + BEGAN_LOGS_MAX);
+            let channels = self.channels[said..end].iter().flatten();
+            let logs: Vec<_> = channels.map(|channel| (&**channel.cursor.name(), channel.told)).collect();
+            let more = end < self.channels.len();
+            writer.began(out, &logs, more);
+            self.began = more.then_some(end);
+        }
+    }
+
+    fn turn(&mut self, number: u32, out: &mut Outgoing, writer: &mut impl Writer) -> Result<(), Status> {
+        let Some(Some(channel)) = self.channels.get_mut(number as usize) else { return Ok(()) };
+        if self.began.is_some() {
+            self.line.push_back(number);
+            return Ok(());
+        }
+        let turn = channel.turn(out, writer, self.batch_bytes_max);
+        channel.cursor.release();
+        match turn? {
+            Turn::More => self.line.push_back(number),
+            Turn::Sleeps => {
+                if channel.cursor.read_through() != channel.told
+                    && !std::mem::replace(&mut channel.skipped, true)
+                {
+                    self.skipped.push(number);
+                }
+                if !channel.cursor.arm(&self.waiter, number) {
+                    self.line.push_back(number);
+                }
+            }
+            Turn::Ended => {
+                let lost = channel.cursor.was_lost();
+                channel.cursor.leave(&self.waiter, number);
+                self.channels[number as usize] = None;
+                self.live -= 1;
+                if lost {
+                    return Err(status(&Refused::from(&SubscribeError::Lost)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Says now and then of logs whose records are not for this reader how far they were looked through.
+    fn advance_skipped(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Outgoing,
+        writer: &mut impl Writer,
+    ) -> Result<(), Status> {
+        if self.skipped.is_empty() {
+            return Ok(());
+        }
+        let timer = self.advance.get_or_insert_with(|| Box::pin(tokio::time::sleep(ADVANCE_AFTER)));
+        if timer.as_mut().poll(cx).is_pending() {
+            return Ok(());
+        }
+        self.advance = None;
+        for number in std::mem::take(&mut self.skipped) {
+            let Some(Some(channel)) = self.channels.get_mut(number as usize) else { continue };
+            channel.skipped = false;
+            let through = channel.cursor.read_through();
+            if channel.sending.is_none() && through != channel.told {
+                channel.told = through;
+                let log = Arc::clone(channel.cursor.name());
+                writer.notice(out, &Notice::Advance { log, through })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Channel {
+    fn turn(
+        &mut self,
+        out: &mut Outgoing,
+        writer: &mut impl Writer,
+        batch_bytes_max: usize,
+    ) -> Result<Turn, Status> {
+        while out.len() < batch_bytes_max {
+            if self.sending.is_some() {
+                self.send_state(out, writer);
+                continue;
+            }
+            match self.cursor.fill() {
+                Fill::Records => self.give(out, writer, batch_bytes_max),
+                Fill::Empty => return Ok(Turn::Sleeps),
+                Fill::Closed => return Ok(Turn::Ended),
+                Fill::Notice(Notice::Snapshot(snapshot)) => self.sending = Some((snapshot, 0)),
+                Fill::Notice(notice) => {
+                    writer.notice(out, &notice)?;
+                    match &notice {
+                        Notice::Checksum(_) | Notice::Lagging(_) => {}
+                        _ => self.told = self.cursor.read_through(),
+                    }
+                    if matches!(notice, Notice::Deleted { .. }) {
+                        return Ok(Turn::Ended);
+                    }
+                }
+            }
+        }
+        Ok(Turn::More)
+    }
+
+    /// Gives one span of what is under the cursor.
+    fn give(&mut self, out: &mut Outgoing, writer: &mut impl Writer, batch_bytes_max: usize) {
+        let span_bytes_max = batch_bytes_max.saturating_sub(out.len()).max(1);
+        let Some(span) = self.cursor.spans(span_bytes_max).next() else { return };
+        let (count, bytes) = (u64::from(span.count), span.advance_bytes);
+        if matches!(span.content, Content::Skipped | Content::Lost) {
+            return self.cursor.skip(count, bytes);
+        }
+        let first = self.cursor.next();
+        let skipped = first.seq - 1 - self.cursor.prev_seq();
+        writer.records(out, &Run { log: self.cursor.name(), first, skipped, content: span.content });
+        self.cursor.advance(count, bytes);
+        self.told = self.cursor.read_through();
+    }
+
+    fn send_state(&mut self, out: &mut Outgoing, writer: &mut impl Writer) {
+        let Some((snapshot, offset)) = &mut self.sending else { return };
+        *offset += writer.state(out, snapshot, *offset, STATE_PART_BYTES);
+        if *offset == snapshot.bytes.len() {
+            self.told = self.cursor.read_through();
+            self.sending = None;
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        for (number, channel) in self.channels.iter_mut().enumerate() {
+            if let Some(channel) = channel {
+                channel.cursor.leave(&self.waiter, number as u32);
+            }
+        }
+    }
+}

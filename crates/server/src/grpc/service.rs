@@ -1,0 +1,166 @@
+//! The calls of `dunlin.v1.Dunlin`, but for those of subscribers.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use dunlin::wire::ErrorCode;
+use dunlin::{Refused, now_ns};
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status, Streaming};
+use v1::dunlin_server::Dunlin;
+use v1::publish_outcome::Outcome;
+
+use super::append::{Incoming, Target, append, mark, stored};
+use super::connection::Connection;
+use super::groups;
+use super::proto::dunlin as v1;
+use super::publish_stream;
+use super::status::{refusal, status};
+use super::{topics, translate};
+
+/// What streams both ways answer with.
+type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// The calls of one connection.
+#[derive(Debug)]
+pub(super) struct Topics(pub(super) Arc<Connection>);
+
+#[tonic::async_trait]
+impl Dunlin for Topics {
+    async fn create_topic(
+        &self,
+        request: Request<v1::CreateTopicRequest>,
+    ) -> Result<Response<v1::CreateTopicResponse>, Status> {
+        let created = topics::create(&self.0.shared.node, request.get_ref());
+        answer(created.map(|()| v1::CreateTopicResponse {}))
+    }
+
+    async fn delete_topic(
+        &self,
+        request: Request<v1::DeleteTopicRequest>,
+    ) -> Result<Response<v1::DeleteTopicResponse>, Status> {
+        let deleted = self.0.shared.node.delete_topic(&request.get_ref().name);
+        answer(deleted.map(|()| v1::DeleteTopicResponse {}).map_err(|error| Refused::from(&error)))
+    }
+
+    async fn list_topics(
+        &self,
+        request: Request<v1::ListTopicsRequest>,
+    ) -> Result<Response<v1::ListTopicsResponse>, Status> {
+        answer(topics::list(&self.0.shared.node, request.get_ref()))
+    }
+
+    async fn describe_topic(
+        &self,
+        request: Request<v1::DescribeTopicRequest>,
+    ) -> Result<Response<v1::DescribeTopicResponse>, Status> {
+        answer(topics::describe(&self.0.shared.node, &request.get_ref().name))
+    }
+
+    async fn get_stats(
+        &self,
+        _request: Request<v1::GetStatsRequest>,
+    ) -> Result<Response<v1::GetStatsResponse>, Status> {
+        let shared = &self.0.shared;
+        let (node, budget) = (&shared.node, shared.node.budget());
+        answer(Ok(v1::GetStatsResponse {
+            name: node.config().name.clone(),
+            node: node.id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            memory_used_bytes: budget.used(),
+            memory_max_bytes: budget.limit(),
+            sessions: shared.session_count() as u64,
+            now_ns: now_ns(),
+        }))
+    }
+
+    async fn publish(
+        &self,
+        request: Request<v1::PublishRequest>,
+    ) -> Result<Response<v1::PublishResponse>, Status> {
+        let request = request.into_inner();
+        let published = async {
+            let target = Target::find(&self.0.shared.node, &request.subject)?;
+            let receipt = append(&target, incoming(&request)?).await?;
+            stored(&target.topic, &receipt).await?;
+            Ok(translate::receipt(&target.topic, &receipt))
+        };
+        answer(published.await.map(|receipt| v1::PublishResponse { receipt: Some(receipt) }))
+    }
+
+    async fn publish_batch(
+        &self,
+        request: Request<v1::PublishBatchRequest>,
+    ) -> Result<Response<v1::PublishBatchResponse>, Status> {
+        let requests = request.into_inner().requests;
+        let mut appended = Vec::with_capacity(requests.len());
+        let mut last: Option<(&str, Target)> = None;
+        for request in &requests {
+            let outcome = async {
+                let target = match &last {
+                    Some((subject, target)) if *subject == request.subject => target.clone(),
+                    _ => Target::find(&self.0.shared.node, &request.subject)?,
+                };
+                last = Some((&request.subject, target.clone()));
+                let receipt = append(&target, incoming(request)?).await?;
+                Ok((target.topic, receipt))
+            };
+            appended.push(outcome.await);
+        }
+        let mut outcomes = Vec::with_capacity(appended.len());
+        for outcome in appended {
+            let outcome = match outcome {
+                Ok((topic, receipt)) => {
+                    stored(&topic, &receipt).await.map(|()| translate::receipt(&topic, &receipt))
+                }
+                Err(refused) => Err(refused),
+            };
+            let outcome = match outcome {
+                Ok(receipt) => Outcome::Receipt(receipt),
+                Err(refused) => Outcome::Refusal(refusal(&refused)),
+            };
+            outcomes.push(v1::PublishOutcome { outcome: Some(outcome) });
+        }
+        answer(Ok(v1::PublishBatchResponse { outcomes }))
+    }
+
+    type PublishStreamStream = Answers<v1::PublishStreamResponse>;
+
+    async fn publish_stream(
+        &self,
+        request: Request<Streaming<v1::PublishStreamRequest>>,
+    ) -> Result<Response<Self::PublishStreamStream>, Status> {
+        let answers = publish_stream::answers(&self.0, request.into_inner());
+        answer(answers.map(|answers| Box::pin(answers) as Self::PublishStreamStream))
+    }
+
+    type SubscribeStream = Answers<v1::SubscribeResponse>;
+
+    /// Answered before it comes here, by [`Delivery`](super::delivery::Delivery).
+    async fn subscribe(
+        &self,
+        _request: Request<v1::SubscribeRequest>,
+    ) -> Result<Response<Self::SubscribeStream>, Status> {
+        Err(status(&Refused::new(ErrorCode::Internal, "a subscriber was sent the wrong way")))
+    }
+
+    type JoinGroupStream = Answers<v1::JoinGroupResponse>;
+
+    async fn join_group(
+        &self,
+        request: Request<Streaming<v1::JoinGroupRequest>>,
+    ) -> Result<Response<Self::JoinGroupStream>, Status> {
+        let membership = groups::join(&self.0, request.into_inner()).await?;
+        Ok(Response::new(Box::pin(membership)))
+    }
+}
+
+fn incoming(request: &v1::PublishRequest) -> Result<Incoming<'_>, Refused> {
+    let record = request.record.as_ref();
+    let record = record.ok_or_else(|| Refused::new(ErrorCode::BadFrame, "there is no record to publish"))?;
+    Ok(Incoming { record, mark: request.producer.map(mark), expect_last: request.expect_last_seq })
+}
+
+fn answer<T>(outcome: Result<T, Refused>) -> Result<Response<T>, Status> {
+    outcome.map(Response::new).map_err(|refused| status(&refused))
+}

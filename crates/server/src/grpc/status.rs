@@ -1,0 +1,52 @@
+//! Refusals as gRPC tells them: a status code, and in its details the row of the table of errors.
+
+use std::collections::HashMap;
+
+use dunlin::Refused;
+use dunlin::wire::{ErrorCode, Retry};
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+use super::proto::dunlin as v1;
+
+/// The domain of every `ErrorInfo`.
+const DOMAIN: &str = "dunlin";
+
+/// The status of a refusal, with an `ErrorInfo` in its details.
+pub(super) fn status(refused: &Refused) -> Status {
+    if refused.code == ErrorCode::Asked {
+        return Status::ok("");
+    }
+    let row = refused.code.row();
+    let numbers: Vec<_> = refused.numbers.iter().map(u64::to_string).collect();
+    let metadata = HashMap::from([
+        ("code".to_owned(), refused.code.number().to_string()),
+        ("retry".to_owned(), row.map_or(Retry::No, |row| row.retry).to_string()),
+        ("numbers".to_owned(), numbers.join(",")),
+        ("text".to_owned(), refused.text.clone()),
+    ]);
+    let mut details = ErrorDetails::new();
+    details.set_error_info(refused.code.to_string(), DOMAIN, metadata);
+    Status::with_error_details(code(refused.code), refused.as_wire().to_string(), details)
+}
+
+/// The refusal where it stands beside other outcomes.
+pub(super) fn refusal(refused: &Refused) -> v1::Refusal {
+    let retry = match refused.code.row().map(|row| row.retry) {
+        Some(Retry::Later) => v1::Retry::Later,
+        Some(Retry::Reconnect) => v1::Retry::Reconnect,
+        Some(Retry::No) | None => v1::Retry::No,
+    };
+    v1::Refusal {
+        code: refused.code.number().into(),
+        name: refused.code.to_string(),
+        numbers: refused.numbers.to_vec(),
+        text: refused.text.clone(),
+        retry: retry.into(),
+    }
+}
+
+/// The gRPC code of an error, as the table has it.
+fn code(code: ErrorCode) -> Code {
+    code.row().map_or(Code::Unknown, |row| Code::from_i32(row.grpc.number()))
+}

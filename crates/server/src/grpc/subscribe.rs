@@ -1,0 +1,129 @@
+//! From a request to a reader.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use dunlin::Refused;
+use dunlin::topic::{Newcomers, Pattern, Position, Start, SubscribeOptions, Wait, Waiter};
+use dunlin::wire::ErrorCode;
+use v1::start::At;
+
+use super::connection::Connection;
+use super::proto::dunlin as v1;
+use super::reader::{Begin, Reader, Resumed};
+use super::translate::on_gap;
+
+/// How large answers are unless the request says so.
+const BATCH_BYTES_DEFAULT: usize = 32 << 10;
+/// And at least.
+const BATCH_BYTES_MIN: usize = 256;
+
+/// The reader that a request asks for.
+pub(super) fn reader(connection: &Arc<Connection>, request: v1::SubscribeRequest) -> Result<Reader, Refused> {
+    let (start, resumed) = start_of(&request)?;
+    let options = SubscribeOptions {
+        name: request.name.clone(),
+        door: "grpc",
+        start,
+        on_gap: on_gap(request.on_gap()),
+        wait: Wait::Parked,
+        registered: request.registered,
+        conflate: request.conflate,
+        lose_every: None,
+    };
+    let batch_bytes = match request.batch_bytes_max as usize {
+        0 => BATCH_BYTES_DEFAULT,
+        bytes => bytes.max(BATCH_BYTES_MIN),
+    };
+    begin(connection, &request.subjects, options, resumed, batch_bytes)
+}
+
+/// A reader of these subjects.
+pub(super) fn begin(
+    connection: &Arc<Connection>,
+    subjects: &[String],
+    options: SubscribeOptions,
+    mut resumed: Option<Resumed>,
+    batch_bytes: usize,
+) -> Result<Reader, Refused> {
+    let shared = &connection.shared;
+    let limits = &shared.limits;
+    if subjects.is_empty() {
+        return Err(Refused::new(ErrorCode::Subject, "no subject to subscribe to"));
+    }
+    if subjects.len() > limits.grpc.subjects_max {
+        return Err(Refused::limit("grpc.subjects_max", limits.grpc.subjects_max as u64));
+    }
+    let waiter = Waiter::new();
+    let place = connection.stream(&waiter)?;
+    let (mut logs, mut newcomers) = (Vec::new(), None);
+    for subject in subjects {
+        let pattern =
+            Pattern::parse(subject).map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
+        if subject.starts_with("_INBOX") {
+            return Err(Refused::new(ErrorCode::Forbidden, "the inbox of another session"));
+        }
+        let shared_newcomers =
+            || Arc::clone(newcomers.get_or_insert_with(|| Newcomers::waking(Arc::clone(&waiter))));
+        // What is resumed may be made again by somebody else.
+        let selected = shared.node.select(&pattern, options.start, resumed.is_some(), shared_newcomers);
+        logs.extend(selected.map_err(|error| Refused::from(&error))?.logs);
+    }
+    if let Some(resumed) = &mut resumed {
+        name_the_one_log(resumed, &logs, newcomers.is_some())?;
+    }
+    Reader::new(Begin {
+        options,
+        logs,
+        newcomers,
+        resumed,
+        waiter,
+        place,
+        channels_max: limits.channels_max,
+        batch_bytes_max: batch_bytes.min(limits.grpc.batch_bytes_max),
+    })
+}
+
+fn start_of(request: &v1::SubscribeRequest) -> Result<(Start, Option<Resumed>), Refused> {
+    Ok(match request.start.as_ref().and_then(|start| start.at.as_ref()) {
+        None | Some(At::Latest(_)) => (Start::Latest, None),
+        Some(At::Earliest(_)) => (Start::Earliest, None),
+        Some(At::TimeNs(ns)) => (Start::Time(*ns), None),
+        Some(At::Snapshot(_)) => (Start::Snapshot, None),
+        Some(At::After(positions)) => (resumed_start(request), Some(positions_of(positions)?)),
+    })
+}
+
+/// Where logs begin that are not named among the positions.
+fn resumed_start(request: &v1::SubscribeRequest) -> Start {
+    let follows = request.conflate || request.on_gap() == v1::OnGap::Snapshot;
+    if follows { Start::Snapshot } else { Start::Earliest }
+}
+
+fn positions_of(positions: &v1::Positions) -> Result<Resumed, Refused> {
+    let mut resumed = HashMap::with_capacity(positions.logs.len());
+    for log in &positions.logs {
+        let partition = u16::try_from(log.partition);
+        let partition =
+            partition.map_err(|_| Refused::new(ErrorCode::Partition, log.partition.to_string()))?;
+        resumed.insert((log.topic.clone(), partition), Position { epoch: log.epoch, seq: log.seq });
+    }
+    Ok(resumed)
+}
+
+/// A position without a topic is the one log's that the subscription reads.
+fn name_the_one_log(
+    resumed: &mut Resumed,
+    logs: &[(Arc<dunlin::topic::Log>, Option<dunlin::topic::Filter>)],
+    more_may_come: bool,
+) -> Result<(), Refused> {
+    let Some(position) = resumed.remove(&(String::new(), 0)) else { return Ok(()) };
+    match logs {
+        [(log, _)] if !more_may_come => {
+            let name = log.name();
+            resumed.insert((name.topic.clone(), name.partition), position);
+            Ok(())
+        }
+        many => Err(Refused { numbers: [many.len() as u64, 0, 0], ..Refused::new(ErrorCode::ManyLogs, "") }),
+    }
+}

@@ -1,0 +1,172 @@
+//! The same things in the words of `dunlin.v1` and of topics.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use dunlin::Refused;
+use dunlin::topic::{
+    Acknowledged, Durable, FoldConfig, Gap, LogName, OnFull, OnGap, Position, Receipt, Record, Reliable,
+    Topic, TopicConfig,
+};
+use dunlin::wire::ErrorCode;
+
+use super::proto::dunlin as v1;
+
+pub(super) fn position(log: &LogName, at: Position) -> v1::LogPosition {
+    v1::LogPosition {
+        topic: log.topic.clone(),
+        partition: log.partition.into(),
+        epoch: at.epoch,
+        seq: at.seq,
+    }
+}
+
+pub(super) fn gap(gap: &Gap) -> v1::Gap {
+    v1::Gap {
+        topic: gap.log.topic.clone(),
+        partition: gap.log.partition.into(),
+        epoch: gap.epoch,
+        first: gap.first,
+        last: gap.last,
+    }
+}
+
+pub(super) fn receipt(topic: &Topic, receipt: &Receipt) -> v1::Receipt {
+    v1::Receipt {
+        topic: topic.name().to_owned(),
+        partition: receipt.partition.into(),
+        epoch: receipt.position.epoch,
+        seq: receipt.position.seq,
+        level: level(receipt.acknowledged).into(),
+        duplicate: receipt.duplicate,
+    }
+}
+
+fn level(acknowledged: Acknowledged) -> v1::Level {
+    match acknowledged {
+        Acknowledged::Written => v1::Level::Written,
+        Acknowledged::Synced => v1::Level::Synced,
+        Acknowledged::Quorum => v1::Level::Quorum,
+        // The least of all, for what this door does not know either.
+        _ => v1::Level::Memory,
+    }
+}
+
+pub(super) fn on_gap(on_gap: v1::OnGap) -> OnGap {
+    match on_gap {
+        v1::OnGap::Oldest => OnGap::Oldest,
+        v1::OnGap::Newest => OnGap::Newest,
+        v1::OnGap::Snapshot => OnGap::Snapshot,
+        v1::OnGap::Fail => OnGap::Fail,
+    }
+}
+
+/// What is not said is the node's default.
+pub(super) fn config_from(config: &v1::TopicConfig, defaults: &TopicConfig) -> Result<TopicConfig, Refused> {
+    let mut made = defaults.clone();
+    made.pattern = (!config.pattern.is_empty()).then(|| config.pattern.clone());
+    made.partitions = u16::try_from(config.partitions.max(1)).unwrap_or(u16::MAX);
+    made.durable = config.durable.map(durable_from).transpose()?;
+    if config.retain_bytes > 0 {
+        made.retention.bytes = config.retain_bytes;
+    } else if made.durable.is_some() {
+        made.retention.bytes = Durable::RETENTION_BYTES_DEFAULT;
+    }
+    if config.retain_records > 0 {
+        made.retention.records = Some(config.retain_records);
+    }
+    if config.retain_ms > 0 {
+        made.retention.age = Some(Duration::from_millis(config.retain_ms));
+    }
+    if config.record_bytes_max > 0 {
+        made.record_bytes_max = config.record_bytes_max;
+    }
+    made.reliable = config.reliable.map(reliable_from);
+    made.fold = config.fold.as_ref().map(|fold| FoldConfig {
+        kind: fold.kind.clone(),
+        options: fold.options.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+    });
+    Ok(made)
+}
+
+fn reliable_from(reliable: v1::Reliable) -> Reliable {
+    let defaults = Reliable::default();
+    Reliable {
+        readers_max: match reliable.readers_max {
+            0 => defaults.readers_max,
+            // More than fits is more than the topic allows, which says so.
+            readers_max => u16::try_from(readers_max).unwrap_or(u16::MAX),
+        },
+        wait_max: match reliable.wait_ms_max {
+            0 => defaults.wait_max,
+            ms => Duration::from_millis(ms.into()),
+        },
+        on_full: if reliable.evict { OnFull::Evict } else { OnFull::Refuse },
+    }
+}
+
+fn durable_from(durable: v1::Durable) -> Result<Durable, Refused> {
+    let defaults = Durable::default();
+    Ok(Durable {
+        acknowledge: match durable.acknowledge() {
+            v1::Level::Unspecified => defaults.acknowledge,
+            v1::Level::Memory => Acknowledged::Memory,
+            v1::Level::Written => Acknowledged::Written,
+            v1::Level::Synced => Acknowledged::Synced,
+            v1::Level::Quorum => {
+                let why = "a durable topic acknowledges memory, written or synced";
+                return Err(Refused::new(ErrorCode::TopicConfig, why));
+            }
+        },
+        memory_bytes: match durable.memory_bytes {
+            0 => defaults.memory_bytes,
+            bytes => bytes,
+        },
+    })
+}
+
+pub(super) fn config_of(topic: &Topic) -> v1::TopicConfig {
+    let config = topic.config();
+    let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    v1::TopicConfig {
+        pattern: topic.pattern().to_owned(),
+        partitions: config.partitions.into(),
+        retain_bytes: config.retention.bytes,
+        retain_records: config.retention.records.unwrap_or(0),
+        retain_ms: config.retention.age.map_or(0, ms),
+        record_bytes_max: config.record_bytes_max,
+        reliable: config.reliable.map(|reliable| v1::Reliable {
+            readers_max: reliable.readers_max.into(),
+            wait_ms_max: u32::try_from(ms(reliable.wait_max)).unwrap_or(u32::MAX),
+            evict: reliable.on_full == OnFull::Evict,
+        }),
+        durable: config.durable.map(|durable| v1::Durable {
+            acknowledge: level(durable.acknowledge).into(),
+            memory_bytes: durable.memory_bytes,
+        }),
+        fold: config.fold.as_ref().map(|fold| v1::Fold {
+            kind: fold.kind.clone(),
+            options: fold.options.clone().into_iter().collect(),
+        }),
+    }
+}
+
+/// A record that is not one of a run.
+pub(super) fn record(record: &Record<'_>) -> v1::Record {
+    let frame = &record.frame;
+    v1::Record {
+        seq: record.seq(),
+        skipped: 0,
+        subject: record.subject(),
+        payload: Bytes::copy_from_slice(frame.payload()),
+        append_time_ns: frame.append_time_ns(),
+        event_time_ns: frame.event_time_ns(),
+        expires_ns: frame.expires_ns(),
+        key: frame.key().map(Bytes::copy_from_slice),
+        reply: frame.reply().unwrap_or("").to_owned(),
+        headers: frame
+            .headers()
+            .map(|(name, value)| v1::Header { name: name.to_owned(), value: Bytes::copy_from_slice(value) })
+            .collect(),
+    }
+}

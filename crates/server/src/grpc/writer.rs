@@ -1,0 +1,97 @@
+//! What a subscriber is told, in the words of one of the services.
+
+use dunlin::topic::{LogName, Notice, Position, Snapshot};
+use tonic::Status;
+
+use super::outgoing::Outgoing;
+use super::proto::dunlin as v1;
+use super::records::{Run, say_records};
+use super::translate::position;
+use v1::subscribe_response::Event;
+
+/// Puts what a subscriber is told into messages.
+pub(super) trait Writer: Send + Unpin + 'static {
+    /// Where the reader stands before its first record.
+    fn began(&mut self, out: &mut Outgoing, logs: &[(&LogName, Position)], more: bool);
+
+    /// Records.
+    fn records(&mut self, out: &mut Outgoing, run: &Run<'_>);
+
+    /// What stands in a record's place. An error ends the stream.
+    fn notice(&mut self, out: &mut Outgoing, notice: &Notice) -> Result<(), Status>;
+
+    /// Bytes of a state, from `offset` on, about so many; how many it was.
+    fn state(&mut self, out: &mut Outgoing, snapshot: &Snapshot, offset: usize, bytes_max: usize) -> usize;
+}
+
+/// The words of `dunlin.v1`.
+#[derive(Debug)]
+pub(super) struct InOurWords;
+
+impl InOurWords {
+    fn say(out: &mut Outgoing, event: Event) {
+        out.say(&v1::SubscribeResponse { event: Some(event) });
+    }
+}
+
+impl Writer for InOurWords {
+    fn began(&mut self, out: &mut Outgoing, logs: &[(&LogName, Position)], more: bool) {
+        let logs = logs.iter().map(|(log, at)| position(log, *at)).collect();
+        InOurWords::say(out, Event::Subscribed(v1::Subscribed { logs, more }));
+    }
+
+    fn records(&mut self, out: &mut Outgoing, run: &Run<'_>) {
+        say_records(out, run);
+    }
+
+    fn notice(&mut self, out: &mut Outgoing, notice: &Notice) -> Result<(), Status> {
+        if let Some(event) = event(notice) {
+            InOurWords::say(out, event);
+        }
+        Ok(())
+    }
+
+    fn state(&mut self, out: &mut Outgoing, snapshot: &Snapshot, offset: usize, bytes_max: usize) -> usize {
+        let end = snapshot.bytes.len().min(offset + bytes_max);
+        let part = v1::SnapshotPart {
+            position: Some(position(&snapshot.log, snapshot.position)),
+            checksum: snapshot.checksum,
+            bytes_total: snapshot.bytes.len() as u64,
+            offset: offset as u64,
+            part: snapshot.bytes.slice(offset..end),
+        };
+        InOurWords::say(out, Event::Snapshot(part));
+        end - offset
+    }
+}
+
+/// `None` for what this version has no words for, and for states, which are told in parts.
+fn event(notice: &Notice) -> Option<Event> {
+    Some(match notice {
+        Notice::Gap(gap) => Event::Gap(super::translate::gap(gap)),
+        Notice::Lagging(lagging) => Event::Lagging(v1::Lagging {
+            topic: lagging.log.topic.clone(),
+            partition: lagging.log.partition.into(),
+            behind: lagging.behind,
+            retained: lagging.retained,
+        }),
+        Notice::EpochChanged(changed) => Event::EpochChanged(v1::EpochChanged {
+            topic: changed.log.topic.clone(),
+            partition: changed.log.partition.into(),
+            old: changed.old,
+            last_seen: changed.last_seen,
+            known_through: changed.known_through,
+            new_epoch: changed.new_first.epoch,
+            new_first: changed.new_first.seq,
+        }),
+        Notice::Advance { log, through } => {
+            Event::Advance(v1::Advance { through: Some(position(log, *through)) })
+        }
+        Notice::Checksum(sum) => Event::Checksum(v1::Checksum {
+            position: Some(position(&sum.log, sum.position)),
+            checksum: sum.checksum,
+        }),
+        Notice::Deleted { log, last } => Event::Deleted(v1::Deleted { last: Some(position(log, *last)) }),
+        _ => return None,
+    })
+}

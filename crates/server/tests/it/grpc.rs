@@ -1,0 +1,102 @@
+//! What door `grpc` promises, seen from a generated client and from raw sockets.
+
+mod bad_input;
+mod groups;
+mod publishing;
+mod ratatoskr;
+mod stopping;
+mod subscribing;
+mod topics;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use dunlin::Node;
+use dunlin_server::grpc::proto::dunlin as v1;
+use dunlin_server::{Door, Server, ServerConfig};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Response, Status, Streaming};
+use v1::dunlin_client::DunlinClient;
+use v1::start::At;
+use v1::subscribe_response::Event;
+
+use crate::serve_with;
+
+/// However slow the machine is.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub type Dunlin = DunlinClient<Channel>;
+
+fn serve_grpc() -> (Node, Server) {
+    serve_grpc_with(|_| ())
+}
+
+fn serve_grpc_with(change: impl FnOnce(&mut ServerConfig)) -> (Node, Server) {
+    serve_with(|config| {
+        config.grpc = vec![([127, 0, 0, 1], 0).into()];
+        change(config);
+    })
+}
+
+async fn channel(server: &Server) -> Channel {
+    let address = format!("http://{}", grpc_address(server));
+    Endpoint::from_shared(address).unwrap().connect().await.unwrap()
+}
+
+async fn connect(server: &Server) -> Dunlin {
+    DunlinClient::new(channel(server).await).max_decoding_message_size(64 << 20)
+}
+
+fn grpc_address(server: &Server) -> SocketAddr {
+    let of_door = |(door, address): &(Door, SocketAddr)| (*door == Door::Grpc).then_some(*address);
+    server.addresses().iter().find_map(of_door).unwrap()
+}
+
+/// Runs a test against the clock's mercy.
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(PATIENCE, test).await.expect("it hangs") });
+}
+
+fn publish(subject: &str, payload: impl Into<Vec<u8>>) -> v1::PublishRequest {
+    let record = v1::Draft { payload: payload.into().into(), ..Default::default() };
+    v1::PublishRequest { subject: subject.to_owned(), record: Some(record), ..Default::default() }
+}
+
+fn subscribe(subjects: &[&str], at: At) -> v1::SubscribeRequest {
+    v1::SubscribeRequest {
+        subjects: subjects.iter().map(|subject| (*subject).to_owned()).collect(),
+        start: Some(v1::Start { at: Some(at) }),
+        ..Default::default()
+    }
+}
+
+/// The next event; the status that ended the stream otherwise.
+async fn next(stream: &mut Streaming<v1::SubscribeResponse>) -> Result<Event, Status> {
+    let response = stream.message().await?.ok_or_else(|| Status::ok(""))?;
+    Ok(response.event.expect("every response has an event"))
+}
+
+/// A stream that has begun, and where it stands.
+async fn begun(
+    client: &mut Dunlin,
+    request: v1::SubscribeRequest,
+) -> Result<(Streaming<v1::SubscribeResponse>, Vec<v1::LogPosition>), Status> {
+    let mut stream = client.subscribe(request).await.map(Response::into_inner)?;
+    match next(&mut stream).await? {
+        Event::Subscribed(subscribed) => Ok((stream, subscribed.logs)),
+        other => panic!("{other:?} before it has begun"),
+    }
+}
+
+/// The next so many records, with nothing between them.
+async fn records(stream: &mut Streaming<v1::SubscribeResponse>, count: usize) -> Vec<v1::Record> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        match next(stream).await.unwrap() {
+            Event::Records(records) => all.extend(records.records),
+            other => panic!("{other:?}"),
+        }
+    }
+    all
+}

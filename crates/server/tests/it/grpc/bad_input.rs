@@ -1,0 +1,160 @@
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use tonic::Code;
+
+use super::*;
+
+fn raw(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect(grpc_address(server)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// What comes until the node ends the connection.
+fn to_the_end(mut stream: TcpStream) -> Vec<u8> {
+    let mut all = Vec::new();
+    // A reset is an end as well.
+    let _ = stream.read_to_end(&mut all);
+    all
+}
+
+#[test]
+fn who_does_not_speak_http2_is_told_so() {
+    let (_node, server) = serve_grpc();
+    let mut stream = raw(&server);
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: here\r\n\r\n").unwrap();
+    let answer = to_the_end(stream);
+    assert!(answer.starts_with(b"HTTP/1.1 505 "), "{}", String::from_utf8_lossy(&answer));
+    let text = String::from_utf8(answer).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    assert!(
+        head.contains(&format!("content-length: {}\r\n", body.len()))
+            || head.ends_with(&format!("content-length: {}", body.len())),
+        "{head}"
+    );
+}
+
+#[test]
+fn a_preface_that_does_not_come_to_its_end_ends_the_connection() {
+    let (_node, server) = serve_grpc_with(|config| config.limits.handshake_ms_max = 100);
+    let mut stream = raw(&server);
+    stream.write_all(b"PRI * HTT").unwrap();
+    assert_eq!(to_the_end(stream), b"");
+}
+
+#[test]
+fn garbage_ends_the_connection_that_sent_it_and_no_other() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut client = connect(&server).await;
+        let mut stream = raw(&server);
+        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+        stream.write_all(&[0xff; 4_096]).unwrap();
+        tokio::task::spawn_blocking(move || to_the_end(stream)).await.unwrap();
+        client.publish(publish("t", "x")).await.unwrap();
+    });
+}
+
+#[test]
+fn a_message_too_large_is_refused_by_its_head() {
+    run(async {
+        let (_node, server) = serve_grpc_with(|config| config.limits.grpc.message_bytes_max = 10_000);
+        let mut client = connect(&server).await;
+        let refused = client.publish(publish("t", vec![0; 20_000])).await.unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+        client.publish(publish("t", vec![0; 5_000])).await.unwrap();
+    });
+}
+
+#[test]
+fn compressed_messages_are_refused() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut client = connect(&server).await;
+        let mut request = tonic::Request::new(publish("t", "x"));
+        request.metadata_mut().insert("grpc-encoding", "gzip".parse().unwrap());
+        assert_eq!(client.publish(request).await.unwrap_err().code(), Code::Unimplemented);
+    });
+}
+
+#[test]
+fn a_call_that_does_not_exist_is_unimplemented() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut grpc = tonic::client::Grpc::new(channel(&server).await);
+        grpc.ready().await.unwrap();
+        for path in ["/dunlin.v1.Dunlin/Fly", "/nobody.Home/Call", "/nonsense"] {
+            let codec: tonic_prost::ProstCodec<v1::PublishRequest, v1::PublishResponse> = Default::default();
+            let path = path.parse().unwrap();
+            let answer = grpc.unary(tonic::Request::new(publish("t", "x")), path, codec).await;
+            assert_eq!(answer.unwrap_err().code(), Code::Unimplemented);
+            grpc.ready().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_message_that_is_no_protobuf_is_an_error_of_the_call() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut grpc = tonic::client::Grpc::new(channel(&server).await);
+        grpc.ready().await.unwrap();
+        // A field of a text holds what is no UTF-8: bytes stand where the subject should be.
+        let wrong = v1::Draft { payload: vec![0xff, 0xfe].into(), ..Default::default() };
+        let codec: tonic_prost::ProstCodec<v1::Draft, v1::PublishResponse> = Default::default();
+        let path = "/dunlin.v1.Dunlin/Publish".parse().unwrap();
+        let answer = grpc.unary(tonic::Request::new(wrong), path, codec).await;
+        assert_eq!(answer.unwrap_err().code(), Code::Internal);
+    });
+}
+
+#[test]
+fn a_connection_too_many_is_told_which_limit_it_met() {
+    run(async {
+        let (_node, server) = serve_grpc_with(|config| config.limits.sessions_max = 1);
+        let mut first = connect(&server).await;
+        first.publish(publish("t", "x")).await.unwrap();
+        let mut second = connect(&server).await;
+        let refused = second.publish(publish("t", "x")).await.unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted);
+        assert!(refused.message().contains("sessions_max"), "{refused}");
+        first.publish(publish("t", "x")).await.unwrap();
+    });
+}
+
+#[test]
+fn a_flood_of_subjects_and_of_large_metadata_is_refused() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut client = connect(&server).await;
+        let subjects: Vec<_> = (0..2_000).map(|number| format!("t{number}")).collect();
+        let many = v1::SubscribeRequest { subjects, ..Default::default() };
+        assert_eq!(client.subscribe(many).await.unwrap_err().code(), Code::ResourceExhausted);
+        let mut large = tonic::Request::new(publish("t", "x"));
+        large.metadata_mut().insert("large", "x".repeat(100_000).parse().unwrap());
+        assert!(client.publish(large).await.is_err());
+        client.publish(publish("t", "x")).await.unwrap();
+    });
+}
+
+#[test]
+fn a_message_that_is_begun_and_not_ended_ends_its_call() {
+    run(async {
+        let (_node, server) = serve_grpc_with(|config| config.limits.grpc.message_ms_max = 100);
+        let stream = tokio::net::TcpStream::connect(grpc_address(&server)).await.unwrap();
+        let (client, connection) = h2::client::handshake(stream).await.unwrap();
+        tokio::spawn(connection);
+        let mut client = client.ready().await.unwrap();
+        let request = http::Request::post("http://node/dunlin.v1.Dunlin/PublishStream");
+        let request = request.header("content-type", "application/grpc").body(()).unwrap();
+        let (answer, mut sending) = client.send_request(request, false).unwrap();
+        // The head of a message of 16 bytes, and two of them.
+        sending.send_data(bytes::Bytes::from_static(&[0, 0, 0, 0, 16, 1, 2]), false).unwrap();
+        let mut body = answer.await.unwrap().into_body();
+        assert!(body.data().await.is_none(), "nothing but the end");
+        let trailers = body.trailers().await.unwrap().unwrap();
+        assert_eq!(trailers["grpc-status"], "8");
+        assert!(trailers["grpc-message"].to_str().unwrap().contains("message_ms_max"), "{trailers:?}");
+    });
+}

@@ -1,0 +1,167 @@
+use dunlin::topic::{Event as TopicEvent, Start, Subscribe, SubscribeOptions};
+use tonic::Code;
+use v1::publish_outcome::Outcome;
+
+use super::*;
+
+fn from_the_first() -> SubscribeOptions {
+    SubscribeOptions { start: Start::Earliest, ..Default::default() }
+}
+
+#[test]
+fn a_record_arrives_with_all_that_it_was_published_with() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let mut client = connect(&server).await;
+        let create = v1::CreateTopicRequest {
+            name: "orders".to_owned(),
+            config: Some(v1::TopicConfig { pattern: "orders.>".to_owned(), ..Default::default() }),
+            or_same: false,
+        };
+        client.create_topic(create).await.unwrap();
+        let mut request = publish("orders.eu.1", "hello");
+        let draft = v1::Draft {
+            key: Some(b"k".to_vec().into()),
+            reply: "answers.here".to_owned(),
+            headers: vec![v1::Header { name: "h".to_owned(), value: b"v".to_vec().into() }],
+            event_time_ns: Some(77),
+            expires_ns: Some(u64::MAX),
+            ..request.record.clone().unwrap()
+        };
+        request.record = Some(draft);
+        let receipt = client.publish(request).await.unwrap().into_inner().receipt.unwrap();
+        assert_eq!((receipt.topic.as_str(), receipt.seq, receipt.duplicate), ("orders", 1, false));
+        assert_eq!(receipt.level(), v1::Level::Memory);
+
+        let mut subscriber = node.subscribe("orders.>", &from_the_first()).unwrap();
+        match subscriber.next().unwrap() {
+            TopicEvent::Record(record) => {
+                let frame = record.frame;
+                assert_eq!((record.subject().as_str(), record.payload()), ("orders.eu.1", &b"hello"[..]));
+                assert_eq!((frame.key(), frame.reply()), (Some(&b"k"[..]), Some("answers.here")));
+                assert_eq!((frame.event_time_ns(), frame.expires_ns()), (Some(77), Some(u64::MAX)));
+                assert_eq!(frame.headers().collect::<Vec<_>>(), [("h", &b"v"[..])]);
+            }
+            other => panic!("{other:?}"),
+        }
+        let (mut stream, _) =
+            begun(&mut client, subscribe(&["orders.eu.*"], At::Earliest(true))).await.unwrap();
+        let record = records(&mut stream, 1).await.remove(0);
+        assert_eq!((record.subject.as_str(), &record.payload[..]), ("orders.eu.1", &b"hello"[..]));
+        assert_eq!((record.reply.as_str(), record.key.as_deref()), ("answers.here", Some(&b"k"[..])));
+        assert_eq!((record.event_time_ns, record.expires_ns), (Some(77), Some(u64::MAX)));
+        assert_eq!(record.headers.len(), 1);
+    });
+}
+
+#[test]
+fn each_of_a_batch_has_an_outcome_of_its_own() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut client = connect(&server).await;
+        let requests = vec![publish("a", "1"), publish("a..b", "2"), publish("b", "3"), publish("a", "4")];
+        let batch = client.publish_batch(v1::PublishBatchRequest { requests }).await.unwrap().into_inner();
+        let outcomes: Vec<_> = batch
+            .outcomes
+            .into_iter()
+            .map(|outcome| match outcome.outcome.unwrap() {
+                Outcome::Receipt(receipt) => format!("{} {}", receipt.topic, receipt.seq),
+                Outcome::Refusal(refusal) => refusal.name,
+            })
+            .collect();
+        assert_eq!(outcomes, ["a 1", "SUBJECT", "b 1", "a 2"]);
+    });
+}
+
+#[test]
+fn a_retry_is_found_out_and_an_expectation_that_fails_is_refused() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut client = connect(&server).await;
+        let producer = Some(v1::Producer { id: 9, epoch: 1, seq: 1 });
+        let request = || v1::PublishRequest { producer, ..publish("t", "once") };
+        let first = client.publish(request()).await.unwrap().into_inner().receipt.unwrap();
+        let again = client.publish(request()).await.unwrap().into_inner().receipt.unwrap();
+        assert_eq!((first.seq, first.duplicate, again.seq, again.duplicate), (1, false, 1, true));
+        let expecting = |seq| v1::PublishRequest { expect_last_seq: Some(seq), ..publish("t", "two") };
+        client.publish(expecting(1)).await.unwrap();
+        assert_eq!(client.publish(expecting(1)).await.unwrap_err().code(), Code::Aborted);
+    });
+}
+
+#[test]
+fn a_stream_is_acknowledged_cumulatively_and_says_what_was_refused() {
+    run(async {
+        let (node, server) = serve_grpc();
+        node.create_topic(
+            "small",
+            dunlin::topic::TopicConfig { record_bytes_max: 128, ..Default::default() },
+            false,
+        )
+        .unwrap();
+        let mut client = connect(&server).await;
+        let message = |number: u32| v1::PublishStreamRequest {
+            subject: if number == 0 { "small".to_owned() } else { String::new() },
+            records: [10, if number == 3 { 500 } else { 10 }]
+                .map(|bytes| v1::Draft { payload: vec![number as u8; bytes].into(), ..Default::default() })
+                .to_vec(),
+            producer: None,
+        };
+        let messages = tokio_stream::iter((0..100).map(message));
+        let mut answers = client.publish_stream(messages).await.unwrap().into_inner();
+        let (mut through, mut refused, mut last) = (0, Vec::new(), None);
+        while let Some(answer) = answers.message().await.unwrap() {
+            assert!(answer.through > through, "it only grows");
+            through = answer.through;
+            refused.extend(answer.refused);
+            last = answer.last.or(last);
+        }
+        assert_eq!((through, last.unwrap().seq), (200, 199));
+        assert_eq!((refused.len(), refused[0].index), (1, 7));
+        assert_eq!(refused[0].refusal.as_ref().unwrap().name, "RECORD_TOO_LARGE");
+        assert_eq!(node.topic("small").unwrap().logs()[0].last().seq, 199);
+    });
+}
+
+#[test]
+fn publishing_waits_for_the_readers_of_a_reliable_topic_and_nobody_else_waits() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let reliable =
+            dunlin::topic::Reliable { wait_max: std::time::Duration::from_secs(3_600), ..Default::default() };
+        let config = dunlin::topic::TopicConfig {
+            retention: dunlin::topic::Retention { bytes: 64 << 10, ..Default::default() },
+            reliable: Some(reliable),
+            ..Default::default()
+        };
+        node.create_topic("r", config, false).unwrap();
+        let registered = SubscribeOptions { registered: true, ..from_the_first() };
+        let mut reader = node.subscribe("r", &registered).unwrap();
+        let mut client = connect(&server).await;
+        let mut other = client.clone();
+        let mut publishing = tokio::spawn(async move {
+            for number in 0..400u32 {
+                client
+                    .publish(publish("r", [&number.to_le_bytes()[..], &[0; 1_000]].concat()))
+                    .await
+                    .unwrap();
+            }
+        });
+        // It cannot come to its end before the reader reads: 400 KB do not fit into 64.
+        for _ in 0..50 {
+            other.publish(publish("elsewhere", "x")).await.unwrap();
+        }
+        assert!(!publishing.is_finished());
+        for number in 0..400u32 {
+            let payload = loop {
+                match reader.try_next().unwrap() {
+                    Some(TopicEvent::Record(record)) => break record.payload()[..4].to_vec(),
+                    Some(other) => panic!("{other:?}"),
+                    None => tokio::time::sleep(std::time::Duration::from_millis(1)).await,
+                }
+            };
+            assert_eq!(payload, number.to_le_bytes());
+        }
+        (&mut publishing).await.unwrap();
+    });
+}

@@ -1,0 +1,67 @@
+use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+use super::*;
+
+#[test]
+fn a_node_that_stops_says_so_to_every_stream() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut client = connect(&server).await;
+        let (mut stream, _) = begun(&mut client, subscribe(&["t"], At::Latest(true))).await.unwrap();
+        let (messages, rest) = tokio::sync::mpsc::channel(1);
+        messages
+            .send(v1::PublishStreamRequest {
+                subject: "t".to_owned(),
+                records: vec![v1::Draft::default()],
+                producer: None,
+            })
+            .await
+            .unwrap();
+        let rest = tokio_stream::wrappers::ReceiverStream::new(rest);
+        let mut answers = client.publish_stream(rest).await.unwrap().into_inner();
+        assert_eq!(answers.message().await.unwrap().unwrap().through, 1);
+        let stopping = std::thread::spawn(move || server.stop());
+        let ended = loop {
+            match next(&mut stream).await {
+                Ok(event) => assert!(matches!(event, Event::Records(_)), "{event:?}"),
+                Err(status) => break status,
+            }
+        };
+        assert_eq!(ended.code(), Code::Unavailable);
+        assert_eq!(answers.message().await.unwrap_err().code(), Code::Unavailable);
+        drop(client);
+        stopping.join().unwrap();
+    });
+}
+
+#[test]
+fn health_is_told_of_each_service() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut health = HealthClient::new(channel(&server).await);
+        for service in ["", "dunlin.v1.Dunlin", "ratatoskr.MessageBroker"] {
+            let request = HealthCheckRequest { service: service.to_owned() };
+            let answer = health.check(request).await.unwrap().into_inner();
+            assert_eq!(answer.status(), ServingStatus::Serving);
+        }
+        let unknown = HealthCheckRequest { service: "nobody".to_owned() };
+        assert_eq!(health.check(unknown).await.unwrap_err().code(), Code::NotFound);
+    });
+}
+
+#[test]
+fn a_connection_without_calls_is_ended_and_opened_again() {
+    run(async {
+        let (node, server) = serve_grpc_with(|config| config.limits.grpc.idle_ms_max = 50);
+        let mut client = connect(&server).await;
+        client.publish(publish("t", "1")).await.unwrap();
+        while server.sessions() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        client.publish(publish("t", "2")).await.unwrap();
+        assert_eq!(node.topic("t").unwrap().logs()[0].last().seq, 2);
+    });
+}

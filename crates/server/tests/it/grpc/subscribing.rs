@@ -1,0 +1,331 @@
+use dunlin::topic::{FoldConfig, Publish, Retention, TopicConfig};
+use tonic::Code;
+
+use super::*;
+
+fn small(node: &Node, name: &str) {
+    let retention = Retention { bytes: 64 << 10, ..Default::default() };
+    node.create_topic(name, TopicConfig { retention, ..Default::default() }, false).unwrap();
+}
+
+#[test]
+fn records_come_in_order_with_their_numbers() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let mut client = connect(&server).await;
+        let (mut stream, at) = begun(&mut client, subscribe(&["t"], At::Latest(true))).await.unwrap();
+        assert_eq!((at[0].topic.as_str(), at[0].seq), ("t", 0));
+        let mut publisher = node.publisher("t").unwrap();
+        for number in 0..10_000u64 {
+            publisher.publish(&number.to_le_bytes()).unwrap();
+        }
+        for (number, record) in records(&mut stream, 10_000).await.iter().enumerate() {
+            assert_eq!((record.seq, record.skipped), (number as u64 + 1, 0));
+            assert_eq!(record.payload[..], (number as u64).to_le_bytes());
+            assert!(record.append_time_ns > 0);
+        }
+    });
+}
+
+#[test]
+fn who_does_not_read_costs_nobody_and_is_told_exactly_what_was_lost() {
+    run(async {
+        let (node, server) = serve_grpc();
+        small(&node, "t");
+        let mut client = connect(&server).await;
+        let (mut stalled, _) = begun(&mut client, subscribe(&["t"], At::Earliest(true))).await.unwrap();
+        // More than windows and buffers of any kind hold.
+        let mut publisher = node.publisher("t").unwrap();
+        const PUBLISHED: u64 = 40_000;
+        for number in 1..=PUBLISHED {
+            publisher.publish([&number.to_le_bytes()[..], &[7; 1_000]].concat().as_slice()).unwrap();
+            if number % 100 == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        let (mut seq, mut gaps, mut given) = (0, 0, 0);
+        while seq < PUBLISHED {
+            match next(&mut stalled).await.unwrap() {
+                Event::Records(records) => {
+                    for record in records.records {
+                        assert_eq!(record.seq, seq + 1);
+                        assert_eq!(record.payload[..8], record.seq.to_le_bytes());
+                        (seq, given) = (record.seq, given + 1);
+                    }
+                }
+                Event::Gap(gap) => {
+                    assert_eq!(gap.first, seq + 1);
+                    (seq, gaps) = (gap.last, gaps + gap.last + 1 - gap.first);
+                }
+                Event::Lagging(lagging) => assert!(lagging.behind * 2 > lagging.retained),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(gaps > 0, "64 KiB of history hold 40 MB");
+        assert_eq!(gaps + given, PUBLISHED);
+    });
+}
+
+#[test]
+fn a_stalled_subscriber_holds_no_more_than_a_batch_or_two_in_the_node() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let mut client = connect(&server).await;
+        let (stalled, _) = begun(&mut client, subscribe(&["t"], At::Latest(true))).await.unwrap();
+        let mut publisher = node.publisher("t").unwrap();
+        for _ in 0..200 {
+            publisher.publish(vec![1; 100_000].as_slice()).unwrap();
+            tokio::task::yield_now().await;
+        }
+        // Another stream of the same connection is served.
+        let (mut other, _) = begun(&mut client, subscribe(&["quick"], At::Latest(true))).await.unwrap();
+        node.publisher("quick").unwrap().publish("here").unwrap();
+        assert_eq!(records(&mut other, 1).await[0].payload[..], b"here"[..]);
+        drop(stalled);
+    });
+}
+
+#[test]
+fn a_lost_record_ends_a_subscription_that_asks_for_that() {
+    run(async {
+        let (node, server) = serve_grpc();
+        small(&node, "t");
+        let mut publisher = node.publisher("t").unwrap();
+        publisher.publish("first").unwrap();
+        let epoch = node.topic("t").unwrap().logs()[0].last().epoch;
+        (0..1_000).for_each(|_| drop(publisher.publish(&[0; 1_000])));
+        let mut client = connect(&server).await;
+        let at = v1::LogPosition { epoch, seq: 1, ..Default::default() };
+        let request = v1::SubscribeRequest {
+            on_gap: v1::OnGap::Fail.into(),
+            ..subscribe(&["t"], At::After(v1::Positions { logs: vec![at] }))
+        };
+        let (mut stream, _) = begun(&mut client, request).await.unwrap();
+        let ended = loop {
+            match next(&mut stream).await {
+                Ok(Event::Gap(gap)) => assert_eq!(gap.first, 2),
+                Ok(Event::Lagging(_)) => {}
+                Ok(other) => panic!("{other:?}"),
+                Err(status) => break status,
+            }
+        };
+        assert_eq!(ended.code(), Code::DataLoss);
+    });
+}
+
+#[test]
+fn topics_that_come_later_are_read_from_their_first_record() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let mut client = connect(&server).await;
+        let (mut stream, at) = begun(&mut client, subscribe(&["eu.*"], At::Latest(true))).await.unwrap();
+        assert!(at.is_empty());
+        for number in 0..20 {
+            node.publisher(&format!("eu.{number}")).unwrap().publish("hello").unwrap();
+        }
+        let mut subjects = Vec::new();
+        while subjects.len() < 20 {
+            match next(&mut stream).await.unwrap() {
+                Event::Records(records) => {
+                    subjects.extend(records.records.iter().map(|record| {
+                        if record.subject.is_empty() {
+                            records.subject.clone()
+                        } else {
+                            record.subject.clone()
+                        }
+                    }));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        subjects.sort();
+        subjects.dedup();
+        assert_eq!(subjects.len(), 20);
+    });
+}
+
+#[test]
+fn a_reader_goes_on_in_every_log_where_it_stood() {
+    run(async {
+        let (node, server) = serve_grpc();
+        for topic in ["m.a", "m.b"] {
+            let mut publisher = node.publisher(topic).unwrap();
+            (0..10u8).for_each(|number| drop(publisher.publish(&[number])));
+        }
+        let mut client = connect(&server).await;
+        let (_, mut logs) = begun(&mut client, subscribe(&["m.*"], At::Earliest(true))).await.unwrap();
+        assert_eq!(logs.len(), 2);
+        logs.sort_by(|a, b| a.topic.cmp(&b.topic));
+        (logs[0].seq, logs[1].seq) = (7, 10);
+        node.publisher("m.c").unwrap().publish("new").unwrap();
+        let resume = subscribe(&["m.*"], At::After(v1::Positions { logs }));
+        let (mut stream, _) = begun(&mut client, resume).await.unwrap();
+        let mut payloads: Vec<_> =
+            records(&mut stream, 4).await.into_iter().map(|record| record.payload.to_vec()).collect();
+        payloads.sort();
+        assert_eq!(payloads, [b"\x07".to_vec(), b"\x08".to_vec(), b"\x09".to_vec(), b"new".to_vec()]);
+    });
+}
+
+#[test]
+fn what_is_filtered_is_skipped_and_told() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let config = TopicConfig { pattern: Some("all.>".to_owned()), ..Default::default() };
+        node.create_topic("all", config, false).unwrap();
+        let mut client = connect(&server).await;
+        let (mut stream, _) = begun(&mut client, subscribe(&["all.wanted"], At::Latest(true))).await.unwrap();
+        let mut unwanted = node.publisher("all.unwanted").unwrap();
+        (0..5).for_each(|_| drop(unwanted.publish("x")));
+        match next(&mut stream).await.unwrap() {
+            Event::Advance(advance) => assert!((1..=5).contains(&advance.through.unwrap().seq)),
+            other => panic!("{other:?}"),
+        }
+        node.publisher("all.wanted").unwrap().publish("y").unwrap();
+        loop {
+            match next(&mut stream).await.unwrap() {
+                Event::Advance(_) => {}
+                Event::Records(records) => {
+                    assert_eq!(records.records[0].seq, 6);
+                    assert_eq!(records.records[0].subject, "all.wanted");
+                    break;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn a_state_comes_first_in_parts_and_then_what_changes_it() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let fold = FoldConfig { kind: "last".to_owned(), ..Default::default() };
+        node.create_topic("s", TopicConfig { fold: Some(fold), ..Default::default() }, false).unwrap();
+        let mut publisher = node.publisher("s").unwrap();
+        for number in 0..1_000u32 {
+            let key = number.to_le_bytes();
+            let meta = dunlin::topic::Meta { key: Some(&key), ..Default::default() };
+            let payload = dunlin::topic::Payload::Copied(&[5; 200]);
+            publisher.publish(dunlin::topic::Draft { meta, payload }).unwrap();
+        }
+        let mut client = connect(&server).await;
+        let (mut stream, _) = begun(&mut client, subscribe(&["s"], At::Snapshot(true))).await.unwrap();
+        let mut state = Vec::new();
+        let position = loop {
+            match next(&mut stream).await.unwrap() {
+                Event::Snapshot(part) => {
+                    assert_eq!(part.offset as usize, state.len());
+                    state.extend_from_slice(&part.part);
+                    if state.len() as u64 == part.bytes_total {
+                        break part.position.unwrap();
+                    }
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(position.seq, 1_000);
+        assert!(state.len() > 200_000, "it came in several parts");
+        let mut mine = dunlin::feed::fold("last", &Default::default()).unwrap();
+        mine.restore(1_000, &state).unwrap();
+        let meta = dunlin::topic::Meta { key: Some(b"new"), ..Default::default() };
+        let payload = dunlin::topic::Payload::Copied(b"value");
+        publisher.publish(dunlin::topic::Draft { meta, payload }).unwrap();
+        let (mut taken, mut checked) = (false, false);
+        while !(taken && checked) {
+            match next(&mut stream).await.unwrap() {
+                Event::Records(records) => {
+                    let record = &records.records[0];
+                    let meta = dunlin::topic::Meta { key: record.key.as_deref(), ..Default::default() };
+                    let encoded = meta.measure(record.payload.len()).unwrap();
+                    let mut frame = vec![0; encoded.padded()];
+                    meta.encode(encoded, record.append_time_ns, &record.payload, &mut frame);
+                    let (frame, _) = dunlin::topic::Frame::split(&frame).unwrap();
+                    mine.apply(record.seq, &frame).unwrap();
+                    taken = true;
+                    // The owner says what the state adds up to when a record shows a reader that it is behind no more.
+                    tokio::time::sleep(std::time::Duration::from_millis(600)).await;
+                    let meta = dunlin::topic::Meta { key: Some(b"newer"), ..Default::default() };
+                    let payload = dunlin::topic::Payload::Copied(b"value");
+                    publisher.publish(dunlin::topic::Draft { meta, payload }).unwrap();
+                }
+                Event::Checksum(sum) => {
+                    if sum.position.unwrap().seq > 1_000 {
+                        assert_eq!(sum.checksum, mine.checksum());
+                        checked = true;
+                    }
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn a_deleted_topic_ends_its_readers_after_its_last_record() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let mut client = connect(&server).await;
+        let (mut stream, _) = begun(&mut client, subscribe(&["t"], At::Latest(true))).await.unwrap();
+        node.publisher("t").unwrap().publish("last").unwrap();
+        node.delete_topic("t").unwrap();
+        assert_eq!(records(&mut stream, 1).await[0].payload[..], b"last"[..]);
+        match next(&mut stream).await.unwrap() {
+            Event::Deleted(deleted) => assert_eq!(deleted.last.unwrap().seq, 1),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(next(&mut stream).await.unwrap_err().code(), Code::Aborted);
+    });
+}
+
+#[test]
+fn operators_see_a_reader_by_its_name_as_long_as_it_lives() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let mut client = connect(&server).await;
+        let request = v1::SubscribeRequest { name: "me".to_owned(), ..subscribe(&["t"], At::Latest(true)) };
+        let (stream, _) = begun(&mut client, request).await.unwrap();
+        let topic = node.topic("t").unwrap();
+        assert_eq!(topic.readers()[0].name, "me");
+        drop(stream);
+        while !topic.readers().is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    });
+}
+
+#[test]
+fn a_large_record_is_read_whole() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let mut client = connect(&server).await;
+        let (mut stream, _) = begun(&mut client, subscribe(&["t"], At::Latest(true))).await.unwrap();
+        let payload: Vec<u8> = (0..3_000_000u32).map(|number| number as u8).collect();
+        client.publish(publish("t", payload.clone())).await.unwrap();
+        let shared = bytes::Bytes::from(payload.clone());
+        node.publisher("t").unwrap().publish(shared).unwrap();
+        for record in records(&mut stream, 2).await {
+            assert!(record.payload[..] == payload[..]);
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_subscribed_to_is_refused() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut client = connect(&server).await;
+        for (subjects, at, code) in [
+            (&[][..], At::Latest(true), Code::InvalidArgument),
+            (&["a..b"], At::Latest(true), Code::InvalidArgument),
+            (&["_INBOX.1.>"], At::Latest(true), Code::PermissionDenied),
+            (&["plain"], At::Snapshot(true), Code::FailedPrecondition),
+        ] {
+            let refused = client.subscribe(subscribe(subjects, at)).await.unwrap_err();
+            assert_eq!(refused.code(), code, "{subjects:?}: {refused}");
+        }
+        let at = v1::LogPosition { epoch: u32::MAX, seq: 5, ..Default::default() };
+        let ahead = subscribe(&["t"], At::After(v1::Positions { logs: vec![at] }));
+        assert_eq!(client.subscribe(ahead).await.unwrap_err().code(), Code::OutOfRange);
+    });
+}

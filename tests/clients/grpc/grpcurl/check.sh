@@ -1,0 +1,27 @@
+#!/bin/sh
+# grpcurl finds the services by reflection. Usage: check.sh GRPCURL ADDRESS
+set -eu
+grpcurl=$1 address=$2
+call() { "$grpcurl" -plaintext -max-time 60 "$@"; }
+services=$(call "$address" list)
+for service in dunlin.v1.Dunlin ratatoskr.MessageBroker grpc.health.v1.Health; do
+    printf '%s\n' "$services" | grep -qx "$service"
+done
+call "$address" describe dunlin.v1.SubscribeRequest | grep -q 'repeated string subjects = 1;'
+call -d '{"subject":"curl","record":{"payload":"aGVsbG8="}}' "$address" dunlin.v1.Dunlin/Publish | grep -q '"seq": "1"'
+call -d '{"topic":"curl-news","payload":"aGVsbG8="}' "$address" ratatoskr.MessageBroker/Publish | grep -q '"success": true'
+call "$address" grpc.health.v1.Health/Check | grep -q SERVING
+# A stream: where the reader stands, the record, and the end when the topic is deleted.
+seen=$(mktemp)
+trap 'rm -f "$seen"' EXIT
+call -d '{"subjects":["curl"],"start":{"earliest":true}}' "$address" dunlin.v1.Dunlin/Subscribe >"$seen" 2>&1 &
+subscriber=$!
+while ! grep -q '"payload": "aGVsbG8="' "$seen"; do
+    kill -0 $subscriber || { cat "$seen"; exit 1; }
+    sleep 0.05
+done
+call -d '{"name":"curl"}' "$address" dunlin.v1.Dunlin/DeleteTopic >/dev/null
+wait $subscriber && exit 1 || :
+grep -q '"deleted": {' "$seen"
+grep -q 'Code: Aborted' "$seen"
+echo 'grpcurl: lists, describes, publishes and subscribes by reflection alone'
