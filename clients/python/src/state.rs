@@ -84,6 +84,10 @@ impl Fold for State {
         self.fold().changes_since(seq, payload)
     }
 
+    fn snapshot_bytes(&self) -> usize {
+        self.fold().snapshot_bytes()
+    }
+
     fn bytes(&self) -> u64 {
         self.fold().bytes()
     }
