@@ -32,6 +32,7 @@ use crate::arguments::Arguments;
 use crate::console::Console;
 
 fn main() -> ExitCode {
+    signals::outlive_file_size_limit();
     let arguments = Arguments::parse();
     let console = Console::new(&arguments.global);
     match commands::run(&arguments.command, &arguments.global, &console) {

@@ -6,13 +6,20 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 
 /// How soon somebody who sleeps notices that it is time to end.
 const LOOK: Duration = Duration::from_millis(20);
 /// What a shell reports of a program that Ctrl-C ended.
 const INTERRUPTED: i32 = 130;
+
+/// Lets a write beyond the process's limit of file sizes fail like one to a full disk. Left alone, the signal that comes with it
+/// ends the process.
+pub fn outlive_file_size_limit() {
+    // Where it cannot be had, all is as the system has it.
+    let _ = flag::register(SIGXFSZ, Arc::default());
+}
 
 /// Set when it is time to end.
 #[derive(Debug, Clone)]

@@ -267,6 +267,17 @@ fn a_unix_socket_serves_and_is_taken_away_at_the_end() {
 }
 
 #[test]
+fn a_file_where_a_unix_socket_is_to_be_stays_what_it_is() {
+    let path = std::env::temp_dir().join(format!("dunlin-test-{}.txt", std::process::id()));
+    std::fs::write(&path, "precious").unwrap();
+    let node = dunlin::Node::start(dunlin::Config::default()).unwrap();
+    let refused = Server::start(node, ServerConfig { unix: vec![path.clone()], ..ServerConfig::default() });
+    assert!(matches!(refused, Err(StartError::ListenUnix { .. })), "{refused:?}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
 fn large_messages_that_never_end_are_refused_once_the_budget_is_spent() {
     let mut config = dunlin::Config::default();
     config.limits.memory_bytes_max = 8 << 20;

@@ -47,11 +47,7 @@ fn write_head(topic: &TopicDescription, console: &Console, out: &mut impl Write)
         let options: Vec<String> =
             fold.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
         writeln!(out, "  state       {} {}", fold.kind, options.join(" "))?;
-        let of_log = |(name, value): &(String, String)| {
-            let partition = name.strip_prefix("fold/")?;
-            Some(format!("              log {partition} {value}"))
-        };
-        topic.settings.iter().filter_map(of_log).try_for_each(|line| writeln!(out, "{line}"))?;
+        write_of_logs(topic, "fold/", out)?;
     }
     if let Some(every) = config.lose_every {
         writeln!(out, "  loses       every {every}. record, once for each reader, for trying")?;
@@ -63,13 +59,6 @@ fn write_head(topic: &TopicDescription, console: &Console, out: &mut impl Write)
             stands_for(durable.acknowledge)
         )?;
         write_of_logs(topic, "durable/", out)?;
-    }
-    if let Some(kind) = setting(topic, "fold") {
-        let option =
-            |(name, value): &(String, String)| Some(format!(", {} {value}", name.strip_prefix("fold.")?));
-        let options: String = topic.settings.iter().filter_map(option).collect();
-        writeln!(out, "  state       {kind}{options}")?;
-        write_of_logs(topic, "fold/", out)?;
     }
     writeln!(out, "  publishers  {}", grouped(topic.publishers.into()))?;
     writeln!(out, "  readers     {}", grouped(topic.readers_total.into()))?;
