@@ -9,7 +9,7 @@
 //! half of the thread's time goes into writing. It is the thread's own time: while other programs run the thread is no
 //! busier, and a longer pause would only be late.
 //!
-//! Turned down, each measured with 1,000 subscribers at 1,000 records a second beside other programs (p99 now 15 ms):
+//! Turned down, each measured with 1,000 subscribers at 1,000 records a second beside other programs (p99 now 17 ms):
 //! twice the time by the clock (20 ms); pauses of a fixed 3 to 5 ms, as good for 1,000 and too short for more; shorter
 //! pauses than the time spent, and clients that acknowledge late (`TCP_QUICKACK` off), which change nothing.
 //!
