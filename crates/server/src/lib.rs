@@ -1,7 +1,7 @@
 //! The doors of a node: sockets on one side, a [`Node`](dunlin::Node) on the other.
 //!
 //! A door only translates. Door `tcp` speaks Dunlin's own protocol (`docs/protocol.md`) over TCP and
-//! Unix sockets, door `nats` the NATS client protocol, door `http` HTTP/1.1 (`docs/doors.md`).
+//! Unix sockets, door `nats` the NATS client protocol, door `http` HTTP/1.1, door `grpc` gRPC (`docs/doors.md`).
 //!
 //! `listener` lets connections in and begins a session of its door, `stream` is what TCP and Unix sockets have in
 //! common, `session` what the sessions of all doors have in common.

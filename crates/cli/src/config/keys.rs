@@ -86,7 +86,7 @@ pub const KEYS: &[Key] = &[
         name: "memory_bytes_max",
         value: "SIZE",
         default: "1GiB",
-        help: "Memory for everything the node holds: records, sessions, buffers",
+        help: "Memory for records, states and what clients have under way; topics and subscriptions are bounded by number",
     },
     Key {
         name: "retention.bytes",
