@@ -197,6 +197,8 @@ impl Cursor {
         if stateful {
             let following = self.following.get_or_insert_default();
             (following.owed, following.caught_up) = (begin.owed, None);
+            // What it was told at the end, it may not have taken in.
+            following.checked = Position::default();
         }
     }
 

@@ -82,6 +82,34 @@ fn a_lost_tail_is_noticed_by_the_checksum() {
 }
 
 #[test]
+fn a_reader_that_goes_back_is_given_the_checksum_it_was_given_before() {
+    let topic = stateful(1 << 20, &budget(), MANUAL);
+    let mut setter = Setter::of(&topic);
+    let mut reader = subscriber(&topic, &SubscribeOptions { lose_every: NonZeroU32::new(10), ..following() });
+    let mut keeper = Keeper::default();
+    keeper.drain(&mut reader);
+    setter.set(50);
+    // As over a connection: all is sent, and the checksum too, before the reader says what it lacks.
+    for _ in 0..2 {
+        while reader
+            .drain(usize::MAX, |event| {
+                if !keeper.lost {
+                    keeper.saw(event)
+                }
+            })
+            .unwrap()
+            > 0
+        {}
+        pass(Duration::from_secs(1));
+    }
+    assert_eq!((keeper.at, keeper.lost), (9, true));
+    keeper.drain(&mut reader);
+    pass(Duration::from_secs(1));
+    keeper.drain(&mut reader);
+    keeper.agrees_with(&setter);
+}
+
+#[test]
 fn a_topic_may_say_what_all_of_its_readers_lose() {
     let fold = Some(FoldConfig { kind: "board".to_owned(), options: Default::default() });
     let lose_every = NonZeroU32::new(10);
