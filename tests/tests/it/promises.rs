@@ -5,6 +5,7 @@
 
 mod checks;
 mod door;
+mod grpc;
 mod http;
 mod nats;
 mod rust;
@@ -15,7 +16,7 @@ use door::Door;
 use trial::{Started, Trial};
 
 const DOORS: &[&dyn Door] =
-    &[&rust::InProcess, &rust::Tcp, &rust::Unix, &nats::Plain, &nats::Numbered, &http::Http];
+    &[&rust::InProcess, &rust::Tcp, &rust::Unix, &nats::Plain, &nats::Numbered, &http::Http, &grpc::Grpc];
 
 /// Tries all promises that the door makes; fails with all that were broken.
 fn keeps_its_promises(door: &dyn Door) {
@@ -47,6 +48,11 @@ fn unix_socket() {
 #[test]
 fn http() {
     keeps_its_promises(&http::Http);
+}
+
+#[test]
+fn grpc() {
+    keeps_its_promises(&grpc::Grpc);
 }
 
 #[test]

@@ -37,6 +37,7 @@ impl Started {
             unix: vec![unix],
             http: vec![port::free()],
             nats: vec![port::free()],
+            grpc: vec![port::free()],
             threads: 1,
             ..ServerConfig::default()
         };
@@ -76,6 +77,10 @@ impl Started {
 
     pub fn nats(&self) -> SocketAddr {
         self.config.nats[0]
+    }
+
+    pub fn grpc(&self) -> SocketAddr {
+        self.config.grpc[0]
     }
 
     pub fn unix(&self) -> &PathBuf {

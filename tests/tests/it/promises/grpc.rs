@@ -1,0 +1,309 @@
+//! Door `grpc`: the generated client of `dunlin.v1`, whose connections live on a runtime that runs only while somebody
+//! asks for something.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use dunlin_server::grpc::proto::dunlin as v1;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status, Streaming};
+use v1::dunlin_client::DunlinClient;
+use v1::start::At;
+use v1::subscribe_response::Event;
+
+use super::door::{Door, Message, Reader, Seen, Taken, Visitor, Wish};
+use super::trial::{PATIENCE, Started};
+
+pub struct Grpc;
+
+impl Door for Grpc {
+    fn name(&self) -> &'static str {
+        "gRPC"
+    }
+
+    fn address(&self, node: &Started) -> Option<SocketAddr> {
+        Some(node.grpc())
+    }
+
+    fn not_offered(&self, promise: &str) -> Option<&'static str> {
+        (promise == "requests").then_some("requests are made through other doors")
+    }
+
+    fn enter(&self, _: &Started, address: Option<SocketAddr>) -> Result<Box<dyn Visitor>> {
+        Ok(Box::new(Caller(Connection::open(address.context("no address")?)?)))
+    }
+}
+
+/// A connection, and the runtime that carries it.
+struct Connection {
+    address: SocketAddr,
+    runtime: Runtime,
+    client: DunlinClient<Channel>,
+}
+
+impl Connection {
+    fn open(address: SocketAddr) -> Result<Connection> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let client = runtime.block_on(connect(address))?;
+        Ok(Connection { address, runtime, client })
+    }
+}
+
+async fn connect(address: SocketAddr) -> Result<DunlinClient<Channel>> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))?.connect_timeout(PATIENCE);
+    Ok(DunlinClient::new(endpoint.connect().await?).max_decoding_message_size(64 << 20))
+}
+
+struct Caller(Connection);
+
+impl Visitor for Caller {
+    fn publish(&mut self, message: &Message<'_>) -> Result<Option<u64>> {
+        let headers = message.headers.iter();
+        let headers = headers.map(|(name, value)| v1::Header {
+            name: (*name).to_owned(),
+            value: value.as_bytes().to_vec().into(),
+        });
+        let record = v1::Draft {
+            payload: message.payload.to_vec().into(),
+            headers: headers.collect(),
+            ..v1::Draft::default()
+        };
+        let request = v1::PublishRequest {
+            subject: message.subject.to_owned(),
+            record: Some(record),
+            ..v1::PublishRequest::default()
+        };
+        let Connection { runtime, client, .. } = &mut self.0;
+        let published = runtime.block_on(client.publish(request))?.into_inner();
+        Ok(Some(published.receipt.context("published, and no receipt")?.seq))
+    }
+
+    fn subscribe(&mut self, wish: &Wish<'_>) -> Result<Box<dyn Reader>> {
+        let at = match wish {
+            Wish { with_state: true, .. } => At::Snapshot(true),
+            Wish { from_earliest: true, .. } => At::Earliest(true),
+            _ => At::Latest(true),
+        };
+        let on_gap = if wish.with_state { v1::OnGap::Snapshot } else { v1::OnGap::Oldest };
+        let request = v1::SubscribeRequest {
+            subjects: vec![wish.subject.to_owned()],
+            start: Some(v1::Start { at: Some(at) }),
+            on_gap: on_gap.into(),
+            ..v1::SubscribeRequest::default()
+        };
+        let connection = Connection::open(self.0.address)?;
+        let mut following =
+            Following { connection, request, stream: None, at: BTreeMap::new(), seen: VecDeque::new() };
+        following.begin()?;
+        Ok(Box::new(following))
+    }
+
+    fn join(&mut self, topic: &str, group: &str) -> Result<Box<dyn Reader>> {
+        let mut connection = Connection::open(self.0.address)?;
+        let (asked, to_ask) = mpsc::unbounded_channel();
+        let join = v1::Join {
+            topic: topic.to_owned(),
+            group: group.to_owned(),
+            kind: v1::GroupKind::Share.into(),
+            ..v1::Join::default()
+        };
+        asked.send(asking(v1::join_group_request::Request::Join(join)))?;
+        let Connection { runtime, client, .. } = &mut connection;
+        let given = runtime.block_on(async {
+            let mut given = client.join_group(ToSend(to_ask)).await?.into_inner();
+            match given.message().await?.and_then(|told| told.event) {
+                Some(v1::join_group_response::Event::Joined(_)) => anyhow::Ok(given),
+                other => bail!("{other:?} where the seat was due"),
+            }
+        })?;
+        Ok(Box::new(Sharing { connection, asked, given, taken: VecDeque::new() }))
+    }
+}
+
+/// A subscription that goes on where it was when its connection is cut.
+struct Following {
+    connection: Connection,
+    request: v1::SubscribeRequest,
+    stream: Option<Streaming<v1::SubscribeResponse>>,
+    /// The last position of each log.
+    at: BTreeMap<(String, u32), v1::LogPosition>,
+    /// What came and was not given out.
+    seen: VecDeque<Seen>,
+}
+
+impl Following {
+    /// The stream, up to where it says that it has begun.
+    fn begin(&mut self) -> Result<()> {
+        if !self.at.is_empty() {
+            let logs = self.at.values().cloned().collect();
+            self.request.start = Some(v1::Start { at: Some(At::After(v1::Positions { logs })) });
+        }
+        let Connection { runtime, client, address } = &mut self.connection;
+        let request = self.request.clone();
+        let (stream, first) = runtime.block_on(async {
+            *client = connect(*address).await?;
+            let mut stream = client.subscribe(request).await?.into_inner();
+            let first = stream.message().await?.and_then(|told| told.event);
+            anyhow::Ok((stream, first))
+        })?;
+        let Some(Event::Subscribed(subscribed)) = first else {
+            bail!("{first:?} where the subscription was to begin");
+        };
+        subscribed.logs.into_iter().for_each(|at| self.stands(at));
+        self.stream = Some(stream);
+        Ok(())
+    }
+
+    fn stands(&mut self, at: v1::LogPosition) {
+        self.at.insert((at.topic.clone(), at.partition), at);
+    }
+
+    fn take(&mut self, event: Event) -> Result<()> {
+        match event {
+            Event::Records(records) => self.records(records),
+            Event::Gap(gap) => {
+                let v1::Gap { topic, partition, epoch, first, last } = gap;
+                self.stands(v1::LogPosition { topic, partition, epoch, seq: last });
+                self.seen.push_back(Seen::Gap(first, last));
+            }
+            Event::Lagging(_) => self.seen.push_back(Seen::Lagging),
+            Event::EpochChanged(changed) => {
+                let v1::EpochChanged { topic, partition, new_epoch: epoch, new_first, .. } = changed;
+                self.stands(v1::LogPosition { topic, partition, epoch, seq: new_first - 1 });
+                self.seen.push_back(Seen::Anew);
+            }
+            Event::Snapshot(state) => {
+                let at = state.position.context("a state without its position")?;
+                if state.offset + state.part.len() as u64 == state.bytes_total {
+                    self.seen.push_back(Seen::State(at.seq));
+                    self.stands(at);
+                }
+            }
+            Event::Advance(v1::Advance { through }) => through.into_iter().for_each(|at| self.stands(at)),
+            Event::Subscribed(_) | Event::Checksum(_) => {}
+            Event::Deleted(deleted) => bail!("{deleted:?}"),
+        }
+        Ok(())
+    }
+
+    fn records(&mut self, records: v1::Records) {
+        let v1::Records { topic, partition, epoch, subject, records } = records;
+        let Some(seq) = records.last().map(|last| last.seq) else { return };
+        self.stands(v1::LogPosition { topic, partition, epoch, seq });
+        self.seen.extend(records.into_iter().map(|record| {
+            let of_all = record.subject.is_empty();
+            let record =
+                v1::Record { subject: if of_all { subject.clone() } else { record.subject }, ..record };
+            Seen::Record(taken(record))
+        }));
+    }
+}
+
+impl Reader for Following {
+    fn next(&mut self, patience: Duration) -> Result<Seen> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(seen) = self.seen.pop_front() {
+                return Ok(seen);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(Seen::Nothing);
+            }
+            let Some(stream) = &mut self.stream else {
+                if self.begin().is_err() {
+                    std::thread::sleep(Duration::from_millis(20).min(left));
+                }
+                continue;
+            };
+            match waited(&self.connection.runtime, left, stream) {
+                None => return Ok(Seen::Nothing),
+                Some(Ok(Some(told))) => self.take(told.event.context("an answer without an event")?)?,
+                Some(Ok(None)) => return Ok(Seen::CutOff("the stream ended".to_owned())),
+                Some(Err(status)) if is_cut(&status) => self.stream = None,
+                Some(Err(status)) => return Ok(Seen::CutOff(status.message().to_owned())),
+            }
+        }
+    }
+}
+
+/// A member of a share group, which confirms what it is given.
+struct Sharing {
+    connection: Connection,
+    asked: mpsc::UnboundedSender<v1::JoinGroupRequest>,
+    given: Streaming<v1::JoinGroupResponse>,
+    taken: VecDeque<Taken>,
+}
+
+impl Reader for Sharing {
+    fn next(&mut self, patience: Duration) -> Result<Seen> {
+        use v1::join_group_response::Event;
+        loop {
+            if let Some(taken) = self.taken.pop_front() {
+                return Ok(Seen::Record(taken));
+            }
+            let event = match waited(&self.connection.runtime, patience, &mut self.given) {
+                None => return Ok(Seen::Nothing),
+                Some(told) => told?.and_then(|told| told.event),
+            };
+            match event {
+                Some(Event::Deliveries(deliveries)) => {
+                    for v1::Delivery { partition, record, .. } in deliveries.deliveries {
+                        let record = record.context("a delivery without its record")?;
+                        let consumed = v1::Consumed { partition, seq: record.seq };
+                        self.asked.send(asking(v1::join_group_request::Request::Consumed(consumed)))?;
+                        self.taken.push_back(taken(record));
+                    }
+                }
+                Some(Event::Gap(gap)) => return Ok(Seen::Gap(gap.first, gap.last)),
+                other => bail!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// The next message; `None` when it did not come in time.
+fn waited<T>(
+    runtime: &Runtime,
+    patience: Duration,
+    stream: &mut Streaming<T>,
+) -> Option<Result<Option<T>, Status>> {
+    runtime.block_on(async { tokio::time::timeout(patience, stream.message()).await.ok() })
+}
+
+/// Whether a stream ended with its connection, or with the node: what the node refuses has details.
+fn is_cut(status: &Status) -> bool {
+    status.code() == Code::Unavailable || status.details().is_empty()
+}
+
+fn asking(request: v1::join_group_request::Request) -> v1::JoinGroupRequest {
+    v1::JoinGroupRequest { request: Some(request) }
+}
+
+fn taken(record: v1::Record) -> Taken {
+    let header = |header: v1::Header| (header.name, String::from_utf8_lossy(&header.value).into_owned());
+    Taken {
+        subject: record.subject,
+        seq: Some(record.seq),
+        payload: record.payload.to_vec(),
+        headers: record.headers.into_iter().map(header).collect(),
+    }
+}
+
+/// What is sent on a stream, as it is asked for.
+struct ToSend<T>(mpsc::UnboundedReceiver<T>);
+
+impl<T> futures_util::Stream for ToSend<T> {
+    type Item = T;
+
+    fn poll_next(
+        self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<T>> {
+        self.get_mut().0.poll_recv(cx)
+    }
+}
