@@ -7,7 +7,7 @@ use dunlin::topic::{Draft, FoldConfig, Publish, TopicConfig};
 use dunlin::wire::{ChannelPosition, Credit, Follow, FromClient, FromNode, List, Position, StartAt};
 
 use crate::peer::Peer;
-use crate::serve;
+use crate::{serve, serve_with};
 
 const PLENTY: u64 = 1 << 40;
 
@@ -74,6 +74,39 @@ fn a_channel_that_is_due_for_two_reasons_is_sent_once() {
             last = next.map_or(last, |(_, at)| at);
         }
     });
+}
+
+/// A checksum is given at most twice a second, and heartbeats come more often here: none of them may be the last that
+/// looks after it.
+#[test]
+fn a_reader_that_lost_the_last_record_is_told_by_the_checksum_however_late_that_is_due() {
+    let (node, server) = serve_with(|config| config.limits.heartbeat_ms = 50);
+    let fold = Some(FoldConfig { kind: "last".to_owned(), ..FoldConfig::default() });
+    node.create_topic("md", TopicConfig { fold, ..TopicConfig::default() }, false).unwrap();
+    let mut publisher = node.publisher("md").unwrap();
+    publisher.publish(key(1)).unwrap();
+    let mut reader = Peer::connect(&server);
+    let (subscription, start, on_gap) = (1, true, true);
+    reader.say(FromClient::Follow(Follow { subscription, start, on_gap, conflate: false, lose_every: 10 }));
+    reader.subscribe(1, "md", StartAt::Latest, PLENTY);
+    let snapshot = reader.next(|message| match message {
+        FromNode::Snapshot(part) => Some(part.position.seq),
+        _ => None,
+    });
+    assert_eq!(snapshot, Some(1), "with a checksum: the next is due half a second later");
+    for number in 2..=10 {
+        publisher.publish(key(number)).unwrap();
+    }
+    let mut heartbeats = 0;
+    let checksum = reader.next(|message| match message {
+        FromNode::Checksum(checksum) => Some(checksum.position.seq),
+        FromNode::Heartbeat(_) => {
+            heartbeats += 1;
+            (heartbeats == 600).then_some(0)
+        }
+        _ => None,
+    });
+    assert_eq!(checksum, Some(10), "after {heartbeats} heartbeats");
 }
 
 /// Ends the other threads, also when the test fails.

@@ -130,6 +130,11 @@ impl Cursor {
         Some(Fill::Notice(Notice::Checksum(checksum)))
     }
 
+    /// Whether its reader is to be given a checksum yet for where it stands.
+    pub fn owes_checksum(&self) -> bool {
+        self.following.as_ref().is_some_and(|following| following.checked != self.next)
+    }
+
     /// The hint where a merged record was read: its log's tail.
     pub(super) fn leave_merged(&mut self) {
         let Hint::Merged(merged) = std::mem::replace(&mut self.hint, Hint::None) else { return };

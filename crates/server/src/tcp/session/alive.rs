@@ -39,11 +39,11 @@ impl Session {
         while let Some(number) = self.touched.pop() {
             let Some(channel) = self.channels.get_mut(&number) else { continue };
             channel.touched = false;
-            // Whoever follows the state is told what it adds up to, if it has read everything.
-            if channel.cursor.log().is_stateful() && channel.sending.is_none() {
-                match channel.in_flight {
-                    Some(_) => unfinished.push(number),
-                    None => self.line.push_back(number),
+            // Whoever follows the state is told what it adds up to, if it has read everything; if not now, then later.
+            if channel.cursor.owes_checksum() && channel.sending.is_none() {
+                unfinished.push(number);
+                if channel.in_flight.is_none() {
+                    self.line.push_back(number);
                 }
             }
             channels.push(ChannelPosition { channel: number, position: position_to_wire(channel.told) });
