@@ -29,6 +29,9 @@ pub enum TopicError {
     /// The disk refused.
     #[error("the disk: {0}")]
     Disk(String),
+    /// The record that would have been its first is too large.
+    #[error("{0}")]
+    Record(Box<PublishError>),
     /// A named limit is reached.
     #[error("limit {limit} of {value} is reached")]
     Limit {
@@ -52,6 +55,7 @@ impl From<TopicError> for PublishError {
     fn from(error: TopicError) -> PublishError {
         match error {
             TopicError::Unknown(subject) => PublishError::NoTopic(subject),
+            TopicError::Record(error) => *error,
             other => PublishError::Refused(other.to_string()),
         }
     }

@@ -33,6 +33,7 @@ mod error;
 mod groups;
 mod inbox;
 mod node;
+mod owner;
 mod refusal;
 mod registry;
 mod request;
@@ -56,6 +57,7 @@ pub use groups::{
 };
 pub use inbox::Inbox;
 pub use node::Node;
+pub use owner::Owner;
 pub use refusal::Refused;
 pub use registry::{LogsToRead, Page};
 pub use request::Requester;

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin_journal::Disk;
 use dunlin_topic::{
-    Budget, ConfigError, Consumption, Cursor, Fold, FoldConfig, FoldError, Newcomers, Pattern, PublishError,
-    Publisher, Start, Subject, SubscribeError, SubscribeOptions, Subscriber, Topic, TopicConfig,
+    Budget, Charge, ConfigError, Consumption, Cursor, Fold, FoldConfig, FoldError, Newcomers, Pattern,
+    PublishError, Publisher, Start, Subject, SubscribeError, SubscribeOptions, Subscriber, Topic,
+    TopicConfig,
 };
 
 use crate::clock::{CLOCK, now_ns};
@@ -16,10 +17,14 @@ use crate::deleted::Deleted;
 use crate::epoch::Epochs;
 use crate::error::TopicError;
 use crate::groups::Groups;
-use crate::registry::{Page, Registry, is_reserved};
+use crate::owner::Owner;
+use crate::registry::{Page, Registry, cost_of, is_reserved};
 use crate::respond::Runners;
 use crate::storage::{RecoveredTopic, Storage, StorageError};
 use crate::survey::Departed;
+
+/// What a log's first record takes of the budget at least.
+const SEGMENT_BYTES_MIN: usize = 4 << 10;
 
 /// The state of a kind that ships.
 pub(crate) fn make_fold(of: &FoldConfig) -> Result<Box<dyn Fold>, FoldError> {
@@ -82,7 +87,9 @@ impl Node {
         let refused =
             |error: TopicError| StorageError::Refused { topic: name.clone(), why: error.to_string() };
         let pattern = Pattern::parse(topic.pattern()).map_err(|error| refused(error.into()))?;
-        self.0.registry.add(&name, pattern, || Ok(topic)).map(drop).map_err(refused)
+        // What is on disk is not turned away because memory is short.
+        let charge = Charge::over(&self.0.budget, cost_of(&name, topic.config().partitions));
+        self.0.registry.add(&name, pattern, || Ok((topic, charge))).map(drop).map_err(refused)
     }
 
     fn with(config: Config, storage: Option<Storage>) -> Result<Node, ConfigError> {
@@ -173,12 +180,15 @@ impl Node {
         let pattern = Pattern::parse(config.pattern.as_deref().unwrap_or(name))?;
         let config = self.shared(config);
         let make = || {
+            let charge = Charge::of(&self.0.budget, cost_of(name, config.partitions));
+            let charge = charge.map_err(|_| self.memory_is_spent())?;
             let epoch = self.0.epochs.next(name, now_ns());
             if config.durable.is_some() {
                 let storage = self.0.storage.as_ref().ok_or(TopicError::NoDataDir)?;
-                return storage.create(name, &config, &self.0.budget, epoch);
+                return Ok((storage.create(name, &config, &self.0.budget, epoch)?, charge));
             }
-            Ok(Topic::stateful(name, Arc::clone(&config), &self.0.budget, CLOCK, epoch, make_fold)?)
+            let topic = Topic::stateful(name, Arc::clone(&config), &self.0.budget, CLOCK, epoch, make_fold)?;
+            Ok((topic, charge))
         };
         match self.0.registry.add(name, pattern, make) {
             Err(TopicError::Exists(name)) if or_same => match self.topic(&name) {
@@ -243,10 +253,41 @@ impl Node {
         self.0.registry.page(pattern, after, topics_max.min(self.0.config.limits.page_topics_max))
     }
 
+    fn memory_is_spent(&self) -> TopicError {
+        TopicError::Limit { limit: "memory_bytes_max", value: self.0.budget.limit() }
+    }
+
     /// The topic that owns the subject; creates one where the node does that.
     pub fn owner(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
+        self.owner_or_new(subject, |_| Ok(())).map(Owner::keep)
+    }
+
+    /// The topic that owns the subject of a record with so large a payload. Where the node creates topics and this one would
+    /// be made for the record, it is not if the record would be refused, and does not stay if it is.
+    pub fn owner_for(&self, subject: Subject<'_>, payload_bytes: usize) -> Result<Owner, TopicError> {
+        self.owner_or_new(subject, |config| {
+            let bytes_max = config.record_bytes_max as usize;
+            if payload_bytes > bytes_max {
+                let refused = PublishError::RecordTooLarge { bytes: payload_bytes, bytes_max };
+                return Err(TopicError::Record(Box::new(refused)));
+            }
+            let budget = &self.0.budget;
+            let needed = cost_of(subject.as_str(), config.partitions) + payload_bytes.max(SEGMENT_BYTES_MIN);
+            if budget.room() < needed as u64 {
+                let (asked, used, limit) = (needed as u64, budget.used(), budget.limit());
+                return Err(TopicError::Record(Box::new(PublishError::BudgetSpent { asked, used, limit })));
+            }
+            Ok(())
+        })
+    }
+
+    fn owner_or_new(
+        &self,
+        subject: Subject<'_>,
+        check: impl FnOnce(&TopicConfig) -> Result<(), TopicError>,
+    ) -> Result<Owner, TopicError> {
         if let Some(topic) = self.0.registry.owner(subject) {
-            return Ok(topic);
+            return Ok(Owner::of(topic));
         }
         // Whoever answers a request may find the asker's inbox gone with its session.
         if subject.is_system() {
@@ -256,13 +297,28 @@ impl Node {
             return Err(TopicError::Unknown(subject.as_str().to_owned()));
         }
         let config = TopicConfig { pattern: None, ..self.0.config.topic.clone() };
+        check(&config)?;
         match self.create(subject.as_str(), config, false) {
+            Ok(topic) => Ok(Owner::made(topic, self)),
             // Somebody else was faster, or its name is that of a topic which owns other subjects.
             Err(TopicError::Exists(_) | TopicError::Overlaps(_)) => {
                 let owner = self.0.registry.owner(subject);
-                owner.ok_or_else(|| TopicError::Unknown(subject.as_str().to_owned()))
+                owner.map(Owner::of).ok_or_else(|| TopicError::Unknown(subject.as_str().to_owned()))
             }
-            other => other,
+            Err(refused) => Err(refused),
+        }
+    }
+
+    /// Takes back a topic that was made for what came to nothing, unless somebody uses it.
+    pub(crate) fn take_back(&self, topic: &Arc<Topic>) {
+        let epoch = topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
+        self.0.epochs.used(topic.name(), epoch, now_ns());
+        if self.0.registry.remove_unused(topic) {
+            topic.close();
+            if let Some(storage) = &self.0.storage {
+                // What stays of it on a disk that fails is an empty topic.
+                let _ = storage.delete(topic);
+            }
         }
     }
 

@@ -1,7 +1,6 @@
 //! What the sessions of all doors have in common: the buffers and the pace of their thread, spinning, memory that is
 //! charged to the node, and what waits to be sent.
 
-pub(crate) mod charge;
 pub(crate) mod outbound;
 pub(crate) mod pace;
 pub(crate) mod pieces;

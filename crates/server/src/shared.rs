@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dunlin::Node;
-use dunlin::topic::Waiter;
+use dunlin::topic::{Charge, SubscribeError, Waiter};
 
 use crate::config::Limits;
 use crate::grpc;
@@ -16,6 +16,10 @@ use crate::traffic::Traffic;
 
 /// The token by which a session is told that the server stops.
 pub(crate) const STOP: u32 = u32::MAX - 1;
+
+/// What a subscription takes of the node's memory, and each log that it reads: a cursor, what wakes it, what operators see
+/// of it. Texts that the client gave come on top.
+const SUBSCRIPTION_BYTES: usize = 1 << 10;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -68,6 +72,13 @@ impl Shared {
         }
         sessions.insert(session, Arc::clone(waiter));
         Some(Place { shared: Arc::clone(self), session })
+    }
+
+    /// Charges the node for so many subscriptions, or logs that one reads, which keep so many bytes of text.
+    pub(crate) fn charge_readers(&self, readers: usize, texts: usize) -> Result<Charge, SubscribeError> {
+        let budget = self.node.budget();
+        Charge::of(budget, readers * SUBSCRIPTION_BYTES + texts)
+            .map_err(|spent| SubscribeError::Limit { limit: "memory_bytes_max", value: spent.limit })
     }
 
     /// The threads that serve sessions.

@@ -58,7 +58,7 @@ pub use log::{
     BATCH_BYTES_MAX, FoldInfo, Log, LogInfo, Losses, ProducerMark, Staged, StagedMark, StagedRun, StoredInfo,
     StoredState,
 };
-pub use memory::{Budget, BudgetSpent};
+pub use memory::{Budget, BudgetSpent, Charge};
 pub use pattern_index::PatternIndex;
 pub use publish::{Acknowledged, Draft, Payload, Publish, PublishError, Receipt};
 pub use publisher::Publisher;

@@ -51,6 +51,12 @@ impl Budget {
         self.limit
     }
 
+    /// Bytes that this budget and all above it would still give.
+    pub fn room(&self) -> u64 {
+        let room = self.limit.saturating_sub(self.used());
+        self.parent.as_ref().map_or(room, |parent| room.min(parent.room()))
+    }
+
     /// Where the buffers charged to this budget come from.
     pub(crate) fn pool(&self) -> &Pool {
         &self.pool
@@ -108,20 +114,41 @@ impl Budget {
 
 /// Bytes that are charged until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Charged {
+pub struct Charge {
     budget: Arc<Budget>,
     bytes: u64,
 }
 
-impl Charged {
-    pub(crate) fn nothing(budget: &Arc<Budget>) -> Charged {
-        Charged { budget: Arc::clone(budget), bytes: 0 }
+impl Charge {
+    /// Nothing yet.
+    pub fn none(budget: &Arc<Budget>) -> Charge {
+        Charge { budget: Arc::clone(budget), bytes: 0 }
     }
 
-    /// Whatever the limit is.
-    pub(crate) fn over(budget: &Arc<Budget>, bytes: u64) -> Charged {
-        budget.charge_over(bytes);
-        Charged { budget: Arc::clone(budget), bytes }
+    /// So many bytes, if the budget has them.
+    pub fn of(budget: &Arc<Budget>, bytes: usize) -> Result<Charge, BudgetSpent> {
+        let mut charge = Charge::none(budget);
+        charge.grow_to(bytes)?;
+        Ok(charge)
+    }
+
+    /// So many bytes, whatever the limit is: what has to be there anyway.
+    pub fn over(budget: &Arc<Budget>, bytes: usize) -> Charge {
+        budget.charge_over(bytes as u64);
+        Charge { budget: Arc::clone(budget), bytes: bytes as u64 }
+    }
+
+    /// Charges what is missing; keeps what it had if there is not so much.
+    pub fn grow_to(&mut self, bytes: usize) -> Result<(), BudgetSpent> {
+        let missing = (bytes as u64).saturating_sub(self.bytes);
+        self.budget.charge(missing)?;
+        self.bytes += missing;
+        Ok(())
+    }
+
+    /// Gives back all of it.
+    pub fn release(&mut self) {
+        self.budget.release(std::mem::take(&mut self.bytes));
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -134,9 +161,9 @@ impl Charged {
     }
 }
 
-impl Drop for Charged {
+impl Drop for Charge {
     fn drop(&mut self) {
-        self.budget.release(self.bytes);
+        self.release();
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod durable;
 mod groups;
+mod memory;
 mod requests;
 mod simulation;
 mod storing;

@@ -12,7 +12,7 @@ use dunlin::topic::{
     Subject, Topic, Waiter,
 };
 use dunlin::wire::ErrorCode;
-use dunlin::{Node, Refused, now_ns};
+use dunlin::{Node, Owner, Refused, now_ns};
 
 use super::proto::dunlin as v1;
 
@@ -26,22 +26,22 @@ thread_local! {
     static FRAME: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Where records go that have this subject.
+/// Where records go that have this subject. A topic that was made for them stays if one of them is taken.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
-    pub(super) topic: Arc<Topic>,
+    pub(super) topic: Arc<Owner>,
     tail: String,
 }
 
 impl Target {
-    /// The topic that owns the subject; made where the node does that.
-    pub(super) fn find(node: &Node, subject: &str) -> Result<Target, Refused> {
+    /// The topic that owns the subject; made where the node does that for a record with such a payload.
+    pub(super) fn find(node: &Node, subject: &str, payload: &[u8]) -> Result<Target, Refused> {
         let parsed = Subject::parse(subject);
         let parsed = parsed.map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
-        let topic = node.owner(parsed).map_err(|error| Refused::from(&error))?;
+        let topic = node.owner_for(parsed, payload.len()).map_err(|error| Refused::from(&error))?;
         let tail =
             subject.strip_prefix(topic.logs()[0].name().subject_prefix.as_str()).unwrap_or("").to_owned();
-        Ok(Target { topic, tail })
+        Ok(Target { topic: Arc::new(topic), tail })
     }
 }
 

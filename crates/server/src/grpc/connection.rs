@@ -100,6 +100,13 @@ impl Connection {
     }
 }
 
+impl StreamPlace {
+    /// What all connections share.
+    pub(super) fn shared(&self) -> &Shared {
+        &self.connection.shared
+    }
+}
+
 impl Drop for StreamPlace {
     fn drop(&mut self) {
         self.connection.streams().remove(&self.number);

@@ -20,8 +20,8 @@ use tonic::Status;
 
 use super::outgoing::HEAD_BYTES;
 use super::status::status;
-use crate::session::charge::Charge;
 use crate::shared::Shared;
+use dunlin::topic::Charge;
 
 /// Messages below this are not charged: their bytes are no more than what a connection may have under way anyway.
 const CHARGED_FROM_BYTES: usize = 64 << 10;

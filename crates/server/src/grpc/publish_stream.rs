@@ -110,7 +110,8 @@ impl Publishing {
     async fn take(&mut self, message: v1::PublishStreamRequest, came: &mut Came) {
         let mut no_topic = None;
         if !message.subject.is_empty() {
-            match Target::find(&self.connection.shared.node, &message.subject) {
+            let first = message.records.first().map_or(&[][..], |record| &record.payload);
+            match Target::find(&self.connection.shared.node, &message.subject, first) {
                 Ok(target) => self.target = Some(target),
                 Err(refused) => (self.target, no_topic) = (None, Some(refused)),
             }

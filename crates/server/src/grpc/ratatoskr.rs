@@ -43,7 +43,8 @@ impl Ratatoskr {
         message: rata::PublishRequest,
     ) -> Result<rata::PublishResponse, String> {
         check_name(topic)?;
-        let target = Target::find(&self.0.shared.node, topic).map_err(|refused| atom(&refused))?;
+        let target =
+            Target::find(&self.0.shared.node, topic, &message.payload).map_err(|refused| atom(&refused))?;
         let headers = message.metadata.into_iter();
         let headers = headers.map(|(name, value)| v1::Header { name, value: value.into() }).collect();
         let record = v1::Draft { payload: message.payload, headers, ..v1::Draft::default() };

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use dunlin::Refused;
 use dunlin::topic::{
-    Consumption, Content, Cursor, Fill, Filter, Log, Newcomers, Notice, Position, Snapshot, Start,
+    Charge, Consumption, Content, Cursor, Fill, Filter, Log, Newcomers, Notice, Position, Snapshot, Start,
     SubscribeError, SubscribeOptions, Waiter,
 };
 use dunlin::wire::ErrorCode;
@@ -72,7 +72,7 @@ pub(super) struct Reader {
     /// When readers are told of what was skipped, if anything was.
     advance: Option<std::pin::Pin<Box<tokio::time::Sleep>>>,
     skipped: Vec<u32>,
-    _place: StreamPlace,
+    place: StreamPlace,
 }
 
 /// One log.
@@ -85,6 +85,8 @@ struct Channel {
     sending: Option<(Snapshot, usize)>,
     /// It is on the list of those that skipped something.
     skipped: bool,
+    /// What it takes of the node's memory.
+    _charge: Charge,
 }
 
 /// What a turn came to.
@@ -110,7 +112,7 @@ impl Reader {
             began: Some(0),
             advance: None,
             skipped: Vec::new(),
-            _place: place,
+            place,
         };
         for (log, filter) in logs {
             let start = reader.start_of(&log);
@@ -140,8 +142,10 @@ impl Reader {
         let options = late.as_ref().unwrap_or(&self.options);
         let cursor = Cursor::starting(log, options, start, filter, Consumption::Reads);
         let cursor = cursor.map_err(|error| Refused::from(&error))?;
+        let charge = self.place.shared().charge_readers(1, self.options.name.len());
+        let charge = charge.map_err(|error| Refused::from(&error))?;
         let told = cursor.read_through();
-        let channel = Box::new(Channel { cursor, told, sending: None, skipped: false });
+        let channel = Box::new(Channel { cursor, told, sending: None, skipped: false, _charge: charge });
         self.line.push_back(self.channels.len() as u32);
         self.channels.push(Some(channel));
         self.live += 1;

@@ -80,8 +80,9 @@ impl Dunlin for Topics {
     ) -> Result<Response<v1::PublishResponse>, Status> {
         let request = request.into_inner();
         let published = async {
-            let target = Target::find(&self.0.shared.node, &request.subject)?;
-            let receipt = append(&target, incoming(&request)?).await?;
+            let incoming = incoming(&request)?;
+            let target = Target::find(&self.0.shared.node, &request.subject, &incoming.record.payload)?;
+            let receipt = append(&target, incoming).await?;
             stored(&target.topic, &receipt).await?;
             Ok(translate::receipt(&target.topic, &receipt))
         };
@@ -97,12 +98,13 @@ impl Dunlin for Topics {
         let mut last: Option<(&str, Target)> = None;
         for request in &requests {
             let outcome = async {
+                let incoming = incoming(request)?;
                 let target = match &last {
                     Some((subject, target)) if *subject == request.subject => target.clone(),
-                    _ => Target::find(&self.0.shared.node, &request.subject)?,
+                    _ => Target::find(&self.0.shared.node, &request.subject, &incoming.record.payload)?,
                 };
                 last = Some((&request.subject, target.clone()));
-                let receipt = append(&target, incoming(request)?).await?;
+                let receipt = append(&target, incoming).await?;
                 Ok((target.topic, receipt))
             };
             appended.push(outcome.await);

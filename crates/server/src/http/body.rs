@@ -6,13 +6,12 @@ use axum::body::{Body, HttpBody};
 use axum::http::{HeaderMap, StatusCode, header};
 use bytes::Bytes;
 use dunlin::Refused;
-use dunlin::topic::PublishError;
+use dunlin::topic::{Charge, PublishError};
 use dunlin::wire::ErrorCode;
 use http_body_util::BodyExt;
 
 use super::context::Context;
 use super::problem::Problem;
-use crate::session::charge::Charge;
 
 /// A body, charged as long as this lives.
 #[derive(Debug)]

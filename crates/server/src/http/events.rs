@@ -25,7 +25,7 @@ pub(super) async fn events(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let request = EventsRequest::read(query.as_deref(), &headers, &context.peer())?;
-    let subscribed = subscribe::subscribe(context.node(), &pattern, &request)?;
+    let subscribed = subscribe::subscribe(context.shared(), &pattern, &request)?;
     let stream = EventStream::new(&context, subscribed, request.form);
     let mut response = Response::new(Body::new(stream));
     let headers = response.headers_mut();

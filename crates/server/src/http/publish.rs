@@ -1,10 +1,9 @@
 //! `POST /v1/topics/{subject}`: one record, its payload the body, the rest in headers.
 
-use std::sync::Arc;
-
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, header};
 use axum::{Extension, Json};
+use dunlin::Owner;
 use dunlin::topic::frame::Meta;
 use dunlin::topic::{ProducerMark, Receipt, Subject, Topic};
 use serde_json::{Value, json};
@@ -28,10 +27,10 @@ pub(super) struct Terms {
     pub(super) expect_last: Option<u64>,
 }
 
-/// Where records go, and what they are called there.
+/// Where records go, and what they are called there. A topic that was made for them stays if they are taken.
 #[derive(Debug)]
 pub(super) struct Target {
-    pub(super) topic: Arc<Topic>,
+    pub(super) topic: Owner,
     pub(super) tail: String,
 }
 
@@ -40,7 +39,7 @@ pub(super) async fn publish(
     Name(subject): Name,
     request: Request<Body>,
 ) -> Result<Json<Value>, Problem> {
-    let target = Target::find(&context, &subject)?;
+    let target = Target::find(&context, &subject, content_length(request.headers()))?;
     let (parts, body) = request.into_parts();
     let terms = Terms::read(&parts.headers)?;
     let record_bytes_max = target.topic.config().record_bytes_max as usize;
@@ -65,9 +64,9 @@ pub(super) async fn publish(
 }
 
 impl Target {
-    /// The topic that owns the subject; made where the node does that.
-    pub(super) fn find(context: &Context, subject: &str) -> Result<Target, Problem> {
-        let topic = context.node().owner(Subject::parse(subject)?)?;
+    /// The topic that owns the subject; made where the node does that for a record with so large a payload.
+    pub(super) fn find(context: &Context, subject: &str, payload_bytes: usize) -> Result<Target, Problem> {
+        let topic = context.node().owner_for(Subject::parse(subject)?, payload_bytes)?;
         let prefix = topic.logs()[0].name().subject_prefix.as_str();
         let tail = subject.strip_prefix(prefix).unwrap_or("").to_owned();
         Ok(Target { topic, tail })
@@ -118,6 +117,12 @@ pub(super) fn receipt_json(topic: &Topic, receipt: &Receipt) -> Value {
         "acknowledged": acknowledged.to_string(),
         "duplicate": duplicate,
     })
+}
+
+/// How long the body will be, as far as it says.
+fn content_length(headers: &HeaderMap) -> usize {
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    length.and_then(|length| length.parse().ok()).unwrap_or(0)
 }
 
 fn record_headers(headers: &HeaderMap) -> Vec<(String, &[u8])> {

@@ -37,10 +37,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use dunlin::topic::{Newcomers, Waiter};
+use dunlin::topic::{Charge, Newcomers, Waiter};
 use dunlin::wire::nats::Connect;
 
-use crate::session::charge::Charge;
 use crate::session::outbound::Outbound;
 use crate::session::pace::Resting;
 use crate::session::scratch::{self, Scratch};

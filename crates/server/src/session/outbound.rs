@@ -4,9 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin::topic::{Budget, BudgetSpent};
-
-use super::charge::Charge;
+use dunlin::topic::{Budget, BudgetSpent, Charge};
 
 /// What every session may keep without being charged: the rest of one run of the usual size.
 pub(crate) const KEPT_BYTES_MAX: usize = (16 << 10) + 64;

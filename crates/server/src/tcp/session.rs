@@ -35,16 +35,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use dunlin::Inbox;
-use dunlin::topic::{Newcomers, Waiter};
+use dunlin::topic::{Charge, Newcomers, Waiter};
 use dunlin::wire::{Decoder, Follow, Limits};
 use hashbrown::HashMap;
 
-use crate::session::{Gone, Progress, charge, pace, scratch, spin};
+use crate::session::{Gone, Progress, pace, scratch, spin};
 use crate::shared::{Place, STOP, Shared};
 use crate::stream::Stream;
 
 use crate::session::timer::Timer;
-use charge::Charge;
 use closing::Closing;
 use groups::Member;
 use outbound::Outbound;

@@ -22,7 +22,7 @@ fn refused(peer: &mut Peer) -> ErrorCode {
     code.expect("the node says why")
 }
 
-fn await_sessions(server: &Server, sessions: usize) {
+pub fn await_sessions(server: &Server, sessions: usize) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while server.sessions() != sessions {
         assert!(Instant::now() < deadline, "{} sessions are left", server.sessions());

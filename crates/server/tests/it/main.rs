@@ -7,6 +7,7 @@ mod groups;
 mod grpc;
 mod http;
 mod members;
+mod memory;
 mod nats;
 mod nats_bad_input;
 mod nats_peer;

@@ -19,7 +19,7 @@ use dunlin_frame::{Encoded, Meta};
 use crate::event::{Checksum, Position, Snapshot};
 use crate::fold::{Fold, FoldError, Frozen};
 use crate::log::{Append, Log, State};
-use crate::memory::{Budget, Charged};
+use crate::memory::{Budget, Charge};
 use crate::publish::PublishError;
 use crate::segment::{Commit, Segment};
 
@@ -38,7 +38,7 @@ const FRESH_BYTES_MIN: u64 = 1 << 10;
 #[derive(Debug)]
 pub(super) struct Folded {
     fold: Box<dyn Fold>,
-    charged: Charged,
+    charged: Charge,
     /// Bytes of all records taken in.
     taken_bytes: u64,
     event_time_ns: Option<u64>,
@@ -130,7 +130,7 @@ impl Frost {
                 bytes.reserve_exact(self.estimate as usize);
                 frozen.write(&mut bytes);
             }
-            let charged = Charged::over(&log.budget, bytes.capacity() as u64);
+            let charged = Charge::over(&log.budget, bytes.capacity());
             Bytes::from_owner(Written { bytes, _charged: charged })
         };
         Snapshot {
@@ -145,7 +145,7 @@ impl Frost {
 /// A snapshot's bytes, charged as long as anybody holds them.
 struct Written {
     bytes: Vec<u8>,
-    _charged: Charged,
+    _charged: Charge,
 }
 
 impl AsRef<[u8]> for Written {
@@ -156,7 +156,7 @@ impl AsRef<[u8]> for Written {
 
 impl Folded {
     fn new(fold: Box<dyn Fold>, budget: &Arc<Budget>) -> Folded {
-        let charged = Charged::nothing(budget);
+        let charged = Charge::none(budget);
         Folded { fold, charged, taken_bytes: 0, event_time_ns: None, fresh: None }
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dunlin::Refused;
-use dunlin::topic::{Event, Notice, PublishError, Subscribe, Subscriber};
+use dunlin::topic::{Charge, Event, Notice, PublishError, Subscribe, Subscriber};
 use dunlin::wire::ErrorCode;
 use dunlin::wire::http::{RESUME_LOGS_MAX, write_comment, write_event, write_id, write_retry};
 use http_body::{Body, Frame};
@@ -22,7 +22,6 @@ use super::stands::Stands;
 use super::subscribe::{LOGS_MAX, Subscribed};
 use crate::http::context::Context;
 use crate::http::problem::Problem;
-use crate::session::charge::Charge;
 use crate::shared::Shared;
 
 /// After how long a reader that was cut off comes back: at least, and so much more at most, so that thousands do not come at
@@ -41,11 +40,13 @@ pub(super) struct EventStream {
     beginning: Option<String>,
     heartbeat: Pin<Box<Sleep>>,
     has_ended: bool,
+    /// What it takes of the node's memory.
+    _charge: Charge,
 }
 
 impl EventStream {
     pub(super) fn new(context: &Context, subscribed: Subscribed, form: Form) -> EventStream {
-        let Subscribed { subscriber, mut stands, gone } = subscribed;
+        let Subscribed { subscriber, mut stands, gone, charge } = subscribed;
         let shared = Arc::clone(context.shared());
         let mut beginning = String::new();
         // Any number that differs between those who come will do.
@@ -59,7 +60,16 @@ impl EventStream {
         }
         let heartbeat = Box::pin(tokio::time::sleep(heartbeat_of(&shared)));
         let beginning = Some(beginning);
-        EventStream { shared, subscriber, stands, form, beginning, heartbeat, has_ended: false }
+        EventStream {
+            shared,
+            subscriber,
+            stands,
+            form,
+            beginning,
+            heartbeat,
+            has_ended: false,
+            _charge: charge,
+        }
     }
 
     /// Writes what is there to be read, as much as a chunk takes.

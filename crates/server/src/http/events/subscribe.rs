@@ -1,7 +1,7 @@
 //! From a pattern to a subscriber that goes on where its reader was.
 
 use dunlin::topic::{
-    Consumption, Cursor, Filter, Log, Newcomers, Pattern, Position, Start, SubscribeError, Subscriber,
+    Charge, Consumption, Cursor, Filter, Log, Newcomers, Pattern, Position, Start, SubscribeError, Subscriber,
 };
 use dunlin::wire::http::{LogKey, RESUME_LOGS_MAX, Resume};
 use dunlin::{CLOCK, Node, Refused};
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::request::EventsRequest;
 use super::stands::Stands;
 use crate::http::problem::Problem;
+use crate::shared::Shared;
 
 /// A subscriber, and what its reader is to know of it.
 #[derive(Debug)]
@@ -18,12 +19,19 @@ pub(super) struct Subscribed {
     pub(super) stands: Stands,
     /// Logs in which the reader was, and which are no more.
     pub(super) gone: usize,
+    /// What it takes of the node's memory.
+    pub(super) charge: Charge,
 }
 
 /// The limit's name.
 pub(super) const LOGS_MAX: &str = "event_logs_max";
 
-pub(super) fn subscribe(node: &Node, pattern: &str, request: &EventsRequest) -> Result<Subscribed, Problem> {
+pub(super) fn subscribe(
+    shared: &Shared,
+    pattern: &str,
+    request: &EventsRequest,
+) -> Result<Subscribed, Problem> {
+    let node = &shared.node;
     let pattern = Pattern::parse(pattern)?;
     let options = &request.options;
     // Starts are given log by log; which logs there are does not depend on them.
@@ -31,6 +39,7 @@ pub(super) fn subscribe(node: &Node, pattern: &str, request: &EventsRequest) -> 
     if selected.logs.len() > RESUME_LOGS_MAX {
         return Err(Problem::from(Refused::limit(LOGS_MAX, RESUME_LOGS_MAX as u64)));
     }
+    let charge = shared.charge_readers(1 + selected.logs.len(), pattern.as_str().len())?;
     let is_one = selected.logs.len() == 1
         && (selected.newcomers.is_none() || owns_all_of(node, &selected.logs[0].0, &pattern));
     if is_one {
@@ -49,7 +58,7 @@ pub(super) fn subscribe(node: &Node, pattern: &str, request: &EventsRequest) -> 
     };
     let mut stands = Stands::new(is_one, options.start, options.follows_state());
     stands.look(&subscriber);
-    Ok(Subscribed { subscriber, stands, gone })
+    Ok(Subscribed { subscriber, stands, gone, charge })
 }
 
 /// Whether no other topic can ever hold a subject of the pattern, as long as the log's topic lives.

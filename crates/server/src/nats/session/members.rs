@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use dunlin::topic::{Event, Filter, Log, Notice, Start, Subscribe, SubscribeError};
+use dunlin::topic::{Charge, Event, Filter, Log, Notice, Start, Subscribe, SubscribeError};
 use dunlin::wire::nats::Message;
 use dunlin::{JoinError, ShareMember, ShareOptions};
 
@@ -26,6 +26,8 @@ pub(super) struct Member {
     share: ShareMember,
     /// What of the topic's subjects the subscription takes.
     filter: Option<Filter>,
+    /// What it takes of the node's memory.
+    _charge: Charge,
 }
 
 /// How a member's turn ended.
@@ -52,6 +54,7 @@ impl Session {
         }
         let number = self.next_number();
         let member = self.name();
+        let charge = self.shared.charge_readers(1, member.len())?;
         let Some(of) = self.subscriptions.get_mut(&subscription) else { return Ok(()) };
         let queue = of.queue.as_deref().unwrap_or_default();
         let group = match &filter {
@@ -67,7 +70,7 @@ impl Session {
             other => SubscribeError::Refused(other.to_string()),
         })?;
         of.members.push(number);
-        self.members.insert(number, Box::new(Member { subscription, share, filter }));
+        self.members.insert(number, Box::new(Member { subscription, share, filter, _charge: charge }));
         self.member_line.push_back(number);
         Ok(())
     }

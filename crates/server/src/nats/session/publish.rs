@@ -134,7 +134,10 @@ impl Session {
             )) => {
                 return self.wait_for_room(first.begins, now_ns, subject, &full);
             }
-            Err(NotAppended::Refused(error)) => self.refuse_publish(subject, &error.to_string()),
+            Err(NotAppended::Refused(error)) => {
+                self.targets.forget(subject);
+                self.refuse_publish(subject, &error.to_string());
+            }
             Err(NotAppended::NoTarget(NoTarget::Unsound)) => {
                 nats::refuse(&mut self.outbound.control, INVALID_SUBJECT);
             }
@@ -172,14 +175,15 @@ impl Session {
         headers: &[(&str, &[u8])],
         now_ns: u64,
     ) -> Result<Receipt, NotAppended> {
-        let subject = run[0].published.subject;
+        let Published { subject, payload, .. } = run[0].published;
         let targets_max = self.shared.limits.nats.targets_max;
         if !self.connect.echo && !self.targets.knows(subject) {
             // What is own is told from the first record on: whoever reads a new topic here is to know it before.
-            self.targets.find(&self.shared.node, subject, targets_max)?;
+            self.targets.find(&self.shared.node, subject, payload.len(), targets_max)?;
             self.take_newcomers();
         }
-        let Target { topic, tail } = self.targets.find(&self.shared.node, subject, targets_max)?;
+        let Target { topic, tail } =
+            self.targets.find(&self.shared.node, subject, payload.len(), targets_max)?;
         let drafts = run.iter().map(|record| draft(&record.published, tail, headers));
         let evicts = topic.config().reliable.is_some_and(|reliable| reliable.on_full == OnFull::Evict);
         let evict = evicts && self.blocked.as_ref().is_some_and(|blocked| now_ns >= blocked.deadline_ns);
@@ -198,7 +202,7 @@ impl Session {
             return;
         }
         let targets_max = self.shared.limits.nats.targets_max;
-        let Ok(target) = self.targets.find(&self.shared.node, subject, targets_max) else { return };
+        let Ok(target) = self.targets.find(&self.shared.node, subject, 0, targets_max) else { return };
         let log = Arc::clone(&target.topic.logs()[PARTITION]);
         let last = receipt.position.seq;
         let channels = &self.channels;
@@ -234,7 +238,7 @@ impl Session {
 
     fn patience_of(&mut self, subject: &[u8]) -> u64 {
         let targets_max = self.shared.limits.nats.targets_max;
-        let target = self.targets.find(&self.shared.node, subject, targets_max);
+        let target = self.targets.find(&self.shared.node, subject, 0, targets_max);
         target.map_or(0, |target| target.topic.patience().as_nanos().min(u64::MAX.into()) as u64)
     }
 

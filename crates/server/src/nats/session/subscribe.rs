@@ -104,6 +104,8 @@ impl Session {
         is_sequenced: bool,
         sid: &[u8],
     ) -> Result<(), SubscribeError> {
+        let texts = 2 * sid.len() + pattern.as_str().len() + queue.map_or(0, str::len);
+        let charge = self.shared.charge_readers(1, texts)?;
         let newcomers = Newcomers::waking(Arc::clone(&self.waiter));
         let logs = self.shared.node.watch(&pattern, &newcomers)?;
         let number = self.next_number();
@@ -119,6 +121,7 @@ impl Session {
             is_ending: false,
             members: Vec::new(),
             newcomers,
+            _charge: charge,
         };
         self.subscriptions.insert(number, subscription);
         self.by_sid.insert(sid.into(), number);
@@ -169,8 +172,10 @@ impl Session {
         if self.channels.len() >= channels_max {
             return Err(SubscribeError::Limit { limit: "channels_max", value: channels_max as u64 });
         }
+        let name = self.name();
+        let charge = self.shared.charge_readers(1, name.len())?;
         let options = SubscribeOptions {
-            name: self.name(),
+            name,
             door: Door::Nats.name(),
             start,
             on_gap: OnGap::Oldest,
@@ -200,6 +205,7 @@ impl Session {
             debt: Cell::new(0),
             in_turn: false,
             sent: false,
+            _charge: charge,
         };
         self.channels.insert(channel, Box::new(opened));
         self.line.push_back(channel);

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use dunlin::topic::{Cursor, Filter, Log, Newcomers, Pattern, Position, Reading};
+use dunlin::topic::{Charge, Cursor, Filter, Log, Newcomers, Pattern, Position, Reading};
 
 /// A subscription of the client.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub(super) struct Subscription {
     pub(super) members: Vec<u32>,
     /// Where logs to come are told.
     pub(super) newcomers: Arc<Newcomers>,
+    /// What it takes of the node's memory.
+    pub(super) _charge: Charge,
 }
 
 /// Logs that a subscription is to read, and what it skips of them.
@@ -51,6 +53,8 @@ pub(super) struct Channel {
     pub(super) in_turn: bool,
     /// Something was sent since it last found nothing.
     pub(super) sent: bool,
+    /// What it takes of the node's memory.
+    pub(super) _charge: Charge,
 }
 
 impl Subscription {

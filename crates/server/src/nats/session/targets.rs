@@ -1,18 +1,27 @@
 //! Where what is published goes: a topic for each subject, looked up once.
 //!
+//! A topic that was made for what is published stays if something of it is taken.
+//!
 //! Limit: `targets_max` subjects are remembered; then all are forgotten, and looked up again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use dunlin::topic::{PublisherPlace, Subject, Topic};
-use dunlin::{Node, TopicError};
+use dunlin::{Node, Owner, TopicError};
 
 use super::inboxes::{self, is_inbox};
 
 /// The topics that the connection publishes to, by subject; those of one inbox together.
 #[derive(Debug, Default)]
-pub(super) struct Targets(HashMap<Box<str>, PublisherPlace>);
+pub(super) struct Targets(HashMap<Box<str>, Remembered>);
+
+/// In this order: the place is given up before its topic may be taken back.
+#[derive(Debug)]
+struct Remembered {
+    place: PublisherPlace,
+    _owner: Owner,
+}
 
 /// Where a subject's records go.
 #[derive(Debug, Clone, Copy)]
@@ -33,12 +42,13 @@ pub(super) enum NoTarget {
 }
 
 impl Targets {
-    /// The topic of a subject; makes one where the node does that.
+    /// The topic of a subject; makes one where the node does that for a record with so large a payload.
     #[inline]
     pub(super) fn find<'a>(
         &'a mut self,
         node: &Node,
         subject: &'a [u8],
+        payload_bytes: usize,
         targets_max: usize,
     ) -> Result<Target<'a>, NoTarget> {
         let subject = std::str::from_utf8(subject).map_err(|_| NoTarget::Unsound)?;
@@ -48,13 +58,13 @@ impl Targets {
         }
         let key = key(subject);
         if !self.0.contains_key(key) {
-            let topic = find(node, subject)?;
+            let owner = find(node, subject, payload_bytes)?;
             if self.0.len() >= targets_max {
                 self.0.clear();
             }
-            self.0.insert(key.into(), topic.publisher_place());
+            self.0.insert(key.into(), Remembered { place: owner.publisher_place(), _owner: owner });
         }
-        let topic: &Arc<Topic> = &self.0[key];
+        let topic: &Arc<Topic> = &self.0[key].place;
         let prefix = &topic.logs()[0].name().subject_prefix;
         Ok(Target { topic, tail: subject.strip_prefix(prefix.as_str()).unwrap_or("") })
     }
@@ -64,7 +74,7 @@ impl Targets {
         std::str::from_utf8(subject).is_ok_and(|subject| self.0.contains_key(key(subject)))
     }
 
-    /// The topic of this subject is closed.
+    /// The topic of this subject is closed, or refuses what is published to it.
     pub(super) fn forget(&mut self, subject: &[u8]) {
         if let Ok(subject) = std::str::from_utf8(subject) {
             self.0.remove(key(subject));
@@ -77,9 +87,9 @@ fn key(subject: &str) -> &str {
     if is_inbox(subject) { inboxes::key(subject) } else { subject }
 }
 
-fn find(node: &Node, subject: &str) -> Result<Arc<Topic>, NoTarget> {
+fn find(node: &Node, subject: &str, payload_bytes: usize) -> Result<Owner, NoTarget> {
     let parsed = Subject::parse(subject).map_err(|_| NoTarget::Unsound)?;
-    match node.owner(parsed) {
+    match node.owner_for(parsed, payload_bytes) {
         Ok(topic) => Ok(topic),
         Err(TopicError::Reserved(_)) => Err(NoTarget::Nobody),
         Err(TopicError::Unknown(_)) if is_inbox(subject) => Err(NoTarget::Nobody),

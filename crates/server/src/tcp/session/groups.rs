@@ -33,6 +33,8 @@ impl Session {
 
     fn begin_membership(&mut self, join: &JoinGroup<'_>) -> Result<(), Refused> {
         self.check_subscriptions()?;
+        let texts = join.topic.len() + join.group.len() + join.member.len();
+        let charge = self.shared.charge_readers(1, texts).map_err(|error| Refused::from(&error))?;
         let token = self.channel_last + 1;
         let seat = self.take_seat(join, token)?;
         let mut channels = Vec::new();
@@ -52,7 +54,7 @@ impl Session {
         }
         let logs = channels.len() as u32;
         self.outbound.say(FromNode::Subscribed(Subscribed { subscription: join.subscription, logs }));
-        self.members.insert(join.subscription, Member::new(seat, channels, join.credit));
+        self.members.insert(join.subscription, Member::new(seat, channels, join.credit, charge));
         self.member_tokens.insert(token, join.subscription);
         self.member_line.push_back(join.subscription);
         Ok(())

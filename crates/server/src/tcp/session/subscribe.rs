@@ -23,13 +23,16 @@ use crate::door::Door;
 impl Session {
     pub(super) fn resume(&mut self, resume: &Resume<'_>) {
         let channels_max = self.shared.limits.channels_max;
-        let known: usize = self.resuming.values().map(Resumed::len).sum();
+        let known: usize = self.resuming.values().map(|resumed| resumed.positions.len()).sum();
         if known + resume.logs.len() > channels_max {
             return self.fail(&Refused::limit("channels_max", channels_max as u64));
         }
-        let positions = self.resuming.entry(resume.subscription).or_default();
+        let budget = self.shared.node.budget();
+        let resumed = self.resuming.entry(resume.subscription).or_insert_with(|| Resumed::new(budget));
         for log in resume.logs.iter() {
-            positions.insert((log.topic.to_owned(), log.partition), position_from_wire(log.position));
+            if let Err(spent) = resumed.add(log.topic, log.partition, position_from_wire(log.position)) {
+                return self.fail(&Refused::limit("memory_bytes_max", spent.limit));
+            }
         }
     }
 
@@ -54,6 +57,8 @@ impl Session {
         resumed: Option<Resumed>,
     ) -> Result<Subscription, Refused> {
         self.check_subscriptions()?;
+        let texts = subscribe.pattern.len() + subscribe.name.len();
+        let charge = self.shared.charge_readers(1, texts).map_err(|error| Refused::from(&error))?;
         let pattern = Pattern::parse(subscribe.pattern)
             .map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
         if self.inbox.holds(subscribe.pattern) {
@@ -75,8 +80,9 @@ impl Session {
             starved: Vec::new(),
             newcomers: selected.newcomers,
             unannounced: VecDeque::from(selected.logs),
-            resumed: resumes.then(|| resumed.unwrap_or_default()),
+            resumed: resumes.then(|| resumed.unwrap_or_else(|| Resumed::new(self.shared.node.budget()))),
             beginning: Some(0),
+            _charge: charge,
         })
     }
 
@@ -137,13 +143,16 @@ impl Session {
         let options = late.as_ref().unwrap_or(&subscription.options);
         let cursor = Cursor::starting(log, options, start, filter, Consumption::Told);
         let channels_max = self.shared.limits.channels_max;
-        let cursor = match cursor {
-            Ok(_) if self.channels.len() >= channels_max => {
+        let charge = self.shared.charge_readers(1, subscription.options.name.len());
+        let (cursor, charge) = match (cursor, charge) {
+            (Ok(_), _) if self.channels.len() >= channels_max => {
                 let refused = Refused::limit("channels_max", channels_max as u64);
                 return self.end_subscription(number, &refused);
             }
-            Ok(cursor) => cursor,
-            Err(error) => return self.end_subscription(number, &Refused::from(&error)),
+            (Ok(cursor), Ok(charge)) => (cursor, charge),
+            (Err(error), _) | (_, Err(error)) => {
+                return self.end_subscription(number, &Refused::from(&error));
+            }
         };
         self.channel_last += 1;
         let channel = self.channel_last;
@@ -176,6 +185,7 @@ impl Session {
             touched: false,
             sending: None,
             in_flight: None,
+            _charge: charge,
         };
         self.channels.insert(channel, Box::new(opened));
         self.line.push_back(channel);
@@ -290,7 +300,7 @@ impl Subscription {
         let name = log.name();
         let newcomer = self.options.of_newcomer(log).1;
         match &mut self.resumed {
-            Some(resumed) => match resumed.remove(&(name.topic.clone(), name.partition)) {
+            Some(resumed) => match resumed.positions.remove(&(name.topic.clone(), name.partition)) {
                 Some(position) => Start::After(position),
                 // A follower that holds no state of it needs one.
                 None if self.options.follows_state() && log.is_stateful() => Start::Snapshot,

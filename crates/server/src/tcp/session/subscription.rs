@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dunlin::topic::Reading;
-use dunlin::topic::{Cursor, Filter, Log, Newcomers, Position, Snapshot, SubscribeOptions};
+use dunlin::topic::{
+    Budget, BudgetSpent, Charge, Cursor, Filter, Log, Newcomers, Position, Snapshot, SubscribeOptions,
+};
 use dunlin::wire::SNAPSHOT_HEAD_BYTES;
 use hashbrown::HashMap;
 
@@ -30,10 +32,33 @@ pub(super) struct Subscription {
     pub(super) resumed: Option<Resumed>,
     /// Logs announced at the beginning; `None` once that was said.
     pub(super) beginning: Option<u32>,
+    /// What it takes of the node's memory.
+    pub(super) _charge: Charge,
 }
 
-/// Positions by topic and partition.
-pub(super) type Resumed = HashMap<(String, u16), Position>;
+/// Positions by topic and partition, and what they take of the node's memory.
+#[derive(Debug)]
+pub(super) struct Resumed {
+    pub(super) positions: HashMap<(String, u16), Position>,
+    charge: Charge,
+    bytes: usize,
+}
+
+/// A place in a table, half of which may be free, and the text's allocation.
+const POSITION_BYTES: usize = 128;
+
+impl Resumed {
+    pub(super) fn new(budget: &Arc<Budget>) -> Resumed {
+        Resumed { positions: HashMap::new(), charge: Charge::none(budget), bytes: 0 }
+    }
+
+    pub(super) fn add(&mut self, topic: &str, partition: u16, position: Position) -> Result<(), BudgetSpent> {
+        self.charge.grow_to(self.bytes + POSITION_BYTES + topic.len())?;
+        self.bytes += POSITION_BYTES + topic.len();
+        self.positions.insert((topic.to_owned(), partition), position);
+        Ok(())
+    }
+}
 
 /// One log of a subscription.
 #[derive(Debug)]
@@ -58,6 +83,8 @@ pub(super) struct Channel {
     pub(super) sending: Option<Sending>,
     /// Conflated: what was sent, and is yet to be consumed.
     pub(super) in_flight: Option<Position>,
+    /// What it takes of the node's memory.
+    pub(super) _charge: Charge,
 }
 
 /// A state, and how much of it was sent.

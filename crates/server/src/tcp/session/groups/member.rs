@@ -1,6 +1,6 @@
 //! One membership: what it is given in a turn, and how much it may be.
 
-use dunlin::topic::{Event, Frame, Notice, Position, Subscribe, SubscribeError, Topic};
+use dunlin::topic::{Charge, Event, Frame, Notice, Position, Subscribe, SubscribeError, Topic};
 use dunlin::{Claimed, ShareMember, WorkEvent, WorkMember};
 
 use super::writing::Writing;
@@ -20,6 +20,8 @@ pub(in super::super) struct Member {
     /// Records asked for, and given. Only `work`.
     pub(super) wanted: u64,
     given: u64,
+    /// What it takes of the node's memory.
+    _charge: Charge,
 }
 
 #[derive(Debug)]
@@ -102,8 +104,8 @@ pub(super) enum Given<'a> {
 }
 
 impl Member {
-    pub(super) fn new(seat: Seat, channels: Vec<u32>, credit: u64) -> Member {
-        Member { seat, channels, granted: credit, sent: 0, wanted: 0, given: 0 }
+    pub(super) fn new(seat: Seat, channels: Vec<u32>, credit: u64, charge: Charge) -> Member {
+        Member { seat, channels, granted: credit, sent: 0, wanted: 0, given: 0, _charge: charge }
     }
 
     fn wants(&self) -> bool {

@@ -1,0 +1,112 @@
+//! What topics themselves take of the node's memory, and topics that were made for what was refused.
+
+use dunlin::topic::{Publish, PublishError, Subject, TopicConfig};
+use dunlin::{Config, Limits, Node, TopicError};
+
+use crate::{all, from_earliest, node};
+
+fn with_memory(memory_bytes_max: u64) -> Node {
+    let limits = Limits { memory_bytes_max, idle_bytes_max: 0, ..Limits::default() };
+    Node::start(Config { limits, ..Config::default() }).unwrap()
+}
+
+fn names(node: &Node) -> Vec<String> {
+    node.topics(None, "", 1_000).topics.iter().map(|topic| topic.name().to_owned()).collect()
+}
+
+#[test]
+fn topics_take_of_the_budget_and_one_too_many_is_refused_by_the_limits_name() {
+    let node = with_memory(1 << 20);
+    let mut made = 0;
+    let refused = loop {
+        match node.create_topic(&format!("many.{made}"), TopicConfig::default(), false) {
+            Ok(_) => made += 1,
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!(refused, TopicError::Limit { limit: "memory_bytes_max", value: 1 << 20 });
+    assert!((300..1_000).contains(&made), "{made}");
+    assert!(node.budget().used() <= 1 << 20);
+    for n in 0..made {
+        node.delete_topic(&format!("many.{n}")).unwrap();
+    }
+    assert_eq!(node.budget().used(), 0, "who deletes topics has their memory back");
+}
+
+#[test]
+fn partitions_and_long_names_are_charged_too() {
+    let node = with_memory(1 << 20);
+    node.create_topic("plain", TopicConfig::default(), false).unwrap();
+    let plain = node.budget().used();
+    node.create_topic(&"long".repeat(60), TopicConfig::default(), false).unwrap();
+    let long = node.budget().used() - plain;
+    assert!(long > plain + 2 * 240, "{plain} {long}");
+    let many = TopicConfig { partitions: 1_000, ..TopicConfig::default() };
+    node.create_topic("many", many.clone(), false).unwrap();
+    assert!(node.budget().used() > 400_000);
+    node.create_topic("more", many.clone(), false).unwrap();
+    let refused = node.create_topic("too.many", many, false).err();
+    assert_eq!(refused, Some(TopicError::Limit { limit: "memory_bytes_max", value: 1 << 20 }));
+}
+
+#[test]
+fn a_record_that_is_refused_leaves_no_topic_behind() {
+    let node = with_memory(1 << 20);
+    let subject = Subject::parse("new.one").unwrap();
+    let too_large = node.owner_for(subject, 9 << 20).err();
+    assert!(
+        matches!(too_large, Some(TopicError::Record(error)) if matches!(*error, PublishError::RecordTooLarge { .. }))
+    );
+    let no_room = node.owner_for(subject, 2 << 20).err();
+    assert!(
+        matches!(no_room, Some(TopicError::Record(error)) if matches!(*error, PublishError::BudgetSpent { .. }))
+    );
+    let owner = node.owner_for(subject, 10).unwrap();
+    assert_eq!(names(&node), ["new.one"]);
+    // Nothing came of it.
+    drop(owner);
+    assert_eq!(names(&node), [""; 0]);
+    assert_eq!(node.budget().used(), 0);
+}
+
+#[test]
+fn a_topic_stays_that_was_published_to_or_that_somebody_else_uses() {
+    let node = node();
+    let owner = node.owner_for(Subject::parse("written").unwrap(), 1).unwrap();
+    owner.publisher("written").publish("1").unwrap();
+    drop(owner);
+    let owner = node.owner_for(Subject::parse("read").unwrap(), 1).unwrap();
+    let mut reader = node.subscribe("read", &from_earliest()).unwrap();
+    drop(owner);
+    let owner = node.owner_for(Subject::parse("open").unwrap(), 1).unwrap();
+    let publisher = node.publisher("open").unwrap();
+    drop(owner);
+    assert_eq!(names(&node), ["open", "read", "written"]);
+    assert_eq!(all(&mut node.subscribe("written", &from_earliest()).unwrap()), ["written=1"]);
+    node.publisher("read").unwrap().publish("2").unwrap();
+    assert_eq!(all(&mut reader), ["read=2"]);
+    drop(publisher);
+}
+
+#[test]
+fn many_who_come_and_go_at_once_lose_nothing_that_was_taken() {
+    let node = node();
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let node = node.clone();
+            std::thread::spawn(move || {
+                let mut taken = 0;
+                for turn in 0..2_000 {
+                    let owner = node.owner_for(Subject::parse("shared").unwrap(), 1).unwrap();
+                    // The topic may have gone since, as a deleted one may: then it is another's turn to make it.
+                    if turn % 4 == 0 && owner.publisher("shared").publish("x").is_ok() {
+                        taken += 1;
+                    }
+                }
+                taken
+            })
+        })
+        .collect();
+    let taken: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+    assert_eq!(all(&mut node.subscribe("shared", &from_earliest()).unwrap()).len(), taken);
+}

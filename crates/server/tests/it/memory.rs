@@ -1,0 +1,129 @@
+//! What clients make the node keep is charged to its memory, and what is over is refused by name.
+
+use dunlin::topic::{Publish, TopicConfig};
+use dunlin::wire::{FromClient, FromNode, List, LogPosition, Position, Resume, StartAt};
+use dunlin::{Config, Limits, Node};
+use dunlin_server::{Server, ServerConfig};
+
+use crate::bad_input::await_sessions;
+use crate::nats_peer::NatsPeer;
+use crate::peer::Peer;
+
+fn serve_with_memory(memory_bytes_max: u64) -> (Node, Server) {
+    let limits = Limits { memory_bytes_max, idle_bytes_max: 0, ..Limits::default() };
+    let node = Node::start(Config { limits, ..Config::default() }).unwrap();
+    let any = vec![([127, 0, 0, 1], 0).into()];
+    let config = ServerConfig { tcp: any.clone(), nats: any, threads: 1, ..ServerConfig::default() };
+    let server = Server::start(node.clone(), config).unwrap();
+    (node, server)
+}
+
+#[test]
+fn a_flood_of_subjects_makes_only_topics_whose_records_were_taken() {
+    let (node, server) = serve_with_memory(4 << 20);
+    node.create_topic("theirs", TopicConfig::default(), false).unwrap();
+    node.publisher("theirs").unwrap().publish("first").unwrap();
+    let mut peer = NatsPeer::open(&server);
+    let (mut asked, mut refused) = (0, 0);
+    for _ in 0..20 {
+        for _ in 0..100 {
+            peer.publish(&format!("flood.{asked}"), "x");
+            asked += 1;
+        }
+        peer.say("PING");
+        loop {
+            let line = peer.line();
+            if line == "PONG" {
+                break;
+            }
+            assert!(line.contains("Publish to") && line.contains("memory budget spent"), "{line}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 0);
+    let made = node.topics(None, "", 10_000).topics;
+    assert_eq!(made.len() - 1, asked - refused);
+    assert!(made.iter().all(|topic| topic.logs()[0].info().next_seq == 2), "none is empty");
+    assert!(node.budget().used() <= 4 << 20);
+    // A topic that was there has history of its own to give up.
+    node.publisher("theirs").unwrap().publish("second").unwrap();
+}
+
+#[test]
+fn refused_publishes_leave_no_topic_behind() {
+    let (node, server) = serve_with_memory(64 << 20);
+    let mut peer = NatsPeer::open(&server);
+    peer.send(b"HPUB bad.headers 20 21\r\nNATS/1.0\r\n: empty\r\n\r\nx\r\n");
+    peer.say("PING");
+    let _ = peer.line();
+    let mut peer = NatsPeer::open(&server);
+    let long = "x".repeat(256);
+    peer.send(format!("HPUB refused 276 277\r\nNATS/1.0\r\n{long}: b\r\n\r\n\r\nx\r\n").as_bytes());
+    peer.say("PING");
+    let _ = peer.line();
+    assert_eq!(node.topics(None, "", 10).topics.len(), 0);
+}
+
+#[test]
+fn subscriptions_and_what_they_are_called_take_of_the_budget() {
+    let (node, server) = serve_with_memory(1 << 20);
+    let mut peer = NatsPeer::open(&server);
+    let mut taken = 0;
+    loop {
+        peer.say(&format!("SUB some.{taken}.* {}{taken}", "s".repeat(1_000)));
+        peer.say("PING");
+        match peer.line().as_str() {
+            "PONG" => taken += 1,
+            refused => {
+                assert_eq!(refused, "-ERR 'maximum subscriptions exceeded'");
+                break;
+            }
+        }
+    }
+    assert!((200..400).contains(&taken), "{taken}");
+    drop(peer);
+    await_sessions(&server, 0);
+    assert_eq!(node.budget().used(), 0);
+}
+
+#[test]
+fn places_to_resume_from_take_of_the_budget() {
+    let (node, server) = serve_with_memory(1 << 20);
+    let mut peer = Peer::connect(&server);
+    let name = "n".repeat(200);
+    let topics: Vec<String> = (0..100).map(|n| format!("{name}{n}")).collect();
+    for subscription in 0..100 {
+        let position = Position { epoch: 1, seq: 1 };
+        let logs: Vec<_> = topics.iter().map(|topic| LogPosition { topic, partition: 0, position }).collect();
+        peer.say(FromClient::Resume(Resume { subscription, logs: List::new(&logs) }));
+    }
+    let told = peer.next(|message| match message {
+        FromNode::Error(error) => Some(error.text.to_owned()),
+        _ => None,
+    });
+    assert_eq!(told.as_deref(), Some("memory_bytes_max"));
+    await_sessions(&server, 0);
+    assert_eq!(node.budget().used(), 0);
+}
+
+#[test]
+fn each_log_that_a_subscription_reads_takes_of_the_budget() {
+    let (node, server) = serve_with_memory(1 << 20);
+    for n in 0..300 {
+        node.create_topic(&format!("many.{n}"), TopicConfig::default(), false).unwrap();
+    }
+    let mut peer = Peer::connect(&server);
+    let before = node.budget().used();
+    peer.subscribe(1, "many.*", StartAt::Latest, 1 << 20);
+    peer.await_subscribed();
+    assert!(node.budget().used() - before > 300 << 10);
+    peer.subscribe(2, "many.*", StartAt::Latest, 1 << 20);
+    let ended = peer.next(|message| match message {
+        FromNode::SubscriptionEnded(ended) => Some((ended.subscription, ended.refusal.text.to_owned())),
+        _ => None,
+    });
+    assert_eq!(ended, Some((2, "memory_bytes_max".to_owned())));
+    drop(peer);
+    await_sessions(&server, 0);
+    assert_eq!(node.budget().used(), before);
+}
