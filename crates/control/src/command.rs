@@ -1,0 +1,156 @@
+//! What can be asked of a [`State`](crate::State) that changes it.
+
+use crate::error::DecodeError;
+use crate::layout::{choice, decode, encode, layout};
+use crate::limits::Limits;
+
+choice! {
+    /// One change, whole or refused. Keys and values are any bytes, a key at least one; the end of a range is not part of it,
+    /// and empty when there is none; lease 0 is none.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Command<'a> {
+        /// Writes a key.
+        Put { /// The key.
+            key: &'a [u8], /// Its value.
+            value: &'a [u8], /// It goes when this lease ends.
+            lease: u64 } = 1,
+        /// Writes a key if it was last written by revision `expect`, 0 for a key that is not there.
+        PutIf { /// The key.
+            key: &'a [u8], /// Its value.
+            value: &'a [u8], /// It goes when this lease ends.
+            lease: u64, /// The revision.
+            expect: u64 } = 2,
+        /// Deletes a key, if it is there.
+        Delete { /// The key.
+            key: &'a [u8] } = 3,
+        /// Deletes a key if it was last written by revision `expect`.
+        DeleteIf { /// The key.
+            key: &'a [u8], /// The revision.
+            expect: u64 } = 4,
+        /// Deletes up to `range_keys_max` keys.
+        DeleteRange { /// The first.
+            start: &'a [u8], /// Before this.
+            end: &'a [u8] } = 5,
+        /// `then` where all that is compared is so, else `otherwise`, in one revision.
+        Transaction { /// All of it has to be so.
+            compare: Vec<Compare<'a>>, /// Done if it is.
+            then: Vec<Operation<'a>>, /// Done if it is not.
+            otherwise: Vec<Operation<'a>> } = 6,
+        /// A lease that ends `ttl_ms` after it was last kept alive.
+        Grant { /// Its time to live.
+            ttl_ms: u64 } = 7,
+        /// These leases live on.
+        KeepAlive { /// Which.
+            leases: Vec<u64> } = 8,
+        /// The lease ends now.
+        Revoke { /// Which.
+            lease: u64 } = 9,
+        /// Takes a lock under a lease, or waits for it. Who holds it, or waits, is told so again.
+        Acquire { /// Its name.
+            name: &'a [u8], /// The holder.
+            lease: u64, /// What others see of the holder: of an elected one, how to reach it.
+            value: &'a [u8], /// Otherwise it is refused where another holds it.
+            wait: bool } = 10,
+        /// Gives a lock to who waits for it longest, or stops waiting for it.
+        Release { /// Its name.
+            name: &'a [u8], /// The holder, or who waits.
+            lease: u64 } = 11,
+        /// Changes what others see of a lock's holder.
+        Proclaim { /// Its name.
+            name: &'a [u8], /// The holder.
+            lease: u64, /// What others see.
+            value: &'a [u8] } = 12,
+        /// Other limits; what is there already stays.
+        Limit { /// The limits.
+            limits: Limits } = 13,
+    }
+}
+
+layout! {
+    /// One thing that a transaction depends on.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Compare<'a> {
+        /// The key.
+        pub key: &'a [u8],
+        /// How it is to be.
+        pub is: Is,
+        /// What of it, and what it is held against.
+        pub target: Target<'a>,
+    }
+}
+
+choice! {
+    /// How two things compare.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Is {
+        /// The same.
+        Equal = 1,
+        /// Not the same.
+        NotEqual = 2,
+        /// Less than what it is held against; of values, by their bytes.
+        Less = 3,
+        /// Greater than that.
+        Greater = 4,
+    }
+}
+
+choice! {
+    /// What of a key is compared. Of a key that is not there all numbers are 0, and its value equals none.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Target<'a> {
+        /// How often it was written.
+        Version { /// Held against this.
+            version: u64 } = 1,
+        /// The revision that created it. Of a lock's key it is the token.
+        Created { /// Held against this.
+            revision: u64 } = 2,
+        /// The revision that last wrote it.
+        Modified { /// Held against this.
+            revision: u64 } = 3,
+        /// Its lease.
+        Lease { /// Held against this.
+            lease: u64 } = 4,
+        /// Its value.
+        Value { /// Held against this.
+            value: &'a [u8] } = 5,
+    }
+}
+
+choice! {
+    /// One step of a transaction; it sees what those before it did.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Operation<'a> {
+        /// Writes a key.
+        Put { /// The key.
+            key: &'a [u8], /// Its value.
+            value: &'a [u8], /// It goes when this lease ends.
+            lease: u64 } = 1,
+        /// Deletes a key, if it is there.
+        Delete { /// The key.
+            key: &'a [u8] } = 2,
+        /// Deletes up to `range_keys_max` keys.
+        DeleteRange { /// The first.
+            start: &'a [u8], /// Before this.
+            end: &'a [u8] } = 3,
+        /// Reads a key.
+        Get { /// The key.
+            key: &'a [u8] } = 4,
+        /// Reads up to `limit` keys; 0 for as many as may be.
+        Range { /// The first.
+            start: &'a [u8], /// Before this.
+            end: &'a [u8], /// At most so many.
+            limit: u32 } = 5,
+    }
+}
+
+impl<'a> Command<'a> {
+    /// Appends its bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        encode(self, out);
+    }
+
+    /// Reads one; its keys and values lie in `bytes`.
+    pub fn decode(bytes: &'a [u8]) -> Result<Command<'a>, DecodeError> {
+        decode(bytes)
+    }
+}

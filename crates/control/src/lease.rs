@@ -1,0 +1,104 @@
+//! Leases: what is tied to them goes when nobody keeps them alive.
+//!
+//! A lease ends no earlier than `ttl_ms` after it was last kept alive, by the cluster's count of time.
+
+use imbl::{OrdMap, OrdSet};
+
+use crate::effects::Effects;
+use crate::error::Refusal;
+use crate::item::Key;
+use crate::reply::Reply;
+use crate::state::State;
+use crate::turn::Turn;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Lease {
+    pub(crate) ttl_ms: u64,
+    pub(crate) end_ms: u64,
+    pub(crate) keys: OrdSet<Key>,
+    /// Its tickets in the queues of these locks.
+    pub(crate) waits: OrdMap<Key, u64>,
+}
+
+/// What is known of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaseInfo {
+    /// How long it lives after it was kept alive.
+    pub ttl_ms: u64,
+    /// How long it lives if nobody keeps it alive.
+    pub left_ms: u64,
+    /// How many keys go when it ends.
+    pub keys: usize,
+    /// For how many locks it waits.
+    pub waits: usize,
+}
+
+impl Lease {
+    pub(crate) fn new(ttl_ms: u64, end_ms: u64) -> Lease {
+        Lease { ttl_ms, end_ms, keys: OrdSet::new(), waits: OrdMap::new() }
+    }
+
+    pub(crate) fn info(&self, now_ms: u64) -> LeaseInfo {
+        let left_ms = self.end_ms.saturating_sub(now_ms);
+        LeaseInfo { ttl_ms: self.ttl_ms, left_ms, keys: self.keys.len(), waits: self.waits.len() }
+    }
+}
+
+impl State {
+    pub(crate) fn check_lease(&self, lease: u64) -> Result<(), Refusal> {
+        if self.leases.contains_key(&lease) { Ok(()) } else { Err(Refusal::NoLease { lease }) }
+    }
+
+    pub(crate) fn grant(&mut self, ttl_ms: u64) -> Result<Reply, Refusal> {
+        let ttl_ms_max = self.limits.lease_ttl_ms_max;
+        if !(1..=ttl_ms_max).contains(&ttl_ms) {
+            return Err(Refusal::LeaseTtl { ttl_ms_max });
+        }
+        let count_max = self.limits.leases_max;
+        if self.leases.len() as u64 >= count_max {
+            return Err(Refusal::TooManyLeases { count_max });
+        }
+        self.lease_last += 1;
+        let (lease, end_ms) = (self.lease_last, self.now_ms.saturating_add(ttl_ms));
+        self.leases.insert(lease, Lease::new(ttl_ms, end_ms));
+        self.ends.insert((end_ms, lease));
+        Ok(Reply::Granted { lease, ttl_ms })
+    }
+
+    pub(crate) fn keep_alive(&mut self, leases: &[u64]) -> Result<Reply, Refusal> {
+        self.check_operations(leases.len())?;
+        let State { leases: all, ends, now_ms, .. } = self;
+        let mut ended = Vec::new();
+        for &lease in leases {
+            let Some(found) = all.get_mut(&lease) else {
+                ended.push(lease);
+                continue;
+            };
+            ends.remove(&(found.end_ms, lease));
+            found.end_ms = now_ms.saturating_add(found.ttl_ms);
+            ends.insert((found.end_ms, lease));
+        }
+        Ok(Reply::KeptAlive { ended })
+    }
+
+    pub(crate) fn revoke(&mut self, lease: u64, effects: &mut Effects) -> Result<Reply, Refusal> {
+        self.check_lease(lease)?;
+        let mut turn = Turn::begin(self, effects);
+        turn.end_lease(lease);
+        Ok(turn.changed())
+    }
+}
+
+impl Turn<'_> {
+    /// What is tied to the lease goes with it. It waits for nothing any more before its own locks are handed on.
+    pub(crate) fn end_lease(&mut self, lease: u64) {
+        let Some(ended) = self.state.leases.remove(&lease) else { return };
+        self.state.ends.remove(&(ended.end_ms, lease));
+        for (name, ticket) in &ended.waits {
+            self.state.leave_queue(name, *ticket);
+        }
+        for key in &ended.keys {
+            self.delete(key);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Locks and elections: one holder at most, and a queue.
+//!
+//! Who holds a lock stands in a key of the system, [`LOCKS`] and its name, under the holder's lease: it is watched, read and
+//! compared as other keys are. The revision that created the key is the holder's token.
+
+use imbl::OrdMap;
+
+use crate::effects::{Effects, Granted};
+use crate::error::Refusal;
+use crate::item::{Key, Value, item_bytes};
+use crate::reply::Reply;
+use crate::state::State;
+use crate::turn::Turn;
+
+/// What a lock's key begins with; its name follows.
+pub const LOCKS: &[u8] = b"$lock/";
+
+/// Those who wait for a lock, by ticket.
+pub(crate) type Queue = OrdMap<u64, Waiting>;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Waiting {
+    pub(crate) lease: u64,
+    pub(crate) value: Value,
+}
+
+pub(crate) fn key_of(name: &[u8]) -> Vec<u8> {
+    [LOCKS, name].concat()
+}
+
+pub(crate) fn name_of(key: &[u8]) -> Option<&[u8]> {
+    key.strip_prefix(LOCKS)
+}
+
+impl State {
+    pub(crate) fn acquire(
+        &mut self,
+        name: &[u8],
+        lease: u64,
+        value: &[u8],
+        wait: bool,
+        effects: &mut Effects,
+    ) -> Result<Reply, Refusal> {
+        self.check_key(name)?;
+        self.check_value(value)?;
+        self.check_lease(lease)?;
+        let key = key_of(name);
+        let Some((holder, token)) = self.get(&key).map(|item| (item.lease, item.created)) else {
+            self.check_room(self.growth(&key, value))?;
+            let mut turn = Turn::begin(self, effects);
+            turn.put(&key, value, lease);
+            return Ok(Reply::Held { token: turn.end() });
+        };
+        if holder == lease {
+            return Ok(Reply::Held { token });
+        }
+        if let Some(before) = self.place_in_queue(name, lease) {
+            return Ok(Reply::Waiting { before });
+        }
+        if !wait {
+            return Err(Refusal::Held { holder, token });
+        }
+        self.join_queue(name, lease, value)
+    }
+
+    /// How many come before a lease that waits.
+    fn place_in_queue(&self, name: &[u8], lease: u64) -> Option<u64> {
+        let ticket = *self.leases.get(&lease)?.waits.get(name)?;
+        Some(self.queues.get(name)?.range(..ticket).count() as u64)
+    }
+
+    fn join_queue(&mut self, name: &[u8], lease: u64, value: &[u8]) -> Result<Reply, Refusal> {
+        let (count_max, bytes) = (u64::from(self.limits.waiters_max), item_bytes(name, value));
+        let before = self.queues.get(name).map_or(0, |queue| queue.len() as u64);
+        if before >= count_max {
+            return Err(Refusal::TooManyWaiters { count_max });
+        }
+        self.check_room(bytes)?;
+        self.ticket_last += 1;
+        self.enqueue(Key::from(name), self.ticket_last, Waiting { lease, value: value.into() });
+        Ok(Reply::Waiting { before })
+    }
+
+    pub(crate) fn enqueue(&mut self, name: Key, ticket: u64, waiting: Waiting) {
+        self.bytes += item_bytes(&name, &waiting.value);
+        if let Some(found) = self.leases.get_mut(&waiting.lease) {
+            found.waits.insert(name.clone(), ticket);
+        }
+        self.queues.entry(name).or_default().insert(ticket, waiting);
+    }
+
+    /// Takes one who waits off a queue; not off its lease.
+    pub(crate) fn leave_queue(&mut self, name: &[u8], ticket: u64) -> Option<Waiting> {
+        let queue = self.queues.get_mut(name)?;
+        let waiting = queue.remove(&ticket);
+        if queue.is_empty() {
+            self.queues.remove(name);
+        }
+        self.bytes -= waiting.as_ref().map_or(0, |waiting| item_bytes(name, &waiting.value));
+        waiting
+    }
+
+    pub(crate) fn release(
+        &mut self,
+        name: &[u8],
+        lease: u64,
+        effects: &mut Effects,
+    ) -> Result<Reply, Refusal> {
+        let key = key_of(name);
+        if self.holds(&key, lease) {
+            let mut turn = Turn::begin(self, effects);
+            turn.delete(&key);
+            turn.end();
+            return Ok(Reply::Done);
+        }
+        let ticket = self.leases.get_mut(&lease).and_then(|found| found.waits.remove(name));
+        let ticket = ticket.ok_or(Refusal::NotHeld { lease })?;
+        self.leave_queue(name, ticket);
+        Ok(Reply::Done)
+    }
+
+    pub(crate) fn proclaim(
+        &mut self,
+        name: &[u8],
+        lease: u64,
+        value: &[u8],
+        effects: &mut Effects,
+    ) -> Result<Reply, Refusal> {
+        self.check_value(value)?;
+        let key = key_of(name);
+        let token = self.get(&key).filter(|item| item.lease == lease).map(|item| item.created);
+        let token = token.ok_or(Refusal::NotHeld { lease })?;
+        self.check_room(self.growth(&key, value))?;
+        let mut turn = Turn::begin(self, effects);
+        turn.put(&key, value, lease);
+        turn.end();
+        Ok(Reply::Held { token })
+    }
+
+    fn holds(&self, key: &[u8], lease: u64) -> bool {
+        self.get(key).is_some_and(|item| item.lease == lease)
+    }
+}
+
+impl Turn<'_> {
+    /// The lock is free: whoever waits for it longest has it in this same revision.
+    pub(crate) fn hand_over(&mut self, name: &[u8]) {
+        let Some((&ticket, _)) =
+            self.state.queues.get(name).and_then(|queue| queue.get_min().map(|(t, w)| (t, w)))
+        else {
+            return;
+        };
+        let Some(Waiting { lease, value }) = self.state.leave_queue(name, ticket) else { return };
+        if let Some(found) = self.state.leases.get_mut(&lease) {
+            found.waits.remove(name);
+        }
+        self.put(&key_of(name), &value, lease);
+        let granted = Granted { name: name.into(), lease, token: self.revision };
+        self.effects.granted.push(granted);
+    }
+}

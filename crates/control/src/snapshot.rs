@@ -1,0 +1,229 @@
+//! A state as bytes, in blocks, and back.
+//!
+//! ```text
+//!  block    = version u8, kind u8, content
+//!  HEAD   1 = limits, revision, now_ms, lease_last, ticket_last, and how many leases, keys and waiters follow
+//!  LEASES 2 = lease, ttl_ms, end_ms; …          in the order of their numbers
+//!  KEYS   3 = key, item; …                      in the order of the keys
+//!  QUEUES 4 = name, ticket, lease, value; …     in the order of names, then tickets
+//! ```
+//!
+//! The same state gives the same blocks everywhere. Each is of some 64 KiB, or as long as one entry.
+
+use crate::error::DecodeError;
+use crate::item::{Item, Key, Value};
+use crate::layout::{Fields, Layout, layout};
+use crate::lease::Lease;
+use crate::limits::Limits;
+use crate::lock::Waiting;
+use crate::state::State;
+
+const BLOCK_BYTES: usize = 64 << 10;
+const HEAD: u8 = 1;
+const LEASES: u8 = 2;
+const KEYS: u8 = 3;
+const QUEUES: u8 = 4;
+
+layout! {
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct Head {
+        pub limits: Limits,
+        pub revision: u64,
+        pub now_ms: u64,
+        pub lease_last: u64,
+        pub ticket_last: u64,
+        pub leases: u64,
+        pub keys: u64,
+        pub waiters: u64,
+    }
+}
+
+layout! {
+    pub struct LeaseEntry {
+        pub lease: u64,
+        pub ttl_ms: u64,
+        pub end_ms: u64,
+    }
+}
+
+layout! {
+    pub struct KeyEntry {
+        pub key: Key,
+        pub item: Item,
+    }
+}
+
+layout! {
+    pub struct QueueEntry {
+        pub name: Key,
+        pub ticket: u64,
+        pub lease: u64,
+        pub value: Value,
+    }
+}
+
+/// A state as it was at one moment, while the state goes on.
+#[derive(Debug, Clone)]
+pub struct Frozen(State);
+
+impl State {
+    /// What it is now, at no cost.
+    pub fn freeze(&self) -> Frozen {
+        Frozen(self.clone())
+    }
+}
+
+impl Frozen {
+    /// The revision it is of.
+    pub fn revision(&self) -> u64 {
+        self.0.revision
+    }
+
+    /// Gives its blocks, one after another, until `take` refuses one.
+    pub fn write<E>(&self, mut take: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+        let state = &self.0;
+        write_all(HEAD, [self.head()].iter(), Head::write, &mut take)?;
+        let lease = |(&lease, found): (&u64, &Lease), out: &mut Vec<u8>| {
+            LeaseEntry { lease, ttl_ms: found.ttl_ms, end_ms: found.end_ms }.write(out);
+        };
+        write_all(LEASES, state.leases.iter(), lease, &mut take)?;
+        // As a `KeyEntry` and a `QueueEntry` would, which hold copies.
+        let key = |(key, item): (&Key, &Item), out: &mut Vec<u8>| {
+            key.write(out);
+            item.write(out);
+        };
+        write_all(KEYS, state.keys.iter(), key, &mut take)?;
+        let queues = state.queues.iter().flat_map(|(name, queue)| queue.iter().map(move |at| (name, at)));
+        let waiter = |(name, (ticket, waiting)): (&Key, (&u64, &Waiting)), out: &mut Vec<u8>| {
+            name.write(out);
+            ticket.write(out);
+            waiting.lease.write(out);
+            waiting.value.write(out);
+        };
+        write_all(QUEUES, queues, waiter, &mut take)
+    }
+
+    fn head(&self) -> Head {
+        let state = &self.0;
+        Head {
+            limits: state.limits,
+            revision: state.revision,
+            now_ms: state.now_ms,
+            lease_last: state.lease_last,
+            ticket_last: state.ticket_last,
+            leases: state.leases.len() as u64,
+            keys: state.keys.len() as u64,
+            waiters: state.queues.values().map(|queue| queue.len() as u64).sum(),
+        }
+    }
+}
+
+fn write_all<I: Iterator, E>(
+    kind: u8,
+    entries: I,
+    write: impl Fn(I::Item, &mut Vec<u8>),
+    take: &mut impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let start = [crate::VERSION, kind];
+    let mut block = start.to_vec();
+    for entry in entries {
+        write(entry, &mut block);
+        if block.len() >= BLOCK_BYTES {
+            take(&block)?;
+            block.truncate(start.len());
+        }
+    }
+    if block.len() > start.len() { take(&block) } else { Ok(()) }
+}
+
+/// A state that is made again, block by block.
+#[derive(Debug, Default)]
+pub struct Restoring {
+    head: Option<Head>,
+    state: State,
+    waiters: u64,
+}
+
+impl Restoring {
+    /// Takes the next block in.
+    pub fn take(&mut self, block: &[u8]) -> Result<(), DecodeError> {
+        let mut fields = Fields { rest: block };
+        let (version, kind) = (u8::read(&mut fields)?, u8::read(&mut fields)?);
+        if version != crate::VERSION {
+            return Err(DecodeError::Version(version));
+        }
+        if (kind == HEAD) != self.head.is_none() {
+            return Err(DecodeError::Order("blocks"));
+        }
+        while !fields.rest.is_empty() {
+            match kind {
+                HEAD if self.head.is_some() => return Err(DecodeError::Trailing(fields.rest.len())),
+                HEAD => self.take_head(Head::read(&mut fields)?),
+                LEASES => self.take_lease(LeaseEntry::read(&mut fields)?)?,
+                KEYS => self.take_key(KeyEntry::read(&mut fields)?)?,
+                QUEUES => self.take_waiter(QueueEntry::read(&mut fields)?)?,
+                number => return Err(DecodeError::Unknown { what: "kind of block", number }),
+            }
+        }
+        Ok(())
+    }
+
+    /// The state, if all of it has come.
+    pub fn end(self) -> Result<State, DecodeError> {
+        let head = self.head.ok_or(DecodeError::Short)?;
+        let counts = (self.state.leases.len() as u64, self.state.keys.len() as u64, self.waiters);
+        if counts == (head.leases, head.keys, head.waiters) {
+            Ok(self.state)
+        } else {
+            Err(DecodeError::Short)
+        }
+    }
+
+    fn take_head(&mut self, head: Head) {
+        self.state = State {
+            limits: head.limits,
+            revision: head.revision,
+            now_ms: head.now_ms,
+            lease_last: head.lease_last,
+            ticket_last: head.ticket_last,
+            ..State::default()
+        };
+        self.head = Some(head);
+    }
+
+    fn take_lease(&mut self, entry: LeaseEntry) -> Result<(), DecodeError> {
+        let LeaseEntry { lease, ttl_ms, end_ms } = entry;
+        if self.state.leases.get_max().is_some_and(|(last, _)| *last >= lease) {
+            return Err(DecodeError::Order("leases"));
+        }
+        self.state.leases.insert(lease, Lease::new(ttl_ms, end_ms));
+        self.state.ends.insert((end_ms, lease));
+        Ok(())
+    }
+
+    fn take_key(&mut self, KeyEntry { key, item }: KeyEntry) -> Result<(), DecodeError> {
+        if self.state.keys.get_max().is_some_and(|(last, _)| *last >= key) {
+            return Err(DecodeError::Order("keys"));
+        }
+        if let Some(lease) = self.state.leases.get_mut(&item.lease) {
+            lease.keys.insert(key.clone());
+        }
+        self.state.bytes += item.bytes(&key);
+        self.state.keys.insert(key, item);
+        Ok(())
+    }
+
+    fn take_waiter(&mut self, entry: QueueEntry) -> Result<(), DecodeError> {
+        let QueueEntry { name, ticket, lease, value } = entry;
+        let last = self.state.queues.get_max();
+        let in_order = last.is_none_or(|(last, queue)| {
+            *last < name || *last == name && queue.get_max().is_none_or(|(last, _)| *last < ticket)
+        });
+        if !in_order || !self.state.leases.contains_key(&lease) {
+            return Err(DecodeError::Order("waiters"));
+        }
+        self.waiters += 1;
+        self.state.enqueue(name, ticket, Waiting { lease, value });
+        Ok(())
+    }
+}

@@ -1,0 +1,243 @@
+//! The state, and where each command goes.
+
+use std::ops::Bound;
+
+use imbl::{OrdMap, OrdSet};
+
+use crate::command::Command;
+use crate::effects::Effects;
+use crate::error::Refusal;
+use crate::item::{Item, Key, item_bytes};
+use crate::lease::{Lease, LeaseInfo};
+use crate::limits::Limits;
+use crate::lock::Queue;
+use crate::reply::{Found, Pair, Reply};
+use crate::turn::Turn;
+
+/// The first byte of the system's keys.
+const RESERVED: u8 = b'$';
+
+/// All that is agreed on. Cloning it costs nothing: what two clones have in common they share.
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    pub(crate) keys: OrdMap<Key, Item>,
+    pub(crate) leases: OrdMap<u64, Lease>,
+    /// When each lease ends, and which it is.
+    pub(crate) ends: OrdSet<(u64, u64)>,
+    pub(crate) queues: OrdMap<Key, Queue>,
+    pub(crate) limits: Limits,
+    pub(crate) revision: u64,
+    pub(crate) now_ms: u64,
+    /// The last lease granted.
+    pub(crate) lease_last: u64,
+    /// The last ticket given to one who waits.
+    pub(crate) ticket_last: u64,
+    pub(crate) bytes: u64,
+}
+
+impl State {
+    /// An empty one.
+    pub fn new(limits: Limits) -> State {
+        State { limits, ..State::default() }
+    }
+
+    /// The last revision; 0 before there is one.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// How late it is: milliseconds since the cluster began, as its leaders have counted them.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    /// Of how many bytes its keys and values are, and what they take besides, roughly.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// How many keys there are, the system's among them.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether there is no key.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// How much it takes.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// What a key holds.
+    pub fn get(&self, key: &[u8]) -> Option<&Item> {
+        self.keys.get(key)
+    }
+
+    /// The keys from `start` up to, not including, `end`, at most `limit`; no end when that is empty, and no limit but the
+    /// state's own when that is 0.
+    pub fn range(&self, start: &[u8], end: &[u8], limit: u32) -> Found {
+        self.range_within(start, end, limit, self.limits.range_bytes_max, 1)
+    }
+
+    /// [`State::range`] with another limit of bytes, beyond which `keys_min` are still given.
+    pub(crate) fn range_within(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        limit: u32,
+        bytes_max: u64,
+        keys_min: usize,
+    ) -> Found {
+        let keys_max = self.limits.range_keys_max;
+        let limit = if limit == 0 { keys_max } else { limit.min(keys_max) } as usize;
+        let mut found = Found::default();
+        let mut bytes = 0;
+        for (key, item) in self.between(start, end) {
+            bytes += item.bytes(key);
+            let full = found.items.len() >= keys_min && bytes > bytes_max;
+            if full || found.items.len() == limit {
+                found.more = true;
+                break;
+            }
+            found.items.push(Pair { key: Key::from_slice(key), item: item.clone() });
+        }
+        found
+    }
+
+    pub(crate) fn between(&self, start: &[u8], end: &[u8]) -> impl Iterator<Item = (&Key, &Item)> {
+        let is_empty = !end.is_empty() && end <= start;
+        let end = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
+        // A range that ends before it begins is none to the map.
+        let range = (!is_empty).then(|| self.keys.range::<_, [u8]>((Bound::Included(start), end)));
+        range.into_iter().flatten()
+    }
+
+    /// What is known of a lease.
+    pub fn lease(&self, lease: u64) -> Option<LeaseInfo> {
+        self.leases.get(&lease).map(|found| found.info(self.now_ms))
+    }
+
+    /// All leases, in the order in which they were granted.
+    pub fn leases(&self) -> impl Iterator<Item = (u64, LeaseInfo)> {
+        self.leases.iter().map(|(lease, found)| (*lease, found.info(self.now_ms)))
+    }
+
+    /// When the next lease ends, if nobody keeps it alive.
+    pub fn next_end_ms(&self) -> Option<u64> {
+        self.ends.get_min().map(|&(end_ms, _)| end_ms)
+    }
+
+    /// It is so late now, or as late as it was: leases whose time has come end.
+    pub fn advance(&mut self, now_ms: u64, effects: &mut Effects) {
+        self.now_ms = self.now_ms.max(now_ms);
+        while let Some(&(end_ms, lease)) = self.ends.get_min().filter(|&&(end_ms, _)| end_ms <= self.now_ms) {
+            debug_assert!(self.leases.contains_key(&lease), "lease {lease} of {end_ms} is there");
+            let mut turn = Turn::begin(self, effects);
+            turn.end_lease(lease);
+            turn.end();
+        }
+    }
+
+    /// Takes a command in.
+    pub fn apply(&mut self, command: &Command<'_>, effects: &mut Effects) -> Result<Reply, Refusal> {
+        match *command {
+            Command::Put { key, value, lease } => self.put(key, value, lease, effects),
+            Command::PutIf { key, value, lease, expect } => {
+                self.expect(key, expect)?;
+                self.put(key, value, lease, effects)
+            }
+            Command::Delete { key } => self.delete(key, effects),
+            Command::DeleteIf { key, expect } => {
+                self.expect(key, expect)?;
+                self.delete(key, effects)
+            }
+            Command::DeleteRange { start, end } => {
+                check_range(start, end)?;
+                let mut turn = Turn::begin(self, effects);
+                turn.delete_range(start, end);
+                Ok(turn.changed())
+            }
+            Command::Transaction { ref compare, ref then, ref otherwise } => {
+                self.transact(compare, then, otherwise, effects)
+            }
+            Command::Grant { ttl_ms } => self.grant(ttl_ms),
+            Command::KeepAlive { ref leases } => self.keep_alive(leases),
+            Command::Revoke { lease } => self.revoke(lease, effects),
+            Command::Acquire { name, lease, value, wait } => self.acquire(name, lease, value, wait, effects),
+            Command::Release { name, lease } => self.release(name, lease, effects),
+            Command::Proclaim { name, lease, value } => self.proclaim(name, lease, value, effects),
+            Command::Limit { limits } => {
+                self.limits = limits;
+                Ok(Reply::Done)
+            }
+        }
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8], lease: u64, effects: &mut Effects) -> Result<Reply, Refusal> {
+        self.check_put(key, value, lease)?;
+        self.check_room(self.growth(key, value))?;
+        let mut turn = Turn::begin(self, effects);
+        turn.put(key, value, lease);
+        Ok(turn.changed())
+    }
+
+    fn delete(&mut self, key: &[u8], effects: &mut Effects) -> Result<Reply, Refusal> {
+        self.check_own(key)?;
+        let mut turn = Turn::begin(self, effects);
+        turn.delete(key);
+        Ok(turn.changed())
+    }
+
+    fn expect(&self, key: &[u8], expect: u64) -> Result<(), Refusal> {
+        let modified = self.get(key).map_or(0, |item| item.modified);
+        if modified == expect { Ok(()) } else { Err(Refusal::Mismatch { modified }) }
+    }
+
+    /// A key that whoever asks may write.
+    pub(crate) fn check_own(&self, key: &[u8]) -> Result<(), Refusal> {
+        self.check_key(key)?;
+        if is_reserved(key) { Err(Refusal::Reserved) } else { Ok(()) }
+    }
+
+    pub(crate) fn check_key(&self, key: &[u8]) -> Result<(), Refusal> {
+        let (bytes, bytes_max) = (key.len() as u64, u64::from(self.limits.key_bytes_max));
+        match bytes {
+            0 => Err(Refusal::EmptyKey),
+            _ if bytes > bytes_max => Err(Refusal::KeyTooLong { bytes, bytes_max }),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn check_value(&self, value: &[u8]) -> Result<(), Refusal> {
+        let (bytes, bytes_max) = (value.len() as u64, u64::from(self.limits.value_bytes_max));
+        if bytes > bytes_max { Err(Refusal::ValueTooLong { bytes, bytes_max }) } else { Ok(()) }
+    }
+
+    pub(crate) fn check_put(&self, key: &[u8], value: &[u8], lease: u64) -> Result<(), Refusal> {
+        self.check_own(key)?;
+        self.check_value(value)?;
+        if lease == 0 { Ok(()) } else { self.check_lease(lease) }
+    }
+
+    /// By how much a write makes the state grow; 0 if it shrinks.
+    pub(crate) fn growth(&self, key: &[u8], value: &[u8]) -> u64 {
+        let before = self.get(key).map_or(0, |item| item.bytes(key));
+        item_bytes(key, value).saturating_sub(before)
+    }
+
+    pub(crate) fn check_room(&self, growth: u64) -> Result<(), Refusal> {
+        let (bytes, bytes_max) = (self.bytes + growth, self.limits.state_bytes_max);
+        if growth > 0 && bytes > bytes_max { Err(Refusal::NoRoom { bytes, bytes_max }) } else { Ok(()) }
+    }
+}
+
+pub(crate) fn check_range(start: &[u8], end: &[u8]) -> Result<(), Refusal> {
+    if !end.is_empty() && end <= start { Err(Refusal::EmptyRange) } else { Ok(()) }
+}
+
+pub(crate) fn is_reserved(key: &[u8]) -> bool {
+    key.first() == Some(&RESERVED)
+}

@@ -1,0 +1,100 @@
+//! One revision while it is made.
+
+use crate::change::{Change, Event};
+use crate::effects::Effects;
+use crate::item::{Item, Key};
+use crate::layout::Layout;
+use crate::lock;
+use crate::reply::Reply;
+use crate::state::{State, is_reserved};
+
+/// Changes to keys that share a revision. It counts only if something was changed.
+#[derive(Debug)]
+pub(crate) struct Turn<'s> {
+    pub(crate) state: &'s mut State,
+    pub(crate) effects: &'s mut Effects,
+    pub(crate) revision: u64,
+    events: Vec<u8>,
+    keys: u64,
+}
+
+impl<'s> Turn<'s> {
+    pub(crate) fn begin(state: &'s mut State, effects: &'s mut Effects) -> Turn<'s> {
+        let revision = state.revision + 1;
+        Turn { state, effects, revision, events: Vec::new(), keys: 0 }
+    }
+
+    /// Everything was checked before.
+    pub(crate) fn put(&mut self, key: &[u8], value: &[u8], lease: u64) {
+        let (key, before) = match self.state.keys.get_key_value(key) {
+            Some((key, item)) => {
+                (key.clone(), Some((item.bytes(key), item.created, item.version, item.lease)))
+            }
+            None => (Key::from(key), None),
+        };
+        let (bytes_before, created, version, lease_before) = before.unwrap_or((0, self.revision, 0, 0));
+        let item =
+            Item { value: value.into(), created, modified: self.revision, version: version + 1, lease };
+        self.state.bytes = self.state.bytes - bytes_before + item.bytes(&key);
+        if lease_before != lease {
+            self.detach(&key, lease_before);
+            if let Some(found) = self.state.leases.get_mut(&lease) {
+                found.keys.insert(key.clone());
+            }
+        }
+        self.tell(&Event::Put { key: &key, item: item.clone() });
+        self.state.keys.insert(key, item);
+    }
+
+    /// Whether it was there. A lock's key goes on to who waits for it.
+    pub(crate) fn delete(&mut self, key: &[u8]) -> bool {
+        let Some((key, item)) = self.state.keys.remove_with_key(key) else { return false };
+        self.state.bytes -= item.bytes(&key);
+        self.detach(&key, item.lease);
+        self.tell(&Event::Deleted { key: &key });
+        if let Some(name) = lock::name_of(&key) {
+            self.hand_over(name);
+        }
+        true
+    }
+
+    /// Of the keys between, the first that may be deleted at once; how many. The system's stay.
+    pub(crate) fn delete_range(&mut self, start: &[u8], end: &[u8]) -> u64 {
+        let own = self.state.between(start, end).filter(|(key, _)| !is_reserved(key));
+        let keys: Vec<Key> =
+            own.take(self.state.limits.range_keys_max as usize).map(|(key, _)| key.clone()).collect();
+        keys.iter().for_each(|key| {
+            self.delete(key);
+        });
+        keys.len() as u64
+    }
+
+    fn detach(&mut self, key: &[u8], lease: u64) {
+        if let Some(found) = self.state.leases.get_mut(&lease) {
+            found.keys.remove(key);
+        }
+    }
+
+    fn tell(&mut self, event: &Event<'_>) {
+        if self.events.is_empty() {
+            self.events.push(crate::VERSION);
+        }
+        event.write(&mut self.events);
+        self.keys += 1;
+    }
+
+    /// The revision; the last there was where nothing changed.
+    pub(crate) fn end(self) -> u64 {
+        if self.keys > 0 {
+            self.state.revision = self.revision;
+            self.effects.changes.push(Change { revision: self.revision, bytes: self.events });
+        }
+        self.state.revision
+    }
+
+    /// [`Turn::end`], told to who asked.
+    pub(crate) fn changed(self) -> Reply {
+        let keys = self.keys;
+        Reply::Changed { revision: self.end(), keys }
+    }
+}

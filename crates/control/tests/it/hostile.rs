@@ -1,0 +1,38 @@
+//! Bytes of anybody's making.
+
+use proptest::prelude::*;
+
+use super::snapshots::restored;
+use super::*;
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..20u8) {
+        for start in [vec![], vec![VERSION, kind]] {
+            let bytes = [start, bytes.clone()].concat();
+            let _ = Command::decode(&bytes);
+            let _ = Reply::decode(&bytes);
+            let _ = Refusal::decode(&bytes);
+            if let Ok(events) = Events::new(&bytes) {
+                events.for_each(drop);
+            }
+            let _ = restored(&[bytes]);
+        }
+    }
+}
+
+#[test]
+fn a_list_that_announces_more_than_there_is_costs_nothing() {
+    let bytes = [&[VERSION, 8][..], &u32::MAX.to_le_bytes()].concat();
+    assert_eq!(Command::decode(&bytes), Err(DecodeError::Short));
+}
+
+#[test]
+fn another_version_is_named() {
+    let refused = Command::decode(&[9, 1]).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "version 9 of the encoding is not known here; this build writes version 1"
+    );
+    assert_eq!(Command::decode(&[VERSION, 200]), Err(DecodeError::Unknown { what: "Command", number: 200 }));
+}

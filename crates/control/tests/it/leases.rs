@@ -1,0 +1,79 @@
+//! What is tied to a lease goes with it.
+
+use super::*;
+
+#[test]
+fn keys_go_when_their_lease_ends_all_in_one_revision() {
+    let mut stage = Stage::default();
+    let lease = stage.grant(100);
+    stage.put_under("a", "1", lease);
+    stage.put_under("b", "1", lease);
+    stage.put("c", "1");
+    stage.advance(99);
+    assert_eq!(stage.keys(), ["a", "b", "c"]);
+    stage.advance(100);
+    assert_eq!((stage.keys(), stage.state.revision()), (vec!["c".to_owned()], 4));
+    assert_eq!(stage.state.lease(lease), None);
+}
+
+#[test]
+fn a_lease_that_is_kept_alive_lives_on_from_then() {
+    let mut stage = Stage::default();
+    let (kept, left) = (stage.grant(100), stage.grant(100));
+    stage.advance(60);
+    let kept_alive = stage.ask(Command::KeepAlive { leases: vec![kept, 77] });
+    assert_eq!(kept_alive, Ok(Reply::KeptAlive { ended: vec![77] }));
+    stage.advance(159);
+    assert_eq!((stage.state.lease(kept).map(|info| info.left_ms), stage.state.lease(left)), (Some(1), None));
+    assert_eq!(stage.state.next_end_ms(), Some(160));
+}
+
+#[test]
+fn time_does_not_go_back() {
+    let mut stage = Stage::default();
+    stage.advance(1_000);
+    stage.advance(10);
+    let lease = stage.grant(100);
+    assert_eq!((stage.state.now_ms(), stage.state.lease(lease).unwrap().left_ms), (1_000, 100));
+}
+
+#[test]
+fn a_key_belongs_to_the_lease_it_was_last_written_under() {
+    let mut stage = Stage::default();
+    let (first, second) = (stage.grant(100), stage.grant(200));
+    stage.put_under("a", "1", first);
+    stage.put_under("a", "2", second);
+    stage.put_under("b", "1", second);
+    stage.put("b", "2");
+    stage.advance(100);
+    assert_eq!(stage.keys(), ["a", "b"]);
+    stage.advance(200);
+    assert_eq!(stage.keys(), ["b"], "written under none, it stays");
+}
+
+#[test]
+fn a_lease_that_ended_takes_no_keys() {
+    let mut stage = Stage::default();
+    let lease = stage.grant(100);
+    assert_eq!(stage.ask(Command::Revoke { lease }), Ok(Reply::Changed { revision: 0, keys: 0 }));
+    let put = Command::Put { key: b"a", value: b"1", lease };
+    assert_eq!(stage.ask(put), Err(Refusal::NoLease { lease }));
+    assert_eq!(stage.ask(Command::Revoke { lease }), Err(Refusal::NoLease { lease }));
+    assert_eq!(stage.grant(1), lease + 1, "a number is never given twice");
+}
+
+#[test]
+fn leases_have_limits() {
+    let limits = Limits { leases_max: 2, lease_ttl_ms_max: 50, operations_max: 3, ..Limits::default() };
+    let mut stage = Stage { state: State::new(limits), ..Stage::default() };
+    for ttl_ms in [0, 51] {
+        assert_eq!(stage.ask(Command::Grant { ttl_ms }), Err(Refusal::LeaseTtl { ttl_ms_max: 50 }));
+    }
+    stage.grant(1);
+    stage.grant(50);
+    assert_eq!(stage.ask(Command::Grant { ttl_ms: 1 }), Err(Refusal::TooManyLeases { count_max: 2 }));
+    stage.advance(1);
+    stage.grant(1);
+    let many = Command::KeepAlive { leases: vec![1; 4] };
+    assert_eq!(stage.ask(many), Err(Refusal::TooManyOperations { count: 4, count_max: 3 }));
+}

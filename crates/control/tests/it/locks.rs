@@ -1,0 +1,121 @@
+//! One holder at most, and a fair queue.
+
+use super::*;
+
+const HELD: fn(u64) -> Result<Reply, Refusal> = |token| Ok(Reply::Held { token });
+
+#[test]
+fn a_lock_goes_from_one_to_the_next_and_its_token_grows() {
+    let mut stage = Stage::default();
+    let [a, b, c] = [0; 3].map(|_| stage.grant(1_000));
+    assert_eq!(stage.acquire("gate", a, true), HELD(1));
+    assert_eq!(stage.acquire("gate", b, true), Ok(Reply::Waiting { before: 0 }));
+    assert_eq!(stage.acquire("gate", c, true), Ok(Reply::Waiting { before: 1 }));
+    assert_eq!(stage.release("gate", a), Ok(Reply::Done));
+    let granted = std::mem::take(&mut stage.effects.granted);
+    assert_eq!(granted, [Granted { name: b"gate"[..].into(), lease: b, token: 2 }]);
+    assert_eq!(stage.acquire("gate", c, true), Ok(Reply::Waiting { before: 0 }));
+    assert_eq!(stage.release("gate", b), Ok(Reply::Done));
+    assert_eq!(stage.acquire("gate", c, true), HELD(3));
+    assert_eq!(stage.release("gate", c), Ok(Reply::Done));
+    assert_eq!(stage.keys(), [""; 0]);
+}
+
+#[test]
+fn who_asks_again_gets_the_same_answer() {
+    let mut stage = Stage::default();
+    let [a, b, c] = [0; 3].map(|_| stage.grant(1_000));
+    stage.acquire("gate", a, true).unwrap();
+    stage.acquire("gate", b, true).unwrap();
+    stage.acquire("gate", c, true).unwrap();
+    assert_eq!(stage.acquire("gate", a, true), HELD(1));
+    assert_eq!(stage.acquire("gate", c, true), Ok(Reply::Waiting { before: 1 }));
+    assert_eq!(stage.state.lease(c).unwrap().waits, 1);
+}
+
+#[test]
+fn a_holder_that_dies_makes_room_and_one_that_died_waiting_is_passed_over() {
+    let mut stage = Stage::default();
+    let [a, b, c] = [100, 50, 1_000].map(|ttl_ms| stage.grant(ttl_ms));
+    stage.acquire("gate", a, true).unwrap();
+    stage.acquire("gate", b, true).unwrap();
+    stage.acquire("gate", c, true).unwrap();
+    stage.advance(100);
+    assert_eq!(stage.value("$lock/gate"), Some(format!("of {c}")));
+    assert_eq!(stage.effects.granted.len(), 1);
+    assert_eq!(stage.state.get(b"$lock/gate").unwrap().lease, c);
+}
+
+#[test]
+fn who_waits_for_its_own_lease_to_end_is_not_handed_what_it_loses() {
+    let mut stage = Stage::default();
+    let [a, b] = [0; 2].map(|_| stage.grant(1_000));
+    stage.acquire("x", a, true).unwrap();
+    stage.acquire("y", b, true).unwrap();
+    stage.acquire("y", a, true).unwrap();
+    stage.acquire("x", b, true).unwrap();
+    stage.ask(Command::Revoke { lease: a }).unwrap();
+    assert_eq!(stage.value("$lock/x"), Some(format!("of {b}")));
+    stage.ask(Command::Revoke { lease: b }).unwrap();
+    assert_eq!((stage.keys(), stage.state.bytes()), (vec![], 0));
+}
+
+#[test]
+fn who_does_not_wait_is_told_who_holds() {
+    let mut stage = Stage::default();
+    let [a, b] = [0; 2].map(|_| stage.grant(1_000));
+    stage.acquire("gate", a, false).unwrap();
+    assert_eq!(stage.acquire("gate", b, false), Err(Refusal::Held { holder: a, token: 1 }));
+    assert_eq!(stage.release("gate", b), Err(Refusal::NotHeld { lease: b }));
+    assert_eq!(stage.release("nothing", a), Err(Refusal::NotHeld { lease: a }));
+    stage.acquire("gate", b, true).unwrap();
+    assert_eq!(stage.release("gate", b), Ok(Reply::Done), "it waits no more");
+    stage.release("gate", a).unwrap();
+    assert_eq!(stage.keys(), [""; 0]);
+}
+
+#[test]
+fn an_elected_one_says_where_it_is_and_a_deposed_one_says_nothing() {
+    let mut stage = Stage::default();
+    let [a, b] = [0; 2].map(|_| stage.grant(1_000));
+    let proclaim = |lease, value| Command::Proclaim { name: b"chair", lease, value };
+    stage.acquire("chair", a, true).unwrap();
+    stage.acquire("chair", b, true).unwrap();
+    assert_eq!(stage.ask(proclaim(a, b"moved")), HELD(1), "the token stays");
+    assert_eq!(stage.value("$lock/chair"), Some("moved".to_owned()));
+    stage.ask(Command::Revoke { lease: a }).unwrap();
+    assert_eq!(stage.ask(proclaim(a, b"still me")), Err(Refusal::NotHeld { lease: a }));
+    assert_eq!(stage.value("$lock/chair"), Some(format!("of {b}")));
+}
+
+#[test]
+fn a_token_fences_a_write_of_a_deposed_holder() {
+    let mut stage = Stage::default();
+    let [a, b] = [0; 2].map(|_| stage.grant(1_000));
+    stage.acquire("gate", a, true).unwrap();
+    stage.acquire("gate", b, true).unwrap();
+    stage.ask(Command::Revoke { lease: a }).unwrap();
+    let write = |token| Command::Transaction {
+        compare: vec![Compare {
+            key: b"$lock/gate",
+            is: Is::Equal,
+            target: Target::Created { revision: token },
+        }],
+        then: vec![Operation::Put { key: b"ledger", value: b"mine", lease: 0 }],
+        otherwise: vec![],
+    };
+    let succeeded = |reply| matches!(reply, Ok(Reply::Transaction { succeeded: true, .. }));
+    assert!(!succeeded(stage.ask(write(1))));
+    assert_eq!(stage.value("ledger"), None);
+    assert!(succeeded(stage.ask(write(2))));
+}
+
+#[test]
+fn a_queue_has_a_limit() {
+    let limits = Limits { waiters_max: 1, ..Limits::default() };
+    let mut stage = Stage { state: State::new(limits), ..Stage::default() };
+    let [a, b, c] = [0; 3].map(|_| stage.grant(1_000));
+    stage.acquire("gate", a, true).unwrap();
+    stage.acquire("gate", b, true).unwrap();
+    assert_eq!(stage.acquire("gate", c, true), Err(Refusal::TooManyWaiters { count_max: 1 }));
+}

@@ -1,0 +1,70 @@
+//! What a cluster agrees on, from outside.
+
+mod golden;
+mod hostile;
+mod leases;
+mod locks;
+mod model;
+mod plain;
+mod play;
+mod snapshots;
+mod transactions;
+
+use dunlin_control::*;
+
+/// A state and what came of its commands.
+#[derive(Default)]
+struct Stage {
+    state: State,
+    effects: Effects,
+}
+
+impl Stage {
+    fn ask(&mut self, command: Command<'_>) -> Result<Reply, Refusal> {
+        self.state.apply(&command, &mut self.effects)
+    }
+
+    fn put(&mut self, key: &str, value: &str) -> u64 {
+        self.put_under(key, value, 0)
+    }
+
+    fn put_under(&mut self, key: &str, value: &str, lease: u64) -> u64 {
+        let put = Command::Put { key: key.as_bytes(), value: value.as_bytes(), lease };
+        match self.ask(put) {
+            Ok(Reply::Changed { revision, keys: 1 }) => revision,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn grant(&mut self, ttl_ms: u64) -> u64 {
+        match self.ask(Command::Grant { ttl_ms }) {
+            Ok(Reply::Granted { lease, .. }) => lease,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn advance(&mut self, now_ms: u64) {
+        self.state.advance(now_ms, &mut self.effects);
+    }
+
+    fn value(&self, key: &str) -> Option<String> {
+        self.state.get(key.as_bytes()).map(|item| text(&item.value))
+    }
+
+    fn keys(&self) -> Vec<String> {
+        self.state.range(b"", b"", 0).items.iter().map(|pair| text(&pair.key)).collect()
+    }
+
+    fn acquire(&mut self, name: &str, lease: u64, wait: bool) -> Result<Reply, Refusal> {
+        let value = format!("of {lease}");
+        self.ask(Command::Acquire { name: name.as_bytes(), lease, value: value.as_bytes(), wait })
+    }
+
+    fn release(&mut self, name: &str, lease: u64) -> Result<Reply, Refusal> {
+        self.ask(Command::Release { name: name.as_bytes(), lease })
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}

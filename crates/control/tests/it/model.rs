@@ -1,0 +1,26 @@
+//! The state beside a plain one: maps and lists, looked through from end to end.
+//!
+//! A failing run prints its shortest case, and its seed is kept in `model.seeds`, to be tried first the next time.
+
+use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
+
+use crate::play::{Deed, play};
+
+const SEEDS: FileFailurePersistence = FileFailurePersistence::Direct("tests/it/model.seeds");
+
+fn cases() -> ProptestConfig {
+    let usual = ProptestConfig::default();
+    ProptestConfig { cases: usual.cases.max(500), failure_persistence: Some(Box::new(SEEDS)), ..usual }
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    #[test]
+    fn any_commands_in_any_order_do_what_a_plain_state_does(
+        deeds in prop::collection::vec(any::<[u8; 6]>().prop_map(Deed), 1..200)
+    ) {
+        play(&deeds);
+    }
+}

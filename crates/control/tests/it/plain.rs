@@ -1,0 +1,120 @@
+//! Keys, ranges and limits.
+
+use super::*;
+
+#[test]
+fn a_key_tells_when_it_was_written_and_how_often() {
+    let mut stage = Stage::default();
+    stage.put("other", "x");
+    assert_eq!((stage.put("a", "1"), stage.put("a", "2")), (2, 3));
+    let item = stage.state.get(b"a").unwrap();
+    assert_eq!((item.created, item.modified, item.version, &*item.value), (2, 3, 2, &b"2"[..]));
+    assert_eq!(stage.ask(Command::Delete { key: b"a" }), Ok(Reply::Changed { revision: 4, keys: 1 }));
+    assert_eq!(stage.put("a", "3"), 5);
+    let item = stage.state.get(b"a").unwrap();
+    assert_eq!((item.created, item.version), (5, 1), "a key that was deleted begins anew");
+}
+
+#[test]
+fn what_changes_nothing_takes_no_revision() {
+    let mut stage = Stage::default();
+    stage.put("a", "1");
+    assert_eq!(stage.ask(Command::Delete { key: b"b" }), Ok(Reply::Changed { revision: 1, keys: 0 }));
+    let nothing = Command::DeleteRange { start: b"x", end: b"" };
+    assert_eq!(stage.ask(nothing), Ok(Reply::Changed { revision: 1, keys: 0 }));
+    assert_eq!(stage.effects.changes.len(), 1);
+}
+
+#[test]
+fn a_write_that_expects_another_revision_is_refused() {
+    let mut stage = Stage::default();
+    let put_if = |expect| Command::PutIf { key: b"a", value: b"v", lease: 0, expect };
+    assert_eq!(stage.ask(put_if(7)), Err(Refusal::Mismatch { modified: 0 }));
+    assert_eq!(stage.ask(put_if(0)), Ok(Reply::Changed { revision: 1, keys: 1 }));
+    assert_eq!(stage.ask(put_if(0)), Err(Refusal::Mismatch { modified: 1 }));
+    assert_eq!(stage.ask(put_if(1)), Ok(Reply::Changed { revision: 2, keys: 1 }));
+    let delete_if = |expect| Command::DeleteIf { key: b"a", expect };
+    assert_eq!(stage.ask(delete_if(1)), Err(Refusal::Mismatch { modified: 2 }));
+    assert_eq!(stage.ask(delete_if(2)), Ok(Reply::Changed { revision: 3, keys: 1 }));
+}
+
+#[test]
+fn a_range_is_read_page_by_page() {
+    let mut stage = Stage::default();
+    for number in 0..25 {
+        stage.put(&format!("k/{number:02}"), "v");
+    }
+    stage.put("l", "outside");
+    let end = prefix_end(b"k/");
+    let (mut start, mut seen) = (b"k/".to_vec(), Vec::new());
+    loop {
+        let found = stage.state.range(&start, &end, 10);
+        seen.extend(found.items.iter().map(|pair| text(&pair.key)));
+        let Some(last) = found.items.last().filter(|_| found.more) else { break };
+        start = [&*last.key, b"\0"].concat();
+    }
+    assert_eq!(seen, (0..25).map(|number| format!("k/{number:02}")).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_page_ends_at_the_limit_of_bytes_but_holds_a_key() {
+    let limits = Limits { range_bytes_max: 1_000, ..Limits::default() };
+    let mut stage = Stage { state: State::new(limits), ..Stage::default() };
+    (0..10).for_each(|number| {
+        stage.put(&format!("small/{number}"), "v");
+    });
+    stage.put("zz", &"v".repeat(5_000));
+    let found = stage.state.range(b"", b"", 0);
+    assert!(found.more && (5..10).contains(&found.items.len()), "{}", found.items.len());
+    assert_eq!(stage.state.range(b"zz", b"", 0).items.len(), 1);
+}
+
+#[test]
+fn the_end_of_a_prefix_is_the_next_one() {
+    assert_eq!(prefix_end(b"ab"), b"ac");
+    assert_eq!(prefix_end(b"a\xff"), b"b");
+    assert_eq!(prefix_end(b"\xff\xff"), b"");
+}
+
+#[test]
+fn limits_are_named_when_they_are_reached() {
+    let limits = Limits { key_bytes_max: 3, value_bytes_max: 4, state_bytes_max: 300, ..Limits::default() };
+    let mut stage = Stage { state: State::new(limits), ..Stage::default() };
+    let put = |key, value| Command::Put { key, value, lease: 0 };
+    assert_eq!(stage.ask(put(b"", b"")), Err(Refusal::EmptyKey));
+    assert_eq!(stage.ask(put(b"$a", b"")), Err(Refusal::Reserved));
+    assert_eq!(stage.ask(put(b"abcd", b"")), Err(Refusal::KeyTooLong { bytes: 4, bytes_max: 3 }));
+    assert_eq!(stage.ask(put(b"a", b"12345")), Err(Refusal::ValueTooLong { bytes: 5, bytes_max: 4 }));
+    stage.put("a", "1");
+    stage.put("b", "12");
+    stage.put("c", "1");
+    let refused = stage.ask(put(b"d", b"1")).unwrap_err();
+    assert!(refused.to_string().contains("state_bytes_max = 300"), "{refused}");
+    assert_eq!(stage.put("b", ""), 4, "what shrinks is taken");
+    assert_eq!(stage.ask(Command::Delete { key: b"a" }), Ok(Reply::Changed { revision: 5, keys: 1 }));
+    assert_eq!(stage.put("d", "1"), 6, "and then there is room");
+}
+
+#[test]
+fn a_range_of_everything_leaves_the_keys_of_the_system() {
+    let mut stage = Stage::default();
+    stage.put("a", "1");
+    let lease = stage.grant(1_000);
+    stage.acquire("gate", lease, false).unwrap();
+    stage.put("z", "1");
+    let all = Command::DeleteRange { start: b"", end: b"" };
+    assert_eq!(stage.ask(all), Ok(Reply::Changed { revision: 4, keys: 2 }));
+    assert_eq!(stage.keys(), ["$lock/gate"]);
+}
+
+#[test]
+fn who_watches_is_told_all_that_a_revision_changed_at_once() {
+    let mut stage = Stage::default();
+    stage.put("a", "1");
+    stage.put("b", "2");
+    stage.ask(Command::DeleteRange { start: b"a", end: b"" }).unwrap();
+    let last = stage.effects.changes.last().unwrap();
+    assert_eq!(last.revision, 3);
+    let events: Vec<_> = Events::new(&last.bytes).unwrap().map(Result::unwrap).collect();
+    assert_eq!(events, [Event::Deleted { key: b"a" }, Event::Deleted { key: b"b" }]);
+}

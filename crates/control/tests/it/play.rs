@@ -1,0 +1,430 @@
+//! Random commands, taken in by the state and by a plain one beside it.
+
+use std::collections::BTreeMap;
+
+use super::snapshots::{blocks, restored};
+use super::*;
+
+/// Bytes that stand for a command.
+#[derive(Debug, Clone, Copy)]
+pub struct Deed(pub [u8; 6]);
+
+const KEYS: [&[u8]; 6] = [b"a", b"ab", b"b", b"c/1", b"c/2", b"d"];
+const VALUES: [&[u8]; 4] = [b"", b"1", b"22", b"a longer value"];
+const NAMES: [&[u8]; 2] = [b"gate", b"door"];
+
+impl Deed {
+    fn key(&self, at: usize) -> &'static [u8] {
+        KEYS[usize::from(self.0[at]) % KEYS.len()]
+    }
+
+    fn value(&self) -> &'static [u8] {
+        VALUES[usize::from(self.0[3]) % VALUES.len()]
+    }
+
+    /// One of a few leases, there or not, or none.
+    fn lease(&self) -> u64 {
+        u64::from(self.0[2] % 8)
+    }
+
+    fn operation(&self, at: usize) -> Operation<'static> {
+        let (key, start, end) = (self.key(at), self.key(at), self.key(5));
+        match self.0[at] / 8 % 5 {
+            0 => Operation::Put { key, value: self.value(), lease: self.lease() },
+            1 => Operation::Delete { key },
+            2 => Operation::DeleteRange { start, end },
+            3 => Operation::Get { key },
+            _ => Operation::Range { start, end, limit: u32::from(self.0[5] % 3) },
+        }
+    }
+
+    fn command(&self, revision: u64) -> Command<'static> {
+        let (key, value, lease) = (self.key(1), self.value(), self.lease());
+        let name = NAMES[usize::from(self.0[1]) % NAMES.len()];
+        let expect = (revision + 2).saturating_sub(u64::from(self.0[4] % 8));
+        let (is, target) = match self.0[4] % 4 {
+            0 => (Is::Equal, Target::Modified { revision: expect }),
+            1 => (Is::Greater, Target::Version { version: 1 }),
+            2 => (Is::NotEqual, Target::Value { value }),
+            _ => (Is::Less, Target::Lease { lease }),
+        };
+        match self.0[0] % 16 {
+            0..=2 => Command::Put { key, value, lease },
+            3 => Command::PutIf { key, value, lease, expect },
+            4 => Command::Delete { key },
+            5 => Command::DeleteIf { key, expect },
+            6 => Command::DeleteRange { start: key, end: self.key(2) },
+            7 => Command::Transaction {
+                compare: vec![Compare { key, is, target }],
+                then: vec![self.operation(1), self.operation(2), self.operation(3)],
+                otherwise: vec![self.operation(4)],
+            },
+            8 | 9 => Command::Grant { ttl_ms: u64::from(self.0[4]) * 8 },
+            10 => Command::KeepAlive { leases: vec![lease, lease + 1] },
+            11 => Command::Revoke { lease },
+            12 | 13 => Command::Acquire { name, lease, value, wait: !self.0[4].is_multiple_of(4) },
+            14 => Command::Release { name, lease },
+            _ => Command::Proclaim { name, lease, value },
+        }
+    }
+}
+
+/// Puts the state through it all, and compares as it goes.
+pub fn play(deeds: &[Deed]) {
+    let limits = Limits { leases_max: 5, waiters_max: 2, state_bytes_max: 700, ..Limits::default() };
+    let mut state = State::new(limits);
+    let mut plain = Plain { limits, ..Plain::default() };
+    let mut watched: BTreeMap<Vec<u8>, Item> = BTreeMap::new();
+    for deed in deeds {
+        let mut effects = Effects::default();
+        let before = (state.revision(), blocks(&state));
+        let now_ms = state.now_ms() + u64::from(deed.0[5]);
+        if deed.0[4] % 5 == 0 {
+            state.advance(now_ms, &mut effects);
+            plain.advance(now_ms);
+        } else {
+            let command = deed.command(state.revision());
+            let (reply, expected) = (state.apply(&command, &mut effects), plain.apply(&command));
+            assert_eq!(reply, expected, "{command:?}");
+            if reply.is_err() {
+                assert_eq!((state.revision(), blocks(&state)), before, "{command:?} left a trace");
+                assert_eq!(effects, Effects::default());
+            }
+        }
+        for (change, revision) in effects.changes.iter().zip(before.0 + 1..) {
+            assert_eq!(change.revision, revision);
+            watch(&mut watched, change);
+        }
+        plain.agrees_with(&state);
+        let own: Vec<_> =
+            state.range(b"", b"", 0).items.into_iter().map(|p| (p.key.to_vec(), p.item)).collect();
+        assert_eq!(own, watched.clone().into_iter().collect::<Vec<_>>(), "who watches sees the same");
+        let again = restored(&blocks(&state)).unwrap();
+        assert_eq!((blocks(&again), again.bytes()), (blocks(&state), state.bytes()));
+    }
+}
+
+fn watch(watched: &mut BTreeMap<Vec<u8>, Item>, change: &Change) {
+    let mut told = 0;
+    for event in Events::new(&change.bytes).unwrap() {
+        told += 1;
+        match event.unwrap() {
+            Event::Put { key, item } => {
+                assert_eq!(item.modified, change.revision);
+                watched.insert(key.to_vec(), item);
+            }
+            Event::Deleted { key } => assert!(watched.remove(key).is_some()),
+        }
+    }
+    assert!(told > 0);
+}
+
+/// A lock is a holder and a list; a lease is its end; everything is looked through.
+#[derive(Debug, Clone, Default)]
+struct Plain {
+    limits: Limits,
+    keys: BTreeMap<Vec<u8>, Item>,
+    /// Time to live and end.
+    leases: BTreeMap<u64, (u64, u64)>,
+    /// Name, lease and value, in the order in which they came.
+    waiting: Vec<(Vec<u8>, u64, Vec<u8>)>,
+    revision: u64,
+    now_ms: u64,
+    lease_last: u64,
+}
+
+fn lock(name: &[u8]) -> Vec<u8> {
+    [LOCKS, name].concat()
+}
+
+impl Plain {
+    fn bytes(&self) -> u64 {
+        let keys = self.keys.iter().map(|(key, item)| key.len() + item.value.len() + 96);
+        let waiting = self.waiting.iter().map(|(name, _, value)| name.len() + value.len() + 96);
+        keys.chain(waiting).sum::<usize>() as u64
+    }
+
+    fn agrees_with(&self, state: &State) {
+        assert_eq!(
+            (state.revision(), state.now_ms(), state.bytes()),
+            (self.revision, self.now_ms, self.bytes())
+        );
+        let leases: Vec<_> = state.leases().map(|(lease, info)| (lease, info.keys, info.waits)).collect();
+        let keys_of = |lease| self.keys.values().filter(|item| item.lease == lease).count();
+        let waits_of = |lease| self.waiting.iter().filter(|waiting| waiting.1 == lease).count();
+        let own: Vec<_> = self.leases.keys().map(|&lease| (lease, keys_of(lease), waits_of(lease))).collect();
+        assert_eq!(leases, own);
+        assert_eq!(state.next_end_ms(), self.leases.values().map(|lease| lease.1).min());
+        let mut holders: Vec<_> = self.keys.keys().filter(|key| key.starts_with(LOCKS)).collect();
+        holders.dedup();
+        assert!(
+            self.waiting.iter().all(|(name, ..)| holders.contains(&&lock(name))),
+            "nobody waits for a free lock"
+        );
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8], lease: u64, revision: u64) {
+        let before = self.keys.get(key);
+        let (created, version) = before.map_or((revision, 0), |item| (item.created, item.version));
+        let item = Item { value: value.into(), created, modified: revision, version: version + 1, lease };
+        self.keys.insert(key.to_vec(), item);
+    }
+
+    fn delete(&mut self, key: &[u8], revision: u64) -> bool {
+        let there = self.keys.remove(key).is_some();
+        if let Some(name) = key.strip_prefix(LOCKS)
+            && there
+            && let Some(at) = self.waiting.iter().position(|waiting| waiting.0 == name)
+        {
+            let (name, lease, value) = self.waiting.remove(at);
+            self.put(&lock(&name), &value, lease, revision);
+        }
+        there
+    }
+
+    fn end_lease(&mut self, lease: u64) -> u64 {
+        self.leases.remove(&lease);
+        self.waiting.retain(|waiting| waiting.1 != lease);
+        let keys: Vec<_> =
+            self.keys.iter().filter(|(_, item)| item.lease == lease).map(|(key, _)| key.clone()).collect();
+        let handed = keys.iter().filter(|key| {
+            key.strip_prefix(LOCKS).is_some_and(|name| self.waiting.iter().any(|waiting| waiting.0 == name))
+        });
+        let changes = keys.len() + handed.count();
+        let revision = self.revision + 1;
+        keys.iter().for_each(|key| {
+            self.delete(key, revision);
+        });
+        self.revision += u64::from(changes > 0);
+        changes as u64
+    }
+
+    fn advance(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+        let mut ended: Vec<_> = self
+            .leases
+            .iter()
+            .filter(|(_, ends)| ends.1 <= now_ms)
+            .map(|(lease, ends)| (ends.1, *lease))
+            .collect();
+        ended.sort_unstable();
+        ended.iter().for_each(|&(_, lease)| {
+            self.end_lease(lease);
+        });
+    }
+
+    fn apply(&mut self, command: &Command<'_>) -> Result<Reply, Refusal> {
+        let mut next = self.clone();
+        let reply = next.take(command)?;
+        *self = next;
+        Ok(reply)
+    }
+
+    fn range(&self, start: &[u8], end: &[u8]) -> Vec<Vec<u8>> {
+        let keys = self.keys.keys().filter(|key| &key[..] >= start && (end.is_empty() || &key[..] < end));
+        keys.cloned().collect()
+    }
+
+    fn check_put(&self, key: &[u8], value: &[u8], lease: u64) -> Result<u64, Refusal> {
+        if lease > 0 && !self.leases.contains_key(&lease) {
+            return Err(Refusal::NoLease { lease });
+        }
+        let before = self.keys.get(key).map_or(0, |item| key.len() + item.value.len() + 96);
+        Ok((key.len() + value.len() + 96).saturating_sub(before) as u64)
+    }
+
+    fn check_room(&self, growth: u64) -> Result<(), Refusal> {
+        let (bytes, bytes_max) = (self.bytes() + growth, self.limits.state_bytes_max);
+        if growth > 0 && bytes > bytes_max { Err(Refusal::NoRoom { bytes, bytes_max }) } else { Ok(()) }
+    }
+
+    /// Ends a change of so many keys.
+    fn changed(&mut self, keys: u64) -> Result<Reply, Refusal> {
+        self.revision += u64::from(keys > 0);
+        Ok(Reply::Changed { revision: self.revision, keys })
+    }
+
+    fn expect(&self, key: &[u8], expect: u64) -> Result<(), Refusal> {
+        let modified = self.keys.get(key).map_or(0, |item| item.modified);
+        if modified == expect { Ok(()) } else { Err(Refusal::Mismatch { modified }) }
+    }
+
+    fn take(&mut self, command: &Command<'_>) -> Result<Reply, Refusal> {
+        let revision = self.revision + 1;
+        match *command {
+            Command::Put { key, value, lease } => {
+                let growth = self.check_put(key, value, lease)?;
+                self.check_room(growth)?;
+                self.put(key, value, lease, revision);
+                self.changed(1)
+            }
+            Command::PutIf { key, value, lease, expect } => {
+                self.expect(key, expect)?;
+                self.take(&Command::Put { key, value, lease })
+            }
+            Command::Delete { key } => {
+                let there = self.delete(key, revision);
+                self.changed(there.into())
+            }
+            Command::DeleteIf { key, expect } => {
+                self.expect(key, expect)?;
+                self.take(&Command::Delete { key })
+            }
+            Command::DeleteRange { start, end } => {
+                if end <= start {
+                    return Err(Refusal::EmptyRange);
+                }
+                let keys = self.range(start, end);
+                keys.iter().for_each(|key| {
+                    self.delete(key, revision);
+                });
+                self.changed(keys.len() as u64)
+            }
+            Command::Transaction { ref compare, ref then, ref otherwise } => {
+                let succeeded = compare.iter().all(|compare| self.holds(compare));
+                self.transact(if succeeded { then } else { otherwise }, succeeded)
+            }
+            Command::Grant { ttl_ms: 0 } => {
+                Err(Refusal::LeaseTtl { ttl_ms_max: self.limits.lease_ttl_ms_max })
+            }
+            Command::Grant { .. } if self.leases.len() as u64 == self.limits.leases_max => {
+                Err(Refusal::TooManyLeases { count_max: self.limits.leases_max })
+            }
+            Command::Grant { ttl_ms } => {
+                self.lease_last += 1;
+                self.leases.insert(self.lease_last, (ttl_ms, self.now_ms + ttl_ms));
+                Ok(Reply::Granted { lease: self.lease_last, ttl_ms })
+            }
+            Command::KeepAlive { ref leases } => {
+                let ended = leases.iter().filter(|lease| !self.leases.contains_key(lease)).copied().collect();
+                for lease in leases {
+                    if let Some((ttl_ms, end_ms)) = self.leases.get_mut(lease) {
+                        *end_ms = self.now_ms + *ttl_ms;
+                    }
+                }
+                Ok(Reply::KeptAlive { ended })
+            }
+            Command::Revoke { lease } => {
+                self.check_put(b"", b"", if lease == 0 { u64::MAX } else { lease })
+                    .map_err(|_| Refusal::NoLease { lease })?;
+                let keys = self.end_lease(lease);
+                Ok(Reply::Changed { revision: self.revision, keys })
+            }
+            Command::Acquire { name, lease, value, wait } => self.acquire(name, lease, value, wait),
+            Command::Release { name, lease } => {
+                let held = self.keys.get(&lock(name)).is_some_and(|item| item.lease == lease && lease > 0);
+                let at = self.waiting.iter().position(|waiting| waiting.0 == name && waiting.1 == lease);
+                if held {
+                    self.delete(&lock(name), revision);
+                    self.revision = revision;
+                } else {
+                    self.waiting.remove(at.ok_or(Refusal::NotHeld { lease })?);
+                }
+                Ok(Reply::Done)
+            }
+            Command::Proclaim { name, lease, value } => {
+                let token =
+                    self.keys.get(&lock(name)).filter(|item| item.lease == lease).map(|item| item.created);
+                let token = token.ok_or(Refusal::NotHeld { lease })?;
+                let growth = self.check_put(&lock(name), value, lease)?;
+                self.check_room(growth)?;
+                self.put(&lock(name), value, lease, revision);
+                self.revision = revision;
+                Ok(Reply::Held { token })
+            }
+            Command::Limit { limits } => {
+                self.limits = limits;
+                Ok(Reply::Done)
+            }
+        }
+    }
+
+    fn acquire(&mut self, name: &[u8], lease: u64, value: &[u8], wait: bool) -> Result<Reply, Refusal> {
+        if !self.leases.contains_key(&lease) {
+            return Err(Refusal::NoLease { lease });
+        }
+        let Some(item) = self.keys.get(&lock(name)) else {
+            let growth = self.check_put(&lock(name), value, lease)?;
+            self.check_room(growth)?;
+            self.revision += 1;
+            self.put(&lock(name), value, lease, self.revision);
+            return Ok(Reply::Held { token: self.revision });
+        };
+        let (holder, token) = (item.lease, item.created);
+        let queue: Vec<u64> = self.waiting.iter().filter(|w| w.0 == name).map(|w| w.1).collect();
+        if holder == lease {
+            return Ok(Reply::Held { token });
+        }
+        if let Some(before) = queue.iter().position(|waiting| *waiting == lease) {
+            return Ok(Reply::Waiting { before: before as u64 });
+        }
+        if !wait {
+            return Err(Refusal::Held { holder, token });
+        }
+        let count_max = u64::from(self.limits.waiters_max);
+        if queue.len() as u64 >= count_max {
+            return Err(Refusal::TooManyWaiters { count_max });
+        }
+        self.check_room((name.len() + value.len() + 96) as u64)?;
+        self.waiting.push((name.to_vec(), lease, value.to_vec()));
+        Ok(Reply::Waiting { before: queue.len() as u64 })
+    }
+
+    fn holds(&self, compare: &Compare<'_>) -> bool {
+        let item = self.keys.get(compare.key);
+        match (compare.is, compare.target) {
+            (Is::Equal, Target::Modified { revision }) => item.map_or(0, |item| item.modified) == revision,
+            (Is::Greater, Target::Version { version }) => item.map_or(0, |item| item.version) > version,
+            (Is::NotEqual, Target::Value { value }) => item.is_none_or(|item| *item.value != *value),
+            (Is::Less, Target::Lease { lease }) => item.map_or(0, |item| item.lease) < lease,
+            other => panic!("{other:?} is not played"),
+        }
+    }
+
+    fn transact(&mut self, operations: &[Operation<'_>], succeeded: bool) -> Result<Reply, Refusal> {
+        let mut growth = 0;
+        for operation in operations {
+            match *operation {
+                Operation::Put { key, value, lease } => growth += self.check_put(key, value, lease)?,
+                Operation::DeleteRange { start, end } | Operation::Range { start, end, .. }
+                    if end <= start =>
+                {
+                    return Err(Refusal::EmptyRange);
+                }
+                _ => {}
+            }
+        }
+        self.check_room(growth)?;
+        let (revision, mut results, mut changed) = (self.revision + 1, Vec::new(), 0);
+        for operation in operations {
+            let (keys, limit) = match *operation {
+                Operation::Put { key, value, lease } => {
+                    self.put(key, value, lease, revision);
+                    (Err(1), 0)
+                }
+                Operation::Delete { key } => (Err(u64::from(self.delete(key, revision))), 0),
+                Operation::DeleteRange { start, end } => {
+                    let keys = self.range(start, end);
+                    (Err(keys.iter().filter(|key| self.delete(key, revision)).count() as u64), 0)
+                }
+                Operation::Get { key } => (Ok(self.range(key, &[key, b"\0"].concat())), 9),
+                Operation::Range { start, end, limit } => {
+                    (Ok(self.range(start, end)), if limit == 0 { 9 } else { limit as usize })
+                }
+            };
+            results.push(match keys {
+                Err(keys) => {
+                    changed += keys;
+                    Outcome::Changed { keys }
+                }
+                Ok(keys) => {
+                    let pair = |key: &Vec<u8>| Pair { key: key[..].into(), item: self.keys[key].clone() };
+                    let items = keys.iter().take(limit).map(pair).collect();
+                    Outcome::Found { found: Found { items, more: keys.len() > limit } }
+                }
+            });
+        }
+        self.revision += u64::from(changed > 0);
+        Ok(Reply::Transaction { revision: self.revision, succeeded, results })
+    }
+}

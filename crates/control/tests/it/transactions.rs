@@ -1,0 +1,92 @@
+//! All or nothing, in one revision.
+
+use super::*;
+
+fn put<'a>(key: &'a [u8], value: &'a [u8]) -> Operation<'a> {
+    Operation::Put { key, value, lease: 0 }
+}
+
+fn all<'a>(then: Vec<Operation<'a>>) -> Command<'a> {
+    Command::Transaction { compare: vec![], then, otherwise: vec![] }
+}
+
+#[test]
+fn a_transaction_takes_one_revision_and_sees_its_own_steps() {
+    let mut stage = Stage::default();
+    stage.put("gone", "1");
+    let reply = stage.ask(all(vec![
+        put(b"a", b"1"),
+        put(b"a", b"2"),
+        Operation::Delete { key: b"gone" },
+        Operation::Get { key: b"a" },
+        Operation::Range { start: b"", end: b"", limit: 0 },
+    ]));
+    let Ok(Reply::Transaction { revision: 2, succeeded: true, results }) = reply else { panic!("{reply:?}") };
+    let Outcome::Found { found } = &results[3] else { panic!("{results:?}") };
+    let item = &found.items[0].item;
+    assert_eq!((&*item.value, item.version, item.modified), (&b"2"[..], 2, 2));
+    assert_eq!(results[4], results[3], "only one key is left");
+    assert_eq!(stage.effects.changes.len(), 2);
+}
+
+#[test]
+fn a_transaction_that_is_refused_changes_nothing() {
+    let mut stage = Stage::default();
+    let refused = stage.ask(all(vec![put(b"a", b"1"), put(b"$b", b"1")]));
+    assert_eq!((refused, stage.state.revision(), stage.keys()), (Err(Refusal::Reserved), 0, vec![]));
+    let refused = stage.ask(all(vec![put(b"a", b"1"), Operation::Put { key: b"b", value: b"", lease: 9 }]));
+    assert_eq!((refused, stage.keys()), (Err(Refusal::NoLease { lease: 9 }), vec![]));
+}
+
+#[test]
+fn everything_of_a_key_can_be_compared() {
+    let mut stage = Stage::default();
+    let lease = stage.grant(1_000);
+    stage.put("a", "1");
+    stage.put_under("a", "2", lease);
+    let holds = |stage: &mut Stage, key, is, target| {
+        let compare = vec![Compare { key, is, target }];
+        match stage.ask(Command::Transaction { compare, then: vec![], otherwise: vec![] }) {
+            Ok(Reply::Transaction { succeeded, .. }) => succeeded,
+            other => panic!("{other:?}"),
+        }
+    };
+    let targets = [
+        (Target::Version { version: 2 }, Target::Version { version: 3 }),
+        (Target::Created { revision: 1 }, Target::Created { revision: 2 }),
+        (Target::Modified { revision: 2 }, Target::Modified { revision: 3 }),
+        (Target::Lease { lease }, Target::Lease { lease: lease + 1 }),
+        (Target::Value { value: b"2" }, Target::Value { value: b"3" }),
+    ];
+    for (same, more) in targets {
+        for (is, of_same, of_more) in [
+            (Is::Equal, true, false),
+            (Is::NotEqual, false, true),
+            (Is::Less, false, true),
+            (Is::Greater, false, false),
+        ] {
+            assert_eq!(holds(&mut stage, b"a", is, same), of_same, "{is:?} {same:?}");
+            assert_eq!(holds(&mut stage, b"a", is, more), of_more, "{is:?} {more:?}");
+        }
+    }
+    assert!(holds(&mut stage, b"none", Is::Equal, Target::Version { version: 0 }), "a key that is not there");
+    assert!(holds(&mut stage, b"none", Is::NotEqual, Target::Value { value: b"" }));
+    assert!(!holds(&mut stage, b"none", Is::Less, Target::Value { value: b"x" }));
+}
+
+#[test]
+fn what_a_transaction_may_read_is_bounded() {
+    let limits = Limits { range_bytes_max: 500, operations_max: 8, ..Limits::default() };
+    let mut stage = Stage { state: State::new(limits), ..Stage::default() };
+    stage.put("a", &"x".repeat(300));
+    let get = Operation::Get { key: b"a" };
+    let reply = stage.ask(all(vec![get, get, Operation::Range { start: b"", end: b"", limit: 0 }]));
+    let Ok(Reply::Transaction { results, .. }) = reply else { panic!("{reply:?}") };
+    let found = |outcome: &Outcome| match outcome {
+        Outcome::Found { found } => (found.items.len(), found.more),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(results.iter().map(found).collect::<Vec<_>>(), [(1, false), (0, true), (0, true)]);
+    let many = stage.ask(all(vec![get; 9]));
+    assert_eq!(many, Err(Refusal::TooManyOperations { count: 9, count_max: 8 }));
+}
