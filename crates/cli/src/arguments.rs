@@ -1,5 +1,7 @@
 //! The tree of commands, and what is common to all of them.
 
+use std::path::PathBuf;
+
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -42,12 +44,21 @@ const STYLES: Styles = Styles::styled()
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
-    /// The node to talk to: dunlin://HOST:PORT or unix:///PATH [default: dunlin://127.0.0.1:4220]
+    /// The node to talk to: dunlin://HOST:PORT, tls://HOST:PORT or unix:///PATH [default: dunlin://127.0.0.1:4220]
     #[arg(long, global = true, env = "DUNLIN_URL")]
     pub url: Option<String>,
     /// Who we are; nodes of this version accept everyone on loopback
     #[arg(long, global = true, env = "DUNLIN_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
+    /// Certificates of the authorities that may vouch for a tls:// node, PEM [default: the system's]
+    #[arg(long, global = true, env = "DUNLIN_CA", value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// Our own certificate, for a tls:// node that asks for one, PEM
+    #[arg(long, global = true, env = "DUNLIN_CLIENT_CERT", value_name = "FILE")]
+    pub client_cert: Option<PathBuf>,
+    /// The key of our own certificate, PEM
+    #[arg(long, global = true, env = "DUNLIN_CLIENT_KEY", value_name = "FILE")]
+    pub client_key: Option<PathBuf>,
     /// Print one JSON object per line instead of a table
     #[arg(long, global = true)]
     pub json: bool,

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use dunlin::Limits;
+use dunlin_server::TlsConfig;
 
 pub use flags::ConfigFlags;
 pub use keys::nearest;
@@ -30,6 +31,7 @@ pub struct Config {
     /// Of pages that may use HTTP.
     pub http_origins: Vec<String>,
     pub grpc: Option<SocketAddr>,
+    pub tls: Option<TlsConfig>,
     pub data_dir: Option<PathBuf>,
     pub retention_bytes: u64,
     pub retention_records: Option<u64>,
@@ -58,6 +60,7 @@ impl TryFrom<&RawConfig> for Config {
             http: address(raw, "http.listen", "an address like 127.0.0.1:8222, or off")?,
             http_origins: origins(raw)?,
             grpc: address(raw, "grpc.listen", "an address like 127.0.0.1:50051, or off")?,
+            tls: tls(raw)?,
             data_dir: value::<Off<PathBuf>>(raw, "data_dir", "a directory, or off")?.0,
             retention_bytes: size(raw, "retention.bytes")?,
             retention_records: value::<Off<u64>>(raw, "retention.records", "a count, or off")?.0,
@@ -79,7 +82,7 @@ impl TryFrom<&RawConfig> for Config {
             log: log_level(raw)?,
             log_as_json: log_as_json(raw)?,
         };
-        refuse_the_open_network(&config, switch(raw, "insecure_listen_without_tls")?)?;
+        refuse_the_open_network(&config, raw)?;
         if config.addresses().next().is_none() && config.unix.is_none() {
             bail!("a node with every door off could not be reached by anyone");
         }
@@ -120,17 +123,48 @@ fn limits(raw: &RawConfig) -> Result<Limits> {
     })
 }
 
-/// Whoever reaches a node that has neither TLS nor authentication may do everything.
-fn refuse_the_open_network(config: &Config, told_so: bool) -> Result<()> {
-    match config.addresses().map(|address| address.ip()).find(|ip| !is_loopback(*ip)) {
-        Some(ip) if !told_so => Err(Refusal(format!(
-            "listening on {ip} needs TLS and authentication, which this version does not have yet: everyone who reaches \
-             that address could read and publish everything. Listen on 127.0.0.1, or say so in so many words: \
-             --insecure-listen-without-tls"
-        ))
-        .into()),
-        _ => Ok(()),
+fn tls(raw: &RawConfig) -> Result<Option<TlsConfig>> {
+    let file = |name| value::<Off<PathBuf>>(raw, name, "a file, or off").map(|file| file.0);
+    let (cert, key, client_ca) = (file("tls.cert")?, file("tls.key")?, file("tls.client_ca")?);
+    let nats_first = switch(raw, "nats.tls_first")?;
+    match (cert, key) {
+        (Some(cert), Some(key)) => Ok(Some(TlsConfig { cert, key, client_ca, nats_first })),
+        (Some(_), None) => bail!("tls.cert is set and tls.key is not: TLS needs both"),
+        (None, Some(_)) => bail!("tls.key is set and tls.cert is not: TLS needs both"),
+        (None, None) if client_ca.is_some() => bail!("tls.client_ca is set, but not tls.cert and tls.key"),
+        (None, None) if nats_first => bail!("nats.tls_first is set, but not tls.cert and tls.key"),
+        (None, None) => Ok(None),
     }
+}
+
+/// Off loopback a node needs TLS, and has to know who its clients are, unless it was told in so many words to do without.
+fn refuse_the_open_network(config: &Config, raw: &RawConfig) -> Result<()> {
+    let Some(ip) = config.addresses().map(|address| address.ip()).find(|ip| !is_loopback(*ip)) else {
+        return Ok(());
+    };
+    let everyone =
+        "everyone who reaches that address could read and publish everything. Listen on 127.0.0.1,";
+    if config.tls.is_none() && !switch(raw, "insecure_listen_without_tls")? {
+        bail!(Refusal(format!(
+            "listening on {ip} needs TLS and authentication: without them {everyone} give --tls-cert, --tls-key and \
+             --tls-client-ca, or say so in so many words: --insecure-listen-without-tls"
+        )));
+    }
+    if config.tls.is_some()
+        && !knows_clients(config)
+        && !switch(raw, "insecure_listen_without_authentication")?
+    {
+        bail!(Refusal(format!(
+            "listening on {ip} needs authentication beside TLS: without it {everyone} give --tls-client-ca, so that \
+             clients have to show a certificate, or say so in so many words: --insecure-listen-without-authentication"
+        )));
+    }
+    Ok(())
+}
+
+/// Whether clients have to prove who they are.
+fn knows_clients(config: &Config) -> bool {
+    config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some())
 }
 
 fn is_loopback(ip: IpAddr) -> bool {
@@ -264,5 +298,40 @@ mod tests {
         raw.set(keys::find("listen").unwrap(), "0.0.0.0:0".into(), Origin::Default);
         raw.set(keys::find("insecure_listen_without_tls").unwrap(), "true".into(), Origin::Default);
         assert!(Config::try_from(&raw).is_ok());
+    }
+
+    #[test]
+    fn tls_alone_does_not_open_an_address_to_everyone() {
+        let set = |more: &[(&str, &str)]| {
+            let mut raw = RawConfig::defaults();
+            let tls = [("listen", "0.0.0.0:0"), ("tls.cert", "c.pem"), ("tls.key", "k.pem")];
+            for (name, text) in tls.iter().chain(more) {
+                raw.set(keys::find(name).unwrap(), (*text).to_owned(), Origin::Default);
+            }
+            Config::try_from(&raw)
+        };
+        let error = set(&[]).unwrap_err();
+        assert!(
+            error.is::<Refusal>() && error.to_string().contains("--insecure-listen-without-authentication"),
+            "{error}"
+        );
+        assert!(set(&[("tls.client_ca", "ca.pem")]).is_ok());
+        assert!(set(&[("insecure_listen_without_authentication", "true")]).is_ok());
+        assert!(
+            set(&[("insecure_listen_without_tls", "true")]).is_err(),
+            "that says nothing of authentication"
+        );
+    }
+
+    #[test]
+    fn half_a_tls_is_refused() {
+        for (name, missing) in [
+            ("tls.cert", "tls.key is not"),
+            ("tls.key", "tls.cert is not"),
+            ("tls.client_ca", "not tls.cert and tls.key"),
+        ] {
+            let error = with(name, "file.pem").unwrap_err().to_string();
+            assert!(error.contains(missing), "{error}");
+        }
     }
 }

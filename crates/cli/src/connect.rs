@@ -1,6 +1,9 @@
 //! From `--url` to a client.
 
-use anyhow::{Result, anyhow};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow};
+use dunlin_client::tls::TlsOptions;
 use dunlin_client::{AskError, Client, ConnectError, Limits, Options, Why};
 
 use crate::arguments::Global;
@@ -27,7 +30,8 @@ pub fn connect_one_by_one(global: &Global, name: &str) -> Result<Client> {
 fn connect_with(global: &Global, name: &str, limits: Limits) -> Result<Client> {
     let url = global.url.as_deref().unwrap_or(URL_DEFAULT);
     let credentials = global.token.clone().unwrap_or_default().into_bytes();
-    let options = Options { name: name.to_owned(), credentials, limits, ..Options::default() };
+    let options =
+        Options { name: name.to_owned(), credentials, tls: tls(global)?, limits, ..Options::default() };
     Client::connect(url, options).map_err(|error| match error {
         ConnectError::Away(Why::Refused(refused)) => {
             anyhow::Error::from(AskError::Refused(refused)).context(format!("the node at {url} refused us"))
@@ -37,4 +41,19 @@ fn connect_with(global: &Global, name: &str, limits: Limits) -> Result<Client> {
         }
         other => anyhow!("{other}"),
     })
+}
+
+/// What is in the files that were named.
+pub fn tls(global: &Global) -> Result<TlsOptions> {
+    let read = |what: &str, path: &Option<PathBuf>| {
+        let bytes = path.as_ref().map(|path| {
+            std::fs::read(path).with_context(|| format!("cannot read {what} {}", path.display()))
+        });
+        bytes.transpose()
+    };
+    let mut options = TlsOptions::default();
+    options.ca = read("the CA file", &global.ca)?;
+    options.cert = read("the client certificate", &global.client_cert)?;
+    options.key = read("the client certificate's key", &global.client_key)?;
+    Ok(options)
 }

@@ -33,15 +33,19 @@ impl Running {
     }
 
     pub fn urls(&self) -> impl Iterator<Item = String> {
-        let tcp =
-            self.server.tcp_addresses().iter().map(|address| format!("{}://{address}", Door::Tcp.scheme()));
+        let scheme = self.scheme(Door::Tcp);
+        let tcp = self.server.tcp_addresses().iter().map(move |address| format!("{scheme}://{address}"));
         tcp.chain(self.server.unix_paths().map(|path| format!("unix://{}", path.display())))
     }
 
     /// Where other clients than Dunlin's own connect.
     pub fn other_urls(&self) -> impl Iterator<Item = (Door, String)> {
         let others = self.server.addresses().iter().filter(|(door, _)| *door != Door::Tcp);
-        others.map(|(door, address)| (*door, format!("{}://{address}", door.scheme())))
+        others.map(|(door, address)| (*door, format!("{}://{address}", self.scheme(*door))))
+    }
+
+    fn scheme(&self, door: Door) -> &'static str {
+        if self.server.has_tls() { door.tls_scheme() } else { door.scheme() }
     }
 
     /// Says good-bye to everyone, then ends the topics.
@@ -89,6 +93,7 @@ fn server_config(config: &Config) -> ServerConfig {
         http: config.http.into_iter().collect(),
         http_origins: config.http_origins.clone(),
         grpc: config.grpc.into_iter().collect(),
+        tls: config.tls.clone(),
         // `Config` has refused it already unless it was told so.
         anyone_on_the_network_may_connect: true,
         threads: config.threads.unwrap_or(0),

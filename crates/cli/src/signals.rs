@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the first asks, the second insists.
+//! Ctrl-C and SIGTERM: the first asks, the second insists. SIGHUP: files are read again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 
 /// How soon somebody who sleeps notices that it is time to end.
@@ -19,6 +19,24 @@ const INTERRUPTED: i32 = 130;
 pub fn outlive_file_size_limit() {
     // Where it cannot be had, all is as the system has it.
     let _ = flag::register(SIGXFSZ, Arc::default());
+}
+
+/// Set when files are to be read again.
+#[derive(Debug, Clone)]
+pub struct Reload(Arc<AtomicBool>);
+
+impl Reload {
+    /// Listens from now on.
+    pub fn on_signal() -> Result<Reload> {
+        let asked = Arc::new(AtomicBool::new(false));
+        flag::register(SIGHUP, Arc::clone(&asked)).context("cannot listen for signals")?;
+        Ok(Reload(asked))
+    }
+
+    /// Whether it was asked for since the last look.
+    pub fn take(&self) -> bool {
+        self.0.swap(false, Ordering::Relaxed)
+    }
 }
 
 /// Set when it is time to end.

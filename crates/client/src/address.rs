@@ -5,12 +5,19 @@ use std::str::FromStr;
 /// The port of Dunlin's own protocol.
 pub const PORT_DEFAULT: u16 = 4220;
 
-/// Where a node is: `dunlin://host:4220` (the port may be left out) or `unix:///path`.
+/// Where a node is: `dunlin://host:4220` (the port may be left out), `tls://host:4220` or `unix:///path`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Address {
     /// A host and a port.
     Tcp {
         /// A name, or an IP address; IPv6 in brackets.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// A host and a port, over TLS.
+    Tls {
+        /// A name that stands in the node's certificate, or an IP address that does; IPv6 in brackets.
         host: String,
         /// The port.
         port: u16,
@@ -21,7 +28,7 @@ pub enum Address {
 
 /// Text that is no address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no address: write dunlin://HOST:PORT or unix:///PATH")]
+#[error("{0:?} is no address: write dunlin://HOST:PORT, tls://HOST:PORT or unix:///PATH")]
 pub struct AddressError(String);
 
 impl FromStr for Address {
@@ -32,10 +39,12 @@ impl FromStr for Address {
         if let Some(path) = text.strip_prefix("unix://") {
             return if path.starts_with('/') { Ok(Address::Unix(path.into())) } else { Err(error()) };
         }
-        let rest = match text.split_once("://") {
-            Some(("dunlin" | "tcp", rest)) => rest.trim_end_matches('/'),
+        let (is_tls, rest) = match text.split_once("://") {
+            Some((scheme @ ("dunlin" | "tcp" | "tls"), rest)) => {
+                (scheme == "tls", rest.trim_end_matches('/'))
+            }
             Some(_) => return Err(error()),
-            None => text,
+            None => (false, text),
         };
         let (host, port) = match rest.rsplit_once(':') {
             // The last colon of a bare IPv6 address in brackets is not a port's.
@@ -43,7 +52,11 @@ impl FromStr for Address {
             _ => (rest, PORT_DEFAULT),
         };
         let plain = !host.is_empty() && !host.contains(['/', '@', ' ']);
-        if plain { Ok(Address::Tcp { host: host.to_owned(), port }) } else { Err(error()) }
+        match (plain, is_tls) {
+            (true, true) => Ok(Address::Tls { host: host.to_owned(), port }),
+            (true, false) => Ok(Address::Tcp { host: host.to_owned(), port }),
+            (false, _) => Err(error()),
+        }
     }
 }
 
@@ -51,6 +64,7 @@ impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Address::Tcp { host, port } => write!(f, "dunlin://{host}:{port}"),
+            Address::Tls { host, port } => write!(f, "tls://{host}:{port}"),
             Address::Unix(path) => write!(f, "unix://{}", path.display()),
         }
     }
@@ -68,7 +82,7 @@ impl Address {
     pub(crate) fn resolve(&self) -> std::io::Result<Vec<Endpoint>> {
         match self {
             Address::Unix(path) => Ok(vec![Endpoint::Unix(path.clone())]),
-            Address::Tcp { host, port } => {
+            Address::Tcp { host, port } | Address::Tls { host, port } => {
                 let host = host.trim_start_matches('[').trim_end_matches(']');
                 let mut all: Vec<SocketAddr> = (host, *port).to_socket_addrs()?.collect();
                 // Nodes listen on 127.0.0.1 unless told otherwise: spare `localhost` a refusal.
@@ -93,6 +107,7 @@ mod tests {
             ("node-3:4221", tcp("node-3", 4221)),
             ("dunlin://[::1]:5", tcp("[::1]", 5)),
             ("dunlin://[::1]", tcp("[::1]", PORT_DEFAULT)),
+            ("tls://node-3", Ok(Address::Tls { host: "node-3".to_owned(), port: PORT_DEFAULT })),
             ("unix:///run/dunlin.sock", Ok(Address::Unix("/run/dunlin.sock".into()))),
         ] {
             assert_eq!(text.parse::<Address>(), address, "{text}");

@@ -20,6 +20,7 @@ use crate::publisher::{Publisher, PublisherOptions};
 use crate::publishing::Publishing;
 use crate::session::{Asked, FollowAsked, Session};
 use crate::subscriber::Subscriber;
+use crate::tls::{Connector, TlsError, TlsOptions};
 
 /// Who the client is to the node, and how it behaves.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -30,6 +31,8 @@ pub struct Options {
     pub tenant: String,
     /// What proves it; empty on loopback.
     pub credentials: Vec<u8>,
+    /// For addresses that begin with `tls://`: whom to trust, and who the client is.
+    pub tls: TlsOptions,
     /// How publishers and requests wait for answers.
     pub wait: Wait,
     /// What is kept at most.
@@ -43,6 +46,9 @@ pub enum ConnectError {
     /// The address cannot be read.
     #[error(transparent)]
     Address(#[from] AddressError),
+    /// TLS cannot be begun as the options say.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The node cannot be reached, or does not let the client in.
     #[error("{0}")]
     Away(Why),
@@ -62,6 +68,8 @@ pub struct Client {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) address: Address,
+    /// Where the address asks for TLS.
+    pub(crate) tls: Option<Connector>,
     pub(crate) options: Options,
     pub(crate) limits: Limits,
     pub(crate) link: Mutex<Link>,
@@ -83,7 +91,7 @@ impl Client {
     /// Connects to the node at `address`, trying each of the endpoints it stands for once.
     pub fn connect_to(address: Address, options: Options) -> Result<Client, ConnectError> {
         let endpoints = address.resolve().map_or(1, |all| all.len().max(1)) as u32;
-        let client = Client::new(address, options);
+        let client = Client::new(address, options)?;
         let shared = &client.shared;
         let each = Duration::from_millis(shared.limits.connect_ms_max);
         let until = Instant::now() + each * endpoints + TICK;
@@ -105,11 +113,16 @@ impl Client {
         why.map_or(Ok(client), |why| Err(ConnectError::Away(why)))
     }
 
-    fn new(address: Address, options: Options) -> Client {
+    fn new(address: Address, options: Options) -> Result<Client, TlsError> {
         let limits = options.limits;
-        Client {
+        let tls = match &address {
+            Address::Tls { host, .. } => Some(Connector::new(&options.tls, host)?),
+            _ => None,
+        };
+        Ok(Client {
             shared: Arc::new(Shared {
                 address,
+                tls,
                 limits,
                 link: Mutex::new(Link::new(&limits)),
                 session: Mutex::new(Session::new(&limits)),
@@ -120,7 +133,7 @@ impl Client {
                 reactor: Mutex::default(),
                 options,
             }),
-        }
+        })
     }
 
     /// The name of the node, as it said when the connection was made.

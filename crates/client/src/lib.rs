@@ -48,6 +48,7 @@ mod respond;
 mod session;
 mod socket;
 mod subscriber;
+pub mod tls;
 mod topics;
 
 pub use address::{Address, AddressError, PORT_DEFAULT};

@@ -337,7 +337,7 @@ impl Link {
             let at = self.endpoint % endpoints.len().max(1);
             let endpoint = endpoints.get(at).ok_or(std::io::ErrorKind::AddrNotAvailable)?;
             self.endpoint = at + 1;
-            Socket::connect(endpoint)
+            Socket::connect(endpoint, shared.tls.as_ref())
         });
         match begun {
             Ok(socket) => {
@@ -386,6 +386,13 @@ impl Link {
         let broken = |error: dunlin_wire::WireError| Why::Io(error.to_string());
         let (chunk, at) = self.chunks.unread();
         let bytes = &chunk[at..];
+        // How somebody who speaks TLS refuses what is none.
+        if shared.tls.is_none() && bytes.starts_with(&[0x15, 0x03]) {
+            return Err(Why::Io(format!(
+                "{} speaks TLS only: write tls:// instead of dunlin://",
+                shared.address
+            )));
+        }
         let Some(preamble) = Preamble::parse(bytes).map_err(broken)? else { return Ok(false) };
         let (welcome, taken) = match self.decoder.next_from_node(&bytes[PREAMBLE_BYTES..]).map_err(broken)? {
             Next::Need(need) => {

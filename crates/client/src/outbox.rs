@@ -78,7 +78,7 @@ impl Outbox {
 
     pub(crate) fn is_empty(&self) -> bool {
         let out = self.lock();
-        out.sent == out.backlog.len()
+        out.sent == out.backlog.len() && !out.socket.as_ref().is_some_and(|socket| socket.has_unsent())
     }
 
     fn lock(&self) -> MutexGuard<'_, Outgoing> {
@@ -100,7 +100,7 @@ impl Outgoing {
         }
         self.backlog.clear();
         self.sent = 0;
-        Ok(true)
+        socket.flush()
     }
 
     /// Whoever reads finds out that the connection is over.

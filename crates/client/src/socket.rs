@@ -1,4 +1,4 @@
-//! One connected socket, TCP or Unix.
+//! One connected socket, TCP or Unix, and what is between it and the bytes that are said: nothing, or TLS.
 //!
 //! The socket is in blocking mode once it is connected: a caller that wants to wait does so in
 //! `recv` itself, which is one system call where readiness and then reading would be two. Whoever
@@ -17,6 +17,11 @@ use rustix::net::{
 
 use crate::address::Endpoint;
 use crate::limits::TICK;
+use crate::tls::Connector;
+
+mod secured;
+
+use secured::Secured;
 
 /// What a socket can do now.
 #[derive(Debug, Clone, Copy, Default)]
@@ -28,11 +33,13 @@ pub(crate) struct Readiness {
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
+    tls: Option<Box<Secured>>,
 }
 
 impl Socket {
     /// Begins to connect. The socket does not block until [`connected`](Socket::connected).
-    pub(crate) fn connect(endpoint: &Endpoint) -> io::Result<Socket> {
+    pub(crate) fn connect(endpoint: &Endpoint, tls: Option<&Connector>) -> io::Result<Socket> {
+        let tls = tls.map(Secured::new).transpose()?.map(Box::new);
         let family = match endpoint {
             Endpoint::Unix(_) => AddressFamily::UNIX,
             Endpoint::Tcp(addr) if addr.is_ipv4() => AddressFamily::INET,
@@ -47,7 +54,7 @@ impl Socket {
             }
         };
         match begun {
-            Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(Socket { fd }),
+            Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(Socket { fd, tls }),
             Err(error) => Err(error.into()),
         }
     }
@@ -63,6 +70,9 @@ impl Socket {
     /// Reads into the spare room of `into`; `Ok(0)` is the end of the stream.
     #[inline]
     pub(crate) fn recv(&self, into: &mut Vec<u8>, blocking: bool) -> io::Result<usize> {
+        if let Some(tls) = &self.tls {
+            return tls.recv(&self.fd, into, blocking);
+        }
         let flags = if blocking { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
         let (read, _) = recv(&self.fd, spare_capacity(into), flags)?;
         Ok(read)
@@ -70,6 +80,9 @@ impl Socket {
 
     /// Writes what fits without waiting; `Ok(0)` when nothing does.
     pub(crate) fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(tls) = &self.tls {
+            return tls.send(&self.fd, bytes);
+        }
         loop {
             match send(&self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(sent) => return Ok(sent),
@@ -80,8 +93,21 @@ impl Socket {
         }
     }
 
+    /// Writes what was taken by [`send`](Socket::send) and has not left; whether all of it has.
+    pub(crate) fn flush(&self) -> io::Result<bool> {
+        self.tls.as_ref().map_or(Ok(true), |tls| tls.flush(&self.fd))
+    }
+
+    /// Something was taken and has not left.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_unsent())
+    }
+
     /// Waits until it can read, or write if that is asked for, at most `longest`.
     pub(crate) fn wait(&self, write: bool, longest: Duration) -> Readiness {
+        if self.tls.as_ref().is_some_and(|tls| tls.has_unread()) {
+            return Readiness { read: true, write: false };
+        }
         let write_flag = if write { PollFlags::OUT } else { PollFlags::empty() };
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN | write_flag)];
         // An error counts as "look": what is wrong shows when the socket is used.
@@ -94,6 +120,9 @@ impl Socket {
 
     /// Ends the direction to the node, after what was written.
     pub(crate) fn end_writing(&self) {
+        if let Some(tls) = &self.tls {
+            tls.end(&self.fd);
+        }
         // It may be closed already, which is what is wanted.
         let _ = shutdown(&self.fd, Shutdown::Write);
     }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::door::Door;
+use crate::tls::TlsConfig;
 
 /// Where and how to listen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -20,8 +21,10 @@ pub struct ServerConfig {
     pub http_origins: Vec<String>,
     /// TCP addresses of door `grpc`.
     pub grpc: Vec<SocketAddr>,
-    /// Listen on addresses that other machines reach, though there is neither encryption nor a check of
-    /// who connects. Without it such addresses are refused.
+    /// TLS for all TCP addresses, of every door.
+    pub tls: Option<TlsConfig>,
+    /// Listen on addresses that other machines reach, though there is no encryption, or no check of who connects.
+    /// Without it such addresses are refused, unless clients have to show a certificate (`client_ca`).
     pub anyone_on_the_network_may_connect: bool,
     /// Threads that serve sessions; 0 for one per core, or for every second one if they spin.
     pub threads: usize,
@@ -59,7 +62,7 @@ pub struct Limits {
     pub publishers_max: u32,
     /// Logs that all subscriptions of one session read.
     pub channels_max: usize,
-    /// How long a client may take to say HELLO, ms; then it is refused.
+    /// How long a client may take to say HELLO, and before it for the handshake of TLS, ms; then it is refused.
     pub handshake_ms_max: u32,
     /// A session sends something at least this often, ms.
     pub heartbeat_ms: u32,

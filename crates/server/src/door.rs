@@ -36,6 +36,14 @@ impl Door {
             Door::Http | Door::Grpc => "http",
         }
     }
+
+    /// The same where it is reached by TLS.
+    pub fn tls_scheme(self) -> &'static str {
+        match self {
+            Door::Tcp | Door::Nats => "tls",
+            Door::Http | Door::Grpc => "https",
+        }
+    }
 }
 
 impl std::fmt::Display for Door {

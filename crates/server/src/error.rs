@@ -4,16 +4,21 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use crate::tls::TlsError;
+
 /// Why the doors did not open.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// Other machines reach the address, and nobody said that they may.
     #[error(
-        "{0} is reached from other machines, and the door has neither encryption nor a check of who connects: \
-         listen on 127.0.0.1, or say anyone_on_the_network_may_connect"
+        "{0} is reached from other machines, and the door has no encryption, or no check of who connects: \
+         listen on 127.0.0.1, give tls with a client_ca, or say anyone_on_the_network_may_connect"
     )]
     OffLoopback(SocketAddr),
+    /// TLS cannot be had as it is configured.
+    #[error("TLS: {0}")]
+    Tls(#[from] TlsError),
     /// The address cannot be listened on.
     #[error("listen on {address}: {error}")]
     Listen {

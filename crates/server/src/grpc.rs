@@ -35,7 +35,7 @@ mod translate;
 mod unfold;
 mod writer;
 
-pub(crate) use connection::serve;
+pub(crate) use connection::{refusal, serve};
 pub(crate) use services::Services;
 
 /// The messages, made from the files in `proto`.

@@ -11,8 +11,8 @@
 //!
 //! Limits: [`HttpLimits`](crate::HttpLimits), `sessions_max`, `control_bytes_max`.
 //!
-//! Not here: what the text of an event, an id or a query looks like ([`dunlin::wire::http`]); TLS and credentials, for which
-//! `connection` and `gate` are the places.
+//! Not here: what the text of an event, an id or a query looks like ([`dunlin::wire::http`]); TLS, which has begun before
+//! `connection` does; credentials, for which `gate` is the place.
 
 mod batch;
 mod body;
@@ -31,5 +31,5 @@ mod subscriptions;
 mod surveys;
 mod topics;
 
-pub(crate) use connection::serve;
+pub(crate) use connection::{refusal, serve};
 pub(crate) use surveys::Surveys;

@@ -4,7 +4,7 @@
 //! Unix sockets, door `nats` the NATS client protocol, door `http` HTTP/1.1, door `grpc` gRPC (`docs/doors.md`).
 //!
 //! `listener` lets connections in and begins a session of its door, `stream` is what TCP and Unix sockets have in
-//! common, `session` what the sessions of all doors have in common.
+//! common, `tls` how they begin where clients come by TLS, `session` what the sessions of all doors have in common.
 //!
 //! Each core has a thread with a current-thread runtime; a session is one task on one of them and
 //! never moves. All sessions of a thread share its read and write buffers, so that a session that
@@ -21,6 +21,7 @@ mod housekeeping;
 mod http;
 mod listener;
 mod nats;
+mod reload;
 mod responders;
 mod runtime;
 mod server;
@@ -28,9 +29,11 @@ mod session;
 mod shared;
 mod stream;
 mod tcp;
+mod tls;
 mod traffic;
 
 pub use config::{GrpcLimits, HttpLimits, Limits, NatsLimits, ServerConfig};
 pub use door::Door;
 pub use error::StartError;
 pub use server::Server;
+pub use tls::{TlsConfig, TlsError};

@@ -21,6 +21,7 @@ use crate::runtime::Core;
 use crate::shared::Shared;
 use crate::stream::{Accepted, Stream};
 use crate::tcp;
+use crate::tls::{LetIn, let_in};
 
 /// How long accepting rests after it failed.
 const REST: Duration = Duration::from_millis(50);
@@ -142,9 +143,19 @@ fn begin(door: Door, core: &Core, shared: &Arc<Shared>, accepted: Accepted) {
         let _passage = shared.traffic.accepted(door);
         // The connection broke before it began: nobody is there to be told.
         let Ok(stream) = Stream::new(accepted) else { return };
+        // In a box: sessions are not to be larger for it.
+        let (stream, told) = match (&shared.tls, stream) {
+            (Some(identity), Stream::Tcp(socket)) => {
+                match Box::pin(let_in(&shared, identity, door, socket)).await {
+                    Some(LetIn { stream, told }) => (stream, told),
+                    None => return,
+                }
+            }
+            (_, stream) => (stream, None),
+        };
         match door {
             Door::Tcp => tcp::Session::begin(shared, stream).await,
-            Door::Nats => nats::Session::begin(shared, stream).await,
+            Door::Nats => nats::Session::begin(shared, stream, told).await,
             Door::Http => http::serve(shared, stream).await,
             Door::Grpc => grpc::serve(shared, stream).await,
         }

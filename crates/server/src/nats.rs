@@ -2,4 +2,4 @@
 
 mod session;
 
-pub(crate) use session::{NatsScratch, Session};
+pub(crate) use session::{NatsScratch, Session, refusal, say_info};

@@ -15,9 +15,11 @@ use crate::door::Door;
 use crate::error::StartError;
 use crate::housekeeping;
 use crate::listener::{Listener, accept};
+use crate::reload;
 use crate::responders::OnDoorThreads;
 use crate::runtime::Runtime;
 use crate::shared::Shared;
+use crate::tls::Identity;
 
 /// The open doors of a node. Dropping it closes them at once; [`Server::stop`] says good-bye first.
 pub struct Server {
@@ -34,6 +36,7 @@ impl Server {
     /// Opens the doors of `node`.
     pub fn start(node: Node, config: ServerConfig) -> Result<Server, StartError> {
         raise_file_limit();
+        let tls = config.tls.clone().map(Identity::read).transpose()?.map(Arc::new);
         let listeners = listen(&config)?;
         node.wait_for_epoch();
         let addresses: Vec<_> = listeners.iter().filter_map(Listener::address).collect();
@@ -49,10 +52,14 @@ impl Server {
         let runtimes = (0..threads).map(|number| Runtime::start(number, config.spin));
         let runtimes = runtimes.collect::<Result<Vec<_>, _>>()?;
         let cores: Vec<_> = runtimes.iter().map(|runtime| runtime.core().clone()).collect();
-        let shared = Shared::new(node.clone(), config.limits, config.spin, config.http_origins);
+        let shared = Shared::new(node.clone(), &config, tls);
+        if let Some(tls) = &shared.tls {
+            shared.reloads.add(Arc::clone(tls) as _);
+        }
         shared.set_cores(&cores);
         let first = cores[0].handle.clone();
         let mut tasks = vec![first.spawn(housekeeping::keep(Arc::clone(&shared))).abort_handle()];
+        tasks.push(first.spawn(reload::watch(Arc::clone(&shared.reloads))).abort_handle());
         for listener in listeners {
             let accepting = accept(listener, Arc::clone(&shared), cores.clone());
             tasks.push(first.spawn(accepting).abort_handle());
@@ -85,6 +92,17 @@ impl Server {
     /// Sessions at present.
     pub fn sessions(&self) -> usize {
         self.shared.session_count()
+    }
+
+    /// Clients come by TLS, but for those at Unix sockets.
+    pub fn has_tls(&self) -> bool {
+        self.shared.tls.is_some()
+    }
+
+    /// Reads the files again that may change while the node runs, now; they are looked at every two seconds, too.
+    /// Whether all were sound: where they are not, what was read before stays in force, and the log says why.
+    pub fn reload(&self) -> bool {
+        self.shared.reloads.all()
     }
 
     /// Lets nobody in any more, says good-bye to every session, and waits until they have taken what they
@@ -120,8 +138,10 @@ impl std::fmt::Debug for Server {
 
 fn listen(config: &ServerConfig) -> Result<Vec<Listener>, StartError> {
     let mut listeners = Vec::new();
+    let knows_clients = config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
     for (door, address) in config.addresses() {
-        if !address.ip().is_loopback() && !config.anyone_on_the_network_may_connect {
+        let is_open = !address.ip().is_loopback() && !knows_clients;
+        if is_open && !config.anyone_on_the_network_may_connect {
             return Err(StartError::OffLoopback(address));
         }
         let listener = Listener::bind_tcp(door, address);

@@ -7,11 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use dunlin::Node;
 use dunlin::topic::{Charge, SubscribeError, Waiter};
 
-use crate::config::Limits;
+use crate::config::{Limits, ServerConfig};
 use crate::grpc;
 use crate::housekeeping::Housekeeping;
 use crate::http::Surveys;
+use crate::reload::Reloads;
 use crate::runtime::Core;
+use crate::tls::Identity;
 use crate::traffic::Traffic;
 
 /// The token by which a session is told that the server stops.
@@ -29,6 +31,9 @@ pub(crate) struct Shared {
     pub(crate) spin: bool,
     /// Pages of these origins may use door `http`.
     pub(crate) origins: Vec<String>,
+    /// Where clients come by TLS.
+    pub(crate) tls: Option<Arc<Identity>>,
+    pub(crate) reloads: Arc<Reloads>,
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) surveys: Surveys,
     pub(crate) housekeeping: Housekeeping,
@@ -46,13 +51,15 @@ pub(crate) struct Place {
 }
 
 impl Shared {
-    pub(crate) fn new(node: Node, limits: Limits, spin: bool, origins: Vec<String>) -> Arc<Shared> {
+    pub(crate) fn new(node: Node, config: &ServerConfig, tls: Option<Arc<Identity>>) -> Arc<Shared> {
         let (stopping, sessions) = (AtomicBool::new(false), Mutex::default());
         Arc::new(Shared {
             node,
-            limits,
-            spin,
-            origins,
+            limits: config.limits,
+            spin: config.spin,
+            origins: config.http_origins.clone(),
+            tls,
+            reloads: Arc::default(),
             traffic: Arc::default(),
             surveys: Surveys::default(),
             housekeeping: Housekeeping::default(),

@@ -1,12 +1,19 @@
-//! What TCP and Unix sockets have in common.
+//! What TCP and Unix sockets have in common, with TLS and without.
+
+mod secured;
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::task::{Context, Poll};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
 use rustix::net::{RecvFlags, Shutdown};
-use tokio::io::Interest;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+
+use crate::tls::ClientCertificate;
+
+pub(crate) use secured::{Secured, explain};
 
 /// A connection on its way to the thread that will serve it.
 #[derive(Debug)]
@@ -31,13 +38,16 @@ impl Accepted {
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    /// TCP, after the handshake.
+    Tls(Box<Secured>),
 }
 
 macro_rules! either {
-    ($self:ident, $stream:ident => $call:expr) => {
+    ($self:ident, $stream:ident => $call:expr, $tls:ident => $secured:expr) => {
         match $self {
             Stream::Tcp($stream) => $call,
             Stream::Unix($stream) => $call,
+            Stream::Tls($tls) => $secured,
         }
     };
 }
@@ -51,26 +61,52 @@ impl Stream {
         })
     }
 
-    /// Where the client has connected to, over TCP.
-    pub(crate) fn local_address(&self) -> Option<SocketAddr> {
+    /// The socket, over TCP.
+    pub(crate) fn socket(&self) -> Option<&TcpStream> {
         match self {
-            Stream::Tcp(stream) => stream.local_addr().ok(),
+            Stream::Tcp(stream) => Some(stream),
             Stream::Unix(_) => None,
+            Stream::Tls(tls) => Some(tls.socket()),
         }
     }
 
-    pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(self, stream => stream.poll_read_ready(cx))
+    /// Where the client has connected to, over TCP.
+    pub(crate) fn local_address(&self) -> Option<SocketAddr> {
+        self.socket()?.local_addr().ok()
     }
 
-    pub(crate) fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(self, stream => stream.poll_write_ready(cx))
+    /// Who the client is by its certificate, which was verified; `None` where it showed none.
+    pub(crate) fn client_certificate(&self) -> Option<ClientCertificate> {
+        either!(self, _stream => None, tls => tls.client_certificate())
+    }
+
+    pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, stream => stream.poll_read_ready(cx), tls => tls.poll_readable(cx))
+    }
+
+    pub(crate) fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, stream => stream.poll_write_ready(cx), tls => tls.poll_writable(cx))
+    }
+
+    /// Sends what [`write`](Stream::write) took and the socket did not. Only TLS keeps such; whoever has nothing more to
+    /// write has to see to it.
+    #[inline]
+    pub(crate) fn poll_flush_taken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(Ok(())),
+            Stream::Tls(tls) => tls.poll_writable(cx),
+        }
+    }
+
+    /// Whether everything that was written has gone to the socket.
+    pub(crate) fn is_flushed(&self) -> bool {
+        either!(self, _stream => true, tls => !tls.has_unsent())
     }
 
     /// Reads what is there. When that is less than asked for, there is no more for now, and nobody needs
     /// to ask the kernel again before it says so.
-    pub(crate) fn read(&self, into: &mut [u8]) -> io::Result<usize> {
-        let read = either!(self, stream => stream.try_read(into))?;
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = either!(self, stream => stream.try_read(into), tls => return tls.read(into))?;
         if 0 < read && read < into.len() {
             self.exhausted(Interest::READABLE);
         }
@@ -78,17 +114,21 @@ impl Stream {
     }
 
     /// Reads what is there, asking the kernel whether or not it has said that there is something.
-    pub(crate) fn read_now(&self, into: &mut [u8]) -> io::Result<usize> {
-        let read = either!(self, stream => rustix::net::recv(stream, into, RecvFlags::DONTWAIT));
+    pub(crate) fn read_now(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = either!(
+            self,
+            stream => rustix::net::recv(stream, into, RecvFlags::DONTWAIT),
+            tls => return tls.read_now(into)
+        );
         read.map(|(read, _)| read).map_err(io::Error::from)
     }
 
     /// Writes what the kernel takes. When that is less than all of it, it takes no more before it says so.
-    pub(crate) fn write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub(crate) fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let all: usize = slices.iter().map(|slice| slice.len()).sum();
         let wrote = match slices {
-            [one] => either!(self, stream => stream.try_write(one)),
-            many => either!(self, stream => stream.try_write_vectored(many)),
+            [one] => either!(self, stream => stream.try_write(one), tls => return tls.write(slices)),
+            many => either!(self, stream => stream.try_write_vectored(many), tls => return tls.write(slices)),
         }?;
         if 0 < wrote && wrote < all {
             self.exhausted(Interest::WRITABLE);
@@ -99,12 +139,82 @@ impl Stream {
     /// Saves the system call that would only find this out.
     fn exhausted(&self, interest: Interest) {
         let would_block = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
-        let _ = either!(self, stream => stream.try_io(interest, would_block));
+        let _ = either!(self, stream => stream.try_io(interest, would_block), _tls => Ok(()));
     }
 
     /// Ends the direction to the client: it gets what was sent, then the end.
-    pub(crate) fn end_writing(&self) -> io::Result<()> {
-        let ended = either!(self, stream => rustix::net::shutdown(stream, Shutdown::Write));
+    pub(crate) fn end_writing(&mut self) -> io::Result<()> {
+        let ended = either!(
+            self,
+            stream => rustix::net::shutdown(stream, Shutdown::Write),
+            tls => return tls.end_writing()
+        );
         ended.map_err(io::Error::from)
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let tls = either!(
+            this,
+            stream => return Pin::new(stream).poll_read(cx, into),
+            tls => tls
+        );
+        loop {
+            ready!(tls.poll_readable(cx))?;
+            match tls.read(into.initialize_unfilled()) {
+                Ok(read) => {
+                    into.advance(read);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let tls = either!(
+            this,
+            stream => return Pin::new(stream).poll_write_vectored(cx, slices),
+            tls => tls
+        );
+        loop {
+            match tls.write(slices) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(tls.poll_writable(cx))?,
+                wrote => return Poll::Ready(wrote),
+            }
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().poll_flush_taken(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let tls = either!(
+            this,
+            stream => return Pin::new(stream).poll_shutdown(cx),
+            tls => tls
+        );
+        ready!(tls.poll_writable(cx))?;
+        Poll::Ready(tls.end_writing())
     }
 }

@@ -143,6 +143,7 @@ codes! {
     7 BudgetSpent "BUDGET_SPENT" Later 503 ResourceExhausted "bytes asked, bytes used, bytes allowed" "Wait until readers catch up, or raise the memory budget.";
     8 ShuttingDown "SHUTTING_DOWN" Reconnect 503 Unavailable "" "Connect again with back-off and resume.";
     9 Handshake "HANDSHAKE_TIMEOUT" Reconnect 408 DeadlineExceeded "milliseconds waited" "Send the preamble and HELLO at once after connecting.";
+    10 TlsRequired "TLS_REQUIRED" No 400 FailedPrecondition "" "Connect by TLS: tls:// instead of dunlin://, https:// instead of http://.";
     20 Subject "SUBJECT" No 400 InvalidArgument "text: what breaks the rules of names" "Correct the subject or pattern.";
     21 NoTopic "NO_TOPIC" Later 404 NotFound "text: the subject" "Create a topic that owns the subject.";
     22 TopicExists "TOPIC_EXISTS" No 409 AlreadyExists "text: the topic" "Use the topic, or another name.";

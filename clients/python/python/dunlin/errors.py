@@ -145,6 +145,12 @@ class HandshakeTimeoutError(RefusedError):
     code = "HANDSHAKE_TIMEOUT"
 
 
+class TlsRequiredError(RefusedError):
+    """Connect by TLS: tls:// instead of dunlin://, https:// instead of http://."""
+
+    code = "TLS_REQUIRED"
+
+
 class SubjectError(RefusedError):
     """Correct the subject or pattern."""
 

@@ -11,7 +11,7 @@ use crate::config::{ConfigFlags, Origin, RawConfig};
 use crate::connect::URL_DEFAULT;
 use crate::console::Console;
 use crate::running::Running;
-use crate::signals::Stop;
+use crate::signals::{Reload, Stop};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -26,12 +26,12 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
-    let stop = Stop::on_signal()?;
+    let (stop, reload) = (Stop::on_signal()?, Reload::on_signal()?);
     let (mut raw, mut warnings) = arguments.config.gather_over(RawConfig::dev_defaults())?;
     shut_doors_in_use(&mut raw, &mut warnings);
     let running = serve::start_with(&raw, &warnings, console)?;
     greet(&running, console)?;
-    serve::wait(&stop);
+    serve::wait_and_reload(&running, &stop, &reload);
     running.stop();
     writeln!(std::io::stdout(), "\nstopped; what it held in memory is gone")?;
     Ok(())

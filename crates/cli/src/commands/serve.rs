@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use crate::config::{Config, ConfigFlags, RawConfig};
 use crate::console::Console;
 use crate::running::Running;
-use crate::signals::Stop;
+use crate::signals::{Reload, Stop};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -23,9 +23,12 @@ Examples:
   dunlin serve --nats-listen 127.0.0.1:4222  NATS clients are served too
   dunlin serve --http-listen 127.0.0.1:8222  topics, events, probes and metrics for whoever speaks HTTP
   dunlin serve --grpc-listen 127.0.0.1:50051 gRPC clients, too
+  dunlin serve --tls-cert node.pem --tls-key node-key.pem
+                                             every address speaks TLS
   DUNLIN_RETENTION_BYTES=1GiB dunlin serve
 
-Ctrl-C or SIGTERM ends it in order; a second one at once.")]
+Ctrl-C or SIGTERM ends it in order; a second one at once. SIGHUP has it read certificates again, as it does by itself
+within seconds after they changed.")]
 pub struct Arguments {
     #[command(flatten)]
     config: ConfigFlags,
@@ -35,11 +38,11 @@ pub struct Arguments {
 const LOOK: Duration = Duration::from_millis(50);
 
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
-    let stop = Stop::on_signal()?;
+    let (stop, reload) = (Stop::on_signal()?, Reload::on_signal()?);
     let running = start(&arguments.config, console)?;
     let mut out = std::io::stdout();
     writeln!(out, "{}", ready_line(&running)).and_then(|()| out.flush()).context("cannot say READY")?;
-    wait(&stop);
+    wait_and_reload(&running, &stop, &reload);
     running.stop();
     Ok(())
 }
@@ -60,9 +63,19 @@ pub fn start_with(raw: &RawConfig, warnings: &[String], console: &Console) -> Re
     Running::start(&config)
 }
 
-/// Until a signal comes.
+/// Until a signal to end comes.
 pub fn wait(stop: &Stop) {
     while !stop.is_set() {
+        thread::sleep(LOOK);
+    }
+}
+
+/// The same; whenever one comes that asks for it, files are read again.
+pub fn wait_and_reload(running: &Running, stop: &Stop, reload: &Reload) {
+    while !stop.is_set() {
+        if reload.take() {
+            running.server.reload();
+        }
         thread::sleep(LOOK);
     }
 }
@@ -75,6 +88,9 @@ pub fn ready_line(running: &Running) -> String {
     }
     for path in running.server.unix_paths() {
         line.push_str(&format!(" unix={}", path.display()));
+    }
+    if running.server.has_tls() {
+        line.push_str(" tls=on");
     }
     line
 }

@@ -70,11 +70,41 @@ pub const KEYS: &[Key] = &[
         help: "Pages that may use HTTP from a browser, like https://example.com, with commas between them",
     },
     Key {
+        name: "tls.cert",
+        value: "FILE|off",
+        default: "off",
+        help: "The node's certificate and those that lead to its authority, PEM: with it every TCP address speaks TLS",
+    },
+    Key {
+        name: "tls.key",
+        value: "FILE|off",
+        default: "off",
+        help: "The key of the node's certificate, PEM",
+    },
+    Key {
+        name: "tls.client_ca",
+        value: "FILE|off",
+        default: "off",
+        help: "Authorities of clients, PEM: every client has to show a certificate that one of them has signed",
+    },
+    Key {
+        name: "nats.tls_first",
+        value: SWITCH,
+        default: "false",
+        help: "NATS clients begin with TLS, before INFO; they have to be told so (tls_first, handshake first)",
+    },
+    Key {
         name: "insecure_listen_without_tls",
         value: SWITCH,
         default: "false",
-        help: "Listen off loopback although everyone who reaches the address can read and publish everything: there is \
-               neither TLS nor authentication yet",
+        help: "Listen off loopback without TLS: everyone who reaches the address can read and publish everything",
+    },
+    Key {
+        name: "insecure_listen_without_authentication",
+        value: SWITCH,
+        default: "false",
+        help: "Listen off loopback by TLS without asking clients who they are: everyone who reaches the address can read \
+               and publish everything",
     },
     Key {
         name: "data_dir",

@@ -16,8 +16,7 @@ use dunlin::topic::Waiter;
 use dunlin::wire::ErrorCode;
 use hyper::server::conn::http2::{Builder, Connection as Http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::dispatch::Dispatch;
@@ -30,6 +29,11 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const NOT_HTTP2: &[u8] =
     b"HTTP/1.1 505 HTTP Version Not Supported\r\ncontent-type: text/plain\r\nconnection: close\r\n\
       content-length: 61\r\n\r\nThis is Dunlin's gRPC door: it speaks HTTP/2, and only that.\n";
+/// An empty SETTINGS frame and the head of a GOAWAY frame on stream 0 (RFC 9113), up to its length.
+const SETTINGS: &[u8; 9] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+const GOAWAY: u8 = 7;
+/// The error of GOAWAY that asks for better security.
+const INADEQUATE_SECURITY: u32 = 12;
 /// Between two looks at a preface that has not come whole.
 const PREFACE_NAP: Duration = Duration::from_millis(10);
 /// How long a connection that is refused has to take that in.
@@ -115,10 +119,9 @@ impl Drop for StreamPlace {
 
 /// Serves a connection to its end.
 pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream) {
-    // The door listens on no others.
-    let Stream::Tcp(stream) = stream else { return };
+    let mut stream = stream;
     let handshake = Duration::from_millis(shared.limits.handshake_ms_max.into());
-    match timeout(handshake, speaks_http2(&stream)).await {
+    match timeout(handshake, speaks_http2(&mut stream)).await {
         Ok(Ok(true)) => {}
         Ok(Ok(false)) => return say_no(stream).await,
         // It took too long, or it is gone.
@@ -141,8 +144,13 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream) {
 }
 
 /// Whether the connection begins as HTTP/2 does.
-async fn speaks_http2(stream: &TcpStream) -> std::io::Result<bool> {
+async fn speaks_http2(stream: &mut Stream) -> std::io::Result<bool> {
     let mut begin = [0; PREFACE.len()];
+    if let Stream::Tls(_) = stream {
+        return begins_as_http2(stream).await;
+    }
+    // The door listens on no others.
+    let Some(stream) = stream.socket() else { return Ok(false) };
     loop {
         let seen = stream.peek(&mut begin).await?;
         match seen {
@@ -154,10 +162,39 @@ async fn speaks_http2(stream: &TcpStream) -> std::io::Result<bool> {
     }
 }
 
-async fn say_no(mut stream: TcpStream) {
+/// The same where what was read has to be given back.
+async fn begins_as_http2(stream: &mut Stream) -> std::io::Result<bool> {
+    let mut begin = [0; PREFACE.len()];
+    let mut seen = 0;
+    while seen < PREFACE.len() && begin[..seen] == PREFACE[..seen] {
+        match AsyncReadExt::read(stream, &mut begin[seen..]).await? {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            more => seen += more,
+        }
+    }
+    if let Stream::Tls(tls) = stream {
+        tls.give_back(&begin[..seen]);
+    }
+    Ok(begin == *PREFACE)
+}
+
+/// What a client hears that does not come so far as to have a connection: HTTP/2's end of it, and why.
+pub(crate) fn refusal(refused: &Refused) -> Vec<u8> {
+    let advice = refused.code.row().map_or("", |row| row.advice);
+    let why = format!("{}: {advice}", refused.code);
+    let mut out = SETTINGS.to_vec();
+    out.extend_from_slice(&(8 + why.len() as u32).to_be_bytes()[1..]);
+    out.extend_from_slice(&[GOAWAY, 0, 0, 0, 0, 0]);
+    out.extend_from_slice(&0_u32.to_be_bytes());
+    out.extend_from_slice(&INADEQUATE_SECURITY.to_be_bytes());
+    out.extend_from_slice(why.as_bytes());
+    out
+}
+
+async fn say_no(mut stream: Stream) {
     let mut bin = [0; 4_096];
     // What it sent is taken, so that closing does not destroy the answer.
-    let _ = stream.try_read(&mut bin);
+    let _ = stream.read(&mut bin);
     let _ = timeout(FAREWELL, stream.write_all(NOT_HTTP2)).await;
     let _ = timeout(FAREWELL, stream.shutdown()).await;
 }
@@ -165,7 +202,7 @@ async fn say_no(mut stream: TcpStream) {
 /// A connection that is being served.
 struct Serving {
     connection: Arc<Connection>,
-    http2: Pin<Box<Http2<TokioIo<TcpStream>, Dispatch, TokioExecutor>>>,
+    http2: Pin<Box<Http2<TokioIo<Stream>, Dispatch, TokioExecutor>>>,
     waiter: Arc<Waiter>,
     timer: Pin<Box<Sleep>>,
     /// Calls when the timer was set: as many later means that there were none.
@@ -177,7 +214,7 @@ struct Serving {
 impl Serving {
     fn new(
         connection: Arc<Connection>,
-        stream: TcpStream,
+        stream: Stream,
         waiter: Arc<Waiter>,
         place: Option<Place>,
     ) -> Serving {

@@ -25,15 +25,15 @@ use crate::stream::Stream;
 
 /// Serves the connection to its end.
 pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream) {
-    // Only addresses are listened on for this door.
-    let Stream::Tcp(stream) = stream else { return };
     let waiter = Waiter::new();
     let Some(_place) = shared.admit(shared.node.next_session(), &waiter) else {
         return turn_away(&shared, stream).await;
     };
-    notice_who_has_gone(&stream, &shared.limits);
-    let peer = stream.peer_addr().ok();
-    let is_local = stream.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
+    // Only addresses are listened on for this door.
+    let Some(socket) = stream.socket() else { return };
+    notice_who_has_gone(socket, &shared.limits);
+    let peer = socket.peer_addr().ok();
+    let is_local = stream.local_address().is_some_and(|address| address.ip().to_canonical().is_loopback());
     let context = Context::new(Arc::clone(&shared), peer, is_local);
     let service = service_fn(move |request| routes::answer(context.clone(), request));
     let connection = builder(&shared.limits).serve_connection(TokioIo::new(stream), service);
@@ -90,9 +90,8 @@ fn notice_who_has_gone(stream: &TcpStream, limits: &Limits) {
 }
 
 /// All places are taken: says so, without reading the request.
-async fn turn_away(shared: &Shared, mut stream: TcpStream) {
-    let refused = Refused::limit("sessions_max", shared.limits.sessions_max as u64);
-    let answer = Problem::from(refused).as_last_words();
+async fn turn_away(shared: &Shared, mut stream: Stream) {
+    let answer = refusal(Refused::limit("sessions_max", shared.limits.sessions_max as u64));
     let patience = Duration::from_millis(shared.limits.http.header_ms_max.into());
     // Who does not even take this is not waited for.
     let _ = tokio::time::timeout(patience, async {
@@ -100,6 +99,11 @@ async fn turn_away(shared: &Shared, mut stream: TcpStream) {
         stream.shutdown().await
     })
     .await;
+}
+
+/// A whole answer to a client whose request is not read.
+pub(crate) fn refusal(refused: Refused) -> String {
+    Problem::from(refused).as_last_words()
 }
 
 fn shown(peer: Option<SocketAddr>) -> String {

@@ -50,6 +50,7 @@ use crate::shared::{Place, STOP, Shared};
 use crate::stream::Stream;
 
 use closing::Closing;
+pub(crate) use connect::{refusal, say_info};
 use ending::Pongs;
 use inboxes::Inboxes;
 use members::Member;
@@ -129,8 +130,9 @@ enum Phase {
 
 impl Session {
     /// A session for the connection, or one that turns it away where all places are taken.
-    pub(crate) fn begin(shared: Arc<Shared>, stream: Stream) -> Session {
-        let (id, waiter) = (shared.node.next_session(), Waiter::new());
+    /// `told` is its number where the client was greeted before TLS began.
+    pub(crate) fn begin(shared: Arc<Shared>, stream: Stream, told: Option<u64>) -> Session {
+        let (id, waiter) = (told.unwrap_or_else(|| shared.node.next_session()), Waiter::new());
         let place = shared.admit(id, &waiter);
         let is_full = place.is_none();
         let mut session = Session {
@@ -162,9 +164,11 @@ impl Session {
             waiter,
             id,
         };
-        session.say_info();
+        if told.is_none() {
+            session.say_info();
+        }
         if is_full {
-            session.fail("maximum connections exceeded");
+            session.fail(connect::FULL);
         } else if session.shared.is_stopping() {
             session.part();
         }

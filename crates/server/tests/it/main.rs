@@ -14,6 +14,7 @@ mod nats_peer;
 mod peer;
 mod publishing;
 mod subscribing;
+mod tls;
 mod topics;
 
 use dunlin::{Config, Node};

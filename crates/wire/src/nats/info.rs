@@ -25,6 +25,19 @@ pub struct Info<'a> {
     pub max_payload: usize,
     /// The connection's number.
     pub client_id: u64,
+    /// Nothing but TLS is taken from here on.
+    #[serde(skip_serializing_if = "is_not")]
+    pub tls_required: bool,
+    /// TLS may begin here.
+    #[serde(skip_serializing_if = "is_not")]
+    pub tls_available: bool,
+    /// The client is to show a certificate.
+    #[serde(skip_serializing_if = "is_not")]
+    pub tls_verify: bool,
+}
+
+fn is_not(said: &bool) -> bool {
+    !said
 }
 
 impl Info<'_> {

@@ -1,31 +1,27 @@
 //! What both sides say of themselves.
 
-use dunlin::wire::nats::{Connect, Info};
+use std::net::SocketAddr;
+
+use dunlin::Refused;
+use dunlin::wire::ErrorCode;
+use dunlin::wire::nats::{self, Connect, Info};
 
 use super::Session;
+use super::reading::limits;
+use crate::shared::Shared;
+use crate::stream::Stream;
 
 /// Clients look at the version to see what they may ask for: what this door offers came with this one at the latest.
 const LIKE_VERSION: &str = "2.10.0";
 const PROTOCOL: u32 = 1;
+/// There is no place for the client.
+pub(super) const FULL: &str = "maximum connections exceeded";
 
 impl Session {
     pub(super) fn say_info(&mut self) {
-        let node = &self.shared.node;
+        let is_tls = matches!(self.stream, Stream::Tls(_));
         let local = self.stream.local_address();
-        let host = local.map_or_else(String::new, |address| address.ip().to_string());
-        let info = Info {
-            server_id: &format!("DUNLIN{:016X}", node.id()),
-            server_name: &node.config().name,
-            version: LIKE_VERSION,
-            dunlin: env!("CARGO_PKG_VERSION"),
-            proto: PROTOCOL,
-            host: &host,
-            port: local.map_or(0, |address| address.port()),
-            headers: true,
-            max_payload: self.limits().payload_bytes_max,
-            client_id: self.id,
-        };
-        info.say(&mut self.outbound.control);
+        say_info(&self.shared, local, self.id, is_tls, &mut self.outbound.control);
     }
 
     pub(super) fn connect(&mut self, json: &[u8]) {
@@ -51,6 +47,47 @@ impl Session {
             name => name.to_owned(),
         }
     }
+}
+
+/// Appends what a client hears first: where clients come by TLS, before it, unless they begin with it.
+pub(crate) fn say_info(
+    shared: &Shared,
+    local: Option<SocketAddr>,
+    session: u64,
+    is_tls: bool,
+    out: &mut Vec<u8>,
+) {
+    let node = &shared.node;
+    let host = local.map_or_else(String::new, |address| address.ip().to_string());
+    let info = Info {
+        server_id: &format!("DUNLIN{:016X}", node.id()),
+        server_name: &node.config().name,
+        version: LIKE_VERSION,
+        dunlin: env!("CARGO_PKG_VERSION"),
+        proto: PROTOCOL,
+        host: &host,
+        port: local.map_or(0, |address| address.port()),
+        headers: true,
+        max_payload: limits(shared).payload_bytes_max,
+        client_id: session,
+        tls_required: is_tls,
+        tls_available: is_tls,
+        tls_verify: is_tls && shared.tls.as_ref().is_some_and(|identity| identity.asks_for_certificates()),
+    };
+    info.say(out);
+}
+
+/// What a client is told that does not come so far as to have a session.
+pub(crate) fn refusal(refused: &Refused) -> Vec<u8> {
+    let mut out = Vec::new();
+    let text = match refused.code {
+        ErrorCode::Limit => FULL.to_owned(),
+        // As nats-server words it.
+        ErrorCode::TlsRequired => "Secure Connection - TLS Required".to_owned(),
+        code => format!("{code} {}", refused.text),
+    };
+    nats::refuse(&mut out, &text);
+    out
 }
 
 /// Whether the client may come in: who is let on to a door at all needs no credentials, so whatever it brings is as

@@ -31,7 +31,7 @@ impl Session {
             self.say_pongs();
             self.choose(&mut scratch.turn, pace);
             if self.outbound.is_empty() && scratch.turn.is_empty() {
-                return Ok(Progress::None);
+                return self.poll_flush_taken(cx);
             }
             if self.write(scratch)? {
                 if !scratch.moves.is_empty() {
@@ -48,6 +48,15 @@ impl Session {
                 self.outbound.full = false;
                 Ok(Progress::Some)
             }
+        }
+    }
+
+    /// There is nothing to write; what was written may still be on its way to the socket.
+    #[inline]
+    fn poll_flush_taken(&mut self, cx: &mut Context<'_>) -> Result<Progress, Gone> {
+        match self.stream.poll_flush_taken(cx) {
+            Poll::Ready(Err(_)) => Err(Gone),
+            _ => Ok(Progress::None),
         }
     }
 

@@ -13,9 +13,16 @@ use super::publish::{Full, Run, emptied};
 use super::{CONTROL_BYTES_MAX, Phase, Session};
 use crate::session::scratch::{READ_BYTES, Scratch};
 use crate::session::{Gone, Progress};
+use crate::shared::Shared;
 
 /// A payload may be so much smaller than a record: the rest is for its headers and subjects.
 const META_BYTES_MAX: u32 = 64 << 10;
+
+/// What clients may send.
+pub(super) fn limits(shared: &Shared) -> Limits {
+    let payload_bytes_max = shared.node.config().topic.record_bytes_max.saturating_sub(META_BYTES_MAX);
+    Limits { line_bytes_max: Limits::LINE_BYTES_MAX, payload_bytes_max: payload_bytes_max as usize }
+}
 
 impl Session {
     /// Reads once and handles what came.
@@ -57,9 +64,7 @@ impl Session {
     }
 
     pub(super) fn limits(&self) -> Limits {
-        let payload_bytes_max =
-            self.shared.node.config().topic.record_bytes_max.saturating_sub(META_BYTES_MAX);
-        Limits { line_bytes_max: Limits::LINE_BYTES_MAX, payload_bytes_max: payload_bytes_max as usize }
+        limits(&self.shared)
     }
 
     fn read_some(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
@@ -73,7 +78,7 @@ impl Session {
         Ok(read)
     }
 
-    fn read_into(&self, room: &mut [u8]) -> io::Result<usize> {
+    fn read_into(&mut self, room: &mut [u8]) -> io::Result<usize> {
         if self.spin.is_on() { self.stream.read_now(room) } else { self.stream.read(room) }
     }
 

@@ -1,0 +1,124 @@
+//! TLS between a socket and what is said over it.
+//!
+//! Whoever reads waits in the kernel without holding the connection's state, so that others write meanwhile.
+
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::sync::Mutex;
+
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
+
+use crate::follow::lock;
+use crate::tls::{Codec, Connector, explain};
+
+/// Bytes read from the socket at once.
+const READ_BYTES: usize = 64 << 10;
+/// What a record of TLS may begin with while the sides get to know each other: an alert, a handshake.
+const FIRST_BYTES: [u8; 2] = [0x15, 0x16];
+
+#[derive(Debug)]
+pub(super) struct Secured {
+    codec: Mutex<Codec>,
+    /// Only whoever reads for all takes it.
+    incoming: Mutex<Incoming>,
+}
+
+#[derive(Debug)]
+struct Incoming {
+    buffer: Box<[u8]>,
+    /// Whether the node has said anything yet.
+    heard: bool,
+}
+
+impl Secured {
+    pub(super) fn new(connector: &Connector) -> io::Result<Secured> {
+        let incoming = Incoming { buffer: vec![0; READ_BYTES].into(), heard: false };
+        Ok(Secured { codec: Mutex::new(connector.begin()?), incoming: Mutex::new(incoming) })
+    }
+
+    /// Reads until the room is full or the socket holds no more; waits for something first, if it may. What came may
+    /// be nothing that was said: then it is as if nothing came.
+    pub(super) fn recv(&self, fd: &OwnedFd, into: &mut Vec<u8>, blocking: bool) -> io::Result<usize> {
+        let mut incoming = lock(&self.incoming);
+        let before = into.len();
+        if self.has_unread() {
+            self.take_in(fd, &[], into)?;
+        }
+        let mut waits = blocking && into.len() == before;
+        while into.len() < into.capacity() {
+            let asked = READ_BYTES.min(into.capacity() - into.len());
+            let flags = if std::mem::take(&mut waits) { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+            let came = match recv(fd, &mut incoming.buffer[..asked], flags) {
+                Ok((_, 0)) if into.len() > before => break,
+                Ok((_, 0)) => return self.ended(incoming.heard),
+                Ok((_, came)) => came,
+                Err(_) if into.len() > before => break,
+                Err(error) => return Err(error.into()),
+            };
+            if !std::mem::replace(&mut incoming.heard, true) && !FIRST_BYTES.contains(&incoming.buffer[0]) {
+                return Err(io::Error::other("it answers without TLS: write dunlin:// instead of tls://"));
+            }
+            if self.take_in(fd, &incoming.buffer[..came], into)? {
+                break;
+            }
+            if came < asked {
+                break;
+            }
+        }
+        if into.len() > before {
+            return Ok(into.len() - before);
+        }
+        if lock(&self.codec).has_ended() { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) }
+    }
+
+    /// Whether the node has said that it says no more.
+    fn take_in(&self, fd: &OwnedFd, came: &[u8], into: &mut Vec<u8>) -> io::Result<bool> {
+        let mut codec = lock(&self.codec);
+        let room = into.capacity() - into.len();
+        let read = codec.read(came, room, |said| into.extend_from_slice(said));
+        // An answer to a handshake, or why it failed. What does not fit now goes out before what is said next.
+        let flushed = codec.flush(|slices| send_slices(fd, slices));
+        read.map_err(|error| io::Error::other(explain(&error)))?;
+        flushed?;
+        Ok(codec.has_ended())
+    }
+
+    fn ended(&self, heard: bool) -> io::Result<usize> {
+        if !lock(&self.codec).is_handshaking() {
+            return Ok(0);
+        }
+        let said = if heard { "in the middle of the TLS handshake" } else { "without an answer to TLS" };
+        Err(io::Error::other(format!("it closed the connection {said}")))
+    }
+
+    pub(super) fn send(&self, fd: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
+        match lock(&self.codec).write(&[IoSlice::new(bytes)], |slices| send_slices(fd, slices)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            sent => sent,
+        }
+    }
+
+    pub(super) fn flush(&self, fd: &OwnedFd) -> io::Result<bool> {
+        lock(&self.codec).flush(|slices| send_slices(fd, slices))
+    }
+
+    pub(super) fn has_unsent(&self) -> bool {
+        lock(&self.codec).has_unsent()
+    }
+
+    pub(super) fn has_unread(&self) -> bool {
+        lock(&self.codec).has_unread()
+    }
+
+    pub(super) fn end(&self, fd: &OwnedFd) {
+        lock(&self.codec).end();
+        // Who is gone need not be told.
+        let _ = self.flush(fd);
+    }
+}
+
+/// Writes the slices' beginning, as far as it goes without waiting.
+fn send_slices(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    Ok(sendmsg(fd, slices, &mut SendAncillaryBuffer::default(), flags)?)
+}

@@ -1,0 +1,223 @@
+//! TLS: whom a client trusts, who it is itself, and what went wrong in words that say what to do.
+//!
+//! TLS 1.2 and 1.3 by rustls, with the cryptography of ring. The node's certificate must be signed by an authority that
+//! the client trusts, and be for the very host of the URL; there is no way to leave that out.
+//!
+//! [`Codec`] is one connection as bytes; the doors of a node use it too.
+
+mod codec;
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{AlertDescription, CertificateError, ClientConfig, Error, RootCertStore};
+
+pub use codec::{Codec, UNSENT_BYTES_MAX};
+
+/// What both sides say they speak over TLS at Dunlin's own door.
+pub const PROTOCOL: &[u8] = b"dunlin";
+
+/// Whom a client trusts and who it is, for addresses that begin with `tls://`. Each is PEM, as it stands in files.
+#[derive(Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct TlsOptions {
+    /// Certificates of the authorities that may vouch for the node; without it those that the system trusts.
+    pub ca: Option<Vec<u8>>,
+    /// The client's own certificate, and those that lead to its authority.
+    pub cert: Option<Vec<u8>>,
+    /// The key of the client's certificate.
+    pub key: Option<Vec<u8>>,
+}
+
+impl fmt::Debug for TlsOptions {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let given = |pem: &Option<Vec<u8>>| pem.as_ref().map(|_| "PEM");
+        let key = self.key.as_ref().map(|_| "secret");
+        f.debug_struct("TlsOptions")
+            .field("ca", &given(&self.ca))
+            .field("cert", &given(&self.cert))
+            .field("key", &key)
+            .finish()
+    }
+}
+
+/// What is wrong with a client's own options for TLS.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// PEM is expected, and something else is there.
+    #[error("{what}: {why}")]
+    Pem {
+        /// Which of the options.
+        what: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// One without the other.
+    #[error("a client certificate and its key belong together: give both or neither")]
+    CertWithoutKey,
+    /// The key is not that of the certificate, or of no use.
+    #[error("the client certificate and its key: {0}")]
+    CertAndKey(String),
+    /// The system has no authorities, and none were given.
+    #[error(
+        "no authority is known here that could vouch for the node ({0}): name the certificate of the node's own with a CA file"
+    )]
+    NoRoots(String),
+    /// The host of the address can stand in no certificate.
+    #[error("{0:?} can be the name of no certificate")]
+    Host(String),
+}
+
+/// The one provider of cryptography, for clients and doors.
+pub fn provider() -> Arc<CryptoProvider> {
+    static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
+    Arc::clone(PROVIDER.get_or_init(|| Arc::new(rustls::crypto::ring::default_provider())))
+}
+
+/// The certificates of a PEM file, at least one.
+pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match all {
+        Ok(all) if all.is_empty() => {
+            Err("no certificate in it (PEM begins with -----BEGIN CERTIFICATE-----)".into())
+        }
+        Ok(all) => Ok(all),
+        Err(error) => Err(format!("not PEM: {error}")),
+    }
+}
+
+/// The private key of a PEM file.
+pub fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
+        rustls::pki_types::pem::Error::NoItemsFound => {
+            "no private key in it (PEM begins with -----BEGIN PRIVATE KEY-----; one with a password is not read)".into()
+        }
+        error => format!("not PEM: {error}"),
+    })
+}
+
+/// The authorities of a PEM file.
+pub fn authorities(pem: &[u8]) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(pem)? {
+        roots.add(certificate).map_err(|error| format!("a certificate that is none: {error}"))?;
+    }
+    Ok(roots)
+}
+
+/// How a client connects by TLS.
+#[derive(Debug, Clone)]
+pub(crate) struct Connector {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl Connector {
+    pub(crate) fn new(options: &TlsOptions, host: &str) -> Result<Connector, TlsError> {
+        let pem = |what| move |why| TlsError::Pem { what, why };
+        let roots = match &options.ca {
+            Some(ca) => authorities(ca).map_err(pem("the CA file"))?,
+            None => system_roots()?,
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let name = ServerName::try_from(host.to_owned()).map_err(|_| TlsError::Host(host.to_owned()))?;
+        // Both versions that rustls has are ring's as well.
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| TlsError::CertAndKey(error.to_string()))?
+            .with_root_certificates(roots);
+        let mut config = match (&options.cert, &options.key) {
+            (None, None) => builder.with_no_client_auth(),
+            (Some(cert), Some(key)) => {
+                let chain = certificates(cert).map_err(pem("the client certificate"))?;
+                let key = private_key(key).map_err(pem("the client certificate's key"))?;
+                builder
+                    .with_client_auth_cert(chain, key)
+                    .map_err(|error| TlsError::CertAndKey(mismatch(&error)))?
+            }
+            _ => return Err(TlsError::CertWithoutKey),
+        };
+        config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        Ok(Connector { config: Arc::new(config), name })
+    }
+
+    pub(crate) fn begin(&self) -> io::Result<Codec> {
+        Codec::client(Arc::clone(&self.config), self.name.clone()).map_err(io::Error::other)
+    }
+}
+
+/// What is wrong with a certificate and its key.
+pub fn mismatch(error: &Error) -> String {
+    match error {
+        Error::InconsistentKeys(_) => "the key is not the certificate's".to_owned(),
+        error => error.to_string(),
+    }
+}
+
+fn system_roots() -> Result<RootCertStore, TlsError> {
+    static ROOTS: OnceLock<Result<RootCertStore, String>> = OnceLock::new();
+    let found = ROOTS.get_or_init(|| {
+        let found = rustls_native_certs::load_native_certs();
+        let mut roots = RootCertStore::empty();
+        let (added, _) = roots.add_parsable_certificates(found.certs);
+        let why = found.errors.first().map_or_else(|| "the system has none".to_owned(), ToString::to_string);
+        if added > 0 { Ok(roots) } else { Err(why) }
+    });
+    found.clone().map_err(TlsError::NoRoots)
+}
+
+/// What went wrong with a node, and what to do about it.
+pub(crate) fn explain(error: &Error) -> String {
+    let certificate = "the node's certificate";
+    match error {
+        Error::InvalidCertificate(wrong) => match wrong {
+            // An authority of the same name with another key.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
+                "{certificate} is signed by an authority that is not trusted here: if it is your own, name its certificate as CA file"
+            ),
+            CertificateError::NotValidForNameContext { expected, presented } => format!(
+                "{certificate} is for {}, not for {}: use a name it is for, or have one made for this",
+                if presented.is_empty() { "no name".to_owned() } else { presented.join(", ") },
+                expected.to_str()
+            ),
+            CertificateError::NotValidForName => format!("{certificate} is for another name"),
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                format!("{certificate} has expired: {wrong}")
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                format!("{certificate} is not valid yet, or the clock here is wrong: {wrong}")
+            }
+            wrong => format!("{certificate} cannot be trusted: {wrong}"),
+        },
+        Error::AlertReceived(alert) => match alert {
+            AlertDescription::CertificateRequired => {
+                "the node asks for a client certificate: give one, and its key".to_owned()
+            }
+            AlertDescription::UnknownCA
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::AccessDenied
+            | AlertDescription::DecryptError => {
+                format!(
+                    "the node does not accept our client certificate ({alert:?}): its authority has to be the node's client_ca"
+                )
+            }
+            AlertDescription::CertificateExpired => "our client certificate has expired".to_owned(),
+            AlertDescription::NoApplicationProtocol => {
+                "that address speaks TLS, but not Dunlin's own protocol: it may be another door's".to_owned()
+            }
+            AlertDescription::InternalError => {
+                "the node ended the TLS connection: it may have no place for one more".to_owned()
+            }
+            alert => format!("the node ended the TLS connection: {alert:?}"),
+        },
+        error => format!("TLS: {error}"),
+    }
+}

@@ -1,0 +1,173 @@
+//! TCP with TLS, after the handshake.
+//!
+//! Limits: those of [`Codec`]; the buffer that is read into is the thread's.
+
+use std::cell::Cell;
+use std::io::{self, IoSlice};
+use std::task::{Context, Poll, ready};
+
+use dunlin_client::tls::Codec;
+use rustix::net::{RecvFlags, Shutdown};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use crate::tls::ClientCertificate;
+
+/// Bytes read from a socket at once.
+const READ_BYTES: usize = 64 << 10;
+
+thread_local! {
+    static INCOMING: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
+}
+
+#[derive(Debug)]
+pub(crate) struct Secured {
+    socket: TcpStream,
+    codec: Codec,
+    /// What was read and given back: it is read again before all else.
+    returned: Vec<u8>,
+}
+
+impl Secured {
+    pub(crate) fn new(socket: TcpStream, codec: Codec) -> Secured {
+        Secured { socket, codec, returned: Vec::new() }
+    }
+
+    pub(crate) fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// Who the client's certificate names, where it showed one.
+    pub(crate) fn client_certificate(&self) -> Option<ClientCertificate> {
+        ClientCertificate::read(self.codec.peer_certificate()?)
+    }
+
+    /// Both sides know each other and have been told so.
+    pub(crate) fn is_established(&self) -> bool {
+        !self.codec.is_handshaking() && !self.codec.has_unsent()
+    }
+
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.codec.has_unsent()
+    }
+
+    /// Gives back what was read, to be read again.
+    pub(crate) fn give_back(&mut self, bytes: &[u8]) {
+        self.returned.splice(..0, bytes.iter().copied());
+    }
+
+    pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.returned.is_empty() || self.codec.has_unread() {
+            return Poll::Ready(Ok(()));
+        }
+        self.socket.poll_read_ready(cx)
+    }
+
+    /// Whether something came.
+    pub(crate) fn poll_came(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.socket.poll_read_ready(cx)
+    }
+
+    /// Ready when nothing waits to go out and the socket may take more.
+    pub(crate) fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.flush()? {
+            ready!(self.socket.poll_write_ready(cx))?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn flush(&mut self) -> io::Result<bool> {
+        let socket = &self.socket;
+        self.codec.flush(|slices| socket.try_write_vectored(slices))
+    }
+
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.read_by(into, |socket, buffer| {
+            let came = socket.try_read(buffer)?;
+            if 0 < came && came < buffer.len() {
+                let would_block = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+                let _ = socket.try_io(Interest::READABLE, would_block);
+            }
+            Ok(came)
+        })
+    }
+
+    pub(super) fn read_now(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.read_by(into, |socket, buffer| {
+            let came = rustix::net::recv(socket, buffer, RecvFlags::DONTWAIT);
+            came.map(|(came, _)| came).map_err(io::Error::from)
+        })
+    }
+
+    /// Reads until something was said, or the socket holds nothing.
+    fn read_by(
+        &mut self,
+        into: &mut [u8],
+        receive: impl Fn(&TcpStream, &mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        if into.is_empty() {
+            return Ok(0);
+        }
+        if !self.returned.is_empty() {
+            let some = into.len().min(self.returned.len());
+            into[..some].copy_from_slice(&self.returned[..some]);
+            self.returned.drain(..some);
+            return Ok(some);
+        }
+        let mut buffer = INCOMING.take().unwrap_or_else(|| vec![0; READ_BYTES].into());
+        let read = self.read_through(into, &mut buffer, receive);
+        INCOMING.set(Some(buffer));
+        read
+    }
+
+    fn read_through(
+        &mut self,
+        into: &mut [u8],
+        buffer: &mut [u8],
+        receive: impl Fn(&TcpStream, &mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let mut came = if self.codec.has_unread() { 0 } else { receive(&self.socket, buffer)? };
+        loop {
+            if came == 0 && !self.codec.has_unread() {
+                return Ok(0);
+            }
+            let mut at = 0;
+            let read = self.codec.read(&buffer[..came], into.len(), |said| {
+                into[at..at + said.len()].copy_from_slice(said);
+                at += said.len();
+            });
+            // An answer to a handshake, or why the client is refused. What does not fit goes out before what is said
+            // next; a socket that is broken is noticed there, too.
+            let flushed = self.flush();
+            let read = read.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            if read > 0 {
+                return Ok(read);
+            }
+            flushed?;
+            if self.codec.has_ended() {
+                return Ok(0);
+            }
+            came = receive(&self.socket, buffer)?;
+        }
+    }
+
+    pub(super) fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let socket = &self.socket;
+        self.codec.write(slices, |slices| socket.try_write_vectored(slices))
+    }
+
+    /// To be called when everything has gone out.
+    pub(crate) fn end_writing(&mut self) -> io::Result<()> {
+        self.codec.end();
+        self.flush()?;
+        rustix::net::shutdown(&self.socket, Shutdown::Write).map_err(io::Error::from)
+    }
+}
+
+/// Why a client could not be let in, for the log.
+pub(crate) fn explain(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => "the client closed the connection".to_owned(),
+        _ => error.to_string(),
+    }
+}

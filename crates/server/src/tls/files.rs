@@ -1,0 +1,193 @@
+//! The node's certificate and key, and the authorities of its clients: read, checked, and read again.
+//!
+//! What was read last and was sound is in force.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use dunlin_client::tls::{self, authorities, certificates, private_key};
+use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
+use rustls::server::WebPkiClientVerifier;
+use thiserror::Error;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::TlsConfig;
+use crate::door::Door;
+use crate::reload::Reload;
+
+/// A certificate that holds no longer than this is warned of.
+const SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
+/// Who is in the file's group may have been meant to read it; these others were not.
+const OTHERS: u32 = 0o007;
+
+/// Why TLS cannot be had from its files.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("{what} {}: {error}", path.display())]
+    Read {
+        /// What it is to hold.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// A file holds something else.
+    #[error("{what} {}: {why}", path.display())]
+    Content {
+        /// What it is to hold.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The key is not the certificate's, or of no use.
+    #[error("the certificate {} and the key {}: {why}", cert.display(), key.display())]
+    Pair {
+        /// The certificate's file.
+        cert: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+        /// What is wrong with them.
+        why: String,
+    },
+}
+
+/// Who the node is to its clients, and whom it takes for one.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    files: TlsConfig,
+    current: RwLock<Current>,
+}
+
+/// What connections that begin are met with, door by door.
+#[derive(Debug)]
+struct Current {
+    own: Arc<ServerConfig>,
+    nats: Arc<ServerConfig>,
+    http: Arc<ServerConfig>,
+    grpc: Arc<ServerConfig>,
+}
+
+impl Identity {
+    pub(crate) fn read(files: TlsConfig) -> Result<Identity, TlsError> {
+        let current = RwLock::new(Current::read(&files)?);
+        Ok(Identity { files, current })
+    }
+
+    pub(crate) fn of(&self, door: Door) -> Arc<ServerConfig> {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(match door {
+            Door::Tcp => &current.own,
+            Door::Nats => &current.nats,
+            Door::Http => &current.http,
+            Door::Grpc => &current.grpc,
+        })
+    }
+
+    /// Clients have to show a certificate.
+    pub(crate) fn asks_for_certificates(&self) -> bool {
+        self.files.client_ca.is_some()
+    }
+
+    pub(crate) fn nats_first(&self) -> bool {
+        self.files.nats_first
+    }
+}
+
+impl Reload for Identity {
+    fn what(&self) -> &'static str {
+        "TLS certificates"
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let TlsConfig { cert, key, client_ca, .. } = &self.files;
+        [Some(cert), Some(key), client_ca.as_ref()].into_iter().flatten().cloned().collect()
+    }
+
+    fn reload(&self) -> Result<(), String> {
+        let read = Current::read(&self.files).map_err(|error| error.to_string())?;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = read;
+        Ok(())
+    }
+}
+
+impl Current {
+    fn read(files: &TlsConfig) -> Result<Current, TlsError> {
+        let chain = parse("certificate", &files.cert, certificates)?;
+        let key = parse("key", &files.key, private_key)?;
+        warn_of_readers(&files.key);
+        warn_of_time(&files.cert, &chain[0]);
+        let pair = |why| TlsError::Pair { cert: files.cert.clone(), key: files.key.clone(), why };
+        let builder = ServerConfig::builder_with_provider(tls::provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| pair(error.to_string()))?;
+        let builder = match &files.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let roots = Arc::new(parse("client_ca", path, authorities)?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, tls::provider()).build();
+                builder.with_client_cert_verifier(verifier.map_err(|error| TlsError::Content {
+                    what: "client_ca",
+                    path: path.clone(),
+                    why: error.to_string(),
+                })?)
+            }
+        };
+        let config = builder.with_single_cert(chain, key).map_err(|error| pair(tls::mismatch(&error)))?;
+        let speaking = |protocols: &[&[u8]]| {
+            let mut config = config.clone();
+            config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+            Arc::new(config)
+        };
+        Ok(Current {
+            own: speaking(&[tls::PROTOCOL]),
+            // Its clients name none.
+            nats: speaking(&[]),
+            http: speaking(&[b"http/1.1"]),
+            grpc: speaking(&[b"h2"]),
+        })
+    }
+}
+
+fn parse<T>(
+    what: &'static str,
+    path: &Path,
+    parse: impl FnOnce(&[u8]) -> Result<T, String>,
+) -> Result<T, TlsError> {
+    let pem = std::fs::read(path).map_err(|error| TlsError::Read { what, path: path.to_owned(), error })?;
+    parse(&pem).map_err(|why| TlsError::Content { what, path: path.to_owned(), why })
+}
+
+fn warn_of_readers(key: &Path) {
+    if let Ok(metadata) = std::fs::metadata(key)
+        && metadata.permissions().mode() & OTHERS != 0
+    {
+        let key = key.display();
+        tracing::warn!("every user of this machine may use the TLS key {key}: chmod 600 {key}");
+    }
+}
+
+/// Clients will not be let down before they say so themselves.
+fn warn_of_time(path: &Path, certificate: &CertificateDer<'_>) {
+    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return };
+    let validity = parsed.validity();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
+    let (path, until) = (path.display(), validity.not_after);
+    if now < validity.not_before.timestamp() {
+        tracing::warn!(
+            "the certificate {path} is not valid before {}: clients refuse it",
+            validity.not_before
+        );
+    } else if now > until.timestamp() {
+        tracing::warn!("the certificate {path} has expired, {until}: clients refuse it");
+    } else if now + SOON.as_secs() as i64 > until.timestamp() {
+        tracing::warn!("the certificate {path} expires soon, {until}");
+    }
+}

@@ -1,0 +1,217 @@
+//! How a connection begins by TLS.
+//!
+//! Limits: `handshake_ms_max` for all of it, however slowly it comes; it counts as a session meanwhile (`sessions_max`);
+//! it holds what [`Codec`] does.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use dunlin::Refused;
+use dunlin::topic::Waiter;
+use dunlin::wire::{ErrorCode, FromNode, Preamble};
+use dunlin_client::tls::Codec;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::{ClientCertificate, Identity};
+use crate::door::Door;
+use crate::grpc;
+use crate::http;
+use crate::nats;
+use crate::shared::Shared;
+use crate::stream::{Secured, Stream, explain};
+
+/// What a message of the handshake begins with.
+const HANDSHAKE: u8 = 0x16;
+/// A fatal alert of TLS 1.2 and 1.3: an internal error, which is as near as alerts come.
+const NO_PLACE: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 80];
+/// How long a client that is refused has to take that in.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// What it still says is thrown away, up to so many bytes.
+const UNHEARD_BYTES_MAX: usize = 256 << 10;
+
+/// A connection that has come through.
+pub(crate) struct LetIn {
+    pub(crate) stream: Stream,
+    /// The session's number, which the client was told.
+    pub(crate) told: Option<u64>,
+}
+
+/// Lets a client in by TLS; `None` where it does not come through. It was told why, as far as it can be.
+pub(crate) async fn let_in(
+    shared: &Arc<Shared>,
+    identity: &Identity,
+    door: Door,
+    mut socket: TcpStream,
+) -> Option<LetIn> {
+    let (session, waiter) = (shared.node.next_session(), Waiter::new());
+    let greets = door == Door::Nats && !identity.nats_first();
+    let Some(_place) = shared.admit(session, &waiter) else {
+        turn_away(shared, greets.then_some(session), &mut socket).await;
+        return None;
+    };
+    let shaking = async {
+        if greets {
+            let mut info = Vec::new();
+            nats::say_info(shared, socket.local_addr().ok(), session, true, &mut info);
+            socket.write_all(&info).await?;
+        }
+        if first_byte(&socket).await? != HANDSHAKE {
+            return Ok(Shaken::Plain(socket));
+        }
+        let codec = Codec::server(identity.of(door)).map_err(io::Error::other)?;
+        let mut tls = Box::new(Secured::new(socket, codec));
+        let shaken = poll_fn(|cx| poll_shake(&mut tls, cx)).await;
+        Ok(Shaken::Tls(tls, shaken))
+    };
+    let patience = Duration::from_millis(shared.limits.handshake_ms_max.into());
+    match unless_stopped(shared, &waiter, timeout(patience, shaking)).await? {
+        Ok(Ok(Shaken::Tls(tls, Ok(())))) => {
+            let stream = Stream::Tls(tls);
+            if let Some(certificate) = stream.client_certificate() {
+                let ClientCertificate { subject, names, .. } = certificate;
+                tracing::debug!(%door, session, subject, ?names, "let in by certificate");
+            }
+            Some(LetIn { stream, told: greets.then_some(session) })
+        }
+        Ok(Ok(Shaken::Tls(tls, Err(error)))) => {
+            let peer = tls.socket().peer_addr().ok();
+            tracing::info!(%door, ?peer, "TLS handshake failed: {}", explain(&error));
+            let _ = timeout(FAREWELL, part(tls)).await;
+            None
+        }
+        Ok(Ok(Shaken::Plain(mut socket))) => {
+            tracing::info!(%door, peer = ?socket.peer_addr().ok(), "a client without TLS was refused");
+            refuse_in_plain(door, &mut socket, &Refused::new(ErrorCode::TlsRequired, "")).await;
+            None
+        }
+        Ok(Err(error)) => {
+            tracing::debug!(%door, "TLS handshake failed: {}", explain(&error));
+            None
+        }
+        Err(_) => {
+            tracing::info!(%door, "a TLS handshake took longer than {patience:?}");
+            None
+        }
+    }
+}
+
+enum Shaken {
+    Tls(Box<Secured>, io::Result<()>),
+    /// The client speaks no TLS.
+    Plain(TcpStream),
+}
+
+async fn first_byte(socket: &TcpStream) -> io::Result<u8> {
+    let mut first = [0];
+    match socket.peek(&mut first).await? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(first[0]),
+    }
+}
+
+fn poll_shake(tls: &mut Secured, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    let mut said = [0; 1 << 10];
+    while !tls.is_established() {
+        std::task::ready!(tls.poll_writable(cx))?;
+        if tls.is_established() {
+            break;
+        }
+        match tls.read(&mut said) {
+            Ok(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+            // What it says at once, before it was told that all is well.
+            Ok(read) => tls.give_back(&said[..read]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if tls.is_established() {
+                    break;
+                }
+                std::task::ready!(tls.poll_came(cx))?;
+            }
+            Err(error) => return Poll::Ready(Err(error)),
+        }
+    }
+    Poll::Ready(Ok(()))
+}
+
+/// The client was told what is wrong; it gets the time to read that.
+async fn part(mut tls: Box<Secured>) -> io::Result<()> {
+    poll_fn(|cx| tls.poll_writable(cx)).await?;
+    tls.end_writing()?;
+    hear_out(tls.socket()).await
+}
+
+/// Throws away what the client says until it ends: to close a socket with unread bytes in it would destroy what is on
+/// its way to the client.
+async fn hear_out(socket: &TcpStream) -> io::Result<()> {
+    let mut bin = [0; 4 << 10];
+    let mut unheard = 0;
+    while unheard < UNHEARD_BYTES_MAX {
+        socket.readable().await?;
+        match socket.try_read(&mut bin) {
+            Ok(0) => break,
+            Ok(read) => unheard += read,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// What comes of it, or nothing when the server stops.
+async fn unless_stopped<T>(shared: &Shared, waiter: &Waiter, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = std::pin::pin!(future);
+    poll_fn(|cx| {
+        while !shared.is_stopping() {
+            if waiter.set_waker(cx.waker()) {
+                return future.as_mut().poll(cx).map(Some);
+            }
+            waiter.take_ready(|_| ());
+        }
+        Poll::Ready(None)
+    })
+    .await
+}
+
+/// There is no place for the client: it is told so in plain where it expects that (with the number it is given), else
+/// by an alert.
+async fn turn_away(shared: &Shared, told: Option<u64>, socket: &mut TcpStream) {
+    let mut said = Vec::new();
+    match told {
+        Some(session) => {
+            nats::say_info(shared, socket.local_addr().ok(), session, true, &mut said);
+            let refused = Refused::limit("sessions_max", shared.limits.sessions_max as u64);
+            said.extend(nats::refusal(&refused));
+        }
+        None => said.extend(NO_PLACE),
+    }
+    say_and_part(socket, &said).await;
+}
+
+/// Tells a client in its own protocol, without TLS.
+async fn refuse_in_plain(door: Door, socket: &mut TcpStream, refused: &Refused) {
+    let said = match door {
+        Door::Tcp => {
+            let mut said = Preamble::OURS.to_bytes().to_vec();
+            FromNode::Refused(refused.as_wire()).encode(&mut said);
+            said
+        }
+        Door::Nats => nats::refusal(refused),
+        Door::Http => http::refusal(refused.clone()).into_bytes(),
+        Door::Grpc => grpc::refusal(refused),
+    };
+    say_and_part(socket, &said).await;
+}
+
+async fn say_and_part(socket: &mut TcpStream, said: &[u8]) {
+    // Who does not even take this is not waited for.
+    let _ = timeout(FAREWELL, async {
+        socket.write_all(said).await?;
+        socket.shutdown().await?;
+        hear_out(socket).await
+    })
+    .await;
+}

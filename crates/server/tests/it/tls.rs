@@ -1,0 +1,45 @@
+//! TLS at every door: who comes in, who does not, and what they are told.
+
+mod authority;
+mod own_door;
+
+use dunlin::Node;
+use dunlin_client::tls::TlsOptions;
+use dunlin_client::{Client, ConnectError, Options};
+use dunlin_server::{Door, Server, ServerConfig};
+
+use crate::serve_with;
+use authority::Authority;
+
+/// A node with all its doors open by TLS; with `client_ca` clients have to show a certificate.
+fn serve_tls(authority: &Authority, mutual: bool) -> (Node, Server) {
+    serve_tls_with(authority, mutual, |_| ())
+}
+
+fn serve_tls_with(
+    authority: &Authority,
+    mutual: bool,
+    change: impl FnOnce(&mut ServerConfig),
+) -> (Node, Server) {
+    serve_with(|config| {
+        let any = ([127, 0, 0, 1], 0).into();
+        (config.nats, config.http, config.grpc) = (vec![any], vec![any], vec![any]);
+        config.tls = Some(authority.tls(mutual));
+        change(config);
+    })
+}
+
+/// What comes behind a scheme.
+fn at(server: &Server, door: Door) -> String {
+    let of_door = |(of, address): &(Door, std::net::SocketAddr)| (*of == door).then(|| address.port());
+    format!("localhost:{}", server.addresses().iter().find_map(of_door).unwrap())
+}
+
+fn connect(server: &Server, tls: TlsOptions) -> Result<Client, ConnectError> {
+    Client::connect(&format!("tls://{}", at(server, Door::Tcp)), Options { tls, ..Options::default() })
+}
+
+/// What a client is told that does not come in.
+fn refused(connected: Result<Client, ConnectError>) -> String {
+    connected.map(|client| client.node_name()).expect_err("it came in").to_string()
+}

@@ -1,0 +1,98 @@
+//! A certificate authority of the test's own, and what it has signed.
+
+use std::path::PathBuf;
+
+use dunlin_client::tls::TlsOptions;
+use dunlin_server::TlsConfig;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
+use tempfile::TempDir;
+
+pub struct Authority {
+    dir: TempDir,
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+/// A certificate and its key, PEM.
+pub struct Signed {
+    pub cert: String,
+    pub key: String,
+}
+
+impl Authority {
+    /// It has signed `server.pem` for `localhost`.
+    pub fn new() -> Authority {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, "an authority of tests");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let authority = Authority { dir: TempDir::new().unwrap(), issuer };
+        authority.put("ca.pem", &authority.ca());
+        authority.put_signed("server", &authority.sign("localhost"));
+        authority
+    }
+
+    pub fn ca(&self) -> String {
+        self.issuer.pem()
+    }
+
+    pub fn sign(&self, name: &str) -> Signed {
+        self.sign_with(name, |_| ())
+    }
+
+    pub fn sign_expired(&self, name: &str) -> Signed {
+        self.sign_with(name, |params| {
+            (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
+        })
+    }
+
+    fn sign_with(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Signed {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        change(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let cert = params.signed_by(&key, &self.issuer).unwrap().pem();
+        Signed { cert, key: key.serialize_pem() }
+    }
+
+    /// Writes `NAME.pem` and `NAME-key.pem`.
+    pub fn put_signed(&self, name: &str, signed: &Signed) {
+        self.put(&format!("{name}-key.pem"), &signed.key);
+        self.put(&format!("{name}.pem"), &signed.cert);
+    }
+
+    /// Writes a file at once, as whoever renews certificates does.
+    pub fn put(&self, name: &str, text: &str) {
+        let beside = self.path(&format!("{name}.new"));
+        std::fs::write(&beside, text).unwrap();
+        std::fs::rename(beside, self.path(name)).unwrap();
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// What a node is given.
+    pub fn tls(&self, mutual: bool) -> TlsConfig {
+        TlsConfig {
+            cert: self.path("server.pem"),
+            key: self.path("server-key.pem"),
+            client_ca: mutual.then(|| self.path("ca.pem")),
+            nats_first: false,
+        }
+    }
+
+    /// What a client is given that shows no certificate.
+    pub fn trusted(&self) -> TlsOptions {
+        let mut options = TlsOptions::default();
+        options.ca = Some(self.ca().into_bytes());
+        options
+    }
+
+    /// What a client is given that shows this one.
+    pub fn showing(&self, signed: &Signed) -> TlsOptions {
+        let mut options = self.trusted();
+        options.cert = Some(signed.cert.clone().into_bytes());
+        options.key = Some(signed.key.clone().into_bytes());
+        options
+    }
+}

@@ -1,0 +1,269 @@
+//! Dunlin's own client, with the node that it wants and with those it does not.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use dunlin::topic::{Event, Publish, Retention, Start, Subscribe, SubscribeOptions, TopicConfig};
+use dunlin_client::tls::TlsOptions;
+use dunlin_client::{Client, Limits, Options};
+use dunlin_server::Door;
+
+use super::authority::Authority;
+use super::{at, connect, refused, serve_tls, serve_tls_with};
+use crate::serve_with;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn earliest() -> SubscribeOptions {
+    SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() }
+}
+
+#[test]
+fn records_of_every_size_go_both_ways() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls(&authority, false);
+    let client = connect(&server, authority.trusted()).unwrap();
+    let mut subscriber = client.subscribe("sizes", earliest()).unwrap();
+    let mut publisher = client.publisher("sizes").unwrap();
+    let sizes = [0, 1, 100, 16_383, 16_384, 70_000, 1 << 20, 3 << 20, 5];
+    for (number, bytes) in sizes.into_iter().enumerate() {
+        publisher.publish(vec![number as u8; bytes].as_slice()).unwrap();
+    }
+    for (number, bytes) in sizes.into_iter().enumerate() {
+        match subscriber.next_timeout(PATIENCE).unwrap() {
+            Some(Event::Record(record)) => assert!(record.payload() == vec![number as u8; bytes], "{bytes}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The reader sleeps until everything that lies between is full: nothing of it may be left lying in TLS.
+#[test]
+fn a_reader_that_stops_reading_gets_everything_when_it_goes_on() {
+    const RECORDS: u32 = 60_000;
+    let authority = Authority::new();
+    let (node, server) = serve_tls(&authority, false);
+    let retention = Retention { bytes: 64 << 20, ..Retention::default() };
+    node.create_topic("many", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
+    let client = connect(&server, authority.trusted()).unwrap();
+    let mut subscriber = client.subscribe("many", earliest()).unwrap();
+    let mut publisher = node.publisher("many").unwrap();
+    for number in 0..RECORDS {
+        publisher.publish([&number.to_le_bytes()[..], &[7; 200]].concat().as_slice()).unwrap();
+    }
+    for number in 0..RECORDS {
+        match subscriber.next_timeout(PATIENCE).unwrap() {
+            Some(Event::Record(record)) => assert_eq!(record.payload()[..4], number.to_le_bytes()),
+            other => panic!("{other:?} instead of {number}"),
+        }
+    }
+}
+
+#[test]
+fn a_server_that_spins_speaks_tls_alike() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls_with(&authority, false, |config| config.spin = true);
+    let client = connect(&server, authority.trusted()).unwrap();
+    let mut subscriber = client.subscribe("s", Default::default()).unwrap();
+    let mut publisher = client.publisher("s").unwrap();
+    for number in 0..300u64 {
+        publisher.publish(&number.to_le_bytes()).unwrap();
+        match subscriber.next_timeout(PATIENCE).unwrap() {
+            Some(Event::Record(record)) => assert_eq!(record.payload(), number.to_le_bytes()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_client_that_waits_as_a_task_speaks_tls_alike() {
+    let authority = Authority::new();
+    let (node, server) = serve_tls(&authority, false);
+    let client = connect(&server, authority.trusted()).unwrap();
+    let mut subscriber = client.subscribe("t", Default::default()).unwrap();
+    let mut publisher = node.publisher("t").unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        for number in 0..300u64 {
+            publisher.publish(&number.to_le_bytes()).unwrap();
+            let next = std::future::poll_fn(|cx| subscriber.poll_ready(cx));
+            tokio::time::timeout(PATIENCE, next).await.expect("it hangs").unwrap();
+            match subscriber.try_next().unwrap() {
+                Some(Event::Record(record)) => assert_eq!(record.payload(), number.to_le_bytes()),
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn a_client_goes_on_after_the_node_was_away() {
+    let authority = Authority::new();
+    let (node, server) = serve_tls(&authority, false);
+    let address = server.tcp_addresses()[0];
+    let client = connect(&server, authority.trusted()).unwrap();
+    let mut subscriber = client.subscribe("t", earliest()).unwrap();
+    node.publisher("t").unwrap().publish("before").unwrap();
+    assert!(matches!(subscriber.next_timeout(PATIENCE).unwrap(), Some(Event::Record(_))));
+    server.stop();
+    let config = dunlin_server::ServerConfig {
+        tcp: vec![address],
+        tls: Some(authority.tls(false)),
+        ..Default::default()
+    };
+    let _server = dunlin_server::Server::start(node.clone(), config).unwrap();
+    node.publisher("t").unwrap().publish("after").unwrap();
+    let until = std::time::Instant::now() + PATIENCE;
+    loop {
+        match subscriber.next_timeout(PATIENCE) {
+            Ok(Some(Event::Record(record))) => break assert_eq!(record.payload(), b"after"),
+            other => assert!(std::time::Instant::now() < until, "{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_node_whose_authority_is_unknown_is_not_trusted() {
+    let (mine, theirs) = (Authority::new(), Authority::new());
+    let (_node, server) = serve_tls(&theirs, false);
+    let said = refused(connect(&server, mine.trusted()));
+    assert!(said.contains("signed by an authority that is not trusted here"), "{said}");
+    // The system's authorities do not know it either, or there are none.
+    let said = refused(connect(&server, TlsOptions::default()));
+    assert!(said.contains("authority"), "{said}");
+}
+
+#[test]
+fn a_certificate_for_another_name_is_not_trusted() {
+    let authority = Authority::new();
+    authority.put_signed("server", &authority.sign("elsewhere.example"));
+    let (_node, server) = serve_tls(&authority, false);
+    let said = refused(connect(&server, authority.trusted()));
+    assert!(said.contains("elsewhere.example") && said.contains("not for localhost"), "{said}");
+}
+
+#[test]
+fn an_expired_certificate_is_not_trusted() {
+    let authority = Authority::new();
+    authority.put_signed("server", &authority.sign_expired("localhost"));
+    let (_node, server) = serve_tls(&authority, false);
+    let said = refused(connect(&server, authority.trusted()));
+    assert!(said.contains("certificate has expired"), "{said}");
+}
+
+#[test]
+fn mutual_tls_lets_in_who_shows_a_certificate_of_the_authority_and_nobody_else() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let (_node, server) = serve_tls(&authority, true);
+    let client = connect(&server, authority.showing(&authority.sign("worker-7"))).unwrap();
+    client.publisher("t").unwrap().publish("hello").unwrap();
+    let said = refused(connect(&server, authority.trusted()));
+    assert!(said.contains("asks for a client certificate"), "{said}");
+    let said = refused(connect(&server, authority.showing(&other.sign("worker-7"))));
+    assert!(said.contains("does not accept our client certificate"), "{said}");
+    let said = refused(connect(&server, authority.showing(&authority.sign_expired("worker-7"))));
+    assert!(said.contains("our client certificate has expired"), "{said}");
+}
+
+#[test]
+fn options_that_cannot_work_are_refused_before_anybody_is_asked() {
+    let authority = Authority::new();
+    let connect = |tls| refused(Client::connect("tls://localhost:1", Options { tls, ..Options::default() }));
+    let mut tls = authority.trusted();
+    tls.ca = Some(b"nonsense".to_vec());
+    assert!(connect(tls.clone()).contains("the CA file: no certificate in it"));
+    tls = authority.showing(&authority.sign("a"));
+    tls.key = Some(authority.sign("b").key.into_bytes());
+    assert!(connect(tls.clone()).contains("the key is not the certificate's"));
+    tls.key = None;
+    assert!(connect(tls).contains("belong together"));
+}
+
+#[test]
+fn a_client_without_tls_is_told_so() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls(&authority, false);
+    let said = refused(Client::connect(&format!("dunlin://{}", at(&server, Door::Tcp)), Options::default()));
+    assert!(said.contains("TLS_REQUIRED"), "{said}");
+}
+
+#[test]
+fn a_client_with_tls_is_told_that_a_node_has_none() {
+    let authority = Authority::new();
+    let (_node, server) = serve_with(|_| ());
+    let said = refused(connect(&server, authority.trusted()));
+    assert!(said.contains("answers without TLS: write dunlin:// instead of tls://"), "{said}");
+}
+
+#[test]
+fn another_door_is_told_from_dunlins_own() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls(&authority, false);
+    let options = Options { tls: authority.trusted(), ..Options::default() };
+    let said = refused(Client::connect(&format!("tls://{}", at(&server, Door::Http)), options));
+    assert!(said.contains("not Dunlin's own protocol"), "{said}");
+}
+
+/// Bytes of a handshake that drip: they are given an end, and nobody else notices.
+#[test]
+fn a_handshake_that_drips_is_ended_and_others_are_served_meanwhile() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls_with(&authority, false, |config| config.limits.handshake_ms_max = 500);
+    let mut dripping: Vec<_> =
+        (0..20).map(|_| TcpStream::connect(server.tcp_addresses()[0]).unwrap()).collect();
+    // The beginning of a ClientHello of 512 bytes.
+    dripping.iter_mut().for_each(|socket| socket.write_all(&[0x16, 3, 1, 2, 0, 1, 0]).unwrap());
+    // A client of the machine's own pace is not let down by the short limit.
+    let patient = Options { tls: authority.trusted(), ..Options::default() };
+    let url = format!("tls://{}", at(&server, Door::Tcp));
+    let client = (0..100).find_map(|_| Client::connect(&url, patient.clone()).ok()).expect("it comes in");
+    client.publisher("t").unwrap().publish("hello").unwrap();
+    for socket in &mut dripping {
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        // Some drip on; all come to an end.
+        while socket.write_all(&[1]).is_ok() {
+            match socket.read(&mut [0; 64]) {
+                Ok(0) | Err(_) => break,
+                Ok(_) => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn handshakes_count_as_sessions() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls_with(&authority, false, |config| {
+        config.limits.sessions_max = 1;
+        config.limits.handshake_ms_max = 60_000;
+    });
+    let idle = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
+    while server.sessions() == 0 {
+        std::thread::yield_now();
+    }
+    let said = refused(connect(&server, authority.trusted()));
+    assert!(said.contains("may have no place for one more"), "{said}");
+    drop(idle);
+    while server.sessions() > 0 {
+        std::thread::yield_now();
+    }
+    let limits = Limits { connect_ms_max: 60_000, ..Limits::default() };
+    let options = Options { tls: authority.trusted(), limits, ..Options::default() };
+    Client::connect(&format!("tls://{}", at(&server, Door::Tcp)), options).unwrap();
+}
+
+#[test]
+fn a_server_stops_in_the_middle_of_a_handshake() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls_with(&authority, false, |config| {
+        config.limits.handshake_ms_max = 600_000;
+        config.limits.stop_ms_max = 600_000;
+    });
+    let mut socket = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
+    socket.write_all(&[0x16]).unwrap();
+    while server.sessions() == 0 {
+        std::thread::yield_now();
+    }
+    server.stop();
+}
