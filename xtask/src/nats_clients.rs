@@ -23,7 +23,7 @@ const LIBRARIES: &[(&str, Install, &str)] = &[
     ("nats_go", nats_go, "go, and its module proxy"),
 ];
 
-/// Installs the libraries and runs every case with each.
+/// Installs the libraries, runs every case with each, and the README's programs that use them.
 pub fn run() -> Result<()> {
     let passed_over = try_all()?;
     ensure!(passed_over.is_empty(), "not all libraries could be had: {}", passed_over.join(", "));
@@ -47,8 +47,17 @@ fn try_all() -> Result<Vec<&'static str>> {
             passed_over.push(name);
         }
     }
-    let mut tests =
-        cargo(&["test", "-p", "dunlin-system-tests", "--test", "it", "--", "--ignored", "nats_clients"]);
+    let mut tests = cargo(&[
+        "test",
+        "-p",
+        "dunlin-system-tests",
+        "--test",
+        "it",
+        "--",
+        "--ignored",
+        "nats_clients",
+        "readme",
+    ]);
     for name in &passed_over {
         tests.args(["--skip", name]);
     }

@@ -6,12 +6,15 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import dunlin
 import pytest
 from conftest import PATIENCE, Node
 
 PACKAGE = Path(__file__).parent.parent
+README = PACKAGE.parent.parent / "README.md"
 SNIPPETS = re.findall(r"^```python\n(.*?)^```", (PACKAGE / "README.md").read_text(), re.M | re.S)
 
 
@@ -48,3 +51,32 @@ def test_the_pages_snippets_run(own_node: Node, snippet: str) -> None:
     expected = [line.split("# prints ")[1] for line in snippet.splitlines() if "# prints " in line]
     assert expected, "a snippet says what it prints"
     assert output([sys.executable, "-c", snippet], own_node).splitlines() == expected
+
+
+def test_the_subscription_of_the_projects_readme_runs(own_node: Node) -> None:
+    chapter = README.read_text().split("\n## In your language\n")[1].split("\n## ")[0]
+    (program,) = re.findall(r"^```python\n(.*?)^```", chapter, re.M | re.S)
+    assert "dunlin://127.0.0.1:4220" in program
+    program = program.replace("dunlin://127.0.0.1:4220", own_node.url)
+    reading = subprocess.Popen([sys.executable, "-u", "-c", program], stdout=subprocess.PIPE, text=True)
+    assert reading.stdout is not None
+    done = threading.Event()
+
+    def publish() -> None:
+        """Until it is shown: nobody but the program knows when it has subscribed."""
+        with dunlin.connect(own_node.url) as client:
+            while not done.wait(0.02):
+                client.publish("orders.eu", b'{"qty":5}')
+
+    publishing = threading.Thread(target=publish)
+    publishing.start()
+    giving_up = threading.Timer(PATIENCE, reading.kill)
+    giving_up.start()
+    try:
+        assert reading.stdout.readline() == 'orders.eu {"qty":5}\n'
+    finally:
+        done.set()
+        giving_up.cancel()
+        reading.kill()
+        reading.communicate()
+        publishing.join()

@@ -12,6 +12,7 @@ mod nats_async;
 mod nats_clients;
 mod nats_stage;
 mod promises;
+mod readme;
 mod refused;
 mod stage;
 mod stopped;

@@ -1,0 +1,22 @@
+//! Takes the README's subscription in Rust out of that page, for the program `readme-rust`, which a test runs.
+
+use std::path::Path;
+use std::{env, fs};
+
+const README: &str = "../README.md";
+/// Where the page's node is; the test's is wherever there was a free port.
+const ADDRESS: &str = "\"dunlin://127.0.0.1:4220\"";
+const GIVEN: &str = "&std::env::args().nth(1).ok_or(\"a URL is to be given\")?";
+
+fn main() {
+    println!("cargo::rerun-if-changed={README}");
+    println!("cargo::rerun-if-changed=build.rs");
+    let page = fs::read_to_string(README).expect("the README is there");
+    let chapter = page.split("## In your language").nth(1).expect("it has this chapter");
+    let program = chapter.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next());
+    let program = program.expect("the chapter has a program in Rust");
+    assert!(program.contains(ADDRESS), "it connects to {ADDRESS}");
+    let out = env::var_os("OUT_DIR").expect("cargo says where");
+    fs::write(Path::new(&out).join("subscribe.rs"), program.replace(ADDRESS, GIVEN))
+        .expect("it can be written");
+}

@@ -1,0 +1,130 @@
+//! The subscriptions that README.md shows, taken from that page, each as its reader would run it.
+//!
+//! Rust and `curl` run always; Go and Node by `cargo xtask nats-clients`, which has their libraries; Python in
+//! `clients/python/tests/test_examples.py`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use dunlin::topic::{Publish, Publisher};
+use dunlin::{Config, Node};
+use dunlin_server::{Door, Server, ServerConfig};
+use dunlin_system_tests::process::{PATIENCE, Process};
+
+const SUBJECT: &str = "orders.eu";
+const PAYLOAD: &str = "{\"qty\":5}";
+/// Between two records that are published until the program shows one.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A node as `dunlin dev` is one, elsewhere.
+struct Dev {
+    server: Server,
+    publisher: Publisher,
+}
+
+impl Dev {
+    fn start() -> Dev {
+        let any = || vec!["127.0.0.1:0".parse().expect("an address")];
+        let config = ServerConfig { tcp: any(), nats: any(), http: any(), ..ServerConfig::default() };
+        let node = Node::start(Config::default()).expect("a node starts");
+        let server = Server::start(node.clone(), config).expect("its doors open");
+        Dev { server, publisher: node.publisher(SUBJECT).expect("its topic is made") }
+    }
+
+    /// The page's text with this node's addresses in place of those of `dunlin dev`.
+    fn at_home(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for (door, there) in [(Door::Tcp, 4220), (Door::Nats, 4222), (Door::Http, 8222)] {
+            let (_, here) =
+                self.server.addresses().iter().find(|(open, _)| *open == door).expect("it is open");
+            text = text.replace(&format!("127.0.0.1:{there}"), &here.to_string());
+        }
+        text
+    }
+
+    /// Publishes until the program has said so: nobody but itself knows when it has subscribed.
+    fn is_shown(&mut self, mut program: Process, line: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.publisher.publish(PAYLOAD).expect("the node takes it");
+            if program.lines_so_far().iter().any(|said| said == line) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "it never said {line:?}; its errors: {}", program.errors());
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// The program of the page's chapter in a language.
+fn snippet(language: &str) -> String {
+    let page = std::fs::read_to_string(root().join("README.md")).expect("the page is there");
+    let chapter = page.split("\n## ").find(|chapter| chapter.starts_with("In your language\n"));
+    let begin = format!("```{language}\n");
+    let mut programs = chapter.expect("the page has the chapter").split(&begin).skip(1);
+    let program = programs.next().and_then(|rest| rest.split("```").next()).expect("it has the language");
+    assert!(programs.next().is_none(), "one program in {language}");
+    program.to_owned()
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn process(program: &str, arguments: &[&str]) -> Process {
+    Process::start(program, program, &arguments.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+}
+
+fn shown() -> String {
+    format!("{SUBJECT} {PAYLOAD}")
+}
+
+#[test]
+fn the_subscription_in_rust_runs_as_the_readme_shows_it() {
+    let mut node = Dev::start();
+    let url = node.at_home("dunlin://127.0.0.1:4220");
+    node.is_shown(process(env!("CARGO_BIN_EXE_readme-rust"), &[&url]), &shown());
+}
+
+#[test]
+fn the_subscription_with_curl_runs_as_the_readme_shows_it() {
+    let mut node = Dev::start();
+    // In the shell's place, so that it ends when the test does.
+    let command = format!("exec {}", node.at_home(&snippet("sh")));
+    node.is_shown(process("sh", &["-c", &command]), &format!("data: {PAYLOAD}"));
+}
+
+#[test]
+#[ignore = "needs nats.go: cargo xtask nats-clients"]
+fn nats_go_subscribes_as_the_readme_shows_it() {
+    let mut node = Dev::start();
+    let module = scratch("readme-go");
+    std::fs::write(module.join("main.go"), node.at_home(&snippet("go"))).expect("it can be written");
+    for file in ["go.mod", "go.sum"] {
+        let from = root().join("tests/clients/nats_go").join(file);
+        std::fs::copy(from, module.join(file)).expect("it can be copied");
+    }
+    let program = module.join("subscribe");
+    let build = Command::new("go").args(["build", "-o"]).arg(&program).current_dir(&module).status();
+    assert!(build.expect("go is there").success(), "the page's program is built");
+    node.is_shown(process(&program.display().to_string(), &[]), &shown());
+}
+
+#[test]
+#[ignore = "needs nats.js: cargo xtask nats-clients"]
+fn nats_js_subscribes_as_the_readme_shows_it() {
+    let mut node = Dev::start();
+    // Beside the library, where node looks for it.
+    let program = scratch("js").join("readme.mjs");
+    std::fs::write(&program, node.at_home(&snippet("js"))).expect("it can be written");
+    node.is_shown(process("node", &[&program.display().to_string()]), &shown());
+}
+
+/// A folder among those where `cargo xtask nats-clients` has put the libraries.
+fn scratch(name: &str) -> PathBuf {
+    let libraries = std::env::var_os("DUNLIN_NATS_CLIENTS").expect("cargo xtask nats-clients says where");
+    let folder = Path::new(&libraries).join(name);
+    std::fs::create_dir_all(&folder).expect("it can be made");
+    folder
+}
