@@ -60,7 +60,11 @@ fn open(config: dunlin::Config, dir: &Path) -> Result<Node> {
     let opened = Node::open(config, Arc::new(RealDisk), dir);
     let (node, topics) =
         opened.with_context(|| format!("cannot open the data directory {}", dir.display()))?;
-    for RecoveredTopic { name, records, clean, remarks } in topics {
+    for RecoveredTopic { name, records, clean, remarks, refused } in topics {
+        if let Some(why) = refused {
+            tracing::error!(topic = name, why, "could not be opened; the others are served");
+            continue;
+        }
         tracing::info!(topic = name, records, clean, "found on disk");
         if !clean {
             tracing::warn!(topic = name, records, "was not ended in good order: it goes on in a new epoch");

@@ -40,7 +40,7 @@ pub struct TopicSummary {
     pub name: String,
     /// The subjects it owns.
     pub pattern: String,
-    /// Its partitions.
+    /// Its partitions; 0 for one that is on disk and could not be opened.
     pub partitions: u16,
     /// Whether publishers wait for registered readers.
     pub reliable: bool,
@@ -173,15 +173,15 @@ impl Client {
         match self.shared.read_answer(&bytes) {
             Some(FromNode::Topic(state)) => {
                 let mut description = description(&state);
-                description.take_settings(self.settings_of(topic)?);
+                description.take_settings(self.topic_settings(topic)?);
                 Ok(description)
             }
             _ => Err(odd_answer()),
         }
     }
 
-    /// What a topic was set to beside, and what has become of it.
-    fn settings_of(&self, topic: &str) -> Result<Vec<(String, String)>, AskError> {
+    /// What a topic was set to beside what all have (`durable`, `fold`), by name, and what has become of it.
+    pub fn topic_settings(&self, topic: &str) -> Result<Vec<(String, String)>, AskError> {
         let bytes = self.shared.ask(|request| FromClient::DescribeSettings(NamedTopic { request, topic }))?;
         match self.shared.read_answer(&bytes) {
             Some(FromNode::Settings(settings)) => {

@@ -64,5 +64,5 @@ pub use request::Requester;
 pub use respond::{Request, Responder, Runner, Running};
 pub use select::Selected;
 pub use simulation::{Ran, Simulation};
-pub use storage::{RecoveredTopic, StorageError};
+pub use storage::{RecoveredTopic, RefusedTopic, StorageError};
 pub use survey::{StoredSurvey, SubscriptionInfo, Survey, TopicSurvey, Totals};

@@ -20,7 +20,7 @@ use crate::groups::Groups;
 use crate::owner::Owner;
 use crate::registry::{Page, Registry, cost_of, is_reserved};
 use crate::respond::Runners;
-use crate::storage::{RecoveredTopic, Storage, StorageError};
+use crate::storage::{RecoveredTopic, RefusedTopic, Storage, StorageError};
 use crate::survey::Departed;
 
 /// What a log's first record takes of the budget at least.
@@ -74,22 +74,26 @@ impl Node {
         };
         let mut recovered = Vec::with_capacity(found.len());
         for (topic, remarks) in found {
-            node.take_in(topic)?;
-            recovered.push(remarks);
+            let (name, pattern) = (topic.name().to_owned(), topic.pattern().to_owned());
+            match (node.take_in(topic), &node.0.storage) {
+                (Err(refused), Some(storage)) => {
+                    storage.refuse(RefusedTopic { name, pattern, why: refused.to_string() });
+                }
+                _ => recovered.push(remarks),
+            }
         }
+        recovered.extend(node.refused_topics().iter().map(RecoveredTopic::from));
         node.wait_for_epoch();
         Ok((node, recovered))
     }
 
     /// Adds a topic that was found on disk.
-    fn take_in(&self, topic: Topic) -> Result<(), StorageError> {
+    fn take_in(&self, topic: Topic) -> Result<(), TopicError> {
         let name = topic.name().to_owned();
-        let refused =
-            |error: TopicError| StorageError::Refused { topic: name.clone(), why: error.to_string() };
-        let pattern = Pattern::parse(topic.pattern()).map_err(|error| refused(error.into()))?;
+        let pattern = Pattern::parse(topic.pattern())?;
         // What is on disk is not turned away because memory is short.
         let charge = Charge::over(&self.0.budget, cost_of(&name, topic.config().partitions));
-        self.0.registry.add(&name, pattern, || Ok((topic, charge))).map(drop).map_err(refused)
+        self.0.registry.add(&name, pattern, || Ok((topic, charge))).map(drop)
     }
 
     fn with(config: Config, storage: Option<Storage>) -> Result<Node, ConfigError> {
@@ -110,6 +114,25 @@ impl Node {
             departed: Departed::default(),
             config,
         })))
+    }
+
+    /// Topics that are on disk and could not be opened, in the order of their names. Nobody gets their subjects.
+    pub fn refused_topics(&self) -> Vec<RefusedTopic> {
+        self.0.storage.as_ref().map_or_else(Vec::new, Storage::refused)
+    }
+
+    /// Refuses a topic in the place of one that is on disk and could not be opened.
+    fn check_refused(&self, name: &str, pattern: &Pattern) -> Result<(), TopicError> {
+        let meets = |refused: &RefusedTopic| {
+            let owned = Pattern::parse(&refused.pattern).ok();
+            refused.name == name || owned.is_some_and(|owned| owned.overlaps(pattern))
+        };
+        match self.refused_topics().iter().find(|refused| meets(refused)) {
+            Some(RefusedTopic { name, why, .. }) => {
+                Err(TopicError::Disk(format!("topic {name:?} is there and could not be opened: {why}")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// What it was started with.
@@ -178,6 +201,7 @@ impl Node {
         let config = TopicConfig { limits: self.0.config.limits.topic, ..config };
         config.check()?;
         let pattern = Pattern::parse(config.pattern.as_deref().unwrap_or(name))?;
+        self.check_refused(name, &pattern)?;
         let config = self.shared(config);
         let make = || {
             let charge = Charge::of(&self.0.budget, cost_of(name, config.partitions));

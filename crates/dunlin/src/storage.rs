@@ -3,6 +3,7 @@
 //! ```text
 //!  DIR/lock              one node at a time
 //!  DIR/topics/ID.topic   a topic's name and configuration (catalogue)
+//!  DIR/topics/ID-PARTITION.stored  how far a log was stored (known)
 //!  DIR/logs/ID-PARTITION its logs (journal)
 //! ```
 //!
@@ -16,6 +17,7 @@
 mod catalogue;
 mod disk_log;
 mod error;
+mod known;
 mod loaded;
 mod note;
 mod recover;
@@ -37,7 +39,7 @@ use loaded::Cache;
 use worker::Worker;
 
 pub use error::StorageError;
-pub use recover::RecoveredTopic;
+pub use recover::{RecoveredTopic, RefusedTopic};
 
 /// See the module.
 #[derive(Debug)]
@@ -62,6 +64,8 @@ struct Place {
 #[derive(Debug, Default)]
 struct Topics {
     by_name: HashMap<String, Kept>,
+    /// On the disk, and not opened.
+    refused: Vec<RefusedTopic>,
     id_last: u64,
 }
 

@@ -62,6 +62,11 @@ impl Reader {
         firsts
     }
 
+    /// Where the last file begins.
+    pub fn newest(&self) -> Option<Position> {
+        self.shared.files().all.last().map(|file| file.name.first)
+    }
+
     /// The last record on the disk, of a log that is written by this process; `None` for others.
     pub fn durable(&self) -> Option<Position> {
         self.shared.files().durable

@@ -99,6 +99,8 @@ pub struct EpochStart {
     pub epoch: u32,
     /// Its first record's number, whether there is one or not yet.
     pub first_seq: u64,
+    /// How far the epoch before it went is not known: more was lost than can be told.
+    pub after_loss: bool,
 }
 
 /// What a durable log goes on from.
@@ -119,7 +121,7 @@ pub struct Recovered {
 impl Recovered {
     /// A log without records.
     pub fn nothing(epoch: u32, granted_bytes: u64) -> Recovered {
-        let epochs = vec![EpochStart { epoch, first_seq: 1 }];
+        let epochs = vec![EpochStart { epoch, first_seq: 1, after_loss: false }];
         Recovered { epochs, oldest_seq: 1, next_seq: 1, last_append_ns: 0, granted_bytes }
     }
 }

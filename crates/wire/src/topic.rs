@@ -123,7 +123,7 @@ layout! {
         pub name: &'a str,
         /// The subjects it owns.
         pub pattern: &'a str,
-        /// Its partitions.
+        /// Its partitions; 0 for one that is on disk and could not be opened. DESCRIBE_TOPIC is refused with the reason.
         pub partitions: u16,
         /// Whether publishers wait for registered readers.
         pub reliable: bool,

@@ -6,13 +6,16 @@ mod describe;
 use std::io::Write;
 
 use anyhow::{Context, Result};
-use dunlin_client::TopicSummary;
+use dunlin_client::{Client, TopicSummary};
 use serde_json::json;
 
 use crate::arguments::Global;
 use crate::connect::connect;
 use crate::console::{Console, grouped, sized};
 use crate::table::Table;
+
+/// A topic that is on disk and that the node could not open; `describe` says why.
+const NOT_OPENED: &str = "not opened";
 
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
@@ -51,7 +54,7 @@ enum Verb {
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let client = connect(global, "dunlin topics")?;
     match &arguments.verb {
-        Verb::List { pattern } => list(&client.topics(pattern)?, console),
+        Verb::List { pattern } => list(&client, pattern, console),
         Verb::Create(create) => create::run(create, &client, console),
         Verb::Delete { names } => {
             for name in names {
@@ -78,15 +81,17 @@ fn done(what: &str, topic: &str, console: &Console) -> Result<()> {
     Ok(writeln!(std::io::stderr(), "{} {topic}", console.errors.good(what))?)
 }
 
-fn list(topics: &[TopicSummary], console: &Console) -> Result<()> {
+fn list(client: &Client, pattern: &str, console: &Console) -> Result<()> {
+    let topics = client.topics(pattern)?;
+    let kinds: Vec<Vec<String>> = topics.iter().map(|topic| kind(client, topic)).collect();
     let mut out = console.out();
     if console.json {
-        topics.iter().try_for_each(|topic| writeln!(out, "{}", object(topic)))?;
+        topics.iter().zip(&kinds).try_for_each(|(topic, kind)| writeln!(out, "{}", object(topic, kind)))?;
         return Ok(out.flush()?);
     }
     let mut table =
         Table::new(&["TOPIC", "SUBJECTS", "RECORDS", "HELD", "EVER", "READERS", "PARTITIONS", "KIND"]);
-    for topic in topics {
+    for (topic, kind) in topics.iter().zip(&kinds) {
         table.row([
             topic.name.clone(),
             topic.pattern.clone(),
@@ -95,16 +100,29 @@ fn list(topics: &[TopicSummary], console: &Console) -> Result<()> {
             grouped(topic.appended),
             grouped(topic.readers.into()),
             grouped(topic.partitions.into()),
-            if topic.reliable { "reliable".to_owned() } else { String::new() },
+            kind.join(", "),
         ]);
     }
     table.write(&mut out, console.paint)?;
     Ok(out.flush()?)
 }
 
-fn object(topic: &TopicSummary) -> serde_json::Value {
+/// What it promises beside what all do; that of a topic that has gone since is not known.
+fn kind(client: &Client, topic: &TopicSummary) -> Vec<String> {
+    if topic.partitions == 0 {
+        return vec![NOT_OPENED.to_owned()];
+    }
+    let settings = client.topic_settings(&topic.name).unwrap_or_default();
+    let is_set = |name: &str| settings.iter().find(|(other, _)| other == name).map(|(_, value)| value);
+    let reliable = topic.reliable.then(|| "reliable".to_owned());
+    let durable = is_set("durable").map(|_| "durable".to_owned());
+    reliable.into_iter().chain(durable).chain(is_set("fold").map(|fold| format!("state {fold}"))).collect()
+}
+
+fn object(topic: &TopicSummary, kind: &[String]) -> serde_json::Value {
     json!({
         "topic": topic.name, "pattern": topic.pattern, "partitions": topic.partitions, "reliable": topic.reliable,
+        "kind": kind,
         "records": topic.records, "bytes": topic.bytes, "appended": topic.appended, "readers": topic.readers,
     })
 }

@@ -46,3 +46,32 @@ fn a_durable_topic_of_each_acknowledgement_is_there_after_a_restart_and_after_a_
     assert!(text.contains("answered when its record is synced") && text.contains("log 0: from "), "{text}");
     assert_eq!(node.stop(), Some(0));
 }
+
+#[test]
+fn a_topic_that_cannot_be_opened_is_listed_as_such_and_the_others_are_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = ["--data-dir", folder.path().to_str().unwrap()];
+    let node = Node::start_with(&data);
+    node.run(&["topics", "create", "bad", "--durable"]).done();
+    node.run(&["topics", "create", "good", "--durable"]).done();
+    node.run(&["topics", "create", "state", "--fold", "last"]).done();
+    node.run(&["pub", "good", "one"]).done();
+    let listed = node.run(&["topics", "list"]).done();
+    assert!(listed.contains("durable") && listed.contains("state last"), "{listed}");
+    assert_eq!(node.stop(), Some(0));
+    let file = folder.path().join("topics/00000001.topic");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("dunlin topic 1", "something else")).unwrap();
+
+    let node = Node::start_with(&data);
+    let listed = node.run(&["topics", "list"]).done();
+    assert!(listed.lines().any(|line| line.starts_with("bad ") && line.contains("not opened")), "{listed}");
+    assert_eq!(read(&node, "good", "1"), "one\n");
+    let described = node.run(&["topics", "describe", "bad"]);
+    assert!(described.code == Some(1) && described.err.contains("00000001.topic"), "{described:?}");
+    assert_eq!(node.run(&["pub", "bad", "one"]).code, Some(1));
+    assert_eq!(node.stop(), Some(0));
+    std::fs::write(&file, text).unwrap();
+    let node = Node::start_with(&data);
+    node.run(&["pub", "bad", "two"]).done();
+}

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dunlin_journal::Disk;
-use dunlin_topic::{Durable, FoldConfig, Limits, Retention, TopicConfig};
+use dunlin_topic::{Durable, FoldConfig, Limits, Retention, Subject, TopicConfig};
 
 use super::error::StorageError;
 
@@ -28,23 +28,40 @@ pub(super) struct Listed {
     pub(super) config: TopicConfig,
 }
 
-/// All topics, in the order of their numbers.
-pub(super) fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<Listed>, StorageError> {
+/// A file that is to say what a topic is, and cannot be read.
+#[derive(Debug, PartialEq)]
+pub(super) struct Unreadable {
+    pub(super) id: u64,
+    /// As far as it can be read; else the file's.
+    pub(super) name: String,
+    pub(super) why: String,
+}
+
+/// All topics, in the order of their numbers, and the files that are of none.
+pub(super) fn list(disk: &dyn Disk, dir: &Path) -> Result<(Vec<Listed>, Vec<Unreadable>), StorageError> {
     let dir = dir.join("topics");
-    let mut listed = Vec::new();
-    for name in disk.list(&dir).map_err(StorageError::disk("list", &dir))? {
-        let path = dir.join(&name);
-        if name.ends_with(TEMPORARY_SUFFIX) {
+    let (mut listed, mut unreadable) = (Vec::new(), Vec::new());
+    for file in disk.list(&dir).map_err(StorageError::disk("list", &dir))? {
+        let path = dir.join(&file);
+        if file.ends_with(TEMPORARY_SUFFIX) {
             // Of a topic whose creation was never answered.
             disk.remove(&path).map_err(StorageError::disk("remove", &path))?;
-        } else if let Some(id) = name.strip_suffix(SUFFIX).and_then(|id| u64::from_str_radix(id, 16).ok()) {
-            let text = read(disk, &path)?;
-            let (name, config) = parse(&text).map_err(|why| StorageError::Catalogue { path, why })?;
-            listed.push(Listed { id, name, config });
+        } else if let Some(id) = file.strip_suffix(SUFFIX).and_then(|id| u64::from_str_radix(id, 16).ok()) {
+            let text = read(disk, &path);
+            let parsed = text.as_deref().map_err(ToString::to_string).and_then(parse);
+            match parsed {
+                Ok((name, config)) => listed.push(Listed { id, name, config }),
+                Err(why) => {
+                    let name = text.ok().as_deref().and_then(name_in).unwrap_or(file);
+                    let why = format!("{}: {why}", path.display());
+                    unreadable.push(Unreadable { id, name, why });
+                }
+            }
         }
     }
     listed.sort_by_key(|topic| topic.id);
-    Ok(listed)
+    unreadable.sort_by_key(|file| file.id);
+    Ok((listed, unreadable))
 }
 
 /// Adds a topic; returns when that outlives the machine.
@@ -130,6 +147,12 @@ fn encode(name: &str, config: &TopicConfig) -> String {
     text.push_str(LAST_LINE);
     text.push('\n');
     text
+}
+
+/// The name, where the rest makes no sense.
+fn name_in(text: &str) -> Option<String> {
+    let name = text.lines().find_map(|line| line.strip_prefix("name "))?;
+    Subject::parse(name).is_ok().then(|| name.to_owned())
 }
 
 fn parse(text: &str) -> Result<(String, TopicConfig), String> {

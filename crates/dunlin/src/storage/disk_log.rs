@@ -1,18 +1,18 @@
 //! One log of a durable topic on disk: between the [`Log`] in memory and its [`Journal`].
 
+mod restore;
+
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, TryLockError, Weak};
 
-use dunlin_journal::{
-    AppendError, BLOCK_HEADER_BYTES, Batch, Disk, Item, Journal, ReadError, Reader, Records,
-};
+use dunlin_journal::{AppendError, BLOCK_HEADER_BYTES, Batch, Disk, Journal, ReadError, Reader};
 use dunlin_topic::{
-    BATCH_BYTES_MAX, CheckedRun, EpochStart, Frame, Loaded, Log, Position, Recovered, Snapshot, Staged,
-    Store, TopicConfig,
+    BATCH_BYTES_MAX, CheckedRun, Loaded, Log, Position, Snapshot, Staged, Store, TopicConfig,
 };
 
 use super::error::StorageError;
+use super::known::{self, Known};
 use super::loaded::Cache;
 use super::note;
 use super::worker::Queue;
@@ -27,8 +27,6 @@ const FILE_BYTES_MIN: u64 = 64 << 10;
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Room that is kept ahead of a log, at least.
 const AHEAD_BYTES_MIN: u64 = 64 << 10;
-/// So many of the last records are looked at for who published them.
-const REMEMBERED_RECORDS: u64 = 200_000;
 /// A log that its publishers have stored so often in a row is left to them.
 const HELPED_IN_A_ROW_MIN: u32 = 8;
 /// The largest record a file can hold.
@@ -40,6 +38,12 @@ pub(super) struct DiskLog {
     me: Weak<DiskLog>,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
+    /// Where it is noted how far it is stored.
+    known_path: PathBuf,
+    /// What was noted before this start, where the log lacks some of it.
+    lost: Option<Known>,
+    /// Epochs that may have gone further than what is held of them.
+    unsure: Vec<u32>,
     reader: Reader,
     cache: Arc<Cache>,
     queue: Arc<Queue>,
@@ -71,6 +75,9 @@ struct Writing {
     /// A state that is to be saved when its last record is synced.
     snapshot: Option<Snapshot>,
     full: bool,
+    /// What was last noted of how far it is stored, and in which file that was.
+    known: Option<Known>,
+    known_in: Option<dunlin_journal::Position>,
 }
 
 /// Whether a log is to be visited without anybody asking.
@@ -93,12 +100,26 @@ impl DiskLog {
         let dir = place.log_dir(id, partition);
         let name = format!("{topic}/{partition}");
         let opened = Journal::open(Arc::clone(&place.disk), &dir, &name, journal_config(config));
-        let (journal, report) =
+        let (journal, mut report) =
             opened.map_err(|error| StorageError::Log { topic: topic.to_owned(), error })?;
+        let known_path = known::path(&place.dir, id, partition);
+        // One that cannot be read says nothing, and is replaced.
+        let known = Known::read(&*place.disk, &known_path).unwrap_or_default();
+        let lost = known.clone().filter(|known| known.is_more_than(&report));
+        if let Some(lost) = &lost {
+            lost.amend(&mut report);
+        }
+        let mut unsure = known.as_ref().map_or_else(Vec::new, |known| known.unsure.clone());
+        unsure.extend(report.holes.iter().filter(|hole| hole.last.is_none()).map(|hole| hole.first.epoch));
+        unsure.sort_unstable();
+        unsure.dedup();
         let log = Arc::new_cyclic(|me| DiskLog {
             me: me.clone(),
             disk: Arc::clone(&place.disk),
             dir,
+            known_path,
+            lost,
+            unsure,
             reader: journal.reader(),
             cache: Arc::clone(&place.cache),
             queue: Arc::clone(queue),
@@ -121,59 +142,16 @@ impl DiskLog {
                 note: Vec::new(),
                 snapshot: None,
                 full: false,
+                known,
+                known_in: None,
             }),
         });
         Ok((log, report))
     }
 
-    /// What the topic's log goes on from.
-    pub(super) fn recovered(&self, report: &dunlin_journal::Recovered, epoch: u32) -> Recovered {
-        let next_seq = report.last.map_or(1, |last| last.seq + 1);
-        let start = |at: &dunlin_journal::Position| EpochStart { epoch: at.epoch, first_seq: at.seq };
-        let mut epochs: Vec<EpochStart> = self.reader.epochs().iter().map(start).collect();
-        if epochs.last().is_none_or(|last| last.epoch < epoch) {
-            epochs.push(EpochStart { epoch, first_seq: next_seq });
-        }
-        Recovered {
-            oldest_seq: report.oldest.map_or(next_seq, |oldest| oldest.seq),
-            epochs,
-            next_seq,
-            last_append_ns: report.last_time_ns,
-            granted_bytes: lock(&self.writing).journal.as_ref().map_or(0, |journal| self.grant(journal)),
-        }
-    }
-
     /// The log in memory that it stores.
     pub(super) fn attach(&self, log: &Arc<Log>) {
         let _ = self.log.set(Arc::downgrade(log));
-    }
-
-    /// Takes in again what the log keeps beside its records: who published the last of them, and the state they make.
-    pub(super) fn restore(&self, log: &Log, report: &dunlin_journal::Recovered) -> Result<(), String> {
-        let (Some(oldest), Some(last)) = (report.oldest, report.last) else { return Ok(()) };
-        let mut from = dunlin_journal::Position::new(last.epoch, last.seq.saturating_sub(REMEMBERED_RECORDS));
-        if let Some(older) = self.reader.epochs().iter().rev().find(|begin| begin.seq <= from.seq) {
-            from.epoch = older.epoch;
-        }
-        let mut taken_through = u64::MAX;
-        if log.is_stateful() {
-            let snapshot = self.reader.latest_snapshot().map_err(|error| error.to_string())?;
-            taken_through = snapshot.as_ref().map_or(0, |snapshot| snapshot.position.seq);
-            if let Some(snapshot) = &snapshot {
-                log.restore_fold(taken_through, &snapshot.bytes).map_err(|error| error.to_string())?;
-            }
-            let after = snapshot.map_or(oldest, |snapshot| snapshot.position);
-            from = from.min(after);
-        }
-        let mut scan = self.reader.scan(from.max(oldest));
-        while let Some(item) = scan.next().map_err(|error| error.to_string())? {
-            let Item::Records(records) = item else { continue };
-            note::decode(records.note).for_each(|mark| log.remember(&mark, records.epoch));
-            if records.last_seq() > taken_through {
-                refold(log, &records, taken_through)?;
-            }
-        }
-        Ok(())
     }
 
     /// Whether records grow too old in it.
@@ -249,12 +227,17 @@ impl DiskLog {
     }
 
     fn sync_of(&self, log: &Log, writing: &mut Writing) -> Next {
-        let Writing { journal: Some(journal), waiting, written, snapshot, full, .. } = writing else {
+        let Writing { journal: Some(journal), waiting, written, snapshot, full, known, known_in, .. } =
+            writing
+        else {
             return Next::WhenAsked;
         };
         if let Some(staged) = written.take() {
             match journal.sync() {
-                Ok(_) => log.synced(staged, self.grant(journal)),
+                Ok(_) => {
+                    log.synced(staged, self.grant(journal));
+                    self.note_known(journal, known, known_in);
+                }
                 Err(why) => {
                     log.fail(&why.to_string());
                     return Next::WhenAsked;
@@ -319,11 +302,47 @@ impl DiskLog {
         self.unstored_bytes_max.min(sure(journal).max(free / 4))
     }
 
+    /// Notes how far it is stored, once in each file.
+    fn note_known(
+        &self,
+        journal: &Journal,
+        known: &mut Option<Known>,
+        known_in: &mut Option<dunlin_journal::Position>,
+    ) {
+        let newest = self.reader.newest();
+        if *known_in == newest {
+            return;
+        }
+        if let Some(last) = journal.durable() {
+            *known_in = newest;
+            self.note(last, false, known);
+        }
+    }
+
+    fn note(&self, last: dunlin_journal::Position, closed: bool, known: &mut Option<Known>) {
+        let begins = self.reader.epochs();
+        let begin = begins.iter().find(|begin| begin.epoch == last.epoch);
+        let first_seq = begin.map_or(last.seq, |begin| begin.seq);
+        let oldest = begins.first().map_or(last.epoch, |begin| begin.epoch);
+        let unsure = self.unsure.iter().copied().filter(|epoch| *epoch >= oldest).collect();
+        let now = Some(Known { epoch: last.epoch, first_seq, through: last.seq, closed, unsure });
+        // Where it fails, what was noted before still holds.
+        if *known != now && now.iter().all(|now| now.write(&*self.disk, &self.known_path).is_ok()) {
+            *known = now;
+        }
+    }
+
     /// Ends it in good order; nothing is stored after that.
     pub(super) fn close(&self) {
-        if let Some(journal) = lock(&self.writing).journal.take() {
+        let mut writing = lock(&self.writing);
+        if let Some(journal) = writing.journal.take() {
+            let last = journal.appended();
             // Where it fails, the next start finds a log that did not end well, and says so.
-            let _ = journal.close();
+            if journal.close().is_ok()
+                && let Some(last) = last
+            {
+                self.note(last, true, &mut writing.known);
+            }
         }
     }
 
@@ -339,6 +358,7 @@ impl DiskLog {
         self.cache.forget(self.key());
         // What cannot be removed is removed at the next start.
         let _ = super::recover::remove_log(&*self.disk, &self.dir);
+        let _ = self.disk.remove(&self.known_path);
     }
 
     fn key(&self) -> usize {
@@ -438,20 +458,6 @@ fn append(journal: &mut Journal, staged: &Staged, note: &mut Vec<u8>) -> Result<
         frames: &parts,
     };
     journal.append_noted(&batch, note)
-}
-
-/// The state takes in records after the last it has.
-fn refold(log: &Log, records: &Records<'_>, taken_through: u64) -> Result<(), String> {
-    let mut rest = records.frames;
-    let mut seq = records.first_seq;
-    while let Some((frame, taken)) = Frame::split(rest) {
-        if seq > taken_through {
-            log.refold(seq, &frame).map_err(|error| format!("record {seq}: {error}"))?;
-        }
-        rest = &rest[taken..];
-        seq += 1;
-    }
-    Ok(())
 }
 
 fn journal_config(config: &TopicConfig) -> dunlin_journal::Config {

@@ -8,7 +8,7 @@ use dunlin_journal::Disk;
 use dunlin_topic::{Budget, Topic, TopicConfig};
 
 use super::error::StorageError;
-use super::{Kept, Storage, catalogue};
+use super::{Kept, Storage, catalogue, known};
 
 /// A topic that was found on disk, and in what state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,10 +21,24 @@ pub struct RecoveredTopic {
     pub clean: bool,
     /// What is to be known: what was cut off the end, what is damaged or lost.
     pub remarks: Vec<String>,
+    /// Why it could not be opened. Its subjects are nobody's until it can.
+    pub refused: Option<String>,
+}
+
+/// A topic that is on disk and could not be opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedTopic {
+    /// Its name, or its file's where that is unreadable.
+    pub name: String,
+    /// The subjects it owns; empty where nobody knows.
+    pub pattern: String,
+    /// Why.
+    pub why: String,
 }
 
 impl Storage {
-    /// Opens all topics; `epoch` gives new ones, higher than any before.
+    /// Opens all topics; `epoch` gives new ones, higher than any before. One that cannot be opened is refused, and the others
+    /// are opened all the same.
     pub(crate) fn recover(
         &self,
         budget: &Arc<Budget>,
@@ -32,9 +46,15 @@ impl Storage {
     ) -> Result<Vec<(Topic, RecoveredTopic)>, StorageError> {
         let mut found = Vec::new();
         let place = &self.place;
-        let all = catalogue::list(&*place.disk, &place.dir)?;
-        let ids: Vec<u64> = all.iter().map(|listed| listed.id).collect();
+        let (all, unreadable) = catalogue::list(&*place.disk, &place.dir)?;
+        let ids: Vec<u64> =
+            all.iter().map(|listed| listed.id).chain(unreadable.iter().map(|file| file.id)).collect();
         remove_strays(&*place.disk, &place.dir.join("logs"), &ids)?;
+        known::remove_strays(&*place.disk, &place.dir, &ids)?;
+        self.topics().id_last = ids.iter().copied().max().unwrap_or(0);
+        for file in unreadable {
+            self.refuse(RefusedTopic { name: file.name, pattern: String::new(), why: file.why });
+        }
         for listed in all {
             let next = epoch(&listed.name);
             let in_force = |report: &dunlin_journal::Recovered| match (report.clean, report.last) {
@@ -42,14 +62,43 @@ impl Storage {
                 _ => report.epoch_least.max(next),
             };
             let config = Arc::new(TopicConfig { limits: self.place.limits, ..listed.config });
-            let (topic, logs, reports) =
-                self.open_topic(listed.id, &listed.name, &config, budget, in_force)?;
-            let mut topics = self.topics();
-            topics.id_last = topics.id_last.max(listed.id);
-            topics.by_name.insert(listed.name.clone(), Kept { id: listed.id, logs });
-            found.push((topic, remarks(listed.name, &reports)));
+            let opened = if self.topics().by_name.contains_key(&listed.name) {
+                Err("another file is of a topic of the same name".to_owned())
+            } else {
+                let opened = self.open_topic(listed.id, &listed.name, &config, budget, in_force);
+                opened.map_err(|error| error.to_string())
+            };
+            match opened {
+                Ok((topic, logs, reports)) => {
+                    self.topics().by_name.insert(listed.name.clone(), Kept { id: listed.id, logs });
+                    found.push((topic, remarks(listed.name, &reports)));
+                }
+                Err(why) => {
+                    let pattern = config.pattern.clone().unwrap_or_else(|| listed.name.clone());
+                    self.refuse(RefusedTopic { name: listed.name, pattern, why });
+                }
+            }
         }
         Ok(found)
+    }
+
+    /// Leaves a topic on the disk as it is.
+    pub(crate) fn refuse(&self, refused: RefusedTopic) {
+        self.topics().refused.push(refused);
+    }
+
+    /// Those that could not be opened, in the order of their names.
+    pub(crate) fn refused(&self) -> Vec<RefusedTopic> {
+        let mut refused = self.topics().refused.clone();
+        refused.sort_by(|one, other| one.name.cmp(&other.name));
+        refused
+    }
+}
+
+impl From<&RefusedTopic> for RecoveredTopic {
+    fn from(refused: &RefusedTopic) -> RecoveredTopic {
+        let (name, refused) = (refused.name.clone(), Some(refused.why.clone()));
+        RecoveredTopic { name, records: 0, clean: false, remarks: Vec::new(), refused }
     }
 }
 
@@ -75,6 +124,7 @@ fn remarks(name: String, reports: &[dunlin_journal::Recovered]) -> RecoveredTopi
         records: reports.iter().map(records).sum(),
         clean: reports.iter().all(|report| report.clean),
         remarks,
+        refused: None,
     }
 }
 

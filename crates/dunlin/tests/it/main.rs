@@ -2,6 +2,7 @@
 
 mod durable;
 mod groups;
+mod lost;
 mod memory;
 mod requests;
 mod simulation;

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, IoSlice};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::{DirLock, Disk, DiskFile};
@@ -57,7 +57,16 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, path: &Path, write: bool) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(OpenOptions::new().read(true).write(write).open(path)?))
+        // Without this the system waits at a pipe for whoever opens its other end.
+        let at_once = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        let file = OpenOptions::new().read(true).write(write).custom_flags(at_once).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "it is no file but a pipe, a socket or a device",
+            ));
+        }
+        Ok(Box::new(file))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

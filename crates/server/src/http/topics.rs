@@ -31,7 +31,12 @@ pub(super) async fn list(
     let pattern = query.get("pattern").map(Pattern::parse).transpose()?;
     let limit = query.count("limit", LISTED, context.node().config().limits.page_topics_max)?;
     let page = context.node().topics(pattern.as_ref(), query.get("after").unwrap_or(""), limit);
-    let topics: Vec<_> = page.topics.iter().map(line).collect();
+    let mut topics: Vec<_> = page.topics.iter().map(line).collect();
+    if !page.more && pattern.is_none() {
+        // What is on disk and could not be opened comes last.
+        let refused = context.node().refused_topics();
+        topics.extend(refused.iter().map(|topic| json!({"name": topic.name, "refused": topic.why})));
+    }
     Ok(Json(json!({"topics": topics, "more": page.more})))
 }
 

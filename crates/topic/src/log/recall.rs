@@ -57,12 +57,18 @@ impl Log {
             let Some((last, begin)) = stored.end_of(next.epoch) else {
                 let go_on = match on_gap {
                     OnGap::Newest | OnGap::Snapshot => Position { epoch: state.epoch, seq: visible_next },
-                    OnGap::Oldest | OnGap::Fail => state.oldest(&self.config),
+                    // Never back to an epoch before its own.
+                    OnGap::Oldest | OnGap::Fail => {
+                        let oldest = state.oldest(&self.config);
+                        stored.after(next.epoch).map_or(oldest, |begin| begin.max(oldest))
+                    }
                 };
                 return Place::Found(self.epoch_changed(next, None, go_on));
             };
             if next.seq > last {
-                return Place::Found(self.epoch_changed(next, Some(last), begin));
+                let known_through = (!begin.after_loss).then_some(last);
+                let begin = Position { epoch: begin.epoch, seq: begin.first_seq };
+                return Place::Found(self.epoch_changed(next, known_through, begin));
             }
             last + 1
         };

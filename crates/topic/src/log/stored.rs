@@ -136,11 +136,18 @@ impl Stored {
         self.epochs.get(after.saturating_sub(1)).map_or(0, |start| start.epoch)
     }
 
-    /// The last number of an epoch that is over, and where the next one begins.
-    pub(super) fn end_of(&self, epoch: u32) -> Option<(u64, Position)> {
+    /// The last number of an epoch that is over, as far as it is known, and where the next one begins.
+    pub(super) fn end_of(&self, epoch: u32) -> Option<(u64, EpochStart)> {
         let at = self.epochs.iter().position(|start| start.epoch == epoch)?;
         let next = self.epochs.get(at + 1)?;
-        Some((next.first_seq - 1, Position { epoch: next.epoch, seq: next.first_seq }))
+        Some((next.first_seq - 1, *next))
+    }
+
+    /// Where the first epoch after this one begins that is known, if anything before it was.
+    pub(super) fn after(&self, epoch: u32) -> Option<Position> {
+        let at = self.epochs.iter().position(|start| start.epoch > epoch)?;
+        let next = self.epochs.get(at)?;
+        (at > 0).then_some(Position { epoch: next.epoch, seq: next.first_seq })
     }
 
     /// Whether so many more bytes may be appended.

@@ -67,17 +67,22 @@ impl Disk {
         let blocks = self.blocks.lock().unwrap();
         let mut recovered = Recovered::nothing(epoch, PLENTY);
         let Some(first) = blocks.first() else { return recovered };
-        recovered.epochs = vec![EpochStart { epoch: first.epoch, first_seq: first.first_seq }];
+        recovered.epochs =
+            vec![EpochStart { epoch: first.epoch, first_seq: first.first_seq, after_loss: false }];
         recovered.oldest_seq = first.first_seq;
         for block in blocks.iter() {
             if block.epoch > recovered.epochs.last().unwrap().epoch {
-                recovered.epochs.push(EpochStart { epoch: block.epoch, first_seq: block.first_seq });
+                recovered.epochs.push(EpochStart {
+                    epoch: block.epoch,
+                    first_seq: block.first_seq,
+                    after_loss: false,
+                });
             }
             recovered.next_seq = block.first_seq + u64::from(block.count);
             recovered.last_append_ns = block.last_append_ns;
         }
         if epoch > recovered.epochs.last().unwrap().epoch {
-            recovered.epochs.push(EpochStart { epoch, first_seq: recovered.next_seq });
+            recovered.epochs.push(EpochStart { epoch, first_seq: recovered.next_seq, after_loss: false });
         }
         recovered
     }

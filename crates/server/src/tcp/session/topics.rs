@@ -1,16 +1,17 @@
 //! Topics: creating, deleting, listing, describing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use dunlin::topic::{
-    ConfigError, Durable, FoldConfig, FoldInfo, LogInfo, Pattern, Position, ReaderInfo, Topic, TopicConfig,
+    ConfigError, Durable, FoldConfig, FoldInfo, LogInfo, Pattern, Position, ReaderInfo, Subject, Topic,
+    TopicConfig,
 };
 use dunlin::wire::{
     CreateTopic, CreateTopicWith, ErrorCode, FromNode, GroupKind, GroupState, List, ListTopics, LogState,
     NamedTopic, ReaderState, RequestRefused, Setting, Settings, TopicLine, TopicState, Topics,
 };
-use dunlin::{GroupInfo, Refused, TopicError};
+use dunlin::{GroupInfo, Refused, RefusedTopic, TopicError};
 
 use super::Session;
 use super::translate::{config_from_wire, config_to_wire, position_to_wire};
@@ -46,13 +47,20 @@ impl Session {
 
     pub(super) fn describe_settings(&mut self, describe: NamedTopic<'_>) {
         let Some(topic) = self.shared.node.topic(describe.topic) else {
-            let refused = Refused::new(ErrorCode::NoTopic, describe.topic);
-            return self.refuse_request(describe.request, &refused);
+            return self.refuse_request(describe.request, &self.not_there(describe.topic));
         };
         let settings = settings_of(&topic);
         let lines: Vec<_> = settings.iter().map(|(name, value)| Setting { name, value }).collect();
         let settings = Settings { request: describe.request, settings: List::new(&lines) };
         self.outbound.say(FromNode::Settings(settings));
+    }
+
+    /// There is no such topic, or it is on disk and could not be opened.
+    fn not_there(&self, name: &str) -> Refused {
+        match self.shared.node.refused_topics().into_iter().find(|refused| refused.name == name) {
+            Some(refused) => Refused::new(ErrorCode::DiskFailed, refused.why),
+            None => Refused::new(ErrorCode::NoTopic, name),
+        }
     }
 
     pub(super) fn delete_topic(&mut self, delete: NamedTopic<'_>) {
@@ -87,15 +95,21 @@ impl Session {
         let fit = self.shared.limits.control_bytes_max as usize / (2 * dunlin::topic::SUBJECT_BYTES_MAX + 64);
         let topics_max = fit.min(list.topics_max as usize);
         let page = self.shared.node.topics(pattern.as_ref(), list.after, topics_max);
-        let lines: Vec<_> = page.topics.iter().map(line).collect();
+        let mut lines: Vec<_> = page.topics.iter().map(line).collect();
+        // Those that could not be opened come last.
+        let refused = if page.more { Vec::new() } else { self.shared.node.refused_topics() };
+        let is_wanted = |refused: &&RefusedTopic| match (&pattern, Subject::parse(&refused.name)) {
+            (Some(pattern), Ok(name)) => pattern.matches(name),
+            (pattern, _) => pattern.is_none(),
+        };
+        lines.extend(refused.iter().filter(is_wanted).take(fit - lines.len().min(fit)).map(refused_line));
         let topics = Topics { request: list.request, more: page.more, topics: List::new(&lines) };
         self.outbound.say(FromNode::Topics(topics));
     }
 
     pub(super) fn describe_topic(&mut self, describe: NamedTopic<'_>) {
         let Some(topic) = self.shared.node.topic(describe.topic) else {
-            let refused = Refused::new(ErrorCode::NoTopic, describe.topic);
-            return self.refuse_request(describe.request, &refused);
+            return self.refuse_request(describe.request, &self.not_there(describe.topic));
         };
         let logs: Vec<_> =
             topic.logs().iter().map(|log| log_state(log.name().partition, log.info())).collect();
@@ -117,8 +131,11 @@ impl Session {
 
 /// Takes the settings that have names.
 fn set<'a>(config: &mut TopicConfig, settings: impl Iterator<Item = Setting<'a>>) -> Result<(), ConfigError> {
-    let mut options = BTreeMap::new();
+    let (mut options, mut seen) = (BTreeMap::new(), HashSet::new());
     for setting in settings {
+        if !seen.insert(setting.name) {
+            return Err(ConfigError::Unfit("a setting that is given twice"));
+        }
         match setting.name.strip_prefix("fold.") {
             Some(option) => drop(options.insert(option.to_owned(), setting.value.to_owned())),
             None if setting.name == "fold" => {
@@ -197,6 +214,20 @@ fn durable_settings_of(topic: &Topic) -> Vec<(String, String)> {
         settings.push((format!("{DURABLE}/{}", log.name().partition), value));
     }
     settings
+}
+
+/// A topic has one partition at least; one that could not be opened has none.
+fn refused_line(refused: &RefusedTopic) -> TopicLine<'_> {
+    TopicLine {
+        name: &refused.name,
+        pattern: &refused.pattern,
+        partitions: 0,
+        reliable: false,
+        records: 0,
+        bytes: 0,
+        appended: 0,
+        readers: 0,
+    }
 }
 
 fn line(topic: &Arc<Topic>) -> TopicLine<'_> {

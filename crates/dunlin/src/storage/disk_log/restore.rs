@@ -1,0 +1,87 @@
+//! What a log goes on from: its place and epochs, who published its last records, the state that they make.
+
+use dunlin_journal::{Item, Records};
+use dunlin_topic::{EpochStart, Frame, Log, Recovered};
+
+use super::DiskLog;
+use crate::storage::{lock, note};
+
+/// So many of the last records are looked at for who published them.
+const REMEMBERED_RECORDS: u64 = 200_000;
+
+impl DiskLog {
+    /// What the topic's log goes on from.
+    pub(in super::super) fn recovered(&self, report: &dunlin_journal::Recovered, epoch: u32) -> Recovered {
+        let mut next_seq = report.last.map_or(1, |last| last.seq + 1);
+        let mut begins = self.reader.epochs();
+        if let Some(lost) = &self.lost {
+            if begins.last().is_none_or(|last| last.epoch < lost.epoch) {
+                begins.push(dunlin_journal::Position::new(lost.epoch, lost.first_seq.max(next_seq)));
+            }
+            next_seq = next_seq.max(lost.through + 1);
+        }
+        if begins.last().is_none_or(|last| last.epoch < epoch) {
+            begins.push(dunlin_journal::Position::new(epoch, next_seq));
+        }
+        let mut before = None;
+        let start = |at: &dunlin_journal::Position| EpochStart {
+            epoch: at.epoch,
+            first_seq: at.seq,
+            after_loss: before.replace(at.epoch).is_some_and(|before| self.unsure.contains(&before)),
+        };
+        let epochs = begins.iter().map(start).collect();
+        Recovered {
+            oldest_seq: report.oldest.map_or(next_seq, |oldest| oldest.seq),
+            epochs,
+            next_seq,
+            last_append_ns: report.last_time_ns,
+            granted_bytes: lock(&self.writing).journal.as_ref().map_or(0, |journal| self.grant(journal)),
+        }
+    }
+
+    /// Takes in again what the log keeps beside its records: who published the last of them, and the state they make.
+    pub(in super::super) fn restore(
+        &self,
+        log: &Log,
+        report: &dunlin_journal::Recovered,
+    ) -> Result<(), String> {
+        let (Some(oldest), Some(last)) = (report.oldest, report.last) else { return Ok(()) };
+        let mut from = dunlin_journal::Position::new(last.epoch, last.seq.saturating_sub(REMEMBERED_RECORDS));
+        if let Some(older) = self.reader.epochs().iter().rev().find(|begin| begin.seq <= from.seq) {
+            from.epoch = older.epoch;
+        }
+        let mut taken_through = u64::MAX;
+        if log.is_stateful() {
+            let snapshot = self.reader.latest_snapshot().map_err(|error| error.to_string())?;
+            taken_through = snapshot.as_ref().map_or(0, |snapshot| snapshot.position.seq);
+            if let Some(snapshot) = &snapshot {
+                log.restore_fold(taken_through, &snapshot.bytes).map_err(|error| error.to_string())?;
+            }
+            let after = snapshot.map_or(oldest, |snapshot| snapshot.position);
+            from = from.min(after);
+        }
+        let mut scan = self.reader.scan(from.max(oldest));
+        while let Some(item) = scan.next().map_err(|error| error.to_string())? {
+            let Item::Records(records) = item else { continue };
+            note::decode(records.note).for_each(|mark| log.remember(&mark, records.epoch));
+            if records.last_seq() > taken_through {
+                refold(log, &records, taken_through)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The state takes in records after the last it has.
+fn refold(log: &Log, records: &Records<'_>, taken_through: u64) -> Result<(), String> {
+    let mut rest = records.frames;
+    let mut seq = records.first_seq;
+    while let Some((frame, taken)) = Frame::split(rest) {
+        if seq > taken_through {
+            log.refold(seq, &frame).map_err(|error| format!("record {seq}: {error}"))?;
+        }
+        rest = &rest[taken..];
+        seq += 1;
+    }
+    Ok(())
+}

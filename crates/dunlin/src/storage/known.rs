@@ -1,0 +1,173 @@
+//! What was once known to be stored of a log, kept beside the topic's own file and not in the log's directory: where that lost
+//! its last file, or was taken away whole, this says so.
+//!
+//! One small file for each log, in lines for people to read. It is written when the log first stores something after a start,
+//! whenever it goes on in another file, and when it is closed; so while a log is open this is behind, and says only what it
+//! holds at least. A file that cannot be written changes nothing else: then less is known.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use dunlin_journal::{Disk, Hole, HoleCause, Position, Recovered};
+
+use super::error::StorageError;
+
+const FIRST_LINE: &str = "dunlin stored 1";
+const LAST_LINE: &str = "end";
+const SUFFIX: &str = ".stored";
+const TEMPORARY_SUFFIX: &str = ".stored.new";
+/// Far more than its lines take.
+const BYTES_MAX: u64 = 4 << 10;
+
+/// How far a log was stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Known {
+    /// The epoch of the last record that was stored.
+    pub(super) epoch: u32,
+    /// Where what was held of that epoch began.
+    pub(super) first_seq: u64,
+    /// The last record that was stored.
+    pub(super) through: u64,
+    /// The log was closed after it: there were none behind.
+    pub(super) closed: bool,
+    /// Epochs that may have gone further than what is held of them.
+    pub(super) unsure: Vec<u32>,
+}
+
+impl Known {
+    /// Whether the log that was found lacks records that this knows of.
+    pub(super) fn is_more_than(&self, found: &Recovered) -> bool {
+        found.last.is_none_or(|last| (last.epoch, last.seq) < (self.epoch, self.through))
+    }
+
+    /// Says in the report of a log what it lacks. It did not end in good order then, and goes on in an epoch that nobody
+    /// has seen.
+    pub(super) fn amend(&self, found: &mut Recovered) {
+        if !self.is_more_than(found) {
+            return;
+        }
+        let here = found.last.filter(|last| last.epoch == self.epoch);
+        let first = Position::new(self.epoch, here.map_or(self.first_seq, |last| last.seq + 1));
+        // Where an epoch before this one ended is known by where this one began.
+        found.holes.retain(|hole| {
+            let is_known = hole.first.epoch < self.epoch && hole.first.seq >= self.first_seq;
+            hole.last.is_some() || !(is_known || hole.first == first)
+        });
+        let last = self.closed.then_some(self.through);
+        found.holes.push(Hole { first, last, cause: HoleCause::Damaged });
+        found.clean = false;
+        found.epoch_least = found.epoch_least.max(self.epoch.saturating_add(1));
+    }
+
+    /// As far as anybody knows; `None` where nothing was ever noted.
+    pub(super) fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Known>, String> {
+        let read = || {
+            let file = disk.open(path, false)?;
+            let mut bytes = vec![0; file.bytes()?.min(BYTES_MAX) as usize];
+            let count = file.read_at(&mut bytes, 0)?;
+            bytes.truncate(count);
+            Ok(bytes)
+        };
+        match read() {
+            Err(error) if io::Error::kind(&error) == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error.to_string()),
+            Ok(bytes) => parse(&String::from_utf8_lossy(&bytes)).map(Some),
+        }
+    }
+
+    /// Replaces what was noted before.
+    pub(super) fn write(&self, disk: &dyn Disk, path: &Path) -> io::Result<()> {
+        let temporary = path.with_extension(TEMPORARY_SUFFIX.trim_start_matches('.'));
+        let _ = disk.remove(&temporary);
+        let file = disk.create(&temporary)?;
+        file.write_at(&[self.encode().as_bytes()], 0)?;
+        file.sync()?;
+        disk.rename(&temporary, path)?;
+        path.parent().map_or(Ok(()), |dir| disk.sync_dir(dir))
+    }
+
+    fn encode(&self) -> String {
+        let Known { epoch, first_seq, through, closed, unsure } = self;
+        let unsure: String = unsure.iter().map(|epoch| format!("unsure {epoch}\n")).collect();
+        format!(
+            "{FIRST_LINE}\nepoch {epoch}\nfirst {first_seq}\nthrough {through}\nclosed {closed}\n{unsure}{LAST_LINE}\n"
+        )
+    }
+}
+
+fn parse(text: &str) -> Result<Known, String> {
+    let mut lines = text.lines();
+    if lines.next() != Some(FIRST_LINE) {
+        return Err("it does not begin as such a file does".to_owned());
+    }
+    let mut value = |key: &str| {
+        let line = lines.next().unwrap_or_default();
+        let value = line.strip_prefix(key).and_then(|rest| rest.strip_prefix(' '));
+        value.map(str::to_owned).ok_or_else(|| format!("{key} is missing"))
+    };
+    let (epoch, first_seq, through, closed) =
+        (value("epoch")?, value("first")?, value("through")?, value("closed")?);
+    let wrong = |_| "a value is none".to_owned();
+    let mut unsure = Vec::new();
+    loop {
+        match lines.next() {
+            Some(LAST_LINE) => break,
+            Some(line) if line.starts_with("unsure ") => unsure.push(line[7..].parse().map_err(wrong)?),
+            _ => return Err("its end is missing".to_owned()),
+        }
+    }
+    Ok(Known {
+        epoch: epoch.parse().map_err(wrong)?,
+        first_seq: first_seq.parse().map_err(wrong)?,
+        through: through.parse().map_err(wrong)?,
+        closed: closed == "true",
+        unsure,
+    })
+}
+
+/// Where it stands for a log.
+pub(super) fn path(dir: &Path, id: u64, partition: u16) -> PathBuf {
+    dir.join("topics").join(format!("{id:08x}-{partition}{SUFFIX}"))
+}
+
+/// Removes those of topics that are no more.
+pub(super) fn remove_strays(disk: &dyn Disk, dir: &Path, ids: &[u64]) -> Result<(), StorageError> {
+    let dir = dir.join("topics");
+    for name in disk.list(&dir).map_err(StorageError::disk("list", &dir))? {
+        let is_one = name.ends_with(SUFFIX) || name.ends_with(TEMPORARY_SUFFIX);
+        let id = name.split_once('-').and_then(|(id, _)| u64::from_str_radix(id, 16).ok());
+        if is_one && (name.ends_with(TEMPORARY_SUFFIX) || id.is_some_and(|id| !ids.contains(&id))) {
+            let path = dir.join(&name);
+            disk.remove(&path).map_err(StorageError::disk("remove", &path))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_reads_back_as_it_was_written_and_half_of_it_is_refused() {
+        let known = Known { epoch: 7, first_seq: 11, through: 4_711, closed: true, unsure: vec![3, 5] };
+        let text = known.encode();
+        assert_eq!(parse(&text), Ok(known.clone()));
+        for cut in 0..text.len() - 1 {
+            assert!(parse(&text[..cut]).is_err(), "{cut}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_is_as_long_as_is_known_is_left_as_it_was_found() {
+        let known = Known { epoch: 7, first_seq: 1, through: 10, closed: false, unsure: Vec::new() };
+        let found = Recovered { last: Some(Position::new(7, 10)), clean: true, ..Recovered::default() };
+        let mut amended = found.clone();
+        known.amend(&mut amended);
+        assert_eq!(amended, found);
+        let mut shorter = Recovered { last: Some(Position::new(7, 9)), ..found };
+        known.amend(&mut shorter);
+        assert!(!shorter.clean && shorter.epoch_least == 8);
+        assert_eq!((shorter.holes[0].first, shorter.holes[0].last), (Position::new(7, 10), None));
+    }
+}

@@ -1,0 +1,258 @@
+//! What somebody took from the data directory: it is told, to the node's operator and to readers, and costs no other topic
+//! anything.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use dunlin::journal::{Disk, FakeDisk, RealDisk};
+use dunlin::topic::{
+    Durable, EpochChanged, Event, Notice, Position, Publish, Retention, Start, Subscribe, SubscribeOptions,
+    TopicConfig,
+};
+use dunlin::{Config, Node, RecoveredTopic, TopicError};
+
+const RECORDS: u64 = 3_000;
+
+fn open(disk: &FakeDisk) -> (Node, Vec<RecoveredTopic>) {
+    Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap()
+}
+
+/// A topic in several files.
+fn durable() -> TopicConfig {
+    let retention = Retention { bytes: 1 << 20, ..Retention::default() };
+    TopicConfig { durable: Some(Durable::default()), retention, ..TopicConfig::default() }
+}
+
+fn publish(node: &Node, subject: &str, numbers: std::ops::RangeInclusive<u64>) -> Position {
+    let mut publisher = node.publisher(subject).unwrap();
+    let mut last = None;
+    for n in numbers {
+        let mut payload = [0; 100];
+        payload[..8].copy_from_slice(&n.to_le_bytes());
+        publisher.send(&payload).unwrap();
+        if n % 100 == 0 {
+            last = publisher.flush().unwrap().or(last);
+        }
+    }
+    publisher.flush().unwrap().or(last).unwrap().position
+}
+
+/// The numbers that were read, the ranges that were told as lost, and the changes of epoch.
+fn read(node: &Node, after: Position) -> (Vec<u64>, Vec<(u64, u64)>, Vec<EpochChanged>) {
+    let (mut numbers, mut gaps, mut epochs) = (Vec::new(), Vec::new(), Vec::new());
+    let options = SubscribeOptions { start: Start::After(after), ..SubscribeOptions::default() };
+    let mut subscriber = node.subscribe("a", &options).unwrap();
+    while let Some(event) = subscriber.try_next().unwrap() {
+        match event {
+            Event::Record(record) => {
+                numbers.push(u64::from_le_bytes(record.payload()[..8].try_into().unwrap()));
+            }
+            Event::Notice(Notice::Gap(gap)) => gaps.push((gap.first, gap.last)),
+            Event::Notice(Notice::EpochChanged(changed)) => epochs.push(changed),
+            _ => {}
+        }
+    }
+    (numbers, gaps, epochs)
+}
+
+fn log_files(disk: &FakeDisk) -> Vec<PathBuf> {
+    let dir = Path::new("/data/logs/00000001-0");
+    let mut names = disk.list(dir).unwrap();
+    names.retain(|name| name.ends_with(".log"));
+    names.sort();
+    names.into_iter().map(|name| dir.join(name)).collect()
+}
+
+fn take_away(disk: &FakeDisk, path: &Path) {
+    disk.remove(path).unwrap();
+    disk.sync_dir(path.parent().unwrap()).unwrap();
+}
+
+/// Every number up to the last is read or told as lost, once.
+fn assert_whole(numbers: &[u64], gaps: &[(u64, u64)], after: u64, last: u64) {
+    let mut all: Vec<u64> = numbers.to_vec();
+    gaps.iter().for_each(|&(first, last)| all.extend(first..=last));
+    all.sort_unstable();
+    assert!(all.iter().copied().eq(after + 1..=last), "{gaps:?} of {after}..={last}");
+}
+
+#[test]
+fn a_last_file_that_is_gone_is_told_to_the_last_record() {
+    let disk = FakeDisk::new(31);
+    let (node, _) = open(&disk);
+    node.create_topic("a", durable(), false).unwrap();
+    let last = publish(&node, "a", 1..=RECORDS);
+    node.stop();
+    drop(node);
+    let files = log_files(&disk);
+    assert!(files.len() > 2, "{files:?}");
+    take_away(&disk, files.last().unwrap());
+
+    let (node, found) = open(&disk);
+    assert!(!found[0].clean && found[0].remarks.iter().any(|remark| remark.contains("lost")), "{found:?}");
+    let (numbers, gaps, epochs) = read(&node, Position { seq: 10, ..last });
+    assert_whole(&numbers, &gaps, 10, RECORDS);
+    assert_eq!(gaps.len(), 1);
+    assert_eq!((epochs[0].old, epochs[0].known_through), (last.epoch, Some(RECORDS)));
+    // Who had read it all lacks nothing, and is not sent back.
+    let (numbers, gaps, epochs) = read(&node, last);
+    assert!(numbers.is_empty() && gaps.is_empty());
+    assert_eq!((epochs[0].last_seen, epochs[0].known_through), (RECORDS, Some(RECORDS)));
+    assert!(epochs[0].new_first.epoch > last.epoch && epochs[0].new_first.seq == RECORDS + 1);
+    assert_eq!(publish(&node, "a", 1..=1), epochs[0].new_first);
+}
+
+#[test]
+fn how_far_an_open_log_went_whose_last_file_is_gone_is_not_made_up() {
+    let disk = FakeDisk::new(32);
+    let (node, _) = open(&disk);
+    node.create_topic("a", durable(), false).unwrap();
+    let last = publish(&node, "a", 1..=RECORDS);
+    disk.crash();
+    drop(node);
+    take_away(&disk, log_files(&disk).last().unwrap());
+    let (node, found) = open(&disk);
+    assert!(!found[0].clean && !found[0].remarks.is_empty(), "{found:?}");
+    let (numbers, gaps, epochs) = read(&node, Position { seq: 10, ..last });
+    let known = epochs[0].new_first.seq - 1;
+    assert_whole(&numbers, &gaps, 10, known);
+    assert!(known < RECORDS, "nobody noted the last record");
+    assert_eq!((epochs[0].old, epochs[0].known_through), (last.epoch, None));
+    // And so it stays after the next start, which finds the files as this one left them.
+    publish(&node, "a", 1..=10);
+    node.stop();
+    drop(node);
+    let (node, _) = open(&disk);
+    assert_eq!(read(&node, Position { seq: 10, ..last }).2[0].known_through, None);
+}
+
+#[test]
+fn a_log_that_was_taken_away_whole_is_told_and_its_numbers_go_on() {
+    let disk = FakeDisk::new(33);
+    let (node, _) = open(&disk);
+    node.create_topic("a", durable(), false).unwrap();
+    let last = publish(&node, "a", 1..=RECORDS);
+    node.stop();
+    drop(node);
+    let dir = Path::new("/data/logs/00000001-0");
+    disk.list(dir).unwrap().iter().for_each(|name| disk.remove(&dir.join(name)).unwrap());
+    disk.remove_dir(dir).unwrap();
+    let (node, found) = open(&disk);
+    assert!(!found[0].clean && found[0].remarks.iter().any(|remark| remark.contains("lost")), "{found:?}");
+    let (numbers, gaps, epochs) = read(&node, Position { seq: 10, ..last });
+    assert!(numbers.is_empty());
+    assert_eq!(gaps, [(11, RECORDS)]);
+    assert_eq!(epochs[0].known_through, Some(RECORDS));
+    assert_eq!(publish(&node, "a", 1..=1).seq, RECORDS + 1);
+}
+
+#[test]
+fn a_reader_of_an_epoch_that_is_gone_is_never_sent_to_a_lower_one() {
+    let disk = FakeDisk::new(34);
+    let (node, _) = open(&disk);
+    node.create_topic("a", durable(), false).unwrap();
+    let old = publish(&node, "a", 1..=50);
+    disk.crash();
+    drop(node);
+    let (node, _) = open(&disk);
+    let gone = publish(&node, "a", 51..=60);
+    assert!(gone.epoch > old.epoch);
+    disk.crash();
+    drop(node);
+    take_away(&disk, log_files(&disk).last().unwrap());
+    for start in 0..3 {
+        let (node, _) = open(&disk);
+        let (_, _, epochs) = read(&node, gone);
+        assert!(epochs[0].new_first.epoch > gone.epoch, "{start}: {epochs:?}");
+        publish(&node, "a", 1..=5);
+        node.stop();
+    }
+}
+
+#[test]
+fn a_topic_that_cannot_be_read_is_refused_by_name_and_the_others_are_served() {
+    let disk = FakeDisk::new(35);
+    let (node, _) = open(&disk);
+    node.create_topic("a", TopicConfig { pattern: Some("a.>".to_owned()), ..durable() }, false).unwrap();
+    node.create_topic("b", durable(), false).unwrap();
+    publish(&node, "a.x", 1..=10);
+    publish(&node, "b", 1..=10);
+    node.stop();
+    drop(node);
+    let path = Path::new("/data/topics/00000001.topic");
+    let file = disk.open(path, true).unwrap();
+    let mut whole = vec![0; file.bytes().unwrap() as usize];
+    file.read_at(&mut whole, 0).unwrap();
+    file.write_at(&[b"DUNLIN"], 0).unwrap();
+    drop(file);
+
+    let (node, found) = open(&disk);
+    let refused = found.iter().find(|topic| topic.name == "a").unwrap();
+    assert!(refused.refused.as_ref().is_some_and(|why| why.contains("00000001.topic")), "{found:?}");
+    assert_eq!(node.refused_topics()[0].name, "a");
+    assert_eq!(publish(&node, "b", 11..=20).seq, 20);
+    let in_its_place = node.create_topic("a", TopicConfig::default(), false).unwrap_err();
+    assert!(matches!(&in_its_place, TopicError::Disk(why) if why.contains("could not be opened")));
+    assert!(node.publisher("a").is_err());
+    // New topics do not take its number.
+    node.create_topic("c", durable(), false).unwrap();
+    publish(&node, "c", 1..=3);
+    node.stop();
+    drop(node);
+    disk.open(path, true).unwrap().write_at(&[&whole], 0).unwrap();
+    let (node, found) = open(&disk);
+    assert!(found.iter().all(|topic| topic.refused.is_none() && topic.clean), "{found:?}");
+    assert_eq!(publish(&node, "a.x", 11..=11).seq, 11);
+}
+
+#[test]
+fn a_topic_whose_log_cannot_be_opened_leaves_its_subjects_to_nobody() {
+    let disk = FakeDisk::new(36);
+    let (node, _) = open(&disk);
+    node.create_topic("a", TopicConfig { pattern: Some("a.>".to_owned()), ..durable() }, false).unwrap();
+    node.create_topic("b", durable(), false).unwrap();
+    publish(&node, "a.x", 1..=10);
+    publish(&node, "b", 1..=10);
+    node.stop();
+    drop(node);
+    // The files of another topic's log.
+    let from = Path::new("/data/logs/00000002-0");
+    for name in disk.list(from).unwrap().iter().filter(|name| name.ends_with(".log")) {
+        disk.rename(&from.join(name), &Path::new("/data/logs/00000001-0").join(name)).unwrap();
+    }
+    let (node, found) = open(&disk);
+    assert_eq!(found.iter().filter(|topic| topic.refused.is_some()).count(), 1, "{found:?}");
+    assert!(
+        node.publisher("a.x").is_err()
+            && node
+                .create_topic(
+                    "other",
+                    TopicConfig { pattern: Some("a.*".to_owned()), ..TopicConfig::default() },
+                    false
+                )
+                .is_err()
+    );
+    // The other lacks what it once had, and says so.
+    let b = found.iter().find(|topic| topic.name == "b").unwrap();
+    assert!(!b.clean && !b.remarks.is_empty());
+    assert_eq!(publish(&node, "b", 1..=1).seq, 11);
+}
+
+#[test]
+fn a_pipe_in_the_place_of_a_file_stops_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || Node::open(Config::default(), Arc::new(RealDisk), dir.path()).unwrap();
+    let (node, _) = open();
+    node.create_topic("a", durable(), false).unwrap();
+    node.create_topic("b", durable(), false).unwrap();
+    publish(&node, "b", 1..=10);
+    node.stop();
+    drop(node);
+    let pipe = dir.path().join("logs/00000001-0/0000000007-00000000000000000001-ca8216fa9058d0fa.log");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let (node, found) = open();
+    let refused = found.iter().find(|topic| topic.name == "a").unwrap();
+    assert!(refused.refused.as_ref().is_some_and(|why| why.contains("pipe")), "{found:?}");
+    assert_eq!(publish(&node, "b", 11..=11).seq, 11);
+}
