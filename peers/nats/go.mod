@@ -2,6 +2,8 @@ module dunlin/peers/nats
 
 go 1.26.0
 
+require github.com/nats-io/nats.go v1.55.0
+
 tool github.com/nats-io/nats-server/v2
 
 require (

@@ -1,8 +1,8 @@
 //! `cargo xtask peers`: builds the rival programs into `peers/build/`, where `dunlin bench peers` finds them.
 //!
 //! Safe to repeat: what is there and newer than its source is kept. Rivals come from where their users get
-//! them: libzmq from Debian's package, nats-server from the Go module proxy, its version pinned with checksums in
-//! `peers/nats/go.mod` and `go.sum`. The product links none of them.
+//! them: libzmq and Redis from Debian's packages, nats-server and nats.go from the Go module proxy, their versions pinned
+//! with checksums in `peers/nats/go.mod` and `go.sum`. The product links none of them.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,7 +18,9 @@ pub fn run() -> Result<()> {
     let build = peers.join("build");
     std::fs::create_dir_all(&build).with_context(|| format!("cannot make {}", build.display()))?;
     libzmq(&peers, &build)?;
-    nats_server(&peers, &build)?;
+    go(&peers, &build, "nats-server", "github.com/nats-io/nats-server/v2")?;
+    go(&peers, &build, "nats_load", "./load")?;
+    redis(&build)?;
     println!("The peers are in {}; `dunlin bench peers spot` runs them.", build.display());
     Ok(())
 }
@@ -45,29 +47,49 @@ fn has_zmq_header() -> bool {
 }
 
 fn install_libzmq() -> Result<()> {
-    const ADVICE: &str = "install libzmq's headers by hand (Debian: libzmq3-dev)";
-    need("apt-get", ADVICE)?;
+    install("libzmq3-dev", "install libzmq's headers by hand (Debian: libzmq3-dev)")
+}
+
+/// Debian's server is a link to a program of its package of tools: that alone is installed, for the server's
+/// package would start one as a service.
+fn redis(build: &Path) -> Result<()> {
+    let (server, tool) = (build.join("redis-server"), Path::new("/usr/bin/redis-check-rdb"));
+    if server.exists() {
+        return kept(&server);
+    }
+    if !tool.exists() {
+        install(
+            "redis-tools",
+            "install Redis by hand (Debian: redis-tools) and link its server into peers/build",
+        )?;
+    }
+    std::os::unix::fs::symlink(tool, &server).with_context(|| format!("cannot link {}", server.display()))
+}
+
+fn install(package: &str, advice: &'static str) -> Result<()> {
+    need("apt-get", advice)?;
     let root = process::text(Command::new("id").arg("-u"))?.trim() == "0";
     let apt = |arguments: &[&str]| {
         let mut command = if root { Command::new("apt-get") } else { Command::new("sudo") };
         if !root {
             command.args(["--non-interactive", "apt-get"]);
         }
-        process::run(command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive")).context(ADVICE)
+        process::run(command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive")).context(advice)
     };
     apt(&["update", "--quiet"])?;
-    apt(&["install", "--quiet", "--yes", "--no-install-recommends", "libzmq3-dev"])
+    apt(&["install", "--quiet", "--yes", "--no-install-recommends", package])
 }
 
-fn nats_server(peers: &Path, build: &Path) -> Result<()> {
-    let (module, program) = (peers.join("nats"), build.join("nats-server"));
-    if is_newer(&program, &module.join("go.mod")) {
+fn go(peers: &Path, build: &Path, name: &str, package: &str) -> Result<()> {
+    let (module, program) = (peers.join("nats"), build.join(name));
+    let sources = [module.join("go.mod"), module.join("load/main.go")];
+    if sources.iter().all(|source| is_newer(&program, source)) {
         return kept(&program);
     }
-    need("go", "install Go 1.25 or later")?;
+    need("go", "install Go 1.26 or later")?;
     let mut compile = Command::new("go");
-    compile.args(["build", "-o"]).arg(&program).arg("github.com/nats-io/nats-server/v2").current_dir(&module);
-    process::run(&mut compile).context("cannot build nats-server by the Go module proxy")
+    compile.args(["build", "-o"]).arg(&program).arg(package).current_dir(&module);
+    process::run(&mut compile).with_context(|| format!("cannot build {name} by the Go module proxy"))
 }
 
 /// A program is current when it was built after its source was last written.

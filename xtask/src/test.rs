@@ -70,10 +70,13 @@ fn demo_once() -> Result<()> {
     process::run(&mut demo::prepare(&demo::Options::once())?)
 }
 
-/// Every point of the suite is run and checked; speeds are not judged.
+/// Every point of these suites is run and checked; speeds are not judged.
 fn bench_quick() -> Result<()> {
     let kept = workspace::target_directory()?.join("bench-quick");
-    process::run(workspace::dunlin()?.args(["bench", "spot", "--quick", "--keep"]).arg(kept))
+    for suite in ["spot", "broker"] {
+        process::run(workspace::dunlin()?.args(["bench", suite, "--quick", "--keep"]).arg(&kept))?;
+    }
+    Ok(())
 }
 
 /// Runs the steps in order and closes with `N passed, M failed`.

@@ -117,6 +117,8 @@ pub struct Known {
     pub floor: RowPattern,
     /// The floor's figure of then.
     pub floor_figure: f64,
+    /// Whether a floor above that of then asks more of the peer: it does where bytes are what takes the time.
+    pub rises_with_the_floor: bool,
 }
 
 /// A peer may fall this far short of what it should do here before ratios against it are refused.
@@ -145,7 +147,8 @@ fn judge_peer(known: &Known, peer: &Row, floor: Option<&Row>) -> Option<Note> {
         let text = format!("not judged: no {} {} in this run", known.floor.target, known.floor.case);
         return Some(Note { text, unfair: true });
     };
-    let expected = known.figure * floor.median / known.floor_figure;
+    let floor_now = floor.median / known.floor_figure;
+    let expected = known.figure * if known.rises_with_the_floor { floor_now } else { floor_now.min(1.0) };
     let less = metric::less_is_better(known.peer.metric);
     let reached = if less { expected / peer.median } else { peer.median / expected };
     let told = |value| metric::human(known.peer.metric, value);
@@ -165,7 +168,8 @@ mod tests {
         RowPattern { target: "dunlin", case: "throughput", params: &[("bytes", "64")], metric: "msgs_per_s" };
     const PEER: RowPattern = RowPattern { target: "libzmq", ..OURS };
     const FLOOR: RowPattern = RowPattern { target: "raw", metric: "bytes_per_s", ..OURS };
-    const KNOWN: Known = Known { peer: PEER, figure: 4.5e6, floor: FLOOR, floor_figure: 6e9 };
+    const KNOWN: Known =
+        Known { peer: PEER, figure: 4.5e6, floor: FLOOR, floor_figure: 6e9, rises_with_the_floor: true };
 
     fn rows(figures: &[(RowPattern, f64)]) -> RowSet {
         let mut rows = RowSet::default();
@@ -202,6 +206,16 @@ mod tests {
         let mut rows = rows(&[(OURS, 5e6), (PEER, 2e6), (FLOOR, 3e9)]);
         mark_unfair_peers(&mut rows, &[KNOWN]);
         assert!(!rows.find(&PEER).unwrap().unfair);
+    }
+
+    #[test]
+    fn a_fast_stream_asks_no_more_of_small_messages() {
+        let small = Known { rises_with_the_floor: false, ..KNOWN };
+        for (known, unfair) in [(KNOWN, true), (small, false)] {
+            let mut rows = rows(&[(OURS, 9e6), (PEER, 4.4e6), (FLOOR, 12e9)]);
+            mark_unfair_peers(&mut rows, &[known]);
+            assert_eq!(rows.find(&PEER).unwrap().unfair, unfair);
+        }
     }
 
     #[test]

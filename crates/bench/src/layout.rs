@@ -25,9 +25,11 @@ pub enum Cell {
     Metric(&'static str),
     /// The least and the greatest of a metric.
     Range(&'static str),
+    /// A metric as a percentage of the same in the row of this target and transport that is otherwise alike.
+    Share(&'static str, &'static str, &'static str),
 }
 
-use Cell::{Metric, Param, Range};
+use Cell::{Metric, Param, Range, Share};
 
 /// The layouts of suite `spot`, after the document's tables.
 pub const SPOT: &[Layout] = &[
@@ -204,6 +206,17 @@ fn text_of(cell: Cell, row: &Row, rows: &RowSet) -> String {
         Param(name) => row.params.get(name).map(ToString::to_string).unwrap_or_default(),
         Metric(wanted) => of(wanted).map(|row| metric::human(wanted, row.median)).unwrap_or_default(),
         Range(wanted) => of(wanted).map(range).unwrap_or_default(),
+        Share(wanted, target, transport) => {
+            let params = row.params.clone().with("transport", transport);
+            let whole = rows.iter().find(|other| {
+                other.target == target
+                    && other.case == row.case
+                    && other.params == params
+                    && other.metric == wanted
+            });
+            let share = of(wanted).zip(whole).map(|(part, whole)| part.median * 100.0 / whole.median);
+            share.map(|share| format!("{} %", metric::number(share))).unwrap_or_default()
+        }
     }
 }
 

@@ -12,10 +12,12 @@
 //! Elsewhere: what the peers are and how they are built is `cargo xtask peers`, their sources
 //! are in `peers/`; the options' flags are the CLI's.
 
+mod broker;
 pub mod child;
 mod clock;
 mod command;
 mod cores;
+mod doors;
 mod feed;
 mod goal;
 mod layout;
@@ -23,19 +25,20 @@ mod local;
 mod machine;
 mod metric;
 mod names;
-mod nats;
 mod options;
 mod params;
 mod payload;
 pub mod peers;
 mod point;
 mod preflight;
+mod pubsub;
 mod raw;
 mod remote;
 pub mod report;
 mod role;
 mod row;
 mod runner;
+mod scratch_disk;
 mod sockets;
 mod spot;
 mod stats;

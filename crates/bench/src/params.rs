@@ -11,7 +11,8 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The parameter names of the design, in the order they are printed.
-pub const KNOWN: [&str; 19] = [
+pub const KNOWN: [&str; 21] = [
+    "use",
     "transport",
     "topology",
     "wait",
@@ -20,6 +21,7 @@ pub const KNOWN: [&str; 19] = [
     "pattern",
     "bytes",
     "batch",
+    "messages",
     "subscribers",
     "topics",
     "clients",

@@ -41,8 +41,8 @@ impl Payload {
 }
 
 impl Payload {
-    /// The payload that carries this sequence and, in its second word, a time. Only
-    /// [`Touch::Ends`] can check it.
+    /// The payload that carries this sequence and, in its second word, a time.
+    /// [`Touch::AllButTime`] and [`Touch::Ends`] can check it.
     pub fn of_at(&mut self, seq: u64, time_ns: u64) -> &[u8] {
         self.of(seq);
         self.bytes[WORD..2 * WORD].copy_from_slice(&time_ns.to_le_bytes());
@@ -60,6 +60,8 @@ impl Payload {
 pub enum Touch {
     /// Every byte.
     All,
+    /// Every byte but the second word, which is a time.
+    AllButTime,
     /// The first and last eight bytes.
     Ends,
 }
@@ -68,7 +70,7 @@ impl Touch {
     /// Bytes read of a payload of this size.
     pub fn bytes(self, payload: usize) -> usize {
         match self {
-            Self::All => payload,
+            Self::All | Self::AllButTime => payload,
             Self::Ends => BYTES_MIN.min(payload),
         }
     }
@@ -77,7 +79,8 @@ impl Touch {
     #[inline]
     pub fn check(self, payload: &[u8], seq: u64) -> bool {
         match self {
-            Self::All => check_all(payload, seq),
+            Self::All => check_all(payload, seq, 0),
+            Self::AllButTime => check_all(payload, seq, Payload::time_of(payload).wrapping_sub(FILLER)),
             Self::Ends => check_ends(payload, seq),
         }
     }
@@ -89,21 +92,22 @@ fn check_ends(payload: &[u8], seq: u64) -> bool {
     payload.len() >= BYTES_MIN && payload[..WORD] == word && payload[payload.len() - WORD..] == word
 }
 
+/// By the sum of its words, which may be `extra` more than it should be.
 #[inline]
-fn check_all(payload: &[u8], seq: u64) -> bool {
+fn check_all(payload: &[u8], seq: u64, extra: u64) -> bool {
     // The smallest size is the one whose check must not cost more than the delivery.
     if let Ok(small) = <&[u8; 64]>::try_from(payload) {
-        return check_words(small.as_chunks().0, seq);
+        return check_words(small.as_chunks().0, seq, extra);
     }
     let (words, rest) = payload.as_chunks();
-    rest.is_empty() && words.len() >= 2 && check_words(words, seq)
+    rest.is_empty() && words.len() >= 2 && check_words(words, seq, extra)
 }
 
 #[inline(always)]
-fn check_words(words: &[[u8; WORD]], seq: u64) -> bool {
+fn check_words(words: &[[u8; WORD]], seq: u64, extra: u64) -> bool {
     let word = |place: usize| u64::from_le_bytes(words[place]);
     let sum = words.iter().fold(0u64, |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)));
-    let between = FILLER.wrapping_mul(words.len() as u64 - 2);
+    let between = FILLER.wrapping_mul(words.len() as u64 - 2).wrapping_add(extra);
     word(0) == seq && word(words.len() - 1) == seq && sum == between.wrapping_add(seq.wrapping_mul(2))
 }
 

@@ -25,6 +25,8 @@ pub mod target {
     pub const LIBZMQ: &str = "libzmq";
     /// nats-server, by a client that moves raw bytes.
     pub const NATS: &str = "nats";
+    /// Debian's Redis, by the same client.
+    pub const REDIS: &str = "redis";
     /// Bare sockets, the machine's floor.
     pub const RAW: &str = "raw";
     /// The `rtrb` single-producer ring, the floor in process.
@@ -62,6 +64,12 @@ impl Sample {
     /// This sample and one more figure.
     pub fn with(mut self, metric: &'static str, value: f64) -> Self {
         self.figures.push((metric, value));
+        self
+    }
+
+    /// This sample and all of another.
+    pub fn and(mut self, other: Self) -> Self {
+        self.figures.extend(other.figures);
         self
     }
 

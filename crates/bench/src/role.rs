@@ -11,6 +11,8 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::broker;
+use crate::doors;
 use crate::feed;
 use crate::local;
 use crate::raw;
@@ -76,6 +78,8 @@ pub fn child_main(args: &[String]) -> Result<()> {
         "raw-relay" => raw::relay::relay(&args),
         "local-memory" => local::memory::grow(&args),
         "remote-node" => remote::node::serve(&args),
+        "broker-stress" => broker::stress_child(&args),
+        "door-node" => doors::node::serve(&args),
         "feed-node" => feed::node::serve(&args),
         unknown => bail!("there is no role `{unknown}`"),
     }

@@ -32,7 +32,8 @@ impl Timed {
         self.messages as f64 * 1e9 / self.elapsed_ns() as f64
     }
 
-    fn elapsed_ns(&self) -> u64 {
+    /// How long it took.
+    pub fn elapsed_ns(&self) -> u64 {
         self.end_ns.saturating_sub(self.start_ns).max(1)
     }
 
@@ -65,6 +66,27 @@ pub const SUSTAINED: &str = "sustained";
 
 const COUNT_MAX: f64 = 2e9;
 
+/// Makes each run of a transfer as long as `--time` asks for: so many as took that long the last time, and `first` at
+/// least.
+pub fn sustained(
+    first: impl Fn(&Bench) -> u64 + 'static,
+    transfer: impl Fn(&Bench, u64) -> Result<Timed> + 'static,
+) -> impl FnMut(&Bench) -> Result<Timed> + 'static {
+    let mut per_s = None;
+    move |bench: &Bench| {
+        let first = first(bench);
+        let rate = |count: u64, timed: &Timed| count as f64 * 1e9 / timed.elapsed_ns() as f64;
+        let per_s_now = match per_s {
+            Some(per_s) => per_s,
+            None => rate(first, &transfer(bench, first)?),
+        };
+        let count = (per_s_now * bench.options.time.as_secs_f64()).clamp(first as f64, COUNT_MAX) as u64;
+        let timed = transfer(bench, count)?;
+        per_s = Some(rate(count, &timed));
+        Ok(timed)
+    }
+}
+
 /// The two points of one transfer.
 pub fn points(
     target: &'static str,
@@ -78,20 +100,12 @@ pub fn points(
         let transfer = Rc::clone(&transfer);
         move |bench: &Bench| Ok(transfer(bench, document_count(bytes, bench.options.quick))?.sample())
     };
-    let mut rate = None;
-    let sustained = move |bench: &Bench| {
-        let first = document_count(bytes, bench.options.quick);
-        let rate_now = match rate {
-            Some(rate) => rate,
-            None => transfer(bench, first)?.rate(),
-        };
-        let count = (rate_now * bench.options.time.as_secs_f64()).clamp(first as f64, COUNT_MAX);
-        let timed = transfer(bench, count as u64)?;
-        rate = Some(timed.rate());
-        Ok(timed.sample())
-    };
+    let first = move |bench: &Bench| document_count(bytes, bench.options.quick);
+    let mut long = sustained(first, move |bench, count| transfer(bench, count));
     [
         Point::new("throughput", target, params.clone().with("length", DOCUMENT), document),
-        Point::new("throughput", target, params.with("length", SUSTAINED), sustained),
+        Point::new("throughput", target, params.with("length", SUSTAINED), move |bench| {
+            Ok(long(bench)?.sample())
+        }),
     ]
 }

@@ -4,7 +4,6 @@
 //! topic sends 64 and waits for all; the journal writes and syncs blocks of 64. At the end the topic's records are read
 //! back from their first, each with its sequence and content checked. A disk in memory is refused.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
@@ -19,6 +18,7 @@ use dunlin_server::{Server, ServerConfig};
 use crate::clock::monotonic_ns;
 use crate::payload::{Payload, Touch};
 use crate::point::{Sample, Unavailable};
+use crate::scratch_disk::ScratchDisk;
 
 /// Bytes of a record's payload.
 pub const BYTES: usize = 256;
@@ -27,28 +27,9 @@ pub const IN_FLIGHT: u64 = 64;
 /// More than a run writes.
 const HISTORY_BYTES: u64 = 4 << 30;
 
-/// A directory on a disk, which goes away again.
-struct Scratch(tempfile::TempDir);
-
-impl Scratch {
-    fn new() -> Result<Scratch> {
-        for parent in [std::env::temp_dir(), std::env::current_dir()?] {
-            if !RealDisk.in_memory(&parent)? {
-                return Ok(Scratch(tempfile::tempdir_in(parent)?));
-            }
-        }
-        let why = "neither the temporary nor the working directory is on a disk: durability is not measured in memory";
-        Err(Unavailable(why.to_owned()).into())
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-}
-
 /// The journal alone.
 pub fn journal(commits: u64) -> Result<Sample> {
-    let dir = Scratch::new()?;
+    let dir = ScratchDisk::new()?;
     let load = Load { payload_bytes: BYTES, in_flight: IN_FLIGHT as u32, commits };
     let measured = measure_commits(&dir.path().join("log"), &load, JournalConfig::default(), monotonic_ns);
     let mut measured = measured.map_err(|error| match error {
@@ -60,7 +41,7 @@ pub fn journal(commits: u64) -> Result<Sample> {
 
 /// A durable topic, its publisher in the node's own process or at the other end of a connection.
 pub fn topic(transport: &str, commits: u64) -> Result<Sample> {
-    let dir = Scratch::new()?;
+    let dir = ScratchDisk::new()?;
     let (node, _) = Node::open(Config::default(), Arc::new(RealDisk), dir.path())?;
     let durable = Durable { acknowledge: Acknowledged::Synced, ..Durable::default() };
     let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };

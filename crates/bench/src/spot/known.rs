@@ -36,12 +36,12 @@ const ROUND_TRIP: RowPattern = RowPattern {
 
 const fn libzmq_tcp(params: &'static [(&'static str, &'static str)], figure: f64) -> Known {
     let peer = RowPattern { target: "libzmq", case: "throughput", params, metric: "msgs_per_s" };
-    Known { peer, figure, floor: STREAM, floor_figure: 6.03e9 }
+    Known { peer, figure, floor: STREAM, floor_figure: 6.03e9, rises_with_the_floor: true }
 }
 
 const fn libzmq_inproc(params: &'static [(&'static str, &'static str)], figure: f64) -> Known {
     let peer = RowPattern { target: "libzmq", case: "throughput", params, metric: "msgs_per_s" };
-    Known { peer, figure, floor: RING, floor_figure: 100.6e6 }
+    Known { peer, figure, floor: RING, floor_figure: 100.6e6, rises_with_the_floor: true }
 }
 
 const fn round_trip(
@@ -50,7 +50,7 @@ const fn round_trip(
     figure: f64,
 ) -> Known {
     let peer = RowPattern { target, case: "latency", params, metric: "p50_ns" };
-    Known { peer, figure, floor: ROUND_TRIP, floor_figure: 51e3 }
+    Known { peer, figure, floor: ROUND_TRIP, floor_figure: 51e3, rises_with_the_floor: true }
 }
 
 /// The known figures.
@@ -83,6 +83,7 @@ pub const KNOWN: &[Known] = &[
         figure: 3.24e6,
         floor: STREAM,
         floor_figure: 6.03e9,
+        rises_with_the_floor: true,
     },
     round_trip("nats", &[("transport", "tcp"), ("driver", "raw"), ("bytes", "64"), ("pin", "apart")], 108e3),
     round_trip(

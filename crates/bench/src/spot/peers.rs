@@ -1,10 +1,10 @@
 //! The rivals' points of suite `spot`, and the machine's floors.
 
 use crate::cores::Pin;
-use crate::nats;
 use crate::options::Options;
 use crate::params::Params;
 use crate::point::{Group, Point, target};
+use crate::pubsub::{self, Broker};
 use crate::raw;
 use crate::raw::ping_pong::{PingPong, Wait};
 use crate::sockets::Transport;
@@ -49,7 +49,7 @@ fn zmq_throughput(transport: &'static str, bytes: usize) -> Group {
 fn nats_throughput(bytes: usize) -> [Point; 2] {
     let params = Params::new().with("transport", "tcp").with("topology", "brokered").with("driver", "raw");
     timed::points(target::NATS, params, bytes, move |bench, count| {
-        nats::throughput::measure(bench, bytes, count)
+        pubsub::throughput::measure(Broker::start(bench, target::NATS, Pin::Free)?, bytes, count)
     })
 }
 
@@ -127,7 +127,8 @@ fn nats_latency(pin: Pin, bytes: usize, iterations: u64) -> Point {
         .with("driver", "raw")
         .with("pin", pin.name());
     Point::new("latency", target::NATS, params, move |bench| {
-        Ok(nats::request::measure(bench, pin, bytes, iterations)?.sample())
+        let broker = Broker::start(bench, target::NATS, pin)?;
+        Ok(pubsub::request::measure(broker, pin, bytes, iterations, 1)?.latencies.sample())
     })
 }
 

@@ -1,5 +1,6 @@
 //! The bench's own promises, with real processes: tiny runs of everything that needs nothing installed.
 
+mod broker;
 mod children;
 mod feed;
 mod runs;

@@ -15,6 +15,7 @@ Examples:
   dunlin bench spot                              every case of one suite
   dunlin bench spot --case latency --param bytes=64 --runs 5
   dunlin bench peers spot                        the same work on libzmq, nats-server and raw sockets
+  dunlin bench peers broker                      every door, beside nats-server and Redis
   dunlin bench all --quick --json
 
 Figures are medians over runs, and deliveries count when their content was checked. Runs are kept;

@@ -1,0 +1,85 @@
+//! Suite `broker`: the tables of Ratatoskr's benchmark document and the rows the doors issue adds, through every door,
+//! beside nats-server and Redis.
+
+pub mod claims;
+mod connections;
+mod doors;
+pub mod goals;
+pub mod known;
+mod layouts;
+mod line;
+mod nats_door;
+mod stress;
+mod use_cases;
+
+use crate::options::Options;
+use crate::point::{Group, Suite};
+
+pub use stress::grow as stress_child;
+
+/// The suite.
+pub const SUITE: Suite = Suite {
+    name: "broker",
+    cases: &["stress", "doors", "use_cases", "nats_door", "connections"],
+    groups,
+    layouts: layouts::LAYOUTS,
+    goals: goals::GOALS,
+    claims: claims::CLAIMS,
+    known: known::KNOWN,
+    blocks: |_| String::new(),
+};
+
+fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
+    let mut groups = stress::groups(options);
+    groups.extend(doors::groups(options));
+    groups.extend(use_cases::groups(options, with_peers));
+    groups.extend(nats_door::groups(options, with_peers));
+    groups.extend(connections::groups(options, with_peers));
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::options::RawOptions;
+    use crate::row::RowPattern;
+
+    fn points() -> Group {
+        let options = RawOptions::default().validate(|_| None).unwrap();
+        groups(&options, true).into_iter().flatten().collect()
+    }
+
+    fn fitting(pattern: &RowPattern) -> usize {
+        points().iter().filter(|point| pattern.fits_point(point.case, point.target, &point.params)).count()
+    }
+
+    #[test]
+    fn no_two_points_would_make_the_same_rows() {
+        let mut seen = HashSet::new();
+        for point in points() {
+            assert!(
+                seen.insert((point.case, point.target, point.params.to_string())),
+                "{point:?} comes twice"
+            );
+        }
+    }
+
+    #[test]
+    fn every_known_figure_speaks_of_one_peer_and_one_floor() {
+        for known in known::KNOWN {
+            assert_eq!(fitting(&known.peer), 1, "{:?}", known.peer);
+            assert_eq!(fitting(&known.floor), 1, "{:?}", known.floor);
+        }
+    }
+
+    #[test]
+    fn every_goal_and_claim_speaks_of_one_point_of_each_side() {
+        let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]);
+        let claims = claims::CLAIMS.iter().map(|claim| Some(&claim.ours));
+        for pattern in goals.chain(claims).flatten() {
+            assert_eq!(fitting(pattern), 1, "{pattern:?}");
+        }
+    }
+}

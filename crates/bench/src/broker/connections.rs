@@ -1,0 +1,60 @@
+//! Many NATS connections with one subscription each: what the broker's process takes for them.
+//!
+//! Every one is then sent a few messages, all of which are checked: a connection that does not deliver is none.
+
+use anyhow::{Context, Result};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::clock::monotonic_ns;
+use crate::cores::Pin;
+use crate::options::Options;
+use crate::params::Params;
+use crate::point::{Bench, Group, Point, Sample, Unavailable, target};
+use crate::pubsub::{Broker, CROWD, Lane, fanout, throughput};
+
+const MESSAGES: u64 = 5;
+/// Files that a process has open beside its connections.
+const FILES_BESIDE: u64 = 200;
+
+/// Ours, and nats-server beside it.
+pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
+    let connections = options.count(10_000, 100);
+    let point = |target: &'static str| {
+        let params =
+            Params::new().with("transport", "nats").with("driver", "raw").with("clients", connections);
+        Point::new("connections", target, params, move |bench: &Bench| measure(bench, target, connections))
+    };
+    let targets: &[&'static str] =
+        if with_peers { &[target::DUNLIN, target::NATS] } else { &[target::DUNLIN] };
+    vec![targets.iter().map(|target| point(target)).collect()]
+}
+
+fn measure(bench: &Bench, target: &str, connections: u64) -> Result<Sample> {
+    allow_files(connections + FILES_BESIDE)?;
+    let broker = Broker::start(bench, target, Pin::Free)?;
+    let served = broker.served();
+    let idle = broker.memory("VmRSS")?;
+    let start_ns = monotonic_ns();
+    let mut lanes = (0..connections).map(|_| Lane::subscribe(served, CROWD)).collect::<Result<Vec<_>>>()?;
+    let setup_ns = monotonic_ns() - start_ns;
+    let resident = broker.memory("VmRSS")?;
+    let start_ns = throughput::publish(served, CROWD, 64, MESSAGES)?;
+    let end_ns = fanout::receive(&mut lanes, MESSAGES)?;
+    Ok(Sample::new()
+        .with("rss_bytes", resident as f64)
+        .with("connection_bytes", resident.saturating_sub(idle) as f64 / connections as f64)
+        .with("peak_bytes", broker.memory("VmHWM")? as f64)
+        .with("setup_ns", setup_ns as f64)
+        .with("deliveries_per_s", (connections * MESSAGES) as f64 * 1e9 / (end_ns - start_ns).max(1) as f64))
+}
+
+/// As many open files as this process may have, which must be this many; children inherit it.
+fn allow_files(wanted: u64) -> Result<()> {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let allowed = maximum.unwrap_or(u64::MAX);
+    if allowed < wanted {
+        let why = format!("{wanted} open files are needed and {allowed} allowed: see `ulimit -Hn`");
+        return Err(Unavailable(why).into());
+    }
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).context("asking for more open files")
+}

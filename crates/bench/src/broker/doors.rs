@@ -1,0 +1,102 @@
+//! *Internal against door*: the same work in process and through each door.
+//!
+//! `one_in_flight` publishes one record after the other and waits for each answer, as the document does; all are read
+//! back and checked. `stream` publishes as fast as a subscriber through the same door takes them, and nothing is lost.
+
+use std::thread;
+
+use anyhow::{Context, Result, anyhow, ensure};
+
+use super::line::{BYTES, Line};
+use crate::clock::monotonic_ns;
+use crate::doors::node::TopicSetup;
+use crate::doors::way::{Ends, Sink, TOPIC, Way};
+use crate::options::Options;
+use crate::params::Params;
+use crate::point::{Bench, Group, Point, Sample};
+use crate::stats::Latencies;
+use crate::timed::{Timed, sustained};
+
+const CASE: &str = "doors";
+/// Holds all that is published one by one.
+const HISTORY_BYTES: u64 = 64 << 20;
+
+/// Both groups, a point for each door.
+pub fn groups(options: &Options) -> Vec<Group> {
+    let publishes = options.count(10_000, 100);
+    vec![Way::OURS.map(|way| one_in_flight(way, publishes)).into(), Way::OURS.map(stream).into()]
+}
+
+fn params(way: Way, pattern: &str) -> Params {
+    Params::new().with("transport", way.name()).with("pattern", pattern).with("bytes", BYTES)
+}
+
+fn one_in_flight(way: Way, publishes: u64) -> Point {
+    let params = params(way, "one_in_flight").with("in_flight", 1u64);
+    Point::new(CASE, way.target(), params, move |bench: &Bench| publish_one_by_one(bench, way, publishes))
+}
+
+fn publish_one_by_one(bench: &Bench, way: Way, publishes: u64) -> Result<Sample> {
+    let mut ends = way.open(bench, TopicSetup::volatile(TOPIC, HISTORY_BYTES))?;
+    drop(ends.sink);
+    let (mut line, mut latencies, unmeasured) = (Line::default(), Latencies::default(), publishes / 10);
+    let (mut took_ns, all) = (0, publishes + unmeasured);
+    for seq in 0..all {
+        let payload = line.of(seq, 0);
+        let start_ns = monotonic_ns();
+        ends.source.publish(payload)?;
+        let ns = monotonic_ns() - start_ns;
+        if seq >= unmeasured {
+            latencies.record(ns);
+            took_ns += ns;
+        }
+    }
+    receive(&mut *ends.node.read_back()?, all, |_| ()).context("reading back what was published")?;
+    let rate = publishes as f64 * 1e9 / took_ns.max(1) as f64;
+    Ok(Sample::new().with("msgs_per_s", rate).and(latencies.sample()))
+}
+
+fn stream(way: Way) -> Point {
+    let mut measure = sustained(
+        |bench| bench.options.count(20_000, 1_000),
+        move |bench, count| transfer(way.open(bench, way.lossless())?, count),
+    );
+    let params = params(way, "stream").with("subscribers", 1u64);
+    Point::new(CASE, way.target(), params, move |bench: &Bench| Ok(measure(bench)?.sample()))
+}
+
+fn transfer(ends: Ends, count: u64) -> Result<Timed> {
+    let Ends { mut source, mut sink, node } = ends;
+    let publishing = thread::spawn(move || -> Result<u64> {
+        let mut line = Line::default();
+        let start_ns = monotonic_ns();
+        (0..count).try_for_each(|seq| source.send(line.of(seq, 0)))?;
+        source.finish()?;
+        Ok(start_ns)
+    });
+    let received = receive(&mut *sink, count, |_| ());
+    let mut node = Some(node);
+    if received.is_err() {
+        // The node goes, and with it what the publisher waits for.
+        node.take();
+    }
+    let published = publishing.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
+    let (end_ns, start_ns) = (received?, published?);
+    Ok(Timed { start_ns, end_ns, messages: count, bytes: BYTES, touched: BYTES })
+}
+
+/// Reads and checks `count` lines, and hands over the time that each carries; when the last was checked.
+pub fn receive(sink: &mut dyn Sink, count: u64, mut time: impl FnMut(u64)) -> Result<u64> {
+    let mut next = 0;
+    while next < count {
+        sink.read(&mut |payload| {
+            let carried =
+                Line::time(payload, next).with_context(|| format!("line {next} was lost or damaged"))?;
+            next += 1;
+            time(carried);
+            Ok(())
+        })?;
+    }
+    ensure!(next == count, "{next} lines came, of {count}");
+    Ok(monotonic_ns())
+}

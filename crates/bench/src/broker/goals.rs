@@ -1,0 +1,123 @@
+//! The doors issue's table "Where it must be", line by line.
+
+use crate::goal::{Bar, Goal};
+use crate::row::RowPattern;
+
+use Bar::{AtLeast, AtMost, TimesAtLeast, TimesAtMost};
+
+type Pairs = &'static [(&'static str, &'static str)];
+
+const fn row(target: &'static str, case: &'static str, params: Pairs, metric: &'static str) -> RowPattern {
+    RowPattern { target, case, params, metric }
+}
+
+const fn door(target: &'static str, params: Pairs, metric: &'static str) -> RowPattern {
+    row(target, "nats_door", params, metric)
+}
+
+const fn goal(what: &'static str, ours: RowPattern, bar: Bar) -> Goal {
+    Goal { what, ours, bar }
+}
+
+/// Ours against nats-server's same row.
+const fn times_nats(what: &'static str, params: Pairs, metric: &'static str, times: f64) -> Goal {
+    goal(what, door("dunlin", params, metric), TimesAtLeast(times, door("nats", params, metric)))
+}
+
+const fn times_redis(what: &'static str, params: Pairs, metric: &'static str) -> Goal {
+    goal(what, door("dunlin", params, metric), TimesAtLeast(1.2, door("redis", params, metric)))
+}
+
+const ULTIMATE: Pairs = &[("topics", "1000"), ("subscribers", "100000")];
+const LARGE: Pairs = &[("topics", "1000"), ("subscribers", "1000")];
+const STREAM_64: Pairs = &[("pattern", "stream"), ("driver", "raw"), ("bytes", "64")];
+const STREAM_1K: Pairs = &[("pattern", "stream"), ("driver", "raw"), ("bytes", "1024")];
+const STREAM_8K: Pairs = &[("pattern", "stream"), ("driver", "raw"), ("bytes", "8192")];
+const STREAM_64K: Pairs = &[("pattern", "stream"), ("driver", "raw"), ("bytes", "65536")];
+const TEN: Pairs = &[("pattern", "fanout"), ("driver", "raw"), ("subscribers", "10")];
+const HUNDRED: Pairs = &[("pattern", "fanout"), ("driver", "raw"), ("subscribers", "100")];
+const ASK_SPIN: Pairs = &[("pattern", "request"), ("wait", "spin"), ("in_flight", "1")];
+const ASK_PARKED: Pairs = &[("pattern", "request"), ("wait", "parked"), ("in_flight", "1")];
+const ASK_MANY: Pairs = &[("pattern", "request"), ("wait", "parked"), ("in_flight", "256")];
+
+const CROWD: &[(&str, &str)] = &[("clients", "10000")];
+
+/// A use case through a door, by its 99th percentile.
+macro_rules! use_case {
+    ($name:literal, $storage:literal, $door:literal, $limit_ns:expr) => {
+        goal(
+            concat!("use case ", $name, ", ", $storage, ", ", $door),
+            row(
+                "dunlin",
+                "use_cases",
+                &[("use", $name), ("storage", $storage), ("transport", $door)],
+                "p99_ns",
+            ),
+            AtMost($limit_ns),
+        )
+    };
+}
+
+const MIB: f64 = 1_048_576.0;
+
+/// The table.
+pub const GOALS: &[Goal] = &[
+    goal(
+        "1M × 1,000 × 100,000 in process, all 100 M received and checked",
+        row("dunlin", "stress", ULTIMATE, "deliveries_per_s"),
+        AtLeast(100e6),
+    ),
+    goal("the same, memory", row("dunlin", "stress", ULTIMATE, "rss_bytes"), AtMost(300.0 * MIB)),
+    goal("1M × 1,000 × 1,000 in process", row("dunlin", "stress", LARGE, "msgs_per_s"), AtLeast(10e6)),
+    times_nats("NATS door 1→1, 64 B, raw client", STREAM_64, "msgs_per_s", 1.5),
+    times_nats("NATS door 1→1, 1 KB, raw client", STREAM_1K, "msgs_per_s", 1.5),
+    times_nats("NATS door 1→1, 8 KB, raw client", STREAM_8K, "msgs_per_s", 1.5),
+    times_nats("NATS door 1→1, 64 KB, raw client", STREAM_64K, "msgs_per_s", 1.5),
+    times_nats("NATS door 1→10, 64 B", TEN, "deliveries_per_s", 1.5),
+    times_nats("NATS door 1→100, 64 B", HUNDRED, "deliveries_per_s", 1.5),
+    times_redis("NATS door 1→10, 64 B", TEN, "deliveries_per_s"),
+    times_redis("NATS door 1→100, 64 B", HUNDRED, "deliveries_per_s"),
+    goal(
+        "NATS request/reply, one in flight, the node spinning",
+        door("dunlin", ASK_SPIN, "p50_ns"),
+        TimesAtMost(0.7, door("nats", ASK_PARKED, "p50_ns")),
+    ),
+    goal(
+        "NATS request/reply, one in flight, all parked",
+        door("dunlin", ASK_PARKED, "p50_ns"),
+        TimesAtMost(1.05, door("nats", ASK_PARKED, "p50_ns")),
+    ),
+    times_nats("NATS request/reply, 256 in flight", ASK_MANY, "msgs_per_s", 1.2),
+    goal(
+        "10,000 NATS connections with one subscription each",
+        row("dunlin", "connections", CROWD, "rss_bytes"),
+        TimesAtMost(0.25, row("nats", "connections", CROWD, "rss_bytes")),
+    ),
+    use_case!("chat", "memory", "inproc", 5e6),
+    use_case!("chat", "memory", "tcp", 5e6),
+    use_case!("chat", "memory", "nats", 5e6),
+    use_case!("chat", "memory", "http", 5e6),
+    use_case!("iot", "memory", "inproc", 10e6),
+    use_case!("iot", "memory", "tcp", 10e6),
+    use_case!("iot", "memory", "nats", 10e6),
+    use_case!("iot", "memory", "http", 10e6),
+    use_case!("financial", "memory", "inproc", 1e6),
+    use_case!("financial", "memory", "tcp", 1e6),
+    use_case!("financial", "memory", "nats", 1e6),
+    use_case!("financial", "memory", "http", 1e6),
+    use_case!("financial", "synced", "tcp", 1e6),
+    use_case!("financial", "synced", "nats", 1e6),
+    use_case!("financial", "synced", "http", 1e6),
+    use_case!("high_frequency", "memory", "inproc", 0.5e6),
+    use_case!("high_frequency", "memory", "tcp", 0.5e6),
+    use_case!("high_frequency", "memory", "nats", 0.5e6),
+    use_case!("high_frequency", "memory", "http", 0.5e6),
+    use_case!("enterprise", "memory", "inproc", 1e6),
+    use_case!("enterprise", "memory", "tcp", 1e6),
+    use_case!("enterprise", "memory", "nats", 1e6),
+    use_case!("enterprise", "memory", "http", 1e6),
+    use_case!("ultimate", "memory", "inproc", 1e6),
+    use_case!("ultimate", "memory", "tcp", 1e6),
+    use_case!("ultimate", "memory", "nats", 1e6),
+    use_case!("ultimate", "memory", "http", 1e6),
+];

@@ -1,0 +1,69 @@
+//! The payload of workloads that go through every door: 64 bytes of plain text, which HTTP can carry as it is.
+
+/// Its size.
+pub const BYTES: usize = 64;
+const DIGITS: usize = 16;
+
+/// A payload, rewritten in place for each sequence.
+#[derive(Debug)]
+pub struct Line([u8; BYTES]);
+
+impl Default for Line {
+    fn default() -> Self {
+        Self([b'.'; BYTES])
+    }
+}
+
+impl Line {
+    /// The payload that carries this sequence and this time.
+    #[inline]
+    pub fn of(&mut self, seq: u64, time_ns: u64) -> &[u8] {
+        write(&mut self.0[..DIGITS], seq);
+        write(&mut self.0[DIGITS..2 * DIGITS], time_ns);
+        &self.0
+    }
+
+    /// The time in it, if this is the payload that carries `seq`, whole.
+    #[inline]
+    pub fn time(payload: &[u8], seq: u64) -> Option<u64> {
+        let whole: &[u8; BYTES] = payload.try_into().ok()?;
+        let right = read(&whole[..DIGITS])? == seq && whole[2 * DIGITS..] == [b'.'; BYTES - 2 * DIGITS];
+        if right { read(&whole[DIGITS..2 * DIGITS]) } else { None }
+    }
+}
+
+#[inline]
+fn write(out: &mut [u8], mut number: u64) {
+    for digit in out.iter_mut().rev() {
+        *digit = b"0123456789abcdef"[(number & 15) as usize];
+        number >>= 4;
+    }
+}
+
+#[inline]
+fn read(digits: &[u8]) -> Option<u64> {
+    digits.iter().try_fold(0, |number, digit| {
+        let value = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some(number << 4 | u64::from(value))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_tells_its_time_only_for_its_own_sequence_and_only_whole() {
+        let mut line = Line::default();
+        let mut bytes = line.of(7, u64::MAX - 1).to_vec();
+        assert_eq!(Line::time(&bytes, 7), Some(u64::MAX - 1));
+        assert_eq!(Line::time(&bytes, 8), None);
+        assert_eq!(Line::time(&bytes[..63], 7), None);
+        bytes[40] = b'x';
+        assert_eq!(Line::time(&bytes, 7), None);
+    }
+}

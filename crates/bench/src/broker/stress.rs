@@ -1,0 +1,363 @@
+//! The document's stress test: so many messages over so many topics to so many subscribers of one process.
+//!
+//! The publisher fills all topics in turn, a round of a few records for each, where the document fills one after the other.
+//! Two threads on cores of their own read: whoever is free takes the next few subscribers and has each of them
+//! read what the round brought; the publishing thread does so too when the others are two rounds behind. Nothing
+//! is lost, which is asserted: every topic keeps several rounds, and a gap fails the run.
+//!
+//! Every record carries when its round-robin turn began, so that a delivery's age is overstated by a few records,
+//! never understated; it is noted of the oldest and newest record of every eighth subscriber.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use dunlin::topic::{Event, Publish, Publisher, Subscribe, Subscriber, Wait};
+use serde::{Deserialize, Serialize};
+
+use crate::child::{Child, PATIENCE};
+use crate::clock::monotonic_ns;
+use crate::cores::Pin;
+use crate::local::memory::resident_bytes;
+use crate::local::stand::Stand;
+use crate::options::Options;
+use crate::params::Params;
+use crate::payload::{Payload, Touch};
+use crate::point::{Bench, Group, Point, Sample, target};
+use crate::role::{RoleArgs, say};
+use crate::stats::Latencies;
+use crate::workload::note;
+
+/// Messages, topics and subscribers: the document's five, then its two older ones. Of these the first has 1,000
+/// messages there, which are over before a clock ticks.
+const SHAPES: [(u64, u64, u64); 7] = [
+    (100_000, 100, 10),
+    (1_000_000, 100, 10),
+    (1_000_000, 1_000, 1_000),
+    (1_000_000, 1_000, 10_000),
+    (1_000_000, 1_000, 100_000),
+    (1_000_000, 1, 50),
+    (50_000, 10, 2_000),
+];
+const BYTES: usize = 64;
+/// A record with what the log writes before it.
+const FRAME_BYTES: u64 = 128;
+/// Records of all topics in a round, about: enough of each for a read to be worth it, few enough for the caches.
+const ROUND: u64 = 16_384;
+const HISTORY_ROUNDS: u64 = 8;
+const HISTORY_BYTES_MIN: u64 = 32 << 10;
+/// Rounds that the publisher may be ahead.
+const AHEAD: u64 = 2;
+/// Subscribers that a thread takes at a time.
+const CHUNK: usize = 100;
+/// Of every so manyth subscriber the age of what it reads is noted.
+const NOTED: usize = 8;
+
+/// A group for each row.
+pub fn groups(options: &Options) -> Vec<Group> {
+    let smaller = |(messages, topics, subscribers): (u64, u64, u64)| {
+        (options.count(messages, messages / 50), topics, options.count(subscribers, subscribers.div_ceil(20)))
+    };
+    SHAPES.map(|shape| vec![point(smaller(shape))]).into()
+}
+
+fn point((messages, topics, subscribers): (u64, u64, u64)) -> Point {
+    let params = Params::new()
+        .with("transport", "inproc")
+        .with("bytes", BYTES)
+        .with("messages", messages)
+        .with("topics", topics)
+        .with("subscribers", subscribers);
+    Point::new("stress", target::DUNLIN, params, move |bench: &Bench| {
+        let args = [("messages", messages), ("topics", topics), ("subscribers", subscribers)];
+        let args = args.map(|(name, value)| (name, value.to_string()));
+        let mut child: Child = bench.child.start("broker-stress", &args)?;
+        let done: Done = child.line(PATIENCE)?;
+        let peak = child.memory("VmHWM")?;
+        Ok(done.sample(messages, subscribers, peak.saturating_sub(done.baseline_bytes)))
+    })
+}
+
+/// What the process that did it says.
+#[derive(Serialize, Deserialize)]
+struct Done {
+    /// Its memory before there was a topic.
+    baseline_bytes: u64,
+    deliveries: u64,
+    expected: u64,
+    setup_ns: u64,
+    elapsed_ns: u64,
+    avg_ns: f64,
+    p50_ns: f64,
+    p99_ns: f64,
+}
+
+impl Done {
+    fn sample(&self, messages: u64, subscribers: u64, grown_bytes: u64) -> Sample {
+        let per_s = |count: u64| count as f64 * 1e9 / self.elapsed_ns.max(1) as f64;
+        Sample::new()
+            .with("msgs_per_s", per_s(messages))
+            .with("deliveries", self.deliveries as f64)
+            .with("success_percent", self.deliveries as f64 * 100.0 / self.expected as f64)
+            .with("deliveries_per_s", per_s(self.deliveries))
+            .with("rss_bytes", grown_bytes as f64)
+            .with("subscriber_bytes", grown_bytes as f64 / subscribers as f64)
+            .with("msgs_per_s_and_mb", per_s(messages) * 1e6 / grown_bytes.max(1) as f64)
+            .with("avg_ns", self.avg_ns)
+            .with("p50_ns", self.p50_ns)
+            .with("p99_ns", self.p99_ns)
+            .with("setup_ns", self.setup_ns as f64)
+    }
+}
+
+/// The process that does it; it stays until it is killed, for its memory to be looked at.
+pub fn grow(args: &RoleArgs) -> Result<()> {
+    let shape = Shape::new(args.get("messages")?, args.get("topics")?, args.get("subscribers")?);
+    say(&run(shape)?)?;
+    loop {
+        thread::park();
+    }
+}
+
+/// The numbers of a run.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    topics: u64,
+    subscribers: u64,
+    /// Records of each topic.
+    records: u64,
+    /// Of these in a round; the last may have fewer.
+    in_round: u64,
+    rounds: u64,
+}
+
+impl Shape {
+    fn new(messages: u64, topics: u64, subscribers: u64) -> Self {
+        let records = messages / topics;
+        let in_round = (ROUND / topics).clamp(20, 512).min(records);
+        Self { topics, subscribers, records, in_round, rounds: records.div_ceil(in_round) }
+    }
+
+    /// How many records of each topic there are after this round.
+    fn until(&self, round: u64) -> u64 {
+        self.records.min((round + 1) * self.in_round)
+    }
+
+    /// What this subscriber reads; neighbours read the same.
+    fn topic_of(&self, subscriber: u64) -> u64 {
+        subscriber * self.topics / self.subscribers
+    }
+}
+
+fn run(shape: Shape) -> Result<Done> {
+    let stand = Stand::start()?;
+    let baseline_bytes = resident_bytes()?;
+    let setup_start_ns = monotonic_ns();
+    let history = (HISTORY_ROUNDS * shape.in_round * FRAME_BYTES).max(HISTORY_BYTES_MIN);
+    let name = |nth: u64| format!("bench.{nth}");
+    for nth in 0..shape.topics {
+        stand.volatile(&name(nth), history)?;
+    }
+    let publishers: Vec<Publisher> =
+        (0..shape.topics).map(|nth| stand.publisher(&name(nth))).collect::<Result<_>>()?;
+    let subscribe =
+        |nth| Ok(Reader { subscriber: stand.subscriber(&name(shape.topic_of(nth)), Wait::Spin)?, next: 0 });
+    let readers: Vec<Reader> = (0..shape.subscribers).map(subscribe).collect::<Result<_>>()?;
+    let setup_ns = monotonic_ns() - setup_start_ns;
+    let work = Work::new(shape, readers);
+    let start_ns = monotonic_ns();
+    let latencies = work.done_by_two(publishers)?;
+    let elapsed_ns = monotonic_ns() - start_ns;
+    Ok(Done {
+        baseline_bytes,
+        deliveries: work.deliveries()?,
+        expected: shape.subscribers * shape.records,
+        setup_ns,
+        elapsed_ns,
+        avg_ns: latencies.sample().get("avg_ns").unwrap_or_default(),
+        p50_ns: latencies.quantile_ns(0.5) as f64,
+        p99_ns: latencies.quantile_ns(0.99) as f64,
+    })
+}
+
+struct Reader {
+    subscriber: Subscriber,
+    /// The record it reads next, from 0.
+    next: u64,
+}
+
+/// What both threads share.
+struct Work {
+    shape: Shape,
+    chunks: Vec<Mutex<Vec<Reader>>>,
+    /// Rounds that were published.
+    published: AtomicU64,
+    /// A ticket is one chunk's reading of one round; chunk by chunk, round by round.
+    taken: AtomicU64,
+    done: AtomicU64,
+    failed: AtomicBool,
+}
+
+impl Work {
+    fn new(shape: Shape, readers: Vec<Reader>) -> Self {
+        let (mut readers, mut chunks) = (readers.into_iter(), Vec::new());
+        while readers.len() > 0 {
+            chunks.push(Mutex::new(readers.by_ref().take(CHUNK).collect()));
+        }
+        let [published, taken, done] = [0; 3].map(AtomicU64::new);
+        Self { shape, chunks, published, taken, done, failed: AtomicBool::new(false) }
+    }
+
+    fn done_by_two(&self, publishers: Vec<Publisher>) -> Result<Latencies> {
+        thread::scope(|scope| {
+            let other = scope.spawn(|| self.fails_both(|| self.read_all(1)));
+            let mine = self.fails_both(|| self.publish_and_read(publishers));
+            let other = other.join().map_err(|_| anyhow!("the reading thread panicked"))?;
+            let mut latencies = mine?;
+            latencies.add(&other?);
+            Ok(latencies)
+        })
+    }
+
+    /// Whoever fails ends the other.
+    fn fails_both<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let result = work();
+        if result.is_err() {
+            self.failed.store(true, Ordering::Release);
+        }
+        result
+    }
+
+    fn publish_and_read(&self, mut publishers: Vec<Publisher>) -> Result<Latencies> {
+        let _pinned = Pin::Apart.side(0).or_else(|_| Pin::Free.side(0))?;
+        let (mut latencies, mut payload) = (Latencies::default(), Payload::new(BYTES));
+        for round in 0..self.shape.rounds {
+            self.read_while(&mut latencies, |work| {
+                work.done.load(Ordering::Acquire) < round.saturating_sub(AHEAD) * work.chunks.len() as u64
+            })?;
+            for seq in self.shape.in_round * round..self.shape.until(round) {
+                let now_ns = monotonic_ns();
+                for publisher in &mut publishers {
+                    publisher.send(payload.of_at(seq, now_ns))?;
+                }
+            }
+            self.published.store(round + 1, Ordering::Release);
+        }
+        self.read_rest(&mut latencies)?;
+        Ok(latencies)
+    }
+
+    fn read_all(&self, core: usize) -> Result<Latencies> {
+        let _pinned = Pin::Apart.side(core).or_else(|_| Pin::Free.side(core))?;
+        let mut latencies = Latencies::default();
+        self.read_rest(&mut latencies)?;
+        Ok(latencies)
+    }
+
+    fn read_rest(&self, latencies: &mut Latencies) -> Result<()> {
+        let all = self.shape.rounds * self.chunks.len() as u64;
+        self.read_while(latencies, |work| work.done.load(Ordering::Acquire) < all)
+    }
+
+    /// Takes what is there to be read, or waits for it, as long as `go_on` says.
+    fn read_while(&self, latencies: &mut Latencies, go_on: impl Fn(&Self) -> bool) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut turns = 0_u64;
+        while go_on(self) {
+            if self.take(latencies)? {
+                continue;
+            }
+            turns += 1;
+            ensure!(!self.failed.load(Ordering::Acquire), "the other thread failed");
+            ensure!(
+                !turns.is_multiple_of(1 << 20) || Instant::now() < deadline,
+                "the other thread stands still"
+            );
+            if turns.is_multiple_of(1 << 10) { thread::yield_now() } else { std::hint::spin_loop() }
+        }
+        Ok(())
+    }
+
+    /// Reads one chunk for one round, if one is left of what was published.
+    fn take(&self, latencies: &mut Latencies) -> Result<bool> {
+        let chunks = self.chunks.len() as u64;
+        let last = self.published.load(Ordering::Acquire) * chunks;
+        let taken = self
+            .taken
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |next| (next < last).then_some(next + 1));
+        let Ok(ticket) = taken else { return Ok(false) };
+        let until = self.shape.until(ticket / chunks);
+        let mut readers = self.lock(&self.chunks[(ticket % chunks) as usize])?;
+        for (nth, reader) in readers.iter_mut().enumerate() {
+            let ages = reader.read(until)?;
+            if let Some((oldest_ns, newest_ns)) = ages.filter(|_| nth.is_multiple_of(NOTED)) {
+                let now_ns = monotonic_ns();
+                latencies.record(now_ns.saturating_sub(oldest_ns));
+                latencies.record(now_ns.saturating_sub(newest_ns));
+            }
+        }
+        drop(readers);
+        self.done.fetch_add(1, Ordering::AcqRel);
+        Ok(true)
+    }
+
+    fn deliveries(&self) -> Result<u64> {
+        self.chunks
+            .iter()
+            .map(|chunk| Ok(self.lock(chunk)?.iter().map(|reader| reader.next).sum::<u64>()))
+            .sum()
+    }
+
+    fn lock<'a>(&self, chunk: &'a Mutex<Vec<Reader>>) -> Result<std::sync::MutexGuard<'a, Vec<Reader>>> {
+        chunk.lock().ok().context("a reading thread panicked")
+    }
+}
+
+impl Reader {
+    /// Reads and checks all records until this one; when the first and the last of them were published.
+    #[inline]
+    fn read(&mut self, until: u64) -> Result<Option<(u64, u64)>> {
+        let (mut next, mut fault, mut ages) = (self.next, None, None);
+        let deadline = Duration::from_secs(1);
+        while next < until {
+            self.subscriber.drain((until - next) as usize, |event| match event {
+                Event::Record(record)
+                    if record.seq() == next + 1 && Touch::AllButTime.check(record.payload(), next) =>
+                {
+                    let at_ns = Payload::time_of(record.payload());
+                    ages = Some(ages.map_or((at_ns, at_ns), |(first, _)| (first, at_ns)));
+                    next += 1;
+                }
+                other => note(&mut fault, other),
+            })?;
+            if let Some(fault) = fault {
+                bail!("instead of record {}: {fault}", next + 1);
+            }
+            if next < until {
+                ensure!(
+                    self.subscriber.wait(Some(deadline))?,
+                    "record {} was published and is not there",
+                    next + 1
+                );
+            }
+        }
+        self.next = next;
+        Ok(ages)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_subscriber_reads_every_record_of_its_topic() {
+        for (messages, topics, subscribers) in [(1_000, 10, 3), (2_000, 4, 250), (600, 1, 50)] {
+            let done = run(Shape::new(messages, topics, subscribers)).unwrap();
+            assert_eq!(done.deliveries, messages / topics * subscribers);
+            assert_eq!(done.deliveries, done.expected);
+        }
+    }
+}

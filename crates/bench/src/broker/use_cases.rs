@@ -1,0 +1,143 @@
+//! The document's use cases, end to end and in open loop: records are published when they are due, however long the
+//! last took, and a delivery's latency counts from when its record was due until it was read and checked.
+
+use std::num::NonZeroU64;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use rustix::thread::set_current_timer_slack;
+
+use super::doors::receive;
+use super::line::{BYTES, Line};
+use crate::clock::monotonic_ns;
+use crate::doors::node::TopicSetup;
+use crate::doors::way::{Ends, Source, TOPIC, Way};
+use crate::options::Options;
+use crate::params::Params;
+use crate::point::{Bench, Group, Point, Sample};
+use crate::stats::Latencies;
+
+const CASE: &str = "use_cases";
+/// Far more than a reader may be behind.
+const HISTORY_BYTES: u64 = 256 << 20;
+/// Records that a 99th percentile is taken of, at least.
+const RECORDS_MIN: u64 = 1_500;
+/// What comes first and is not counted, of every so many.
+const UNMEASURED: u64 = 5;
+
+/// A line of the document's table.
+#[derive(Clone, Copy, Debug)]
+pub struct UseCase {
+    /// Its name here.
+    pub name: &'static str,
+    /// Records a second.
+    pub per_s: u64,
+    /// What 99 of 100 may take.
+    pub limit: Duration,
+    /// On a topic that is synced to disk before it is delivered.
+    pub durable: bool,
+}
+
+const fn case(name: &'static str, per_s: u64, limit_us: u64) -> UseCase {
+    UseCase { name, per_s, limit: Duration::from_micros(limit_us), durable: false }
+}
+
+/// The table, and its third line once more on disk.
+pub const USE_CASES: [UseCase; 7] = [
+    case("chat", 1_000, 5_000),
+    case("iot", 5_000, 10_000),
+    case("financial", 500, 1_000),
+    UseCase { durable: true, ..case("financial", 500, 1_000) },
+    case("high_frequency", 10_000, 500),
+    case("enterprise", 100_000, 1_000),
+    case("ultimate", 200_000, 1_000),
+];
+
+/// A group for each use case: every door, and nats-server by the raw client.
+pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
+    let group = |case: UseCase| {
+        let mut ways = Way::OURS.to_vec();
+        if case.durable {
+            // What is durable is measured over connections: the node is a process that has a disk.
+            ways.retain(|way| *way != Way::Inproc);
+        } else if with_peers {
+            ways.push(Way::NatsServer);
+        }
+        ways.into_iter().map(|way| point(way, case, options)).collect()
+    };
+    USE_CASES.map(group).into()
+}
+
+fn point(way: Way, case: UseCase, options: &Options) -> Point {
+    let params = Params::new()
+        .with("use", case.name)
+        .with("transport", way.name())
+        .with("wait", "parked")
+        .with("bytes", BYTES)
+        .with("rate", case.per_s)
+        .with("storage", if case.durable { "synced" } else { "memory" });
+    let least = if options.quick { 50 } else { RECORDS_MIN };
+    Point::new(CASE, way.target(), params, move |bench: &Bench| {
+        let count = ((case.per_s as f64 * bench.options.time.as_secs_f64()) as u64).max(least);
+        let topic = if case.durable {
+            TopicSetup::durable(TOPIC, HISTORY_BYTES)
+        } else {
+            TopicSetup::volatile(TOPIC, HISTORY_BYTES)
+        };
+        measure(way.open(bench, topic)?, &case, count)
+    })
+}
+
+fn measure(ends: Ends, case: &UseCase, count: u64) -> Result<Sample> {
+    let Ends { mut source, mut sink, node } = ends;
+    let (all, per_s) = (count + count / UNMEASURED, case.per_s);
+    let publishing = thread::spawn(move || publish(&mut *source, all, per_s));
+    let (mut latencies, mut nth, mut within) = (Latencies::default(), 0, 0);
+    let limit_ns = case.limit.as_nanos() as u64;
+    let received = receive(&mut *sink, all, |due_ns| {
+        let late_ns = monotonic_ns().saturating_sub(due_ns);
+        if nth >= all - count {
+            latencies.record(late_ns);
+            within += u64::from(late_ns <= limit_ns);
+        }
+        nth += 1;
+    });
+    let mut node = Some(node);
+    if received.is_err() {
+        // The node goes, and with it what the publisher waits for.
+        node.take();
+    }
+    let start_ns = publishing.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
+    let (end_ns, start_ns) = (received?, start_ns?);
+    Ok(Sample::new()
+        .with("msgs_per_s", all as f64 * 1e9 / end_ns.saturating_sub(start_ns).max(1) as f64)
+        .and(latencies.sample())
+        .with("p999_ns", latencies.quantile_ns(0.999) as f64)
+        .with("limit_ns", limit_ns as f64)
+        .with("within_percent", within as f64 * 100.0 / count as f64))
+}
+
+/// Publishes every record when it is due, those that are due by now together; when the first was due.
+pub fn publish(source: &mut dyn Source, count: u64, per_s: u64) -> Result<u64> {
+    // By itself the kernel ends a sleep up to 50 µs late.
+    set_current_timer_slack(NonZeroU64::new(1))?;
+    let mut line = Line::default();
+    let start_ns = monotonic_ns() + 1_000_000;
+    let due_ns = |nth: u64| start_ns + nth * 1_000_000_000 / per_s;
+    let mut nth = 0;
+    while nth < count {
+        let now_ns = monotonic_ns();
+        if let Some(early_ns @ 1..) = due_ns(nth).checked_sub(now_ns) {
+            thread::sleep(Duration::from_nanos(early_ns));
+            continue;
+        }
+        while nth < count && due_ns(nth) <= now_ns {
+            source.send(line.of(nth, due_ns(nth)))?;
+            nth += 1;
+        }
+        source.push()?;
+    }
+    source.finish()?;
+    Ok(start_ns)
+}

@@ -1,0 +1,205 @@
+//! The HTTP door by as little of a client as there can be: requests written as bytes, answers and events read in place.
+//!
+//! One record is one `POST`; several that are due together are one batch, a line for each, as a program would do that
+//! has several. Each request's answer is waited for before the next is made.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::way::{Sink, Source};
+use crate::child::PATIENCE;
+
+/// Batches of about this size, where there is that much to be published.
+const BATCH_BYTES: usize = 64 * 1024;
+const BUFFER_BYTES: usize = 256 * 1024;
+
+fn connect(address: SocketAddr) -> Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, PATIENCE).context("connecting to the HTTP door")?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// What came and was not looked at.
+struct Inbox {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    filled: usize,
+    parsed: usize,
+}
+
+impl Inbox {
+    fn new(stream: TcpStream) -> Self {
+        Self { stream, buffer: vec![0; BUFFER_BYTES], filled: 0, parsed: 0 }
+    }
+
+    fn unread(&self) -> &[u8] {
+        &self.buffer[self.parsed..self.filled]
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        self.buffer.copy_within(self.parsed..self.filled, 0);
+        self.filled -= self.parsed;
+        self.parsed = 0;
+        ensure!(self.filled < self.buffer.len(), "an answer does not fit {BUFFER_BYTES} bytes");
+        let read = self.stream.read(&mut self.buffer[self.filled..]).context("reading from the HTTP door")?;
+        ensure!(read > 0, "the HTTP door closed the connection");
+        self.filled += read;
+        Ok(())
+    }
+
+    /// Where a head ends; it must be a 200.
+    fn head(&mut self) -> Result<usize> {
+        loop {
+            if let Some(end) = find(self.unread(), b"\r\n\r\n") {
+                let head = &self.unread()[..end];
+                ensure!(
+                    head.starts_with(b"HTTP/1.1 200"),
+                    "refused: {}",
+                    String::from_utf8_lossy(self.unread())
+                );
+                return Ok(end + 4);
+            }
+            self.fill()?;
+        }
+    }
+}
+
+fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    bytes.windows(wanted.len()).position(|window| window == wanted)
+}
+
+/// Publishes.
+pub struct HttpPublisher {
+    inbox: Inbox,
+    subject: String,
+    lines: Vec<u8>,
+    count: usize,
+    write: Vec<u8>,
+}
+
+impl HttpPublisher {
+    /// Connects.
+    pub fn open(address: SocketAddr, subject: &str) -> Result<Self> {
+        let inbox = Inbox::new(connect(address)?);
+        Ok(Self { inbox, subject: subject.to_owned(), lines: Vec::new(), count: 0, write: Vec::new() })
+    }
+
+    fn post(&mut self, path: &str, kind: &str, body: &[u8]) -> Result<()> {
+        self.write.clear();
+        let length = body.len();
+        write!(
+            self.write,
+            "POST /v1/topics/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n"
+        )?;
+        self.write.extend_from_slice(body);
+        self.inbox.stream.write_all(&self.write).context("writing to the HTTP door")?;
+        let body_from = self.inbox.head()?;
+        let head = String::from_utf8_lossy(&self.inbox.unread()[..body_from]).to_ascii_lowercase();
+        let length = head.split("content-length:").nth(1).and_then(|rest| rest.lines().next());
+        let length: usize = length.context("an answer without a length")?.trim().parse()?;
+        while self.inbox.unread().len() < body_from + length {
+            self.inbox.fill()?;
+        }
+        self.inbox.parsed += body_from + length;
+        Ok(())
+    }
+}
+
+impl Source for HttpPublisher {
+    fn publish(&mut self, payload: &[u8]) -> Result<()> {
+        let subject = std::mem::take(&mut self.subject);
+        let posted = self.post(&subject, "application/octet-stream", payload);
+        self.subject = subject;
+        posted
+    }
+
+    fn send(&mut self, payload: &[u8]) -> Result<()> {
+        if self.count > 0 {
+            self.lines.push(b'\n');
+        }
+        self.lines.extend_from_slice(payload);
+        self.count += 1;
+        if self.lines.len() < BATCH_BYTES { Ok(()) } else { self.push() }
+    }
+
+    fn push(&mut self) -> Result<()> {
+        let (lines, count) = (std::mem::take(&mut self.lines), std::mem::take(&mut self.count));
+        match count {
+            0 => {}
+            1 => self.publish(&lines)?,
+            _ => self.post(&format!("{}/batch", self.subject), "text/plain", &lines)?,
+        }
+        self.lines = lines;
+        self.lines.clear();
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.push()
+    }
+}
+
+/// Reads a stream of events.
+pub struct HttpReader {
+    inbox: Inbox,
+    /// The text of the chunks, as far as its last line has no end.
+    text: Vec<u8>,
+}
+
+impl HttpReader {
+    /// Connects, and waits until the stream has begun.
+    pub fn open(address: SocketAddr, subject: &str) -> Result<Self> {
+        let mut inbox = Inbox::new(connect(address)?);
+        let request = format!("GET /v1/topics/{subject}/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        inbox.stream.write_all(request.as_bytes()).context("writing to the HTTP door")?;
+        inbox.parsed += inbox.head()?;
+        let mut reader = Self { inbox, text: Vec::new() };
+        // The first event says where the stream stands.
+        while !reader.take_chunk()? {
+            reader.inbox.fill()?;
+        }
+        Ok(reader)
+    }
+
+    /// Takes in the next chunk, if all of it is there.
+    fn take_chunk(&mut self) -> Result<bool> {
+        let unread = self.inbox.unread();
+        let Some(line) = unread.iter().take(20).position(|byte| *byte == b'\n') else { return Ok(false) };
+        let size = std::str::from_utf8(&unread[..line])?.trim();
+        let size = usize::from_str_radix(size, 16).with_context(|| format!("a chunk of `{size}` bytes"))?;
+        let end = line + 1 + size;
+        if unread.len() < end + 2 {
+            return Ok(false);
+        }
+        self.text.extend_from_slice(&unread[line + 1..end]);
+        self.inbox.parsed += end + 2;
+        Ok(true)
+    }
+}
+
+impl Sink for HttpReader {
+    fn read(&mut self, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        while !self.take_chunk()? {
+            self.inbox.fill()?;
+        }
+        while self.take_chunk()? {}
+        let mut from = 0;
+        while let Some(end) = self.text[from..].iter().position(|byte| *byte == b'\n') {
+            let line = &self.text[from..from + end];
+            match line {
+                [b'd', b'a', b't', b'a', b':', b' ', payload @ ..] => each(payload)?,
+                [b'e', b'v', b'e', b'n', b't', ..] => {
+                    bail!("instead of a record: {}", String::from_utf8_lossy(line))
+                }
+                _ => {}
+            }
+            from += end + 1;
+        }
+        self.text.drain(..from);
+        Ok(())
+    }
+}

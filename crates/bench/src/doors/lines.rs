@@ -1,0 +1,92 @@
+//! The NATS door, and nats-server, by the raw client.
+
+use anyhow::Result;
+
+use super::way::{Sink, Source};
+use crate::pubsub::{RawClient, Served};
+
+/// Writes of about this size, where there is that much to be written.
+const WRITE_BYTES: usize = 64 * 1024;
+
+/// Publishes; by a second connection where it waits for answers, for there every publish is answered.
+pub struct LinesPublisher {
+    served: Served,
+    subject: String,
+    client: RawClient,
+    answering: Option<RawClient>,
+    /// What stands before a payload of so many bytes.
+    head: (usize, Vec<u8>),
+    write: Vec<u8>,
+}
+
+impl LinesPublisher {
+    /// Connects.
+    pub fn open(served: Served, subject: &str) -> Result<Self> {
+        let client = RawClient::connect(served)?;
+        let (subject, head) = (subject.to_owned(), (0, Vec::new()));
+        Ok(Self { served, subject, client, answering: None, head, write: Vec::new() })
+    }
+
+    fn write(&mut self, payload: &[u8]) {
+        if self.head.0 != payload.len() {
+            self.head = (payload.len(), self.served.dialect.publish_head(&self.subject, payload.len()));
+        }
+        self.write.extend_from_slice(&self.head.1);
+        self.write.extend_from_slice(payload);
+        self.write.extend_from_slice(b"\r\n");
+    }
+}
+
+impl Source for LinesPublisher {
+    fn publish(&mut self, payload: &[u8]) -> Result<()> {
+        if self.answering.is_none() {
+            self.answering = Some(RawClient::connect_verbose(self.served)?);
+        }
+        self.write(payload);
+        if let Some(client) = &mut self.answering {
+            client.send(&self.write)?;
+            client.done()?;
+        }
+        self.write.clear();
+        Ok(())
+    }
+
+    fn send(&mut self, payload: &[u8]) -> Result<()> {
+        self.write(payload);
+        if self.write.len() < WRITE_BYTES { Ok(()) } else { self.push() }
+    }
+
+    fn push(&mut self) -> Result<()> {
+        self.client.send(&self.write)?;
+        self.write.clear();
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.push()?;
+        self.client.settle()
+    }
+}
+
+/// Reads a subscription.
+pub struct LinesReader(RawClient);
+
+impl LinesReader {
+    /// Connects and subscribes.
+    pub fn open(served: Served, subject: &str) -> Result<Self> {
+        let mut client = RawClient::connect(served)?;
+        client.subscribe(subject)?;
+        Ok(Self(client))
+    }
+}
+
+impl Sink for LinesReader {
+    fn read(&mut self, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let (_, payload) = self.0.message()?;
+        each(payload)?;
+        while let Some((_, payload)) = self.0.message_at_hand()? {
+            each(payload)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,69 @@
+//! In process and over our own protocol: the same traits.
+
+use anyhow::{Context, Result, bail, ensure};
+use dunlin::topic::{Event, Publish, PublishError, Subscribe};
+
+use super::way::{Sink, Source};
+use crate::child::PATIENCE;
+use crate::workload::describe;
+
+/// A publisher in process or of a client.
+pub struct Native<P> {
+    publisher: P,
+    hand_over: fn(&mut P) -> Result<(), PublishError>,
+}
+
+impl Native<dunlin::topic::Publisher> {
+    /// Within the node, where every record is published at once.
+    pub fn inproc(publisher: dunlin::topic::Publisher) -> Self {
+        Self { publisher, hand_over: |_| Ok(()) }
+    }
+}
+
+impl Native<dunlin_client::Publisher> {
+    /// Over a connection.
+    pub fn remote(publisher: dunlin_client::Publisher) -> Self {
+        Self { publisher, hand_over: dunlin_client::Publisher::hand_over }
+    }
+}
+
+impl<P: Publish + Send> Source for Native<P> {
+    fn publish(&mut self, payload: &[u8]) -> Result<()> {
+        self.publisher.publish(payload).map(drop).context("publishing")
+    }
+
+    fn send(&mut self, payload: &[u8]) -> Result<()> {
+        self.publisher.send(payload).context("publishing")
+    }
+
+    fn push(&mut self) -> Result<()> {
+        (self.hand_over)(&mut self.publisher).context("publishing")
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.publisher.flush().map(drop).context("waiting for the last answer")
+    }
+}
+
+/// A subscriber in process or of a client.
+pub struct NativeReader<S>(pub S);
+
+impl<S: Subscribe> Sink for NativeReader<S> {
+    fn read(&mut self, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let mut fault = Ok(());
+        loop {
+            let given = self.0.drain(usize::MAX, |event| match event {
+                Event::Record(record) if fault.is_ok() => fault = each(record.payload()),
+                Event::Record(_) => {}
+                notice => fault = Err(anyhow::anyhow!("instead of a record: {}", describe(&notice))),
+            })?;
+            if let Err(fault) = fault {
+                bail!(fault);
+            }
+            if given > 0 {
+                return Ok(());
+            }
+            ensure!(self.0.wait(Some(PATIENCE))?, "nothing came within {PATIENCE:?}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! A node in a process of its own, with the doors and the topics that a measurement asks for; gone when dropped.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use anyhow::{Context, Result};
+use dunlin::journal::RealDisk;
+use dunlin::topic::{Acknowledged, Durable, Reliable, Retention, TopicConfig};
+use dunlin::{Config, Node};
+use dunlin_server::{Door, Server, ServerConfig};
+use serde::{Deserialize, Serialize};
+
+use crate::child::{Child, PATIENCE};
+use crate::local::stand::Stand;
+use crate::point::Bench;
+use crate::role::{RoleArgs, say};
+use crate::scratch_disk::ScratchDisk;
+
+/// As many as a reliable topic may be told to take.
+const READERS_MAX: u16 = 10_000;
+
+/// How a node is set up.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct NodeSetup {
+    /// Whether its threads never park.
+    pub spin: bool,
+    /// The doors that are open, by name.
+    pub doors: Vec<String>,
+    /// What is there to publish to.
+    pub topics: Vec<TopicSetup>,
+}
+
+/// A topic of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TopicSetup {
+    /// The name.
+    pub name: String,
+    /// How much it keeps.
+    pub history_bytes: u64,
+    /// Publishers wait for its readers.
+    pub lossless: bool,
+    /// It is synced to disk before it is delivered.
+    pub durable: bool,
+}
+
+impl TopicSetup {
+    /// One whose publishers wait for its readers.
+    pub fn lossless(name: &str, history_bytes: u64) -> Self {
+        Self { name: name.to_owned(), history_bytes, lossless: true, durable: false }
+    }
+
+    /// One whose publishers wait for nobody.
+    pub fn volatile(name: &str, history_bytes: u64) -> Self {
+        Self { lossless: false, ..Self::lossless(name, history_bytes) }
+    }
+
+    /// One that is synced to disk before it is delivered.
+    pub fn durable(name: &str, history_bytes: u64) -> Self {
+        Self { durable: true, ..Self::volatile(name, history_bytes) }
+    }
+
+    /// The same for the node.
+    pub fn config(&self) -> TopicConfig {
+        let reliable = Reliable { readers_max: READERS_MAX, wait_max: PATIENCE, ..Reliable::default() };
+        let reliable = self.lossless.then_some(reliable);
+        let durable =
+            self.durable.then(|| Durable { acknowledge: Acknowledged::Synced, ..Durable::default() });
+        let retention = Retention { bytes: self.history_bytes, ..Retention::default() };
+        TopicConfig { retention, reliable, durable, ..TopicConfig::default() }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Ready {
+    doors: Vec<(String, SocketAddr)>,
+}
+
+/// A node in another process.
+#[derive(Debug)]
+pub struct DoorNode {
+    child: Child,
+    doors: Vec<(String, SocketAddr)>,
+    /// A node is killed, so what it leaves goes with this.
+    _disk: Option<ScratchDisk>,
+}
+
+impl DoorNode {
+    /// Starts it, and waits until its doors are open.
+    pub fn start(bench: &Bench, setup: &NodeSetup) -> Result<Self> {
+        let disk = setup.topics.iter().any(|topic| topic.durable).then(ScratchDisk::new).transpose()?;
+        let mut args = vec![("setup", serde_json::to_string(setup)?)];
+        args.extend(disk.iter().map(|disk| ("disk", disk.path().display().to_string())));
+        let mut child = bench.child.start("door-node", &args)?;
+        let Ready { doors } = child.line(PATIENCE)?;
+        Ok(Self { child, doors, _disk: disk })
+    }
+
+    /// Where a door is.
+    pub fn address(&self, door: Door) -> Result<SocketAddr> {
+        let found = self.doors.iter().find(|(name, _)| name == door.name());
+        found.map(|(_, address)| *address).with_context(|| format!("door {door} is not open"))
+    }
+
+    /// What the kernel says of its memory, bytes.
+    pub fn memory(&self, field: &str) -> Result<u64> {
+        self.child.memory(field)
+    }
+}
+
+/// The node's process: serves until it is killed.
+pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
+    let setup: NodeSetup = serde_json::from_str(args.text("setup")?).context("reading the setup")?;
+    let node = open(&setup.topics, args.text("disk").ok().map(Path::new))?;
+    let any = |door: Door| match setup.doors.iter().any(|name| name == door.name()) {
+        true => vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
+        false => Vec::new(),
+    };
+    let config = ServerConfig {
+        spin: setup.spin,
+        // Two threads that spin would take both cores of a small machine from the clients.
+        threads: usize::from(setup.spin),
+        tcp: any(Door::Tcp),
+        nats: any(Door::Nats),
+        http: any(Door::Http),
+        grpc: any(Door::Grpc),
+        ..ServerConfig::default()
+    };
+    let server = Server::start(node, config).context("opening the doors")?;
+    let doors = server.addresses().iter().map(|(door, address)| (door.name().to_owned(), *address)).collect();
+    say(&Ready { doors })?;
+    loop {
+        thread::park();
+        // Parking may end for no reason; the node stays open all the same.
+        std::hint::black_box(&server);
+    }
+}
+
+/// A node of this process with these topics, on disk if there is a directory for it.
+pub fn open(topics: &[TopicSetup], disk: Option<&Path>) -> Result<Node> {
+    let node = match disk {
+        Some(path) => Node::open(Config::default(), Arc::new(RealDisk), path)?.0,
+        None => Stand::start()?.node().clone(),
+    };
+    for topic in topics {
+        let made = node.create_topic(&topic.name, topic.config(), false);
+        made.with_context(|| format!("making topic {}", topic.name))?;
+    }
+    Ok(node)
+}

@@ -1,0 +1,170 @@
+//! The ways to a topic, each with the two ends that a workload holds.
+
+use anyhow::{Context, Result};
+use dunlin::topic::{Start, SubscribeOptions, Wait};
+use dunlin_client::{Client, Options};
+use dunlin_server::Door;
+
+use super::http::{HttpPublisher, HttpReader};
+use super::lines::{LinesPublisher, LinesReader};
+use super::native::{Native, NativeReader};
+use super::node::{self, DoorNode, NodeSetup, TopicSetup};
+use crate::point::{Bench, target};
+use crate::pubsub::Broker;
+
+/// The topic that everything goes through.
+pub const TOPIC: &str = "bench";
+
+/// How a topic is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Within the node's process.
+    Inproc,
+    /// Through one of its doors.
+    Door(Door),
+    /// Not ours at all: nats-server.
+    NatsServer,
+}
+
+/// Publishes, as a program would through this door.
+pub trait Source: Send {
+    /// Publishes one record and waits for the answer.
+    fn publish(&mut self, payload: &[u8]) -> Result<()>;
+    /// Adds a record to those that [`push`](Self::push) publishes.
+    fn send(&mut self, payload: &[u8]) -> Result<()>;
+    /// Has what was sent published without waiting longer than the door makes its users wait.
+    fn push(&mut self) -> Result<()>;
+    /// Waits until all was answered.
+    fn finish(&mut self) -> Result<()>;
+}
+
+/// Reads, as a program would through this door.
+pub trait Sink {
+    /// Waits for the next payloads and hands over those that are there.
+    fn read(&mut self, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
+}
+
+/// What a workload holds of a node.
+pub struct Ends {
+    /// One end.
+    pub source: Box<dyn Source>,
+    /// The other.
+    pub sink: Box<dyn Sink>,
+    /// The process between them; gone when dropped, and with it what both ends wait for.
+    pub node: Between,
+}
+
+/// What lies between the two ends.
+pub enum Between {
+    /// A node of this process.
+    Here(dunlin::Node),
+    /// One in another.
+    There(DoorNode),
+    /// A rival's process.
+    Rival {
+        /// Kept alive.
+        _broker: Broker,
+    },
+}
+
+impl Way {
+    /// All that lead to a node of ours.
+    pub const OURS: [Way; 4] =
+        [Way::Inproc, Way::Door(Door::Tcp), Way::Door(Door::Nats), Way::Door(Door::Http)];
+
+    /// The parameter's word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Inproc => "inproc",
+            Self::Door(door) => door.name(),
+            Self::NatsServer => Door::Nats.name(),
+        }
+    }
+
+    /// Who is measured.
+    pub fn target(self) -> &'static str {
+        if self == Self::NatsServer { target::NATS } else { target::DUNLIN }
+    }
+
+    /// The topic, such that nothing is lost however fast it is published to: a reader over HTTP cannot make publishers
+    /// wait, so the history holds all of a run.
+    pub fn lossless(self) -> TopicSetup {
+        match self {
+            Self::Door(Door::Http) => TopicSetup::volatile(TOPIC, 1 << 30),
+            _ => TopicSetup::lossless(TOPIC, 4 << 20),
+        }
+    }
+
+    /// Starts a node with this topic, and opens both ends.
+    pub fn open(self, bench: &Bench, topic: TopicSetup) -> Result<Ends> {
+        if let Self::NatsServer = self {
+            let broker = Broker::start(bench, target::NATS, crate::cores::Pin::Free)?;
+            let (sink, source) =
+                (LinesReader::open(broker.served(), TOPIC)?, LinesPublisher::open(broker.served(), TOPIC)?);
+            return Ok(Ends {
+                source: Box::new(source),
+                sink: Box::new(sink),
+                node: Between::Rival { _broker: broker },
+            });
+        }
+        let Self::Door(door) = self else {
+            let node = node::open(&[topic], None)?;
+            let (source, sink) = (node.publisher(TOPIC)?, node.subscribe(TOPIC, &registered())?);
+            let (source, sink) = (Native::inproc(source), NativeReader(sink));
+            return Ok(Ends { source: Box::new(source), sink: Box::new(sink), node: Between::Here(node) });
+        };
+        // Its own door is where records are read back from.
+        let doors = vec![Door::Tcp.name().to_owned(), door.name().to_owned()];
+        let node = DoorNode::start(bench, &NodeSetup { doors, topics: vec![topic], ..NodeSetup::default() })?;
+        let (source, sink) = ends(&node, door)?;
+        Ok(Ends { source, sink, node: Between::There(node) })
+    }
+}
+
+fn ends(node: &DoorNode, door: Door) -> Result<(Box<dyn Source>, Box<dyn Sink>)> {
+    let address = node.address(door)?;
+    Ok(match door {
+        Door::Nats => {
+            let served = Broker::nats_door(node)?;
+            let sink = LinesReader::open(served, TOPIC)?;
+            (Box::new(LinesPublisher::open(served, TOPIC)?), Box::new(sink))
+        }
+        Door::Http => {
+            let sink = HttpReader::open(address, TOPIC)?;
+            (Box::new(HttpPublisher::open(address, TOPIC)?), Box::new(sink))
+        }
+        _ => {
+            let sink = client(node)?.subscribe(TOPIC, registered()).context("subscribing")?;
+            let publisher = client(node)?.publisher(TOPIC).context("opening a publisher")?;
+            (Box::new(Native::remote(publisher)), Box::new(NativeReader(sink)))
+        }
+    })
+}
+
+/// A client of our own protocol.
+fn client(node: &DoorNode) -> Result<Client> {
+    let url = format!("dunlin://{}", node.address(Door::Tcp)?);
+    let options = Options { name: "bench".to_owned(), wait: Wait::Parked, ..Options::default() };
+    Client::connect(&url, options).with_context(|| format!("connecting to {url}"))
+}
+
+fn registered() -> SubscribeOptions {
+    SubscribeOptions {
+        start: Start::Earliest,
+        registered: true,
+        wait: Wait::Parked,
+        ..SubscribeOptions::default()
+    }
+}
+
+impl Between {
+    /// Reads back all that the topic holds.
+    pub fn read_back(&self) -> Result<Box<dyn Sink>> {
+        let options = SubscribeOptions { registered: false, ..registered() };
+        Ok(match self {
+            Self::Here(node) => Box::new(NativeReader(node.subscribe(TOPIC, &options)?)),
+            Self::There(node) => Box::new(NativeReader(client(node)?.subscribe(TOPIC, options)?)),
+            Self::Rival { .. } => anyhow::bail!("a rival keeps nothing to be read back"),
+        })
+    }
+}

@@ -1,0 +1,143 @@
+//! As little of a client as the measurements need: publishes written as bytes, messages read in place.
+//!
+//! Limits: a message must fit the read buffer; headers are not asked for, so `HMSG` is an error, as
+//! is everything else the broker may say that is not known here.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::dialect::{Dialect, Said};
+use super::served::Served;
+use crate::child::PATIENCE;
+
+/// One connection.
+#[derive(Debug)]
+pub struct RawClient {
+    stream: TcpStream,
+    dialect: Dialect,
+    buffer: Vec<u8>,
+    filled: usize,
+    parsed: usize,
+}
+
+const BUFFER_BYTES: usize = 1024 * 1024;
+
+impl RawClient {
+    /// Connects, and waits until the broker has taken the greeting.
+    pub fn connect(served: Served) -> Result<Self> {
+        Self::connect_with(served, BUFFER_BYTES, served.dialect.greeting())
+    }
+
+    /// The same with a read buffer of this size, for many of them.
+    pub fn connect_small(served: Served, buffer_bytes: usize) -> Result<Self> {
+        Self::connect_with(served, buffer_bytes, served.dialect.greeting())
+    }
+
+    /// Connects so that every publish is answered: see [`done`](Self::done).
+    pub fn connect_verbose(served: Served) -> Result<Self> {
+        Self::connect_with(served, BUFFER_BYTES, served.dialect.verbose_greeting())
+    }
+
+    fn connect_with(served: Served, buffer_bytes: usize, greeting: &str) -> Result<Self> {
+        let stream =
+            TcpStream::connect_timeout(&served.address, PATIENCE).context("connecting to the broker")?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let buffer = vec![0; buffer_bytes];
+        let mut client = Self { stream, dialect: served.dialect, buffer, filled: 0, parsed: 0 };
+        client.send(greeting.as_bytes())?;
+        client.done()?;
+        Ok(client)
+    }
+
+    /// Subscribes, and waits until the broker knows of it.
+    pub fn subscribe(&mut self, subject: &str) -> Result<()> {
+        self.send(self.dialect.subscribe(subject).as_bytes())?;
+        self.done()
+    }
+
+    /// Asks that publishes are not answered, where they are.
+    pub fn silence(&mut self) -> Result<()> {
+        self.send(self.dialect.silence().as_bytes())
+    }
+
+    /// Writes bytes as they are.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        self.stream.write_all(bytes).context("writing to the broker")
+    }
+
+    /// The next message: its reply subject and payload. Answers pings on the way.
+    pub fn message(&mut self) -> Result<(&[u8], &[u8])> {
+        // The borrow of what was said cannot be returned from inside the loop, so only its place is.
+        let (reply, payload) = loop {
+            match self.next()? {
+                Some(Said::Message { reply, payload }) => break (reply, payload),
+                Some(Said::Ping) => self.send(b"PONG\r\n")?,
+                Some(_) => {}
+                None => self.fill()?,
+            }
+        };
+        Ok((&self.buffer[reply], &self.buffer[payload]))
+    }
+
+    /// The next message that was read already.
+    pub fn message_at_hand(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        let (reply, payload) = loop {
+            match self.next()? {
+                Some(Said::Message { reply, payload }) => break (reply, payload),
+                Some(Said::Ping) => self.send(b"PONG\r\n")?,
+                Some(_) => {}
+                None => return Ok(None),
+            }
+        };
+        Ok(Some((&self.buffer[reply], &self.buffer[payload])))
+    }
+
+    /// Waits until the broker has handled all that was sent so far.
+    pub fn settle(&mut self) -> Result<()> {
+        self.send(self.dialect.settle().as_bytes())?;
+        self.done()
+    }
+
+    /// Waits until the broker says that something is done.
+    pub fn done(&mut self) -> Result<()> {
+        loop {
+            match self.next()? {
+                Some(Said::Done) => return Ok(()),
+                Some(Said::Message { .. }) => bail!("a message came while waiting for an answer"),
+                Some(_) => {}
+                None => self.fill()?,
+            }
+        }
+    }
+
+    /// The bare connection, once nothing that came over it is left to be looked at.
+    pub fn into_stream(self) -> Result<TcpStream> {
+        ensure!(self.parsed == self.filled, "something came that was not looked at");
+        Ok(self.stream)
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<Option<Said>> {
+        let Some((said, used)) = self.dialect.parse(&self.buffer[self.parsed..self.filled], self.parsed)?
+        else {
+            return Ok(None);
+        };
+        self.parsed += used;
+        Ok(Some(said))
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        self.buffer.copy_within(self.parsed..self.filled, 0);
+        self.filled -= self.parsed;
+        self.parsed = 0;
+        ensure!(self.filled < self.buffer.len(), "a message does not fit {} bytes", self.buffer.len());
+        let read = self.stream.read(&mut self.buffer[self.filled..]).context("reading from the broker")?;
+        ensure!(read > 0, "the broker closed the connection");
+        self.filled += read;
+        Ok(())
+    }
+}

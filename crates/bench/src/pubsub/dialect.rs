@@ -1,0 +1,241 @@
+//! The bytes that NATS and Redis are spoken to with, and what they say.
+
+use std::ops::Range;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// What a broker speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// The NATS client protocol.
+    Nats,
+    /// Redis's, of which publish and subscribe are used.
+    Redis,
+}
+
+/// What was said, and where in the buffer it lies.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Said {
+    /// A message of a subscription.
+    Message { reply: Range<usize>, payload: Range<usize> },
+    /// What was asked has taken effect: `PONG`, `+OK`, or a subscription's confirmation.
+    Done,
+    /// The broker asks whether we are there.
+    Ping,
+    /// Nothing that matters.
+    Other,
+}
+
+const CONNECT: &str = "CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":false,\"lang\":\"raw\",\"version\":\"1\"}\r\nPING\r\n";
+const CONNECT_VERBOSE: &str =
+    "CONNECT {\"verbose\":true,\"pedantic\":false,\"headers\":false,\"lang\":\"raw\",\"version\":\"1\"}\r\n";
+
+impl Dialect {
+    /// Begins a connection; answered by [`Said::Done`].
+    pub fn greeting(self) -> &'static str {
+        match self {
+            Self::Nats => CONNECT,
+            Self::Redis => "PING\r\n",
+        }
+    }
+
+    /// Begins one on which every publish is answered by [`Said::Done`]; so is this.
+    pub fn verbose_greeting(self) -> &'static str {
+        match self {
+            Self::Nats => CONNECT_VERBOSE,
+            Self::Redis => "PING\r\n",
+        }
+    }
+
+    /// Asks that publishes are not answered.
+    pub fn silence(self) -> &'static str {
+        match self {
+            Self::Nats => "",
+            Self::Redis => "CLIENT REPLY OFF\r\n",
+        }
+    }
+
+    /// Answered by [`Said::Done`] when all before it was done, also after [`silence`](Self::silence).
+    pub fn settle(self) -> &'static str {
+        match self {
+            Self::Nats => "PING\r\n",
+            Self::Redis => "CLIENT REPLY ON\r\n",
+        }
+    }
+
+    /// Subscribes; answered by [`Said::Done`].
+    pub fn subscribe(self, subject: &str) -> String {
+        match self {
+            Self::Nats => format!("SUB {subject} 1\r\nPING\r\n"),
+            Self::Redis => format!("SUBSCRIBE {subject}\r\n"),
+        }
+    }
+
+    /// What stands before a payload of `bytes` that is published.
+    pub fn publish_head(self, subject: &str, bytes: usize) -> Vec<u8> {
+        match self {
+            Self::Nats => format!("PUB {subject} {bytes}\r\n"),
+            Self::Redis => {
+                format!("*3\r\n$7\r\nPUBLISH\r\n${}\r\n{subject}\r\n${bytes}\r\n", subject.len())
+            }
+        }
+        .into_bytes()
+    }
+
+    /// Reads one thing from the front of `bytes`, which stand at `at` in the buffer; tells its length too.
+    #[inline]
+    pub fn parse(self, bytes: &[u8], at: usize) -> Result<Option<(Said, usize)>> {
+        match self {
+            Self::Nats => nats(bytes, at),
+            Self::Redis => redis(bytes, at),
+        }
+    }
+}
+
+/// Writes a NATS publish whose answer goes to `reply`, if that is not empty.
+pub fn write_request(out: &mut Vec<u8>, subject: &[u8], reply: &[u8], payload: &[u8]) {
+    out.extend_from_slice(b"PUB ");
+    out.extend_from_slice(subject);
+    out.push(b' ');
+    if !reply.is_empty() {
+        out.extend_from_slice(reply);
+        out.push(b' ');
+    }
+    out.extend_from_slice(payload.len().to_string().as_bytes());
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(payload);
+    out.extend_from_slice(b"\r\n");
+}
+
+#[inline]
+fn line(bytes: &[u8]) -> Option<(&[u8], usize)> {
+    let end = bytes.iter().position(|byte| *byte == b'\n')?;
+    Some((bytes[..end].strip_suffix(b"\r").unwrap_or(&bytes[..end]), end + 1))
+}
+
+#[inline]
+fn nats(bytes: &[u8], at: usize) -> Result<Option<(Said, usize)>> {
+    let Some((line, after)) = line(bytes) else { return Ok(None) };
+    if let Some(rest) = line.strip_prefix(b"MSG ") {
+        return nats_message(rest, bytes, after, at);
+    }
+    let said = match line {
+        b"PONG" | b"+OK" => Said::Done,
+        b"PING" => Said::Ping,
+        info if info.starts_with(b"INFO ") => Said::Other,
+        other => bail!("the broker said {}", String::from_utf8_lossy(other)),
+    };
+    Ok(Some((said, after)))
+}
+
+/// `subject sid [reply] size`, then the payload and a line's end.
+#[inline]
+fn nats_message(head: &[u8], bytes: &[u8], after: usize, at: usize) -> Result<Option<(Said, usize)>> {
+    let size_from = head.iter().rposition(|byte| *byte == b' ').context("a MSG without a size")? + 1;
+    let Some((payload, end)) = sized(decimal(&head[size_from..])?, bytes, after, at)? else {
+        return Ok(None);
+    };
+    let mut words = head[..size_from - 1].split(|byte| *byte == b' ').skip(2);
+    let reply = words.next().map_or(0, <[u8]>::len);
+    let reply_end = at + b"MSG ".len() + size_from - 1;
+    Ok(Some((Said::Message { reply: reply_end - reply..reply_end, payload }, end)))
+}
+
+/// A payload of `size` from `after` on, and where what follows its line's end begins.
+#[inline]
+fn sized(size: usize, bytes: &[u8], after: usize, at: usize) -> Result<Option<(Range<usize>, usize)>> {
+    let end = after + size + 2;
+    if bytes.len() < end {
+        return Ok(None);
+    }
+    ensure!(&bytes[after + size..end] == b"\r\n", "a payload longer than its size");
+    Ok(Some((at + after..at + after + size, end)))
+}
+
+#[inline]
+fn redis(bytes: &[u8], at: usize) -> Result<Option<(Said, usize)>> {
+    let Some((head, after)) = line(bytes) else { return Ok(None) };
+    match head {
+        b"+OK" | b"+PONG" => Ok(Some((Said::Done, after))),
+        [b'*', count @ ..] => redis_array(decimal(count)?, bytes, after, at),
+        [b':', ..] => Ok(Some((Said::Other, after))),
+        other => bail!("the broker said {}", String::from_utf8_lossy(other)),
+    }
+}
+
+/// `message`, the channel and the payload; or `subscribe`, the channel and how many they are now.
+#[inline]
+fn redis_array(count: usize, bytes: &[u8], mut from: usize, at: usize) -> Result<Option<(Said, usize)>> {
+    let (mut is_message, mut last) = (false, at..at);
+    for nth in 0..count {
+        let Some((head, used)) = line(&bytes[from..]) else { return Ok(None) };
+        from += used;
+        let Some(size) = head.strip_prefix(b"$") else { continue };
+        let Some((text, end)) = sized(decimal(size)?, bytes, from, at)? else { return Ok(None) };
+        if nth == 0 {
+            is_message = bytes[from..end].starts_with(b"message");
+        }
+        (last, from) = (text, end);
+    }
+    let said = if is_message { Said::Message { reply: at..at, payload: last } } else { Said::Done };
+    Ok(Some((said, from)))
+}
+
+#[inline]
+fn decimal(digits: &[u8]) -> Result<usize> {
+    ensure!(
+        !digits.is_empty() && digits.len() < 10 && digits.iter().all(u8::is_ascii_digit),
+        "a size that is no number"
+    );
+    Ok(digits.iter().fold(0, |number, digit| number * 10 + usize::from(digit - b'0')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(dialect: Dialect, bytes: &[u8], at: usize) -> (&[u8], &[u8], usize) {
+        let (said, used) = dialect.parse(&bytes[at..], at).unwrap().unwrap();
+        let Said::Message { reply, payload } = said else { panic!("{said:?}") };
+        (&bytes[reply], &bytes[payload], at + used)
+    }
+
+    #[test]
+    fn a_message_with_and_without_reply_is_read_in_place() {
+        let bytes = b"MSG a.b 1 _INBOX.7 5\r\nhello\r\nMSG a.b 1 2\r\nhi\r\n";
+        let (reply, payload, next) = message(Dialect::Nats, bytes, 0);
+        assert_eq!((reply, payload), (&b"_INBOX.7"[..], &b"hello"[..]));
+        let (reply, payload, end) = message(Dialect::Nats, bytes, next);
+        assert_eq!((reply, payload), (&b""[..], &b"hi"[..]));
+        assert_eq!(end, bytes.len());
+    }
+
+    #[test]
+    fn redis_confirms_and_delivers() {
+        let bytes =
+            b"*3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:1\r\n*3\r\n$7\r\nmessage\r\n$1\r\nb\r\n$5\r\nhello\r\n";
+        let (said, used) = Dialect::Redis.parse(bytes, 0).unwrap().unwrap();
+        assert_eq!(said, Said::Done);
+        assert_eq!(message(Dialect::Redis, bytes, used), (&b""[..], &b"hello"[..], bytes.len()));
+    }
+
+    #[test]
+    fn half_a_message_waits_for_the_rest() {
+        let nats: &[u8] = b"MSG a.b 1 5\r\nhello\r\n";
+        let redis: &[u8] = b"*3\r\n$7\r\nmessage\r\n$1\r\nb\r\n$5\r\nhello\r\n";
+        for (dialect, bytes) in [(Dialect::Nats, nats), (Dialect::Redis, redis)] {
+            for cut in 0..bytes.len() {
+                assert_eq!(dialect.parse(&bytes[..cut], 0).unwrap(), None, "{cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn complaints_and_nonsense_are_errors() {
+        let slow = Dialect::Nats.parse(b"-ERR 'Slow Consumer'\r\n", 0).unwrap_err();
+        assert!(slow.to_string().contains("Slow Consumer"));
+        assert!(Dialect::Nats.parse(b"MSG a 1 x\r\n", 0).is_err());
+        assert!(Dialect::Nats.parse(b"MSG a 1 2\r\nhello\r\n", 0).is_err());
+        assert!(Dialect::Redis.parse(b"-ERR unknown command\r\n", 0).is_err());
+    }
+}

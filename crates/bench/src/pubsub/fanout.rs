@@ -1,0 +1,50 @@
+//! One publisher, many subscribers with a connection each, all clients of a broker.
+//!
+//! One thread reads all subscribers, one read of each that has something in turn: what is measured is the broker, not a
+//! crowd of threads on its cores.
+
+use std::thread;
+
+use anyhow::{Result, anyhow, ensure};
+
+use super::lane::{self, Lane, SHARED_BYTES};
+use super::served::Broker;
+use super::throughput::{SUBJECT, publish};
+use crate::clock::monotonic_ns;
+use crate::timed::Timed;
+
+/// Sends `count` messages of `bytes` to each of so many subscribers; every delivery is checked. Counted are
+/// deliveries.
+pub fn measure(broker: Broker, subscribers: usize, bytes: usize, count: u64) -> Result<Timed> {
+    let served = broker.served();
+    let mut broker = Some(broker);
+    let mut lanes = (0..subscribers).map(|_| Lane::subscribe(served, SUBJECT)).collect::<Result<Vec<_>>>()?;
+    let publisher = thread::spawn(move || publish(served, SUBJECT, bytes, count));
+    let end_ns = receive(&mut lanes, count);
+    if end_ns.is_err() {
+        // The broker goes, and with it the publisher's connection.
+        broker.take();
+    }
+    let start_ns = publisher.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
+    let (end_ns, start_ns) = (end_ns?, start_ns?);
+    Ok(Timed { start_ns, end_ns, messages: count * subscribers as u64, bytes, touched: bytes })
+}
+
+/// Until each has had `count`; when the last was checked.
+pub fn receive(lanes: &mut [Lane], count: u64) -> Result<u64> {
+    let mut shared = vec![0; SHARED_BYTES];
+    let mut unfinished = lanes.len();
+    while unfinished > 0 {
+        let (mut came, mut left) = (false, 0);
+        for lane in lanes.iter_mut().filter(|lane| lane.seen() < count) {
+            came |= lane.read(&mut shared)?;
+            ensure!(lane.seen() <= count, "a message too many");
+            left += usize::from(lane.seen() < count);
+        }
+        unfinished = left;
+        if !came {
+            lane::wait(lanes)?;
+        }
+    }
+    Ok(monotonic_ns())
+}

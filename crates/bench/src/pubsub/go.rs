@@ -1,0 +1,32 @@
+//! One publisher and so many subscribers on nats.go, in a process of their own: what a program on a common client
+//! library gets of a broker.
+
+use anyhow::Result;
+use serde::Deserialize;
+
+use super::served::Broker;
+use crate::child::PATIENCE;
+use crate::point::Bench;
+use crate::timed::Timed;
+
+#[derive(Deserialize)]
+struct Loaded {
+    elapsed_ns: u64,
+}
+
+/// Sends `count` messages of `bytes` to each of so many subscribers; every delivery is checked, and they are counted.
+pub fn measure(
+    bench: &Bench,
+    broker: &Broker,
+    subscribers: usize,
+    bytes: usize,
+    count: u64,
+) -> Result<Timed> {
+    let program = bench.peers.program("nats_load")?;
+    let url = format!("nats://{}", broker.served().address);
+    let args = [url, subscribers.to_string(), bytes.to_string(), count.to_string()];
+    let mut child = bench.child.start_program(&program, &args)?;
+    let Loaded { elapsed_ns } = child.line(2 * PATIENCE)?;
+    let messages = count * subscribers as u64;
+    Ok(Timed { start_ns: 0, end_ns: elapsed_ns, messages, bytes, touched: bytes })
+}

@@ -1,0 +1,132 @@
+//! Request and reply through a broker: four hops, asker and answerer two clients.
+
+use std::thread;
+
+use anyhow::{Result, anyhow, ensure};
+
+use super::client::RawClient;
+use super::dialect::write_request;
+use super::served::Broker;
+use crate::clock::monotonic_ns;
+use crate::cores::Pin;
+use crate::payload::{Payload, Touch};
+use crate::stats::Latencies;
+
+/// What is asked.
+pub const SERVICE: &str = "service";
+const INBOX: &str = "_INBOX.bench.1";
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Asked {
+    /// How long each request took, but for the first tenth.
+    pub latencies: Latencies,
+    /// From the first of these until the last answer.
+    pub elapsed_ns: u64,
+    /// Requests that were counted.
+    pub requests: u64,
+}
+
+/// Asks `requests` times, and a tenth more at first, with so many under way at any time.
+pub fn measure(broker: Broker, pin: Pin, bytes: usize, requests: u64, in_flight: u64) -> Result<Asked> {
+    let _pinned = pin.side(0)?;
+    let served = broker.served();
+    let mut broker = Some(broker);
+    let mut asker = RawClient::connect(served)?;
+    asker.subscribe(INBOX)?;
+    let mut answerer = RawClient::connect(served)?;
+    answerer.subscribe(SERVICE)?;
+    let unmeasured = requests / 10;
+    let answering = thread::spawn(move || answer(&mut answerer, requests + unmeasured));
+    let asked = ask(&mut asker, bytes, requests, unmeasured, in_flight);
+    if asked.is_err() {
+        // The broker goes, and with it the answerer's connection.
+        broker.take();
+    }
+    let answered = answering.join().map_err(|_| anyhow!("the answering thread panicked"))?;
+    let asked = asked?;
+    answered?;
+    Ok(asked)
+}
+
+fn ask(asker: &mut RawClient, bytes: usize, requests: u64, unmeasured: u64, in_flight: u64) -> Result<Asked> {
+    let mut asking = Asking::new(bytes, in_flight);
+    let (all, mut from_ns) = (requests + unmeasured, 0);
+    while asking.answered < all {
+        asking.top_up(asker, all)?;
+        // One answer is waited for; those that came with it are taken along.
+        let (_, reply) = asker.message()?;
+        asking.take(reply, unmeasured)?;
+        while let Some((_, reply)) = asker.message_at_hand()? {
+            asking.take(reply, unmeasured)?;
+        }
+        if from_ns == 0 && asking.answered >= unmeasured {
+            from_ns = monotonic_ns();
+            asking.counted_from = asking.answered;
+        }
+    }
+    let elapsed_ns = monotonic_ns() - from_ns;
+    Ok(Asked { latencies: asking.latencies, elapsed_ns, requests: all - asking.counted_from })
+}
+
+/// The asker's books.
+struct Asking {
+    payload: Payload,
+    write: Vec<u8>,
+    /// When each request that is under way was written, by its number.
+    sent_ns: Vec<u64>,
+    sent: u64,
+    answered: u64,
+    counted_from: u64,
+    latencies: Latencies,
+}
+
+impl Asking {
+    fn new(bytes: usize, in_flight: u64) -> Self {
+        let sent_ns = vec![0; in_flight as usize];
+        let (payload, latencies) = (Payload::new(bytes), Latencies::default());
+        Self { payload, write: Vec::new(), sent_ns, sent: 0, answered: 0, counted_from: 0, latencies }
+    }
+
+    /// Writes as many requests as were answered, together.
+    fn top_up(&mut self, asker: &mut RawClient, all: u64) -> Result<()> {
+        let in_flight = self.sent_ns.len() as u64;
+        let until = all.min(self.answered + in_flight);
+        let now_ns = monotonic_ns();
+        self.write.clear();
+        for seq in self.sent..until {
+            self.sent_ns[(seq % in_flight) as usize] = now_ns;
+            write_request(&mut self.write, SERVICE.as_bytes(), INBOX.as_bytes(), self.payload.of(seq));
+        }
+        self.sent = until;
+        asker.send(&self.write)
+    }
+
+    fn take(&mut self, reply: &[u8], unmeasured: u64) -> Result<()> {
+        let seq = self.answered;
+        ensure!(Touch::All.check(reply, seq), "the answer to {seq} was another");
+        if seq >= unmeasured {
+            let sent_ns = self.sent_ns[(seq % self.sent_ns.len() as u64) as usize];
+            self.latencies.record(monotonic_ns() - sent_ns);
+        }
+        self.answered += 1;
+        Ok(())
+    }
+}
+
+/// Answers as many requests as come, those that came together by one write.
+fn answer(answerer: &mut RawClient, requests: u64) -> Result<()> {
+    let (mut write, mut answered) = (Vec::new(), 0);
+    while answered < requests {
+        write.clear();
+        let (reply, payload) = answerer.message()?;
+        write_request(&mut write, reply, b"", payload);
+        answered += 1;
+        while let Some((reply, payload)) = answerer.message_at_hand()? {
+            write_request(&mut write, reply, b"", payload);
+            answered += 1;
+        }
+        answerer.send(&write)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! Brokers of our own on a free port of 127.0.0.1, gone when dropped.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use dunlin_server::Door;
+
+use super::dialect::Dialect;
+use super::request::SERVICE;
+use super::throughput::SUBJECT;
+use crate::child::Child;
+use crate::cores::Pin;
+use crate::doors::node::{DoorNode, NodeSetup, TopicSetup};
+use crate::point::{Bench, target};
+use crate::sockets;
+
+/// Where a broker is, and what it speaks.
+#[derive(Clone, Copy, Debug)]
+pub struct Served {
+    /// Its address.
+    pub address: SocketAddr,
+    /// What it speaks.
+    pub dialect: Dialect,
+}
+
+/// A running broker.
+#[derive(Debug)]
+pub struct Broker {
+    served: Served,
+    process: Process,
+}
+
+#[derive(Debug)]
+enum Process {
+    Rival { child: Child, _config: Option<ConfigFile> },
+    Node(DoorNode),
+}
+
+/// A configuration, gone when dropped.
+#[derive(Debug)]
+struct ConfigFile(PathBuf);
+
+/// By default nats-server cuts off a subscriber with 64 MB pending, which a burst of 64 KB messages
+/// reaches; a run must be lossless, so it may keep more. Nothing else is changed.
+const NATS_CONFIG: &str = "max_pending: 1GB\n";
+
+/// Redis does the same with 32 MB; for the rest it is a broker without a disk, as the others are.
+const REDIS_ARGS: [&str; 12] = [
+    "--save",
+    "",
+    "--appendonly",
+    "no",
+    "--client-output-buffer-limit",
+    "pubsub 0 0 0",
+    "--maxclients",
+    "15000",
+    "--bind",
+    "127.0.0.1",
+    "--daemonize",
+    "no",
+];
+
+impl ConfigFile {
+    fn write(text: &str) -> Result<Self> {
+        let path = sockets::fresh_path("conf");
+        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for ConfigFile {
+    fn drop(&mut self) {
+        // A file that is already gone is what is wanted.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A subject whose publishers wait for nobody.
+pub const CROWD: &str = "crowd";
+const START_PATIENCE: Duration = Duration::from_secs(20);
+const READY: &str = "Listening for client connections on ";
+const HISTORY_BYTES: u64 = 4 << 20;
+
+impl Broker {
+    /// The broker of this target: a rival with its defaults, or a node of ours whose threads park.
+    pub fn start(bench: &Bench, target: &str, pin: Pin) -> Result<Self> {
+        // A process inherits the pinning of the thread that starts it.
+        let _pinned = pin.side(1)?;
+        match target {
+            target::NATS => Self::nats_server(bench),
+            target::REDIS => Self::redis(bench),
+            _ => Self::node(bench, false),
+        }
+    }
+
+    /// A node of ours with its NATS door open and the topics that the raw clients use.
+    pub fn node(bench: &Bench, spin: bool) -> Result<Self> {
+        let topics = vec![
+            TopicSetup::lossless(SUBJECT, HISTORY_BYTES),
+            TopicSetup::lossless(SERVICE, HISTORY_BYTES),
+            TopicSetup::volatile(CROWD, HISTORY_BYTES),
+        ];
+        let doors = vec![Door::Nats.name().to_owned()];
+        let node = DoorNode::start(bench, &NodeSetup { spin, doors, topics })?;
+        Ok(Self { served: Self::nats_door(&node)?, process: Process::Node(node) })
+    }
+
+    /// The NATS door of a node.
+    pub fn nats_door(node: &DoorNode) -> Result<Served> {
+        Ok(Served { address: node.address(Door::Nats)?, dialect: Dialect::Nats })
+    }
+
+    fn nats_server(bench: &Bench) -> Result<Self> {
+        let program = bench.peers.program("nats-server")?;
+        let config = ConfigFile::write(NATS_CONFIG)?;
+        let args = ["--addr", "127.0.0.1", "--port", "-1", "--config", &config.0.to_string_lossy()];
+        let mut child = bench.child.start_program(&program, &args.map(str::to_owned))?;
+        let address = until(&mut child, "nats-server", |child| {
+            let words = child.last_words();
+            let line =
+                words.split(READY).nth(1).filter(|rest| rest.contains('\n'))?.lines().next()?.to_owned();
+            line.trim().parse().ok()
+        })?;
+        let served = Served { address, dialect: Dialect::Nats };
+        Ok(Self { served, process: Process::Rival { child, _config: Some(config) } })
+    }
+
+    fn redis(bench: &Bench) -> Result<Self> {
+        let program = bench.peers.program("redis-server")?;
+        // It cannot pick a free port by itself.
+        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr());
+        let address = address.context("finding a free port")?;
+        let mut args = vec!["--port".to_owned(), address.port().to_string()];
+        args.extend(REDIS_ARGS.map(str::to_owned));
+        let mut child = bench.child.start_program(&program, &args)?;
+        until(&mut child, "redis-server", |_| TcpStream::connect(address).ok())?;
+        let served = Served { address, dialect: Dialect::Redis };
+        Ok(Self { served, process: Process::Rival { child, _config: None } })
+    }
+
+    /// Where it is, and what it speaks.
+    pub fn served(&self) -> Served {
+        self.served
+    }
+
+    /// What the kernel says of its memory, bytes.
+    pub fn memory(&self, field: &str) -> Result<u64> {
+        match &self.process {
+            Process::Rival { child, .. } => child.memory(field),
+            Process::Node(node) => node.memory(field),
+        }
+    }
+}
+
+/// Asks until there is an answer; an error when the program ends, or takes too long.
+fn until<T>(child: &mut Child, name: &str, mut answer: impl FnMut(&mut Child) -> Option<T>) -> Result<T> {
+    let deadline = Instant::now() + START_PATIENCE;
+    loop {
+        if let Some(answer) = answer(child) {
+            return Ok(answer);
+        }
+        if child.ended()?.is_some() || Instant::now() > deadline {
+            bail!("{name} did not start{}", child.last_words());
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}

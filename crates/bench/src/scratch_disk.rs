@@ -1,0 +1,30 @@
+//! A directory on a disk, for what is to be durable; gone when dropped.
+
+use std::path::Path;
+
+use anyhow::Result;
+use dunlin::journal::RealDisk;
+
+use crate::point::Unavailable;
+
+/// A directory on a disk.
+#[derive(Debug)]
+pub struct ScratchDisk(tempfile::TempDir);
+
+impl ScratchDisk {
+    /// In the temporary or the working directory, whichever is not in memory.
+    pub fn new() -> Result<Self> {
+        for parent in [std::env::temp_dir(), std::env::current_dir()?] {
+            if !RealDisk.in_memory(&parent)? {
+                return Ok(Self(tempfile::tempdir_in(parent)?));
+            }
+        }
+        let why = "neither the temporary nor the working directory is on a disk: durability is not measured in memory";
+        Err(Unavailable(why.to_owned()).into())
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}

@@ -1,0 +1,94 @@
+// One publisher and so many subscribers on nats.go, each with a connection of its own, against whatever speaks NATS.
+//
+//	nats_load URL SUBSCRIBERS BYTES COUNT
+//
+// Every delivery is checked: order, length, and every word of the payload, which is the bench's own (payload.rs). It
+// prints one JSON line: from just before the first publish until the last delivery was checked.
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	subject  = "b"
+	filler   = uint64(0x5bd1e9959e3779b9)
+	patience = 60 * time.Second
+)
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func number(text string) int {
+	n, err := strconv.Atoi(text)
+	check(err)
+	return n
+}
+
+func connect(url string) *nats.Conn {
+	nc, err := nats.Connect(url, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { check(err) }))
+	check(err)
+	return nc
+}
+
+func write(payload []byte, seq uint64) {
+	binary.LittleEndian.PutUint64(payload, seq)
+	binary.LittleEndian.PutUint64(payload[len(payload)-8:], seq)
+}
+
+func isRight(payload []byte, seq uint64, bytes int) bool {
+	if len(payload) != bytes {
+		return false
+	}
+	sum := uint64(0)
+	for at := 0; at < len(payload); at += 8 {
+		sum += binary.LittleEndian.Uint64(payload[at:])
+	}
+	between := filler * uint64(len(payload)/8-2)
+	first, last := binary.LittleEndian.Uint64(payload), binary.LittleEndian.Uint64(payload[len(payload)-8:])
+	return first == seq && last == seq && sum == between+2*seq
+}
+
+func main() {
+	url, subscribers, bytes, count := os.Args[1], number(os.Args[2]), number(os.Args[3]), uint64(number(os.Args[4]))
+	var read sync.WaitGroup
+	for range subscribers {
+		nc, next := connect(url), uint64(0)
+		read.Add(1)
+		sub, err := nc.Subscribe(subject, func(m *nats.Msg) {
+			if !isRight(m.Data, next, bytes) {
+				check(fmt.Errorf("message %d was lost or damaged", next))
+			}
+			if next++; next == count {
+				read.Done()
+			}
+		})
+		check(err)
+		check(sub.SetPendingLimits(-1, -1))
+		check(nc.Flush())
+	}
+	payload := make([]byte, bytes)
+	for at := 0; at < bytes; at += 8 {
+		binary.LittleEndian.PutUint64(payload[at:], filler)
+	}
+	time.AfterFunc(patience, func() { check(fmt.Errorf("not all came within %v", patience)) })
+	publisher, start := connect(url), time.Now()
+	for seq := range count {
+		write(payload, seq)
+		check(publisher.Publish(subject, payload))
+	}
+	check(publisher.Flush())
+	read.Wait()
+	fmt.Printf("{\"elapsed_ns\":%d}\n", time.Since(start).Nanoseconds())
+}
