@@ -1,0 +1,229 @@
+//! Raft's own things as bytes, on the disk and between nodes.
+//!
+//! Integers are little-endian; what may be missing is a byte and then it; bytes and lists are a `u32` and then them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::{Buf, BufMut, Bytes};
+use openraft::impls::leader_id_adv::LeaderId;
+use openraft::vote::RaftVote;
+use openraft::{BasicNode, EntryPayload};
+
+use crate::vocabulary::{Entry, LogId, Membership, Proposal, StoredMembership, Vote};
+
+/// Bytes are not what they are taken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the bytes of {0} are not what this build writes")]
+pub struct CodecError(pub(crate) &'static str);
+
+impl From<CodecError> for std::io::Error {
+    fn from(error: CodecError) -> std::io::Error {
+        std::io::Error::new(std::io::ErrorKind::InvalidData, error)
+    }
+}
+
+type Read<T> = Result<T, CodecError>;
+
+/// Something that goes into bytes and comes back.
+pub(crate) trait Code: Sized {
+    fn read(bytes: &mut Bytes) -> Read<Self>;
+    fn write(&self, out: &mut Vec<u8>);
+}
+
+/// Reads one, and nothing may be left.
+pub(crate) fn whole<T: Code>(mut bytes: Bytes, what: &'static str) -> Read<T> {
+    let read = T::read(&mut bytes)?;
+    if bytes.is_empty() { Ok(read) } else { Err(CodecError(what)) }
+}
+
+impl Code for u8 {
+    fn read(bytes: &mut Bytes) -> Read<u8> {
+        bytes.try_get_u8().map_err(|_| CodecError("a byte"))
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.put_u8(*self);
+    }
+}
+
+impl Code for bool {
+    fn read(bytes: &mut Bytes) -> Read<bool> {
+        match u8::read(bytes)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(CodecError("yes or no")),
+        }
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.put_u8(u8::from(*self));
+    }
+}
+
+impl Code for u64 {
+    fn read(bytes: &mut Bytes) -> Read<u64> {
+        bytes.try_get_u64_le().map_err(|_| CodecError("a number"))
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.put_u64_le(*self);
+    }
+}
+
+impl Code for Bytes {
+    fn read(bytes: &mut Bytes) -> Read<Bytes> {
+        let len = bytes.try_get_u32_le().map_err(|_| CodecError("a length"))? as usize;
+        if len > bytes.len() { Err(CodecError("bytes")) } else { Ok(bytes.split_to(len)) }
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.put_u32_le(self.len() as u32);
+        out.extend_from_slice(self);
+    }
+}
+
+impl Code for String {
+    fn read(bytes: &mut Bytes) -> Read<String> {
+        String::from_utf8(Bytes::read(bytes)?.to_vec()).map_err(|_| CodecError("text"))
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.put_u32_le(self.len() as u32);
+        out.extend_from_slice(self.as_bytes());
+    }
+}
+
+impl<T: Code> Code for Option<T> {
+    fn read(bytes: &mut Bytes) -> Read<Option<T>> {
+        bool::read(bytes)?.then(|| T::read(bytes)).transpose()
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.is_some().write(out);
+        self.iter().for_each(|item| item.write(out));
+    }
+}
+
+impl<T: Code> Code for Vec<T> {
+    fn read(bytes: &mut Bytes) -> Read<Vec<T>> {
+        let count = bytes.try_get_u32_le().map_err(|_| CodecError("a count"))? as usize;
+        // Each takes a byte at least: a count alone makes nobody allocate.
+        if count > bytes.len() {
+            return Err(CodecError("a list"));
+        }
+        (0..count).map(|_| T::read(bytes)).collect()
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.put_u32_le(self.len() as u32);
+        self.iter().for_each(|item| item.write(out));
+    }
+}
+
+impl Code for LeaderId<u64, u64> {
+    fn read(bytes: &mut Bytes) -> Read<LeaderId<u64, u64>> {
+        Ok(LeaderId { term: u64::read(bytes)?, node_id: u64::read(bytes)? })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.term.write(out);
+        self.node_id.write(out);
+    }
+}
+
+impl Code for Vote {
+    fn read(bytes: &mut Bytes) -> Read<Vote> {
+        Ok(Vote::from_leader_id(LeaderId::read(bytes)?, bool::read(bytes)?))
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.leader_id().write(out);
+        self.is_committed().write(out);
+    }
+}
+
+impl Code for LogId {
+    fn read(bytes: &mut Bytes) -> Read<LogId> {
+        Ok(LogId { leader_id: LeaderId::read(bytes)?, index: u64::read(bytes)? })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.leader_id.write(out);
+        self.index.write(out);
+    }
+}
+
+impl Code for (u64, String) {
+    fn read(bytes: &mut Bytes) -> Read<(u64, String)> {
+        Ok((u64::read(bytes)?, String::read(bytes)?))
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.0.write(out);
+        self.1.write(out);
+    }
+}
+
+impl Code for Membership {
+    fn read(bytes: &mut Bytes) -> Read<Membership> {
+        let configs = Vec::<Vec<u64>>::read(bytes)?.into_iter().map(BTreeSet::from_iter).collect();
+        let nodes = Vec::<(u64, String)>::read(bytes)?.into_iter();
+        let nodes: BTreeMap<_, _> = nodes.map(|(id, addr)| (id, BasicNode { addr })).collect();
+        // As it was made, and none is made of nothing: of a node that knows no cluster yet.
+        Membership::new(configs, nodes).or_else(|refused| match refused {
+            openraft::errors::MembershipError::EmptyMembership(_) => Ok(Membership::default()),
+            _ => Err(CodecError("a membership")),
+        })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        let configs: Vec<Vec<u64>> =
+            self.get_joint_config().iter().map(|config| config.iter().copied().collect()).collect();
+        configs.write(out);
+        let nodes: Vec<(u64, String)> = self.nodes().map(|(id, node)| (*id, node.addr.clone())).collect();
+        nodes.write(out);
+    }
+}
+
+impl Code for StoredMembership {
+    fn read(bytes: &mut Bytes) -> Read<StoredMembership> {
+        Ok(StoredMembership::new(Option::read(bytes)?, Membership::read(bytes)?))
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.log_id().write(out);
+        self.membership().write(out);
+    }
+}
+
+const BLANK: u8 = 0;
+const NORMAL: u8 = 1;
+const MEMBERSHIP: u8 = 2;
+
+impl Code for Entry {
+    fn read(bytes: &mut Bytes) -> Read<Entry> {
+        let log_id = LogId::read(bytes)?;
+        let payload = match u8::read(bytes)? {
+            BLANK => EntryPayload::Blank,
+            NORMAL => EntryPayload::Normal(Proposal(Bytes::read(bytes)?)),
+            MEMBERSHIP => EntryPayload::Membership(Membership::read(bytes)?),
+            _ => return Err(CodecError("an entry")),
+        };
+        Ok(Entry { log_id, payload })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.log_id.write(out);
+        match &self.payload {
+            EntryPayload::Blank => BLANK.write(out),
+            EntryPayload::Normal(proposal) => {
+                NORMAL.write(out);
+                proposal.0.write(out);
+            }
+            EntryPayload::Membership(membership) => {
+                MEMBERSHIP.write(out);
+                membership.write(out);
+            }
+        }
+    }
+}

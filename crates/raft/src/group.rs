@@ -1,0 +1,244 @@
+//! One node's part in a group.
+
+mod batches;
+mod receiving;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dunlin_journal::Disk;
+use openraft::{BasicNode, ChangeMembers, Config, Raft, SnapshotPolicy};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::error::GroupError;
+use crate::limits::Limits;
+use crate::log::{self, Log};
+use crate::machine::Machine;
+use crate::machines::Machines;
+use crate::network::{Member, Peers, Transport};
+use crate::vocabulary::Types;
+use batches::{Asked, Waiting};
+use receiving::Receiving;
+
+type OurRaft<M> = Raft<Types, Machines<M>>;
+
+/// How often the log is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+/// Entries that a snapshot holds and that are kept all the same, for followers that lack only those.
+const ENTRIES_KEPT: u64 = 1_000;
+
+/// A handle to this node's part in a group; the last one that goes ends it.
+pub struct Group<M: Machine> {
+    raft: OurRaft<M>,
+    machines: Machines<M>,
+    limits: Limits,
+    asked: mpsc::Sender<Asked>,
+    waiting: mpsc::Sender<Waiting>,
+    receiving: tokio::sync::Mutex<Receiving>,
+    /// Dropped, its runtime ends.
+    running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+}
+
+/// How a node sees its group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// Itself.
+    pub id: u64,
+    /// Who leads.
+    pub leader: Option<u64>,
+    /// The term it is in.
+    pub term: u64,
+    /// The last entry of its log.
+    pub last: Option<u64>,
+    /// The last entry that its machine has taken in.
+    pub applied: Option<u64>,
+    /// The last entry that is in a snapshot.
+    pub snapshot: Option<u64>,
+    /// The last entry that is in a snapshot only, and no more in its log.
+    pub purged: Option<u64>,
+    /// Who has a vote.
+    pub voters: Vec<Member>,
+    /// Who follows without one.
+    pub learners: Vec<Member>,
+    /// Why it takes no part any more.
+    pub stopped: Option<String>,
+}
+
+impl<M: Machine> Group<M> {
+    /// Takes its place again, or waits to be given one. `machine` has taken nothing in. It runs on a thread of its own.
+    pub fn start(
+        id: u64,
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        machine: M,
+        transport: impl Transport,
+        limits: Limits,
+    ) -> io::Result<Group<M>> {
+        let log = log::open(Arc::clone(&disk), &dir.join("log"))?;
+        let machines = Machines::open(disk, &dir.join("snapshots"), machine)?;
+        let config = config(&limits).validate().map_err(io::Error::other)?;
+        let (end, ended) = oneshot::channel();
+        let (started, start) = std::sync::mpsc::channel();
+        let (asked, asking) = mpsc::channel(limits.waiting_max);
+        let (waiting, waits) = mpsc::channel(limits.waiting_max);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        let kept = machines.clone();
+        let run = async move {
+            let peers = Peers(Arc::new(transport));
+            let raft = OurRaft::new(id, Arc::new(config), peers, log.clone(), kept.clone()).await;
+            let raft = match raft {
+                Ok(raft) => raft,
+                Err(fatal) => return drop(started.send(Err(io::Error::other(fatal)))),
+            };
+            tokio::spawn(batches::propose(raft.clone(), kept, asking, limits));
+            tokio::spawn(batches::confirm(raft.clone(), waits));
+            tokio::spawn(shorten(raft.clone(), log, limits.log_bytes_max));
+            let _ = started.send(Ok(raft.clone()));
+            let _ = ended.await;
+            let _ = raft.shutdown().await;
+        };
+        let thread = std::thread::Builder::new();
+        let thread = thread.name("raft".to_owned()).spawn(move || runtime.block_on(run))?;
+        let raft = start.recv().map_err(io::Error::other)??;
+        let receiving = tokio::sync::Mutex::default();
+        Ok(Group { raft, machines, limits, asked, waiting, receiving, running: Some((end, thread)) })
+    }
+
+    /// Begins a group of these nodes; on one of them, and once in its life.
+    pub async fn begin(&self, members: &[Member]) -> Result<(), GroupError> {
+        let begun = self.raft.initialize(nodes(members)).await;
+        begun.map_err(|error| GroupError::Refused(error.to_string()))
+    }
+
+    /// Has every machine take a command in; what this node's answered.
+    pub async fn propose(&self, command: Bytes) -> Result<Bytes, GroupError> {
+        let (bytes, bytes_max) = (command.len(), self.limits.command_bytes_max);
+        if bytes > bytes_max {
+            return Err(GroupError::TooLarge { bytes, bytes_max });
+        }
+        let (answer, answered) = oneshot::channel();
+        self.asked.try_send(Asked { command, answer }).map_err(|refused| match refused {
+            mpsc::error::TrySendError::Full(_) => GroupError::Busy(self.limits.waiting_max),
+            mpsc::error::TrySendError::Closed(_) => stopped(),
+        })?;
+        answered.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Waits until this node's machine has taken in all that was answered before it was asked; on the leader only.
+    pub async fn catch_up(&self) -> Result<(), GroupError> {
+        let (confirm, confirmed) = oneshot::channel();
+        self.waiting.try_send(confirm).map_err(|refused| match refused {
+            mpsc::error::TrySendError::Full(_) => GroupError::Busy(self.limits.waiting_max),
+            mpsc::error::TrySendError::Closed(_) => stopped(),
+        })?;
+        confirmed.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Looks at this node's machine as it is; [`Group::catch_up`] first makes it as it has to be.
+    pub fn with<R>(&self, look: impl FnOnce(&M) -> R) -> R {
+        self.machines.with(|machine| look(machine))
+    }
+
+    /// Answers another node.
+    pub async fn receive(&self, request: Bytes) -> io::Result<Bytes> {
+        receiving::receive(&self.raft, &self.receiving, request).await
+    }
+
+    /// Has a node follow without a vote; returns once it has nearly caught up.
+    pub async fn add_learner(&self, member: &Member) -> Result<(), GroupError> {
+        let node = BasicNode::new(&member.address);
+        self.raft.add_learner(member.id, node, true).await?;
+        Ok(())
+    }
+
+    /// Gives the vote to these nodes, which follow already, and to no others; those that lose it leave.
+    pub async fn set_voters(&self, voters: &[u64]) -> Result<(), GroupError> {
+        let voters: BTreeSet<u64> = voters.iter().copied().collect();
+        self.raft.change_membership(ChangeMembers::ReplaceAllVoters(voters), false).await?;
+        Ok(())
+    }
+
+    /// Hands the lead to another voter.
+    pub async fn transfer(&self, to: u64) -> Result<(), GroupError> {
+        let asked = self.raft.trigger().transfer_leader(to).await;
+        asked.map_err(|fatal| GroupError::Stopped(fatal.to_string()))
+    }
+
+    /// Takes a snapshot now.
+    pub async fn snapshot(&self) -> Result<(), GroupError> {
+        let asked = self.raft.trigger().snapshot().await;
+        asked.map_err(|fatal| GroupError::Stopped(fatal.to_string()))
+    }
+
+    /// How it sees the group.
+    pub fn status(&self) -> Status {
+        use openraft::async_runtime::watch::WatchReceiver;
+        let metrics = self.raft.metrics().borrow_watched().clone();
+        let membership = metrics.membership_config.membership();
+        let voters: BTreeSet<u64> = membership.voter_ids().collect();
+        let member = |(id, node): (&u64, &BasicNode)| Member { id: *id, address: node.addr.clone() };
+        let (voters, learners) =
+            membership.nodes().map(member).partition(|member| voters.contains(&member.id));
+        Status {
+            id: metrics.id,
+            leader: metrics.current_leader,
+            term: metrics.current_term,
+            last: metrics.last_log_index,
+            applied: metrics.last_applied.map(|last| last.index),
+            snapshot: metrics.snapshot.map(|last| last.index),
+            purged: metrics.purged.map(|last| last.index),
+            voters,
+            learners,
+            stopped: metrics.running_state.err().map(|fatal| fatal.to_string()),
+        }
+    }
+}
+
+impl<M: Machine> Drop for Group<M> {
+    fn drop(&mut self) {
+        if let Some((end, thread)) = self.running.take() {
+            let _ = end.send(());
+            let _ = thread.join();
+        }
+    }
+}
+
+fn stopped() -> GroupError {
+    GroupError::Stopped("it is ending".to_owned())
+}
+
+fn nodes(members: &[Member]) -> BTreeMap<u64, BasicNode> {
+    members.iter().map(|member| (member.id, BasicNode::new(&member.address))).collect()
+}
+
+fn config(limits: &Limits) -> Config {
+    Config {
+        cluster_name: "dunlin".to_owned(),
+        heartbeat_interval: limits.heartbeat_ms,
+        election_timeout_min: limits.election_ms_min,
+        election_timeout_max: limits.election_ms_max,
+        enable_pre_vote: Some(true),
+        // A leader may acknowledge what two others have synced and it has not. Restarted after a crash it would go on in
+        // its term without it, and have others take that for what they hold (seen, by the test that cuts the power).
+        enable_leader_restore: Some(false),
+        // Entries differ in size: their bytes decide.
+        snapshot_policy: SnapshotPolicy::Never,
+        max_in_snapshot_log_to_keep: ENTRIES_KEPT,
+        ..Config::default()
+    }
+}
+
+/// Has a snapshot taken whenever the log has grown too long.
+async fn shorten<M: Machine>(raft: OurRaft<M>, log: Log, bytes_max: usize) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if log.bytes() > bytes_max && raft.trigger().snapshot().await.is_err() {
+            return;
+        }
+    }
+}

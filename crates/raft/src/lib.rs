@@ -1,0 +1,25 @@
+//! State machines replicated over a few nodes.
+//!
+//! The only crate that knows openraft. Its log and its snapshots are [journals](dunlin_journal).
+
+mod codec;
+mod error;
+mod group;
+mod limits;
+mod log;
+mod machine;
+mod machines;
+mod message;
+mod network;
+mod proposal;
+mod snapshots;
+mod vocabulary;
+
+#[cfg(test)]
+mod suite;
+
+pub use error::GroupError;
+pub use group::{Group, Status};
+pub use limits::Limits;
+pub use machine::{Frozen, Machine};
+pub use network::{Asking, Member, Transport};

@@ -1,0 +1,37 @@
+//! How a group works, and how much it takes.
+
+/// Bounds, and the times that decide how soon a dead leader is replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The leader says so often that it is there, ms.
+    pub heartbeat_ms: u64,
+    /// A follower that has heard nothing for the longest of these, and then for a random time between them, asks to lead, ms.
+    pub election_ms_min: u64,
+    /// See above, ms.
+    pub election_ms_max: u64,
+    /// Commands that wait to be proposed.
+    pub waiting_max: usize,
+    /// Bytes of the commands of one entry of the log, one command apart.
+    pub entry_bytes_max: usize,
+    /// Bytes of one command.
+    pub command_bytes_max: usize,
+    /// Entries on their way at once.
+    pub in_flight_max: usize,
+    /// A log that has grown to this many bytes is replaced by a snapshot.
+    pub log_bytes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            heartbeat_ms: 30,
+            election_ms_min: 60,
+            election_ms_max: 120,
+            waiting_max: 64 << 10,
+            entry_bytes_max: 1 << 20,
+            command_bytes_max: 8 << 20,
+            in_flight_max: 4,
+            log_bytes_max: 64 << 20,
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Raft's log on the disk: a journal of what was done to it, from which it is made again.
+//!
+//! Invariants:
+//! - What was done stands in the journal in the order in which it was done; a write counts when it is synced.
+//! - Entries that may still be asked for are in memory, and readable as soon as they are appended.
+//! - A journal with a hole is not opened: a node that has lost what it promised to keep must not vote.
+//!
+//! Limits: entries are held from the last purge on, so [`log_bytes_max`](crate::Limits::log_bytes_max) bounds the memory.
+
+mod operation;
+mod recover;
+mod store;
+mod writer;
+
+pub(crate) use recover::open;
+pub(crate) use store::Log;
+
+/// The journal's name; it stands in each of its files.
+const NAME: &str = "raft";

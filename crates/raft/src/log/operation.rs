@@ -1,0 +1,80 @@
+//! What is done to the log, as records of the journal.
+
+use bytes::Bytes;
+use dunlin_frame::Meta;
+
+use crate::codec::{Code, CodecError};
+use crate::vocabulary::{Entry, LogId, Vote};
+
+/// One thing that was done.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Operation {
+    /// This entry follows the last.
+    Append(Entry),
+    /// Entries after this one are none any more; of all where there is none.
+    Truncate(Option<LogId>),
+    /// Entries up to this one are in a snapshot.
+    Purge(LogId),
+    /// What this node has voted for.
+    Vote(Vote),
+}
+
+const APPEND: u8 = 1;
+const TRUNCATE: u8 = 2;
+const PURGE: u8 = 3;
+const VOTE: u8 = 4;
+
+impl Code for Operation {
+    fn read(bytes: &mut Bytes) -> Result<Operation, CodecError> {
+        Ok(match u8::read(bytes)? {
+            APPEND => Operation::Append(Entry::read(bytes)?),
+            TRUNCATE => Operation::Truncate(Option::read(bytes)?),
+            PURGE => Operation::Purge(LogId::read(bytes)?),
+            VOTE => Operation::Vote(Vote::read(bytes)?),
+            _ => return Err(CodecError("an operation")),
+        })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Operation::Append(entry) => {
+                APPEND.write(out);
+                entry.write(out);
+            }
+            Operation::Truncate(last) => {
+                TRUNCATE.write(out);
+                last.write(out);
+            }
+            Operation::Purge(last) => {
+                PURGE.write(out);
+                last.write(out);
+            }
+            Operation::Vote(vote) => {
+                VOTE.write(out);
+                vote.write(out);
+            }
+        }
+    }
+}
+
+/// Records of the journal, one after another.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    pub(super) bytes: Vec<u8>,
+    pub(super) count: u32,
+    payload: Vec<u8>,
+}
+
+impl Frames {
+    /// Adds one.
+    pub(super) fn push(&mut self, operation: &Operation) -> std::io::Result<()> {
+        self.payload.clear();
+        operation.write(&mut self.payload);
+        let encoded = Meta::default().measure(self.payload.len()).map_err(std::io::Error::other)?;
+        let at = self.bytes.len();
+        self.bytes.resize(at + encoded.padded(), 0);
+        Meta::default().encode(encoded, 0, &self.payload, &mut self.bytes[at..]);
+        self.count += 1;
+        Ok(())
+    }
+}

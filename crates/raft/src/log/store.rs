@@ -1,0 +1,193 @@
+//! The log as openraft asks for it.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::io;
+use std::ops::{Bound, RangeBounds};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
+use tokio::sync::oneshot;
+
+use super::operation::{Frames, Operation};
+use super::writer::{Work, Writer};
+use crate::vocabulary::{Entry, LogId, Types, Vote};
+
+/// What one request to another node carries at most, one entry apart.
+const REQUEST_BYTES_MAX: usize = 4 << 20;
+
+/// A handle to the log.
+#[derive(Debug, Clone)]
+pub(crate) struct Log {
+    kept: Arc<Mutex<Kept>>,
+    writer: Arc<Writer>,
+}
+
+/// What is known without looking at the disk.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    /// Entries that follow one another, and the journal's record of each.
+    pub(super) entries: VecDeque<(Entry, u64)>,
+    pub(super) purged: Option<LogId>,
+    pub(super) vote: Option<Vote>,
+    /// The journal's next record.
+    pub(super) next_seq: u64,
+}
+
+impl Kept {
+    pub(super) fn last(&self) -> Option<LogId> {
+        self.entries.back().map(|(entry, _)| entry.log_id).or(self.purged)
+    }
+
+    pub(super) fn truncate(&mut self, last: Option<LogId>) {
+        let next = last.map_or(0, |last| last.index + 1);
+        let left = self.entries.partition_point(|(entry, _)| entry.log_id.index < next);
+        self.entries.truncate(left);
+    }
+
+    fn purge(&mut self, last: LogId) {
+        let gone = self.entries.partition_point(|(entry, _)| entry.log_id.index <= last.index);
+        self.entries.drain(..gone);
+        self.purged = Some(last);
+    }
+
+    /// The entries of a range that are there.
+    fn between(&self, range: impl RangeBounds<u64>) -> impl Iterator<Item = &Entry> {
+        let first = self.entries.front().map_or(0, |(entry, _)| entry.log_id.index);
+        let start = match range.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(start) => start.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(end) => end.saturating_add(1),
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => u64::MAX,
+        };
+        let at = |index: u64| (index.saturating_sub(first) as usize).min(self.entries.len());
+        let (from, to) = (at(start), at(end));
+        self.entries.range(from..to.max(from)).map(|(entry, _)| entry)
+    }
+}
+
+impl Log {
+    pub(super) fn new(kept: Kept, writer: Writer) -> Log {
+        Log { kept: Arc::new(Mutex::new(kept)), writer: Arc::new(writer) }
+    }
+
+    /// How many bytes of commands its entries hold.
+    pub(crate) fn bytes(&self) -> usize {
+        self.kept().entries.iter().map(|(entry, _)| bytes_of(entry)).sum()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands over what was done while the log is locked, so that the journal has it in this order.
+    fn write(
+        &self,
+        kept: &mut Kept,
+        operations: &[Operation],
+        done: impl FnOnce(io::Result<()>) + Send + 'static,
+    ) -> io::Result<()> {
+        let mut frames = Frames::default();
+        operations.iter().try_for_each(|operation| frames.push(operation))?;
+        kept.next_seq += u64::from(frames.count);
+        self.writer.hand_over(Work::Write(frames, Box::new(done)));
+        Ok(())
+    }
+
+    /// Does something, and waits until it is on the disk.
+    async fn write_and_wait(&self, operation: Operation, change: impl FnOnce(&mut Kept)) -> io::Result<()> {
+        let (sender, receiver) = oneshot::channel();
+        {
+            let mut kept = self.kept();
+            self.write(&mut kept, &[operation], |written| drop(sender.send(written)))?;
+            change(&mut kept);
+        }
+        receiver.await.unwrap_or_else(|_| Err(io::Error::other("the log is closed")))
+    }
+}
+
+impl RaftLogReader<Types> for Log {
+    async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + Send>(
+        &mut self,
+        range: RB,
+    ) -> io::Result<Vec<Entry>> {
+        Ok(self.kept().between(range).cloned().collect())
+    }
+
+    async fn read_vote(&mut self) -> io::Result<Option<Vote>> {
+        Ok(self.kept().vote)
+    }
+
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
+        let mut left = REQUEST_BYTES_MAX;
+        let fits = |entry: &&Entry| {
+            let bytes = bytes_of(entry);
+            let fits = left == REQUEST_BYTES_MAX || bytes <= left;
+            left = left.saturating_sub(bytes);
+            fits
+        };
+        Ok(self.kept().between(start..end).take_while(fits).cloned().collect())
+    }
+}
+
+fn bytes_of(entry: &Entry) -> usize {
+    match &entry.payload {
+        openraft::EntryPayload::Normal(proposal) => proposal.0.len().max(1),
+        _ => 1,
+    }
+}
+
+impl RaftLogStorage<Types> for Log {
+    type LogReader = Log;
+
+    async fn get_log_state(&mut self) -> io::Result<LogState<Types>> {
+        let kept = self.kept();
+        Ok(LogState { last_purged_log_id: kept.purged, last_log_id: kept.last() })
+    }
+
+    async fn get_log_reader(&mut self) -> Log {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
+        let vote = *vote;
+        self.write_and_wait(Operation::Vote(vote), |kept| kept.vote = Some(vote)).await
+    }
+
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<Types>) -> io::Result<()>
+    where
+        I: IntoIterator<Item = Entry> + Send,
+        I::IntoIter: Send,
+    {
+        let operations: Vec<Operation> = entries.into_iter().map(Operation::Append).collect();
+        let mut kept = self.kept();
+        let first_seq = kept.next_seq;
+        self.write(&mut kept, &operations, |written| callback.io_completed(written))?;
+        for (operation, seq) in operations.into_iter().zip(first_seq..) {
+            if let Operation::Append(entry) = operation {
+                kept.entries.push_back((entry, seq));
+            }
+        }
+        Ok(())
+    }
+
+    async fn truncate_after(&mut self, last: Option<LogId>) -> io::Result<()> {
+        self.write_and_wait(Operation::Truncate(last), |kept| kept.truncate(last)).await
+    }
+
+    /// The vote is said anew, so that what stands before the first entry that is left can be forgotten.
+    async fn purge(&mut self, last: LogId) -> io::Result<()> {
+        let mut kept = self.kept();
+        kept.purge(last);
+        let (vote, seq) = (kept.vote.map(Operation::Vote), kept.next_seq);
+        let operations: Vec<Operation> = [Operation::Purge(last)].into_iter().chain(vote).collect();
+        self.write(&mut kept, &operations, |_| ())?;
+        let needed = kept.entries.front().map_or(seq, |(_, seq)| *seq);
+        self.writer.hand_over(Work::Forget(needed));
+        Ok(())
+    }
+}

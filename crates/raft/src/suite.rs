@@ -1,0 +1,75 @@
+//! openraft's own tests of a store, over ours.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dunlin_journal::FakeDisk;
+use openraft::StorageError;
+use openraft::testing::log::{StoreBuilder, Suite};
+
+use crate::log::{self, Log};
+use crate::machine::{Frozen, Machine};
+use crate::machines::Machines;
+use crate::vocabulary::Types;
+
+/// Adds up what it is told.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Sum {
+    pub(crate) sum: u64,
+    pub(crate) now_ms: u64,
+}
+
+impl Machine for Sum {
+    fn advance(&mut self, now_ms: u64) {
+        self.now_ms = self.now_ms.max(now_ms);
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    fn next_due_ms(&self) -> Option<u64> {
+        None
+    }
+
+    fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
+        self.sum += command.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+        Bytes::copy_from_slice(&self.sum.to_le_bytes())
+    }
+
+    fn freeze(&self) -> Box<dyn Frozen> {
+        Box::new(self.clone())
+    }
+
+    fn restore(&mut self, blocks: &mut dyn Iterator<Item = Bytes>) -> io::Result<()> {
+        let numbers: Vec<u64> =
+            blocks.map(|block| u64::from_le_bytes(block[..8].try_into().unwrap())).collect();
+        (self.sum, self.now_ms) = (numbers[0], numbers[1]);
+        Ok(())
+    }
+}
+
+impl Frozen for Sum {
+    fn write(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        take(&self.sum.to_le_bytes())?;
+        take(&self.now_ms.to_le_bytes())
+    }
+}
+
+struct Stores;
+
+impl StoreBuilder<Types, Log, Machines<Sum>> for Stores {
+    async fn build(&self) -> Result<((), Log, Machines<Sum>), StorageError<Types>> {
+        let disk = Arc::new(FakeDisk::new(1));
+        let log = log::open(disk.clone(), Path::new("/raft/log")).unwrap();
+        let machines = Machines::open(disk, Path::new("/raft/snapshots"), Sum::default()).unwrap();
+        Ok(((), log, machines))
+    }
+}
+
+#[tokio::test]
+async fn the_store_does_what_openraft_asks_of_one() {
+    Suite::test_all(Stores).await.unwrap();
+}

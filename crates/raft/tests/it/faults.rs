@@ -1,0 +1,105 @@
+//! Crashes and cuts.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use dunlin_journal::Disk;
+use dunlin_raft::{GroupError, Limits};
+
+use crate::stage::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_the_leader_dies_another_goes_on_and_the_dead_one_catches_up() {
+    let mut stage = Stage::of(3, LIMITS).await;
+    for round in 0..4 {
+        stage.say(&format!("before {round}")).await;
+        let leader = stage.leader().await;
+        stage.crash(leader).await;
+        stage.say(&format!("without {leader}")).await;
+        stage.start(leader);
+        stage.agrees().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_all_lose_their_power_nothing_acknowledged_is_lost() {
+    let mut stage = Stage::of(3, LIMITS).await;
+    for round in 0..4 {
+        for number in 0..10 {
+            stage.say(&format!("{round}/{number}")).await;
+        }
+        for id in 1..=3 {
+            stage.crash(id).await;
+        }
+        (1..=3).for_each(|id| stage.start(id));
+        stage.agrees().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_is_cut_off_acknowledges_nothing_and_does_not_read() {
+    let stage = Stage::of(3, LIMITS).await;
+    stage.say("together").await;
+    let old = stage.leader().await;
+    let others: Vec<u64> = (1..=3).filter(|id| *id != old).collect();
+    stage.isolate(old, true);
+    let lost = {
+        let node = stage.nodes[&old].clone();
+        tokio::spawn(async move { node.propose(Bytes::from("alone")).await })
+    };
+    let read = {
+        let node = stage.nodes[&old].clone();
+        tokio::spawn(async move { node.catch_up().await })
+    };
+    stage.say_among(&others, "without it").await;
+    stage.isolate(old, false);
+    stage.say("together again").await;
+    let lost = lost.await.unwrap().unwrap_err();
+    assert!(matches!(lost, GroupError::Unknown | GroupError::NotLeader { .. }), "{lost}");
+    read.await.unwrap().unwrap_err();
+    assert_eq!(stage.agrees().await, ["together", "without it", "together again"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_was_away_for_long_is_brought_back_by_a_snapshot() {
+    let limits = Limits { log_bytes_max: 100, ..LIMITS };
+    let mut stage = Stage::of(3, limits).await;
+    let away = (1..=3).find(|id| *id != 1).unwrap();
+    stage.crash(away).await;
+    // More entries than are kept behind a snapshot, until those that it lacks are gone.
+    let mut number = 0;
+    while stage.nodes.values().any(|node| node.status().purged.is_none()) {
+        stage.say(&format!("a line of some bytes {number}")).await;
+        number += 1;
+        assert!(number < 20_000, "nothing is purged");
+    }
+    stage.start(away);
+    stage.agrees().await;
+    stage.until("it has a snapshot", |stage| stage.nodes[&away].status().snapshot.is_some()).await;
+    for id in 1..=3 {
+        stage.crash(id).await;
+    }
+    (1..=3).for_each(|id| stage.start(id));
+    stage.say("after all").await;
+    stage.agrees().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_with_a_hole_is_not_opened() {
+    let mut stage = Stage::of(1, LIMITS).await;
+    for number in 0..50 {
+        stage.say(&number.to_string()).await;
+    }
+    stage.crash(1).await;
+    let disk = stage.disks[&1].clone();
+    let dir = Path::new("/raft/log");
+    let file = disk.list(dir).unwrap().into_iter().find(|name| name.ends_with(".log")).unwrap();
+    let path = dir.join(file);
+    let mut content = disk.content(&path).unwrap();
+    let middle = content.iter().rposition(|byte| *byte != 0).unwrap() / 2;
+    content[middle] ^= 0xff;
+    disk.overwrite(&path, content);
+    let started = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| stage.start(1)));
+    let why = *started.unwrap_err().downcast::<String>().unwrap();
+    assert!(why.contains("this node's log is damaged"), "{why}");
+}

@@ -1,0 +1,55 @@
+//! Nodes come and go.
+
+use crate::stage::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_node_follows_and_then_votes() {
+    let mut stage = Stage::of(1, LIMITS).await;
+    stage.say("alone").await;
+    for id in 2..=3 {
+        stage.start(id);
+        stage.nodes[&1].add_learner(&member(id)).await.unwrap();
+    }
+    assert_eq!(stage.nodes[&1].status().learners, [member(2), member(3)]);
+    stage.nodes[&1].set_voters(&[1, 2, 3]).await.unwrap();
+    stage.say("together").await;
+    assert_eq!(stage.agrees().await, ["alone", "together"]);
+    stage.crash(1).await;
+    stage.say("without the first").await;
+    assert_eq!(stage.agrees().await.len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_put_out_is_not_missed() {
+    let mut stage = Stage::of(3, LIMITS).await;
+    stage.say("three").await;
+    let leader = stage.leader().await;
+    let out = (1..=3).find(|id| *id != leader).unwrap();
+    let left: Vec<u64> = (1..=3).filter(|id| *id != out).collect();
+    stage.nodes[&leader].set_voters(&left).await.unwrap();
+    stage.crash(out).await;
+    stage.say("two").await;
+    assert_eq!(stage.agrees().await, ["three", "two"]);
+    assert_eq!(stage.nodes[&leader].status().voters.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lead_is_handed_over_on_request() {
+    let stage = Stage::of(3, LIMITS).await;
+    stage.say("before").await;
+    let leader = stage.leader().await;
+    let to = (1..=3).find(|id| *id != leader).unwrap();
+    stage.nodes[&leader].transfer(to).await.unwrap();
+    stage
+        .until("the other leads", |stage| stage.nodes.values().all(|node| node.status().leader == Some(to)))
+        .await;
+    stage.say("after").await;
+    assert_eq!(stage.agrees().await, ["before", "after"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_begins_once() {
+    let stage = Stage::of(3, LIMITS).await;
+    let again = stage.nodes[&2].begin(&[member(2)]).await.unwrap_err();
+    assert!(again.to_string().contains("not allowed to initialize"), "{again}");
+}

@@ -1,0 +1,236 @@
+//! Nodes, and what lies between them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, RwLock, Weak};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use dunlin_journal::FakeDisk;
+use dunlin_raft::{Asking, Frozen, Group, GroupError, Limits, Machine, Member, Transport};
+
+/// Nothing takes longer, however slow the machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Slower than by default: the nodes of a test share two cores with other tests.
+pub const LIMITS: Limits = Limits {
+    heartbeat_ms: 50,
+    election_ms_min: 200,
+    election_ms_max: 400,
+    waiting_max: 4_096,
+    entry_bytes_max: 1 << 20,
+    command_bytes_max: 1 << 20,
+    in_flight_max: 4,
+    log_bytes_max: 64 << 20,
+};
+
+/// Keeps every command it is told, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scroll {
+    pub lines: Vec<Bytes>,
+    pub now_ms: u64,
+    /// When it is due to be told the time, by its command.
+    pub due_ms: Option<u64>,
+}
+
+impl Machine for Scroll {
+    fn advance(&mut self, now_ms: u64) {
+        assert!(now_ms >= self.now_ms, "time goes back from {} to {now_ms}", self.now_ms);
+        self.now_ms = now_ms;
+        self.due_ms = self.due_ms.filter(|due_ms| *due_ms > now_ms);
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    fn next_due_ms(&self) -> Option<u64> {
+        self.due_ms
+    }
+
+    fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
+        if let Some(after) = command.strip_prefix(b"due in ") {
+            let after_ms: u64 = std::str::from_utf8(after).unwrap().parse().unwrap();
+            self.due_ms = Some(self.now_ms + after_ms);
+        }
+        self.lines.push(Bytes::copy_from_slice(command));
+        Bytes::from(self.lines.len().to_string())
+    }
+
+    fn freeze(&self) -> Box<dyn Frozen> {
+        Box::new(self.clone())
+    }
+
+    fn restore(&mut self, blocks: &mut dyn Iterator<Item = Bytes>) -> io::Result<()> {
+        let head = blocks.next().ok_or_else(|| io::Error::other("no head"))?;
+        self.now_ms = u64::from_le_bytes(head[..].try_into().map_err(io::Error::other)?);
+        (self.lines, self.due_ms) = (blocks.collect(), None);
+        Ok(())
+    }
+}
+
+impl Frozen for Scroll {
+    fn write(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        take(&self.now_ms.to_le_bytes())?;
+        self.lines.iter().try_for_each(|line| take(line))
+    }
+}
+
+/// Who can be reached.
+#[derive(Default)]
+struct Ways {
+    nodes: BTreeMap<u64, Weak<Group<Scroll>>>,
+    cut: BTreeSet<(u64, u64)>,
+}
+
+/// A node's ways to the others.
+struct Way {
+    from: u64,
+    ways: Arc<RwLock<Ways>>,
+}
+
+impl Transport for Way {
+    fn ask(&self, member: &Member, request: Bytes) -> Asking {
+        let (from, to, ways) = (self.from, member.id, Arc::clone(&self.ways));
+        Box::pin(async move {
+            let is_cut = |ways: &RwLock<Ways>, way| ways.read().unwrap().cut.contains(&way);
+            if is_cut(&ways, (from, to)) {
+                return Err(io::ErrorKind::HostUnreachable.into());
+            }
+            let node = ways.read().unwrap().nodes.get(&to).and_then(Weak::upgrade);
+            let node = node.ok_or(io::ErrorKind::ConnectionRefused)?;
+            let answer = node.receive(request).await;
+            // Held by nobody else it would end here, on its own thread.
+            tokio::task::spawn_blocking(move || drop(node));
+            if is_cut(&ways, (to, from)) { Err(io::ErrorKind::TimedOut.into()) } else { answer }
+        })
+    }
+}
+
+/// The nodes of a test.
+pub struct Stage {
+    ways: Arc<RwLock<Ways>>,
+    pub disks: BTreeMap<u64, Arc<FakeDisk>>,
+    pub nodes: BTreeMap<u64, Arc<Group<Scroll>>>,
+    limits: Limits,
+    pub acknowledged: Mutex<Vec<Bytes>>,
+}
+
+pub fn member(id: u64) -> Member {
+    Member { id, address: format!("node {id}") }
+}
+
+impl Stage {
+    /// So many nodes that have begun a group.
+    pub async fn of(count: u64, limits: Limits) -> Stage {
+        let acknowledged = Mutex::default();
+        let (ways, disks, nodes) = Default::default();
+        let mut stage = Stage { ways, disks, nodes, limits, acknowledged };
+        (1..=count).for_each(|id| stage.start(id));
+        let members: Vec<Member> = (1..=count).map(member).collect();
+        stage.nodes[&1].begin(&members).await.unwrap();
+        stage.leader().await;
+        stage
+    }
+
+    /// Starts a node over its disk, or over an empty one.
+    pub fn start(&mut self, id: u64) {
+        let disk = self.disks.entry(id).or_insert_with(|| Arc::new(FakeDisk::new(id)));
+        let way = Way { from: id, ways: Arc::clone(&self.ways) };
+        let group = Group::start(id, disk.clone(), Path::new("/raft"), Scroll::default(), way, self.limits);
+        let group = Arc::new(group.unwrap());
+        self.ways.write().unwrap().nodes.insert(id, Arc::downgrade(&group));
+        self.nodes.insert(id, group);
+    }
+
+    /// Ends a node; what it has not synced is lost.
+    pub async fn crash(&mut self, id: u64) {
+        let node = self.nodes.remove(&id).unwrap();
+        self.ways.write().unwrap().nodes.remove(&id);
+        self.disks[&id].crash();
+        tokio::task::spawn_blocking(move || drop(node)).await.unwrap();
+    }
+
+    /// Cuts all ways between a node and the others, or mends them.
+    pub fn isolate(&self, id: u64, cut: bool) {
+        let mut ways = self.ways.write().unwrap();
+        for &other in self.nodes.keys().filter(|other| **other != id) {
+            for way in [(id, other), (other, id)] {
+                if cut {
+                    ways.cut.insert(way)
+                } else {
+                    ways.cut.remove(&way)
+                };
+            }
+        }
+    }
+
+    /// Who leads, once one that all reachable ones agree on does.
+    pub async fn leader(&self) -> u64 {
+        self.leader_among(&self.nodes.keys().copied().collect::<Vec<_>>()).await
+    }
+
+    pub async fn leader_among(&self, ids: &[u64]) -> u64 {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let seen: BTreeSet<Option<u64>> = ids.iter().map(|id| self.nodes[id].status().leader).collect();
+            if let [Some(leader)] = Vec::from_iter(seen)[..]
+                && ids.contains(&leader)
+            {
+                return leader;
+            }
+            assert!(Instant::now() < deadline, "no leader among {ids:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Has a command acknowledged, by whoever leads among these, however often that takes. One whose fate is not known is
+    /// proposed again: it may then stand there twice.
+    pub async fn say_among(&self, ids: &[u64], line: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let leader = self.leader_among(ids).await;
+            let said = self.nodes[&leader].propose(Bytes::from(line.to_owned())).await;
+            match said {
+                Ok(_) => return self.acknowledged.lock().unwrap().push(Bytes::from(line.to_owned())),
+                Err(GroupError::NotLeader { .. } | GroupError::Unknown | GroupError::NoQuorum(_)) => {}
+                Err(other) => panic!("{other}"),
+            }
+            assert!(Instant::now() < deadline, "{line}: {said:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub async fn say(&self, line: &str) {
+        self.say_among(&self.nodes.keys().copied().collect::<Vec<_>>(), line).await;
+    }
+
+    /// Every node comes to hold the same, and all that was acknowledged, in the order in which it was.
+    pub async fn agrees(&self) -> Vec<Bytes> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let all: Vec<Scroll> = self.nodes.values().map(|node| node.with(Scroll::clone)).collect();
+            if all.iter().all(|scroll| scroll.lines == all[0].lines) {
+                let lines = all[0].lines.clone();
+                let acknowledged = self.acknowledged.lock().unwrap();
+                let mut left = lines.iter();
+                if acknowledged.iter().all(|line| left.any(|held| held == line)) {
+                    return lines;
+                }
+            }
+            let seen: Vec<_> = self.nodes.values().map(|node| node.status()).collect();
+            assert!(Instant::now() < deadline, "{all:?} for {:?}: {seen:#?}", self.acknowledged);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Waits until something is so.
+    pub async fn until(&self, what: &str, is_so: impl Fn(&Stage) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so(self) {
+            assert!(Instant::now() < deadline, "it never came to be that {what}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
