@@ -4,6 +4,7 @@
 
 mod codec;
 mod error;
+mod frames;
 mod group;
 mod limits;
 mod log;

@@ -145,3 +145,84 @@ impl Code for AppendEntriesResponse<Types> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use openraft::impls::leader_id_adv::LeaderId;
+    use openraft::vote::RaftVote;
+    use openraft::{BasicNode, EntryPayload};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::codec::whole;
+    use crate::vocabulary::{LogId, Membership, Proposal, StoredMembership};
+
+    fn samples() -> Vec<Request> {
+        let leader_id = LeaderId { term: 3, node_id: 2 };
+        let vote = Vote::from_leader_id(leader_id, true);
+        let log_id = |index| LogId { leader_id, index };
+        let nodes = (1..=3).map(|id| (id, BasicNode::new(format!("node {id}"))));
+        let configs = vec![BTreeSet::from([1, 2]), BTreeSet::from([2, 3])];
+        let membership =
+            Membership::new(configs, nodes.collect::<std::collections::BTreeMap<_, _>>()).unwrap();
+        let payloads = [
+            EntryPayload::Blank,
+            EntryPayload::Normal(Proposal(Bytes::from("commands"))),
+            EntryPayload::Membership(membership.clone()),
+        ];
+        let entries = (7..).zip(payloads).map(|(index, payload)| Entry { log_id: log_id(index), payload });
+        let (prev_log_id, leader_commit) = (Some(log_id(6)), None);
+        let append = AppendEntriesRequest { vote, prev_log_id, leader_commit, entries: entries.collect() };
+        let meta = SnapshotMeta {
+            last_log_id: Some(log_id(9)),
+            last_membership: StoredMembership::new(Some(log_id(8)), membership),
+        };
+        vec![
+            Request::Append(append),
+            Request::Vote(VoteRequest::new(vote, None)),
+            Request::PreVote(VoteRequest::new(vote, Some(log_id(9)))),
+            Request::TransferLeader(TransferLeaderRequest::new(vote, 1, Some(log_id(9)))),
+            Request::Begin(vote, meta),
+            Request::Block(vote, Bytes::from("block")),
+            Request::End(vote),
+        ]
+    }
+
+    fn bytes_of(request: &Request) -> Bytes {
+        let mut bytes = Vec::new();
+        request.write(&mut bytes);
+        bytes.into()
+    }
+
+    #[test]
+    fn every_message_comes_back_as_it_was_and_none_of_its_parts_is_one() {
+        for request in samples() {
+            let bytes = bytes_of(&request);
+            let again: Request = whole(bytes.clone(), "a request").unwrap();
+            assert_eq!((format!("{again:?}"), bytes_of(&again)), (format!("{request:?}"), bytes.clone()));
+            for len in 0..bytes.len() {
+                assert!(
+                    whole::<Request>(bytes.slice(..len), "a request").is_err(),
+                    "{len} bytes of {request:?}"
+                );
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(kind in 0..9u8, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = whole::<Request>([&[VERSION, kind], &bytes[..]].concat().into(), "a request");
+        }
+
+        #[test]
+        fn messages_with_a_byte_changed_are_read_or_refused(which in 0..7usize, at in any::<usize>(), to in any::<u8>()) {
+            let mut bytes = bytes_of(&samples()[which]).to_vec();
+            let at = at % bytes.len();
+            bytes[at] = to;
+            let _ = whole::<Request>(bytes.into(), "a request");
+        }
+    }
+}

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_frame::{Frame, Meta};
-use dunlin_journal::{Batch, Config, Disk, Item, Journal, Position};
+use dunlin_journal::{Config, Disk, Item, Journal, Position};
 
 use crate::codec::{Code, CodecError, whole};
+use crate::frames::{self, Frames, payloads};
 use crate::vocabulary::{Blocks, SnapshotMeta};
 
 /// The journal's name; it stands in each of its files.
@@ -70,8 +70,7 @@ pub(crate) struct Snapshots {
     next_seq: u64,
     /// The begin of the last that is whole.
     last: Option<(SnapshotMeta, Position)>,
-    frames: Vec<u8>,
-    count: u32,
+    frames: Frames,
 }
 
 impl Snapshots {
@@ -80,7 +79,7 @@ impl Snapshots {
         let (journal, found) = Journal::open(disk, dir, NAME, Config::default()).map_err(io::Error::other)?;
         let epoch = found.next.epoch.max(found.epoch_least).max(1);
         let next_seq = found.last.map_or(1, |last| last.seq + 1);
-        let mut snapshots = Snapshots { journal, epoch, next_seq, last: None, frames: Vec::new(), count: 0 };
+        let mut snapshots = Snapshots { journal, epoch, next_seq, last: None, frames: Frames::default() };
         snapshots.last = match found.oldest {
             Some(oldest) => snapshots.find_last(oldest)?,
             None => None,
@@ -110,16 +109,11 @@ impl Snapshots {
                 take(from, None);
                 continue;
             };
-            let (mut frames, mut seq) = (Bytes::copy_from_slice(records.frames), records.first_seq);
-            while let Some((frame, taken)) = Frame::split(&frames) {
-                let payload = frames.slice_ref(frame.payload());
+            for (seq, payload) in payloads(&records) {
                 let position = Position::new(records.epoch, seq);
-                let is_before = position < from;
-                if !is_before && !take(position, Some(whole(payload, "a snapshot")?)) {
+                if position >= from && !take(position, Some(whole(payload, "a snapshot")?)) {
                     return Ok(());
                 }
-                frames = frames.slice(taken..);
-                seq += 1;
             }
         }
         Ok(())
@@ -154,7 +148,7 @@ impl Snapshots {
         meta: &SnapshotMeta,
         write: impl FnOnce(&mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>,
     ) -> io::Result<()> {
-        (self.frames, self.count) = (Vec::new(), 0);
+        self.frames = Frames::default();
         let begin = Position::new(self.epoch, self.next_seq);
         self.push(&Record::Begin(meta.clone()))?;
         let mut blocks = 0;
@@ -172,22 +166,14 @@ impl Snapshots {
     }
 
     fn push(&mut self, record: &Record) -> io::Result<()> {
-        let mut payload = Vec::new();
-        record.write(&mut payload);
-        let encoded = Meta::default().measure(payload.len()).map_err(io::Error::other)?;
-        let at = self.frames.len();
-        self.frames.resize(at + encoded.padded(), 0);
-        Meta::default().encode(encoded, 0, &payload, &mut self.frames[at..]);
-        self.count += 1;
-        if self.frames.len() >= BATCH_BYTES { self.flush() } else { Ok(()) }
+        self.frames.push(record)?;
+        if self.frames.bytes.len() >= BATCH_BYTES { self.flush() } else { Ok(()) }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let (epoch, first_seq, count) = (self.epoch, self.next_seq, self.count);
-        let frames = std::mem::take(&mut self.frames);
-        let batch = Batch { epoch, first_seq, count, first_time_ns: 0, last_time_ns: 0, frames: &[&frames] };
-        self.journal.append(&batch).map_err(io::Error::other)?;
-        (self.next_seq, self.count) = (self.next_seq + u64::from(count), 0);
-        Ok(())
+        let Frames { bytes, count, .. } = std::mem::take(&mut self.frames);
+        let appended = frames::append(&mut self.journal, self.epoch, self.next_seq, count, &[&bytes]);
+        self.next_seq += u64::from(count);
+        appended.map_err(io::Error::other)
     }
 }

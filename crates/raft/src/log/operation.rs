@@ -1,7 +1,6 @@
 //! What is done to the log, as records of the journal.
 
 use bytes::Bytes;
-use dunlin_frame::Meta;
 
 use crate::codec::{Code, CodecError};
 use crate::vocabulary::{Entry, LogId, Vote};
@@ -54,27 +53,5 @@ impl Code for Operation {
                 vote.write(out);
             }
         }
-    }
-}
-
-/// Records of the journal, one after another.
-#[derive(Debug, Default)]
-pub(super) struct Frames {
-    pub(super) bytes: Vec<u8>,
-    pub(super) count: u32,
-    payload: Vec<u8>,
-}
-
-impl Frames {
-    /// Adds one.
-    pub(super) fn push(&mut self, operation: &Operation) -> std::io::Result<()> {
-        self.payload.clear();
-        operation.write(&mut self.payload);
-        let encoded = Meta::default().measure(self.payload.len()).map_err(std::io::Error::other)?;
-        let at = self.bytes.len();
-        self.bytes.resize(at + encoded.padded(), 0);
-        Meta::default().encode(encoded, 0, &self.payload, &mut self.bytes[at..]);
-        self.count += 1;
-        Ok(())
     }
 }

@@ -5,8 +5,6 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use dunlin_frame::Frame;
 use dunlin_journal::{Config, Disk, Item, Journal, Position, Recovered};
 
 use super::NAME;
@@ -14,6 +12,7 @@ use super::operation::Operation;
 use super::store::{Kept, Log};
 use super::writer::Writer;
 use crate::codec::whole;
+use crate::frames::payloads;
 
 /// Opens the log of a directory, or makes one.
 pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path) -> io::Result<Log> {
@@ -52,19 +51,11 @@ fn replay(journal: &Journal, oldest: Position, kept: &mut Kept) -> io::Result<()
             Item::Records(records) => records,
             Item::Hole(hole) => return Err(damaged(&format!("{hole:?}"))),
         };
-        let (mut frames, mut seq) = (Bytes::copy_from_slice(records.frames), records.first_seq);
-        while let Some((payload, taken)) = next_payload(&frames) {
+        for (seq, payload) in payloads(&records) {
             kept.redo(whole::<Operation>(payload, "an operation")?, seq)?;
-            frames = frames.slice(taken..);
-            seq += 1;
         }
     }
     Ok(())
-}
-
-fn next_payload(frames: &Bytes) -> Option<(Bytes, usize)> {
-    let (frame, taken) = Frame::split(frames)?;
-    Some((frames.slice_ref(frame.payload()), taken))
 }
 
 impl Kept {

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use tokio::sync::oneshot;
 
-use super::operation::{Frames, Operation};
+use super::operation::Operation;
 use super::writer::{Work, Writer};
+use crate::frames::Frames;
 use crate::vocabulary::{Entry, LogId, Types, Vote};
 
 /// What one request to another node carries at most, one entry apart.

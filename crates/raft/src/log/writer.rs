@@ -4,9 +4,9 @@ use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use dunlin_journal::{AppendError, Batch, Journal, Position};
+use dunlin_journal::{Journal, Position};
 
-use super::operation::Frames;
+use crate::frames::{self, Frames};
 
 /// Told how a write ended.
 pub(super) type Done = Box<dyn FnOnce(io::Result<()>) + Send>;
@@ -100,11 +100,10 @@ impl Writing {
         if self.broken.is_none() {
             let frames: Vec<&[u8]> = writes.iter().map(|(frames, _)| frames.bytes.as_slice()).collect();
             let count = writes.iter().map(|(frames, _)| frames.count).sum();
-            let (epoch, first_seq) = (self.epoch, self.next_seq);
-            let batch = Batch { epoch, first_seq, count, first_time_ns: 0, last_time_ns: 0, frames: &frames };
+            let appended = frames::append(&mut self.journal, self.epoch, self.next_seq, count, &frames);
+            let written = appended.and_then(|()| self.journal.sync());
             self.next_seq += u64::from(count);
-            let written = self.journal.append(&batch).and_then(|()| self.journal.sync());
-            self.broken = written.err().map(|error: AppendError| error.to_string());
+            self.broken = written.err().map(|error| error.to_string());
         }
         for (_, done) in writes {
             done(self.broken.as_ref().map_or(Ok(()), |why| Err(io::Error::other(why.clone()))));

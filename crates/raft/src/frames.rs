@@ -1,0 +1,55 @@
+//! What this crate keeps, as records of a journal.
+
+use std::io;
+
+use bytes::Bytes;
+use dunlin_frame::{Frame, Meta};
+use dunlin_journal::{AppendError, Batch, Journal, Records};
+
+use crate::codec::Code;
+
+/// Records, one after another.
+#[derive(Debug, Default)]
+pub(crate) struct Frames {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) count: u32,
+    payload: Vec<u8>,
+}
+
+impl Frames {
+    /// Adds one.
+    pub(crate) fn push(&mut self, item: &impl Code) -> io::Result<()> {
+        self.payload.clear();
+        item.write(&mut self.payload);
+        let encoded = Meta::default().measure(self.payload.len()).map_err(io::Error::other)?;
+        let at = self.bytes.len();
+        self.bytes.resize(at + encoded.padded(), 0);
+        Meta::default().encode(encoded, 0, &self.payload, &mut self.bytes[at..]);
+        self.count += 1;
+        Ok(())
+    }
+}
+
+/// Appends them as one block.
+pub(crate) fn append(
+    journal: &mut Journal,
+    epoch: u32,
+    first_seq: u64,
+    count: u32,
+    frames: &[&[u8]],
+) -> Result<(), AppendError> {
+    // Nothing here is found by when it was written.
+    journal.append(&Batch { epoch, first_seq, count, first_time_ns: 0, last_time_ns: 0, frames })
+}
+
+/// The content of each record of a block, and its number.
+pub(crate) fn payloads(records: &Records<'_>) -> impl Iterator<Item = (u64, Bytes)> + use<> {
+    let mut frames = Bytes::copy_from_slice(records.frames);
+    let payloads = std::iter::from_fn(move || {
+        let (frame, taken) = Frame::split(&frames)?;
+        let payload = frames.slice_ref(frame.payload());
+        frames = frames.slice(taken..);
+        Some(payload)
+    });
+    (records.first_seq..).zip(payloads)
+}
