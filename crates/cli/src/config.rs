@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use dunlin::Limits;
-use dunlin_server::TlsConfig;
+use dunlin_server::{GrpcLimits, TlsConfig};
 
 pub use flags::ConfigFlags;
 pub use keys::nearest;
@@ -31,6 +31,7 @@ pub struct Config {
     /// Of pages that may use HTTP.
     pub http_origins: Vec<String>,
     pub grpc: Option<SocketAddr>,
+    pub grpc_limits: GrpcLimits,
     pub tls: Option<TlsConfig>,
     pub data_dir: Option<PathBuf>,
     pub retention_bytes: u64,
@@ -60,6 +61,7 @@ impl TryFrom<&RawConfig> for Config {
             http: address(raw, "http.listen", "an address like 127.0.0.1:8222, or off")?,
             http_origins: origins(raw)?,
             grpc: address(raw, "grpc.listen", "an address like 127.0.0.1:50051, or off")?,
+            grpc_limits: grpc_limits(raw)?,
             tls: tls(raw)?,
             data_dir: value::<Off<PathBuf>>(raw, "data_dir", "a directory, or off")?.0,
             retention_bytes: size(raw, "retention.bytes")?,
@@ -120,6 +122,26 @@ fn limits(raw: &RawConfig) -> Result<Limits> {
             ..defaults.topic
         },
         ..defaults
+    })
+}
+
+fn grpc_limits(raw: &RawConfig) -> Result<GrpcLimits> {
+    let narrow = |name| count(raw, name).map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+    let bytes = |name| size(raw, name).map(|bytes| bytes as usize);
+    // HTTP/2 knows no larger window.
+    let window = |name| size(raw, name).map(|bytes| bytes.min(i32::MAX as u64) as u32);
+    Ok(GrpcLimits {
+        streams_max: narrow("grpc.streams_max")?,
+        message_bytes_max: bytes("grpc.message_bytes_max")?,
+        message_ms_max: narrow("grpc.message_ms_max")?,
+        header_bytes_max: window("grpc.header_bytes_max")?,
+        subjects_max: count(raw, "grpc.subjects_max")?,
+        batch_bytes_max: bytes("grpc.batch_bytes_max")?,
+        message_subscribers_max: count(raw, "grpc.message_subscribers_max")?,
+        keep_alive_ms: narrow("grpc.keep_alive_ms")?,
+        idle_ms_max: narrow("grpc.idle_ms_max")?,
+        stream_window_bytes: window("grpc.stream_window_bytes")?,
+        connection_window_bytes: window("grpc.connection_window_bytes")?,
     })
 }
 
@@ -255,6 +277,7 @@ mod tests {
         assert_eq!(config.listen.unwrap().port(), 4220);
         assert_eq!(config.retention_bytes, 16 << 20);
         assert_eq!(config.limits, Limits::default(), "the keys say what a node does without them");
+        assert_eq!(config.grpc_limits, GrpcLimits::default(), "the same");
     }
 
     #[test]

@@ -106,6 +106,7 @@ fn server_config(config: &Config) -> ServerConfig {
             sessions_max: config.connections_max,
             subscriptions_max: u32::try_from(config.subscriptions_max).unwrap_or(u32::MAX),
             heartbeat_ms: u32::try_from(config.heartbeat.as_millis()).unwrap_or(u32::MAX),
+            grpc: config.grpc_limits,
             ..dunlin_server::Limits::default()
         },
     }

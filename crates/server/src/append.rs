@@ -1,5 +1,8 @@
 //! Appending for doors whose requests are tasks of their own: where there is no room, or the disk is to have a record
 //! first, the task waits, and its thread serves others.
+//!
+//! [`try_append`] is apart from [`append_when_there_is_room`], so that frames may lie in memory of the thread while nobody
+//! has to wait.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -28,14 +31,22 @@ pub(crate) struct ToAppend<'a> {
 
 /// Appends the frames, all or none, and waits until they have the level at which the topic acknowledges.
 pub(crate) async fn append(topic: &Topic, what: ToAppend<'_>) -> Result<Receipt, PublishError> {
-    let receipt = match attempt(topic, what, false) {
-        Err(PublishError::Full { .. } | PublishError::DiskBehind { .. }) => {
-            append_when_there_is_room(topic, what).await
-        }
+    let receipt = match try_append(topic, what) {
+        Err(refused) if may_be_taken_later(&refused) => append_when_there_is_room(topic, what).await,
         appended => appended,
     }?;
     stored(topic, &receipt).await?;
     Ok(receipt)
+}
+
+/// Appends the frames now, all or none.
+pub(crate) fn try_append(topic: &Topic, what: ToAppend<'_>) -> Result<Receipt, PublishError> {
+    attempt(topic, what, false)
+}
+
+/// Whether [`append_when_there_is_room`] may take what was refused so.
+pub(crate) fn may_be_taken_later(refused: &PublishError) -> bool {
+    matches!(refused, PublishError::Full { .. } | PublishError::DiskBehind { .. })
 }
 
 fn attempt(topic: &Topic, what: ToAppend<'_>, evict: bool) -> Result<Receipt, PublishError> {
@@ -45,7 +56,10 @@ fn attempt(topic: &Topic, what: ToAppend<'_>, evict: bool) -> Result<Receipt, Pu
 }
 
 /// Tries again whenever there may be room, until the topic's patience ends.
-async fn append_when_there_is_room(topic: &Topic, what: ToAppend<'_>) -> Result<Receipt, PublishError> {
+pub(crate) async fn append_when_there_is_room(
+    topic: &Topic,
+    what: ToAppend<'_>,
+) -> Result<Receipt, PublishError> {
     let evicts = topic.config().reliable.is_some_and(|reliable| reliable.on_full == OnFull::Evict);
     let waiter = Waiter::new();
     let began_ns = now_ns();
@@ -72,7 +86,8 @@ async fn append_when_there_is_room(topic: &Topic, what: ToAppend<'_>) -> Result<
     }
 }
 
-async fn stored(topic: &Topic, receipt: &Receipt) -> Result<(), PublishError> {
+/// Waits until the records have the level at which the topic acknowledges.
+pub(crate) async fn stored(topic: &Topic, receipt: &Receipt) -> Result<(), PublishError> {
     if receipt.acknowledged == Acknowledged::Memory {
         return Ok(());
     }

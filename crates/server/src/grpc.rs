@@ -1,7 +1,8 @@
 //! Door `grpc`: topics over gRPC, as `dunlin.v1.Dunlin`, and as Ratatoskr's `MessageBroker`; with health and reflection.
 //!
 //! `connection` is one HTTP/2 connection, `dispatch` finds who answers a call, `intake` bounds what a call may send;
-//! `service` has the calls that answer once, `publish_stream` and `groups` the streams both ways. What subscribers are
+//! `service` has the calls that answer once, `requests` those that wait for a reply, `publish_stream` and `groups` the streams
+//! both ways. What subscribers are
 //! sent goes its own way: a `reader` walks the logs, a `writer` puts what it finds into protobuf bytes, and
 //! `delivery` is the response they make.
 //!
@@ -18,7 +19,6 @@ mod append;
 mod connection;
 mod delivery;
 mod dispatch;
-
 mod groups;
 mod intake;
 mod outgoing;
@@ -26,6 +26,7 @@ mod publish_stream;
 mod ratatoskr;
 mod reader;
 mod records;
+mod requests;
 mod service;
 mod services;
 mod status;

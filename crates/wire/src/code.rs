@@ -164,6 +164,8 @@ codes! {
     51 DiskFull "DISK_FULL" Later 507 ResourceExhausted "text: what the disk said" "Make room on the node's disk; publishing goes on by itself then.";
     52 DiskFailed "DISK_FAILED" No 500 DataLoss "text: what the disk said" "Replace the disk; what was acknowledged as synced can be read. Nothing without an answer is sure to be stored.";
     55 Fold "FOLD" No 422 InvalidArgument "text: why" "Correct the record: the topic's state does not take it in.";
+    56 NoResponder "NO_RESPONDER" Later 503 Unavailable "text: the subject" "Start somebody who answers; nothing was published.";
+    57 NoReply "NO_REPLY" Later 504 DeadlineExceeded "milliseconds waited" "Ask again if asking twice does no harm, or wait longer.";
     60 ManyLogs "MANY_LOGS" No 400 InvalidArgument "logs the pattern spans; text: the pattern" "Start by time, or name one log.";
     61 Ahead "AHEAD" No 416 OutOfRange "epoch of the last position, its sequence, sequence asked" "Start at a position that was handed out.";
     62 Lost "LOST" No 410 DataLoss "" "Subscribe again where going on makes sense: records were lost, as the gap before said.";

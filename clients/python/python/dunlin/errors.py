@@ -271,6 +271,18 @@ class FoldError(RefusedError):
     code = "FOLD"
 
 
+class NoResponderError(RefusedError):
+    """Start somebody who answers; nothing was published."""
+
+    code = "NO_RESPONDER"
+
+
+class NoReplyError(RefusedError):
+    """Ask again if asking twice does no harm, or wait longer."""
+
+    code = "NO_REPLY"
+
+
 class ManyLogsError(RefusedError):
     """Start by time, or name one log."""
 

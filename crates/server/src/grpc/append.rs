@@ -3,21 +3,15 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::task::Poll;
-use std::time::Duration;
 
 use dunlin::topic::frame::Meta;
-use dunlin::topic::{
-    Acknowledged, CheckedRun, Log, OnFull, ProducerMark, PublishError, Receipt, RunAppend, StoredState,
-    Subject, Topic, Waiter,
-};
+use dunlin::topic::{ProducerMark, Receipt, Subject, Topic};
 use dunlin::wire::ErrorCode;
-use dunlin::{Node, Owner, Refused, now_ns};
+use dunlin::{Node, Owner, Refused};
 
 use super::proto::dunlin as v1;
+use crate::append::{self, ToAppend};
 
-/// The token that progress of the disk notifies.
-const STORED: u32 = 1;
 /// A frame's memory is kept for the next one up to here.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
@@ -59,12 +53,28 @@ pub(super) fn mark(producer: v1::Producer) -> ProducerMark {
 
 /// Appends the record, waiting for room as long as its topic has patience.
 pub(super) async fn append(target: &Target, incoming: Incoming<'_>) -> Result<Receipt, Refused> {
-    match with_frame(target, incoming.record, |frame| try_append(target, &incoming, frame, false))? {
-        Err(PublishError::Full { .. } | PublishError::DiskBehind { .. }) => {
+    let topic = &*target.topic;
+    let appended =
+        with_frame(target, incoming.record, |frame| append::try_append(topic, incoming.with(topic, frame)))?;
+    let appended = match appended {
+        Err(refused) if append::may_be_taken_later(&refused) => {
             let frame = with_frame(target, incoming.record, <[u8]>::to_vec)?;
-            wait_for_room(target, &incoming, &frame).await
+            append::append_when_there_is_room(topic, incoming.with(topic, &frame)).await
         }
-        appended => appended.map_err(|error| Refused::from(&error)),
+        appended => appended,
+    };
+    appended.map_err(|error| Refused::from(&error))
+}
+
+/// Waits until the record's level of acknowledgement is reached.
+pub(super) async fn stored(topic: &Topic, receipt: &Receipt) -> Result<(), Refused> {
+    append::stored(topic, receipt).await.map_err(|error| Refused::from(&error))
+}
+
+impl Incoming<'_> {
+    fn with<'f>(&self, topic: &Topic, frame: &'f [u8]) -> ToAppend<'f> {
+        let partition = topic.partition_of(self.record.key.as_deref());
+        ToAppend { frames: frame, count: 1, partition, mark: self.mark, expect_last: self.expect_last }
     }
 }
 
@@ -93,86 +103,4 @@ fn with_frame<R>(target: &Target, record: &v1::Draft, look: impl FnOnce(&[u8]) -
         frame.shrink_to(KEPT_BYTES_MAX);
         Ok(looked)
     })
-}
-
-fn try_append(
-    target: &Target,
-    incoming: &Incoming<'_>,
-    frame: &[u8],
-    evict: bool,
-) -> Result<Receipt, PublishError> {
-    let topic = &target.topic;
-    let run = CheckedRun::check(frame, 1, topic.config().record_bytes_max as usize)?;
-    let partition = topic.partition_of(incoming.record.key.as_deref());
-    let (mark, expect_last) = (incoming.mark, incoming.expect_last);
-    topic.append_run(now_ns(), RunAppend { run, partition, mark, expect_last, evict })
-}
-
-/// Tries again whenever there may be room, until the topic's patience ends.
-async fn wait_for_room(target: &Target, incoming: &Incoming<'_>, frame: &[u8]) -> Result<Receipt, Refused> {
-    let topic = &target.topic;
-    let evicts = topic.config().reliable.is_some_and(|reliable| reliable.on_full == OnFull::Evict);
-    let waiter = Waiter::new();
-    let began_ns = now_ns();
-    let deadline_ns = began_ns.saturating_add(topic.patience().as_nanos() as u64);
-    loop {
-        topic.await_room(topic.partition_of(incoming.record.key.as_deref()), &waiter);
-        let now_ns = now_ns();
-        let waited = Duration::from_nanos(now_ns.saturating_sub(began_ns));
-        let is_over = now_ns >= deadline_ns;
-        let refused = match try_append(target, incoming, frame, is_over && evicts) {
-            Err(PublishError::Full { reader, needed, .. }) => PublishError::Full { reader, needed, waited },
-            Err(PublishError::DiskBehind { unstored_bytes, .. }) => {
-                PublishError::DiskBehind { unstored_bytes, waited }
-            }
-            appended => return appended.map_err(|error| Refused::from(&error)),
-        };
-        if is_over {
-            return Err(Refused::from(&refused));
-        }
-        let left = Duration::from_nanos(deadline_ns - now_ns);
-        // Which of the two it was is seen by looking.
-        let _ = tokio::time::timeout(left, notified(&waiter)).await;
-    }
-}
-
-/// Waits until the record's level of acknowledgement is reached.
-pub(super) async fn stored(topic: &Topic, receipt: &Receipt) -> Result<(), Refused> {
-    if receipt.acknowledged == Acknowledged::Memory {
-        return Ok(());
-    }
-    let log = &topic.logs()[usize::from(receipt.partition)];
-    let waiting = Waiting { log, waiter: Waiter::new() };
-    loop {
-        match log.await_stored(receipt.position, receipt.acknowledged, &waiting.waiter, STORED) {
-            StoredState::Reached => return Ok(()),
-            StoredState::Failed(error) => return Err(Refused::from(&error)),
-            StoredState::Waiting => notified(&waiting.waiter).await,
-        }
-    }
-}
-
-/// Leaves the log's list when the call is given up.
-struct Waiting<'a> {
-    log: &'a Log,
-    waiter: Arc<Waiter>,
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.log.leave_stored(&self.waiter);
-    }
-}
-
-/// Waits for a notification.
-async fn notified(waiter: &Waiter) {
-    std::future::poll_fn(|cx| {
-        while !waiter.take_ready(|_| ()) {
-            if waiter.set_waker(cx.waker()) {
-                return Poll::Pending;
-            }
-        }
-        Poll::Ready(())
-    })
-    .await;
 }

@@ -20,6 +20,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::dispatch::Dispatch;
+use super::requests::Requests;
 use crate::shared::{Place, STOP, Shared};
 use crate::stream::Stream;
 
@@ -52,6 +53,8 @@ pub(super) struct Connection {
     stream_last: AtomicU64,
     /// Calls so far.
     calls: AtomicU64,
+    /// Those that wait for replies; made with the first.
+    pub(super) requests: Mutex<Option<Requests>>,
 }
 
 /// A stream's place among those of its connection, until it is dropped.
@@ -135,6 +138,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream) {
         streams: Mutex::default(),
         stream_last: AtomicU64::new(0),
         calls: AtomicU64::new(0),
+        requests: Mutex::default(),
         shared,
     });
     if connection.shared.is_stopping() {

@@ -16,7 +16,7 @@ use super::groups;
 use super::proto::dunlin as v1;
 use super::publish_stream;
 use super::status::{refusal, status};
-use super::{topics, translate};
+use super::{requests, topics, translate};
 
 /// What streams both ways answer with.
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -154,6 +154,13 @@ impl Dunlin for Topics {
     ) -> Result<Response<Self::JoinGroupStream>, Status> {
         let membership = groups::join(&self.0, request.into_inner()).await?;
         Ok(Response::new(Box::pin(membership)))
+    }
+
+    async fn request(
+        &self,
+        request: Request<v1::RequestRequest>,
+    ) -> Result<Response<v1::RequestResponse>, Status> {
+        answer(requests::request(&self.0, request.into_inner()).await)
     }
 }
 

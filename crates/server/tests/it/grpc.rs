@@ -4,6 +4,7 @@ mod bad_input;
 mod groups;
 mod publishing;
 mod ratatoskr;
+mod requests;
 mod stopping;
 mod subscribing;
 mod topics;

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -27,10 +28,6 @@ impl Door for Grpc {
 
     fn address(&self, node: &Started) -> Option<SocketAddr> {
         Some(node.grpc())
-    }
-
-    fn not_offered(&self, promise: &str) -> Option<&'static str> {
-        (promise == "requests").then_some("requests are made through other doors")
     }
 
     fn enter(&self, _: &Started, address: Option<SocketAddr>) -> Result<Box<dyn Visitor>> {
@@ -100,6 +97,44 @@ impl Visitor for Caller {
             Following { connection, request, stream: None, at: BTreeMap::new(), seen: VecDeque::new() };
         following.begin()?;
         Ok(Box::new(following))
+    }
+
+    fn request(&mut self, subject: &str, payload: &[u8]) -> Result<Vec<u8>> {
+        let record = v1::Draft { payload: payload.to_vec().into(), ..v1::Draft::default() };
+        let timeout_ms = PATIENCE.as_millis() as u32;
+        let request = v1::RequestRequest { subject: subject.to_owned(), record: Some(record), timeout_ms };
+        let Connection { runtime, client, .. } = &mut self.0;
+        let answered = runtime.block_on(client.request(request))?.into_inner();
+        Ok(answered.reply.context("answered, and no reply")?.payload.to_vec())
+    }
+
+    fn answer(&mut self, subject: &str) -> Result<()> {
+        let Connection { runtime, mut client, .. } = Connection::open(self.0.address)?;
+        let request =
+            v1::SubscribeRequest { subjects: vec![subject.to_owned()], ..v1::SubscribeRequest::default() };
+        let mut asked = runtime.block_on(client.subscribe(request))?.into_inner();
+        // It has begun when it says where it stands.
+        runtime.block_on(asked.message())?;
+        // Ends when the node does, which is when the trial is over.
+        thread::spawn(move || {
+            runtime.block_on(async {
+                while let Some(told) = asked.message().await? {
+                    let Some(Event::Records(run)) = told.event else { continue };
+                    for asked in run.records {
+                        let payload = asked.payload.to_ascii_uppercase().into();
+                        let record = Some(v1::Draft { payload, ..v1::Draft::default() });
+                        let reply = v1::PublishRequest {
+                            subject: asked.reply,
+                            record,
+                            ..v1::PublishRequest::default()
+                        };
+                        client.publish(reply).await?;
+                    }
+                }
+                anyhow::Ok(())
+            })
+        });
+        Ok(())
     }
 
     fn join(&mut self, topic: &str, group: &str) -> Result<Box<dyn Reader>> {
@@ -216,7 +251,7 @@ impl Reader for Following {
             }
             let Some(stream) = &mut self.stream else {
                 if self.begin().is_err() {
-                    std::thread::sleep(Duration::from_millis(20).min(left));
+                    thread::sleep(Duration::from_millis(20).min(left));
                 }
                 continue;
             };

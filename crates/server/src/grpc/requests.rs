@@ -1,0 +1,137 @@
+//! Requests: records whose reply subjects lie in an inbox of the connection, and the first reply to each.
+//!
+//! The inbox is made with a connection's first request and goes with the connection. Replies are taken out of it by a responder
+//! of the node, so it is the thread on which a reply was published that wakes who asked.
+//!
+//! Limits: as many at a time as the connection has calls; a reply that comes too late is dropped.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dunlin::topic::Subject;
+use dunlin::wire::ErrorCode;
+use dunlin::{Inbox, Node, Refused, Request, Responder};
+use tokio::sync::oneshot;
+
+use super::append::{Incoming, Target, append};
+use super::connection::Connection;
+use super::proto::dunlin as v1;
+use super::translate;
+
+/// How long a reply is waited for unless the request says so.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Those of one connection.
+#[derive(Debug)]
+pub(super) struct Requests {
+    /// Ends before the inbox does.
+    _replies: Responder,
+    inbox: Inbox,
+    waiting: Arc<Waiting>,
+    asked: u64,
+}
+
+/// Who waits for a reply, by the number at the end of its subject.
+#[derive(Debug, Default)]
+struct Waiting(Mutex<HashMap<u64, oneshot::Sender<v1::Record>>>);
+
+/// A reply that is expected, until this is dropped.
+struct Expected {
+    reply_to: String,
+    number: u64,
+    reply: oneshot::Receiver<v1::Record>,
+    waiting: Arc<Waiting>,
+}
+
+/// Asks, and waits for the first reply.
+pub(super) async fn request(
+    connection: &Connection,
+    request: v1::RequestRequest,
+) -> Result<v1::RequestResponse, Refused> {
+    let v1::RequestRequest { subject, record, timeout_ms } = request;
+    let record = record.ok_or_else(|| Refused::new(ErrorCode::BadFrame, "there is no record to ask with"))?;
+    if !record.reply.is_empty() {
+        return Err(Refused::new(ErrorCode::BadFrame, "the reply to a request comes with its answer"));
+    }
+    let node = &connection.shared.node;
+    let parsed = Subject::parse(&subject);
+    let parsed = parsed.map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
+    if !node.is_heard(parsed) {
+        return Err(Refused::new(ErrorCode::NoResponder, subject));
+    }
+    let target = Target::find(node, &subject, &record.payload)?;
+    let mut expected = connection.expect()?;
+    let record = v1::Draft { reply: expected.reply_to.clone(), ..record };
+    append(&target, Incoming { record: &record, mark: None, expect_last: None }).await?;
+    let patience = match timeout_ms {
+        0 => PATIENCE,
+        ms => Duration::from_millis(ms.into()),
+    };
+    match tokio::time::timeout(patience, &mut expected.reply).await {
+        Ok(Ok(reply)) => Ok(v1::RequestResponse { reply: Some(reply) }),
+        // The responder has ended, with the node.
+        Ok(Err(_)) => Err(Refused::new(ErrorCode::ShuttingDown, "")),
+        Err(_) => {
+            let numbers = [patience.as_millis() as u64, 0, 0];
+            Err(Refused { numbers, ..Refused::new(ErrorCode::NoReply, "") })
+        }
+    }
+}
+
+impl Connection {
+    fn expect(&self) -> Result<Expected, Refused> {
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let requests = match &mut *requests {
+            Some(requests) => requests,
+            none => none.insert(Requests::open(&self.shared.node)?),
+        };
+        Ok(requests.expect())
+    }
+}
+
+impl Requests {
+    fn open(node: &Node) -> Result<Requests, Refused> {
+        let mut inbox = Inbox::new(node.clone(), node.next_session());
+        inbox.open().map_err(|error| Refused::from(&error))?;
+        let waiting = Arc::<Waiting>::default();
+        let told = Arc::clone(&waiting);
+        let replies = node.respond(&inbox.pattern(), move |reply| told.tell(&reply));
+        let replies = replies.map_err(|error| Refused::from(&error))?;
+        Ok(Requests { _replies: replies, inbox, waiting, asked: 0 })
+    }
+
+    fn expect(&mut self) -> Expected {
+        self.asked += 1;
+        let (sender, reply) = oneshot::channel();
+        self.waiting.lock().insert(self.asked, sender);
+        Expected {
+            reply_to: format!("{}{}", self.inbox.prefix(), self.asked),
+            number: self.asked,
+            reply,
+            waiting: Arc::clone(&self.waiting),
+        }
+    }
+}
+
+impl Waiting {
+    /// Gives a reply to who asked, if it still waits.
+    fn tell(&self, reply: &Request<'_, '_>) {
+        let record = reply.record();
+        let number = record.frame.subject_tail().parse().ok();
+        if let Some(asker) = number.and_then(|number: u64| self.lock().remove(&number)) {
+            // It may have gone in this moment.
+            let _ = asker.send(translate::record(record));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<v1::Record>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        self.waiting.lock().remove(&self.number);
+    }
+}

@@ -1,0 +1,131 @@
+use dunlin::topic::{Event as TopicEvent, Subscribe, SubscribeOptions};
+use tonic::Code;
+use tonic_types::StatusExt;
+
+use super::*;
+
+fn ask(subject: &str, payload: &str, timeout_ms: u32) -> v1::RequestRequest {
+    let v1::PublishRequest { subject, record, .. } = publish(subject, payload);
+    v1::RequestRequest { subject, record, timeout_ms }
+}
+
+async fn answered(client: &mut Dunlin, subject: &str, payload: &str) -> String {
+    let answer = client.request(ask(subject, payload, 30_000)).await.unwrap().into_inner();
+    String::from_utf8(answer.reply.unwrap().payload.to_vec()).unwrap()
+}
+
+#[test]
+fn a_responder_in_the_node_and_one_behind_grpc_answer() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let mut client = connect(&server).await;
+        let _inside = node.respond("inside", |mut request| {
+            let answer = request.record().payload().to_ascii_uppercase();
+            request.reply(&answer[..]).unwrap();
+        });
+        assert_eq!(answered(&mut client, "inside", "one").await, "ONE");
+
+        let mut other = connect(&server).await;
+        let (mut stream, _) = begun(&mut other, subscribe(&["outside"], At::Latest(true))).await.unwrap();
+        let answering = tokio::spawn(async move {
+            for _ in 0..2 {
+                let asked = records(&mut stream, 1).await.remove(0);
+                let answer = asked.payload.to_ascii_uppercase();
+                other.publish(publish(&asked.reply, answer)).await.unwrap();
+            }
+        });
+        assert_eq!(answered(&mut client, "outside", "two").await, "TWO");
+        assert_eq!(answered(&mut client, "outside", "three").await, "THREE");
+        answering.await.unwrap();
+    });
+}
+
+#[test]
+fn many_at_a_time_get_each_its_own_reply() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let client = connect(&server).await;
+        let _inside = node.respond("echo", |mut request| {
+            let answer = request.record().payload().to_vec();
+            request.reply(&answer[..]).unwrap();
+        });
+        let asking = (0..200).map(|number| {
+            let mut client = client.clone();
+            tokio::spawn(async move {
+                let text = format!("number {number}");
+                assert_eq!(answered(&mut client, "echo", &text).await, text);
+            })
+        });
+        for asking in asking.collect::<Vec<_>>() {
+            asking.await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn who_asks_nobody_is_told_at_once_and_nothing_is_published() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let mut client = connect(&server).await;
+        let refused = client.request(ask("nobody", "x", 30_000)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+        assert_eq!(refused.get_details_error_info().unwrap().reason, "NO_RESPONDER");
+        let published = node.topic("nobody").map_or(0, |topic| topic.logs()[0].info().next_seq - 1);
+        assert_eq!(published, 0);
+    });
+}
+
+#[test]
+fn who_is_not_answered_in_time_is_told_so_and_a_late_reply_goes_nowhere() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let mut client = connect(&server).await;
+        let mut silent = node.subscribe("slow", &SubscribeOptions::default()).unwrap();
+        let refused = client.request(ask("slow", "x", 50)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::DeadlineExceeded, "{refused}");
+        assert_eq!(refused.get_details_error_info().unwrap().reason, "NO_REPLY");
+        let reply_to = match silent.next().unwrap() {
+            TopicEvent::Record(asked) => asked.frame.reply().unwrap().to_owned(),
+            other => panic!("{other:?}"),
+        };
+        client.publish(publish(&reply_to, "late")).await.unwrap();
+        let _inside = node.respond("slow", |mut request| {
+            request.reply(&b"in time"[..]).unwrap();
+        });
+        assert_eq!(answered(&mut client, "slow", "y").await, "in time");
+    });
+}
+
+#[test]
+fn a_request_that_names_its_own_reply_subject_or_has_no_record_is_refused() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut client = connect(&server).await;
+        let mut named = ask("t", "x", 0);
+        named.record.as_mut().unwrap().reply = "mine".to_owned();
+        assert_eq!(client.request(named).await.unwrap_err().code(), Code::InvalidArgument);
+        let none = v1::RequestRequest { record: None, ..ask("t", "x", 0) };
+        assert_eq!(client.request(none).await.unwrap_err().code(), Code::InvalidArgument);
+    });
+}
+
+#[test]
+fn the_inbox_of_a_connection_goes_with_it() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let _inside = node.respond("echo", |mut request| {
+            request.reply(&b"here"[..]).unwrap();
+        });
+        let inboxes = || {
+            let page = node.topics(Some(&dunlin::topic::Pattern::parse("_INBOX.>").unwrap()), "", 10);
+            page.topics.len()
+        };
+        let mut client = connect(&server).await;
+        assert_eq!(answered(&mut client, "echo", "x").await, "here");
+        assert_eq!(inboxes(), 1);
+        drop(client);
+        while inboxes() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+}
