@@ -20,6 +20,7 @@ mod cores;
 mod doors;
 mod feed;
 mod goal;
+mod grpc;
 mod layout;
 mod local;
 mod machine;

@@ -27,6 +27,8 @@ pub mod target {
     pub const NATS: &str = "nats";
     /// Debian's Redis, by the same client.
     pub const REDIS: &str = "redis";
+    /// A plain tonic server that echoes.
+    pub const TONIC: &str = "tonic";
     /// Bare sockets, the machine's floor.
     pub const RAW: &str = "raw";
     /// The `rtrb` single-producer ring, the floor in process.

@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use crate::broker;
 use crate::doors;
 use crate::feed;
+use crate::grpc;
 use crate::local;
 use crate::raw;
 use crate::remote;
@@ -80,6 +81,8 @@ pub fn child_main(args: &[String]) -> Result<()> {
         "remote-node" => remote::node::serve(&args),
         "broker-stress" => broker::stress_child(&args),
         "door-node" => doors::node::serve(&args),
+        "grpc-echo" => grpc::serve_echo(&args),
+        "grpc-node" => grpc::serve_node(&args),
         "feed-node" => feed::node::serve(&args),
         unknown => bail!("there is no role `{unknown}`"),
     }

@@ -1,10 +1,10 @@
 //! The suites there are.
 
 use crate::point::Suite;
-use crate::{broker, feed, spot};
+use crate::{broker, feed, grpc, spot};
 
 /// Every suite, in the order `all` runs them.
-pub const SUITES: &[Suite] = &[spot::SUITE, feed::SUITE, broker::SUITE];
+pub const SUITES: &[Suite] = &[spot::SUITE, feed::SUITE, broker::SUITE, grpc::SUITE];
 
 /// The suites a name means: one, or `all`.
 pub fn named(name: &str) -> Option<&'static [Suite]> {

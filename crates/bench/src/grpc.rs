@@ -1,0 +1,18 @@
+//! Door `grpc` beside a plain tonic server that echoes: the same client, the same runtime, another process for each.
+
+mod callee;
+mod echo;
+mod node;
+mod points;
+mod stream;
+mod unary;
+
+pub use echo::serve as serve_echo;
+pub use node::serve as serve_node;
+pub use points::SUITE;
+
+/// The messages of `proto/echo.proto`.
+#[allow(missing_docs, clippy::all, reason = "generated")]
+mod proto {
+    tonic::include_proto!("dunlin.bench");
+}

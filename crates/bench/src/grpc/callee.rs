@@ -1,0 +1,104 @@
+//! Who is called, by the client that tonic generates: the node publishes what it is given, the echo gives it back.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use dunlin_server::grpc::proto::dunlin as v1;
+use tonic::transport::{Channel, Endpoint};
+use v1::dunlin_client::DunlinClient;
+use v1::publish_outcome::Outcome;
+
+use super::node::{Served, TOPIC};
+use super::proto::Message;
+use super::proto::echo_client::EchoClient;
+use crate::child::PATIENCE;
+use crate::cores::Pin;
+use crate::point::{Bench, target};
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Callee {
+    /// A node.
+    Node,
+    /// The plain tonic echo.
+    Echo,
+}
+
+impl Callee {
+    /// Both, in the order they are measured.
+    pub const ALL: [Callee; 2] = [Callee::Node, Callee::Echo];
+
+    /// Whose rows these are.
+    pub fn target(self) -> &'static str {
+        match self {
+            Self::Node => target::DUNLIN,
+            Self::Echo => target::TONIC,
+        }
+    }
+
+    /// Its process.
+    pub fn start(self, bench: &Bench, pin: Pin) -> Result<Served> {
+        match self {
+            Self::Node => Served::node(bench, pin, (0, 0)),
+            Self::Echo => Served::echo(bench, pin),
+        }
+    }
+
+    /// A connection to it.
+    pub async fn connect(self, address: SocketAddr) -> Result<Caller> {
+        let channel = channel(address).await?;
+        Ok(match self {
+            Self::Node => Caller::Node(DunlinClient::new(channel)),
+            Self::Echo => Caller::Echo(EchoClient::new(channel)),
+        })
+    }
+}
+
+/// A connection of its own.
+pub async fn channel(address: SocketAddr) -> Result<Channel> {
+    let endpoint =
+        Endpoint::from_shared(format!("http://{address}"))?.connect_timeout(PATIENCE).timeout(PATIENCE);
+    endpoint.connect().await.with_context(|| format!("connecting to {address}"))
+}
+
+/// A connection.
+#[derive(Clone, Debug)]
+pub enum Caller {
+    /// To a node.
+    Node(DunlinClient<Channel>),
+    /// To the echo.
+    Echo(EchoClient<Channel>),
+}
+
+impl Caller {
+    /// One call with these payloads, answered for each of them.
+    pub async fn call(&mut self, payloads: Vec<Bytes>) -> Result<()> {
+        let count = payloads.len();
+        match self {
+            Self::Echo(echo) => {
+                let answer = echo.say(Message { payloads }).await?.into_inner();
+                ensure!(answer.payloads.len() == count, "{} of {count} came back", answer.payloads.len());
+            }
+            Self::Node(node) => {
+                let mut requests: Vec<_> = payloads.into_iter().map(publish).collect();
+                if let [_] = requests[..] {
+                    let answer = node.publish(requests.remove(0)).await?.into_inner();
+                    ensure!(answer.receipt.is_some(), "published, and no receipt");
+                } else {
+                    let answer = node.publish_batch(v1::PublishBatchRequest { requests }).await?.into_inner();
+                    let is_receipt =
+                        |outcome: &v1::PublishOutcome| matches!(outcome.outcome, Some(Outcome::Receipt(_)));
+                    let published = answer.outcomes.iter().filter(|outcome| is_receipt(outcome)).count();
+                    ensure!(published == count, "{published} of {count} were published");
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn publish(payload: Bytes) -> v1::PublishRequest {
+    let record = v1::Draft { payload, ..v1::Draft::default() };
+    v1::PublishRequest { subject: TOPIC.to_owned(), record: Some(record), ..v1::PublishRequest::default() }
+}

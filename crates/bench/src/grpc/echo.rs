@@ -1,0 +1,57 @@
+//! The peer: what any program has that serves a call and a stream with tonic, on one thread.
+
+use std::net::Ipv4Addr;
+use std::pin::Pin;
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use tokio::net::TcpListener;
+use tokio::runtime::Builder;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+use super::node::Ready;
+use super::proto::echo_server::{Echo, EchoServer};
+use super::proto::{Message, StreamRequest};
+use crate::cores;
+use crate::payload::Payload;
+use crate::role::{RoleArgs, say};
+
+struct Plain;
+
+#[tonic::async_trait]
+impl Echo for Plain {
+    async fn say(&self, request: Request<Message>) -> Result<Response<Message>, Status> {
+        Ok(Response::new(request.into_inner()))
+    }
+
+    type StreamStream = Pin<Box<dyn Stream<Item = Result<Message, Status>> + Send>>;
+
+    async fn stream(&self, request: Request<StreamRequest>) -> Result<Response<Self::StreamStream>, Status> {
+        let StreamRequest { messages, bytes } = request.into_inner();
+        let mut payload = Payload::new(bytes as usize);
+        let message = move |seq| {
+            let payload = Bytes::copy_from_slice(payload.of(seq));
+            Ok(Message { payloads: vec![payload] })
+        };
+        Ok(Response::new(Box::pin(tokio_stream::iter((0..messages).map(message)))))
+    }
+}
+
+/// The peer's process: serves until it is killed.
+pub fn serve(args: &RoleArgs) -> Result<()> {
+    let _pinned = cores::Pin::parse(args.text("pin")?)?.side(1)?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("listening")?;
+        say(&Ready { address: listener.local_addr()? })?;
+        let connections = TcpListenerStream::new(listener);
+        let connections = tokio_stream::StreamExt::map(connections, |stream| {
+            stream.inspect(|stream| drop(stream.set_nodelay(true)))
+        });
+        Server::builder().add_service(EchoServer::new(Plain)).serve_with_incoming(connections).await?;
+        Ok(())
+    })
+}

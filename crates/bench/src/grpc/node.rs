@@ -1,0 +1,95 @@
+//! A node in a process of its own whose one door is gRPC, and which may publish; gone when dropped.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use dunlin_server::{Door, Server, ServerConfig};
+use serde::{Deserialize, Serialize};
+
+use crate::child::{Child, PATIENCE};
+use crate::cores::Pin;
+use crate::local::stand::Stand;
+use crate::point::Bench;
+use crate::role::{RoleArgs, say};
+use crate::workload::{Manner, send_all};
+
+/// The topic that nobody waits for.
+pub const TOPIC: &str = "dunlin-bench";
+/// The topic whose publishers wait for its readers.
+pub const LOSSLESS: &str = "dunlin-bench-lossless";
+
+const HISTORY_BYTES: u64 = 4 << 20;
+
+/// What a served process says first.
+#[derive(Serialize, Deserialize)]
+pub struct Ready {
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Sent {
+    start_ns: u64,
+}
+
+/// The other process of a measurement: the node, or the echo.
+#[derive(Debug)]
+pub struct Served {
+    child: Child,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+impl Served {
+    /// A node; it publishes so many records of a size to [`LOSSLESS`] as soon as a registered reader is there.
+    pub fn node(bench: &Bench, pin: Pin, (records, bytes): (u64, usize)) -> Result<Self> {
+        let args =
+            [("pin", pin.name().to_owned()), ("records", records.to_string()), ("bytes", bytes.to_string())];
+        Self::start(bench.child.start("grpc-node", &args)?)
+    }
+
+    /// The plain echo.
+    pub fn echo(bench: &Bench, pin: Pin) -> Result<Self> {
+        Self::start(bench.child.start("grpc-echo", &[("pin", pin.name().to_owned())])?)
+    }
+
+    fn start(mut child: Child) -> Result<Self> {
+        let Ready { address } = child.line(PATIENCE)?;
+        Ok(Self { child, address })
+    }
+
+    /// When its publisher began, once it has sent everything.
+    pub fn sent(&mut self) -> Result<u64> {
+        Ok(self.child.line::<Sent>(PATIENCE)?.start_ns)
+    }
+}
+
+/// The node's process: serves until it is killed.
+pub fn serve(args: &RoleArgs) -> Result<()> {
+    let _pinned = Pin::parse(args.text("pin")?)?.side(1)?;
+    let (records, bytes) = (args.get("records")?, args.get("bytes")?);
+    let stand = Stand::start()?;
+    stand.volatile(TOPIC, HISTORY_BYTES)?;
+    let lossless = stand.lossless(LOSSLESS, HISTORY_BYTES)?;
+    let config = ServerConfig { grpc: vec![(Ipv4Addr::LOCALHOST, 0).into()], ..ServerConfig::default() };
+    let server = Server::start(stand.node().clone(), config).context("opening the door")?;
+    let of_door = |(door, address): &(Door, SocketAddr)| (*door == Door::Grpc).then_some(*address);
+    let address = server.addresses().iter().find_map(of_door).context("the door is not open")?;
+    say(&Ready { address })?;
+    if records > 0 {
+        let deadline = Instant::now() + PATIENCE;
+        while lossless.logs()[0].info().registered == 0 {
+            ensure!(Instant::now() < deadline, "no reader came within {PATIENCE:?}");
+            thread::sleep(Duration::from_millis(1));
+        }
+        let start_ns = send_all(&mut stand.publisher(LOSSLESS)?, Manner::OneByOne, bytes, records)?;
+        say(&Sent { start_ns })?;
+    }
+    loop {
+        thread::park();
+        // Parking may end for no reason; the node stays open all the same.
+        std::hint::black_box(&server);
+    }
+}

@@ -1,0 +1,171 @@
+//! The points of door `grpc`, and what must be reached.
+
+use super::callee::Callee;
+use super::stream;
+use super::unary::{self, Load};
+use crate::cores::Pin;
+use crate::goal::{Bar, Goal};
+use crate::layout::{Cell, Layout};
+use crate::options::Options;
+use crate::params::Params;
+use crate::point::{Group, Point, Suite, target};
+use crate::row::RowPattern;
+
+/// The batches of the document's table.
+const BATCHES: [usize; 5] = [1, 5, 10, 20, 50];
+/// Connections, and calls of each that are under way at a time.
+const CONCURRENT: [(usize, usize); 3] = [(1, 64), (16, 1), (64, 1)];
+
+/// The groups: each ours, and the echo beside it.
+pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
+    let callees = || Callee::ALL.into_iter().filter(move |callee| with_peers || *callee == Callee::Node);
+    let mut groups = Vec::new();
+    for batch in BATCHES {
+        groups.push(callees().map(|callee| one_at_a_time(callee, batch, options)).collect());
+    }
+    for (clients, in_flight) in CONCURRENT {
+        groups.push(callees().map(|callee| many(callee, clients, in_flight, options)).collect());
+    }
+    groups.push(callees().map(|callee| set_up(callee, options)).collect());
+    groups.push(callees().map(|callee| streamed(callee, options)).collect());
+    groups
+}
+
+fn one_at_a_time(callee: Callee, batch: usize, options: &Options) -> Point {
+    let calls = options.count(10_000, 100);
+    let load = Load { clients: 1, in_flight: 1, batch, bytes: 64, calls, pin: Pin::Apart };
+    let params = Params::new().with("transport", "grpc").with("bytes", 64usize).with("batch", batch);
+    Point::new("grpc_unary", callee.target(), params, move |bench| unary::measure(bench, callee, load))
+}
+
+fn many(callee: Callee, clients: usize, in_flight: usize, options: &Options) -> Point {
+    let calls = options.count(100_000, 640);
+    let load = Load { clients, in_flight, batch: 1, bytes: 64, calls, pin: Pin::Apart };
+    let params = Params::new()
+        .with("transport", "grpc")
+        .with("bytes", 64usize)
+        .with("clients", clients)
+        .with("in_flight", in_flight);
+    Point::new("grpc_concurrent", callee.target(), params, move |bench| unary::measure(bench, callee, load))
+}
+
+fn set_up(callee: Callee, options: &Options) -> Point {
+    let connections = options.count(1_000, 20);
+    let params = Params::new().with("transport", "grpc");
+    Point::new("grpc_connect", callee.target(), params, move |bench| {
+        unary::set_up(bench, callee, connections)
+    })
+}
+
+/// As many records as take about `--time` at this rate.
+const STREAMED_PER_S: f64 = 5e6;
+
+fn streamed(callee: Callee, options: &Options) -> Point {
+    let sustained = (options.time.as_secs_f64() * STREAMED_PER_S) as u64;
+    let records = options.count(sustained, 10_000);
+    let params = Params::new().with("transport", "grpc").with("bytes", 64usize);
+    Point::new("grpc_stream", callee.target(), params, move |bench| {
+        Ok(stream::measure(bench, callee, 64, records)?.sample())
+    })
+}
+
+/// How the cases are shown.
+pub const LAYOUTS: &[Layout] = &[
+    Layout {
+        case: "grpc_unary",
+        title: "gRPC: publishing, one call in flight",
+        columns: &[
+            ("Records in a call", Cell::Param("batch")),
+            ("Average", Cell::Metric("avg_ns")),
+            ("p50", Cell::Metric("p50_ns")),
+            ("p95", Cell::Metric("p95_ns")),
+            ("p99", Cell::Metric("p99_ns")),
+            ("Records", Cell::Metric("msgs_per_s")),
+        ],
+    },
+    Layout {
+        case: "grpc_concurrent",
+        title: "gRPC: publishing, many calls at a time",
+        columns: &[
+            ("Connections", Cell::Param("clients")),
+            ("Calls in flight of each", Cell::Param("in_flight")),
+            ("p50", Cell::Metric("p50_ns")),
+            ("p99", Cell::Metric("p99_ns")),
+            ("Records", Cell::Metric("msgs_per_s")),
+            ("Least … most", Cell::Range("msgs_per_s")),
+        ],
+    },
+    Layout {
+        case: "grpc_connect",
+        title: "gRPC: from nothing to the first answer",
+        columns: &[
+            ("Average", Cell::Metric("avg_ns")),
+            ("p50", Cell::Metric("p50_ns")),
+            ("p99", Cell::Metric("p99_ns")),
+        ],
+    },
+    Layout {
+        case: "grpc_stream",
+        title: "gRPC: streamed delivery",
+        columns: &[
+            ("Message size", Cell::Param("bytes")),
+            ("Message count", Cell::Metric("messages")),
+            ("Time", Cell::Metric("elapsed_ns")),
+            ("Throughput", Cell::Metric("msgs_per_s")),
+            ("Least … most", Cell::Range("msgs_per_s")),
+        ],
+    },
+];
+
+type Pairs = &'static [(&'static str, &'static str)];
+
+const fn row(target: &'static str, case: &'static str, params: Pairs, metric: &'static str) -> RowPattern {
+    RowPattern { target, case, params, metric }
+}
+
+const ONE: Pairs = &[("transport", "grpc"), ("batch", "1")];
+const PIPELINED: Pairs = &[("transport", "grpc"), ("clients", "1"), ("in_flight", "64")];
+const SIXTEEN: Pairs = &[("transport", "grpc"), ("clients", "16"), ("in_flight", "1")];
+const SIXTY_FOUR: Pairs = &[("transport", "grpc"), ("clients", "64"), ("in_flight", "1")];
+const STREAM: Pairs = &[("transport", "grpc"), ("bytes", "64")];
+
+const fn one_in_flight(what: &'static str, metric: &'static str) -> Goal {
+    let (ours, echo) =
+        (row(target::DUNLIN, "grpc_unary", ONE, metric), row(target::TONIC, "grpc_unary", ONE, metric));
+    Goal { what, ours, bar: Bar::TimesAtMost(1.25, echo) }
+}
+
+const fn concurrent(what: &'static str, params: Pairs) -> Goal {
+    let metric = "msgs_per_s";
+    let (ours, echo) = (
+        row(target::DUNLIN, "grpc_concurrent", params, metric),
+        row(target::TONIC, "grpc_concurrent", params, metric),
+    );
+    Goal { what, ours, bar: Bar::TimesAtLeast(0.8, echo) }
+}
+
+/// The doors issue's lines that speak of gRPC.
+pub const GOALS: &[Goal] = &[
+    one_in_flight("gRPC publish, one in flight, p50", "p50_ns"),
+    one_in_flight("gRPC publish, one in flight, p99", "p99_ns"),
+    concurrent("gRPC publish, one connection, 64 in flight", PIPELINED),
+    concurrent("gRPC publish, 16 connections", SIXTEEN),
+    concurrent("gRPC publish, 64 connections", SIXTY_FOUR),
+    Goal {
+        what: "gRPC streamed delivery, 64 B, subscriber in another process",
+        ours: row(target::DUNLIN, "grpc_stream", STREAM, "msgs_per_s"),
+        bar: Bar::AtLeast(6e6),
+    },
+];
+
+/// The suite.
+pub const SUITE: Suite = Suite {
+    name: "grpc",
+    cases: &["grpc_unary", "grpc_concurrent", "grpc_connect", "grpc_stream"],
+    groups,
+    layouts: LAYOUTS,
+    goals: GOALS,
+    claims: &[],
+    known: &[],
+    blocks: |_| String::new(),
+};

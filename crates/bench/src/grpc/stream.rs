@@ -1,0 +1,76 @@
+//! A stream from the other process: every record arrives, in order, with its content checked.
+
+use anyhow::{Context, Result, bail, ensure};
+use dunlin_server::grpc::proto::dunlin as v1;
+use tokio::runtime::Builder;
+use v1::dunlin_client::DunlinClient;
+use v1::start::At;
+use v1::subscribe_response::Event;
+
+use super::callee::{Callee, channel};
+use super::node::{LOSSLESS, Served};
+use super::proto::StreamRequest;
+use super::proto::echo_client::EchoClient;
+use crate::clock::monotonic_ns;
+use crate::cores::Pin;
+use crate::payload::Touch;
+use crate::point::Bench;
+use crate::timed::Timed;
+
+/// So many records of a size.
+pub fn measure(bench: &Bench, callee: Callee, bytes: usize, records: u64) -> Result<Timed> {
+    let (start_ns, end_ns) = match callee {
+        Callee::Node => from_node(bench, bytes, records)?,
+        Callee::Echo => from_echo(bench, bytes, records)?,
+    };
+    Ok(Timed { start_ns, end_ns, messages: records, bytes, touched: bytes })
+}
+
+fn from_node(bench: &Bench, bytes: usize, records: u64) -> Result<(u64, u64)> {
+    let mut served = Served::node(bench, Pin::Free, (records, bytes))?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let end_ns = runtime.block_on(async {
+        let mut client = DunlinClient::new(channel(served.address).await?);
+        let request = v1::SubscribeRequest {
+            subjects: vec![LOSSLESS.to_owned()],
+            start: Some(v1::Start { at: Some(At::Earliest(true)) }),
+            registered: true,
+            ..v1::SubscribeRequest::default()
+        };
+        let mut stream = client.subscribe(request).await?.into_inner();
+        let mut seq = 0;
+        while seq < records {
+            let told = stream.message().await?.context("the stream ended")?;
+            match told.event {
+                Some(Event::Records(run)) => {
+                    for record in run.records {
+                        ensure!(Touch::All.check(&record.payload, seq), "record {seq} is another");
+                        seq += 1;
+                        ensure!(record.seq == seq, "record {} where {seq} was due", record.seq);
+                    }
+                }
+                Some(Event::Subscribed(_)) => {}
+                other => bail!("{other:?} after {seq} records"),
+            }
+        }
+        Ok(monotonic_ns())
+    })?;
+    Ok((served.sent()?, end_ns))
+}
+
+fn from_echo(bench: &Bench, bytes: usize, messages: u64) -> Result<(u64, u64)> {
+    let served = Served::echo(bench, Pin::Free)?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut client = EchoClient::new(channel(served.address).await?);
+        let start_ns = monotonic_ns();
+        let asked = StreamRequest { messages, bytes: bytes as u32 };
+        let mut stream = client.stream(asked).await?.into_inner();
+        for seq in 0..messages {
+            let message = stream.message().await?.context("the stream ended")?;
+            let payload = message.payloads.first().context("a message without its payload")?;
+            ensure!(Touch::All.check(payload, seq), "message {seq} is another");
+        }
+        Ok((start_ns, monotonic_ns()))
+    })
+}

@@ -1,0 +1,93 @@
+//! Calls that are answered once: one in flight, in batches, by many at a time, and each over a connection of its own.
+
+use anyhow::{Result, anyhow};
+use bytes::Bytes;
+use tokio::runtime::Builder;
+
+use super::callee::{Callee, Caller};
+use crate::clock::monotonic_ns;
+use crate::cores::Pin;
+use crate::payload::Payload;
+use crate::point::{Bench, Sample};
+use crate::stats::Latencies;
+
+/// How the calls are made.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Connections.
+    pub clients: usize,
+    /// Calls of each that are unanswered at a time.
+    pub in_flight: usize,
+    /// Records in a call.
+    pub batch: usize,
+    /// Bytes of each.
+    pub bytes: usize,
+    /// Calls in all; a tenth more at first, which is not counted.
+    pub calls: u64,
+    /// Where the two processes run.
+    pub pin: Pin,
+}
+
+/// How long calls take, and how many records a second they carry.
+pub fn measure(bench: &Bench, callee: Callee, load: Load) -> Result<Sample> {
+    let served = callee.start(bench, load.pin)?;
+    let _pinned = load.pin.side(0)?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let lanes = (load.clients * load.in_flight) as u64;
+        let mut callers = Vec::new();
+        for _ in 0..load.clients {
+            let caller = callee.connect(served.address).await?;
+            callers.extend(std::iter::repeat_n(caller, load.in_flight));
+        }
+        let calls_each = (load.calls / lanes).max(1);
+        all(&callers, load, calls_each / 10).await?;
+        let start_ns = monotonic_ns();
+        let latencies = all(&callers, load, calls_each).await?;
+        let took_ns = monotonic_ns() - start_ns;
+        let records = (calls_each * lanes) as f64 * load.batch as f64;
+        Ok(latencies.sample().with("msgs_per_s", records * 1e9 / took_ns as f64))
+    })
+}
+
+async fn all(callers: &[Caller], load: Load, calls: u64) -> Result<Latencies> {
+    let lane = |caller: &Caller| tokio::spawn(calls_of(caller.clone(), load, calls));
+    let lanes: Vec<_> = callers.iter().map(lane).collect();
+    let mut latencies = Latencies::default();
+    for lane in lanes {
+        latencies.add(&lane.await.map_err(|error| anyhow!("a caller ended: {error}"))??);
+    }
+    Ok(latencies)
+}
+
+async fn calls_of(mut caller: Caller, load: Load, calls: u64) -> Result<Latencies> {
+    let mut latencies = Latencies::default();
+    let mut payload = Payload::new(load.bytes);
+    for seq in 0..calls {
+        let payload = Bytes::copy_from_slice(payload.of(seq));
+        let start_ns = monotonic_ns();
+        caller.call(vec![payload; load.batch]).await?;
+        latencies.record(monotonic_ns() - start_ns);
+    }
+    Ok(latencies)
+}
+
+/// From nothing to the first answer, one connection after another.
+pub fn set_up(bench: &Bench, callee: Callee, connections: u64) -> Result<Sample> {
+    let served = callee.start(bench, Pin::Apart)?;
+    let _pinned = Pin::Apart.side(0)?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut payload = Payload::new(64);
+        let mut latencies = Latencies::default();
+        for seq in 0..connections + connections / 10 {
+            let payload = Bytes::copy_from_slice(payload.of(seq));
+            let start_ns = monotonic_ns();
+            callee.connect(served.address).await?.call(vec![payload]).await?;
+            if seq >= connections / 10 {
+                latencies.record(monotonic_ns() - start_ns);
+            }
+        }
+        Ok(latencies.sample())
+    })
+}
