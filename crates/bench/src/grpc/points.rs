@@ -169,3 +169,20 @@ pub const SUITE: Suite = Suite {
     known: &[],
     blocks: |_| String::new(),
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::RawOptions;
+
+    #[test]
+    fn every_goal_speaks_of_one_point_of_each_side() {
+        let options = RawOptions::default().validate(|_| None).unwrap();
+        let points: Group = groups(&options, true).into_iter().flatten().collect();
+        for pattern in GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]).flatten() {
+            let fitting =
+                points.iter().filter(|point| pattern.fits_point(point.case, point.target, &point.params));
+            assert_eq!(fitting.count(), 1, "{pattern:?}");
+        }
+    }
+}

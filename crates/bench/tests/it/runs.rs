@@ -80,3 +80,19 @@ fn a_case_that_is_not_there_is_an_error() {
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no point of suite spot fits"));
 }
+
+#[test]
+fn the_grpc_door_and_a_plain_echo_are_called_and_streamed_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = rows_of(folder.path(), &["peers", "grpc"]);
+    let figure = |target: &str, case: &str, metric: &str| {
+        let row = |row: &&Row| row.target == target && row.case == case && row.metric == metric;
+        rows.iter().find(row).unwrap_or_else(|| panic!("no {metric} of {target}, {case}")).median
+    };
+    for target in ["dunlin", "tonic"] {
+        assert!(figure(target, "grpc_unary", "p50_ns") > 0.0);
+        assert!(figure(target, "grpc_concurrent", "msgs_per_s") > 0.0);
+        assert!(figure(target, "grpc_connect", "p50_ns") > 0.0);
+        assert_eq!(figure(target, "grpc_stream", "messages"), 10_000.0);
+    }
+}
