@@ -5,6 +5,7 @@ pub mod claims;
 mod connections;
 mod doors;
 pub mod goals;
+mod isolation;
 pub mod known;
 mod layouts;
 mod line;
@@ -15,12 +16,13 @@ mod use_cases;
 use crate::options::Options;
 use crate::point::{Group, Suite};
 
+pub use isolation::offend as offender_child;
 pub use stress::grow as stress_child;
 
 /// The suite.
 pub const SUITE: Suite = Suite {
     name: "broker",
-    cases: &["stress", "doors", "use_cases", "nats_door", "connections"],
+    cases: &["stress", "doors", "use_cases", "nats_door", "connections", "isolation"],
     groups,
     layouts: layouts::LAYOUTS,
     goals: goals::GOALS,
@@ -35,6 +37,7 @@ fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
     groups.extend(use_cases::groups(options, with_peers));
     groups.extend(nats_door::groups(options, with_peers));
     groups.extend(connections::groups(options, with_peers));
+    groups.extend(isolation::groups(options));
     groups
 }
 

@@ -20,7 +20,10 @@ pub fn unit(metric: &str) -> &'static str {
 
 /// Whether less of it is better: times and sizes, and shares of a processor.
 pub fn less_is_better(metric: &str) -> bool {
-    matches!(unit(metric), "ns" | "B") || metric.ends_with("cpu_share") || metric.ends_with("cpu_s")
+    matches!(unit(metric), "ns" | "B")
+        || metric.ends_with("times_alone")
+        || metric.ends_with("cpu_share")
+        || metric.ends_with("cpu_s")
 }
 
 /// A value as a person reads it, in the unit that suits its size. MB is 10⁶ bytes.

@@ -79,6 +79,7 @@ pub fn child_main(args: &[String]) -> Result<()> {
         "raw-relay" => raw::relay::relay(&args),
         "local-memory" => local::memory::grow(&args),
         "remote-node" => remote::node::serve(&args),
+        "broker-offender" => broker::offender_child(&args),
         "broker-stress" => broker::stress_child(&args),
         "door-node" => doors::node::serve(&args),
         "grpc-echo" => grpc::serve_echo(&args),

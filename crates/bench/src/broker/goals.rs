@@ -58,6 +58,17 @@ macro_rules! use_case {
     };
 }
 
+/// What the others see beside an offender.
+macro_rules! isolation {
+    ($offender:literal, $metric:literal, $times:expr) => {
+        goal(
+            concat!("the others beside one client: ", $offender, ", ", $metric),
+            row("dunlin", "isolation", &[("offender", $offender)], $metric),
+            AtMost($times),
+        )
+    };
+}
+
 const MIB: f64 = 1_048_576.0;
 
 /// The table.
@@ -93,6 +104,12 @@ pub const GOALS: &[Goal] = &[
         row("dunlin", "connections", CROWD, "rss_bytes"),
         TimesAtMost(0.25, row("nats", "connections", CROWD, "rss_bytes")),
     ),
+    isolation!("flood", "p50_times_alone", 1.2),
+    isolation!("flood", "p99_times_alone", 2.0),
+    isolation!("never_reads", "p50_times_alone", 1.2),
+    isolation!("never_reads", "p99_times_alone", 2.0),
+    isolation!("slow_loris", "p50_times_alone", 1.2),
+    isolation!("slow_loris", "p99_times_alone", 2.0),
     use_case!("chat", "memory", "inproc", 5e6),
     use_case!("chat", "memory", "tcp", 5e6),
     use_case!("chat", "memory", "nats", 5e6),

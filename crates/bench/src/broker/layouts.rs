@@ -64,6 +64,19 @@ pub const LAYOUTS: &[Layout] = &[
         ],
     },
     Layout {
+        case: "isolation",
+        title: "One client at its limits, and what the others see (medians of five pairs)",
+        columns: &[
+            ("Offender", Param("offender")),
+            ("p50 alone", Metric("alone_p50_ns")),
+            ("p50 beside", Metric("p50_ns")),
+            ("Times", Metric("p50_times_alone")),
+            ("P99 alone", Metric("alone_p99_ns")),
+            ("P99 beside", Metric("p99_ns")),
+            ("Times", Metric("p99_times_alone")),
+        ],
+    },
+    Layout {
         case: "nats_door",
         title: "The NATS door beside nats-server and Redis",
         columns: &[

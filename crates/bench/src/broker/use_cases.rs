@@ -12,7 +12,7 @@ use super::doors::receive;
 use super::line::{BYTES, Line};
 use crate::clock::monotonic_ns;
 use crate::doors::node::TopicSetup;
-use crate::doors::way::{Ends, Source, TOPIC, Way};
+use crate::doors::way::{Ends, Sink, Source, TOPIC, Way};
 use crate::options::Options;
 use crate::params::Params;
 use crate::point::{Bench, Group, Point, Sample};
@@ -90,7 +90,19 @@ fn point(way: Way, case: UseCase, options: &Options) -> Point {
 }
 
 fn measure(ends: Ends, case: &UseCase, count: u64) -> Result<Sample> {
-    let Ends { mut source, mut sink, node } = ends;
+    let Ends { source, sink, node } = ends;
+    // The node goes where reading fails, and with it what the publisher waits for.
+    run(source, sink, case, count, || drop(node))
+}
+
+/// Publishes and reads so many records, and a few before them that do not count. `give_up` must end the publisher's waits.
+pub fn run(
+    mut source: Box<dyn Source>,
+    mut sink: Box<dyn Sink>,
+    case: &UseCase,
+    count: u64,
+    give_up: impl FnOnce(),
+) -> Result<Sample> {
     let (all, per_s) = (count + count / UNMEASURED, case.per_s);
     let publishing = thread::spawn(move || publish(&mut *source, all, per_s));
     let (mut latencies, mut nth, mut within) = (Latencies::default(), 0, 0);
@@ -103,10 +115,8 @@ fn measure(ends: Ends, case: &UseCase, count: u64) -> Result<Sample> {
         }
         nth += 1;
     });
-    let mut node = Some(node);
     if received.is_err() {
-        // The node goes, and with it what the publisher waits for.
-        node.take();
+        give_up();
     }
     let start_ns = publishing.join().map_err(|_| anyhow!("the publishing thread panicked"))?;
     let (end_ns, start_ns) = (received?, start_ns?);
@@ -119,7 +129,7 @@ fn measure(ends: Ends, case: &UseCase, count: u64) -> Result<Sample> {
 }
 
 /// Publishes every record when it is due, those that are due by now together; when the first was due.
-pub fn publish(source: &mut dyn Source, count: u64, per_s: u64) -> Result<u64> {
+fn publish(source: &mut dyn Source, count: u64, per_s: u64) -> Result<u64> {
     // By itself the kernel ends a sleep up to 50 µs late.
     set_current_timer_slack(NonZeroU64::new(1))?;
     let mut line = Line::default();

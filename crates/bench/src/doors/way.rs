@@ -9,8 +9,9 @@ use super::http::{HttpPublisher, HttpReader};
 use super::lines::{LinesPublisher, LinesReader};
 use super::native::{Native, NativeReader};
 use super::node::{self, DoorNode, NodeSetup, TopicSetup};
+use crate::cores::Pin;
 use crate::point::{Bench, target};
-use crate::pubsub::Broker;
+use crate::pubsub::{Broker, Served};
 
 /// The topic that everything goes through.
 pub const TOPIC: &str = "bench";
@@ -98,14 +99,9 @@ impl Way {
     /// Starts a node with this topic, and opens both ends.
     pub fn open(self, bench: &Bench, topic: TopicSetup) -> Result<Ends> {
         if let Self::NatsServer = self {
-            let broker = Broker::start(bench, target::NATS, crate::cores::Pin::Free)?;
-            let (sink, source) =
-                (LinesReader::open(broker.served(), TOPIC)?, LinesPublisher::open(broker.served(), TOPIC)?);
-            return Ok(Ends {
-                source: Box::new(source),
-                sink: Box::new(sink),
-                node: Between::Rival { _broker: broker },
-            });
+            let broker = Broker::start(bench, target::NATS, Pin::Free)?;
+            let (source, sink) = nats_ends(broker.served())?;
+            return Ok(Ends { source, sink, node: Between::Rival { _broker: broker } });
         }
         let Self::Door(door) = self else {
             let node = node::open(&[topic], None)?;
@@ -124,11 +120,7 @@ impl Way {
 fn ends(node: &DoorNode, door: Door) -> Result<(Box<dyn Source>, Box<dyn Sink>)> {
     let address = node.address(door)?;
     Ok(match door {
-        Door::Nats => {
-            let served = Broker::nats_door(node)?;
-            let sink = LinesReader::open(served, TOPIC)?;
-            (Box::new(LinesPublisher::open(served, TOPIC)?), Box::new(sink))
-        }
+        Door::Nats => nats_ends(Broker::nats_door(node)?)?,
         Door::Http => {
             let sink = HttpReader::open(address, TOPIC)?;
             (Box::new(HttpPublisher::open(address, TOPIC)?), Box::new(sink))
@@ -139,6 +131,12 @@ fn ends(node: &DoorNode, door: Door) -> Result<(Box<dyn Source>, Box<dyn Sink>)>
             (Box::new(Native::remote(publisher)), Box::new(NativeReader(sink)))
         }
     })
+}
+
+/// Both ends of what speaks NATS.
+pub fn nats_ends(served: Served) -> Result<(Box<dyn Source>, Box<dyn Sink>)> {
+    let sink = LinesReader::open(served, TOPIC)?;
+    Ok((Box::new(LinesPublisher::open(served, TOPIC)?), Box::new(sink)))
 }
 
 /// A client of our own protocol.

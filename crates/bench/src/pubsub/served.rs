@@ -26,6 +26,13 @@ pub struct Served {
     pub dialect: Dialect,
 }
 
+impl Served {
+    /// What speaks NATS at this address.
+    pub fn nats(address: SocketAddr) -> Self {
+        Self { address, dialect: Dialect::Nats }
+    }
+}
+
 /// A running broker.
 #[derive(Debug)]
 pub struct Broker {
@@ -110,7 +117,7 @@ impl Broker {
 
     /// The NATS door of a node.
     pub fn nats_door(node: &DoorNode) -> Result<Served> {
-        Ok(Served { address: node.address(Door::Nats)?, dialect: Dialect::Nats })
+        node.address(Door::Nats).map(Served::nats)
     }
 
     fn nats_server(bench: &Bench) -> Result<Self> {
@@ -124,7 +131,7 @@ impl Broker {
                 words.split(READY).nth(1).filter(|rest| rest.contains('\n'))?.lines().next()?.to_owned();
             line.trim().parse().ok()
         })?;
-        let served = Served { address, dialect: Dialect::Nats };
+        let served = Served::nats(address);
         Ok(Self { served, process: Process::Rival { child, _config: Some(config) } })
     }
 

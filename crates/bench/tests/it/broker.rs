@@ -49,3 +49,8 @@ fn raw_clients_stream_fan_out_and_ask_through_the_nats_door() {
 fn every_connection_of_a_crowd_delivers() {
     assert_eq!(count(&rows("connections"), "nats", "connection_bytes"), 1);
 }
+
+#[test]
+fn others_are_served_beside_every_offender() {
+    assert_eq!(count(&rows("isolation"), "nats", "p50_times_alone"), 3);
+}

@@ -1,0 +1,169 @@
+//! One client at its limits, and what the others see: a publisher and a subscriber at 1,000 records a second through the
+//! same door, alone and beside it, in turn.
+//!
+//! What is told is the median of five pairs, each of a run alone and a run beside: a neighbour's noise that lasts longer than a
+//! pair falls on both. The offender is a process of its own on the same cores, and what the kernel takes for it is
+//! part of what the others see.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use dunlin_server::Door;
+
+use super::use_cases::{UseCase, run};
+use crate::child::{Child, PATIENCE};
+use crate::doors::node::{DoorNode, NodeSetup, TopicSetup};
+use crate::doors::way::{TOPIC, nats_ends};
+use crate::options::Options;
+use crate::params::Params;
+use crate::point::{Bench, Group, Point, Sample, target};
+use crate::pubsub::{Broker, RawClient, Served};
+use crate::role::{RoleArgs, say};
+use crate::stats::Summary;
+
+const KINDS: [&str; 3] = ["flood", "never_reads", "slow_loris"];
+const OTHERS: UseCase =
+    UseCase { name: "others", per_s: 1_000, limit: Duration::from_millis(5), durable: false };
+const PAIRS: u64 = 5;
+const RECORDS: u64 = 500;
+/// What the offender publishes to.
+const OFFENDED: &str = "offended";
+const HISTORY_BYTES: u64 = 64 << 20;
+/// The offender has got going.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// A group for each kind of offender.
+pub fn groups(options: &Options) -> Vec<Group> {
+    let (pairs, records) = (options.count(PAIRS, 1), options.count(RECORDS, 50));
+    let point = |kind: &'static str| {
+        let params = Params::new()
+            .with("transport", "nats")
+            .with("driver", "raw")
+            .with("rate", OTHERS.per_s)
+            .with("offender", kind);
+        Point::new("isolation", target::DUNLIN, params, move |bench: &Bench| {
+            measure(bench, kind, pairs, records)
+        })
+    };
+    KINDS.map(|kind| vec![point(kind)]).into()
+}
+
+fn measure(bench: &Bench, kind: &str, pairs: u64, records: u64) -> Result<Sample> {
+    let topics =
+        vec![TopicSetup::volatile(TOPIC, HISTORY_BYTES), TopicSetup::volatile(OFFENDED, HISTORY_BYTES)];
+    let doors = vec![Door::Nats.name().to_owned()];
+    let node = DoorNode::start(bench, &NodeSetup { doors, topics, ..NodeSetup::default() })?;
+    let served = Broker::nats_door(&node)?;
+    let mut sampled: Vec<(Sample, Sample)> = Vec::new();
+    for _ in 0..pairs {
+        let alone = others(served, records)?;
+        let offender = offender(bench, kind, served)?;
+        let beside = others(served, records)?;
+        drop(offender);
+        sampled.push((alone, beside));
+    }
+    let median = |of: &dyn Fn(&(Sample, Sample)) -> f64| {
+        let values: Vec<f64> = sampled.iter().map(of).collect();
+        Summary::of(&values).map_or(0.0, |summary| summary.median)
+    };
+    let figure = |sample: &Sample, metric| sample.get(metric).unwrap_or_default();
+    let times = |metric: &'static str| {
+        move |(alone, beside): &(Sample, Sample)| figure(beside, metric) / figure(alone, metric).max(1.0)
+    };
+    Ok(Sample::new()
+        .with("alone_p50_ns", median(&|(alone, _)| figure(alone, "p50_ns")))
+        .with("p50_ns", median(&|(_, beside)| figure(beside, "p50_ns")))
+        .with("p50_times_alone", median(&times("p50_ns")))
+        .with("alone_p99_ns", median(&|(alone, _)| figure(alone, "p99_ns")))
+        .with("p99_ns", median(&|(_, beside)| figure(beside, "p99_ns")))
+        .with("p99_times_alone", median(&times("p99_ns"))))
+}
+
+/// What the others see now; their connections are new each time.
+fn others(served: Served, records: u64) -> Result<Sample> {
+    let (source, sink) = nats_ends(served)?;
+    run(source, sink, &OTHERS, records, || ())
+}
+
+fn offender(bench: &Bench, kind: &str, served: Served) -> Result<Child> {
+    let args = [("kind", kind.to_owned()), ("address", served.address.to_string())];
+    let mut child = bench.child.start("broker-offender", &args)?;
+    child.line::<()>(PATIENCE).context("waiting for the offender")?;
+    thread::sleep(SETTLE);
+    Ok(child)
+}
+
+/// The offender's process: goes on until it is killed.
+pub fn offend(args: &RoleArgs) -> Result<()> {
+    let served = Served::nats(args.get("address")?);
+    match args.text("kind")? {
+        "flood" => flood(served),
+        "never_reads" => never_read(served),
+        "slow_loris" => trickle(served),
+        unknown => bail!("there is no offender `{unknown}`"),
+    }
+}
+
+const FLOOD_BYTES: usize = 64;
+const FLOOD_WRITE: usize = 64 * 1024;
+
+/// Publishes as fast as it is let.
+fn flood(served: Served) -> Result<()> {
+    let mut client = RawClient::connect(served)?;
+    let mut one = served.dialect.publish_head(OFFENDED, FLOOD_BYTES);
+    one.extend_from_slice(&[b'x'; FLOOD_BYTES]);
+    one.extend_from_slice(b"\r\n");
+    let write = one.repeat(FLOOD_WRITE / one.len());
+    say(&())?;
+    loop {
+        client.send(&write)?;
+    }
+}
+
+const LARGE_BYTES: usize = 64 * 1024;
+const LARGE_PAUSE: Duration = Duration::from_millis(2);
+
+/// Subscribes to what it publishes in large records, and reads nothing; comes again when it is cut off.
+fn never_read(served: Served) -> Result<()> {
+    let mut publisher = RawClient::connect(served)?;
+    let mut one = served.dialect.publish_head(OFFENDED, LARGE_BYTES);
+    one.extend_from_slice(&[b'x'; LARGE_BYTES]);
+    one.extend_from_slice(b"\r\n");
+    let subscribe = || -> Result<RawClient> {
+        let mut client = RawClient::connect(served)?;
+        client.subscribe(OFFENDED)?;
+        Ok(client)
+    };
+    let mut reader = subscribe()?;
+    say(&())?;
+    for nth in 1_u64.. {
+        publisher.send(&one)?;
+        thread::sleep(LARGE_PAUSE);
+        // A reader that lost its place is cut off, and writing to it fails then.
+        if nth.is_multiple_of(64) && reader.send(b"PING\r\n").is_err() {
+            reader = subscribe()?;
+        }
+    }
+    Ok(())
+}
+
+const TRICKLES: usize = 200;
+const TRICKLE_BYTES: usize = 100_000;
+const TRICKLE_PAUSE: Duration = Duration::from_millis(100);
+
+/// Two hundred connections, each of which takes for ever to publish one record, a byte at a time.
+fn trickle(served: Served) -> Result<()> {
+    let mut clients = (0..TRICKLES)
+        .map(|_| {
+            let mut client = RawClient::connect_small(served, 16 * 1024)?;
+            client.send(&served.dialect.publish_head(OFFENDED, TRICKLE_BYTES))?;
+            Ok(client)
+        })
+        .collect::<Result<Vec<_>>>()?;
+    say(&())?;
+    loop {
+        clients.iter_mut().try_for_each(|client| client.send(b"x"))?;
+        thread::sleep(TRICKLE_PAUSE);
+    }
+}
