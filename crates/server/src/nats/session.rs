@@ -42,7 +42,7 @@ use dunlin::wire::nats::Connect;
 
 use crate::session::outbound::Outbound;
 use crate::session::pace::Resting;
-use crate::session::scratch::{self, Scratch};
+use crate::session::scratch::{self, READ_BYTES, Scratch};
 use crate::session::spin::Spin;
 use crate::session::timer::Timer;
 use crate::session::{Gone, Progress};
@@ -82,6 +82,10 @@ pub(crate) struct Session {
     unread_charge: Charge,
     /// How many bytes that operation needs to be worth another look.
     unread_needs: usize,
+    /// The last read brought so much that others of the thread get their turn first.
+    read_much: bool,
+    /// How many bytes of operations like those that came last are read at once.
+    read_bytes: usize,
     /// What is published waits for room.
     blocked: Option<Blocked>,
     outbound: Outbound,
@@ -144,6 +148,8 @@ impl Session {
             unread: Vec::new(),
             unread_charge: Charge::none(shared.node.budget()),
             unread_needs: 0,
+            read_much: false,
+            read_bytes: READ_BYTES,
             blocked: None,
             outbound: Outbound::default(),
             targets: Targets::default(),
@@ -190,6 +196,9 @@ impl Session {
             }
             if [answered, read, wrote].contains(&Progress::Some) {
                 self.spin.not_in_vain();
+                if std::mem::take(&mut self.read_much) {
+                    break;
+                }
             } else if self.sleep(cx) {
                 self.resting.ask(&mut scratch.pace, cx.waker());
                 return Ok(Poll::Pending);

@@ -15,6 +15,12 @@ use crate::session::scratch::{READ_BYTES, Scratch};
 use crate::session::{Gone, Progress};
 use crate::shared::Shared;
 
+/// Operations that are taken from one read, about: some 20 µs of work, which is what every other client of the thread
+/// waits beside one that floods the node. Of large ones it is what the thread's buffer holds.
+const TURN_OPERATIONS: usize = 512;
+/// What is read at once, however small they are.
+const TURN_BYTES_MIN: usize = 16 << 10;
+
 /// A payload may be so much smaller than a record: the rest is for its headers and subjects.
 const META_BYTES_MAX: u32 = 64 << 10;
 
@@ -70,7 +76,8 @@ impl Session {
     fn read_some(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
         let before = self.unread.len();
         scratch.read[..before].copy_from_slice(&self.unread);
-        let read = self.read_into(&mut scratch.read[before..])?;
+        let until = READ_BYTES.min(before + self.read_bytes.max(self.unread_needs));
+        let read = self.read_into(&mut scratch.read[before..until])?;
         if read > 0 {
             self.unread = Vec::new();
             self.handle_all(&scratch.read[..before + read], &mut scratch.nats.run);
@@ -108,25 +115,28 @@ impl Session {
     /// Handles all whole operations, and keeps the rest.
     fn handle_all(&mut self, bytes: &[u8], memory: &mut Run<'static>) {
         let mut run = emptied(std::mem::take(memory));
-        let at = self.handle_each(bytes, &mut run);
+        let (at, operations) = self.handle_each(bytes, &mut run);
         *memory = emptied(run);
+        self.read_bytes = (at / operations.max(1) * TURN_OPERATIONS).clamp(TURN_BYTES_MIN, READ_BYTES);
+        self.read_much = operations > TURN_OPERATIONS / 2 || at >= READ_BYTES / 2;
         if !self.is_closing() {
             self.unread = bytes[at..].to_vec();
         }
     }
 
-    /// Handles all whole operations; how far that is.
-    fn handle_each<'b>(&mut self, bytes: &'b [u8], run: &mut Run<'b>) -> usize {
+    /// Handles all whole operations; how far that is, and how many they are.
+    fn handle_each<'b>(&mut self, bytes: &'b [u8], run: &mut Run<'b>) -> (usize, usize) {
         let limits = self.limits();
-        let mut at = 0;
+        let (mut at, mut operations) = (0, 0);
         self.unread_needs = 0;
         while !self.is_closing() {
             match nats::next(&bytes[at..], &limits) {
                 Ok(Next::Message(operation, taken)) => {
                     let begins = at;
                     at += taken;
+                    operations += 1;
                     if let Err(Full { from }) = self.take(operation, begins, run) {
-                        return from;
+                        return (from, operations);
                     }
                 }
                 Ok(Next::Need(needs)) => {
@@ -141,8 +151,8 @@ impl Session {
             }
         }
         match self.publish_run(run) {
-            Ok(()) => at,
-            Err(Full { from }) => from,
+            Ok(()) => (at, operations),
+            Err(Full { from }) => (from, operations),
         }
     }
 
