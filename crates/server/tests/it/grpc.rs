@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod groups;
+mod hostile;
 mod publishing;
 mod ratatoskr;
 mod requests;

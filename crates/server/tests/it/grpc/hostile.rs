@@ -1,0 +1,234 @@
+//! Clients that mean harm, or are broken: they are told so, or cut off, and nobody else notices.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use bytes::Bytes;
+use h2::Reason;
+use h2::client::SendRequest;
+use prost::Message;
+use tonic::Code;
+
+use super::*;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// An empty SETTINGS frame.
+const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+
+/// A connection of which a test has every frame in its hands.
+async fn bare(server: &Server, change: impl FnOnce(&mut h2::client::Builder)) -> SendRequest<Bytes> {
+    let stream = tokio::net::TcpStream::connect(grpc_address(server)).await.unwrap();
+    let mut builder = h2::client::Builder::new();
+    change(&mut builder);
+    let (client, connection) = builder.handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    client.ready().await.unwrap()
+}
+
+fn call(name: &str) -> http::Request<()> {
+    let request = http::Request::post(format!("http://node/dunlin.v1.Dunlin/{name}"));
+    request.header("content-type", "application/grpc").body(()).unwrap()
+}
+
+fn framed(flag: u8, message: &[u8]) -> Bytes {
+    let mut bytes = vec![flag];
+    bytes.extend_from_slice(&(message.len() as u32).to_be_bytes());
+    bytes.extend_from_slice(message);
+    bytes.into()
+}
+
+/// The gRPC status of a call with these bytes as its body; `None` if there was no answer to it.
+async fn status_of(client: &mut SendRequest<Bytes>, name: &str, body: Bytes) -> Option<Code> {
+    *client = client.clone().ready().await.ok()?;
+    let (answer, mut sending) = client.send_request(call(name), false).ok()?;
+    // It may be refused before all of it was sent.
+    let _ = sending.send_data(body, true);
+    let answer = answer.await.ok()?;
+    let code = |headers: &http::HeaderMap| Some(Code::from_bytes(headers.get("grpc-status")?.as_bytes()));
+    if let Some(code) = code(answer.headers()) {
+        return Some(code);
+    }
+    let mut body = answer.into_body();
+    // The first answer of a stream is enough; the rest ends with the call.
+    if let Some(Ok(data)) = body.data().await {
+        body.flow_control().release_capacity(data.len()).unwrap();
+        if !body.is_end_stream() && name != "Publish" {
+            return Some(Code::Ok);
+        }
+        while let Some(Ok(data)) = body.data().await {
+            body.flow_control().release_capacity(data.len()).unwrap();
+        }
+    }
+    code(&body.trailers().await.ok()??)
+}
+
+#[test]
+fn a_message_that_says_it_is_compressed_is_refused_unseen() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut client = bare(&server, |_| ()).await;
+        // A gzip stream that would unfold to far more than it is.
+        let bomb = [&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3][..], &[0; 1_000]].concat();
+        let refused = status_of(&mut client, "Publish", framed(1, &bomb)).await;
+        assert!(refused.is_some_and(|code| code != Code::Ok), "{refused:?}");
+        let taken = status_of(&mut client, "Publish", framed(0, &publish("t", "x").encode_to_vec())).await;
+        assert_eq!(taken, Some(Code::Ok), "the connection goes on");
+    });
+}
+
+#[test]
+fn text_that_is_no_utf8_is_refused_and_the_connection_goes_on() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let mut client = bare(&server, |_| ()).await;
+        // Field 1, a text of two bytes that are no UTF-8.
+        for name in ["Publish", "Request", "CreateTopic", "ListTopics", "Subscribe", "JoinGroup"] {
+            let refused = status_of(&mut client, name, framed(0, &[0x0a, 2, 0xff, 0xfe])).await;
+            assert!(refused.is_some_and(|code| code != Code::Ok), "{name}: {refused:?}");
+        }
+        let taken = status_of(&mut client, "Publish", framed(0, &publish("t", "x").encode_to_vec())).await;
+        assert_eq!(taken, Some(Code::Ok));
+        assert_eq!(node.topic("t").unwrap().logs()[0].info().next_seq, 2);
+    });
+}
+
+/// Calls of every kind with bytes that are nearly what they should be. A failure names the number it was made of.
+#[test]
+fn any_bytes_are_understood_or_refused_and_the_node_goes_on() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut other = connect(&server).await;
+        let right: [(&str, Vec<u8>); 6] = [
+            ("Publish", publish("t", "payload").encode_to_vec()),
+            ("PublishBatch", {
+                let requests = vec![publish("t", "one"), publish("u", "two")];
+                v1::PublishBatchRequest { requests }.encode_to_vec()
+            }),
+            ("Subscribe", subscribe(&["t", "u.>"], At::Earliest(true)).encode_to_vec()),
+            ("Request", {
+                let v1::PublishRequest { subject, record, .. } = publish("t", "ask");
+                v1::RequestRequest { subject, record, timeout_ms: 1 }.encode_to_vec()
+            }),
+            (
+                "CreateTopic",
+                v1::CreateTopicRequest { name: "c".to_owned(), ..Default::default() }.encode_to_vec(),
+            ),
+            ("DescribeTopic", v1::DescribeTopicRequest { name: "t".to_owned() }.encode_to_vec()),
+        ];
+        let mut client = bare(&server, |_| ()).await;
+        for seed in 1..=300u64 {
+            let (name, right) = &right[seed as usize % right.len()];
+            let wrong = damaged(right, seed);
+            let status = status_of(&mut client, name, framed(0, &wrong)).await;
+            assert!(status.is_some(), "{name}, seed {seed}: no answer to {wrong:?}");
+        }
+        other.publish(publish("other", "x")).await.unwrap();
+    });
+}
+
+/// The bytes with a few of them changed, taken out or put in.
+fn damaged(right: &[u8], seed: u64) -> Vec<u8> {
+    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut below = |bound: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        (random % bound.max(1) as u64) as usize
+    };
+    let mut wrong = right.to_vec();
+    for _ in 0..=below(4) {
+        let at = below(wrong.len());
+        match below(3) {
+            0 if !wrong.is_empty() => wrong[at] = below(256) as u8,
+            1 if !wrong.is_empty() => drop(wrong.remove(at)),
+            _ => wrong.insert(at, below(256) as u8),
+        }
+    }
+    wrong
+}
+
+#[test]
+fn a_client_that_gives_no_sign_of_life_is_cut_off() {
+    run(async {
+        let (_node, server) = serve_grpc_with(|config| config.limits.grpc.keep_alive_ms = 200);
+        let mut other = connect(&server).await;
+        let address = grpc_address(&server);
+        let cut_off = tokio::task::spawn_blocking(move || {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.write_all(&[PREFACE, SETTINGS].concat()).unwrap();
+            let mut all = Vec::new();
+            // A reset is an end as well; that nothing came in so long is not.
+            match stream.read_to_end(&mut all) {
+                Ok(_) => true,
+                Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+            }
+        });
+        assert!(cut_off.await.unwrap(), "it was never cut off");
+        other.publish(publish("t", "x")).await.unwrap();
+    });
+}
+
+#[test]
+fn calls_that_are_begun_and_reset_by_the_thousand_cost_only_who_makes_them() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let mut other = connect(&server).await;
+        let before = node.budget().used();
+        for _ in 0..5 {
+            let mut client = bare(&server, |_| ()).await;
+            for _ in 0..2_000 {
+                // The node may have had enough of it.
+                let Ok(ready) = client.clone().ready().await else { break };
+                client = ready;
+                let Ok((_, mut sending)) = client.send_request(call("PublishStream"), false) else { break };
+                sending.send_reset(Reason::CANCEL);
+            }
+            other.publish(publish("t", "x")).await.unwrap();
+        }
+        // What they held is given back.
+        while node.budget().used() > before + (1 << 20) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+}
+
+#[test]
+fn a_call_too_many_waits_with_its_client_and_other_connections_do_not() {
+    run(async {
+        let (_node, server) = serve_grpc_with(|config| config.limits.grpc.streams_max = 2);
+        let (mut greedy, mut other) = (connect(&server).await, connect(&server).await);
+        let (first, _) = begun(&mut greedy, subscribe(&["t"], At::Latest(true))).await.unwrap();
+        let (_second, _) = begun(&mut greedy, subscribe(&["t"], At::Latest(true))).await.unwrap();
+        let mut waiting = tokio::spawn(async move { greedy.publish(publish("t", "late")).await });
+        other.publish(publish("t", "x")).await.unwrap();
+        let early = tokio::time::timeout(Duration::from_millis(100), &mut waiting).await;
+        assert!(early.is_err(), "a third call was taken");
+        drop(first);
+        waiting.await.unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_subscriber_that_never_grants_room_gets_nothing_and_holds_up_nobody() {
+    run(async {
+        let (node, server) = serve_grpc();
+        let mut other = connect(&server).await;
+        let (mut stream, _) = begun(&mut other, subscribe(&["t"], At::Latest(true))).await.unwrap();
+        let mut client = bare(&server, |builder| {
+            builder.initial_window_size(0);
+        })
+        .await;
+        let (answer, mut sending) = client.send_request(call("Subscribe"), false).unwrap();
+        let request = subscribe(&["t"], At::Earliest(true)).encode_to_vec();
+        sending.send_data(framed(0, &request), true).unwrap();
+        let _answer = answer.await.unwrap();
+        let before = node.budget().used();
+        for _ in 0..200 {
+            other.publish(publish("t", vec![7; 10_000])).await.unwrap();
+        }
+        assert_eq!(records(&mut stream, 200).await.len(), 200);
+        // The topic's own history, and no more than a batch or two for the stream.
+        assert!(node.budget().used() < before + (8 << 20), "{}", node.budget().used() - before);
+    });
+}
