@@ -41,12 +41,25 @@ pub fn tell(error: &anyhow::Error, console: &Console) -> ExitCode {
     }
     let mark = console.errors.bad("error:");
     // Nothing is left to tell it to when standard error is closed.
-    let _ = writeln!(std::io::stderr(), "{mark} {error:#}");
+    let _ = writeln!(std::io::stderr(), "{mark} {}", in_words(error));
     if let Some(row) = row(error) {
         let more = console.errors.command(&format!("dunlin errors {}", row.name));
         let _ = writeln!(std::io::stderr(), "  {}  ({more})", row.advice);
     }
     ExitCode::from(code(error))
+}
+
+/// What went wrong and why, each cause once: some errors say theirs themselves.
+fn in_words(error: &anyhow::Error) -> String {
+    let mut said = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if said.is_empty() {
+            said = cause;
+        } else if !said.ends_with(&cause) {
+            said = format!("{said}: {cause}");
+        }
+    }
+    said
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -112,6 +125,16 @@ mod tests {
         assert_eq!(name(SubscribeError::Lost.into()), Some("LOST"));
         assert_eq!(name(SubjectError::Empty.into()), Some("SUBJECT"));
         assert_eq!(name(SubscribeError::Connection("refused".into()).into()), None);
+    }
+
+    #[test]
+    fn a_cause_that_was_said_is_not_said_again() {
+        let file = std::fs::read("/nonexistent").unwrap_err();
+        let told = anyhow::Error::from(file).context("reading").context("opening");
+        let once = "opening: reading: No such file or directory (os error 2)";
+        assert_eq!(in_words(&told), once);
+        let told = anyhow::anyhow!("No such file or directory (os error 2)").context(once);
+        assert_eq!(in_words(&told), once);
     }
 
     #[test]

@@ -77,6 +77,8 @@ pub struct Limits {
     pub sessions_before_spreading: usize,
     /// How long sessions have to take what they were sent when the server stops, ms.
     pub stop_ms_max: u32,
+    /// Clients that were refused or cut off, of which is remembered why.
+    pub departures_max: usize,
     /// What only door `nats` has.
     pub nats: NatsLimits,
     /// Those of door `http`.
@@ -188,6 +190,7 @@ impl Default for Limits {
             in_flight_bytes_max: 4 << 20,
             sessions_before_spreading: 8,
             stop_ms_max: 2_000,
+            departures_max: 200,
             nats: NatsLimits::default(),
             http: HttpLimits::default(),
             grpc: GrpcLimits::default(),

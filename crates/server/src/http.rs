@@ -22,6 +22,7 @@ mod events;
 mod gate;
 mod health;
 mod metrics;
+mod paths;
 mod problem;
 mod publish;
 mod query;

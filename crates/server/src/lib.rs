@@ -14,6 +14,7 @@
 
 mod append;
 mod config;
+mod departures;
 mod door;
 mod error;
 pub mod grpc;
@@ -27,10 +28,12 @@ mod runtime;
 mod server;
 mod session;
 mod shared;
+pub mod spans;
 mod stream;
 mod tcp;
 mod tls;
 mod traffic;
+mod visit;
 
 pub use config::{GrpcLimits, HttpLimits, Limits, NatsLimits, ServerConfig};
 pub use door::Door;

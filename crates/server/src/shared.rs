@@ -8,6 +8,7 @@ use dunlin::Node;
 use dunlin::topic::{Charge, SubscribeError, Waiter};
 
 use crate::config::{Limits, ServerConfig};
+use crate::departures::Departures;
 use crate::grpc;
 use crate::housekeeping::Housekeeping;
 use crate::http::Surveys;
@@ -36,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) reloads: Arc<Reloads>,
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) surveys: Surveys,
+    pub(crate) departures: Departures,
     pub(crate) housekeeping: Housekeeping,
     cores: OnceLock<Vec<Core>>,
     pub(crate) grpc: grpc::Services,
@@ -62,6 +64,7 @@ impl Shared {
             reloads: Arc::default(),
             traffic: Arc::default(),
             surveys: Surveys::default(),
+            departures: Departures::new(config.limits.departures_max),
             housekeeping: Housekeeping::default(),
             grpc: grpc::Services::default(),
             cores: OnceLock::new(),

@@ -5,6 +5,7 @@
 //! `grpc.streams_max` calls at once. Keep-alive: `grpc.keep_alive_ms`; who does not answer in as long is gone.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,6 +22,8 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::dispatch::Dispatch;
 use super::requests::Requests;
+use crate::departures::{Departure, Fate, in_words};
+use crate::door::Door;
 use crate::shared::{Place, STOP, Shared};
 use crate::stream::Stream;
 
@@ -46,6 +49,7 @@ const SEND_BUFFER_BYTES: usize = 48 << 10;
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) shared: Arc<Shared>,
+    pub(super) peer: Option<SocketAddr>,
     admitted: bool,
     stopping: AtomicBool,
     /// Who is to be told that the server stops.
@@ -71,7 +75,9 @@ impl Connection {
         if self.admitted {
             return Ok(());
         }
-        Err(Refused::limit("sessions_max", self.shared.limits.sessions_max as u64))
+        let refused = Refused::limit("sessions_max", self.shared.limits.sessions_max as u64);
+        self.departs(Fate::Refused, "", &in_words(&refused));
+        Err(refused)
     }
 
     /// A place for a stream that goes on: it is notified of [`STOP`].
@@ -83,6 +89,11 @@ impl Connection {
             return Err(Refused::new(ErrorCode::ShuttingDown, ""));
         }
         Ok(place)
+    }
+
+    /// Remembers why a client gets no more, for those who ask later.
+    pub(super) fn departs(&self, fate: Fate, name: &str, why: &str) {
+        self.shared.departures.note(Departure::new(Door::Grpc, fate, why).of(name, self.peer));
     }
 
     fn stop(&self) {
@@ -108,6 +119,10 @@ impl Connection {
 }
 
 impl StreamPlace {
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
     /// What all connections share.
     pub(super) fn shared(&self) -> &Shared {
         &self.connection.shared
@@ -132,7 +147,9 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream) {
     }
     let waiter = Waiter::new();
     let place = shared.admit(shared.node.next_session(), &waiter);
+    let peer = stream.socket().and_then(|socket| socket.peer_addr().ok());
     let connection = Arc::new(Connection {
+        peer,
         admitted: place.is_some(),
         stopping: AtomicBool::new(false),
         streams: Mutex::default(),

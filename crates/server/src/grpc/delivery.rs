@@ -55,6 +55,7 @@ impl<W: Writer> Body for Delivery<W> {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(status)) => {
+                reader.ended(&status);
                 this.reader = None;
                 if out.is_empty() {
                     return Poll::Ready(Some(Ok(Frame::trailers(trailers(&status)))));

@@ -20,6 +20,7 @@ use super::connection::Connection;
 use super::delivery::Delivery;
 use super::intake::Intake;
 use super::proto::DESCRIPTORS;
+use super::proto::dunlin::SubscribeRequest;
 use super::proto::dunlin::dunlin_server::DunlinServer;
 use super::proto::ratatoskr::message_broker_server::MessageBrokerServer;
 use super::ratatoskr::{self, Ratatoskr};
@@ -27,6 +28,8 @@ use super::service::Topics;
 use super::status::status;
 use super::subscribe;
 use super::writer::InOurWords;
+use crate::departures::{Fate, in_words};
+use crate::spans::{self, Traced};
 
 pub(super) const DUNLIN: &str = "dunlin.v1.Dunlin";
 pub(super) const RATATOSKR: &str = "ratatoskr.MessageBroker";
@@ -100,8 +103,12 @@ impl Dispatch {
     }
 
     async fn subscribe(&self, request: Request<Intake>) -> Result<Response<Body>, Status> {
-        let asked = one_message(request).await?;
-        let reader = subscribe::reader(&self.connection, asked).map_err(|refused| status(&refused))?;
+        let asked: SubscribeRequest = one_message(request).await?;
+        let name = asked.name.clone();
+        let reader = subscribe::reader(&self.connection, asked).map_err(|refused| {
+            self.connection.departs(Fate::Refused, &name, &in_words(&refused));
+            status(&refused)
+        })?;
         Ok(streaming(Body::new(Delivery::new(reader, InOurWords))))
     }
 
@@ -122,7 +129,16 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
     type Future = Answer;
 
     fn call(&self, request: Request<Incoming>) -> Answer {
-        self.answer(request)
+        let span = spans::of_call(&request, self.connection.peer);
+        let answer = self.answer(request);
+        if span.is_disabled() {
+            return answer;
+        }
+        Box::pin(async move {
+            let (parts, body) = answer.await?.into_parts();
+            let body = Traced::of_call(body, span, &parts.headers);
+            Ok(Response::from_parts(parts, Body::new(body)))
+        })
     }
 }
 

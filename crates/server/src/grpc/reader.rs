@@ -18,13 +18,14 @@ use dunlin::topic::{
     SubscribeError, SubscribeOptions, Waiter,
 };
 use dunlin::wire::ErrorCode;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::connection::StreamPlace;
 use super::outgoing::Outgoing;
 use super::records::Run;
 use super::status::status;
 use super::writer::Writer;
+use crate::departures::Fate;
 use crate::shared::STOP;
 
 /// Readers that one passes a wake on to, as sessions of door `tcp` do.
@@ -119,6 +120,13 @@ impl Reader {
             reader.add(log, filter, start)?;
         }
         Ok(reader)
+    }
+
+    /// Remembers why the subscription was ended, if that is for its client to complain about.
+    pub(super) fn ended(&self, status: &Status) {
+        if !matches!(status.code(), Code::Ok | Code::Unavailable | Code::Aborted) {
+            self.place.connection().departs(Fate::CutOff, &self.options.name, status.message());
+        }
     }
 
     /// Where a log begins that is there at the beginning.

@@ -1,5 +1,6 @@
 //! One connection: HTTP/1.1 by hyper, with every wait and every buffer bounded.
 
+use std::error::Error;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -20,6 +21,8 @@ use super::context::Context;
 use super::problem::Problem;
 use super::routes;
 use crate::config::Limits;
+use crate::departures::{Departure, Fate, in_words};
+use crate::door::Door;
 use crate::shared::Shared;
 use crate::stream::Stream;
 
@@ -48,7 +51,20 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream) {
     });
     if let Err(error) = served.await {
         tracing::debug!(door = "http", peer = %shown(peer), %error, "connection ended");
+        if let Some((fate, why)) = complaint(&error, &shared.limits) {
+            shared.departures.note(Departure::new(Door::Http, fate, &why).of("", peer));
+        }
     }
+}
+
+/// What an operator is to know of a connection's end, if anything: that clients come and go is no news.
+fn complaint(error: &hyper::Error, limits: &Limits) -> Option<(Fate, String)> {
+    if error.is_parse() {
+        return Some((Fate::Refused, format!("not HTTP/1.1: {error}")));
+    }
+    let io = error.source().and_then(|source| source.downcast_ref::<std::io::Error>())?;
+    (io.kind() == std::io::ErrorKind::TimedOut)
+        .then(|| (Fate::CutOff, format!("took nothing for {} ms", limits.http.stalled_ms_max)))
 }
 
 /// Whether the server stops; if not, the task is woken when it does.
@@ -91,7 +107,10 @@ fn notice_who_has_gone(stream: &TcpStream, limits: &Limits) {
 
 /// All places are taken: says so, without reading the request.
 async fn turn_away(shared: &Shared, mut stream: Stream) {
-    let answer = refusal(Refused::limit("sessions_max", shared.limits.sessions_max as u64));
+    let refused = Refused::limit("sessions_max", shared.limits.sessions_max as u64);
+    let peer = stream.socket().and_then(|socket| socket.peer_addr().ok());
+    shared.departures.note(Departure::new(Door::Http, Fate::Refused, &in_words(&refused)).of("", peer));
+    let answer = refusal(refused);
     let patience = Duration::from_millis(shared.limits.http.header_ms_max.into());
     // Who does not even take this is not waited for.
     let _ = tokio::time::timeout(patience, async {

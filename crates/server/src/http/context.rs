@@ -41,6 +41,10 @@ impl Context {
         self.0.is_local
     }
 
+    pub(super) fn peer_address(&self) -> Option<SocketAddr> {
+        self.0.peer
+    }
+
     /// For people.
     pub(super) fn peer(&self) -> String {
         self.0.peer.map_or_else(|| "?".to_owned(), |peer| peer.to_string())

@@ -6,6 +6,8 @@ mod stands;
 mod stream;
 mod subscribe;
 
+use std::net::SocketAddr;
+
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::RawQuery;
@@ -15,8 +17,26 @@ use axum::response::Response;
 use super::context::Context;
 use super::problem::Problem;
 use super::routes::Name;
+use crate::departures::{Departure, Fate, in_words};
+use crate::door::Door;
+use crate::shared::Shared;
 use request::EventsRequest;
 use stream::EventStream;
+
+/// Who reads a stream of events.
+#[derive(Debug)]
+struct Reader {
+    name: String,
+    peer: Option<SocketAddr>,
+}
+
+impl Reader {
+    /// Remembers why it gets no more, for those who ask later.
+    fn departs(&self, shared: &Shared, fate: Fate, why: &Problem) {
+        let departure = Departure::new(Door::Http, fate, &in_words(why.refused()));
+        shared.departures.note(departure.of(&self.name, self.peer));
+    }
+}
 
 pub(super) async fn events(
     Extension(context): Extension<Context>,
@@ -25,8 +45,11 @@ pub(super) async fn events(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let request = EventsRequest::read(query.as_deref(), &headers, &context.peer())?;
-    let subscribed = subscribe::subscribe(context.shared(), &pattern, &request)?;
-    let stream = EventStream::new(&context, subscribed, request.form);
+    let reader = Reader { name: request.options.name.clone(), peer: context.peer_address() };
+    let subscribed = subscribe::subscribe(context.shared(), &pattern, &request);
+    let subscribed =
+        subscribed.inspect_err(|problem| reader.departs(context.shared(), Fate::Refused, problem))?;
+    let stream = EventStream::new(&context, subscribed, request.form, reader);
     let mut response = Response::new(Body::new(stream));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));

@@ -36,6 +36,10 @@ impl Problem {
         self
     }
 
+    pub(super) fn refused(&self) -> &Refused {
+        &self.refused
+    }
+
     #[cfg(test)]
     pub(super) fn status(&self) -> StatusCode {
         self.status

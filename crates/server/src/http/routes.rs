@@ -17,7 +17,8 @@ use tower_service::Service;
 
 use super::context::Context;
 use super::problem::Problem;
-use super::{batch, events, gate, health, metrics, publish, subscriptions, topics};
+use super::{batch, events, gate, health, metrics, paths, publish, subscriptions, topics};
+use crate::spans::{self, Traced};
 
 /// What there is, for people who try.
 const INDEX: &str = "\
@@ -33,19 +34,19 @@ Dunlin, door http. Try:
 static ROUTES: LazyLock<Router> = LazyLock::new(|| {
     let only = |methods: MethodRouter| methods.fallback(wrong_method);
     Router::new()
-        .route("/", only(get(async || INDEX)))
-        .route("/v1/topics", only(get(topics::list)))
+        .route(paths::INDEX, only(get(async || INDEX)))
+        .route(paths::TOPICS, only(get(topics::list)))
         .route(
-            "/v1/topics/{name}",
+            paths::TOPIC,
             only(get(topics::describe).put(topics::create).delete(topics::delete).post(publish::publish)),
         )
-        .route("/v1/topics/{name}/batch", only(post(batch::publish)))
-        .route("/v1/topics/{name}/events", only(get(events::events)))
-        .route("/v1/subscriptions", only(get(subscriptions::subscriptions)))
-        .route("/healthz", only(get(health::healthz)))
-        .route("/readyz", only(get(health::readyz)))
-        .route("/startupz", only(get(health::startupz)))
-        .route("/metrics", only(get(metrics::metrics)))
+        .route(paths::BATCH, only(post(batch::publish)))
+        .route(paths::EVENTS, only(get(events::events)))
+        .route(paths::SUBSCRIPTIONS, only(get(subscriptions::subscriptions)))
+        .route(paths::HEALTHZ, only(get(health::healthz)))
+        .route(paths::READYZ, only(get(health::readyz)))
+        .route(paths::STARTUPZ, only(get(health::startupz)))
+        .route(paths::METRICS, only(get(metrics::metrics)))
         .fallback(nothing_here)
 });
 
@@ -55,6 +56,7 @@ pub(super) async fn answer(
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     let began = Instant::now();
+    let span = spans::of_request(&request, paths::route_of(request.uri().path()), context.peer_address());
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let origin = request.headers().get(header::ORIGIN).cloned();
     let mut response = match gate::check(&context, &request) {
@@ -70,7 +72,11 @@ pub(super) async fn answer(
     };
     response.headers_mut().insert("dunlin-node", node_number(&context));
     note(&context, &method, &uri, response.status(), began);
-    Ok(response)
+    if span.is_disabled() {
+        return Ok(response);
+    }
+    spans::answered(&span, &response);
+    Ok(response.map(|body| Body::new(Traced::of_request(body, span))))
 }
 
 async fn route(context: Context, request: Request<Incoming>) -> Response<Body> {

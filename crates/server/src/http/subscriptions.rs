@@ -10,6 +10,7 @@ use super::problem::Problem;
 use super::query::{Query, shown_time};
 use super::surveys::Surveys;
 use super::topics::reader_json;
+use crate::departures::Departure;
 
 /// Subscriptions of a list that does not say how many.
 const LISTED: usize = 20;
@@ -18,7 +19,7 @@ pub(super) async fn subscriptions(
     Extension(context): Extension<Context>,
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Problem> {
-    let query = Query::parse(query.as_deref(), &["sort", "limit"])?;
+    let query = Query::parse(query.as_deref(), &["sort", "limit", "recent"])?;
     if let Some(sort) = query.get("sort").filter(|sort| *sort != "lag") {
         return Err(Problem::bad_request(format!("sort={sort}: expected lag")));
     }
@@ -26,7 +27,28 @@ pub(super) async fn subscriptions(
     let limit = query.count("limit", LISTED, shown)?;
     let survey = Surveys::take(context.shared()).await;
     let subscriptions: Vec<_> = survey.slowest.iter().take(limit).map(subscription_json).collect();
-    Ok(Json(json!({"subscriptions": subscriptions, "total": survey.subscriptions})))
+    let mut answer = json!({"subscriptions": subscriptions, "total": survey.subscriptions});
+    if query.switch("recent")? {
+        let departures = context.shared().departures.newest(limit);
+        answer["recent"] = departures.iter().map(departure_json).collect();
+    }
+    Ok(Json(answer))
+}
+
+/// Somebody who was refused or cut off.
+fn departure_json(departure: &Departure) -> Value {
+    let Departure { door, fate, name, peer, why, behind, times, first_ns, last_ns } = departure;
+    json!({
+        "door": door.name(),
+        "what": fate.name(),
+        "why": why,
+        "name": name,
+        "peer": peer.map(|peer| peer.to_string()),
+        "behind": behind,
+        "times": times,
+        "first": shown_time(*first_ns),
+        "last": shown_time(*last_ns),
+    })
 }
 
 fn subscription_json(subscription: &SubscriptionInfo) -> Value {

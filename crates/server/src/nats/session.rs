@@ -40,6 +40,7 @@ use std::task::{Context, Poll};
 use dunlin::topic::{Charge, Newcomers, Waiter};
 use dunlin::wire::nats::Connect;
 
+use crate::door::Door;
 use crate::session::outbound::Outbound;
 use crate::session::pace::Resting;
 use crate::session::scratch::{self, READ_BYTES, Scratch};
@@ -48,6 +49,7 @@ use crate::session::timer::Timer;
 use crate::session::{Gone, Progress};
 use crate::shared::{Place, STOP, Shared};
 use crate::stream::Stream;
+use crate::visit::Visit;
 
 use closing::Closing;
 pub(crate) use connect::{refusal, say_info};
@@ -107,6 +109,7 @@ pub(crate) struct Session {
     line: VecDeque<u32>,
     /// Channels that are looked at on the thread's next beat.
     resting: Resting,
+    visit: Visit,
     _place: Option<Place>,
 }
 
@@ -164,6 +167,7 @@ impl Session {
             number_last: 0,
             line: VecDeque::new(),
             resting: Resting::default(),
+            visit: Visit::begin(&shared, Door::Nats, &stream, id),
             _place: place,
             shared,
             stream,

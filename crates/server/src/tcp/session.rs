@@ -39,9 +39,11 @@ use dunlin::topic::{Charge, Newcomers, Waiter};
 use dunlin::wire::{Decoder, Follow, Limits};
 use hashbrown::HashMap;
 
+use crate::door::Door;
 use crate::session::{Gone, Progress, pace, scratch, spin};
 use crate::shared::{Place, STOP, Shared};
 use crate::stream::Stream;
+use crate::visit::Visit;
 
 use crate::session::timer::Timer;
 use closing::Closing;
@@ -106,6 +108,7 @@ pub(crate) struct Session {
     resting: Resting,
     /// Channels that something was sent on since the last heartbeat.
     touched: Vec<u32>,
+    visit: Visit,
     _place: Option<Place>,
 }
 
@@ -142,6 +145,7 @@ impl Session {
             run_bytes_max: shared.limits.run_bytes_max as usize,
             control_bytes_max: shared.limits.control_bytes_max as usize,
         };
+        let visit = Visit::begin(&shared, Door::Tcp, &stream, id);
         Session {
             inbox: Inbox::new(shared.node.clone(), id),
             unread_charge: Charge::none(shared.node.budget()),
@@ -172,6 +176,7 @@ impl Session {
             line: VecDeque::new(),
             resting: Resting::default(),
             touched: Vec::new(),
+            visit,
             _place: place,
         }
     }

@@ -10,6 +10,7 @@ mod operating;
 mod origin;
 mod peer;
 mod publishing;
+mod recent;
 mod resuming;
 mod topics;
 

@@ -17,9 +17,11 @@ use dunlin::wire::http::{RESUME_LOGS_MAX, write_comment, write_event, write_id, 
 use http_body::{Body, Frame};
 use tokio::time::{Instant, Sleep};
 
+use super::Reader;
 use super::format::{Form, notice, stand_after, write_end, write_gone, write_record};
 use super::stands::Stands;
 use super::subscribe::{LOGS_MAX, Subscribed};
+use crate::departures::Fate;
 use crate::http::context::Context;
 use crate::http::problem::Problem;
 use crate::shared::Shared;
@@ -40,12 +42,13 @@ pub(super) struct EventStream {
     beginning: Option<String>,
     heartbeat: Pin<Box<Sleep>>,
     has_ended: bool,
+    reader: Reader,
     /// What it takes of the node's memory.
     _charge: Charge,
 }
 
 impl EventStream {
-    pub(super) fn new(context: &Context, subscribed: Subscribed, form: Form) -> EventStream {
+    pub(super) fn new(context: &Context, subscribed: Subscribed, form: Form, reader: Reader) -> EventStream {
         let Subscribed { subscriber, mut stands, gone, charge } = subscribed;
         let shared = Arc::clone(context.shared());
         let mut beginning = String::new();
@@ -68,6 +71,7 @@ impl EventStream {
             beginning,
             heartbeat,
             has_ended: false,
+            reader,
             _charge: charge,
         }
     }
@@ -114,6 +118,9 @@ impl EventStream {
     fn end(&mut self, why: &Problem, out: &mut String) {
         write_end(why, out);
         self.has_ended = true;
+        if !matches!(why.refused().code, ErrorCode::ShuttingDown | ErrorCode::Closed) {
+            self.reader.departs(&self.shared, Fate::CutOff, why);
+        }
     }
 
     /// What shows that the node is there; where records were skipped, how far.

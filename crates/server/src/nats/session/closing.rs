@@ -20,9 +20,18 @@ impl Session {
     /// Tells the client what is wrong, and parts.
     pub(super) fn fail(&mut self, text: &str) {
         if !self.is_closing() {
+            match self.phase {
+                Phase::Open => self.visit.cut_off(text, self.behind()),
+                _ => self.visit.turned_away(text),
+            }
             nats::refuse(&mut self.outbound.control, text);
             self.part();
         }
+    }
+
+    /// Records that lie ahead of what the client reads, in the log where they are most.
+    fn behind(&self) -> u64 {
+        self.channels.values().map(|channel| channel.cursor.behind()).max().unwrap_or(0)
     }
 
     /// No more is read for its meaning, no more records are sent; what waits to be sent still is. A client that is told
@@ -30,6 +39,9 @@ impl Session {
     pub(super) fn part(&mut self) {
         if self.is_closing() {
             return;
+        }
+        if self.shared.is_stopping() {
+            self.visit.ends_with_the_node();
         }
         self.phase = Phase::Closing(Closing::default());
         self.line.clear();

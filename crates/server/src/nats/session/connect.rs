@@ -35,6 +35,10 @@ impl Session {
         if connect.no_responders && !connect.headers {
             return self.fail("no responders requires headers support");
         }
+        self.visit.is_called(match connect.name.as_str() {
+            "" => &connect.lang,
+            name => name,
+        });
         self.connect = connect;
         self.done();
     }

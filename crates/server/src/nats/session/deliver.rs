@@ -192,6 +192,7 @@ impl Session {
     fn moved(&mut self, number: u32, records: u64, bytes: u32, messages: u64) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         channel.sent |= messages > 0;
+        self.visit.sent(messages);
         channel.cursor.advance(records, bytes);
         let through = channel.cursor.read_through();
         channel.reading.at(through);

@@ -144,6 +144,7 @@ impl Session {
                         out.extend_from_slice(frame.payload());
                         out.extend_from_slice(b"\r\n");
                         subscription.delivered += 1;
+                        self.visit.sent(1);
                     }
                     (record.log.partition, record.seq())
                 }

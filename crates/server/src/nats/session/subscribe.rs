@@ -50,6 +50,7 @@ impl Session {
                         format!("Subscription to \"{shown}\" refused: {}", refused.text)
                     }
                 };
+                self.visit.subscription_refused(&text);
                 nats::refuse(&mut self.outbound.control, &text);
             }
         }

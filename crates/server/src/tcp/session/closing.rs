@@ -3,6 +3,7 @@
 use dunlin::Refused;
 use dunlin::wire::{ErrorCode, FromNode, Goodbye, Preamble};
 
+use crate::departures::in_words;
 use crate::tcp::session::{Gone, Phase, Session};
 
 /// How long a client has to take what it was sent, ms.
@@ -26,11 +27,21 @@ impl Session {
             Phase::Open => FromNode::Error(refused.as_wire()),
             Phase::Closing(_) => return,
         };
+        match self.phase {
+            Phase::Open => self.visit.cut_off(&in_words(refused), self.behind()),
+            _ => self.visit.turned_away(&in_words(refused)),
+        }
         self.outbound.say(message);
         self.part();
     }
 
+    /// Records that lie ahead of what the client reads, in the log where they are most.
+    fn behind(&self) -> u64 {
+        self.channels.values().map(|channel| channel.cursor.behind()).max().unwrap_or(0)
+    }
+
     pub(super) fn say_good_bye(&mut self) {
+        self.visit.ends_with_the_node();
         if matches!(self.phase, Phase::Open) {
             let reason = Refused::new(ErrorCode::ShuttingDown, "");
             let (reconnect_after_ms, reason) = (RECONNECT_AFTER_MS, reason.as_wire());

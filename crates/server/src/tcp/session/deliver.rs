@@ -219,6 +219,7 @@ impl Session {
             } else if !channel.stopped {
                 channel.sent = true;
                 if made.is_told {
+                    self.visit.sent(made.records.into());
                     channel.cursor.advance(made.records.into(), made.advance_bytes);
                     channel.told_all();
                 } else {

@@ -27,7 +27,7 @@ impl Session {
             return self.fail(&protocol(format!("subscription {number} is in use")));
         }
         if let Err(refused) = self.begin_membership(join) {
-            self.subscription_ended(number, &refused);
+            self.subscription_ended(number, &refused, 0);
         }
     }
 
@@ -83,7 +83,7 @@ impl Session {
         if let Some(member) = self.members.remove(&number) {
             self.member_tokens.remove(&member.channels[0]);
             member.seat.leave();
-            self.subscription_ended(number, &Refused::new(ErrorCode::Asked, ""));
+            self.subscription_ended(number, &Refused::new(ErrorCode::Asked, ""), 0);
         }
     }
 
@@ -183,7 +183,7 @@ impl Session {
     fn membership_ended(&mut self, number: u32) {
         let Some(member) = self.members.remove(&number) else { return };
         self.member_tokens.remove(&member.channels[0]);
-        self.subscription_ended(number, &Refused::from(&SubscribeError::Closed));
+        self.subscription_ended(number, &Refused::from(&SubscribeError::Closed), 0);
     }
 }
 

@@ -43,6 +43,7 @@ impl Session {
         if !hello.tenant.is_empty() && hello.tenant != TENANT {
             return self.fail(&Refused::new(ErrorCode::TenantUnknown, hello.tenant));
         }
+        self.visit.is_called(hello.client);
         let (node, limits) = (&self.shared.node, &self.shared.limits);
         self.outbound.say(FromNode::Welcome(Welcome {
             node: node.id(),

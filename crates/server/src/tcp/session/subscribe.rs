@@ -47,7 +47,7 @@ impl Session {
                 self.subscriptions.insert(number, subscription);
                 self.announcing.push_back(number);
             }
-            Err(refused) => self.subscription_ended(number, &refused),
+            Err(refused) => self.subscription_ended(number, &refused, 0),
         }
     }
 
@@ -264,15 +264,19 @@ impl Session {
 
     pub(super) fn end_subscription(&mut self, number: u32, refused: &Refused) {
         let Some(subscription) = self.subscriptions.remove(&number) else { return };
+        let mut behind = 0;
         for channel in subscription.channels {
             if let Entry::Occupied(entry) = self.channels.entry(channel) {
-                entry.remove().cursor.leave(&self.waiter, channel);
+                let mut cursor = entry.remove().cursor;
+                behind = behind.max(cursor.behind());
+                cursor.leave(&self.waiter, channel);
             }
         }
-        self.subscription_ended(number, refused);
+        self.subscription_ended(number, refused, behind);
     }
 
-    pub(super) fn subscription_ended(&mut self, subscription: u32, refused: &Refused) {
+    pub(super) fn subscription_ended(&mut self, subscription: u32, refused: &Refused, behind: u64) {
+        self.visit.subscription_ended(refused, behind);
         let refusal = refused.as_wire();
         self.outbound.say(FromNode::SubscriptionEnded(SubscriptionEnded { subscription, refusal }));
     }

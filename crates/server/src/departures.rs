@@ -1,0 +1,158 @@
+//! Who was lately cut off or refused, and why: after a disconnect the session that knew is gone.
+//!
+//! Kept for as long as the node runs, the newest last. The same again, by the same client for the same reason, is counted
+//! and not listed twice, so that one client that tries on and on does not push out all others.
+//!
+//! Limits: `departures_max`; beyond it the oldest is forgotten. Of a text that a client gave, [`TEXT_BYTES_MAX`].
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use dunlin::{Refused, now_ns};
+
+use crate::door::Door;
+
+/// What is kept of a client's name and of a reason.
+const TEXT_BYTES_MAX: usize = 256;
+
+/// What became of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It was not let in, or did not get what it asked for.
+    Refused,
+    /// It was there, and its connection or subscription was ended.
+    CutOff,
+}
+
+impl Fate {
+    /// For people.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Fate::Refused => "refused",
+            Fate::CutOff => "cut off",
+        }
+    }
+}
+
+/// A client that was refused or cut off, once or more often.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Departure {
+    pub(crate) door: Door,
+    pub(crate) fate: Fate,
+    /// As the client called itself; empty where it did not.
+    pub(crate) name: String,
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) why: String,
+    /// Records that lay ahead of what it read, the last time.
+    pub(crate) behind: u64,
+    pub(crate) times: u64,
+    pub(crate) first_ns: u64,
+    pub(crate) last_ns: u64,
+}
+
+impl Departure {
+    pub(crate) fn new(door: Door, fate: Fate, why: &str) -> Departure {
+        let now = now_ns();
+        let (name, peer) = (String::new(), None);
+        let why = kept(why);
+        Departure { door, fate, name, peer, why, behind: 0, times: 1, first_ns: now, last_ns: now }
+    }
+
+    pub(crate) fn of(self, name: &str, peer: Option<SocketAddr>) -> Departure {
+        Departure { name: kept(name), peer, ..self }
+    }
+
+    pub(crate) fn behind(self, behind: u64) -> Departure {
+        Departure { behind, ..self }
+    }
+
+    /// A client comes back from another port.
+    fn ip(&self) -> Option<IpAddr> {
+        self.peer.map(|peer| peer.ip())
+    }
+
+    fn is_like(&self, other: &Departure) -> bool {
+        let key = |d: &Departure| (d.door, d.fate.name(), d.ip());
+        key(self) == key(other) && self.name == other.name && self.why == other.why
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Departures {
+    departures_max: usize,
+    kept: Mutex<VecDeque<Departure>>,
+}
+
+impl Departures {
+    pub(crate) fn new(departures_max: usize) -> Departures {
+        Departures { departures_max, kept: Mutex::default() }
+    }
+
+    pub(crate) fn note(&self, mut departure: Departure) {
+        let mut kept = self.kept();
+        if let Some(at) = kept.iter().position(|before| before.is_like(&departure)) {
+            // It is there: its place was just found.
+            let before = kept.remove(at).unwrap_or_else(|| departure.clone());
+            departure.times += before.times;
+            departure.first_ns = before.first_ns;
+        }
+        kept.push_back(departure);
+        let over = kept.len().saturating_sub(self.departures_max);
+        kept.drain(..over);
+    }
+
+    /// The newest, first.
+    pub(crate) fn newest(&self, count: usize) -> Vec<Departure> {
+        self.kept().iter().rev().take(count).cloned().collect()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, VecDeque<Departure>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A refusal in words: its name, and what it says beside.
+pub(crate) fn in_words(refused: &Refused) -> String {
+    match refused.text.as_str() {
+        "" => refused.code.to_string(),
+        text => format!("{}: {text}", refused.code),
+    }
+}
+
+fn kept(text: &str) -> String {
+    text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn departure(name: &str, port: u16) -> Departure {
+        let peer = SocketAddr::from(([127, 0, 0, 1], port));
+        Departure::new(Door::Nats, Fate::CutOff, "Slow Consumer").of(name, Some(peer)).behind(port.into())
+    }
+
+    #[test]
+    fn the_same_again_is_counted_and_comes_first() {
+        let departures = Departures::new(10);
+        departures.note(departure("slow", 1));
+        departures.note(departure("other", 2));
+        departures.note(departure("slow", 3));
+        let newest = departures.newest(10);
+        let seen: Vec<_> = newest.iter().map(|d| (d.name.as_str(), d.times, d.behind)).collect();
+        assert_eq!(seen, [("slow", 2, 3), ("other", 1, 2)]);
+        assert!(newest[0].first_ns <= newest[1].first_ns && newest[0].last_ns >= newest[1].last_ns);
+    }
+
+    #[test]
+    fn no_more_are_kept_than_may_be_and_no_longer_texts() {
+        let departures = Departures::new(3);
+        (0..10).for_each(|n| departures.note(departure(&format!("{n}é{}", "é".repeat(500)), n)));
+        let newest = departures.newest(10);
+        assert_eq!(newest.iter().map(|d| d.behind).collect::<Vec<_>>(), [9, 8, 7]);
+        assert!(newest.iter().all(|d| d.name.len() <= TEXT_BYTES_MAX));
+        assert_eq!(departures.newest(2).len(), 2);
+    }
+}

@@ -1,0 +1,46 @@
+//! The paths of this door, with names in place of what differs.
+
+pub(super) const INDEX: &str = "/";
+pub(super) const TOPICS: &str = "/v1/topics";
+pub(super) const TOPIC: &str = "/v1/topics/{name}";
+pub(super) const BATCH: &str = "/v1/topics/{name}/batch";
+pub(super) const EVENTS: &str = "/v1/topics/{name}/events";
+pub(super) const SUBSCRIPTIONS: &str = "/v1/subscriptions";
+pub(super) const HEALTHZ: &str = "/healthz";
+pub(super) const READYZ: &str = "/readyz";
+pub(super) const STARTUPZ: &str = "/startupz";
+pub(super) const METRICS: &str = "/metrics";
+
+const ALL: [&str; 10] =
+    [INDEX, TOPICS, TOPIC, BATCH, EVENTS, SUBSCRIPTIONS, HEALTHZ, READYZ, STARTUPZ, METRICS];
+
+/// The path among these that a request's is one of.
+pub(super) fn route_of(path: &str) -> Option<&'static str> {
+    ALL.into_iter().find(|route| is_of(path, route))
+}
+
+fn is_of(path: &str, route: &str) -> bool {
+    let (mut given, mut wanted) = (path.split('/'), route.split('/'));
+    loop {
+        match (given.next(), wanted.next()) {
+            (None, None) => return true,
+            (Some(given), Some(wanted)) if given == wanted || wanted == "{name}" && !given.is_empty() => {}
+            _ => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_finds_the_route_that_answers_it_and_others_none() {
+        for route in ALL {
+            assert_eq!(route_of(&route.replace("{name}", "orders.eu")), Some(route));
+        }
+        for path in ["/v1/topics/", "/v1/topics/a/b", "/v1/topics/a/events/", "/healthz/", "", "/v2/topics"] {
+            assert_eq!(route_of(path), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Spans of requests, calls and sessions, for whoever traces this process (`dunlin serve --otlp-endpoint`).
+//!
+//! They are spans of `tracing` whose target is this module's path, with the names that OpenTelemetry's conventions have for
+//! HTTP, RPC and networks; what these have no name for begins with `dunlin.`.
+//!
+//! Invariants:
+//! - There is a span for a request, a call and a session, and none for a record.
+//! - Where nobody asks for spans none is made, and answers are the bodies that they are without.
+//!
+//! Numbers are signed: OpenTelemetry knows no others, and shows those that are not as text.
+//!
+//! Not here: OpenTelemetry itself, which only the command line has (`crates/cli/src/telemetry.rs`).
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::OnceLock;
+use std::task::{Context, Poll};
+
+use http::{HeaderMap, Method, Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use tracing::field::Empty;
+use tracing::{Span, info_span};
+
+use crate::door::Door;
+
+/// The target of every span here.
+pub const TARGET: &str = module_path!();
+
+/// Makes a span part of the trace that the headers of its request name.
+type Continue = fn(&Span, &HeaderMap);
+
+static CONTINUE: OnceLock<Continue> = OnceLock::new();
+
+/// Says how a span continues the trace that came with its request. As there is one subscriber of a process, there is one of
+/// these: the first stays.
+pub fn continue_traces_by(how: Continue) {
+    let _ = CONTINUE.set(how);
+}
+
+fn continued(span: Span, headers: &HeaderMap) -> Span {
+    if let Some(how) = CONTINUE.get() {
+        how(&span, headers);
+    }
+    span
+}
+
+/// Of a request over HTTP; `route` is the path with names in place of what differs.
+pub(crate) fn of_request<B>(
+    request: &Request<B>,
+    route: Option<&'static str>,
+    peer: Option<SocketAddr>,
+) -> Span {
+    let span = info_span!(
+        "request",
+        otel.name = Empty,
+        otel.kind = "server",
+        otel.status_code = Empty,
+        http.request.method = Empty,
+        http.route = Empty,
+        http.response.status_code = Empty,
+        "error.type" = Empty,
+        url.scheme = "http",
+        url.path = Empty,
+        client.address = Empty,
+        client.port = Empty,
+    );
+    if span.is_disabled() {
+        return span;
+    }
+    let method = known(request.method());
+    match route {
+        Some(route) => {
+            span.record("otel.name", format!("{method} {route}"));
+            span.record("http.route", route);
+        }
+        None => {
+            span.record("otel.name", method);
+        }
+    }
+    span.record("http.request.method", method);
+    span.record("url.path", request.uri().path());
+    record_address(&span, ["client.address", "client.port"], peer);
+    continued(span, request.headers())
+}
+
+/// Methods as the conventions have them: what a client makes up is no name of its own.
+fn known(method: &Method) -> &'static str {
+    const KNOWN: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+    KNOWN.into_iter().find(|known| method == known).unwrap_or("_OTHER")
+}
+
+/// Of a call over gRPC.
+pub(crate) fn of_call<B>(request: &Request<B>, peer: Option<SocketAddr>) -> Span {
+    let span = info_span!(
+        "call",
+        otel.name = Empty,
+        otel.kind = "server",
+        otel.status_code = Empty,
+        rpc.system = "grpc",
+        rpc.service = Empty,
+        rpc.method = Empty,
+        rpc.grpc.status_code = Empty,
+        client.address = Empty,
+        client.port = Empty,
+    );
+    if span.is_disabled() {
+        return span;
+    }
+    let path = request.uri().path().trim_start_matches('/');
+    span.record("otel.name", path);
+    if let Some((service, method)) = path.rsplit_once('/') {
+        span.record("rpc.service", service);
+        span.record("rpc.method", method);
+    }
+    record_address(&span, ["client.address", "client.port"], peer);
+    continued(span, request.headers())
+}
+
+/// Of a connection to Dunlin's own door or that of NATS.
+pub(crate) fn of_session(door: Door, peer: Option<SocketAddr>, session: u64) -> Span {
+    let span = info_span!(
+        "session",
+        otel.name = Empty,
+        otel.kind = "server",
+        otel.status_code = Empty,
+        network.protocol.name = Empty,
+        network.transport = Empty,
+        network.peer.address = Empty,
+        network.peer.port = Empty,
+        dunlin.session.id = session as i64,
+        dunlin.session.end = Empty,
+        dunlin.client.name = Empty,
+        dunlin.records.sent = Empty,
+    );
+    if !span.is_disabled() {
+        let protocol = if door == Door::Tcp { "dunlin" } else { door.name() };
+        span.record("otel.name", format!("{protocol} session"));
+        span.record("network.protocol.name", protocol);
+        span.record("network.transport", if peer.is_some() { "tcp" } else { "unix" });
+        record_address(&span, ["network.peer.address", "network.peer.port"], peer);
+    }
+    span
+}
+
+/// What is known of a session at its end; it is an error if the node had something to complain about.
+pub(crate) fn end_session(span: &Span, records: u64, why: Option<&str>) {
+    span.record("dunlin.records.sent", records as i64);
+    span.record("dunlin.session.end", why.unwrap_or("the client ended it"));
+    if why.is_some_and(|why| why != dunlin::wire::ErrorCode::ShuttingDown.to_string()) {
+        span.record("otel.status_code", "ERROR");
+    }
+}
+
+fn record_address(span: &Span, [address, port]: [&'static str; 2], peer: Option<SocketAddr>) {
+    if let Some(peer) = peer {
+        span.record(address, peer.ip().to_canonical().to_string());
+        span.record(port, i64::from(peer.port()));
+    }
+}
+
+/// Notes how a request was answered.
+pub(crate) fn answered<B>(span: &Span, response: &Response<B>) {
+    let status = response.status();
+    span.record("http.response.status_code", i64::from(status.as_u16()));
+    if status.is_server_error() {
+        span.record("error.type", status.as_str());
+        span.record("otel.status_code", "ERROR");
+    }
+}
+
+/// A body whose span ends when it was sent, or given up. Of a gRPC call the status stands behind it.
+#[derive(Debug)]
+pub(crate) struct Traced<B> {
+    body: B,
+    span: Span,
+    is_call: bool,
+}
+
+impl<B> Traced<B> {
+    pub(crate) fn of_request(body: B, span: Span) -> Traced<B> {
+        Traced { body, span, is_call: false }
+    }
+
+    /// `headers` are the response's: a call that has no messages has its status there.
+    pub(crate) fn of_call(body: B, span: Span, headers: &HeaderMap) -> Traced<B> {
+        let mut traced = Traced { body, span, is_call: true };
+        traced.look_for_status(headers);
+        traced
+    }
+
+    fn look_for_status(&mut self, headers: &HeaderMap) {
+        let status = headers.get("grpc-status").and_then(|status| status.to_str().ok()?.parse::<i64>().ok());
+        if let (true, Some(status)) = (self.is_call, status) {
+            self.end_call(status);
+        }
+    }
+
+    fn end_call(&mut self, status: i64) {
+        /// Those that are the server's fault, by the conventions.
+        const ERRORS: [i64; 6] = [2, 4, 12, 13, 14, 15];
+        self.is_call = false;
+        self.span.record("rpc.grpc.status_code", status);
+        if ERRORS.contains(&status) {
+            self.span.record("otel.status_code", "ERROR");
+        }
+    }
+}
+
+impl<B: Body + Unpin> Body for Traced<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(trailers) = frame.trailers_ref()
+        {
+            this.look_for_status(trailers);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl<B> Drop for Traced<B> {
+    fn drop(&mut self) {
+        /// What a call comes to whose client does not wait for its end.
+        const CANCELLED: i64 = 1;
+        if self.is_call {
+            self.end_call(CANCELLED);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! `/v1/subscriptions?recent`: who was refused or cut off lately, through any door.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::{Stage, short};
+use crate::nats_peer::NatsPeer;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn any() -> Vec<SocketAddr> {
+    vec![([127, 0, 0, 1], 0).into()]
+}
+
+/// The newest of whom this can be said, once there is one.
+fn recent(stage: &Stage, is_it: impl Fn(&Value) -> bool) -> Value {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let answer = stage.get("/v1/subscriptions?recent&limit=100").json();
+        let all = answer["recent"].as_array().expect("it was asked for");
+        if let Some(found) = all.iter().find(|one| is_it(one)) {
+            return found.clone();
+        }
+        assert!(Instant::now() < deadline, "nobody of that kind: {answer}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_nats_client_that_was_overtaken_is_found_with_why_and_how_far_it_was_behind() {
+    let stage = Stage::with(|config| config.nats = any());
+    stage.node.create_topic("gaps", short(), false).unwrap();
+    let mut slow = NatsPeer::open_with(&stage.server, ",\"name\":\"dashboard\"");
+    slow.subscribe("gaps 1");
+    slow.settle();
+    let mut publisher = stage.node.publisher("gaps").unwrap();
+    // More than the kernel's buffers and the history take together.
+    for _ in 0..40_000 {
+        dunlin::topic::Publish::publish(&mut publisher, vec![b'x'; 1_000].as_slice()).unwrap();
+    }
+    while slow.line() != "-ERR 'Slow Consumer'" {}
+    let found = recent(&stage, |one| one["name"] == "dashboard");
+    assert_eq!((&found["door"], &found["what"]), (&"nats".into(), &"cut off".into()), "{found}");
+    assert_eq!((&found["why"], &found["times"]), (&"Slow Consumer".into(), &1.into()), "{found}");
+    assert!(found["behind"].as_u64() > Some(0), "{found}");
+    assert!(found["peer"].as_str().unwrap().starts_with("127.0.0.1:"), "{found}");
+}
+
+#[test]
+fn who_does_not_speak_the_doors_language_is_found_and_counted() {
+    let stage = Stage::with(|config| (config.tcp, config.nats) = (any(), any()));
+    let address = stage.server.tcp_addresses()[0];
+    for _ in 0..3 {
+        let mut stranger = TcpStream::connect(address).unwrap();
+        stranger.set_read_timeout(Some(PATIENCE)).unwrap();
+        stranger.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        // It may be cut off with what it sent unread.
+        let _ = stranger.read_to_end(&mut Vec::new());
+    }
+    let found = recent(&stage, |one| one["door"] == "tcp" && one["times"] == 3);
+    assert_eq!(found["what"], "refused");
+    assert!(found["why"].as_str().unwrap().starts_with("PROTOCOL: "), "{found}");
+    NatsPeer::new(&stage.server).say("HELO");
+    assert_eq!(recent(&stage, |one| one["door"] == "nats")["what"], "refused");
+}
+
+#[test]
+fn a_refused_stream_of_events_is_found_under_the_name_it_gave() {
+    let stage = Stage::new();
+    assert_eq!(stage.get("/v1/topics/a..b/events?name=page").status, 400);
+    let found = recent(&stage, |one| one["name"] == "page");
+    assert_eq!((&found["door"], &found["what"]), (&"http".into(), &"refused".into()), "{found}");
+    assert!(found["why"].as_str().unwrap().starts_with("SUBJECT"), "{found}");
+    assert!(stage.get("/v1/subscriptions").json().get("recent").is_none(), "only who asks is told");
+}
