@@ -11,6 +11,7 @@ mod data;
 mod demo;
 mod fuzz;
 mod nats_clients;
+mod otel;
 mod peers;
 mod pictures;
 mod process;
@@ -53,6 +54,8 @@ enum Command {
     Python(python::Options),
     /// Install NATS client libraries into target/ and try the NATS door with each
     NatsClients,
+    /// Build the program with OpenTelemetry, and try its exporter
+    Otel,
     /// Check format, lints and tidiness; reads only
     Check,
     /// Compare what ARCHITECTURE.md and the other pages say with the tree; reads only
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
         Command::Chaos(options) => chaos::run(&options),
         Command::Python(options) => python::run(&options),
         Command::NatsClients => nats_clients::run(),
+        Command::Otel => otel::run(),
         Command::Check => check::run(),
         Command::Tidy => tidy::run(),
         Command::Charts => charts::run(),

@@ -48,6 +48,8 @@ pub struct Config {
     pub threads: Option<usize>,
     pub log: String,
     pub log_as_json: bool,
+    /// Of a collector of OpenTelemetry.
+    pub otlp_endpoint: Option<String>,
 }
 
 impl TryFrom<&RawConfig> for Config {
@@ -83,6 +85,7 @@ impl TryFrom<&RawConfig> for Config {
             threads: threads(raw)?,
             log: log_level(raw)?,
             log_as_json: log_as_json(raw)?,
+            otlp_endpoint: value::<Off<String>>(raw, "otlp.endpoint", "a URL, or off")?.0,
         };
         refuse_the_open_network(&config, raw)?;
         if config.addresses().next().is_none() && config.unix.is_none() {

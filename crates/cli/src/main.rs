@@ -23,6 +23,7 @@ mod running;
 mod signals;
 mod state;
 mod table;
+mod telemetry;
 
 use std::process::ExitCode;
 

@@ -10,11 +10,14 @@ use dunlin_server::{Door, Server, ServerConfig};
 use dunlin_topic::{Retention, TopicConfig};
 
 use crate::config::Config;
+use crate::telemetry::Telemetry;
 
 #[derive(Debug)]
 pub struct Running {
     pub node: Node,
     pub server: Server,
+    /// What it tells of itself, where that is more than its callers do.
+    pub telemetry: Option<Telemetry>,
 }
 
 impl Running {
@@ -24,7 +27,7 @@ impl Running {
             None => Node::start(node_config(config)).context("cannot start the node")?,
         };
         let server = Server::start(node.clone(), server_config(config)).context("cannot open the doors")?;
-        Ok(Running { node, server })
+        Ok(Running { node, server, telemetry: None })
     }
 
     /// The first address a client of Dunlin's own can use.
@@ -52,6 +55,9 @@ impl Running {
     pub fn stop(self) {
         self.server.stop();
         self.node.stop();
+        if let Some(telemetry) = self.telemetry {
+            telemetry.stop();
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::config::{Config, ConfigFlags, RawConfig};
 use crate::console::Console;
 use crate::running::Running;
 use crate::signals::{Reload, Stop};
+use crate::telemetry::Telemetry;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -59,8 +60,8 @@ pub fn start_with(raw: &RawConfig, warnings: &[String], console: &Console) -> Re
         writeln!(std::io::stderr(), "{} {warning}", console.errors.warning("warning:"))?;
     }
     let config = Config::try_from(raw)?;
-    log_to_standard_error(&config, console);
-    Running::start(&config)
+    let telemetry = Telemetry::start(&config, console)?;
+    Ok(Running { telemetry: Some(telemetry), ..Running::start(&config)? })
 }
 
 /// Until a signal to end comes.
@@ -93,17 +94,4 @@ pub fn ready_line(running: &Running) -> String {
         line.push_str(" tls=on");
     }
     line
-}
-
-fn log_to_standard_error(config: &Config, console: &Console) {
-    let level = config.log.parse().unwrap_or(tracing::Level::WARN);
-    let written = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
-    // Fails only where one is set already, and then that one is what somebody wanted.
-    let _ = if config.log_as_json {
-        let subscriber = written.json().flatten_event(true).finish();
-        tracing::subscriber::set_global_default(subscriber)
-    } else {
-        let subscriber = written.with_ansi(console.errors.is_on()).finish();
-        tracing::subscriber::set_global_default(subscriber)
-    };
 }

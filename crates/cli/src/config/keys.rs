@@ -301,6 +301,13 @@ pub const KEYS: &[Key] = &[
         default: "text",
         help: "text for people, json for programs: an object on each line",
     },
+    Key {
+        name: "otlp.endpoint",
+        value: "URL|off",
+        default: "off",
+        help: "Collector of OpenTelemetry that is sent traces, like http://127.0.0.1:4318; needs a program built with \
+               --features otel",
+    },
 ];
 
 /// The key of this name, and its place in the table.

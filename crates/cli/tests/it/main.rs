@@ -9,6 +9,8 @@ mod feed;
 mod feed_import;
 mod groups;
 mod http;
+#[cfg(feature = "otel-test")]
+mod otel;
 mod publish_subscribe;
 mod request_reply;
 mod serve;

@@ -38,6 +38,14 @@ fn an_open_address_is_refused_unless_told_so_in_so_many_words() {
     drop(Node::start_with(&["--insecure-listen-without-tls"]));
 }
 
+#[cfg(not(feature = "otel"))]
+#[test]
+fn a_collector_is_refused_by_a_program_that_was_built_without_them() {
+    let outcome = run(&["serve", "--listen", "127.0.0.1:0", "--otlp-endpoint", "http://127.0.0.1:4318"]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.err.contains("cargo install --path crates/cli --features otel"), "{outcome:?}");
+}
+
 #[test]
 fn dev_says_what_to_type_next_and_ctrl_c_ends_it() {
     let free = ["dev", "--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];

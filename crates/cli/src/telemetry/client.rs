@@ -1,0 +1,49 @@
+//! The HTTP client by which batches are sent: on the thread that asks, which is the library's own.
+//!
+//! Limits: [`ANSWER_BYTES_MAX`] of an answer, and the time it is made with.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use opentelemetry_http::{HttpClient, HttpError};
+use tokio::runtime::{Builder, Runtime};
+
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Client {
+    http: hyper_util::client::legacy::Client<HttpConnector, Full<Bytes>>,
+    runtime: Runtime,
+    timeout: Duration,
+}
+
+impl Client {
+    pub fn new(timeout: Duration) -> Result<Client> {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.context("cannot make a client for the collector")?;
+        let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build_http();
+        Ok(Client { http, runtime, timeout })
+    }
+}
+
+#[async_trait]
+impl HttpClient for Client {
+    /// Waits where it is called: the library's thread has nothing else to do, and no runtime of its own.
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        self.runtime.block_on(async {
+            let answer = async {
+                let (head, body) = self.http.request(request.map(Full::new)).await?.into_parts();
+                let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await?.to_bytes();
+                Ok(Response::from_parts(head, body))
+            };
+            tokio::time::timeout(self.timeout, answer).await?
+        })
+    }
+}

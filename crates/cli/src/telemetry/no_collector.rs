@@ -1,0 +1,31 @@
+//! In place of `collector`, where the program was built without the feature `otel`.
+
+use anyhow::Result;
+
+use super::AnyLayer;
+use crate::outcome::Refusal;
+
+/// There is none.
+#[derive(Debug)]
+pub enum Collector {}
+
+impl Collector {
+    pub fn find(endpoint: Option<&str>) -> Result<Option<Collector>> {
+        match endpoint {
+            None => Ok(None),
+            Some(endpoint) => Err(Refusal(format!(
+                "traces cannot be sent to {endpoint}: this program was built without OpenTelemetry. Build it with: cargo \
+                 install --path crates/cli --features otel"
+            ))
+            .into()),
+        }
+    }
+
+    pub fn layer(&self) -> AnyLayer {
+        match *self {}
+    }
+
+    pub fn stop(self) {
+        match self {}
+    }
+}

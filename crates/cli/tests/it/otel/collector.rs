@@ -1,0 +1,135 @@
+//! As little of a collector as it takes: OTLP over HTTP, every span kept.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use prost::Message;
+
+/// A span, in words.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    pub name: String,
+    pub service: String,
+    pub trace: String,
+    pub parent: String,
+    pub is_server: bool,
+    pub is_error: bool,
+    attributes: Vec<KeyValue>,
+}
+
+impl Seen {
+    #[track_caller]
+    pub fn text(&self, key: &str) -> &str {
+        match self.value(key) {
+            Value::StringValue(text) => text,
+            other => panic!("{key} is no text but {other:?}"),
+        }
+    }
+
+    #[track_caller]
+    pub fn number(&self, key: &str) -> i64 {
+        match self.value(key) {
+            Value::IntValue(number) => *number,
+            other => panic!("{key} is no number but {other:?}"),
+        }
+    }
+
+    #[track_caller]
+    fn value(&self, key: &str) -> &Value {
+        value(&self.attributes, key).unwrap_or_else(|| panic!("no {key} in {self:#?}"))
+    }
+}
+
+fn value<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a Value> {
+    attributes.iter().find(|one| one.key == key)?.value.as_ref()?.value.as_ref()
+}
+
+pub struct Collector {
+    address: SocketAddr,
+    spans: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl Collector {
+    pub fn start() -> Collector {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let spans = Arc::new(Mutex::default());
+        let taken = Arc::clone(&spans);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (stream, taken) = (stream.unwrap(), Arc::clone(&taken));
+                thread::spawn(move || serve(stream, &taken));
+            }
+        });
+        Collector { address, spans }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub fn spans(&self) -> Vec<Seen> {
+        self.spans.lock().unwrap().clone()
+    }
+}
+
+/// Takes requests until the client ends.
+fn serve(stream: TcpStream, taken: &Mutex<Vec<Seen>>) {
+    let mut stream = BufReader::new(stream);
+    while let Some(body) = request(&mut stream) {
+        let export = ExportTraceServiceRequest::decode(body.as_slice()).expect("protobuf as OTLP has it");
+        for of_resource in export.resource_spans {
+            let resource = of_resource.resource.unwrap_or_default().attributes;
+            let service = match value(&resource, "service.name") {
+                Some(Value::StringValue(name)) => name.clone(),
+                other => panic!("the service's name is {other:?}"),
+            };
+            let spans = of_resource.scope_spans.into_iter().flat_map(|scope| scope.spans);
+            taken.lock().unwrap().extend(spans.map(|span| seen(span, &service)));
+        }
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n";
+        stream.get_mut().write_all(answer).unwrap();
+    }
+}
+
+/// The body of the next request, which is one to `/v1/traces`.
+fn request(stream: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
+    let mut line = String::new();
+    if stream.read_line(&mut line).ok()? == 0 {
+        return None;
+    }
+    assert!(line.starts_with("POST /v1/traces "), "{line:?}");
+    let mut bytes = 0;
+    loop {
+        line.clear();
+        stream.read_line(&mut line).unwrap();
+        let Some((name, value)) = line.trim_end().split_once(": ") else { break };
+        if name.eq_ignore_ascii_case("content-length") {
+            bytes = value.parse().unwrap();
+        }
+    }
+    let mut body = vec![0; bytes];
+    stream.read_exact(&mut body).unwrap();
+    Some(body)
+}
+
+fn seen(span: Span, service: &str) -> Seen {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    Seen {
+        service: service.to_owned(),
+        trace: hex(&span.trace_id),
+        parent: hex(&span.parent_span_id),
+        is_server: span.kind() == SpanKind::Server,
+        is_error: span.status.as_ref().is_some_and(|status| status.code() == StatusCode::Error),
+        attributes: span.attributes,
+        name: span.name,
+    }
+}
