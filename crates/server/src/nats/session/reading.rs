@@ -118,7 +118,7 @@ impl Session {
         let (at, operations) = self.handle_each(bytes, &mut run);
         *memory = emptied(run);
         self.read_bytes = (at / operations.max(1) * TURN_OPERATIONS).clamp(TURN_BYTES_MIN, READ_BYTES);
-        self.read_much = operations > TURN_OPERATIONS / 2 || at >= READ_BYTES / 2;
+        self.read_much = operations > TURN_OPERATIONS / 2;
         if !self.is_closing() {
             self.unread = bytes[at..].to_vec();
         }
