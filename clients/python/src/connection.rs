@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use dunlin_client::tls::TlsOptions;
 use dunlin_client::{
     Client, Group, GroupKind, GroupOptions, Options, PublisherOptions, Requester, Responder,
 };
@@ -63,19 +64,28 @@ impl Connection {
 #[pymethods]
 impl Connection {
     #[new]
-    #[pyo3(signature = (url, *, name = "", tenant = "", credentials = None, wait = "default"))]
+    #[pyo3(signature = (
+        url, *, name = "", tenant = "", credentials = None, ca = None, client_cert = None, client_key = None, wait = "default"
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
         py: Python<'_>,
         url: &str,
         name: &str,
         tenant: &str,
         credentials: Option<Vec<u8>>,
+        ca: Option<Vec<u8>>,
+        client_cert: Option<Vec<u8>>,
+        client_key: Option<Vec<u8>>,
         wait: &str,
     ) -> PyResult<Connection> {
+        let mut tls = TlsOptions::default();
+        (tls.ca, tls.cert, tls.key) = (ca, client_cert, client_key);
         let options = Options {
             name: name.to_owned(),
             tenant: tenant.to_owned(),
             credentials: credentials.unwrap_or_default(),
+            tls,
             wait: subscription::wait(wait)?,
             ..Options::default()
         };

@@ -129,6 +129,7 @@ impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Failure {
         match error {
             ConnectError::Address(error) => Failure::Value(error.to_string()),
+            ConnectError::Tls(error) => Failure::Value(error.to_string()),
             ConnectError::Away(Why::Refused(refused)) => refused.into(),
             other => Failure::Away(other.to_string()),
         }

@@ -7,6 +7,7 @@ mod feed;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use dunlin_client::tls::TlsOptions;
 
 use crate::params::{Params, Value};
 
@@ -27,6 +28,8 @@ pub struct RawOptions {
     pub time: Option<String>,
     /// `--url`: a node that already runs elsewhere.
     pub url: Option<String>,
+    /// `--ca`, `--client-cert` and `--client-key`, for a node that is reached by TLS.
+    pub tls: TlsOptions,
     /// `--quick`.
     pub quick: bool,
     /// `--json`: one object per line instead of tables.
@@ -50,6 +53,8 @@ pub struct Options {
     pub time: Duration,
     /// A node that already runs elsewhere.
     pub url: Option<String>,
+    /// Whom to trust and who to be where that node is reached by TLS.
+    pub tls: TlsOptions,
     /// Fewer and shorter runs, refused by the report.
     pub quick: bool,
     /// One JSON object per line instead of tables.
@@ -84,6 +89,7 @@ impl RawOptions {
             warmup,
             time,
             url: self.url,
+            tls: self.tls,
             quick,
             json: self.json,
             feed: self.feed.validate(times, quick)?,

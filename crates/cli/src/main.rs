@@ -5,6 +5,7 @@
 //! Exit codes: 0 done, 1 refused, 2 failed; a command line that cannot be understood is 2.
 
 mod arguments;
+mod certificates;
 mod commands;
 mod config;
 mod connect;

@@ -17,3 +17,4 @@ mod refused;
 mod stage;
 mod stopped;
 mod tier;
+mod tls_node;

@@ -9,6 +9,7 @@ use futures_util::{StreamExt, future};
 
 use crate::nats_stage::NatsNode;
 use crate::stage::alone;
+use crate::tls_node::TlsNode;
 
 /// The client and what it does run on this thread alone: while the thread does something else, the client reads nothing.
 fn with_client<F: Future<Output = ()>>(run: impl FnOnce(NatsNode, Client) -> F) {
@@ -179,5 +180,23 @@ fn a_subscription_goes_on_after_the_node_was_killed_and_started_again() {
                 return assert_eq!(message.payload, "back");
             }
         }
+    });
+}
+
+#[test]
+fn by_tls_it_trusts_whom_it_is_told_to_and_nobody_else() {
+    let node = TlsNode::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let trusting = ConnectOptions::new().add_root_certificates(node.ca()).require_tls(true);
+        let client = trusting.connect(node.nats_url()).await.unwrap();
+        let mut ticks = subscribe(&client, "rs.tls").await;
+        let large = vec![7; 900_000];
+        client.publish("rs.tls", "small".into()).await.unwrap();
+        client.publish("rs.tls", large.clone().into()).await.unwrap();
+        assert_eq!(next(&mut ticks).await.payload, "small");
+        assert!(next(&mut ticks).await.payload == large);
+        let stranger = ConnectOptions::new().require_tls(true).connect(node.nats_url()).await;
+        assert!(stranger.is_err(), "a node was trusted that nobody vouches for");
     });
 }

@@ -351,7 +351,16 @@ class Replica(Changes[Change | Trouble | Forgotten]):
 @final
 class Connection:
     def __init__(
-        self, url: str, *, name: str = "", tenant: str = "", credentials: bytes | None = None, wait: str = "default"
+        self,
+        url: str,
+        *,
+        name: str = "",
+        tenant: str = "",
+        credentials: bytes | None = None,
+        ca: bytes | None = None,
+        client_cert: bytes | None = None,
+        client_key: bytes | None = None,
+        wait: str = "default",
     ) -> None: ...
     @property
     def node_name(self) -> str: ...

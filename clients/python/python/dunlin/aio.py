@@ -7,6 +7,7 @@ thread for all. A call that waits for an answer runs on a thread of its own mean
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -157,10 +158,14 @@ def connect(
     name: str = "",
     tenant: str = "",
     token: bytes | str = b"",
+    ca: str | os.PathLike[str] | None = None,
+    client_cert: str | os.PathLike[str] | None = None,
+    client_key: str | os.PathLike[str] | None = None,
     wait: Wait = "parked",
 ) -> _Connecting:
     """Connects to a node: `async with dunlin.aio.connect(url) as client`. Arguments as in `dunlin.connect`."""
-    return _Connecting(partial(sync.connect, url, name=name, tenant=tenant, token=token, wait=wait))
+    connect = partial(sync.connect, url, name=name, tenant=tenant, token=token, wait=wait)
+    return _Connecting(partial(connect, ca=ca, client_cert=client_cert, client_key=client_key))
 
 
 class AsyncClient:

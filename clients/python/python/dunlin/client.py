@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from ._dunlin import Connection, Member, Position, Publisher, Receipt, Record, Subscription
@@ -35,15 +36,38 @@ def connect(
     name: str = "",
     tenant: str = "",
     token: bytes | str = b"",
+    ca: str | os.PathLike[str] | None = None,
+    client_cert: str | os.PathLike[str] | None = None,
+    client_key: str | os.PathLike[str] | None = None,
     wait: Wait = "default",
 ) -> Client:
-    """Connects to the node at `url` (`dunlin://HOST:PORT`, `unix:///PATH`), or where DUNLIN_URL says, or on this host.
+    """Connects to the node at `url` (`dunlin://HOST:PORT`, `tls://HOST:PORT`, `unix:///PATH`), or where DUNLIN_URL says, or
+    on this host.
 
-    `name` is what operators see. The client makes the connection anew when it is lost.
+    `name` is what operators see. The client makes the connection anew when it is lost. For `tls://` there are files, PEM:
+    `ca` has the authorities that may vouch for the node, else DUNLIN_CA names it, else those of the system are trusted;
+    `client_cert` and `client_key`, or DUNLIN_CLIENT_CERT and DUNLIN_CLIENT_KEY, are who the client is, where the node asks.
     """
     url = url or os.environ.get("DUNLIN_URL", "dunlin://localhost")
     credentials = token.encode() if isinstance(token, str) else token
-    return Client(Connection(url, name=name, tenant=tenant, credentials=credentials, wait=wait), wait)
+    tls = url.startswith("tls://")
+    connection = Connection(
+        url,
+        name=name,
+        tenant=tenant,
+        credentials=credentials,
+        ca=_content(ca, "DUNLIN_CA") if tls else None,
+        client_cert=_content(client_cert, "DUNLIN_CLIENT_CERT") if tls else None,
+        client_key=_content(client_key, "DUNLIN_CLIENT_KEY") if tls else None,
+        wait=wait,
+    )
+    return Client(connection, wait)
+
+
+def _content(path: str | os.PathLike[str] | None, variable: str) -> bytes | None:
+    """What is in the file that was named, or that the variable names."""
+    path = path or os.environ.get(variable)
+    return Path(path).read_bytes() if path else None
 
 
 class Client:

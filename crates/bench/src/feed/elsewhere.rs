@@ -34,7 +34,8 @@ pub fn measure(options: &Options, clients: usize) -> Result<Sample> {
         _ => anyhow::bail!("with --url a reader takes one --instrument, or all"),
     };
     let subscribe = |_| {
-        let named = ClientOptions { name: "bench".to_owned(), ..ClientOptions::default() };
+        let (name, tls) = ("bench".to_owned(), options.tls.clone());
+        let named = ClientOptions { name, tls, ..ClientOptions::default() };
         let client = Client::connect(url, named).with_context(|| format!("connecting to {url}"))?;
         let wanted = SubscribeOptions {
             start: Start::Snapshot,

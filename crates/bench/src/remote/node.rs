@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use dunlin::Responder;
 use dunlin::topic::{Publish, Reliable, Retention, TopicConfig, Wait};
+use dunlin_client::tls::TlsOptions;
 use dunlin_client::{Client, Options};
 use dunlin_server::{Server, ServerConfig};
 use serde::{Deserialize, Serialize};
@@ -83,6 +84,7 @@ struct Sent {
 pub struct NodeProcess {
     child: Option<Child>,
     url: String,
+    tls: TlsOptions,
 }
 
 impl NodeProcess {
@@ -90,7 +92,7 @@ impl NodeProcess {
     pub fn start(bench: &Bench, setup: NodeSetup) -> Result<Self> {
         if let Some(url) = &bench.options.url {
             ensure!(setup.task == Task::Serve, "this needs a node of its own, without --url");
-            return Ok(Self { child: None, url: url.clone() });
+            return Ok(Self { child: None, url: url.clone(), tls: bench.options.tls.clone() });
         }
         let mut args = vec![
             ("transport", setup.transport.name().to_owned()),
@@ -100,7 +102,7 @@ impl NodeProcess {
         args.extend(setup.task.arguments());
         let mut child = bench.child.start("remote-node", &args)?;
         let Ready { url } = child.line(PATIENCE)?;
-        Ok(Self { child: Some(child), url })
+        Ok(Self { child: Some(child), url, tls: TlsOptions::default() })
     }
 
     /// Makes the topics anew on a node that is not our own, whose state nobody knows.
@@ -126,7 +128,8 @@ impl NodeProcess {
 
     /// A client of it.
     pub fn client(&self, wait: Wait) -> Result<Client> {
-        let options = Options { name: "bench".to_owned(), wait, ..Options::default() };
+        let (name, tls) = ("bench".to_owned(), self.tls.clone());
+        let options = Options { name, tls, wait, ..Options::default() };
         Client::connect(&self.url, options).with_context(|| format!("connecting to {}", self.url))
     }
 

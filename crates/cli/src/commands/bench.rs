@@ -7,6 +7,7 @@ use dunlin_bench::child::ChildProgram;
 use dunlin_bench::{RawFeedOptions, RawOptions, Request};
 
 use crate::arguments::Global;
+use crate::connect::tls;
 use crate::outcome::Refusal;
 
 #[derive(Debug, clap::Args)]
@@ -95,7 +96,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Result<()> {
     let request = Request {
         suite: suite.clone(),
         with_peers,
-        options: options(arguments, global),
+        options: options(arguments, global)?,
         command: format!("dunlin {typed}"),
         runs_folder: arguments.keep.clone(),
         child: ChildProgram::current()?,
@@ -106,18 +107,19 @@ pub fn run(arguments: &Arguments, global: &Global) -> Result<()> {
     Ok(())
 }
 
-fn options(arguments: &Arguments, global: &Global) -> RawOptions {
-    RawOptions {
+fn options(arguments: &Arguments, global: &Global) -> Result<RawOptions> {
+    Ok(RawOptions {
         cases: arguments.cases.clone(),
         params: arguments.params.clone(),
         runs: arguments.runs,
         warmup: arguments.warmup.clone(),
         time: arguments.time.clone(),
         url: global.url.clone(),
+        tls: tls(global)?,
         quick: arguments.quick,
         json: global.json,
         feed: arguments.feed.clone().into(),
-    }
+    })
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,10 +1,12 @@
 //! `dev`: a node for people, with the next thing to type.
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use anyhow::Result;
 use dunlin_server::{Door, Server};
 
+use crate::certificates::Certificates;
 use crate::commands::serve;
 use crate::config::keys::DEV_DEFAULTS;
 use crate::config::{ConfigFlags, Origin, RawConfig};
@@ -18,19 +20,29 @@ use crate::signals::{Reload, Stop};
 Examples:
   dunlin dev
   dunlin dev --listen 127.0.0.1:0            beside another node
+  dunlin dev --tls                           by TLS, with certificates of its own in ./dunlin-tls
 
 The same node as `dunlin serve` with the same options; it only says more, and opens all doors.")]
 pub struct Arguments {
     #[command(flatten)]
     config: ConfigFlags,
+    /// Speak TLS, with the certificates in this directory; if it has none they are made, for this machine only
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "dunlin-tls")]
+    tls: Option<PathBuf>,
 }
 
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     let (stop, reload) = (Stop::on_signal()?, Reload::on_signal()?);
-    let (mut raw, mut warnings) = arguments.config.gather_over(RawConfig::dev_defaults())?;
+    let certificates = arguments.tls.as_deref().map(Certificates::in_dir).transpose()?;
+    let mut defaults = RawConfig::dev_defaults();
+    if let Some(certificates) = &certificates {
+        defaults.set_default("tls.cert", &certificates.node);
+        defaults.set_default("tls.key", &certificates.node_key);
+    }
+    let (mut raw, mut warnings) = arguments.config.gather_over(defaults)?;
     shut_doors_in_use(&mut raw, &mut warnings);
     let running = serve::start_with(&raw, &warnings, console)?;
-    greet(&running, console)?;
+    greet(&running, certificates.as_ref(), console)?;
     serve::wait_and_reload(&running, &stop, &reload);
     running.stop();
     writeln!(std::io::stdout(), "\nstopped; what it held in memory is gone")?;
@@ -59,7 +71,7 @@ const COMMANDS: [(&str, &str); 5] = [
     ("dunlin topics list", "what there is"),
 ];
 
-fn greet(running: &Running, console: &Console) -> Result<()> {
+fn greet(running: &Running, certificates: Option<&Certificates>, console: &Console) -> Result<()> {
     let paint = console.paint;
     let mut out = console.out();
     writeln!(out, "{} {} is up", paint.good("dunlin"), env!("CARGO_PKG_VERSION"))?;
@@ -74,11 +86,16 @@ fn greet(running: &Running, console: &Console) -> Result<()> {
     if url != URL_DEFAULT {
         writeln!(out, "  {}", paint.command(&format!("export DUNLIN_URL={url}")))?;
     }
+    if let Some(Certificates { ca, .. }) = certificates {
+        writeln!(out, "  {}", paint.command(&format!("export DUNLIN_CA={ca}")))?;
+    }
     for (command, about) in COMMANDS {
         writeln!(out, "  {}  {}", paint.command(&format!("{command:<44}")), paint.faint(about))?;
     }
     if let Some((_, url)) = running.other_urls().find(|(door, _)| *door == Door::Http) {
-        let command = format!("curl -N {url}/v1/topics/ticks/events");
+        let ca =
+            certificates.map_or_else(String::new, |certificates| format!(" --cacert {}", certificates.ca));
+        let command = format!("curl -N{ca} {url}/v1/topics/ticks/events");
         writeln!(
             out,
             "  {}  {}",
@@ -86,8 +103,33 @@ fn greet(running: &Running, console: &Console) -> Result<()> {
             paint.faint("the same without Dunlin's own client")
         )?;
     }
+    if let Some(certificates) = certificates {
+        greet_by_tls(running, certificates, console, &mut out)?;
+    }
     writeln!(out, "\nCtrl-C stops it.")?;
     Ok(out.flush()?)
+}
+
+fn greet_by_tls(
+    running: &Running,
+    certificates: &Certificates,
+    console: &Console,
+    out: &mut impl Write,
+) -> Result<()> {
+    let (paint, Certificates { dir, ca, client, client_key, .. }) = (console.paint, certificates);
+    if let Some((_, url)) = running.other_urls().find(|(door, _)| *door == Door::Nats) {
+        let command = format!("nats sub ticks -s {url} --tlsca {ca}");
+        writeln!(out, "  {}  {}", paint.command(&command), paint.faint("with a NATS client"))?;
+    }
+    let made = if certificates.are_new { "Made" } else { "Found" };
+    writeln!(
+        out,
+        "\n{made} certificates in {dir}, for localhost, 127.0.0.1 and ::1. To ask clients for theirs:"
+    )?;
+    let serve = format!("dunlin dev --tls={dir} --tls-client-ca {ca}");
+    writeln!(out, "  {}", paint.command(&serve))?;
+    let sub = format!("dunlin sub ticks --client-cert {client} --client-key {client_key}");
+    Ok(writeln!(out, "  {}", paint.command(&sub))?)
 }
 
 fn clients_of(door: Door) -> &'static str {

@@ -153,6 +153,10 @@ impl Node {
         run_with(self.command(arguments), input)
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// SIGKILL.
     pub fn kill(self) {}
 

@@ -15,4 +15,5 @@ mod publish_subscribe;
 mod request_reply;
 mod serve;
 mod states;
+mod tls;
 mod topics;

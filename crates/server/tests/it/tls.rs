@@ -1,6 +1,8 @@
 //! TLS at every door: who comes in, who does not, and what they are told.
 
 mod authority;
+mod files;
+mod other_doors;
 mod own_door;
 
 use dunlin::Node;

@@ -1,0 +1,119 @@
+//! TLS from the command line.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::dunlin::{Node, Outcome, dunlin, run, signal};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// `dunlin dev --tls` in a directory, and all it said up to its last line.
+struct Dev {
+    child: Child,
+    said: Vec<String>,
+}
+
+impl Dev {
+    fn start(dir: &Path, more: &[&str]) -> Dev {
+        let (any, tls) = ("127.0.0.1:0", format!("--tls={}", dir.display()));
+        let doors = ["--listen", any, "--nats-listen", any, "--http-listen", any, "--grpc-listen", any];
+        let arguments = [&["dev", &tls], &doors[..], more].concat();
+        let mut child = dunlin(&arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = Vec::new();
+        for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+            said.push(line.unwrap());
+            if said.last().is_some_and(|line| line.starts_with("Ctrl-C")) {
+                break;
+            }
+        }
+        Dev { child, said }
+    }
+
+    /// The rest of the first line that begins so, indented or not.
+    fn says(&self, prefix: &str) -> &str {
+        let found = self.said.iter().find_map(|line| line.trim().strip_prefix(prefix));
+        found.unwrap_or_else(|| panic!("no {prefix:?} in {:#?}", self.said))
+    }
+
+    /// What was said to be typed, in a shell that was told what it said before.
+    fn types(&self, command: &str) -> Outcome {
+        let exports: Vec<_> =
+            self.said.iter().map(|line| line.trim()).filter(|line| line.starts_with("export ")).collect();
+        let dunlin = Path::new(env!("CARGO_BIN_EXE_dunlin")).parent().unwrap().display();
+        let script = format!("PATH={dunlin}:$PATH\n{}\n{command}", exports.join("\n"));
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Outcome::of(shell.spawn().unwrap())
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn what_dev_says_to_type_works_by_tls() {
+    let dir = tempfile::tempdir().unwrap();
+    let tls = dir.path().join("tls");
+    let dev = Dev::start(&tls, &[]);
+    assert!(dev.says("export DUNLIN_URL=").starts_with("tls://127.0.0.1:"));
+    dev.says("Made certificates in ");
+    dev.types("dunlin pub ticks hello").done();
+    let read = dev.types("dunlin sub ticks --from earliest --count 1").done();
+    assert!(read.contains("hello"), "{read}");
+    // The curl line, but for an end.
+    let curl = dev.says("curl -N").split("/v1/").next().unwrap();
+    assert!(dev.types(&format!("curl -sS{curl}/healthz")).done().contains("alive"));
+    assert!(dev.says("nats sub ticks -s tls://127.0.0.1:").contains("--tlsca"));
+    // The same certificates again, and clients are asked for theirs.
+    let ca = tls.join("ca.pem");
+    let again = Dev::start(&tls, &["--tls-client-ca", ca.to_str().unwrap()]);
+    again.says("Found certificates in ");
+    let refused = again.types("dunlin pub ticks hello");
+    assert!(refused.err.contains("asks for a client certificate"), "{refused:?}");
+    let mine = again.says("dunlin sub ticks --client-cert");
+    again.types(&format!("dunlin pub ticks hello --client-cert{mine}")).done();
+}
+
+#[test]
+fn files_that_are_not_there_are_named_and_half_a_tls_is_refused() {
+    let outcome =
+        run(&["serve", "--listen", "127.0.0.1:0", "--tls-cert", "no.pem", "--tls-key", "no-key.pem"]);
+    assert_eq!(outcome.code, Some(2));
+    assert!(outcome.err.contains("no.pem: No such file"), "{outcome:?}");
+    let outcome = run(&["serve", "--tls-cert", "no.pem"]);
+    assert!(outcome.err.contains("tls.key is not"), "{outcome:?}");
+    let outcome = run(&["pub", "t", "x", "--url", "tls://localhost:1", "--ca", "no.pem"]);
+    assert!(outcome.err.contains("cannot read the CA file no.pem"), "{outcome:?}");
+}
+
+#[test]
+fn sighup_has_certificates_read_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+    // Each has an authority of its own.
+    drop((Dev::start(&old, &[]), Dev::start(&new, &[])));
+    let file = |dir: &Path, name: &str| dir.join(name).to_str().unwrap().to_owned();
+    let (cert, key) = (file(&old, "node.pem"), file(&old, "node-key.pem"));
+    let node = Node::start_with(&["--tls-cert", &cert, "--tls-key", &key]);
+    assert!(node.ready.trim_end().ends_with(" tls=on"), "{}", node.ready);
+    let url = node.url.replace("dunlin://127.0.0.1", "tls://localhost");
+    let publish = |ca: &Path| run(&["pub", "t", "x", "--url", &url, "--ca", &file(ca, "ca.pem")]);
+    publish(&old).done();
+    for name in ["node.pem", "node-key.pem"] {
+        std::fs::copy(new.join(name), old.join(name)).unwrap();
+    }
+    signal("HUP", node.pid());
+    let until = Instant::now() + PATIENCE;
+    while publish(&new).code != Some(0) {
+        assert!(Instant::now() < until, "the new certificate is not met");
+    }
+    let refused = publish(&old);
+    assert!(refused.err.contains("not trusted here"), "{refused:?}");
+    assert_eq!(node.stop(), Some(0));
+}

@@ -1,0 +1,92 @@
+//! The files of TLS: what is wrong with them is said, and new ones are met by whoever comes then.
+
+use std::time::{Duration, Instant};
+
+use dunlin::{Config, Node};
+use dunlin_client::Client;
+use dunlin_server::{Server, ServerConfig};
+
+use super::authority::Authority;
+use super::{connect, refused, serve_tls};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a node says that does not start.
+fn start(authority: &Authority, mutual: bool) -> String {
+    let node = Node::start(Config::default()).unwrap();
+    let tcp = vec![([127, 0, 0, 1], 0).into()];
+    let config = ServerConfig { tcp, tls: Some(authority.tls(mutual)), ..ServerConfig::default() };
+    Server::start(node, config).expect_err("it started").to_string()
+}
+
+#[test]
+fn files_that_are_of_no_use_are_named_with_the_reason() {
+    let authority = Authority::new();
+    std::fs::remove_file(authority.path("server-key.pem")).unwrap();
+    let said = start(&authority, false);
+    assert!(said.contains("server-key.pem") && said.contains("No such file"), "{said}");
+    authority.put("server-key.pem", &authority.sign("localhost").key);
+    let said = start(&authority, false);
+    assert!(said.contains("server.pem") && said.contains("the key is not the certificate's"), "{said}");
+    authority.put("server-key.pem", "nonsense");
+    assert!(start(&authority, false).contains("server-key.pem: no private key in it"));
+    authority.put("server.pem", "-----BEGIN CERTIFICATE-----\n???");
+    let said = start(&authority, false);
+    assert!(said.contains("server.pem: not PEM"), "{said}");
+    authority.put_signed("server", &authority.sign("localhost"));
+    authority.put("ca.pem", "");
+    let said = start(&authority, true);
+    assert!(said.contains("client_ca") && said.contains("ca.pem: no certificate in it"), "{said}");
+}
+
+#[test]
+fn a_new_certificate_is_met_by_those_who_come_then_and_a_broken_one_by_nobody() {
+    let (old, new) = (Authority::new(), Authority::new());
+    let (_node, server) = serve_tls(&old, false);
+    let before = connect(&server, old.trusted()).unwrap();
+
+    old.put("server.pem", "nonsense");
+    assert!(!server.reload(), "it says that something is wrong");
+    connect(&server, old.trusted()).expect("what was there stays");
+
+    old.put_signed("server", &new.sign("localhost"));
+    assert!(server.reload());
+    assert!(refused(connect(&server, old.trusted())).contains("not trusted here"));
+    connect(&server, new.trusted()).unwrap();
+    // Who was there goes on.
+    before.publisher("t").unwrap();
+    assert_eq!(before.connections(), 1);
+}
+
+#[test]
+fn files_that_changed_are_read_again_by_themselves() {
+    let (old, new) = (Authority::new(), Authority::new());
+    let (_node, server) = serve_tls(&old, false);
+    connect(&server, old.trusted()).unwrap();
+    old.put_signed("server", &new.sign("localhost"));
+    eventually(|| connect(&server, new.trusted()).ok());
+}
+
+#[test]
+fn an_authority_that_is_taken_away_lets_nobody_in_any_more() {
+    let (theirs, other) = (Authority::new(), Authority::new());
+    let (_node, server) = serve_tls(&theirs, true);
+    let worker = theirs.sign("worker-7");
+    connect(&server, theirs.showing(&worker)).unwrap();
+    theirs.put("ca.pem", &other.ca());
+    assert!(server.reload());
+    let said = refused(connect(&server, theirs.showing(&worker)));
+    assert!(said.contains("does not accept our client certificate"), "{said}");
+    connect(&server, theirs.showing(&other.sign("worker-8"))).unwrap();
+}
+
+fn eventually(mut connected: impl FnMut() -> Option<Client>) -> Client {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Some(client) = connected() {
+            return client;
+        }
+        assert!(Instant::now() < until, "it does not come");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,237 @@
+//! NATS, HTTP and gRPC by TLS: with a raw peer, with `curl`, with a generated client.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin::topic::{Publish, TopicConfig};
+use dunlin_client::tls::{authorities, provider};
+use dunlin_server::grpc::proto::dunlin as v1;
+use dunlin_server::{Door, Server};
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use v1::dunlin_client::DunlinClient;
+
+use super::authority::{Authority, Signed};
+use super::{at, serve_tls, serve_tls_with};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn socket(server: &Server, door: Door) -> TcpStream {
+    let socket = TcpStream::connect(at(server, door)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+/// TLS over the socket from here on.
+fn secured(socket: TcpStream, authority: &Authority) -> BufReader<StreamOwned<ClientConnection, TcpStream>> {
+    let config =
+        ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
+    let config =
+        config.with_root_certificates(authorities(authority.ca().as_bytes()).unwrap()).with_no_client_auth();
+    let connection = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
+    BufReader::new(StreamOwned::new(connection, socket))
+}
+
+fn line(reader: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}
+
+#[test]
+fn nats_clients_are_greeted_in_plain_and_go_on_by_tls() {
+    let authority = Authority::new();
+    let (node, server) = serve_tls(&authority, false);
+    let mut plain = BufReader::new(socket(&server, Door::Nats));
+    let info = line(&mut plain);
+    assert!(info.contains("\"tls_required\":true") && info.contains("\"tls_available\":true"), "{info}");
+    assert!(!info.contains("tls_verify"), "{info}");
+    let mut peer = secured(plain.into_inner(), &authority);
+    peer.get_mut().write_all(b"CONNECT {\"verbose\":false}\r\nSUB t.* 1\r\nPING\r\n").unwrap();
+    assert_eq!(line(&mut peer), "PONG", "no second INFO");
+    node.publisher("t.a").unwrap().publish("from inside").unwrap();
+    assert_eq!((line(&mut peer).as_str(), line(&mut peer).as_str()), ("MSG t.a 1 11", "from inside"));
+    peer.get_mut().write_all(b"PUB t.b 2\r\nhi\r\n").unwrap();
+    assert_eq!((line(&mut peer).as_str(), line(&mut peer).as_str()), ("MSG t.b 1 2", "hi"));
+}
+
+#[test]
+fn nats_clients_that_begin_with_tls_are_greeted_by_tls() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls_with(&authority, false, |config| {
+        config.tls.iter_mut().for_each(|tls| tls.nats_first = true);
+    });
+    let mut peer = secured(socket(&server, Door::Nats), &authority);
+    assert!(line(&mut peer).contains("\"tls_required\":true"));
+    peer.get_mut().write_all(b"CONNECT {}\r\nPING\r\n").unwrap();
+    assert_eq!((line(&mut peer).as_str(), line(&mut peer).as_str()), ("+OK", "PONG"));
+}
+
+#[test]
+fn a_nats_client_without_tls_is_told_so() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls(&authority, true);
+    let mut plain = BufReader::new(socket(&server, Door::Nats));
+    assert!(line(&mut plain).contains("\"tls_verify\":true"), "a certificate is asked for");
+    plain.get_mut().write_all(b"CONNECT {}\r\nPING\r\n").unwrap();
+    assert_eq!(line(&mut plain), "-ERR 'Secure Connection - TLS Required'");
+    assert_eq!(line(&mut plain), "", "it is parted");
+}
+
+#[test]
+fn a_nats_client_is_told_that_there_is_no_place() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls_with(&authority, false, |config| config.limits.sessions_max = 1);
+    let mut first = BufReader::new(socket(&server, Door::Nats));
+    assert!(line(&mut first).starts_with("INFO "));
+    let mut second = BufReader::new(socket(&server, Door::Nats));
+    assert!(line(&mut second).starts_with("INFO "));
+    assert_eq!(line(&mut second), "-ERR 'maximum connections exceeded'");
+}
+
+fn curl(arguments: &[&str]) -> Output {
+    let curl = Command::new("curl").args(["-sS", "--max-time", "120"]).args(arguments).output();
+    curl.expect("curl is there")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn curl_publishes_and_reads_by_tls() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls(&authority, false);
+    let (ca, url) = (authority.path("ca.pem"), format!("https://{}", at(&server, Door::Http)));
+    let ca = ca.to_str().unwrap();
+    let large = "x".repeat(100_000);
+    let published = curl(&["--cacert", ca, "--data-binary", &large, &format!("{url}/v1/topics/t")]);
+    assert!(published.status.success(), "{published:?}");
+    let events = format!("{url}/v1/topics/t/events?from=earliest");
+    let mut following = Command::new("curl");
+    following.args(["-sS", "-N", "--max-time", "120", "--cacert", ca, &events]).stdout(Stdio::piped());
+    let mut following = following.spawn().expect("curl is there");
+    let lines = BufReader::new(following.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let data = lines.into_iter().find_map(|line| line.strip_prefix("data: ").map(str::len));
+    // A stream of events has no end of its own.
+    following.kill().and_then(|()| following.wait()).unwrap();
+    assert_eq!(data, Some(large.len()));
+    let distrusted = curl(&[&format!("{url}/healthz")]);
+    assert!(
+        !distrusted.status.success() && text(&distrusted.stderr).contains("certificate"),
+        "{distrusted:?}"
+    );
+}
+
+#[test]
+fn curl_without_tls_is_told_so() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls(&authority, false);
+    let told = curl(&["-i", &format!("http://{}/healthz", at(&server, Door::Http))]);
+    let said = text(&told.stdout);
+    assert!(said.starts_with("HTTP/1.1 400 ") && said.contains("TLS_REQUIRED"), "{told:?}");
+    assert!(said.contains("https:// instead of http://"), "{said}");
+}
+
+#[test]
+fn curl_has_to_show_a_certificate_where_one_is_asked_for() {
+    let authority = Authority::new();
+    authority.put_signed("me", &authority.sign("me"));
+    let (_node, server) = serve_tls(&authority, true);
+    let (ca, url) = (authority.path("ca.pem"), format!("https://{}/healthz", at(&server, Door::Http)));
+    let (ca, cert, key) = (ca.to_str().unwrap(), authority.path("me.pem"), authority.path("me-key.pem"));
+    let (cert, key) = (cert.to_str().unwrap(), key.to_str().unwrap());
+    let let_in = curl(&["--cacert", ca, "--cert", cert, "--key", key, &url]);
+    assert!(let_in.status.success() && text(&let_in.stdout).contains("alive"), "{let_in:?}");
+    let refused = curl(&["--cacert", ca, &url]);
+    assert!(
+        !refused.status.success() && text(&refused.stderr).contains("certificate required"),
+        "{refused:?}"
+    );
+}
+
+async fn channel(server: &Server, authority: &Authority, shown: Option<&Signed>) -> Channel {
+    let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority.ca()));
+    if let Some(Signed { cert, key }) = shown {
+        tls = tls.identity(Identity::from_pem(cert, key));
+    }
+    let endpoint = Endpoint::from_shared(format!("https://{}", at(server, Door::Grpc))).unwrap();
+    endpoint.tls_config(tls).unwrap().connect().await.unwrap()
+}
+
+fn publish(payload: Vec<u8>) -> v1::PublishRequest {
+    let record = v1::Draft { payload: payload.into(), ..Default::default() };
+    v1::PublishRequest { subject: "t".to_owned(), record: Some(record), ..Default::default() }
+}
+
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(PATIENCE, test).await.expect("it hangs") });
+}
+
+#[test]
+fn grpc_clients_publish_and_subscribe_by_tls() {
+    let authority = Authority::new();
+    let (node, server) = serve_tls(&authority, false);
+    node.create_topic("t", TopicConfig::default(), false).unwrap();
+    run(async {
+        let mut client = DunlinClient::new(channel(&server, &authority, None).await);
+        client = client.max_decoding_message_size(64 << 20).max_encoding_message_size(64 << 20);
+        let request = v1::SubscribeRequest {
+            subjects: vec!["t".to_owned()],
+            start: Some(v1::Start { at: Some(v1::start::At::Earliest(true)) }),
+            ..Default::default()
+        };
+        for bytes in [1, 3 << 20] {
+            client.publish(publish(vec![7; bytes])).await.unwrap();
+        }
+        let mut stream = client.subscribe(request).await.unwrap().into_inner();
+        let mut sizes = Vec::new();
+        while sizes.len() < 2 {
+            let response = stream.message().await.unwrap().unwrap();
+            if let Some(v1::subscribe_response::Event::Records(records)) = response.event {
+                sizes.extend(records.records.iter().map(|record| record.payload.len()));
+            }
+        }
+        assert_eq!(sizes, [1, 3 << 20]);
+    });
+}
+
+#[test]
+fn grpc_clients_have_to_show_a_certificate_where_one_is_asked_for() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls(&authority, true);
+    run(async {
+        let me = authority.sign("me");
+        let mut client = DunlinClient::new(channel(&server, &authority, Some(&me)).await);
+        client.publish(publish(vec![1])).await.unwrap();
+        // The connection stands for its client before the node has looked at what it did not show.
+        let mut stranger = DunlinClient::new(channel(&server, &authority, None).await);
+        assert!(stranger.publish(publish(vec![1])).await.is_err());
+    });
+}
+
+#[test]
+fn a_grpc_client_without_tls_is_told_so_in_http2() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls(&authority, false);
+    let mut plain = socket(&server, Door::Grpc);
+    plain.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+    let mut said = Vec::new();
+    plain.read_to_end(&mut said).unwrap();
+    assert_eq!(said[..9], [0, 0, 0, 4, 0, 0, 0, 0, 0], "SETTINGS first");
+    assert_eq!((said[12], said[25]), (7, 12), "GOAWAY with INADEQUATE_SECURITY");
+    assert!(text(&said[26..]).contains("TLS_REQUIRED: Connect by TLS"), "{}", text(&said));
+}
+
+#[test]
+fn who_speaks_no_http2_at_the_grpc_door_is_told_so_by_tls() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls(&authority, false);
+    let mut peer = secured(socket(&server, Door::Grpc), &authority);
+    peer.get_mut().write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    assert!(line(&mut peer).starts_with("HTTP/1.1 505 "));
+}

@@ -1,0 +1,52 @@
+//! A node whose NATS door speaks TLS, in this process, with an authority of its own.
+
+use std::path::{Path, PathBuf};
+
+use dunlin::{Config, Node};
+use dunlin_server::{Door, Server, ServerConfig, TlsConfig};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, KeyUsagePurpose};
+use tempfile::TempDir;
+
+pub struct TlsNode {
+    dir: TempDir,
+    server: Server,
+}
+
+impl TlsNode {
+    pub fn start() -> TlsNode {
+        let dir = TempDir::new().unwrap();
+        let mut authority = CertificateParams::new(Vec::new()).unwrap();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // Python asks for both.
+        authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate().unwrap();
+        let write = |name: &str, text: String| {
+            let path: PathBuf = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        write("ca.pem", authority.pem());
+        let tls = TlsConfig {
+            cert: write("node.pem", params.signed_by(&key, &authority).unwrap().pem()),
+            key: write("node-key.pem", key.serialize_pem()),
+            client_ca: None,
+            nats_first: false,
+        };
+        let nats = vec![([127, 0, 0, 1], 0).into()];
+        let config = ServerConfig { nats, tls: Some(tls), ..ServerConfig::default() };
+        let server = Server::start(Node::start(Config::default()).unwrap(), config).unwrap();
+        TlsNode { dir, server }
+    }
+
+    pub fn nats_url(&self) -> String {
+        let nats = self.server.addresses().iter().find(|(door, _)| *door == Door::Nats);
+        format!("tls://localhost:{}", nats.unwrap().1.port())
+    }
+
+    pub fn ca(&self) -> PathBuf {
+        Path::join(self.dir.path(), "ca.pem")
+    }
+}
