@@ -7,7 +7,7 @@ mod own_door;
 
 use dunlin::Node;
 use dunlin_client::tls::TlsOptions;
-use dunlin_client::{Client, ConnectError, Options};
+use dunlin_client::{Client, ConnectError, Limits, Options};
 use dunlin_server::{Door, Server, ServerConfig};
 
 use crate::serve_with;
@@ -27,6 +27,7 @@ fn serve_tls_with(
         let any = ([127, 0, 0, 1], 0).into();
         (config.nats, config.http, config.grpc) = (vec![any], vec![any], vec![any]);
         config.tls = Some(authority.tls(mutual));
+        config.limits.handshake_ms_max = 60_000;
         change(config);
     })
 }
@@ -38,7 +39,13 @@ fn at(server: &Server, door: Door) -> String {
 }
 
 fn connect(server: &Server, tls: TlsOptions) -> Result<Client, ConnectError> {
-    Client::connect(&format!("tls://{}", at(server, Door::Tcp)), Options { tls, ..Options::default() })
+    Client::connect(&format!("tls://{}", at(server, Door::Tcp)), unhurried(tls))
+}
+
+/// Options of a client that waits for slow machines.
+fn unhurried(tls: TlsOptions) -> Options {
+    let limits = Limits { connect_ms_max: 60_000, ..Limits::default() };
+    Options { tls, limits, ..Options::default() }
 }
 
 /// What a client is told that does not come in.

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use dunlin::topic::{Event, Publish, Retention, Start, Subscribe, SubscribeOptions, TopicConfig};
 use dunlin_client::tls::TlsOptions;
-use dunlin_client::{Client, Limits, Options};
+use dunlin_client::{Client, Options};
 use dunlin_server::Door;
 
 use super::authority::Authority;
-use super::{at, connect, refused, serve_tls, serve_tls_with};
+use super::{at, connect, refused, serve_tls, serve_tls_with, unhurried};
 use crate::serve_with;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -184,7 +184,8 @@ fn options_that_cannot_work_are_refused_before_anybody_is_asked() {
 fn a_client_without_tls_is_told_so() {
     let authority = Authority::new();
     let (_node, server) = serve_tls(&authority, false);
-    let said = refused(Client::connect(&format!("dunlin://{}", at(&server, Door::Tcp)), Options::default()));
+    let options = unhurried(TlsOptions::default());
+    let said = refused(Client::connect(&format!("dunlin://{}", at(&server, Door::Tcp)), options));
     assert!(said.contains("TLS_REQUIRED"), "{said}");
 }
 
@@ -200,7 +201,7 @@ fn a_client_with_tls_is_told_that_a_node_has_none() {
 fn another_door_is_told_from_dunlins_own() {
     let authority = Authority::new();
     let (_node, server) = serve_tls(&authority, false);
-    let options = Options { tls: authority.trusted(), ..Options::default() };
+    let options = unhurried(authority.trusted());
     let said = refused(Client::connect(&format!("tls://{}", at(&server, Door::Http)), options));
     assert!(said.contains("not Dunlin's own protocol"), "{said}");
 }
@@ -215,7 +216,7 @@ fn a_handshake_that_drips_is_ended_and_others_are_served_meanwhile() {
     // The beginning of a ClientHello of 512 bytes.
     dripping.iter_mut().for_each(|socket| socket.write_all(&[0x16, 3, 1, 2, 0, 1, 0]).unwrap());
     // A client of the machine's own pace is not let down by the short limit.
-    let patient = Options { tls: authority.trusted(), ..Options::default() };
+    let patient = unhurried(authority.trusted());
     let url = format!("tls://{}", at(&server, Door::Tcp));
     let client = (0..100).find_map(|_| Client::connect(&url, patient.clone()).ok()).expect("it comes in");
     client.publisher("t").unwrap().publish("hello").unwrap();
@@ -248,9 +249,7 @@ fn handshakes_count_as_sessions() {
     while server.sessions() > 0 {
         std::thread::yield_now();
     }
-    let limits = Limits { connect_ms_max: 60_000, ..Limits::default() };
-    let options = Options { tls: authority.trusted(), limits, ..Options::default() };
-    Client::connect(&format!("tls://{}", at(&server, Door::Tcp)), options).unwrap();
+    connect(&server, authority.trusted()).unwrap();
 }
 
 #[test]
