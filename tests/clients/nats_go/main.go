@@ -19,10 +19,8 @@ import (
 const patience = 60 * time.Second
 
 var (
-	url    = os.Args[1]
-	tlsURL = os.Args[2]
-	ca     = os.Args[3]
-	input  = bufio.NewReader(os.Stdin)
+	url   = os.Args[1]
+	input = bufio.NewReader(os.Stdin)
 )
 
 // must ends the program where something does not hold.
@@ -229,16 +227,6 @@ func reconnect(*nats.Conn) {
 	panic("it did not come back")
 }
 
-func overTLS(*nats.Conn) {
-	nc, err := nats.Connect(tlsURL, nats.RootCAs(ca))
-	check(err)
-	pubSub(nc)
-	largePayload(nc)
-	nc.Close()
-	_, err = nats.Connect(tlsURL)
-	must(err != nil, "a node was trusted that nobody vouches for")
-}
-
 func main() {
 	nc, err := nats.Connect(url, nats.Name("go"))
 	check(err)
@@ -249,7 +237,6 @@ func main() {
 		{"pub_sub", pubSub}, {"headers", headers}, {"wildcard", wildcard}, {"queue_group", queueGroup},
 		{"request_reply", requestReply}, {"no_responders", noResponders}, {"unsub_max", unsubMax},
 		{"large_payload", largePayload}, {"drain", drain}, {"gaps", gaps}, {"reconnect", reconnect},
-		{"tls", overTLS},
 	}
 	for _, each := range cases {
 		each.run(nc)

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { createInterface } from "node:readline";
 import { connect, headers as makeHeaders } from "@nats-io/transport-node";
 
-const [url, tlsUrl, ca] = process.argv.slice(2);
+const url = process.argv[2];
 const PATIENCE = 60_000;
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 
@@ -153,14 +153,6 @@ const cases = {
     }
     assert.ok(back);
     await nc.close();
-  },
-
-  async tls() {
-    const nc = await connect({ servers: tlsUrl, tls: { caFile: ca } });
-    await cases.pub_sub(nc);
-    await cases.large_payload(nc);
-    await nc.close();
-    await assert.rejects(connect({ servers: tlsUrl, tls: {} }));
   },
 };
 

@@ -1,13 +1,12 @@
 """Every case with nats.py."""
 
 import asyncio
-import ssl
 import sys
 
 import nats
 from nats.errors import NoRespondersError
 
-URL, TLS_URL, CA = sys.argv[1:4]
+URL = sys.argv[1]
 PATIENCE = 60
 
 
@@ -164,18 +163,6 @@ async def reconnect(_nc):
     raise AssertionError("it did not come back")
 
 
-async def tls():
-    nc = await nats.connect(TLS_URL, tls=ssl.create_default_context(cafile=CA))
-    await pub_sub(nc)
-    await large_payload(nc)
-    await nc.close()
-    try:
-        await nats.connect(TLS_URL, tls=ssl.create_default_context(), allow_reconnect=False)
-    except ssl.SSLCertVerificationError:
-        return
-    raise AssertionError("a node was trusted that nobody vouches for")
-
-
 async def main():
     nc = await nats.connect(URL, name="py")
     for case in [pub_sub, headers, wildcard, queue_group, request_reply, no_responders, unsub_max, large_payload, drain, gaps]:
@@ -184,8 +171,6 @@ async def main():
     await nc.close()
     await reconnect(None)
     ok("reconnect")
-    await tls()
-    ok("tls")
 
 
 asyncio.run(main())

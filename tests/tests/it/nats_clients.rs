@@ -8,9 +8,8 @@ use dunlin_system_tests::process::{PATIENCE, Process};
 
 use crate::nats_stage::NatsNode;
 use crate::stage::alone;
-use crate::tls_node::TlsNode;
 
-const CASES: [&str; 12] = [
+const CASES: [&str; 11] = [
     "pub_sub",
     "headers",
     "wildcard",
@@ -22,7 +21,6 @@ const CASES: [&str; 12] = [
     "drain",
     "gaps",
     "reconnect",
-    "tls",
 ];
 
 #[test]
@@ -58,8 +56,7 @@ fn passes_all(name: &str, program: &std::path::Path, arguments: &[PathBuf]) {
     let _alone = alone();
     let mut node = NatsNode::start();
     let mut arguments: Vec<String> = arguments.iter().map(|path| path.display().to_string()).collect();
-    let tls = TlsNode::start();
-    arguments.extend([node.url(), tls.nats_url(), tls.ca().display().to_string()]);
+    arguments.push(node.url());
     let mut client = Process::start(name, &program.display().to_string(), &arguments);
     let mut passed = Vec::new();
     while let Some(line) = client.line_within(PATIENCE) {
