@@ -7,6 +7,7 @@ mod points;
 mod stream;
 mod unary;
 
+pub use callee::channel;
 pub use echo::serve as serve_echo;
 pub use node::serve as serve_node;
 pub use points::SUITE;

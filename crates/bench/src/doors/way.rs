@@ -5,6 +5,7 @@ use dunlin::topic::{Start, SubscribeOptions, Wait};
 use dunlin_client::{Client, Options};
 use dunlin_server::Door;
 
+use super::grpc::{GrpcPublisher, GrpcReader};
 use super::http::{HttpPublisher, HttpReader};
 use super::lines::{LinesPublisher, LinesReader};
 use super::native::{Native, NativeReader};
@@ -70,8 +71,13 @@ pub enum Between {
 
 impl Way {
     /// All that lead to a node of ours.
-    pub const OURS: [Way; 4] =
-        [Way::Inproc, Way::Door(Door::Tcp), Way::Door(Door::Nats), Way::Door(Door::Http)];
+    pub const OURS: [Way; 5] = [
+        Way::Inproc,
+        Way::Door(Door::Tcp),
+        Way::Door(Door::Nats),
+        Way::Door(Door::Http),
+        Way::Door(Door::Grpc),
+    ];
 
     /// The parameter's word.
     pub fn name(self) -> &'static str {
@@ -124,6 +130,10 @@ fn ends(node: &DoorNode, door: Door) -> Result<(Box<dyn Source>, Box<dyn Sink>)>
         Door::Http => {
             let sink = HttpReader::open(address, TOPIC)?;
             (Box::new(HttpPublisher::open(address, TOPIC)?), Box::new(sink))
+        }
+        Door::Grpc => {
+            let sink = GrpcReader::open(address, TOPIC)?;
+            (Box::new(GrpcPublisher::open(address, TOPIC)?), Box::new(sink))
         }
         _ => {
             let sink = client(node)?.subscribe(TOPIC, registered()).context("subscribing")?;

@@ -1,0 +1,141 @@
+//! The gRPC door by the client that tonic generates: one record is one `Publish`, several that are due together are one
+//! message of a `PublishStream`, whose answer is waited for before the next is made.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use dunlin_server::grpc::proto::dunlin as v1;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::Streaming;
+use tonic::transport::Channel;
+use v1::dunlin_client::DunlinClient;
+use v1::start::At;
+use v1::subscribe_response::Event;
+
+use super::way::{Sink, Source};
+use crate::grpc::channel;
+
+/// Records of one message, where there are as many to be published.
+const RECORDS_MAX: usize = 1_000;
+
+fn runtime() -> Result<Runtime> {
+    Ok(Builder::new_current_thread().enable_all().build()?)
+}
+
+/// Publishes.
+pub struct GrpcPublisher {
+    runtime: Runtime,
+    client: DunlinClient<Channel>,
+    subject: String,
+    messages: UnboundedSender<v1::PublishStreamRequest>,
+    answers: Streaming<v1::PublishStreamResponse>,
+    records: Vec<v1::Draft>,
+    /// Of the stream.
+    published: u64,
+}
+
+impl GrpcPublisher {
+    /// Connects.
+    pub fn open(address: SocketAddr, subject: &str) -> Result<Self> {
+        let runtime = runtime()?;
+        let (messages, stream) = unbounded_channel();
+        let (client, answers) = runtime.block_on(async {
+            let mut client = DunlinClient::new(channel(address).await?);
+            let answers = client.publish_stream(UnboundedReceiverStream::new(stream)).await?.into_inner();
+            anyhow::Ok((client, answers))
+        })?;
+        let subject = subject.to_owned();
+        Ok(Self { runtime, client, subject, messages, answers, records: Vec::new(), published: 0 })
+    }
+
+    fn publish_one(&mut self, record: v1::Draft) -> Result<()> {
+        let request = v1::PublishRequest {
+            subject: self.subject.clone(),
+            record: Some(record),
+            ..v1::PublishRequest::default()
+        };
+        let answer = self.runtime.block_on(self.client.publish(request))?.into_inner();
+        ensure!(answer.receipt.is_some(), "published, and no receipt");
+        Ok(())
+    }
+}
+
+fn draft(payload: &[u8]) -> v1::Draft {
+    v1::Draft { payload: Bytes::copy_from_slice(payload), ..v1::Draft::default() }
+}
+
+impl Source for GrpcPublisher {
+    fn publish(&mut self, payload: &[u8]) -> Result<()> {
+        self.publish_one(draft(payload))
+    }
+
+    fn send(&mut self, payload: &[u8]) -> Result<()> {
+        self.records.push(draft(payload));
+        if self.records.len() < RECORDS_MAX { Ok(()) } else { self.push() }
+    }
+
+    fn push(&mut self) -> Result<()> {
+        if self.records.len() <= 1 {
+            return self.records.pop().map_or(Ok(()), |record| self.publish_one(record));
+        }
+        let records = std::mem::take(&mut self.records);
+        self.published += records.len() as u64;
+        let subject = self.subject.clone();
+        let message = v1::PublishStreamRequest { subject, records, ..v1::PublishStreamRequest::default() };
+        self.messages.send(message).ok().context("the stream has ended")?;
+        self.runtime.block_on(async {
+            loop {
+                let answer = self.answers.message().await?.context("the stream has ended")?;
+                ensure!(answer.refused.is_empty(), "refused: {:?}", answer.refused);
+                if answer.through == self.published {
+                    return Ok(());
+                }
+            }
+        })
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.push()
+    }
+}
+
+/// Reads.
+pub struct GrpcReader {
+    runtime: Runtime,
+    stream: Streaming<v1::SubscribeResponse>,
+}
+
+impl GrpcReader {
+    /// Connects, and waits until the subscription has begun; publishers of lossless topics wait for it.
+    pub fn open(address: SocketAddr, subject: &str) -> Result<Self> {
+        let runtime = runtime()?;
+        let request = v1::SubscribeRequest {
+            subjects: vec![subject.to_owned()],
+            start: Some(v1::Start { at: Some(At::Earliest(true)) }),
+            registered: true,
+            ..v1::SubscribeRequest::default()
+        };
+        let stream = runtime.block_on(async {
+            let mut client = DunlinClient::new(channel(address).await?);
+            let mut stream = client.subscribe(request).await?.into_inner();
+            match stream.message().await?.and_then(|told| told.event) {
+                Some(Event::Subscribed(_)) => anyhow::Ok(stream),
+                other => bail!("{other:?} where the subscription was to begin"),
+            }
+        })?;
+        Ok(Self { runtime, stream })
+    }
+}
+
+impl Sink for GrpcReader {
+    fn read(&mut self, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let told = self.runtime.block_on(self.stream.message())?.context("the stream has ended")?;
+        match told.event {
+            Some(Event::Records(run)) => run.records.iter().try_for_each(|record| each(&record.payload)),
+            other => bail!("instead of records: {other:?}"),
+        }
+    }
+}
