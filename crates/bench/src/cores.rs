@@ -40,10 +40,12 @@ impl Pin {
         }
     }
 
-    /// Pins the calling thread as side 0 or side 1, if at all.
+    /// Pins the calling thread as side 0 or side 1, if at all. Where one core is all there is both sides are on it, of which the
+    /// preflight warns.
     pub fn side(self, side: usize) -> Result<Option<Pinned>> {
         match self {
             Self::Free => Ok(None),
+            Self::Apart if usable()? == 1 => Pinned::to_nth(0).map(Some),
             Self::Apart => Pinned::to_nth(side).map(Some),
         }
     }
@@ -60,6 +62,11 @@ impl Pinned {
         sched_setaffinity(None, &only).context("pinning a thread to a core")?;
         Ok(Self { before })
     }
+}
+
+/// Cores the calling thread may run on.
+fn usable() -> Result<u32> {
+    Ok(sched_getaffinity(None).context("asking which cores may be used")?.count())
 }
 
 impl Drop for Pinned {
@@ -80,6 +87,13 @@ mod tests {
         assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
         drop(pinned);
         assert_eq!(sched_getaffinity(None).unwrap().count(), before);
+    }
+
+    #[test]
+    fn where_one_core_is_all_there_is_both_sides_are_on_it() {
+        // As `taskset -c 0` leaves it.
+        let _only = Pinned::to_nth(0).unwrap();
+        assert!(Pin::Apart.side(0).unwrap().is_some() && Pin::Apart.side(1).unwrap().is_some());
     }
 
     #[test]

@@ -50,6 +50,8 @@ pub struct Config {
     pub log_as_json: bool,
     /// Of a collector of OpenTelemetry.
     pub otlp_endpoint: Option<String>,
+    /// How long a NATS client may take over one operation.
+    pub nats_publish: Duration,
 }
 
 impl TryFrom<&RawConfig> for Config {
@@ -86,6 +88,7 @@ impl TryFrom<&RawConfig> for Config {
             log: log_level(raw)?,
             log_as_json: log_as_json(raw)?,
             otlp_endpoint: value::<Off<String>>(raw, "otlp.endpoint", "a URL, or off")?.0,
+            nats_publish: duration(raw, "nats.publish_timeout")?,
         };
         refuse_the_open_network(&config, raw)?;
         if config.addresses().next().is_none() && config.unix.is_none() {
@@ -110,7 +113,7 @@ fn limits(raw: &RawConfig) -> Result<Limits> {
     let narrow = |name| count(raw, name).map(|count| u32::try_from(count).unwrap_or(u32::MAX));
     let defaults = Limits::default();
     Ok(Limits {
-        memory_bytes_max: size(raw, "memory_bytes_max")?,
+        memory_bytes_max: memory(raw)?,
         topics_max: count(raw, "limits.topics")?,
         groups_max: count(raw, "limits.groups")?,
         group_idle_max: duration(raw, "limits.group_idle")?,
@@ -224,7 +227,27 @@ fn threads(raw: &RawConfig) -> Result<Option<usize>> {
     if raw.get("threads").text == "auto" {
         return Ok(None);
     }
-    count(raw, "threads").map(Some)
+    match count(raw, "threads")? {
+        threads @ 1..=THREADS_MAX => Ok(Some(threads)),
+        _ => Err(out_of_bounds(raw, "threads", &format!("auto, or 1 to {THREADS_MAX}"))),
+    }
+}
+
+/// Each has memory of its own, and a runtime.
+const THREADS_MAX: usize = 1_024;
+/// Below this a node could not hold one topic's first records and a few clients.
+const MEMORY_BYTES_MIN: u64 = 1 << 20;
+
+fn memory(raw: &RawConfig) -> Result<u64> {
+    match size(raw, "memory_bytes_max")? {
+        bytes @ MEMORY_BYTES_MIN.. => Ok(bytes),
+        _ => Err(out_of_bounds(raw, "memory_bytes_max", "1MiB at least")),
+    }
+}
+
+fn out_of_bounds(raw: &RawConfig, name: &str, expected: &str) -> anyhow::Error {
+    let setting = raw.get(name);
+    anyhow!("{name} = {:?} ({}): expected {expected}", setting.text, setting.origin)
 }
 
 fn log_level(raw: &RawConfig) -> Result<String> {
@@ -290,6 +313,12 @@ mod tests {
             "retention.bytes = \"lots\" (--retention.bytes): expected a size over 0, like 64MiB, 10MB or 4096"
         );
         assert!(with("limits.topics", "0").is_err());
+        assert_eq!(
+            with("memory_bytes_max", "1").unwrap_err().to_string(),
+            "memory_bytes_max = \"1\" (--memory_bytes_max): expected 1MiB at least"
+        );
+        assert!(with("threads", "1000000").unwrap_err().to_string().contains("expected auto, or 1 to 1024"));
+        assert_eq!(with("threads", "1024").unwrap().threads, Some(1_024));
         assert!(with("log", "loud").is_err());
         assert!(with("listen", "off").unwrap_err().to_string().contains("could not be reached"));
     }

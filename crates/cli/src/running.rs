@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use dunlin::journal::RealDisk;
 use dunlin::{Node, RecoveredTopic};
-use dunlin_server::{Door, Server, ServerConfig};
+use dunlin_server::{Door, NatsLimits, Server, ServerConfig};
 use dunlin_topic::{Retention, TopicConfig};
 
 use crate::config::Config;
@@ -113,6 +113,10 @@ fn server_config(config: &Config) -> ServerConfig {
             subscriptions_max: u32::try_from(config.subscriptions_max).unwrap_or(u32::MAX),
             heartbeat_ms: u32::try_from(config.heartbeat.as_millis()).unwrap_or(u32::MAX),
             grpc: config.grpc_limits,
+            nats: NatsLimits {
+                publish_ms_max: u32::try_from(config.nats_publish.as_millis()).unwrap_or(u32::MAX),
+                ..NatsLimits::default()
+            },
             ..dunlin_server::Limits::default()
         },
     }

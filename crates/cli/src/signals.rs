@@ -6,6 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 
@@ -54,6 +56,20 @@ impl Stop {
                 .context("cannot listen for signals")?;
         }
         Ok(Stop(stop))
+    }
+
+    /// Is set, too, when nobody reads our output any more: after `| head -1` the next record may be long in coming.
+    pub fn when_nobody_reads(&self) {
+        let stop = self.clone();
+        thread::spawn(move || {
+            let out = std::io::stdout();
+            // Nothing is asked for: the end of a pipe is told in any case. What has no reader, like a file, waits for ever.
+            let mut outs = [PollFd::new(&out, PollFlags::empty())];
+            while poll(&mut outs, None) == Err(Errno::INTR) {}
+            if outs[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
+                stop.set();
+            }
+        });
     }
 
     #[cfg(test)]

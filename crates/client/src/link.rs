@@ -393,6 +393,12 @@ impl Link {
                 shared.address
             )));
         }
+        if let Some(door) = other_door(bytes) {
+            return Err(Why::Io(format!(
+                "{} answered as {door} does, and not as Dunlin's own protocol: its usual port is 4220",
+                shared.address
+            )));
+        }
         let Some(preamble) = Preamble::parse(bytes).map_err(broken)? else { return Ok(false) };
         let (welcome, taken) = match self.decoder.next_from_node(&bytes[PREAMBLE_BYTES..]).map_err(broken)? {
             Next::Need(need) => {
@@ -475,4 +481,16 @@ fn connecting(shared: &Shared, error: &std::io::Error) -> Why {
 
 fn is_quiet(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted)
+}
+
+/// Which door this is, if it is another than the client's own.
+fn other_door(began: &[u8]) -> Option<&'static str> {
+    // The first frame of a server of HTTP/2 is its settings.
+    let is_http2 = began.len() > 4 && began[..2] == [0, 0] && began[3] == 4;
+    match began {
+        [b'I', b'N', b'F', b'O', b' ', ..] => Some("a NATS door"),
+        [b'H', b'T', b'T', b'P', b'/', ..] => Some("an HTTP door"),
+        _ if is_http2 => Some("a gRPC door"),
+        _ => None,
+    }
 }

@@ -94,6 +94,8 @@ pub struct NatsLimits {
     pub ping_ms: u32,
     /// So many times it may leave that unanswered.
     pub pings_max: u32,
+    /// How long a client may take over one operation, from its first byte to its last, ms.
+    pub publish_ms_max: u32,
     /// Subjects whose topics a session remembers for publishing.
     pub targets_max: usize,
     /// For clients that do not want their own records back: stretches of them, in each log, that they have yet to pass.
@@ -102,7 +104,13 @@ pub struct NatsLimits {
 
 impl Default for NatsLimits {
     fn default() -> NatsLimits {
-        NatsLimits { ping_ms: 120_000, pings_max: 2, targets_max: 4_096, own_ranges_max: 65_536 }
+        NatsLimits {
+            ping_ms: 120_000,
+            pings_max: 2,
+            publish_ms_max: 30_000,
+            targets_max: 4_096,
+            own_ranges_max: 65_536,
+        }
     }
 }
 

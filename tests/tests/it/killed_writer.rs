@@ -30,7 +30,8 @@ fn kill_and_retry(seed: u64, mode: &str) -> (Vec<Told>, Ledger) {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         Writer::start(&node.url(), "t", &arguments)
     };
-    let mut killed = start(count * 10);
+    // It comes to no end by itself, however late it is killed.
+    let mut killed = start(u64::MAX);
     killed.until(|ledger| ledger.attempted >= 100 * random.clone().between(1, 20));
     std::thread::sleep(std::time::Duration::from_micros(random.between(0, 3_000)));
     let before = killed.kill();

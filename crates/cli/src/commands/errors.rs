@@ -45,7 +45,8 @@ fn find(wanted: &str) -> Result<&'static CodeRow> {
     let is_it = |row: &&CodeRow| row.name == name || row.code.number().to_string() == name;
     CODES.iter().find(is_it).ok_or_else(|| {
         let near = nearest(&name, CODES.iter().map(|row| row.name.to_owned()));
-        let hint = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
+        let all = || "; `dunlin errors` lists them all".to_owned();
+        let hint = near.map_or_else(all, |near| format!("; did you mean {near}?"));
         Refusal(format!("there is no error {wanted}{hint}")).into()
     })
 }
@@ -85,6 +86,7 @@ mod tests {
     fn an_error_is_found_by_name_and_by_number() {
         assert_eq!(find("seq-moved").unwrap().name, "SEQ_MOVED");
         assert_eq!(find("47").unwrap().name, "FULL");
+        assert!(find("nope").unwrap_err().to_string().ends_with("`dunlin errors` lists them all"));
         assert!(find("SEQ_MOVD").unwrap_err().to_string().ends_with("did you mean SEQ_MOVED?"));
     }
 }

@@ -56,9 +56,10 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     if files::are_meant(&dump.topic) {
         return files::dump(dump, &writer(console, None), console, &stop);
     }
-    let client = connect(global, "dunlin log dump")?;
     let topic = &dump.topic;
-    let described = client.describe_topic(topic).with_context(|| format!("cannot look at {topic}"))?;
+    let taken_for = || format!("{topic} is no directory here, so it was taken for a topic");
+    let client = connect(global, "dunlin log dump").with_context(taken_for)?;
+    let described = client.describe_topic(topic).with_context(taken_for)?;
     dump_topic(dump, &client, &described, console, &stop)
 }
 

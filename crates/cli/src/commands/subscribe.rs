@@ -91,12 +91,16 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = Stop::on_signal()?;
+    // Who plays a slow reader, or has a place among others, keeps it until it writes again.
+    if arguments.group.group.is_none() && arguments.sleep.is_none() {
+        stop.when_nobody_reads();
+    }
     let client = connect_for(arguments, global)?;
     let writer = writer(arguments, &client, console);
     let follow = Follow::new(rules(arguments), writer, console.out_shared(), stop.clone());
     if let Some(group) = &arguments.group.group {
         let mut member = group::join(arguments, group, &client)?;
-        let duty = arguments.group.duty();
+        let duty = arguments.group.duty(&arguments.patterns[0]);
         follow.serve(&mut Shift::new(&mut member, &duty))?;
         member.leave();
         return Ok(());

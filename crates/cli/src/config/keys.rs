@@ -56,6 +56,12 @@ pub const KEYS: &[Key] = &[
         default: "off",
         help: "TCP address of the NATS client protocol",
     },
+    Key {
+        name: "nats.publish_timeout",
+        value: "DURATION",
+        default: "30s",
+        help: "How long a NATS client may take over one operation, from its first byte to its last",
+    },
     Key { name: "grpc.listen", value: "ADDRESS|off", default: "off", help: "TCP address of gRPC" },
     Key {
         name: "grpc.streams_max",
@@ -182,7 +188,7 @@ pub const KEYS: &[Key] = &[
         name: "memory_bytes_max",
         value: "SIZE",
         default: "1GiB",
-        help: "Memory for records, states and what clients have under way; topics and subscriptions are bounded by number",
+        help: "Memory for records, states, topics, subscriptions and what clients have under way; 1MiB at least",
     },
     Key {
         name: "retention.bytes",

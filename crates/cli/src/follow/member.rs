@@ -31,6 +31,9 @@ pub struct Duty {
     pub program: Option<Program>,
     /// How long a record rests after the command failed.
     pub retry_after: Duration,
+    /// After so many attempts a record is given up, and what becomes of it then.
+    pub attempts_max: u32,
+    pub given_up: String,
 }
 
 /// A member at work.
@@ -89,13 +92,14 @@ impl<'a> Shift<'a> {
     }
 
     fn one<W: Write>(&mut self, follow: &Follow<W>) -> Result<()> {
-        let (token, outcome, said) = match self.member.take() {
+        let (token, outcome, said, is_last) = match self.member.take() {
             Claimed::Notice(notice) => {
                 return Ok(follow.writer.notice(&notice, &mut *follow.out(), &mut std::io::stderr())?);
             }
             Claimed::Record { token, position, attempt, claim, frame, log } => {
                 let record = Record { position, prev_seq: position.seq - 1, frame, log };
                 let said = format!("{} {position}, attempt {attempt}", record.subject());
+                let is_last = self.duty.attempts_max > 0 && attempt >= self.duty.attempts_max;
                 let outcome = match &self.duty.program {
                     None => self.duty.write(&record, attempt, follow)?,
                     Some(program) => {
@@ -107,14 +111,14 @@ impl<'a> Shift<'a> {
                         run(program, &record, attempt, self.member, claim, follow)?
                     }
                 };
-                (token, outcome, said)
+                (token, outcome, said, is_last)
             }
         };
         self.asked = self.asked.saturating_sub(1);
         follow.count_one();
         match outcome {
             Outcome::Done if self.duty.acks => self.done.push(token),
-            Outcome::Failed(why) => self.give_back(token, &format!("{said}: {why}"), follow)?,
+            Outcome::Failed(why) => self.give_back(token, &format!("{said}: {why}"), is_last, follow)?,
             Outcome::Done | Outcome::Dropped => {}
         }
         if let Some(sleep) = follow.rules.sleep {
@@ -149,14 +153,23 @@ impl<'a> Shift<'a> {
         Ok(())
     }
 
-    fn give_back<W: Write>(&mut self, token: u64, said: &str, follow: &Follow<W>) -> Result<()> {
+    fn give_back<W: Write>(
+        &mut self,
+        token: u64,
+        said: &str,
+        is_last: bool,
+        follow: &Follow<W>,
+    ) -> Result<()> {
         let mark = follow.writer.errors.bad("failed:");
         let again = match self.duty.kind {
             GroupKind::Share => String::new(),
             GroupKind::Work => match self.member.nack(&[(token, self.duty.retry_after)]) {
+                Ok(settlement) if settlement.settled == 1 && is_last => {
+                    format!("; that was its last attempt: {}", self.duty.given_up)
+                }
                 Ok(settlement) if settlement.settled == 1 => {
                     let after = humantime::format_duration(self.duty.retry_after);
-                    format!("; given back, again after {after} unless that was its last attempt")
+                    format!("; given back, again after {after}")
                 }
                 Err(AskError::Refused(refused)) => return Err(AskError::Refused(refused).into()),
                 _ => "; somebody else has it by now".to_owned(),

@@ -77,7 +77,12 @@ fn gap_line(gap: &Gap, paint: Paint) -> String {
 
 fn lagging_line(lagging: &Lagging, paint: Paint) -> String {
     let (behind, retained) = (grouped(lagging.behind), grouped(lagging.retained));
-    format!("{}  behind {behind} of {retained} retained", paint.warning("LAGGING"))
+    let mark = paint.warning("LAGGING");
+    if lagging.behind > lagging.retained {
+        // The rest of what lies ahead is gone already, which a gap will tell.
+        return format!("{mark}  behind {behind}, and only {retained} of them are still retained");
+    }
+    format!("{mark}  behind {behind} of {retained} retained")
 }
 
 fn epoch_line(change: &EpochChanged, paint: Paint) -> String {
@@ -158,6 +163,8 @@ mod tests {
     fn a_warning_says_how_far_behind() {
         let lagging = |log| Notice::Lagging(Lagging { log, behind: 524_288, retained: 1_048_576 });
         assert_eq!(line(lagging, false), "LAGGING  behind 524,288 of 1,048,576 retained\n");
+        let lagging = |log| Notice::Lagging(Lagging { log, behind: 600, retained: 500 });
+        assert_eq!(line(lagging, false), "LAGGING  behind 600, and only 500 of them are still retained\n");
     }
 
     #[test]

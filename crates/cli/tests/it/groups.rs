@@ -164,3 +164,22 @@ fn a_member_waits_for_a_node_that_was_killed_and_works_on() {
     assert_eq!(lines.next().unwrap(), "1 after");
     assert_eq!(Outcome::of(stays).code, Some(0));
 }
+
+#[test]
+fn jobs_that_were_published_before_the_first_worker_came_are_done() {
+    let node = Node::start();
+    node.run(&["pub", "jobs", "one", "two"]).done();
+    let out = node.run(&["sub", "jobs", "--group", "crew", "--work", "--count", "2"]).done();
+    assert_eq!(out.lines().count(), 2, "{out}");
+}
+
+#[test]
+fn the_last_failure_of_a_job_says_where_it_went() {
+    let node = Node::start();
+    node.run(&["pub", "jobs", "one"]).done();
+    let work = ["sub", "jobs", "--group", "crew", "--work", "--attempts", "1", "--count", "1", "--", "false"];
+    let failed = node.run(&work);
+    assert!(failed.err.contains("that was its last attempt: moved to dead.jobs"), "{failed:?}");
+    let dead = ["sub", "dead.jobs", "--from", "earliest", "--count", "1", "--format", "{payload}"];
+    assert_eq!(node.run(&dead).done(), "one\n");
+}

@@ -278,3 +278,19 @@ fn a_publisher_waits_for_room_and_what_was_refused_arrives_in_order_and_once() {
     let tail = node.run(&["sub", "jobs", "--from", "earliest", "--idle", "100ms", "--format", "raw"]).done();
     assert!(!tail.is_empty() && all.contains(&tail), "in order");
 }
+
+#[test]
+fn a_reader_ends_when_nobody_reads_what_it_writes() {
+    let node = Node::start();
+    node.run(&["pub", "ticks", "one", "two"]).done();
+    let sub = ["sub", "ticks", "--from", "earliest", "--format", "{payload}"];
+    let mut child = node.command(&sub).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "one\n");
+    // As `head -1` does; no record comes after that.
+    drop(out);
+    let ended = Outcome::of(child);
+    assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""));
+}

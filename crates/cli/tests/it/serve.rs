@@ -59,3 +59,24 @@ fn dev_says_what_to_type_next_and_ctrl_c_ends_it() {
     signal("INT", dev.id());
     assert_eq!(dev.wait().unwrap().code(), Some(0));
 }
+
+#[test]
+fn who_knocks_at_another_door_is_told_which_one_answered() {
+    let all = ["--nats-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];
+    let node = Node::start_with(&all);
+    for (door, said) in [("nats=", "a NATS door"), ("http=", "an HTTP door")] {
+        let address = node.ready.split_whitespace().find_map(|word| word.strip_prefix(door)).unwrap();
+        let url = format!("dunlin://{address}");
+        let outcome = run(&["topics", "list", "--url", &url]);
+        assert!(outcome.code == Some(2) && outcome.err.contains(said), "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_feed_beside_another_node_is_told_how_to_go_there_or_elsewhere() {
+    let node = Node::start();
+    let address = node.url.strip_prefix("dunlin://").unwrap().to_owned();
+    let outcome = run(&["feed", "serve", "--config", "baseline_1x1_10k", "--listen", &address]);
+    assert_eq!(outcome.code, Some(2));
+    assert!(outcome.err.contains("--url dunlin://") && outcome.err.contains("--listen"), "{outcome:?}");
+}

@@ -84,7 +84,8 @@ impl Default for WorkOptions {
     fn default() -> WorkOptions {
         WorkOptions {
             member: String::new(),
-            start: Start::Latest,
+            // Jobs that were published before the first worker came are to be done, too.
+            start: Start::Earliest,
             registered: false,
             claim: Duration::from_secs(30),
             attempts_max: 5,

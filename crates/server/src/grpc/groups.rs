@@ -309,7 +309,7 @@ fn work_options(join: &v1::Join) -> Result<WorkOptions, Refused> {
     let defaults = WorkOptions::default();
     Ok(WorkOptions {
         member: join.member.clone(),
-        start: start(join)?,
+        start: if join.start.is_none() { defaults.start } else { start(join)? },
         registered: true,
         claim: match join.claim_ms {
             0 => defaults.claim,

@@ -6,10 +6,14 @@
 //! - at an address that only this machine reaches, a `Host` that is no IP address and not `localhost` is refused unless
 //!   it is that of a named origin.
 //!
+//! - what says twice, or in two ways, whom it is for or where it comes from is refused: two who look at it could see two
+//!   things.
+//!
 //! Who it is that asks will be seen to here, too, once there are credentials.
 
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
+use dunlin::Refused;
 use dunlin::wire::ErrorCode;
 
 use super::context::Context;
@@ -23,6 +27,7 @@ const PAGES_MAY_SET: &str = "content-type, last-event-id, dunlin-key, dunlin-eve
 
 /// Whether the request may come in.
 pub(super) fn check<B>(context: &Context, request: &Request<B>) -> Result<(), Problem> {
+    check_head(context, request)?;
     let host = host(request)?;
     let origins = &context.shared().origins;
     if context.is_local()
@@ -31,6 +36,9 @@ pub(super) fn check<B>(context: &Context, request: &Request<B>) -> Result<(), Pr
         return Err(forbidden(
             "the Host of the request is not this node's; name it in http.origins if it is",
         ));
+    }
+    if request.headers().get_all(header::ORIGIN).iter().nth(1).is_some() {
+        return Err(Problem::bad_request("more than one Origin"));
     }
     if let Some(origin) = request.headers().get(header::ORIGIN)
         && !is_own(origin, host.as_ref())
@@ -45,6 +53,21 @@ fn forbidden(text: &str) -> Problem {
     Problem::of(StatusCode::FORBIDDEN, ErrorCode::Forbidden, text)
 }
 
+/// The parser looks at what it has read at once, which may be more than a head is allowed.
+fn check_head<B>(context: &Context, request: &Request<B>) -> Result<(), Problem> {
+    const AROUND_BYTES: usize = ": \r\n".len();
+    let of_headers =
+        |(name, value): (&header::HeaderName, &HeaderValue)| name.as_str().len() + value.len() + AROUND_BYTES;
+    let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
+    let bytes = path + request.headers().iter().map(of_headers).sum::<usize>();
+    let bytes_max = context.limits().http.header_bytes_max;
+    if bytes <= bytes_max as usize {
+        return Ok(());
+    }
+    let refused = Refused::limit("http.header_bytes_max", bytes_max.into());
+    Err(Problem::from(refused).with_status(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE))
+}
+
 /// Whom the request is for; `None` where an old client does not say.
 fn host<B>(request: &Request<B>) -> Result<Option<Authority>, Problem> {
     let mut named = request.headers().get_all(header::HOST).iter();
@@ -53,7 +76,17 @@ fn host<B>(request: &Request<B>) -> Result<Option<Authority>, Problem> {
         return Err(Problem::bad_request("more than one Host"));
     }
     let parse = |value: &HeaderValue| Authority::try_from(value.as_bytes());
-    first.map(parse).transpose().map_err(|_| Problem::bad_request("a Host that is no name and no address"))
+    let host = first.map(parse).transpose();
+    let host = host.map_err(|_| Problem::bad_request("a Host that is no name and no address"))?;
+    match (request.uri().authority(), host) {
+        (None, None) if request.version() == Version::HTTP_11 => {
+            Err(Problem::bad_request("no Host, which HTTP/1.1 asks for"))
+        }
+        (Some(asked), Some(host)) if !host.as_str().eq_ignore_ascii_case(asked.as_str()) => {
+            Err(Problem::bad_request("the address of the request and its Host are not the same"))
+        }
+        (asked, host) => Ok(host.or_else(|| asked.cloned())),
+    }
 }
 
 /// A name that nobody else can point here.

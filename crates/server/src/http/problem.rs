@@ -11,6 +11,9 @@ use serde_json::{Map, Value, json};
 /// After how many seconds trying again is first worth it.
 const RETRY_AFTER_S: &str = "1";
 
+/// What to do about a request that breaks the rules of this door.
+const MEND_IT: &str = "Change the request: `detail` says what is wrong with it.";
+
 /// A refusal.
 #[derive(Debug)]
 pub(super) struct Problem {
@@ -29,6 +32,11 @@ impl Problem {
     /// The request breaks the rules of this door.
     pub(super) fn bad_request(text: impl Into<String>) -> Problem {
         Problem::of(StatusCode::BAD_REQUEST, ErrorCode::Protocol, text)
+    }
+
+    /// The same refusal by a status that says more than its row's.
+    pub(super) fn with_status(self, status: StatusCode) -> Problem {
+        Problem { status, ..self }
     }
 
     pub(super) fn with_header(mut self, name: header::HeaderName, value: &'static str) -> Problem {
@@ -65,7 +73,9 @@ impl Problem {
         }
         if let Some(row) = code.row() {
             put("retry", row.retry.to_string().into());
-            put("advice", row.advice.into());
+            // Over HTTP people write requests by hand.
+            let advice = if *code == ErrorCode::Protocol { MEND_IT } else { row.advice };
+            put("advice", advice.into());
         }
         body
     }

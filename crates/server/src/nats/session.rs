@@ -88,6 +88,10 @@ pub(crate) struct Session {
     read_much: bool,
     /// How many bytes of operations like those that came last are read at once.
     read_bytes: usize,
+    /// Since when the rest of that operation is waited for; 0 while there is none. The timer looks after it if it is
+    /// watched.
+    unread_since_ns: u64,
+    unread_is_watched: bool,
     /// What is published waits for room.
     blocked: Option<Blocked>,
     outbound: Outbound,
@@ -153,6 +157,8 @@ impl Session {
             unread_needs: 0,
             read_much: false,
             read_bytes: READ_BYTES,
+            unread_since_ns: 0,
+            unread_is_watched: false,
             blocked: None,
             outbound: Outbound::default(),
             targets: Targets::default(),

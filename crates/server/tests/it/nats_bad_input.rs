@@ -1,7 +1,11 @@
 //! Door `nats` and clients that break the protocol: each is told, and alone affected.
 
+use std::io::Write;
+use std::time::Duration;
+
 use dunlin_server::Server;
 
+use crate::bad_input::await_sessions;
 use crate::nats_peer::{NatsPeer, serve_nats};
 
 /// Sends the bytes, and reads what it is told last before the connection ends.
@@ -104,4 +108,37 @@ fn one_subscription_and_one_connection_too_many_are_refused() {
     assert_eq!(late.line(), "-ERR 'maximum connections exceeded'");
     assert!(late.is_at_end());
     other.settle();
+}
+
+#[test]
+fn who_sends_an_operation_by_halves_is_told_and_parted_with() {
+    let (node, server) = serve_nats(|config| config.limits.nats.publish_ms_max = 300);
+    let mut slow = NatsPeer::open(&server);
+    slow.send(format!("PUB large {}\r\n", 1 << 20).as_bytes());
+    slow.send(&vec![b'x'; 300_000]);
+    // It goes on, and comes to no end in time. The server may have closed meanwhile.
+    for _ in 0..30 {
+        if slow.reader.get_mut().write_all(b"x").is_err() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(slow.line(), "-ERR 'Publish Timeout: limit nats.publish_ms_max of 300 is reached'");
+    assert!(slow.is_at_end());
+    drop(slow);
+    await_sessions(&server, 0);
+    assert_eq!(node.budget().used(), 0);
+}
+
+#[test]
+fn who_comes_to_the_end_of_each_operation_may_go_on_for_ever() {
+    let (_node, server) = serve_nats(|config| config.limits.nats.publish_ms_max = 30_000);
+    let mut peer = NatsPeer::open(&server);
+    peer.subscribe("halves 1");
+    for n in 0..20 {
+        peer.send(b"PUB halves 2\r\n");
+        std::thread::sleep(Duration::from_millis(5));
+        peer.send(format!("{n:02}\r\n").as_bytes());
+        assert_eq!(peer.text().1, format!("{n:02}"));
+    }
 }

@@ -1,6 +1,7 @@
 use dunlin::topic::Publish;
 use dunlin::wire::{
-    CreateTopic, ErrorCode, FromClient, FromNode, ListTopics, NamedTopic, TopicConfig, WhenFull,
+    CreateTopic, CreateTopicWith, ErrorCode, FromClient, FromNode, List, ListTopics, NamedTopic, Setting,
+    TopicConfig, WhenFull,
 };
 
 use crate::peer::Peer;
@@ -96,4 +97,24 @@ fn operators_see_who_reads_and_how_far_behind_each_is() {
     while !node.topic("a").unwrap().readers().is_empty() {
         assert!(std::time::Instant::now() < deadline);
     }
+}
+
+#[test]
+fn a_setting_that_is_given_twice_is_refused() {
+    let (node, server) = serve();
+    let mut peer = Peer::connect(&server);
+    let settings = [
+        Setting { name: "fold", value: "last" },
+        Setting { name: "lose_every", value: "3" },
+        Setting { name: "lose_every", value: "4" },
+    ];
+    let config = config("twice", "");
+    let (request, settings) = (7, List::new(&settings));
+    peer.say(FromClient::CreateTopicWith(CreateTopicWith { request, or_same: false, config, settings }));
+    let told = peer.next(|message| match message {
+        FromNode::RequestRefused(refused) => Some((refused.request, refused.refusal.text.to_owned())),
+        _ => None,
+    });
+    assert_eq!(told, Some((7, "a setting that is given twice".to_owned())));
+    assert!(node.topic("twice").is_none());
 }

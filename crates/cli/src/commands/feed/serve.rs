@@ -1,6 +1,6 @@
 //! `feed serve`: a simulator of order books into a node.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use dunlin::{Ran, Simulation, now_ns};
 use dunlin_bench::FeedConfig;
 use dunlin_feed::{BOOK, Instrument, Instruments};
+use dunlin_server::StartError;
 use dunlin_topic::{FoldConfig, Publish, Retention, TopicConfig};
 
 use crate::arguments::Global;
@@ -109,7 +110,7 @@ fn on_its_own_node(
     config.listen = listen.or(config.listen);
     // Who mistypes an instrument is refused, instead of given an empty topic.
     config.auto_create = false;
-    let running = Running::start(&config)?;
+    let running = Running::start(&config).map_err(|error| beside_another(error, &config))?;
     for instrument in instruments.list() {
         let topic = instrument.topic();
         let created = running.node.create_topic(&topic, arguments.topic_config(instrument), false);
@@ -125,6 +126,20 @@ fn on_its_own_node(
     let outcome = simulate(arguments, instruments, publishers, console, stop);
     running.stop();
     outcome
+}
+
+/// Where the port is taken, most likely by a node that could serve as well.
+fn beside_another(error: anyhow::Error, config: &Config) -> anyhow::Error {
+    let is_taken = error.chain().any(|cause| match cause.downcast_ref() {
+        Some(StartError::Listen { error, .. }) => error.kind() == ErrorKind::AddrInUse,
+        _ => false,
+    });
+    match config.listen.filter(|_| is_taken) {
+        Some(address) => error.context(format!(
+            "{address} is taken: --url dunlin://{address} publishes into the node there, --listen 127.0.0.1:0 takes another port"
+        )),
+        None => error,
+    }
 }
 
 fn into_a_running_node(

@@ -41,6 +41,8 @@ struct Found {
     points: u64,
     points_equal: u64,
     problems: Vec<String>,
+    /// Logs that did not end in good order: nobody can say whether there was more.
+    unended: usize,
     /// It begins with a state, as recordings do; what a node keeps does not.
     is_recorded: bool,
 }
@@ -101,14 +103,23 @@ impl Found {
         self.points += other.points;
         self.points_equal += other.points_equal;
         self.problems.extend(other.problems);
+        self.unended += other.unended;
     }
 }
 
 fn sentence(all: &Found, topics: usize, console: &Console) -> String {
-    let mark = if all.problems.is_empty() { console.paint.good("ok:") } else { console.paint.bad("not ok:") };
+    let mark = match (all.problems.len(), all.unended) {
+        (0, 0) => console.paint.good("ok:"),
+        (0, _) => console.paint.warning("ok as far as it goes:"),
+        _ => console.paint.bad("not ok:"),
+    };
+    let unended = match all.unended {
+        0 => String::new(),
+        logs => format!("; {logs} did not end in good order, which --strict refuses"),
+    };
     let what = if topics == 1 { "topic" } else { "topics" };
     format!(
-        "{mark} {} records of {topics} {what}, {} gaps, book checksum equal at {} of {} points",
+        "{mark} {} records of {topics} {what}, {} gaps, book checksum equal at {} of {} points{unended}",
         grouped(all.records),
         grouped(all.holes),
         grouped(all.points_equal),
@@ -119,7 +130,7 @@ fn sentence(all: &Found, topics: usize, console: &Console) -> String {
 fn object(found: &Found) -> serde_json::Value {
     json!({
         "topic": found.topic, "records": found.records, "gaps": found.holes, "points": found.points,
-        "points_equal": found.points_equal, "ok": found.problems.is_empty(), "problems": found.problems,
+        "points_equal": found.points_equal, "ok": found.problems.is_empty(), "ended": found.unended == 0, "problems": found.problems,
     })
 }
 
@@ -141,7 +152,9 @@ fn look(dir: &Path, strict: bool, progress: &Progress, found: &mut Found) -> Res
     progress.at(&found.topic);
     found.problems.extend(report.wrong.iter().map(ToString::to_string));
     found.problems.extend(report.holes.iter().map(ToString::to_string));
-    if strict {
+    if !strict {
+        found.unended = usize::from(!report.unended.is_empty());
+    } else {
         found
             .problems
             .extend(report.unended.iter().map(|problem| format!("not ended in good order: {problem}")));

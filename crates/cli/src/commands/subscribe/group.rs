@@ -54,12 +54,30 @@ const ATTEMPTS_DEFAULT: u32 = 5;
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 
 impl GroupArguments {
-    pub fn duty(&self) -> Duty {
+    pub fn duty(&self, topic: &str) -> Duty {
+        let dead_letter = self.dead_letter_of(topic);
+        let given_up =
+            if dead_letter.is_empty() { "dropped".to_owned() } else { format!("moved to {dead_letter}") };
         Duty {
-            kind: if self.work { GroupKind::Work } else { GroupKind::Share },
+            attempts_max: self.attempts.unwrap_or(ATTEMPTS_DEFAULT),
+            given_up,
+            kind: self.kind(),
             acks: self.ack != Some(Ack::Never),
             program: Program::new(&self.command),
             retry_after: self.retry_after.unwrap_or(RETRY_AFTER_DEFAULT),
+        }
+    }
+
+    fn kind(&self) -> GroupKind {
+        if self.work { GroupKind::Work } else { GroupKind::Share }
+    }
+
+    /// Where records go that failed too often; empty for nowhere.
+    fn dead_letter_of(&self, topic: &str) -> String {
+        match self.dead_letters.as_deref() {
+            None => format!("dead.{topic}"),
+            Some("drop") => String::new(),
+            Some(subject) => subject.to_owned(),
         }
     }
 }
@@ -83,15 +101,12 @@ pub fn join(arguments: &Arguments, group: &str, client: &Client) -> Result<Membe
     let asked = &arguments.group;
     let options = GroupOptions {
         member: arguments.name.clone(),
-        kind: asked.duty().kind,
-        start: arguments.from.unwrap_or_default(),
+        kind: asked.kind(),
+        // Jobs that were published before the first worker came are to be done, too.
+        start: arguments.from.unwrap_or(if arguments.group.work { Start::Earliest } else { Start::Latest }),
         claim: asked.deadline,
         attempts_max: asked.attempts.unwrap_or(ATTEMPTS_DEFAULT),
-        dead_letter: match asked.dead_letters.as_deref() {
-            None => format!("dead.{topic}"),
-            Some("drop") => String::new(),
-            Some(subject) => subject.to_owned(),
-        },
+        dead_letter: asked.dead_letter_of(topic),
         ..GroupOptions::default()
     };
     let member = client.join(Group { topic, name: group }, options);

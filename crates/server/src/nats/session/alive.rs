@@ -1,6 +1,7 @@
-//! The session's timer: a client that says nothing at first, one that is there no more, the end of waiting for room, and
-//! the end of closing.
+//! The session's timer: a client that says nothing at first, one that does not come to the end of an operation, one that is
+//! there no more, the end of waiting for room, and the end of closing.
 
+use dunlin::now_ns;
 use dunlin::wire::nats::PING;
 
 use super::publish::Blocked;
@@ -12,8 +13,36 @@ impl Session {
             Phase::Greeting => self.fail("Authentication Timeout"),
             // What waits for room looks again, be it that its patience is over.
             Phase::Open if self.blocked.is_some() => self.blocked.iter_mut().for_each(Blocked::try_again),
+            Phase::Open if self.unread_is_watched => self.look_at_unread(),
             Phase::Open => self.ping(),
             Phase::Closing(closing) => closing.is_over = true,
+        }
+    }
+
+    /// Something was read; what is left is the start of an operation, of another than before if that `is_new`.
+    pub(super) fn watch_unread(&mut self, is_new: bool) {
+        if self.unread.is_empty() || self.blocked.is_some() {
+            self.unread_since_ns = 0;
+        } else if is_new || self.unread_since_ns == 0 {
+            self.unread_since_ns = now_ns();
+        }
+        if self.unread_since_ns > 0 && !self.unread_is_watched && matches!(self.phase, Phase::Open) {
+            self.unread_is_watched = true;
+            self.timer.set_ms(self.shared.limits.nats.publish_ms_max);
+        }
+    }
+
+    /// Who sends an operation by halves holds memory for it.
+    fn look_at_unread(&mut self) {
+        let ms_max = self.shared.limits.nats.publish_ms_max;
+        let waited_ms = now_ns().saturating_sub(self.unread_since_ns) / 1_000_000;
+        self.unread_is_watched = self.unread_since_ns > 0;
+        if self.unread_since_ns == 0 {
+            self.ask_now_and_then();
+        } else if waited_ms >= u64::from(ms_max) {
+            self.fail(&format!("Publish Timeout: limit nats.publish_ms_max of {ms_max} is reached"));
+        } else {
+            self.timer.set_ms(ms_max - waited_ms as u32);
         }
     }
 

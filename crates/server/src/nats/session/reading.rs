@@ -121,6 +121,7 @@ impl Session {
         self.read_much = operations > TURN_OPERATIONS / 2;
         if !self.is_closing() {
             self.unread = bytes[at..].to_vec();
+            self.watch_unread(at > 0);
         }
     }
 

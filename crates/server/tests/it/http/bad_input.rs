@@ -256,3 +256,16 @@ fn one_connection_too_many_is_told_so() {
     }
     assert_well(&stage);
 }
+
+#[test]
+fn a_head_that_came_at_once_is_measured_too() {
+    let stage = Stage::with(|config| config.limits.http.header_bytes_max = 10_000);
+    let ask = |bytes: usize| stage.peer().request("GET", "/healthz", &[("x", &"y".repeat(bytes))], b"");
+    assert_eq!(ask(9_000).status, 200);
+    let refused = ask(10_000);
+    assert_eq!(refused.status, 431);
+    if refused.header("content-type").is_some() {
+        assert_eq!(refused.code(), "LIMIT");
+    }
+    assert_well(&stage);
+}

@@ -58,3 +58,24 @@ fn a_name_that_was_made_to_point_here_is_refused() {
     let twice = [("host", "localhost"), ("host", "evil.example")];
     assert_eq!(stage.peer().request("GET", "/v1/topics", &twice, b"").status, 400);
 }
+
+#[test]
+fn what_says_twice_where_it_comes_from_or_whom_it_is_for_is_refused() {
+    let stage = Stage::new();
+    let own = format!("http://{}", stage.address());
+    let twice = [("origin", own.as_str()), ("origin", "http://evil.example")];
+    let answer = stage.post("/v1/topics/t", &twice, b"x");
+    assert_eq!((answer.status, answer.code().as_str()), (400, "PROTOCOL"));
+    assert!(answer.json()["advice"].as_str().unwrap().starts_with("Change the request"), "{answer:?}");
+    let ask = |head: &str| {
+        let mut peer = stage.peer();
+        peer.send_some(format!("{head}\r\n\r\n").as_bytes());
+        peer.answer().status
+    };
+    assert_eq!(ask("GET /v1/topics HTTP/1.1"), 400, "no Host");
+    assert_eq!(ask("GET /v1/topics HTTP/1.0"), 200, "older clients need none");
+    assert_eq!(ask("GET http://evil.example/v1/topics HTTP/1.1\r\nhost: localhost"), 400);
+    assert_eq!(ask("GET http://evil.example/v1/topics HTTP/1.1"), 403);
+    assert_eq!(ask("GET http://localhost/v1/topics HTTP/1.1\r\nhost: localhost"), 200);
+    assert!(stage.node.topic("t").is_none());
+}
