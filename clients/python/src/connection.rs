@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dunlin_client::tls::TlsOptions;
 use dunlin_client::{
-    Client, Group, GroupKind, GroupOptions, Options, PublisherOptions, Requester, Responder,
+    Client, Credentials, Group, GroupKind, GroupOptions, Options, PublisherOptions, Requester, Responder,
 };
 use dunlin_feed::Replica;
 use dunlin_topic::{OnGap, Start, SubscribeOptions};
@@ -84,7 +84,7 @@ impl Connection {
         let options = Options {
             name: name.to_owned(),
             tenant: tenant.to_owned(),
-            credentials: credentials.unwrap_or_default(),
+            credentials: Credentials::token(credentials.unwrap_or_default()),
             tls,
             wait: subscription::wait(wait)?,
             ..Options::default()

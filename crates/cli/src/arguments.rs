@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
     bench, completions, config, demo, dev, errors, feed, log, man, publish, reply, report, request, serve,
-    subscribe, topics,
+    subscribe, topics, user,
 };
 
 /// Publish, subscribe, and be told exactly what you missed
@@ -47,9 +47,15 @@ pub struct Global {
     /// The node to talk to: dunlin://HOST:PORT, tls://HOST:PORT or unix:///PATH [default: dunlin://127.0.0.1:4220]
     #[arg(long, global = true, env = "DUNLIN_URL")]
     pub url: Option<String>,
-    /// Who we are; nodes of this version accept everyone on loopback
-    #[arg(long, global = true, env = "DUNLIN_TOKEN", hide_env_values = true)]
-    pub token: Option<String>,
+    /// Our user, for a node that asks; its password is in --password-file
+    #[arg(long, global = true, env = "DUNLIN_USER", value_name = "NAME")]
+    pub user: Option<String>,
+    /// The file with our user's password
+    #[arg(long, global = true, env = "DUNLIN_PASSWORD_FILE", value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+    /// The file with our token, in the place of user and password
+    #[arg(long, global = true, env = "DUNLIN_TOKEN_FILE", value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
     /// Certificates of the authorities that may vouch for a tls:// node, PEM [default: the system's]
     #[arg(long, global = true, env = "DUNLIN_CA", value_name = "FILE")]
     pub ca: Option<PathBuf>,
@@ -112,6 +118,8 @@ pub enum Command {
     Report(report::Arguments),
     /// Show a node's configuration and where each value came from
     Config(config::Arguments),
+    /// Who may come in: add, remove and list users, and make tokens
+    User(user::Arguments),
     /// Explain error codes
     Errors(errors::Arguments),
     /// Print a completion script for a shell

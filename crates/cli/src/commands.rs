@@ -17,6 +17,7 @@ pub mod request;
 pub mod serve;
 pub mod subscribe;
 pub mod topics;
+pub mod user;
 
 use anyhow::Result;
 
@@ -29,6 +30,7 @@ pub fn run(command: &Command, global: &Global, console: &Console) -> Result<()> 
         Command::Completions(arguments) => completions::run(arguments),
         Command::Man(arguments) => man::run(arguments),
         Command::Feed(arguments) => feed::run(arguments, global, console),
+        Command::User(arguments) => user::run(arguments, console),
         Command::Errors(arguments) => errors::run(arguments, console),
         Command::Bench(arguments) => bench::run(arguments, global),
         Command::BenchChild(arguments) => bench::run_child(arguments),

@@ -33,6 +33,7 @@ pub struct Config {
     pub grpc: Option<SocketAddr>,
     pub grpc_limits: GrpcLimits,
     pub tls: Option<TlsConfig>,
+    pub users_file: Option<PathBuf>,
     pub data_dir: Option<PathBuf>,
     pub retention_bytes: u64,
     pub retention_records: Option<u64>,
@@ -67,6 +68,7 @@ impl TryFrom<&RawConfig> for Config {
             grpc: address(raw, "grpc.listen", "an address like 127.0.0.1:50051, or off")?,
             grpc_limits: grpc_limits(raw)?,
             tls: tls(raw)?,
+            users_file: value::<Off<PathBuf>>(raw, "auth.users_file", "a file, or off")?.0,
             data_dir: value::<Off<PathBuf>>(raw, "data_dir", "a directory, or off")?.0,
             retention_bytes: size(raw, "retention.bytes")?,
             retention_records: value::<Off<u64>>(raw, "retention.records", "a count, or off")?.0,
@@ -175,7 +177,7 @@ fn refuse_the_open_network(config: &Config, raw: &RawConfig) -> Result<()> {
     if config.tls.is_none() && !switch(raw, "insecure_listen_without_tls")? {
         bail!(Refusal(format!(
             "listening on {ip} needs TLS and authentication: without them {everyone} give --tls-cert, --tls-key and \
-             --tls-client-ca, or say so in so many words: --insecure-listen-without-tls"
+             --auth-users-file or --tls-client-ca, or say so in so many words: --insecure-listen-without-tls"
         )));
     }
     if config.tls.is_some()
@@ -183,8 +185,8 @@ fn refuse_the_open_network(config: &Config, raw: &RawConfig) -> Result<()> {
         && !switch(raw, "insecure_listen_without_authentication")?
     {
         bail!(Refusal(format!(
-            "listening on {ip} needs authentication beside TLS: without it {everyone} give --tls-client-ca, so that \
-             clients have to show a certificate, or say so in so many words: --insecure-listen-without-authentication"
+            "listening on {ip} needs authentication beside TLS: without it {everyone} give --auth-users-file, or --tls-client-ca \
+             so that clients have to show a certificate, or say so in so many words: --insecure-listen-without-authentication"
         )));
     }
     Ok(())
@@ -192,7 +194,7 @@ fn refuse_the_open_network(config: &Config, raw: &RawConfig) -> Result<()> {
 
 /// Whether clients have to prove who they are.
 fn knows_clients(config: &Config) -> bool {
-    config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some())
+    config.users_file.is_some() || config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some())
 }
 
 fn is_loopback(ip: IpAddr) -> bool {

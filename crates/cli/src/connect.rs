@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
 use dunlin_client::tls::TlsOptions;
-use dunlin_client::{AskError, Client, ConnectError, Limits, Options, Why};
+use dunlin_client::{AskError, Client, ConnectError, Credentials, Limits, Options, Why};
 
 use crate::arguments::Global;
+use crate::commands::user::without_line_end;
 
 pub const URL_DEFAULT: &str = "dunlin://127.0.0.1:4220";
 
@@ -29,7 +30,7 @@ pub fn connect_one_by_one(global: &Global, name: &str) -> Result<Client> {
 /// The same, keeping at most what `limits` say.
 fn connect_with(global: &Global, name: &str, limits: Limits) -> Result<Client> {
     let url = global.url.as_deref().unwrap_or(URL_DEFAULT);
-    let credentials = global.token.clone().unwrap_or_default().into_bytes();
+    let credentials = credentials(global)?;
     let options =
         Options { name: name.to_owned(), credentials, tls: tls(global)?, limits, ..Options::default() };
     Client::connect(url, options).map_err(|error| match error {
@@ -41,6 +42,22 @@ fn connect_with(global: &Global, name: &str, limits: Limits) -> Result<Client> {
         }
         other => anyhow!("{other}"),
     })
+}
+
+/// Who we are, out of the files that were named.
+fn credentials(global: &Global) -> Result<Credentials> {
+    let read = |path: &PathBuf| {
+        let bytes = std::fs::read(path).with_context(|| format!("cannot read the secret {}", path.display()));
+        bytes.map(without_line_end)
+    };
+    match (&global.token_file, &global.user, &global.password_file) {
+        (Some(file), ..) => read(file).map(Credentials::token),
+        (None, Some(user), Some(file)) => Ok(Credentials::password(user, &read(file)?)),
+        (None, Some(user), None) => {
+            Err(anyhow!("--user {user} needs --password-file, or DUNLIN_PASSWORD_FILE"))
+        }
+        (None, None, _) => Ok(Credentials::default()),
+    }
 }
 
 /// What is in the files that were named.

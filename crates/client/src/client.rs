@@ -9,6 +9,7 @@ use dunlin_wire::{FromClient, NO_PRODUCER, StartAt};
 
 use crate::address::{Address, AddressError};
 use crate::backoff::random_seed;
+use crate::credentials::Credentials;
 use crate::drive::Waited;
 use crate::follow::{Followers, Waiting, lock};
 use crate::inbox::Inbox;
@@ -29,8 +30,8 @@ pub struct Options {
     pub name: String,
     /// Whose topics; empty for the default tenant.
     pub tenant: String,
-    /// What proves it; empty on loopback.
-    pub credentials: Vec<u8>,
+    /// What proves it, to a node that asks.
+    pub credentials: Credentials,
     /// For addresses that begin with `tls://`: whom to trust, and who the client is.
     pub tls: TlsOptions,
     /// How publishers and requests wait for answers.

@@ -29,6 +29,7 @@ mod backoff;
 mod chunk;
 mod client;
 mod continuity;
+mod credentials;
 mod drive;
 mod follow;
 mod group;
@@ -53,6 +54,7 @@ mod topics;
 
 pub use address::{Address, AddressError, PORT_DEFAULT};
 pub use client::{Client, ConnectError, Options};
+pub use credentials::Credentials;
 pub use dunlin_topic as topic;
 pub use dunlin_topic::{Reply, RequestError};
 pub use dunlin_wire::{ErrorCode, Retry};

@@ -470,7 +470,8 @@ impl Link {
 
 fn greeting(options: &Options) -> Vec<u8> {
     let mut out = Preamble::OURS.to_bytes().to_vec();
-    let hello = Hello { tenant: &options.tenant, credentials: &options.credentials, client: &options.name };
+    let hello =
+        Hello { tenant: &options.tenant, credentials: options.credentials.as_bytes(), client: &options.name };
     FromClient::Hello(hello).encode(&mut out);
     out
 }

@@ -52,6 +52,10 @@ pub(crate) fn publish_error(refusal: &Refusal<'_>) -> PublishError {
         ErrorCode::Fold => PublishError::Fold(FoldError(text())),
         ErrorCode::NoTopic => PublishError::NoTopic(text()),
         ErrorCode::Closed | ErrorCode::ShuttingDown => PublishError::Closed,
+        ErrorCode::Forbidden => PublishError::Forbidden(text()),
+        ErrorCode::RateLimit => {
+            PublishError::Refused(format!("{}, {b} in a second: try again in {a} ms", Refused::new(refusal)))
+        }
         _ => PublishError::Refused(Refused::new(refusal).to_string()),
     }
 }
@@ -67,6 +71,7 @@ pub(crate) fn subscribe_error(refusal: &Refusal<'_>, pattern: &str) -> Subscribe
         }
         ErrorCode::Lost => SubscribeError::Lost,
         ErrorCode::Asked | ErrorCode::Closed => SubscribeError::Closed,
+        ErrorCode::Forbidden => SubscribeError::Forbidden(refusal.text.to_owned()),
         _ => SubscribeError::Refused(Refused::new(refusal).to_string()),
     }
 }

@@ -1,6 +1,8 @@
 use dunlin_topic::{ConfigError, PublishError, SubjectError, SubscribeError};
 use thiserror::Error;
 
+use crate::access::Action;
+
 /// Why a topic was not created, found or deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -40,6 +42,19 @@ pub enum TopicError {
         /// Its value.
         value: u64,
     },
+    /// Who asks may not.
+    #[error("{}", forbidden(*action, subject))]
+    Forbidden {
+        /// What was asked for.
+        action: Action,
+        /// Of what.
+        subject: String,
+    },
+}
+
+/// Which permission is missing.
+pub(crate) fn forbidden(action: Action, subject: &str) -> String {
+    format!("no permission to {action} {subject:?}")
 }
 
 impl From<ConfigError> for TopicError {
@@ -56,6 +71,7 @@ impl From<TopicError> for PublishError {
         match error {
             TopicError::Unknown(subject) => PublishError::NoTopic(subject),
             TopicError::Record(error) => *error,
+            TopicError::Forbidden { .. } => PublishError::Forbidden(error.to_string()),
             other => PublishError::Refused(other.to_string()),
         }
     }
@@ -67,6 +83,7 @@ impl From<TopicError> for SubscribeError {
             TopicError::Unknown(subject) => SubscribeError::NoTopic(subject),
             TopicError::Name(error) => SubscribeError::Subject(error),
             TopicError::Limit { limit, value } => SubscribeError::Limit { limit, value },
+            TopicError::Forbidden { .. } => SubscribeError::Forbidden(error.to_string()),
             other => SubscribeError::Refused(other.to_string()),
         }
     }

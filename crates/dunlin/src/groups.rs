@@ -32,9 +32,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use dunlin_topic::{
-    Share, Start, Subject, SubjectError, SubscribeError, SubscribeOptions, Topic, Waiter, Work, WorkConfig,
+    Pattern, Share, Start, Subject, SubjectError, SubscribeError, SubscribeOptions, Topic, Waiter, Work,
+    WorkConfig,
 };
 
+use crate::access::Action;
 use crate::clock::now_ns;
 use crate::config::Limits;
 use crate::error::TopicError;
@@ -181,6 +183,12 @@ impl Node {
         }
     }
 
+    /// Whether the user may be a member of the topic's group of this name.
+    pub fn may_join(&self, topic: &Topic, group: &str) -> Result<(), TopicError> {
+        self.may_all(Action::Join, &Pattern::parse(group)?)?;
+        self.may_all(Action::Subscribe, &Pattern::parse(topic.pattern())?)
+    }
+
     /// The groups of the topic.
     pub fn groups(&self, topic: &Topic) -> Vec<GroupInfo> {
         let all = self.groups_of_node().all();
@@ -201,6 +209,7 @@ impl Node {
         AnyGroup: Holds<M>,
     {
         Subject::parse(name).map_err(|error: SubjectError| JoinError::Name(error))?;
+        self.may_all(Action::Join, &Pattern::parse(name)?)?;
         let topic = self.topic_of_group(topic)?;
         let groups = self.groups_of_node();
         let mut by_name = groups.lock();
@@ -230,15 +239,17 @@ impl Node {
             }
         };
         let member = group.join(self, member_name)?;
-        Ok(Seat::new(self.clone(), group, member, news, notices))
+        Ok(Seat::new(self.unguarded(), group, member, news, notices))
     }
 
     /// By its name; a topic that is not there is made where the node does that.
     fn topic_of_group(&self, name: &str) -> Result<Arc<Topic>, TopicError> {
-        if let Some(topic) = self.topic(name) {
+        if let Some(topic) = self.registry().get(name) {
+            self.may_all(Action::Subscribe, &Pattern::parse(topic.pattern())?)?;
             return Ok(topic);
         }
-        let owner = self.owner(Subject::parse(name)?)?;
+        self.may_all(Action::Subscribe, &Pattern::parse(name)?)?;
+        let owner = self.find_owner(Subject::parse(name)?)?;
         if owner.name() == name { Ok(owner) } else { Err(TopicError::Unknown(name.to_owned())) }
     }
 }

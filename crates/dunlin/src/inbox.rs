@@ -2,6 +2,8 @@
 //!
 //! Limits: `inbox_bytes_max` and `inbox_age_max`.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use dunlin_topic::Topic;
@@ -25,7 +27,9 @@ pub struct Inbox {
 impl Inbox {
     /// The inbox of a session of the node.
     pub fn new(node: Node, session: u64) -> Inbox {
-        let name = format!("{FIRST_TOKEN}.{session:x}");
+        // Whoever knows the name may publish to it: nobody is to guess it from another session's.
+        let unknown = RandomState::new().hash_one(session);
+        let name = format!("{FIRST_TOKEN}.{session:x}-{unknown:x}");
         let (pattern, bytes_max) = (format!("{name}.>"), node.config().limits.inbox_bytes_max);
         Inbox { node, name, pattern, bytes_max, topic: None }
     }

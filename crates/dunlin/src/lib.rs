@@ -25,6 +25,7 @@
 //!
 //! Not here: sockets, bytes of a protocol; how a log lies on disk (`journal`).
 
+mod access;
 mod clock;
 mod config;
 mod deleted;
@@ -43,6 +44,7 @@ mod simulation;
 mod storage;
 mod survey;
 
+pub use access::{Action, Extent, Permissions, Rule, User};
 pub use clock::{CLOCK, now_ns};
 pub use config::{Config, Limits};
 pub use dunlin_feed as feed;

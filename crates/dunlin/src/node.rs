@@ -11,6 +11,7 @@ use dunlin_topic::{
     TopicConfig,
 };
 
+use crate::access::{Action, User};
 use crate::clock::{CLOCK, now_ns};
 use crate::config::Config;
 use crate::deleted::Deleted;
@@ -31,12 +32,13 @@ pub(crate) fn make_fold(of: &FoldConfig) -> Result<Box<dyn Fold>, FoldError> {
     dunlin_feed::fold(&of.kind, &of.options).map_err(|error| FoldError(error.to_string()))
 }
 
-/// A node: cheap to clone, and all clones are one.
+/// A node: cheap to clone, and all clones are one. One that was made [of a user](Node::used_by) does only what that
+/// user may.
 #[derive(Debug, Clone)]
-pub struct Node(Arc<Inner>);
+pub struct Node(pub(crate) Arc<Inner>, pub(crate) Option<Arc<dyn User>>);
 
 #[derive(Debug)]
-struct Inner {
+pub(crate) struct Inner {
     config: Config,
     id: u64,
     budget: Arc<Budget>,
@@ -100,7 +102,7 @@ impl Node {
         config.topic.check()?;
         let limits = &config.limits;
         let started_ns = now_ns();
-        Ok(Node(Arc::new(Inner {
+        let inner = Arc::new(Inner {
             id: started_ns ^ u64::from(std::process::id()) << 40,
             budget: Budget::node(limits.memory_bytes_max, limits.idle_bytes_max),
             registry: Registry::new(limits),
@@ -113,12 +115,15 @@ impl Node {
             deleted: Deleted::new(limits.deleted_age_max),
             departed: Departed::default(),
             config,
-        })))
+        });
+        Ok(Node(inner, None))
     }
 
     /// Topics that are on disk and could not be opened, in the order of their names. Nobody gets their subjects.
     pub fn refused_topics(&self) -> Vec<RefusedTopic> {
-        self.0.storage.as_ref().map_or_else(Vec::new, Storage::refused)
+        let mut refused = self.0.storage.as_ref().map_or_else(Vec::new, Storage::refused);
+        refused.retain(|refused| self.shows_pattern(&refused.name, &refused.pattern));
+        refused
     }
 
     /// Refuses a topic in the place of one that is on disk and could not be opened.
@@ -127,7 +132,7 @@ impl Node {
             let owned = Pattern::parse(&refused.pattern).ok();
             refused.name == name || owned.is_some_and(|owned| owned.overlaps(pattern))
         };
-        match self.refused_topics().iter().find(|refused| meets(refused)) {
+        match self.unguarded().refused_topics().iter().find(|refused| meets(refused)) {
             Some(RefusedTopic { name, why, .. }) => {
                 Err(TopicError::Disk(format!("topic {name:?} is there and could not be opened: {why}")))
             }
@@ -155,6 +160,11 @@ impl Node {
     /// The memory it may use.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.0.budget
+    }
+
+    /// What topics are charged to that are created through this.
+    fn charged(&self) -> &Arc<Budget> {
+        self.1.as_ref().map_or(&self.0.budget, |user| user.budget())
     }
 
     /// A number for a session that no other of this node ever had.
@@ -188,7 +198,28 @@ impl Node {
         if is_reserved(name) || config.pattern.as_deref().is_some_and(is_reserved) {
             return Err(TopicError::Reserved(name.to_owned()));
         }
-        self.create(name, config, or_same)
+        self.may_all(Action::Create, &Pattern::parse(name)?)?;
+        if let Some(pattern) = &config.pattern {
+            self.may_all(Action::Create, &Pattern::parse(pattern)?)?;
+        }
+        self.create_within(name, config, or_same, false)
+    }
+
+    /// Creates a topic at the cost of the user's tenant.
+    fn create_within(
+        &self,
+        name: &str,
+        config: TopicConfig,
+        or_same: bool,
+        by_itself: bool,
+    ) -> Result<Arc<Topic>, TopicError> {
+        let Some(user) = &self.1 else { return self.create(name, config, or_same) };
+        user.begin_topic(name, by_itself)?;
+        let created = self.create(name, config, or_same);
+        if created.is_err() {
+            user.no_topic(name);
+        }
+        created
     }
 
     pub(crate) fn create(
@@ -204,18 +235,18 @@ impl Node {
         self.check_refused(name, &pattern)?;
         let config = self.shared(config);
         let make = || {
-            let charge = Charge::of(&self.0.budget, cost_of(name, config.partitions));
+            let charge = Charge::of(self.charged(), cost_of(name, config.partitions));
             let charge = charge.map_err(|_| self.memory_is_spent())?;
             let epoch = self.0.epochs.next(name, now_ns());
             if config.durable.is_some() {
                 let storage = self.0.storage.as_ref().ok_or(TopicError::NoDataDir)?;
-                return Ok((storage.create(name, &config, &self.0.budget, epoch)?, charge));
+                return Ok((storage.create(name, &config, self.charged(), epoch)?, charge));
             }
-            let topic = Topic::stateful(name, Arc::clone(&config), &self.0.budget, CLOCK, epoch, make_fold)?;
+            let topic = Topic::stateful(name, Arc::clone(&config), self.charged(), CLOCK, epoch, make_fold)?;
             Ok((topic, charge))
         };
         match self.0.registry.add(name, pattern, make) {
-            Err(TopicError::Exists(name)) if or_same => match self.topic(&name) {
+            Err(TopicError::Exists(name)) if or_same => match self.0.registry.get(&name) {
                 Some(topic) if **topic.config() == *config => Ok(topic),
                 _ => Err(TopicError::Exists(name)),
             },
@@ -237,6 +268,9 @@ impl Node {
         if is_reserved(name) {
             return Err(TopicError::Reserved(name.to_owned()));
         }
+        if self.1.is_some() {
+            self.may_all(Action::Delete, &Pattern::parse(name)?)?;
+        }
         self.delete(name)
     }
 
@@ -244,7 +278,7 @@ impl Node {
         let unknown = || TopicError::Unknown(name.to_owned());
         let epoch = |topic: &Topic| topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
         // Before the name is free: whoever takes it then must find its epoch used.
-        let topic = self.topic(name).ok_or_else(unknown)?;
+        let topic = self.0.registry.get(name).ok_or_else(unknown)?;
         self.0.epochs.used(name, epoch(&topic), now_ns());
         let topic = self.0.registry.remove(name).ok_or_else(unknown)?;
         topic.close();
@@ -260,7 +294,7 @@ impl Node {
 
     /// The topic of this name.
     pub fn topic(&self, name: &str) -> Option<Arc<Topic>> {
-        self.0.registry.get(name)
+        self.0.registry.get(name).filter(|topic| self.shows(topic))
     }
 
     /// Looks at the topic of this name without taking a reference to it, which costs several times as much where
@@ -274,28 +308,36 @@ impl Node {
     /// Topics after the name `after`, in the order of their names, at most `topics_max`; without a
     /// pattern those that are neither the system's nor a session's.
     pub fn topics(&self, pattern: Option<&Pattern>, after: &str, topics_max: usize) -> Page {
-        self.0.registry.page(pattern, after, topics_max.min(self.0.config.limits.page_topics_max))
+        let topics_max = topics_max.min(self.0.config.limits.page_topics_max);
+        self.0.registry.page(pattern, after, topics_max, |topic| self.shows(topic))
     }
 
     fn memory_is_spent(&self) -> TopicError {
-        TopicError::Limit { limit: "memory_bytes_max", value: self.0.budget.limit() }
+        TopicError::Limit { limit: "memory_bytes_max", value: self.charged().limit() }
     }
 
-    /// The topic that owns the subject; creates one where the node does that.
+    /// The topic that owns the subject, to publish to it; creates one where the node does that.
     pub fn owner(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
+        self.may_publish(subject)?;
+        self.find_owner(subject)
+    }
+
+    /// [`owner`](Node::owner), for whoever has been asked whether they may.
+    pub(crate) fn find_owner(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
         self.owner_or_new(subject, |_| Ok(())).map(Owner::keep)
     }
 
     /// The topic that owns the subject of a record with so large a payload. Where the node creates topics and this one would
     /// be made for the record, it is not if the record would be refused, and does not stay if it is.
     pub fn owner_for(&self, subject: Subject<'_>, payload_bytes: usize) -> Result<Owner, TopicError> {
+        self.may_publish(subject)?;
         self.owner_or_new(subject, |config| {
             let bytes_max = config.record_bytes_max as usize;
             if payload_bytes > bytes_max {
                 let refused = PublishError::RecordTooLarge { bytes: payload_bytes, bytes_max };
                 return Err(TopicError::Record(Box::new(refused)));
             }
-            let budget = &self.0.budget;
+            let budget = self.charged();
             let needed = cost_of(subject.as_str(), config.partitions) + payload_bytes.max(SEGMENT_BYTES_MIN);
             if budget.room() < needed as u64 {
                 let (asked, used, limit) = (needed as u64, budget.used(), budget.limit());
@@ -322,7 +364,7 @@ impl Node {
         }
         let config = TopicConfig { pattern: None, ..self.0.config.topic.clone() };
         check(&config)?;
-        match self.create(subject.as_str(), config, false) {
+        match self.create_within(subject.as_str(), config, false, true) {
             Ok(topic) => Ok(Owner::made(topic, self)),
             // Somebody else was faster, or its name is that of a topic which owns other subjects.
             Err(TopicError::Exists(_) | TopicError::Overlaps(_)) => {
@@ -351,6 +393,7 @@ impl Node {
         if pattern.is_literal() {
             return self.owner(Subject::parse(pattern.as_str())?);
         }
+        self.may(Action::Publish, pattern)?;
         let topic = self.0.registry.of_pattern(pattern);
         topic.ok_or_else(|| TopicError::Unknown(pattern.as_str().to_owned()))
     }

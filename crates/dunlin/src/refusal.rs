@@ -84,6 +84,7 @@ impl From<&PublishError> for Refused {
             PublishError::Fold(error) => Refused::new(Code::Fold, error.to_string()),
             PublishError::NoTopic(subject) => Refused::new(Code::NoTopic, subject.as_str()),
             PublishError::Closed => Refused::new(Code::Closed, ""),
+            PublishError::Forbidden(what) => Refused::new(Code::Forbidden, what.as_str()),
             other => Refused::new(Code::Internal, other.to_string()),
         }
     }
@@ -105,6 +106,7 @@ impl From<&SubscribeError> for Refused {
             SubscribeError::Lost => Refused::new(Code::Lost, ""),
             SubscribeError::Limit { limit, value } => Refused::limit(limit, *value),
             SubscribeError::Closed => Refused::new(Code::Closed, ""),
+            SubscribeError::Forbidden(what) => Refused::new(Code::Forbidden, what.as_str()),
             other => Refused::new(Code::Internal, other.to_string()),
         }
     }
@@ -124,6 +126,7 @@ impl From<&TopicError> for Refused {
             TopicError::Disk(why) => Refused::new(Code::DiskFailed, why.as_str()),
             TopicError::Record(error) => error.as_ref().into(),
             TopicError::Limit { limit, value } => Refused::limit(limit, *value),
+            TopicError::Forbidden { .. } => Refused::new(Code::Forbidden, error.to_string()),
         }
     }
 }

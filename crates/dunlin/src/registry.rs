@@ -19,6 +19,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Wea
 
 use dunlin_topic::{Charge, Filter, Log, Newcomers, Pattern, PatternIndex, Selection, Subject, Topic};
 
+use crate::access::User;
 use crate::config::Limits;
 use crate::error::TopicError;
 use names::Names;
@@ -68,6 +69,9 @@ pub struct Page {
     /// There are more after the last of these.
     pub more: bool,
 }
+
+/// Who is told of topics to come; `None` for whoever embeds the node.
+type ForUser<'a> = Option<&'a Arc<dyn User>>;
 
 /// The logs that a subscription reads, and what it skips of each.
 pub type LogsToRead = Vec<(Arc<Log>, Option<Filter>)>;
@@ -172,15 +176,15 @@ impl Registry {
     }
 
     /// The logs that hold subjects of the pattern, and what to skip of each. With `newcomers`, those to
-    /// come are told to it, for as long as somebody else holds it.
+    /// come are told to it, for as long as somebody else holds it, as far as the user may read them then.
     pub(crate) fn select(
         &self,
         pattern: &Pattern,
-        newcomers: Option<&Arc<Newcomers>>,
+        newcomers: Option<(&Arc<Newcomers>, ForUser<'_>)>,
     ) -> Result<LogsToRead, TopicError> {
-        let Some(newcomers) = newcomers else { return Ok(self.read().overlapping(pattern)) };
+        let Some((newcomers, user)) = newcomers else { return Ok(self.read().overlapping(pattern)) };
         let mut state = self.write();
-        state.watchers.add(pattern, newcomers)?;
+        state.watchers.add(pattern, newcomers, user.cloned())?;
         Ok(state.overlapping(pattern))
     }
 
@@ -188,21 +192,28 @@ impl Registry {
     pub(crate) fn is_watched(&self, subject: Subject<'_>) -> bool {
         let reserved = is_reserved(subject.as_str());
         let mut watched = false;
-        self.read().watchers.for_each(&Pattern::from(subject), |pattern, _| {
+        self.read().watchers.for_each(&Pattern::from(subject), |pattern, _, _| {
             watched |= !reserved || first_token(pattern.as_str()) == first_token(subject.as_str());
         });
         watched
     }
 
-    /// The topics whose names follow `after` and match the pattern, at most `topics_max`.
-    pub(crate) fn page(&self, pattern: Option<&Pattern>, after: &str, topics_max: usize) -> Page {
+    /// The topics whose names follow `after` and match the pattern, at most `topics_max`, of those that are to be shown.
+    pub(crate) fn page(
+        &self,
+        pattern: Option<&Pattern>,
+        after: &str,
+        topics_max: usize,
+        shows: impl Fn(&Topic) -> bool,
+    ) -> Page {
         let state = self.read();
         let from = (Bound::Excluded(after), Bound::Unbounded);
         let matching = |name: &str| match pattern {
             Some(pattern) => Subject::parse(name).is_ok_and(|name| is_met(pattern, name)),
             None => !is_reserved(name),
         };
-        let mut found = state.by_name.range::<str, _>(from).filter(|(name, _)| matching(name));
+        let mut found =
+            state.by_name.range::<str, _>(from).filter(|(name, entry)| matching(name) && shows(&entry.topic));
         let topics = found.by_ref().take(topics_max).map(|(_, entry)| Arc::clone(&entry.topic)).collect();
         Page { topics, more: found.next().is_some() }
     }
@@ -243,8 +254,16 @@ impl State {
     }
 
     fn tell_watchers(&self, entry: &Entry) {
-        self.watchers.for_each(&entry.pattern, |wanted, newcomers| {
-            entry.for_each_wanted(wanted, |log, filter| newcomers.add(log, filter));
+        self.watchers.for_each(&entry.pattern, |wanted, newcomers, user| {
+            let permissions = user.map(|user| user.permissions());
+            entry.for_each_wanted(wanted, |log, filter| match &permissions {
+                None => newcomers.add(log, filter),
+                Some(permissions) => {
+                    if let Some(filter) = permissions.restrict(log.name(), filter) {
+                        newcomers.add(log, filter);
+                    }
+                }
+            });
         });
     }
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use dunlin_topic::{Newcomers, Pattern, Start, Subject, SubscribeError};
 
+use crate::access::Action;
 use crate::node::Node;
-use crate::registry::LogsToRead;
+use crate::registry::{LogsToRead, is_reserved};
 
 /// The logs a subscription reads.
 #[derive(Debug)]
@@ -41,7 +42,10 @@ impl Node {
     /// The logs of subjects that the pattern matches; creates none. Those to come are told to `newcomers`, as long as
     /// somebody holds it.
     pub fn watch(&self, pattern: &Pattern, newcomers: &Arc<Newcomers>) -> Result<LogsToRead, SubscribeError> {
-        Ok(self.registry().select(pattern, Some(newcomers))?)
+        if !is_reserved(pattern.as_str()) {
+            self.may(Action::Subscribe, pattern)?;
+        }
+        Ok(self.readable(self.registry().select(pattern, Some((newcomers, self.user())))?))
     }
 
     /// Whether somebody reads what is published to the subject, will be told of its topic, or, where the topic is durable,
@@ -61,10 +65,13 @@ impl Node {
         patient: bool,
         newcomers: impl FnOnce() -> Arc<Newcomers>,
     ) -> Result<Selected, SubscribeError> {
+        if !is_reserved(pattern.as_str()) {
+            self.may(Action::Subscribe, pattern)?;
+        }
         if pattern.is_literal() {
-            match self.owner(Subject::parse(pattern.as_str())?) {
+            match self.find_owner(Subject::parse(pattern.as_str())?) {
                 Ok(_) => {
-                    let logs = self.registry().select(pattern, None)?;
+                    let logs = self.readable(self.registry().select(pattern, None)?);
                     return Ok(Selected { logs, newcomers: None });
                 }
                 Err(_) if patient => {}
@@ -72,7 +79,7 @@ impl Node {
             }
         }
         let newcomers = newcomers();
-        let logs = self.registry().select(pattern, Some(&newcomers))?;
+        let logs = self.readable(self.registry().select(pattern, Some((&newcomers, self.user())))?);
         Ok(Selected { logs, newcomers: Some(newcomers) })
     }
 }

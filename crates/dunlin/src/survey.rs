@@ -152,7 +152,7 @@ impl Node {
         let mut survey = Survey { totals: *self.departed().lock(), ..Survey::default() };
         let mut after = String::new();
         loop {
-            let page = self.registry().page(None, &after, PAGE_TOPICS);
+            let page = self.registry().page(None, &after, PAGE_TOPICS, |_| true);
             let Some(last) = page.topics.last() else { break };
             after = last.name().to_owned();
             for topic in page.topics {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::access::AccessLimits;
 use crate::door::Door;
 use crate::tls::TlsConfig;
 
@@ -23,8 +24,12 @@ pub struct ServerConfig {
     pub grpc: Vec<SocketAddr>,
     /// TLS for all TCP addresses, of every door.
     pub tls: Option<TlsConfig>,
+    /// Who may come in, and what they may do (`docs/security.md`); without it everybody who reaches a door may do
+    /// everything.
+    pub users_file: Option<PathBuf>,
     /// Listen on addresses that other machines reach, though there is no encryption, or no check of who connects.
-    /// Without it such addresses are refused, unless clients have to show a certificate (`client_ca`).
+    /// Without it such addresses are refused, unless there is TLS, and clients have to show a certificate (`client_ca`)
+    /// or to be users of a file.
     pub anyone_on_the_network_may_connect: bool,
     /// Threads that serve sessions; 0 for one per core, or for every second one if they spin.
     pub threads: usize,
@@ -79,6 +84,8 @@ pub struct Limits {
     pub stop_ms_max: u32,
     /// Clients that were refused or cut off, of which is remembered why.
     pub departures_max: usize,
+    /// Those of finding out who somebody is.
+    pub access: AccessLimits,
     /// What only door `nats` has.
     pub nats: NatsLimits,
     /// Those of door `http`.
@@ -199,6 +206,7 @@ impl Default for Limits {
             sessions_before_spreading: 8,
             stop_ms_max: 2_000,
             departures_max: 200,
+            access: AccessLimits::default(),
             nats: NatsLimits::default(),
             http: HttpLimits::default(),
             grpc: GrpcLimits::default(),

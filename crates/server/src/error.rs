@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use crate::access::UsersError;
 use crate::tls::TlsError;
 
 /// Why the doors did not open.
@@ -35,6 +36,9 @@ pub enum StartError {
         /// What the system says.
         error: io::Error,
     },
+    /// The users file is not sound.
+    #[error("users: {0}")]
+    Users(#[from] UsersError),
     /// A thread or its runtime cannot be started.
     #[error("start thread {name}: {error}")]
     Thread {

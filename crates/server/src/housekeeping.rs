@@ -60,6 +60,9 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
     loop {
         if Instant::now() >= tick {
             node.tick();
+            if let Some(access) = &shared.access {
+                access.tick();
+            }
             shared.housekeeping.ran();
             tick = Instant::now() + TICK;
         }

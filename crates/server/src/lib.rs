@@ -12,6 +12,7 @@
 //!
 //! Not here: topics and who may use them (`dunlin`), the bytes of messages (`wire`).
 
+pub mod access;
 mod append;
 mod config;
 mod departures;

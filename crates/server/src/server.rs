@@ -10,6 +10,7 @@ use dunlin::{Node, Runner};
 use rustix::process::{Resource, Rlimit};
 use tokio::task::AbortHandle;
 
+use crate::access::{Access, UsersError, UsersFile};
 use crate::config::ServerConfig;
 use crate::door::Door;
 use crate::error::StartError;
@@ -37,6 +38,9 @@ impl Server {
     pub fn start(node: Node, config: ServerConfig) -> Result<Server, StartError> {
         raise_file_limit();
         let tls = config.tls.clone().map(Identity::read).transpose()?.map(Arc::new);
+        let limits = config.limits.access;
+        let users = config.users_file.as_deref();
+        let access = users.map(|path| Access::open(path, &node, limits)).transpose()?;
         let listeners = listen(&config)?;
         node.wait_for_epoch();
         let addresses: Vec<_> = listeners.iter().filter_map(Listener::address).collect();
@@ -52,9 +56,12 @@ impl Server {
         let runtimes = (0..threads).map(|number| Runtime::start(number, config.spin));
         let runtimes = runtimes.collect::<Result<Vec<_>, _>>()?;
         let cores: Vec<_> = runtimes.iter().map(|runtime| runtime.core().clone()).collect();
-        let shared = Shared::new(node.clone(), &config, tls);
+        let shared = Shared::new(node.clone(), &config, tls, access);
         if let Some(tls) = &shared.tls {
             shared.reloads.add(Arc::clone(tls) as _);
+        }
+        if let Some(users) = UsersFile::of(&shared) {
+            shared.reloads.add(Arc::new(users));
         }
         shared.set_cores(&cores);
         let first = cores[0].handle.clone();
@@ -87,6 +94,12 @@ impl Server {
     /// The Unix sockets of door `tcp`.
     pub fn unix_paths(&self) -> impl Iterator<Item = &Path> {
         self.unix.iter().map(PathBuf::as_path)
+    }
+
+    /// Reads the users file again, where there is one: what it says now applies to whoever is connected, too. A broken one
+    /// changes nothing. The server does so by itself within a second or two of a change.
+    pub fn reload_users(&self) -> Result<(), UsersError> {
+        self.shared.reload_users()
     }
 
     /// Sessions at present.
@@ -138,7 +151,8 @@ impl std::fmt::Debug for Server {
 
 fn listen(config: &ServerConfig) -> Result<Vec<Listener>, StartError> {
     let mut listeners = Vec::new();
-    let knows_clients = config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+    let knows_clients =
+        config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some() || config.users_file.is_some());
     for (door, address) in config.addresses() {
         let is_open = !address.ip().is_loopback() && !knows_clients;
         if is_open && !config.anyone_on_the_network_may_connect {

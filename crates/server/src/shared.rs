@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use dunlin::Node;
 use dunlin::topic::{Charge, SubscribeError, Waiter};
 
+use crate::access::{Access, UsersError};
 use crate::config::{Limits, ServerConfig};
 use crate::departures::Departures;
 use crate::grpc;
@@ -19,6 +20,10 @@ use crate::traffic::Traffic;
 
 /// The token by which a session is told that the server stops.
 pub(crate) const STOP: u32 = u32::MAX - 1;
+/// The token by which a session is told that the users file has changed.
+pub(crate) const USERS: u32 = u32::MAX - 4;
+/// The token by which a session is told that it is known who its client is.
+pub(crate) const LOGIN: u32 = u32::MAX - 5;
 
 /// What a subscription takes of the node's memory, and each log that it reads: a cursor, what wakes it, what operators see
 /// of it. Texts that the client gave come on top.
@@ -30,6 +35,8 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     /// The threads never park.
     pub(crate) spin: bool,
+    /// Who may come in; without it, everybody.
+    pub(crate) access: Option<Arc<Access>>,
     /// Pages of these origins may use door `http`.
     pub(crate) origins: Vec<String>,
     /// Where clients come by TLS.
@@ -53,12 +60,18 @@ pub(crate) struct Place {
 }
 
 impl Shared {
-    pub(crate) fn new(node: Node, config: &ServerConfig, tls: Option<Arc<Identity>>) -> Arc<Shared> {
+    pub(crate) fn new(
+        node: Node,
+        config: &ServerConfig,
+        tls: Option<Arc<Identity>>,
+        access: Option<Arc<Access>>,
+    ) -> Arc<Shared> {
         let (stopping, sessions) = (AtomicBool::new(false), Mutex::default());
         Arc::new(Shared {
             node,
             limits: config.limits,
             spin: config.spin,
+            access,
             origins: config.http_origins.clone(),
             tls,
             reloads: Arc::default(),
@@ -112,8 +125,20 @@ impl Shared {
     /// Tells every session to say good-bye.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
+        self.tell(STOP);
+    }
+
+    /// Takes the users file anew, and has every session look at what its user may do now.
+    pub(crate) fn reload_users(&self) -> Result<(), UsersError> {
+        let Some(access) = &self.access else { return Ok(()) };
+        access.reload()?;
+        self.tell(USERS);
+        Ok(())
+    }
+
+    fn tell(&self, token: u32) {
         let waiters: Vec<_> = self.sessions().values().cloned().collect();
-        waiters.iter().for_each(|waiter| waiter.notify(STOP));
+        waiters.iter().for_each(|waiter| waiter.notify(token));
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<u64, Arc<Waiter>>> {

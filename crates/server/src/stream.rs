@@ -3,7 +3,7 @@
 mod secured;
 
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -73,6 +73,11 @@ impl Stream {
     /// Where the client has connected to, over TCP.
     pub(crate) fn local_address(&self) -> Option<SocketAddr> {
         self.socket()?.local_addr().ok()
+    }
+
+    /// Where the client is, over TCP.
+    pub(crate) fn peer_ip(&self) -> Option<IpAddr> {
+        self.socket()?.peer_addr().ok().map(|address| address.ip())
     }
 
     /// Who the client is by its certificate, which was verified; `None` where it showed none.

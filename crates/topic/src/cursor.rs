@@ -127,6 +127,22 @@ impl Cursor {
         })
     }
 
+    /// From here on it skips other subjects; `false`, and all as it was, where it follows the log's state: that is one of all.
+    pub fn set_filter(&mut self, filter: Option<Filter>) -> bool {
+        if self.following.is_some() {
+            return filter.is_none();
+        }
+        let before = self.select.as_mut().and_then(|select| select.filter.take());
+        if self.listens {
+            self.log.listeners.enter(filter.as_ref());
+            self.log.listeners.leave(before.as_ref());
+        }
+        let mut select = self.select.take().unwrap_or_default();
+        select.filter = filter;
+        self.select = (!select.is_empty()).then_some(select);
+        true
+    }
+
     /// The log.
     pub fn log(&self) -> &Arc<Log> {
         &self.log

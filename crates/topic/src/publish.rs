@@ -245,6 +245,9 @@ pub enum PublishError {
     /// producer is safe.
     #[error("outcome unknown: {0}")]
     Unknown(String),
+    /// A permission is missing, or was taken away.
+    #[error("{0}")]
+    Forbidden(String),
     /// A refusal by a remote node that this version has no variant for.
     #[error("refused by the node: {0}")]
     Refused(String),

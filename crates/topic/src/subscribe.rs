@@ -220,6 +220,9 @@ pub enum SubscribeError {
     /// The node cannot be reached; calling again tries again.
     #[error("connection: {0}")]
     Connection(String),
+    /// A permission is missing, or was taken away.
+    #[error("{0}")]
+    Forbidden(String),
     /// A refusal by a remote node that this version has no variant for.
     #[error("refused by the node: {0}")]
     Refused(String),

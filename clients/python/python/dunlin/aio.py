@@ -158,6 +158,8 @@ def connect(
     name: str = "",
     tenant: str = "",
     token: bytes | str = b"",
+    user: str = "",
+    password: bytes | str = b"",
     ca: str | os.PathLike[str] | None = None,
     client_cert: str | os.PathLike[str] | None = None,
     client_key: str | os.PathLike[str] | None = None,
@@ -165,6 +167,7 @@ def connect(
 ) -> _Connecting:
     """Connects to a node: `async with dunlin.aio.connect(url) as client`. Arguments as in `dunlin.connect`."""
     connect = partial(sync.connect, url, name=name, tenant=tenant, token=token, wait=wait)
+    connect = partial(connect, user=user, password=password)
     return _Connecting(partial(connect, ca=ca, client_cert=client_cert, client_key=client_key))
 
 

@@ -36,6 +36,8 @@ def connect(
     name: str = "",
     tenant: str = "",
     token: bytes | str = b"",
+    user: str = "",
+    password: bytes | str = b"",
     ca: str | os.PathLike[str] | None = None,
     client_cert: str | os.PathLike[str] | None = None,
     client_key: str | os.PathLike[str] | None = None,
@@ -44,12 +46,13 @@ def connect(
     """Connects to the node at `url` (`dunlin://HOST:PORT`, `tls://HOST:PORT`, `unix:///PATH`), or where DUNLIN_URL says, or
     on this host.
 
-    `name` is what operators see. The client makes the connection anew when it is lost. For `tls://` there are files, PEM:
+    `name` is what operators see. To a node that asks who one is, give a `token`, or `user` and `password`; without them the
+    files are read that DUNLIN_TOKEN_FILE, or DUNLIN_USER and DUNLIN_PASSWORD_FILE, name. The client makes the connection anew when it is lost. For `tls://` there are files, PEM:
     `ca` has the authorities that may vouch for the node, else DUNLIN_CA names it, else those of the system are trusted;
     `client_cert` and `client_key`, or DUNLIN_CLIENT_CERT and DUNLIN_CLIENT_KEY, are who the client is, where the node asks.
     """
     url = url or os.environ.get("DUNLIN_URL", "dunlin://localhost")
-    credentials = token.encode() if isinstance(token, str) else token
+    credentials = _credentials(token, user, password)
     tls = url.startswith("tls://")
     connection = Connection(
         url,
@@ -68,6 +71,26 @@ def _content(path: str | os.PathLike[str] | None, variable: str) -> bytes | None
     """What is in the file that was named, or that the variable names."""
     path = path or os.environ.get(variable)
     return Path(path).read_bytes() if path else None
+
+
+def _credentials(token: bytes | str, user: str, password: bytes | str) -> bytes:
+    """As HELLO carries them: a token, or a user, a zero byte and the password."""
+    if not token and not user:
+        user = os.environ.get("DUNLIN_USER", "")
+        token_file, password_file = os.environ.get("DUNLIN_TOKEN_FILE"), os.environ.get("DUNLIN_PASSWORD_FILE")
+        if token_file:
+            token = _secret(token_file)
+        elif user and password_file:
+            password = _secret(password_file)
+    encoded = token.encode() if isinstance(token, str) else token
+    if encoded or not user:
+        return encoded
+    return user.encode() + b"\0" + (password.encode() if isinstance(password, str) else password)
+
+
+def _secret(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read().removesuffix(b"\n").removesuffix(b"\r")
 
 
 class Client:

@@ -133,6 +133,12 @@ class BudgetSpentError(RefusedError):
     code = "BUDGET_SPENT"
 
 
+class RateLimitError(RefusedError):
+    """Wait as long as it says, then go on more slowly."""
+
+    code = "RATE_LIMIT"
+
+
 class ShuttingDownError(RefusedError):
     """Connect again with back-off and resume."""
 

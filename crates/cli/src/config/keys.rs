@@ -179,6 +179,12 @@ pub const KEYS: &[Key] = &[
                and publish everything",
     },
     Key {
+        name: "auth.users_file",
+        value: "FILE|off",
+        default: "off",
+        help: "Who may come in, and what they may do; without it everyone who reaches a door may do everything",
+    },
+    Key {
         name: "data_dir",
         value: "DIR|off",
         default: "off",

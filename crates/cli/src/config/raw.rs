@@ -137,8 +137,16 @@ impl RawConfig {
 }
 
 /// Read by the commands that talk to a node, not by the node.
-const VARIABLES_OF_CLIENTS: &[&str] =
-    &["DUNLIN_URL", "DUNLIN_TOKEN", "DUNLIN_CONFIG", "DUNLIN_CA", "DUNLIN_CLIENT_CERT", "DUNLIN_CLIENT_KEY"];
+const VARIABLES_OF_CLIENTS: &[&str] = &[
+    "DUNLIN_URL",
+    "DUNLIN_USER",
+    "DUNLIN_PASSWORD_FILE",
+    "DUNLIN_TOKEN_FILE",
+    "DUNLIN_CONFIG",
+    "DUNLIN_CA",
+    "DUNLIN_CLIENT_CERT",
+    "DUNLIN_CLIENT_KEY",
+];
 
 fn plain(value: &Spanned<DeValue<'_>>) -> Option<String> {
     match value.get_ref() {

@@ -17,3 +17,4 @@ mod serve;
 mod states;
 mod tls;
 mod topics;
+mod users;

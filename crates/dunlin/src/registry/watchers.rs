@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 
 use dunlin_topic::{Newcomers, Pattern, PatternIndex};
 
+use crate::access::User;
 use crate::error::TopicError;
 
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub(super) struct Watchers {
 struct Watcher {
     pattern: Pattern,
     newcomers: Weak<Newcomers>,
+    /// Whose permissions say what they are told of.
+    user: Option<Arc<dyn User>>,
 }
 
 const SWEEP_AT_LEAST: usize = 64;
@@ -45,7 +48,12 @@ impl Watchers {
     }
 
     /// From now on `newcomers` is among those that [`for_each`](Watchers::for_each) names.
-    pub(super) fn add(&mut self, pattern: &Pattern, newcomers: &Arc<Newcomers>) -> Result<(), TopicError> {
+    pub(super) fn add(
+        &mut self,
+        pattern: &Pattern,
+        newcomers: &Arc<Newcomers>,
+        user: Option<Arc<dyn User>>,
+    ) -> Result<(), TopicError> {
         self.refused += usize::from(self.watchers >= self.watchers_max);
         if self.watchers >= self.sweep_at || self.refused > self.watchers / REFUSED_PER_SWEEP {
             self.sweep();
@@ -53,7 +61,7 @@ impl Watchers {
         if self.watchers >= self.watchers_max {
             return Err(TopicError::Limit { limit: "watchers_max", value: self.watchers_max as u64 });
         }
-        let watcher = Watcher { pattern: pattern.clone(), newcomers: Arc::downgrade(newcomers) };
+        let watcher = Watcher { pattern: pattern.clone(), newcomers: Arc::downgrade(newcomers), user };
         match self.by_pattern.get_mut(pattern) {
             Some(others) => others.push(watcher),
             None => {
@@ -65,11 +73,15 @@ impl Watchers {
     }
 
     /// Those that wait for subjects of the pattern, each with the one it watches.
-    pub(super) fn for_each(&self, pattern: &Pattern, mut each: impl FnMut(&Pattern, &Newcomers)) {
+    pub(super) fn for_each(
+        &self,
+        pattern: &Pattern,
+        mut each: impl FnMut(&Pattern, &Newcomers, Option<&Arc<dyn User>>),
+    ) {
         self.by_pattern.for_each_overlapping(pattern, |watchers| {
             for watcher in watchers {
                 if let Some(newcomers) = watcher.newcomers.upgrade() {
-                    each(&watcher.pattern, &newcomers);
+                    each(&watcher.pattern, &newcomers, watcher.user.as_ref());
                 }
             }
         });
@@ -98,7 +110,7 @@ mod tests {
 
     fn told(watchers: &Watchers, topic: &str) -> Vec<String> {
         let mut told = Vec::new();
-        watchers.for_each(&pattern(topic), |pattern, _| told.push(pattern.to_string()));
+        watchers.for_each(&pattern(topic), |pattern, _, _| told.push(pattern.to_string()));
         told.sort();
         told
     }
@@ -107,7 +119,9 @@ mod tests {
     fn only_those_whose_pattern_meets_the_topics_are_told() {
         let mut watchers = Watchers::new(9);
         let newcomers = Newcomers::new();
-        ["a.*", "a.>", "b", "a.*"].iter().for_each(|text| watchers.add(&pattern(text), &newcomers).unwrap());
+        ["a.*", "a.>", "b", "a.*"]
+            .iter()
+            .for_each(|text| watchers.add(&pattern(text), &newcomers, None).unwrap());
         assert_eq!(told(&watchers, "a.b"), ["a.*", "a.*", "a.>"]);
         assert_eq!(told(&watchers, ">"), ["a.*", "a.*", "a.>", "b"]);
         drop(newcomers);
@@ -118,9 +132,9 @@ mod tests {
     fn watchers_that_went_leave_nothing_behind() {
         let mut watchers = Watchers::new(100_000);
         let stays = Newcomers::new();
-        watchers.add(&pattern("stays.*"), &stays).unwrap();
+        watchers.add(&pattern("stays.*"), &stays, None).unwrap();
         for n in 0..10_000 {
-            watchers.add(&pattern(&format!("gone.{n}.*")), &Newcomers::new()).unwrap();
+            watchers.add(&pattern(&format!("gone.{n}.*")), &Newcomers::new(), None).unwrap();
         }
         assert!(watchers.watchers <= SWEEP_AT_LEAST && watchers.by_pattern.len() <= SWEEP_AT_LEAST);
         assert_eq!(told(&watchers, ">"), ["stays.*"]);
@@ -130,12 +144,12 @@ mod tests {
     fn one_watcher_too_many_is_refused_while_the_others_stay() {
         let mut watchers = Watchers::new(2);
         let stays = Newcomers::new();
-        watchers.add(&pattern("a.*"), &stays).unwrap();
+        watchers.add(&pattern("a.*"), &stays, None).unwrap();
         let goes = Newcomers::new();
-        watchers.add(&pattern("b.*"), &goes).unwrap();
+        watchers.add(&pattern("b.*"), &goes, None).unwrap();
         let refused = Err(TopicError::Limit { limit: "watchers_max", value: 2 });
-        assert_eq!(watchers.add(&pattern("c.*"), &stays), refused);
+        assert_eq!(watchers.add(&pattern("c.*"), &stays, None), refused);
         drop(goes);
-        assert_eq!(watchers.add(&pattern("c.*"), &stays), Ok(()));
+        assert_eq!(watchers.add(&pattern("c.*"), &stays, None), Ok(()));
     }
 }

@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use dunlin::Refused;
 use dunlin::topic::Waiter;
 use dunlin::wire::ErrorCode;
+use dunlin::{Node, Refused};
 use hyper::server::conn::http2::{Builder, Connection as Http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -22,9 +22,10 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::dispatch::Dispatch;
 use super::requests::Requests;
+use crate::access::{Access, Login, Remembered};
 use crate::departures::{Departure, Fate, in_words};
 use crate::door::Door;
-use crate::shared::{Place, STOP, Shared};
+use crate::shared::{Place, STOP, Shared, USERS};
 use crate::stream::Stream;
 
 /// How an HTTP/2 connection begins.
@@ -50,6 +51,17 @@ const SEND_BUFFER_BYTES: usize = 48 << 10;
 pub(super) struct Connection {
     pub(super) shared: Arc<Shared>,
     pub(super) peer: Option<SocketAddr>,
+    /// The node as whose call it is may use it.
+    pub(super) node: Node,
+    /// Whose call it is, where somebody has to be.
+    pub(super) login: Option<Arc<Login>>,
+    state: Arc<State>,
+}
+
+/// What is the same for the calls of all users.
+#[derive(Debug)]
+struct State {
+    remembered: Remembered,
     admitted: bool,
     stopping: AtomicBool,
     /// Who is to be told that the server stops.
@@ -64,15 +76,17 @@ pub(super) struct Connection {
 /// A stream's place among those of its connection, until it is dropped.
 #[derive(Debug)]
 pub(super) struct StreamPlace {
-    connection: Arc<Connection>,
+    peer: Option<SocketAddr>,
+    shared: Arc<Shared>,
+    state: Arc<State>,
     number: u64,
 }
 
 impl Connection {
     /// One more call; an error where there was no place for this connection.
     pub(super) fn begin_call(&self) -> Result<(), Refused> {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        if self.admitted {
+        self.state.calls.fetch_add(1, Ordering::Relaxed);
+        if self.state.admitted {
             return Ok(());
         }
         let refused = Refused::limit("sessions_max", self.shared.limits.sessions_max as u64);
@@ -80,12 +94,22 @@ impl Connection {
         Err(refused)
     }
 
+    /// Those who wait for replies.
+    pub(super) fn requests(&self) -> &Mutex<Option<Requests>> {
+        &self.state.requests
+    }
+
     /// A place for a stream that goes on: it is notified of [`STOP`].
-    pub(super) fn stream(self: &Arc<Connection>, waiter: &Arc<Waiter>) -> Result<StreamPlace, Refused> {
-        let number = self.stream_last.fetch_add(1, Ordering::Relaxed);
-        self.streams().insert(number, Arc::clone(waiter));
-        let place = StreamPlace { connection: Arc::clone(self), number };
-        if self.stopping.load(Ordering::Acquire) {
+    pub(super) fn stream(&self, waiter: &Arc<Waiter>) -> Result<StreamPlace, Refused> {
+        let number = self.state.stream_last.fetch_add(1, Ordering::Relaxed);
+        self.state.streams().insert(number, Arc::clone(waiter));
+        let place = StreamPlace {
+            peer: self.peer,
+            shared: Arc::clone(&self.shared),
+            state: Arc::clone(&self.state),
+            number,
+        };
+        if self.state.stopping.load(Ordering::Acquire) {
             return Err(Refused::new(ErrorCode::ShuttingDown, ""));
         }
         Ok(place)
@@ -93,45 +117,78 @@ impl Connection {
 
     /// Remembers why a client gets no more, for those who ask later.
     pub(super) fn departs(&self, fate: Fate, name: &str, why: &str) {
-        self.shared.departures.note(Departure::new(Door::Grpc, fate, why).of(name, self.peer));
+        note_departure(&self.shared, self.peer, fate, name, why);
+    }
+
+    /// The connection as whose call it is that brings this header.
+    pub(super) async fn log_in(
+        self: &Arc<Connection>,
+        access: &Arc<Access>,
+        authorization: Option<&[u8]>,
+    ) -> Result<Arc<Connection>, Refused> {
+        let from = self.peer.map(|peer| peer.ip());
+        let login = self.state.remembered.log_in(access, authorization, from).await?;
+        Ok(Arc::new(Connection {
+            shared: Arc::clone(&self.shared),
+            peer: self.peer,
+            node: login.node(&self.shared.node),
+            login: Some(login),
+            state: Arc::clone(&self.state),
+        }))
+    }
+
+    /// Whether so much may be published now.
+    pub(super) fn admit_publish(&self, bytes: usize) -> Result<(), Refused> {
+        self.login.as_ref().map_or(Ok(()), |login| login.account().admit_publish(1, bytes as u64))
     }
 
     fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
-        self.streams().values().for_each(|waiter| waiter.notify(STOP));
+        self.state.stopping.store(true, Ordering::Release);
+        self.tell(STOP);
+    }
+
+    fn tell(&self, token: u32) {
+        self.state.streams().values().for_each(|waiter| waiter.notify(token));
     }
 
     fn is_idle(&self) -> bool {
-        self.streams().is_empty()
+        self.state.streams().is_empty()
     }
 
     /// When it is looked at whether it is still needed.
     fn next_look(&self) -> Duration {
-        if !self.admitted {
+        if !self.state.admitted {
             return FAREWELL;
         }
         Duration::from_millis(self.shared.limits.grpc.idle_ms_max.into())
     }
+}
 
+impl State {
     fn streams(&self) -> MutexGuard<'_, HashMap<u64, Arc<Waiter>>> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl StreamPlace {
-    pub(super) fn connection(&self) -> &Connection {
-        &self.connection
+    /// Remembers why a client gets no more, for those who ask later.
+    pub(super) fn departs(&self, fate: Fate, name: &str, why: &str) {
+        note_departure(&self.shared, self.peer, fate, name, why);
     }
 
     /// What all connections share.
     pub(super) fn shared(&self) -> &Shared {
-        &self.connection.shared
+        &self.shared
     }
+}
+
+fn note_departure(shared: &Shared, peer: Option<SocketAddr>, fate: Fate, name: &str, why: &str) {
+    shared.departures.note(Departure::new(Door::Grpc, fate, why).of(name, peer));
 }
 
 impl Drop for StreamPlace {
     fn drop(&mut self) {
-        self.connection.streams().remove(&self.number);
+        self.state.streams().remove(&self.number);
     }
 }
 
@@ -148,16 +205,17 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream) {
     let waiter = Waiter::new();
     let place = shared.admit(shared.node.next_session(), &waiter);
     let peer = stream.socket().and_then(|socket| socket.peer_addr().ok());
-    let connection = Arc::new(Connection {
-        peer,
+    let state = State {
+        remembered: Remembered::default(),
         admitted: place.is_some(),
         stopping: AtomicBool::new(false),
         streams: Mutex::default(),
         stream_last: AtomicU64::new(0),
         calls: AtomicU64::new(0),
         requests: Mutex::default(),
-        shared,
-    });
+    };
+    let node = shared.node.clone();
+    let connection = Arc::new(Connection { shared, peer, node, login: None, state: Arc::new(state) });
     if connection.shared.is_stopping() {
         waiter.notify(STOP);
     }
@@ -275,8 +333,15 @@ impl Serving {
             if self.http2.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(());
             }
-            let mut stop = false;
-            self.waiter.take_ready(|token| stop |= token == STOP);
+            let (mut stop, mut users) = (false, false);
+            self.waiter.take_ready(|token| {
+                stop |= token == STOP;
+                users |= token == USERS;
+            });
+            if users {
+                // They look for themselves.
+                self.connection.tell(USERS);
+            }
             if stop {
                 self.connection.stop();
                 let shared = Arc::clone(&self.connection.shared);
@@ -298,10 +363,10 @@ impl Serving {
 
     /// Time has passed; whether the connection is to be dropped.
     fn look(&mut self) -> bool {
-        if !self.connection.admitted {
+        if !self.connection.state.admitted {
             return true;
         }
-        let began = self.connection.calls.load(Ordering::Relaxed);
+        let began = self.connection.state.calls.load(Ordering::Relaxed);
         if began == self.calls_before && self.connection.is_idle() {
             self.close();
         }

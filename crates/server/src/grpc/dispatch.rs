@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use dunlin::Refused;
-use http::header::CONTENT_TYPE;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use prost::Message;
@@ -28,6 +28,7 @@ use super::service::Topics;
 use super::status::status;
 use super::subscribe;
 use super::writer::InOurWords;
+use crate::access::Access;
 use crate::departures::{Fate, in_words};
 use crate::spans::{self, Traced};
 
@@ -65,6 +66,26 @@ impl Dispatch {
         if let Err(refused) = self.connection.begin_call() {
             return refuse(&status(&refused));
         }
+        match &self.connection.shared.access {
+            Some(access) if !is_open(request.uri().path()) => self.admit(Arc::clone(access), request),
+            _ => self.route(request),
+        }
+    }
+
+    /// Routes the call of whoever may come in.
+    fn admit(&self, access: Arc<Access>, request: Request<Incoming>) -> Answer {
+        let connection = Arc::clone(&self.connection);
+        let authorization = request.headers().get(AUTHORIZATION).cloned();
+        Box::pin(async move {
+            let authorization = authorization.as_ref().map(HeaderValue::as_bytes);
+            match connection.log_in(&access, authorization).await {
+                Ok(connection) => Dispatch::new(&connection).route(request).await,
+                Err(refused) => Ok(status(&refused).into_http()),
+            }
+        })
+    }
+
+    fn route(&self, request: Request<Incoming>) -> Answer {
         let path = request.uri().path();
         let (service, call) =
             path.strip_prefix('/').and_then(|path| path.rsplit_once('/')).unwrap_or(("", ""));
@@ -140,6 +161,11 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
             Ok(Response::from_parts(parts, Body::new(body)))
         })
     }
+}
+
+/// Whether the call learns nothing of anybody: health, and what calls there are.
+fn is_open(path: &str) -> bool {
+    path.starts_with("/grpc.health.") || path.starts_with("/grpc.reflection.")
 }
 
 /// Whether it is gRPC, and not compressed.

@@ -24,6 +24,7 @@ use super::connection::{Connection, StreamPlace};
 use super::proto::dunlin as v1;
 use super::status::status;
 use super::translate;
+use crate::access::Standing;
 use crate::shared::STOP;
 
 /// The token that news for the member notify.
@@ -42,6 +43,7 @@ pub(super) struct Membership {
     /// Records asked for, and given. Only `work`.
     wanted: u64,
     given: u64,
+    standing: Option<Standing>,
     _place: StreamPlace,
 }
 
@@ -75,17 +77,27 @@ fn begin(
     join: &v1::Join,
 ) -> Result<Membership, Refused> {
     let waiter = Waiter::new();
+    let standing = connection.login.as_ref().map(Standing::of_member);
     let place = connection.stream(&waiter)?;
     let seat = Seat::take(connection, join, &waiter)?;
     let topic = seat.topic();
     let joined = v1::Joined { topic: topic.name().to_owned(), partitions: topic.config().partitions.into() };
     let answers = VecDeque::from([Told::Joined(joined)]);
-    Ok(Membership { requests, seat: Some(seat), waiter, answers, wanted: 0, given: 0, _place: place })
+    Ok(Membership {
+        requests,
+        seat: Some(seat),
+        waiter,
+        answers,
+        wanted: 0,
+        given: 0,
+        standing,
+        _place: place,
+    })
 }
 
 impl Seat {
     fn take(connection: &Connection, join: &v1::Join, waiter: &Arc<Waiter>) -> Result<Seat, Refused> {
-        let node = &connection.shared.node;
+        let node = &connection.node;
         let news = (Arc::clone(waiter), NEWS);
         let joined = match join.kind() {
             v1::GroupKind::Share => {
@@ -215,6 +227,9 @@ impl Membership {
         loop {
             if let Some(answer) = self.answers.pop_front() {
                 return Poll::Ready(Some(Ok(answer)));
+            }
+            if let Some(Err(refused)) = self.standing.as_mut().map(Standing::check) {
+                return self.end(&refused);
             }
             let mut stop = false;
             self.waiter.take_ready(|token| stop |= token == STOP);

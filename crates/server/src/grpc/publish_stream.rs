@@ -29,6 +29,10 @@ struct Publishing {
     messages: Streaming<v1::PublishStreamRequest>,
     waiter: Arc<Waiter>,
     target: Option<Target>,
+    /// What it was found by.
+    subject: String,
+    /// Of the users file, when that was.
+    generation: u64,
     /// Of the next record.
     mark: Option<ProducerMark>,
     /// Records so far.
@@ -59,6 +63,8 @@ pub(super) fn answers(
         _place: connection.stream(&waiter)?,
         waiter,
         target: None,
+        subject: String::new(),
+        generation: connection.login.as_ref().map_or(0, |login| login.access().generation()),
         mark: None,
         count: 0,
         is_over: false,
@@ -107,11 +113,29 @@ impl Publishing {
         Ok(v1::PublishStreamResponse { through: self.count, last, refused: came.refused })
     }
 
+    /// Whether permissions may be others since the last look.
+    fn users_have_changed(&mut self) -> bool {
+        let generation = self.connection.login.as_ref().map_or(0, |login| login.access().generation());
+        std::mem::replace(&mut self.generation, generation) != generation
+    }
+
     async fn take(&mut self, message: v1::PublishStreamRequest, came: &mut Came) {
         let mut no_topic = None;
         if !message.subject.is_empty() {
+            self.subject.clone_from(&message.subject);
+        }
+        let has_changed = self.users_have_changed();
+        if let Some(login) = &self.connection.login
+            && has_changed
+            && let Err(refused) = login.standing()
+        {
+            self.is_over = true;
+            self.failed = Some(status(&refused));
+            return;
+        }
+        if !message.subject.is_empty() || has_changed && !self.subject.is_empty() {
             let first = message.records.first().map_or(&[][..], |record| &record.payload);
-            match Target::find(&self.connection.shared.node, &message.subject, first) {
+            match Target::find(&self.connection.node, &self.subject, first) {
                 Ok(target) => self.target = Some(target),
                 Err(refused) => (self.target, no_topic) = (None, Some(refused)),
             }
@@ -121,9 +145,10 @@ impl Publishing {
         }
         for record in &message.records {
             let appended = match (&self.target, &no_topic) {
-                (Some(target), _) => {
-                    append(target, Incoming { record, mark: self.mark, expect_last: None }).await
-                }
+                (Some(target), _) => match self.connection.admit_publish(record.payload.len()) {
+                    Ok(()) => append(target, Incoming { record, mark: self.mark, expect_last: None }).await,
+                    Err(refused) => Err(refused),
+                },
                 (None, Some(refused)) => Err(refused.clone()),
                 (None, None) => Err(Refused::new(ErrorCode::Subject, "no message has said where to")),
             };

@@ -34,7 +34,7 @@ pub(super) struct Ratatoskr(pub(super) Arc<Connection>);
 
 impl Ratatoskr {
     fn topic(&self, name: &str) -> Option<Arc<Topic>> {
-        check_name(name).ok().and_then(|()| self.0.shared.node.topic(name))
+        check_name(name).ok().and_then(|()| self.0.node.topic(name))
     }
 
     async fn publish_one(
@@ -43,12 +43,12 @@ impl Ratatoskr {
         message: rata::PublishRequest,
     ) -> Result<rata::PublishResponse, String> {
         check_name(topic)?;
-        let target =
-            Target::find(&self.0.shared.node, topic, &message.payload).map_err(|refused| atom(&refused))?;
+        let target = Target::find(&self.0.node, topic, &message.payload).map_err(|refused| atom(&refused))?;
         let headers = message.metadata.into_iter();
         let headers = headers.map(|(name, value)| v1::Header { name, value: value.into() }).collect();
         let record = v1::Draft { payload: message.payload, headers, ..v1::Draft::default() };
         let incoming = Incoming { record: &record, mark: None, expect_last: None };
+        self.0.admit_publish(record.payload.len()).map_err(|refused| atom(&refused))?;
         let receipt = append(&target, incoming).await.map_err(|refused| atom(&refused))?;
         stored(&target.topic, &receipt).await.map_err(|refused| atom(&refused))?;
         let log = &target.topic.logs()[usize::from(receipt.partition)];
@@ -69,7 +69,7 @@ impl MessageBroker for Ratatoskr {
         request: Request<rata::CreateTopicRequest>,
     ) -> Result<Response<rata::CreateTopicResponse>, Status> {
         let topic = request.into_inner().name;
-        let node = &self.0.shared.node;
+        let node = &self.0.node;
         let created = check_name(&topic).and_then(|()| {
             let created = node.create_topic(&topic, node.config().topic.clone(), false);
             created.map(drop).map_err(|error| match error {
@@ -86,7 +86,7 @@ impl MessageBroker for Ratatoskr {
         request: Request<rata::DeleteTopicRequest>,
     ) -> Result<Response<rata::DeleteTopicResponse>, Status> {
         let name = request.into_inner().name;
-        let deleted = self.0.shared.node.delete_topic(&name);
+        let deleted = self.0.node.delete_topic(&name);
         let (success, error) = in_band(deleted.map_err(|error| match error {
             TopicError::Name(_) => TOPIC_NOT_FOUND.to_owned(),
             other => atom(&Refused::from(&other)),
@@ -98,7 +98,7 @@ impl MessageBroker for Ratatoskr {
         &self,
         _request: Request<rata::ListTopicsRequest>,
     ) -> Result<Response<rata::ListTopicsResponse>, Status> {
-        let node = &self.0.shared.node;
+        let node = &self.0.node;
         let mut names: Vec<String> = Vec::new();
         let mut after = String::new();
         loop {
@@ -202,7 +202,7 @@ pub(super) fn subscribe(
     let rata::SubscribeRequest { topic, subscriber_id } = request;
     check_name(&topic).map_err(Status::invalid_argument)?;
     let shared = &connection.shared;
-    if shared.node.topic(&topic).is_none() {
+    if connection.node.topic(&topic).is_none() {
         return Err(Status::not_found(TOPIC_NOT_FOUND));
     }
     let options = SubscribeOptions {

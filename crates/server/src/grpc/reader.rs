@@ -25,6 +25,7 @@ use super::outgoing::Outgoing;
 use super::records::Run;
 use super::status::status;
 use super::writer::Writer;
+use crate::access::Standing;
 use crate::departures::Fate;
 use crate::shared::STOP;
 
@@ -50,6 +51,7 @@ pub(super) struct Begin {
     pub(super) newcomers: Option<Arc<Newcomers>>,
     pub(super) resumed: Option<Resumed>,
     pub(super) waiter: Arc<Waiter>,
+    pub(super) standing: Option<Standing>,
     pub(super) place: StreamPlace,
     pub(super) channels_max: usize,
     pub(super) batch_bytes_max: usize,
@@ -73,6 +75,7 @@ pub(super) struct Reader {
     /// When readers are told of what was skipped, if anything was.
     advance: Option<std::pin::Pin<Box<tokio::time::Sleep>>>,
     skipped: Vec<u32>,
+    standing: Option<Standing>,
     place: StreamPlace,
 }
 
@@ -99,7 +102,17 @@ enum Turn {
 
 impl Reader {
     pub(super) fn new(begin: Begin) -> Result<Reader, Refused> {
-        let Begin { options, logs, newcomers, resumed, waiter, place, channels_max, batch_bytes_max } = begin;
+        let Begin {
+            options,
+            logs,
+            newcomers,
+            resumed,
+            waiter,
+            standing,
+            place,
+            channels_max,
+            batch_bytes_max,
+        } = begin;
         let mut reader = Reader {
             options,
             channels: Vec::with_capacity(logs.len()),
@@ -113,6 +126,7 @@ impl Reader {
             began: Some(0),
             advance: None,
             skipped: Vec::new(),
+            standing,
             place,
         };
         for (log, filter) in logs {
@@ -125,7 +139,7 @@ impl Reader {
     /// Remembers why the subscription was ended, if that is for its client to complain about.
     pub(super) fn ended(&self, status: &Status) {
         if !matches!(status.code(), Code::Ok | Code::Unavailable | Code::Aborted) {
-            self.place.connection().departs(Fate::CutOff, &self.options.name, status.message());
+            self.place.departs(Fate::CutOff, &self.options.name, status.message());
         }
     }
 
@@ -174,6 +188,9 @@ impl Reader {
         writer: &mut impl Writer,
     ) -> Poll<Result<(), Status>> {
         loop {
+            if let Some(Err(refused)) = self.standing.as_mut().map(Standing::check) {
+                return Poll::Ready(Err(status(&refused)));
+            }
             self.take_woken().map_err(|refused| status(&refused))?;
             self.say_where_it_begins(out, writer);
             while out.len() < self.batch_bytes_max

@@ -54,13 +54,15 @@ pub(super) async fn request(
     if !record.reply.is_empty() {
         return Err(Refused::new(ErrorCode::BadFrame, "the reply to a request comes with its answer"));
     }
-    let node = &connection.shared.node;
+    let node = &connection.node;
     let parsed = Subject::parse(&subject);
     let parsed = parsed.map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
+    node.may_publish(parsed).map_err(|error| Refused::from(&error))?;
     if !node.is_heard(parsed) {
         return Err(Refused::new(ErrorCode::NoResponder, subject));
     }
     let target = Target::find(node, &subject, &record.payload)?;
+    connection.admit_publish(record.payload.len())?;
     let mut expected = connection.expect()?;
     let record = v1::Draft { reply: expected.reply_to.clone(), ..record };
     append(&target, Incoming { record: &record, mark: None, expect_last: None }).await?;
@@ -81,7 +83,7 @@ pub(super) async fn request(
 
 impl Connection {
     fn expect(&self) -> Result<Expected, Refused> {
-        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut requests = self.requests().lock().unwrap_or_else(PoisonError::into_inner);
         let requests = match &mut *requests {
             Some(requests) => requests,
             none => none.insert(Requests::open(&self.shared.node)?),

@@ -31,7 +31,7 @@ impl Dunlin for Topics {
         &self,
         request: Request<v1::CreateTopicRequest>,
     ) -> Result<Response<v1::CreateTopicResponse>, Status> {
-        let created = topics::create(&self.0.shared.node, request.get_ref());
+        let created = topics::create(&self.0.node, request.get_ref());
         answer(created.map(|()| v1::CreateTopicResponse {}))
     }
 
@@ -39,7 +39,7 @@ impl Dunlin for Topics {
         &self,
         request: Request<v1::DeleteTopicRequest>,
     ) -> Result<Response<v1::DeleteTopicResponse>, Status> {
-        let deleted = self.0.shared.node.delete_topic(&request.get_ref().name);
+        let deleted = self.0.node.delete_topic(&request.get_ref().name);
         answer(deleted.map(|()| v1::DeleteTopicResponse {}).map_err(|error| Refused::from(&error)))
     }
 
@@ -47,14 +47,14 @@ impl Dunlin for Topics {
         &self,
         request: Request<v1::ListTopicsRequest>,
     ) -> Result<Response<v1::ListTopicsResponse>, Status> {
-        answer(topics::list(&self.0.shared.node, request.get_ref()))
+        answer(topics::list(&self.0.node, request.get_ref()))
     }
 
     async fn describe_topic(
         &self,
         request: Request<v1::DescribeTopicRequest>,
     ) -> Result<Response<v1::DescribeTopicResponse>, Status> {
-        answer(topics::describe(&self.0.shared.node, &request.get_ref().name))
+        answer(topics::describe(&self.0.node, &request.get_ref().name))
     }
 
     async fn get_stats(
@@ -81,7 +81,8 @@ impl Dunlin for Topics {
         let request = request.into_inner();
         let published = async {
             let incoming = incoming(&request)?;
-            let target = Target::find(&self.0.shared.node, &request.subject, &incoming.record.payload)?;
+            let target = Target::find(&self.0.node, &request.subject, &incoming.record.payload)?;
+            self.0.admit_publish(incoming.record.payload.len())?;
             let receipt = append(&target, incoming).await?;
             stored(&target.topic, &receipt).await?;
             Ok(translate::receipt(&target.topic, &receipt))
@@ -101,9 +102,10 @@ impl Dunlin for Topics {
                 let incoming = incoming(request)?;
                 let target = match &last {
                     Some((subject, target)) if *subject == request.subject => target.clone(),
-                    _ => Target::find(&self.0.shared.node, &request.subject, &incoming.record.payload)?,
+                    _ => Target::find(&self.0.node, &request.subject, &incoming.record.payload)?,
                 };
                 last = Some((&request.subject, target.clone()));
+                self.0.admit_publish(incoming.record.payload.len())?;
                 let receipt = append(&target, incoming).await?;
                 Ok((target.topic, receipt))
             };

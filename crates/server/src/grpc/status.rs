@@ -1,6 +1,7 @@
 //! Refusals as gRPC tells them: a status code, and in its details the row of the table of errors.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use dunlin::Refused;
 use dunlin::wire::{ErrorCode, Retry};
@@ -26,6 +27,9 @@ pub(super) fn status(refused: &Refused) -> Status {
         ("text".to_owned(), refused.text.clone()),
     ]);
     let mut details = ErrorDetails::new();
+    if refused.code == ErrorCode::RateLimit {
+        details.set_retry_info(Some(Duration::from_millis(refused.numbers[0])));
+    }
     details.set_error_info(refused.code.to_string(), DOMAIN, metadata);
     Status::with_error_details(code(refused.code), refused.as_wire().to_string(), details)
 }

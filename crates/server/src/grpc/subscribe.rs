@@ -12,6 +12,7 @@ use super::connection::Connection;
 use super::proto::dunlin as v1;
 use super::reader::{Begin, Reader, Resumed};
 use super::translate::on_gap;
+use crate::access::Standing;
 
 /// How large answers are unless the request says so.
 const BATCH_BYTES_DEFAULT: usize = 32 << 10;
@@ -55,6 +56,7 @@ pub(super) fn begin(
         return Err(Refused::limit("grpc.subjects_max", limits.grpc.subjects_max as u64));
     }
     let waiter = Waiter::new();
+    let standing = connection.login.as_ref().map(Standing::of);
     let place = connection.stream(&waiter)?;
     let (mut logs, mut newcomers) = (Vec::new(), None);
     for subject in subjects {
@@ -66,7 +68,7 @@ pub(super) fn begin(
         let shared_newcomers =
             || Arc::clone(newcomers.get_or_insert_with(|| Newcomers::waking(Arc::clone(&waiter))));
         // What is resumed may be made again by somebody else.
-        let selected = shared.node.select(&pattern, options.start, resumed.is_some(), shared_newcomers);
+        let selected = connection.node.select(&pattern, options.start, resumed.is_some(), shared_newcomers);
         logs.extend(selected.map_err(|error| Refused::from(&error))?.logs);
     }
     if let Some(resumed) = &mut resumed {
@@ -78,6 +80,7 @@ pub(super) fn begin(
         newcomers,
         resumed,
         waiter,
+        standing,
         place,
         channels_max: limits.channels_max,
         batch_bytes_max: batch_bytes.min(limits.grpc.batch_bytes_max),

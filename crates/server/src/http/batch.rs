@@ -84,6 +84,8 @@ pub(super) async fn publish(
             "a producer's number and an expected sequence are of one partition, and the keys lie in several";
         return Err(Problem::from(dunlin::Refused::new(dunlin::wire::ErrorCode::Batch, text)));
     }
+    let count = parts.values().map(|part| part.count).sum();
+    context.admit_publish(count, parts.values().map(|part| part.frames.len()).sum())?;
     append_all(&target.topic, &terms, parts).await
 }
 

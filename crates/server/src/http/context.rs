@@ -3,50 +3,99 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use dunlin::Node;
+use dunlin::wire::ErrorCode;
+use dunlin::{Node, Refused};
 
+use crate::access::{Login, Remembered};
 use crate::config::Limits;
 use crate::shared::Shared;
 
 /// A connection, as its requests see it; cheap to clone.
 #[derive(Debug, Clone)]
-pub(super) struct Context(Arc<Inner>);
+pub(super) struct Context {
+    of_connection: Arc<Inner>,
+    user: Option<User>,
+}
 
 #[derive(Debug)]
 struct Inner {
     shared: Arc<Shared>,
     peer: Option<SocketAddr>,
     is_local: bool,
+    remembered: Remembered,
+}
+
+/// Whose request it is.
+#[derive(Debug, Clone)]
+struct User {
+    login: Arc<Login>,
+    node: Node,
 }
 
 impl Context {
     pub(super) fn new(shared: Arc<Shared>, peer: Option<SocketAddr>, is_local: bool) -> Context {
-        Context(Arc::new(Inner { shared, peer, is_local }))
+        let remembered = Remembered::default();
+        Context { of_connection: Arc::new(Inner { shared, peer, is_local, remembered }), user: None }
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
-        &self.0.shared
+        &self.of_connection.shared
     }
 
+    /// The node as whose request it is may use it.
     pub(super) fn node(&self) -> &Node {
-        &self.0.shared.node
+        self.user.as_ref().map_or(&self.of_connection.shared.node, |user| &user.node)
+    }
+
+    /// Finds out whose request it is, where somebody has to be.
+    pub(super) async fn log_in(&self, authorization: Option<&[u8]>) -> Result<Context, Refused> {
+        let shared = self.shared();
+        let Some(access) = &shared.access else { return Ok(self.clone()) };
+        let from = self.of_connection.peer.map(|peer| peer.ip());
+        let login = self.of_connection.remembered.log_in(access, authorization, from).await?;
+        let user = User { node: login.node(&shared.node), login };
+        Ok(Context { user: Some(user), ..self.clone() })
+    }
+
+    /// Whose connection it is, where that is known.
+    pub(super) fn login(&self) -> Option<&Arc<Login>> {
+        self.user.as_ref().map(|user| &user.login)
+    }
+
+    /// Whether so much may be published now.
+    pub(super) fn admit_publish(&self, records: u32, bytes: usize) -> Result<(), Refused> {
+        match self.login() {
+            Some(login) => login.account().admit_publish(records.into(), bytes as u64),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it may be told what the node adds up to, and who reads what.
+    pub(super) fn may_survey(&self) -> Result<(), Refused> {
+        match self.login() {
+            Some(login) if !dunlin::User::permissions(&**login.account()).surveys => Err(Refused::new(
+                ErrorCode::Forbidden,
+                "no permission for surveys: metrics and subscriptions",
+            )),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn limits(&self) -> &Limits {
-        &self.0.shared.limits
+        &self.of_connection.shared.limits
     }
 
     /// Whether it came in at an address that only this machine reaches.
     pub(super) fn is_local(&self) -> bool {
-        self.0.is_local
+        self.of_connection.is_local
     }
 
     pub(super) fn peer_address(&self) -> Option<SocketAddr> {
-        self.0.peer
+        self.of_connection.peer
     }
 
     /// For people.
     pub(super) fn peer(&self) -> String {
-        self.0.peer.map_or_else(|| "?".to_owned(), |peer| peer.to_string())
+        self.of_connection.peer.map_or_else(|| "?".to_owned(), |peer| peer.to_string())
     }
 }

@@ -17,6 +17,7 @@ use axum::response::Response;
 use super::context::Context;
 use super::problem::Problem;
 use super::routes::Name;
+use crate::access::Standing;
 use crate::departures::{Departure, Fate, in_words};
 use crate::door::Door;
 use crate::shared::Shared;
@@ -46,10 +47,11 @@ pub(super) async fn events(
 ) -> Result<Response, Problem> {
     let request = EventsRequest::read(query.as_deref(), &headers, &context.peer())?;
     let reader = Reader { name: request.options.name.clone(), peer: context.peer_address() };
-    let subscribed = subscribe::subscribe(context.shared(), &pattern, &request);
+    let standing = context.login().map(Standing::of);
+    let subscribed = subscribe::subscribe(&context, &pattern, &request);
     let subscribed =
         subscribed.inspect_err(|problem| reader.departs(context.shared(), Fate::Refused, problem))?;
-    let stream = EventStream::new(&context, subscribed, request.form, reader);
+    let stream = EventStream::new(&context, subscribed, request.form, reader, standing);
     let mut response = Response::new(Body::new(stream));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));

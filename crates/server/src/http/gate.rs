@@ -9,7 +9,7 @@
 //! - what says twice, or in two ways, whom it is for or where it comes from is refused: two who look at it could see two
 //!   things.
 //!
-//! Who it is that asks will be seen to here, too, once there are credentials.
+//! Who it is that asks is seen to afterwards, by `routes`.
 
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
@@ -22,7 +22,7 @@ use super::problem::Problem;
 /// How long a browser may remember what a page may do, seconds.
 const REMEMBER_S: &str = "600";
 /// The headers that a page may set.
-const PAGES_MAY_SET: &str = "content-type, last-event-id, dunlin-key, dunlin-event-time, dunlin-expires, dunlin-producer, \
+const PAGES_MAY_SET: &str = "authorization, content-type, last-event-id, dunlin-key, dunlin-event-time, dunlin-expires, dunlin-producer, \
                              dunlin-producer-epoch, dunlin-producer-seq, dunlin-expect-seq";
 
 /// Whether the request may come in.

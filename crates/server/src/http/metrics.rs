@@ -14,13 +14,15 @@ use axum::http::header;
 use axum::response::IntoResponse;
 
 use super::context::Context;
+use super::problem::Problem;
 use super::surveys::Surveys;
 use exposition::Exposition;
 
 /// The version of the text format.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-pub(super) async fn metrics(Extension(context): Extension<Context>) -> impl IntoResponse {
+pub(super) async fn metrics(Extension(context): Extension<Context>) -> Result<impl IntoResponse, Problem> {
+    context.may_survey()?;
     let shared = context.shared();
     let survey = Surveys::take(shared).await;
     let mut out = Exposition::default();
@@ -29,5 +31,5 @@ pub(super) async fn metrics(Extension(context): Extension<Context>) -> impl Into
     let shown = survey.slowest.len().min(shared.limits.http.metrics_subscriptions_max as usize);
     of_subscriptions::write(&survey.slowest[..shown], &mut out);
     of_process::write(&mut out);
-    ([(header::CONTENT_TYPE, TEXT)], out.into_text())
+    Ok(([(header::CONTENT_TYPE, TEXT)], out.into_text()))
 }

@@ -14,6 +14,9 @@ const RETRY_AFTER_S: &str = "1";
 /// What to do about a request that breaks the rules of this door.
 const MEND_IT: &str = "Change the request: `detail` says what is wrong with it.";
 
+/// What a client may bring that has brought nothing, or nothing that is right.
+const CHALLENGE: &str = "Bearer realm=\"dunlin\", Basic realm=\"dunlin\", charset=\"UTF-8\"";
+
 /// A refusal.
 #[derive(Debug)]
 pub(super) struct Problem {
@@ -147,6 +150,13 @@ impl IntoResponse for Problem {
             && matches!(self.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS)
         {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
+        }
+        if self.refused.code == ErrorCode::RateLimit {
+            let after_s = self.refused.numbers[0].div_ceil(1_000).max(1);
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(after_s));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(CHALLENGE));
         }
         if let Some((name, value)) = self.header {
             headers.insert(name, HeaderValue::from_static(value));

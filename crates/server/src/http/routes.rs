@@ -31,6 +31,9 @@ Dunlin, door http. Try:
   curl HERE/healthz HERE/readyz HERE/startupz          for who looks after it
 ";
 
+/// What is answered without knowing who asks.
+const OPEN: [&str; 4] = ["/", "/healthz", "/readyz", "/startupz"];
+
 static ROUTES: LazyLock<Router> = LazyLock::new(|| {
     let only = |methods: MethodRouter| methods.fallback(wrong_method);
     Router::new()
@@ -64,7 +67,7 @@ pub(super) async fn answer(
         Ok(()) => {
             let mut response = match gate::preflight(&request) {
                 Some(response) => response,
-                None => route(context.clone(), request).await,
+                None => admit(&context, request).await,
             };
             gate::admit_page(origin, &mut response);
             response
@@ -77,6 +80,18 @@ pub(super) async fn answer(
     }
     spans::answered(&span, &response);
     Ok(response.map(|body| Body::new(Traced::of_request(body, span))))
+}
+
+/// Routes the request of whoever may come in. Probes come without credentials, and learn nothing of anybody.
+async fn admit(context: &Context, request: Request<Incoming>) -> Response<Body> {
+    if OPEN.contains(&request.uri().path()) {
+        return route(context.clone(), request).await;
+    }
+    let authorization = request.headers().get(header::AUTHORIZATION).cloned();
+    match context.log_in(authorization.as_ref().map(|value| value.as_bytes())).await {
+        Ok(context) => route(context, request).await,
+        Err(refused) => Problem::from(refused).into_response(),
+    }
 }
 
 async fn route(context: Context, request: Request<Incoming>) -> Response<Body> {

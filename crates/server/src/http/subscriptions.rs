@@ -19,6 +19,7 @@ pub(super) async fn subscriptions(
     Extension(context): Extension<Context>,
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Problem> {
+    context.may_survey()?;
     let query = Query::parse(query.as_deref(), &["sort", "limit", "recent"])?;
     if let Some(sort) = query.get("sort").filter(|sort| *sort != "lag") {
         return Err(Problem::bad_request(format!("sort={sort}: expected lag")));

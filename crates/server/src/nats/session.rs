@@ -15,6 +15,7 @@
 //!
 //! Limits: those of [`Limits`](crate::Limits).
 
+mod access;
 mod alive;
 mod closing;
 mod connect;
@@ -37,6 +38,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use dunlin::Node;
 use dunlin::topic::{Charge, Newcomers, Waiter};
 use dunlin::wire::nats::Connect;
 
@@ -47,10 +49,11 @@ use crate::session::scratch::{self, READ_BYTES, Scratch};
 use crate::session::spin::Spin;
 use crate::session::timer::Timer;
 use crate::session::{Gone, Progress};
-use crate::shared::{Place, STOP, Shared};
+use crate::shared::{LOGIN, Place, STOP, Shared, USERS};
 use crate::stream::Stream;
 use crate::visit::Visit;
 
+use access::Entrance;
 use closing::Closing;
 pub(crate) use connect::{refusal, say_info};
 use ending::Pongs;
@@ -114,6 +117,9 @@ pub(crate) struct Session {
     /// Channels that are looked at on the thread's next beat.
     resting: Resting,
     visit: Visit,
+    /// The node as the client's user may use it.
+    node: Node,
+    entrance: Entrance,
     _place: Option<Place>,
 }
 
@@ -174,6 +180,8 @@ impl Session {
             line: VecDeque::new(),
             resting: Resting::default(),
             visit: Visit::begin(&shared, Door::Nats, &stream, id),
+            node: shared.node.clone(),
+            entrance: Entrance::default(),
             _place: place,
             shared,
             stream,
@@ -220,12 +228,15 @@ impl Session {
 
     /// Sees which channels may have something, and what else happened.
     fn take_woken(&mut self) {
-        let (mut newcomers, mut stop) = (false, false);
+        let (mut newcomers, mut stop, mut users) = (false, false, false);
         let Session { waiter, channels, line, members, member_line, blocked, .. } = self;
         waiter.take_ready(|token| match token {
             Waiter::ROOM => blocked.iter_mut().for_each(Blocked::try_again),
             Newcomers::TOKEN => newcomers = true,
             STOP => stop = true,
+            USERS => users = true,
+            // Who waits for it looks anyway.
+            LOGIN => {}
             number => {
                 if let Some(channel) = channels.get_mut(&number) {
                     channel.cursor.woken_at_a_door(WAKES);
@@ -235,6 +246,9 @@ impl Session {
                 }
             }
         });
+        if users {
+            self.users_changed();
+        }
         if newcomers {
             self.take_newcomers();
         }

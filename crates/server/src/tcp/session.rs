@@ -13,6 +13,7 @@
 //!
 //! Limits: those of [`Limits`](crate::Limits).
 
+mod access;
 mod alive;
 mod closing;
 mod deliver;
@@ -34,18 +35,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use dunlin::Inbox;
 use dunlin::topic::{Charge, Newcomers, Waiter};
 use dunlin::wire::{Decoder, Follow, Limits};
+use dunlin::{Inbox, Node};
 use hashbrown::HashMap;
 
 use crate::door::Door;
 use crate::session::{Gone, Progress, pace, scratch, spin};
-use crate::shared::{Place, STOP, Shared};
+use crate::shared::{LOGIN, Place, STOP, Shared, USERS};
 use crate::stream::Stream;
 use crate::visit::Visit;
 
 use crate::session::timer::Timer;
+use access::Entrance;
 use closing::Closing;
 use groups::Member;
 use outbound::Outbound;
@@ -109,6 +111,9 @@ pub(crate) struct Session {
     /// Channels that something was sent on since the last heartbeat.
     touched: Vec<u32>,
     visit: Visit,
+    /// The node as the client's user may use it.
+    node: Node,
+    entrance: Entrance,
     _place: Option<Place>,
 }
 
@@ -148,6 +153,8 @@ impl Session {
         let visit = Visit::begin(&shared, Door::Tcp, &stream, id);
         Session {
             inbox: Inbox::new(shared.node.clone(), id),
+            node: shared.node.clone(),
+            entrance: Entrance::default(),
             unread_charge: Charge::none(shared.node.budget()),
             alive: Timer::new(shared.limits.handshake_ms_max),
             spin: Spin::new(shared.spin),
@@ -206,13 +213,16 @@ impl Session {
 
     /// Sees which channels may have something, and what else happened.
     fn take_woken(&mut self) {
-        let (mut newcomers, mut room, mut stop, mut stored) = (false, false, false, false);
+        let (mut newcomers, mut room, mut stop, mut stored, mut users) = (false, false, false, false, false);
         let Session { waiter, channels, line, member_tokens, member_line, .. } = self;
         waiter.take_ready(|token| match token {
             Waiter::ROOM => room = true,
             Newcomers::TOKEN => newcomers = true,
             STOP => stop = true,
             STORED => stored = true,
+            USERS => users = true,
+            // Who waits for it looks anyway.
+            LOGIN => {}
             number => {
                 if let Some(channel) = channels.get_mut(&number) {
                     channel.cursor.woken_at_a_door(WAKES);
@@ -222,6 +232,9 @@ impl Session {
                 }
             }
         });
+        if users {
+            self.users_changed();
+        }
         if newcomers {
             self.take_newcomers();
         }

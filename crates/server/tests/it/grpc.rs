@@ -45,7 +45,7 @@ async fn channel(server: &Server) -> Channel {
     Endpoint::from_shared(address).unwrap().connect().await.unwrap()
 }
 
-async fn connect(server: &Server) -> Dunlin {
+pub(crate) async fn connect(server: &Server) -> Dunlin {
     DunlinClient::new(channel(server).await).max_decoding_message_size(64 << 20)
 }
 
@@ -55,17 +55,17 @@ fn grpc_address(server: &Server) -> SocketAddr {
 }
 
 /// Runs a test against the clock's mercy.
-fn run(test: impl Future<Output = ()>) {
+pub(crate) fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { tokio::time::timeout(PATIENCE, test).await.expect("it hangs") });
 }
 
-fn publish(subject: &str, payload: impl Into<Vec<u8>>) -> v1::PublishRequest {
+pub(crate) fn publish(subject: &str, payload: impl Into<Vec<u8>>) -> v1::PublishRequest {
     let record = v1::Draft { payload: payload.into().into(), ..Default::default() };
     v1::PublishRequest { subject: subject.to_owned(), record: Some(record), ..Default::default() }
 }
 
-fn subscribe(subjects: &[&str], at: At) -> v1::SubscribeRequest {
+pub(crate) fn subscribe(subjects: &[&str], at: At) -> v1::SubscribeRequest {
     v1::SubscribeRequest {
         subjects: subjects.iter().map(|subject| (*subject).to_owned()).collect(),
         start: Some(v1::Start { at: Some(at) }),
@@ -74,7 +74,7 @@ fn subscribe(subjects: &[&str], at: At) -> v1::SubscribeRequest {
 }
 
 /// The next event; the status that ended the stream otherwise.
-async fn next(stream: &mut Streaming<v1::SubscribeResponse>) -> Result<Event, Status> {
+pub(crate) async fn next(stream: &mut Streaming<v1::SubscribeResponse>) -> Result<Event, Status> {
     let response = stream.message().await?.ok_or_else(|| Status::ok(""))?;
     Ok(response.event.expect("every response has an event"))
 }
@@ -92,7 +92,7 @@ async fn begun(
 }
 
 /// The next so many records, with nothing between them.
-async fn records(stream: &mut Streaming<v1::SubscribeResponse>, count: usize) -> Vec<v1::Record> {
+pub(crate) async fn records(stream: &mut Streaming<v1::SubscribeResponse>, count: usize) -> Vec<v1::Record> {
     let mut all = Vec::new();
     while all.len() < count {
         match next(stream).await.unwrap() {

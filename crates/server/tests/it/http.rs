@@ -8,7 +8,7 @@ mod following;
 mod metrics;
 mod operating;
 mod origin;
-mod peer;
+pub(crate) mod peer;
 mod publishing;
 mod recent;
 mod resuming;

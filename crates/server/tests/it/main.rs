@@ -1,5 +1,6 @@
 //! What the doors promise, seen from outside.
 
+mod access;
 mod bad_input;
 mod clients;
 mod following;

@@ -25,6 +25,9 @@ pub struct Info<'a> {
     pub max_payload: usize,
     /// The connection's number.
     pub client_id: u64,
+    /// The client is to prove who it is.
+    #[serde(skip_serializing_if = "is_not")]
+    pub auth_required: bool,
     /// Nothing but TLS is taken from here on.
     #[serde(skip_serializing_if = "is_not")]
     pub tls_required: bool,

@@ -21,6 +21,7 @@ use super::Reader;
 use super::format::{Form, notice, stand_after, write_end, write_gone, write_record};
 use super::stands::Stands;
 use super::subscribe::{LOGS_MAX, Subscribed};
+use crate::access::Standing;
 use crate::departures::Fate;
 use crate::http::context::Context;
 use crate::http::problem::Problem;
@@ -43,12 +44,19 @@ pub(super) struct EventStream {
     heartbeat: Pin<Box<Sleep>>,
     has_ended: bool,
     reader: Reader,
+    standing: Option<Standing>,
     /// What it takes of the node's memory.
     _charge: Charge,
 }
 
 impl EventStream {
-    pub(super) fn new(context: &Context, subscribed: Subscribed, form: Form, reader: Reader) -> EventStream {
+    pub(super) fn new(
+        context: &Context,
+        subscribed: Subscribed,
+        form: Form,
+        reader: Reader,
+        standing: Option<Standing>,
+    ) -> EventStream {
         let Subscribed { subscriber, mut stands, gone, charge } = subscribed;
         let shared = Arc::clone(context.shared());
         let mut beginning = String::new();
@@ -72,6 +80,7 @@ impl EventStream {
             heartbeat,
             has_ended: false,
             reader,
+            standing,
             _charge: charge,
         }
     }
@@ -165,6 +174,11 @@ impl Body for EventStream {
         }
         let mut out = this.beginning.take().unwrap_or_default();
         loop {
+            // The connection is woken when the users file has changed, too.
+            if let Some(Err(refused)) = this.standing.as_mut().map(Standing::check) {
+                this.end(&Problem::from(refused), &mut out);
+                return this.send(out);
+            }
             this.fill(&mut out);
             // The connection is woken when the server stops, and asks for more then.
             if this.shared.is_stopping() && !this.has_ended {

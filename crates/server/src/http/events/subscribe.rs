@@ -3,14 +3,15 @@
 use dunlin::topic::{
     Charge, Consumption, Cursor, Filter, Log, Newcomers, Pattern, Position, Start, SubscribeError, Subscriber,
 };
+use dunlin::wire::ErrorCode;
 use dunlin::wire::http::{LogKey, RESUME_LOGS_MAX, Resume};
 use dunlin::{CLOCK, Node, Refused};
 use std::sync::Arc;
 
 use super::request::EventsRequest;
 use super::stands::Stands;
+use crate::http::context::Context;
 use crate::http::problem::Problem;
-use crate::shared::Shared;
 
 /// A subscriber, and what its reader is to know of it.
 #[derive(Debug)]
@@ -27,12 +28,15 @@ pub(super) struct Subscribed {
 pub(super) const LOGS_MAX: &str = "event_logs_max";
 
 pub(super) fn subscribe(
-    shared: &Shared,
+    context: &Context,
     pattern: &str,
     request: &EventsRequest,
 ) -> Result<Subscribed, Problem> {
-    let node = &shared.node;
+    let (shared, node) = (context.shared(), context.node());
     let pattern = Pattern::parse(pattern)?;
+    if pattern.as_str().starts_with("_INBOX") {
+        return Err(Problem::from(Refused::new(ErrorCode::Forbidden, "the inbox of another session")));
+    }
     let options = &request.options;
     // Starts are given log by log; which logs there are does not depend on them.
     let mut selected = node.select(&pattern, Start::Earliest, false, Newcomers::new)?;

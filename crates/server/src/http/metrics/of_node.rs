@@ -2,8 +2,11 @@
 
 use dunlin::Survey;
 
+use std::sync::atomic::Ordering;
+
 use super::exposition::Exposition;
 use super::exposition::Kind::{Counter, Gauge};
+use crate::access::{Access, TenantCounts};
 use crate::shared::Shared;
 
 pub(super) fn write(shared: &Shared, survey: &Survey, out: &mut Exposition) {
@@ -15,6 +18,9 @@ pub(super) fn write(shared: &Shared, survey: &Survey, out: &mut Exposition) {
     out.one(Gauge, "dunlin_memory_used_bytes", "Memory charged to the node's budget.", budget.used());
     out.one(Gauge, "dunlin_memory_limit_bytes", "The node's memory budget.", budget.limit());
     write_connections(shared, out);
+    if let Some(access) = &shared.access {
+        write_access(access, out);
+    }
     let answers = shared.traffic.answers();
     let answers = answers.iter().map(|(method, status, count)| {
         ([("method", (*method).to_owned()), ("status", status.to_string())], *count)
@@ -67,4 +73,23 @@ fn write_connections(shared: &Shared, out: &mut Exposition) {
     out.one(Counter, "dunlin_connections_refused_total", help, refusals);
     let limit = shared.limits.sessions_max;
     out.one(Gauge, "dunlin_connections_limit", "Connections that may be open.", limit);
+}
+
+fn write_access(access: &Access, out: &mut Exposition) {
+    let counts = access.counts();
+    let outcomes =
+        [("accepted", &counts.accepted), ("failed", &counts.failed), ("throttled", &counts.throttled)];
+    let logins =
+        outcomes.map(|(outcome, count)| ([("outcome", outcome.to_owned())], count.load(Ordering::Relaxed)));
+    out.family(Counter, "dunlin_logins_total", "Attempts to prove who somebody is.", logins);
+    let tenants = access.tenants();
+    let of = |pick: fn(&TenantCounts) -> u64| {
+        tenants.iter().map(move |tenant| ([("tenant", tenant.name.clone())], pick(tenant)))
+    };
+    let help = "Connections of a tenant's users.";
+    out.family(Gauge, "dunlin_tenant_connections", help, of(|tenant| tenant.connections));
+    let help = "Topics that a tenant's users created.";
+    out.family(Gauge, "dunlin_tenant_topics", help, of(|tenant| tenant.topics));
+    let help = "Topics of a tenant that were deleted because nobody used them.";
+    out.family(Counter, "dunlin_tenant_topics_expired_total", help, of(|tenant| tenant.expired));
 }

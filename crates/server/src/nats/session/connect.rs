@@ -29,9 +29,6 @@ impl Session {
             Ok(connect) => connect,
             Err(violation) => return self.fail(&violation.to_string()),
         };
-        if let Err(denied) = admit(&connect) {
-            return self.fail(denied);
-        }
         if connect.no_responders && !connect.headers {
             return self.fail("no responders requires headers support");
         }
@@ -74,6 +71,7 @@ pub(crate) fn say_info(
         headers: true,
         max_payload: limits(shared).payload_bytes_max,
         client_id: session,
+        auth_required: shared.access.is_some(),
         tls_required: is_tls,
         tls_available: is_tls,
         tls_verify: is_tls && shared.tls.as_ref().is_some_and(|identity| identity.asks_for_certificates()),
@@ -92,10 +90,4 @@ pub(crate) fn refusal(refused: &Refused) -> Vec<u8> {
     };
     nats::refuse(&mut out, &text);
     out
-}
-
-/// Whether the client may come in: who is let on to a door at all needs no credentials, so whatever it brings is as
-/// good as none.
-fn admit(_connect: &Connect) -> Result<(), &'static str> {
-    Ok(())
 }

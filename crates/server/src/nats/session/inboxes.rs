@@ -7,34 +7,56 @@
 
 use std::collections::HashMap;
 
+use std::sync::Arc;
+
 use dunlin::{Inbox, Node, TopicError};
+
+use crate::access::{InboxClaim, Login};
 
 /// The inboxes of one connection, and how many subscriptions need each.
 #[derive(Debug, Default)]
-pub(super) struct Inboxes(HashMap<Box<str>, (Inbox, u32)>);
+pub(super) struct Inboxes(HashMap<Box<str>, Open>);
+
+#[derive(Debug)]
+struct Open {
+    _inbox: Inbox,
+    subscriptions: u32,
+    _claim: Option<InboxClaim>,
+}
 
 impl Inboxes {
-    /// Makes the inbox that the pattern lies in, unless it is there.
-    pub(super) fn open(&mut self, node: &Node, pattern: &str) -> Result<(), TopicError> {
-        if let Some((_, count)) = self.0.get_mut(key(pattern)) {
-            *count += 1;
-            return Ok(());
+    /// Makes the inbox that the pattern lies in, unless it is there; `false` where it is another user's.
+    pub(super) fn open(
+        &mut self,
+        node: &Node,
+        pattern: &str,
+        login: Option<&Arc<Login>>,
+    ) -> Result<bool, TopicError> {
+        if let Some(open) = self.0.get_mut(key(pattern)) {
+            open.subscriptions += 1;
+            return Ok(true);
         }
         let mut inbox = Inbox::of_client(node.clone(), key(pattern));
-        match inbox.open() {
+        let is_new = match inbox.open() {
+            Ok(_) => true,
             // It is another connection's, which may share it.
-            Ok(_) | Err(TopicError::Exists(_) | TopicError::Overlaps(_)) => {}
+            Err(TopicError::Exists(_) | TopicError::Overlaps(_)) => false,
             Err(error) => return Err(error),
+        };
+        let claim = login.map(|login| login.claim_inbox(key(pattern), is_new));
+        if let Some(None) = claim {
+            return Ok(false);
         }
-        self.0.insert(key(pattern).into(), (inbox, 1));
-        Ok(())
+        let open = Open { _inbox: inbox, subscriptions: 1, _claim: claim.flatten() };
+        self.0.insert(key(pattern).into(), open);
+        Ok(true)
     }
 
     /// A subscription that was in it has ended.
     pub(super) fn close(&mut self, pattern: &str) {
-        if let Some((_, count)) = self.0.get_mut(key(pattern)) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(open) = self.0.get_mut(key(pattern)) {
+            open.subscriptions -= 1;
+            if open.subscriptions == 0 {
                 self.0.remove(key(pattern));
             }
         }

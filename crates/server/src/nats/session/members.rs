@@ -8,9 +8,9 @@
 
 use std::sync::Arc;
 
-use dunlin::topic::{Charge, Event, Filter, Log, Notice, Start, Subscribe, SubscribeError};
+use dunlin::topic::{Charge, Event, Filter, Log, Notice, Start, Subscribe, SubscribeError, Topic};
 use dunlin::wire::nats::Message;
-use dunlin::{JoinError, ShareMember, ShareOptions};
+use dunlin::{JoinError, ShareMember, ShareOptions, TopicError};
 
 use super::encode::{Sequenced, say_head};
 use super::notices::is_loss;
@@ -28,6 +28,16 @@ pub(super) struct Member {
     filter: Option<Filter>,
     /// What it takes of the node's memory.
     _charge: Charge,
+}
+
+impl Member {
+    pub(super) fn topic(&self) -> &Topic {
+        self.share.topic()
+    }
+
+    pub(super) fn group(&self) -> &str {
+        self.share.group()
+    }
 }
 
 /// How a member's turn ended.
@@ -64,8 +74,9 @@ impl Session {
         };
         let options = ShareOptions { member, start, registered: true, lasting: false, ahead: 1 };
         let news = (Arc::clone(&self.waiter), number);
-        let share = self.shared.node.join_share_waking(&log.name().topic, &group, &options, news);
+        let share = self.node.join_share_waking(&log.name().topic, &group, &options, news);
         let share = share.map_err(|error| match error {
+            JoinError::Topic(error @ TopicError::Forbidden { .. }) => error.into(),
             JoinError::Limit { limit, value } => SubscribeError::Limit { limit, value },
             other => SubscribeError::Refused(other.to_string()),
         })?;
@@ -171,7 +182,7 @@ impl Session {
         }
         let (topic, group) = (Arc::clone(member.share.topic()), member.share.group().to_owned());
         member.share.leave();
-        self.shared.node.end_group(topic.name(), &group);
+        self.node.end_group(topic.name(), &group);
     }
 
     pub(super) fn leave_groups(&mut self) {

@@ -15,6 +15,9 @@ impl Session {
         begins: usize,
         run: &mut Run<'b>,
     ) -> Result<(), Full> {
+        if !self.is_let_in() && !self.enter(&operation, begins)? {
+            return Ok(());
+        }
         if let Phase::Greeting = self.phase {
             self.phase = Phase::Open;
             self.ask_now_and_then();

@@ -4,11 +4,12 @@
 
 use std::sync::Arc;
 
-use dunlin::now_ns;
 use dunlin::topic::{Draft, Meta, OnFull, Payload, PublishError, Receipt, Subject};
 use dunlin::wire::nats::{self, HEADERS_MAX, HeaderBlock, Message, Published};
+use dunlin::{TopicError, now_ns};
 
 use super::Session;
+use super::access::not_to_publish;
 use super::targets::{NoTarget, Target};
 
 /// Payloads of records that are appended together, or one larger one: they lie in one segment.
@@ -20,6 +21,12 @@ pub(super) struct InRun<'b> {
     /// Where its operation begins in the read buffer.
     begins: usize,
     published: Published<'b>,
+}
+
+impl InRun<'_> {
+    fn bytes(&self) -> usize {
+        self.published.payload.len() + self.published.headers.len()
+    }
 }
 
 /// The records of a run, in order.
@@ -114,10 +121,21 @@ impl Session {
         }
         if let Some(reply) = first.published.reply
             && self.connect.no_responders
+            && self.may_publish(subject)
             && !self.is_heard(subject)
         {
             self.blocked = None;
             self.say_nobody_answers(reply);
+            return Ok(());
+        }
+        if self.blocked.is_none()
+            && let Some(account) = self.metered()
+            && let Err(refused) =
+                account.admit_publish(run.len() as u64, run.iter().map(InRun::bytes).sum::<usize>() as u64)
+        {
+            let [retry_after_ms, per_s, _] = refused.numbers;
+            let why = format!("{} of {per_s} is reached; try again in {retry_after_ms} ms", refused.text);
+            self.refuse_publish(subject, &why);
             return Ok(());
         }
         let now_ns = now_ns();
@@ -141,6 +159,9 @@ impl Session {
             Err(NotAppended::NoTarget(NoTarget::Unsound)) => {
                 nats::refuse(&mut self.outbound.control, INVALID_SUBJECT);
             }
+            Err(NotAppended::NoTarget(NoTarget::Refused(TopicError::Forbidden { .. }))) => {
+                nats::refuse(&mut self.outbound.control, &not_to_publish(subject));
+            }
             Err(NotAppended::NoTarget(NoTarget::Refused(error))) => {
                 self.refuse_publish(subject, &error.to_string());
             }
@@ -150,10 +171,16 @@ impl Session {
         Ok(())
     }
 
+    /// Who may not is told so when it is published.
+    fn may_publish(&self, subject: &[u8]) -> bool {
+        let subject = std::str::from_utf8(subject).ok().and_then(|subject| Subject::parse(subject).ok());
+        subject.is_none_or(|subject| self.node.may_publish(subject).is_ok())
+    }
+
     /// What is no subject is told so when it is published.
     fn is_heard(&self, subject: &[u8]) -> bool {
         let subject = std::str::from_utf8(subject).ok().and_then(|subject| Subject::parse(subject).ok());
-        subject.is_none_or(|subject| self.shared.node.is_heard(subject))
+        subject.is_none_or(|subject| self.node.is_heard(subject))
     }
 
     /// Whoever asked is told at once that nobody would answer, instead of waiting for it. The request is not published.
@@ -179,11 +206,10 @@ impl Session {
         let targets_max = self.shared.limits.nats.targets_max;
         if !self.connect.echo && !self.targets.knows(subject) {
             // What is own is told from the first record on: whoever reads a new topic here is to know it before.
-            self.targets.find(&self.shared.node, subject, payload.len(), targets_max)?;
+            self.targets.find(&self.node, subject, payload.len(), targets_max)?;
             self.take_newcomers();
         }
-        let Target { topic, tail } =
-            self.targets.find(&self.shared.node, subject, payload.len(), targets_max)?;
+        let Target { topic, tail } = self.targets.find(&self.node, subject, payload.len(), targets_max)?;
         let drafts = run.iter().map(|record| draft(&record.published, tail, headers));
         let evicts = topic.config().reliable.is_some_and(|reliable| reliable.on_full == OnFull::Evict);
         let evict = evicts && self.blocked.as_ref().is_some_and(|blocked| now_ns >= blocked.deadline_ns);
@@ -202,7 +228,7 @@ impl Session {
             return;
         }
         let targets_max = self.shared.limits.nats.targets_max;
-        let Ok(target) = self.targets.find(&self.shared.node, subject, 0, targets_max) else { return };
+        let Ok(target) = self.targets.find(&self.node, subject, 0, targets_max) else { return };
         let log = Arc::clone(&target.topic.logs()[PARTITION]);
         let last = receipt.position.seq;
         let channels = &self.channels;
@@ -238,7 +264,7 @@ impl Session {
 
     fn patience_of(&mut self, subject: &[u8]) -> u64 {
         let targets_max = self.shared.limits.nats.targets_max;
-        let target = self.targets.find(&self.shared.node, subject, 0, targets_max);
+        let target = self.targets.find(&self.node, subject, 0, targets_max);
         target.map_or(0, |target| target.topic.patience().as_nanos().min(u64::MAX.into()) as u64)
     }
 

@@ -37,6 +37,11 @@ impl Session {
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
     ) -> Result<Progress, Gone> {
+        if self.is_at_the_door() {
+            let unread = std::mem::take(&mut self.unread);
+            self.handle_all(&unread, &mut scratch.nats.run);
+            return Ok(if self.is_at_the_door() { Progress::None } else { Progress::Some });
+        }
         if let Some(blocked) = &mut self.blocked {
             if !blocked.may_try_again() {
                 return Ok(Progress::None);

@@ -12,6 +12,7 @@ use dunlin::topic::{
 use dunlin::wire::{ErrorCode, nats};
 
 use super::Session;
+use super::access::{Entrance, not_to_subscribe};
 use super::inboxes::{is_inbox, names_its_owner};
 use super::subscription::{Arrived, Channel, Subscription};
 use crate::door::Door;
@@ -39,8 +40,9 @@ impl Session {
             Err(why) => {
                 let text = match why {
                     NoSubscription::Unsound => "Invalid Subject".to_owned(),
-                    NoSubscription::Forbidden => {
-                        format!("Permissions Violation for Subscription to \"{shown}\"")
+                    NoSubscription::Forbidden
+                    | NoSubscription::Refused(Refused { code: ErrorCode::Forbidden, .. }) => {
+                        not_to_subscribe(&shown)
                     }
                     NoSubscription::NeedsHeaders => "message headers not supported".to_owned(),
                     NoSubscription::Refused(Refused { code: ErrorCode::Limit, .. }) => {
@@ -81,8 +83,15 @@ impl Session {
             if !names_its_owner(subject) {
                 return Err(NoSubscription::Forbidden);
             }
-            let opened = self.inboxes.open(&self.shared.node, subject);
-            opened.map_err(|error| NoSubscription::Refused(Refused::from(&error)))?;
+            let login = match &self.entrance {
+                Entrance::Known(login) => Some(login),
+                _ => None,
+            };
+            match self.inboxes.open(&self.node, subject, login) {
+                Ok(true) => {}
+                Ok(false) => return Err(NoSubscription::Forbidden),
+                Err(error) => return Err(NoSubscription::Refused(Refused::from(&error))),
+            }
         }
         let queue = match queue {
             Some(queue) => Some(std::str::from_utf8(queue).map_err(|_| NoSubscription::Unsound)?),
@@ -108,7 +117,7 @@ impl Session {
         let texts = 2 * sid.len() + pattern.as_str().len() + queue.map_or(0, str::len);
         let charge = self.shared.charge_readers(1, texts)?;
         let newcomers = Newcomers::waking(Arc::clone(&self.waiter));
-        let logs = self.shared.node.watch(&pattern, &newcomers)?;
+        let logs = self.node.watch(&pattern, &newcomers)?;
         let number = self.next_number();
         let subscription = Subscription {
             sid: sid.into(),
@@ -157,7 +166,11 @@ impl Session {
     fn read_logs(&mut self, subscription: u32, logs: Arrived, start: Start) -> Result<(), SubscribeError> {
         let is_shared = self.subscriptions.get(&subscription).is_some_and(|of| of.queue.is_some());
         logs.into_iter().try_for_each(|(log, filter)| match is_shared {
-            true => self.join(subscription, &log, filter, start),
+            true => match self.join(subscription, &log, filter, start) {
+                // A topic that came later, and of which the client may not have all: the group goes on without it here.
+                Err(SubscribeError::Forbidden(_)) if start == Start::Earliest => Ok(()),
+                joined => joined,
+            },
             false => self.read_log(subscription, log, filter, start),
         })
     }

@@ -61,7 +61,7 @@ impl Session {
     }
 
     fn take_seat(&self, join: &JoinGroup<'_>, token: u32) -> Result<Seat, Refused> {
-        let (node, news) = (&self.shared.node, (self.waiter.clone(), token));
+        let (node, news) = (&self.node, (self.waiter.clone(), token));
         let joined = match join.kind {
             GroupKind::Share => {
                 node.join_share_waking(join.topic, join.group, &share_options(join), news).map(Seat::Share)
@@ -80,10 +80,15 @@ impl Session {
     }
 
     pub(super) fn leave_group(&mut self, number: u32) {
+        self.end_membership(number, &Refused::new(ErrorCode::Asked, ""));
+    }
+
+    /// The membership is not to go on.
+    pub(super) fn end_membership(&mut self, number: u32, refused: &Refused) {
         if let Some(member) = self.members.remove(&number) {
             self.member_tokens.remove(&member.channels[0]);
             member.seat.leave();
-            self.subscription_ended(number, &Refused::new(ErrorCode::Asked, ""), 0);
+            self.subscription_ended(number, refused, 0);
         }
     }
 

@@ -9,7 +9,7 @@ use super::{Phase, Session};
 impl Session {
     pub(super) fn handle(&mut self, message: FromClient<'_>) -> Taken {
         match (&self.phase, message) {
-            (Phase::Hello, FromClient::Hello(hello)) => self.hello(hello),
+            (Phase::Hello, FromClient::Hello(hello)) => return self.hello(hello),
             (Phase::Open, FromClient::Publish(publish)) => return self.publish(&publish),
             (Phase::Open, message) => self.handle_open(message),
             (_, other) => {

@@ -1,14 +1,11 @@
 //! Letting a client in.
 
 use dunlin::Refused;
-use dunlin::wire::{ErrorCode, FromNode, Hello, Next, PREAMBLE_BYTES, Preamble, Welcome};
+use dunlin::wire::{ErrorCode, FromNode, Next, PREAMBLE_BYTES, Preamble, Welcome};
 
 use super::outbound::protocol;
 use super::reading::Taken;
 use super::{Phase, Session};
-
-/// The tenant of those that name none.
-const TENANT: &str = "default";
 
 impl Session {
     pub(super) fn take_preamble(&mut self, bytes: &[u8]) -> Next<Taken> {
@@ -39,11 +36,7 @@ impl Session {
         self.outbound.control.extend_from_slice(&answer.to_bytes());
     }
 
-    pub(super) fn hello(&mut self, hello: Hello<'_>) {
-        if !hello.tenant.is_empty() && hello.tenant != TENANT {
-            return self.fail(&Refused::new(ErrorCode::TenantUnknown, hello.tenant));
-        }
-        self.visit.is_called(hello.client);
+    pub(super) fn welcome(&mut self) {
         let (node, limits) = (&self.shared.node, &self.shared.limits);
         self.outbound.say(FromNode::Welcome(Welcome {
             node: node.id(),

@@ -15,7 +15,7 @@ use dunlin::wire::{
     self, ErrorCode, FLAG_EXPECT, FLAG_QUIET, FromNode, List, NO_PRODUCER, OpenPublisher, PublishHeader,
     PublishRefused, Published, PublisherOpened, PublisherRefused,
 };
-use dunlin::{Refused, now_ns};
+use dunlin::{Node, Refused, now_ns};
 use hashbrown::HashMap;
 
 use super::Session;
@@ -45,11 +45,23 @@ struct Open {
     topic: PublisherPlace,
     /// Where the topic owns more than one subject: what tails must keep to.
     pattern: Option<Pattern>,
+    /// What the client asked to publish to.
+    asked: Pattern,
+    /// It may publish to some of the topic's subjects only.
+    asks_of_each: bool,
     producer: u64,
     producer_epoch: u32,
     /// Partitions, and the first number there that was refused and has not come again: a log that has never
     /// heard of the producer would take what follows it for a beginning.
     refused: Vec<(u32, u64)>,
+}
+
+/// Where a client may publish.
+struct Found {
+    topic: Arc<Topic>,
+    pattern: Option<Pattern>,
+    asked: Pattern,
+    asks_of_each: bool,
 }
 
 /// A publish that waits for room in a reliable topic.
@@ -66,6 +78,26 @@ impl Publishing {
         if let Some(blocked) = &mut self.blocked {
             blocked.try_again = true;
         }
+    }
+
+    /// Looks again at what open publishers may do: `look` says of what they asked for, and of what their topic owns,
+    /// whether each record is to be asked about. Those that may do nothing any more are refused, and named.
+    pub(super) fn recheck(
+        &mut self,
+        look: impl Fn(&Pattern, &Pattern) -> Result<bool, Refused>,
+    ) -> Vec<(u32, Refused)> {
+        let mut refused = Vec::new();
+        for (&number, publisher) in &mut self.by_number {
+            let Publisher::Open(open) = publisher else { continue };
+            match look(&open.asked, open.pattern.as_ref().unwrap_or(&open.asked)) {
+                Ok(asks_of_each) => open.asks_of_each = asks_of_each,
+                Err(why) => {
+                    *publisher = Publisher::Refused;
+                    refused.push((number, why));
+                }
+            }
+        }
+        refused
     }
 
     /// Whether what waits for room is worth another try; once for each sign that it is.
@@ -87,7 +119,7 @@ impl Session {
             return self.refuse_publisher(open.publisher, &refused);
         }
         match self.find_topic(open.subject) {
-            Ok((topic, pattern)) => self.publisher_opened(open, topic, pattern),
+            Ok(found) => self.publisher_opened(open, found),
             Err(refused) => {
                 self.publishing.by_number.insert(open.publisher, Publisher::Refused);
                 self.refuse_publisher(open.publisher, &refused);
@@ -95,19 +127,22 @@ impl Session {
         }
     }
 
-    fn find_topic(&mut self, subject: &str) -> Result<(Arc<Topic>, Option<Pattern>), Refused> {
+    fn find_topic(&mut self, subject: &str) -> Result<Found, Refused> {
         let unsound =
             |error: dunlin::topic::SubjectError| Refused::new(ErrorCode::Subject, error.to_string());
         if self.inbox.holds(subject) {
             self.inbox.open().map_err(|error| Refused::from(&error))?;
         }
         let pattern = Pattern::parse(subject).map_err(unsound)?;
-        let topic = self.shared.node.owner_or_pattern(&pattern).map_err(|error| Refused::from(&error))?;
+        let topic = self.node.owner_or_pattern(&pattern).map_err(|error| Refused::from(&error))?;
         let owned = Pattern::parse(topic.pattern()).map_err(unsound)?;
-        Ok((topic, (!owned.is_literal()).then_some(owned)))
+        let asks_of_each = self.asks_of_each(&owned);
+        let owned = (!owned.is_literal()).then_some(owned);
+        Ok(Found { topic, pattern: owned, asked: pattern, asks_of_each })
     }
 
-    fn publisher_opened(&mut self, open: &OpenPublisher<'_>, topic: Arc<Topic>, pattern: Option<Pattern>) {
+    fn publisher_opened(&mut self, open: &OpenPublisher<'_>, found: Found) {
+        let Found { topic, pattern, asked, asks_of_each } = found;
         let last_of = |log: &Arc<Log>| match open.producer {
             NO_PRODUCER => None,
             producer => log.last_of_producer(producer),
@@ -129,11 +164,19 @@ impl Session {
         }));
         let OpenPublisher { publisher, producer, producer_epoch, .. } = *open;
         let (topic, refused) = (topic.publisher_place(), Vec::new());
-        let opened = Publisher::Open(Box::new(Open { topic, pattern, producer, producer_epoch, refused }));
+        let opened = Publisher::Open(Box::new(Open {
+            topic,
+            pattern,
+            asked,
+            asks_of_each,
+            producer,
+            producer_epoch,
+            refused,
+        }));
         self.publishing.by_number.insert(publisher, opened);
     }
 
-    fn refuse_publisher(&mut self, publisher: u32, refused: &Refused) {
+    pub(super) fn refuse_publisher(&mut self, publisher: u32, refused: &Refused) {
         let refusal = refused.as_wire();
         self.outbound.say(FromNode::PublisherRefused(PublisherRefused { publisher, refusal }));
     }
@@ -159,13 +202,19 @@ impl Session {
                 return Taken::Whole;
             }
         };
-        let run = match open.check(publish) {
+        let run = match open.check(publish, &self.node) {
             Ok(run) => run,
             Err(refused) => {
                 self.refuse(header, &refused);
                 return Taken::Whole;
             }
         };
+        if self.publishing.blocked.is_none()
+            && let Err(refused) = self.admit_publish(header.count, publish.frames.len())
+        {
+            self.refuse(header, &refused);
+            return Taken::Whole;
+        }
         let now_ns = now_ns();
         match self.append(open, publish, run, now_ns) {
             Ok(receipt) => {
@@ -334,7 +383,7 @@ impl Open {
     }
 
     /// Whether the records are sound, and this topic's and this partition's.
-    fn check<'a>(&self, publish: &wire::Publish<'a>) -> Result<CheckedRun<'a>, Refused> {
+    fn check<'a>(&self, publish: &wire::Publish<'a>, node: &Node) -> Result<CheckedRun<'a>, Refused> {
         let header = &publish.header;
         let partitions = self.topic.logs().len();
         if header.partition as usize >= partitions {
@@ -345,7 +394,7 @@ impl Open {
         let run = CheckedRun::check(publish.frames, header.count, record_bytes_max)
             .map_err(|error| Refused::from(&error))?;
         if run.flags() & FLAG_SUBJECT != 0 || self.pattern.is_some() {
-            self.check_tails(&run)?;
+            self.check_tails(&run, node)?;
         }
         let elsewhere = |key| self.topic.partition_of(key) != header.partition as usize;
         if partitions > 1 && run.frames().any(|frame| elsewhere(frame.key())) {
@@ -354,7 +403,7 @@ impl Open {
         Ok(run)
     }
 
-    fn check_tails(&self, run: &CheckedRun<'_>) -> Result<(), Refused> {
+    fn check_tails(&self, run: &CheckedRun<'_>, node: &Node) -> Result<(), Refused> {
         let Some(pattern) = &self.pattern else {
             return Err(Refused::new(ErrorCode::Subject, "a tail, where the topic owns one subject"));
         };
@@ -367,6 +416,10 @@ impl Open {
             Subject::parse(tail).map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
             if !pattern.matches_parts(pattern.literal_prefix(), tail) {
                 return Err(Refused::new(ErrorCode::Subject, format!("tail {tail:?} is not the topic's")));
+            }
+            if self.asks_of_each {
+                let may = node.may_publish_parts(pattern.literal_prefix(), tail);
+                may.map_err(|error| Refused::from(&error))?;
             }
             checked = Some(tail);
         }

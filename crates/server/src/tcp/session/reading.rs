@@ -30,6 +30,11 @@ impl Session {
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
     ) -> Result<Progress, Gone> {
+        if self.is_at_the_door() {
+            let unread = std::mem::take(&mut self.unread);
+            self.handle_all(&unread);
+            return Ok(if self.is_at_the_door() { Progress::None } else { Progress::Some });
+        }
         if self.publishing.may_try_again() {
             let unread = std::mem::take(&mut self.unread);
             self.handle_all(&unread);

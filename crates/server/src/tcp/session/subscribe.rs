@@ -70,9 +70,10 @@ impl Session {
         let options = options(subscribe, self.following.remove(&subscribe.subscription));
         let waiter = &self.waiter;
         let newcomers = || Newcomers::waking(waiter.clone());
-        let selected = self.shared.node.select(&pattern, options.start, resumes, newcomers);
+        let selected = self.node.select(&pattern, options.start, resumes, newcomers);
         let selected = selected.map_err(|error| Refused::from(&error))?;
         Ok(Subscription {
+            pattern,
             options,
             channels: Vec::new(),
             granted: subscribe.credit,

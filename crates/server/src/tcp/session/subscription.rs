@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use dunlin::topic::Reading;
 use dunlin::topic::{
-    Budget, BudgetSpent, Charge, Cursor, Filter, Log, Newcomers, Position, Snapshot, SubscribeOptions,
+    Budget, BudgetSpent, Charge, Cursor, Filter, Log, Newcomers, Pattern, Position, Snapshot,
+    SubscribeOptions,
 };
 use dunlin::wire::SNAPSHOT_HEAD_BYTES;
 use hashbrown::HashMap;
@@ -16,6 +17,7 @@ use super::plan::RUN_BYTES_MAX;
 /// A subscription of the client.
 #[derive(Debug)]
 pub(super) struct Subscription {
+    pub(super) pattern: Pattern,
     pub(super) options: SubscribeOptions,
     pub(super) channels: Vec<u32>,
     /// Bytes the client allows, since the beginning.

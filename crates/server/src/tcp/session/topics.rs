@@ -27,14 +27,14 @@ const LOSE_EVERY: &str = "lose_every";
 
 impl Session {
     pub(super) fn create_topic(&mut self, create: &CreateTopic<'_>) {
-        let node = &self.shared.node;
+        let node = &self.node;
         let config = config_from_wire(&create.config, &node.config().topic);
         let created = node.create_topic(create.config.name, config, create.or_same).map(drop);
         self.answer(create.request, created);
     }
 
     pub(super) fn create_topic_with(&mut self, create: &CreateTopicWith<'_>) {
-        let node = &self.shared.node;
+        let node = &self.node;
         let mut config = config_from_wire(&create.config, &node.config().topic);
         if create.config.retain_bytes == 0 && create.settings.iter().any(|setting| setting.name == DURABLE) {
             config.retention.bytes = Durable::RETENTION_BYTES_DEFAULT;
@@ -46,7 +46,7 @@ impl Session {
     }
 
     pub(super) fn describe_settings(&mut self, describe: NamedTopic<'_>) {
-        let Some(topic) = self.shared.node.topic(describe.topic) else {
+        let Some(topic) = self.node.topic(describe.topic) else {
             return self.refuse_request(describe.request, &self.not_there(describe.topic));
         };
         let settings = settings_of(&topic);
@@ -57,14 +57,14 @@ impl Session {
 
     /// There is no such topic, or it is on disk and could not be opened.
     fn not_there(&self, name: &str) -> Refused {
-        match self.shared.node.refused_topics().into_iter().find(|refused| refused.name == name) {
+        match self.node.refused_topics().into_iter().find(|refused| refused.name == name) {
             Some(refused) => Refused::new(ErrorCode::DiskFailed, refused.why),
             None => Refused::new(ErrorCode::NoTopic, name),
         }
     }
 
     pub(super) fn delete_topic(&mut self, delete: NamedTopic<'_>) {
-        let deleted = self.shared.node.delete_topic(delete.topic);
+        let deleted = self.node.delete_topic(delete.topic);
         self.answer(delete.request, deleted);
     }
 
@@ -94,10 +94,10 @@ impl Session {
         // A line is at most two names and 64 bytes.
         let fit = self.shared.limits.control_bytes_max as usize / (2 * dunlin::topic::SUBJECT_BYTES_MAX + 64);
         let topics_max = fit.min(list.topics_max as usize);
-        let page = self.shared.node.topics(pattern.as_ref(), list.after, topics_max);
+        let page = self.node.topics(pattern.as_ref(), list.after, topics_max);
         let mut lines: Vec<_> = page.topics.iter().map(line).collect();
         // Those that could not be opened come last.
-        let refused = if page.more { Vec::new() } else { self.shared.node.refused_topics() };
+        let refused = if page.more { Vec::new() } else { self.node.refused_topics() };
         let is_wanted = |refused: &&RefusedTopic| match (&pattern, Subject::parse(&refused.name)) {
             (Some(pattern), Ok(name)) => pattern.matches(name),
             (pattern, _) => pattern.is_none(),
@@ -108,14 +108,14 @@ impl Session {
     }
 
     pub(super) fn describe_topic(&mut self, describe: NamedTopic<'_>) {
-        let Some(topic) = self.shared.node.topic(describe.topic) else {
+        let Some(topic) = self.node.topic(describe.topic) else {
             return self.refuse_request(describe.request, &self.not_there(describe.topic));
         };
         let logs: Vec<_> =
             topic.logs().iter().map(|log| log_state(log.name().partition, log.info())).collect();
         let all_readers = topic.readers();
         let readers: Vec<_> = all_readers.iter().take(READERS_SHOWN).map(reader_state).collect();
-        let infos = self.shared.node.groups(&topic);
+        let infos = self.node.groups(&topic);
         let groups: Vec<_> = infos.iter().map(group_state).collect();
         self.outbound.say(FromNode::Topic(TopicState {
             request: describe.request,

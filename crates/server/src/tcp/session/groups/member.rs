@@ -10,7 +10,7 @@ const TURN_RECORDS: usize = 64;
 /// One membership of the client.
 #[derive(Debug)]
 pub(in super::super) struct Member {
-    pub(super) seat: Seat,
+    pub(in crate::tcp::session) seat: Seat,
     /// One for each partition. The first is also what wakes the session for this membership.
     pub(super) channels: Vec<u32>,
     /// Bytes the client allows, since the beginning.
@@ -25,7 +25,7 @@ pub(in super::super) struct Member {
 }
 
 #[derive(Debug)]
-pub(super) enum Seat {
+pub(in crate::tcp::session) enum Seat {
     Share(ShareMember),
     Work(WorkMember),
 }
@@ -39,10 +39,17 @@ pub(super) enum Turn {
 }
 
 impl Seat {
-    pub(super) fn topic(&self) -> &Topic {
+    pub(in crate::tcp::session) fn topic(&self) -> &Topic {
         match self {
             Seat::Share(share) => share.topic(),
             Seat::Work(work) => work.topic(),
+        }
+    }
+
+    pub(in crate::tcp::session) fn group(&self) -> &str {
+        match self {
+            Seat::Share(share) => share.group(),
+            Seat::Work(work) => work.group(),
         }
     }
 

@@ -1,0 +1,62 @@
+//! A password: from a file, from the terminal without showing it, or from standard input.
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+
+use crate::outcome::Refusal;
+
+pub fn read(file: Option<&Path>, user: &str) -> Result<Vec<u8>> {
+    let password = match file {
+        Some(file) => {
+            let bytes = std::fs::read(file)
+                .with_context(|| format!("cannot read the password {}", file.display()))?;
+            without_line_end(bytes)
+        }
+        None if std::io::stdin().is_terminal() => {
+            let first = ask(&format!("Password for {user}: "))?;
+            if ask("The same again: ")? != first {
+                bail!(Refusal("the two passwords differ".to_owned()));
+            }
+            first
+        }
+        None => line()?,
+    };
+    if password.is_empty() {
+        bail!(Refusal("an empty password: give --no-password for a user who comes with a token".to_owned()));
+    }
+    Ok(password)
+}
+
+/// A secret without the line's end that editors put behind it.
+pub fn without_line_end(mut bytes: Vec<u8>) -> Vec<u8> {
+    if bytes.last() == Some(&b'\n') {
+        bytes.pop();
+        if bytes.last() == Some(&b'\r') {
+            bytes.pop();
+        }
+    }
+    bytes
+}
+
+fn ask(what: &str) -> Result<Vec<u8>> {
+    let input = std::io::stdin();
+    let shown = tcgetattr(&input).context("cannot ask for a password")?;
+    let mut hidden = shown.clone();
+    hidden.local_modes &= !LocalModes::ECHO;
+    let mut errors = std::io::stderr();
+    write!(errors, "{what}").and_then(|()| errors.flush())?;
+    tcsetattr(&input, OptionalActions::Flush, &hidden).context("cannot hide the password")?;
+    let line = line();
+    tcsetattr(&input, OptionalActions::Flush, &shown).context("cannot show what is typed again")?;
+    writeln!(errors)?;
+    line
+}
+
+fn line() -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::io::stdin().lock().read_until(b'\n', &mut bytes).context("cannot read the password")?;
+    Ok(without_line_end(bytes))
+}

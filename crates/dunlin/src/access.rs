@@ -1,0 +1,124 @@
+//! Who may do what: the decision, without knowing who anybody is or how they proved it.
+//!
+//! A [`Rule`] is patterns that allow and patterns that deny; deny wins. [`Permissions`] are a user's rules within the
+//! bounds of a tenant's. A [`Node`] that was made [`of a user`](Node::used_by) asks them whenever something is done
+//! through it, so that a door has nothing to decide. Without a user nothing is asked.
+//!
+//! Invariants:
+//! - What is not allowed is denied, and what one pattern denies no other allows.
+//! - A subscription lies within one allowed pattern; what is denied of it is left out record by record, of topics that
+//!   are created later too, and its reader takes the holes for what they are: not lost.
+//! - Nothing is asked while records pass, unless some of a log's subjects are denied to the reader, or of a pattern's to
+//!   the publisher.
+//! - Whoever was given an inbox's name may answer there: names of inboxes cannot be guessed. They can be denied.
+//!
+//! Not here: users, what proves that it is they, and how much they may do (`server::access`).
+
+mod permissions;
+mod rule;
+
+use std::sync::Arc;
+
+use dunlin_topic::{Budget, Pattern, Subject, Topic};
+
+pub use permissions::{Action, Permissions};
+pub use rule::{Extent, Rule};
+
+use crate::error::TopicError;
+use crate::node::Node;
+use crate::registry::{LogsToRead, is_reserved};
+
+/// Whom a node is used by.
+pub trait User: std::fmt::Debug + Send + Sync {
+    /// What they may do now.
+    fn permissions(&self) -> Arc<Permissions>;
+
+    /// What the topics that they create are charged to.
+    fn budget(&self) -> &Arc<Budget>;
+
+    /// They are about to create a topic; `by_itself` when it comes into being because it is used.
+    fn begin_topic(&self, name: &str, by_itself: bool) -> Result<(), TopicError>;
+
+    /// The topic was not created.
+    fn no_topic(&self, name: &str);
+}
+
+impl Node {
+    /// The node as this user may use it.
+    pub fn used_by(&self, user: Arc<dyn User>) -> Node {
+        Node(Arc::clone(&self.0), Some(user))
+    }
+
+    /// The node as whoever embeds it uses it.
+    pub(crate) fn unguarded(&self) -> Node {
+        Node(Arc::clone(&self.0), None)
+    }
+
+    pub(crate) fn user(&self) -> Option<&Arc<dyn User>> {
+        self.1.as_ref()
+    }
+
+    /// How much of the pattern the user may do this with; refused where it is nothing.
+    pub fn may(&self, action: Action, pattern: &Pattern) -> Result<Extent, TopicError> {
+        let Some(user) = &self.1 else { return Ok(Extent::All) };
+        match user.permissions().extent(action, pattern) {
+            Extent::Nothing => Err(TopicError::Forbidden { action, subject: pattern.as_str().to_owned() }),
+            extent => Ok(extent),
+        }
+    }
+
+    /// Whether the user may publish to a subject whose record carries this tail.
+    pub fn may_publish_parts(&self, prefix: &str, tail: &str) -> Result<(), TopicError> {
+        match &self.1 {
+            Some(user) if !user.permissions().allows_parts(Action::Publish, prefix, tail) => {
+                Err(TopicError::Forbidden { action: Action::Publish, subject: format!("{prefix}{tail}") })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the user may use the whole of what the pattern stands for.
+    pub(crate) fn may_all(&self, action: Action, pattern: &Pattern) -> Result<(), TopicError> {
+        match self.may(action, pattern)? {
+            Extent::All => Ok(()),
+            _ => Err(TopicError::Forbidden { action, subject: pattern.as_str().to_owned() }),
+        }
+    }
+
+    /// Whether the user may publish to the subject. The system's subjects lead nowhere, for anybody.
+    pub fn may_publish(&self, subject: Subject<'_>) -> Result<(), TopicError> {
+        match &self.1 {
+            Some(_) if !subject.is_system() => self.may(Action::Publish, &subject.into()).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// What of the logs the user may read.
+    pub(crate) fn readable(&self, logs: LogsToRead) -> LogsToRead {
+        let Some(user) = &self.1 else { return logs };
+        let permissions = user.permissions();
+        logs.into_iter()
+            .filter_map(|(log, filter)| permissions.restrict(log.name(), filter).map(|filter| (log, filter)))
+            .collect()
+    }
+
+    /// What a subscription to the pattern reads by what the user may do now, topics to come aside: for one that was
+    /// begun when they might do something else.
+    pub fn readable_now(&self, pattern: &Pattern) -> Result<LogsToRead, TopicError> {
+        if !is_reserved(pattern.as_str()) {
+            self.may(Action::Subscribe, pattern)?;
+        }
+        Ok(self.readable(self.registry().select(pattern, None)?))
+    }
+
+    /// Whether the user is shown that there is such a topic.
+    pub(crate) fn shows(&self, topic: &Topic) -> bool {
+        self.shows_pattern(topic.name(), topic.pattern())
+    }
+
+    pub(crate) fn shows_pattern(&self, name: &str, pattern: &str) -> bool {
+        let Some(user) = &self.1 else { return true };
+        let Ok(pattern) = Pattern::parse(pattern) else { return false };
+        !is_reserved(name) && user.permissions().touches(&pattern)
+    }
+}

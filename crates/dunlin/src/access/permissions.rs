@@ -1,0 +1,179 @@
+//! A user's rules within the bounds of a tenant's.
+
+use std::sync::Arc;
+
+use dunlin_topic::{Filter, LogName, Pattern, TailPattern};
+
+use super::rule::{Extent, Rule};
+use crate::inbox::FIRST_TOKEN as INBOX;
+
+/// Something one may be allowed to do with a subject, or with a group of this name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// To publish to it.
+    Publish,
+    /// To read what is published to it.
+    Subscribe,
+    /// To create a topic that owns it, and say how it is set up.
+    Create,
+    /// To delete the topic of this name.
+    Delete,
+    /// To be a member of a group of this name.
+    Join,
+}
+
+impl std::fmt::Display for Action {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Action::Publish => "publish to",
+            Action::Subscribe => "subscribe to",
+            Action::Create => "create topic",
+            Action::Delete => "delete topic",
+            Action::Join => "join group",
+        })
+    }
+}
+
+/// What one user may do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Permissions {
+    /// The bounds of all that the tenant's users do with subjects.
+    pub tenant: Rule,
+    /// See [`Action::Publish`].
+    pub publish: Rule,
+    /// See [`Action::Subscribe`].
+    pub subscribe: Rule,
+    /// See [`Action::Create`].
+    pub create: Rule,
+    /// See [`Action::Delete`].
+    pub delete: Rule,
+    /// See [`Action::Join`].
+    pub groups: Rule,
+    /// To see what the node adds up to, and who reads what: metrics, and lists of subscriptions.
+    pub surveys: bool,
+}
+
+impl Permissions {
+    /// How much of the pattern the user may do this with.
+    pub fn extent(&self, action: Action, pattern: &Pattern) -> Extent {
+        let rule = self.rule(action);
+        match action {
+            Action::Join => rule.extent(pattern),
+            Action::Publish if is_inbox(pattern.as_str()) => rule.not_denied(pattern),
+            _ => rule.extent(pattern).min(self.tenant.extent(pattern)),
+        }
+    }
+
+    /// The same for one subject in two pieces.
+    pub fn allows_parts(&self, action: Action, prefix: &str, tail: &str) -> bool {
+        let rule = self.rule(action);
+        if action == Action::Publish && is_inbox(prefix) {
+            return !rule.denies_parts(prefix, tail);
+        }
+        rule.allows_parts(prefix, tail) && self.tenant.allows_parts(prefix, tail)
+    }
+
+    /// Whether there is something of the pattern that the user may do something with.
+    pub fn touches(&self, pattern: &Pattern) -> bool {
+        let rules = [&self.publish, &self.subscribe, &self.create, &self.delete];
+        self.tenant.touches(pattern) && rules.iter().any(|rule| rule.touches(pattern))
+    }
+
+    /// What a reader skips of a log, beside what it does not want anyway; `None` where it is to have nothing of it.
+    pub fn restrict(&self, log: &LogName, wanted: Option<Filter>) -> Option<Option<Filter>> {
+        let mut denied = Vec::new();
+        let topic = pattern_of(log)?;
+        if !self.subscribe.denied_tails(&topic, &mut denied) || !self.tenant.denied_tails(&topic, &mut denied)
+        {
+            return None;
+        }
+        Some(if denied.is_empty() { wanted } else { Some(without(denied, wanted)) })
+    }
+
+    fn rule(&self, action: Action) -> &Rule {
+        match action {
+            Action::Publish => &self.publish,
+            Action::Subscribe => &self.subscribe,
+            Action::Create => &self.create,
+            Action::Delete => &self.delete,
+            Action::Join => &self.groups,
+        }
+    }
+}
+
+/// At least all subjects that the log may hold.
+fn pattern_of(log: &LogName) -> Option<Pattern> {
+    let prefix = log.subject_prefix.as_str();
+    let owns_many = prefix.is_empty() || prefix.ends_with('.');
+    if owns_many { Pattern::parse(&format!("{prefix}>")).ok() } else { Pattern::parse(prefix).ok() }
+}
+
+fn without(denied: Vec<TailPattern>, wanted: Option<Filter>) -> Filter {
+    Filter(Arc::new(move |tail| {
+        wanted.as_ref().is_none_or(|wanted| (wanted.0)(tail))
+            && !denied.iter().any(|denied| denied.matches(tail))
+    }))
+}
+
+fn is_inbox(subject: &str) -> bool {
+    subject.strip_prefix(INBOX).is_some_and(|rest| rest.starts_with('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(allow: &str, deny: &str) -> Rule {
+        let read = |text: &str| text.split_whitespace().map(|one| Pattern::parse(one).unwrap()).collect();
+        Rule { allow: read(allow), deny: read(deny) }
+    }
+
+    fn log(prefix: &str) -> LogName {
+        LogName { topic: "t".to_owned(), subject_prefix: prefix.to_owned(), partition: 0 }
+    }
+
+    #[test]
+    fn a_user_cannot_be_allowed_more_than_its_tenant() {
+        let permissions = Permissions {
+            tenant: rule("acme.>", "acme.audit.>"),
+            publish: rule(">", ""),
+            subscribe: rule("acme.>", ""),
+            ..Permissions::default()
+        };
+        for (action, asked, extent) in [
+            (Action::Publish, "acme.x", Extent::All),
+            (Action::Publish, "other.x", Extent::Nothing),
+            (Action::Publish, ">", Extent::Nothing),
+            (Action::Publish, "acme.audit.x", Extent::Nothing),
+            (Action::Subscribe, "acme.>", Extent::Part),
+            (Action::Create, "acme.x", Extent::Nothing),
+            (Action::Publish, "_INBOX.a.b", Extent::All),
+            (Action::Subscribe, "_INBOX.a.b", Extent::Nothing),
+            (Action::Publish, "_INBOXES", Extent::Nothing),
+        ] {
+            let pattern = Pattern::parse(asked).unwrap();
+            assert_eq!(permissions.extent(action, &pattern), extent, "{action} {asked}");
+        }
+        let shut = Permissions { publish: rule("", "_INBOX.>"), ..permissions };
+        assert_eq!(shut.extent(Action::Publish, &Pattern::parse("_INBOX.a").unwrap()), Extent::Nothing);
+    }
+
+    #[test]
+    fn a_log_is_given_whole_in_part_or_not_at_all() {
+        let permissions = Permissions {
+            tenant: rule(">", ""),
+            subscribe: rule(">", "secret.> *.private"),
+            ..Permissions::default()
+        };
+        assert!(permissions.restrict(&log("orders"), None).unwrap().is_none(), "nothing asked per record");
+        assert!(permissions.restrict(&log("secret.x"), None).is_none());
+        assert!(permissions.restrict(&log("secret."), None).is_none());
+        let filter = permissions.restrict(&log("orders."), None).unwrap().unwrap();
+        assert!((filter.0)("eu") && (filter.0)("eu.private") && !(filter.0)("private"));
+        let wanted = Filter(Arc::new(|tail: &str| tail.starts_with('e')));
+        let filter = permissions.restrict(&log("orders."), Some(wanted)).unwrap().unwrap();
+        assert!((filter.0)("eu") && !(filter.0)("us") && !(filter.0)("private"));
+        let all = permissions.restrict(&log(""), None).unwrap().unwrap();
+        assert!((all.0)("secret") && !(all.0)("secret.a") && !(all.0)("a.private"));
+    }
+}

@@ -1,0 +1,121 @@
+//! Patterns that allow, and patterns that deny.
+
+use dunlin_topic::{Pattern, Selection, TailPattern};
+
+/// How much of a pattern is allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Extent {
+    /// Nothing.
+    Nothing,
+    /// All but what a narrower pattern denies.
+    Part,
+    /// All of it.
+    All,
+}
+
+/// What is allowed, but for what is denied.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// One of these has to cover what is asked for.
+    pub allow: Vec<Pattern>,
+    /// None of these may.
+    pub deny: Vec<Pattern>,
+}
+
+impl Rule {
+    /// How much of the pattern is allowed.
+    pub fn extent(&self, asked: &Pattern) -> Extent {
+        if !self.allow.iter().any(|allowed| allowed.covers(asked)) {
+            Extent::Nothing
+        } else {
+            self.not_denied(asked)
+        }
+    }
+
+    /// How much of the pattern is not denied.
+    pub fn not_denied(&self, asked: &Pattern) -> Extent {
+        if self.deny.iter().any(|denied| denied.covers(asked)) {
+            Extent::Nothing
+        } else if self.deny.iter().any(|denied| denied.overlaps(asked)) {
+            Extent::Part
+        } else {
+            Extent::All
+        }
+    }
+
+    /// Whether something of the pattern is allowed, even if not all is.
+    pub fn touches(&self, asked: &Pattern) -> bool {
+        self.allow.iter().any(|allowed| allowed.overlaps(asked)) && self.not_denied(asked) > Extent::Nothing
+    }
+
+    /// [`extent`](Rule::extent) of one subject in two pieces: what its topic's have in common, and its tail.
+    pub fn allows_parts(&self, prefix: &str, tail: &str) -> bool {
+        self.allow.iter().any(|allowed| allowed.matches_parts(prefix, tail))
+            && !self.denies_parts(prefix, tail)
+    }
+
+    pub(super) fn denies_parts(&self, prefix: &str, tail: &str) -> bool {
+        self.deny.iter().any(|denied| denied.matches_parts(prefix, tail))
+    }
+
+    /// Adds what is denied of a topic's subjects to `tails`; `false` where all are.
+    pub(super) fn denied_tails(&self, topic: &Pattern, tails: &mut Vec<TailPattern>) -> bool {
+        for denied in &self.deny {
+            match denied.select(topic) {
+                Selection::Nothing => {}
+                Selection::Everything => return false,
+                Selection::Tails(of_denied) => tails.push(of_denied),
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(allow: &str, deny: &str) -> Rule {
+        let read = |text: &str| text.split_whitespace().map(|one| Pattern::parse(one).unwrap()).collect();
+        Rule { allow: read(allow), deny: read(deny) }
+    }
+
+    #[test]
+    fn deny_wins_and_what_is_not_allowed_is_denied() {
+        use Extent::{All, Nothing, Part};
+        for (allow, deny, asked, extent) in [
+            ("", "", "a", Nothing),
+            ("a", "", "a", All),
+            ("a.*", "", "a.b", All),
+            ("a.*", "", "a.b.c", Nothing),
+            ("a.*", "", "a.>", Nothing),
+            ("a.>", "", "a.*.c", All),
+            ("a.> b", "", "b", All),
+            ("a.*", "", ">", Nothing),
+            (">", "secret.>", ">", Part),
+            (">", "secret.>", "secret.x", Nothing),
+            (">", "secret.>", "secret.*", Nothing),
+            (">", "secret.>", "secret", All),
+            (">", "*.x", "a.*", Part),
+            (">", "*.x", "a.x", Nothing),
+            ("secret.a", "secret.>", "secret.a", Nothing),
+            (">", ">", "a", Nothing),
+        ] {
+            let asked_pattern = Pattern::parse(asked).unwrap();
+            assert_eq!(rule(allow, deny).extent(&asked_pattern), extent, "{allow:?} but {deny:?}: {asked}");
+        }
+    }
+
+    #[test]
+    fn a_subject_in_two_pieces_is_judged_as_in_one() {
+        for (allow, deny, prefix, tail, allowed) in [
+            ("a.>", "", "a.", "b", true),
+            ("a.>", "a.b", "a.", "b", false),
+            ("a.>", "a.b", "a.", "c", true),
+            ("a", "", "a", "", true),
+            (">", "*.x", "", "q.x", false),
+        ] {
+            assert_eq!(rule(allow, deny).allows_parts(prefix, tail), allowed, "{prefix}{tail}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! A user while the node runs.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use dunlin::topic::Budget;
+use dunlin::{Permissions, Refused, TopicError, now_ns};
+
+use super::quota::Quota;
+use super::tenancy::Tenancy;
+use super::users::User;
+
+/// What all connections of a user share. It outlives them, and changes when the users file does.
+#[derive(Debug)]
+pub(crate) struct Account {
+    name: String,
+    tenant: Arc<Tenancy>,
+    permissions: RwLock<Arc<Permissions>>,
+    pub(super) quota: Quota,
+}
+
+impl Account {
+    pub(super) fn new(name: &str, user: &User, tenant: &Arc<Tenancy>) -> Account {
+        Account {
+            name: name.to_owned(),
+            tenant: Arc::clone(tenant),
+            permissions: RwLock::new(Arc::clone(&user.permissions)),
+            quota: Quota::new(format!("users.{name}"), user.limits),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn tenant(&self) -> &Arc<Tenancy> {
+        &self.tenant
+    }
+
+    /// The file says something else of the user now.
+    pub(super) fn set(&self, user: &User) {
+        *self.permissions.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&user.permissions);
+        self.quota.set(user.limits);
+    }
+
+    /// Whether so much may be published now. Without limits it costs two loads.
+    #[inline]
+    pub(crate) fn admit_publish(&self, records: u64, bytes: u64) -> Result<(), Refused> {
+        if self.is_metered() { self.meter(records, bytes) } else { Ok(()) }
+    }
+
+    /// Whether there is a limit of what is published in a second.
+    #[inline]
+    pub(crate) fn is_metered(&self) -> bool {
+        self.quota.is_metered() || self.tenant.quota.is_metered()
+    }
+
+    fn meter(&self, records: u64, bytes: u64) -> Result<(), Refused> {
+        let now_ns = now_ns();
+        // The tenant's first, always, so that no two wait for each other.
+        let mut of_tenant = self.tenant.quota.meters();
+        let mut own = self.quota.meters();
+        self.tenant.quota.look(&mut of_tenant, records, bytes, now_ns)?;
+        self.quota.look(&mut own, records, bytes, now_ns)?;
+        of_tenant.take(records, bytes);
+        own.take(records, bytes);
+        Ok(())
+    }
+}
+
+impl dunlin::User for Account {
+    fn permissions(&self) -> Arc<Permissions> {
+        Arc::clone(&self.permissions.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn budget(&self) -> &Arc<Budget> {
+        self.tenant.budget()
+    }
+
+    fn begin_topic(&self, name: &str, by_itself: bool) -> Result<(), TopicError> {
+        self.tenant.begin_topic(name, by_itself)
+    }
+
+    fn no_topic(&self, name: &str) {
+        self.tenant.no_topic(name);
+    }
+}

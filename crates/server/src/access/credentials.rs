@@ -1,0 +1,130 @@
+//! What a client brings to prove who it is, as each door carries it.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::secret::SECRET_BYTES_MAX;
+
+/// See the module. What it holds is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Credentials {
+    None,
+    Token(Vec<u8>),
+    Password {
+        user: String,
+        password: Vec<u8>,
+    },
+    /// Something that is none of these.
+    Unsound,
+}
+
+impl Credentials {
+    /// Those of HELLO: a token, or a user, a zero byte and the password.
+    pub(crate) fn of_hello(bytes: &[u8]) -> Credentials {
+        match bytes.iter().position(|&byte| byte == 0) {
+            _ if bytes.is_empty() => Credentials::None,
+            Some(at) => Credentials::password(&bytes[..at], &bytes[at + 1..]),
+            None => Credentials::token(bytes),
+        }
+    }
+
+    /// Those of CONNECT.
+    pub(crate) fn of_connect(connect: &dunlin::wire::nats::Connect) -> Credentials {
+        match (&connect.auth_token, &connect.user) {
+            (Some(token), _) if !token.is_empty() => Credentials::token(token.as_bytes()),
+            (_, Some(user)) if !user.is_empty() => {
+                let password = connect.pass.as_deref().unwrap_or_default();
+                Credentials::password(user.as_bytes(), password.as_bytes())
+            }
+            _ => Credentials::None,
+        }
+    }
+
+    /// Those of the header `authorization`, of HTTP and gRPC.
+    pub(crate) fn of_header(value: Option<&[u8]>) -> Credentials {
+        let Some(value) = value else { return Credentials::None };
+        let Some(at) = value.iter().position(|&byte| byte == b' ') else { return Credentials::Unsound };
+        let (scheme, rest) = (&value[..at], value[at..].trim_ascii());
+        if scheme.eq_ignore_ascii_case(b"bearer") {
+            return Credentials::token(rest);
+        }
+        let decoded = scheme.eq_ignore_ascii_case(b"basic").then(|| STANDARD.decode(rest).ok()).flatten();
+        let Some(decoded) = decoded else { return Credentials::Unsound };
+        match decoded.iter().position(|&byte| byte == b':') {
+            Some(at) => Credentials::password(&decoded[..at], &decoded[at + 1..]),
+            None => Credentials::Unsound,
+        }
+    }
+
+    /// What failures are counted by.
+    pub(crate) fn user(&self) -> &str {
+        match self {
+            Credentials::Password { user, .. } => user,
+            _ => "",
+        }
+    }
+
+    fn token(token: &[u8]) -> Credentials {
+        match token.len() {
+            1..=SECRET_BYTES_MAX => Credentials::Token(token.to_vec()),
+            _ => Credentials::Unsound,
+        }
+    }
+
+    fn password(user: &[u8], password: &[u8]) -> Credentials {
+        match std::str::from_utf8(user) {
+            Ok(user) if super::users::is_name(user) && password.len() <= SECRET_BYTES_MAX => {
+                Credentials::Password { user: user.to_owned(), password: password.to_vec() }
+            }
+            _ => Credentials::Unsound,
+        }
+    }
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Credentials::None => "None",
+            Credentials::Token(_) => "Token",
+            Credentials::Password { .. } => "Password",
+            Credentials::Unsound => "Unsound",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_door_carries_them_its_own_way() {
+        let token = Credentials::Token(b"t".to_vec());
+        let password = Credentials::Password { user: "ana".to_owned(), password: b"p:w".to_vec() };
+        assert_eq!(Credentials::of_hello(b""), Credentials::None);
+        assert_eq!(Credentials::of_hello(b"t"), token);
+        assert_eq!(Credentials::of_hello(b"ana\0p:w"), password);
+        for (header, wanted) in [
+            ("Bearer t", &token),
+            ("bearer   t ", &token),
+            ("Basic YW5hOnA6dw==", &password),
+            ("Basic YW5h", &Credentials::Unsound),
+            ("Basic !", &Credentials::Unsound),
+            ("Basic", &Credentials::Unsound),
+            ("Digest a", &Credentials::Unsound),
+            ("Bearer ", &Credentials::Unsound),
+        ] {
+            assert_eq!(&Credentials::of_header(Some(header.as_bytes())), wanted, "{header}");
+        }
+        assert_eq!(Credentials::of_header(None), Credentials::None);
+        let shown = format!("{password:?} {token:?}");
+        assert_eq!(shown, "Password Token");
+    }
+
+    #[test]
+    fn what_no_user_can_be_called_is_unsound_and_so_is_what_is_too_long() {
+        for wrong in [&b"a b\0p"[..], b"\0p", b"a\n\0p", b"\xff\0p"] {
+            assert_eq!(Credentials::of_hello(wrong), Credentials::Unsound);
+        }
+        assert_eq!(Credentials::of_hello(&[b'a'; SECRET_BYTES_MAX + 1]), Credentials::Unsound);
+    }
+}

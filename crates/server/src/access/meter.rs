@@ -1,0 +1,88 @@
+//! How much may be published in a second: a bucket that fills up to a second's worth.
+//!
+//! What is larger than a second's worth passes when the bucket is full, and is made up for by waiting afterwards.
+
+use std::time::Duration;
+
+/// One limit, and what is left of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Meter {
+    per_s: u64,
+    /// May be below 0: that is to be made up for.
+    left: f64,
+    seen_ns: u64,
+}
+
+/// A limit is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OverRate {
+    pub(crate) per_s: u64,
+    /// After so long it would have passed.
+    pub(crate) retry_after: Duration,
+}
+
+impl Meter {
+    pub(crate) fn new(per_s: u64, now_ns: u64) -> Meter {
+        Meter { per_s, left: per_s as f64, seen_ns: now_ns }
+    }
+
+    /// Whether so much may pass now; nothing is taken.
+    pub(crate) fn look(&mut self, amount: u64, now_ns: u64) -> Result<(), OverRate> {
+        let full = self.per_s as f64;
+        let passed_s = now_ns.saturating_sub(self.seen_ns) as f64 / 1e9;
+        self.left = (self.left + passed_s * full).min(full);
+        self.seen_ns = self.seen_ns.max(now_ns);
+        let missing = (amount as f64).min(full) - self.left;
+        // What floating numbers lose is not worth a refusal.
+        if missing <= 1e-6 {
+            return Ok(());
+        }
+        Err(OverRate { per_s: self.per_s, retry_after: Duration::from_secs_f64(missing / full) })
+    }
+
+    pub(crate) fn take(&mut self, amount: u64) {
+        self.left -= amount as f64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn pass(meter: &mut Meter, amount: u64, now_ns: u64) -> Result<(), Duration> {
+        meter.look(amount, now_ns).map_err(|over| over.retry_after)?;
+        meter.take(amount);
+        Ok(())
+    }
+
+    #[test]
+    fn a_seconds_worth_passes_at_once_and_the_rest_as_time_goes_by() {
+        let mut meter = Meter::new(10, 5 * SECOND);
+        for _ in 0..10 {
+            assert_eq!(pass(&mut meter, 1, 5 * SECOND), Ok(()));
+        }
+        assert_eq!(pass(&mut meter, 1, 5 * SECOND), Err(Duration::from_millis(100)));
+        assert_eq!(pass(&mut meter, 1, 5 * SECOND + SECOND / 10), Ok(()));
+        assert_eq!(pass(&mut meter, 5, 5 * SECOND + SECOND / 10), Err(Duration::from_millis(500)));
+        // However long nothing came, no more than a second's worth was saved.
+        assert_eq!(pass(&mut meter, 10, 500 * SECOND), Ok(()));
+        assert!(pass(&mut meter, 1, 500 * SECOND).is_err());
+    }
+
+    #[test]
+    fn what_is_larger_than_a_seconds_worth_passes_and_is_made_up_for() {
+        let mut meter = Meter::new(100, 0);
+        assert_eq!(pass(&mut meter, 300, 0), Ok(()));
+        assert_eq!(pass(&mut meter, 1, SECOND), Err(Duration::from_millis(1_010)));
+        assert_eq!(pass(&mut meter, 100, 3 * SECOND), Ok(()));
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_gives_nothing_away() {
+        let mut meter = Meter::new(1, 9 * SECOND);
+        assert_eq!(pass(&mut meter, 1, 9 * SECOND), Ok(()));
+        assert!(pass(&mut meter, 1, SECOND).is_err() && pass(&mut meter, 1, 9 * SECOND).is_err());
+    }
+}

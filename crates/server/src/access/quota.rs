@@ -1,0 +1,109 @@
+//! How much one user, or all of a tenant, have under way: connections, and what they publish in a second.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use dunlin::wire::ErrorCode;
+use dunlin::{Refused, now_ns};
+
+use super::meter::{Meter, OverRate};
+use super::users::UserLimits;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Quota {
+    /// What its limits are called by: `users.ana`.
+    of: String,
+    connections: AtomicU64,
+    connections_max: AtomicU64,
+    /// Something is metered: otherwise publishing asks no more than this.
+    metered: AtomicBool,
+    meters: Mutex<Meters>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Meters {
+    records: Option<Meter>,
+    bytes: Option<Meter>,
+}
+
+impl Quota {
+    pub(super) fn new(of: String, limits: UserLimits) -> Quota {
+        let quota = Quota {
+            of,
+            connections: AtomicU64::new(0),
+            connections_max: AtomicU64::new(u64::MAX),
+            metered: AtomicBool::new(false),
+            meters: Mutex::default(),
+        };
+        quota.set(limits);
+        quota
+    }
+
+    pub(super) fn set(&self, limits: UserLimits) {
+        let now_ns = now_ns();
+        self.connections_max.store(limits.connections.unwrap_or(u64::MAX), Ordering::Relaxed);
+        let meter = |per_s: Option<u64>| per_s.map(|per_s| Meter::new(per_s, now_ns));
+        let meters =
+            Meters { records: meter(limits.publish_records_per_s), bytes: meter(limits.publish_bytes_per_s) };
+        self.metered.store(meters.records.is_some() || meters.bytes.is_some(), Ordering::Relaxed);
+        *self.meters() = meters;
+    }
+
+    /// One more connection, until [`leave`](Quota::leave).
+    pub(super) fn enter(&self) -> Result<(), Refused> {
+        let max = self.connections_max.load(Ordering::Relaxed);
+        let one_more = |count: u64| (count < max).then_some(count + 1);
+        match self.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Refused::limit(&format!("{}.limits.connections", self.of), max)),
+        }
+    }
+
+    pub(super) fn leave(&self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_metered(&self) -> bool {
+        self.metered.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn meters(&self) -> MutexGuard<'_, Meters> {
+        self.meters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn look(
+        &self,
+        meters: &mut Meters,
+        records: u64,
+        bytes: u64,
+        now_ns: u64,
+    ) -> Result<(), Refused> {
+        for (meter, amount, name) in [
+            (&mut meters.records, records, "publish_records_per_s"),
+            (&mut meters.bytes, bytes, "publish_bytes_per_s"),
+        ] {
+            if let Some(meter) = meter {
+                meter.look(amount, now_ns).map_err(|over| self.refuse(name, over))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse(&self, name: &str, over: OverRate) -> Refused {
+        let retry_after_ms = over.retry_after.as_millis() as u64 + 1;
+        let text = format!("{}.limits.{name}", self.of);
+        Refused { numbers: [retry_after_ms, over.per_s, 0], ..Refused::new(ErrorCode::RateLimit, text) }
+    }
+}
+
+impl Meters {
+    pub(super) fn take(&mut self, records: u64, bytes: u64) {
+        self.records.iter_mut().for_each(|meter| meter.take(records));
+        self.bytes.iter_mut().for_each(|meter| meter.take(bytes));
+    }
+}

@@ -1,0 +1,48 @@
+//! Who a connection is whose requests each bring credentials: as long as they are the same, and the users file is, they
+//! are not looked at again.
+
+use std::sync::Arc;
+
+use dunlin::Refused;
+use tokio::sync::Mutex;
+
+use super::throttle::From;
+use super::{Access, Credentials, Login};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Remembered(Mutex<Option<Known>>);
+
+#[derive(Debug)]
+struct Known {
+    header: Vec<u8>,
+    generation: u64,
+    login: Arc<Login>,
+}
+
+impl Remembered {
+    /// Who the request is of that has this header `authorization`.
+    pub(crate) async fn log_in(
+        &self,
+        access: &Arc<Access>,
+        header: Option<&[u8]>,
+        from: From,
+    ) -> Result<Arc<Login>, Refused> {
+        let generation = access.generation();
+        // Requests that come together wait for one look.
+        let mut remembered = self.0.lock().await;
+        if let Some(known) = &*remembered
+            && known.generation == generation
+            && Some(known.header.as_slice()) == header
+        {
+            return Ok(Arc::clone(&known.login));
+        }
+        // Its place is free for who comes now.
+        remembered.take();
+        let login = access.log_in(Credentials::of_header(header), from).await?;
+        let known = Known { header: header.unwrap_or_default().to_vec(), generation, login };
+        let login = Arc::clone(&known.login);
+        *remembered = Some(known);
+        Ok(login)
+    }
+}

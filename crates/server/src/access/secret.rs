@@ -1,0 +1,113 @@
+//! What proves who somebody is, kept so that whoever reads the users file cannot use it.
+//!
+//! A password is what a person could remember, so it can be guessed: it is kept as Argon2id, of which each guess costs
+//! 19 MiB and tens of milliseconds. A token is 256 random bits: nobody guesses it, so one SHA-256 keeps it as well, and
+//! checking it costs a microsecond, which matters where every request brings one.
+
+use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
+use argon2::{Algorithm, Argon2, Params, Version};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest as _, Sha256};
+
+/// What a token begins with: whoever finds one lying about knows what it is.
+pub const TOKEN_PREFIX: &str = "dunlin_";
+/// What stands before the digest of a token in the users file.
+const DIGEST_PREFIX: &str = "sha256:";
+/// The longest password or token that is looked at, bytes.
+pub(crate) const SECRET_BYTES_MAX: usize = 1_024;
+
+/// The SHA-256 of a token.
+pub(crate) type Digest = [u8; 32];
+
+/// The system gave no random numbers, or the password cannot be hashed.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct SecretError(String);
+
+/// A password as it stands in the users file.
+pub fn hash_password(password: &[u8]) -> Result<String, SecretError> {
+    if password.is_empty() || password.len() > SECRET_BYTES_MAX {
+        return Err(SecretError(format!("a password has 1 to {SECRET_BYTES_MAX} bytes")));
+    }
+    let salt = SaltString::encode_b64(&random::<16>()?).map_err(|error| SecretError(error.to_string()))?;
+    let hash = hasher().hash_password(password, &salt).map_err(|error| SecretError(error.to_string()))?;
+    Ok(hash.to_string())
+}
+
+/// A new token, and how it stands in the users file.
+pub fn new_token() -> Result<(String, String), SecretError> {
+    let token = format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(random::<32>()?));
+    let kept = show_digest(&digest(token.as_bytes()));
+    Ok((token, kept))
+}
+
+/// Whether the text is a hash that [`verify`] can check with.
+pub(crate) fn is_hash(hash: &str) -> bool {
+    PasswordHash::new(hash).is_ok_and(|hash| Algorithm::try_from(hash.algorithm).is_ok())
+}
+
+/// Takes tens of milliseconds and many MiB, as it is meant to.
+pub(crate) fn verify(hash: &str, password: &[u8]) -> bool {
+    PasswordHash::new(hash).is_ok_and(|hash| hasher().verify_password(password, &hash).is_ok())
+}
+
+pub(crate) fn digest(token: &[u8]) -> Digest {
+    Sha256::digest(token).into()
+}
+
+pub(crate) fn show_digest(digest: &Digest) -> String {
+    let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{DIGEST_PREFIX}{digits}")
+}
+
+pub(crate) fn read_digest(text: &str) -> Option<Digest> {
+    let digits = text.strip_prefix(DIGEST_PREFIX).filter(|digits| digits.is_ascii() && digits.len() == 64)?;
+    let mut digest = [0; 32];
+    for (byte, at) in digest.iter_mut().zip((0..64).step_by(2)) {
+        *byte = u8::from_str_radix(&digits[at..at + 2], 16).ok()?;
+    }
+    Some(digest)
+}
+
+/// Compares all of it, so that how long it takes says nothing of where two differ.
+pub(crate) fn is_same(a: &Digest, b: &Digest) -> bool {
+    std::hint::black_box(a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b))) == 0
+}
+
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], SecretError> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| SecretError(format!("no random numbers: {error}")))?;
+    Ok(bytes)
+}
+
+fn hasher() -> Argon2<'static> {
+    Argon2::new(Algorithm::Argon2id, Version::V0x13, Params::DEFAULT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_known_by_its_hash_and_no_two_hashes_are_alike() {
+        let (one, other) = (hash_password(b"open sesame").unwrap(), hash_password(b"open sesame").unwrap());
+        assert!(one.starts_with("$argon2id$") && one != other && is_hash(&one));
+        assert!(verify(&one, b"open sesame") && verify(&other, b"open sesame") && !verify(&one, b"open"));
+        assert!(!verify("nonsense", b"") && !is_hash("$argon2id$") && !is_hash("$5$a$b"));
+        assert!(hash_password(b"").is_err() && hash_password(&[b'a'; SECRET_BYTES_MAX + 1]).is_err());
+    }
+
+    #[test]
+    fn a_token_is_known_by_its_digest() {
+        let (token, kept) = new_token().unwrap();
+        assert!(token.starts_with(TOKEN_PREFIX) && token.len() == 50 && !kept.contains(&token));
+        let read = read_digest(&kept).unwrap();
+        assert!(is_same(&read, &digest(token.as_bytes())) && !is_same(&read, &digest(b"dunlin_")));
+        for wrong in
+            ["", "sha256:", &kept[1..], &kept[..70], &kept.replace("sha256:", "sha256:+"), "sha256:é"]
+        {
+            assert_eq!(read_digest(wrong), None, "{wrong}");
+        }
+    }
+}

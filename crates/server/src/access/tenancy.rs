@@ -1,0 +1,149 @@
+//! A tenant while the node runs: how much its users have, together.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dunlin::topic::{Budget, Topic};
+use dunlin::{Node, Refused, TopicError, now_ns};
+
+use super::quota::Quota;
+use super::users::{Tenant, TenantLimits};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Tenancy {
+    name: String,
+    node: Node,
+    budget: Arc<Budget>,
+    pub(super) quota: Quota,
+    limits: Mutex<TenantLimits>,
+    /// Topics that its users created.
+    topics: Mutex<HashMap<String, Made>>,
+    /// Topics that were deleted because nobody used them.
+    expired: AtomicU64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Made {
+    by_itself: bool,
+    at_ns: u64,
+}
+
+impl Tenancy {
+    /// What the node finds of it when it starts: durable topics count.
+    pub(super) fn new(name: &str, tenant: &Tenant, node: &Node) -> Tenancy {
+        let limits = tenant.limits;
+        let budget = match limits.memory_bytes {
+            Some(bytes) => node.budget().child(bytes),
+            None => Arc::clone(node.budget()),
+        };
+        let tenancy = Tenancy {
+            name: name.to_owned(),
+            node: node.clone(),
+            budget,
+            quota: Quota::new(format!("tenants.{name}"), limits.together),
+            limits: Mutex::new(limits),
+            topics: Mutex::default(),
+            expired: AtomicU64::new(0),
+        };
+        if limits.topics.is_some() {
+            tenancy.count_topics(tenant);
+        }
+        tenancy
+    }
+
+    fn count_topics(&self, tenant: &Tenant) {
+        for bounds in &tenant.bounds.allow {
+            let mut after = String::new();
+            loop {
+                let page = self.node.topics(Some(bounds), &after, usize::MAX);
+                let made = Made { by_itself: false, at_ns: now_ns() };
+                self.topics().extend(page.topics.iter().map(|topic| (topic.name().to_owned(), made)));
+                match page.topics.last() {
+                    Some(last) if page.more => after = last.name().to_owned(),
+                    _ => break,
+                }
+            }
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
+    /// Other limits are in force now. That of memory stays until the node starts again.
+    pub(super) fn set(&self, limits: TenantLimits) {
+        self.quota.set(limits.together);
+        *self.limits() = limits;
+    }
+
+    pub(super) fn begin_topic(&self, name: &str, by_itself: bool) -> Result<(), TopicError> {
+        let topics_max = self.limits().topics;
+        let mut topics = self.topics();
+        if let Some(topics_max) = topics_max
+            && topics.len() as u64 >= topics_max
+            && !topics.contains_key(name)
+        {
+            topics.retain(|name, _| self.node.topic(name).is_some());
+            if topics.len() as u64 >= topics_max {
+                return Err(TopicError::Limit { limit: "tenants.limits.topics", value: topics_max });
+            }
+        }
+        topics.entry(name.to_owned()).or_insert(Made { by_itself, at_ns: now_ns() });
+        Ok(())
+    }
+
+    pub(super) fn no_topic(&self, name: &str) {
+        // It is another's, or it was there before.
+        if self.node.topic(name).is_none() {
+            self.topics().remove(name);
+        }
+    }
+
+    /// Deletes topics that came into being by themselves and that nobody uses any more.
+    pub(super) fn expire(&self, now_ns: u64) {
+        let idle_max = self.limits().topic_idle;
+        let mut topics = self.topics();
+        topics.retain(|name, made| {
+            let Some(topic) = self.node.topic(name) else { return false };
+            let is_over =
+                made.by_itself && idle_max.is_some_and(|max| is_idle(&topic, made.at_ns, now_ns, max));
+            if is_over && self.node.delete_topic(name).is_ok() {
+                self.expired.fetch_add(1, Ordering::Relaxed);
+                tracing::info!(topic = name, tenant = self.name, "deleted: nobody used it");
+                return false;
+            }
+            true
+        });
+    }
+
+    /// Topics there are, and how many were deleted because nobody used them.
+    pub(super) fn topic_counts(&self) -> (u64, u64) {
+        (self.topics().len() as u64, self.expired.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn enter(&self) -> Result<(), Refused> {
+        self.quota.enter()
+    }
+
+    fn topics(&self) -> MutexGuard<'_, HashMap<String, Made>> {
+        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn limits(&self) -> MutexGuard<'_, TenantLimits> {
+        self.limits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_idle(topic: &Topic, made_ns: u64, now_ns: u64, max: Duration) -> bool {
+    let last_ns = topic.logs().iter().map(|log| log.info().last_append_ns).max().unwrap_or(0).max(made_ns);
+    u128::from(now_ns.saturating_sub(last_ns)) >= max.as_nanos()
+        && topic.publishers() == 0
+        && !topic.logs().iter().any(|log| log.has_listener(""))
+}

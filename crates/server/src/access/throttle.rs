@@ -1,0 +1,156 @@
+//! Whoever fails to prove who they are waits longer each time.
+//!
+//! Failures are counted for each pair of address and user, and for each address: from the fifth of a pair, and the
+//! twentieth of an address, on, the next attempt is refused unlooked at for 1, 2, 4 … seconds, also with the right
+//! password, or guessing would go on. Success forgets the pair's failures, not the address's.
+//!
+//! Limits: [`ENTRIES_MAX`]; then what failed longest ago is forgotten. An IPv6 address counts by its first 64 bits.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+/// Pairs and addresses that are remembered.
+const ENTRIES_MAX: usize = 16_384;
+/// Failures of a pair that cost nothing.
+const OF_PAIR: u32 = 4;
+/// Failures of an address that cost nothing.
+const OF_ADDRESS: u32 = 19;
+const FIRST_NS: u64 = 1_000_000_000;
+const LONGEST_NS: u64 = 64_000_000_000;
+/// After so long without another, failures are forgotten.
+const FORGET_NS: u64 = 600_000_000_000;
+
+/// Where an attempt comes from; `None` over a Unix socket.
+pub(crate) type From = Option<IpAddr>;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Throttle {
+    failures: HashMap<(From, Option<Box<str>>), Failures>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Failures {
+    count: u32,
+    last_ns: u64,
+}
+
+impl Failures {
+    /// How long is to be waited yet.
+    fn wait_ns(self, free: u32, now_ns: u64) -> u64 {
+        let Some(doublings) = self.count.checked_sub(free + 1) else { return 0 };
+        let span_ns =
+            FIRST_NS.checked_shl(doublings).filter(|ns| *ns > 0).unwrap_or(LONGEST_NS).min(LONGEST_NS);
+        self.last_ns.saturating_add(span_ns).saturating_sub(now_ns)
+    }
+}
+
+impl Throttle {
+    /// How long an attempt of this user from there has to wait, ns; 0 when it may be made.
+    pub(crate) fn wait_ns(&self, from: From, user: &str, now_ns: u64) -> u64 {
+        let from = network(from);
+        let of = |user: Option<&str>, free| {
+            let failures = self.failures.get(&(from, user.map(Into::into)));
+            failures.map_or(0, |failures| failures.wait_ns(free, now_ns))
+        };
+        of(Some(user), OF_PAIR).max(of(None, OF_ADDRESS))
+    }
+
+    pub(crate) fn failed(&mut self, from: From, user: &str, now_ns: u64) {
+        let from = network(from);
+        for user in [Some(user.into()), None] {
+            self.make_room(now_ns);
+            let failures =
+                self.failures.entry((from, user)).or_insert(Failures { count: 0, last_ns: now_ns });
+            if now_ns.saturating_sub(failures.last_ns) > FORGET_NS {
+                failures.count = 0;
+            }
+            failures.count = failures.count.saturating_add(1);
+            failures.last_ns = now_ns;
+        }
+    }
+
+    pub(crate) fn succeeded(&mut self, from: From, user: &str) {
+        if !self.failures.is_empty() {
+            self.failures.remove(&(network(from), Some(user.into())));
+        }
+    }
+
+    fn make_room(&mut self, now_ns: u64) {
+        if self.failures.len() < ENTRIES_MAX {
+            return;
+        }
+        self.failures.retain(|_, failures| now_ns.saturating_sub(failures.last_ns) <= FORGET_NS);
+        if self.failures.len() < ENTRIES_MAX {
+            return;
+        }
+        // Half of them at once, so that not every failure of a flood costs a look at all.
+        let mut times: Vec<u64> = self.failures.values().map(|failures| failures.last_ns).collect();
+        let (_, middle, _) = times.select_nth_unstable(ENTRIES_MAX / 2);
+        let middle = *middle;
+        self.failures.retain(|_, failures| failures.last_ns > middle);
+    }
+}
+
+fn network(from: From) -> From {
+    from.map(|address| match address.to_canonical() {
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            IpAddr::V6([a, b, c, d, 0, 0, 0, 0].into())
+        }
+        v4 => v4,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn address(text: &str) -> From {
+        Some(text.parse().unwrap())
+    }
+
+    #[test]
+    fn from_the_fifth_failure_on_the_next_waits_twice_as_long_each_time() {
+        let mut throttle = Throttle::default();
+        let from = address("10.0.0.1");
+        for (failures, wait) in [(1, 0), (4, 0), (5, 1), (6, 2), (7, 4), (11, 64), (30, 64), (90, 64)] {
+            let mut throttle = Throttle::default();
+            for _ in 0..failures {
+                throttle.failed(from, "ana", 0);
+            }
+            assert_eq!(throttle.wait_ns(from, "ana", 0), wait * SECOND, "{failures}");
+        }
+        (0..6).for_each(|_| throttle.failed(from, "ana", 0));
+        assert_eq!(throttle.wait_ns(from, "ana", SECOND / 2), 3 * SECOND / 2);
+        assert_eq!(throttle.wait_ns(from, "bob", 0), 0, "another user");
+        assert_eq!(throttle.wait_ns(address("10.0.0.2"), "ana", 0), 0, "another address");
+        throttle.succeeded(from, "ana");
+        assert_eq!(throttle.wait_ns(from, "ana", 0), 0);
+    }
+
+    #[test]
+    fn an_address_that_tries_many_users_waits_for_all_of_them() {
+        let mut throttle = Throttle::default();
+        let (one, same_network) = (address("2001:db8:1:2::3"), address("2001:db8:1:2:ffff::4"));
+        (0..20).for_each(|number| throttle.failed(one, &format!("user{number}"), 0));
+        assert_eq!(throttle.wait_ns(same_network, "ana", 0), SECOND);
+        assert_eq!(throttle.wait_ns(address("2001:db8:1:3::3"), "ana", 0), 0);
+    }
+
+    #[test]
+    fn failures_are_forgotten_in_time_and_never_too_many_remembered() {
+        let mut throttle = Throttle::default();
+        let from = address("10.0.0.1");
+        (0..9).for_each(|_| throttle.failed(from, "ana", 0));
+        throttle.failed(from, "ana", FORGET_NS + SECOND);
+        assert_eq!(throttle.wait_ns(from, "ana", FORGET_NS + SECOND), 0);
+        for number in 0..3 * ENTRIES_MAX as u64 {
+            throttle.failed(from, &format!("user{number}"), number);
+        }
+        assert!(throttle.failures.len() <= ENTRIES_MAX);
+        assert!(throttle.wait_ns(from, "ana", 3 * ENTRIES_MAX as u64) > 0, "the address is known still");
+    }
+}

@@ -1,0 +1,271 @@
+//! The users file, checked: tenants, users, what proves that it is they, and what they may do (`docs/security.md`).
+
+mod raw;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin::topic::Pattern;
+use dunlin::{Permissions, Rule};
+use toml::Spanned;
+
+use super::secret::{self, Digest};
+use raw::{RawFile, RawTenant, RawUser};
+
+/// The tenant of users that name none. Unless the file says otherwise, every subject is within its bounds.
+pub const TENANT_DEFAULT: &str = "default";
+const NAME_BYTES_MAX: usize = 64;
+
+/// Why a users file was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {why}")]
+pub struct UsersError {
+    /// The file and, where it is known, the line.
+    pub place: String,
+    /// What is wrong.
+    pub why: String,
+}
+
+/// Everybody whom a node knows.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Users {
+    pub(crate) by_name: BTreeMap<String, User>,
+    pub(crate) tenants: BTreeMap<String, Tenant>,
+    by_token: HashMap<Digest, String>,
+}
+
+/// A user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct User {
+    pub(crate) tenant: String,
+    /// As Argon2id.
+    pub(crate) password: Option<String>,
+    pub(crate) tokens: Vec<Digest>,
+    pub(crate) permissions: Arc<Permissions>,
+    pub(crate) limits: UserLimits,
+}
+
+/// A tenant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Tenant {
+    pub(crate) bounds: Rule,
+    pub(crate) limits: TenantLimits,
+}
+
+/// How much one user may do; what is not given has no bound of its own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct UserLimits {
+    /// Connections at a time.
+    pub connections: Option<u64>,
+    /// Records published in a second.
+    pub publish_records_per_s: Option<u64>,
+    /// Bytes of records published in a second.
+    pub publish_bytes_per_s: Option<u64>,
+}
+
+/// How much all users of one tenant may do together; what is not given has no bound of its own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TenantLimits {
+    /// Of all its users together.
+    pub together: UserLimits,
+    /// Topics that its users have created and that are still there.
+    pub topics: Option<u64>,
+    /// Topics that came into being because they were used are deleted when nothing was published to them for so long and
+    /// nobody reads them.
+    pub topic_idle: Option<Duration>,
+    /// Memory of the topics that its users create.
+    pub memory_bytes: Option<u64>,
+}
+
+impl Users {
+    /// Reads a users file.
+    pub fn read(path: &Path) -> Result<Users, UsersError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| UsersError { place: path.display().to_string(), why: error.to_string() })?;
+        Users::parse(&text, &path.display().to_string())
+    }
+
+    /// Reads what stands in a users file; `name` is what errors call it.
+    pub fn parse(text: &str, name: &str) -> Result<Users, UsersError> {
+        let reader = Reader { text, name };
+        let raw: RawFile = toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| reader.line(span.start));
+            UsersError { place: format!("{name}:{line}"), why: error.message().replace('\n', " ") }
+        })?;
+        reader.users(raw)
+    }
+
+    /// Whose token it is.
+    pub(crate) fn of_token(&self, digest: &Digest) -> Option<&str> {
+        let (kept, name) = self.by_token.get_key_value(digest)?;
+        secret::is_same(kept, digest).then_some(name.as_str())
+    }
+
+    /// Every user: name and tenant, whether there is a password, and how many tokens.
+    pub fn list(&self) -> impl Iterator<Item = (&str, &str, bool, usize)> {
+        self.by_name.iter().map(|(name, user)| {
+            (name.as_str(), user.tenant.as_str(), user.password.is_some(), user.tokens.len())
+        })
+    }
+}
+
+/// Whether it may be the name of a user or a tenant.
+pub fn is_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.@".contains(&byte);
+    !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(plain)
+}
+
+const NAMES: &str = "a name is 1 to 64 letters, digits, or one of _-.@";
+
+struct Reader<'a> {
+    text: &'a str,
+    name: &'a str,
+}
+
+impl Reader<'_> {
+    fn users(&self, raw: RawFile) -> Result<Users, UsersError> {
+        let mut users = Users::default();
+        for (name, tenant) in raw.tenants {
+            let span = name.span().start;
+            let name = self.name_of(name)?;
+            users.tenants.insert(name.clone(), self.tenant(&name, span, tenant)?);
+        }
+        users.tenants.entry(TENANT_DEFAULT.to_owned()).or_insert_with(|| Tenant {
+            bounds: Rule { allow: everything(), deny: Vec::new() },
+            limits: TenantLimits::default(),
+        });
+        for (name, user) in raw.users {
+            let at = name.span().start;
+            let name = self.name_of(name)?;
+            let user = self.user(user, at, &users.tenants)?;
+            for token in &user.tokens {
+                if let Some(other) = users.by_token.insert(*token, name.clone()) {
+                    return Err(self.error(at, format!("{name} and {other} have a token in common")));
+                }
+            }
+            users.by_name.insert(name, user);
+        }
+        Ok(users)
+    }
+
+    fn tenant(&self, name: &str, at: usize, raw: RawTenant) -> Result<Tenant, UsersError> {
+        let own = Pattern::parse(&format!("{name}.>"));
+        let allow = match raw.subjects {
+            Some(subjects) => self.patterns(subjects)?,
+            None => vec![own.map_err(|_| {
+                self.error(at, format!("{name}.> is no pattern: say which subjects are the tenant's"))
+            })?],
+        };
+        let limits = raw.limits.unwrap_or_default();
+        let topic_idle = limits.topic_idle.map(|text| {
+            let read = humantime::parse_duration(text.get_ref());
+            read.map_err(|_| {
+                self.error(text.span().start, "topic_idle: expected a duration like 10m".to_owned())
+            })
+        });
+        Ok(Tenant {
+            bounds: Rule { allow, deny: self.patterns(raw.deny)? },
+            limits: TenantLimits {
+                together: UserLimits {
+                    connections: self.over_zero("connections", limits.connections)?,
+                    publish_records_per_s: self
+                        .over_zero("publish_records_per_s", limits.publish_records_per_s)?,
+                    publish_bytes_per_s: self.over_zero("publish_bytes_per_s", limits.publish_bytes_per_s)?,
+                },
+                topics: self.over_zero("topics", limits.topics)?,
+                topic_idle: topic_idle.transpose()?,
+                memory_bytes: self.over_zero("memory_bytes", limits.memory_bytes)?,
+            },
+        })
+    }
+
+    fn user(&self, raw: RawUser, at: usize, tenants: &BTreeMap<String, Tenant>) -> Result<User, UsersError> {
+        let (named_at, name) = match raw.tenant {
+            Some(name) => (name.span().start, name.into_inner()),
+            None => (at, TENANT_DEFAULT.to_owned()),
+        };
+        let Some(tenant) = tenants.get(&name) else {
+            return Err(self.error(named_at, format!("there is no tenant {name:?}: add [tenants.{name}]")));
+        };
+        let password = raw.password.map(|hash| match secret::is_hash(hash.get_ref()) {
+            true => Ok(hash.into_inner()),
+            false => Err(self.error(
+                hash.span().start,
+                "password: expected a hash, as `dunlin user add` writes it, never the password itself"
+                    .to_owned(),
+            )),
+        });
+        let read = |token: Spanned<String>| {
+            let expected =
+                "tokens: expected sha256: and 64 hexadecimal digits, as `dunlin user token` writes them";
+            secret::read_digest(token.get_ref())
+                .ok_or_else(|| self.error(token.span().start, expected.to_owned()))
+        };
+        let tokens = raw.tokens.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        let rule = |allow, deny| Ok(Rule { allow: self.patterns(allow)?, deny: self.patterns(deny)? });
+        let permissions = Permissions {
+            tenant: tenant.bounds.clone(),
+            publish: rule(raw.publish, raw.publish_deny)?,
+            subscribe: rule(raw.subscribe, raw.subscribe_deny)?,
+            create: rule(raw.create, raw.create_deny)?,
+            delete: rule(raw.delete, raw.delete_deny)?,
+            groups: rule(raw.groups, raw.groups_deny)?,
+            surveys: raw.surveys,
+        };
+        let limits = raw.limits.unwrap_or_default();
+        Ok(User {
+            tenant: name,
+            password: password.transpose()?,
+            tokens,
+            permissions: Arc::new(permissions),
+            limits: UserLimits {
+                connections: self.over_zero("connections", limits.connections)?,
+                publish_records_per_s: self
+                    .over_zero("publish_records_per_s", limits.publish_records_per_s)?,
+                publish_bytes_per_s: self.over_zero("publish_bytes_per_s", limits.publish_bytes_per_s)?,
+            },
+        })
+    }
+
+    fn name_of(&self, name: Spanned<String>) -> Result<String, UsersError> {
+        if is_name(name.get_ref()) {
+            return Ok(name.into_inner());
+        }
+        Err(self.error(name.span().start, format!("{:?}: {NAMES}", name.get_ref())))
+    }
+
+    fn patterns(&self, texts: Vec<Spanned<String>>) -> Result<Vec<Pattern>, UsersError> {
+        let read = |text: Spanned<String>| {
+            Pattern::parse(text.get_ref()).map_err(|error| self.error(text.span().start, error.to_string()))
+        };
+        texts.into_iter().map(read).collect()
+    }
+
+    /// Whoever writes 0 means that nothing is allowed or that everything is; neither can be known.
+    fn over_zero(&self, name: &str, number: Option<Spanned<u64>>) -> Result<Option<u64>, UsersError> {
+        match number {
+            Some(zero) if *zero.get_ref() == 0 => {
+                Err(self.error(zero.span().start, format!("{name}: expected a whole number over 0")))
+            }
+            other => Ok(other.map(Spanned::into_inner)),
+        }
+    }
+
+    fn error(&self, at: usize, why: String) -> UsersError {
+        UsersError { place: format!("{}:{}", self.name, self.line(at)), why }
+    }
+
+    fn line(&self, at: usize) -> usize {
+        let before = &self.text.as_bytes()[..at.min(self.text.len())];
+        before.iter().filter(|&&byte| byte == b'\n').count() + 1
+    }
+}
+
+fn everything() -> Vec<Pattern> {
+    Pattern::parse(">").into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+use dunlin::{Action, Extent};
+use proptest::prelude::*;
+
+use super::*;
+
+const HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$RdescudvJCsgt3ub+b4dWRWJTmaaJObG";
+const DIGEST: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000001";
+
+fn file() -> String {
+    format!(
+        "# people\n[tenants.acme]\ndeny = [\"acme.audit.>\"]\n[tenants.acme.limits]\nconnections = 7\ntopic_idle = \"10m\"\n\
+         [users.ana]\ntenant = \"acme\"\npassword = \"{HASH}\"\ntokens = [\"{DIGEST}\"]\npublish = [\"acme.orders.>\"]\n\
+         subscribe = [\"acme.>\"]\nsubscribe_deny = [\"acme.secret.>\"]\n[users.ana.limits]\npublish_records_per_s = 9\n"
+    )
+}
+
+#[test]
+fn a_file_says_who_there_is_and_what_they_may_do() {
+    let users = Users::parse(&file(), "u.toml").unwrap();
+    let ana = &users.by_name["ana"];
+    assert_eq!((ana.tenant.as_str(), ana.password.as_deref()), ("acme", Some(HASH)));
+    assert_eq!(users.of_token(&secret::read_digest(DIGEST).unwrap()), Some("ana"));
+    assert_eq!(ana.limits.publish_records_per_s, Some(9));
+    assert_eq!(users.tenants["acme"].limits.together.connections, Some(7));
+    assert_eq!(users.tenants["acme"].limits.topic_idle, Some(Duration::from_secs(600)));
+    let extent = |action, text| ana.permissions.extent(action, &Pattern::parse(text).unwrap());
+    assert_eq!(extent(Action::Publish, "acme.orders.eu"), Extent::All);
+    assert_eq!(extent(Action::Publish, "acme.audit.x"), Extent::Nothing);
+    assert_eq!(extent(Action::Subscribe, "acme.>"), Extent::Part);
+    assert_eq!(extent(Action::Create, "acme.x"), Extent::Nothing, "what is not written is not allowed");
+    assert!(!ana.permissions.surveys);
+}
+
+#[test]
+fn a_bad_file_is_refused_with_line_and_reason() {
+    for (text, place, why) in [
+        ("[users.ana", "u.toml:1", "table"),
+        ("[users.ana]\npasswort = 'x'", "u.toml:2", "unknown field `passwort`"),
+        ("[users.ana]\npassword = 'open sesame'", "u.toml:2", "never the password itself"),
+        ("[users.ana]\n\ntokens = ['dunlin_x']", "u.toml:3", "sha256:"),
+        ("[users.ana]\npublish = ['a', 'b..c']", "u.toml:2", "empty token"),
+        ("[users.ana]\npublish = 'a'", "u.toml:2", "sequence"),
+        ("[users.ana]\ntenant = 'acme'", "u.toml:2", "there is no tenant \"acme\""),
+        ("\n[users.'a b']\n", "u.toml:2", "a name is"),
+        ("[tenants.'a/b']", "u.toml:1", "a name is"),
+        ("[tenants.a.limits]\ntopics = 0", "u.toml:2", "over 0"),
+        ("[tenants.a.limits]\ntopics = -1", "u.toml:2", "invalid value"),
+        ("[tenants.a.limits]\ntopic_idle = 'soon'", "u.toml:2", "duration"),
+        ("[tenants.'a..b']", "u.toml:1", "say which subjects"),
+        ("tenants = 3", "u.toml:1", "map"),
+        ("nobody = 1", "u.toml:1", "unknown field `nobody`"),
+    ] {
+        let error = Users::parse(text, "u.toml").unwrap_err();
+        assert_eq!(error.place, place, "{text}: {error}");
+        assert!(error.why.contains(why), "{text}: {error}");
+    }
+    let twice = format!("[users.a]\ntokens = ['{DIGEST}']\n[users.b]\ntokens = ['{DIGEST}']");
+    let error = Users::parse(&twice, "u.toml").unwrap_err();
+    assert_eq!((error.place.as_str(), error.why.as_str()), ("u.toml:3", "b and a have a token in common"));
+}
+
+#[test]
+fn an_empty_file_knows_nobody() {
+    let users = Users::parse("", "u.toml").unwrap();
+    assert_eq!(users.list().count(), 0);
+    assert!(users.of_token(&[0; 32]).is_none());
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(text in "\\PC*") {
+        let _ = Users::parse(&text, "u.toml");
+    }
+
+    #[test]
+    fn a_file_with_anything_changed_in_it_is_read_or_refused_with_its_place(
+        at in 0usize..600, with in "[\\[\\]=\"'.>*a0\n-]{0,3}", cut in 0usize..4,
+    ) {
+        let text = file();
+        let at = at.min(text.len());
+        let end = (at + cut).min(text.len());
+        let changed = format!("{}{with}{}", &text[..at], &text[end..]);
+        if let Err(error) = Users::parse(&changed, "u.toml") {
+            prop_assert!(error.place.starts_with("u.toml:") && !error.why.is_empty());
+        }
+    }
+}

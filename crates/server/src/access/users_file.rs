@@ -1,0 +1,37 @@
+//! The users file as something that is read again.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+
+use crate::reload::Reload;
+use crate::shared::Shared;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct UsersFile {
+    path: PathBuf,
+    shared: Weak<Shared>,
+}
+
+impl UsersFile {
+    /// That of the server, if it has one.
+    pub(crate) fn of(shared: &Arc<Shared>) -> Option<UsersFile> {
+        let access = shared.access.as_ref()?;
+        Some(UsersFile { path: access.path().to_owned(), shared: Arc::downgrade(shared) })
+    }
+}
+
+impl Reload for UsersFile {
+    fn what(&self) -> &'static str {
+        "users file"
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        vec![self.path.clone()]
+    }
+
+    fn reload(&self) -> Result<(), String> {
+        let Some(shared) = self.shared.upgrade() else { return Ok(()) };
+        shared.reload_users().map_err(|error| error.to_string())
+    }
+}

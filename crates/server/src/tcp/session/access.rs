@@ -1,0 +1,149 @@
+//! Who the client is, and what it may still do when that has changed.
+
+use std::sync::Arc;
+
+use dunlin::topic::{Filter, Log, Pattern};
+use dunlin::wire::{ErrorCode, Hello};
+use dunlin::{Action, Extent, Refused};
+
+use super::reading::Taken;
+use super::{Phase, Session};
+use crate::access::{Credentials, Login, Pending};
+use crate::shared::LOGIN;
+
+/// How far the client has come in proving who it is.
+#[derive(Debug, Default)]
+pub(super) enum Entrance {
+    /// It has not said, or nobody asks.
+    #[default]
+    Unasked,
+    Asked(Pending),
+    Known(Arc<Login>),
+}
+
+/// The tenant of those that name none, where nobody asks who they are.
+const TENANT: &str = "default";
+
+impl Session {
+    /// Lets the client in, at once or when its credentials are checked: then HELLO comes here again.
+    pub(super) fn hello(&mut self, hello: Hello<'_>) -> Taken {
+        self.visit.is_called(hello.client);
+        let Some(access) = &self.shared.access else {
+            if !hello.tenant.is_empty() && hello.tenant != TENANT {
+                self.fail(&Refused::new(ErrorCode::TenantUnknown, hello.tenant));
+            } else {
+                self.welcome();
+            }
+            return Taken::Whole;
+        };
+        if let Entrance::Unasked = self.entrance {
+            let credentials = Credentials::of_hello(hello.credentials);
+            let told = (Arc::clone(&self.waiter), LOGIN);
+            let pending = access.log_in_waking(credentials, hello.tenant, self.stream.peer_ip(), told);
+            self.entrance = Entrance::Asked(pending);
+        }
+        let Entrance::Asked(pending) = &self.entrance else { return Taken::Whole };
+        match pending.take() {
+            None => return Taken::Blocked,
+            Some(Ok(login)) => {
+                self.node = login.node(&self.shared.node);
+                self.entrance = Entrance::Known(login);
+                self.welcome();
+            }
+            Some(Err(refused)) => self.fail(&refused),
+        }
+        Taken::Whole
+    }
+
+    /// Whether HELLO waits for its credentials to be checked.
+    pub(super) fn is_at_the_door(&self) -> bool {
+        matches!((&self.phase, &self.entrance), (Phase::Hello, Entrance::Asked(_)))
+    }
+
+    /// Whether so much may be published now.
+    pub(super) fn admit_publish(&self, records: u32, bytes: usize) -> Result<(), Refused> {
+        match &self.entrance {
+            Entrance::Known(login) => login.account().admit_publish(records.into(), bytes as u64),
+            _ => Ok(()),
+        }
+    }
+
+    /// The users file has changed: ends what is no longer allowed, and says why.
+    pub(super) fn users_changed(&mut self) {
+        let Entrance::Known(login) = &self.entrance else { return };
+        if self.is_closing() {
+            return;
+        }
+        if let Err(refused) = login.standing() {
+            return self.fail(&refused);
+        }
+        self.recheck_subscriptions();
+        self.recheck_publishers();
+        self.recheck_members();
+    }
+
+    fn recheck_subscriptions(&mut self) {
+        let numbers: Vec<u32> = self.subscriptions.keys().copied().collect();
+        for number in numbers {
+            if let Err(refused) = self.recheck_subscription(number) {
+                self.end_subscription(number, &refused);
+            }
+        }
+    }
+
+    fn recheck_subscription(&mut self, number: u32) -> Result<(), Refused> {
+        let Some(subscription) = self.subscriptions.get_mut(&number) else { return Ok(()) };
+        if self.inbox.holds(subscription.pattern.as_str()) {
+            return Ok(());
+        }
+        let readable =
+            self.node.readable_now(&subscription.pattern).map_err(|error| Refused::from(&error))?;
+        let of = |log: &Arc<Log>| {
+            let found = readable.iter().find(|(other, _)| Arc::ptr_eq(other, log));
+            found.map(|(_, filter)| filter.clone())
+        };
+        subscription.unannounced.retain_mut(|(log, filter)| match of(log) {
+            Some(now) => {
+                *filter = now;
+                true
+            }
+            None => false,
+        });
+        for number in &subscription.channels {
+            let Some(channel) = self.channels.get_mut(number) else { continue };
+            let filter = of(channel.cursor.log()).unwrap_or_else(|| Some(Filter(Arc::new(|_| false))));
+            if !channel.cursor.set_filter(filter) {
+                let text = format!("no permission to follow all of {:?}", channel.cursor.name().topic);
+                return Err(Refused::new(ErrorCode::Forbidden, text));
+            }
+        }
+        Ok(())
+    }
+
+    fn recheck_publishers(&mut self) {
+        let mut publishing = std::mem::take(&mut self.publishing);
+        let refused = publishing.recheck(|asked, owned| {
+            self.node.may(Action::Publish, asked).map_err(|error| Refused::from(&error))?;
+            Ok(self.asks_of_each(owned))
+        });
+        self.publishing = publishing;
+        for (number, refused) in refused {
+            self.refuse_publisher(number, &refused);
+        }
+    }
+
+    /// Whether the client may publish to some of the subjects only that a topic owns.
+    pub(super) fn asks_of_each(&self, owned: &Pattern) -> bool {
+        self.node.may(Action::Publish, owned) != Ok(Extent::All)
+    }
+
+    fn recheck_members(&mut self) {
+        let numbers: Vec<u32> = self.members.keys().copied().collect();
+        for number in numbers {
+            let Some(member) = self.members.get(&number) else { continue };
+            if let Err(error) = self.node.may_join(member.seat.topic(), member.seat.group()) {
+                self.end_membership(number, &Refused::from(&error));
+            }
+        }
+    }
+}

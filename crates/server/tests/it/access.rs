@@ -1,0 +1,161 @@
+//! Who may come in, and what they may do, through every door.
+
+mod entering;
+mod grpc;
+mod limits;
+mod permissions;
+mod reloading;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use dunlin::Node;
+use dunlin::topic::{Event, Notice, Subscribe, SubscribeError};
+use dunlin_client::{Client, ConnectError, Credentials, Options, Subscriber, Why};
+use dunlin_server::access::{hash_password, new_token};
+use dunlin_server::{Door, Server, ServerConfig};
+
+use crate::http::peer::{Answer, Peer as HttpPeer};
+use crate::nats_peer::NatsPeer;
+use crate::serve_with;
+
+/// Longer than anything here takes, however slow the machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PASSWORD: &str = "correct horse";
+
+/// The password as the users file has it, and a token with what the file has of it.
+static HASH: LazyLock<String> = LazyLock::new(|| hash_password(PASSWORD.as_bytes()).unwrap());
+static TOKEN: LazyLock<(String, String)> = LazyLock::new(|| new_token().unwrap());
+
+/// A node whose doors are open to the users of a file.
+struct Guarded {
+    node: Node,
+    server: Server,
+    file: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Guarded {
+    fn new(users: &str) -> Guarded {
+        Guarded::with(users, |_| ())
+    }
+
+    /// `HASH` and `DIGEST` in the file stand for those of the password and of the token.
+    fn with(users: &str, change: impl FnOnce(&mut ServerConfig)) -> Guarded {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("users.toml");
+        std::fs::write(&file, filled(users)).unwrap();
+        let any: SocketAddr = ([127, 0, 0, 1], 0).into();
+        let (node, server) = serve_with(|config| {
+            (config.nats, config.http, config.grpc) = (vec![any], vec![any], vec![any]);
+            config.users_file = Some(file.clone());
+            change(config);
+        });
+        Guarded { node, server, file, _dir: dir }
+    }
+
+    /// Writes the file anew and has it taken.
+    fn rewrite(&self, users: &str) {
+        std::fs::write(&self.file, filled(users)).unwrap();
+        self.server.reload_users().unwrap();
+    }
+
+    fn address(&self, door: Door) -> SocketAddr {
+        self.server.addresses().iter().find(|(other, _)| *other == door).unwrap().1
+    }
+
+    fn connect(&self, credentials: Credentials) -> Result<Client, ConnectError> {
+        let url = format!("dunlin://{}", self.address(Door::Tcp));
+        Client::connect(&url, Options { credentials, ..Options::default() })
+    }
+
+    fn by_password(&self, user: &str) -> Client {
+        self.connect(Credentials::password(user, PASSWORD.as_bytes())).unwrap()
+    }
+
+    fn http(&self, method: &str, path: &str, authorization: &str, body: &[u8]) -> Answer {
+        let mut peer = HttpPeer::connect(self.address(Door::Http));
+        let headers = [("authorization", authorization)];
+        let headers = if authorization.is_empty() { &[][..] } else { &headers[..] };
+        peer.request(method, path, headers, body)
+    }
+
+    /// A NATS client that has said CONNECT with this in its JSON.
+    fn nats(&self, credentials: &str) -> NatsPeer {
+        let mut peer = NatsPeer::new(&self.server);
+        let quiet = "\"verbose\":false,\"pedantic\":false,\"headers\":true,\"no_responders\":true";
+        peer.say(&format!("CONNECT {{{quiet}{credentials}}}"));
+        peer
+    }
+
+    /// The same, let in by the password.
+    fn nats_by_password(&self, user: &str) -> NatsPeer {
+        let mut peer = self.nats(&format!(",\"user\":\"{user}\",\"pass\":\"{PASSWORD}\""));
+        peer.settle();
+        peer
+    }
+
+    /// A number of `/metrics`, as the user sees it.
+    fn metric(&self, user: &str, name: &str) -> f64 {
+        let answer = self.http("GET", "/metrics", &basic(user, PASSWORD), b"");
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let text = String::from_utf8(answer.body).unwrap();
+        let line = text.lines().find(|line| line.starts_with(name));
+        line.unwrap_or_else(|| panic!("no {name} in {text}")).rsplit(' ').next().unwrap().parse().unwrap()
+    }
+}
+
+fn filled(users: &str) -> String {
+    users.replace("HASH", &HASH).replace("DIGEST", &TOKEN.1)
+}
+
+fn basic(user: &str, password: &str) -> String {
+    use base64::Engine as _;
+    format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}")))
+}
+
+fn bearer(token: &str) -> String {
+    format!("Bearer {token}")
+}
+
+/// Why the node did not let a client in.
+fn refusal(connected: Result<Client, ConnectError>) -> dunlin_client::Refused {
+    match connected {
+        Err(ConnectError::Away(Why::Refused(refused))) => refused,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The payloads that a subscriber gets, up to `last`; nothing may be told as lost.
+fn read_to(subscriber: &mut Subscriber, last: &str) -> Vec<String> {
+    let mut got = Vec::new();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        assert!(Instant::now() < deadline, "{last} did not come after {got:?}");
+        match subscriber.next_timeout(Duration::from_secs(1)) {
+            Ok(Some(Event::Record(record))) => {
+                got.push(String::from_utf8(record.payload().to_vec()).unwrap());
+                if got.last().is_some_and(|payload| payload == last) {
+                    return got;
+                }
+            }
+            Ok(Some(Event::Notice(Notice::Advance { .. }))) | Ok(None) => {}
+            Ok(Some(Event::Notice(notice))) => panic!("told {notice:?} after {got:?}"),
+            Err(error) => panic!("{error} after {got:?}"),
+        }
+    }
+}
+
+/// How a subscription ends.
+fn end_of(subscriber: &mut Subscriber) -> SubscribeError {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        match subscriber.next_timeout(Duration::from_secs(1)) {
+            Ok(_) => {}
+            Err(error) => return error,
+        }
+    }
+    panic!("the subscription did not end");
+}

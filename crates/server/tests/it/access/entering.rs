@@ -1,0 +1,122 @@
+//! Credentials: right, wrong, none, too often wrong.
+
+use dunlin::wire::ErrorCode;
+use dunlin_client::Credentials;
+
+use super::{Guarded, PASSWORD, TOKEN, basic, bearer, refusal};
+
+const USERS: &str = "[users.ana]\npassword = \"HASH\"\ntokens = [\"DIGEST\"]\npublish = [\">\"]\nsubscribe = [\">\"]\nsurveys = true\n\
+                     [users.bob]\npassword = \"HASH\"\n";
+
+#[test]
+fn who_has_the_password_or_the_token_comes_in_through_every_door() {
+    let guarded = Guarded::new(USERS);
+    let token = TOKEN.0.as_str();
+    for credentials in [Credentials::token(token), Credentials::password("ana", PASSWORD.as_bytes())] {
+        let client = guarded.connect(credentials).unwrap();
+        client.publisher("a").unwrap();
+    }
+    for authorization in [bearer(token), basic("ana", PASSWORD)] {
+        let answer = guarded.http("POST", "/v1/topics/a", &authorization, b"x");
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+    for credentials in
+        [format!(",\"auth_token\":\"{token}\""), format!(",\"user\":\"ana\",\"pass\":\"{PASSWORD}\"")]
+    {
+        guarded.nats(&credentials).settle();
+    }
+    assert_eq!(guarded.metric("ana", "dunlin_logins_total{outcome=\"failed\"}"), 0.0);
+    assert!(guarded.metric("ana", "dunlin_logins_total{outcome=\"accepted\"}") >= 6.0);
+}
+
+#[test]
+fn who_has_neither_is_told_so_through_every_door_in_its_own_words() {
+    let guarded = Guarded::new(USERS);
+    for wrong in [
+        Credentials::default(),
+        Credentials::token("dunlin_guess"),
+        Credentials::password("ana", b"guess"),
+        Credentials::password("nobody", PASSWORD.as_bytes()),
+        Credentials::password("a b", b""),
+    ] {
+        let refused = refusal(guarded.connect(wrong));
+        assert_eq!(refused.code, ErrorCode::Unauthenticated, "{refused}");
+    }
+    for wrong in [String::new(), bearer("dunlin_guess"), basic("bob", "guess"), "Digest x".to_owned()] {
+        for path in ["/v1/topics", "/metrics", "/v1/subscriptions", "/v1/topics/a/events"] {
+            let answer = guarded.http("GET", path, &wrong, b"");
+            // The fifth failure is answered by the throttle.
+            assert!([401, 429].contains(&answer.status), "{path} {wrong:?}: {answer:?}");
+            let challenge = answer.headers.iter().any(|(name, _)| name == "www-authenticate");
+            assert_eq!(challenge, answer.status == 401, "{answer:?}");
+        }
+    }
+    for wrong in ["", ",\"auth_token\":\"dunlin_guess\"", ",\"user\":\"carl\",\"pass\":\"guess\""] {
+        let mut peer = guarded.nats(wrong);
+        assert_eq!(peer.line(), "-ERR 'Authorization Violation'", "{wrong:?}");
+    }
+    let mut peer = crate::nats_peer::NatsPeer::raw(&guarded.server);
+    assert!(peer.line().contains("\"auth_required\":true"));
+    peer.say("SUB a 1");
+    assert_eq!(peer.line(), "-ERR 'Authorization Violation'", "nothing goes before CONNECT");
+}
+
+#[test]
+fn probes_need_no_credentials_and_a_page_may_ask_whether_it_may_bring_some() {
+    let guarded = Guarded::new(USERS);
+    for path in ["/healthz", "/readyz", "/startupz", "/"] {
+        assert_eq!(guarded.http("GET", path, "", b"").status, 200, "{path}");
+    }
+}
+
+#[test]
+fn whoever_guesses_waits_longer_each_time_and_the_right_password_does_not_help() {
+    let guarded = Guarded::new(USERS);
+    let ana = || guarded.connect(Credentials::password("ana", PASSWORD.as_bytes()));
+    let mut last = None;
+    for _ in 0..12 {
+        let refused = refusal(guarded.connect(Credentials::password("ana", b"guess")));
+        last = Some(refused.code);
+        if refused.code == ErrorCode::RateLimit {
+            assert!(refused.numbers[0] > 0, "{refused:?}");
+            break;
+        }
+    }
+    assert_eq!(last, Some(ErrorCode::RateLimit));
+    // Fails until the throttle lets it: every refusal on the way is the throttle's.
+    let deadline = std::time::Instant::now() + super::PATIENCE;
+    loop {
+        match ana() {
+            Ok(_) => break,
+            refused => assert_eq!(refusal(refused).code, ErrorCode::RateLimit),
+        }
+        assert!(std::time::Instant::now() < deadline, "throttled for ever");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert!(guarded.metric("ana", "dunlin_logins_total{outcome=\"throttled\"}") >= 1.0);
+    assert!(guarded.metric("ana", "dunlin_logins_total{outcome=\"failed\"}") >= 5.0);
+}
+
+#[test]
+fn a_user_of_another_tenant_than_it_names_is_refused() {
+    let guarded = Guarded::new(USERS);
+    let url = format!("dunlin://{}", guarded.address(dunlin_server::Door::Tcp));
+    let options = dunlin_client::Options {
+        tenant: "acme".to_owned(),
+        credentials: Credentials::token(TOKEN.0.as_str()),
+        ..Default::default()
+    };
+    let refused = refusal(dunlin_client::Client::connect(&url, options));
+    assert_eq!(refused.code, ErrorCode::TenantUnknown);
+}
+
+#[test]
+fn a_broken_users_file_keeps_a_node_from_starting_and_says_where() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("users.toml");
+    std::fs::write(&file, "[users.ana]\npublish = [\"a..b\"]\n").unwrap();
+    let node = dunlin::Node::start(dunlin::Config::default()).unwrap();
+    let config = dunlin_server::ServerConfig { users_file: Some(file.clone()), ..Default::default() };
+    let error = dunlin_server::Server::start(node, config).unwrap_err().to_string();
+    assert!(error.contains(&format!("{}:2: ", file.display())) && error.contains("empty token"), "{error}");
+}

@@ -1,0 +1,108 @@
+//! Users through the gRPC door.
+
+use dunlin::topic::{Publish as _, TopicConfig};
+use dunlin_server::grpc::proto::dunlin as v1;
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Request};
+use tonic_types::StatusExt as _;
+use v1::start::At;
+
+use super::{Guarded, PASSWORD, TOKEN, basic, bearer};
+use crate::grpc::{Dunlin, connect, next, publish, records, run, subscribe};
+
+const USERS: &str = "[users.ana]\npassword = \"HASH\"\ntokens = [\"DIGEST\"]\npublish = [\"orders.>\"]\nsubscribe = [\">\"]\n\
+                     subscribe_deny = [\"secret.>\", \"orders.secret.>\"]\n";
+
+fn of<T>(authorization: &str, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    if !authorization.is_empty() {
+        request.metadata_mut().insert("authorization", MetadataValue::try_from(authorization).unwrap());
+    }
+    request
+}
+
+async fn refusal(client: &mut Dunlin, authorization: &str, subject: &str) -> (Code, String) {
+    let refused = client.publish(of(authorization, publish(subject, "x"))).await.unwrap_err();
+    let reason = refused.get_details_error_info().map(|info| info.reason).unwrap_or_default();
+    (refused.code(), reason)
+}
+
+#[test]
+fn a_call_brings_its_credentials_and_is_told_what_it_may_not() {
+    run(async {
+        let guarded = Guarded::new(USERS);
+        let mut client = connect(&guarded.server).await;
+        for wrong in [String::new(), bearer("dunlin_guess"), basic("ana", "guess")] {
+            let refused = refusal(&mut client, &wrong, "orders.eu").await;
+            assert_eq!(refused, (Code::Unauthenticated, "UNAUTHENTICATED".to_owned()), "{wrong:?}");
+        }
+        for right in [bearer(&TOKEN.0), basic("ana", PASSWORD)] {
+            client.publish(of(&right, publish("orders.eu", "x"))).await.unwrap();
+            let refused = refusal(&mut client, &right, "secret.a").await;
+            assert_eq!(refused, (Code::PermissionDenied, "FORBIDDEN".to_owned()));
+            let denied = client.subscribe(of(&right, subscribe(&["secret.a"], At::Latest(true)))).await;
+            assert_eq!(denied.unwrap_err().code(), Code::PermissionDenied);
+            let denied = client.request(of(
+                &right,
+                v1::RequestRequest {
+                    subject: "secret.a".to_owned(),
+                    record: Some(v1::Draft::default()),
+                    ..Default::default()
+                },
+            ));
+            assert_eq!(denied.await.unwrap_err().code(), Code::PermissionDenied);
+            let create = v1::CreateTopicRequest { name: "orders.us".to_owned(), ..Default::default() };
+            let denied = client.create_topic(of(&right, create)).await.unwrap_err();
+            assert_eq!(denied.code(), Code::PermissionDenied);
+        }
+    });
+}
+
+#[test]
+fn a_permitted_wildcard_leaves_out_what_is_denied_as_skipped_and_not_as_lost() {
+    run(async {
+        let guarded = Guarded::new(USERS);
+        let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
+        guarded.node.create_topic("all", config, false).unwrap();
+        for (subject, payload) in
+            [("orders.eu", "a"), ("orders.secret.x", "hidden"), ("secret.x", "hidden"), ("orders.eu", "b")]
+        {
+            guarded.node.publisher(subject).unwrap().publish(payload.as_bytes()).unwrap();
+        }
+        let mut client = connect(&guarded.server).await;
+        let asked = of(&bearer(&TOKEN.0), subscribe(&[">"], At::Earliest(true)));
+        let mut stream = client.subscribe(asked).await.unwrap().into_inner();
+        let began = next(&mut stream).await.unwrap();
+        assert!(
+            matches!(&began, v1::subscribe_response::Event::Subscribed(s) if s.logs.len() == 1),
+            "{began:?}"
+        );
+        let got = records(&mut stream, 2).await;
+        assert_eq!((got[0].seq, got[1].seq, got[1].skipped), (1, 3, 1), "{got:?}");
+        // The permissions to read are others: the stream ends and says so.
+        guarded.rewrite(&USERS.replace("\"secret.>\", ", "\"secret.>\", \"more.>\", "));
+        let ended = next(&mut stream).await.unwrap_err();
+        assert_eq!(ended.code(), Code::PermissionDenied, "{ended:?}");
+        guarded.rewrite("");
+        let gone = refusal(&mut client, &bearer(&TOKEN.0), "orders.eu").await;
+        assert_eq!(gone.0, Code::Unauthenticated);
+    });
+}
+
+#[test]
+fn what_is_over_the_rate_says_after_how_long_to_retry() {
+    run(async {
+        let limits = "[users.ana.limits]\npublish_records_per_s = 1\n";
+        let guarded = Guarded::new(&format!("{USERS}{limits}"));
+        let mut client = connect(&guarded.server).await;
+        let refused = loop {
+            let one = of(&bearer(&TOKEN.0), publish("orders.eu", "x"));
+            if let Err(refused) = client.publish(one).await {
+                break refused;
+            }
+        };
+        assert_eq!(refused.code(), Code::ResourceExhausted);
+        let retry = refused.get_details_retry_info().and_then(|info| info.retry_delay);
+        assert!(retry.is_some_and(|delay| !delay.is_zero()), "{refused:?}");
+    });
+}

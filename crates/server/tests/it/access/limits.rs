@@ -1,0 +1,138 @@
+//! How much users and tenants may have.
+
+use std::time::{Duration, Instant};
+
+use dunlin::topic::{Publish, PublishError};
+use dunlin::wire::ErrorCode;
+use dunlin_client::Credentials;
+
+use super::{Guarded, PASSWORD, PATIENCE, basic, refusal};
+
+#[test]
+fn what_is_over_the_rate_is_refused_and_says_after_how_long_to_retry() {
+    let guarded = Guarded::new(
+        "[users.ana]\npassword = \"HASH\"\npublish = [\">\"]\n[users.ana.limits]\npublish_records_per_s = 2\n",
+    );
+    let ana = guarded.by_password("ana");
+    let mut publisher = ana.publisher("a").unwrap();
+    let refused = (0..1_000).find_map(|_| publisher.publish(b"x").err());
+    match refused {
+        Some(PublishError::Refused(text)) => {
+            assert!(text.starts_with("RATE_LIMIT: users.ana.limits.publish_records_per_s"), "{text}");
+            assert!(text.contains("try again in "), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let answer = (0..1_000).map(|_| guarded.http("POST", "/v1/topics/a", &basic("ana", PASSWORD), b"x"));
+    let answer = answer.into_iter().find(|answer| answer.status != 200).unwrap();
+    assert_eq!(answer.status, 429, "{answer:?}");
+    assert!(answer.headers.iter().any(|(name, value)| name == "retry-after" && value == "1"), "{answer:?}");
+    let mut nats = guarded.nats_by_password("ana");
+    (0..50).for_each(|_| nats.say("PUB b 1\r\nx\r\nPUB c 1\r\nx"));
+    let line = nats.line();
+    assert!(line.contains("publish_records_per_s of 2 is reached; try again in"), "{line}");
+}
+
+#[test]
+fn bytes_are_metered_for_a_tenant_as_a_whole() {
+    let guarded = Guarded::new(
+        "[tenants.acme.limits]\npublish_bytes_per_s = 1000\n\
+         [users.ana]\ntenant = \"acme\"\npassword = \"HASH\"\npublish = [\"acme.>\"]\n\
+         [users.bob]\ntenant = \"acme\"\npassword = \"HASH\"\npublish = [\"acme.>\"]\n",
+    );
+    let mut statuses = Vec::new();
+    for user in ["ana", "bob"] {
+        let answer = guarded.http("POST", "/v1/topics/acme.a", &basic(user, PASSWORD), &[0; 900_000]);
+        statuses.push((answer.status, String::from_utf8_lossy(&answer.body).into_owned()));
+    }
+    assert_eq!(statuses[0].0, 200, "what is larger than a second's worth passes once: {statuses:?}");
+    assert_eq!(statuses[1].0, 429, "{statuses:?}");
+    assert!(statuses[1].1.contains("tenants.acme.limits.publish_bytes_per_s"), "{statuses:?}");
+}
+
+#[test]
+fn one_connection_too_many_of_a_user_or_a_tenant_is_refused_until_another_ends() {
+    let guarded = Guarded::new(
+        "[tenants.acme.limits]\nconnections = 2\n[users.ana]\ntenant = \"acme\"\npassword = \"HASH\"\n\
+         [users.ana.limits]\nconnections = 1\n[users.bob]\ntenant = \"acme\"\npassword = \"HASH\"\n",
+    );
+    let log_in = |user: &str| guarded.connect(Credentials::password(user, PASSWORD.as_bytes()));
+    let ana = log_in("ana").unwrap();
+    let refused = refusal(log_in("ana"));
+    assert_eq!((refused.code, refused.text.as_str()), (ErrorCode::Limit, "users.ana.limits.connections"));
+    let _bob = log_in("bob").unwrap();
+    let refused = refusal(log_in("bob"));
+    assert_eq!((refused.code, refused.text.as_str()), (ErrorCode::Limit, "tenants.acme.limits.connections"));
+    assert_eq!(guarded.http("GET", "/v1/topics", &basic("bob", PASSWORD), b"").status, 429);
+    let mut nats = guarded.nats(&format!(",\"user\":\"bob\",\"pass\":\"{PASSWORD}\""));
+    assert_eq!(nats.line(), "-ERR 'maximum account active connections exceeded'");
+    drop(ana);
+    let deadline = Instant::now() + PATIENCE;
+    while log_in("ana").is_err() {
+        assert!(Instant::now() < deadline, "the place was not given back");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_tenant_has_so_many_topics_and_those_that_nobody_uses_make_room() {
+    let guarded = Guarded::new(
+        "[tenants.acme.limits]\ntopics = 2\ntopic_idle = \"1s\"\n\
+         [users.ana]\ntenant = \"acme\"\npassword = \"HASH\"\npublish = [\"acme.>\"]\nsubscribe = [\"acme.>\"]\n\
+         create = [\"acme.>\"]\ndelete = [\"acme.>\"]\n",
+    );
+    let ana = basic("ana", PASSWORD);
+    assert_eq!(guarded.http("PUT", "/v1/topics/acme.kept", &ana, b"{}").status, 201);
+    assert_eq!(guarded.http("POST", "/v1/topics/acme.used", &ana, b"x").status, 200);
+    let answer = guarded.http("POST", "/v1/topics/acme.third", &ana, b"x");
+    // The second may be over already, on a slow machine.
+    if answer.status != 200 {
+        assert_eq!(answer.status, 429, "{answer:?}");
+        assert!(String::from_utf8_lossy(&answer.body).contains("topics"), "{answer:?}");
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while guarded.node.topic("acme.used").is_some() {
+        assert!(Instant::now() < deadline, "a topic that nobody uses stays");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(guarded.node.topic("acme.kept").is_some(), "what was created on purpose stays");
+    let deadline = Instant::now() + PATIENCE;
+    while guarded.http("POST", "/v1/topics/acme.third", &ana, b"x").status != 200 {
+        assert!(Instant::now() < deadline, "no room was made");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_topic_that_is_read_does_not_expire() {
+    let guarded = Guarded::new(
+        "[tenants.acme.limits]\ntopic_idle = \"1s\"\n[users.ana]\ntenant = \"acme\"\npassword = \"HASH\"\n\
+         publish = [\"acme.>\"]\nsubscribe = [\"acme.>\"]\n",
+    );
+    let ana = guarded.by_password("ana");
+    let _reader = ana.subscribe("acme.read", Default::default()).unwrap();
+    assert_eq!(guarded.http("POST", "/v1/topics/acme.other", &basic("ana", PASSWORD), b"x").status, 200);
+    let deadline = Instant::now() + PATIENCE;
+    while guarded.node.topic("acme.other").is_some() {
+        assert!(Instant::now() < deadline, "a topic that nobody uses stays");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(guarded.node.topic("acme.read").is_some());
+}
+
+#[test]
+fn a_tenants_memory_is_bounded_and_the_others_go_on() {
+    let guarded = Guarded::new(
+        "[tenants.small.limits]\nmemory_bytes = 200000\n\
+         [users.ana]\ntenant = \"small\"\npassword = \"HASH\"\npublish = [\"small.>\"]\n\
+         [users.bob]\npassword = \"HASH\"\npublish = [\">\"]\n",
+    );
+    let filled = (0..200).find_map(|number| {
+        let path = format!("/v1/topics/small.t{number}");
+        let answer = guarded.http("POST", &path, &basic("ana", PASSWORD), &[0; 4_096]);
+        (answer.status != 200).then_some(answer)
+    });
+    let answer = filled.expect("200 topics of a segment each are more than 200 kB");
+    assert!([429, 503].contains(&answer.status), "{answer:?}");
+    assert_eq!(guarded.http("POST", "/v1/topics/free", &basic("bob", PASSWORD), b"x").status, 200);
+}

@@ -1,0 +1,260 @@
+//! What users may do with subjects, topics and groups, through every door.
+
+use dunlin::topic::{Publish, PublishError, Start, Subscribe, SubscribeError, SubscribeOptions, TopicConfig};
+use dunlin::wire::ErrorCode;
+use dunlin_client::{AskError, Group, GroupOptions, Refused};
+
+use super::{Guarded, PASSWORD, basic, read_to};
+
+const USERS: &str = "[users.ana]\npassword = \"HASH\"\npublish = [\"orders.>\"]\npublish_deny = [\"orders.secret.>\"]\n\
+                     subscribe = [\">\"]\nsubscribe_deny = [\"secret.>\", \"orders.secret.>\"]\ncreate = [\"orders.>\"]\n\
+                     groups = [\"workers\"]\n\
+                     [users.root]\npassword = \"HASH\"\npublish = [\">\"]\nsubscribe = [\">\"]\ncreate = [\">\"]\ndelete = [\">\"]\n\
+                     groups = [\">\"]\nsurveys = true\n";
+
+/// What is forbidden, as a client is told.
+fn forbidden<T: std::fmt::Debug>(asked: Result<T, AskError>) -> String {
+    match asked {
+        Err(AskError::Refused(Refused { code: ErrorCode::Forbidden, text, .. })) => text,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_denied_publish_is_refused_and_nothing_is_appended() {
+    let guarded = Guarded::new(USERS);
+    let ana = guarded.by_password("ana");
+    for denied in ["secret.a", "orders.secret.a", "other", "orders"] {
+        match ana.publisher(denied) {
+            Err(PublishError::Forbidden(text)) => {
+                assert_eq!(text, format!("no permission to publish to {denied:?}"));
+            }
+            other => panic!("{other:?}"),
+        }
+        let answer = guarded.http("POST", &format!("/v1/topics/{denied}"), &basic("ana", PASSWORD), b"x");
+        assert_eq!(answer.status, 403, "{answer:?}");
+        assert!(String::from_utf8_lossy(&answer.body).contains("publish to"), "{answer:?}");
+    }
+    let mut nats = guarded.nats_by_password("ana");
+    for denied in ["secret.a", "orders.secret.a", "other"] {
+        nats.say(&format!("PUB {denied} 1\r\nx"));
+        assert_eq!(nats.line(), format!("-ERR 'Permissions Violation for Publish to \"{denied}\"'"));
+        nats.say(&format!("PUB {denied} _INBOX.a 1\r\nx"));
+        assert_eq!(
+            nats.line(),
+            format!("-ERR 'Permissions Violation for Publish to \"{denied}\"'"),
+            "who may not ask is not told whether somebody listens"
+        );
+    }
+    nats.say("PUB orders.eu 1\r\nx");
+    nats.settle();
+    assert!(guarded.node.topic("orders.eu").is_some());
+    for denied in ["secret.a", "orders.secret.a", "other"] {
+        assert!(guarded.node.topic(denied).is_none(), "{denied}");
+    }
+}
+
+#[test]
+fn of_a_topic_with_many_subjects_a_user_publishes_to_those_it_may() {
+    let guarded = Guarded::new(USERS);
+    let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
+    guarded.node.create_topic("all", config, false).unwrap();
+    let ana = guarded.by_password("ana");
+    let mut reader = guarded.node.subscribe("orders.>", &SubscribeOptions::default()).unwrap();
+    // The whole pattern: each record is looked at.
+    let mut publisher = ana.publisher("orders.>").unwrap();
+    let to = |tail: &'static str| {
+        let meta = dunlin::topic::Meta { subject_tail: tail, ..Default::default() };
+        dunlin::topic::Draft { meta, payload: dunlin::topic::Payload::Copied(b"x") }
+    };
+    publisher.publish(to("eu")).unwrap();
+    let refused = publisher.publish(to("secret.a")).unwrap_err();
+    assert!(matches!(refused, PublishError::Forbidden(_)), "{refused:?}");
+    let mut other = ana.publisher("orders.>").unwrap();
+    other.publish(to("us")).unwrap();
+    let mut subjects = Vec::new();
+    while let Some(event) = reader.try_next().unwrap() {
+        if let dunlin::topic::Event::Record(record) = event {
+            subjects.push(record.subject());
+        }
+    }
+    assert_eq!(subjects, ["orders.eu", "orders.us"]);
+}
+
+#[test]
+fn a_denied_subscription_is_refused() {
+    let guarded = Guarded::new(USERS);
+    let ana = guarded.by_password("ana");
+    for denied in ["secret.a", "secret.*", "orders.secret.>", "_INBOX.>"] {
+        let refused = ana.subscribe(denied, SubscribeOptions::default()).unwrap_err();
+        assert!(matches!(refused, SubscribeError::Forbidden(_)), "{denied}: {refused:?}");
+        let answer = guarded.http(
+            "GET",
+            &format!("/v1/topics/{}/events", denied.replace('>', "%3E")),
+            &basic("ana", PASSWORD),
+            b"",
+        );
+        assert_eq!(answer.status, 403, "{denied}: {answer:?}");
+        let mut nats = guarded.nats_by_password("ana");
+        nats.say(&format!("SUB {denied} 1"));
+        assert_eq!(nats.line(), format!("-ERR 'Permissions Violation for Subscription to \"{denied}\"'"));
+    }
+}
+
+/// `secret.>` is denied under `>`: of topics that are there, of those that come, and of one that holds more.
+#[test]
+fn a_permitted_wildcard_leaves_out_what_is_denied_and_loses_nothing() {
+    let guarded = Guarded::new(USERS);
+    let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
+    guarded.node.create_topic("all", config, false).unwrap();
+    guarded.node.create_topic("secret.before", TopicConfig::default(), false).unwrap();
+    let ana = guarded.by_password("ana");
+    let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
+    let mut tcp = ana.subscribe(">", options).unwrap();
+    let mut nats = guarded.nats_by_password("ana");
+    nats.say("SUB > 1");
+    nats.settle();
+    let publish = |subject: &str, payload: &str| {
+        guarded.node.publisher(subject).unwrap().publish(payload.as_bytes()).unwrap();
+    };
+    for round in 0..50 {
+        publish("orders.eu", &format!("e{round}"));
+        publish("orders.secret.x", "hidden");
+        publish("secret.before", "hidden");
+        publish("secret.after", "hidden");
+        publish("plain.after", &format!("p{round}"));
+    }
+    publish("orders.eu", "end");
+    publish("plain.after", "over");
+    let wanted: Vec<String> = (0..50).map(|round| format!("e{round}")).collect();
+    let plain: Vec<String> = (0..50).map(|round| format!("p{round}")).collect();
+    let mut got = Vec::new();
+    // Two logs: their ends may come in either order.
+    while !(got.contains(&"end".to_owned()) && got.contains(&"over".to_owned())) {
+        let next = if got.contains(&"end".to_owned()) { "over" } else { "end" };
+        let before = got.len();
+        got.extend(read_to(&mut tcp, next));
+        assert!(got.len() > before);
+    }
+    assert!(!got.contains(&"hidden".to_owned()));
+    let of = |prefix: char| {
+        got.iter().filter(|p| p.starts_with(prefix) && *p != "end").cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(of('e'), wanted);
+    assert_eq!(of('p'), plain);
+    let mut by_nats = Vec::new();
+    while by_nats.len() < 102 {
+        let message = nats.message();
+        assert!(!message.subject.contains("secret"), "{message:?}");
+        by_nats.push(String::from_utf8(message.payload).unwrap());
+    }
+    assert_eq!(
+        by_nats.iter().filter(|p| p.starts_with('e') && *p != "end").cloned().collect::<Vec<_>>(),
+        wanted
+    );
+}
+
+/// Over HTTP the position stands on each event: what is denied between two is a hole, and none of `gap`.
+#[test]
+fn server_sent_events_leave_out_what_is_denied_without_a_gap() {
+    let guarded = Guarded::new(USERS);
+    let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
+    guarded.node.create_topic("all", config, false).unwrap();
+    for (subject, payload) in [("orders.eu", "a"), ("orders.secret.x", "hidden"), ("orders.eu", "b")] {
+        guarded.node.publisher(subject).unwrap().publish(payload.as_bytes()).unwrap();
+    }
+    let peer = crate::http::peer::Peer::connect(guarded.address(dunlin_server::Door::Http));
+    let authorization = basic("ana", PASSWORD);
+    let mut events =
+        peer.events("/v1/topics/orders.%3E/events?from=earliest", &[("authorization", &authorization)]);
+    let (first, second) = (events.next().unwrap(), events.next().unwrap());
+    assert_eq!((first.event.as_str(), second.event.as_str()), ("message", "message"), "{first:?} {second:?}");
+    assert!(first.data.contains('a') && second.data.contains('b'), "{first:?} {second:?}");
+    assert!(first.id.ends_with("-1") && second.id.ends_with("-3"), "{first:?} {second:?}");
+}
+
+#[test]
+fn topics_are_created_deleted_and_seen_by_those_who_may() {
+    let guarded = Guarded::new(USERS);
+    let (ana, root) = (guarded.by_password("ana"), guarded.by_password("root"));
+    ana.create_topic("orders.eu", &TopicConfig::default(), false).unwrap();
+    assert_eq!(
+        forbidden(ana.create_topic("other", &TopicConfig::default(), false)),
+        "no permission to create topic \"other\""
+    );
+    let wide = TopicConfig { pattern: Some(">".to_owned()), ..TopicConfig::default() };
+    assert_eq!(
+        forbidden(ana.create_topic("orders.wide", &wide, false)),
+        "no permission to create topic \">\""
+    );
+    assert_eq!(forbidden(ana.delete_topic("orders.eu")), "no permission to delete topic \"orders.eu\"");
+    let ana_http = basic("ana", PASSWORD);
+    assert_eq!(guarded.http("PUT", "/v1/topics/other", &ana_http, b"{}").status, 403);
+    assert_eq!(guarded.http("DELETE", "/v1/topics/orders.eu", &ana_http, b"").status, 403);
+    root.create_topic("secret.plans", &TopicConfig::default(), false).unwrap();
+    assert_eq!(guarded.http("GET", "/v1/topics/secret.plans", &ana_http, b"").status, 404, "not even seen");
+    let listed = guarded.http("GET", "/v1/topics", &ana_http, b"");
+    let listed = String::from_utf8(listed.body).unwrap();
+    assert!(listed.contains("orders.eu") && !listed.contains("secret"), "{listed}");
+    let listed = guarded.http("GET", "/v1/topics?pattern=_INBOX.%3E", &basic("root", PASSWORD), b"");
+    assert!(!String::from_utf8(listed.body).unwrap().contains("_INBOX"), "inboxes are nobody's to list");
+    assert_eq!(guarded.http("GET", "/metrics", &ana_http, b"").status, 403);
+    assert_eq!(guarded.http("GET", "/v1/subscriptions", &ana_http, b"").status, 403);
+    assert_eq!(guarded.http("GET", "/v1/subscriptions", &basic("root", PASSWORD), b"").status, 200);
+    root.delete_topic("orders.eu").unwrap();
+}
+
+#[test]
+fn a_group_is_joined_by_who_may_read_all_that_it_shares() {
+    let guarded = Guarded::new(USERS);
+    let ana = guarded.by_password("ana");
+    for name in ["orders.eu", "secret.plans"] {
+        guarded.node.create_topic(name, TopicConfig::default(), false).unwrap();
+    }
+    let join =
+        |topic: &str, group: &str| ana.join(Group { topic, name: group }, GroupOptions::default()).map(drop);
+    assert!(join("orders.eu", "workers").is_ok());
+    assert!(matches!(join("orders.eu", "others"), Err(SubscribeError::Forbidden(_))));
+    assert!(matches!(join("secret.plans", "workers"), Err(SubscribeError::Forbidden(_))));
+    let mut nats = guarded.nats_by_password("ana");
+    nats.say("SUB orders.eu others 1");
+    assert_eq!(nats.line(), "-ERR 'Permissions Violation for Subscription to \"orders.eu\"'");
+    nats.say("SUB orders.eu workers 2");
+    nats.settle();
+}
+
+#[test]
+fn requests_are_answered_and_nobody_reads_anothers_answers() {
+    let guarded = Guarded::new(
+        "[users.asks]\npassword = \"HASH\"\npublish = [\"ask\"]\n[users.answers]\npassword = \"HASH\"\nsubscribe = [\"ask\"]\n",
+    );
+    let mut answers = guarded.nats_by_password("answers");
+    answers.say("SUB ask 1");
+    answers.settle();
+    let mut asks = guarded.nats_by_password("asks");
+    asks.say("SUB _INBOX.own.* 1\r\nPUB ask _INBOX.own.1 1\r\n?");
+    asks.settle();
+    let request = answers.message();
+    let reply = request.reply.unwrap();
+    // Whoever was given the name may answer there, and not read it.
+    answers.say("SUB _INBOX.own.> 2");
+    assert_eq!(answers.line(), "-ERR 'Permissions Violation for Subscription to \"_INBOX.own.>\"'");
+    answers.say(&format!("PUB {reply} 1\r\n!"));
+    answers.settle();
+    assert_eq!(asks.message().payload, b"!");
+    // Another connection of the same user may share the inbox, as clients do that come back.
+    let mut again = guarded.nats_by_password("asks");
+    again.say("SUB _INBOX.own.* 1");
+    again.settle();
+    // Over the own protocol.
+    let client = guarded.by_password("asks");
+    let mut requester = client.requester();
+    let waiting = std::thread::spawn(move || requester.request("ask", "?", super::PATIENCE));
+    let request = answers.message();
+    let reply = request.reply.unwrap();
+    let inbox = reply.rsplit_once('.').unwrap().0;
+    answers.say(&format!("SUB {inbox}.> 3"));
+    assert!(answers.line().starts_with("-ERR 'Permissions Violation"));
+    answers.say(&format!("PUB {reply} 1\r\n!"));
+    assert_eq!(waiting.join().unwrap().unwrap().payload, b"!"[..]);
+}

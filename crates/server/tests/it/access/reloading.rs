@@ -1,0 +1,150 @@
+//! A users file that changes while clients are connected.
+
+use std::time::{Duration, Instant};
+
+use dunlin::topic::{Event, Publish, PublishError, Subscribe, SubscribeError, SubscribeOptions, TopicConfig};
+use dunlin::wire::ErrorCode;
+use dunlin_client::{Credentials, Group, GroupOptions};
+
+use super::{Guarded, PASSWORD, PATIENCE, TOKEN, basic, end_of, read_to, refusal};
+
+fn users(subscribe_deny: &str, publish: &str, groups: &str) -> String {
+    format!(
+        "[users.ana]\npassword = \"HASH\"\npublish = [{publish}]\nsubscribe = [\">\"]\nsubscribe_deny = [{subscribe_deny}]\n\
+         groups = [{groups}]\n"
+    )
+}
+
+#[test]
+fn a_subscription_that_is_no_longer_allowed_ends_and_is_told_why() {
+    let guarded = Guarded::new(&users("", "\">\"", "\">\""));
+    guarded.node.create_topic("secret.a", TopicConfig::default(), false).unwrap();
+    let ana = guarded.by_password("ana");
+    let mut ended = ana.subscribe("secret.a", SubscribeOptions::default()).unwrap();
+    let mut member = ana.join(Group { topic: "secret.a", name: "g" }, GroupOptions::default()).unwrap();
+    let mut goes_on = ana.subscribe("plain", SubscribeOptions::default()).unwrap();
+    let mut nats = guarded.nats_by_password("ana");
+    nats.say("SUB secret.a 1\r\nSUB plain 2");
+    nats.settle();
+    guarded.rewrite(&users("\"secret.>\"", "\">\"", "\">\""));
+    assert!(matches!(end_of(&mut ended), SubscribeError::Forbidden(_)));
+    let deadline = Instant::now() + PATIENCE;
+    let why = loop {
+        assert!(Instant::now() < deadline, "the membership goes on");
+        match member.next_timeout(Duration::from_secs(1)) {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(why, SubscribeError::Forbidden(_)), "{why:?}");
+    assert_eq!(nats.line(), "-ERR 'Permissions Violation for Subscription to \"secret.a\"'");
+    guarded.node.publisher("secret.a").unwrap().publish(b"hidden").unwrap();
+    guarded.node.publisher("plain").unwrap().publish(b"seen").unwrap();
+    assert_eq!(read_to(&mut goes_on, "seen"), ["seen"]);
+    assert_eq!(nats.message().payload, b"seen");
+}
+
+#[test]
+fn a_wildcard_subscription_goes_on_without_what_is_denied_now() {
+    let guarded = Guarded::new(&users("", "\">\"", ""));
+    let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
+    guarded.node.create_topic("all", config, false).unwrap();
+    guarded.node.create_topic("secret.a", TopicConfig::default(), false).unwrap();
+    let ana = guarded.by_password("ana");
+    let mut tcp = ana.subscribe(">", SubscribeOptions::default()).unwrap();
+    let mut nats = guarded.nats_by_password("ana");
+    nats.say("SUB > 1");
+    nats.settle();
+    let publish = |subject: &str, payload: &str| {
+        guarded.node.publisher(subject).unwrap().publish(payload.as_bytes()).unwrap();
+    };
+    publish("orders.private.x", "first");
+    assert_eq!(read_to(&mut tcp, "first"), ["first"]);
+    assert_eq!(nats.message().payload, b"first");
+    guarded.rewrite(&users("\"secret.>\", \"orders.private.>\"", "\">\"", ""));
+    // A session looks at the file's change before anything else it is woken for.
+    publish("orders.private.x", "hidden");
+    publish("secret.a", "hidden");
+    publish("secret.later", "hidden");
+    publish("orders.eu", "last");
+    assert_eq!(read_to(&mut tcp, "last"), ["last"]);
+    assert_eq!(nats.message().payload, b"last");
+    // And back: what is allowed again comes again.
+    guarded.rewrite(&users("", "\">\"", ""));
+    publish("orders.private.x", "again");
+    assert_eq!(read_to(&mut tcp, "again"), ["again"]);
+}
+
+#[test]
+fn a_publisher_that_is_no_longer_allowed_is_refused() {
+    let guarded = Guarded::new(&users("", "\">\"", ""));
+    let ana = guarded.by_password("ana");
+    let mut publisher = ana.publisher("a").unwrap();
+    publisher.publish(b"x").unwrap();
+    let mut nats = guarded.nats_by_password("ana");
+    nats.say("PUB a 1\r\nx");
+    nats.settle();
+    guarded.rewrite(&users("", "\"b\"", ""));
+    let refused = publisher.publish(b"y").unwrap_err();
+    assert!(matches!(refused, PublishError::Forbidden(_)), "{refused:?}");
+    nats.say("PUB a 1\r\ny");
+    assert_eq!(nats.line(), "-ERR 'Permissions Violation for Publish to \"a\"'");
+    let count: u64 = guarded.node.topic("a").unwrap().logs().iter().map(|log| log.last().seq).sum();
+    assert_eq!(count, 2);
+}
+
+#[test]
+fn a_removed_user_is_shut_out_at_once_and_told() {
+    let guarded = Guarded::new(&users("", "\">\"", ""));
+    let ana = guarded.by_password("ana");
+    let mut subscriber = ana.subscribe("a", SubscribeOptions::default()).unwrap();
+    let mut nats = guarded.nats_by_password("ana");
+    let peer = crate::http::peer::Peer::connect(guarded.address(dunlin_server::Door::Http));
+    let authorization = basic("ana", PASSWORD);
+    let mut events = peer.events("/v1/topics/a/events", &[("authorization", &authorization)]);
+    guarded.rewrite("[users.bob]\npassword = \"HASH\"\n");
+    assert_eq!(nats.line(), "-ERR 'User Authentication Revoked'");
+    let ended = events.next().unwrap();
+    assert!(ended.event == "end" && ended.data.contains("user ana was removed"), "{ended:?}");
+    let deadline = Instant::now() + PATIENCE;
+    let why = loop {
+        assert!(Instant::now() < deadline, "the client was not told");
+        match subscriber.next_timeout(Duration::from_millis(100)) {
+            Err(SubscribeError::Connection(why)) if why.contains("UNAUTHENTICATED") => break why,
+            Err(SubscribeError::Connection(_)) | Ok(None) => {}
+            Ok(Some(Event::Notice(_))) => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(why.contains("wrong credentials") || why.contains("was removed"), "{why}");
+    assert_eq!(guarded.http("GET", "/v1/topics", &authorization, b"").status, 401);
+}
+
+#[test]
+fn a_session_ends_with_the_credentials_that_it_came_by() {
+    let both = "[users.ana]\npassword = \"HASH\"\ntokens = [\"DIGEST\"]\nsubscribe = [\">\"]\n";
+    let guarded = Guarded::new(both);
+    let mut by_password = guarded.nats_by_password("ana");
+    let mut by_token = guarded.nats(&format!(",\"auth_token\":\"{}\"", TOKEN.0));
+    by_token.settle();
+    guarded.rewrite(&both.replace("tokens = [\"DIGEST\"]", ""));
+    assert_eq!(by_token.line(), "-ERR 'User Authentication Revoked'");
+    by_password.settle();
+    let refused = refusal(guarded.connect(Credentials::token(TOKEN.0.as_str())));
+    assert_eq!(refused.code, ErrorCode::Unauthenticated);
+}
+
+#[test]
+fn a_changed_file_is_taken_without_being_told_and_a_broken_one_changes_nothing() {
+    let guarded = Guarded::new(&users("", "\">\"", ""));
+    let mut nats = guarded.nats_by_password("ana");
+    std::fs::write(&guarded.file, "[users.ana]\npublish = [\"a..b\"]\n").unwrap();
+    let error = guarded.server.reload_users().unwrap_err().to_string();
+    assert!(error.contains("users.toml:2: ") && error.contains("empty token"), "{error}");
+    nats.say("PUB a 1\r\nx");
+    nats.settle();
+    guarded.by_password("ana");
+    // Nobody says that the file has changed.
+    std::fs::write(&guarded.file, "# nobody\n").unwrap();
+    assert_eq!(nats.line(), "-ERR 'User Authentication Revoked'");
+}
