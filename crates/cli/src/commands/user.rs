@@ -47,7 +47,7 @@ Examples:
 
 The password is asked for on the terminal, or read from a file or from standard input: never from an argument, which
 others on the machine could see.")]
-    Add(Add),
+    Add(Box<Add>),
     /// Make a token for a user; it is shown once, and kept as its hash only
     Token { name: String },
     /// Remove a user; a running node ends their connections

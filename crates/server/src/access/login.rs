@@ -35,13 +35,16 @@ enum Proof {
     Password(String),
 }
 
+/// Who it is, or why nobody.
+type LoggedIn = Result<Arc<Login>, Refused>;
+
 /// An answer on its way to a session.
 #[derive(Debug)]
-pub(crate) struct Pending(Arc<Mutex<Option<Result<Arc<Login>, Refused>>>>);
+pub(crate) struct Pending(Arc<Mutex<Option<LoggedIn>>>);
 
 impl Pending {
     /// The answer; `None` before it is there.
-    pub(crate) fn take(&self) -> Option<Result<Arc<Login>, Refused>> {
+    pub(crate) fn take(&self) -> Option<LoggedIn> {
         lock(&self.0).take()
     }
 }
@@ -65,11 +68,7 @@ impl Access {
     }
 
     /// Finds out who it is.
-    pub(crate) async fn log_in(
-        self: &Arc<Access>,
-        credentials: Credentials,
-        from: From,
-    ) -> Result<Arc<Login>, Refused> {
+    pub(crate) async fn log_in(self: &Arc<Access>, credentials: Credentials, from: From) -> LoggedIn {
         let (send, receive) = tokio::sync::oneshot::channel();
         self.check(credentials, "", from, move |login| drop(send.send(login)));
         receive.await.unwrap_or_else(|_| Err(Refused::new(ErrorCode::Internal, "a check was given up")))
@@ -81,7 +80,7 @@ impl Access {
         credentials: Credentials,
         tenant: &str,
         from: From,
-        done: impl FnOnce(Result<Arc<Login>, Refused>) + Send + 'static,
+        done: impl FnOnce(LoggedIn) + Send + 'static,
     ) {
         let wait_ns = lock(&self.throttle).wait_ns(from, credentials.user(), now_ns());
         if wait_ns > 0 {
@@ -116,7 +115,7 @@ impl Access {
         password: Vec<u8>,
         tenant: String,
         from: From,
-        done: impl FnOnce(Result<Arc<Login>, Refused>) + Send + 'static,
+        done: impl FnOnce(LoggedIn) + Send + 'static,
     ) {
         let hash = self.users().by_name.get(&user).and_then(|user| user.password.clone());
         let key = lock(&self.cache).key(&user, &password, hash.as_deref().unwrap_or(NOBODYS));
@@ -149,13 +148,7 @@ impl Access {
     }
 
     /// Somebody is who they say.
-    fn enter(
-        self: &Arc<Access>,
-        name: &str,
-        proof: Proof,
-        tenant: &str,
-        from: From,
-    ) -> Result<Arc<Login>, Refused> {
+    fn enter(self: &Arc<Access>, name: &str, proof: Proof, tenant: &str, from: From) -> LoggedIn {
         let users = self.users();
         let user = users.by_name.get(name);
         let Some((user, of_tenant)) = user.and_then(|user| Some((user, users.tenants.get(&user.tenant)?)))
