@@ -62,7 +62,8 @@ fn another_protocol_is_named_as_what_it_is() {
         stream.write_all(b"INFO {\"server_id\":\"x\"}\r\n").unwrap();
         stream
     });
-    assert!(why(&url).to_string().contains("does not speak Dunlin"));
+    let error = why(&url).to_string();
+    assert!(error.contains("answered as a NATS door does"), "{error}");
     drop(node.join().unwrap());
 }
 
