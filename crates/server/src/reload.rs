@@ -8,6 +8,7 @@
 
 use std::fmt::Debug;
 use std::fs::metadata;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +16,21 @@ use std::time::Duration;
 
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_secs(2);
+
+/// What such a file may have.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// The content of a file. What is none (a pipe, a device) is refused: to read it could take for ever.
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let found = metadata(path)?;
+    if !found.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    if found.len() > FILE_BYTES_MAX {
+        return Err(io::Error::other(format!("it has more than {FILE_BYTES_MAX} bytes")));
+    }
+    std::fs::read(path)
+}
 
 /// Something that was read from files.
 pub(crate) trait Reload: Debug + Send + Sync {

@@ -95,7 +95,9 @@ impl Tenancy {
                 return Err(TopicError::Limit { limit: "tenants.limits.topics", value: topics_max });
             }
         }
-        topics.entry(name.to_owned()).or_insert(Made { by_itself, at_ns: now_ns() });
+        let made = topics.entry(name.to_owned()).or_insert(Made { by_itself, at_ns: now_ns() });
+        // Who creates on purpose what came into being by itself wants it to stay.
+        made.by_itself &= by_itself;
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 mod raw;
 
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use dunlin::{Permissions, Rule};
 use toml::Spanned;
 
 use super::secret::{self, Digest};
+use crate::reload;
 use raw::{RawFile, RawTenant, RawUser};
 
 /// The tenant of users that name none. Unless the file says otherwise, every subject is within its bounds.
@@ -82,7 +84,8 @@ pub struct TenantLimits {
 impl Users {
     /// Reads a users file.
     pub fn read(path: &Path) -> Result<Users, UsersError> {
-        let text = std::fs::read_to_string(path)
+        let text = reload::read(path)
+            .and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other))
             .map_err(|error| UsersError { place: path.display().to_string(), why: error.to_string() })?;
         Users::parse(&text, &path.display().to_string())
     }

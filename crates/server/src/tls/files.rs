@@ -16,7 +16,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::TlsConfig;
 use crate::door::Door;
-use crate::reload::Reload;
+use crate::reload::{self, Reload};
 
 /// A certificate that holds no longer than this is warned of.
 const SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
@@ -161,7 +161,7 @@ fn parse<T>(
     path: &Path,
     parse: impl FnOnce(&[u8]) -> Result<T, String>,
 ) -> Result<T, TlsError> {
-    let pem = std::fs::read(path).map_err(|error| TlsError::Read { what, path: path.to_owned(), error })?;
+    let pem = reload::read(path).map_err(|error| TlsError::Read { what, path: path.to_owned(), error })?;
     parse(&pem).map_err(|why| TlsError::Content { what, path: path.to_owned(), why })
 }
 

@@ -85,3 +85,9 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_no_file_is_not_read() {
+    let refused = Users::read(Path::new("/dev/zero")).unwrap_err();
+    assert!(refused.to_string().contains("no regular file"), "{refused}");
+}

@@ -121,6 +121,25 @@ fn a_topic_that_is_read_does_not_expire() {
 }
 
 #[test]
+fn a_topic_that_is_created_on_purpose_stays_though_it_came_into_being_by_itself() {
+    let guarded = Guarded::new(
+        "[tenants.acme.limits]\ntopic_idle = \"1s\"\n[users.ana]\ntenant = \"acme\"\npassword = \"HASH\"\n\
+         publish = [\"acme.>\"]\ncreate = [\"acme.>\"]\n",
+    );
+    let ana = basic("ana", PASSWORD);
+    assert_eq!(guarded.http("POST", "/v1/topics/acme.made", &ana, b"x").status, 200);
+    let created = guarded.http("PUT", "/v1/topics/acme.made", &ana, b"{}");
+    assert!([200, 201].contains(&created.status), "{created:?}");
+    assert_eq!(guarded.http("POST", "/v1/topics/acme.later", &ana, b"x").status, 200);
+    let deadline = Instant::now() + PATIENCE;
+    while guarded.node.topic("acme.later").is_some() {
+        assert!(Instant::now() < deadline, "a topic that nobody uses stays");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(guarded.node.topic("acme.made").is_some());
+}
+
+#[test]
 fn a_tenants_memory_is_bounded_and_the_others_go_on() {
     let guarded = Guarded::new(
         "[tenants.small.limits]\nmemory_bytes = 200000\n\
