@@ -38,7 +38,7 @@ pub struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Add a user, or give one another password
+    /// Add a user, or change one: what is given takes the place of what was there
     #[command(after_help = "\
 Examples:
   dunlin user add ana --tenant acme --publish 'acme.orders.>' --subscribe 'acme.>' --deny-subscribe 'acme.secret.>'

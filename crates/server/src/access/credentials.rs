@@ -56,14 +56,6 @@ impl Credentials {
         }
     }
 
-    /// What failures are counted by.
-    pub(crate) fn user(&self) -> &str {
-        match self {
-            Credentials::Password { user, .. } => user,
-            _ => "",
-        }
-    }
-
     fn token(token: &[u8]) -> Credentials {
         match token.len() {
             1..=SECRET_BYTES_MAX => Credentials::Token(token.to_vec()),

@@ -82,31 +82,41 @@ impl Access {
         from: From,
         done: impl FnOnce(LoggedIn) + Send + 'static,
     ) {
-        let wait_ns = lock(&self.throttle).wait_ns(from, credentials.user(), now_ns());
-        if wait_ns > 0 {
-            self.counts.throttled.fetch_add(1, Ordering::Relaxed);
-            let numbers = [wait_ns / 1_000_000 + 1, 0, 0];
-            let text = "failed logins";
-            return done(Err(Refused { numbers, ..Refused::new(ErrorCode::RateLimit, text) }));
-        }
         let tenant = tenant.to_owned();
         match credentials {
             Credentials::None => {
                 done(Err(Refused::new(ErrorCode::Unauthenticated, "this node wants credentials")));
             }
-            Credentials::Unsound => done(Err(self.fail(from, "", "no token and no user"))),
+            Credentials::Unsound => done(Err(self.refuse(from, "no token and no user"))),
             Credentials::Token(token) => {
                 let digest = secret::digest(&token);
                 let known = self.users().of_token(&digest).map(str::to_owned);
+                // Nobody guesses 256 bits: who has a token need not wait because others at the same address failed.
                 done(match known {
                     Some(name) => self.enter(&name, Proof::Token(digest), &tenant, from),
-                    None => Err(self.fail(from, "", "unknown token")),
+                    None => Err(self.refuse(from, "unknown token")),
                 });
             }
-            Credentials::Password { user, password } => {
-                self.check_password(user, password, tenant, from, done);
-            }
+            Credentials::Password { user, password } => match self.wait(from, &user) {
+                Some(refused) => done(Err(refused)),
+                None => self.check_password(user, password, tenant, from, done),
+            },
         }
+    }
+
+    /// Refused unlooked at, if too much has failed.
+    fn wait(&self, from: From, user: &str) -> Option<Refused> {
+        let wait_ns = lock(&self.throttle).wait_ns(from, user, now_ns());
+        (wait_ns > 0).then(|| {
+            self.counts.throttled.fetch_add(1, Ordering::Relaxed);
+            let numbers = [wait_ns / 1_000_000 + 1, 0, 0];
+            Refused { numbers, ..Refused::new(ErrorCode::RateLimit, "failed logins") }
+        })
+    }
+
+    /// What names no user is one more failure, or has to wait like any other.
+    fn refuse(&self, from: From, why: &str) -> Refused {
+        self.wait(from, "").unwrap_or_else(|| self.fail(from, "", why))
     }
 
     fn check_password(
@@ -129,9 +139,11 @@ impl Access {
         let (access, later) = (Arc::clone(self), Arc::clone(&done));
         let queued = self.checker.run(move || {
             let Some(done) = lock(&later).take() else { return };
-            // More may have failed while this one waited.
-            let waits = lock(&access.throttle).wait_ns(from, &user, now_ns()) > 0;
-            let is_right = !waits && secret::verify(hash.as_deref().unwrap_or(NOBODYS), &password);
+            // More may have failed while this one waited: then it was not looked at, and is none of them.
+            if let Some(refused) = access.wait(from, &user) {
+                return done(Err(refused));
+            }
+            let is_right = secret::verify(hash.as_deref().unwrap_or(NOBODYS), &password);
             done(match hash {
                 Some(hash) if is_right => {
                     lock(&access.cache).remember(key);

@@ -2,7 +2,7 @@
 //!
 //! Failures are counted for each pair of address and user, and for each address: from the fifth of a pair, and the
 //! twentieth of an address, on, the next attempt is refused unlooked at for 1, 2, 4 … seconds, also with the right
-//! password, or guessing would go on. Success forgets the pair's failures, not the address's.
+//! password, or guessing would go on. Success forgets the pair's failures, not the address's. A token that is sound is not asked to wait.
 //!
 //! Limits: [`ENTRIES_MAX`]; then what failed longest ago is forgotten. An IPv6 address counts by its first 64 bits.
 

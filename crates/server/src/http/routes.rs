@@ -11,6 +11,7 @@ use axum::http::request::Parts;
 use axum::http::{Method, Request, Response, StatusCode, Uri, header};
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, get, post};
+use dunlin::Refused;
 use dunlin::wire::ErrorCode;
 use hyper::body::Incoming;
 use tower_service::Service;
@@ -87,7 +88,13 @@ async fn admit(context: &Context, request: Request<Incoming>) -> Response<Body> 
     if OPEN.contains(&request.uri().path()) {
         return route(context.clone(), request).await;
     }
-    let authorization = request.headers().get(header::AUTHORIZATION).cloned();
+    let mut given = request.headers().get_all(header::AUTHORIZATION).iter();
+    let authorization = given.next().cloned();
+    if given.next().is_some() {
+        // Who stands before the node might judge by the other one.
+        return Problem::from(Refused::new(ErrorCode::Unauthenticated, "more than one Authorization header"))
+            .into_response();
+    }
     match context.log_in(authorization.as_ref().map(|value| value.as_bytes())).await {
         Ok(context) => route(context, request).await,
         Err(refused) => Problem::from(refused).into_response(),

@@ -3,7 +3,7 @@
 use dunlin::wire::ErrorCode;
 use dunlin_client::Credentials;
 
-use super::{Guarded, PASSWORD, TOKEN, basic, bearer, refusal};
+use super::{Door, Guarded, HttpPeer, PASSWORD, TOKEN, basic, bearer, refusal};
 
 const USERS: &str = "[users.ana]\npassword = \"HASH\"\ntokens = [\"DIGEST\"]\npublish = [\">\"]\nsubscribe = [\">\"]\nsurveys = true\n\
                      [users.bob]\npassword = \"HASH\"\n";
@@ -95,6 +95,28 @@ fn whoever_guesses_waits_longer_each_time_and_the_right_password_does_not_help()
     }
     assert!(guarded.metric("ana", "dunlin_logins_total{outcome=\"throttled\"}") >= 1.0);
     assert!(guarded.metric("ana", "dunlin_logins_total{outcome=\"failed\"}") >= 5.0);
+}
+
+#[test]
+fn who_has_a_token_need_not_wait_for_the_failures_of_others_at_the_same_address() {
+    let guarded = Guarded::new(USERS);
+    let is_throttled = (0..40).any(|number| {
+        let guess = Credentials::password(&format!("user{number}"), b"guess");
+        refusal(guarded.connect(guess)).code == ErrorCode::RateLimit
+    });
+    assert!(is_throttled, "40 failures of one address");
+    guarded.connect(Credentials::token(TOKEN.0.as_str())).unwrap();
+}
+
+#[test]
+fn a_request_says_only_once_who_it_is_of() {
+    let guarded = Guarded::new(USERS);
+    let (password, token) = (basic("ana", PASSWORD), bearer("dunlin_guess"));
+    let mut peer = HttpPeer::connect(guarded.address(Door::Http));
+    let answer =
+        peer.request("GET", "/v1/topics", &[("authorization", &password), ("authorization", &token)], b"");
+    assert_eq!(answer.status, 401, "{answer:?}");
+    assert!(String::from_utf8_lossy(&answer.body).contains("more than one"), "{answer:?}");
 }
 
 #[test]
