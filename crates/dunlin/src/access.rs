@@ -60,7 +60,7 @@ impl Node {
 
     /// How much of the pattern the user may do this with; refused where it is nothing.
     pub fn may(&self, action: Action, pattern: &Pattern) -> Result<Extent, TopicError> {
-        let Some(user) = &self.1 else { return Ok(Extent::All) };
+        let Some(user) = self.user() else { return Ok(Extent::All) };
         match user.permissions().extent(action, pattern) {
             Extent::Nothing => Err(TopicError::Forbidden { action, subject: pattern.as_str().to_owned() }),
             extent => Ok(extent),
@@ -69,7 +69,7 @@ impl Node {
 
     /// Whether the user may publish to a subject whose record carries this tail.
     pub fn may_publish_parts(&self, prefix: &str, tail: &str) -> Result<(), TopicError> {
-        match &self.1 {
+        match self.user() {
             Some(user) if !user.permissions().allows_parts(Action::Publish, prefix, tail) => {
                 Err(TopicError::Forbidden { action: Action::Publish, subject: format!("{prefix}{tail}") })
             }
@@ -87,7 +87,7 @@ impl Node {
 
     /// Whether the user may publish to the subject. The system's subjects lead nowhere, for anybody.
     pub fn may_publish(&self, subject: Subject<'_>) -> Result<(), TopicError> {
-        match &self.1 {
+        match self.user() {
             Some(_) if !subject.is_system() => self.may(Action::Publish, &subject.into()).map(drop),
             _ => Ok(()),
         }
@@ -95,7 +95,7 @@ impl Node {
 
     /// What of the logs the user may read.
     pub(crate) fn readable(&self, logs: LogsToRead) -> LogsToRead {
-        let Some(user) = &self.1 else { return logs };
+        let Some(user) = self.user() else { return logs };
         let permissions = user.permissions();
         logs.into_iter()
             .filter_map(|(log, filter)| permissions.restrict(log.name(), filter).map(|filter| (log, filter)))
@@ -117,7 +117,7 @@ impl Node {
     }
 
     pub(crate) fn shows_pattern(&self, name: &str, pattern: &str) -> bool {
-        let Some(user) = &self.1 else { return true };
+        let Some(user) = self.user() else { return true };
         let Ok(pattern) = Pattern::parse(pattern) else { return false };
         !is_reserved(name) && user.permissions().touches(&pattern)
     }

@@ -164,7 +164,7 @@ impl Node {
 
     /// What topics are charged to that are created through this.
     fn charged(&self) -> &Arc<Budget> {
-        self.1.as_ref().map_or(&self.0.budget, |user| user.budget())
+        self.user().map_or(&self.0.budget, |user| user.budget())
     }
 
     /// A number for a session that no other of this node ever had.
@@ -213,7 +213,7 @@ impl Node {
         or_same: bool,
         by_itself: bool,
     ) -> Result<Arc<Topic>, TopicError> {
-        let Some(user) = &self.1 else { return self.create(name, config, or_same) };
+        let Some(user) = self.user() else { return self.create(name, config, or_same) };
         user.begin_topic(name, by_itself)?;
         let created = self.create(name, config, or_same);
         if created.is_err() {
@@ -268,7 +268,7 @@ impl Node {
         if is_reserved(name) {
             return Err(TopicError::Reserved(name.to_owned()));
         }
-        if self.1.is_some() {
+        if self.user().is_some() {
             self.may_all(Action::Delete, &Pattern::parse(name)?)?;
         }
         self.delete(name)
