@@ -39,6 +39,9 @@ pub trait User: std::fmt::Debug + Send + Sync {
     /// They are about to create a topic; `by_itself` when it comes into being because it is used.
     fn begin_topic(&self, name: &str, by_itself: bool) -> Result<(), TopicError>;
 
+    /// The topic was created.
+    fn made_topic(&self, topic: &Arc<Topic>);
+
     /// The topic was not created.
     fn no_topic(&self, name: &str);
 }

@@ -216,8 +216,9 @@ impl Node {
         let Some(user) = self.user() else { return self.create(name, config, or_same) };
         user.begin_topic(name, by_itself)?;
         let created = self.create(name, config, or_same);
-        if created.is_err() {
-            user.no_topic(name);
+        match &created {
+            Ok(topic) => user.made_topic(topic),
+            Err(_) => user.no_topic(name),
         }
         created
     }

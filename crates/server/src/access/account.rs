@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use dunlin::topic::Budget;
+use dunlin::topic::{Budget, Topic};
 use dunlin::{Permissions, Refused, TopicError, now_ns};
 
 use super::quota::Quota;
@@ -78,6 +78,10 @@ impl dunlin::User for Account {
 
     fn begin_topic(&self, name: &str, by_itself: bool) -> Result<(), TopicError> {
         self.tenant.begin_topic(name, by_itself)
+    }
+
+    fn made_topic(&self, topic: &Arc<Topic>) {
+        self.tenant.made_topic(topic);
     }
 
     fn no_topic(&self, name: &str) {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use dunlin::topic::{Budget, Topic};
@@ -10,6 +10,9 @@ use dunlin::{Node, Refused, TopicError, now_ns};
 
 use super::quota::Quota;
 use super::users::{Tenant, TenantLimits};
+
+/// What is not there after so long is not being created any more.
+const CREATING_NS_MAX: u64 = 60_000_000_000;
 
 /// See the module.
 #[derive(Debug)]
@@ -25,10 +28,12 @@ pub(crate) struct Tenancy {
     expired: AtomicU64,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Made {
     by_itself: bool,
     at_ns: u64,
+    /// It and no other of the name; `None` until it is there.
+    topic: Option<Weak<Topic>>,
 }
 
 impl Tenancy {
@@ -59,8 +64,9 @@ impl Tenancy {
             let mut after = String::new();
             loop {
                 let page = self.node.topics(Some(bounds), &after, usize::MAX);
-                let made = Made { by_itself: false, at_ns: now_ns() };
-                self.topics().extend(page.topics.iter().map(|topic| (topic.name().to_owned(), made)));
+                let at_ns = now_ns();
+                let made = |topic| Made { by_itself: false, at_ns, topic: Some(Arc::downgrade(topic)) };
+                self.topics().extend(page.topics.iter().map(|topic| (topic.name().to_owned(), made(topic))));
                 match page.topics.last() {
                     Some(last) if page.more => after = last.name().to_owned(),
                     _ => break,
@@ -95,10 +101,17 @@ impl Tenancy {
                 return Err(TopicError::Limit { limit: "tenants.limits.topics", value: topics_max });
             }
         }
-        let made = topics.entry(name.to_owned()).or_insert(Made { by_itself, at_ns: now_ns() });
+        let new = Made { by_itself, at_ns: now_ns(), topic: None };
+        let made = topics.entry(name.to_owned()).or_insert(new);
         // Who creates on purpose what came into being by itself wants it to stay.
         made.by_itself &= by_itself;
         Ok(())
+    }
+
+    pub(super) fn made_topic(&self, topic: &Arc<Topic>) {
+        if let Some(made) = self.topics().get_mut(topic.name()) {
+            made.topic = Some(Arc::downgrade(topic));
+        }
     }
 
     pub(super) fn no_topic(&self, name: &str) {
@@ -113,7 +126,10 @@ impl Tenancy {
         let idle_max = self.limits().topic_idle;
         let mut topics = self.topics();
         topics.retain(|name, made| {
-            let Some(topic) = self.node.topic(name) else { return false };
+            let Some(known) = &made.topic else { return now_ns.saturating_sub(made.at_ns) < CREATING_NS_MAX };
+            let there = self.node.topic(name).filter(|topic| known.ptr_eq(&Arc::downgrade(topic)));
+            // Deleted since, and perhaps somebody else has created one of its name.
+            let Some(topic) = there else { return false };
             let is_over =
                 made.by_itself && idle_max.is_some_and(|max| is_idle(&topic, made.at_ns, now_ns, max));
             if is_over && self.node.delete_topic(name).is_ok() {

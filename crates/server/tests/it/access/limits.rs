@@ -124,9 +124,14 @@ fn a_topic_that_is_read_does_not_expire() {
 fn a_topic_that_is_created_on_purpose_stays_though_it_came_into_being_by_itself() {
     let guarded = Guarded::new(
         "[tenants.acme.limits]\ntopic_idle = \"1s\"\n[users.ana]\ntenant = \"acme\"\npassword = \"HASH\"\n\
-         publish = [\"acme.>\"]\ncreate = [\"acme.>\"]\n",
+         publish = [\"acme.>\"]\ncreate = [\"acme.>\"]\n\
+         [users.root]\npassword = \"HASH\"\ncreate = [\">\"]\ndelete = [\">\"]\n",
     );
-    let ana = basic("ana", PASSWORD);
+    let (ana, root) = (basic("ana", PASSWORD), basic("root", PASSWORD));
+    assert_eq!(guarded.http("POST", "/v1/topics/acme.anew", &ana, b"x").status, 200);
+    guarded.http("DELETE", "/v1/topics/acme.anew", &root, b"");
+    let anew = guarded.http("PUT", "/v1/topics/acme.anew", &root, b"{\"retention\":{\"records\":7}}");
+    assert_eq!(anew.status, 201, "{anew:?}");
     assert_eq!(guarded.http("POST", "/v1/topics/acme.made", &ana, b"x").status, 200);
     let created = guarded.http("PUT", "/v1/topics/acme.made", &ana, b"{}");
     assert!([200, 201].contains(&created.status), "{created:?}");
@@ -137,6 +142,7 @@ fn a_topic_that_is_created_on_purpose_stays_though_it_came_into_being_by_itself(
         std::thread::sleep(Duration::from_millis(50));
     }
     assert!(guarded.node.topic("acme.made").is_some());
+    assert!(guarded.node.topic("acme.anew").is_some(), "another tenant's user created it");
 }
 
 #[test]
