@@ -1,6 +1,6 @@
 //! Other processes of a measurement: started, spoken with by JSON lines, and never left behind.
 //!
-//! Invariants: a child is killed and reaped when its handle is dropped, and the kernel kills it when
+//! Invariants: a child is killed and reaped when its handle is dropped, and its files in the temporary folder are removed; and the kernel kills it when
 //! this process dies in any other way; every wait for it has a deadline. A program that is not ours
 //! is started through `bench-child bound`, which arms that kernel signal and then becomes the
 //! program, since nothing safe can be run between fork and exec.
@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+use crate::sockets;
 
 /// How long a child may take to say a line, unless told otherwise.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -179,5 +181,6 @@ impl Drop for Child {
         // It may have ended already; either way it is reaped here.
         let _ = self.process.kill();
         let _ = self.process.wait();
+        sockets::remove_files_of(self.process.id());
     }
 }

@@ -250,9 +250,28 @@ impl Drop for Listener {
     }
 }
 
-/// A path in the temporary folder that nobody else has.
+/// A path in the temporary folder that nobody else has, and where nothing is.
 pub fn fresh_path(extension: &str) -> PathBuf {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let nth = MADE.fetch_add(1, Ordering::Relaxed);
-    std::env::temp_dir().join(format!("dunlin-bench-{}-{nth}.{extension}", std::process::id()))
+    let name = format!("{}{nth}.{extension}", name_of(std::process::id()));
+    let path = std::env::temp_dir().join(name);
+    // A process that had this one's number, and was killed, may have left a socket there.
+    let _ = std::fs::remove_file(&path);
+    path
+}
+
+/// Removes the files at [`fresh_path`]s of a process that was killed.
+pub fn remove_files_of(process: u32) {
+    let Ok(entries) = std::fs::read_dir(std::env::temp_dir()) else { return };
+    let name = name_of(process);
+    for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(&name)) {
+        // What has gone by itself is gone.
+        let _ = std::fs::remove_file(entry.path());
+    }
+}
+
+/// What the names of its files begin with.
+fn name_of(process: u32) -> String {
+    format!("dunlin-bench-{process}-")
 }
