@@ -29,8 +29,10 @@ type OurRaft<M> = Raft<Types, Machines<M>>;
 
 /// How often the log is looked at.
 const LOOK: Duration = Duration::from_millis(200);
-/// Entries that a snapshot holds and that are kept all the same, for followers that lack only those.
-const ENTRIES_KEPT: u64 = 1_000;
+/// Of what a log holds at most, this share is kept behind a snapshot.
+const KEPT_SHARE: usize = 4;
+/// How soon a node that did not answer is asked again: soon, then less often.
+const BACKOFF: &str = "5ms 10ms 20ms ...100ms";
 
 /// A handle to this node's part in a group; the last one that goes ends it.
 pub struct Group<M: Machine> {
@@ -79,7 +81,7 @@ impl<M: Machine> Group<M> {
         transport: impl Transport,
         limits: Limits,
     ) -> io::Result<Group<M>> {
-        let log = log::open(Arc::clone(&disk), &dir.join("log"))?;
+        let log = log::open(Arc::clone(&disk), &dir.join("log"), limits.append_bytes_max)?;
         let machines = Machines::open(disk, &dir.join("snapshots"), machine)?;
         let config = config(&limits).validate().map_err(io::Error::other)?;
         let (end, ended) = oneshot::channel();
@@ -89,7 +91,7 @@ impl<M: Machine> Group<M> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let kept = machines.clone();
         let run = async move {
-            let peers = Peers(Arc::new(transport));
+            let peers = Peers { transport: Arc::new(transport), limits };
             let raft = OurRaft::new(id, Arc::new(config), peers, log.clone(), kept.clone()).await;
             let raft = match raft {
                 Ok(raft) => raft,
@@ -144,9 +146,9 @@ impl<M: Machine> Group<M> {
         self.machines.with(|machine| look(machine))
     }
 
-    /// Answers another node.
+    /// Answers another node. Requests are taken in the order in which these futures are first polled.
     pub async fn receive(&self, request: Bytes) -> io::Result<Bytes> {
-        receiving::receive(&self.raft, &self.receiving, request).await
+        receiving::receive(&self.raft, &self.receiving, self.limits.snapshot_bytes_max, request).await
     }
 
     /// Has a node follow without a vote; returns once it has nearly caught up.
@@ -226,19 +228,41 @@ fn config(limits: &Limits) -> Config {
         // A leader may acknowledge what two others have synced and it has not. Restarted after a crash it would go on in
         // its term without it, and have others take that for what they hold (seen, by the test that cuts the power).
         enable_leader_restore: Some(false),
-        // Entries differ in size: their bytes decide.
+        // Entries differ in size: their bytes decide, here and about what a request carries.
         snapshot_policy: SnapshotPolicy::Never,
-        max_in_snapshot_log_to_keep: ENTRIES_KEPT,
+        max_in_snapshot_log_to_keep: u64::MAX,
+        max_payload_entries: 4_096,
+        backoff: BACKOFF.to_owned(),
         ..Config::default()
     }
 }
 
-/// Has a snapshot taken whenever the log has grown too long.
+/// Has a snapshot taken whenever the log has grown too long, and then gives up what is in it.
 async fn shorten<M: Machine>(raft: OurRaft<M>, log: Log, bytes_max: usize) {
+    use openraft::async_runtime::watch::WatchReceiver;
+    let kept_bytes = (bytes_max / KEPT_SHARE) as u64;
+    let mut asked_at = None;
     loop {
         tokio::time::sleep(LOOK).await;
-        if log.bytes() > bytes_max && raft.trigger().snapshot().await.is_err() {
+        let (snapshot, purged, applied) = {
+            let metrics = raft.metrics();
+            let metrics = metrics.borrow_watched();
+            let index = |id: Option<crate::vocabulary::LogId>| id.map(|id| id.index);
+            (index(metrics.snapshot), index(metrics.purged), index(metrics.last_applied))
+        };
+        let last = snapshot.and_then(|snapshot| log.last_before(snapshot, kept_bytes));
+        if last > purged
+            && let Some(last) = last
+            && raft.trigger().purge_log(last).await.is_err()
+        {
             return;
+        }
+        // Once: as long as nothing more is applied, another would say the same.
+        if log.bytes_after(snapshot) > bytes_max as u64 && applied > snapshot && asked_at != Some(applied) {
+            asked_at = Some(applied);
+            if raft.trigger().snapshot().await.is_err() {
+                return;
+            }
         }
     }
 }

@@ -23,4 +23,4 @@ pub use error::GroupError;
 pub use group::{Group, Status};
 pub use limits::Limits;
 pub use machine::{Frozen, Machine};
-pub use network::{Asking, Member, Transport};
+pub use network::{Asking, Lane, Member, Transport};

@@ -17,8 +17,21 @@ pub struct Limits {
     pub command_bytes_max: usize,
     /// Entries on their way at once.
     pub in_flight_max: usize,
-    /// A log that has grown to this many bytes is replaced by a snapshot.
+    /// A log that has grown to this many bytes since the last snapshot is replaced by one. A quarter of it is kept behind the
+    /// snapshot, for followers that lack only that.
     pub log_bytes_max: usize,
+    /// Bytes of the entries that one request brings to another node, one entry apart.
+    pub append_bytes_max: usize,
+    /// Such requests on their way to one node at once.
+    pub appends_in_flight_max: usize,
+    /// How long a node may take to have such a request on its disk, ms; then it is asked again.
+    pub append_ms_max: u64,
+    /// Bytes of a machine's snapshot that this node takes from another.
+    pub snapshot_bytes_max: usize,
+    /// How long a node may take over one block of a snapshot, ms.
+    pub block_ms_max: u64,
+    /// How long it may take to become the state of a snapshot once it has all of it, ms.
+    pub install_ms_max: u64,
 }
 
 impl Default for Limits {
@@ -32,6 +45,12 @@ impl Default for Limits {
             command_bytes_max: 8 << 20,
             in_flight_max: 4,
             log_bytes_max: 64 << 20,
+            append_bytes_max: 1 << 20,
+            appends_in_flight_max: 8,
+            append_ms_max: 10_000,
+            snapshot_bytes_max: 16 << 30,
+            block_ms_max: 10_000,
+            install_ms_max: 300_000,
         }
     }
 }

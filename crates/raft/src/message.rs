@@ -6,7 +6,7 @@ use openraft::raft::{
 };
 
 use crate::codec::{Code, CodecError};
-use crate::vocabulary::{Entry, SnapshotMeta, Types, Vote};
+use crate::vocabulary::{Entry, Snapshot, SnapshotMeta, Types, Vote};
 
 /// The version of every message; its first byte.
 pub(crate) const VERSION: u8 = 1;
@@ -18,11 +18,48 @@ pub(crate) enum Request {
     Vote(VoteRequest<Types>),
     PreVote(VoteRequest<Types>),
     TransferLeader(TransferLeaderRequest<Types>),
-    /// A snapshot follows, in blocks.
-    Begin(Vote, SnapshotMeta),
-    Block(Vote, Bytes),
+    /// A snapshot follows, in blocks; the answer says how many of them are there already.
+    Begin(Vote, Offer, SnapshotMeta),
+    /// One of them, and its place; answered likewise.
+    Block(Vote, Offer, u64, Bytes),
     /// That was all of it.
-    End(Vote),
+    End(Vote, Offer),
+}
+
+/// Which snapshot: one that another leader sends is the same if its content is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Offer {
+    /// How many blocks.
+    pub(crate) blocks: u64,
+    /// Bytes of all of them.
+    pub(crate) bytes: u64,
+    /// CRC-64/NVME of all of them, each behind its length.
+    pub(crate) check: u64,
+}
+
+impl Offer {
+    pub(crate) fn of(snapshot: &Snapshot) -> Offer {
+        let blocks = &snapshot.snapshot.0;
+        let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
+        for block in blocks {
+            digest.update(&(block.len() as u64).to_le_bytes());
+            digest.update(block);
+        }
+        let bytes = blocks.iter().map(|block| block.len() as u64).sum();
+        Offer { blocks: blocks.len() as u64, bytes, check: digest.finalize() }
+    }
+}
+
+impl Code for Offer {
+    fn read(bytes: &mut Bytes) -> Result<Offer, CodecError> {
+        Ok(Offer { blocks: u64::read(bytes)?, bytes: u64::read(bytes)?, check: u64::read(bytes)? })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.blocks.write(out);
+        self.bytes.write(out);
+        self.check.write(out);
+    }
 }
 
 impl Code for Request {
@@ -43,9 +80,14 @@ impl Code for Request {
                 let (vote, to) = (Vote::read(bytes)?, u64::read(bytes)?);
                 Request::TransferLeader(TransferLeaderRequest::new(vote, to, Option::read(bytes)?))
             }
-            5 => Request::Begin(Vote::read(bytes)?, Code::read(bytes)?),
-            6 => Request::Block(Vote::read(bytes)?, Bytes::read(bytes)?),
-            7 => Request::End(Vote::read(bytes)?),
+            5 => Request::Begin(Vote::read(bytes)?, Offer::read(bytes)?, Code::read(bytes)?),
+            6 => Request::Block(
+                Vote::read(bytes)?,
+                Offer::read(bytes)?,
+                u64::read(bytes)?,
+                Bytes::read(bytes)?,
+            ),
+            7 => Request::End(Vote::read(bytes)?, Offer::read(bytes)?),
             _ => return Err(CodecError("a message")),
         })
     }
@@ -74,19 +116,23 @@ impl Code for Request {
                 transfer.to_node_id().write(out);
                 transfer.last_log_id().copied().write(out);
             }
-            Request::Begin(vote, meta) => {
+            Request::Begin(vote, offer, meta) => {
                 5u8.write(out);
                 vote.write(out);
+                offer.write(out);
                 meta.write(out);
             }
-            Request::Block(vote, block) => {
+            Request::Block(vote, offer, at, block) => {
                 6u8.write(out);
                 vote.write(out);
+                offer.write(out);
+                at.write(out);
                 block.write(out);
             }
-            Request::End(vote) => {
+            Request::End(vote, offer) => {
                 7u8.write(out);
                 vote.write(out);
+                offer.write(out);
             }
         }
     }
@@ -179,14 +225,15 @@ mod tests {
             last_log_id: Some(log_id(9)),
             last_membership: StoredMembership::new(Some(log_id(8)), membership),
         };
+        let offer = Offer { blocks: 4, bytes: 17, check: 0x1234 };
         vec![
             Request::Append(append),
             Request::Vote(VoteRequest::new(vote, None)),
             Request::PreVote(VoteRequest::new(vote, Some(log_id(9)))),
             Request::TransferLeader(TransferLeaderRequest::new(vote, 1, Some(log_id(9)))),
-            Request::Begin(vote, meta),
-            Request::Block(vote, Bytes::from("block")),
-            Request::End(vote),
+            Request::Begin(vote, offer, meta),
+            Request::Block(vote, offer, 3, Bytes::from("block")),
+            Request::End(vote, offer),
         ]
     }
 

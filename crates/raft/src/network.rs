@@ -1,4 +1,7 @@
 //! Asking other nodes.
+//!
+//! Entries go to a node in requests that follow one another without waiting for answers; a request that the disk is slow
+//! over holds up nothing but those behind it. What keeps a leader a leader goes another way ([`Lane`]).
 
 use std::future::Future;
 use std::io;
@@ -7,16 +10,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
+use openraft::base::{BoxFuture, BoxStream};
 use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
 use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest,
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
     TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 
 use crate::codec::{Code, whole};
-use crate::message::Request;
-use crate::vocabulary::{Blocks, Snapshot, Types, Vote};
+use crate::limits::Limits;
+use crate::message::{Offer, Request};
+use crate::vocabulary::{LogId, Snapshot, Types, Vote};
 
 /// A node of the group.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,61 +36,172 @@ pub struct Member {
 /// The answer, when it comes.
 pub type Asking = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
 
+/// Requests of one lane arrive in the order in which they were asked; those of another do not wait for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Lane {
+    /// Short, and on time or of no use: signs of life, votes.
+    Urgent,
+    /// Entries of the log.
+    Log,
+    /// Blocks of snapshots.
+    Snapshot,
+    /// What is handed on to the leader for somebody else.
+    Forward,
+}
+
+impl Lane {
+    /// All of them.
+    pub const ALL: [Lane; 4] = [Lane::Urgent, Lane::Log, Lane::Snapshot, Lane::Forward];
+}
+
 /// Brings requests to other nodes, which hand them to their [`Group::receive`](crate::Group::receive), and the answers back.
-/// Requests to one node arrive in the order in which they were asked.
 pub trait Transport: Send + Sync + 'static {
-    /// Asks; dropped, nobody waits for the answer.
-    fn ask(&self, member: &Member, request: Bytes) -> Asking;
+    /// Asks: the request has its place in the lane when this returns. Dropped, nobody waits for the answer.
+    fn ask(&self, member: &Member, lane: Lane, request: Bytes) -> Asking;
 }
 
 /// Ways to all the others.
-pub(crate) struct Peers<T>(pub(crate) Arc<T>);
+pub(crate) struct Peers<T> {
+    pub(crate) transport: Arc<T>,
+    pub(crate) limits: Limits,
+}
 
-/// The way to one.
+/// One way to one of them.
 pub(crate) struct Peer<T> {
     transport: Arc<T>,
     member: Member,
+    lane: Lane,
+    limits: Limits,
+}
+
+impl<T> Peers<T> {
+    fn to(&self, id: u64, node: &openraft::BasicNode, lane: Lane) -> Peer<T> {
+        let member = Member { id, address: node.addr.clone() };
+        Peer { transport: Arc::clone(&self.transport), member, lane, limits: self.limits }
+    }
 }
 
 impl<T: Transport> RaftNetworkFactory<Types> for Peers<T> {
     type Network = Peer<T>;
 
     async fn new_client(&mut self, target: u64, node: &openraft::BasicNode) -> Peer<T> {
-        let member = Member { id: target, address: node.addr.clone() };
-        Peer { transport: Arc::clone(&self.0), member }
+        self.to(target, node, Lane::Log)
+    }
+
+    async fn new_heartbeat_client(&mut self, target: u64, node: &openraft::BasicNode) -> Peer<T> {
+        self.to(target, node, Lane::Urgent)
+    }
+
+    async fn new_snapshot_client(&mut self, target: u64, node: &openraft::BasicNode) -> Peer<T> {
+        self.to(target, node, Lane::Snapshot)
     }
 }
 
+type Answered<A> = Result<A, RPCError<Types>>;
+
+fn unreachable(error: &io::Error) -> RPCError<Types> {
+    RPCError::Unreachable(Unreachable::new(error))
+}
+
 impl<T: Transport> Peer<T> {
-    async fn ask<A: Code>(&self, request: &Request, within: Duration) -> io::Result<A> {
+    /// Asks now, and waits when it is awaited.
+    fn ask<A: Code>(
+        &self,
+        lane: Lane,
+        request: &Request,
+        within: Duration,
+    ) -> impl Future<Output = io::Result<A>> + Send + use<A, T> {
         let mut bytes = Vec::new();
         request.write(&mut bytes);
-        let answer = tokio::time::timeout(within, self.transport.ask(&self.member, bytes.into())).await??;
-        Ok(whole(answer, "an answer")?)
+        let asking = self.transport.ask(&self.member, lane, bytes.into());
+        async move { Ok(whole(tokio::time::timeout(within, asking).await??, "an answer")?) }
     }
 
-    async fn call<A: Code>(&self, request: Request, option: &RPCOption) -> Result<A, RPCError<Types>> {
-        let answer = self.ask(&request, option.hard_ttl()).await;
-        answer.map_err(|error| RPCError::Unreachable(Unreachable::new(&error)))
+    /// Asks for something that is of no use later.
+    async fn call<A: Code>(&self, request: Request, option: &RPCOption) -> Answered<A> {
+        let answer = self.ask(Lane::Urgent, &request, option.hard_ttl()).await;
+        answer.map_err(|error| unreachable(&error))
+    }
+
+    /// What came of one request with entries, and whether those after it are of any use.
+    fn append(
+        &self,
+        append: AppendEntriesRequest<Types>,
+        within: Duration,
+    ) -> impl Future<Output = (Answered<StreamAppendResult<Types>>, bool)> + Send + use<T> {
+        let prev = append.prev_log_id;
+        let last = append.entries.last().map(|entry| entry.log_id).or(prev);
+        let asking = self.ask::<AppendEntriesResponse<Types>>(self.lane, &Request::Append(append), within);
+        async move {
+            match asking.await {
+                Ok(AppendEntriesResponse::Conflict) if prev.is_none() => {
+                    let error = io::Error::other("a node holds what follows nothing for a conflict");
+                    (Err(unreachable(&error)), false)
+                }
+                Ok(response) => {
+                    let result: Result<Option<LogId>, _> = response.into_stream_result(prev, last);
+                    let goes_on = result.as_ref().is_ok_and(|matching| *matching == last);
+                    (Ok(result), goes_on)
+                }
+                Err(error) => (Err(unreachable(&error)), false),
+            }
+        }
+    }
+
+    async fn send(&self, vote: Vote, snapshot: Snapshot) -> io::Result<Vote> {
+        let within = Duration::from_millis(self.limits.block_ms_max);
+        let offer = Offer::of(&snapshot);
+        let begin = Request::Begin(vote, offer, snapshot.meta);
+        // What is there of it from an earlier attempt stays.
+        let mut next: u64 = self.ask(self.lane, &begin, within).await?;
+        while let Some(block) = snapshot.snapshot.0.get(next as usize) {
+            let had: u64 =
+                self.ask(self.lane, &Request::Block(vote, offer, next, block.clone()), within).await?;
+            next = had.max(next + 1);
+        }
+        let within = Duration::from_millis(self.limits.install_ms_max);
+        self.ask(self.lane, &Request::End(vote, offer), within).await
     }
 }
 
 impl<T: Transport> RaftNetworkV2<Types> for Peer<T> {
-    type SnapshotData = Blocks;
+    type SnapshotData = crate::vocabulary::Blocks;
 
     async fn append_entries(
         &mut self,
         append: AppendEntriesRequest<Types>,
         option: RPCOption,
-    ) -> Result<AppendEntriesResponse<Types>, RPCError<Types>> {
-        self.call(Request::Append(append), &option).await
+    ) -> Answered<AppendEntriesResponse<Types>> {
+        let answer = self.ask(self.lane, &Request::Append(append), option.hard_ttl()).await;
+        answer.map_err(|error| unreachable(&error))
     }
 
-    async fn vote(
-        &mut self,
-        vote: VoteRequest<Types>,
+    fn stream_append<'s, S>(
+        &'s mut self,
+        input: S,
         option: RPCOption,
-    ) -> Result<VoteResponse<Types>, RPCError<Types>> {
+    ) -> BoxFuture<'s, Answered<BoxStream<'s, Answered<StreamAppendResult<Types>>>>>
+    where
+        S: Stream<Item = AppendEntriesRequest<Types>> + Send + Unpin + 'static,
+    {
+        // openraft gives every request the time of one sign of life; a disk may take longer.
+        let within = match self.lane {
+            Lane::Urgent => option.hard_ttl(),
+            Lane::Log | Lane::Snapshot | Lane::Forward => Duration::from_millis(self.limits.append_ms_max),
+        };
+        let in_flight_max = self.limits.appends_in_flight_max;
+        let this = &*self;
+        let answers = input.map(move |append| this.append(append, within)).buffered(in_flight_max);
+        let until_refused = futures_util::stream::unfold(Some(answers), async |answers| {
+            let mut answers = answers?;
+            let (answer, goes_on) = answers.next().await?;
+            Some((answer, goes_on.then_some(answers)))
+        });
+        let until_refused: BoxStream<'s, _> = Box::pin(until_refused);
+        Box::pin(std::future::ready(Ok(until_refused)))
+    }
+
+    async fn vote(&mut self, vote: VoteRequest<Types>, option: RPCOption) -> Answered<VoteResponse<Types>> {
         self.call(Request::Vote(vote), &option).await
     }
 
@@ -92,7 +209,7 @@ impl<T: Transport> RaftNetworkV2<Types> for Peer<T> {
         &mut self,
         vote: VoteRequest<Types>,
         option: RPCOption,
-    ) -> Result<VoteResponse<Types>, RPCError<Types>> {
+    ) -> Answered<VoteResponse<Types>> {
         self.call(Request::PreVote(vote), &option).await
     }
 
@@ -101,19 +218,11 @@ impl<T: Transport> RaftNetworkV2<Types> for Peer<T> {
         vote: Vote,
         snapshot: Snapshot,
         cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
-        option: RPCOption,
+        _option: RPCOption,
     ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
-        let send = async {
-            let within = option.hard_ttl();
-            self.ask::<Vote>(&Request::Begin(vote, snapshot.meta), within).await?;
-            for block in snapshot.snapshot.0 {
-                self.ask::<Vote>(&Request::Block(vote, block), within).await?;
-            }
-            self.ask::<Vote>(&Request::End(vote), within).await
-        };
         tokio::select! {
             closed = cancel => Err(StreamingError::Closed(closed)),
-            sent = send => match sent {
+            sent = self.send(vote, snapshot) => match sent {
                 Ok(vote) => Ok(SnapshotResponse::new(vote)),
                 Err(error) => Err(StreamingError::Unreachable(Unreachable::new(&error))),
             },
@@ -124,7 +233,7 @@ impl<T: Transport> RaftNetworkV2<Types> for Peer<T> {
         &mut self,
         transfer: TransferLeaderRequest<Types>,
         option: RPCOption,
-    ) -> Result<TransferLeaderResponse<Types>, RPCError<Types>> {
+    ) -> Answered<TransferLeaderResponse<Types>> {
         // Whether it is taken shows in who is elected.
         self.call::<Vote>(Request::TransferLeader(transfer), &option).await.map(|_| Ok(()))
     }

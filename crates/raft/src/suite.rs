@@ -63,7 +63,7 @@ struct Stores;
 impl StoreBuilder<Types, Log, Machines<Sum>> for Stores {
     async fn build(&self) -> Result<((), Log, Machines<Sum>), StorageError<Types>> {
         let disk = Arc::new(FakeDisk::new(1));
-        let log = log::open(disk.clone(), Path::new("/raft/log")).unwrap();
+        let log = log::open(disk.clone(), Path::new("/raft/log"), 1 << 20).unwrap();
         let machines = Machines::open(disk, Path::new("/raft/snapshots"), Sum::default()).unwrap();
         Ok(((), log, machines))
     }

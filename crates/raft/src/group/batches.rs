@@ -15,7 +15,7 @@ use crate::limits::Limits;
 use crate::machine::Machine;
 use crate::machines::Machines;
 use crate::proposal;
-use crate::vocabulary::Answers;
+use crate::vocabulary::{Answers, Proposal};
 
 /// One command, and who waits for what comes of it.
 pub(super) struct Asked {
@@ -29,6 +29,9 @@ pub(super) type Waiting = oneshot::Sender<Result<(), GroupError>>;
 /// How many are taken together at most.
 const TOGETHER_MAX: usize = 4 << 10;
 
+/// How soon a leader that is not sure of its followers asks again.
+const AGAIN: Duration = Duration::from_millis(5);
+
 /// A leader looks so often whether its machine is due to be told the time.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -40,11 +43,16 @@ pub(super) async fn propose<M: Machine>(
     limits: Limits,
 ) {
     let slots = Arc::new(Semaphore::new(limits.in_flight_max));
+    let patience = Duration::from_millis(2 * limits.election_ms_max);
     let mut clock = Clock::new();
     let mut queue = Queue { asking, left: None, bytes_max: limits.entry_bytes_max };
     loop {
         let first = tokio::time::timeout(LOOK, queue.first()).await;
-        let (machine_ms, due_ms) = machines.with(|machine| (machine.now_ms(), machine.next_due_ms()));
+        // Another's machine may be busy for long: with a snapshot.
+        let (machine_ms, due_ms) = match raft.is_leader() {
+            true => machines.with(|machine| (machine.now_ms(), machine.next_due_ms())),
+            false => (0, None),
+        };
         let now_ms = clock.now_ms(raft.metrics().borrow_watched().current_term, machine_ms);
         let first = match first {
             Ok(None) => return,
@@ -57,10 +65,29 @@ pub(super) async fn propose<M: Machine>(
         let joined = proposal::join(now_ms, together.iter().map(|asked| &asked.command));
         let raft = raft.clone();
         tokio::spawn(async move {
-            let written = raft.client_write(joined).await;
+            let written = write(&raft, joined, patience).await;
             drop(slot);
-            answer(together, written.map(|written| written.data).map_err(GroupError::from));
+            answer(together, written);
         });
+    }
+}
+
+/// Has an entry written. A leader whose followers' disks are slow may not know for a moment that they still follow, and
+/// is refused before anything is done: it asks again.
+async fn write<M: Machine>(
+    raft: &OurRaft<M>,
+    proposal: Proposal,
+    patience: Duration,
+) -> Result<Answers, GroupError> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let written = raft.client_write(proposal.clone()).await;
+        match written.map(|written| written.data).map_err(GroupError::from) {
+            Err(GroupError::NotLeader { leader: None }) if raft.is_leader() && Instant::now() < deadline => {
+                tokio::time::sleep(AGAIN).await;
+            }
+            written => return written,
+        }
     }
 }
 

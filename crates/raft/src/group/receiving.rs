@@ -8,24 +8,57 @@ use tokio::sync::Mutex;
 use super::OurRaft;
 use crate::codec::{Code, whole};
 use crate::machine::Machine;
-use crate::message::Request;
-use crate::vocabulary::{Blocks, Snapshot, SnapshotMeta, Vote};
+use crate::message::{Offer, Request};
+use crate::vocabulary::{Blocks, Snapshot, SnapshotMeta};
 
-/// A snapshot of which not all has come.
+/// A snapshot of which not all has come. Whoever leads may send the rest of it.
 #[derive(Debug, Default)]
-pub(super) struct Receiving(Option<(Vote, SnapshotMeta, Vec<Bytes>)>);
+pub(super) struct Receiving {
+    of: Option<(Offer, SnapshotMeta)>,
+    blocks: Vec<Bytes>,
+    bytes: u64,
+}
 
 impl Receiving {
-    fn take_block(&mut self, vote: Vote, block: Bytes) -> io::Result<()> {
-        let expected = self.0.as_mut().filter(|(from, ..)| *from == vote);
-        let (.., blocks) = expected.ok_or_else(unexpected)?;
-        blocks.push(block);
-        Ok(())
+    /// How many of its blocks are here already.
+    fn begin(&mut self, offer: Offer, meta: SnapshotMeta, bytes_max: usize) -> io::Result<u64> {
+        if offer.bytes > bytes_max as u64 {
+            let why = format!("a snapshot of {} bytes is over snapshot_bytes_max = {bytes_max}", offer.bytes);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        let of = Some((offer, meta));
+        if self.of != of {
+            *self = Receiving { of, ..Receiving::default() };
+        }
+        Ok(self.blocks.len() as u64)
     }
 
-    fn end(&mut self, vote: Vote) -> io::Result<Snapshot> {
-        let (from, meta, blocks) = self.0.take().ok_or_else(unexpected)?;
-        if from == vote { Ok(Snapshot { meta, snapshot: Blocks(blocks) }) } else { Err(unexpected()) }
+    /// Takes the next block. One that is here already is no error: its sender did not hear so.
+    fn take_block(&mut self, offer: Offer, at: u64, block: Bytes) -> io::Result<u64> {
+        self.expect(offer)?;
+        let next = self.blocks.len() as u64;
+        if at > next || (at == next && self.bytes + block.len() as u64 > offer.bytes) {
+            return Err(unexpected());
+        }
+        if at == next {
+            self.bytes += block.len() as u64;
+            self.blocks.push(block);
+        }
+        Ok(self.blocks.len() as u64)
+    }
+
+    /// All of it.
+    fn end(&mut self, offer: Offer) -> io::Result<Snapshot> {
+        self.expect(offer)?;
+        let Receiving { of, blocks, .. } = std::mem::take(self);
+        let (_, meta) = of.ok_or_else(unexpected)?;
+        let snapshot = Snapshot { meta, snapshot: Blocks(blocks) };
+        if Offer::of(&snapshot) == offer { Ok(snapshot) } else { Err(unexpected()) }
+    }
+
+    fn expect(&self, offer: Offer) -> io::Result<()> {
+        let is_expected = self.of.as_ref().is_some_and(|(expected, _)| *expected == offer);
+        if is_expected { Ok(()) } else { Err(unexpected()) }
     }
 }
 
@@ -36,6 +69,7 @@ fn unexpected() -> io::Error {
 pub(super) async fn receive<M: Machine>(
     raft: &OurRaft<M>,
     receiving: &Mutex<Receiving>,
+    bytes_max: usize,
     request: Bytes,
 ) -> io::Result<Bytes> {
     match whole(request, "a request")? {
@@ -46,13 +80,11 @@ pub(super) async fn receive<M: Machine>(
             let vote = *transfer.from_leader();
             answer(raft.handle_transfer_leader(transfer).await.map(|_| vote))
         }
-        Request::Begin(vote, meta) => {
-            receiving.lock().await.0 = Some((vote, meta, Vec::new()));
-            answer(Ok::<_, io::Error>(vote))
-        }
-        Request::Block(vote, block) => answer(receiving.lock().await.take_block(vote, block).map(|()| vote)),
-        Request::End(vote) => {
-            let snapshot = receiving.lock().await.end(vote)?;
+        // Whether its sender leads is asked when all of it is here.
+        Request::Begin(_, offer, meta) => answer(receiving.lock().await.begin(offer, meta, bytes_max)),
+        Request::Block(_, offer, at, block) => answer(receiving.lock().await.take_block(offer, at, block)),
+        Request::End(vote, offer) => {
+            let snapshot = receiving.lock().await.end(offer)?;
             answer(raft.install_full_snapshot(vote, snapshot).await.map(|response| response.vote))
         }
     }
@@ -62,4 +94,49 @@ fn answer<A: Code, E: std::error::Error + Send + Sync + 'static>(answer: Result<
     let mut bytes = Vec::new();
     answer.map_err(io::Error::other)?.write(&mut bytes);
     Ok(bytes.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(blocks: &[&'static str]) -> Snapshot {
+        let blocks = blocks.iter().map(|block| Bytes::from_static(block.as_bytes())).collect();
+        Snapshot { meta: SnapshotMeta::default(), snapshot: Blocks(blocks) }
+    }
+
+    fn begin(receiving: &mut Receiving, snapshot: &Snapshot) -> u64 {
+        receiving.begin(Offer::of(snapshot), snapshot.meta.clone(), 100).unwrap()
+    }
+
+    #[test]
+    fn a_snapshot_goes_on_where_it_was_broken_off_and_a_block_may_come_twice() {
+        let (mut receiving, snapshot) = (Receiving::default(), snapshot(&["one", "two", "three"]));
+        let (offer, blocks) = (Offer::of(&snapshot), snapshot.snapshot.0.clone());
+        assert_eq!(begin(&mut receiving, &snapshot), 0);
+        assert_eq!(receiving.take_block(offer, 0, blocks[0].clone()).unwrap(), 1);
+        assert_eq!(receiving.take_block(offer, 0, blocks[0].clone()).unwrap(), 1, "its sender did not hear");
+        assert_eq!(receiving.take_block(offer, 1, blocks[1].clone()).unwrap(), 2);
+        assert_eq!(begin(&mut receiving, &snapshot), 2, "it goes on after those");
+        assert!(receiving.take_block(offer, 3, blocks[2].clone()).is_err(), "one is left out");
+        assert_eq!(receiving.take_block(offer, 2, blocks[2].clone()).unwrap(), 3);
+        assert_eq!(receiving.end(offer).unwrap().snapshot, snapshot.snapshot);
+        assert!(receiving.end(offer).is_err(), "it ends once");
+    }
+
+    #[test]
+    fn a_snapshot_that_is_not_whole_or_another_is_none() {
+        let (mut receiving, one) = (Receiving::default(), snapshot(&["one", "two"]));
+        begin(&mut receiving, &one);
+        receiving.take_block(Offer::of(&one), 0, Bytes::from("one")).unwrap();
+        let other = snapshot(&["one", "2"]);
+        assert!(receiving.take_block(Offer::of(&other), 1, Bytes::from("2")).is_err(), "it was not begun");
+        assert!(receiving.take_block(Offer::of(&one), 1, Bytes::from("two and more")).is_err(), "too long");
+        assert!(receiving.end(Offer::of(&one)).is_err(), "the second is missing");
+        assert_eq!(begin(&mut receiving, &other), 0, "another begins anew");
+        let large = snapshot(&[
+            "more than a hundred bytes: ------------------------------------------------------------------------",
+        ]);
+        assert!(receiving.begin(Offer::of(&large), large.meta, 50).is_err());
+    }
 }

@@ -15,7 +15,7 @@ use crate::codec::whole;
 use crate::frames::payloads;
 
 /// Opens the log of a directory, or makes one.
-pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path) -> io::Result<Log> {
+pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, append_bytes_max: usize) -> io::Result<Log> {
     let (journal, found) = Journal::open(disk, dir, NAME, Config::default()).map_err(io::Error::other)?;
     refuse_damage(&found)?;
     let mut kept = Kept::default();
@@ -26,7 +26,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path) -> io::Result<Log> {
     let epoch = found.next.epoch.max(found.epoch_least).max(1);
     kept.next_seq = found.last.map_or(1, |last| last.seq + 1);
     let writer = Writer::start(journal, epoch, kept.next_seq)?;
-    Ok(Log::new(kept, writer))
+    Ok(Log::new(kept, writer, append_bytes_max))
 }
 
 fn refuse_damage(found: &Recovered) -> io::Result<()> {
@@ -67,7 +67,7 @@ impl Kept {
                 if self.last().is_some_and(|last| last.index + 1 != index) && !self.entries.is_empty() {
                     return Err(damaged(&format!("entry {index} follows {:?}", self.last())));
                 }
-                self.entries.push_back((entry, seq));
+                self.push(entry, seq);
             }
             Operation::Truncate(last) => self.truncate(last),
             Operation::Purge(last) => self.purged = Some(last),
@@ -79,7 +79,7 @@ impl Kept {
     /// Files begin with entries that were purged later.
     fn drop_purged(&mut self) {
         let Some(purged) = self.purged else { return };
-        let first = self.entries.partition_point(|(entry, _)| entry.log_id.index <= purged.index);
+        let first = self.entries.partition_point(|held| held.entry.log_id.index <= purged.index);
         self.entries = VecDeque::from_iter(self.entries.drain(first..));
     }
 }

@@ -14,47 +14,67 @@ use super::writer::{Work, Writer};
 use crate::frames::Frames;
 use crate::vocabulary::{Entry, LogId, Types, Vote};
 
-/// What one request to another node carries at most, one entry apart.
-const REQUEST_BYTES_MAX: usize = 4 << 20;
-
 /// A handle to the log.
 #[derive(Debug, Clone)]
 pub(crate) struct Log {
     kept: Arc<Mutex<Kept>>,
     writer: Arc<Writer>,
+    /// Bytes of the entries that one request brings to another node, one entry apart.
+    append_bytes_max: usize,
 }
 
 /// What is known without looking at the disk.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
-    /// Entries that follow one another, and the journal's record of each.
-    pub(super) entries: VecDeque<(Entry, u64)>,
+    /// Entries that follow one another.
+    pub(super) entries: VecDeque<Held>,
     pub(super) purged: Option<LogId>,
     pub(super) vote: Option<Vote>,
     /// The journal's next record.
     pub(super) next_seq: u64,
 }
 
+/// An entry, and where it is.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) entry: Entry,
+    /// The journal's record of it.
+    pub(super) seq: u64,
+    /// Bytes of commands up to the end of this one, counted from some entry before.
+    bytes: u64,
+}
+
+impl Held {
+    fn index(&self) -> u64 {
+        self.entry.log_id.index
+    }
+}
+
 impl Kept {
     pub(super) fn last(&self) -> Option<LogId> {
-        self.entries.back().map(|(entry, _)| entry.log_id).or(self.purged)
+        self.entries.back().map(|held| held.entry.log_id).or(self.purged)
+    }
+
+    pub(super) fn push(&mut self, entry: Entry, seq: u64) {
+        let bytes = self.entries.back().map_or(0, |last| last.bytes) + bytes_of(&entry) as u64;
+        self.entries.push_back(Held { entry, seq, bytes });
     }
 
     pub(super) fn truncate(&mut self, last: Option<LogId>) {
         let next = last.map_or(0, |last| last.index + 1);
-        let left = self.entries.partition_point(|(entry, _)| entry.log_id.index < next);
+        let left = self.entries.partition_point(|held| held.index() < next);
         self.entries.truncate(left);
     }
 
     fn purge(&mut self, last: LogId) {
-        let gone = self.entries.partition_point(|(entry, _)| entry.log_id.index <= last.index);
+        let gone = self.entries.partition_point(|held| held.index() <= last.index);
         self.entries.drain(..gone);
         self.purged = Some(last);
     }
 
     /// The entries of a range that are there.
     fn between(&self, range: impl RangeBounds<u64>) -> impl Iterator<Item = &Entry> {
-        let first = self.entries.front().map_or(0, |(entry, _)| entry.log_id.index);
+        let first = self.entries.front().map_or(0, Held::index);
         let start = match range.start_bound() {
             Bound::Included(start) => *start,
             Bound::Excluded(start) => start.saturating_add(1),
@@ -67,18 +87,35 @@ impl Kept {
         };
         let at = |index: u64| (index.saturating_sub(first) as usize).min(self.entries.len());
         let (from, to) = (at(start), at(end));
-        self.entries.range(from..to.max(from)).map(|(entry, _)| entry)
+        self.entries.range(from..to.max(from)).map(|held| &held.entry)
     }
 }
 
 impl Log {
-    pub(super) fn new(kept: Kept, writer: Writer) -> Log {
-        Log { kept: Arc::new(Mutex::new(kept)), writer: Arc::new(writer) }
+    pub(super) fn new(kept: Kept, writer: Writer, append_bytes_max: usize) -> Log {
+        Log { kept: Arc::new(Mutex::new(kept)), writer: Arc::new(writer), append_bytes_max }
     }
 
-    /// How many bytes of commands its entries hold.
-    pub(crate) fn bytes(&self) -> usize {
-        self.kept().entries.iter().map(|(entry, _)| bytes_of(entry)).sum()
+    /// How many bytes of commands the entries after this one hold.
+    pub(crate) fn bytes_after(&self, index: Option<u64>) -> u64 {
+        let kept = self.kept();
+        let Some(last) = kept.entries.back() else { return 0 };
+        let next = index.map_or(0, |index| index + 1);
+        let at = kept.entries.partition_point(|held| held.index() < next);
+        let before = match at.checked_sub(1) {
+            Some(before) => kept.entries[before].bytes,
+            None => kept.entries[0].bytes - bytes_of(&kept.entries[0].entry) as u64,
+        };
+        last.bytes - before
+    }
+
+    /// The last entry behind which, up to `index`, there are more than so many bytes.
+    pub(crate) fn last_before(&self, index: u64, bytes: u64) -> Option<u64> {
+        let kept = self.kept();
+        let end = kept.entries.partition_point(|held| held.index() <= index);
+        let total = kept.entries.get(end.checked_sub(1)?)?.bytes;
+        let keep = kept.entries.partition_point(|held| held.bytes + bytes < total);
+        keep.min(end).checked_sub(1).map(|at| kept.entries[at].index())
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -124,12 +161,11 @@ impl RaftLogReader<Types> for Log {
     }
 
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
-        let mut left = REQUEST_BYTES_MAX;
+        let mut left = Some(self.append_bytes_max);
+        let mut is_first = true;
         let fits = |entry: &&Entry| {
-            let bytes = bytes_of(entry);
-            let fits = left == REQUEST_BYTES_MAX || bytes <= left;
-            left = left.saturating_sub(bytes);
-            fits
+            left = left.and_then(|left| left.checked_sub(bytes_of(entry)));
+            std::mem::take(&mut is_first) || left.is_some()
         };
         Ok(self.kept().between(start..end).take_while(fits).cloned().collect())
     }
@@ -170,7 +206,7 @@ impl RaftLogStorage<Types> for Log {
         self.write(&mut kept, &operations, |written| callback.io_completed(written))?;
         for (operation, seq) in operations.into_iter().zip(first_seq..) {
             if let Operation::Append(entry) = operation {
-                kept.entries.push_back((entry, seq));
+                kept.push(entry, seq);
             }
         }
         Ok(())
@@ -187,7 +223,7 @@ impl RaftLogStorage<Types> for Log {
         let (vote, seq) = (kept.vote.map(Operation::Vote), kept.next_seq);
         let operations: Vec<Operation> = [Operation::Purge(last)].into_iter().chain(vote).collect();
         self.write(&mut kept, &operations, |_| ())?;
-        let needed = kept.entries.front().map_or(seq, |(_, seq)| *seq);
+        let needed = kept.entries.front().map_or(seq, |held| held.seq);
         self.writer.hand_over(Work::Forget(needed));
         Ok(())
     }

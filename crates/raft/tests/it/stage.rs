@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dunlin_journal::FakeDisk;
-use dunlin_raft::{Asking, Frozen, Group, GroupError, Limits, Machine, Member, Transport};
+use dunlin_raft::{Asking, Frozen, Group, GroupError, Lane, Limits, Machine, Member, Transport};
 
 /// Nothing takes longer, however slow the machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -23,6 +23,12 @@ pub const LIMITS: Limits = Limits {
     command_bytes_max: 1 << 20,
     in_flight_max: 4,
     log_bytes_max: 64 << 20,
+    append_bytes_max: 1 << 20,
+    appends_in_flight_max: 8,
+    append_ms_max: 10_000,
+    snapshot_bytes_max: 1 << 30,
+    block_ms_max: 10_000,
+    install_ms_max: 60_000,
 };
 
 /// Keeps every command it is told, in order.
@@ -91,7 +97,7 @@ struct Way {
 }
 
 impl Transport for Way {
-    fn ask(&self, member: &Member, request: Bytes) -> Asking {
+    fn ask(&self, member: &Member, _lane: Lane, request: Bytes) -> Asking {
         let (from, to, ways) = (self.from, member.id, Arc::clone(&self.ways));
         Box::pin(async move {
             let is_cut = |ways: &RwLock<Ways>, way| ways.read().unwrap().cut.contains(&way);
