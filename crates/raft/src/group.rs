@@ -1,6 +1,8 @@
 //! One node's part in a group.
 
 mod batches;
+mod elections;
+mod members;
 mod receiving;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,17 +14,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dunlin_journal::Disk;
-use openraft::{BasicNode, ChangeMembers, Config, Raft, SnapshotPolicy};
+use openraft::{BasicNode, Config, Raft, SnapshotPolicy};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::error::GroupError;
 use crate::limits::Limits;
 use crate::log::{self, Log};
-use crate::machine::Machine;
+use crate::machine::{Frozen, Machine};
 use crate::machines::Machines;
 use crate::network::{Member, Peers, Transport};
 use crate::vocabulary::Types;
 use batches::{Asked, Waiting};
+use elections::Elections;
 use receiving::Receiving;
 
 type OurRaft<M> = Raft<Types, Machines<M>>;
@@ -42,6 +45,7 @@ pub struct Group<M: Machine> {
     asked: mpsc::Sender<Asked>,
     waiting: mpsc::Sender<Waiting>,
     receiving: tokio::sync::Mutex<Receiving>,
+    elections: Elections,
     /// Dropped, its runtime ends.
     running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
@@ -90,6 +94,8 @@ impl<M: Machine> Group<M> {
         let (waiting, waits) = mpsc::channel(limits.waiting_max);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let kept = machines.clone();
+        let elections = Elections::default();
+        let seen = elections.clone();
         let run = async move {
             let peers = Peers { transport: Arc::new(transport), limits };
             let raft = OurRaft::new(id, Arc::new(config), peers, log.clone(), kept.clone()).await;
@@ -99,6 +105,7 @@ impl<M: Machine> Group<M> {
             };
             tokio::spawn(batches::propose(raft.clone(), kept, asking, limits));
             tokio::spawn(batches::confirm(raft.clone(), waits));
+            tokio::spawn(seen.watch(raft.clone()));
             tokio::spawn(shorten(raft.clone(), log, limits.log_bytes_max));
             let _ = started.send(Ok(raft.clone()));
             let _ = ended.await;
@@ -108,7 +115,8 @@ impl<M: Machine> Group<M> {
         let thread = thread.name("raft".to_owned()).spawn(move || runtime.block_on(run))?;
         let raft = start.recv().map_err(io::Error::other)??;
         let receiving = tokio::sync::Mutex::default();
-        Ok(Group { raft, machines, limits, asked, waiting, receiving, running: Some((end, thread)) })
+        let running = Some((end, thread));
+        Ok(Group { raft, machines, limits, asked, waiting, receiving, elections, running })
     }
 
     /// Begins a group of these nodes; on one of them, and once in its life.
@@ -151,30 +159,20 @@ impl<M: Machine> Group<M> {
         receiving::receive(&self.raft, &self.receiving, self.limits.snapshot_bytes_max, request).await
     }
 
-    /// Has a node follow without a vote; returns once it has nearly caught up.
-    pub async fn add_learner(&self, member: &Member) -> Result<(), GroupError> {
-        let node = BasicNode::new(&member.address);
-        self.raft.add_learner(member.id, node, true).await?;
-        Ok(())
-    }
-
-    /// Gives the vote to these nodes, which follow already, and to no others; those that lose it leave.
-    pub async fn set_voters(&self, voters: &[u64]) -> Result<(), GroupError> {
-        let voters: BTreeSet<u64> = voters.iter().copied().collect();
-        self.raft.change_membership(ChangeMembers::ReplaceAllVoters(voters), false).await?;
-        Ok(())
-    }
-
-    /// Hands the lead to another voter.
-    pub async fn transfer(&self, to: u64) -> Result<(), GroupError> {
-        let asked = self.raft.trigger().transfer_leader(to).await;
-        asked.map_err(|fatal| GroupError::Stopped(fatal.to_string()))
-    }
-
     /// Takes a snapshot now.
     pub async fn snapshot(&self) -> Result<(), GroupError> {
         let asked = self.raft.trigger().snapshot().await;
         asked.map_err(|fatal| GroupError::Stopped(fatal.to_string()))
+    }
+
+    /// The state as it is now, at a cost that does not grow with it; [`Group::catch_up`] first makes it as it has to be.
+    pub fn freeze(&self) -> Box<dyn Frozen> {
+        self.machines.with(|machine| machine.freeze())
+    }
+
+    /// How long the elections took that this node won, of late: from the moment it stood for one.
+    pub fn elections_won(&self) -> Vec<Duration> {
+        self.elections.won()
     }
 
     /// How it sees the group.

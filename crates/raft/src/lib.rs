@@ -13,6 +13,7 @@ mod machines;
 mod message;
 mod network;
 mod proposal;
+mod seed;
 mod snapshots;
 mod vocabulary;
 
@@ -24,3 +25,4 @@ pub use group::{Group, Status};
 pub use limits::Limits;
 pub use machine::{Frozen, Machine};
 pub use network::{Asking, Lane, Member, Transport};
+pub use seed::seed;

@@ -1,5 +1,12 @@
 //! Nodes come and go.
 
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dunlin_journal::FakeDisk;
+use dunlin_raft::seed;
+
 use crate::stage::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -52,4 +59,52 @@ async fn a_group_begins_once() {
     let stage = Stage::of(3, LIMITS).await;
     let again = stage.nodes[&2].begin(&[member(2)]).await.unwrap_err();
     assert!(again.to_string().contains("not allowed to initialize"), "{again}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_follows_can_leave() {
+    let mut stage = Stage::of(1, LIMITS).await;
+    stage.start(2);
+    stage.nodes[&1].add_learner(&member(2)).await.unwrap();
+    stage.nodes[&1].remove_learner(2).await.unwrap();
+    assert_eq!(stage.nodes[&1].status().learners, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_can_be_made_of_anothers_state() {
+    let stage = Stage::of(3, LIMITS).await;
+    stage.say("one").await;
+    stage.say("two").await;
+    let leader = &stage.nodes[&stage.leader().await];
+    leader.catch_up().await.unwrap();
+    let mut blocks = Vec::new();
+    let frozen = leader.freeze();
+    frozen
+        .write(&mut |block| {
+            blocks.push(Ok(Bytes::copy_from_slice(block)));
+            Ok(())
+        })
+        .unwrap();
+
+    let mut other = Stage::empty(LIMITS);
+    let disk = Arc::new(FakeDisk::new(9));
+    other.disks.insert(7, disk.clone());
+    seed(disk.clone(), Path::new("/raft"), &member(7), blocks.into_iter()).unwrap();
+    assert!(seed(disk, Path::new("/raft"), &member(7), std::iter::empty()).is_err(), "once");
+    other.start(7);
+    other.say("three").await;
+    assert_eq!(other.agrees().await, ["one", "two", "three"]);
+    other.crash(7).await;
+    other.start(7);
+    other.say("four").await;
+    assert_eq!(other.agrees().await, ["one", "two", "three", "four"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_wins_an_election_knows_how_long_it_took() {
+    let mut stage = Stage::of(3, LIMITS).await;
+    let leader = stage.leader().await;
+    stage.crash(leader).await;
+    let next = stage.leader().await;
+    stage.until("it is counted", |stage| !stage.nodes[&next].elections_won().is_empty()).await;
 }

@@ -130,14 +130,19 @@ pub fn member(id: u64) -> Member {
 impl Stage {
     /// So many nodes that have begun a group.
     pub async fn of(count: u64, limits: Limits) -> Stage {
-        let acknowledged = Mutex::default();
-        let (ways, disks, nodes) = Default::default();
-        let mut stage = Stage { ways, disks, nodes, limits, acknowledged };
+        let mut stage = Stage::empty(limits);
         (1..=count).for_each(|id| stage.start(id));
         let members: Vec<Member> = (1..=count).map(member).collect();
         stage.nodes[&1].begin(&members).await.unwrap();
         stage.leader().await;
         stage
+    }
+
+    /// No nodes yet.
+    pub fn empty(limits: Limits) -> Stage {
+        let acknowledged = Mutex::default();
+        let (ways, disks, nodes) = Default::default();
+        Stage { ways, disks, nodes, limits, acknowledged }
     }
 
     /// Starts a node over its disk, or over an empty one.

@@ -1,0 +1,51 @@
+//! How long elections take.
+//!
+//! Seen on raft's own thread, in the order in which things happen. A node whose election is over before anybody looks is counted from
+//! when its term began to be asked for.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use openraft::ServerState;
+use openraft::async_runtime::watch::WatchReceiver;
+
+use super::OurRaft;
+use crate::machine::Machine;
+
+/// So many are remembered.
+const WON_MAX: usize = 1_024;
+
+/// Those that this node has won.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Elections(Arc<Mutex<VecDeque<Duration>>>);
+
+impl Elections {
+    pub(super) fn won(&self) -> Vec<Duration> {
+        self.lock().iter().copied().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Duration>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches until the node ends.
+    pub(super) async fn watch<M: Machine>(self, raft: OurRaft<M>) {
+        let mut changes = raft.server_metrics();
+        let mut stood_at = None;
+        while changes.changed().await.is_ok() {
+            match changes.borrow_watched().state {
+                ServerState::Candidate => stood_at = stood_at.or(Some(Instant::now())),
+                ServerState::Leader => {
+                    let Some(since) = stood_at.take() else { continue };
+                    let mut won = self.lock();
+                    if won.len() == WON_MAX {
+                        won.pop_front();
+                    }
+                    won.push_back(since.elapsed());
+                }
+                _ => stood_at = None,
+            }
+        }
+    }
+}

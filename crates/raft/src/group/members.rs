@@ -1,0 +1,39 @@
+//! Who takes part; on the leader only.
+
+use std::collections::BTreeSet;
+
+use openraft::{BasicNode, ChangeMembers};
+
+use super::Group;
+use crate::error::GroupError;
+use crate::machine::Machine;
+use crate::network::Member;
+
+impl<M: Machine> Group<M> {
+    /// Has a node follow without a vote; returns once it has nearly caught up.
+    pub async fn add_learner(&self, member: &Member) -> Result<(), GroupError> {
+        let node = BasicNode::new(&member.address);
+        self.raft.add_learner(member.id, node, true).await?;
+        Ok(())
+    }
+
+    /// Gives the vote to these nodes, which follow already, and to no others; those that lose it leave.
+    pub async fn set_voters(&self, voters: &[u64]) -> Result<(), GroupError> {
+        let voters: BTreeSet<u64> = voters.iter().copied().collect();
+        self.raft.change_membership(ChangeMembers::ReplaceAllVoters(voters), false).await?;
+        Ok(())
+    }
+
+    /// Has a node that has no vote follow no more.
+    pub async fn remove_learner(&self, id: u64) -> Result<(), GroupError> {
+        let removed = self.raft.change_membership(ChangeMembers::RemoveNodes(BTreeSet::from([id])), true);
+        removed.await?;
+        Ok(())
+    }
+
+    /// Hands the lead to another voter.
+    pub async fn transfer(&self, to: u64) -> Result<(), GroupError> {
+        let asked = self.raft.trigger().transfer_leader(to).await;
+        asked.map_err(|fatal| GroupError::Stopped(fatal.to_string()))
+    }
+}

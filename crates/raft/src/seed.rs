@@ -1,0 +1,37 @@
+//! A group made of a state that is there already: from a backup.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dunlin_journal::Disk;
+use openraft::BasicNode;
+use openraft::impls::leader_id_adv::LeaderId;
+
+use crate::network::Member;
+use crate::snapshots::Snapshots;
+use crate::vocabulary::{LogId, Membership, SnapshotMeta, StoredMembership};
+
+/// Writes what a node finds that is started in this directory: it alone is the group, whose machine's state is `blocks`, as
+/// a [`Frozen`](crate::Frozen) gave them. The directory must not be there yet.
+pub fn seed(
+    disk: Arc<dyn Disk>,
+    dir: &Path,
+    member: &Member,
+    mut blocks: impl Iterator<Item = io::Result<Bytes>>,
+) -> io::Result<()> {
+    let mut snapshots = Snapshots::open(disk, &dir.join("snapshots"))?;
+    if snapshots.load()?.is_some() {
+        let what = format!("{} holds a cluster's state already", dir.display());
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
+    }
+    let voters = vec![BTreeSet::from([member.id])];
+    let nodes = BTreeMap::from([(member.id, BasicNode::new(&member.address))]);
+    let membership = Membership::new(voters, nodes).map_err(io::Error::other)?;
+    let log_id = LogId { leader_id: LeaderId { term: 1, node_id: member.id }, index: 1 };
+    let last_membership = StoredMembership::new(Some(log_id), membership);
+    let meta = SnapshotMeta { last_log_id: Some(log_id), last_membership };
+    snapshots.save(&meta, |take| blocks.try_for_each(|block| take(&block?)))
+}
