@@ -1,0 +1,67 @@
+//! Squares and cubes of the Morton order.
+
+use super::{Curve, Morton};
+use crate::world::{CELL_BITS, PLACE_BITS, Place};
+
+/// A square or cube.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Cell<const D: usize> {
+    /// Its lower corner, in places.
+    pub anchor: Place<D>,
+    /// How often the world was halved to come to it; [`CELL_BITS`] at most.
+    pub level: u32,
+}
+
+impl<const D: usize> Cell<D> {
+    /// The one that holds a place.
+    pub fn of(place: Place<D>, level: u32) -> Cell<D> {
+        let within = (1_u32 << (PLACE_BITS - level)) - 1;
+        Cell { anchor: place.map(|along| along & !within), level }
+    }
+
+    /// The length of its edges, in places.
+    pub fn edge(&self) -> u32 {
+        1 << (PLACE_BITS - self.level)
+    }
+
+    /// The first of its keys, and how many there are.
+    pub fn keys(&self) -> (u64, u64) {
+        let count = 1 << ((CELL_BITS - self.level) as usize * D);
+        (<Morton as Curve<D>>::key(self.anchor), count)
+    }
+
+    /// The cells of its level around it and itself, as far as there are any.
+    pub fn around(&self) -> impl Iterator<Item = Cell<D>> {
+        let (anchor, level, edge) = (self.anchor, self.level, i64::from(self.edge()));
+        (0..3_usize.pow(D as u32)).filter_map(move |which| {
+            let mut moved = anchor;
+            for (axis, along) in moved.iter_mut().enumerate() {
+                let step = (which / 3_usize.pow(axis as u32) % 3) as i64 - 1;
+                *along =
+                    u32::try_from(i64::from(*along) + step * edge).ok().filter(|at| at >> PLACE_BITS == 0)?;
+            }
+            Some(Cell { anchor: moved, level })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_around_are_those_there_are() {
+        assert_eq!(Cell::<2>::of([0, 0], 3).around().count(), 4);
+        assert_eq!(Cell::<3>::of([1 << 23, 1 << 23, 1 << 23], 3).around().count(), 27);
+        assert_eq!(Cell::<3>::of([(1 << 24) - 1; 3], 21).around().count(), 8);
+        assert_eq!(Cell::<3>::of([5; 3], 0).around().count(), 1);
+    }
+
+    #[test]
+    fn keys_of_a_cell_are_those_of_its_places() {
+        let cell = Cell::<3>::of([1 << 22, 5 << 20, 3], 5);
+        let (first, count) = cell.keys();
+        let last = cell.anchor.map(|along| along + cell.edge() - 1);
+        assert_eq!(<Morton as Curve<3>>::key(last), first + count - 1);
+    }
+}

@@ -1,0 +1,128 @@
+//! The Morton order: the bits of the coordinates in turn, the highest first.
+
+use super::Curve;
+use crate::world::{CELL_BITS, PLACE_BITS, Place};
+
+/// Morton order, in 2 or 3 dimensions. A digit is a child's number in its parent: bit `i` is set where the child is the
+/// upper one along axis `i`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Morton;
+
+impl Morton {
+    /// How many keys there are: the first that is none.
+    pub const fn end(dimensions: usize) -> u64 {
+        1 << (CELL_BITS as usize * dimensions)
+    }
+
+    /// The place at the lower corner of a key's cell.
+    pub fn place<const D: usize>(key: u64) -> Place<D> {
+        std::array::from_fn(|axis| gather::<D>(key >> axis) << (PLACE_BITS - CELL_BITS))
+    }
+}
+
+impl<const D: usize> Curve<D> for Morton {
+    type Key = u64;
+    const DIGITS: u32 = CELL_BITS;
+
+    #[inline(always)]
+    fn key(place: Place<D>) -> u64 {
+        (0..D).fold(0, |key, axis| key | (spread::<D>(place[axis] >> (PLACE_BITS - CELL_BITS)) << axis))
+    }
+
+    #[inline(always)]
+    fn digit(key: u64, index: u32) -> usize {
+        (key >> ((CELL_BITS - 1 - index) as usize * D)) as usize & ((1 << D) - 1)
+    }
+
+    fn sort(pairs: &mut Vec<(u64, u32)>, scratch: &mut Vec<(u64, u32)>) {
+        radix_sort(pairs, scratch);
+    }
+}
+
+/// Puts `D - 1` zeros between the bits of a number below 2^21.
+#[inline(always)]
+fn spread<const D: usize>(number: u32) -> u64 {
+    let mut bits = u64::from(number);
+    if D == 2 {
+        bits = (bits | (bits << 16)) & 0x0000_ffff_0000_ffff;
+        bits = (bits | (bits << 8)) & 0x00ff_00ff_00ff_00ff;
+        bits = (bits | (bits << 4)) & 0x0f0f_0f0f_0f0f_0f0f;
+        bits = (bits | (bits << 2)) & 0x3333_3333_3333_3333;
+        (bits | (bits << 1)) & 0x5555_5555_5555_5555
+    } else {
+        bits = (bits | (bits << 32)) & 0x001f_0000_0000_ffff;
+        bits = (bits | (bits << 16)) & 0x001f_0000_ff00_00ff;
+        bits = (bits | (bits << 8)) & 0x100f_00f0_0f00_f00f;
+        bits = (bits | (bits << 4)) & 0x10c3_0c30_c30c_30c3;
+        (bits | (bits << 2)) & 0x1249_2492_4924_9249
+    }
+}
+
+/// Takes every `D`-th bit: the inverse.
+fn gather<const D: usize>(key: u64) -> u32 {
+    (0..CELL_BITS).fold(0, |number, bit| number | (((key >> (bit as usize * D)) & 1) as u32) << bit)
+}
+
+const RADIX_BITS: u32 = 11;
+
+/// Least significant digit first, in passes of 11 bits; a pass in which all keys have the same digit is left out.
+fn radix_sort(pairs: &mut Vec<(u64, u32)>, scratch: &mut Vec<(u64, u32)>) {
+    if pairs.len() < 1_024 {
+        return pairs.sort_by_key(|pair| pair.0);
+    }
+    scratch.resize(pairs.len(), (0, 0));
+    for shift in (0..u64::BITS).step_by(RADIX_BITS as usize) {
+        let digit = |key: u64| (key >> shift) as usize & ((1 << RADIX_BITS) - 1);
+        let mut ends = [0_u32; 1 << RADIX_BITS];
+        pairs.iter().for_each(|pair| ends[digit(pair.0)] += 1);
+        if ends[digit(pairs[0].0)] as usize == pairs.len() {
+            continue;
+        }
+        let mut start = 0;
+        for count in &mut ends {
+            start += std::mem::replace(count, start);
+        }
+        for pair in pairs.iter() {
+            let next = &mut ends[digit(pair.0)];
+            scratch[*next as usize] = *pair;
+            *next += 1;
+        }
+        std::mem::swap(pairs, scratch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_key_leads_back_to_its_cell(place in prop::array::uniform3(0_u32..1 << 24)) {
+            let cell = place.map(|along| along >> 3 << 3);
+            prop_assert_eq!(Morton::place::<3>(<Morton as Curve<3>>::key(place)), cell);
+            let flat = [place[0], place[1]];
+            prop_assert_eq!(Morton::place::<2>(<Morton as Curve<2>>::key(flat)), [cell[0], cell[1]]);
+        }
+
+        #[test]
+        fn digits_are_children_from_the_coarsest(place in prop::array::uniform3(0_u32..1 << 24)) {
+            let key = <Morton as Curve<3>>::key(place);
+            for index in 0..CELL_BITS {
+                let bit = PLACE_BITS - 1 - index;
+                let child = (0..3).map(|axis| ((place[axis] >> bit & 1) as usize) << axis).sum::<usize>();
+                prop_assert_eq!(<Morton as Curve<3>>::digit(key, index), child);
+            }
+        }
+
+        #[test]
+        fn sorting_by_digits_is_sorting(keys in prop::collection::vec(any::<u64>(), 1_024..3_000), mask in any::<u64>()) {
+            let mut pairs: Vec<(u64, u32)> = keys.iter().map(|key| key & mask).zip(0..).collect();
+            let mut sorted = pairs.clone();
+            sorted.sort();
+            radix_sort(&mut pairs, &mut Vec::new());
+            prop_assert_eq!(pairs, sorted);
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The triangles and tetrahedra into which squares and cubes are cut, and Bey's refinement of them.
+//!
+//! A cube is cut into one simplex for each order of its axes: the points `p`, measured from the cube's lower corner, with
+//! `p[order[0]] ≥ p[order[1]] ≥ …`. Its vertices are the corner, then a step along each axis in that order. Bey's
+//! red refinement of such a simplex gives 2^D simplices of the same kind in cubes of half the length, and this is all there is
+//! to it: the refined simplices are the ones of the refined cubes. Types are numbered as Burstedde and Holke do ("A tetrahedral
+//! space-filling curve for nonconforming adaptive meshes", SIAM J. Sci. Comput. 38(5), 2016), whose tables the tests repeat.
+//!
+//! Points on a face that simplices share belong to one of them: of equal coordinates the lower axis counts as the larger.
+
+use crate::world::{PLACE_BITS, Place};
+
+/// Orders of axes by type: x is 0. The first two, cut short, are those of triangles.
+const ORDERS: [[usize; 3]; 6] = [[0, 2, 1], [0, 1, 2], [1, 0, 2], [1, 2, 0], [2, 1, 0], [2, 0, 1]];
+const FLAT_ORDERS: [[usize; 2]; 2] = [[0, 1], [1, 0]];
+
+/// A triangle or tetrahedron.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Simplex<const D: usize> {
+    /// The lower corner of its cube, in places.
+    pub anchor: Place<D>,
+    /// How often the world was halved to come to its cube.
+    pub level: u32,
+    /// Which of the cube's simplices it is.
+    pub kind: u8,
+}
+
+impl<const D: usize> Simplex<D> {
+    /// The one that holds a place.
+    pub fn of(place: Place<D>, level: u32) -> Simplex<D> {
+        let within = (1_u32 << (PLACE_BITS - level)) - 1;
+        let anchor = place.map(|along| along & !within);
+        Simplex { anchor, level, kind: kind(place.map(|along| along & within)) }
+    }
+
+    /// The length of its cube's edges, in places.
+    pub fn edge(&self) -> u32 {
+        1 << (PLACE_BITS - self.level)
+    }
+
+    /// Its axes, in the order in which a way along its edges from the lower corner to the upper takes them.
+    pub fn order(&self) -> [usize; D] {
+        std::array::from_fn(|step| {
+            if D == 2 { FLAT_ORDERS[self.kind as usize][step] } else { ORDERS[self.kind as usize][step] }
+        })
+    }
+
+    /// Its `D + 1` vertices, in places.
+    pub fn vertices(&self) -> impl Iterator<Item = Place<D>> {
+        let (order, edge) = (self.order(), self.edge());
+        let along = move |at: &mut Place<D>, step: usize| {
+            if step > 0 {
+                at[order[step - 1]] += edge;
+            }
+            Some(*at)
+        };
+        (0..=D).scan(self.anchor, along)
+    }
+
+    /// Its parent, unless it is a root.
+    pub fn parent(&self) -> Option<Simplex<D>> {
+        let level = self.level.checked_sub(1)?;
+        // Any place inside leads there: the middle of a way along its edges is inside and on no face of a coarser one.
+        let order = self.order();
+        let mut inside = self.anchor;
+        for (step, axis) in order.into_iter().enumerate() {
+            inside[axis] += self.edge() / 8 * (2 * (D - step) as u32);
+        }
+        Some(Simplex::of(inside, level))
+    }
+
+    /// The simplex of the same level beyond the face opposite to a vertex; `None` outside of the world.
+    pub fn across(&self, vertex: usize) -> Option<Simplex<D>> {
+        let (mut order, mut anchor) = (self.order(), self.anchor);
+        if vertex == 0 {
+            anchor[order[0]] =
+                anchor[order[0]].checked_add(self.edge()).filter(|at| at >> PLACE_BITS == 0)?;
+            order.rotate_left(1);
+        } else if vertex == D {
+            anchor[order[D - 1]] = anchor[order[D - 1]].checked_sub(self.edge())?;
+            order.rotate_right(1);
+        } else {
+            order.swap(vertex - 1, vertex);
+        }
+        let kinds = if D == 2 { 2 } else { 6 };
+        let all = (0..kinds).map(|kind| Simplex { anchor, level: self.level, kind });
+        all.into_iter().find(|simplex| simplex.order() == order)
+    }
+}
+
+/// In which simplex of its cube a place is.
+#[inline(always)]
+pub(super) fn kind<const D: usize>(within: Place<D>) -> u8 {
+    if D == 2 {
+        return u8::from(within[0] < within[1]);
+    }
+    let (x, y, z) = (within[0], within[1], within[2]);
+    // By x ≥ y, y ≥ z, x ≥ z; two of the eight answers cannot be.
+    const KINDS: [u8; 8] = [4, 5, 3, 0, 0, 0, 2, 1];
+    KINDS[usize::from(x >= y) | usize::from(y >= z) << 1 | usize::from(x >= z) << 2]
+}
+
+/// The place of each child among its parent's, by the parent's type, the child's cube and the child's type, as the curve
+/// runs: by cube, then by type. [`NONE`] where the parent has no such child.
+pub(super) const fn child_numbers(dimensions: usize) -> [[[u8; 6]; 8]; 6] {
+    let kinds = if dimensions == 2 { 2 } else { 6 };
+    let mut numbers = [[[NONE; 6]; 8]; 6];
+    let mut parent = 0;
+    while parent < kinds {
+        let (mut next, mut cube) = (0, 0);
+        while cube < 1 << dimensions {
+            let mut kind = 0;
+            while kind < kinds {
+                if is_child(dimensions, parent, cube, kind) {
+                    numbers[parent][cube][kind] = next;
+                    next += 1;
+                }
+                kind += 1;
+            }
+            cube += 1;
+        }
+        parent += 1;
+    }
+    numbers
+}
+
+pub(super) const NONE: u8 = u8::MAX;
+
+const fn order_of(dimensions: usize, kind: usize, step: usize) -> usize {
+    if dimensions == 2 { FLAT_ORDERS[kind][step] } else { ORDERS[kind][step] }
+}
+
+/// Whether a point inside the one is inside the other; then all are.
+const fn is_child(dimensions: usize, parent: usize, cube: usize, kind: usize) -> bool {
+    let mut inside = [0; 3];
+    let mut step = 0;
+    while step < dimensions {
+        let axis = order_of(dimensions, kind, step);
+        inside[axis] = ((cube >> axis) & 1) * 4 + (dimensions - step);
+        step += 1;
+    }
+    step = 1;
+    while step < dimensions {
+        if inside[order_of(dimensions, parent, step - 1)] < inside[order_of(dimensions, parent, step)] {
+            return false;
+        }
+        step += 1;
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The paper's table of parents' types, by cube and type.
+    const PARENTS: [[u8; 6]; 8] = [
+        [0, 1, 2, 3, 4, 5],
+        [0, 1, 1, 1, 0, 0],
+        [2, 2, 2, 3, 3, 3],
+        [1, 1, 2, 2, 2, 1],
+        [5, 5, 4, 4, 4, 5],
+        [0, 0, 0, 5, 5, 5],
+        [4, 3, 3, 3, 4, 4],
+        [0, 1, 2, 3, 4, 5],
+    ];
+
+    #[test]
+    fn parents_are_those_of_the_paper() {
+        for (cube, kinds) in PARENTS.iter().enumerate() {
+            for (kind, parent) in (0..).zip(kinds) {
+                let anchor = std::array::from_fn(|axis| ((cube >> axis & 1) as u32) << 23);
+                let simplex = Simplex::<3> { anchor, level: 1, kind };
+                assert_eq!(simplex.parent().map(|root| root.kind), Some(*parent), "cube {cube}, type {kind}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_parent_has_eight_children_or_four() {
+        for (dimensions, kinds) in [(2, 2), (3, 6)] {
+            for parent in &child_numbers(dimensions)[..kinds] {
+                let mut numbers: Vec<u8> =
+                    parent.iter().flatten().copied().filter(|number| *number != NONE).collect();
+                numbers.sort_unstable();
+                assert_eq!(numbers, (0..1 << dimensions).collect::<Vec<u8>>());
+            }
+        }
+    }
+
+    /// Twice the area, or six times the volume, in units of the parent's: the determinant of its edges.
+    fn volume<const D: usize>(vertices: &[Place<D>]) -> i128 {
+        let edge = |at: usize, axis: usize| i128::from(vertices[at][axis]) - i128::from(vertices[0][axis]);
+        if D == 2 {
+            return (edge(1, 0) * edge(2, 1) - edge(1, 1) * edge(2, 0)).abs();
+        }
+        let minor = |a: usize, b: usize| edge(2, a) * edge(3, b) - edge(2, b) * edge(3, a);
+        (edge(1, 0) * minor(1, 2) - edge(1, 1) * minor(0, 2) + edge(1, 2) * minor(0, 1)).abs()
+    }
+
+    /// Whether a place is in the closed simplex: the volumes towards its faces add up to its own.
+    fn holds<const D: usize>(simplex: &Simplex<D>, place: Place<D>) -> bool {
+        let vertices: Vec<_> = simplex.vertices().collect();
+        let towards = (0..=D).map(|at| {
+            let mut moved = vertices.clone();
+            moved[at] = place;
+            volume(&moved)
+        });
+        towards.sum::<i128>() == volume(&vertices)
+    }
+
+    proptest! {
+        #[test]
+        fn a_place_is_in_its_simplex_and_in_all_its_parents(
+            place in prop::array::uniform3(0_u32..1 << 24), level in 0_u32..=21,
+        ) {
+            let simplex = Simplex::of(place, level);
+            prop_assert!(holds(&simplex, place));
+            let flat = Simplex::of([place[0], place[1]], level);
+            prop_assert!(holds(&flat, [place[0], place[1]]));
+            if level > 0 {
+                prop_assert_eq!(simplex.parent(), Some(Simplex::of(place, level - 1)));
+                prop_assert_eq!(flat.parent(), Some(Simplex::of([place[0], place[1]], level - 1)));
+            }
+        }
+
+        #[test]
+        fn neighbours_share_all_vertices_but_one_and_see_each_other(
+            place in prop::array::uniform3(0_u32..1 << 24), level in 1_u32..=21, vertex in 0_usize..=3,
+        ) {
+            let simplex = Simplex::of(place, level);
+            let Some(other) = simplex.across(vertex) else { return Ok(()) };
+            let (own, others): (Vec<_>, Vec<_>) = (simplex.vertices().collect(), other.vertices().collect());
+            let shared = own.iter().filter(|vertex| others.contains(vertex)).count();
+            prop_assert_eq!(shared, 3);
+            prop_assert!(!others.contains(&own[vertex]));
+            prop_assert_eq!((0..=3).filter(|back| other.across(*back) == Some(simplex)).count(), 1);
+        }
+    }
+}

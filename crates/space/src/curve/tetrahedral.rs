@@ -1,0 +1,86 @@
+//! The tetrahedral Morton order of Burstedde and Holke (2016), with Bey's refinement; in two dimensions, of triangles.
+//!
+//! ```text
+//!   65 … 63 62 … 60 59 … 57        2 … 0       (in two dimensions 42, then 2 bits a level)
+//!  +-------+-------+-------+ … … +-------+
+//!  | root  | level | level |     | level |     a child's number among its parent's: by cube, then by type
+//!  | type  |   1   |   2   |     |  21   |
+//!  +-------+-------+-------+ … … +-------+
+//! ```
+//! The world's cube is cut into its roots, two triangles or six tetrahedra, each of which the curve runs through in turn.
+
+use super::Curve;
+use super::simplex::{self, child_numbers};
+use crate::world::{CELL_BITS, PLACE_BITS, Place};
+
+/// Tetrahedral Morton order, in 2 or 3 dimensions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tetrahedral;
+
+const SOLID: [[[u8; 6]; 8]; 6] = child_numbers(3);
+const FLAT: [[[u8; 6]; 8]; 6] = child_numbers(2);
+
+impl<const D: usize> Curve<D> for Tetrahedral {
+    type Key = u128;
+    const DIGITS: u32 = CELL_BITS + 1;
+
+    fn key(place: Place<D>) -> u128 {
+        let numbers = if D == 2 { &FLAT } else { &SOLID };
+        let mut parent = simplex::kind(place);
+        let mut key = u128::from(parent);
+        for bit in (PLACE_BITS - CELL_BITS..PLACE_BITS).rev() {
+            let cube = (0..D).fold(0, |cube, axis| cube | ((place[axis] >> bit & 1) as usize) << axis);
+            let kind = simplex::kind(place.map(|along| along & ((1 << bit) - 1)));
+            key = key << D | u128::from(numbers[parent as usize][cube][kind as usize]);
+            parent = kind;
+        }
+        key
+    }
+
+    #[inline]
+    fn digit(key: u128, index: u32) -> usize {
+        let digit = (key >> ((CELL_BITS - index) as usize * D)) as usize;
+        if index == 0 { digit } else { digit & ((1 << D) - 1) }
+    }
+
+    fn sort(pairs: &mut Vec<(u128, u32)>, _: &mut Vec<(u128, u32)>) {
+        pairs.sort_by_key(|pair| pair.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::Simplex;
+    use super::*;
+
+    proptest! {
+        /// No place has a child's number that its parent does not have, and equal digits are equal simplices.
+        #[test]
+        fn keys_share_as_many_digits_as_places_share_simplices(
+            a in prop::array::uniform3(0_u32..1 << 24), near in prop::array::uniform3(0_u32..1 << 12), shift in 0_u32..13,
+        ) {
+            let b = std::array::from_fn(|axis| a[axis] ^ near[axis] << shift);
+            let (of_a, of_b) = (<Tetrahedral as Curve<3>>::key(a), <Tetrahedral as Curve<3>>::key(b));
+            prop_assert!(of_a < 6 << 63);
+            let same = |index| <Tetrahedral as Curve<3>>::digit(of_a, index) == <Tetrahedral as Curve<3>>::digit(of_b, index);
+            let digits = (0..=21).take_while(|index| same(*index)).count();
+            let simplices = (0..=21).take_while(|level| Simplex::of(a, *level) == Simplex::of(b, *level)).count();
+            prop_assert_eq!(digits, simplices);
+        }
+
+        #[test]
+        fn triangles_likewise(
+            a in prop::array::uniform2(0_u32..1 << 24), near in prop::array::uniform2(0_u32..1 << 12), shift in 0_u32..13,
+        ) {
+            let b = std::array::from_fn(|axis| a[axis] ^ near[axis] << shift);
+            let (of_a, of_b) = (<Tetrahedral as Curve<2>>::key(a), <Tetrahedral as Curve<2>>::key(b));
+            prop_assert!(of_a < 2 << 42);
+            let same = |index| <Tetrahedral as Curve<2>>::digit(of_a, index) == <Tetrahedral as Curve<2>>::digit(of_b, index);
+            let digits = (0..=21).take_while(|index| same(*index)).count();
+            let simplices = (0..=21).take_while(|level| Simplex::of(a, *level) == Simplex::of(b, *level)).count();
+            prop_assert_eq!(digits, simplices);
+        }
+    }
+}

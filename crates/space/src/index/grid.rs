@@ -1,0 +1,188 @@
+//! A uniform grid: cells of one size, their points next to each other.
+//!
+//! Invariants: the cells are those of the world, whatever the points are, so that two grids of one cell size agree on which
+//! point is in which cell; within a cell points stand in the order they were given. Points outside of the world are in the
+//! cells at its border.
+//!
+//! Limits: [`CELLS_MAX`] cells, which is 16 MiB; cells that would be more are made larger.
+//!
+//! For neighbours within a fixed radius nothing is faster. Where points crowd it looks at too many; that is what trees are for.
+
+use super::{Columns, Index, Near, Nearest, point_at};
+use crate::shape::{Aabb, Shape, distance_sq};
+use crate::world::{Point, World};
+
+/// Cells there are at most.
+pub const CELLS_MAX: usize = 1 << 22;
+
+/// Points by cell.
+#[derive(Debug, Clone)]
+pub struct Grid<const D: usize> {
+    world: World<D>,
+    /// Cells along each axis.
+    counts: [usize; D],
+    per_unit: Point<D>,
+    /// Where each cell's points begin, and the end.
+    starts: Vec<u32>,
+    at: [Vec<f32>; D],
+    items: Vec<u32>,
+    slots: Vec<u32>,
+    cells: Vec<u32>,
+}
+
+impl<const D: usize> Grid<D> {
+    /// Without points, its cells so long, or longer where there would be too many.
+    pub fn new(world: World<D>, length: f32) -> Grid<D> {
+        let extent: Point<D> = std::array::from_fn(|axis| world.max()[axis] - world.min()[axis]);
+        let mut length = if length.is_normal() { length.abs() } else { extent[0] };
+        let fitting = |length: f32| extent.map(|along| ((along / length) as usize).clamp(1, CELLS_MAX));
+        while fitting(length).iter().fold(1_usize, |all, count| all.saturating_mul(*count)) > CELLS_MAX {
+            length *= 1.25;
+        }
+        let counts = fitting(length);
+        let per_unit = std::array::from_fn(|axis| counts[axis] as f32 / extent[axis]);
+        let at = std::array::from_fn(|_| Vec::new());
+        let (items, slots, cells) = (Vec::new(), Vec::new(), Vec::new());
+        Grid {
+            world,
+            counts,
+            per_unit,
+            starts: vec![0; counts.iter().product::<usize>() + 1],
+            at,
+            items,
+            slots,
+            cells,
+        }
+    }
+
+    /// The cell of a coordinate along an axis; it never falls when the coordinate grows.
+    #[inline(always)]
+    fn along(&self, axis: usize, at: f32) -> usize {
+        (((at - self.world.min()[axis]) * self.per_unit[axis]) as usize).min(self.counts[axis] - 1)
+    }
+
+    #[inline(always)]
+    fn cell(&self, at: &Point<D>) -> usize {
+        (0..D).rev().fold(0, |cell, axis| cell * self.counts[axis] + self.along(axis, at[axis]))
+    }
+
+    /// Visits the slots of all cells that a box touches, in rows along the first axis, the same rows in the same order
+    /// whatever points there are.
+    #[inline(always)]
+    pub(crate) fn rows(&self, bounds: &Aabb<D>, mut visit: impl FnMut(std::ops::Range<usize>)) {
+        let low: [usize; D] = std::array::from_fn(|axis| self.along(axis, bounds.min[axis]));
+        let high: [usize; D] = std::array::from_fn(|axis| self.along(axis, bounds.max[axis]));
+        let (layers, flat) =
+            if D == 3 { (low[D - 1]..=high[D - 1], self.counts[0] * self.counts[1]) } else { (0..=0, 0) };
+        for layer in layers {
+            for row in low[1]..=high[1] {
+                let start = layer * flat + row * self.counts[0];
+                visit(self.starts[start + low[0]] as usize..self.starts[start + high[0] + 1] as usize);
+            }
+        }
+    }
+
+    fn slot(&self, slot: usize) -> Point<D> {
+        std::array::from_fn(|axis| self.at[axis][slot])
+    }
+
+    fn box_around(at: &Point<D>, reach: f32) -> Aabb<D> {
+        Aabb { min: at.map(|along| along - reach), max: at.map(|along| along + reach) }
+    }
+
+    /// Looks in a box around the point that grows until nothing outside of it can be nearer.
+    fn search(&self, at: &Point<D>, but: Option<u32>, nearest: &mut Nearest) {
+        let mut reach = (0..D).fold(0.0_f32, |cell, axis| cell.max(1.0 / self.per_unit[axis]));
+        loop {
+            nearest.clear();
+            self.rows(&Grid::box_around(at, reach), |slots| {
+                for slot in slots.filter(|slot| Some(self.items[*slot]) != but) {
+                    nearest.offer(distance_sq(at, &self.slot(slot)), self.items[slot]);
+                }
+            });
+            // What is not in the box is as far as its nearest face at least, rounded alike.
+            let bounds = Grid::box_around(at, reach);
+            let known = (0..D).fold(f32::INFINITY, |known, axis| {
+                known.min(bounds.max[axis] - at[axis]).min(at[axis] - bounds.min[axis])
+            });
+            let all = self.world.min().iter().zip(&bounds.min).all(|(world, reached)| reached <= world)
+                && self.world.max().iter().zip(&bounds.max).all(|(world, reached)| reached >= world);
+            if nearest.reach() < known * known || all || !reach.is_finite() {
+                return;
+            }
+            reach *= 2.0;
+        }
+    }
+}
+
+impl<const D: usize> Index<D> for Grid<D> {
+    fn rebuild(&mut self, points: Columns<'_, D>) {
+        let count = points[0].len();
+        self.cells.resize(count, 0);
+        self.starts.fill(0);
+        let mut cells = std::mem::take(&mut self.cells);
+        for (item, place) in cells.iter_mut().enumerate() {
+            *place = self.cell(&point_at(&points, item)) as u32;
+            self.starts[*place as usize + 1] += 1;
+        }
+        for cell in 1..self.starts.len() {
+            self.starts[cell] += self.starts[cell - 1];
+        }
+        self.items.resize(count, 0);
+        self.slots.resize(count, 0);
+        self.at.iter_mut().for_each(|column| column.resize(count, 0.0));
+        // Each start moves on to the next cell's, and is put back after that.
+        for (item, cell) in cells.iter().enumerate() {
+            let start = &mut self.starts[*cell as usize];
+            let slot = *start as usize;
+            *start += 1;
+            self.items[slot] = item as u32;
+            self.slots[item] = slot as u32;
+            for (column, given) in self.at.iter_mut().zip(&points) {
+                column[slot] = given[item];
+            }
+        }
+        self.cells = cells;
+        let last = self.starts.len() - 1;
+        self.starts.copy_within(0..last, 1);
+        self.starts[0] = 0;
+    }
+
+    fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    fn within<S: Shape<D>>(&self, shape: &S, found: &mut Vec<u32>) {
+        let everywhere = Aabb { min: [f32::NEG_INFINITY; D], max: [f32::INFINITY; D] };
+        self.rows(&shape.bounds().unwrap_or(everywhere), |slots| {
+            found.extend(slots.filter(|slot| shape.holds(&self.slot(*slot))).map(|slot| self.items[slot]));
+        });
+    }
+
+    fn nearest(&self, at: &Point<D>, count: usize, found: &mut Vec<Near>) {
+        let mut nearest = Nearest::new(count);
+        self.search(at, None, &mut nearest);
+        found.clear();
+        found.extend(nearest.found());
+    }
+
+    fn nearest_of_each(&self, count: usize, found: &mut Vec<Near>) {
+        let mut nearest = Nearest::new(count.min(self.len().saturating_sub(1)));
+        found.clear();
+        for item in 0..self.len() as u32 {
+            self.search(&self.point(item), Some(item), &mut nearest);
+            found.extend(nearest.found());
+        }
+    }
+
+    fn point(&self, item: u32) -> Point<D> {
+        self.slot(self.slots[item as usize] as usize)
+    }
+
+    fn bytes(&self) -> usize {
+        let words =
+            self.starts.capacity() + self.items.capacity() + self.slots.capacity() + self.cells.capacity();
+        let coordinates: usize = self.at.iter().map(Vec::capacity).sum();
+        (words + coordinates) * 4
+    }
+}

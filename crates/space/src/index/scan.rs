@@ -1,0 +1,64 @@
+//! No index: every question looks at everything. What the others are compared with.
+
+use super::{Columns, Index, Near, Nearest};
+use crate::shape::{Shape, distance_sq};
+use crate::world::Point;
+
+/// Points as they were given.
+#[derive(Debug, Clone, Default)]
+pub struct Scan<const D: usize> {
+    points: Vec<Point<D>>,
+}
+
+impl<const D: usize> Scan<D> {
+    /// Without points.
+    pub fn new() -> Scan<D> {
+        Scan { points: Vec::new() }
+    }
+
+    fn search(&self, at: &Point<D>, but: Option<usize>, nearest: &mut Nearest) {
+        nearest.clear();
+        for (item, point) in self.points.iter().enumerate().filter(|(item, _)| Some(*item) != but) {
+            nearest.offer(distance_sq(at, point), item as u32);
+        }
+    }
+}
+
+impl<const D: usize> Index<D> for Scan<D> {
+    fn rebuild(&mut self, points: Columns<'_, D>) {
+        self.points.clear();
+        self.points.extend((0..points[0].len()).map(|at| super::point_at(&points, at)));
+    }
+
+    fn len(&self) -> usize {
+        self.points.len()
+    }
+
+    fn within<S: Shape<D>>(&self, shape: &S, found: &mut Vec<u32>) {
+        found.extend((0..).zip(&self.points).filter(|(_, point)| shape.holds(point)).map(|(item, _)| item));
+    }
+
+    fn nearest(&self, at: &Point<D>, count: usize, found: &mut Vec<Near>) {
+        let mut nearest = Nearest::new(count);
+        self.search(at, None, &mut nearest);
+        found.clear();
+        found.extend(nearest.found());
+    }
+
+    fn nearest_of_each(&self, count: usize, found: &mut Vec<Near>) {
+        let mut nearest = Nearest::new(count);
+        found.clear();
+        for (item, at) in self.points.iter().enumerate() {
+            self.search(at, Some(item), &mut nearest);
+            found.extend(nearest.found());
+        }
+    }
+
+    fn point(&self, item: u32) -> Point<D> {
+        self.points[item as usize]
+    }
+
+    fn bytes(&self) -> usize {
+        self.points.capacity() * size_of::<Point<D>>()
+    }
+}

@@ -1,0 +1,179 @@
+//! A linear tree along a curve: points in the curve's order, and over them the cells that are worth having.
+//!
+//! ```text
+//!   slots    . .. . ... . .. .... . . .. .      points as the curve runs, coordinates by axis
+//!   nodes    [ root                      ]      in the order of a walk: a node, then its children; each knows its
+//!            [ cell      ][ cell ][ cell ]      slots, the box around the points in it, and where the walk goes on
+//!            [leaf][leaf ]        [..][..]      when the cell is of no interest
+//! ```
+//! Invariants: a node's slots are all points of one cell of the curve; a leaf has at most [`LEAF_MAX`] points unless they are
+//! all in one smallest cell. With [`Morton`] it is an octree (a quadtree in two dimensions), with [`Tetrahedral`] a tetree.
+//!
+//! Which cells there are follows from the curve; what is searched is decided by the boxes around points, which are never
+//! larger than the cells, and much smaller than the cube around a tetrahedron.
+
+mod build;
+mod each;
+
+use super::{Columns, Index, Near, Nearest};
+use crate::curve::{Curve, Morton, Tetrahedral};
+use crate::shape::{Aabb, Shape};
+use crate::world::{Point, World};
+
+/// A linear octree; a quadtree in two dimensions.
+pub type Octree<const D: usize> = Tree<D, Morton>;
+/// A linear tetree: Bey's refinement of six tetrahedra, or of two triangles.
+pub type Tetree<const D: usize> = Tree<D, Tetrahedral>;
+
+/// Points a leaf holds at most, if they are not all in one smallest cell.
+pub(crate) const LEAF_MAX: usize = 16;
+
+/// Points in the order of a curve, and a tree over them.
+#[derive(Debug, Clone)]
+pub struct Tree<const D: usize, C: Curve<D>> {
+    world: World<D>,
+    keys: Vec<(C::Key, u32)>,
+    scratch: Vec<(C::Key, u32)>,
+    /// Coordinates by slot.
+    at: [Vec<f32>; D],
+    /// Where each item is.
+    slots: Vec<u32>,
+    nodes: Vec<Node<D>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Node<const D: usize> {
+    bounds: Aabb<D>,
+    first: u32,
+    end: u32,
+    /// The next node of the walk that is not inside of this one.
+    after: u32,
+    leaf: bool,
+}
+
+impl<const D: usize, C: Curve<D>> Tree<D, C> {
+    /// Without points.
+    pub fn new(world: World<D>) -> Tree<D, C> {
+        let (keys, scratch, slots, nodes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Tree { world, keys, scratch, at: std::array::from_fn(|_| Vec::new()), slots, nodes }
+    }
+
+    /// The items in the order of the curve, and their keys.
+    pub fn in_order(&self) -> &[(C::Key, u32)] {
+        &self.keys
+    }
+
+    /// Visits the leaves that `wanted` says may be of interest.
+    #[inline(always)]
+    fn walk(&self, mut wanted: impl FnMut(&Aabb<D>) -> bool, mut visit: impl FnMut(&Node<D>)) {
+        let mut next = 0;
+        while let Some(node) = self.nodes.get(next) {
+            if !wanted(&node.bounds) {
+                next = node.after as usize;
+            } else {
+                if node.leaf {
+                    visit(node);
+                }
+                next += 1;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn slot(&self, slot: usize) -> Point<D> {
+        std::array::from_fn(|axis| self.at[axis][slot])
+    }
+
+    /// Offers all points of some slots.
+    #[inline(always)]
+    fn offer(&self, slots: std::ops::Range<usize>, at: &Point<D>, nearest: &mut Nearest) {
+        const LANES: usize = 16;
+        let columns: [&[f32]; D] = std::array::from_fn(|axis| &self.at[axis][slots.clone()]);
+        let items = &self.keys[slots];
+        for start in (0..items.len()).step_by(LANES) {
+            let end = (start + LANES).min(items.len());
+            let mut distances = [0.0_f32; LANES];
+            for axis in 0..D {
+                for (sum, along) in distances.iter_mut().zip(&columns[axis][start..end]) {
+                    let beside = at[axis] - along;
+                    *sum += beside * beside;
+                }
+            }
+            for (distance, item) in distances.iter().zip(&items[start..end]) {
+                nearest.offer(*distance, item.1);
+            }
+        }
+    }
+}
+
+impl<const D: usize, C: Curve<D>> Index<D> for Tree<D, C> {
+    fn rebuild(&mut self, points: Columns<'_, D>) {
+        self.order(&points);
+        self.grow();
+    }
+
+    fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    fn within<S: Shape<D>>(&self, shape: &S, found: &mut Vec<u32>) {
+        self.walk(
+            |bounds| shape.meets(bounds),
+            |leaf| {
+                let slots = leaf.first as usize..leaf.end as usize;
+                found.extend(
+                    slots.filter(|slot| shape.holds(&self.slot(*slot))).map(|slot| self.keys[slot].1),
+                );
+            },
+        );
+    }
+
+    /// What is about as far along the curve is looked at first: that bounds how far the walk has to look.
+    fn nearest(&self, at: &Point<D>, count: usize, found: &mut Vec<Near>) {
+        let mut nearest = Nearest::new(count);
+        let key = C::key(self.world.place(at));
+        let slot = self.keys.partition_point(|(other, _)| *other < key);
+        let around = slot.saturating_sub(count)..(slot + count).min(self.len());
+        self.offer(around, at, &mut nearest);
+        let reach = nearest.reach();
+        nearest.clear();
+        self.find(at, count, reach, &mut nearest);
+        found.clear();
+        found.extend(nearest.found());
+    }
+
+    fn nearest_of_each(&self, count: usize, found: &mut Vec<Near>) {
+        self.find_each(count, found);
+    }
+
+    fn point(&self, item: u32) -> Point<D> {
+        self.slot(self.slots[item as usize] as usize)
+    }
+
+    fn bytes(&self) -> usize {
+        let pairs = (self.keys.capacity() + self.scratch.capacity()) * size_of::<(C::Key, u32)>();
+        let columns: usize = self.at.iter().map(|column| column.capacity() * 4).sum();
+        pairs + columns + self.slots.capacity() * 4 + self.nodes.capacity() * size_of::<Node<D>>()
+    }
+}
+
+impl<const D: usize, C: Curve<D>> Tree<D, C> {
+    /// Walks where something nearer than what is held, or than `reach`, may be.
+    fn find(&self, at: &Point<D>, count: usize, reach: f32, nearest: &mut Nearest) {
+        if count == 0 {
+            return;
+        }
+        // Both closures look at what was found, so the walk is written out.
+        let mut next = 0;
+        while let Some(node) = self.nodes.get(next) {
+            if node.bounds.distance_sq(at) > nearest.reach().min(reach) {
+                next = node.after as usize;
+                continue;
+            }
+            if node.leaf {
+                self.offer(node.first as usize..node.end as usize, at, nearest);
+            }
+            next += 1;
+        }
+    }
+}

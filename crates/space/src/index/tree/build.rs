@@ -1,0 +1,80 @@
+//! Making a tree: keys, their order, and the cells over them.
+
+use super::{LEAF_MAX, Node, Tree};
+use crate::curve::Curve;
+use crate::index::{Columns, point_at};
+use crate::shape::Aabb;
+
+impl<const D: usize, C: Curve<D>> Tree<D, C> {
+    /// Brings the points into the curve's order. They are taken in the order they had last time, in which they are mostly
+    /// sorted when they have moved a little.
+    pub(super) fn order(&mut self, points: &Columns<'_, D>) {
+        let count = points[0].len();
+        if self.keys.len() == count {
+            for (key, item) in &mut self.keys {
+                *key = C::key(self.world.place(&point_at(points, *item as usize)));
+            }
+        } else {
+            self.keys.clear();
+            let numbered =
+                (0..count).map(|item| (C::key(self.world.place(&point_at(points, item))), item as u32));
+            self.keys.extend(numbered);
+        }
+        C::sort(&mut self.keys, &mut self.scratch);
+        for (column, given) in self.at.iter_mut().zip(points) {
+            column.clear();
+            column.extend(self.keys.iter().map(|(_, item)| given[*item as usize]));
+        }
+        self.slots.resize(count, 0);
+        for (slot, (_, item)) in self.keys.iter().enumerate() {
+            self.slots[*item as usize] = slot as u32;
+        }
+    }
+
+    /// Makes the nodes anew.
+    pub(super) fn grow(&mut self) {
+        self.nodes.clear();
+        if !self.keys.is_empty() {
+            self.grow_node(0, self.keys.len(), 0);
+        }
+    }
+
+    /// Adds the node of these slots, whose keys have the first `depth` digits in common, and all below; the box around them.
+    fn grow_node(&mut self, first: usize, end: usize, mut depth: u32) -> Aabb<D> {
+        let digit = |tree: &Self, slot: usize, depth| C::digit(tree.keys[slot].0, depth);
+        let fits = end - first <= LEAF_MAX;
+        // Cells with one child only are not worth a node.
+        while !fits && depth < C::DIGITS && digit(self, first, depth) == digit(self, end - 1, depth) {
+            depth += 1;
+        }
+        let leaf = fits || depth == C::DIGITS;
+        let place = self.nodes.len();
+        let node = Node { bounds: Aabb::EMPTY, first: first as u32, end: end as u32, after: 0, leaf };
+        self.nodes.push(node);
+        let mut bounds = Aabb::EMPTY;
+        let mut start = first;
+        while !leaf && start < end {
+            let child = digit(self, start, depth);
+            let after =
+                start + self.keys[start..end].partition_point(|pair| C::digit(pair.0, depth) <= child);
+            bounds = bounds.join(&self.grow_node(start, after, depth + 1));
+            start = after;
+        }
+        if leaf {
+            bounds = self.around(first, end);
+        }
+        let after = self.nodes.len() as u32;
+        self.nodes[place] = Node { bounds, after, ..node };
+        bounds
+    }
+
+    fn around(&self, first: usize, end: usize) -> Aabb<D> {
+        let ends = |axis: usize| {
+            let column = &self.at[axis][first..end];
+            column
+                .iter()
+                .fold((f32::INFINITY, f32::NEG_INFINITY), |(min, max), at| (min.min(*at), max.max(*at)))
+        };
+        Aabb { min: std::array::from_fn(|axis| ends(axis).0), max: std::array::from_fn(|axis| ends(axis).1) }
+    }
+}

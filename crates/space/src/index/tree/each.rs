@@ -1,0 +1,84 @@
+//! The nearest of every item at once.
+//!
+//! The items of a leaf search together: one walk, as far as the one of them that has to look furthest, lists the leaves that
+//! can matter to any; then each looks at those that matter to it. How far an item has to look at most is known before: as far
+//! as the nearest of those about as far along the curve.
+
+use super::{Node, Tree};
+use crate::curve::Curve;
+use crate::index::{Index, Near, Nearest};
+use crate::world::Point;
+
+impl<const D: usize, C: Curve<D>> Tree<D, C> {
+    pub(super) fn find_each(&self, count: usize, found: &mut Vec<Near>) {
+        found.clear();
+        let each = count.min(self.len().saturating_sub(1));
+        found.resize(each * self.len(), Near { item: 0, distance_sq: 0.0 });
+        if each == 0 {
+            return;
+        }
+        let mut search = Search { nearest: Nearest::new(each), reaches: Vec::new(), leaves: Vec::new() };
+        for leaf in self.nodes.iter().filter(|node| node.leaf) {
+            self.find_for_leaf(leaf, each, &mut search, found);
+        }
+    }
+
+    fn find_for_leaf(&self, leaf: &Node<D>, each: usize, search: &mut Search<D>, found: &mut [Near]) {
+        let Search { nearest, reaches, leaves } = search;
+        let slots = leaf.first as usize..leaf.end as usize;
+        reaches.clear();
+        reaches.extend(slots.clone().map(|slot| self.first_reach(slot, each, nearest)));
+        let furthest = reaches.iter().fold(0.0, |far: f32, reach| far.max(*reach));
+        leaves.clear();
+        self.walk(
+            |bounds| bounds.distance_sq_to(&leaf.bounds) <= furthest,
+            |other| leaves.push((other.bounds.distance_sq_to(&leaf.bounds), *other)),
+        );
+        leaves.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.first.cmp(&b.1.first)));
+        for (slot, reach) in slots.zip(reaches.iter()) {
+            let at = self.slot(slot);
+            nearest.clear();
+            self.look(leaves, slot, &at, *reach, nearest);
+            let item = self.keys[slot].1 as usize;
+            let room = &mut found[item * each..(item + 1) * each];
+            room.iter_mut().zip(nearest.found()).for_each(|(place, near)| *place = near);
+        }
+    }
+
+    /// No further than this are so many others.
+    fn first_reach(&self, slot: usize, count: usize, nearest: &mut Nearest) -> f32 {
+        nearest.clear();
+        let at = self.slot(slot);
+        let (before, after) = (slot.saturating_sub(count), (slot + 1 + count).min(self.len()));
+        self.offer(before..slot, &at, nearest);
+        self.offer(slot + 1..after, &at, nearest);
+        nearest.reach()
+    }
+
+    #[inline]
+    fn look(&self, leaves: &[(f32, Node<D>)], own: usize, at: &Point<D>, reach: f32, nearest: &mut Nearest) {
+        for (apart, node) in leaves {
+            let reach = reach.min(nearest.reach());
+            if *apart > reach {
+                break;
+            }
+            if node.bounds.distance_sq(at) > reach {
+                continue;
+            }
+            let (first, end) = (node.first as usize, node.end as usize);
+            if (first..end).contains(&own) {
+                self.offer(first..own, at, nearest);
+                self.offer(own + 1..end, at, nearest);
+            } else {
+                self.offer(first..end, at, nearest);
+            }
+        }
+    }
+}
+
+/// What a search uses again and again.
+struct Search<const D: usize> {
+    nearest: Nearest,
+    reaches: Vec<f32>,
+    leaves: Vec<(f32, Node<D>)>,
+}

@@ -1,0 +1,225 @@
+//! What an index is asked with: boxes, balls, beams and frusta.
+//!
+//! Invariant, on which every index rests: where a shape [holds](Shape::holds) a point, it [meets](Shape::meets) every box
+//! around it. Both decide by the same operations in the same order, and rounding never turns an order around; a beam, which
+//! does not, is asked for with room to spare.
+
+use crate::world::Point;
+
+/// A set of points.
+pub trait Shape<const D: usize> {
+    /// Whether a point is in it.
+    fn holds(&self, at: &Point<D>) -> bool;
+
+    /// Whether some point of a box may be in it.
+    fn meets(&self, bounds: &Aabb<D>) -> bool;
+
+    /// A box around it, where one is easily had.
+    fn bounds(&self) -> Option<Aabb<D>> {
+        None
+    }
+}
+
+/// A box along the axes, its faces included.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Aabb<const D: usize> {
+    /// Its lower corner.
+    pub min: Point<D>,
+    /// Its upper corner.
+    pub max: Point<D>,
+}
+
+impl<const D: usize> Aabb<D> {
+    /// A box in which nothing is.
+    pub const EMPTY: Aabb<D> = Aabb { min: [f32::INFINITY; D], max: [f32::NEG_INFINITY; D] };
+
+    /// The smallest box around both.
+    #[inline(always)]
+    pub fn join(&self, other: &Aabb<D>) -> Aabb<D> {
+        Aabb {
+            min: std::array::from_fn(|axis| self.min[axis].min(other.min[axis])),
+            max: std::array::from_fn(|axis| self.max[axis].max(other.max[axis])),
+        }
+    }
+
+    /// The square of the distance to a point; 0 inside. No point of the box is nearer, however it is rounded.
+    #[inline(always)]
+    pub fn distance_sq(&self, at: &Point<D>) -> f32 {
+        (0..D).fold(0.0, |sum, axis| {
+            let beside = (self.min[axis] - at[axis]).max(at[axis] - self.max[axis]).max(0.0);
+            sum + beside * beside
+        })
+    }
+
+    /// The square of the distance between two boxes; 0 where they touch.
+    #[inline(always)]
+    pub fn distance_sq_to(&self, other: &Aabb<D>) -> f32 {
+        (0..D).fold(0.0, |sum, axis| {
+            let beside = (self.min[axis] - other.max[axis]).max(other.min[axis] - self.max[axis]).max(0.0);
+            sum + beside * beside
+        })
+    }
+}
+
+impl<const D: usize> Shape<D> for Aabb<D> {
+    #[inline(always)]
+    fn holds(&self, at: &Point<D>) -> bool {
+        (0..D).fold(true, |held, axis| held & (at[axis] >= self.min[axis]) & (at[axis] <= self.max[axis]))
+    }
+
+    #[inline(always)]
+    fn meets(&self, bounds: &Aabb<D>) -> bool {
+        (0..D).fold(true, |meet, axis| {
+            meet & (bounds.max[axis] >= self.min[axis]) & (bounds.min[axis] <= self.max[axis])
+        })
+    }
+
+    fn bounds(&self) -> Option<Aabb<D>> {
+        Some(*self)
+    }
+}
+
+/// All points within a radius.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ball<const D: usize> {
+    /// Its middle.
+    pub center: Point<D>,
+    /// Its radius; points at exactly this distance are in it.
+    pub radius: f32,
+}
+
+impl<const D: usize> Shape<D> for Ball<D> {
+    #[inline(always)]
+    fn holds(&self, at: &Point<D>) -> bool {
+        distance_sq(&self.center, at) <= self.radius * self.radius
+    }
+
+    #[inline(always)]
+    fn meets(&self, bounds: &Aabb<D>) -> bool {
+        bounds.distance_sq(&self.center) <= self.radius * self.radius
+    }
+
+    /// A little larger, for what rounding may amount to.
+    fn bounds(&self) -> Option<Aabb<D>> {
+        let ends = |sign: f32| {
+            self.center.map(|along| along + sign * (self.radius * (1.0 + 1e-5) + along.abs() * 1e-6))
+        };
+        Some(Aabb { min: ends(-1.0), max: ends(1.0) })
+    }
+}
+
+/// All points within a radius of a straight line of some length: what a ray hits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Beam<const D: usize> {
+    /// Where it begins.
+    pub origin: Point<D>,
+    /// Where it goes, of length 1.
+    direction: Point<D>,
+    /// How far it goes.
+    pub length: f32,
+    /// How thick it is.
+    pub radius: f32,
+}
+
+impl<const D: usize> Beam<D> {
+    /// A beam of a direction of any length but none.
+    pub fn new(origin: Point<D>, direction: Point<D>, length: f32, radius: f32) -> Option<Beam<D>> {
+        let norm = direction.iter().map(|along| along * along).sum::<f32>().sqrt();
+        norm.is_normal().then(|| Beam {
+            origin,
+            direction: direction.map(|along| along / norm),
+            length,
+            radius,
+        })
+    }
+
+    /// How far along the beam a point is, within its ends.
+    #[inline(always)]
+    pub fn along(&self, at: &Point<D>) -> f32 {
+        let far = (0..D).fold(0.0, |sum, axis| sum + (at[axis] - self.origin[axis]) * self.direction[axis]);
+        far.max(0.0).min(self.length)
+    }
+}
+
+impl<const D: usize> Shape<D> for Beam<D> {
+    #[inline(always)]
+    fn holds(&self, at: &Point<D>) -> bool {
+        let along = self.along(at);
+        let nearest = std::array::from_fn(|axis| self.origin[axis] + along * self.direction[axis]);
+        distance_sq(&nearest, at) <= self.radius * self.radius
+    }
+
+    /// By slabs, of a box made larger by the radius and by what rounding may amount to.
+    fn meets(&self, bounds: &Aabb<D>) -> bool {
+        let (mut enter, mut leave) = (0.0_f32, self.length);
+        for axis in 0..D {
+            let size =
+                self.origin[axis].abs() + self.length + bounds.min[axis].abs() + bounds.max[axis].abs();
+            let room = self.radius + size * 1e-5;
+            let (low, high) =
+                (bounds.min[axis] - room - self.origin[axis], bounds.max[axis] + room - self.origin[axis]);
+            let direction = self.direction[axis];
+            if direction.abs() < 1e-6 {
+                let drift = self.length * 2e-6;
+                if low > drift || high < -drift {
+                    return false;
+                }
+                continue;
+            }
+            let (one, other) = (low / direction, high / direction);
+            let slack = (one.abs() + other.abs()) * 1e-5;
+            enter = enter.max(one.min(other) - slack);
+            leave = leave.min(one.max(other) + slack);
+        }
+        enter <= leave
+    }
+}
+
+/// One side of a plane: the points `p` with `normal · p + offset ≥ 0`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Plane<const D: usize> {
+    /// Towards the side that is meant.
+    pub normal: Point<D>,
+    /// What is added.
+    pub offset: f32,
+}
+
+impl<const D: usize> Plane<D> {
+    #[inline(always)]
+    fn height(&self, at: impl Fn(usize) -> f32) -> f32 {
+        (0..D).fold(self.offset, |sum, axis| sum + self.normal[axis] * at(axis))
+    }
+}
+
+/// What is on the inner side of all of some planes: a view, or anything convex.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Frustum<'a, const D: usize> {
+    /// Its sides.
+    pub planes: &'a [Plane<D>],
+}
+
+impl<const D: usize> Shape<D> for Frustum<'_, D> {
+    #[inline]
+    fn holds(&self, at: &Point<D>) -> bool {
+        self.planes.iter().all(|plane| plane.height(|axis| at[axis]) >= 0.0)
+    }
+
+    /// Of each plane, by the corner furthest inside.
+    #[inline]
+    fn meets(&self, bounds: &Aabb<D>) -> bool {
+        self.planes.iter().all(|plane| {
+            let corner =
+                |axis: usize| if plane.normal[axis] >= 0.0 { bounds.max[axis] } else { bounds.min[axis] };
+            plane.height(corner) >= 0.0
+        })
+    }
+}
+
+/// The square of the distance between two points.
+#[inline(always)]
+pub(crate) fn distance_sq<const D: usize>(a: &Point<D>, b: &Point<D>) -> f32 {
+    (0..D).fold(0.0, |sum, axis| {
+        let beside = a[axis] - b[axis];
+        sum + beside * beside
+    })
+}

@@ -1,0 +1,126 @@
+//! The box of space in which entities move, and the grid of places that curves run through.
+//!
+//! Invariant: a coordinate that grows never falls in place, whatever is rounded. So a box of space is covered by the places
+//! from that of its lower corner to that of its upper one.
+//!
+//! Coordinates are `f32`: 24 bits of precision, which is a place each. In a world of 1,000 km an entity stands within 6 cm.
+
+/// Coordinates, in the unit of the world's choice.
+pub type Point<const D: usize> = [f32; D];
+
+/// Which place of the grid a point is in, along each axis: [`PLACE_BITS`] bits.
+pub type Place<const D: usize> = [u32; D];
+
+/// Bits of a place along one axis.
+pub const PLACE_BITS: u32 = 24;
+
+/// Levels of refinement: so many of a place's bits, from the top, say in which of the smallest cells it is.
+pub const CELL_BITS: u32 = 21;
+
+/// A box of space.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct World<const D: usize> {
+    min: Point<D>,
+    max: Point<D>,
+    /// Places per unit.
+    scale: Point<D>,
+}
+
+/// Why there can be no such world.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorldError {
+    /// It has two dimensions or three.
+    #[error("a world has 2 or 3 dimensions, not {dimensions}")]
+    Dimensions {
+        /// What was asked for.
+        dimensions: usize,
+    },
+    /// An axis has no extent, or none that can be counted in.
+    #[error(
+        "axis {axis} goes from {min} to {max}: it needs two finite ends, the lower one first, and places in between"
+    )]
+    Axis {
+        /// Which, counted from 0.
+        axis: usize,
+        /// Its lower end.
+        min: f32,
+        /// Its upper end.
+        max: f32,
+    },
+}
+
+impl<const D: usize> World<D> {
+    /// The world between two corners, both of which are part of it.
+    pub fn new(min: Point<D>, max: Point<D>) -> Result<World<D>, WorldError> {
+        if !(2..=3).contains(&D) {
+            return Err(WorldError::Dimensions { dimensions: D });
+        }
+        let mut scale = [0.0; D];
+        for axis in 0..D {
+            scale[axis] = (1_u32 << PLACE_BITS) as f32 / (max[axis] - min[axis]);
+            let usable = scale[axis].is_normal() && scale[axis] > 0.0;
+            if !(min[axis].is_finite() && max[axis].is_finite() && usable) {
+                return Err(WorldError::Axis { axis, min: min[axis], max: max[axis] });
+            }
+        }
+        Ok(World { min, max, scale })
+    }
+
+    /// A cube or square from 0 to `edge` along each axis.
+    pub fn cube(edge: f32) -> Result<World<D>, WorldError> {
+        World::new([0.0; D], [edge; D])
+    }
+
+    /// The lower corner.
+    pub fn min(&self) -> Point<D> {
+        self.min
+    }
+
+    /// The upper corner.
+    pub fn max(&self) -> Point<D> {
+        self.max
+    }
+
+    /// Whether a point is in the world; none with a coordinate that is not a number is.
+    #[inline(always)]
+    pub fn holds(&self, at: &Point<D>) -> bool {
+        (0..D).fold(true, |held, axis| held & (at[axis] >= self.min[axis]) & (at[axis] <= self.max[axis]))
+    }
+
+    /// The place of a point; what is outside is given the nearest.
+    #[inline(always)]
+    pub fn place(&self, at: &Point<D>) -> Place<D> {
+        let last = (1 << PLACE_BITS) - 1;
+        // A conversion to u32 ends at 0 and at the largest number.
+        std::array::from_fn(|axis| (((at[axis] - self.min[axis]) * self.scale[axis]) as u32).min(last))
+    }
+
+    /// The length of a smallest cell along an axis.
+    pub fn cell_length(&self, axis: usize) -> f32 {
+        (1 << (PLACE_BITS - CELL_BITS)) as f32 / self.scale[axis]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn corners_are_in_the_first_and_last_place() {
+        let world = World::new([-10.0, 5.0], [10.0, 6.0]).unwrap();
+        assert_eq!(world.place(&[-10.0, 5.0]), [0, 0]);
+        assert_eq!(world.place(&[10.0, 6.0]), [(1 << 24) - 1; 2]);
+        assert_eq!(world.place(&[-1e30, f32::INFINITY]), [0, (1 << 24) - 1]);
+        assert!(world.holds(&[10.0, 5.0]) && !world.holds(&[f32::NAN, 5.5]) && !world.holds(&[0.0, 6.1]));
+    }
+
+    #[test]
+    fn worlds_without_extent_are_refused() {
+        for (min, max) in [(0.0, 0.0), (1.0, 0.0), (0.0, f32::INFINITY), (f32::NAN, 1.0), (-3e38, 3e38)] {
+            let refused = World::new([0.0, min], [1.0, max]);
+            assert!(matches!(refused, Err(WorldError::Axis { axis: 1, .. })), "{min} {max}");
+        }
+        assert_eq!(World::<4>::cube(1.0), Err(WorldError::Dimensions { dimensions: 4 }));
+    }
+}

@@ -1,0 +1,181 @@
+//! Every index answers as looking at everything does: on points that crowd, coincide, lie on borders of cells and outside of
+//! the world, to questions that touch points exactly.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Coordinates on a coarse lattice, so that many coincide and distances are equal, or anywhere.
+fn coordinate() -> impl Strategy<Value = f32> {
+    prop_oneof![
+        4 => (0_u32..=16).prop_map(|at| at as f32 * 6.25),
+        4 => 0.0_f32..100.0,
+        2 => (0.0_f32..0.01).prop_map(|at| 50.0 + at),
+        1 => Just(100.0_f32),
+        1 => -20.0_f32..120.0,
+    ]
+}
+
+fn points<const D: usize>() -> impl Strategy<Value = Vec<Point<D>>> {
+    let point = prop::collection::vec(coordinate(), D)
+        .prop_map(|along| Point::<D>::try_from(along).unwrap_or([0.0; D]));
+    prop::collection::vec(point, 0..400)
+}
+
+fn columns<const D: usize>(points: &[Point<D>]) -> [Vec<f32>; D] {
+    std::array::from_fn(|axis| points.iter().map(|point| point[axis]).collect())
+}
+
+fn built<const D: usize, I: Index<D>>(mut index: I, points: &[Point<D>]) -> I {
+    let columns = columns(points);
+    index.rebuild(std::array::from_fn(|axis| &columns[axis][..]));
+    index
+}
+
+fn found<const D: usize>(index: &impl Index<D>, shape: &impl Shape<D>) -> Vec<u32> {
+    let mut found = Vec::new();
+    index.within(shape, &mut found);
+    found.sort_unstable();
+    found
+}
+
+/// What is asked in one try.
+#[derive(Debug, Clone)]
+struct Questions<const D: usize> {
+    at: Point<D>,
+    to: Point<D>,
+    size: f32,
+    count: usize,
+}
+
+fn questions<const D: usize>() -> impl Strategy<Value = Questions<D>> {
+    let point = || {
+        prop::collection::vec(coordinate(), D)
+            .prop_map(|along| Point::<D>::try_from(along).unwrap_or([0.0; D]))
+    };
+    let size = prop_oneof![Just(0.0_f32), Just(6.25), Just(12.5), 0.0_f32..60.0];
+    (point(), point(), size, 0_usize..14).prop_map(|(at, to, size, count)| Questions { at, to, size, count })
+}
+
+fn agrees<const D: usize>(
+    index: &impl Index<D>,
+    scan: &Scan<D>,
+    q: &Questions<D>,
+) -> Result<(), TestCaseError> {
+    prop_assert_eq!(index.len(), scan.len());
+    let corners = |low: bool| {
+        std::array::from_fn(|axis| if low { q.at[axis].min(q.to[axis]) } else { q.at[axis].max(q.to[axis]) })
+    };
+    let bounds = Aabb { min: corners(true), max: corners(false) };
+    prop_assert_eq!(found(index, &bounds), found(scan, &bounds));
+    let ball = Ball { center: q.at, radius: q.size };
+    prop_assert_eq!(found(index, &ball), found(scan, &ball));
+    let direction = std::array::from_fn(|axis| q.to[axis] - q.at[axis]);
+    if let Some(beam) = Beam::new(q.at, direction, 40.0, q.size) {
+        let (mut hits, mut all) = (Vec::new(), Vec::new());
+        index.along(&beam, &mut hits);
+        scan.along(&beam, &mut all);
+        prop_assert_eq!(hits, all);
+    }
+    let planes: Vec<Plane<D>> = (0..D)
+        .flat_map(|axis| [-1.0_f32, 1.0].map(|sign| (axis, sign)))
+        .map(|(axis, sign)| {
+            let normal: Point<D> = std::array::from_fn(|other| if other == axis { sign } else { 0.25 });
+            let height: f32 = normal.iter().zip(&q.at).map(|(n, at)| n * at).sum();
+            Plane { normal, offset: q.size - height }
+        })
+        .collect();
+    let frustum = Frustum { planes: &planes };
+    prop_assert_eq!(found(index, &frustum), found(scan, &frustum));
+    nearest_agree(index, scan, q)
+}
+
+fn nearest_agree<const D: usize>(
+    index: &impl Index<D>,
+    scan: &Scan<D>,
+    q: &Questions<D>,
+) -> Result<(), TestCaseError> {
+    let (mut nearest, mut all) = (Vec::new(), Vec::new());
+    index.nearest(&q.at, q.count, &mut nearest);
+    scan.nearest(&q.at, q.count, &mut all);
+    prop_assert_eq!(&nearest, &all);
+    index.nearest_of_each(q.count, &mut nearest);
+    scan.nearest_of_each(q.count, &mut all);
+    prop_assert_eq!(nearest, all);
+    let (mut near, mut others) = (Vec::new(), Vec::new());
+    for item in 0..scan.len().min(3) as u32 {
+        prop_assert_eq!(index.point(item), scan.point(item));
+        index.neighbours(item, q.size, &mut near);
+        scan.neighbours(item, q.size, &mut others);
+        prop_assert_eq!(&near, &others);
+    }
+    Ok(())
+}
+
+fn all_agree<const D: usize>(
+    points: &[Point<D>],
+    later: &[Point<D>],
+    q: &Questions<D>,
+) -> Result<(), TestCaseError> {
+    let world = World::cube(100.0).unwrap();
+    let mut octree = built(Octree::new(world), points);
+    let mut tetree = built(Tetree::new(world), points);
+    let mut grid = built(Grid::new(world, 7.0), points);
+    let mut scan = built(Scan::new(), points);
+    for moved in [points, later] {
+        (octree, tetree) = (built(octree, moved), built(tetree, moved));
+        (grid, scan) = (built(grid, moved), built(scan, moved));
+        agrees(&octree, &scan, q)?;
+        agrees(&tetree, &scan, q)?;
+        agrees(&grid, &scan, q)?;
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn indexes_of_solid_space_answer_as_looking_at_everything_does(
+        points in points::<3>(), later in points::<3>(), q in questions::<3>(),
+    ) {
+        all_agree(&points, &later, &q)?;
+    }
+
+    #[test]
+    fn indexes_of_flat_space_answer_as_looking_at_everything_does(
+        points in points::<2>(), later in points::<2>(), q in questions::<2>(),
+    ) {
+        all_agree(&points, &later, &q)?;
+    }
+}
+
+#[test]
+fn points_that_are_no_numbers_are_found_nowhere_and_spoil_nothing() {
+    let mut points: Vec<Point<3>> = (0..200).map(|at| [at as f32 / 2.0, 50.0, 50.0]).collect();
+    points[17] = [f32::NAN; 3];
+    points[18] = [f32::NAN, 1.0, 2.0];
+    let q = Questions { at: [8.0, 50.0, 50.0], to: [9.5, 51.0, 50.0], size: 5.0, count: 7 };
+    let world = World::cube(100.0).unwrap();
+    let scan = built(Scan::new(), &points);
+    let ball = Ball { center: q.at, radius: q.size };
+    assert_eq!(found(&built(Octree::new(world), &points), &ball), found(&scan, &ball));
+    assert_eq!(found(&built(Grid::new(world, 5.0), &points), &ball), found(&scan, &ball));
+    assert_eq!(found(&built(Tetree::new(world), &points), &ball), found(&scan, &ball));
+}
+
+/// Where the reference answered from what it had found for another point nearby.
+#[test]
+fn neighbouring_questions_get_their_own_answers() {
+    let mut dice = Dice(7);
+    let points: Vec<Point<3>> = (0..2_000).map(|_| std::array::from_fn(|_| dice.unit() * 100.0)).collect();
+    let index = built(Tetree::new(World::cube(100.0).unwrap()), &points);
+    let scan = built(Scan::new(), &points);
+    let (mut nearest, mut all) = (Vec::new(), Vec::new());
+    for _ in 0..200 {
+        let at = std::array::from_fn(|_| dice.unit() * 100.0);
+        index.nearest(&at, 10, &mut nearest);
+        scan.nearest(&at, 10, &mut all);
+        assert_eq!(nearest, all);
+    }
+}

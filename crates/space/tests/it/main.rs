@@ -1,0 +1,23 @@
+//! What the crate promises, kept over its public interface.
+
+mod index;
+
+use dunlin_space::*;
+
+/// Numbers that look random and are the same everywhere.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// From 0 up to 1, which is left out.
+    fn unit(&mut self) -> f32 {
+        (self.roll() >> 40) as f32 / (1 << 24) as f32
+    }
+}
