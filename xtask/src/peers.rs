@@ -1,8 +1,8 @@
 //! `cargo xtask peers`: builds the rival programs into `peers/build/`, where `dunlin bench peers` finds them.
 //!
 //! Safe to repeat: what is there and newer than its source is kept. Rivals come from where their users get
-//! them: libzmq and Redis from Debian's packages, nats-server and nats.go from the Go module proxy, their versions pinned
-//! with checksums in `peers/nats/go.mod` and `go.sum`. The product links none of them.
+//! them: libzmq and Redis from Debian's packages, nats-server, nats.go, etcd and its client from the Go module proxy, their
+//! versions pinned with checksums in each module's `go.mod` and `go.sum`. The product links none of them.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,10 +18,12 @@ pub fn run() -> Result<()> {
     let build = peers.join("build");
     std::fs::create_dir_all(&build).with_context(|| format!("cannot make {}", build.display()))?;
     libzmq(&peers, &build)?;
-    go(&peers, &build, "nats-server", "github.com/nats-io/nats-server/v2")?;
-    go(&peers, &build, "nats_load", "./load")?;
+    go(&peers.join("nats"), &build, "nats-server", "github.com/nats-io/nats-server/v2")?;
+    go(&peers.join("nats"), &build, "nats_load", "./load")?;
+    go(&peers.join("kv"), &build, "etcd", "go.etcd.io/etcd/server/v3")?;
+    go(&peers.join("kv"), &build, "kv_load", "./load")?;
     redis(&build)?;
-    println!("The peers are in {}; `dunlin bench peers spot` runs them.", build.display());
+    println!("The peers are in {}; `dunlin bench peers <suite>` runs them.", build.display());
     Ok(())
 }
 
@@ -80,15 +82,22 @@ fn install(package: &str, advice: &'static str) -> Result<()> {
     apt(&["install", "--quiet", "--yes", "--no-install-recommends", package])
 }
 
-fn go(peers: &Path, build: &Path, name: &str, package: &str) -> Result<()> {
-    let (module, program) = (peers.join("nats"), build.join(name));
-    let sources = [module.join("go.mod"), module.join("load/main.go")];
+/// A program of a Go module: one that the module pins, or one whose source lies in it.
+fn go(module: &Path, build: &Path, name: &str, package: &str) -> Result<()> {
+    let program = build.join(name);
+    let mut sources = vec![module.join("go.mod")];
+    if package.starts_with('.') {
+        let folder = module.join(package);
+        let files =
+            std::fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
+        sources.extend(files.filter_map(|file| Some(file.ok()?.path())));
+    }
     if sources.iter().all(|source| is_newer(&program, source)) {
         return kept(&program);
     }
     need("go", "install Go 1.26 or later")?;
     let mut compile = Command::new("go");
-    compile.args(["build", "-o"]).arg(&program).arg(package).current_dir(&module);
+    compile.args(["build", "-o"]).arg(&program).arg(package).current_dir(module);
     process::run(&mut compile).with_context(|| format!("cannot build {name} by the Go module proxy"))
 }
 

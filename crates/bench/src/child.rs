@@ -148,6 +148,12 @@ impl Child {
         self.process.try_wait().with_context(|| format!("asking after {}", self.name))
     }
 
+    /// Kills it, and waits until it is gone.
+    pub fn kill(&mut self) -> Result<()> {
+        self.process.kill().with_context(|| format!("killing {}", self.name))?;
+        self.process.wait().map(drop).with_context(|| format!("waiting for {}", self.name))
+    }
+
     /// What the kernel says of its memory, such as `VmRSS`, bytes.
     pub fn memory(&self, field: &str) -> Result<u64> {
         let path = format!("/proc/{}/status", self.id());

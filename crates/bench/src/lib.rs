@@ -16,6 +16,7 @@ mod broker;
 pub mod child;
 mod clock;
 mod command;
+mod control;
 mod cores;
 mod doors;
 mod feed;

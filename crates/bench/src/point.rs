@@ -27,6 +27,10 @@ pub mod target {
     pub const NATS: &str = "nats";
     /// Debian's Redis, by the same client.
     pub const REDIS: &str = "redis";
+    /// etcd, by its Go client.
+    pub const ETCD: &str = "etcd";
+    /// nats-server's key-value buckets, by nats.go.
+    pub const JETSTREAM: &str = "jetstream";
     /// A plain tonic server that echoes.
     pub const TONIC: &str = "tonic";
     /// Bare sockets, the machine's floor.

@@ -1,0 +1,76 @@
+//! Suite `control`: the consensus, storage and network tables of the Grey document, beside etcd and JetStream's key-value buckets.
+//!
+//! Every node is a process of its own with a directory on a real disk, each write synced by a quorum before it is answered; a disk
+//! in memory is refused. What was acknowledged is read back. Ours and the rivals' clients are given the same order (`work`).
+
+mod cluster;
+mod disk;
+mod failover;
+mod goals;
+mod known;
+mod layouts;
+mod load;
+mod points;
+mod rival;
+mod work;
+
+use crate::point::Suite;
+
+/// The suite.
+pub const SUITE: Suite = Suite {
+    name: "control",
+    cases: &["put", "get", "cas", "batch", "range", "failover", "disk", "network"],
+    groups: points::groups,
+    layouts: layouts::LAYOUTS,
+    goals: goals::GOALS,
+    claims: goals::CLAIMS,
+    known: known::KNOWN,
+    blocks: |_| String::new(),
+};
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::options::RawOptions;
+    use crate::point::Group;
+    use crate::row::RowPattern;
+
+    fn points() -> Group {
+        let options = RawOptions::default().validate(|_| None).unwrap();
+        points::groups(&options, true).into_iter().flatten().collect()
+    }
+
+    fn fitting(pattern: &RowPattern) -> usize {
+        points().iter().filter(|point| pattern.fits_point(point.case, point.target, &point.params)).count()
+    }
+
+    #[test]
+    fn no_two_points_would_make_the_same_rows() {
+        let mut seen = HashSet::new();
+        for point in points() {
+            assert!(
+                seen.insert((point.case, point.target, point.params.to_string())),
+                "{point:?} comes twice"
+            );
+        }
+    }
+
+    #[test]
+    fn every_known_figure_speaks_of_one_peer_and_one_floor() {
+        for known in known::KNOWN {
+            assert_eq!(fitting(&known.peer), 1, "{:?}", known.peer);
+            assert_eq!(fitting(&known.floor), 1, "{:?}", known.floor);
+        }
+    }
+
+    #[test]
+    fn every_goal_and_claim_speaks_of_one_point_of_each_side() {
+        let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]);
+        let claims = goals::CLAIMS.iter().map(|claim| Some(&claim.ours));
+        for pattern in goals.chain(claims).flatten() {
+            assert_eq!(fitting(pattern), 1, "{pattern:?}");
+        }
+    }
+}

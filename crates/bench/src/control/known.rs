@@ -1,0 +1,23 @@
+//! What etcd is known to do: figures of its own Go client on a machine like ours, with its floor, 6,960 writes of 4 KiB synced one by one.
+//!
+//! With many requests on their way it is bound by the processor: a faster disk asks no more of it.
+
+use crate::goal::Known;
+use crate::row::RowPattern;
+
+const FLOOR: RowPattern =
+    RowPattern { target: "raw", case: "disk", params: &[("bytes", "4096")], metric: "ops_per_s" };
+
+const fn etcd(case: &'static str, params: &'static [(&'static str, &'static str)], figure: f64) -> Known {
+    let peer = RowPattern { target: "etcd", case, params, metric: "ops_per_s" };
+    Known { peer, figure, floor: FLOOR, floor_figure: 6_960.0, rises_with_the_floor: false }
+}
+
+/// The known figures.
+pub const KNOWN: &[Known] = &[
+    etcd("put", &[("nodes", "1"), ("in_flight", "256")], 22_937.0),
+    etcd("put", &[("nodes", "3"), ("in_flight", "256")], 11_781.0),
+    etcd("put", &[("nodes", "5"), ("in_flight", "256")], 8_357.0),
+    etcd("put", &[("nodes", "3"), ("in_flight", "1")], 1_279.0),
+    etcd("range", &[("nodes", "3")], 812.0),
+];

@@ -1,0 +1,53 @@
+//! How the cases of suite `control` are shown.
+
+use crate::layout::{Cell, Layout};
+
+use Cell::{Metric, Param, Range};
+
+const LOAD: &[(&str, Cell)] = &[
+    ("Nodes", Param("nodes")),
+    ("In flight", Param("in_flight")),
+    ("Throughput", Metric("ops_per_s")),
+    ("Average", Metric("avg_ns")),
+    ("p50", Metric("p50_ns")),
+    ("p99", Metric("p99_ns")),
+    ("Least … most", Range("ops_per_s")),
+    ("To the disk", Metric("disk_bytes_per_s")),
+    ("Of what it takes", Metric("disk_share")),
+];
+
+const fn load(case: &'static str, title: &'static str) -> Layout {
+    Layout { case, title, columns: LOAD }
+}
+
+/// The layouts.
+pub const LAYOUTS: &[Layout] = &[
+    load("put", "Write (single key)"),
+    load("get", "Read (single key), linearizable"),
+    load("cas", "Compare-and-swap"),
+    load("batch", "Batch write"),
+    load("range", "Range query"),
+    Layout {
+        case: "failover",
+        title: "Leader killed → first write",
+        columns: &[
+            ("Nodes", Param("nodes")),
+            ("Kills", Metric("kills")),
+            ("Average", Metric("avg_ns")),
+            ("p50", Metric("p50_ns")),
+            ("p99", Metric("p99_ns")),
+        ],
+    },
+    Layout {
+        case: "disk",
+        title: "The disk: sequential writes, each synced",
+        columns: &[
+            ("Bytes", Param("bytes")),
+            ("Bandwidth", Metric("bytes_per_s")),
+            ("Syncs", Metric("ops_per_s")),
+            ("Average", Metric("avg_ns")),
+            ("p50", Metric("p50_ns")),
+            ("p99", Metric("p99_ns")),
+        ],
+    },
+];

@@ -1,0 +1,30 @@
+//! Requests of one kind to a cluster, as many at a time as asked for: how many are answered, how soon, and what that takes of the disk.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::cluster;
+use super::disk;
+use super::work::{Report, Work};
+use crate::point::{Bench, Sample};
+
+/// The disk's floor is measured so long, right after.
+const FLOOR: Duration = Duration::from_millis(300);
+
+/// Starts so many nodes, and has clients work.
+pub fn measure(bench: &Bench, target: &'static str, nodes: usize, work: &Work) -> Result<Sample> {
+    let cluster = cluster::start(bench, target, nodes)?;
+    let before = disk::written(&cluster.processes())?;
+    let report = Report::of(work, &mut cluster.clients(bench, work)?)?;
+    let sample = report.sample();
+    if !matches!(work.case.as_str(), "put" | "cas" | "batch") {
+        return Ok(sample);
+    }
+    let written = disk::written(&cluster.processes())? - before;
+    drop(cluster);
+    let per_s = written as f64 * 1e9 / (work.warmup_ns + work.time_ns) as f64;
+    let floor = disk::measure(disk::LARGE_BYTES, FLOOR.min(bench.options.time))?;
+    let share = per_s / floor.get("bytes_per_s").unwrap_or(f64::NAN);
+    Ok(sample.with("disk_bytes_per_s", per_s).with("disk_share", share))
+}

@@ -1,0 +1,128 @@
+//! Clusters of the rivals: etcd, and nats-server's JetStream, each node a process of its own with a directory on a real disk.
+//!
+//! All listen on 127.0.0.1 only. Nothing is set but what makes them a cluster and durable: etcd syncs before it answers as it comes,
+//! JetStream when told `sync_interval: always`.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use super::cluster::Cluster;
+use super::work::Work;
+use crate::child::Child;
+use crate::point::{Bench, target};
+use crate::scratch_disk::ScratchDisk;
+
+/// A rival's nodes, gone when dropped.
+#[derive(Debug)]
+pub struct Rival {
+    target: &'static str,
+    nodes: Vec<Node>,
+    _disk: ScratchDisk,
+}
+
+#[derive(Debug)]
+struct Node {
+    program: PathBuf,
+    args: Vec<String>,
+    endpoint: String,
+    child: Child,
+}
+
+impl Rival {
+    /// So many nodes of this target; whoever connects waits until they are ready.
+    pub fn start(bench: &Bench, target: &'static str, count: usize) -> Result<Self> {
+        let disk = ScratchDisk::new()?;
+        let ports = free_ports(2 * count)?;
+        let (clients, peers) = ports.split_at(count);
+        let (name, way): (_, &dyn Fn(usize) -> Result<Vec<String>>) = match target {
+            target::JETSTREAM => ("nats-server", &|nth| {
+                Ok(vec!["--config".to_owned(), nats_config(&disk, clients, peers, nth)?])
+            }),
+            _ => ("etcd", &|nth| Ok(etcd_args(&disk, clients, peers, nth))),
+        };
+        let program = bench.peers.program(name)?;
+        let node = |nth: usize| {
+            let args = way(nth)?;
+            let child = bench.child.start_program(&program, &args)?;
+            let scheme = if target == target::JETSTREAM { "nats" } else { "http" };
+            let endpoint = format!("{scheme}://127.0.0.1:{}", clients[nth]);
+            anyhow::Ok(Node { program: program.clone(), args, endpoint, child })
+        };
+        let nodes = (0..count).map(node).collect::<Result<_>>()?;
+        Ok(Self { target, nodes, _disk: disk })
+    }
+}
+
+impl Cluster for Rival {
+    fn endpoints(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| node.endpoint.clone()).collect()
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        self.nodes.iter().map(|node| node.child.id()).collect()
+    }
+
+    fn clients(&self, bench: &Bench, work: &Work) -> Result<Child> {
+        let work = Work { store: self.target.to_owned(), endpoints: self.endpoints(), ..work.clone() };
+        bench.child.start_program(&bench.peers.program("kv_load")?, &[serde_json::to_string(&work)?])
+    }
+
+    fn kill(&mut self, nth: usize) -> Result<()> {
+        self.nodes[nth].child.kill()
+    }
+
+    fn restart(&mut self, bench: &Bench, nth: usize) -> Result<()> {
+        let node = &mut self.nodes[nth];
+        node.child = bench.child.start_program(&node.program, &node.args)?;
+        Ok(())
+    }
+}
+
+/// None of the programs can pick a free port and say so.
+fn free_ports(count: usize) -> Result<Vec<u16>> {
+    let bind = |_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let held = (0..count).map(bind).collect::<Result<Vec<_>, _>>().context("finding free ports")?;
+    held.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
+}
+
+fn etcd_args(disk: &ScratchDisk, clients: &[u16], peers: &[u16], nth: usize) -> Vec<String> {
+    let url = |port: u16| format!("http://127.0.0.1:{port}");
+    let all: Vec<String> =
+        peers.iter().enumerate().map(|(nth, port)| format!("n{nth}={}", url(*port))).collect();
+    let dir = disk.path().join(format!("n{nth}"));
+    [
+        ("name", format!("n{nth}")),
+        ("data-dir", dir.display().to_string()),
+        ("listen-client-urls", url(clients[nth])),
+        ("advertise-client-urls", url(clients[nth])),
+        ("listen-peer-urls", url(peers[nth])),
+        ("initial-advertise-peer-urls", url(peers[nth])),
+        ("initial-cluster", all.join(",")),
+        ("initial-cluster-state", "new".to_owned()),
+        ("log-level", "error".to_owned()),
+    ]
+    .map(|(name, value)| format!("--{name}={value}"))
+    .into()
+}
+
+/// Writes the configuration; where it is.
+fn nats_config(disk: &ScratchDisk, clients: &[u16], peers: &[u16], nth: usize) -> Result<String> {
+    let (path, store) = (disk.path().join(format!("n{nth}.conf")), disk.path().join(format!("n{nth}")));
+    let mut text = format!(
+        "server_name: n{nth}\nlisten: 127.0.0.1:{}\njetstream {{ store_dir: \"{}\", sync_interval: always }}\n",
+        clients[nth],
+        store.display()
+    );
+    if peers.len() > 1 {
+        let routes: Vec<String> = peers.iter().map(|port| format!("\"nats://127.0.0.1:{port}\"")).collect();
+        text += &format!(
+            "cluster {{ name: bench, listen: 127.0.0.1:{}, routes: [{}] }}\n",
+            peers[nth],
+            routes.join(", ")
+        );
+    }
+    std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+    Ok(path.display().to_string())
+}

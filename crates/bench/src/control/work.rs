@@ -1,0 +1,95 @@
+//! What clients of a key-value store are to do, and what came of it: the same order to ours and to the rivals'.
+//!
+//! Ours is the role `control-load` of this program, the rivals' is `peers/kv/load`. Both read it as JSON, keep so many requests on their
+//! way, each from a lane with keys of its own, and report only after all that was acknowledged was read back.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::child::{Child, PATIENCE};
+use crate::point::Sample;
+
+/// The order.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Work {
+    /// Which store, by its target's name.
+    pub store: String,
+    /// Where its nodes are.
+    pub endpoints: Vec<String>,
+    /// `put`, `get`, `cas`, `batch` or `range`.
+    pub case: String,
+    /// Connections.
+    pub clients: usize,
+    /// Requests on their way, over all connections.
+    pub in_flight: usize,
+    /// Keys there are.
+    pub keys: usize,
+    /// Bytes of a value.
+    pub bytes: usize,
+    /// Keys of one request of `batch` and `range`.
+    pub batch: usize,
+    /// Not counted.
+    pub warmup_ns: u64,
+    /// Counted.
+    pub time_ns: u64,
+    /// Requests a second in an open loop; 0 for a closed one.
+    #[serde(default)]
+    pub rate: f64,
+}
+
+/// What was answered within the time.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Requests.
+    pub ops: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// The time.
+    pub elapsed_ns: u64,
+    /// Latencies: in an open loop from when a request was due, in a closed one from when it was sent.
+    pub avg_ns: f64,
+    /// See above.
+    pub p50_ns: u64,
+    /// See above.
+    pub p95_ns: u64,
+    /// See above.
+    pub p99_ns: u64,
+}
+
+/// More failures than this share of the answers, and nothing is reported.
+const ERRORS_MAX: f64 = 0.001;
+
+impl Work {
+    /// Writes to every node all the time, and answers to [`super::failover::Ask`].
+    pub fn probe() -> Self {
+        Self { case: "probe".to_owned(), clients: 1, in_flight: 1, ..Self::default() }
+    }
+
+    /// How long its report may take: keys are loaded before and read back after.
+    pub fn patience(&self) -> Duration {
+        Duration::from_nanos(self.warmup_ns + self.time_ns) + 2 * PATIENCE
+    }
+}
+
+impl Report {
+    /// Waits for the report of who does the work.
+    pub fn of(work: &Work, child: &mut Child) -> Result<Self> {
+        let report: Self = child.line(work.patience()).context("waiting for the clients")?;
+        let share = report.errors as f64 / report.ops.max(1) as f64;
+        ensure!(share <= ERRORS_MAX, "{} requests failed beside {} answered", report.errors, report.ops);
+        Ok(report)
+    }
+
+    /// As figures.
+    pub fn sample(&self) -> Sample {
+        Sample::new()
+            .with("ops_per_s", self.ops as f64 * 1e9 / self.elapsed_ns as f64)
+            .with("avg_ns", self.avg_ns)
+            .with("p50_ns", self.p50_ns as f64)
+            .with("p95_ns", self.p95_ns as f64)
+            .with("p99_ns", self.p99_ns as f64)
+            .with("errors", self.errors as f64)
+    }
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// etcd is a client over all endpoints, as its users have it; reads are linearizable.
+type etcd struct{ kv *clientv3.Client }
+
+func newEtcd(todo work) (store, error) {
+	kv, err := clientv3.New(clientv3.Config{Endpoints: todo.Endpoints, DialTimeout: patience, Logger: zap.NewNop()})
+	return &etcd{kv}, err
+}
+
+func (e *etcd) put(ctx context.Context, key string, value []byte) error {
+	_, err := e.kv.Put(ctx, key, string(value))
+	return err
+}
+
+func (e *etcd) get(ctx context.Context, key string) ([]byte, error) {
+	found, err := e.kv.Get(ctx, key)
+	if err != nil || len(found.Kvs) == 0 {
+		return nil, err
+	}
+	return found.Kvs[0].Value, nil
+}
+
+func (e *etcd) cas(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	asItWas := clientv3.Compare(clientv3.ModRevision(key), "=", int64(revision))
+	done, err := e.kv.Txn(ctx).If(asItWas).Then(clientv3.OpPut(key, string(value))).Commit()
+	if err != nil {
+		return 0, err
+	}
+	if !done.Succeeded {
+		check(fmt.Errorf("%s was written by somebody else", key))
+	}
+	return uint64(done.Header.Revision), nil
+}
+
+func (e *etcd) putAll(ctx context.Context, keys []string, values [][]byte) error {
+	puts := []clientv3.Op{}
+	for at, key := range keys {
+		puts = append(puts, clientv3.OpPut(key, string(values[at])))
+	}
+	_, err := e.kv.Txn(ctx).Then(puts...).Commit()
+	return err
+}
+
+func (e *etcd) scan(ctx context.Context, from string, count int) ([][]byte, error) {
+	found, err := e.kv.Get(ctx, from, clientv3.WithFromKey(), clientv3.WithLimit(int64(count)))
+	if err != nil {
+		return nil, err
+	}
+	values := [][]byte{}
+	for _, pair := range found.Kvs {
+		values = append(values, pair.Value)
+	}
+	return values, nil
+}
+
+// leaderOf is which of the endpoints leads, once all of them agree and have come as far as the leader.
+func leaderOf(ctx context.Context, endpoints []string) int {
+	kv, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
+	check(err)
+	defer kv.Close()
+	for until := time.Now().Add(patience); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		if leader := agreed(ctx, kv, endpoints); leader >= 0 {
+			return leader
+		}
+	}
+	check(fmt.Errorf("the nodes of etcd did not agree within %v", patience))
+	return -1
+}
+
+func agreed(ctx context.Context, kv *clientv3.Client, endpoints []string) int {
+	leader, least, most, at := uint64(0), ^uint64(0), uint64(0), -1
+	for nth, endpoint := range endpoints {
+		within, cancel := context.WithTimeout(ctx, time.Second)
+		status, err := kv.Status(within, endpoint)
+		cancel()
+		if err != nil || status.Leader == 0 || leader != 0 && status.Leader != leader {
+			return -1
+		}
+		leader = status.Leader
+		if status.Header.MemberId == leader {
+			at = nth
+		}
+		least, most = min(least, status.RaftAppliedIndex), max(most, status.RaftIndex)
+	}
+	if most-least > 1000 {
+		return -1
+	}
+	return at
+}

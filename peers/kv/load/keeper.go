@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// keeper knows what was acknowledged. Each key is written by one lane alone, so that its last value is certain.
+type keeper struct {
+	todo work
+	// written is how often each key was written, and what its value carries.
+	written []uint64
+	// revisions are what is known of each key, for compare-and-swap.
+	revisions []uint64
+}
+
+func newKeeper(todo work) *keeper {
+	return &keeper{todo, make([]uint64, todo.Keys), make([]uint64, todo.Keys)}
+}
+
+// load writes all keys once.
+func (k *keeper) load(ctx context.Context, stores []store) error {
+	batch := loadBatch
+	if k.todo.Store == "jetstream" {
+		batch = 1
+	}
+	return k.each(stores, batch, func(at store, from, to int) error {
+		keys, values := []string{}, [][]byte{}
+		for nth := from; nth < to; nth++ {
+			keys, values = append(keys, keyOf(nth)), append(values, payload(k.todo.Bytes, 1))
+			k.written[nth] = 1
+		}
+		return at.putAll(ctx, keys, values)
+	})
+}
+
+// verify reads every key, and compares it with what was acknowledged. A follower that lags is asked again.
+func (k *keeper) verify(ctx context.Context, stores []store) error {
+	until := time.Now().Add(patience)
+	return k.each(stores, 1, func(at store, nth, _ int) error {
+		for {
+			value, err := at.get(ctx, keyOf(nth))
+			if err != nil {
+				return err
+			}
+			if k.written[nth] == 0 && value == nil || k.written[nth] > 0 && carries(value, k.todo.Bytes, k.written[nth]) {
+				return nil
+			}
+			if time.Now().After(until) {
+				return fmt.Errorf("%s was written %d times and does not hold that", keyOf(nth), k.written[nth])
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+}
+
+// each calls do for all keys, so many at a time, on several lanes.
+func (k *keeper) each(stores []store, step int, do func(at store, from, to int) error) error {
+	var running sync.WaitGroup
+	failed, pieces := make(chan error, loadLanes), make(chan int, loadLanes)
+	for lane := range loadLanes {
+		running.Go(func() {
+			var first error
+			for from := range pieces {
+				if first == nil {
+					first = do(stores[lane%len(stores)], from, min(from+step, k.todo.Keys))
+				}
+			}
+			failed <- first
+		})
+	}
+	for from := 0; from < k.todo.Keys; from += step {
+		pieces <- from
+	}
+	close(pieces)
+	running.Wait()
+	for range loadLanes {
+		if err := <-failed; err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+// Clients of a key-value store, over several connections, with so many requests on their way at a time.
+//
+//	kv_load WORK
+//
+// WORK is the bench's own order as JSON (crates/bench/src/control/work.rs), and what is printed its report. Keys and values
+// are made as the bench makes them, and what was acknowledged is read back and compared before anything is reported.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+)
+
+// work is what is to be done.
+type work struct {
+	Store     string   `json:"store"`
+	Endpoints []string `json:"endpoints"`
+	Case      string   `json:"case"`
+	Clients   int      `json:"clients"`
+	InFlight  int      `json:"in_flight"`
+	Keys      int      `json:"keys"`
+	Bytes     int      `json:"bytes"`
+	Batch     int      `json:"batch"`
+	WarmupNs  int64    `json:"warmup_ns"`
+	TimeNs    int64    `json:"time_ns"`
+}
+
+const (
+	patience  = 60 * time.Second
+	loadBatch = 100
+	loadLanes = 32
+)
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func say(line any) { check(json.NewEncoder(os.Stdout).Encode(line)) }
+
+func main() {
+	if len(os.Args) != 2 {
+		check(fmt.Errorf("kv_load WORK"))
+	}
+	var todo work
+	check(json.Unmarshal([]byte(os.Args[1]), &todo))
+	ctx := context.Background()
+	if todo.Case == "probe" {
+		probe(ctx, todo.Endpoints)
+		return
+	}
+	stores := connect(ctx, todo)
+	fresh := newKeeper(todo)
+	switch todo.Case {
+	case "put":
+		run(ctx, todo, stores, fresh, putOne)
+		check(fresh.verify(ctx, stores))
+	case "cas":
+		run(ctx, todo, stores, fresh, casOne)
+		check(fresh.verify(ctx, stores))
+	case "batch":
+		run(ctx, todo, stores, fresh, putMany)
+		check(fresh.verify(ctx, stores))
+	case "get":
+		check(fresh.load(ctx, stores))
+		run(ctx, todo, stores, fresh, getOne)
+	case "range":
+		check(fresh.load(ctx, stores))
+		run(ctx, todo, stores, fresh, getMany)
+	default:
+		check(fmt.Errorf("there is no case %q", todo.Case))
+	}
+	say(result)
+}
+
+// connect waits until the store can be used.
+func connect(ctx context.Context, todo work) []store {
+	if todo.Store == "etcd" {
+		leaderOf(ctx, todo.Endpoints)
+	}
+	stores := make([]store, todo.Clients)
+	for nth := range stores {
+		var err error
+		if todo.Store == "jetstream" {
+			stores[nth], err = newJetStream(ctx, todo, nth)
+		} else {
+			stores[nth], err = newEtcd(todo)
+		}
+		check(err)
+	}
+	return stores
+}

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// filler stands in every word between the first and the last (crates/bench/src/payload.rs).
+const filler = uint64(0x5bd1e9959e3779b9)
+
+func payload(bytes int, seq uint64) []byte {
+	made := make([]byte, bytes)
+	for at := 0; at < bytes; at += 8 {
+		binary.LittleEndian.PutUint64(made[at:], filler)
+	}
+	binary.LittleEndian.PutUint64(made, seq)
+	binary.LittleEndian.PutUint64(made[bytes-8:], seq)
+	return made
+}
+
+// carries is whether this is the payload of seq, every word of it.
+func carries(value []byte, bytes int, seq uint64) bool {
+	if len(value) != bytes {
+		return false
+	}
+	sum := uint64(0)
+	for at := 0; at < len(value); at += 8 {
+		sum += binary.LittleEndian.Uint64(value[at:])
+	}
+	first, last := binary.LittleEndian.Uint64(value), binary.LittleEndian.Uint64(value[bytes-8:])
+	return first == seq && last == seq && sum == filler*uint64(bytes/8-2)+2*seq
+}
+
+func keyOf(nth int) string { return fmt.Sprintf("key-%012d", nth) }
