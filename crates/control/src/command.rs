@@ -63,6 +63,9 @@ choice! {
         /// Other limits; what is there already stays.
         Limit { /// The limits.
             limits: Limits } = 13,
+        /// Begins an epoch of revisions, later than the one there is: what was seen of the one before may not have been.
+        Begin { /// The epoch.
+            epoch: u32 } = 14,
     }
 }
 

@@ -10,6 +10,8 @@ pub struct Effects {
     pub changes: Vec<Change>,
     /// For those who waited.
     pub granted: Vec<Granted>,
+    /// Leases that are no more.
+    pub ended: Vec<u64>,
 }
 
 /// A lock has become that of one who waited.

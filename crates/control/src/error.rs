@@ -91,6 +91,11 @@ choice! {
         /// The end of a range is not after its start.
         #[error("the range ends before it begins")]
         EmptyRange = 14,
+        /// The epoch is not later than the one there is.
+        #[error("epoch {epoch} does not follow epoch {current}")]
+        OldEpoch { /// Which.
+            epoch: u32, /// The one there is.
+            current: u32 } = 15,
     }
 }
 

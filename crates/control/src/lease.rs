@@ -94,6 +94,7 @@ impl Turn<'_> {
     pub(crate) fn end_lease(&mut self, lease: u64) {
         let Some(ended) = self.state.leases.remove(&lease) else { return };
         self.state.ends.remove(&(ended.end_ms, lease));
+        self.effects.ended.push(lease);
         for (name, ticket) in &ended.waits {
             self.state.leave_queue(name, *ticket);
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  block    = version u8, kind u8, content
-//!  HEAD   1 = limits, revision, now_ms, lease_last, ticket_last, and how many leases, keys and waiters follow
+//!  HEAD   1 = limits, epoch, revision, now_ms, lease_last, ticket_last, and how many leases, keys and waiters follow
 //!  LEASES 2 = lease, ttl_ms, end_ms; …          in the order of their numbers
 //!  KEYS   3 = key, item; …                      in the order of the keys
 //!  QUEUES 4 = name, ticket, lease, value; …     in the order of names, then tickets
@@ -28,6 +28,7 @@ layout! {
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Head {
         pub limits: Limits,
+        pub epoch: u32,
         pub revision: u64,
         pub now_ms: u64,
         pub lease_last: u64,
@@ -74,6 +75,11 @@ impl State {
 }
 
 impl Frozen {
+    /// The state.
+    pub fn state(&self) -> &State {
+        &self.0
+    }
+
     /// The revision it is of.
     pub fn revision(&self) -> u64 {
         self.0.revision
@@ -107,6 +113,7 @@ impl Frozen {
         let state = &self.0;
         Head {
             limits: state.limits,
+            epoch: state.epoch,
             revision: state.revision,
             now_ms: state.now_ms,
             lease_last: state.lease_last,
@@ -182,6 +189,7 @@ impl Restoring {
     fn take_head(&mut self, head: Head) {
         self.state = State {
             limits: head.limits,
+            epoch: head.epoch,
             revision: head.revision,
             now_ms: head.now_ms,
             lease_last: head.lease_last,

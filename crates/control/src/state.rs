@@ -26,6 +26,7 @@ pub struct State {
     pub(crate) ends: OrdSet<(u64, u64)>,
     pub(crate) queues: OrdMap<Key, Queue>,
     pub(crate) limits: Limits,
+    pub(crate) epoch: u32,
     pub(crate) revision: u64,
     pub(crate) now_ms: u64,
     /// The last lease granted.
@@ -39,6 +40,11 @@ impl State {
     /// An empty one.
     pub fn new(limits: Limits) -> State {
         State { limits, ..State::default() }
+    }
+
+    /// The epoch of its revisions; 0 before there is one.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
     }
 
     /// The last revision; 0 before there is one.
@@ -173,7 +179,16 @@ impl State {
                 self.limits = limits;
                 Ok(Reply::Done)
             }
+            Command::Begin { epoch } => self.begin(epoch),
         }
+    }
+
+    fn begin(&mut self, epoch: u32) -> Result<Reply, Refusal> {
+        if epoch <= self.epoch {
+            return Err(Refusal::OldEpoch { epoch, current: self.epoch });
+        }
+        self.epoch = epoch;
+        Ok(Reply::Done)
     }
 
     fn put(&mut self, key: &[u8], value: &[u8], lease: u64, effects: &mut Effects) -> Result<Reply, Refusal> {

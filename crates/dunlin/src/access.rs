@@ -24,6 +24,7 @@ use dunlin_topic::{Budget, Pattern, Subject, Topic};
 pub use permissions::{Action, Permissions};
 pub use rule::{Extent, Rule};
 
+use crate::control::KV;
 use crate::error::TopicError;
 use crate::node::Node;
 use crate::registry::{LogsToRead, is_reserved};
@@ -101,6 +102,7 @@ impl Node {
         let Some(user) = self.user() else { return logs };
         let permissions = user.permissions();
         logs.into_iter()
+            .filter(|(log, _)| log.name().topic != KV)
             .filter_map(|(log, filter)| permissions.restrict(log.name(), filter).map(|filter| (log, filter)))
             .collect()
     }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use dunlin_topic::{Retention, TopicConfig};
 
+use crate::control::ControlLimits;
+
 /// What a node is started with. The default suits a program that embeds one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -44,6 +46,8 @@ pub struct Limits {
     pub unstored_bytes_max: u64,
     /// Memory of history that was read from disk and is kept for other readers, bytes.
     pub loaded_bytes_max: u64,
+    /// Those of what the cluster agrees on.
+    pub control: ControlLimits,
     /// How much history an inbox keeps: replies that were not read, bytes.
     pub inbox_bytes_max: u64,
     /// How long an inbox keeps a reply that was not read.
@@ -76,6 +80,7 @@ impl Default for Limits {
             topic: dunlin_topic::Limits { share_handed_max: 65_536, ..dunlin_topic::Limits::default() },
             unstored_bytes_max: 16 << 20,
             loaded_bytes_max: 32 << 20,
+            control: ControlLimits::default(),
             inbox_bytes_max: 1 << 20,
             inbox_age_max: Duration::from_secs(60),
         }

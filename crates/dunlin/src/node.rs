@@ -14,6 +14,7 @@ use dunlin_topic::{
 use crate::access::{Action, User};
 use crate::clock::{CLOCK, now_ns};
 use crate::config::Config;
+use crate::control::Place;
 use crate::deleted::Deleted;
 use crate::epoch::Epochs;
 use crate::error::TopicError;
@@ -50,6 +51,7 @@ pub(crate) struct Inner {
     runners: Runners,
     groups: Groups,
     storage: Option<Storage>,
+    control: Place,
     deleted: Deleted,
     departed: Departed,
 }
@@ -85,6 +87,10 @@ impl Node {
             }
         }
         recovered.extend(node.refused_topics().iter().map(RecoveredTopic::from));
+        if node.has_control() {
+            // What stands in its way is told to whoever asks for it.
+            let _ = node.control();
+        }
         node.wait_for_epoch();
         Ok((node, recovered))
     }
@@ -112,6 +118,7 @@ impl Node {
             runners: Runners::default(),
             groups: Groups::new(limits),
             storage,
+            control: Place::default(),
             deleted: Deleted::new(limits.deleted_age_max),
             departed: Departed::default(),
             config,
@@ -170,6 +177,18 @@ impl Node {
     /// A number for a session that no other of this node ever had.
     pub fn next_session(&self) -> u64 {
         self.0.sessions.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(crate) fn next_epoch(&self, name: &str, now_ns: u64) -> u32 {
+        self.0.epochs.next(name, now_ns)
+    }
+
+    pub(crate) fn control_place(&self) -> &Place {
+        &self.0.control
+    }
+
+    pub(crate) fn storage(&self) -> Option<&Storage> {
+        self.0.storage.as_ref()
     }
 
     pub(crate) fn registry(&self) -> &Registry {
@@ -253,6 +272,20 @@ impl Node {
             },
             other => other,
         }
+    }
+
+    /// Creates a topic of the system's own that begins in this epoch.
+    pub(crate) fn create_at(
+        &self,
+        name: &str,
+        config: TopicConfig,
+        epoch: u32,
+    ) -> Result<Arc<Topic>, TopicError> {
+        let config = Arc::new(TopicConfig { limits: self.0.config.limits.topic, ..config });
+        self.0.registry.add(name, Pattern::parse(name)?, || {
+            let charge = Charge::over(&self.0.budget, cost_of(name, config.partitions));
+            Ok((Topic::new(name, Arc::clone(&config), &self.0.budget, CLOCK, epoch)?, charge))
+        })
     }
 
     /// Most topics of a node are set up alike, and the configuration is a fifth of what one takes.
@@ -449,6 +482,9 @@ impl Node {
     /// Ends all topics: publishers are refused, readers get what is left and are told then. Durable topics are stored
     /// to their end, and go on in the same epochs at the next start.
     pub fn stop(&self) {
+        if let Some(control) = self.control_if_any() {
+            control.stop();
+        }
         let topics = self.0.registry.drain();
         topics.iter().for_each(|topic| topic.close());
         if let Some(storage) = &self.0.storage {

@@ -97,8 +97,11 @@ impl Registry {
         self.with(name, Arc::clone)
     }
 
-    /// The topic that owns the subject.
+    /// The topic that owns the subject. The system's own are published to by the system alone, which has them.
     pub(crate) fn owner(&self, subject: Subject<'_>) -> Option<Arc<Topic>> {
+        if subject.is_system() {
+            return None;
+        }
         let of_its_name = self.names.with(subject.as_str(), |topic, alone| alone.then(|| Arc::clone(topic)));
         of_its_name
             .flatten()

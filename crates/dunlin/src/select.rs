@@ -5,6 +5,8 @@ use std::sync::Arc;
 use dunlin_topic::{Newcomers, Pattern, Start, Subject, SubscribeError};
 
 use crate::access::Action;
+use crate::control::KV;
+use crate::error::forbidden;
 use crate::node::Node;
 use crate::registry::{LogsToRead, is_reserved};
 
@@ -67,6 +69,15 @@ impl Node {
     ) -> Result<Selected, SubscribeError> {
         if !is_reserved(pattern.as_str()) {
             self.may(Action::Subscribe, pattern)?;
+        }
+        if pattern.as_str() == KV {
+            // It comes into being with what it tells of.
+            self.control().map_err(|error| SubscribeError::Refused(error.to_string()))?;
+            let logs = self.readable(self.registry().select(pattern, None)?);
+            return match logs.is_empty() {
+                true => Err(SubscribeError::Forbidden(forbidden(Action::Subscribe, KV))),
+                false => Ok(Selected { logs, newcomers: None }),
+            };
         }
         if pattern.is_literal() {
             match self.find_owner(Subject::parse(pattern.as_str())?) {

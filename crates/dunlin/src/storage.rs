@@ -95,6 +95,11 @@ impl Storage {
         Ok(Storage { place, topics: Mutex::default(), worker, _lock: lock })
     }
 
+    /// The disk and its directory.
+    pub(crate) fn place(&self) -> (&Arc<dyn Disk>, &Path) {
+        (&self.place.disk, &self.place.dir)
+    }
+
     /// Makes a topic that begins in this epoch.
     pub(crate) fn create(
         &self,

@@ -6,15 +6,18 @@
 //! were not synced may be there or not, in any order.
 
 mod fake;
+mod memory;
 mod real;
 
 use std::io;
 use std::path::Path;
 
 pub use fake::{FakeDisk, Faults};
+pub use memory::MemoryDisk;
 pub use real::RealDisk;
 
-/// A disk: files by path. The real one is [`RealDisk`]; [`FakeDisk`] is one that tests can break.
+/// A disk: files by path. The real one is [`RealDisk`]; [`FakeDisk`] is one that tests can break, [`MemoryDisk`] keeps
+/// nothing beyond the process.
 pub trait Disk: Send + Sync + std::fmt::Debug {
     /// Makes a directory and those it lies in, so that they outlive a power cut.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;

@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dunlin_journal::Disk;
-use openraft::{BasicNode, Config, Raft, SnapshotPolicy};
+use openraft::{BasicNode, ChangeMembers, Config, Raft, SnapshotPolicy};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::commands::Commands;
 use crate::error::GroupError;
 use crate::limits::Limits;
 use crate::log::{self, Log};
@@ -46,8 +47,20 @@ pub struct Group<M: Machine> {
     waiting: mpsc::Sender<Waiting>,
     receiving: tokio::sync::Mutex<Receiving>,
     elections: Elections,
+    handle: tokio::runtime::Handle,
     /// Dropped, its runtime ends.
     running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+}
+
+/// Who leads, as a node sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lead {
+    /// This very node.
+    Here,
+    /// Another.
+    There(Member),
+    /// Nobody that it knows of.
+    Nobody,
 }
 
 /// How a node sees its group.
@@ -93,6 +106,7 @@ impl<M: Machine> Group<M> {
         let (asked, asking) = mpsc::channel(limits.waiting_max);
         let (waiting, waits) = mpsc::channel(limits.waiting_max);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        let handle = runtime.handle().clone();
         let kept = machines.clone();
         let elections = Elections::default();
         let seen = elections.clone();
@@ -104,7 +118,7 @@ impl<M: Machine> Group<M> {
                 Err(fatal) => return drop(started.send(Err(io::Error::other(fatal)))),
             };
             tokio::spawn(batches::propose(raft.clone(), kept, asking, limits));
-            tokio::spawn(batches::confirm(raft.clone(), waits));
+            tokio::spawn(batches::confirm(raft.clone(), waits, limits));
             tokio::spawn(seen.watch(raft.clone()));
             tokio::spawn(shorten(raft.clone(), log, limits.log_bytes_max));
             let _ = started.send(Ok(raft.clone()));
@@ -116,7 +130,7 @@ impl<M: Machine> Group<M> {
         let raft = start.recv().map_err(io::Error::other)??;
         let receiving = tokio::sync::Mutex::default();
         let running = Some((end, thread));
-        Ok(Group { raft, machines, limits, asked, waiting, receiving, elections, running })
+        Ok(Group { raft, machines, limits, asked, waiting, receiving, elections, handle, running })
     }
 
     /// Begins a group of these nodes; on one of them, and once in its life.
@@ -125,28 +139,117 @@ impl<M: Machine> Group<M> {
         begun.map_err(|error| GroupError::Refused(error.to_string()))
     }
 
+    /// Whether it is one of a group, or was.
+    pub async fn is_begun(&self) -> Result<bool, GroupError> {
+        self.raft.is_initialized().await.map_err(|fatal| GroupError::Stopped(fatal.to_string()))
+    }
+
     /// Has every machine take a command in; what this node's answered.
     pub async fn propose(&self, command: Bytes) -> Result<Bytes, GroupError> {
-        let (bytes, bytes_max) = (command.len(), self.limits.command_bytes_max);
+        let mut answers = self.propose_all(Commands::one(&command)).await.map_err(|(error, _)| error)?;
+        answers.pop().ok_or(GroupError::Unknown)
+    }
+
+    /// Has every machine take commands in, one after another and none between; what this node's answered to each. What is
+    /// refused comes back.
+    pub async fn propose_all(&self, commands: Commands) -> Result<Vec<Bytes>, (GroupError, Commands)> {
+        let (bytes, bytes_max) = (commands.longest(), self.limits.command_bytes_max);
         if bytes > bytes_max {
-            return Err(GroupError::TooLarge { bytes, bytes_max });
+            return Err((GroupError::TooLarge { bytes, bytes_max }, commands));
+        }
+        if commands.is_empty() {
+            return Ok(Vec::new());
         }
         let (answer, answered) = oneshot::channel();
-        self.asked.try_send(Asked { command, answer }).map_err(|refused| match refused {
+        if let Err(refused) = self.asked.try_send(Asked { commands, answer }) {
+            return Err((self.not_taken(&refused), refused.into_inner().commands));
+        }
+        answered.await.unwrap_or_else(|_| Err((GroupError::Unknown, Commands::default())))
+    }
+
+    /// Whether it leads, as far as it knows; else who does.
+    pub fn lead(&self) -> Lead {
+        use openraft::async_runtime::watch::WatchReceiver;
+        let metrics = self.raft.metrics();
+        let seen = metrics.borrow_watched();
+        match seen.current_leader {
+            Some(id) if id == seen.id => Lead::Here,
+            Some(id) => match seen.membership_config.membership().get_node(&id) {
+                Some(node) => Lead::There(Member { id, address: node.addr.clone() }),
+                None => Lead::Nobody,
+            },
+            None => Lead::Nobody,
+        }
+    }
+
+    /// Waits, on any thread.
+    pub async fn pause(&self, pause: Duration) {
+        let _ = self.handle.spawn(async move { tokio::time::sleep(pause).await }).await;
+    }
+
+    /// Gives a member another address.
+    pub async fn set_address(&self, member: &Member) -> Result<(), GroupError> {
+        let node = BTreeMap::from([(member.id, BasicNode::new(&member.address))]);
+        self.raft.change_membership(ChangeMembers::SetNodes(node), true).await?;
+        Ok(())
+    }
+
+    fn not_taken<T>(&self, refused: &mpsc::error::TrySendError<T>) -> GroupError {
+        match refused {
             mpsc::error::TrySendError::Full(_) => GroupError::Busy(self.limits.waiting_max),
             mpsc::error::TrySendError::Closed(_) => stopped(),
-        })?;
-        answered.await.unwrap_or_else(|_| Err(stopped()))
+        }
     }
 
     /// Waits until this node's machine has taken in all that was answered before it was asked; on the leader only.
     pub async fn catch_up(&self) -> Result<(), GroupError> {
+        self.read_index().await.map(drop)
+    }
+
+    /// [`Group::catch_up`], for another node: [`Group::applied`] of it makes that one as it has to be.
+    pub async fn read_index(&self) -> Result<u64, GroupError> {
         let (confirm, confirmed) = oneshot::channel();
-        self.waiting.try_send(confirm).map_err(|refused| match refused {
-            mpsc::error::TrySendError::Full(_) => GroupError::Busy(self.limits.waiting_max),
-            mpsc::error::TrySendError::Closed(_) => stopped(),
-        })?;
+        self.waiting.try_send(confirm).map_err(|refused| self.not_taken(&refused))?;
         confirmed.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Waits until this node's machine has taken an entry in.
+    pub async fn applied(&self, index: u64) -> Result<(), GroupError> {
+        self.until(move |seen| (seen.last_applied.map(|last| last.index) >= Some(index)).then_some(()))
+            .await
+            .ok_or_else(|| GroupError::NoQuorum(format!("entry {index} has not come")))
+    }
+
+    /// Waits for a leader, a while; who it is.
+    pub async fn leader(&self) -> Option<Member> {
+        self.until(|seen| {
+            let id = seen.current_leader?;
+            let node = seen.membership_config.membership().get_node(&id)?;
+            Some(Member { id, address: node.addr.clone() })
+        })
+        .await
+    }
+
+    /// Waits for something to be so, `answer_ms_max` at most; whoever waits may be on any thread.
+    async fn until<R: Send + 'static>(
+        &self,
+        is_so: impl Fn(&openraft::RaftMetrics<Types>) -> Option<R> + Send + 'static,
+    ) -> Option<R> {
+        use openraft::async_runtime::watch::WatchReceiver;
+        let mut metrics = self.raft.metrics();
+        if let Some(now) = is_so(&metrics.borrow_watched()) {
+            return Some(now);
+        }
+        let patience = Duration::from_millis(self.limits.answer_ms_max);
+        let seen = async move {
+            loop {
+                metrics.changed().await.ok()?;
+                if let Some(now) = is_so(&metrics.borrow_watched()) {
+                    return Some(now);
+                }
+            }
+        };
+        self.handle.spawn(async move { tokio::time::timeout(patience, seen).await }).await.ok()?.ok()?
     }
 
     /// Looks at this node's machine as it is; [`Group::catch_up`] first makes it as it has to be.
@@ -203,7 +306,10 @@ impl<M: Machine> Drop for Group<M> {
     fn drop(&mut self) {
         if let Some((end, thread)) = self.running.take() {
             let _ = end.send(());
-            let _ = thread.join();
+            // Whoever held it last may be a task of that very thread.
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 //! The only crate that knows openraft. Its log and its snapshots are [journals](dunlin_journal).
 
 mod codec;
+mod commands;
 mod error;
 mod frames;
 mod group;
@@ -20,8 +21,9 @@ mod vocabulary;
 #[cfg(test)]
 mod suite;
 
+pub use commands::Commands;
 pub use error::GroupError;
-pub use group::{Group, Status};
+pub use group::{Group, Lead, Status};
 pub use limits::Limits;
 pub use machine::{Frozen, Machine};
 pub use network::{Asking, Lane, Member, Transport};

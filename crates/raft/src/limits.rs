@@ -9,7 +9,7 @@ pub struct Limits {
     pub election_ms_min: u64,
     /// See above, ms.
     pub election_ms_max: u64,
-    /// Commands that wait to be proposed.
+    /// Those who wait for commands that are to be proposed.
     pub waiting_max: usize,
     /// Bytes of the commands of one entry of the log, one command apart.
     pub entry_bytes_max: usize,
@@ -17,6 +17,9 @@ pub struct Limits {
     pub command_bytes_max: usize,
     /// Entries on their way at once.
     pub in_flight_max: usize,
+    /// How long whoever asks waits for an answer at most: after that it is unknown what became of commands, and readers are
+    /// refused, ms.
+    pub answer_ms_max: u64,
     /// A log that has grown to this many bytes since the last snapshot is replaced by one. A quarter of it is kept behind the
     /// snapshot, for followers that lack only that.
     pub log_bytes_max: usize,
@@ -44,6 +47,7 @@ impl Default for Limits {
             entry_bytes_max: 1 << 20,
             command_bytes_max: 8 << 20,
             in_flight_max: 4,
+            answer_ms_max: 5_000,
             log_bytes_max: 64 << 20,
             append_bytes_max: 1 << 20,
             appends_in_flight_max: 8,

@@ -55,9 +55,18 @@ impl Lane {
 }
 
 /// Brings requests to other nodes, which hand them to their [`Group::receive`](crate::Group::receive), and the answers back.
+///
+/// Answers may be waited for on any thread, one without a runtime of its own too. An answer that does not come is an
+/// error in bounded time; one of kind [`NotConnected`](io::ErrorKind::NotConnected) says that the request was not sent.
 pub trait Transport: Send + Sync + 'static {
     /// Asks: the request has its place in the lane when this returns. Dropped, nobody waits for the answer.
     fn ask(&self, member: &Member, lane: Lane, request: Bytes) -> Asking;
+}
+
+impl<T: Transport + ?Sized> Transport for Arc<T> {
+    fn ask(&self, member: &Member, lane: Lane, request: Bytes) -> Asking {
+        T::ask(self, member, lane, request)
+    }
 }
 
 /// Ways to all the others.

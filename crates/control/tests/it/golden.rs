@@ -47,6 +47,7 @@ fn commands() -> Vec<(&'static str, Command<'static>)> {
         ("release", Command::Release { name: b"lock", lease: 15 }),
         ("proclaim", Command::Proclaim { name: b"lock", lease: 16, value }),
         ("limit", Command::Limit { limits: Limits::default() }),
+        ("begin", Command::Begin { epoch: 17 }),
     ]
 }
 
@@ -56,6 +57,43 @@ fn commands_keep_their_bytes() {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         assert_eq!(Command::decode(&bytes).as_ref(), Ok(&command));
+        check(name, &bytes);
+    }
+}
+
+#[test]
+fn queries_and_answers_keep_their_bytes() {
+    let queries = [
+        ("query_get", Query::Get { key: b"key" }),
+        ("query_range", Query::Range { start: b"a", end: b"b", limit: 3 }),
+        ("query_lease", Query::Lease { lease: 4 }),
+        ("query_leases", Query::Leases { after: 5, limit: 6 }),
+    ];
+    for (name, query) in queries {
+        let mut bytes = Vec::new();
+        query.encode(&mut bytes);
+        assert_eq!(Query::decode(&bytes), Ok(query));
+        check(name, &bytes);
+    }
+    let mut stage = Stage::default();
+    let lease = stage.grant(1_000);
+    stage.put_under("a", "1", lease);
+    let answers =
+        [("answer_found", Query::Get { key: b"a" }), ("answer_leases", Query::Leases { after: 0, limit: 0 })];
+    for (name, query) in answers {
+        let (mut bytes, answer) = (Vec::new(), stage.state.answer(&query).unwrap());
+        answer.encode(&mut bytes);
+        assert_eq!(Answer::decode(&bytes), Ok(answer));
+        check(name, &bytes);
+    }
+    let answered = [
+        ("answered_done", Answered::Done { reply: Reply::Done }),
+        ("answered_refused", Answered::Refused { refusal: Refusal::EmptyKey }),
+    ];
+    for (name, answered) in answered {
+        let mut bytes = Vec::new();
+        answered.encode(&mut bytes);
+        assert_eq!(Answered::decode(&bytes), Ok(answered));
         check(name, &bytes);
     }
 }

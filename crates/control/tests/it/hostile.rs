@@ -13,6 +13,9 @@ proptest! {
             let _ = Command::decode(&bytes);
             let _ = Reply::decode(&bytes);
             let _ = Refusal::decode(&bytes);
+            let _ = Query::decode(&bytes);
+            let _ = Answer::decode(&bytes);
+            let _ = Answered::decode(&bytes);
             if let Ok(events) = Events::new(&bytes) {
                 events.for_each(drop);
             }

@@ -336,6 +336,8 @@ impl Plain {
                 self.limits = limits;
                 Ok(Reply::Done)
             }
+            // It changes no key, and no answer about one.
+            Command::Begin { .. } => Ok(Reply::Done),
         }
     }
 

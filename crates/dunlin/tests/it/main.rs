@@ -1,5 +1,6 @@
 //! What a node promises to the program that embeds it.
 
+mod control;
 mod durable;
 mod groups;
 mod lost;

@@ -10,6 +10,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::OurRaft;
+use crate::commands::Commands;
 use crate::error::GroupError;
 use crate::limits::Limits;
 use crate::machine::Machine;
@@ -17,16 +18,16 @@ use crate::machines::Machines;
 use crate::proposal;
 use crate::vocabulary::{Answers, Proposal};
 
-/// One command, and who waits for what comes of it.
+/// Commands of one who asks, and who waits for what comes of them.
 pub(super) struct Asked {
-    pub(super) command: Bytes,
-    pub(super) answer: oneshot::Sender<Result<Bytes, GroupError>>,
+    pub(super) commands: Commands,
+    pub(super) answer: oneshot::Sender<Result<Vec<Bytes>, (GroupError, Commands)>>,
 }
 
-/// Who waits to read.
-pub(super) type Waiting = oneshot::Sender<Result<(), GroupError>>;
+/// Who waits to read: told the entry that its machine has to have taken in.
+pub(super) type Waiting = oneshot::Sender<Result<u64, GroupError>>;
 
-/// How many are taken together at most.
+/// How many commands are taken together at most, and how many readers.
 const TOGETHER_MAX: usize = 4 << 10;
 
 /// How soon a leader that is not sure of its followers asks again.
@@ -43,17 +44,23 @@ pub(super) async fn propose<M: Machine>(
     limits: Limits,
 ) {
     let slots = Arc::new(Semaphore::new(limits.in_flight_max));
-    let patience = Duration::from_millis(2 * limits.election_ms_max);
-    let mut clock = Clock::new();
+    let unsure = Duration::from_millis(2 * limits.election_ms_max);
+    let mut clock = Clock::default();
     let mut queue = Queue { asking, left: None, bytes_max: limits.entry_bytes_max };
     loop {
         let first = tokio::time::timeout(LOOK, queue.first()).await;
+        let term = raft.metrics().borrow_watched().current_term;
         // Another's machine may be busy for long: with a snapshot.
-        let (machine_ms, due_ms) = match raft.is_leader() {
-            true => machines.with(|machine| (machine.now_ms(), machine.next_due_ms())),
-            false => (0, None),
+        let (now_ms, due_ms) = match raft.is_leader() {
+            true => {
+                let (machine_ms, due_ms) = machines.with(|machine| (machine.now_ms(), machine.next_due_ms()));
+                (clock.now_ms(Instant::now(), term, machine_ms), due_ms)
+            }
+            false => {
+                clock.stop();
+                (0, None)
+            }
         };
-        let now_ms = clock.now_ms(raft.metrics().borrow_watched().current_term, machine_ms);
         let first = match first {
             Ok(None) => return,
             Ok(first) => first,
@@ -62,12 +69,14 @@ pub(super) async fn propose<M: Machine>(
         };
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         let together = queue.together_with(first);
-        let joined = proposal::join(now_ms, together.iter().map(|asked| &asked.command));
+        let joined = proposal::join(now_ms, together.iter().map(|asked| &asked.commands));
         let raft = raft.clone();
+        let patience = Duration::from_millis(limits.answer_ms_max);
         tokio::spawn(async move {
-            let written = write(&raft, joined, patience).await;
+            let written = tokio::time::timeout(patience, write(&raft, joined, unsure)).await;
             drop(slot);
-            answer(together, written);
+            // Late, it stands in this node's log, and may be committed yet.
+            answer(together, written.unwrap_or(Err(GroupError::Unknown)));
         });
     }
 }
@@ -94,13 +103,14 @@ async fn write<M: Machine>(
 fn answer(together: Vec<Asked>, answers: Result<Answers, GroupError>) {
     match answers {
         Ok(answers) => {
-            for (asked, answer) in together.into_iter().zip(answers.0) {
-                let _ = asked.answer.send(Ok(answer));
+            let mut answers = answers.0.into_iter();
+            for asked in together {
+                let _ = asked.answer.send(Ok(answers.by_ref().take(asked.commands.len()).collect()));
             }
         }
         Err(error) => {
             for asked in together {
-                let _ = asked.answer.send(Err(error.clone()));
+                let _ = asked.answer.send(Err((error.clone(), asked.commands)));
             }
         }
     }
@@ -125,11 +135,13 @@ impl Queue {
     /// What came while all slots were taken goes along.
     fn together_with(&mut self, first: Option<Asked>) -> Vec<Asked> {
         let mut together = Vec::from_iter(first);
-        let mut bytes: usize = together.iter().map(|asked| asked.command.len()).sum();
-        while together.len() < TOGETHER_MAX
+        let mut bytes: usize = together.iter().map(|asked| asked.commands.bytes().len()).sum();
+        let mut count: usize = together.iter().map(|asked| asked.commands.len()).sum();
+        while count < TOGETHER_MAX
             && let Ok(next) = self.asking.try_recv()
         {
-            bytes += next.command.len();
+            bytes += next.commands.bytes().len();
+            count += next.commands.len();
             if bytes > self.bytes_max && !together.is_empty() {
                 self.left = Some(next);
                 break;
@@ -141,32 +153,56 @@ impl Queue {
 }
 
 /// One question to the others for all who wait by then.
-pub(super) async fn confirm<M: Machine>(raft: OurRaft<M>, mut waits: mpsc::Receiver<Waiting>) {
+pub(super) async fn confirm<M: Machine>(
+    raft: OurRaft<M>,
+    mut waits: mpsc::Receiver<Waiting>,
+    limits: Limits,
+) {
     let mut together = Vec::new();
+    let patience = Duration::from_millis(limits.answer_ms_max);
     while waits.recv_many(&mut together, TOGETHER_MAX).await > 0 {
-        let confirmed = raft.ensure_linearizable(ReadPolicy::ReadIndex).await;
-        let confirmed = confirmed.map(|_| ()).map_err(GroupError::from);
+        let confirmed = tokio::time::timeout(patience, raft.ensure_linearizable(ReadPolicy::ReadIndex)).await;
+        let confirmed = match confirmed {
+            Ok(confirmed) => confirmed.map(|read| read.index()).map_err(GroupError::from),
+            Err(_late) => Err(GroupError::NoQuorum(format!("not within {patience:?}"))),
+        };
         together.drain(..).for_each(|waiting| drop(waiting.send(confirmed.clone())));
     }
 }
 
-/// Counts the group's time on from where the machine has it when this node begins to lead. Time in which nobody led is
-/// not counted, and leases live the longer for it. No clock that can be set is asked.
+/// Counts the group's time on from where the machine has it when this node begins to lead, and only while it leads. Time
+/// in which nobody led is not counted, and leases live the longer for it. No clock that can be set is asked.
+#[derive(Default)]
 struct Clock {
-    term: u64,
-    base_ms: u64,
-    since: Instant,
+    /// The term in which it runs, the group's time when it began to, and when that was.
+    running: Option<(u64, u64, Instant)>,
 }
 
 impl Clock {
-    fn new() -> Clock {
-        Clock { term: 0, base_ms: 0, since: Instant::now() }
+    fn now_ms(&mut self, now: Instant, term: u64, machine_ms: u64) -> u64 {
+        let running = self.running.filter(|(led, ..)| *led == term);
+        let (_, base_ms, since) = *self.running.insert(running.unwrap_or((term, machine_ms, now)));
+        (base_ms + (now - since).as_millis() as u64).max(machine_ms)
     }
 
-    fn now_ms(&mut self, term: u64, machine_ms: u64) -> u64 {
-        if term != self.term {
-            *self = Clock { term, base_ms: machine_ms, since: Instant::now() };
-        }
-        (self.base_ms + self.since.elapsed().as_millis() as u64).max(machine_ms)
+    fn stop(&mut self) {
+        self.running = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_runs_only_while_a_node_leads_and_goes_on_from_where_the_machine_has_it() {
+        let (mut clock, began) = (Clock::default(), Instant::now());
+        let at = |ms| began + Duration::from_millis(ms);
+        assert_eq!(clock.now_ms(at(0), 1, 500), 500);
+        assert_eq!(clock.now_ms(at(100), 1, 500), 600);
+        clock.stop();
+        assert_eq!(clock.now_ms(at(10_000), 3, 5_000), 5_000, "another led meanwhile");
+        assert_eq!(clock.now_ms(at(10_020), 3, 5_000), 5_020);
+        assert_eq!(clock.now_ms(at(20_000), 4, 5_020), 5_020, "of a term in which another may have led");
     }
 }

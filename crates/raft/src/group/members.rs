@@ -31,6 +31,12 @@ impl<M: Machine> Group<M> {
         Ok(())
     }
 
+    /// Asks to lead now, without waiting for a leader to be missed.
+    pub async fn elect(&self) -> Result<(), GroupError> {
+        let asked = self.raft.trigger().elect(true).await;
+        asked.map_err(|fatal| GroupError::Stopped(fatal.to_string()))
+    }
+
     /// Hands the lead to another voter.
     pub async fn transfer(&self, to: u64) -> Result<(), GroupError> {
         let asked = self.raft.trigger().transfer_leader(to).await;

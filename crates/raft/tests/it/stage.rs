@@ -22,6 +22,7 @@ pub const LIMITS: Limits = Limits {
     entry_bytes_max: 1 << 20,
     command_bytes_max: 1 << 20,
     in_flight_max: 4,
+    answer_ms_max: 60_000,
     log_bytes_max: 64 << 20,
     append_bytes_max: 1 << 20,
     appends_in_flight_max: 8,

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 
 use crate::config::saturating_ns;
+use crate::event::Position;
 use crate::log::{Append, Held, Log, State, written_bytes};
 use crate::memory::BudgetSpent;
 use crate::publish::PublishError;
@@ -134,6 +135,29 @@ impl Log {
         let remains = state.take_remains();
         drop(guard);
         drop(remains);
+    }
+
+    /// Goes on elsewhere: what is held is given up, and the next record has this place. Readers that lack something of the
+    /// epoch there is are told their gap; where the epoch is another, that.
+    ///
+    /// # Panics
+    /// Of a durable log, and where the place is not a later one.
+    pub fn move_on(&self, to: Position) {
+        let mut state = self.lock();
+        assert!(!self.is_durable, "a durable log is where its disk is");
+        assert!(to >= Position { epoch: state.epoch, seq: state.next_seq }, "{to} was before");
+        state.seal();
+        while let Some(held) = state.held.pop_front() {
+            state.held_bytes -= held.bytes;
+            state.retire(held.segment);
+        }
+        (state.epoch, state.next_seq, state.gave_up) = (to.epoch, to.seq, true);
+        self.warn_laggards(&state);
+        let waiting = state.sleepers.take_all();
+        let remains = state.take_remains();
+        drop(state);
+        drop(remains);
+        waiting.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
     }
 
     /// Gives up all of a closed log: whoever has not read it by now is told what it missed. What a durable one holds is

@@ -1,0 +1,63 @@
+//! A cluster of one.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dunlin_journal::{Disk, MemoryDisk};
+use dunlin_raft::{Asking, Lane, Member, Transport};
+
+use super::history::History;
+use super::{Control, ControlError, ControlLimits, block_on};
+use crate::node::Node;
+
+/// A cluster of one's only member.
+const ID: u64 = 1;
+
+/// The log of what nobody will read again is shortened early.
+const LOG_BYTES_MAX_IN_MEMORY: usize = 8 << 20;
+
+/// There is nobody else.
+struct Nobody;
+
+impl Transport for Nobody {
+    fn ask(&self, _member: &Member, _lane: Lane, _request: Bytes) -> Asking {
+        Box::pin(async { Err(io::ErrorKind::NotConnected.into()) })
+    }
+}
+
+impl Control {
+    /// A cluster of one: in a directory of a disk, or in memory. It leads when this returns, and knows all it did.
+    pub fn alone(
+        node: &Node,
+        place: Option<(Arc<dyn Disk>, &Path)>,
+        mut limits: ControlLimits,
+    ) -> Result<Arc<Control>, ControlError> {
+        let start = |error: io::Error| ControlError::Start(error.to_string());
+        let control = match place {
+            Some((disk, dir)) => Control::take_part(node, ID, disk, dir, Nobody, limits),
+            None => {
+                limits.raft.log_bytes_max = limits.raft.log_bytes_max.min(LOG_BYTES_MAX_IN_MEMORY);
+                let (disk, dir) = (Arc::new(MemoryDisk::default()), Path::new("/control"));
+                Control::take_part(node, ID, disk, dir, Nobody, limits)
+            }
+        };
+        let control = control.map_err(start)?;
+        let lead = async {
+            if control.is_begun().await? {
+                // Nobody else can.
+                control.elect().await?;
+            } else {
+                control.begin(&[Member { id: ID, address: String::new() }]).await?;
+            }
+            control.catch_up().await
+        };
+        if let Err(error) = block_on(lead) {
+            control.stop();
+            History::close(node);
+            return Err(error);
+        }
+        Ok(control)
+    }
+}

@@ -1,0 +1,245 @@
+//! Asking: here where this node leads, else the leader over the transport.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dunlin_control::{Answer, Answered, Command, Query, Refusal, Reply, State};
+use dunlin_raft::{Commands, Group, GroupError, Lane, Lead, Member};
+
+use super::forward::{self, Request};
+use super::machine::Replicated;
+use super::waiting::Told;
+use super::{Consistency, Control, ControlError};
+use crate::clock::now_ns;
+
+/// Between two tries where the leader is not where it was said to be.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// How long has been tried, and for how long it is.
+struct Patience {
+    began_ns: u64,
+    max: Duration,
+}
+
+impl Patience {
+    fn new(control: &Control) -> Patience {
+        Patience { began_ns: now_ns(), max: Duration::from_millis(control.limits.raft.answer_ms_max) }
+    }
+
+    fn waited(&self) -> Duration {
+        Duration::from_nanos(now_ns().saturating_sub(self.began_ns))
+    }
+
+    /// Waits for another try, or gives up because of this.
+    async fn again(&self, group: &Group<Replicated>, why: String) -> Result<(), ControlError> {
+        if self.waited() >= self.max {
+            return Err(ControlError::NoLeader { waited_ms: self.waited().as_millis() as u64, why });
+        }
+        match group.lead() {
+            Lead::Nobody => drop(group.leader().await),
+            Lead::Here | Lead::There(_) => group.pause(PAUSE).await,
+        }
+        Ok(())
+    }
+}
+
+impl Control {
+    /// Has the cluster take commands in, one after another and none between; the bytes of an [`Answered`] for each. Where
+    /// this node does not lead, the leader is asked. What certainly was not done is tried again for `answer_ms_max`.
+    pub async fn propose(&self, commands: Commands) -> Result<Vec<Bytes>, ControlError> {
+        commands.iter().try_for_each(|command| Command::decode(command).map(drop))?;
+        self.propose_known(commands).await
+    }
+
+    /// [`Control::propose`], of commands that were decoded before.
+    pub async fn propose_known(&self, mut commands: Commands) -> Result<Vec<Bytes>, ControlError> {
+        let group = self.group()?;
+        let patience = Patience::new(self);
+        loop {
+            let why = match group.lead() {
+                Lead::Here => {
+                    if !self.has_begun(&group) {
+                        self.begin_epoch().await?;
+                    }
+                    match group.propose_all(commands).await {
+                        Ok(answers) => return Ok(answers),
+                        Err((error @ GroupError::NotLeader { .. }, back)) => {
+                            commands = back;
+                            error.to_string()
+                        }
+                        Err((error, _)) => return Err(error.into()),
+                    }
+                }
+                Lead::There(leader) => {
+                    let asked = Request::Propose(std::mem::take(&mut commands));
+                    match self.forward(&leader, &asked).await? {
+                        Ok(answers) => return Ok(answers),
+                        Err(why) => {
+                            let Request::Propose(back) = asked else { return Err(ControlError::Unknown) };
+                            commands = back;
+                            why
+                        }
+                    }
+                }
+                Lead::Nobody => "no node leads".to_owned(),
+            };
+            patience.again(&group, why).await?;
+        }
+    }
+
+    /// Has the leader do it; why it was not done, if that is certain.
+    async fn forward(
+        &self,
+        leader: &Member,
+        asked: &Request,
+    ) -> Result<Result<Vec<Bytes>, String>, ControlError> {
+        match self.transport.ask(leader, Lane::Forward, asked.bytes()).await.and_then(forward::read_answers) {
+            Ok(Ok(answers)) => Ok(Ok(answers)),
+            Ok(Err(error @ GroupError::NotLeader { .. })) => Ok(Err(error.to_string())),
+            Ok(Err(error)) => Err(error.into()),
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(Err(error.to_string())),
+            Err(_lost) => Err(ControlError::Unknown),
+        }
+    }
+
+    /// Has the cluster take one command in.
+    pub async fn ask(&self, command: &Command<'_>) -> Result<Reply, ControlError> {
+        let mut commands = Commands::default();
+        commands.push_with(|out| command.encode(out));
+        let answers = self.propose_known(commands).await?;
+        let answered = Answered::decode(answers.first().ok_or(ControlError::Unknown)?)?;
+        Ok(Result::from(answered)?)
+    }
+
+    /// Waits until this node has taken in all that was answered to anybody before. Another node is asked if it leads.
+    pub async fn catch_up(&self) -> Result<(), ControlError> {
+        let group = self.group()?;
+        let patience = Patience::new(self);
+        loop {
+            let index = match group.lead() {
+                Lead::Here => group.read_index().await,
+                Lead::There(leader) => {
+                    let asked = self.transport.ask(&leader, Lane::Forward, Request::ReadIndex.bytes()).await;
+                    asked
+                        .and_then(forward::read_index)
+                        .unwrap_or_else(|error| Err(GroupError::NoQuorum(error.to_string())))
+                }
+                Lead::Nobody => Err(GroupError::NotLeader { leader: None }),
+            };
+            match index {
+                Ok(index) => match group.applied(index).await {
+                    Ok(()) => return Ok(()),
+                    Err(late) => patience.again(&group, late.to_string()).await?,
+                },
+                Err(error @ (GroupError::NotLeader { .. } | GroupError::NoQuorum(_))) => {
+                    patience.again(&group, error.to_string()).await?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Looks at the state, as fresh as is asked for.
+    pub async fn read<R>(
+        &self,
+        consistency: Consistency,
+        look: impl FnOnce(&State) -> R,
+    ) -> Result<R, ControlError> {
+        if consistency == Consistency::Linearizable {
+            self.catch_up().await?;
+        }
+        self.with(look)
+    }
+
+    /// Answers a question.
+    pub async fn query(&self, consistency: Consistency, query: &Query<'_>) -> Result<Answer, ControlError> {
+        Ok(self.read(consistency, |state| state.answer(query)).await??)
+    }
+
+    /// Takes a lock under a lease, however long it takes; its token. Dropped meanwhile, the lease waits on: it is for
+    /// whoever asked to release it.
+    pub async fn acquire(&self, name: &[u8], lease: u64, value: &[u8]) -> Result<u64, ControlError> {
+        loop {
+            let mut seat = Seat { control: self, name, lease, told: Some(self.waiting.enter(name, lease)) };
+            match self.ask(&Command::Acquire { name, lease, value, wait: true }).await? {
+                Reply::Held { token } => return Ok(token),
+                Reply::Waiting { .. } => {}
+                _ => return Err(ControlError::Unknown),
+            }
+            if let Some(told) = seat.wait().await {
+                return Ok(told?);
+            }
+            // All has become another at once, or the node ends, which is said there.
+            self.group()?;
+        }
+    }
+
+    pub(super) async fn begin_epoch(&self) -> Result<(), ControlError> {
+        let group = self.group()?;
+        let mut command = Vec::new();
+        Command::Begin { epoch: self.epoch }.encode(&mut command);
+        let answer = loop {
+            match group.propose(command.clone().into()).await {
+                Err(GroupError::NotLeader { .. }) if group.leader().await.is_some() => {
+                    if group.lead() != Lead::Here {
+                        return Ok(());
+                    }
+                    group.pause(PAUSE).await;
+                }
+                other => break other?,
+            }
+        };
+        match Result::from(Answered::decode(&answer)?) {
+            Ok(_) | Err(Refusal::OldEpoch { .. }) => Ok(()),
+            Err(refusal) => Err(refusal.into()),
+        }
+    }
+
+    /// What another node asks of this one, which leads or says that it does not.
+    pub(super) async fn answer(&self, group: &Arc<Group<Replicated>>, request: Request) -> Bytes {
+        match request {
+            Request::ReadIndex => forward::write_index(&group.read_index().await),
+            Request::Propose(commands)
+                if commands.iter().any(|command| Command::decode(command).is_err()) =>
+            {
+                let error =
+                    GroupError::Refused("a command of a version that the leader does not know".to_owned());
+                forward::write_answers(&Err(error))
+            }
+            Request::Propose(commands) => {
+                if group.lead() == Lead::Here && !self.has_begun(group) {
+                    // What comes of it shows in what follows.
+                    let _ = self.begin_epoch().await;
+                }
+                let answers = group.propose_all(commands).await;
+                forward::write_answers(&answers.map_err(|(error, _)| error))
+            }
+        }
+    }
+}
+
+/// One who waits, until it is dropped.
+struct Seat<'a> {
+    control: &'a Control,
+    name: &'a [u8],
+    lease: u64,
+    told: Option<tokio::sync::oneshot::Receiver<Told>>,
+}
+
+impl Seat<'_> {
+    async fn wait(&mut self) -> Option<Told> {
+        match &mut self.told {
+            Some(told) => told.await.ok(),
+            None => None,
+        }
+    }
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        self.told = None;
+        self.control.waiting.leave(self.name, self.lease);
+    }
+}

@@ -1,0 +1,100 @@
+//! The state as a machine that a raft group replicates.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dunlin_control::{Answered, Command, Effects, Granted, Reply, Restoring, State};
+use dunlin_raft::{Frozen, Machine};
+
+use super::history::History;
+use super::waiting::Waiting;
+
+/// The state, and who is told of what it becomes.
+pub(super) struct Replicated {
+    state: State,
+    effects: Effects,
+    history: History,
+    waiting: Arc<Waiting>,
+}
+
+impl Replicated {
+    pub(super) fn new(history: History, waiting: Arc<Waiting>) -> Replicated {
+        Replicated { state: State::default(), effects: Effects::default(), history, waiting }
+    }
+
+    pub(super) fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Tells those whom it concerns what has happened.
+    fn act(&mut self) {
+        self.effects.changes.drain(..).for_each(|change| self.history.record(change));
+        for Granted { name, lease, token } in self.effects.granted.drain(..) {
+            self.waiting.granted(&name, lease, token);
+        }
+        self.effects.ended.drain(..).for_each(|lease| self.waiting.ended(lease));
+    }
+
+    fn take_in(&mut self, command: &Command<'_>) -> Answered {
+        let result = self.state.apply(command, &mut self.effects);
+        self.act();
+        match (command, &result) {
+            (Command::Begin { .. }, Ok(_)) => self.history.move_on(self.state.epoch(), self.state.revision()),
+            (Command::Release { name, lease }, Ok(Reply::Done)) => self.waiting.left(name, *lease),
+            _ => {}
+        }
+        result.into()
+    }
+}
+
+impl Machine for Replicated {
+    fn advance(&mut self, now_ms: u64) {
+        self.state.advance(now_ms, &mut self.effects);
+        self.act();
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.state.now_ms()
+    }
+
+    fn next_due_ms(&self) -> Option<u64> {
+        self.state.next_end_ms()
+    }
+
+    /// # Panics
+    /// Of a command that this build does not know, which stops this node: skipped here, and taken in by others, it would
+    /// make nodes differ. Nobody proposes what its own build does not know.
+    fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
+        let command = Command::decode(command);
+        let command = command.expect("a command of the log is one of a version that this node knows");
+        let mut out = Vec::new();
+        self.take_in(&command).encode(&mut out);
+        out.into()
+    }
+
+    fn freeze(&self) -> Box<dyn Frozen> {
+        Box::new(Still(self.state.freeze()))
+    }
+
+    fn restore(&mut self, blocks: &mut dyn Iterator<Item = Bytes>) -> io::Result<()> {
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        let mut restoring = Restoring::default();
+        for block in blocks {
+            restoring.take(&block).map_err(invalid)?;
+        }
+        self.state = restoring.end().map_err(invalid)?;
+        self.history.move_on(self.state.epoch(), self.state.revision());
+        self.waiting.look(&self.state);
+        Ok(())
+    }
+}
+
+/// The state at one moment.
+struct Still(dunlin_control::Frozen);
+
+impl Frozen for Still {
+    fn write(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        self.0.write(take)
+    }
+}

@@ -1,0 +1,57 @@
+//! A node's part in its cluster, from when somebody asks for it.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use super::{Control, ControlError};
+use crate::node::Node;
+use crate::storage::Storage;
+
+/// Where a node keeps it.
+#[derive(Debug, Default)]
+pub(crate) struct Place {
+    control: OnceLock<Arc<Control>>,
+    /// Taken by who starts it.
+    starting: Mutex<()>,
+}
+
+impl Node {
+    /// Its part in what its cluster agrees on. Where nobody has said which ([`Node::set_control`]), it becomes a cluster of
+    /// one the first time it is asked for: in its data directory, or in memory where it has none.
+    pub fn control(&self) -> Result<&Arc<Control>, ControlError> {
+        if let Some(control) = self.control_place().control.get() {
+            return Ok(control);
+        }
+        let _one_at_a_time = self.control_place().starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(control) = self.control_place().control.get() {
+            return Ok(control);
+        }
+        let limits = self.config().limits.control;
+        let control = match self.storage().map(Storage::place) {
+            Some((disk, dir)) => {
+                let place = dir.join("control");
+                Control::alone(&self.unguarded(), Some((Arc::clone(disk), &place)), limits)?
+            }
+            None => Control::alone(&self.unguarded(), None, limits)?,
+        };
+        Ok(self.control_place().control.get_or_init(|| control))
+    }
+
+    /// There is something in its directory of what a cluster of one agreed on.
+    pub(crate) fn has_control(&self) -> bool {
+        let place = self.storage().map(Storage::place);
+        place.is_some_and(|(disk, dir)| {
+            disk.list(&dir.join("control").join("log")).is_ok_and(|files| !files.is_empty())
+        })
+    }
+
+    /// It takes this part in its cluster; `false` where it has one.
+    pub fn set_control(&self, control: Arc<Control>) -> bool {
+        let _one_at_a_time = self.control_place().starting.lock().unwrap_or_else(PoisonError::into_inner);
+        self.control_place().control.set(control).is_ok()
+    }
+
+    /// Its part in its cluster, if it has one by now.
+    pub fn control_if_any(&self) -> Option<&Arc<Control>> {
+        self.control_place().control.get()
+    }
+}

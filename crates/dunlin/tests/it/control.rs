@@ -1,0 +1,5 @@
+//! What a node promises of keys and values, leases and locks, and of the topic of their changes.
+
+mod alone;
+mod cluster;
+mod stage;

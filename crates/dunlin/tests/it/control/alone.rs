@@ -1,0 +1,191 @@
+//! A cluster of one.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dunlin::journal::{FakeDisk, RealDisk};
+use dunlin::state::{Answer, Command, Query, Refusal, Reply};
+use dunlin::topic::{OnGap, Position, Publish, Start, SubscribeError, SubscribeOptions};
+use dunlin::{Config, Consistency, ControlError, KV, Limits, Node, TopicError, block_on};
+
+use super::stage::*;
+use crate::node;
+
+fn value_of(node: &Node, key: &str) -> Option<String> {
+    let query = Query::Get { key: key.as_bytes() };
+    match block_on(node.control().unwrap().query(Consistency::Linearizable, &query)).unwrap() {
+        Answer::Found { found, .. } => {
+            found.items.first().map(|pair| String::from_utf8_lossy(&pair.item.value).into_owned())
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_node_by_itself_keeps_keys_and_tells_each_revision_in_order() {
+    let node = node();
+    let control = node.control().unwrap();
+    assert_eq!(block_on(control.ask(&put("a", "1"))).unwrap(), Reply::Changed { revision: 1, keys: 1 });
+    block_on(control.ask(&put("b", "2"))).unwrap();
+    let refused = block_on(control.ask(&Command::PutIf { key: b"a", value: b"3", lease: 0, expect: 2 }));
+    assert_eq!(refused, Err(ControlError::Refused(Refusal::Mismatch { modified: 1 })));
+    block_on(control.ask(&Command::DeleteRange { start: b"a", end: b"z" })).unwrap();
+    assert_eq!(value_of(&node, "a"), None);
+    assert_eq!(Watch::from_first(&node).until(|seen| seen.len() == 3), ["1 a=1", "2 b=2", "3 -a -b"]);
+}
+
+#[test]
+fn nobody_but_the_cluster_publishes_changes_or_deletes_their_topic() {
+    let node = node();
+    node.control().unwrap();
+    assert!(node.publisher(KV).is_err());
+    assert!(matches!(node.delete_topic(KV), Err(TopicError::Reserved(_))));
+    assert!(matches!(node.create_topic("$kv.x", Default::default(), false), Err(TopicError::Reserved(_))));
+    assert!(node.topics(None, "", 10).topics.is_empty());
+    node.publisher("other").unwrap().publish("1").unwrap();
+}
+
+#[test]
+fn a_watch_from_a_revision_goes_on_after_it_and_one_from_before_the_history_is_told_the_oldest() {
+    let mut config = Config::default();
+    config.limits.control.history_bytes = 64 << 10;
+    let node = Node::start(config).unwrap();
+    let control = node.control().unwrap();
+    let big = vec![b'x'; 2_000];
+    for _ in 0..200 {
+        block_on(control.ask(&Command::Put { key: b"a", value: &big, lease: 0 })).unwrap();
+    }
+    let log = Arc::clone(&node.topic(KV).unwrap().logs()[0]);
+    let epoch = log.info().epoch;
+    let after = |seq| SubscribeOptions {
+        start: Start::After(Position { epoch, seq }),
+        on_gap: OnGap::Fail,
+        ..SubscribeOptions::default()
+    };
+    let seen = Watch::of(&node, &after(198)).until(|seen| seen.len() == 2).to_vec();
+    assert!(seen[0].starts_with("199 a=") && seen[1].starts_with("200 a="));
+    let oldest = log.info().oldest_seq;
+    assert!(oldest > 100, "{oldest}");
+    let seen = Watch::of(&node, &after(10)).until(|seen| seen.len() == 2).to_vec();
+    assert_eq!(seen, [format!("gap 11 to {}", oldest - 1), SubscribeError::Lost.to_string()]);
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_crash_and_a_watch_goes_on_where_it_was() {
+    let disk = Arc::new(FakeDisk::new(7));
+    let dir = std::path::Path::new("/data");
+    let open = || Node::open(Config::default(), disk.clone(), dir).unwrap().0;
+    let mut position = Position::default();
+    for round in 0..3_u64 {
+        let node = open();
+        let control = node.control().unwrap();
+        assert_eq!(control.with(|state| state.revision()).unwrap(), round * 2);
+        for _ in 0..2 {
+            block_on(control.ask(&put("a", "1"))).unwrap();
+        }
+        let mut watch = if round == 0 {
+            Watch::from_first(&node)
+        } else {
+            let start = Start::After(position);
+            Watch::of(&node, &SubscribeOptions { start, ..SubscribeOptions::default() })
+        };
+        let (first, second) = (round * 2 + 1, round * 2 + 2);
+        let expected = [format!("{first} a=1"), format!("{second} a=1")];
+        assert_eq!(watch.until(|seen| seen.len() == 2), expected);
+        position = node.topic(KV).unwrap().logs()[0].last();
+        disk.crash();
+    }
+}
+
+#[test]
+fn a_node_without_a_disk_begins_a_later_epoch_when_it_starts_anew() {
+    let epoch = || {
+        let node = node();
+        block_on(node.control().unwrap().ask(&put("a", "1"))).unwrap();
+        node.topic(KV).unwrap().logs()[0].last().epoch
+    };
+    let first = epoch();
+    assert!(first > 0);
+    std::thread::sleep(Duration::from_millis(150));
+    assert!(epoch() > first);
+}
+
+#[test]
+fn a_data_directory_holds_it_and_a_clean_stop_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || Node::open(Config::default(), Arc::new(RealDisk), dir.path()).unwrap().0;
+    let node = open();
+    block_on(node.control().unwrap().ask(&put("a", "1"))).unwrap();
+    node.stop();
+    assert!(matches!(
+        block_on(node.control().unwrap().ask(&put("a", "2"))),
+        Err(ControlError::Stopped(_) | ControlError::Unknown)
+    ));
+    drop(node);
+    assert!(dir.path().join("control").is_dir());
+    let node = open();
+    assert!(node.control_if_any().is_some(), "its leases end whether anybody asks for keys or not");
+    assert_eq!(value_of(&node, "a"), Some("1".to_owned()));
+}
+
+#[test]
+fn a_lease_that_nobody_keeps_alive_ends_with_its_keys_and_who_waited_has_the_lock() {
+    let node = node();
+    let control = node.control().unwrap();
+    let (first, second) = (grant(control, 300), grant(control, 60_000));
+    let token = block_on(control.acquire(b"gate", first, b"first")).unwrap();
+    let began = Instant::now();
+    let next = block_on(control.acquire(b"gate", second, b"second")).unwrap();
+    assert!(next > token && began.elapsed() >= Duration::from_millis(200), "{next} after {token}");
+    assert_eq!(value_of(&node, "$lock/gate"), Some("second".to_owned()));
+    let refused = block_on(control.acquire(b"gate", first, b"first"));
+    assert_eq!(refused, Err(ControlError::Refused(Refusal::NoLease { lease: first })));
+}
+
+#[test]
+fn who_waits_for_a_lock_is_told_when_its_own_lease_ends_or_it_leaves_the_queue() {
+    let node = node();
+    let control = node.control().unwrap();
+    let holder = grant(control, 60_000);
+    block_on(control.acquire(b"gate", holder, b"")).unwrap();
+    let wait = |lease| {
+        let node = node.clone();
+        std::thread::spawn(move || block_on(node.control().unwrap().acquire(b"gate", lease, b"")))
+    };
+    let short = grant(control, 200);
+    let ended = wait(short).join().unwrap();
+    assert_eq!(ended, Err(ControlError::Refused(Refusal::NoLease { lease: short })));
+    let leaver = grant(control, 60_000);
+    let waiting = wait(leaver);
+    until("it waits", || control.with(|state| state.lease(leaver).unwrap().waits).unwrap() == 1);
+    block_on(control.ask(&Command::Release { name: b"gate", lease: leaver })).unwrap();
+    assert_eq!(waiting.join().unwrap(), Err(ControlError::Refused(Refusal::NotHeld { lease: leaver })));
+    let stopped = wait(grant(control, 60_000));
+    node.stop();
+    assert!(stopped.join().unwrap().is_err(), "nobody waits for ever");
+}
+
+#[test]
+fn where_memory_is_spent_history_has_a_gap_and_keys_go_on() {
+    let limits = Limits { memory_bytes_max: 1 << 20, ..Limits::default() };
+    let node = Node::start(Config { limits, ..Config::default() }).unwrap();
+    let control = node.control().unwrap();
+    let mut watch = Watch::from_first(&node);
+    block_on(control.ask(&put("a", "1"))).unwrap();
+    watch.until(|seen| seen.len() == 1);
+    let big = vec![b'x'; 900 << 10];
+    let held = dunlin::topic::Charge::of(node.budget(), 600 << 10).unwrap();
+    block_on(control.ask(&Command::Put { key: b"b", value: &big, lease: 0 })).unwrap();
+    drop(held);
+    block_on(control.ask(&put("c", "3"))).unwrap();
+    assert_eq!(watch.until(|seen| seen.len() == 3), ["1 a=1", "gap 2 to 2", "3 c=3"]);
+}
+
+#[test]
+fn bytes_that_are_no_command_are_refused_before_they_are_proposed() {
+    let node = node();
+    let control = node.control().unwrap();
+    let refused = block_on(control.propose(dunlin::raft::Commands::one(b"nonsense")));
+    assert!(matches!(refused, Err(ControlError::Malformed(_))), "{refused:?}");
+    block_on(control.ask(&put("a", "1"))).unwrap();
+}

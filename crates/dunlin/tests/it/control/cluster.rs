@@ -1,0 +1,151 @@
+//! Several nodes, of which one leads.
+
+use std::time::{Duration, Instant};
+
+use dunlin::state::{Answer, Command, Query, Refusal, Reply};
+use dunlin::{Consistency, ControlError, block_on};
+
+use super::stage::*;
+
+#[test]
+fn whoever_is_asked_the_leader_does_it_and_every_node_tells_the_same_changes() {
+    let stage = Stage::of(3, limits());
+    for (number, id) in [1, 2, 3, 1, 2, 3].into_iter().enumerate() {
+        let reply = block_on(stage.control(id).ask(&put("a", "1"))).unwrap();
+        assert_eq!(reply, Reply::Changed { revision: number as u64 + 1, keys: 1 });
+        let read =
+            block_on(stage.control(1 + id % 3).read(Consistency::Linearizable, |state| state.revision()));
+        assert_eq!(read, Ok(number as u64 + 1), "another node has it as soon as it was answered");
+    }
+    let told =
+        stage.nodes.values().map(|node| Watch::from_first(node).until(|seen| seen.len() == 6).to_vec());
+    let told: Vec<_> = told.collect();
+    assert!(told.iter().all(|seen| *seen == told[0]), "{told:?}");
+}
+
+#[test]
+fn a_lost_answer_is_unknown_and_is_not_asked_again() {
+    let stage = Stage::of(3, limits());
+    block_on(stage.control(1).ask(&put("a", "1"))).unwrap();
+    let follower = stage.followers()[0];
+    stage.lose_answers(true);
+    assert_eq!(block_on(stage.control(follower).ask(&put("a", "2"))), Err(ControlError::Unknown));
+    stage.lose_answers(false);
+    let read = block_on(stage.control(follower).query(Consistency::Linearizable, &Query::Get { key: b"a" }));
+    let Answer::Found { found, .. } = read.unwrap() else { panic!() };
+    assert_eq!(found.items[0].item.version, 2, "done once");
+}
+
+#[test]
+fn a_node_that_is_cut_off_refuses_in_time_and_reads_what_it_has_only_if_asked_to() {
+    let mut limits = limits();
+    limits.raft.answer_ms_max = 2_000;
+    let stage = Stage::of(3, limits);
+    block_on(stage.control(1).ask(&put("a", "1"))).unwrap();
+    let cut = stage.followers()[0];
+    until("it has it", || stage.control(cut).with(|state| state.revision()).unwrap() == 1);
+    stage.isolate(cut, true);
+    let began = Instant::now();
+    let refused = block_on(stage.control(cut).ask(&put("a", "2")));
+    assert!(matches!(refused, Err(ControlError::NoLeader { .. })), "{refused:?}");
+    let refused = block_on(stage.control(cut).catch_up());
+    assert!(matches!(refused, Err(ControlError::NoLeader { .. })), "{refused:?}");
+    assert!(began.elapsed() < PATIENCE);
+    assert_eq!(block_on(stage.control(cut).read(Consistency::Stale, |state| state.revision())), Ok(1));
+    stage.isolate(cut, false);
+    until("it answers again", || block_on(stage.control(cut).ask(&put("a", "3"))).is_ok());
+}
+
+/// A follower's clock once ran on from the term's beginning, and it ended leases by it as soon as it led.
+#[test]
+fn a_new_leader_ends_no_lease_before_its_time() {
+    let mut stage = Stage::of(3, limits());
+    let old = stage.leader();
+    std::thread::sleep(Duration::from_millis(2_500));
+    let lease = grant(stage.control(old), 2_000);
+    let put = Command::Put { key: b"mine", value: b"1", lease };
+    stage.ask_among(&[1, 2, 3], &put);
+    let kept = Instant::now();
+    let Reply::KeptAlive { ended } = stage.ask_among(&[1, 2, 3], &Command::KeepAlive { leases: vec![lease] })
+    else {
+        panic!()
+    };
+    assert!(ended.is_empty());
+    stage.stop(old);
+    let left: Vec<u64> = stage.nodes.keys().copied().collect();
+    let is_there = |stage: &Stage| {
+        let leader = stage.leader_among(&left);
+        block_on(stage.control(leader).read(Consistency::Linearizable, |state| state.get(b"mine").is_some()))
+    };
+    // What is asked after the lease's time says nothing.
+    let mut asked = 0;
+    loop {
+        let there = is_there(&stage);
+        if kept.elapsed() >= Duration::from_millis(1_900) {
+            break;
+        }
+        if let Ok(there) = there {
+            assert!(there, "it ended {:?} after it was kept alive", kept.elapsed());
+            asked += 1;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(asked > 0, "a leader was found within the lease's time");
+    until("it ends", || is_there(&stage) == Ok(false));
+}
+
+#[test]
+fn a_node_that_comes_late_is_given_a_snapshot_and_its_watchers_are_told_what_they_missed() {
+    let mut limits = limits();
+    limits.raft.log_bytes_max = 4 << 10;
+    let mut stage = Stage::of(3, limits);
+    block_on(stage.control(1).ask(&put("a", "1"))).unwrap();
+    let late = stage.followers()[0];
+    until("it has it", || stage.control(late).with(|state| state.revision()).unwrap() == 1);
+    let mut watch = Watch::from_first(&stage.nodes[&late]);
+    watch.until(|seen| seen.len() == 1);
+    stage.isolate(late, true);
+    let others: Vec<u64> = stage.nodes.keys().copied().filter(|id| *id != late).collect();
+    let leader = stage.leader_among(&others);
+    for _ in 0..400 {
+        stage.ask_among(&others, &put("b", "2"));
+    }
+    block_on(stage.control(leader).snapshot()).unwrap();
+    until("the log is shortened", || {
+        stage.control(leader).status().unwrap().purged.is_some_and(|last| last > 20)
+    });
+    stage.isolate(late, false);
+    until("it caught up", || stage.control(late).with(|state| state.revision()).unwrap() >= 401);
+    stage.ask_among(&[1, 2, 3], &put("c", "3"));
+    let seen = watch.until(|seen| seen.last().is_some_and(|last| last.ends_with("c=3"))).to_vec();
+    assert!(seen[1].starts_with("gap 2 to "), "{:?}", &seen[..3]);
+    let told: u64 = seen[1].rsplit(' ').next().unwrap().parse().unwrap();
+    let follows: Vec<u64> =
+        seen[2..].iter().map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect();
+    assert!(follows.iter().zip(told + 1..).all(|(seq, expected)| *seq == expected), "{:?}", &seen[..5]);
+    stage.join(4);
+    let mut newcomer = Watch::from_first(&stage.nodes[&4]);
+    block_on(stage.control(4).ask(&put("d", "4"))).unwrap();
+    newcomer.until(|seen| seen.last().is_some_and(|last| last.ends_with("d=4")));
+}
+
+#[test]
+fn who_waits_at_a_follower_is_told_when_the_lock_is_theirs_and_a_deposed_holder_is_refused() {
+    let stage = Stage::of(3, limits());
+    let ids = stage.followers();
+    let (here, there) = (stage.control(ids[0]), stage.control(ids[1]));
+    let (first, second) = (grant(here, 60_000), grant(there, 60_000));
+    let token = block_on(here.acquire(b"gate", first, b"")).unwrap();
+    let waiting = {
+        let node = stage.nodes[&ids[1]].clone();
+        std::thread::spawn(move || block_on(node.control().unwrap().acquire(b"gate", second, b"")))
+    };
+    until("it waits", || {
+        there.with(|state| state.lease(second).is_some_and(|lease| lease.waits == 1)).unwrap()
+    });
+    block_on(here.ask(&Command::Revoke { lease: first })).unwrap();
+    let next = waiting.join().unwrap().unwrap();
+    assert!(next > token);
+    let refused = block_on(here.ask(&Command::Proclaim { name: b"gate", lease: first, value: b"" }));
+    assert_eq!(refused, Err(ControlError::Refused(Refusal::NotHeld { lease: first })));
+}

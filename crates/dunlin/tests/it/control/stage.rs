@@ -1,0 +1,239 @@
+//! Nodes of a cluster in one process, and what lies between them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, RwLock, Weak};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use dunlin::journal::MemoryDisk;
+use dunlin::raft::{Asking, Lane, Member, Transport};
+use dunlin::state::{Command, Event, Events, Reply};
+use dunlin::topic::{self, Notice, Start, Subscribe, SubscribeOptions, Subscriber};
+use dunlin::{Config, Control, ControlError, ControlLimits, KV, Node, block_on};
+
+/// Nothing takes longer, however slow the machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Slower than by default: the nodes of a test share two cores with other tests.
+pub fn limits() -> ControlLimits {
+    let mut limits = ControlLimits::default();
+    (limits.raft.heartbeat_ms, limits.raft.election_ms_min, limits.raft.election_ms_max) = (50, 200, 400);
+    limits.raft.answer_ms_max = 30_000;
+    limits
+}
+
+pub fn put(key: &'static str, value: &'static str) -> Command<'static> {
+    Command::Put { key: key.as_bytes(), value: value.as_bytes(), lease: 0 }
+}
+
+pub fn grant(control: &Control, ttl_ms: u64) -> u64 {
+    match block_on(control.ask(&Command::Grant { ttl_ms })).unwrap() {
+        Reply::Granted { lease, .. } => lease,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// One who watches everything, and what it has seen.
+pub struct Watch {
+    subscriber: Subscriber,
+    pub seen: Vec<String>,
+}
+
+impl Watch {
+    pub fn from_first(node: &Node) -> Watch {
+        let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
+        Watch { subscriber: node.subscribe(KV, &options).unwrap(), seen: Vec::new() }
+    }
+
+    pub fn of(node: &Node, options: &SubscribeOptions) -> Watch {
+        Watch { subscriber: node.subscribe(KV, options).unwrap(), seen: Vec::new() }
+    }
+
+    /// Reads until something is so of what was seen.
+    pub fn until(&mut self, is_so: impl Fn(&[String]) -> bool) -> &[String] {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so(&self.seen) {
+            assert!(Instant::now() < deadline, "{:?}", self.seen);
+            match self.subscriber.next_timeout(Duration::from_millis(50)) {
+                Ok(None | Some(topic::Event::Notice(Notice::Lagging(_)))) => {}
+                Ok(Some(event)) => self.seen.push(told(&event)),
+                Err(error) => self.seen.push(format!("{error}")),
+            }
+        }
+        &self.seen
+    }
+}
+
+fn told(event: &topic::Event<'_>) -> String {
+    match event {
+        topic::Event::Record(record) => {
+            let events = Events::new(record.payload()).unwrap().map(|event| match event.unwrap() {
+                Event::Put { key, item } => {
+                    assert_eq!(item.modified, record.seq());
+                    format!("{}={}", String::from_utf8_lossy(key), String::from_utf8_lossy(&item.value))
+                }
+                Event::Deleted { key } => format!("-{}", String::from_utf8_lossy(key)),
+            });
+            format!("{} {}", record.seq(), events.collect::<Vec<_>>().join(" "))
+        }
+        topic::Event::Notice(Notice::Gap(gap)) => format!("gap {} to {}", gap.first, gap.last),
+        topic::Event::Notice(Notice::EpochChanged(changed)) => {
+            format!("epoch from {}", changed.new_first.seq)
+        }
+        topic::Event::Notice(other) => format!("{other:?}"),
+    }
+}
+
+/// Who can be reached.
+#[derive(Default)]
+struct Ways {
+    nodes: BTreeMap<u64, Weak<Control>>,
+    cut: BTreeSet<(u64, u64)>,
+    /// Forwarded requests whose answers are lost.
+    losing: bool,
+}
+
+/// A node's ways to the others.
+struct Way {
+    from: u64,
+    ways: Arc<RwLock<Ways>>,
+}
+
+impl Transport for Way {
+    fn ask(&self, member: &Member, _lane: Lane, request: Bytes) -> Asking {
+        let (from, to, ways) = (self.from, member.id, Arc::clone(&self.ways));
+        Box::pin(async move {
+            let node = {
+                let ways = ways.read().unwrap();
+                let node =
+                    ways.nodes.get(&to).and_then(Weak::upgrade).filter(|_| !ways.cut.contains(&(from, to)));
+                node.ok_or(io::ErrorKind::NotConnected)?
+            };
+            let is_ours = request.first() == Some(&0xc0);
+            let answer = node.receive(request).await;
+            // Held by nobody else it would end here, on its own thread.
+            std::thread::spawn(move || drop(node));
+            let ways = ways.read().unwrap();
+            let is_lost = ways.cut.contains(&(to, from)) || is_ours && ways.losing;
+            if is_lost { Err(io::ErrorKind::TimedOut.into()) } else { answer }
+        })
+    }
+}
+
+/// Nodes of a cluster.
+pub struct Stage {
+    ways: Arc<RwLock<Ways>>,
+    disks: BTreeMap<u64, Arc<MemoryDisk>>,
+    pub nodes: BTreeMap<u64, Node>,
+    limits: ControlLimits,
+}
+
+fn member(id: u64) -> Member {
+    Member { id, address: format!("node {id}") }
+}
+
+impl Stage {
+    pub fn of(count: u64, limits: ControlLimits) -> Stage {
+        let (ways, disks, nodes) = Default::default();
+        let mut stage = Stage { ways, disks, nodes, limits };
+        (1..=count).for_each(|id| stage.start(id));
+        let members: Vec<Member> = (1..=count).map(member).collect();
+        block_on(stage.control(1).begin(&members)).unwrap();
+        stage.leader();
+        stage
+    }
+
+    /// Starts a node over its disk, or over an empty one.
+    pub fn start(&mut self, id: u64) {
+        let disk = Arc::clone(self.disks.entry(id).or_default());
+        let way = Way { from: id, ways: Arc::clone(&self.ways) };
+        let node = Node::start(Config::default()).unwrap();
+        let control = Control::take_part(&node, id, disk, Path::new("/control"), way, self.limits).unwrap();
+        self.ways.write().unwrap().nodes.insert(id, Arc::downgrade(&control));
+        assert!(node.set_control(control));
+        self.nodes.insert(id, node);
+    }
+
+    pub fn control(&self, id: u64) -> &Control {
+        self.nodes[&id].control().unwrap()
+    }
+
+    pub fn join(&mut self, id: u64) {
+        let leader = self.leader();
+        self.start(id);
+        block_on(self.control(leader).add_learner(&member(id))).unwrap();
+    }
+
+    /// Ends a node.
+    pub fn stop(&mut self, id: u64) {
+        self.ways.write().unwrap().nodes.remove(&id);
+        self.nodes.remove(&id).unwrap().stop();
+    }
+
+    /// Cuts all ways between a node and the others, or mends them.
+    pub fn isolate(&self, id: u64, cut: bool) {
+        let mut ways = self.ways.write().unwrap();
+        for &other in self.nodes.keys().filter(|other| **other != id) {
+            for way in [(id, other), (other, id)] {
+                if cut {
+                    ways.cut.insert(way)
+                } else {
+                    ways.cut.remove(&way)
+                };
+            }
+        }
+    }
+
+    pub fn lose_answers(&self, losing: bool) {
+        self.ways.write().unwrap().losing = losing;
+    }
+
+    /// Who leads, once all reachable ones agree.
+    pub fn leader(&self) -> u64 {
+        self.leader_among(&self.nodes.keys().copied().collect::<Vec<_>>())
+    }
+
+    pub fn leader_among(&self, ids: &[u64]) -> u64 {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let seen: BTreeSet<_> = ids.iter().map(|id| self.control(*id).status().unwrap().leader).collect();
+            if let [Some(leader)] = Vec::from_iter(seen)[..]
+                && ids.contains(&leader)
+            {
+                return leader;
+            }
+            assert!(Instant::now() < deadline, "no leader among {ids:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub fn followers(&self) -> Vec<u64> {
+        let leader = self.leader();
+        self.nodes.keys().copied().filter(|id| *id != leader).collect()
+    }
+
+    /// Does it again as long as nobody leads, or it is not known what became of it.
+    pub fn ask_among(&self, ids: &[u64], command: &Command<'_>) -> Reply {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let leader = self.leader_among(ids);
+            match block_on(self.control(leader).ask(command)) {
+                Ok(reply) => return reply,
+                Err(ControlError::Unknown | ControlError::NoLeader { .. }) => {}
+                Err(other) => panic!("{other}"),
+            }
+            assert!(Instant::now() < deadline);
+        }
+    }
+}
+
+/// Waits until something is so.
+pub fn until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "it never came to be that {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
