@@ -3,6 +3,7 @@
 use crate::error::DecodeError;
 use crate::layout::{choice, decode, encode, layout};
 use crate::limits::Limits;
+use crate::place::Wanted;
 
 choice! {
     /// One change, whole or refused. Keys and values are any bytes, a key at least one; the end of a range is not part of it,
@@ -66,6 +67,22 @@ choice! {
         /// Begins an epoch of revisions, later than the one there is: what was seen of the one before may not have been.
         Begin { /// The epoch.
             epoch: u32 } = 14,
+        /// A node takes part as long as its lease lasts.
+        Enlist { /// Its number.
+            node: u64, /// Its lease.
+            lease: u64, /// What others see of it.
+            value: &'a [u8] } = 20,
+        /// Sees to it that a topic has a living owner; makes it where there is none.
+        Place { /// The topic.
+            wanted: Wanted<'a> } = 21,
+        /// A node that takes part becomes the owner of a topic.
+        Move { /// Its name.
+            topic: &'a [u8], /// The node.
+            node: u64, /// The lowest epoch that it may begin.
+            epoch: u32 } = 22,
+        /// There is no such topic any more.
+        Remove { /// Its name.
+            topic: &'a [u8] } = 23,
     }
 }
 

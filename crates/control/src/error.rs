@@ -96,6 +96,23 @@ choice! {
         OldEpoch { /// Which.
             epoch: u32, /// The one there is.
             current: u32 } = 15,
+        /// There is no such topic.
+        #[error("there is no such topic")]
+        NoTopic = 20,
+        /// Another topic owns some of the subjects.
+        #[error("another topic owns some of these subjects")]
+        PatternOverlaps = 21,
+        /// The topic's records are on its owner's disk.
+        #[error("the topic's records are on the disk of node {owner}: it cannot be moved")]
+        Immovable { /// The owner.
+            owner: u64 } = 22,
+        /// The node does not take part.
+        #[error("node {node} does not take part at present")]
+        NoNode { /// Which.
+            node: u64 } = 23,
+        /// No node takes part.
+        #[error("no node takes part at present")]
+        NoNodes = 24,
     }
 }
 

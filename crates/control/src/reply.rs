@@ -32,6 +32,11 @@ choice! {
             before: u64 } = 6,
         /// It is so.
         Done = 7,
+        /// The topic has an owner.
+        Placed { /// The node.
+            owner: u64, /// Its fencing token.
+            epoch: u32, /// There was none before.
+            made: bool } = 20,
     }
 }
 

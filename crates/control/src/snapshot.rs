@@ -16,6 +16,7 @@ use crate::layout::{Fields, Layout, layout};
 use crate::lease::Lease;
 use crate::limits::Limits;
 use crate::lock::Waiting;
+use crate::place::Topics;
 use crate::state::State;
 
 const BLOCK_BYTES: usize = 64 << 10;
@@ -176,10 +177,11 @@ impl Restoring {
     }
 
     /// The state, if all of it has come.
-    pub fn end(self) -> Result<State, DecodeError> {
+    pub fn end(mut self) -> Result<State, DecodeError> {
         let head = self.head.ok_or(DecodeError::Short)?;
         let counts = (self.state.leases.len() as u64, self.state.keys.len() as u64, self.waiters);
         if counts == (head.leases, head.keys, head.waiters) {
+            self.state.topics = Topics::of_state(&self.state);
             Ok(self.state)
         } else {
             Err(DecodeError::Short)

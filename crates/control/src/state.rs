@@ -11,6 +11,7 @@ use crate::item::{Item, Key, item_bytes};
 use crate::lease::{Lease, LeaseInfo};
 use crate::limits::Limits;
 use crate::lock::Queue;
+use crate::place::Topics;
 use crate::reply::{Found, Pair, Reply};
 use crate::turn::Turn;
 
@@ -34,6 +35,8 @@ pub struct State {
     /// The last ticket given to one who waits.
     pub(crate) ticket_last: u64,
     pub(crate) bytes: u64,
+    /// What follows from the keys of topics.
+    pub(crate) topics: Topics,
 }
 
 impl State {
@@ -175,6 +178,10 @@ impl State {
             Command::Acquire { name, lease, value, wait } => self.acquire(name, lease, value, wait, effects),
             Command::Release { name, lease } => self.release(name, lease, effects),
             Command::Proclaim { name, lease, value } => self.proclaim(name, lease, value, effects),
+            Command::Enlist { node, lease, value } => self.enlist(node, lease, value, effects),
+            Command::Place { ref wanted } => self.place(wanted, effects),
+            Command::Move { topic, node, epoch } => self.move_topic(topic, node, epoch, effects),
+            Command::Remove { topic } => self.remove_topic(topic, effects),
             Command::Limit { limits } => {
                 self.limits = limits;
                 Ok(Reply::Done)

@@ -48,7 +48,33 @@ fn commands() -> Vec<(&'static str, Command<'static>)> {
         ("proclaim", Command::Proclaim { name: b"lock", lease: 16, value }),
         ("limit", Command::Limit { limits: Limits::default() }),
         ("begin", Command::Begin { epoch: 17 }),
+        ("enlist", Command::Enlist { node: 17, lease: 18, value }),
+        ("place", Command::Place { wanted: wanted() }),
+        ("move", Command::Move { topic: b"orders", node: 19, epoch: 20 }),
+        ("remove", Command::Remove { topic: b"orders" }),
     ]
+}
+
+fn wanted() -> Wanted<'static> {
+    Wanted {
+        topic: b"orders",
+        pattern: b"orders.>",
+        kind: Kind::Durable,
+        config: b"config",
+        epoch: 21,
+        node: 22,
+        holds: true,
+    }
+}
+
+#[test]
+fn a_placement_keeps_its_bytes() {
+    let (pattern, config) = (&b"orders.>"[..], &b"config"[..]);
+    let placement = Placement { owner: 1, epoch: 2, kind: Kind::Replicated, pattern, config, from: 3 };
+    let mut bytes = Vec::new();
+    placement.encode(&mut bytes);
+    assert_eq!(Placement::decode(&bytes), Ok(placement));
+    check("placement", &bytes);
 }
 
 #[test]
@@ -115,6 +141,7 @@ fn replies_refusals_changes_and_snapshots_keep_their_bytes() {
         ("reply_held", gates[0].clone()),
         ("reply_waiting", gates[1].clone()),
         ("reply_done", Reply::Done),
+        ("reply_placed", Reply::Placed { owner: 4, epoch: 5, made: true }),
     ];
     for (name, reply) in replies {
         let mut bytes = Vec::new();

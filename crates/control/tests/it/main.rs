@@ -5,6 +5,7 @@ mod hostile;
 mod leases;
 mod locks;
 mod model;
+mod places;
 mod plain;
 mod play;
 mod snapshots;

@@ -332,6 +332,12 @@ impl Plain {
                 self.revision = revision;
                 Ok(Reply::Held { token })
             }
+            Command::Enlist { .. }
+            | Command::Place { .. }
+            | Command::Move { .. }
+            | Command::Remove { .. } => {
+                unreachable!("topics are played with in `places`")
+            }
             Command::Limit { limits } => {
                 self.limits = limits;
                 Ok(Reply::Done)

@@ -1,0 +1,329 @@
+//! Who owns which topic: decided here, so that there is one owner at most, whoever asks.
+//!
+//! A node that takes part stands in a key under its lease ([`NODES`]), a topic in one of its own ([`TOPICS`]), whose value says
+//! who owns it. Both are watched and read as other keys are; only the commands of this module write them.
+//!
+//! Invariants:
+//! - A topic changes its owner with an epoch that is higher than any its name had before, deleted or not: the epoch is
+//!   the fencing token.
+//! - Only an owner whose lease has ended loses a topic without being asked, and only one that keeps no disk.
+//! - No two topics share a subject.
+//!
+//! A topic whose owner is gone stays its owner's until somebody wants it: what nobody uses costs nothing when a node dies.
+
+use crate::effects::Effects;
+use crate::error::{DecodeError, Refusal};
+use crate::item::{Key, prefix_end};
+use crate::layout::{choice, decode, encode, layout};
+use crate::reply::Reply;
+use crate::state::State;
+use crate::turn::Turn;
+
+/// What a topic's key begins with; its name follows.
+pub const TOPICS: &[u8] = b"$topic/";
+/// What a node's key begins with; its number follows, in hexadecimal.
+pub const NODES: &[u8] = b"$node/";
+/// Holds the lowest epoch that a new topic may begin with.
+const EPOCHS: &[u8] = b"$epoch";
+
+/// A topic is made where it was asked for, unless another node has fewer by more than a quarter and this many.
+const UNEVEN_TOPICS: u64 = 4;
+
+choice! {
+    /// What becomes of a topic whose owner is gone.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Kind {
+        /// It gets another owner.
+        Volatile = 1,
+        /// It waits for its owner: that one has the records.
+        Durable = 2,
+        /// Its records are replicated; nothing makes such topics yet.
+        Replicated = 3,
+    }
+}
+
+layout! {
+    /// A topic's owner, and what it takes to be that.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Placement<'a> {
+        /// The node.
+        pub owner: u64,
+        /// Its fencing token, and the epoch of the records that it takes.
+        pub epoch: u32,
+        /// What becomes of it without its owner.
+        pub kind: Kind,
+        /// The subjects that it owns.
+        pub pattern: &'a [u8],
+        /// How it behaves, in the words of whoever made it.
+        pub config: &'a [u8],
+        /// Who owned it before, from whom it was moved; 0 where that one is gone.
+        pub from: u64,
+    }
+}
+
+layout! {
+    /// A topic that is to have a living owner.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Wanted<'a> {
+        /// Its name.
+        pub topic: &'a [u8],
+        /// Where there is none yet: the subjects that it is to own, …
+        pub pattern: &'a [u8],
+        /// … what becomes of it without its owner, …
+        pub kind: Kind,
+        /// … and how it behaves. Empty where none is to be made.
+        pub config: &'a [u8],
+        /// The lowest epoch that it may begin.
+        pub epoch: u32,
+        /// Who asks.
+        pub node: u64,
+        /// Who asks has, or will have, the topic's records: it is to be the owner if there has to be another.
+        pub holds: bool,
+    }
+}
+
+impl<'a> Placement<'a> {
+    /// Appends its bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        encode(self, out);
+    }
+
+    /// Reads one.
+    pub fn decode(bytes: &'a [u8]) -> Result<Placement<'a>, DecodeError> {
+        decode(bytes)
+    }
+
+    fn to_bytes(self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.encode(&mut bytes);
+        bytes
+    }
+}
+
+/// The key of a topic.
+pub fn topic_key(topic: &[u8]) -> Vec<u8> {
+    [TOPICS, topic].concat()
+}
+
+/// The key of a node.
+pub fn node_key(node: u64) -> Vec<u8> {
+    [NODES, format!("{node:016x}").as_bytes()].concat()
+}
+
+/// The node whose key this is.
+pub fn node_of(key: &[u8]) -> Option<u64> {
+    let digits = std::str::from_utf8(key.strip_prefix(NODES)?).ok()?;
+    u64::from_str_radix(digits, 16).ok()
+}
+
+impl State {
+    /// Whether a node takes part at present.
+    pub fn is_alive(&self, node: u64) -> bool {
+        self.get(&node_key(node)).is_some()
+    }
+
+    /// Who owns a topic.
+    pub fn placement(&self, topic: &[u8]) -> Option<Placement<'_>> {
+        Placement::decode(&self.get(&topic_key(topic))?.value).ok()
+    }
+
+    pub(crate) fn enlist(
+        &mut self,
+        node: u64,
+        lease: u64,
+        value: &[u8],
+        effects: &mut Effects,
+    ) -> Result<Reply, Refusal> {
+        self.check_lease(lease)?;
+        self.check_value(value)?;
+        let key = node_key(node);
+        self.check_room(self.growth(&key, value))?;
+        let mut turn = Turn::begin(self, effects);
+        turn.put(&key, value, lease);
+        Ok(turn.changed())
+    }
+
+    pub(crate) fn place(&mut self, wanted: &Wanted<'_>, effects: &mut Effects) -> Result<Reply, Refusal> {
+        let Some(there) = self.placement(wanted.topic) else { return self.place_new(wanted, effects) };
+        if there.kind != Kind::Volatile || self.is_alive(there.owner) {
+            return Ok(Reply::Placed { owner: there.owner, epoch: there.epoch, made: false });
+        }
+        let epoch = wanted.epoch.max(there.epoch.saturating_add(1));
+        let owner = self.choose(wanted)?;
+        let next = Placement { owner, epoch, from: 0, ..there }.to_bytes();
+        self.put_placement(wanted.topic, &next, effects)?;
+        Ok(Reply::Placed { owner, epoch, made: false })
+    }
+
+    fn place_new(&mut self, wanted: &Wanted<'_>, effects: &mut Effects) -> Result<Reply, Refusal> {
+        if wanted.config.is_empty() {
+            return Err(Refusal::NoTopic);
+        }
+        let key = topic_key(wanted.topic);
+        self.check_key(&key)?;
+        if self.overlaps(wanted.pattern) {
+            return Err(Refusal::PatternOverlaps);
+        }
+        let lowest = self.get(EPOCHS).and_then(|item| item.value[..].try_into().ok());
+        let epoch = wanted.epoch.max(lowest.map_or(1, u32::from_le_bytes));
+        // A disk is where it was asked for.
+        let owner = if wanted.kind == Kind::Volatile { self.choose(wanted)? } else { wanted.node };
+        let Wanted { kind, pattern, config, .. } = *wanted;
+        let next = Placement { owner, epoch, kind, pattern, config, from: 0 }.to_bytes();
+        self.put_placement(wanted.topic, &next, effects)?;
+        Ok(Reply::Placed { owner, epoch, made: true })
+    }
+
+    pub(crate) fn move_topic(
+        &mut self,
+        topic: &[u8],
+        node: u64,
+        epoch: u32,
+        effects: &mut Effects,
+    ) -> Result<Reply, Refusal> {
+        let there = self.placement(topic).ok_or(Refusal::NoTopic)?;
+        if there.owner == node {
+            return Ok(Reply::Placed { owner: node, epoch: there.epoch, made: false });
+        }
+        if there.kind != Kind::Volatile {
+            return Err(Refusal::Immovable { owner: there.owner });
+        }
+        if !self.is_alive(node) {
+            return Err(Refusal::NoNode { node });
+        }
+        let epoch = epoch.max(there.epoch.saturating_add(1));
+        let from = if self.is_alive(there.owner) { there.owner } else { 0 };
+        let next = Placement { owner: node, epoch, from, ..there }.to_bytes();
+        self.put_placement(topic, &next, effects)?;
+        Ok(Reply::Placed { owner: node, epoch, made: false })
+    }
+
+    pub(crate) fn remove_topic(&mut self, topic: &[u8], effects: &mut Effects) -> Result<Reply, Refusal> {
+        let there = self.placement(topic).ok_or(Refusal::NoTopic)?;
+        let (owner, next_epoch) = (there.owner, there.epoch.saturating_add(1));
+        let lowest = self.get(EPOCHS).and_then(|item| item.value[..].try_into().ok());
+        let lowest = next_epoch.max(lowest.map_or(1, u32::from_le_bytes));
+        let mut turn = Turn::begin(self, effects);
+        turn.delete(&topic_key(topic));
+        turn.put(EPOCHS, &lowest.to_le_bytes(), 0);
+        let reply = turn.changed();
+        self.topics.left(owner, topic);
+        Ok(reply)
+    }
+
+    fn put_placement(
+        &mut self,
+        topic: &[u8],
+        placement: &[u8],
+        effects: &mut Effects,
+    ) -> Result<(), Refusal> {
+        let key = topic_key(topic);
+        self.check_value(placement)?;
+        self.check_room(self.growth(&key, placement))?;
+        let before = self.placement(topic).map(|there| there.owner);
+        let mut turn = Turn::begin(self, effects);
+        turn.put(&key, placement, 0);
+        turn.end();
+        if let Some(owner) = before {
+            self.topics.left(owner, topic);
+        }
+        if let Ok(placement) = Placement::decode(placement) {
+            self.topics.came(topic, &placement);
+        }
+        Ok(())
+    }
+
+    /// The node that is to own it: of those that live the one with the fewest topics, or who asks, where that has nearly as
+    /// few or the records.
+    fn choose(&self, wanted: &Wanted<'_>) -> Result<u64, Refusal> {
+        let asks = self.is_alive(wanted.node).then_some(wanted.node);
+        if let Some(node) = asks.filter(|_| wanted.holds) {
+            return Ok(node);
+        }
+        let end = prefix_end(NODES);
+        let nodes = self.between(NODES, &end).filter_map(|(key, _)| node_of(key));
+        let least = nodes.map(|node| (self.topics.of(node), node)).min().ok_or(Refusal::NoNodes)?;
+        let near = |node: &u64| self.topics.of(*node) <= least.0 + (least.0 / 4).max(UNEVEN_TOPICS);
+        Ok(asks.filter(near).unwrap_or(least.1))
+    }
+
+    fn overlaps(&self, pattern: &[u8]) -> bool {
+        let of = |topic: &Key| self.placement(topic);
+        if self.topics.wild.iter().filter_map(of).any(|there| overlap(there.pattern, pattern)) {
+            return true;
+        }
+        if !is_wild(pattern) {
+            // One with just this subject has this name, in nearly all cases.
+            return self.topics.odd.iter().filter_map(of).any(|there| there.pattern == pattern)
+                || self.placement(pattern).is_some_and(|there| there.pattern == pattern);
+        }
+        let end = prefix_end(TOPICS);
+        let all = self.between(TOPICS, &end);
+        let mut placements = all.filter_map(|(_, item)| Placement::decode(&item.value).ok());
+        placements.any(|there| overlap(there.pattern, pattern))
+    }
+}
+
+/// What follows from the topics' keys, kept so that it need not be counted.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Topics {
+    owned: imbl::OrdMap<u64, u64>,
+    /// Those that own more than one subject.
+    wild: imbl::OrdSet<Key>,
+    /// Those that own one subject, which is not their name.
+    odd: imbl::OrdSet<Key>,
+}
+
+impl Topics {
+    /// Of a whole state.
+    pub(crate) fn of_state(state: &State) -> Topics {
+        let mut topics = Topics::default();
+        let end = prefix_end(TOPICS);
+        for (key, item) in state.between(TOPICS, &end) {
+            if let (Some(topic), Ok(placement)) = (key.strip_prefix(TOPICS), Placement::decode(&item.value)) {
+                topics.came(topic, &placement);
+            }
+        }
+        topics
+    }
+
+    fn of(&self, node: u64) -> u64 {
+        self.owned.get(&node).copied().unwrap_or(0)
+    }
+
+    fn came(&mut self, topic: &[u8], placement: &Placement<'_>) {
+        *self.owned.entry(placement.owner).or_default() += 1;
+        if is_wild(placement.pattern) {
+            self.wild.insert(Key::from_slice(topic));
+        } else if placement.pattern != topic {
+            self.odd.insert(Key::from_slice(topic));
+        }
+    }
+
+    fn left(&mut self, owner: u64, topic: &[u8]) {
+        match self.of(owner) {
+            0 | 1 => drop(self.owned.remove(&owner)),
+            more => drop(self.owned.insert(owner, more - 1)),
+        }
+        self.wild.remove(topic);
+        self.odd.remove(topic);
+    }
+}
+
+fn is_wild(pattern: &[u8]) -> bool {
+    pattern.split(|&byte| byte == b'.').any(|token| token == b"*" || token == b">")
+}
+
+/// Whether there is a subject that both match.
+fn overlap(one: &[u8], other: &[u8]) -> bool {
+    let dot = |byte: &u8| *byte == b'.';
+    let (mut one, mut other) = (one.split(dot), other.split(dot));
+    loop {
+        match (one.next(), other.next()) {
+            (None, None) => return true,
+            (Some(b">"), Some(_)) | (Some(_), Some(b">")) => return true,
+            (Some(a), Some(b)) if a == b || a == b"*" || b == b"*" => {}
+            _ => return false,
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Who owns which topic: what is promised of it, and a model that knows nothing of keys.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+impl Stage {
+    fn enlist(&mut self, node: u64, ttl_ms: u64) -> u64 {
+        let lease = self.grant(ttl_ms);
+        assert!(self.ask(Command::Enlist { node, lease, value: b"" }).is_ok());
+        lease
+    }
+
+    fn place(&mut self, topic: &str, node: u64) -> Result<Reply, Refusal> {
+        self.ask(Command::Place { wanted: wanted(topic, topic, Kind::Volatile, node) })
+    }
+
+    fn owner(&self, topic: &str) -> Option<(u64, u32)> {
+        self.state.placement(topic.as_bytes()).map(|there| (there.owner, there.epoch))
+    }
+}
+
+fn wanted<'a>(topic: &'a str, pattern: &'a str, kind: Kind, node: u64) -> Wanted<'a> {
+    let (topic, pattern) = (topic.as_bytes(), pattern.as_bytes());
+    Wanted { topic, pattern, kind, config: b"config", epoch: 7, node, holds: false }
+}
+
+fn placed(owner: u64, epoch: u32, made: bool) -> Result<Reply, Refusal> {
+    Ok(Reply::Placed { owner, epoch, made })
+}
+
+#[test]
+fn a_topic_is_made_where_it_was_asked_for_unless_others_have_far_fewer() {
+    let mut stage = Stage::default();
+    assert_eq!(stage.place("early", 1), Err(Refusal::NoNodes));
+    for node in [1, 2] {
+        stage.enlist(node, 1_000);
+    }
+    assert_eq!(stage.place("t", 1), placed(1, 7, true));
+    assert_eq!(stage.place("t", 2), placed(1, 7, false), "whoever asks later is told who owns it");
+    for n in 0..40 {
+        assert!(stage.place(&format!("more.{n}"), 1).is_ok());
+    }
+    let of = |node| (0..40).filter(|n| stage.owner(&format!("more.{n}")).unwrap().0 == node).count();
+    assert!(of(2) >= 15 && of(1) >= 15, "{} and {}", of(1), of(2));
+    assert_eq!(stage.place("asked elsewhere", 9), placed(2, 7, true), "who does not take part owns nothing");
+}
+
+#[test]
+fn a_volatile_topic_gets_another_owner_when_the_lease_of_its_own_ends_and_not_before() {
+    let mut stage = Stage::default();
+    stage.enlist(1, 1_000);
+    stage.enlist(2, 5_000);
+    assert_eq!(stage.place("t", 1), placed(1, 7, true));
+    stage.advance(999);
+    assert_eq!(stage.place("t", 2), placed(1, 7, false));
+    stage.advance(1_000);
+    assert_eq!(stage.place("t", 2), placed(2, 8, false));
+    stage.enlist(1, 1_000);
+    assert_eq!(stage.place("t", 1), placed(2, 8, false), "who comes back finds it taken");
+}
+
+#[test]
+fn whoever_has_the_records_is_the_next_owner() {
+    let mut stage = Stage::default();
+    stage.enlist(1, 1_000);
+    for node in [2, 3] {
+        stage.enlist(node, 9_000);
+    }
+    for n in 0..50 {
+        assert!(stage.place(&format!("load.{n}"), 3).is_ok());
+    }
+    assert_eq!(stage.place("t", 1), placed(1, 7, true));
+    stage.advance(1_000);
+    let wanted = Wanted { holds: true, ..wanted("t", "t", Kind::Volatile, 3) };
+    assert_eq!(stage.ask(Command::Place { wanted }), placed(3, 8, false));
+}
+
+#[test]
+fn a_durable_topic_waits_for_its_owner_and_is_not_moved() {
+    let mut stage = Stage::default();
+    stage.enlist(1, 1_000);
+    stage.enlist(2, 5_000);
+    let durable = wanted("t", "t", Kind::Durable, 1);
+    assert_eq!(stage.ask(Command::Place { wanted: durable }), placed(1, 7, true));
+    stage.advance(1_000);
+    assert!(!stage.state.is_alive(1));
+    assert_eq!(stage.place("t", 2), placed(1, 7, false));
+    let moved = Command::Move { topic: b"t", node: 2, epoch: 0 };
+    assert_eq!(stage.ask(moved), Err(Refusal::Immovable { owner: 1 }));
+}
+
+#[test]
+fn a_topic_is_moved_to_who_takes_part_and_its_epoch_grows() {
+    let mut stage = Stage::default();
+    for node in [1, 2] {
+        stage.enlist(node, 1_000);
+    }
+    assert!(stage.place("t", 1).is_ok());
+    let to = |node| Command::Move { topic: b"t", node, epoch: 3 };
+    assert_eq!(stage.ask(to(3)), Err(Refusal::NoNode { node: 3 }));
+    assert_eq!(stage.ask(to(2)), placed(2, 8, false));
+    assert_eq!(stage.state.placement(b"t").unwrap().from, 1, "who has the records is still there");
+    assert_eq!(stage.ask(to(2)), placed(2, 8, false));
+    assert_eq!(stage.ask(Command::Move { topic: b"u", node: 1, epoch: 0 }), Err(Refusal::NoTopic));
+}
+
+#[test]
+fn a_name_that_is_used_again_begins_a_higher_epoch() {
+    let mut stage = Stage::default();
+    for node in [1, 2] {
+        stage.enlist(node, 1_000);
+    }
+    assert!(stage.place("t", 1).is_ok());
+    assert_eq!(stage.ask(Command::Move { topic: b"t", node: 2, epoch: 50 }), placed(2, 50, false));
+    assert!(stage.ask(Command::Remove { topic: b"t" }).is_ok());
+    assert_eq!(stage.owner("t"), None);
+    assert_eq!(stage.place("t", 1), placed(1, 51, true), "though the clock of who asks says 7");
+}
+
+#[test]
+fn no_two_topics_share_a_subject() {
+    let mut stage = Stage::default();
+    stage.enlist(1, 1_000);
+    let mut place = |topic, pattern| {
+        stage.ask(Command::Place { wanted: wanted(topic, pattern, Kind::Volatile, 1) }).is_ok()
+    };
+    assert!(place("a.b", "a.b"));
+    assert!(!place("wide", "a.>") && !place("wide", "*.b") && !place("wide", ">"));
+    assert!(place("wide", "b.*.c"));
+    assert!(!place("b.x.c", "b.x.c") && place("b.x", "b.x") && place("b.x.c.d", "b.x.c.d"));
+    assert!(!place("other", "a.b"), "by another name");
+    assert!(place("named", "c.d") && !place("c.d", "c.d"));
+}
+
+#[test]
+fn the_systems_keys_are_written_by_no_other_command() {
+    let mut stage = Stage::default();
+    for key in [&topic_key(b"t")[..], &node_key(1)] {
+        let put = Command::Put { key, value: b"", lease: 0 };
+        assert_eq!(stage.ask(put), Err(Refusal::Reserved));
+        assert_eq!(stage.ask(Command::Delete { key }), Err(Refusal::Reserved));
+    }
+}
+
+/// What is known of topics and nodes without keys and leases.
+#[derive(Debug, Default)]
+struct Model {
+    now_ms: u64,
+    /// Each node's end.
+    nodes: BTreeMap<u64, u64>,
+    topics: BTreeMap<u64, (u64, u32, bool)>,
+    highest: BTreeMap<u64, u32>,
+}
+
+impl Model {
+    fn is_alive(&self, node: u64) -> bool {
+        self.nodes.get(&node).is_some_and(|end_ms| *end_ms > self.now_ms)
+    }
+
+    /// Whether the owner may be that: it stays, or the one there was is gone and this one lives.
+    fn check(&mut self, topic: u64, owner: u64, epoch: u32, made: bool) {
+        match self.topics.get(&topic).copied() {
+            Some((before, epoch_before, durable)) if durable || self.is_alive(before) => {
+                assert_eq!((owner, epoch, made), (before, epoch_before, false));
+            }
+            Some((_, epoch_before, _)) => assert!(self.is_alive(owner) && epoch > epoch_before && !made),
+            None => assert!(made),
+        }
+        let highest = self.highest.entry(topic).or_default();
+        assert!(epoch >= *highest, "an epoch is never used for two owners");
+        *highest = epoch;
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_topic_has_one_owner_and_epochs_only_grow(
+        steps in prop::collection::vec((0..9_u8, 1..5_u64, 0..6_u64, 0..400_u64), 1..200),
+    ) {
+        let mut stage = Stage::default();
+        let mut model = Model::default();
+        for (step, node, topic, wait_ms) in steps {
+            let name = format!("t{topic}");
+            match step {
+                0 | 1 => {
+                    stage.enlist(node, 500);
+                    let end_ms = model.now_ms + 500;
+                    model.nodes.insert(node, end_ms);
+                }
+                2 => {
+                    model.now_ms += wait_ms;
+                    stage.advance(model.now_ms);
+                }
+                3..6 => {
+                    let durable = topic == 0;
+                    let kind = if durable { Kind::Durable } else { Kind::Volatile };
+                    let wanted = Wanted { holds: step == 5, ..wanted(&name, &name, kind, node) };
+                    match stage.ask(Command::Place { wanted }) {
+                        Ok(Reply::Placed { owner, epoch, made }) => {
+                            model.check(topic, owner, epoch, made);
+                            model.topics.insert(topic, (owner, epoch, durable));
+                        }
+                        refused => {
+                            prop_assert_eq!(refused, Err(Refusal::NoNodes));
+                            prop_assert!((1..5).all(|node| !model.is_alive(node)));
+                        }
+                    }
+                }
+                6 | 7 => {
+                    let there = model.topics.get(&topic).copied();
+                    let outcome = stage.ask(Command::Move { topic: name.as_bytes(), node, epoch: 0 });
+                    match (there, outcome) {
+                        (None, outcome) => prop_assert_eq!(outcome, Err(Refusal::NoTopic)),
+                        (Some((owner, epoch, _)), outcome) if owner == node => {
+                            prop_assert_eq!(outcome, placed(owner, epoch, false));
+                        }
+                        (Some((owner, _, true)), outcome) => {
+                            prop_assert_eq!(outcome, Err(Refusal::Immovable { owner }));
+                        }
+                        (Some(_), outcome) if !model.is_alive(node) => {
+                            prop_assert_eq!(outcome, Err(Refusal::NoNode { node }));
+                        }
+                        (Some((_, epoch, _)), outcome) => {
+                            prop_assert_eq!(outcome, placed(node, epoch + 1, false));
+                            model.topics.insert(topic, (node, epoch + 1, false));
+                            model.highest.insert(topic, epoch + 1);
+                        }
+                    }
+                }
+                _ => {
+                    let there = model.topics.remove(&topic).is_some();
+                    prop_assert_eq!(stage.ask(Command::Remove { topic: name.as_bytes() }).is_ok(), there);
+                    if there {
+                        *model.highest.entry(topic).or_default() += 1;
+                    }
+                }
+            }
+            for topic in 0..6 {
+                let there = model.topics.get(&topic).map(|(owner, epoch, _)| (*owner, *epoch));
+                prop_assert_eq!(stage.owner(&format!("t{topic}")), there);
+            }
+            for node in 1..5 {
+                prop_assert_eq!(stage.state.is_alive(node), model.is_alive(node));
+            }
+        }
+        // A node that starts from a snapshot decides as the others do.
+        let blocks = snapshots::blocks(&stage.state);
+        let mut restoring = Restoring::default();
+        blocks.iter().for_each(|block| restoring.take(block).unwrap());
+        let mut other = Stage { state: restoring.end().unwrap(), ..Stage::default() };
+        for topic in 10..14 {
+            prop_assert_eq!(other.place(&format!("t{topic}"), 1), stage.place(&format!("t{topic}"), 1));
+        }
+        prop_assert_eq!(snapshots::blocks(&other.state), snapshots::blocks(&stage.state));
+    }
+}
