@@ -149,6 +149,8 @@ impl From<PublishError> for Failure {
             PublishError::Full { .. } => ErrorCode::Full,
             PublishError::BudgetSpent { .. } => ErrorCode::BudgetSpent,
             PublishError::DiskBehind { .. } => ErrorCode::DiskBehind,
+            PublishError::OwnerBehind { .. } => ErrorCode::OwnerBehind,
+            PublishError::OwnerAway(_) => ErrorCode::OwnerAway,
             PublishError::DiskFull(_) => ErrorCode::DiskFull,
             PublishError::DiskFailed(_) => ErrorCode::DiskFailed,
             PublishError::Fold(_) => ErrorCode::Fold,

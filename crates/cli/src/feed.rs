@@ -262,6 +262,8 @@ fn is_for_want_of_room(refused: &PublishError) -> bool {
         PublishError::Full { .. }
             | PublishError::BudgetSpent { .. }
             | PublishError::DiskBehind { .. }
+            | PublishError::OwnerBehind { .. }
+            | PublishError::OwnerAway(_)
             | PublishError::DiskFull(_)
     )
 }

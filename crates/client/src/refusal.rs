@@ -46,6 +46,11 @@ pub(crate) fn publish_error(refusal: &Refusal<'_>) -> PublishError {
         ErrorCode::DiskBehind => {
             PublishError::DiskBehind { unstored_bytes: a, waited: Duration::from_nanos(b) }
         }
+        ErrorCode::OwnerBehind => {
+            PublishError::OwnerBehind { unanswered_bytes: a, waited: Duration::from_nanos(b) }
+        }
+        ErrorCode::OwnerAway => PublishError::OwnerAway(text()),
+        ErrorCode::OutcomeUnknown => PublishError::Unknown(text()),
         ErrorCode::DiskFull => PublishError::DiskFull(text()),
         ErrorCode::DiskFailed => PublishError::DiskFailed(text()),
         ErrorCode::BudgetSpent => PublishError::BudgetSpent { asked: a, used: b, limit: c },

@@ -76,6 +76,11 @@ impl From<&PublishError> for Refused {
             PublishError::BudgetSpent { asked, used, limit } => {
                 Refused::numbers(Code::BudgetSpent, [*asked, *used, *limit])
             }
+            PublishError::OwnerBehind { unanswered_bytes, waited } => {
+                Refused::numbers(Code::OwnerBehind, [*unanswered_bytes, waited.as_nanos() as u64, 0])
+            }
+            PublishError::OwnerAway(why) => Refused::new(Code::OwnerAway, why.as_str()),
+            PublishError::Unknown(why) => Refused::new(Code::OutcomeUnknown, why.as_str()),
             PublishError::DiskBehind { unstored_bytes, waited } => {
                 Refused::numbers(Code::DiskBehind, [*unstored_bytes, waited.as_nanos() as u64, 0])
             }

@@ -29,14 +29,14 @@ pub(crate) struct ToAppend<'a> {
     pub(crate) expect_last: Option<u64>,
 }
 
-/// Appends the frames, all or none, and waits until they have the level at which the topic acknowledges.
+/// Appends the frames, all or none, and waits until they have the level at which the topic acknowledges, or its owner
+/// elsewhere has answered.
 pub(crate) async fn append(topic: &Topic, what: ToAppend<'_>) -> Result<Receipt, PublishError> {
     let receipt = match try_append(topic, what) {
         Err(refused) if may_be_taken_later(&refused) => append_when_there_is_room(topic, what).await,
         appended => appended,
     }?;
-    stored(topic, &receipt).await?;
-    Ok(receipt)
+    stored(topic, &receipt).await
 }
 
 /// Appends the frames now, all or none.
@@ -46,13 +46,13 @@ pub(crate) fn try_append(topic: &Topic, what: ToAppend<'_>) -> Result<Receipt, P
 
 /// Whether [`append_when_there_is_room`] may take what was refused so.
 pub(crate) fn may_be_taken_later(refused: &PublishError) -> bool {
-    matches!(refused, PublishError::Full { .. } | PublishError::DiskBehind { .. })
+    refused.may_pass()
 }
 
 fn attempt(topic: &Topic, what: ToAppend<'_>, evict: bool) -> Result<Receipt, PublishError> {
     let ToAppend { frames, count, partition, mark, expect_last } = what;
     let run = CheckedRun::check(frames, count, topic.config().record_bytes_max as usize)?;
-    topic.append_run(now_ns(), RunAppend { run, partition, mark, expect_last, evict })
+    topic.append_run(now_ns(), RunAppend { run, partition, mark, expect_last, evict, relayed: false })
 }
 
 /// Tries again whenever there may be room, until the topic's patience ends.
@@ -71,10 +71,7 @@ pub(crate) async fn append_when_there_is_room(
         let is_over = now_ns >= deadline_ns;
         let waited = Duration::from_nanos(now_ns.saturating_sub(began_ns));
         let refused = match attempt(topic, what, is_over && evicts) {
-            Err(PublishError::Full { reader, needed, .. }) => PublishError::Full { reader, needed, waited },
-            Err(PublishError::DiskBehind { unstored_bytes, .. }) => {
-                PublishError::DiskBehind { unstored_bytes, waited }
-            }
+            Err(refused) if refused.may_pass() => refused.after(waited),
             appended => return appended,
         };
         if is_over {
@@ -86,17 +83,19 @@ pub(crate) async fn append_when_there_is_room(
     }
 }
 
-/// Waits until the records have the level at which the topic acknowledges.
-pub(crate) async fn stored(topic: &Topic, receipt: &Receipt) -> Result<(), PublishError> {
+/// Waits until the records have the level at which the topic acknowledges, or its owner elsewhere has answered; the
+/// receipt that is due then.
+pub(crate) async fn stored(topic: &Topic, receipt: &Receipt) -> Result<Receipt, PublishError> {
     if receipt.acknowledged == Acknowledged::Memory {
-        return Ok(());
+        return Ok(*receipt);
     }
     let log = &topic.logs()[usize::from(receipt.partition)];
     let waiting = Waiting { log, waiter: Waiter::new() };
     let reached = async {
         loop {
             match log.await_stored(receipt.position, receipt.acknowledged, &waiting.waiter, STORED) {
-                StoredState::Reached => return Ok(()),
+                StoredState::Reached => return Ok(*receipt),
+                StoredState::Answered(receipt) => return Ok(receipt),
                 StoredState::Failed(error) => return Err(error),
                 StoredState::Waiting => notified(&waiting.waiter).await,
             }

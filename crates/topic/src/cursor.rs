@@ -71,6 +71,8 @@ pub struct Cursor {
     /// Where it sleeps.
     armed: Option<SleeperId>,
     ended: bool,
+    /// Where the log is another process's, it reads what is here and nothing else.
+    here: bool,
     /// It counts among the log's listeners.
     listens: bool,
     reader: Option<ReaderId>,
@@ -100,8 +102,13 @@ impl Cursor {
         consumption: Consumption,
     ) -> Result<Cursor, SubscribeError> {
         let follows = check_follower(&log, options, filter.is_some())?;
+        let (log, start, consumption) = match log.upstream.get() {
+            Some(_) if !options.here => elsewhere(log, options, start, consumption),
+            _ => (log, start, consumption),
+        };
         let begin = log.start(start, follows)?;
-        let reader = if options.registered { log.register(&options.name, begin.next)? } else { None };
+        let registers = options.registered || log.is_private();
+        let reader = if registers { log.register(&options.name, begin.next)? } else { None };
         let lose = options.lose_every.or(log.config().lose_every).map(Lose::every);
         let select = Select { filter, appended_from_ns: begin.appended_from_ns, lose };
         let shown = consumption == Consumption::Reads && !options.name.is_empty();
@@ -119,6 +126,7 @@ impl Cursor {
             warned: false,
             armed: None,
             ended: false,
+            here: options.here,
             listens: true,
             reader,
             select: (!select.is_empty()).then(|| Box::new(select)),
@@ -249,7 +257,12 @@ impl Cursor {
             return Some(Fill::Notice(Notice::Lagging(lagging)));
         }
         let reader = self.reader.filter(|_| self.consumption == Consumption::Reads);
-        match self.log.find(self.next, self.on_gap, reader) {
+        let found = match self.log.find(self.next, self.on_gap, reader) {
+            Found::Detour if !self.here && self.make_detour() => return None,
+            Found::Detour => self.log.find_here(self.next, self.on_gap),
+            found => found,
+        };
+        match found {
             Found::Segment(segment) => {
                 let before = self.next.seq - segment.first_seq;
                 self.offset = 0;
@@ -263,7 +276,13 @@ impl Cursor {
                 // A buffer that went in between is found to be a gap in the next round.
                 None
             }
-            Found::Nothing => Some(self.empty()),
+            Found::Nothing | Found::Detour => Some(self.empty()),
+            Found::Skip(next) => {
+                self.skipped += next.seq - self.next.seq;
+                self.next = next;
+                self.show();
+                None
+            }
             Found::Gap(mut gap, mut go_on) => {
                 let since = Position { epoch: gap.epoch, seq: gap.first - 1 };
                 if (self.on_gap == OnGap::Snapshot || self.is_conflated())
@@ -296,6 +315,20 @@ impl Cursor {
                 Some(Fill::Notice(Notice::Deleted { log: Arc::clone(self.log.name()), last }))
             }
         }
+    }
+
+    /// Goes on in a mirror of its own, where the one that is shared does not hold what comes next.
+    #[cold]
+    fn make_detour(&mut self) -> bool {
+        let start = Start::After(Position { seq: self.next.seq - 1, ..self.next });
+        let way = self.log.upstream.get().and_then(|upstream| upstream.detour(&self.log, start, false));
+        let Some(log) = way else { return false };
+        let Ok(reader) = log.register("", self.next) else { return false };
+        let filter = self.select.as_ref().and_then(|select| select.filter.as_ref());
+        log.listeners.enter(filter);
+        self.log.listeners.leave(filter);
+        (self.log, self.reader, self.consumption) = (log, reader, Consumption::Reads);
+        true
     }
 
     /// The bytes that this many frames of the pinned segment take.
@@ -468,6 +501,27 @@ impl Cursor {
     /// Topic and partition.
     pub fn name(&self) -> &Arc<LogName> {
         self.log.name()
+    }
+}
+
+/// The log that is read where it is owned elsewhere: its mirror, the one that is shared or one for this reader alone.
+#[cold]
+fn elsewhere(
+    log: Arc<Log>,
+    options: &SubscribeOptions,
+    start: Start,
+    consumption: Consumption,
+) -> (Arc<Log>, Start, Consumption) {
+    match log.detour(options, start) {
+        // Its feed begins where this reader does.
+        Some(private) => {
+            let start = if let Start::After(_) = start { start } else { Start::Earliest };
+            (private, start, Consumption::Reads)
+        }
+        None => {
+            log.tell_read(start);
+            (log, start, consumption)
+        }
     }
 }
 

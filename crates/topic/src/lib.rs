@@ -35,6 +35,7 @@ mod publisher;
 mod reading;
 mod subscriber;
 mod topic;
+mod upstream;
 
 pub use checked_run::CheckedRun;
 pub use config::{
@@ -55,8 +56,8 @@ pub use limits::Limits;
 #[cfg(not(loom))]
 pub use lock::{Guard as ShortGuard, Lock as ShortLock};
 pub use log::{
-    BATCH_BYTES_MAX, FoldInfo, Log, LogInfo, Losses, ProducerMark, Staged, StagedMark, StagedRun, StoredInfo,
-    StoredState,
+    BATCH_BYTES_MAX, FeedError, FoldInfo, Log, LogInfo, Losses, ProducerMark, Staged, StagedMark, StagedRun,
+    StoredInfo, StoredState,
 };
 pub use memory::{Budget, BudgetSpent, Charge};
 pub use pattern_index::PatternIndex;
@@ -70,4 +71,5 @@ pub use subject::{Pattern, SUBJECT_BYTES_MAX, Selection, Subject, SubjectError, 
 pub use subscribe::{OnGap, Resync, Start, Subscribe, SubscribeError, SubscribeOptions, Wait};
 pub use subscriber::{Newcomers, Subscriber};
 pub use topic::{PublisherPlace, RunAppend, Topic, key_hash};
+pub use upstream::{ToOwner, Upstream};
 pub use wake::{Waiter, thread_waker};

@@ -38,6 +38,11 @@ impl Listeners {
         }
     }
 
+    /// Whether there are any.
+    pub(crate) fn any(&self) -> bool {
+        self.all.load(Ordering::Relaxed) > 0 || self.some.get().is_some_and(|some| !lock(some).is_empty())
+    }
+
     fn hear(&self, tail: &str) -> bool {
         self.all.load(Ordering::Relaxed) > 0
             || self.some.get().is_some_and(|some| lock(some).iter().any(|filter| (filter.0)(tail)))

@@ -11,6 +11,7 @@
 //! Limits: `retention`, `record_bytes_max`, [`BATCH_BYTES_MAX`], and the budget.
 
 mod append;
+mod mirror;
 #[cfg(all(test, loom))]
 mod model;
 mod readers;
@@ -22,8 +23,8 @@ mod stateful;
 mod stored;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
@@ -36,9 +37,12 @@ use crate::producer::{ProducerLimits, Producers, Verdict};
 use crate::reading::Readings;
 use crate::segment::{Segment, Writer};
 use crate::store::{Recovered, Store};
+use crate::upstream::Upstream;
 
 pub(crate) use append::{Append, Appended};
 pub use append::{BATCH_BYTES_MAX, ProducerMark};
+pub use mirror::FeedError;
+use mirror::Mirror;
 use readers::Readers;
 pub(crate) use readers::{Found, ReaderId};
 pub(crate) use sleepers::SleeperId;
@@ -64,6 +68,8 @@ pub struct Log {
     warn_before: AtomicU64,
     pub(crate) readings: Readings,
     pub(crate) listeners: Listeners,
+    /// Where another process may own it.
+    pub(crate) upstream: OnceLock<Arc<dyn Upstream>>,
     state: LogLock<State>,
 }
 
@@ -109,6 +115,8 @@ pub(crate) struct State {
     next_seq: u64,
     last_append_ns: u64,
     closed: bool,
+    /// From then on it takes no records, or not without asking whether it still may; 0 where it is closed, or another's.
+    shut_at_ns: u64,
     gave_up: bool,
     /// Size of the newest segment, from which the next one grows.
     capacity: usize,
@@ -132,6 +140,8 @@ struct Rare {
     /// Of a durable log.
     stored: Option<Box<Stored>>,
     fold: Option<Folded>,
+    /// Of a log that another process owns, or did.
+    mirror: Option<Box<Mirror>>,
     losses: Losses,
     /// Payloads by reference of segments that were given up, to be dropped outside of the lock.
     remains: Vec<Bytes>,
@@ -158,6 +168,7 @@ impl Log {
             next_seq: 1,
             last_append_ns: 0,
             closed: false,
+            shut_at_ns: u64::MAX,
             gave_up: false,
             capacity: 0,
             held: VecDeque::new(),
@@ -179,6 +190,7 @@ impl Log {
             warn_before: AtomicU64::new(0),
             readings: Readings::default(),
             listeners: Listeners::default(),
+            upstream: OnceLock::new(),
             state: LogLock::new(state),
         }
     }
@@ -257,6 +269,7 @@ impl Log {
         let waiting = {
             let mut state = self.lock();
             state.closed = true;
+            state.shut_at_ns = 0;
             state.seal();
             state.wake_publishers();
             state.sleepers.take_all()
@@ -295,6 +308,7 @@ impl State {
                 readers: Readers::default(),
                 stored: None,
                 fold: None,
+                mirror: None,
                 losses: Losses::default(),
                 remains: Vec::new(),
             })

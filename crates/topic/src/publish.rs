@@ -75,6 +75,9 @@ pub enum Acknowledged {
     Synced,
     /// A majority of replicas have it.
     Quorum,
+    /// Nothing yet: it was handed on to the topic's owner, whose answer is [told later](crate::Log::await_stored). A receipt
+    /// with this holds the ticket to ask with where its sequence would be; no publisher is given one.
+    ByOwner,
 }
 
 impl Acknowledged {
@@ -235,6 +238,20 @@ pub enum PublishError {
     /// The state of a stateful topic does not take it in; nothing of it was appended.
     #[error("the topic's state refuses it: {0}")]
     Fold(#[from] crate::fold::FoldError),
+    /// Another process owns the log. What is published goes there; no publisher is told this.
+    #[error("the topic is owned elsewhere")]
+    Elsewhere,
+    /// The topic's owner answers more slowly than is published here, and did not catch up in time.
+    #[error("the topic's owner has yet to answer for {unanswered_bytes} bytes, waited {waited:?}")]
+    OwnerBehind {
+        /// Bytes that were handed on and have no answer.
+        unanswered_bytes: u64,
+        /// How long the publisher waited.
+        waited: Duration,
+    },
+    /// The topic's owner cannot be reached. A volatile topic gets another soon; a durable one waits for its owner to return.
+    #[error("{0}")]
+    OwnerAway(String),
     /// No topic owns the subject.
     #[error("no topic owns the subject {0:?}")]
     NoTopic(String),
@@ -251,4 +268,29 @@ pub enum PublishError {
     /// A refusal by a remote node that this version has no variant for.
     #[error("refused by the node: {0}")]
     Refused(String),
+}
+
+impl PublishError {
+    /// Whether it may be taken a little later: there is no room now.
+    pub fn may_pass(&self) -> bool {
+        matches!(
+            self,
+            PublishError::Full { .. } | PublishError::DiskBehind { .. } | PublishError::OwnerBehind { .. }
+        )
+    }
+
+    /// The same, of a publisher that has waited for so long in vain.
+    #[must_use]
+    pub fn after(self, waited: Duration) -> PublishError {
+        match self {
+            PublishError::Full { reader, needed, .. } => PublishError::Full { reader, needed, waited },
+            PublishError::DiskBehind { unstored_bytes, .. } => {
+                PublishError::DiskBehind { unstored_bytes, waited }
+            }
+            PublishError::OwnerBehind { unanswered_bytes, .. } => {
+                PublishError::OwnerBehind { unanswered_bytes, waited }
+            }
+            other => other,
+        }
+    }
 }

@@ -1,12 +1,12 @@
 //! Publishing in process.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
 use crate::config::{OnFull, saturating_ns};
-use crate::event::Position;
 use crate::log::{Append, Appended, Log, ProducerMark, StoredState};
 use crate::publish::{Acknowledged, Draft, Publish, PublishError, Receipt};
 use crate::spinning::SPIN_US_DEFAULT;
@@ -16,6 +16,11 @@ use crate::wake::{Waiter, thread_waker};
 /// How long a publisher waits for a disk that neither stores what was appended nor fails.
 const STORED_PATIENCE: Duration = Duration::from_secs(30);
 
+/// What a publisher has sent to another owner and not asked after; sending one more waits for the first of them.
+const UNANSWERED_MAX: usize = 4_096;
+/// How long a publisher that waits for its topic's owner waits at least before it looks again.
+const ROOM_LOOK_NS: u64 = 50_000_000;
+
 /// Appends to a topic of the same process.
 #[derive(Debug)]
 pub struct Publisher {
@@ -24,13 +29,14 @@ pub struct Publisher {
     producer: Option<ProducerMark>,
     waiter: Option<Arc<Waiter>>,
     last: Option<Receipt>,
-    /// The last record that was sent to each partition of a durable topic, and may not be stored yet.
-    unstored: Vec<(u16, Position)>,
+    /// The last record that was sent to each partition of a durable topic, and may not be stored yet; all that was handed
+    /// on to another owner and has no outcome.
+    unstored: VecDeque<Receipt>,
 }
 
 impl Publisher {
     pub(crate) fn new(topic: PublisherPlace, subject_tail: String) -> Publisher {
-        Publisher { topic, subject_tail, producer: None, waiter: None, last: None, unstored: Vec::new() }
+        Publisher { topic, subject_tail, producer: None, waiter: None, last: None, unstored: VecDeque::new() }
     }
 
     /// Numbers its records from here on, so that a retry by whoever takes over is found out.
@@ -56,7 +62,7 @@ impl Publisher {
         let log = &self.topic.logs()[partition];
         let append = Append { now_ns: log.clock.now_ns(), mark: self.producer, expect_last, evict: false };
         let appended = match attempt(log, append) {
-            Err(PublishError::Full { .. } | PublishError::DiskBehind { .. }) => {
+            Err(refused) if refused.may_pass() => {
                 let waiter = self.waiter.get_or_insert_with(Waiter::new);
                 wait_for_room(&self.topic, log, waiter, append, attempt)?
             }
@@ -91,17 +97,10 @@ fn wait_for_room(
         let now_ns = log.clock.now_ns();
         let evict = now_ns >= deadline_ns && evicts;
         match attempt(log, Append { now_ns, evict, ..append }) {
-            Err(PublishError::Full { reader, needed, .. }) if now_ns >= deadline_ns => {
-                let waited = Duration::from_nanos(now_ns - began_ns);
-                return Err(PublishError::Full { reader, needed, waited });
+            Err(refused) if refused.may_pass() && now_ns >= deadline_ns => {
+                return Err(refused.after(Duration::from_nanos(now_ns - began_ns)));
             }
-            Err(PublishError::DiskBehind { unstored_bytes, .. }) if now_ns >= deadline_ns => {
-                let waited = Duration::from_nanos(now_ns - began_ns);
-                return Err(PublishError::DiskBehind { unstored_bytes, waited });
-            }
-            Err(PublishError::Full { .. } | PublishError::DiskBehind { .. }) => {
-                park_until_notified(log, waiter, now_ns, deadline_ns)
-            }
+            Err(refused) if refused.may_pass() => park_until_notified(log, waiter, now_ns, deadline_ns),
             other => return other,
         }
     }
@@ -153,25 +152,27 @@ impl Publish for Publisher {
     fn send<'a>(&mut self, draft: impl Into<Draft<'a>>) -> Result<(), PublishError> {
         let receipt = self.publish_draft(None, draft.into())?;
         if receipt.acknowledged != Acknowledged::Memory {
-            self.note_unstored(&receipt);
+            self.last = Some(receipt);
+            return self.note_unstored(&receipt);
         }
         self.last = Some(receipt);
         Ok(())
     }
 
     fn flush(&mut self) -> Result<Option<Receipt>, PublishError> {
-        for (partition, at) in std::mem::take(&mut self.unstored) {
-            self.wait_stored(partition, at)?;
+        for sent in std::mem::take(&mut self.unstored) {
+            let receipt = self.wait_stored(sent)?;
+            self.answered(&sent, receipt);
         }
         Ok(self.last.take())
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Receipt>, PublishError>> {
-        while let Some(&(partition, at)) = self.unstored.last() {
-            match self.poll_stored(partition, at, cx.waker()) {
+        while let Some(&sent) = self.unstored.front() {
+            match self.poll_stored(sent, cx.waker()) {
                 Poll::Ready(outcome) => {
-                    self.unstored.pop();
-                    outcome?;
+                    self.unstored.pop_front();
+                    self.answered(&sent, outcome?);
                 }
                 Poll::Pending => return Poll::Pending,
             }
@@ -185,13 +186,20 @@ impl Publisher {
     fn publish_draft(&mut self, expect: Option<u64>, draft: Draft<'_>) -> Result<Receipt, PublishError> {
         let partition = self.topic.partition_of(draft.meta.key);
         if self.subject_tail.is_empty() {
-            return self.append(partition, 1, expect, |log, append| log.append(append, &draft));
+            let appended = self.append(partition, 1, expect, |log, append| log.append(append, &draft));
+            return match appended {
+                Err(PublishError::Elsewhere) => self.hand_on(partition, expect, std::slice::from_ref(&draft)),
+                appended => appended,
+            };
         }
         let tail = std::mem::take(&mut self.subject_tail);
         let outcome = {
             let mut draft = draft;
             draft.meta.subject_tail = &tail;
-            self.append(partition, 1, expect, |log, append| log.append(append, &draft))
+            match self.append(partition, 1, expect, |log, append| log.append(append, &draft)) {
+                Err(PublishError::Elsewhere) => self.hand_on(partition, expect, std::slice::from_ref(&draft)),
+                appended => appended,
+            }
         };
         self.subject_tail = tail;
         outcome
@@ -200,8 +208,12 @@ impl Publisher {
     fn append_batch(&mut self, partition: usize, drafts: &[Draft<'_>]) -> Result<Receipt, PublishError> {
         let count = drafts.len() as u64;
         if self.subject_tail.is_empty() {
-            return self
-                .append(partition, count, None, |log, append| log.append_batch(append, drafts.iter()));
+            let appended =
+                self.append(partition, count, None, |log, append| log.append_batch(append, drafts.iter()));
+            return match appended {
+                Err(PublishError::Elsewhere) => self.hand_on(partition, None, drafts),
+                appended => appended,
+            };
         }
         let tail = std::mem::take(&mut self.subject_tail);
         let with_tail: Vec<Draft<'_>> = drafts
@@ -212,8 +224,12 @@ impl Publisher {
                 draft
             })
             .collect();
-        let outcome =
+        let appended =
             self.append(partition, count, None, |log, append| log.append_batch(append, with_tail.iter()));
+        let outcome = match appended {
+            Err(PublishError::Elsewhere) => self.hand_on(partition, None, &with_tail),
+            appended => appended,
+        };
         drop(with_tail);
         self.subject_tail = tail;
         outcome
@@ -222,26 +238,79 @@ impl Publisher {
 
 /// Waiting for the disk, on durable topics.
 impl Publisher {
+    /// What was sent has its answer.
+    fn answered(&mut self, sent: &Receipt, receipt: Receipt) {
+        if let Some(last) = &mut self.last
+            && (last.partition, last.position, last.acknowledged)
+                == (sent.partition, sent.position, sent.acknowledged)
+        {
+            *last = receipt;
+        }
+    }
+
     /// The receipt, when what it stands for is so.
     #[inline(always)]
     fn stored(&mut self, receipt: Receipt) -> Result<Receipt, PublishError> {
-        if receipt.acknowledged != Acknowledged::Memory {
-            self.wait_stored(receipt.partition, receipt.position)?;
+        if receipt.acknowledged != Acknowledged::Memory { self.wait_stored(receipt) } else { Ok(receipt) }
+    }
+
+    /// Hands drafts on to the log's owner elsewhere, or appends them after all; waits where too much has no answer.
+    #[cold]
+    fn hand_on(
+        &mut self,
+        partition: usize,
+        expect_last: Option<u64>,
+        drafts: &[Draft<'_>],
+    ) -> Result<Receipt, PublishError> {
+        let (frames, count) = self.topic.encode(drafts.iter())?;
+        let log = &self.topic.logs()[partition];
+        let began_ns = log.clock.now_ns();
+        let deadline_ns = began_ns.saturating_add(saturating_ns(self.topic.patience()));
+        let mut append = Append { now_ns: began_ns, mark: self.producer, expect_last, evict: false };
+        let receipt = loop {
+            match self.topic.append_encoded(append.now_ns, partition, append, &frames, count) {
+                Err(refused) if refused.may_pass() => {
+                    let waiter = self.waiter.get_or_insert_with(Waiter::new);
+                    append.now_ns = log.clock.now_ns();
+                    if append.now_ns >= deadline_ns {
+                        return Err(refused.after(Duration::from_nanos(append.now_ns - began_ns)));
+                    }
+                    log.await_room(waiter);
+                    let soon_ns = append.now_ns + ROOM_LOOK_NS;
+                    park_until_notified(log, waiter, append.now_ns, deadline_ns.min(soon_ns));
+                }
+                outcome => break outcome?,
+            }
+        };
+        if let Some(mark) = &mut self.producer {
+            mark.producer_seq += u64::from(count);
         }
         Ok(receipt)
     }
 
     #[cold]
-    fn note_unstored(&mut self, receipt: &Receipt) {
-        match self.unstored.iter_mut().find(|(partition, _)| *partition == receipt.partition) {
-            Some((_, at)) => *at = receipt.position.max(*at),
-            None => self.unstored.push((receipt.partition, receipt.position)),
+    fn note_unstored(&mut self, receipt: &Receipt) -> Result<(), PublishError> {
+        let same = |other: &&mut Receipt| {
+            receipt.acknowledged != Acknowledged::ByOwner
+                && (other.partition, other.acknowledged) == (receipt.partition, receipt.acknowledged)
+        };
+        match self.unstored.iter_mut().find(same) {
+            Some(other) => other.position = receipt.position.max(other.position),
+            // Each that was handed on has an outcome of its own.
+            None => self.unstored.push_back(*receipt),
         }
+        if self.unstored.len() > UNANSWERED_MAX
+            && let Some(sent) = self.unstored.pop_front()
+        {
+            let receipt = self.wait_stored(sent)?;
+            self.answered(&sent, receipt);
+        }
+        Ok(())
     }
 
     #[cold]
-    fn wait_stored(&mut self, partition: u16, at: Position) -> Result<(), PublishError> {
-        let level = self.topic.acknowledges();
+    fn wait_stored(&mut self, receipt: Receipt) -> Result<Receipt, PublishError> {
+        let Receipt { partition, position: at, acknowledged: level, .. } = receipt;
         let log = &self.topic.logs()[usize::from(partition)];
         let waiter = self.waiter.get_or_insert_with(Waiter::new);
         let began_ns = log.clock.now_ns();
@@ -249,7 +318,8 @@ impl Publisher {
         log.help_store();
         loop {
             match log.await_stored(at, level, waiter, Waiter::ROOM) {
-                StoredState::Reached => return Ok(()),
+                StoredState::Reached => return Ok(receipt),
+                StoredState::Answered(receipt) => return Ok(receipt),
                 StoredState::Failed(error) => return Err(error),
                 StoredState::Waiting => {}
             }
@@ -262,13 +332,14 @@ impl Publisher {
         }
     }
 
-    fn poll_stored(&mut self, partition: u16, at: Position, waker: &Waker) -> Poll<Result<(), PublishError>> {
-        let level = self.topic.acknowledges();
+    fn poll_stored(&mut self, receipt: Receipt, waker: &Waker) -> Poll<Result<Receipt, PublishError>> {
+        let Receipt { partition, position: at, acknowledged: level, .. } = receipt;
         let log = &self.topic.logs()[usize::from(partition)];
         let waiter = self.waiter.get_or_insert_with(Waiter::new);
         loop {
             match log.await_stored(at, level, waiter, Waiter::ROOM) {
-                StoredState::Reached => return Poll::Ready(Ok(())),
+                StoredState::Reached => return Poll::Ready(Ok(receipt)),
+                StoredState::Answered(receipt) => return Poll::Ready(Ok(receipt)),
                 StoredState::Failed(error) => return Poll::Ready(Err(error)),
                 StoredState::Waiting if waiter.set_waker(waker) => return Poll::Pending,
                 StoredState::Waiting => drop(waiter.take_ready(|_| ())),
@@ -279,9 +350,7 @@ impl Publisher {
 
 impl Drop for Publisher {
     fn drop(&mut self) {
-        if let Some(waiter) = &self.waiter
-            && self.topic.config().durable.is_some()
-        {
+        if let Some(waiter) = &self.waiter {
             self.topic.logs().iter().for_each(|log| log.leave_stored(waiter));
         }
     }

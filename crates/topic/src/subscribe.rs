@@ -72,6 +72,8 @@ pub struct SubscribeOptions {
     /// For tests of readers: every record whose sequence divides by this is withheld once, in silence. A topic may say so
     /// for all who do not.
     pub lose_every: Option<NonZeroU32>,
+    /// What this process holds, and no more: of a log that another one owns, its mirror as it is. So ask nodes each other.
+    pub here: bool,
 }
 
 impl SubscribeOptions {

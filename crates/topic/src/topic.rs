@@ -7,16 +7,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::checked_run::CheckedRun;
-use crate::config::{Clock, ConfigError, TopicConfig};
-use crate::event::LogName;
+use crate::config::{Clock, ConfigError, Retention, TopicConfig};
+use crate::event::{LogName, Position};
 use crate::fold::{Fold, FoldConfig, FoldError};
-use crate::log::{Append, Log, ProducerMark};
+use crate::log::{Append, BATCH_BYTES_MAX, Log, ProducerMark};
 use crate::memory::Budget;
 use crate::publish::{Acknowledged, Draft, PublishError, Receipt};
 use crate::publisher::Publisher;
 use crate::reading::ReaderInfo;
 use crate::store::{Recovered, Store};
+use crate::upstream::{ToOwner, Upstream};
 use crate::wake::Waiter;
+use dunlin_frame::FrameError;
 
 /// How long a publisher waits for a disk that is behind.
 const DISK_PATIENCE: Duration = Duration::from_secs(5);
@@ -48,6 +50,8 @@ pub struct RunAppend<'a> {
     pub expect_last: Option<u64>,
     /// Readers of a reliable topic that do not make room lose their place.
     pub evict: bool,
+    /// Another process handed it on, taking this one for the topic's owner.
+    pub relayed: bool,
 }
 
 impl Topic {
@@ -110,6 +114,32 @@ impl Topic {
             Some((recovered, store)) => log.durable(&recovered, store),
             None => log,
         })
+    }
+
+    /// A topic of which each log is a [mirror](crate::Log::is_mirror), until it is [taken over](crate::Log::take_over); its
+    /// records come and go by `upstream`.
+    pub fn mirrored(
+        name: &str,
+        config: Arc<TopicConfig>,
+        budget: &Arc<Budget>,
+        clock: Clock,
+        epoch: u32,
+        fold: impl Fn(&FoldConfig) -> Result<Box<dyn Fold>, FoldError>,
+        upstream: &Arc<dyn Upstream>,
+    ) -> Result<Topic, ConfigError> {
+        let owner_is_durable = config.durable.is_some();
+        let bytes = config.memory_bytes();
+        let retention = Retention { bytes, ..config.retention };
+        let of_logs = TopicConfig { durable: None, retention, ..(*config).clone() };
+        let of_logs = if owner_is_durable { Arc::new(of_logs) } else { Arc::clone(&config) };
+        let mut topic = Topic::of_logs(name, of_logs, budget, clock, epoch, fold, |log| {
+            log.join(Arc::clone(upstream));
+            log.hand_over(owner_is_durable, None);
+            log
+        })?;
+        topic.acknowledges = config.durable.map_or(Acknowledged::Memory, |durable| durable.acknowledge);
+        topic.config = config;
+        Ok(topic)
     }
 
     fn of_logs(
@@ -189,9 +219,12 @@ impl Topic {
     /// Appends a run; refused with [`PublishError::Full`] or [`PublishError::DiskBehind`] where a publisher in process
     /// would wait. On a durable topic [`Log::await_stored`] tells when the receipt is due.
     pub fn append_run(&self, now_ns: u64, append: RunAppend<'_>) -> Result<Receipt, PublishError> {
-        let RunAppend { run, partition, mark, expect_last, evict } = append;
+        let RunAppend { run, partition, mark, expect_last, evict, .. } = append;
         let log = self.logs.get(partition).ok_or(PublishError::Batch("no such partition"))?;
-        let appended = log.append_run(Append { now_ns, mark, expect_last, evict }, run)?;
+        let appended = match log.append_run(Append { now_ns, mark, expect_last, evict }, run) {
+            Err(PublishError::Elsewhere) => return self.append_elsewhere(now_ns, append),
+            appended => appended?,
+        };
         Ok(Receipt {
             partition: partition as u16,
             position: appended.position,
@@ -212,12 +245,85 @@ impl Topic {
     ) -> Result<Receipt, PublishError> {
         let log = self.logs.get(partition).ok_or(PublishError::Batch("no such partition"))?;
         let append = Append { now_ns, evict, ..Append::default() };
-        let appended = log.append_batch(append, drafts)?;
+        let appended = match log.append_batch(append, drafts.clone()) {
+            Err(PublishError::Elsewhere) => {
+                let (frames, count) = self.encode(drafts)?;
+                return self.append_encoded(now_ns, partition, append, &frames, count);
+            }
+            appended => appended?,
+        };
         Ok(Receipt {
             partition: partition as u16,
             position: appended.position,
             duplicate: appended.duplicate,
             acknowledged: self.acknowledges(),
+        })
+    }
+
+    /// Encodes drafts as they are handed on.
+    #[cold]
+    pub(crate) fn encode<'d>(
+        &self,
+        drafts: impl Iterator<Item: Borrow<Draft<'d>>>,
+    ) -> Result<(Vec<u8>, u32), PublishError> {
+        let (mut frames, mut count) = (Vec::new(), 0);
+        let bytes_max = self.config.record_bytes_max as usize;
+        for draft in drafts {
+            let draft = draft.borrow();
+            let payload = draft.payload.as_slice();
+            let encoded = draft.meta.measure(payload.len())?;
+            let (start, bytes) = (frames.len(), encoded.padded());
+            if bytes > bytes_max {
+                return Err(PublishError::RecordTooLarge { bytes, bytes_max });
+            }
+            if start + bytes > BATCH_BYTES_MAX.max(bytes_max) {
+                return Err(FrameError::TooLarge { bytes: start + bytes, bytes_max: BATCH_BYTES_MAX }.into());
+            }
+            frames.resize(start + bytes, 0);
+            draft.meta.encode(encoded, 0, payload, &mut frames[start..]);
+            count += 1;
+        }
+        Ok((frames, count))
+    }
+
+    /// Appends encoded drafts after a first try was told that the log may be another's.
+    #[cold]
+    pub(crate) fn append_encoded(
+        &self,
+        now_ns: u64,
+        partition: usize,
+        append: Append,
+        frames: &[u8],
+        count: u32,
+    ) -> Result<Receipt, PublishError> {
+        let Append { mark, expect_last, evict, .. } = append;
+        let run = CheckedRun::check(frames, count, self.config.record_bytes_max as usize)?;
+        let append = RunAppend { run, partition, mark, expect_last, evict, relayed: false };
+        self.append_elsewhere(now_ns, append)
+    }
+
+    /// The log did not take it without asking: it is another process's, or was not asked for since its lease was renewed.
+    #[cold]
+    fn append_elsewhere(&self, now_ns: u64, append: RunAppend<'_>) -> Result<Receipt, PublishError> {
+        let RunAppend { run, partition, mark, expect_last, evict, relayed } = append;
+        let log = &self.logs[partition];
+        if log.renew(now_ns) {
+            let appended = log.append_run(Append { now_ns, mark, expect_last, evict }, run)?;
+            return Ok(Receipt {
+                partition: partition as u16,
+                position: appended.position,
+                duplicate: appended.duplicate,
+                acknowledged: self.acknowledges(),
+            });
+        }
+        let upstream = log.upstream.get().ok_or(PublishError::Closed)?;
+        let (frames, count) = (run.bytes(), run.count());
+        let ticket = upstream.forward(ToOwner { partition, frames, count, mark, expect_last, relayed })?;
+        Ok(Receipt {
+            partition: partition as u16,
+            position: Position { epoch: 0, seq: ticket },
+            duplicate: false,
+            acknowledged: Acknowledged::ByOwner,
         })
     }
 

@@ -164,9 +164,12 @@ codes! {
     50 DiskBehind "DISK_BEHIND" Later 503 Unavailable "bytes not stored yet, ns waited" "Publish less, or give the node a faster disk.";
     51 DiskFull "DISK_FULL" Later 507 ResourceExhausted "text: what the disk said" "Make room on the node's disk; publishing goes on by itself then.";
     52 DiskFailed "DISK_FAILED" No 500 DataLoss "text: what the disk said" "Replace the disk; what was acknowledged as synced can be read. Nothing without an answer is sure to be stored.";
+    53 OwnerBehind "OWNER_BEHIND" Later 503 Unavailable "bytes without an answer, ns waited" "Publish less, or to the node that owns the topic.";
+    54 OwnerAway "OWNER_AWAY" Later 503 Unavailable "text: the topic, its owner, what it waits for" "Try again: a volatile topic gets another owner soon, a durable one waits for its own to return.";
     55 Fold "FOLD" No 422 InvalidArgument "text: why" "Correct the record: the topic's state does not take it in.";
     56 NoResponder "NO_RESPONDER" Later 503 Unavailable "text: the subject" "Start somebody who answers; nothing was published.";
     57 NoReply "NO_REPLY" Later 504 DeadlineExceeded "milliseconds waited" "Ask again if asking twice does no harm, or wait longer.";
+    58 OutcomeUnknown "OUTCOME_UNKNOWN" Later 504 DeadlineExceeded "text: why" "Whether it was appended is not known: try again under the same producer and number, which never appends twice, or read.";
     60 ManyLogs "MANY_LOGS" No 400 InvalidArgument "logs the pattern spans; text: the pattern" "Start by time, or name one log.";
     61 Ahead "AHEAD" No 416 OutOfRange "epoch of the last position, its sequence, sequence asked" "Start at a position that was handed out.";
     62 Lost "LOST" No 410 DataLoss "" "Subscribe again where going on makes sense: records were lost, as the gap before said.";

@@ -271,6 +271,18 @@ class DiskFailedError(RefusedError):
     code = "DISK_FAILED"
 
 
+class OwnerBehindError(RefusedError):
+    """Publish less, or to the node that owns the topic."""
+
+    code = "OWNER_BEHIND"
+
+
+class OwnerAwayError(RefusedError):
+    """Try again: a volatile topic gets another owner soon, a durable one waits for its own to return."""
+
+    code = "OWNER_AWAY"
+
+
 class FoldError(RefusedError):
     """Correct the record: the topic's state does not take it in."""
 
@@ -287,6 +299,12 @@ class NoReplyError(RefusedError):
     """Ask again if asking twice does no harm, or wait longer."""
 
     code = "NO_REPLY"
+
+
+class OutcomeUnknownError(RefusedError):
+    """Whether it was appended is not known: try again under the same producer and number, which never appends twice, or read."""
+
+    code = "OUTCOME_UNKNOWN"
 
 
 class ManyLogsError(RefusedError):

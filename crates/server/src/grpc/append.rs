@@ -67,7 +67,7 @@ pub(super) async fn append(target: &Target, incoming: Incoming<'_>) -> Result<Re
 }
 
 /// Waits until the record's level of acknowledgement is reached.
-pub(super) async fn stored(topic: &Topic, receipt: &Receipt) -> Result<(), Refused> {
+pub(super) async fn stored(topic: &Topic, receipt: &Receipt) -> Result<Receipt, Refused> {
     append::stored(topic, receipt).await.map_err(|error| Refused::from(&error))
 }
 

@@ -106,8 +106,11 @@ impl Publishing {
                 }
             }
         }
-        for (topic, receipt) in &came.unstored {
-            stored(topic, receipt).await.map_err(|refused| status(&refused))?;
+        for (topic, sent) in &came.unstored {
+            let receipt = stored(topic, sent).await.map_err(|refused| status(&refused))?;
+            if let Some((_, last)) = came.last.as_mut().filter(|(_, last)| last == sent) {
+                *last = receipt;
+            }
         }
         let last = came.last.map(|(topic, receipt)| translate::receipt(&topic, &receipt));
         Ok(v1::PublishStreamResponse { through: self.count, last, refused: came.refused })
@@ -192,7 +195,10 @@ impl Came {
     fn appended(&mut self, topic: &Arc<Topic>, receipt: Receipt) {
         if receipt.acknowledged != Acknowledged::Memory {
             let of_log = |(other, last): &&mut (Arc<Topic>, Receipt)| {
-                Arc::ptr_eq(other, topic) && last.partition == receipt.partition
+                // Each that was handed on to another owner has an outcome of its own.
+                receipt.acknowledged != Acknowledged::ByOwner
+                    && Arc::ptr_eq(other, topic)
+                    && (last.partition, last.acknowledged) == (receipt.partition, receipt.acknowledged)
             };
             match self.unstored.iter_mut().find(of_log) {
                 Some((_, last)) => *last = receipt,

@@ -50,7 +50,7 @@ impl Ratatoskr {
         let incoming = Incoming { record: &record, mark: None, expect_last: None };
         self.0.admit_publish(record.payload.len()).map_err(|refused| atom(&refused))?;
         let receipt = append(&target, incoming).await.map_err(|refused| atom(&refused))?;
-        stored(&target.topic, &receipt).await.map_err(|refused| atom(&refused))?;
+        let receipt = stored(&target.topic, &receipt).await.map_err(|refused| atom(&refused))?;
         let log = &target.topic.logs()[usize::from(receipt.partition)];
         let appended_ns = log.read(receipt.position.seq, |record| record.frame.append_time_ns());
         Ok(rata::PublishResponse {
@@ -246,7 +246,9 @@ fn check_name(name: &str) -> Result<(), String> {
 fn atom(refused: &Refused) -> String {
     match refused.code {
         ErrorCode::NoTopic | ErrorCode::Closed => TOPIC_NOT_FOUND.to_owned(),
-        ErrorCode::Full | ErrorCode::DiskBehind => format!("topic_timeout: {}", refused.as_wire()),
+        ErrorCode::Full | ErrorCode::DiskBehind | ErrorCode::OwnerBehind => {
+            format!("topic_timeout: {}", refused.as_wire())
+        }
         ErrorCode::BadFrame | ErrorCode::RecordTooLarge => {
             format!("payload_not_serializable: {}", refused.as_wire())
         }

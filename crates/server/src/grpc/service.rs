@@ -84,7 +84,7 @@ impl Dunlin for Topics {
             let target = Target::find(&self.0.node, &request.subject, &incoming.record.payload)?;
             self.0.admit_publish(incoming.record.payload.len())?;
             let receipt = append(&target, incoming).await?;
-            stored(&target.topic, &receipt).await?;
+            let receipt = stored(&target.topic, &receipt).await?;
             Ok(translate::receipt(&target.topic, &receipt))
         };
         answer(published.await.map(|receipt| v1::PublishResponse { receipt: Some(receipt) }))
@@ -115,7 +115,7 @@ impl Dunlin for Topics {
         for outcome in appended {
             let outcome = match outcome {
                 Ok((topic, receipt)) => {
-                    stored(&topic, &receipt).await.map(|()| translate::receipt(&topic, &receipt))
+                    stored(&topic, &receipt).await.map(|receipt| translate::receipt(&topic, &receipt))
                 }
                 Err(refused) => Err(refused),
             };

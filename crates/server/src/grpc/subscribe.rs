@@ -31,6 +31,7 @@ pub(super) fn reader(connection: &Arc<Connection>, request: v1::SubscribeRequest
         registered: request.registered,
         conflate: request.conflate,
         lose_every: None,
+        here: false,
     };
     let batch_bytes = match request.batch_bytes_max as usize {
         0 => BATCH_BYTES_DEFAULT,

@@ -114,6 +114,8 @@ pub(crate) struct Session {
     /// The node as the client's user may use it.
     node: Node,
     entrance: Entrance,
+    /// Another node is the client: what it sends is for this node, or for nobody.
+    from_node: bool,
     _place: Option<Place>,
 }
 
@@ -184,6 +186,7 @@ impl Session {
             resting: Resting::default(),
             touched: Vec::new(),
             visit,
+            from_node: false,
             _place: place,
         }
     }

@@ -38,6 +38,9 @@ impl Cursor {
     #[inline(never)]
     pub(super) fn follow(&mut self) -> Option<Fill> {
         let following = self.following.as_mut()?;
+        if following.owed.is_some() && !self.log.is_placed() {
+            return Some(Fill::Empty);
+        }
         if let Some(owed) = following.owed.take() {
             following.caught_up = Some(self.log.catch_up(owed));
         }
@@ -218,7 +221,7 @@ impl Cursor {
     pub(super) fn can_tell(&self) -> Option<bool> {
         let following = self.following.as_ref()?;
         if following.owed.is_some() {
-            return Some(true);
+            return Some(self.log.is_placed());
         }
         let caught_up = following.caught_up.as_ref()?;
         Some(self.log.shows(caught_up.position()) != Shown::Later)

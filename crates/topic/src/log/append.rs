@@ -183,7 +183,7 @@ impl Log {
 
     /// Lets readers see what was pushed, and wakes one that waits; where the log is durable, its store does so later.
     #[inline(always)]
-    fn publish(
+    pub(super) fn publish(
         &self,
         mut state: LogGuard<'_, State>,
         append: Append,
@@ -233,8 +233,8 @@ impl State {
     /// Whether the append may go on; the first outcome if it is a retry.
     #[inline(always)]
     fn admit(&mut self, append: &Append, count: u64, bytes: u64) -> Result<Option<Appended>, PublishError> {
-        if self.closed {
-            return Err(PublishError::Closed);
+        if append.now_ns >= self.shut_at_ns {
+            return Err(if self.closed { PublishError::Closed } else { PublishError::Elsewhere });
         }
         if let Some(mark) = append.mark
             && let Verdict::Duplicate { last } = self.rare().producers.check(mark, count)?

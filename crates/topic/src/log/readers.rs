@@ -19,6 +19,10 @@ pub(crate) enum Found {
     Segment(Arc<Segment>),
     /// Nothing to read yet.
     Nothing,
+    /// What lies before this is for no reader of this log.
+    Skip(Position),
+    /// Its next records are not here, but with the log's owner.
+    Detour,
     /// Its next records are gone; it may go on here.
     Gap(Gap, Position),
     /// Its epoch is over; it may go on here.
@@ -103,7 +107,9 @@ impl Log {
             Start::Earliest => at(oldest),
             Start::Latest => newest,
             Start::Snapshot => Begin { owed: Some(Owed::State), ..newest },
-            Start::After(asked) if asked > last => return Err(SubscribeError::Ahead { asked, last }),
+            Start::After(asked) if asked > last && !state.is_mirror() => {
+                return Err(SubscribeError::Ahead { asked, last });
+            }
             Start::After(asked)
                 if follows_state && asked.epoch == last.epoch && state.is_state_cheaper(asked.seq) =>
             {
@@ -130,6 +136,9 @@ impl Log {
         state.consumed_before(next, reader);
         if self.config.durable.is_some() {
             return self.find_stored(state, next, on_gap);
+        }
+        if state.mirror().is_some() {
+            return self.find_mirrored(&state, next, on_gap, true);
         }
         // Publishers of a reliable topic wait for its readers before a segment goes, not before a number of records.
         let oldest =
@@ -289,7 +298,10 @@ impl Log {
     /// Has `waiter` notified when a registered reader makes room.
     ///
     /// The tail is sealed, so that a reader at its end comes by and says that it has consumed it.
-    pub(crate) fn await_room(&self, waiter: &Arc<Waiter>) {
+    pub fn await_room(&self, waiter: &Arc<Waiter>) {
+        if let Some(upstream) = self.upstream.get() {
+            upstream.await_room(waiter);
+        }
         let mut state = self.lock();
         if self.config.reliable.is_some() {
             state.seal();

@@ -24,7 +24,7 @@ impl State {
     /// The oldest record a reader may still be given.
     pub(super) fn oldest(&self, config: &TopicConfig) -> Position {
         let seq = self.oldest_seq(config);
-        let epoch = self.stored().map_or(self.epoch, |stored| stored.epoch_of(seq));
+        let epoch = self.stored().map_or_else(|| self.mirrored_epoch_of(seq), |stored| stored.epoch_of(seq));
         Position { epoch, seq }
     }
 }

@@ -167,12 +167,7 @@ impl Log {
         if !state.closed || self.is_durable {
             return;
         }
-        while let Some(held) = state.held.pop_front() {
-            state.held_bytes -= held.bytes;
-            state.gave_up = true;
-            state.retire(held.segment);
-        }
-        state.retire_lingering();
+        state.give_up_all();
         self.warn_laggards(&state);
         let remains = state.take_remains();
         drop(state);
@@ -217,6 +212,17 @@ impl State {
     fn may_give_up(&self) -> bool {
         let oldest = self.held.front().map_or(0, |held| held.segment.first_seq);
         self.stored().is_none_or(|stored| stored.may_give_up(oldest))
+    }
+
+    /// Gives up all that was sealed.
+    pub(super) fn give_up_all(&mut self) {
+        self.seal();
+        while let Some(held) = self.held.pop_front() {
+            self.held_bytes -= held.bytes;
+            self.gave_up = true;
+            self.retire(held.segment);
+        }
+        self.retire_lingering();
     }
 
     /// Ends the segment that is being written; an empty one is dropped.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::event::Position;
 use crate::log::staged::{Staged, StagedMark, StagedRun};
 use crate::log::{Append, Log, State};
-use crate::publish::{Acknowledged, PublishError};
+use crate::publish::{Acknowledged, PublishError, Receipt};
 use crate::segment::{Commit, Writer};
 use crate::store::{EpochStart, Recovered, Store};
 use crate::wake::Waiter;
@@ -69,6 +69,8 @@ pub enum StoredState {
     Waiting,
     /// It will not.
     Failed(PublishError),
+    /// The topic's owner elsewhere has taken it, and this is its receipt.
+    Answered(Receipt),
 }
 
 /// How far a durable log is stored.
@@ -373,6 +375,11 @@ impl Log {
         waiter: &Arc<Waiter>,
         token: u32,
     ) -> StoredState {
+        if level == Acknowledged::ByOwner
+            && let Some(upstream) = self.upstream.get()
+        {
+            return upstream.outcome(at.seq, waiter, token);
+        }
         let mut state = self.lock();
         let epoch = state.epoch;
         let Some(stored) = state.stored_mut() else { return StoredState::Reached };
@@ -403,6 +410,9 @@ impl Log {
 
     /// Whoever waited has gone.
     pub fn leave_stored(&self, waiter: &Arc<Waiter>) {
+        if let Some(upstream) = self.upstream.get() {
+            upstream.leave(waiter);
+        }
         if let Some(stored) = self.lock().stored_mut() {
             stored.waiting.retain(|waiting| !Arc::ptr_eq(&waiting.waiter, waiter));
         }

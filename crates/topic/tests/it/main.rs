@@ -15,6 +15,7 @@ mod durable;
 mod gaps;
 mod many;
 mod memory;
+mod mirror;
 mod model;
 mod order;
 mod reading;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use dunlin::topic::{Draft, Meta, OnFull, Payload, PublishError, Receipt, Subject};
+use dunlin::topic::{Acknowledged, Draft, Meta, OnFull, Payload, PublishError, Receipt, Subject};
 use dunlin::wire::nats::{self, HEADERS_MAX, HeaderBlock, Message, Published};
 use dunlin::{TopicError, now_ns};
 
@@ -147,9 +147,7 @@ impl Session {
         }
         match appended {
             Ok(receipt) => self.appended(subject, &receipt, run.len() as u64),
-            Err(NotAppended::Refused(
-                full @ (PublishError::Full { .. } | PublishError::DiskBehind { .. }),
-            )) => {
+            Err(NotAppended::Refused(full)) if full.may_pass() => {
                 return self.wait_for_room(first.begins, now_ns, subject, &full);
             }
             Err(NotAppended::Refused(error)) => {
@@ -214,7 +212,7 @@ impl Session {
         let evicts = topic.config().reliable.is_some_and(|reliable| reliable.on_full == OnFull::Evict);
         let evict = evicts && self.blocked.as_ref().is_some_and(|blocked| now_ns >= blocked.deadline_ns);
         Ok(match topic.append_drafts(now_ns, PARTITION, evict, drafts.clone()) {
-            Err(PublishError::Full { .. } | PublishError::DiskBehind { .. }) => {
+            Err(full) if full.may_pass() => {
                 topic.await_room(PARTITION, &self.waiter);
                 topic.append_drafts(now_ns, PARTITION, evict, drafts)?
             }
@@ -224,7 +222,8 @@ impl Session {
 
     /// A client that does not want its own records back is not given these.
     fn appended(&mut self, subject: &[u8], receipt: &Receipt, count: u64) {
-        if self.connect.echo || self.own.is_empty() {
+        // What was handed on to another owner has no position yet, and comes back.
+        if self.connect.echo || self.own.is_empty() || receipt.acknowledged == Acknowledged::ByOwner {
             return;
         }
         let targets_max = self.shared.limits.nats.targets_max;

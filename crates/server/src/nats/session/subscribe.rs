@@ -198,6 +198,7 @@ impl Session {
             registered: true,
             conflate: false,
             lose_every: None,
+            here: false,
         };
         let cursor = Cursor::starting(log, &options, start, filter, Consumption::Told)?;
         let channel = self.next_number();

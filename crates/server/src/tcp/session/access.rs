@@ -21,6 +21,8 @@ pub(super) enum Entrance {
     Known(Arc<Login>),
 }
 
+/// What the name of a client begins with that is another node. Who takes it without being one is merely not helped on.
+pub(crate) const NODE_CLIENT: &str = "$node";
 /// The tenant of those that name none, where nobody asks who they are.
 const TENANT: &str = "default";
 
@@ -28,6 +30,7 @@ impl Session {
     /// Lets the client in, at once or when its credentials are checked: then HELLO comes here again.
     pub(super) fn hello(&mut self, hello: Hello<'_>) -> Taken {
         self.visit.is_called(hello.client);
+        self.from_node = hello.client.starts_with(NODE_CLIENT);
         let Some(access) = &self.shared.access else {
             if !hello.tenant.is_empty() && hello.tenant != TENANT {
                 self.fail(&Refused::new(ErrorCode::TenantUnknown, hello.tenant));

@@ -221,9 +221,7 @@ impl Session {
                 let log = Arc::clone(&open.topic.logs()[usize::from(receipt.partition)]);
                 self.appended(publish, receipt, &log);
             }
-            Err(full @ (PublishError::Full { .. } | PublishError::DiskBehind { .. })) => {
-                return self.wait_for_room(header, now_ns, full);
-            }
+            Err(full) if full.may_pass() => return self.wait_for_room(header, now_ns, full),
             Err(error) => {
                 self.publishing.blocked = None;
                 self.refuse(header, &Refused::from(&error));
@@ -253,9 +251,10 @@ impl Session {
             mark,
             expect_last: (publish.flags & FLAG_EXPECT != 0).then_some(header.expect_seq),
             evict: evicts && self.publishing.blocked.as_ref().is_some_and(|b| now_ns >= b.deadline_ns),
+            relayed: self.from_node,
         };
         match open.topic.append_run(now_ns, append) {
-            Err(PublishError::Full { .. } | PublishError::DiskBehind { .. }) => {
+            Err(full) if full.may_pass() => {
                 open.topic.await_room(header.partition as usize, &self.waiter);
                 open.topic.append_run(now_ns, append)
             }
@@ -278,7 +277,8 @@ impl Session {
             duplicate: receipt.duplicate,
         };
         if receipt.acknowledged > Acknowledged::Memory {
-            let answer = Answer { header: *header, published, at: receipt.position };
+            let level = receipt.acknowledged;
+            let answer = Answer { header: *header, published, at: receipt.position, level };
             return self.unstored.add(log, answer);
         }
         match self.publishing.unanswered.last_mut() {
@@ -311,14 +311,7 @@ impl Session {
         }
         let waited = Duration::from_nanos(now_ns - blocked.began_ns);
         self.publishing.blocked = None;
-        let full = match full {
-            PublishError::Full { reader, needed, .. } => PublishError::Full { reader, needed, waited },
-            PublishError::DiskBehind { unstored_bytes, .. } => {
-                PublishError::DiskBehind { unstored_bytes, waited }
-            }
-            other => other,
-        };
-        self.refuse(header, &Refused::from(&full));
+        self.refuse(header, &Refused::from(&full.after(waited)));
         Taken::Whole
     }
 

@@ -7,10 +7,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dunlin::Refused;
-use dunlin::topic::{Log, Position, StoredState, Waiter};
+use dunlin::topic::{Acknowledged, Log, Position, Receipt, StoredState, Waiter};
 use dunlin::wire::{FromNode, PublishHeader, Published};
 
 use super::Session;
+use super::translate::{acknowledged_to_wire, position_to_wire};
 
 /// The token that progress of the disk notifies.
 pub(super) const STORED: u32 = u32::MAX - 2;
@@ -33,6 +34,7 @@ pub(super) struct Answer {
     pub(super) header: PublishHeader,
     pub(super) published: Published,
     pub(super) at: Position,
+    pub(super) level: Acknowledged,
 }
 
 /// What has become of the first messages of a lane.
@@ -40,6 +42,20 @@ pub(super) struct Answer {
 struct Outcome {
     stored: Option<Published>,
     refused: Option<(Refused, Vec<PublishHeader>)>,
+    /// There may be more to say at once.
+    more: bool,
+}
+
+impl Answer {
+    /// What the topic's owner elsewhere has said.
+    fn answered(self, receipt: &Receipt) -> Published {
+        Published {
+            position: position_to_wire(receipt.position),
+            acknowledged: acknowledged_to_wire(receipt.acknowledged),
+            duplicate: receipt.duplicate,
+            ..self.published
+        }
+    }
 }
 
 impl Unstored {
@@ -67,12 +83,22 @@ impl Lane {
     fn settle(&mut self, waiter: &Arc<Waiter>) -> Outcome {
         let mut outcome = Outcome::default();
         while let Some(first) = self.waiting.front() {
-            let level = super::translate::acknowledged_from_wire(first.published.acknowledged);
-            match self.log.await_stored(first.at, level, waiter, STORED) {
+            match self.log.await_stored(first.at, first.level, waiter, STORED) {
                 StoredState::Reached => {
                     outcome.stored = self.waiting.pop_front().map(|first| first.published)
                 }
+                StoredState::Answered(receipt) => {
+                    let answered = self.waiting.pop_front().map(|first| first.answered(&receipt));
+                    outcome.stored = answered.or(outcome.stored);
+                }
                 StoredState::Waiting => break,
+                StoredState::Failed(error) if first.level == Acknowledged::ByOwner => {
+                    // What was handed on behind it has an outcome of its own, and that comes after this one.
+                    let lost = self.waiting.pop_front().map(|answer| answer.header);
+                    outcome.refused = Some((Refused::from(&error), lost.into_iter().collect()));
+                    outcome.more = true;
+                    break;
+                }
                 StoredState::Failed(error) => {
                     let lost = self.waiting.drain(..).map(|answer| answer.header).collect();
                     outcome.refused = Some((Refused::from(&error), lost));
@@ -92,13 +118,17 @@ impl Session {
         let waiter = Arc::clone(&self.waiter);
         let outcomes: Vec<_> = self.unstored.0.iter_mut().map(|lane| lane.settle(&waiter)).collect();
         self.unstored.0.retain(|lane| !lane.waiting.is_empty());
-        for Outcome { stored, refused } in outcomes {
+        let more = outcomes.iter().any(|outcome| outcome.more);
+        for Outcome { stored, refused, .. } in outcomes {
             if let Some(published) = stored {
                 self.outbound.say(FromNode::Published(published));
             }
             if let Some((refused, lost)) = refused {
                 lost.iter().for_each(|header| self.refuse(header, &refused));
             }
+        }
+        if more {
+            self.acknowledge_stored();
         }
     }
 }

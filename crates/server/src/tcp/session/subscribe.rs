@@ -67,7 +67,8 @@ impl Session {
             return Err(Refused::new(ErrorCode::Forbidden, "the inbox of another session"));
         }
         let resumes = matches!(subscribe.start, StartAt::Resume);
-        let options = options(subscribe, self.following.remove(&subscribe.subscription));
+        let mut options = options(subscribe, self.following.remove(&subscribe.subscription));
+        options.here = self.from_node;
         let waiter = &self.waiter;
         let newcomers = || Newcomers::waking(waiter.clone());
         let selected = self.node.select(&pattern, options.start, resumes, newcomers);
@@ -347,5 +348,6 @@ fn plain_options(subscribe: &wire::Subscribe<'_>) -> SubscribeOptions {
         registered: subscribe.registered,
         conflate: false,
         lose_every: None,
+        here: false,
     }
 }

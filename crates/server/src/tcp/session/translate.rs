@@ -31,15 +31,6 @@ pub(super) fn acknowledged_to_wire(acknowledged: Acknowledged) -> AckKind {
     }
 }
 
-pub(super) fn acknowledged_from_wire(acknowledged: AckKind) -> Acknowledged {
-    match acknowledged {
-        AckKind::Memory => Acknowledged::Memory,
-        AckKind::Written => Acknowledged::Written,
-        AckKind::Synced => Acknowledged::Synced,
-        AckKind::Quorum => Acknowledged::Quorum,
-    }
-}
-
 /// Zeros are the node's defaults.
 pub(super) fn config_from_wire(config: &wire::TopicConfig<'_>, defaults: &TopicConfig) -> TopicConfig {
     let mut made = defaults.clone();

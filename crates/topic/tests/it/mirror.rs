@@ -1,0 +1,321 @@
+//! A log that another process owns, and one that changes hands. The owner is a plain topic, what lies between is carried by
+//! hand: [`Owner`] takes what is handed on, [`feed`] brings what it holds.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use dunlin_topic::*;
+
+use crate::stage::*;
+
+/// Where the mirror's records go, and how it is fed.
+#[derive(Debug)]
+struct Owner {
+    topic: Arc<Topic>,
+    until_ns: AtomicU64,
+    tickets: AtomicU64,
+    outcomes: Mutex<HashMap<u64, StoredState>>,
+}
+
+impl Owner {
+    fn of(topic: &Arc<Topic>) -> Arc<Owner> {
+        Arc::new(Owner {
+            topic: Arc::clone(topic),
+            until_ns: AtomicU64::new(0),
+            tickets: AtomicU64::new(0),
+            outcomes: Mutex::default(),
+        })
+    }
+}
+
+impl Upstream for Owner {
+    fn owned_until_ns(&self) -> u64 {
+        self.until_ns.load(Ordering::Relaxed)
+    }
+
+    fn forward(&self, run: ToOwner<'_>) -> Result<u64, PublishError> {
+        let ToOwner { partition, frames, count, mark, expect_last, .. } = run;
+        let run = CheckedRun::check(frames, count, 1 << 20)?;
+        let append = RunAppend { run, partition, mark, expect_last, evict: false, relayed: true };
+        let outcome = match self.topic.append_run(MANUAL.now_ns(), append) {
+            Ok(receipt) => StoredState::Answered(receipt),
+            Err(refused) => StoredState::Failed(refused),
+        };
+        let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
+        self.outcomes.lock().unwrap().insert(ticket, outcome);
+        Ok(ticket)
+    }
+
+    fn outcome(&self, ticket: u64, _waiter: &Arc<Waiter>, _token: u32) -> StoredState {
+        self.outcomes.lock().unwrap().remove(&ticket).unwrap()
+    }
+
+    fn leave(&self, _waiter: &Arc<Waiter>) {}
+
+    fn await_room(&self, _waiter: &Arc<Waiter>) {}
+
+    fn is_read(&self, log: &Arc<Log>, _start: Start) {
+        log.feed_from(self.topic.logs()[0].last());
+    }
+
+    fn detour(&self, log: &Arc<Log>, start: Start, _registered: bool) -> Option<Arc<Log>> {
+        let private = Log::mirror_for_one(log, 1 << 20);
+        let mut subscriber = subscriber(&self.topic, &from(start));
+        feed(&mut subscriber, &private);
+        Some(private)
+    }
+}
+
+fn mirror_of(owner: &Arc<Owner>, config: TopicConfig) -> Arc<Topic> {
+    let upstream: Arc<dyn Upstream> = owner.clone();
+    let no_fold = |_: &FoldConfig| -> Result<Box<dyn Fold>, FoldError> { unreachable!() };
+    let mirror = Topic::mirrored("t", Arc::new(config), &budget(), MANUAL, 1, no_fold, &upstream);
+    Arc::new(mirror.unwrap())
+}
+
+/// Brings a mirror all that its feed has by now.
+fn feed(from: &mut Subscriber, log: &Log) {
+    while let Some(event) = from.try_next().unwrap() {
+        match event {
+            Event::Record(record) => {
+                let mut bytes = Vec::new();
+                record.frame.append_to(&mut bytes);
+                let run = CheckedRun::check(&bytes, 1, 1 << 20).unwrap();
+                log.feed(record.position, record.prev_seq, run).unwrap();
+            }
+            Event::Notice(Notice::Gap(gap)) => log.feed_gap(Position { epoch: gap.epoch, seq: gap.last }),
+            Event::Notice(Notice::EpochChanged(changed)) => log.feed_epoch(&changed),
+            Event::Notice(_) => {}
+        }
+    }
+}
+
+/// Everything a subscriber has by now, in words.
+fn told(subscriber: &mut Subscriber) -> Vec<String> {
+    let mut told = Vec::new();
+    while let Some(event) = subscriber.try_next().unwrap() {
+        told.push(match event {
+            Event::Record(record) => {
+                format!("{} {}", record.position, String::from_utf8_lossy(record.payload()))
+            }
+            Event::Notice(Notice::Gap(gap)) => format!("gap {}: {}-{}", gap.epoch, gap.first, gap.last),
+            Event::Notice(Notice::EpochChanged(changed)) => format!(
+                "{} after {} of {:?} becomes {}",
+                changed.old, changed.last_seen, changed.known_through, changed.new_first
+            ),
+            Event::Notice(other) => format!("{other:?}"),
+        });
+    }
+    told
+}
+
+fn publish(topic: &Arc<Topic>, payloads: &[&str]) {
+    let mut publisher = topic.publisher("t");
+    for payload in payloads {
+        publisher.publish(*payload).unwrap();
+    }
+}
+
+#[test]
+fn a_mirrors_readers_get_the_owners_records_at_the_owners_positions() {
+    let owned = small_topic();
+    let owner = Owner::of(&owned);
+    let mirror = mirror_of(&owner, config(64 << 10));
+    publish(&owned, &["before"]);
+    let mut reader = subscriber(&mirror, &from(Start::Latest));
+    let mut fed = subscriber(&owned, &from(Start::After(Position { epoch: 1, seq: 1 })));
+    publish(&owned, &["a", "b"]);
+    feed(&mut fed, &mirror.logs()[0]);
+    assert_eq!(told(&mut reader), ["1-2 a", "1-3 b"]);
+    let (first, second) = (owned.logs()[0].read(2, stamp), mirror.logs()[0].read(2, stamp));
+    assert!(first.is_some() && first == second, "down to the time of the append");
+}
+
+fn stamp(record: Record<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    record.frame.append_to(&mut bytes);
+    bytes
+}
+
+#[test]
+fn what_the_feed_lacks_is_a_gap_to_each_reader_when_it_comes_there() {
+    let owned = small_topic();
+    let owner = Owner::of(&owned);
+    let mirror = mirror_of(&owner, config(64 << 10));
+    let mut quick = subscriber(&mirror, &from(Start::Latest));
+    let mut slow = subscriber(&mirror, &from(Start::Latest));
+    let mut fed = subscriber(&owned, &earliest());
+    publish(&owned, &["1", "2"]);
+    feed(&mut fed, &mirror.logs()[0]);
+    assert_eq!(told(&mut quick), ["1-1 1", "1-2 2"]);
+    mirror.logs()[0].feed_gap(Position { epoch: 1, seq: 5 });
+    publish(&owned, &["3", "4", "5", "6"]);
+    feed(&mut fed, &mirror.logs()[0]);
+    assert_eq!(told(&mut quick), ["gap 1: 3-5", "1-6 6"]);
+    assert_eq!(told(&mut slow), ["1-1 1", "1-2 2", "gap 1: 3-5", "1-6 6"]);
+}
+
+#[test]
+fn publishing_to_a_mirror_is_answered_by_the_owner() {
+    let owned = small_topic();
+    let owner = Owner::of(&owned);
+    let mirror = mirror_of(&owner, config(64 << 10));
+    publish(&owned, &["1"]);
+    let mark = ProducerMark { producer: 7, producer_epoch: 1, producer_seq: 1 };
+    let mut publisher = mirror.publisher("t").identified(mark);
+    let receipt = publisher.publish("2").unwrap();
+    assert_eq!(receipt.position, Position { epoch: 1, seq: 2 });
+    assert_eq!((receipt.acknowledged, receipt.duplicate), (Acknowledged::Memory, false));
+    let again = mirror.publisher("t").identified(mark).publish("2").unwrap();
+    assert_eq!((again.position, again.duplicate), (receipt.position, true));
+    let moved = mirror.publisher("t").publish_expecting(1, "late");
+    assert_eq!(moved, Err(PublishError::SeqMoved { expected: 1, last_seq: 2 }));
+    publisher.send("3").unwrap();
+    publisher.send("4").unwrap();
+    assert_eq!(publisher.flush().unwrap().unwrap().position.seq, 4);
+    assert_eq!(told(&mut subscriber(&owned, &earliest())), ["1-1 1", "1-2 2", "1-3 3", "1-4 4"]);
+}
+
+#[test]
+fn a_log_that_is_handed_over_whole_loses_nothing_and_says_so() {
+    let owned = small_topic();
+    let owner = Owner::of(&owned);
+    let mirror = mirror_of(&owner, config(64 << 10));
+    let (mut quick, mut slow) =
+        (subscriber(&mirror, &from(Start::Latest)), subscriber(&mirror, &from(Start::Latest)));
+    publish(&owned, &["1", "2"]);
+    feed(&mut subscriber(&owned, &earliest()), &mirror.logs()[0]);
+    assert_eq!(told(&mut quick), ["1-1 1", "1-2 2"]);
+    owner.until_ns.store(u64::MAX, Ordering::Relaxed);
+    mirror.logs()[0].take_over(5, true);
+    publish(&mirror, &["3"]);
+    let became = "1 after 2 of Some(2) becomes 5-3";
+    assert_eq!(told(&mut quick), [became, "5-3 3"]);
+    assert_eq!(told(&mut slow), ["1-1 1", "1-2 2", became, "5-3 3"]);
+    assert_eq!(told(&mut subscriber(&mirror, &earliest())), ["1-1 1", "1-2 2", became, "5-3 3"]);
+}
+
+#[test]
+fn after_an_owner_that_died_nobody_claims_to_know_its_last_record() {
+    let owned = small_topic();
+    let owner = Owner::of(&owned);
+    let mirror = mirror_of(&owner, config(64 << 10));
+    let mut reader = subscriber(&mirror, &from(Start::Latest));
+    publish(&owned, &["1", "2"]);
+    feed(&mut subscriber(&owned, &earliest()), &mirror.logs()[0]);
+    owner.until_ns.store(u64::MAX, Ordering::Relaxed);
+    mirror.logs()[0].take_over(5, false);
+    publish(&mirror, &["3"]);
+    assert_eq!(told(&mut reader), ["1-1 1", "1-2 2", "1 after 2 of None becomes 5-3", "5-3 3"]);
+    // One that had more of the old epoch elsewhere.
+    let ahead = from(Start::After(Position { epoch: 1, seq: 9 }));
+    assert_eq!(told(&mut subscriber(&mirror, &ahead)), ["1 after 9 of None becomes 5-3", "5-3 3"]);
+}
+
+#[test]
+fn numbers_that_start_over_end_the_history_and_say_how_far_it_had_gone() {
+    let owned = small_topic();
+    let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
+    let (mut quick, mut slow) =
+        (subscriber(&mirror, &from(Start::Latest)), subscriber(&mirror, &from(Start::Latest)));
+    publish(&owned, &["1", "2", "3"]);
+    let log = &mirror.logs()[0];
+    feed(&mut subscriber(&owned, &earliest()), log);
+    assert_eq!(told(&mut quick).len(), 3);
+    let next = Topic::new("t", Arc::new(config(64 << 10)), &budget(), MANUAL, 8).unwrap();
+    let next = Arc::new(next);
+    publish(&next, &["new"]);
+    feed(&mut subscriber(&next, &from(Start::After(log.fed_through().unwrap()))), log);
+    assert_eq!(told(&mut quick), ["1 after 3 of None becomes 8-1", "8-1 new"]);
+    assert_eq!(told(&mut slow), ["1 after 0 of Some(3) becomes 8-1", "8-1 new"]);
+}
+
+#[test]
+fn what_a_deposed_owner_goes_on_writing_is_left_aside() {
+    let owned = small_topic();
+    let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
+    let mut reader = subscriber(&mirror, &from(Start::Latest));
+    let log = &mirror.logs()[0];
+    let mut deposed = subscriber(&owned, &earliest());
+    publish(&owned, &["1"]);
+    feed(&mut deposed, log);
+    assert_eq!(told(&mut reader), ["1-1 1"]);
+    let next = Arc::new(Topic::new("t", Arc::new(config(64 << 10)), &budget(), MANUAL, 8).unwrap());
+    publish(&next, &["new"]);
+    feed(&mut subscriber(&next, &from(Start::After(log.fed_through().unwrap()))), log);
+    publish(&owned, &["2", "3"]);
+    feed(&mut deposed, log);
+    assert_eq!(told(&mut reader), ["1 after 1 of None becomes 8-1", "8-1 new"]);
+}
+
+#[test]
+fn an_owner_takes_records_as_long_as_its_lease_lasts_and_not_a_nanosecond_longer() {
+    let other = small_topic();
+    let owner = Owner::of(&other);
+    let own = mirror_of(&owner, config(64 << 10));
+    owner.until_ns.store(MANUAL.now_ns() + 1_000, Ordering::Relaxed);
+    own.logs()[0].take_over(1, true);
+    publish(&own, &["mine"]);
+    pass(std::time::Duration::from_nanos(999));
+    publish(&own, &["mine too"]);
+    pass(std::time::Duration::from_nanos(1));
+    publish(&own, &["not mine"]);
+    assert_eq!(told(&mut subscriber(&own, &earliest())), ["1-1 mine", "1-2 mine too"]);
+    assert_eq!(told(&mut subscriber(&other, &earliest())), ["1-1 not mine"]);
+    owner.until_ns.store(MANUAL.now_ns() + 1_000, Ordering::Relaxed);
+    publish(&own, &["mine again"]);
+    assert_eq!(own.logs()[0].last().seq, 3);
+}
+
+#[test]
+fn a_reader_of_what_was_before_the_mirror_gets_it_from_the_owner() {
+    let owned = small_topic();
+    let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
+    publish(&owned, &["1", "2", "3"]);
+    let _keeps_it_fed = subscriber(&mirror, &from(Start::Latest));
+    let all = ["1-1 1", "1-2 2", "1-3 3"];
+    assert_eq!(told(&mut subscriber(&mirror, &earliest())), all);
+    let after_first = from(Start::After(Position { epoch: 1, seq: 1 }));
+    assert_eq!(told(&mut subscriber(&mirror, &after_first)), all[1..]);
+    assert!(mirror.logs()[0].read(1, |_| ()).is_none(), "it is not here");
+}
+
+#[test]
+fn a_mirror_that_nobody_reads_holds_nothing_and_begins_anew_where_the_owner_stands() {
+    let owned = small_topic();
+    let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
+    let mut reader = subscriber(&mirror, &from(Start::Latest));
+    let log = &mirror.logs()[0];
+    publish(&owned, &["1", "2"]);
+    feed(&mut subscriber(&owned, &earliest()), log);
+    assert_eq!(told(&mut reader).len(), 2);
+    drop(reader);
+    assert!(!log.is_read());
+    log.starve();
+    assert_eq!((log.info().bytes, log.is_placed()), (0, false));
+    publish(&owned, &["3"]);
+    let mut reader = subscriber(&mirror, &from(Start::Latest));
+    let mut fed = subscriber(&owned, &from(Start::After(Position { epoch: 1, seq: 3 })));
+    publish(&owned, &["4"]);
+    feed(&mut fed, log);
+    assert_eq!(told(&mut reader), ["1-4 4"]);
+}
+
+#[test]
+fn a_log_that_is_moved_ends_its_epoch_so_that_the_next_owner_knows_that_it_has_all() {
+    let owner = Owner::of(&small_topic());
+    let old = mirror_of(&owner, config(64 << 10));
+    owner.until_ns.store(u64::MAX, Ordering::Relaxed);
+    old.logs()[0].take_over(1, true);
+    publish(&old, &["1", "2"]);
+    let mut reader = subscriber(&old, &earliest());
+    let next = mirror_of(&Owner::of(&old), config(64 << 10));
+    old.logs()[0].hand_over(false, Some(4));
+    let here = SubscribeOptions { here: true, ..earliest() };
+    feed(&mut subscriber(&old, &here), &next.logs()[0]);
+    assert_eq!(next.logs()[0].last(), Position { epoch: 4, seq: 2 }, "it stands where the next epoch begins");
+    let all = ["1-1 1", "1-2 2", "1 after 2 of Some(2) becomes 4-3"];
+    assert_eq!(told(&mut reader), all);
+    assert_eq!(told(&mut subscriber(&next, &here)), all);
+}
