@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
     bench, completions, config, demo, dev, errors, feed, log, man, publish, reply, report, request, serve,
-    subscribe, topics, user,
+    subscribe, subscriptions, topics, user,
 };
 
 /// Publish, subscribe, and be told exactly what you missed
@@ -15,7 +15,7 @@ use crate::commands::{
 /// A node keeps topics: sequenced logs in memory. Every subscriber sees every record of a topic in order, or is told
 /// which records it missed.
 #[derive(Debug, Parser)]
-#[command(name = "dunlin", version, styles = STYLES, max_term_width = 110, disable_help_subcommand = true)]
+#[command(name = "dunlin", version, styles = STYLES, max_term_width = 80, disable_help_subcommand = true)]
 #[command(after_help = after_help())]
 pub struct Arguments {
     #[command(subcommand)]
@@ -106,6 +106,8 @@ pub enum Command {
     Reply(reply::Arguments),
     /// List, create, delete and describe topics
     Topics(topics::Arguments),
+    /// Who reads what, and how far behind
+    Subscriptions(subscriptions::Arguments),
     /// Look into the logs behind topics
     Log(log::Arguments),
     /// Order books and other live state: made up, watched, recorded and replayed

@@ -16,6 +16,7 @@ pub mod report;
 pub mod request;
 pub mod serve;
 pub mod subscribe;
+pub mod subscriptions;
 pub mod topics;
 pub mod user;
 
@@ -44,6 +45,7 @@ pub fn run(command: &Command, global: &Global, console: &Console) -> Result<()> 
         Command::Req(arguments) => request::run(arguments, global, console),
         Command::Reply(arguments) => reply::run(arguments, global, console),
         Command::Topics(arguments) => topics::run(arguments, global, console),
+        Command::Subscriptions(arguments) => subscriptions::run(arguments, global, console),
         Command::Log(arguments) => log::run(arguments, global, console),
     }
 }

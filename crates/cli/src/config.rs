@@ -1,5 +1,6 @@
 //! A node's configuration: gathered as [`RawConfig`], validated as [`Config`].
 
+mod example;
 mod flags;
 pub mod keys;
 mod raw;
@@ -14,6 +15,7 @@ use anyhow::{Result, anyhow, bail};
 use dunlin::Limits;
 use dunlin_server::{GrpcLimits, TlsConfig};
 
+pub use example::example;
 pub use flags::ConfigFlags;
 pub use keys::nearest;
 pub use raw::{Origin, RawConfig};

@@ -14,6 +14,7 @@ mod demo;
 mod feed;
 mod follow;
 mod format;
+mod help;
 mod input;
 mod ladder;
 mod outage;
@@ -28,14 +29,15 @@ mod telemetry;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
 
 use crate::arguments::Arguments;
 use crate::console::Console;
 
 fn main() -> ExitCode {
     signals::outlive_file_size_limit();
-    let arguments = Arguments::parse();
+    let mut matches = help::command::<Arguments>().get_matches();
+    let arguments = Arguments::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit());
     let console = Console::new(&arguments.global);
     match commands::run(&arguments.command, &arguments.global, &console) {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,7 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
+use dunlin_client::{AskError, Refused};
 use dunlin_topic::SubscribeError;
+use dunlin_wire::{CODES, Retry};
 
 use crate::console::Paint;
 
@@ -25,8 +27,11 @@ impl Outage {
         self.said_once(&why, paint)
     }
 
-    /// Says that the connection is lost, if that is news.
+    /// Says that the connection is lost, if that is news. A node that is there and will not let us in however often we come ends it.
     pub fn said_once(&mut self, why: &str, paint: Paint) -> Result<()> {
+        if let Some(refused) = for_good(why) {
+            return Err(AskError::Refused(refused).into());
+        }
         if !self.said {
             self.said = true;
             writeln!(std::io::stderr(), "{} {why}; trying again", paint.warning("connection lost:"))?;
@@ -39,5 +44,36 @@ impl Outage {
     #[inline]
     pub fn over(&mut self) {
         self.said = false;
+    }
+}
+
+/// What the client says of a node that refused it.
+const REFUSED: &str = "refused by the node: ";
+
+/// The refusal, where trying again cannot help.
+fn for_good(why: &str) -> Option<Refused> {
+    let (_, said) = why.split_once(REFUSED)?;
+    let name = said.split([':', ' ']).next()?;
+    let row = CODES.iter().find(|row| row.name == name && row.retry == Retry::No)?;
+    let text = said[name.len()..].trim_start_matches([':', ' ']).to_owned();
+    Some(Refused { code: row.code, numbers: [0; 3], text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_refused_for_good_ends_and_who_may_come_later_tries_again() {
+        let mut outage = Outage::default();
+        for why in [
+            "refused by the node: TLS_REQUIRED",
+            "refused by the node: UNAUTHENTICATED: user ana was removed",
+        ] {
+            assert!(outage.said_once(why, Paint::PLAIN).is_err(), "{why}");
+        }
+        for why in ["connecting to 127.0.0.1:1: refused", "refused by the node: LIMIT: sessions_max"] {
+            assert!(outage.said_once(why, Paint::PLAIN).is_ok(), "{why}");
+        }
     }
 }

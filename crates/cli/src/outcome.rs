@@ -7,6 +7,7 @@ use dunlin::Refused;
 use dunlin_client::AskError;
 use dunlin_topic::{PublishError, SubjectError, SubscribeError};
 use dunlin_wire::{CODES, CodeRow, ErrorCode};
+use serde_json::json;
 
 use crate::console::Console;
 
@@ -33,11 +34,20 @@ Exit codes:
   2    failed: no node, no file, a command line that cannot be understood, an unknown outcome
   130  ended by a second Ctrl-C, without putting anything in order";
 
-/// Says what went wrong on standard error.
+/// Says what went wrong on standard error, as one object where that was asked for.
 pub fn tell(error: &anyhow::Error, console: &Console) -> ExitCode {
     // Whoever read our output has gone, as `head` does: they have what they wanted.
     if is_broken_pipe(error) {
         return ExitCode::SUCCESS;
+    }
+    if console.json {
+        let row = row(error);
+        let object = json!({
+            "error": in_words(error), "code": row.map(|row| row.name), "advice": row.map(|row| row.advice),
+            "exit_code": code(error),
+        });
+        let _ = writeln!(std::io::stderr(), "{object}");
+        return ExitCode::from(code(error));
     }
     let mark = console.errors.bad("error:");
     // Nothing is left to tell it to when standard error is closed.

@@ -1,11 +1,15 @@
 //! A command of the user's that is run for a record: the payload is its standard input, and the rest its environment.
 
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 
 use anyhow::{Context, Result};
 use dunlin_topic::Record;
+
+use crate::outcome::Refusal;
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -23,6 +27,25 @@ impl Program {
 
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether there is such a command: one that cannot be run is to take no record from those that could do it.
+    pub fn check(&self) -> Result<()> {
+        let found = match self.name.contains('/') {
+            true => is_command(Path::new(&self.name)),
+            false => {
+                let path = std::env::var_os("PATH").unwrap_or_default();
+                std::env::split_paths(&path).any(|dir| is_command(&dir.join(&self.name)))
+            }
+        };
+        if found {
+            return Ok(());
+        }
+        let why = match Path::new(&self.name).exists() && self.name.contains('/') {
+            true => "it is there, but cannot be executed (chmod +x?)",
+            false => "there is no such command",
+        };
+        Err(Refusal(format!("cannot run {}: {why}; no record was taken", self.name)).into())
     }
 
     /// Runs it to its end; it writes where we write.
@@ -69,6 +92,10 @@ impl Program {
         });
         outcome.with_context(|| format!("cannot wait for {}", self.name))
     }
+}
+
+fn is_command(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
 /// An environment holds no NUL, which would keep the command from starting.

@@ -1,12 +1,13 @@
 //! A node with its doors open, from a validated configuration.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use dunlin::journal::RealDisk;
 use dunlin::{Node, RecoveredTopic};
-use dunlin_server::{Door, NatsLimits, Server, ServerConfig};
+use dunlin_server::{Door, NatsLimits, Server, ServerConfig, StartError};
 use dunlin_topic::{Retention, TopicConfig};
 
 use crate::config::Config;
@@ -58,6 +59,21 @@ impl Running {
         if let Some(telemetry) = self.telemetry {
             telemetry.stop();
         }
+    }
+}
+
+/// Says what to do where another program has the port.
+pub fn way_out(error: anyhow::Error) -> anyhow::Error {
+    let taken = error.chain().find_map(|cause| match cause.downcast_ref() {
+        Some(StartError::Listen { address, error }) if error.kind() == ErrorKind::AddrInUse => Some(*address),
+        _ => None,
+    });
+    match taken {
+        Some(address) => anyhow!(
+            "{error:#}: another program listens on {address}. If it is a node, use it (`dunlin topics list`), or start one \
+             beside it with --listen 127.0.0.1:0, --http-listen and so on; `ss -ltnp` says who it is"
+        ),
+        None => error,
     }
 }
 

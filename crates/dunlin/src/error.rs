@@ -2,6 +2,7 @@ use dunlin_topic::{ConfigError, PublishError, SubjectError, SubscribeError};
 use thiserror::Error;
 
 use crate::access::Action;
+use crate::refusal::Refused;
 
 /// Why a topic was not created, found or deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -84,7 +85,7 @@ impl From<TopicError> for SubscribeError {
             TopicError::Name(error) => SubscribeError::Subject(error),
             TopicError::Limit { limit, value } => SubscribeError::Limit { limit, value },
             TopicError::Forbidden { .. } => SubscribeError::Forbidden(error.to_string()),
-            other => SubscribeError::Refused(other.to_string()),
+            other => SubscribeError::Refused(Refused::from(&other).in_words()),
         }
     }
 }

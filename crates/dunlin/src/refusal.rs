@@ -1,7 +1,7 @@
 //! Refusals as they look through every door: one code, three numbers, a text.
 
 use dunlin_topic::{FrameError, PublishError, SubscribeError};
-use dunlin_wire::{ErrorCode, Refusal};
+use dunlin_wire::{CODES, ErrorCode, Refusal};
 
 use crate::error::TopicError;
 
@@ -30,6 +30,19 @@ impl Refused {
     /// As it is sent.
     pub fn as_wire(&self) -> Refusal<'_> {
         Refusal { code: self.code, numbers: self.numbers, text: &self.text }
+    }
+
+    /// In one line that begins with its code's name, as clients say it.
+    pub(crate) fn in_words(&self) -> String {
+        let name = self.code.row().map_or("UNKNOWN", |row| row.name);
+        format!("{name}: {}", self.text)
+    }
+
+    /// What [`in_words`](Refused::in_words) said.
+    fn of_words(said: &str) -> Option<Refused> {
+        let (name, text) = said.split_once(": ")?;
+        let row = CODES.iter().find(|row| row.name == name)?;
+        Some(Refused::new(row.code, text))
     }
 
     fn numbers(code: ErrorCode, numbers: [u64; 3]) -> Refused {
@@ -112,6 +125,9 @@ impl From<&SubscribeError> for Refused {
             SubscribeError::Limit { limit, value } => Refused::limit(limit, *value),
             SubscribeError::Closed => Refused::new(Code::Closed, ""),
             SubscribeError::Forbidden(what) => Refused::new(Code::Forbidden, what.as_str()),
+            SubscribeError::Refused(said) => {
+                Refused::of_words(said).unwrap_or_else(|| Refused::new(Code::Internal, error.to_string()))
+            }
             other => Refused::new(Code::Internal, other.to_string()),
         }
     }

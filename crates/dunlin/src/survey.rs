@@ -9,8 +9,9 @@
 use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dunlin_topic::{LogInfo, Losses, ReaderInfo, Topic};
+use dunlin_topic::{LogInfo, Losses, Pattern, ReaderInfo, Topic};
 
+use crate::access::{Extent, Rule};
 use crate::node::Node;
 
 /// Topics that are looked up at once; others who create or delete topics wait as long.
@@ -149,10 +150,29 @@ impl TopicSurvey {
 impl Node {
     /// Looks at every topic and every subscription, and keeps the busiest and the slowest.
     pub fn survey(&self, topics_max: usize, subscriptions_max: usize) -> Survey {
-        let mut survey = Survey { totals: *self.departed().lock(), ..Survey::default() };
+        let survey = Survey { totals: *self.departed().lock(), ..Survey::default() };
+        self.look(survey, topics_max, subscriptions_max, |_| true)
+    }
+
+    /// The same of the topics that lie within the bounds as a whole; those that were deleted are not counted.
+    pub fn survey_within(&self, bounds: &Rule, topics_max: usize, subscriptions_max: usize) -> Survey {
+        let lies_within = |topic: &Topic| {
+            let pattern = Pattern::parse(topic.pattern());
+            pattern.is_ok_and(|pattern| bounds.extent(&pattern) == Extent::All)
+        };
+        self.look(Survey::default(), topics_max, subscriptions_max, lies_within)
+    }
+
+    fn look(
+        &self,
+        mut survey: Survey,
+        topics_max: usize,
+        subscriptions_max: usize,
+        wanted: impl Fn(&Topic) -> bool,
+    ) -> Survey {
         let mut after = String::new();
         loop {
-            let page = self.registry().page(None, &after, PAGE_TOPICS, |_| true);
+            let page = self.registry().page(None, &after, PAGE_TOPICS, &wanted);
             let Some(last) = page.topics.last() else { break };
             after = last.name().to_owned();
             for topic in page.topics {

@@ -40,10 +40,11 @@ pub(crate) use account::Account;
 pub(crate) use credentials::Credentials;
 pub(crate) use inboxes::InboxClaim;
 pub(crate) use login::{Login, Pending};
+pub(crate) use quota::{pause, slow_down};
 pub(crate) use remembered::Remembered;
 pub use secret::{SecretError, TOKEN_PREFIX, hash_password, new_token};
 pub(crate) use standing::Standing;
-pub use users::{TENANT_DEFAULT, TenantLimits, UserLimits, Users, UsersError, is_name};
+pub use users::{TENANT_DEFAULT, TenantLimits, UserInfo, UserLimits, Users, UsersError, is_name};
 pub(crate) use users_file::UsersFile;
 
 use checker::Checker;

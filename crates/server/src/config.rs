@@ -69,6 +69,8 @@ pub struct Limits {
     pub channels_max: usize,
     /// How long a client may take to say HELLO, and before it for the handshake of TLS, ms; then it is refused.
     pub handshake_ms_max: u32,
+    /// Handshakes of TLS at a time, each of which holds some 30 KiB; who comes then waits for its turn.
+    pub handshakes_max: usize,
     /// A session sends something at least this often, ms.
     pub heartbeat_ms: u32,
     /// The largest message with records, bytes.
@@ -103,6 +105,9 @@ pub struct NatsLimits {
     pub pings_max: u32,
     /// How long a client may take over one operation, from its first byte to its last, ms.
     pub publish_ms_max: u32,
+    /// How long a client that publishes more than its user may is made to wait, ms; what may not pass even then is
+    /// refused.
+    pub rate_wait_ms_max: u32,
     /// Subjects whose topics a session remembers for publishing.
     pub targets_max: usize,
     /// For clients that do not want their own records back: stretches of them, in each log, that they have yet to pass.
@@ -115,6 +120,7 @@ impl Default for NatsLimits {
             ping_ms: 120_000,
             pings_max: 2,
             publish_ms_max: 30_000,
+            rate_wait_ms_max: 5_000,
             targets_max: 4_096,
             own_ranges_max: 65_536,
         }
@@ -199,6 +205,7 @@ impl Default for Limits {
             publishers_max: 65_536,
             channels_max: 1_000_000,
             handshake_ms_max: 5_000,
+            handshakes_max: 2_048,
             heartbeat_ms: 1_000,
             run_bytes_max: 16 << 20,
             control_bytes_max: 64 << 10,

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dunlin::Node;
 use dunlin::topic::{Charge, SubscribeError, Waiter};
+use tokio::sync::Semaphore;
 
 use crate::access::{Access, UsersError};
 use crate::config::{Limits, ServerConfig};
@@ -46,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) surveys: Surveys,
     pub(crate) departures: Departures,
     pub(crate) housekeeping: Housekeeping,
+    /// Who may be in a handshake of TLS.
+    pub(crate) handshakes: Semaphore,
     cores: OnceLock<Vec<Core>>,
     pub(crate) grpc: grpc::Services,
     stopping: AtomicBool,
@@ -80,6 +83,7 @@ impl Shared {
             departures: Departures::new(config.limits.departures_max),
             housekeeping: Housekeeping::default(),
             grpc: grpc::Services::default(),
+            handshakes: Semaphore::new(config.limits.handshakes_max.clamp(1, Semaphore::MAX_PERMITS)),
             cores: OnceLock::new(),
             stopping,
             sessions,

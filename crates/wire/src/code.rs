@@ -148,7 +148,7 @@ codes! {
     20 Subject "SUBJECT" No 400 InvalidArgument "text: what breaks the rules of names" "Correct the subject or pattern.";
     21 NoTopic "NO_TOPIC" Later 404 NotFound "text: the subject" "Create a topic that owns the subject.";
     22 TopicExists "TOPIC_EXISTS" No 409 AlreadyExists "text: the topic" "Use the topic, or another name.";
-    23 PatternOverlaps "PATTERN_OVERLAPS" No 409 FailedPrecondition "text: the topic that owns some of it" "Choose a pattern that no other topic's meets.";
+    23 PatternOverlaps "PATTERN_OVERLAPS" No 409 FailedPrecondition "text: the topic that owns some of it" "Choose a pattern that no other topic's meets, or delete that topic: one that came into being by itself holds what was published to its name.";
     24 TopicConfig "TOPIC_CONFIG" No 400 InvalidArgument "text: which value and why" "Correct the topic's configuration.";
     25 Closed "CLOSED" Later 410 Aborted "" "The topic was deleted; create it again or stop.";
     40 RecordTooLarge "RECORD_TOO_LARGE" No 413 InvalidArgument "bytes, bytes allowed" "Split the record, or raise the topic's record_bytes_max.";

@@ -1,6 +1,9 @@
 //! One client at its limits, and what the others see: a publisher and a subscriber at 1,000 records a second through the
 //! same door, alone and beside it, in turn.
 //!
+//! The one that floods is a user who may publish 10,000 records a second and sends all it can. A second row shows the same flood
+//! of a user without a limit: then nobody has said that it may not have what the processors can do, and it has.
+//!
 //! What is told is the median of five pairs, each of a run alone and a run beside: a neighbour's noise that lasts longer than a
 //! pair falls on both. The offender is a process of its own on the same cores, and what the kernel takes for it is
 //! part of what the others see.
@@ -22,7 +25,20 @@ use crate::pubsub::{Broker, RawClient, Served};
 use crate::role::{RoleArgs, say};
 use crate::stats::Summary;
 
-const KINDS: [&str; 3] = ["flood", "never_reads", "slow_loris"];
+const KINDS: [&str; 4] = ["flood", "flood_unlimited", "never_reads", "slow_loris"];
+/// Who they are. Of a token the file has the SHA-256.
+const OTHERS_TOKEN: &str = "dunlin_bench_others";
+const OFFENDER_TOKEN: &str = "dunlin_bench_offender";
+const USERS: &str = "[users.others]
+tokens = [\"sha256:511a65ec0ff4206933eb4e5fc2d46513ac63eb1b8ca105732e839286fb1be2ad\"]
+publish = [\">\"]
+subscribe = [\">\"]
+[users.offender]
+tokens = [\"sha256:eec43214b33beb8f28dd5513cbcd023da552749efcb3d2db63a1be9f268fc469\"]
+publish = [\">\"]
+subscribe = [\">\"]
+";
+const LIMITS: &str = "[users.offender.limits]\npublish_records_per_s = 10000\n";
 const OTHERS: UseCase =
     UseCase { name: "others", per_s: 1_000, limit: Duration::from_millis(5), durable: false };
 const PAIRS: u64 = 5;
@@ -53,8 +69,10 @@ fn measure(bench: &Bench, kind: &str, pairs: u64, records: u64) -> Result<Sample
     let topics =
         vec![TopicSetup::volatile(TOPIC, HISTORY_BYTES), TopicSetup::volatile(OFFENDED, HISTORY_BYTES)];
     let doors = vec![Door::Nats.name().to_owned()];
-    let node = DoorNode::start(bench, &NodeSetup { doors, topics, ..NodeSetup::default() })?;
-    let served = Broker::nats_door(&node)?;
+    let limits = if kind == "flood_unlimited" { "" } else { LIMITS };
+    let users = Some(format!("{USERS}{limits}"));
+    let node = DoorNode::start(bench, &NodeSetup { doors, topics, users, ..NodeSetup::default() })?;
+    let served = Broker::nats_door(&node)?.with_token(OTHERS_TOKEN);
     let mut sampled: Vec<(Sample, Sample)> = Vec::new();
     for _ in 0..pairs {
         let alone = others(served, records)?;
@@ -96,9 +114,9 @@ fn offender(bench: &Bench, kind: &str, served: Served) -> Result<Child> {
 
 /// The offender's process: goes on until it is killed.
 pub fn offend(args: &RoleArgs) -> Result<()> {
-    let served = Served::nats(args.get("address")?);
+    let served = Served::nats(args.get("address")?).with_token(OFFENDER_TOKEN);
     match args.text("kind")? {
-        "flood" => flood(served),
+        "flood" | "flood_unlimited" => flood(served),
         "never_reads" => never_read(served),
         "slow_loris" => trickle(served),
         unknown => bail!("there is no offender `{unknown}`"),

@@ -1,5 +1,6 @@
 //! A node in a process of its own, with the doors and the topics that a measurement asks for; gone when dropped.
 
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -30,6 +31,8 @@ pub struct NodeSetup {
     pub doors: Vec<String>,
     /// What is there to publish to.
     pub topics: Vec<TopicSetup>,
+    /// A users file, where clients have to say who they are.
+    pub users: Option<String>,
 }
 
 /// A topic of it.
@@ -82,6 +85,7 @@ struct Ready {
 pub struct DoorNode {
     child: Child,
     doors: Vec<(String, SocketAddr)>,
+    _users: Option<tempfile::NamedTempFile>,
     /// A node is killed, so what it leaves goes with this.
     _disk: Option<ScratchDisk>,
 }
@@ -92,9 +96,11 @@ impl DoorNode {
         let disk = setup.topics.iter().any(|topic| topic.durable).then(ScratchDisk::new).transpose()?;
         let mut args = vec![("setup", serde_json::to_string(setup)?)];
         args.extend(disk.iter().map(|disk| ("disk", disk.path().display().to_string())));
+        let users = setup.users.as_deref().map(users_file).transpose()?;
+        args.extend(users.iter().map(|file| ("users", file.path().display().to_string())));
         let mut child = bench.child.start("door-node", &args)?;
         let Ready { doors } = child.line(PATIENCE)?;
-        Ok(Self { child, doors, _disk: disk })
+        Ok(Self { child, doors, _users: users, _disk: disk })
     }
 
     /// Where a door is.
@@ -107,6 +113,12 @@ impl DoorNode {
     pub fn memory(&self, field: &str) -> Result<u64> {
         self.child.memory(field)
     }
+}
+
+fn users_file(users: &str) -> Result<tempfile::NamedTempFile> {
+    let mut file = tempfile::NamedTempFile::new().context("making a users file")?;
+    file.write_all(users.as_bytes()).context("writing a users file")?;
+    Ok(file)
 }
 
 /// The node's process: serves until it is killed.
@@ -125,6 +137,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
         nats: any(Door::Nats),
         http: any(Door::Http),
         grpc: any(Door::Grpc),
+        users_file: args.text("users").ok().map(Into::into),
         ..ServerConfig::default()
     };
     let server = Server::start(node, config).context("opening the doors")?;

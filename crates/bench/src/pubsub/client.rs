@@ -27,12 +27,12 @@ const BUFFER_BYTES: usize = 1024 * 1024;
 impl RawClient {
     /// Connects, and waits until the broker has taken the greeting.
     pub fn connect(served: Served) -> Result<Self> {
-        Self::connect_with(served, BUFFER_BYTES, served.dialect.greeting())
+        Self::connect_with(served, BUFFER_BYTES, &served.dialect.greeting(served.token))
     }
 
     /// The same with a read buffer of this size, for many of them.
     pub fn connect_small(served: Served, buffer_bytes: usize) -> Result<Self> {
-        Self::connect_with(served, buffer_bytes, served.dialect.greeting())
+        Self::connect_with(served, buffer_bytes, &served.dialect.greeting(served.token))
     }
 
     /// Connects so that every publish is answered: see [`done`](Self::done).

@@ -26,16 +26,18 @@ pub enum Said {
     Other,
 }
 
-const CONNECT: &str = "CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":false,\"lang\":\"raw\",\"version\":\"1\"}\r\nPING\r\n";
+const CONNECT: &str =
+    "CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":false,\"lang\":\"raw\",\"version\":\"1\"";
 const CONNECT_VERBOSE: &str =
     "CONNECT {\"verbose\":true,\"pedantic\":false,\"headers\":false,\"lang\":\"raw\",\"version\":\"1\"}\r\n";
 
 impl Dialect {
-    /// Begins a connection; answered by [`Said::Done`].
-    pub fn greeting(self) -> &'static str {
-        match self {
-            Self::Nats => CONNECT,
-            Self::Redis => "PING\r\n",
+    /// Begins a connection, as the user whose token it is; answered by [`Said::Done`].
+    pub fn greeting(self, token: Option<&str>) -> String {
+        match (self, token) {
+            (Self::Nats, None) => format!("{CONNECT}}}\r\nPING\r\n"),
+            (Self::Nats, Some(token)) => format!("{CONNECT},\"auth_token\":\"{token}\"}}\r\nPING\r\n"),
+            (Self::Redis, _) => "PING\r\n".to_owned(),
         }
     }
 

@@ -24,12 +24,19 @@ pub struct Served {
     pub address: SocketAddr,
     /// What it speaks.
     pub dialect: Dialect,
+    /// What lets in, where users are asked who they are.
+    pub token: Option<&'static str>,
 }
 
 impl Served {
     /// What speaks NATS at this address.
     pub fn nats(address: SocketAddr) -> Self {
-        Self { address, dialect: Dialect::Nats }
+        Self { address, dialect: Dialect::Nats, token: None }
+    }
+
+    /// The same as the user whose token this is.
+    pub fn with_token(self, token: &'static str) -> Self {
+        Self { token: Some(token), ..self }
     }
 }
 
@@ -111,7 +118,7 @@ impl Broker {
             TopicSetup::volatile(CROWD, HISTORY_BYTES),
         ];
         let doors = vec![Door::Nats.name().to_owned()];
-        let node = DoorNode::start(bench, &NodeSetup { spin, doors, topics })?;
+        let node = DoorNode::start(bench, &NodeSetup { spin, doors, topics, users: None })?;
         Ok(Self { served: Self::nats_door(&node)?, process: Process::Node(node) })
     }
 
@@ -144,7 +151,7 @@ impl Broker {
         args.extend(REDIS_ARGS.map(str::to_owned));
         let mut child = bench.child.start_program(&program, &args)?;
         until(&mut child, "redis-server", |_| TcpStream::connect(address).ok())?;
-        let served = Served { address, dialect: Dialect::Redis };
+        let served = Served { address, dialect: Dialect::Redis, token: None };
         Ok(Self { served, process: Process::Rival { child, _config: None } })
     }
 

@@ -1,4 +1,4 @@
-//! `config`: what a node started here and now would be told, and by whom.
+//! `config`: what a node started here and now would be told, and by whom; and all that it could be told.
 
 use std::io::Write;
 
@@ -25,10 +25,19 @@ Examples:
   DUNLIN_LISTEN=127.0.0.1:0 dunlin config show --retention-bytes 1GiB
   dunlin config show --json | jq -r 'select(.origin != \"default\") | .key'")]
     Show(ConfigFlags),
+    /// Print a configuration file with every key at its default, to be changed
+    #[command(after_help = "\
+Examples:
+  dunlin config example > node.toml
+  dunlin serve --config node.toml")]
+    Example,
 }
 
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
-    let Verb::Show(flags) = &arguments.verb;
+    let flags = match &arguments.verb {
+        Verb::Show(flags) => flags,
+        Verb::Example => return Ok(std::io::stdout().write_all(crate::config::example().as_bytes())?),
+    };
     let (raw, warnings) = flags.gather()?;
     show(&raw, console)?;
     for warning in warnings {

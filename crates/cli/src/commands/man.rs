@@ -4,7 +4,6 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use clap::CommandFactory;
 use clap_mangen::Man;
 
 #[derive(Debug, clap::Args)]
@@ -19,7 +18,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let command = crate::arguments::Arguments::command();
+    let command = crate::help::command::<crate::arguments::Arguments>();
     match &arguments.dir {
         Some(dir) => {
             std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;

@@ -50,6 +50,9 @@ const LOOK: Duration = Duration::from_millis(100);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = Stop::on_signal()?;
+    if let Some(program) = Program::new(&arguments.command) {
+        program.check()?;
+    }
     let client = connect(global, "dunlin reply")?;
     let options = SubscribeOptions { name: "dunlin reply".to_owned(), ..SubscribeOptions::default() };
     let mut requests = client

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::config::{Config, ConfigFlags, RawConfig};
 use crate::console::Console;
-use crate::running::Running;
+use crate::running::{Running, way_out};
 use crate::signals::{Reload, Stop};
 use crate::telemetry::Telemetry;
 
@@ -61,7 +61,7 @@ pub fn start_with(raw: &RawConfig, warnings: &[String], console: &Console) -> Re
     }
     let config = Config::try_from(raw)?;
     let telemetry = Telemetry::start(&config, console)?;
-    Ok(Running { telemetry: Some(telemetry), ..Running::start(&config)? })
+    Ok(Running { telemetry: Some(telemetry), ..Running::start(&config).map_err(way_out)? })
 }
 
 /// Until a signal to end comes.

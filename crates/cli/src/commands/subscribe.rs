@@ -17,6 +17,7 @@ use crate::connect::{connect, connect_one_by_one, connect_slow};
 use crate::console::Console;
 use crate::follow::{Follow, Rules, Shift};
 use crate::format::{Format, Meanings, Writer};
+use crate::program::Program;
 use crate::signals::Stop;
 
 #[derive(Debug, clap::Args)]
@@ -94,6 +95,9 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     // Who plays a slow reader, or has a place among others, keeps it until it writes again.
     if arguments.group.group.is_none() && arguments.sleep.is_none() {
         stop.when_nobody_reads();
+    }
+    if let Some(program) = Program::new(&arguments.group.command) {
+        program.check()?;
     }
     let client = connect_for(arguments, global)?;
     let writer = writer(arguments, &client, console);

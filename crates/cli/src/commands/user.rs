@@ -10,7 +10,9 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use dunlin_server::access::{TENANT_DEFAULT, Users, hash_password, is_name, new_token};
+use dunlin::{Permissions, Rule};
+use dunlin_server::access::{TENANT_DEFAULT, UserInfo, Users, hash_password, is_name, new_token};
+use dunlin_topic::Pattern;
 use serde_json::json;
 use toml_edit::{Array, DocumentMut, Item, Table as Toml, value};
 
@@ -38,21 +40,27 @@ pub struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Add a user, or change one: what is given takes the place of what was there
+    /// Add a user
     #[command(after_help = "\
 Examples:
   dunlin user add ana --tenant acme --publish 'acme.orders.>' --subscribe 'acme.>' --deny-subscribe 'acme.secret.>'
-  dunlin user add ana --password-from ana.password    another password
   dunlin user add robot --no-password --publish '>'   one who comes with a token: dunlin user token robot
 
 The password is asked for on the terminal, or read from a file or from standard input: never from an argument, which
 others on the machine could see.")]
     Add(Box<Add>),
+    /// Change a user: of what is given, the new takes the place of the old; the rest stays
+    #[command(after_help = "\
+Examples:
+  dunlin user change ana --publish 'acme.>'             in the place of all it could publish to before
+  dunlin user change ana --without create --without surveys
+  dunlin user change ana --password-from ana.password   another password; `-` asks for it on the terminal")]
+    Change(Box<Change>),
     /// Make a token for a user; it is shown once, and kept as its hash only
     Token { name: String },
     /// Remove a user; a running node ends their connections
     Remove { name: String },
-    /// List the users
+    /// List the users, and what they may do
     List,
 }
 
@@ -68,6 +76,40 @@ struct Add {
     /// No password: the user comes with a token
     #[arg(long)]
     no_password: bool,
+    #[command(flatten)]
+    may: May,
+}
+
+#[derive(Debug, clap::Args)]
+struct Change {
+    name: String,
+    /// Read a new password from this file, without the line's end; `-` asks for it
+    #[arg(long, value_name = "FILE")]
+    password_from: Option<PathBuf>,
+    /// Take this away; may be given several times
+    #[arg(long, value_name = "WHAT", value_parser = WHAT)]
+    without: Vec<String>,
+    #[command(flatten)]
+    may: May,
+}
+
+/// What can be taken away, as the file calls it.
+const WHAT: [&str; 10] = [
+    "publish",
+    "publish_deny",
+    "subscribe",
+    "subscribe_deny",
+    "create",
+    "delete",
+    "groups",
+    "surveys",
+    "password",
+    "tokens",
+];
+
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+struct May {
     /// Subjects it may publish to
     #[arg(long, value_name = "PATTERN")]
     publish: Vec<String>,
@@ -98,6 +140,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     let file = &arguments.users_file;
     match &arguments.verb {
         Verb::Add(user) => add(file, user, console),
+        Verb::Change(user) => change(file, user, console),
         Verb::Token { name } => token(file, name),
         Verb::Remove { name } => remove(file, name, console),
         Verb::List => list(file, console),
@@ -110,9 +153,13 @@ fn add(file: &Path, add: &Add, console: &Console) -> Result<()> {
     }
     let mut document = read_or_new(file)?;
     let users = table(&mut document, "users")?;
-    let is_new = !users.contains_key(&add.name);
-    let user = users.entry(&add.name).or_insert_with(|| Item::Table(Toml::new()));
-    let user = user.as_table_mut().context("the user's entry in the file is no table")?;
+    if users.contains_key(&add.name) {
+        let name = &add.name;
+        bail!(Refusal(format!(
+            "there is a user {name} already: `dunlin user change {name}` changes what they may do"
+        )));
+    }
+    let mut user = Toml::new();
     if let Some(tenant) = &add.tenant {
         user["tenant"] = value(tenant);
     }
@@ -120,29 +167,89 @@ fn add(file: &Path, add: &Add, console: &Console) -> Result<()> {
         let password = password::read(add.password_from.as_deref(), &add.name)?;
         user["password"] = value(hash_password(&password)?);
     }
-    for (name, patterns) in [
-        ("publish", &add.publish),
-        ("publish_deny", &add.deny_publish),
-        ("subscribe", &add.subscribe),
-        ("subscribe_deny", &add.deny_subscribe),
-        ("create", &add.create),
-        ("delete", &add.delete),
-        ("groups", &add.groups),
-    ] {
-        if !patterns.is_empty() {
-            user[name] = value(patterns.iter().collect::<Array>());
-        }
-    }
-    if add.surveys {
-        user["surveys"] = value(true);
-    }
+    add.may.write_to(&mut user);
+    users.insert(&add.name, Item::Table(user));
     if let Some(tenant) = add.tenant.as_deref().filter(|tenant| *tenant != TENANT_DEFAULT) {
         let tenants = table(&mut document, "tenants")?;
         tenants.entry(tenant).or_insert_with(|| Item::Table(Toml::new()));
     }
     write(file, &document)?;
-    let what = if is_new { "added" } else { "changed" };
-    Ok(writeln!(console.out(), "{} {what} in {}", add.name, file.display())?)
+    writeln!(console.out(), "{} added to {}", add.name, file.display())?;
+    show(file, &add.name, console)
+}
+
+fn change(file: &Path, change: &Change, console: &Console) -> Result<()> {
+    let mut document = read(file)?;
+    let user = user_of(&mut document, &change.name)?;
+    if let Some(from) = &change.password_from {
+        let from = (from.as_os_str() != "-").then_some(from.as_path());
+        user["password"] = value(hash_password(&password::read(from, &change.name)?)?);
+    }
+    for what in &change.without {
+        user.remove(what);
+    }
+    change.may.write_to(user);
+    write(file, &document)?;
+    writeln!(console.out(), "{} changed in {}", change.name, file.display())?;
+    show(file, &change.name, console)
+}
+
+/// Says what they may do now: what was replaced is seen to be gone.
+fn show(file: &Path, name: &str, console: &Console) -> Result<()> {
+    let users = Users::read(file)?;
+    let Some(user) = users.list().find(|user| user.name == name) else { return Ok(()) };
+    let mut out = console.out();
+    for line in may(user.permissions) {
+        writeln!(out, "  {line}")?;
+    }
+    Ok(out.flush()?)
+}
+
+impl May {
+    fn write_to(&self, user: &mut Toml) {
+        for (name, patterns) in [
+            ("publish", &self.publish),
+            ("publish_deny", &self.deny_publish),
+            ("subscribe", &self.subscribe),
+            ("subscribe_deny", &self.deny_subscribe),
+            ("create", &self.create),
+            ("delete", &self.delete),
+            ("groups", &self.groups),
+        ] {
+            if !patterns.is_empty() {
+                user[name] = value(patterns.iter().collect::<Array>());
+            }
+        }
+        if self.surveys {
+            user["surveys"] = value(true);
+        }
+    }
+}
+
+/// What a user may do, a line for each kind; within what its tenant may.
+fn may(permissions: &Permissions) -> Vec<String> {
+    let patterns = |patterns: &[Pattern]| {
+        patterns.iter().map(|pattern| pattern.as_str().to_owned()).collect::<Vec<_>>().join(" ")
+    };
+    let rules = [
+        ("publish", &permissions.publish),
+        ("subscribe", &permissions.subscribe),
+        ("create", &permissions.create),
+        ("delete", &permissions.delete),
+        ("groups", &permissions.groups),
+    ];
+    let mut lines: Vec<String> = Vec::new();
+    for (name, Rule { allow, deny }) in rules.into_iter().filter(|(_, rule)| !rule.allow.is_empty()) {
+        let not = if deny.is_empty() { String::new() } else { format!(", not {}", patterns(deny)) };
+        lines.push(format!("{name} {}{not}", patterns(allow)));
+    }
+    if permissions.surveys {
+        lines.push("surveys".to_owned());
+    }
+    if lines.is_empty() {
+        lines.push("nothing".to_owned());
+    }
+    lines
 }
 
 fn token(file: &Path, name: &str) -> Result<()> {
@@ -168,22 +275,32 @@ fn list(file: &Path, console: &Console) -> Result<()> {
     let users = Users::read(file)?;
     let mut out = console.out();
     if console.json {
-        for (name, tenant, password, tokens) in users.list() {
-            writeln!(
-                out,
-                "{}",
-                json!({"user": name, "tenant": tenant, "password": password, "tokens": tokens})
-            )?;
+        for UserInfo { name, tenant, password, tokens, permissions } in users.list() {
+            let object = json!({
+                "user": name, "tenant": tenant, "password": password, "tokens": tokens,
+                "may": {
+                    "publish": rule(&permissions.publish), "subscribe": rule(&permissions.subscribe),
+                    "create": rule(&permissions.create), "delete": rule(&permissions.delete),
+                    "groups": rule(&permissions.groups), "surveys": permissions.surveys,
+                },
+            });
+            writeln!(out, "{object}")?;
         }
         return Ok(out.flush()?);
     }
-    let mut shown = Table::new(&["USER", "TENANT", "PASSWORD", "TOKENS"]);
-    for (name, tenant, password, tokens) in users.list() {
+    let mut shown = Table::new(&["USER", "TENANT", "PASSWORD", "TOKENS", "MAY"]);
+    for UserInfo { name, tenant, password, tokens, permissions } in users.list() {
         let password = if password { "yes" } else { "no" };
-        shown.row([name.to_owned(), tenant.to_owned(), password.to_owned(), tokens.to_string()]);
+        let may = may(permissions).join("; ");
+        shown.row([name.to_owned(), tenant.to_owned(), password.to_owned(), tokens.to_string(), may]);
     }
     shown.write(&mut out, console.paint)?;
     Ok(out.flush()?)
+}
+
+fn rule(rule: &Rule) -> serde_json::Value {
+    let texts = |patterns: &[Pattern]| patterns.iter().map(|one| one.as_str().to_owned()).collect::<Vec<_>>();
+    json!({"allow": texts(&rule.allow), "deny": texts(&rule.deny)})
 }
 
 fn read_or_new(file: &Path) -> Result<DocumentMut> {

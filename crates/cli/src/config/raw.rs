@@ -180,6 +180,32 @@ mod tests {
     }
 
     #[test]
+    fn the_example_holds_every_key_and_reads_back_as_the_defaults() {
+        let example = crate::config::example();
+        assert_eq!(
+            lay(&example).unwrap().settings,
+            RawConfig::defaults().settings,
+            "all of it is commented out"
+        );
+        let is_key =
+            |line: &str| line.starts_with('#') && line[1..].starts_with(|c: char| c.is_ascii_lowercase());
+        let set: Vec<&str> =
+            example.lines().map(|line| if is_key(line) { &line[1..] } else { line }).collect();
+        let raw = lay(&set.join("\n")).unwrap();
+        for (setting, key) in raw.settings.iter().zip(KEYS) {
+            assert_eq!(setting.text, key.default, "{}", key.name);
+            assert!(matches!(setting.origin, Origin::File { .. }), "{} is not in it", key.name);
+        }
+        let page = include_str!("../../../../docs/configuration.md");
+        let shown = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
+        assert_eq!(
+            shown,
+            Some(example.as_str()),
+            "docs/configuration.md: put in what `dunlin config example` prints"
+        );
+    }
+
+    #[test]
     fn an_unknown_key_is_refused_with_the_nearest_name() {
         let error = |text| lay(text).unwrap_err().to_string();
         assert_eq!(

@@ -211,7 +211,8 @@ fn run<W: Write>(
         // Ctrl-C reaches the command as well.
         _ if follow.stop.is_set() => Outcome::Dropped,
         Ok(status) => Outcome::Failed(format!("{}: {status}", program.name())),
-        Err(error) => Outcome::Failed(format!("{error:#}")),
+        // It was there when this began. Whoever cannot run it gives the record back by leaving, and takes no other.
+        Err(error) => return Err(error),
     })
 }
 

@@ -2,8 +2,9 @@
 
 use std::io::Read;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
-use crate::dunlin::{dunlin, run};
+use crate::dunlin::{Node, Program, dunlin, run};
 
 #[test]
 fn exit_codes_tell_refused_from_failed() {
@@ -42,4 +43,67 @@ fn tables_are_objects_with_json() {
     let out = run(&["errors", "--json"]).done();
     let rows: Vec<serde_json::Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(rows.iter().any(|row| row["name"] == "NO_TOPIC" && row["number"] == 21));
+}
+
+#[test]
+fn errors_are_objects_with_json() {
+    let outcome = run(&["--json", "--url", "dunlin://127.0.0.1:1", "topics", "list"]);
+    assert_eq!(outcome.code, Some(2));
+    let object: serde_json::Value = serde_json::from_str(outcome.err.trim()).unwrap();
+    assert_eq!(object["exit_code"], 2);
+    assert!(object["error"].as_str().unwrap().contains("cannot reach a node"), "{object}");
+    let node = Node::start();
+    let outcome = node.run(&["topics", "describe", "nothing", "--json"]);
+    let object: serde_json::Value = serde_json::from_str(outcome.err.trim()).unwrap();
+    assert_eq!((&object["code"], &object["exit_code"]), (&"NO_TOPIC".into(), &1.into()), "{object}");
+    assert!(object["advice"].as_str().unwrap().contains("Create a topic"), "{object}");
+}
+
+#[test]
+fn subscriptions_are_listed_the_furthest_behind_first() {
+    let node = Node::start();
+    node.run(&["pub", "ticks", "1", "2", "3"]).done();
+    let reader = |name: &str, more: &[&str]| -> Program {
+        let arguments = [&["sub", "ticks", "--name", name], more].concat();
+        node.command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap().into()
+    };
+    let _both = [reader("fast", &[]), reader("slow", &["--from", "earliest", "--sleep", "1h"])];
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let out = node.run(&["subscriptions", "--json"]).done();
+        let seen: Vec<serde_json::Value> =
+            out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        if seen.len() == 2 {
+            assert!(seen.iter().all(|row| row["topic"] == "ticks" && row["lost"] == 0), "{out}");
+            assert!(seen[0]["behind"].as_u64() >= seen[1]["behind"].as_u64(), "{out}");
+            break;
+        }
+        assert!(Instant::now() < deadline, "{out}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let table = node.run(&["subscriptions", "ticks", "--sort", "name", "--limit", "1"]).done();
+    assert!(table.contains("fast") && !table.contains("slow") && table.contains("and 1 more"), "{table}");
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_with_a_way_out() {
+    let node = Node::start();
+    let address = node.url.strip_prefix("dunlin://").unwrap();
+    for verb in ["dev", "serve"] {
+        let outcome = run(&[verb, "--listen", address]);
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        assert!(outcome.err.contains(&format!("another program listens on {address}")), "{outcome:?}");
+        assert!(outcome.err.contains("--listen 127.0.0.1:0"), "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_pattern_that_meets_a_topic_says_how_to_go_on() {
+    let node = Node::start();
+    node.run(&["pub", "orders.eu", "1"]).done();
+    let outcome = node.run(&["topics", "create", "orders", "--pattern", "orders.>"]);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.err.contains("`dunlin topics delete orders.eu`"), "{outcome:?}");
+    node.run(&["topics", "delete", "orders.eu"]).done();
+    node.run(&["topics", "create", "orders", "--pattern", "orders.>"]).done();
 }

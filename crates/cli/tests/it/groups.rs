@@ -183,3 +183,21 @@ fn the_last_failure_of_a_job_says_where_it_went() {
     let dead = ["sub", "dead.jobs", "--from", "earliest", "--count", "1", "--format", "{payload}"];
     assert_eq!(node.run(&dead).done(), "one\n");
 }
+
+#[test]
+fn a_command_that_is_not_there_takes_no_work_from_anybody() {
+    let node = Node::start();
+    node.run(&["pub", "jobs", "one", "two"]).done();
+    let plain = tempfile::NamedTempFile::new().unwrap();
+    for (command, why) in [
+        ("./nothere.sh", "there is no such command"),
+        ("nothere-at-all", "there is no such command"),
+        (plain.path().to_str().unwrap(), "cannot be executed"),
+    ] {
+        let outcome = node.run(&["sub", "jobs", "--group", "crew", "--work", "--", command]);
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(outcome.err.contains("cannot run") && outcome.err.contains(why), "{outcome:?}");
+    }
+    let done = node.run(&["sub", "jobs", "--group", "crew", "--work", "--count", "2"]).done();
+    assert_eq!(done, "1 one\n2 two\n", "at their first attempt");
+}

@@ -52,10 +52,12 @@ fn a_command_that_fails_is_told_to_who_asked() {
     let outcome = node.run(&["req", "fails"]);
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.err.contains("exit status: 3"), "{outcome:?}");
-    let _absent = Replier::start(&node, &["absent", "--", "no-such-command-anywhere"]);
-    let outcome = node.run(&["req", "absent"]);
+    let outcome = node.run(&["reply", "absent", "--", "no-such-command-anywhere"]);
     assert_eq!(outcome.code, Some(1));
-    assert!(outcome.err.contains("cannot start no-such-command-anywhere"), "{outcome:?}");
+    assert!(
+        outcome.err.contains("cannot run no-such-command-anywhere: there is no such command"),
+        "{outcome:?}"
+    );
 }
 
 #[test]

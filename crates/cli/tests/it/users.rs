@@ -1,6 +1,10 @@
 //! `dunlin user`, and a node that asks who one is.
 
-use crate::dunlin::{Node, Outcome, dunlin, run_with};
+use std::io::Write;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::dunlin::{Node, Outcome, Program, dunlin, run_with};
 
 fn run(arguments: &[&str], input: &str) -> Outcome {
     run_with(dunlin(arguments), input.as_bytes())
@@ -21,7 +25,20 @@ fn users_are_added_listed_and_removed_and_come_in_with_what_they_were_given() {
     user(&[&["add", "ana"], &rights[..]].concat(), "open sesame\n");
     user(&["add", "robot", "--no-password", "--publish", "orders.>"], "");
     let token = user(&["token", "robot"], "");
+    let again = run(&["user", "--users-file", &file, "add", "robot", "--no-password"], "");
+    assert_eq!(again.code, Some(1), "{again:?}");
+    assert!(again.err.contains("`dunlin user change robot`"), "{again:?}");
+    let changed = user(&["change", "robot", "--publish", "orders.eu", "--subscribe", ">", "--surveys"], "");
+    assert!(changed.contains("  publish orders.eu\n  subscribe >\n  surveys\n"), "{changed}");
+    let changed = user(
+        &["change", "robot", "--publish", "orders.>", "--without", "subscribe", "--without", "surveys"],
+        "",
+    );
+    assert!(changed.ends_with("  publish orders.>\n"), "{changed}");
+    let listed = user(&["list", "--json"], "");
+    assert!(listed.contains(r#""publish":{"allow":["orders.>"],"deny":[]}"#), "{listed}");
     let listed = user(&["list"], "");
+    assert!(listed.contains("publish orders.>; subscribe orders.>; create orders.>"), "{listed}");
     assert!(listed.contains("ana") && listed.contains("robot"), "{listed}");
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(text.contains("# kept as it is\n"), "{text}");
@@ -61,4 +78,37 @@ fn a_users_file_that_is_not_sound_is_named_with_its_line() {
     let output = run(&["user", "--users-file", file.to_str().unwrap(), "list"], "");
     assert_ne!(output.code, Some(0));
     assert!(output.err.contains("users.toml:2: "), "{output:?}");
+}
+
+#[test]
+fn who_may_not_come_in_again_ends_and_does_not_try_for_ever() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("users.toml");
+    let file = file.to_str().unwrap();
+    let node = Node::start();
+    let listen = node.url.strip_prefix("dunlin://").unwrap().to_owned();
+    let url = node.url.clone();
+    let spawn = |arguments: &[&str], input: Stdio| -> Program {
+        let mut command = node.command(arguments);
+        command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap().into()
+    };
+    let sub = spawn(&["sub", "a"], Stdio::null());
+    let mut lines = spawn(&["pub", "a"], Stdio::piped());
+    let mut input = lines.stdin.take().unwrap();
+    // Both are there.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !node.run(&["topics", "list", "--json"]).out.contains("\"readers\":1") {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    input.write_all(b"one\n").unwrap();
+    node.kill();
+    run(&["user", "--users-file", file, "add", "ana", "--no-password"], "");
+    let _asks = Node::start_with(&["--listen", &listen, "--auth-users-file", file]);
+    input.write_all(b"two\n").unwrap();
+    for program in [sub, lines] {
+        let outcome = Outcome::of(program);
+        assert_eq!(outcome.code, Some(1), "{url}: {outcome:?}");
+        assert!(outcome.err.contains("UNAUTHENTICATED"), "{outcome:?}");
+    }
 }

@@ -23,6 +23,11 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// Whether it is no bound at all.
+    pub fn is_everything(&self) -> bool {
+        self.deny.is_empty() && self.allow.iter().any(|allowed| allowed.as_str() == ">")
+    }
+
     /// How much of the pattern is allowed.
     pub fn extent(&self, asked: &Pattern) -> Extent {
         if !self.allow.iter().any(|allowed| allowed.covers(asked)) {

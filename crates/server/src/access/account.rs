@@ -54,6 +54,16 @@ impl Account {
         self.quota.is_metered() || self.tenant.quota.is_metered()
     }
 
+    /// Records, and bytes, that are best published at once: what may pass in a tenth of a second, so that a client that
+    /// sends more than it may is slowed down in small steps.
+    pub(crate) fn step(&self) -> (u64, u64) {
+        if !self.is_metered() {
+            return (u64::MAX, u64::MAX);
+        }
+        let (of_tenant, own) = (self.tenant.quota.meters().step(), self.quota.meters().step());
+        (of_tenant.0.min(own.0), of_tenant.1.min(own.1))
+    }
+
     fn meter(&self, records: u64, bytes: u64) -> Result<(), Refused> {
         let now_ns = now_ns();
         // The tenant's first, always, so that no two wait for each other.

@@ -1,59 +1,200 @@
-//! Threads that check passwords, so that no door waits for one: each takes tens of milliseconds and 19 MiB.
+//! Threads that check passwords, so that no door waits for one: each check takes tens of milliseconds and 19 MiB.
+//!
+//! Addresses take turns: a flood of passwords from one makes others wait for one check each, not for all of them. When as many
+//! wait as may, whoever comes from an address with few waiting takes the place of the last of the address with most.
 //!
 //! Limits: `access.logins_at_once` threads, started when they are first needed; `access.logins_waiting_max` that wait
-//! for one.
+//! for one. An IPv6 address counts by its first 64 bits.
 
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 
 use super::AccessLimits;
+use super::throttle::{From, network};
 
-type Job = Box<dyn FnOnce() + Send>;
+type Job = Box<dyn FnOnce(Turn) + Send>;
+
+/// What becomes of who waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// It is checked, here and now.
+    Check,
+    /// There is no place for it.
+    TurnedAway,
+}
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Checker {
     limits: AccessLimits,
-    queue: OnceLock<SyncSender<Job>>,
+    queue: Arc<Queue>,
+    start: Once,
 }
 
-/// As many wait as may.
-#[derive(Debug)]
-pub(super) struct Busy;
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Mutex<Turns<Job>>,
+    came: Condvar,
+}
+
+/// Who waits, by address, and whose turn it is.
+struct Turns<T> {
+    of: HashMap<From, VecDeque<T>>,
+    order: VecDeque<From>,
+    count: usize,
+    is_over: bool,
+}
 
 impl Checker {
     pub(super) fn new(limits: AccessLimits) -> Checker {
-        Checker { limits, queue: OnceLock::new() }
+        Checker { limits, queue: Arc::default(), start: Once::new() }
     }
 
-    pub(super) fn run(&self, job: impl FnOnce() + Send + 'static) -> Result<(), Busy> {
-        match self.queue.get_or_init(|| start(self.limits)).try_send(Box::new(job)) {
-            Ok(()) => Ok(()),
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => Err(Busy),
+    /// Calls it with [`Turn::Check`] on another thread, or with [`Turn::TurnedAway`] on any.
+    pub(super) fn run(&self, from: From, job: impl FnOnce(Turn) + Send + 'static) {
+        self.start.call_once(|| start(self.limits, &self.queue));
+        let turned_away =
+            self.queue.lock().add(network(from), Box::new(job), self.limits.logins_waiting_max as usize);
+        self.queue.came.notify_one();
+        // Without the lock: whoever is told may come again at once.
+        if let Some(job) = turned_away {
+            job(Turn::TurnedAway);
         }
     }
 }
 
-/// The threads end with the sender.
-fn start(limits: AccessLimits) -> SyncSender<Job> {
-    let (send, receive) = sync_channel(limits.logins_waiting_max as usize);
-    let receive = Arc::new(Mutex::new(receive));
+impl Drop for Checker {
+    fn drop(&mut self) {
+        self.queue.lock().is_over = true;
+        self.queue.came.notify_all();
+    }
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Turns<Job>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next, as soon as there is one; none when there will be no more.
+    fn next(&self) -> Option<Job> {
+        let mut waiting = self.lock();
+        loop {
+            if waiting.is_over {
+                return None;
+            }
+            if let Some(job) = waiting.next() {
+                return Some(job);
+            }
+            waiting = self.came.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl<T> Turns<T> {
+    /// Waits behind those of its address; who has to go for it, which may be itself.
+    fn add(&mut self, from: From, job: T, waiting_max: usize) -> Option<T> {
+        let mut turned_away = None;
+        if self.count >= waiting_max {
+            let own = self.of.get(&from).map_or(0, VecDeque::len);
+            let longest =
+                self.of.iter().max_by_key(|(_, jobs)| jobs.len()).map(|(from, jobs)| (*from, jobs.len()));
+            match longest {
+                Some((other, length)) if length > own + 1 => {
+                    turned_away = self.take(other, VecDeque::pop_back)
+                }
+                _ => return Some(job),
+            }
+        }
+        let jobs = self.of.entry(from).or_default();
+        if jobs.is_empty() {
+            self.order.push_back(from);
+        }
+        jobs.push_back(job);
+        self.count += 1;
+        turned_away
+    }
+
+    fn next(&mut self) -> Option<T> {
+        let from = self.order.pop_front()?;
+        let job = self.take(from, VecDeque::pop_front);
+        if self.of.contains_key(&from) {
+            self.order.push_back(from);
+        }
+        job
+    }
+
+    /// One of the address's, which stays in the order if it has more.
+    fn take(&mut self, from: From, which: impl Fn(&mut VecDeque<T>) -> Option<T>) -> Option<T> {
+        let jobs = self.of.get_mut(&from)?;
+        let job = which(jobs);
+        self.count -= usize::from(job.is_some());
+        if jobs.is_empty() {
+            self.of.remove(&from);
+            self.order.retain(|other| *other != from);
+        }
+        job
+    }
+}
+
+impl<T> Default for Turns<T> {
+    fn default() -> Turns<T> {
+        Turns { of: HashMap::new(), order: VecDeque::new(), count: 0, is_over: false }
+    }
+}
+
+impl<T> std::fmt::Debug for Turns<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Turns").field("addresses", &self.of.len()).field("count", &self.count).finish()
+    }
+}
+
+/// The threads end with the checker.
+fn start(limits: AccessLimits, queue: &Arc<Queue>) {
     for number in 0..limits.logins_at_once.max(1) {
-        let receive = Arc::clone(&receive);
-        let started =
-            thread::Builder::new().name(format!("dunlin-login-{number}")).spawn(move || work(&receive));
+        let queue = Arc::clone(queue);
+        let work = move || {
+            while let Some(job) = queue.next() {
+                job(Turn::Check);
+            }
+        };
+        let started = thread::Builder::new().name(format!("dunlin-login-{number}")).spawn(work);
         if let Err(error) = started {
             tracing::error!(%error, "cannot start a thread that checks passwords");
         }
     }
-    send
 }
 
-fn work(queue: &Mutex<Receiver<Job>>) {
-    loop {
-        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(job) = job else { return };
-        job();
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(last: u8) -> From {
+        Some(([10, 0, 0, last], 0).into()).map(|address: std::net::SocketAddr| address.ip())
+    }
+
+    #[test]
+    fn addresses_take_turns_and_each_keeps_its_own_order() {
+        let mut turns = Turns::default();
+        for (from, job) in [(1, "a1"), (1, "a2"), (1, "a3"), (2, "b1"), (3, "c1"), (2, "b2")] {
+            assert_eq!(turns.add(address(from), job, 100), None);
+        }
+        let order: Vec<_> = std::iter::from_fn(|| turns.next()).collect();
+        assert_eq!(order, ["a1", "b1", "c1", "a2", "b2", "a3"]);
+        assert_eq!((turns.count, turns.of.len(), turns.order.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn where_all_places_are_taken_the_address_with_most_makes_room() {
+        let mut turns = Turns::default();
+        for job in 0..4 {
+            assert_eq!(turns.add(address(1), job, 4), None);
+        }
+        assert_eq!(turns.add(address(1), 4, 4), Some(4), "the flood itself is turned away");
+        assert_eq!(turns.add(address(2), 10, 4), Some(3));
+        assert_eq!(turns.add(address(2), 11, 4), Some(2));
+        assert_eq!(turns.add(address(2), 12, 4), Some(12), "both have as many");
+        let order: Vec<_> = std::iter::from_fn(|| turns.next()).collect();
+        assert_eq!(order, [0, 10, 1, 11]);
     }
 }

@@ -10,6 +10,7 @@ use dunlin::wire::ErrorCode;
 use dunlin::{Node, Refused, now_ns};
 use sha2::{Digest as _, Sha256};
 
+use super::checker::Turn;
 use super::secret::{self, Digest};
 use super::throttle::From;
 use super::users::UsersError;
@@ -134,11 +135,12 @@ impl Access {
         {
             return done(self.enter(&user, Proof::Password(hash.clone()), &tenant, from));
         }
-        // Whoever is refused for want of a place is told by the very call that finds none.
-        let done = Arc::new(Mutex::new(Some(done)));
-        let (access, later) = (Arc::clone(self), Arc::clone(&done));
-        let queued = self.checker.run(move || {
-            let Some(done) = lock(&later).take() else { return };
+        let access = Arc::clone(self);
+        self.checker.run(from, move |turn| {
+            if turn == Turn::TurnedAway {
+                let waiting_max = access.limits.logins_waiting_max.into();
+                return done(Err(Refused::limit("access.logins_waiting_max", waiting_max)));
+            }
             // More may have failed while this one waited: then it was not looked at, and is none of them.
             if let Some(refused) = access.wait(from, &user) {
                 return done(Err(refused));
@@ -152,11 +154,6 @@ impl Access {
                 _ => Err(access.fail(from, &user, "wrong user or password")),
             });
         });
-        if queued.is_err()
-            && let Some(done) = lock(&done).take()
-        {
-            done(Err(Refused::limit("access.logins_waiting_max", self.limits.logins_waiting_max.into())));
-        }
     }
 
     /// Somebody is who they say.

@@ -26,6 +26,20 @@ impl Meter {
         Meter { per_s, left: per_s as f64, seen_ns: now_ns }
     }
 
+    /// So much may pass in a second.
+    pub(crate) fn per_s(&self) -> u64 {
+        self.per_s
+    }
+
+    /// Another limit from now on: what was taken too much stays to be made up for.
+    pub(crate) fn set(&mut self, per_s: u64) {
+        if per_s != self.per_s {
+            // Of a bucket that was not full, the same share is left, and a debt takes as long as before.
+            self.left *= per_s as f64 / self.per_s.max(1) as f64;
+            self.per_s = per_s;
+        }
+    }
+
     /// Whether so much may pass now; nothing is taken.
     pub(crate) fn look(&mut self, amount: u64, now_ns: u64) -> Result<(), OverRate> {
         let full = self.per_s as f64;
@@ -77,6 +91,17 @@ mod tests {
         assert_eq!(pass(&mut meter, 300, 0), Ok(()));
         assert_eq!(pass(&mut meter, 1, SECOND), Err(Duration::from_millis(1_010)));
         assert_eq!(pass(&mut meter, 100, 3 * SECOND), Ok(()));
+    }
+
+    #[test]
+    fn another_limit_forgives_no_debt_and_gives_nothing_away() {
+        let mut meter = Meter::new(100, 0);
+        assert_eq!(pass(&mut meter, 300, 0), Ok(()));
+        meter.set(100);
+        assert_eq!(pass(&mut meter, 1, 0), Err(Duration::from_millis(2_010)));
+        meter.set(1_000);
+        assert_eq!(pass(&mut meter, 1, 0), Err(Duration::from_millis(2_001)));
+        assert_eq!(pass(&mut meter, 1_000, 3 * SECOND), Ok(()));
     }
 
     #[test]

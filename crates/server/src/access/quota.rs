@@ -2,12 +2,31 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use dunlin::wire::ErrorCode;
 use dunlin::{Refused, now_ns};
 
 use super::meter::{Meter, OverRate};
 use super::users::UserLimits;
+
+/// A client that was refused for its rate is not listened to for so long at most, ms: one that goes on all the same costs the
+/// others nothing, and one that waits as it was told does not notice.
+const PAUSE_MS_MAX: u64 = 250;
+
+/// How long whoever was refused is not listened to; none for other reasons than its rate.
+pub(crate) fn pause(refused: &Refused) -> Option<Duration> {
+    let retry_after_ms = refused.numbers[0];
+    (refused.code == ErrorCode::RateLimit).then(|| Duration::from_millis(retry_after_ms.min(PAUSE_MS_MAX)))
+}
+
+/// The same, waited for.
+pub(crate) async fn slow_down<T>(outcome: Result<T, Refused>) -> Result<T, Refused> {
+    if let Some(pause) = outcome.as_ref().err().and_then(pause) {
+        tokio::time::sleep(pause).await;
+    }
+    outcome
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -43,11 +62,16 @@ impl Quota {
     pub(super) fn set(&self, limits: UserLimits) {
         let now_ns = now_ns();
         self.connections_max.store(limits.connections.unwrap_or(u64::MAX), Ordering::Relaxed);
-        let meter = |per_s: Option<u64>| per_s.map(|per_s| Meter::new(per_s, now_ns));
-        let meters =
-            Meters { records: meter(limits.publish_records_per_s), bytes: meter(limits.publish_bytes_per_s) };
+        let mut meters = self.meters();
+        let Meters { records, bytes } = &mut *meters;
+        for (meter, per_s) in [(records, limits.publish_records_per_s), (bytes, limits.publish_bytes_per_s)] {
+            match (meter.as_mut(), per_s) {
+                // The file may change for another's sake, or be touched: what was published too much is not forgotten.
+                (Some(meter), Some(per_s)) => meter.set(per_s),
+                _ => *meter = per_s.map(|per_s| Meter::new(per_s, now_ns)),
+            }
+        }
         self.metered.store(meters.records.is_some() || meters.bytes.is_some(), Ordering::Relaxed);
-        *self.meters() = meters;
     }
 
     /// One more connection, until [`leave`](Quota::leave).
@@ -102,6 +126,13 @@ impl Quota {
 }
 
 impl Meters {
+    /// Records and bytes of a tenth of a second each, at least 1.
+    pub(super) fn step(&self) -> (u64, u64) {
+        let tenth =
+            |meter: &Option<Meter>| meter.as_ref().map_or(u64::MAX, |meter| meter.per_s() / 10).max(1);
+        (tenth(&self.records), tenth(&self.bytes))
+    }
+
     pub(super) fn take(&mut self, records: u64, bytes: u64) {
         self.records.iter_mut().for_each(|meter| meter.take(records));
         self.bytes.iter_mut().for_each(|meter| meter.take(bytes));

@@ -92,7 +92,8 @@ impl Throttle {
     }
 }
 
-fn network(from: From) -> From {
+/// What counts as one address.
+pub(super) fn network(from: From) -> From {
     from.map(|address| match address.to_canonical() {
         IpAddr::V6(v6) => {
             let [a, b, c, d, ..] = v6.segments();

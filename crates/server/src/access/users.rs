@@ -107,11 +107,30 @@ impl Users {
     }
 
     /// Every user: name and tenant, whether there is a password, and how many tokens.
-    pub fn list(&self) -> impl Iterator<Item = (&str, &str, bool, usize)> {
-        self.by_name.iter().map(|(name, user)| {
-            (name.as_str(), user.tenant.as_str(), user.password.is_some(), user.tokens.len())
+    pub fn list(&self) -> impl Iterator<Item = UserInfo<'_>> {
+        self.by_name.iter().map(|(name, user)| UserInfo {
+            name,
+            tenant: &user.tenant,
+            password: user.password.is_some(),
+            tokens: user.tokens.len(),
+            permissions: &user.permissions,
         })
     }
+}
+
+/// A user, for people.
+#[derive(Debug, Clone, Copy)]
+pub struct UserInfo<'u> {
+    /// What they are called.
+    pub name: &'u str,
+    /// Whose they are.
+    pub tenant: &'u str,
+    /// Whether they have a password.
+    pub password: bool,
+    /// How many tokens they have.
+    pub tokens: usize,
+    /// What they may do.
+    pub permissions: &'u Permissions,
 }
 
 /// Whether it may be the name of a user or a tenant.

@@ -4,6 +4,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use dunlin::Refused;
 use dunlin::topic::{Acknowledged, ProducerMark, Receipt, Topic, Waiter};
@@ -17,6 +18,7 @@ use super::proto::dunlin as v1;
 use super::status::{refusal, status};
 use super::translate;
 use super::unfold::unfold;
+use crate::access::pause;
 use crate::shared::STOP;
 use v1::publish_stream_response::Refused as RefusedRecord;
 
@@ -50,6 +52,8 @@ struct Came {
     /// The last record of each log that is to be stored first.
     unstored: Vec<(Arc<Topic>, Receipt)>,
     refused: Vec<RefusedRecord>,
+    /// The user was over a rate.
+    pause: Option<Duration>,
 }
 
 pub(super) fn answers(
@@ -106,6 +110,9 @@ impl Publishing {
                 }
             }
         }
+        if let Some(pause) = came.pause {
+            tokio::time::sleep(pause).await;
+        }
         for (topic, sent) in &came.unstored {
             let receipt = stored(topic, sent).await.map_err(|refused| status(&refused))?;
             if let Some((_, last)) = came.last.as_mut().filter(|(_, last)| last == sent) {
@@ -159,6 +166,7 @@ impl Publishing {
                 (Ok(receipt), Some(target)) => came.appended(&target.topic, receipt),
                 (Ok(_), None) => {}
                 (Err(refused), _) => {
+                    came.pause = pause(&refused).or(came.pause);
                     let refusal = Some(refusal(&refused));
                     came.refused.push(RefusedRecord { index: self.count, refusal });
                 }

@@ -17,6 +17,7 @@ use super::proto::dunlin as v1;
 use super::publish_stream;
 use super::status::{refusal, status};
 use super::{requests, topics, translate};
+use crate::access::{pause, slow_down};
 
 /// What streams both ways answer with.
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -87,7 +88,8 @@ impl Dunlin for Topics {
             let receipt = stored(&target.topic, &receipt).await?;
             Ok(translate::receipt(&target.topic, &receipt))
         };
-        answer(published.await.map(|receipt| v1::PublishResponse { receipt: Some(receipt) }))
+        let published = slow_down(published.await).await;
+        answer(published.map(|receipt| v1::PublishResponse { receipt: Some(receipt) }))
     }
 
     async fn publish_batch(
@@ -112,6 +114,9 @@ impl Dunlin for Topics {
             appended.push(outcome.await);
         }
         let mut outcomes = Vec::with_capacity(appended.len());
+        if let Some(pause) = appended.iter().find_map(|outcome| outcome.as_ref().err().and_then(pause)) {
+            tokio::time::sleep(pause).await;
+        }
         for outcome in appended {
             let outcome = match outcome {
                 Ok((topic, receipt)) => {
@@ -162,7 +167,7 @@ impl Dunlin for Topics {
         &self,
         request: Request<v1::RequestRequest>,
     ) -> Result<Response<v1::RequestResponse>, Status> {
-        answer(requests::request(&self.0, request.into_inner()).await)
+        answer(slow_down(requests::request(&self.0, request.into_inner()).await).await)
     }
 }
 

@@ -85,7 +85,7 @@ pub(super) async fn publish(
         return Err(Problem::from(dunlin::Refused::new(dunlin::wire::ErrorCode::Batch, text)));
     }
     let count = parts.values().map(|part| part.count).sum();
-    context.admit_publish(count, parts.values().map(|part| part.frames.len()).sum())?;
+    context.admit_publish(count, parts.values().map(|part| part.frames.len()).sum()).await?;
     append_all(&target.topic, &terms, parts).await
 }
 

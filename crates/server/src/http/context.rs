@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use dunlin::wire::ErrorCode;
-use dunlin::{Node, Refused};
+use dunlin::{Node, Refused, Rule};
 
-use crate::access::{Login, Remembered};
+use crate::access::{Login, Remembered, slow_down};
 use crate::config::Limits;
 use crate::shared::Shared;
 
@@ -62,12 +62,10 @@ impl Context {
         self.user.as_ref().map(|user| &user.login)
     }
 
-    /// Whether so much may be published now.
-    pub(super) fn admit_publish(&self, records: u32, bytes: usize) -> Result<(), Refused> {
-        match self.login() {
-            Some(login) => login.account().admit_publish(records.into(), bytes as u64),
-            None => Ok(()),
-        }
+    /// Whether so much may be published now. Who may not hears of it after a while.
+    pub(super) async fn admit_publish(&self, records: u32, bytes: usize) -> Result<(), Refused> {
+        let Some(login) = self.login() else { return Ok(()) };
+        slow_down(login.account().admit_publish(records.into(), bytes as u64)).await
     }
 
     /// Whether it may be told what the node adds up to, and who reads what.
@@ -79,6 +77,12 @@ impl Context {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// What it may be told of, where that is not everything: the bounds of its tenant.
+    pub(super) fn bounds(&self) -> Option<Rule> {
+        let tenant = dunlin::User::permissions(&**self.login()?.account()).tenant.clone();
+        (!tenant.is_everything()).then_some(tenant)
     }
 
     pub(super) fn limits(&self) -> &Limits {

@@ -24,12 +24,20 @@ const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub(super) async fn metrics(Extension(context): Extension<Context>) -> Result<impl IntoResponse, Problem> {
     context.may_survey()?;
     let shared = context.shared();
-    let survey = Surveys::take(shared).await;
+    let survey = Surveys::of(&context).await;
     let mut out = Exposition::default();
-    of_node::write(shared, &survey, &mut out);
+    match context.bounds() {
+        None => of_node::write(shared, &survey, &mut out),
+        Some(_) => {
+            let tenant = context.login().map(|login| login.account().tenant().name().to_owned());
+            of_node::write_of_tenant(shared, &survey, tenant.as_deref(), &mut out);
+        }
+    }
     of_topics::write(&survey.busiest, &mut out);
     let shown = survey.slowest.len().min(shared.limits.http.metrics_subscriptions_max as usize);
     of_subscriptions::write(&survey.slowest[..shown], &mut out);
-    of_process::write(&mut out);
+    if context.bounds().is_none() {
+        of_process::write(&mut out);
+    }
     Ok(([(header::CONTENT_TYPE, TEXT)], out.into_text()))
 }

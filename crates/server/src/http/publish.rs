@@ -59,7 +59,7 @@ pub(super) async fn publish(
     let partition = target.topic.partition_of(meta.key);
     let Terms { mark, expect_last } = terms;
     let what = ToAppend { frames: &frame, count: 1, partition, mark, expect_last };
-    context.admit_publish(1, frame.len())?;
+    context.admit_publish(1, frame.len()).await?;
     let receipt = append(&target.topic, what).await?;
     Ok(Json(receipt_json(&target.topic, &receipt)))
 }

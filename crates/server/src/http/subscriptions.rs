@@ -2,7 +2,8 @@
 
 use axum::extract::RawQuery;
 use axum::{Extension, Json};
-use dunlin::SubscriptionInfo;
+use dunlin::wire::ErrorCode;
+use dunlin::{Refused, SubscriptionInfo};
 use serde_json::{Value, json};
 
 use super::context::Context;
@@ -26,10 +27,15 @@ pub(super) async fn subscriptions(
     }
     let shown = context.limits().http.subscriptions_shown as usize;
     let limit = query.count("limit", LISTED, shown)?;
-    let survey = Surveys::take(context.shared()).await;
+    let survey = Surveys::of(&context).await;
     let subscriptions: Vec<_> = survey.slowest.iter().take(limit).map(subscription_json).collect();
     let mut answer = json!({"subscriptions": subscriptions, "total": survey.subscriptions});
     if query.switch("recent")? {
+        // Who was turned away is nobody's, or another's.
+        if context.bounds().is_some() {
+            let text = "recent: who was refused or cut off is told to users of a tenant without bounds";
+            return Err(Refused::new(ErrorCode::Forbidden, text).into());
+        }
         let departures = context.shared().departures.newest(limit);
         answer["recent"] = departures.iter().map(departure_json).collect();
     }

@@ -1,7 +1,8 @@
 //! Surveys of the node, made by a thread of their own and shared by those who ask together.
 //!
 //! Limits: one survey at a time; it is as good for [`FRESH`] after it was made. It holds `http.topics_shown`
-//! topics and `http.subscriptions_shown` subscriptions.
+//! topics and `http.subscriptions_shown` subscriptions. Who may see what lies within a tenant's bounds gets a survey of just
+//! that, made for them; of those, too, one at a time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use dunlin::{Survey, Totals};
 use tokio::sync::Mutex;
 
+use super::context::Context;
 use crate::shared::Shared;
 
 /// How old a survey may be that somebody is shown.
@@ -26,6 +28,18 @@ struct Last {
 }
 
 impl Surveys {
+    /// Of what the one who asks may see.
+    pub(super) async fn of(context: &Context) -> Arc<Survey> {
+        let shared = context.shared();
+        let Some(bounds) = context.bounds() else { return Surveys::take(shared).await };
+        // One at a time, so that a tenant that asks on and on takes no more than one thread.
+        let _last = shared.surveys.0.lock().await;
+        let (node, limits) = (shared.node.clone(), shared.limits);
+        let (topics_max, subscriptions_max) = (limits.http.topics_shown, limits.http.subscriptions_shown);
+        let survey = move || node.survey_within(&bounds, topics_max as usize, subscriptions_max as usize);
+        Arc::new(tokio::task::spawn_blocking(survey).await.unwrap_or_default())
+    }
+
     pub(super) async fn take(shared: &Arc<Shared>) -> Arc<Survey> {
         let mut last = shared.surveys.0.lock().await;
         if let Some((made, survey)) = &last.survey

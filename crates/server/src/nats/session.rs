@@ -60,7 +60,7 @@ use ending::Pongs;
 use inboxes::Inboxes;
 use members::Member;
 use own::Own;
-use publish::{Blocked, Run};
+use publish::{Blocked, Run, Step};
 use subscription::{Channel, Subscription};
 use targets::Targets;
 
@@ -87,6 +87,11 @@ pub(crate) struct Session {
     unread_charge: Charge,
     /// How many bytes that operation needs to be worth another look.
     unread_needs: usize,
+    /// Operations that the last read completed, and reads in a row that brought little and completed none.
+    operations: usize,
+    trickles: u32,
+    /// Nothing is read before the timer says so.
+    is_held: bool,
     /// The last read brought so much that others of the thread get their turn first.
     read_much: bool,
     /// How many bytes of operations like those that came last are read at once.
@@ -95,8 +100,9 @@ pub(crate) struct Session {
     /// watched.
     unread_since_ns: u64,
     unread_is_watched: bool,
-    /// What is published waits for room.
+    /// What is published waits for room, or for the user's rate.
     blocked: Option<Blocked>,
+    step: Step,
     outbound: Outbound,
     targets: Targets,
     inboxes: Inboxes,
@@ -161,11 +167,15 @@ impl Session {
             unread: Vec::new(),
             unread_charge: Charge::none(shared.node.budget()),
             unread_needs: 0,
+            operations: 0,
+            trickles: 0,
+            is_held: false,
             read_much: false,
             read_bytes: READ_BYTES,
             unread_since_ns: 0,
             unread_is_watched: false,
             blocked: None,
+            step: Step::default(),
             outbound: Outbound::default(),
             targets: Targets::default(),
             inboxes: Inboxes::default(),
@@ -231,7 +241,7 @@ impl Session {
         let (mut newcomers, mut stop, mut users) = (false, false, false);
         let Session { waiter, channels, line, members, member_line, blocked, .. } = self;
         waiter.take_ready(|token| match token {
-            Waiter::ROOM => blocked.iter_mut().for_each(Blocked::try_again),
+            Waiter::ROOM => blocked.iter_mut().for_each(Blocked::room),
             Newcomers::TOKEN => newcomers = true,
             STOP => stop = true,
             USERS => users = true,

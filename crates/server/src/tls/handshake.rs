@@ -1,7 +1,8 @@
 //! How a connection begins by TLS.
 //!
 //! Limits: `handshake_ms_max` for all of it, however slowly it comes; it counts as a session meanwhile (`sessions_max`);
-//! it holds what [`Codec`] does.
+//! it holds what [`Codec`] does. `handshakes_max` at a time: more wait until they have sent their first byte and there is
+//! room, within the same patience.
 
 use std::future::poll_fn;
 use std::io;
@@ -63,6 +64,8 @@ pub(crate) async fn let_in(
         if first_byte(&socket).await? != HANDSHAKE {
             return Ok(Shaken::Plain(socket));
         }
+        // It is closed never.
+        let _turn = shared.handshakes.acquire().await;
         let codec = Codec::server(identity.of(door)).map_err(io::Error::other)?;
         let mut tls = Box::new(Secured::new(socket, codec));
         let shaken = poll_fn(|cx| poll_shake(&mut tls, cx)).await;

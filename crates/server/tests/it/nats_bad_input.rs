@@ -142,3 +142,19 @@ fn who_comes_to_the_end_of_each_operation_may_go_on_for_ever() {
         assert_eq!(peer.text().1, format!("{n:02}"));
     }
 }
+
+#[test]
+fn what_trickles_in_arrives_whole_though_it_is_read_now_and_then() {
+    let (node, server) = serve_nats(|_| {});
+    let mut peer = NatsPeer::open(&server);
+    let payload = "x".repeat(200);
+    for byte in format!("PUB slow {}\r\n{payload}\r\n", payload.len()).bytes() {
+        peer.send(&[byte]);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    peer.settle();
+    let topic = node.topic("slow").unwrap();
+    let log = &topic.logs()[0];
+    assert_eq!(log.read(1, |record| record.frame.payload().len()), Some(200));
+    assert_eq!(log.info().next_seq, 2);
+}

@@ -158,7 +158,7 @@ impl Recorder {
     }
 
     fn records(&self) -> u64 {
-        self.logs.values().map(Log::records).sum()
+        self.logs.values().map(Log::of_topic).sum()
     }
 
     fn sync(&mut self) -> Result<()> {

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use dunlin_client::Client;
+use dunlin_client::{AskError, Client};
 use dunlin_topic::{Acknowledged, Durable, FoldConfig, OnFull, Reliable, Retention, TopicConfig};
+use dunlin_wire::ErrorCode;
 
 use crate::commands::parse;
 use crate::config::Size;
@@ -86,6 +87,16 @@ enum WhenFull {
 pub fn run(arguments: &Arguments, client: &Client, console: &Console) -> Result<()> {
     let name = &arguments.name;
     let created = client.create_topic(name, &arguments.config(), arguments.or_same);
+    if let Err(AskError::Refused(refused)) = &created
+        && refused.code == ErrorCode::PatternOverlaps
+    {
+        let (other, pattern) = (&refused.text, arguments.pattern.as_deref().unwrap_or(name));
+        let way_out = format!(
+            "cannot create {name}: topic {other} owns some of {pattern}. If it came into being by itself and what it holds \
+             may go: `dunlin topics delete {other}`, then this again"
+        );
+        return created.context(way_out);
+    }
     created.with_context(|| format!("cannot create {name}"))?;
     super::done("created", name, console)
 }

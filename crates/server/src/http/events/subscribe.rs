@@ -37,6 +37,13 @@ pub(super) fn subscribe(
     if pattern.as_str().starts_with("_INBOX") {
         return Err(Problem::from(Refused::new(ErrorCode::Forbidden, "the inbox of another session")));
     }
+    if pattern.as_str().starts_with('$') {
+        let text = format!(
+            "{:?} is the system's: over HTTP every stream tells its sequences; ask for the subject itself",
+            pattern.as_str()
+        );
+        return Err(Problem::from(Refused::new(ErrorCode::Subject, text)));
+    }
     let options = &request.options;
     // Starts are given log by log; which logs there are does not depend on them.
     let mut selected = node.select(&pattern, Start::Earliest, false, Newcomers::new)?;

@@ -35,6 +35,15 @@ pub(super) fn write(shared: &Shared, survey: &Survey, out: &mut Exposition) {
     );
 }
 
+/// What of it is a tenant's.
+pub(super) fn write_of_tenant(shared: &Shared, survey: &Survey, tenant: Option<&str>, out: &mut Exposition) {
+    write_totals(survey, out);
+    if let Some(access) = &shared.access {
+        let tenants = access.tenants().into_iter().filter(|seen| Some(seen.name.as_str()) == tenant);
+        write_tenants(&tenants.collect::<Vec<_>>(), out);
+    }
+}
+
 fn write_totals(survey: &Survey, out: &mut Exposition) {
     let totals = &survey.totals;
     let losses = &totals.losses;
@@ -82,7 +91,10 @@ fn write_access(access: &Access, out: &mut Exposition) {
     let logins =
         outcomes.map(|(outcome, count)| ([("outcome", outcome.to_owned())], count.load(Ordering::Relaxed)));
     out.family(Counter, "dunlin_logins_total", "Attempts to prove who somebody is.", logins);
-    let tenants = access.tenants();
+    write_tenants(&access.tenants(), out);
+}
+
+fn write_tenants(tenants: &[TenantCounts], out: &mut Exposition) {
     let of = |pick: fn(&TenantCounts) -> u64| {
         tenants.iter().map(move |tenant| ([("tenant", tenant.name.clone())], pick(tenant)))
     };

@@ -68,6 +68,7 @@ impl Session {
             Some(Ok(login)) => {
                 self.node = login.node(&self.shared.node);
                 self.entrance = Entrance::Known(login);
+                self.set_step();
                 return Ok(true);
             }
             Some(Err(Refused { code: ErrorCode::Limit, .. })) => {
@@ -93,6 +94,7 @@ impl Session {
         if login.standing().is_err() {
             return self.fail("User Authentication Revoked");
         }
+        self.set_step();
         // What is published next is looked up, and asked about, anew.
         self.targets = Default::default();
         let numbers: Vec<u32> = self.subscriptions.keys().copied().collect();

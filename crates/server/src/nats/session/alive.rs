@@ -7,12 +7,16 @@ use dunlin::wire::nats::PING;
 use super::publish::Blocked;
 use super::{Phase, Session};
 
+/// A client that trickles is read about as often.
+const HELD_MS: u32 = 200;
+
 impl Session {
     pub(super) fn on_timer(&mut self) {
         match &mut self.phase {
             Phase::Greeting => self.fail("Authentication Timeout"),
             // What waits for room looks again, be it that its patience is over.
             Phase::Open if self.blocked.is_some() => self.blocked.iter_mut().for_each(Blocked::try_again),
+            Phase::Open if self.is_held => self.end_hold(),
             Phase::Open if self.unread_is_watched => self.look_at_unread(),
             Phase::Open => self.ping(),
             Phase::Closing(closing) => closing.is_over = true,
@@ -30,6 +34,18 @@ impl Session {
             self.unread_is_watched = true;
             self.timer.set_ms(self.shared.limits.nats.publish_ms_max);
         }
+    }
+
+    /// Reads nothing for a while.
+    pub(super) fn hold(&mut self) {
+        self.is_held = true;
+        // Many that are held at once do not come back at once.
+        self.timer.set_ms(HELD_MS + (self.id % u64::from(HELD_MS)) as u32);
+    }
+
+    fn end_hold(&mut self) {
+        self.is_held = false;
+        self.look_at_unread();
     }
 
     /// Who sends an operation by halves holds memory for it.
@@ -66,6 +82,8 @@ impl Session {
 
     /// From now on the client is asked whether it is there.
     pub(super) fn ask_now_and_then(&mut self) {
+        // There is one timer: an operation that comes slowly is watched anew.
+        self.unread_is_watched = false;
         self.timer.set_ms(self.shared.limits.nats.ping_ms);
     }
 }

@@ -1,6 +1,8 @@
 //! Publishing: consecutive records of one subject are appended together, straight from the read buffer.
 //!
-//! Where a reliable topic is full, the session reads no further until there is room or the topic's patience ends.
+//! Where a reliable topic is full, the session reads no further until there is room or the topic's patience ends. The same
+//! holds for a user over a rate: this protocol acknowledges nothing, so what is published too fast is slowed down by
+//! the client's own socket instead of being refused, and costs nobody anything meanwhile.
 
 use std::sync::Arc;
 
@@ -14,6 +16,19 @@ use super::targets::{NoTarget, Target};
 
 /// Payloads of records that are appended together, or one larger one: they lie in one segment.
 const RUN_BYTES_MAX: usize = 64 << 10;
+
+/// How long a run may become.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step {
+    records: usize,
+    bytes: usize,
+}
+
+impl Default for Step {
+    fn default() -> Step {
+        Step { records: usize::MAX, bytes: RUN_BYTES_MAX }
+    }
+}
 
 /// A record of a run.
 #[derive(Debug, Clone, Copy)]
@@ -38,12 +53,17 @@ pub(super) fn emptied<'b>(mut run: Run<'_>) -> Run<'b> {
     run.into_iter().map(|_| unreachable!("it is empty")).collect()
 }
 
-/// What is published waits for room in its topic.
+/// What is published waits for room in its topic, or until its user's rate allows it.
 #[derive(Debug)]
 pub(super) struct Blocked {
+    /// For room; of one over a rate, when it was held first.
     deadline_ns: u64,
     try_again: bool,
+    over_rate: bool,
 }
+
+/// A session over its user's rate is not looked at for at least so long: the rate is made up of few large steps.
+const HELD_NS_MIN: u64 = 5_000_000;
 
 /// The run waits for room; nothing of it was appended, and all from here on is to come again.
 #[derive(Debug)]
@@ -54,6 +74,11 @@ pub(super) struct Full {
 impl Blocked {
     pub(super) fn try_again(&mut self) {
         self.try_again = true;
+    }
+
+    /// There is room in some topic.
+    pub(super) fn room(&mut self) {
+        self.try_again |= !self.over_rate;
     }
 
     /// Whether another try is worth it; once for each sign that it is.
@@ -73,7 +98,8 @@ impl Session {
     ) -> Result<(), Full> {
         if let Some(first) = run.first()
             && (first.published.subject != published.subject
-                || begins + published.payload.len() - first.begins > RUN_BYTES_MAX)
+                || run.len() >= self.step.records
+                || begins + published.payload.len() - first.begins > self.step.bytes)
         {
             self.publish_run(run)?;
         }
@@ -128,14 +154,8 @@ impl Session {
             self.say_nobody_answers(reply);
             return Ok(());
         }
-        if self.blocked.is_none()
-            && let Some(account) = self.metered()
-            && let Err(refused) =
-                account.admit_publish(run.len() as u64, run.iter().map(InRun::bytes).sum::<usize>() as u64)
+        if self.blocked.as_ref().is_none_or(|blocked| blocked.over_rate) && self.admit(run)? == Rate::Refused
         {
-            let [retry_after_ms, per_s, _] = refused.numbers;
-            let why = format!("{} of {per_s} is reached; try again in {retry_after_ms} ms", refused.text);
-            self.refuse_publish(subject, &why);
             return Ok(());
         }
         let now_ns = now_ns();
@@ -167,6 +187,45 @@ impl Session {
         }
         self.blocked = None;
         Ok(())
+    }
+
+    /// Runs are as long as the user's rates are best kept with.
+    pub(super) fn set_step(&mut self) {
+        let step = self.login().map_or((u64::MAX, u64::MAX), |login| login.account().step());
+        let records = usize::try_from(step.0).unwrap_or(usize::MAX);
+        let bytes = usize::try_from(step.1).unwrap_or(usize::MAX).min(RUN_BYTES_MAX);
+        self.step = Step { records, bytes };
+    }
+
+    /// Asks whether the user may publish so much now. If not, the session is held until it may, and if that takes too long the
+    /// run is refused.
+    fn admit(&mut self, run: &Run<'_>) -> Result<Rate, Full> {
+        let Some(account) = self.metered() else { return Ok(Rate::Within) };
+        let bytes = run.iter().map(InRun::bytes).sum::<usize>() as u64;
+        let Err(refused) = account.admit_publish(run.len() as u64, bytes) else {
+            if self.blocked.take().is_some() {
+                self.ask_now_and_then();
+            }
+            return Ok(Rate::Within);
+        };
+        let [retry_after_ms, per_s, _] = refused.numbers;
+        let now_ns = now_ns();
+        let patience_ns = u64::from(self.shared.limits.nats.rate_wait_ms_max) * 1_000_000;
+        let deadline_ns = match &self.blocked {
+            Some(blocked) => blocked.deadline_ns,
+            None => now_ns.saturating_add(patience_ns),
+        };
+        if now_ns >= deadline_ns {
+            let why = format!("{} of {per_s} is reached; try again in {retry_after_ms} ms", refused.text);
+            self.blocked = None;
+            self.ask_now_and_then();
+            self.refuse_publish(run[0].published.subject, &why);
+            return Ok(Rate::Refused);
+        }
+        let held_ns = (retry_after_ms * 1_000_000).max(HELD_NS_MIN).min(deadline_ns - now_ns);
+        self.blocked = Some(Blocked { deadline_ns, try_again: false, over_rate: true });
+        self.timer.set_ms(held_ns.div_ceil(1_000_000) as u32);
+        Err(Full { from: run[0].begins })
     }
 
     /// Who may not is told so when it is published.
@@ -255,7 +314,7 @@ impl Session {
             self.refuse_publish(subject, &full.to_string());
             return Ok(());
         }
-        self.blocked = Some(Blocked { deadline_ns, try_again: false });
+        self.blocked = Some(Blocked { deadline_ns, try_again: false, over_rate: false });
         let left_ms = (deadline_ns - now_ns).div_ceil(1_000_000).min(self.shared.limits.nats.ping_ms.into());
         self.timer.set_ms(left_ms as u32);
         Err(Full { from })
@@ -282,6 +341,13 @@ const INVALID_SUBJECT: &str = "Invalid Publish Subject";
 
 /// Records without a key lie in the first.
 const PARTITION: usize = 0;
+
+/// What became of a run at its user's rate.
+#[derive(Debug, PartialEq, Eq)]
+enum Rate {
+    Within,
+    Refused,
+}
 
 #[derive(Debug)]
 enum NotAppended {

@@ -21,6 +21,10 @@ const TURN_OPERATIONS: usize = 512;
 /// What is read at once, however small they are.
 const TURN_BYTES_MIN: usize = 16 << 10;
 
+/// A client that trickles: so many reads in a row brought so little each, and none the end of an operation.
+const TRICKLES_MAX: u32 = 8;
+const TRICKLE_BYTES: usize = 512;
+
 /// A payload may be so much smaller than a record: the rest is for its headers and subjects.
 const META_BYTES_MAX: u32 = 64 << 10;
 
@@ -50,7 +54,7 @@ impl Session {
             self.handle_all(&unread, &mut scratch.nats.run);
             return Ok(Progress::Some);
         }
-        if self.outbound.control.len() > CONTROL_BYTES_MAX || self.pongs.are_many() {
+        if self.is_held || self.outbound.control.len() > CONTROL_BYTES_MAX || self.pongs.are_many() {
             return Ok(Progress::None);
         }
         if !self.spin.is_on() {
@@ -63,7 +67,10 @@ impl Session {
             if self.unread_needs > READ_BYTES { self.collect(scratch) } else { self.read_some(scratch) };
         match read {
             Ok(0) => self.client_ended(),
-            Ok(_) => Ok(Progress::Some),
+            Ok(bytes) => {
+                self.heed_trickle(bytes);
+                Ok(Progress::Some)
+            }
             // The last read took all there was: only now is it known, and the socket is yet to be asked to say when.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.spin.is_on() => {
                 Ok(Progress::Some)
@@ -71,6 +78,16 @@ impl Session {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Progress::None),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Progress::Some),
             Err(_) => Err(Gone),
+        }
+    }
+
+    /// Each byte that comes alone costs a turn of the thread. From a client that goes on so, what has gathered in the socket
+    /// is read a few times a second.
+    fn heed_trickle(&mut self, bytes: usize) {
+        let in_vain = self.operations == 0 && bytes < TRICKLE_BYTES && matches!(self.phase, Phase::Open);
+        self.trickles = if in_vain { self.trickles + 1 } else { 0 };
+        if self.trickles >= TRICKLES_MAX && self.blocked.is_none() {
+            self.hold();
         }
     }
 
@@ -112,6 +129,7 @@ impl Session {
                 self.unread_charge.release();
             }
         } else {
+            self.operations = 0;
             self.unread = unread;
         }
         read
@@ -124,6 +142,7 @@ impl Session {
         *memory = emptied(run);
         self.read_bytes = (at / operations.max(1) * TURN_OPERATIONS).clamp(TURN_BYTES_MIN, READ_BYTES);
         self.read_much = operations > TURN_OPERATIONS / 2;
+        self.operations = operations;
         if !self.is_closing() {
             self.unread = bytes[at..].to_vec();
             self.watch_unread(at > 0);

@@ -8,7 +8,7 @@ use dunlin::{Action, Extent, Refused};
 
 use super::reading::Taken;
 use super::{Phase, Session};
-use crate::access::{Credentials, Login, Pending};
+use crate::access::{Credentials, Login, Pending, pause};
 use crate::shared::LOGIN;
 
 /// How far the client has come in proving who it is.
@@ -68,6 +68,16 @@ impl Session {
         match &self.entrance {
             Entrance::Known(login) => login.account().admit_publish(records.into(), bytes as u64),
             _ => Ok(()),
+        }
+    }
+
+    /// Reads nothing more from a client that was refused for its rate, for a while.
+    pub(super) fn slow_down(&mut self, refused: &Refused) {
+        if let Some(pause) = pause(refused)
+            && !self.publishing.is_held
+        {
+            self.publishing.is_held = true;
+            self.alive.set_ms(pause.as_millis() as u32);
         }
     }
 

@@ -17,6 +17,7 @@ impl Session {
             Phase::Open => {
                 // What waits for room looks again, be it that its patience is over.
                 self.publishing.room();
+                self.publishing.is_held = false;
                 self.members_look_again();
                 self.heartbeat();
                 self.alive.set_ms(self.shared.limits.heartbeat_ms);

@@ -31,6 +31,8 @@ pub(super) struct Publishing {
     /// Appended, but not yet said so.
     unanswered: Vec<Published>,
     pub(super) blocked: Option<Blocked>,
+    /// The user was over a rate: nothing more is read before the timer says so.
+    pub(super) is_held: bool,
 }
 
 #[derive(Debug)]
@@ -212,6 +214,7 @@ impl Session {
         if self.publishing.blocked.is_none()
             && let Err(refused) = self.admit_publish(header.count, publish.frames.len())
         {
+            self.slow_down(&refused);
             self.refuse(header, &refused);
             return Taken::Whole;
         }

@@ -40,6 +40,9 @@ impl Session {
             self.handle_all(&unread);
             return Ok(Progress::Some);
         }
+        if self.publishing.is_held {
+            return Ok(Progress::None);
+        }
         if self.outbound.control.len() > CONTROL_BYTES_MAX || self.is_blocked() && !self.may_look_ahead() {
             return Ok(Progress::None);
         }

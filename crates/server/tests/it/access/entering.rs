@@ -70,6 +70,37 @@ fn probes_need_no_credentials_and_a_page_may_ask_whether_it_may_bring_some() {
 }
 
 #[test]
+fn a_flood_of_passwords_from_one_address_does_not_keep_others_out() {
+    let guarded = Guarded::with(USERS, |config| {
+        config.limits.access.logins_at_once = 1;
+        config.limits.access.logins_waiting_max = 8;
+    });
+    // The whole of 127/8 is this machine.
+    let flood: Vec<_> = (0..16)
+        .map(|number| {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+            socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
+            socket.connect(&guarded.address(Door::Nats).into()).unwrap();
+            let mut stream = std::net::TcpStream::from(socket);
+            let connect = format!("CONNECT {{\"user\":\"guess{number}\",\"pass\":\"x\"}}\r\n");
+            std::io::Write::write_all(&mut stream, connect.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    // It has begun: all places to wait in are taken, or soon will be.
+    for _ in 0..1_000 {
+        if guarded.server.sessions() >= flood.len() / 2 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    for _ in 0..2 {
+        guarded.nats_by_password("ana");
+    }
+    guarded.connect(Credentials::password("bob", PASSWORD.as_bytes())).unwrap();
+}
+
+#[test]
 fn whoever_guesses_waits_longer_each_time_and_the_right_password_does_not_help() {
     let guarded = Guarded::new(USERS);
     let ana = || guarded.connect(Credentials::password("ana", PASSWORD.as_bytes()));

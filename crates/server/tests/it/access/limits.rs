@@ -27,10 +27,59 @@ fn what_is_over_the_rate_is_refused_and_says_after_how_long_to_retry() {
     let answer = answer.into_iter().find(|answer| answer.status != 200).unwrap();
     assert_eq!(answer.status, 429, "{answer:?}");
     assert!(answer.headers.iter().any(|(name, value)| name == "retry-after" && value == "1"), "{answer:?}");
+}
+
+#[test]
+fn a_nats_client_over_its_rate_is_slowed_down_and_nothing_of_it_is_lost() {
+    let users = "[users.ana]\npassword = \"HASH\"\npublish = [\">\"]\n[users.ana.limits]\npublish_records_per_s = 100\n\
+                 [users.bob]\npassword = \"HASH\"\npublish = [\">\"]\n";
+    let guarded = Guarded::new(users);
+    let (mut ana, mut bob) = (guarded.nats_by_password("ana"), guarded.nats_by_password("bob"));
+    let began = Instant::now();
+    ana.send("PUB slow 1\r\nx\r\n".repeat(300).as_bytes());
+    // It waits for nobody but its own rate.
+    (0..20).for_each(|_| bob.publish("free", "x"));
+    bob.settle();
+    let last = |topic: &str| guarded.node.topic(topic).map_or(0, |topic| topic.logs()[0].info().next_seq - 1);
+    assert_eq!(last("free"), 20);
+    ana.settle();
+    assert_eq!(last("slow"), 300, "none was refused");
+    assert!(began.elapsed() >= Duration::from_millis(1_900), "a second's worth at once, then 100 a second");
+    // Without the limit it goes as fast as it can.
+    guarded.rewrite(&users.replace("publish_records_per_s = 100\n", ""));
+    ana.send("PUB slow 1\r\nx\r\n".repeat(10_000).as_bytes());
+    ana.settle();
+    assert_eq!(last("slow"), 10_300);
+}
+
+#[test]
+fn what_may_not_pass_in_time_is_refused_and_the_connection_goes_on() {
+    let guarded = Guarded::with(
+        "[users.ana]\npassword = \"HASH\"\npublish = [\">\"]\n[users.ana.limits]\npublish_bytes_per_s = 100\n",
+        |config| config.limits.nats.rate_wait_ms_max = 100,
+    );
     let mut nats = guarded.nats_by_password("ana");
-    (0..50).for_each(|_| nats.say("PUB b 1\r\nx\r\nPUB c 1\r\nx"));
+    let large = "x".repeat(100_000);
+    nats.publish("a", &large);
+    nats.publish("a", "over");
     let line = nats.line();
-    assert!(line.contains("publish_records_per_s of 2 is reached; try again in"), "{line}");
+    assert!(line.contains("publish_bytes_per_s of 100 is reached; try again in"), "{line}");
+    nats.settle();
+    assert_eq!(guarded.node.topic("a").unwrap().logs()[0].info().next_seq - 1, 1);
+}
+
+#[test]
+fn what_was_published_too_much_is_not_forgotten_when_the_users_file_changes() {
+    let users = "[users.ana]\npassword = \"HASH\"\npublish = [\">\"]\n[users.ana.limits]\npublish_bytes_per_s = 1000\n";
+    let guarded = Guarded::new(users);
+    let ana = basic("ana", PASSWORD);
+    assert_eq!(guarded.http("POST", "/v1/topics/a", &ana, &[0; 900_000]).status, 200);
+    guarded.rewrite(&format!("# another day\n{users}"));
+    assert_eq!(guarded.http("POST", "/v1/topics/a", &ana, b"x").status, 429);
+    guarded.rewrite(&users.replace("= 1000", "= 2000"));
+    assert_eq!(guarded.http("POST", "/v1/topics/a", &ana, b"x").status, 429);
+    guarded.rewrite(&users.replace("publish_bytes_per_s = 1000", ""));
+    assert_eq!(guarded.http("POST", "/v1/topics/a", &ana, b"x").status, 200);
 }
 
 #[test]

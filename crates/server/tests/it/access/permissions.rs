@@ -258,3 +258,34 @@ fn requests_are_answered_and_nobody_reads_anothers_answers() {
     answers.say(&format!("PUB {reply} 1\r\n!"));
     assert_eq!(waiting.join().unwrap().unwrap().payload, b"!"[..]);
 }
+
+#[test]
+fn who_may_survey_sees_what_lies_within_the_tenant_and_nothing_of_others() {
+    let guarded = Guarded::new(
+        "[tenants.acme]\n[tenants.other]\n\
+         [users.ana]\ntenant = \"acme\"\npassword = \"HASH\"\npublish = [\">\"]\nsubscribe = [\">\"]\nsurveys = true\n\
+         [users.bob]\ntenant = \"other\"\npassword = \"HASH\"\npublish = [\">\"]\nsubscribe = [\">\"]\n\
+         [users.root]\npassword = \"HASH\"\nsurveys = true\n",
+    );
+    let named = |name: &str| SubscribeOptions { name: name.to_owned(), ..SubscribeOptions::default() };
+    let (ana, bob) = (guarded.by_password("ana"), guarded.by_password("bob"));
+    let _own = ana.subscribe("acme.mine", named("reader-of-ana")).unwrap();
+    let _others = bob.subscribe("other.plans", named("reader-of-bob")).unwrap();
+    let text = |user: &str, path: &str| {
+        let answer = guarded.http("GET", path, &basic(user, PASSWORD), b"");
+        assert_eq!(answer.status, 200, "{answer:?}");
+        String::from_utf8(answer.body).unwrap()
+    };
+    for path in ["/metrics", "/v1/subscriptions"] {
+        let seen = text("ana", path);
+        assert!(seen.contains("acme.mine") && seen.contains("reader-of-ana"), "{seen}");
+        for hidden in ["other", "reader-of-bob", "default", "process_", "dunlin_logins"] {
+            assert!(!seen.contains(hidden), "{hidden} in {seen}");
+        }
+        let all = text("root", path);
+        assert!(all.contains("acme.mine") && all.contains("reader-of-bob"), "{all}");
+    }
+    assert!(text("ana", "/metrics").contains("dunlin_topics 1\n"));
+    let recent = guarded.http("GET", "/v1/subscriptions?recent", &basic("ana", PASSWORD), b"");
+    assert_eq!(recent.status, 403, "{recent:?}");
+}

@@ -269,3 +269,13 @@ fn a_head_that_came_at_once_is_measured_too() {
     }
     assert_well(&stage);
 }
+
+#[test]
+fn what_is_the_systems_is_refused_and_called_no_bug() {
+    let stage = Stage::new();
+    for subject in ["$DUNLIN.seq.a", "$DUNLIN.seq.%3E", "$SYS.a"] {
+        let refused = stage.get(&format!("/v1/topics/{subject}/events"));
+        assert_eq!((refused.status, refused.code().as_str()), (400, "SUBJECT"), "{refused:?}");
+    }
+    assert_well(&stage);
+}

@@ -253,6 +253,32 @@ fn handshakes_count_as_sessions() {
 }
 
 #[test]
+fn so_many_handshakes_go_on_at_a_time_and_who_comes_then_waits_for_its_turn() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls_with(&authority, false, |config| {
+        config.limits.handshakes_max = 1;
+        config.limits.handshake_ms_max = 60_000;
+    });
+    let mut stalled = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
+    stalled.write_all(&[0x16, 3, 1, 2, 0, 1, 0]).unwrap();
+    while server.sessions() == 0 {
+        std::thread::yield_now();
+    }
+    // One that has not said anything takes no turn.
+    let _silent = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| connect(&server, authority.trusted()));
+        while server.sessions() < 3 {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!waiting.is_finished(), "it waits");
+        drop(stalled);
+        waiting.join().unwrap().unwrap();
+    });
+}
+
+#[test]
 fn a_server_stops_in_the_middle_of_a_handshake() {
     let authority = Authority::new();
     let (_node, server) = serve_tls_with(&authority, false, |config| {

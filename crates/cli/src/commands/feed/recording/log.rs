@@ -21,6 +21,8 @@ pub struct Log {
     dir: PathBuf,
     journal: Journal,
     next_seq: u64,
+    /// Records that are no checksums.
+    of_topic: u64,
     last_time_ns: u64,
     first_time_ns: u64,
     count: u32,
@@ -35,7 +37,23 @@ impl Log {
         let (journal, _) = opened.with_context(|| format!("cannot record to {}", dir.display()))?;
         let topic = topic.to_owned();
         let frames = Vec::new();
-        Ok(Log { topic, dir, journal, next_seq: 1, last_time_ns: 0, first_time_ns: 0, count: 0, frames })
+        let of_topic = 0;
+        Ok(Log {
+            topic,
+            dir,
+            journal,
+            next_seq: 1,
+            of_topic,
+            last_time_ns: 0,
+            first_time_ns: 0,
+            count: 0,
+            frames,
+        })
+    }
+
+    /// Records of the topic so far, as they are or in a state.
+    pub fn of_topic(&self) -> u64 {
+        self.of_topic
     }
 
     /// Records so far, the recorder's own among them.
@@ -46,6 +64,7 @@ impl Log {
     /// A record of the topic, as it is.
     pub fn frame(&mut self, frame: &Frame<'_>) -> Result<()> {
         frame.append_to(&mut self.frames);
+        self.of_topic += 1;
         self.added(frame.append_time_ns())
     }
 

@@ -1,0 +1,138 @@
+//! `subscriptions`: who reads what, and how far behind.
+
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use dunlin_client::{AskError, Client, ReaderDescription};
+use dunlin_wire::ErrorCode;
+use serde_json::json;
+
+use crate::arguments::Global;
+use crate::connect::connect;
+use crate::console::{Console, grouped};
+use crate::table::Table;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  dunlin subscriptions                        the slowest first
+  dunlin subscriptions 'orders.>' --sort name
+  dunlin subscriptions --json | jq -r 'select(.lost > 0) | .name'
+
+Of each topic, those that are furthest behind; a user sees those of topics that it may do something with.")]
+pub struct Arguments {
+    /// Of topics of these names
+    #[arg(default_value = "", hide_default_value = true)]
+    pattern: String,
+    /// By what: lag (the furthest behind first), lost, name or topic
+    #[arg(long, value_enum, default_value = "lag", hide_possible_values = true)]
+    sort: Sort,
+    /// So many at most
+    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50)]
+    limit: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Sort {
+    Lag,
+    Lost,
+    Name,
+    Topic,
+}
+
+/// A reader, and the topic it reads.
+type Reads = (String, ReaderDescription);
+
+pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+    let client = connect(global, "dunlin subscriptions")?;
+    let (mut found, total) = find(&client, &arguments.pattern)?;
+    sort(&mut found, arguments.sort);
+    let shown = &found[..found.len().min(arguments.limit)];
+    let mut out = console.out();
+    if console.json {
+        shown.iter().try_for_each(|reads| writeln!(out, "{}", object(reads)))?;
+        return Ok(out.flush()?);
+    }
+    let mut table = Table::new(&["NAME", "TOPIC", "LOG", "AT", "BEHIND", "LOST", "KIND"]);
+    for (topic, reader) in shown {
+        table.row([
+            reader.name.clone(),
+            topic.clone(),
+            reader.partition.to_string(),
+            reader.position.to_string(),
+            grouped(reader.behind),
+            grouped(reader.lost),
+            if reader.registered { "registered".to_owned() } else { String::new() },
+        ]);
+    }
+    table.write(&mut out, console.paint)?;
+    let more = total.saturating_sub(shown.len());
+    if more > 0 {
+        writeln!(out, "and {} more", grouped(more as u64))?;
+    }
+    Ok(out.flush()?)
+}
+
+/// Those that are known one by one, and how many there are.
+fn find(client: &Client, pattern: &str) -> Result<(Vec<Reads>, usize)> {
+    let (mut found, mut total) = (Vec::new(), 0);
+    for topic in client.topics(pattern).context("cannot list topics")? {
+        if topic.readers == 0 {
+            continue;
+        }
+        let described = match client.describe_topic(&topic.name) {
+            // It has gone since.
+            Err(AskError::Refused(refused)) if refused.code == ErrorCode::NoTopic => continue,
+            described => described.with_context(|| format!("cannot describe {}", topic.name))?,
+        };
+        total += (described.readers_total as usize).max(described.readers.len());
+        found.extend(described.readers.into_iter().map(|reader| (topic.name.clone(), reader)));
+    }
+    Ok((found, total))
+}
+
+fn sort(found: &mut [Reads], by: Sort) {
+    found.sort_by(|(a_topic, a), (b_topic, b)| {
+        let names = (a_topic, &a.name, a.partition).cmp(&(b_topic, &b.name, b.partition));
+        match by {
+            Sort::Lag => (b.behind, b.lost).cmp(&(a.behind, a.lost)).then(names),
+            Sort::Lost => (b.lost, b.behind).cmp(&(a.lost, a.behind)).then(names),
+            Sort::Name => a.name.cmp(&b.name).then(names),
+            Sort::Topic => names,
+        }
+    });
+}
+
+fn object((topic, reader): &Reads) -> serde_json::Value {
+    json!({
+        "name": reader.name, "topic": topic, "partition": reader.partition, "position": reader.position.to_string(),
+        "behind": reader.behind, "lost": reader.lost, "registered": reader.registered,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_topic::Position;
+
+    use super::*;
+
+    #[test]
+    fn the_furthest_behind_come_first_unless_asked_otherwise() {
+        let reads = |topic: &str, name: &str, behind, lost| {
+            let position = Position { epoch: 1, seq: 1 };
+            let name = name.to_owned();
+            (
+                topic.to_owned(),
+                ReaderDescription { name, partition: 0, position, behind, lost, registered: false },
+            )
+        };
+        let mut found = vec![reads("a", "x", 1, 9), reads("b", "w", 5, 0), reads("a", "v", 1, 0)];
+        let mut order = |by| {
+            sort(&mut found, by);
+            found.iter().map(|(_, reader)| reader.name.as_str()).collect::<String>()
+        };
+        assert_eq!((order(Sort::Lag), order(Sort::Lost)), ("wxv".to_owned(), "xwv".to_owned()));
+        assert_eq!((order(Sort::Name), order(Sort::Topic)), ("vwx".to_owned(), "vxw".to_owned()));
+    }
+}

@@ -1,0 +1,54 @@
+//! A configuration file with every key, each at its default and commented out: made from the table of keys, so that there
+//! is none that it lacks.
+
+use std::fmt::Write;
+
+use super::keys::{KEYS, Key};
+
+const HEAD: &str = "\
+# Everything a node can be told, at its defaults. Take the # away before a key to
+# set it. DUNLIN_* variables win over this file, and flags over both:
+# `dunlin config show --config FILE` says what holds and where it came from.
+";
+
+/// Columns of a comment.
+const WIDTH: usize = 80;
+
+/// The file.
+pub fn example() -> String {
+    let mut text = HEAD.to_owned();
+    let table_of = |key: &Key| key.name.split_once('.').map(|(table, _)| table);
+    // What belongs to no table has to stand before the first.
+    for key in KEYS.iter().filter(|key| table_of(key).is_none()) {
+        write_key(key, key.name, &mut text);
+    }
+    let mut tables: Vec<&str> = Vec::new();
+    for table in KEYS.iter().filter_map(table_of) {
+        if !tables.contains(&table) {
+            tables.push(table);
+        }
+    }
+    for table in tables {
+        let _ = write!(text, "\n[{table}]\n");
+        for key in KEYS.iter().filter(|key| table_of(key) == Some(table)) {
+            write_key(key, &key.name[table.len() + 1..], &mut text);
+        }
+    }
+    text
+}
+
+fn write_key(key: &Key, name: &str, text: &mut String) {
+    let mut line = String::from("\n#");
+    for word in key.help.split_whitespace() {
+        if line.trim_start().chars().count() + 1 + word.chars().count() > WIDTH {
+            text.push_str(&line);
+            line = String::from("\n#");
+        }
+        line.push(' ');
+        line.push_str(word);
+    }
+    text.push_str(&line);
+    let is_bare = key.default.parse::<u64>().is_ok() || key.is_switch();
+    let value = if is_bare { key.default.to_owned() } else { format!("{:?}", key.default) };
+    let _ = write!(text, "\n# {}\n#{name} = {value}\n", key.value);
+}

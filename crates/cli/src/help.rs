@@ -1,0 +1,121 @@
+//! Help texts in 80 columns, however they were written: what follows a command's options is not wrapped by words but by
+//! what it is, a paragraph or an example and what it does.
+
+use clap::{Command, CommandFactory};
+
+/// As wide as the narrowest terminal that people have.
+pub const WIDTH: usize = 80;
+/// What an example does, where it stands below it.
+const BELOW: &str = "      ";
+
+/// The whole tree of commands.
+pub fn command<A: CommandFactory>() -> Command {
+    fit(A::command())
+}
+
+fn fit(mut command: Command) -> Command {
+    if let Some(text) = command.get_after_help() {
+        let text = fitted(&text.to_string());
+        command = command.after_help(text);
+    }
+    let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+    names.iter().fold(command, |command, name| command.mut_subcommand(name, fit))
+}
+
+fn fitted(text: &str) -> String {
+    let mut out: Vec<String> = Vec::new();
+    let mut paragraph: Vec<&str> = Vec::new();
+    for line in text.lines() {
+        if line.is_empty() || line.starts_with(' ') {
+            end_paragraph(&mut paragraph, &mut out);
+            if line.is_empty() { out.push(String::new()) } else { example(line, &mut out) }
+        } else {
+            paragraph.push(line);
+        }
+    }
+    end_paragraph(&mut paragraph, &mut out);
+    out.join("\n")
+}
+
+fn end_paragraph(paragraph: &mut Vec<&str>, out: &mut Vec<String>) {
+    let lines = std::mem::take(paragraph);
+    if lines.iter().all(|line| width(line) <= WIDTH) {
+        return out.extend(lines.into_iter().map(str::to_owned));
+    }
+    wrap(&lines.join(" "), "", "", out);
+}
+
+/// A command, and what it does if that stands behind it.
+fn example(line: &str, out: &mut Vec<String>) {
+    if width(line) <= WIDTH {
+        return out.push(line.to_owned());
+    }
+    let indent = line.len() - line.trim_start().len();
+    match line[indent..].rfind("   ").or_else(|| line[indent..].rfind("  ")) {
+        Some(at) => {
+            let (said, does) = line.split_at(indent + at);
+            out.push(said.trim_end().to_owned());
+            wrap(does.trim(), BELOW, "", out);
+        }
+        // A shell takes the line's end for nothing.
+        None => wrap(line.trim(), &line[..indent], " \\", out),
+    }
+}
+
+/// Lines of words, all but the first of them further to the right where they go `on`.
+fn wrap(text: &str, indent: &str, on: &str, out: &mut Vec<String>) {
+    let mut line = indent.to_owned();
+    let mut is_empty = true;
+    for word in text.split_whitespace() {
+        if !is_empty && width(&line) + 1 + width(word) + width(on) > WIDTH {
+            let next = if on.is_empty() { indent } else { BELOW };
+            out.push(std::mem::replace(&mut line, next.to_owned()) + on);
+            is_empty = true;
+        }
+        if !is_empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_empty = false;
+    }
+    out.push(line);
+}
+
+fn width(text: &str) -> usize {
+    text.chars().count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::Arguments;
+
+    #[test]
+    fn what_is_too_long_is_broken_by_what_it_is() {
+        let about = "to be read by those who want it all the time and more than that";
+        let text = format!("Examples:\n  dunlin sub ticks --from earliest   {about}\n\n{about}; {about}");
+        let fitted = fitted(&text);
+        assert_eq!(
+            fitted,
+            "Examples:\n  dunlin sub ticks --from earliest\n      to be read by those who want it all the time and more than that\n\n\
+             to be read by those who want it all the time and more than that; to be read by\nthose who want it all the \
+             time and more than that"
+        );
+    }
+
+    #[test]
+    fn no_line_of_any_help_is_wider_than_a_terminal() {
+        fn look(command: &mut Command, path: &str) {
+            let path = format!("{path} {}", command.get_name());
+            for help in [command.render_help(), command.render_long_help()] {
+                for line in help.to_string().lines().filter(|line| !line.starts_with("Usage:")) {
+                    assert!(width(line) <= WIDTH, "{path}: {} columns: {line}", width(line));
+                }
+            }
+            command.get_subcommands_mut().for_each(|sub| look(sub, &path));
+        }
+        let mut tree = command::<Arguments>();
+        tree.build();
+        look(&mut tree, "");
+    }
+}
