@@ -29,6 +29,9 @@ pub enum TopicError {
     /// A durable topic, where the node has no directory for it.
     #[error("a durable topic needs a data directory: start the node with --data-dir DIR")]
     NoDataDir,
+    /// The cluster did not answer, or refused.
+    #[error("the cluster: {0}")]
+    Cluster(String),
     /// The disk refused.
     #[error("the disk: {0}")]
     Disk(String),
@@ -72,6 +75,7 @@ impl From<TopicError> for PublishError {
         match error {
             TopicError::Unknown(subject) => PublishError::NoTopic(subject),
             TopicError::Record(error) => *error,
+            TopicError::Cluster(_) => PublishError::OwnerAway(error.to_string()),
             TopicError::Forbidden { .. } => PublishError::Forbidden(error.to_string()),
             other => PublishError::Refused(other.to_string()),
         }

@@ -36,6 +36,7 @@ mod groups;
 mod inbox;
 mod node;
 mod owner;
+mod ownership;
 mod refusal;
 mod registry;
 mod request;
@@ -64,6 +65,7 @@ pub use groups::{
 pub use inbox::Inbox;
 pub use node::Node;
 pub use owner::Owner;
+pub use ownership::{AskError, Beginning, Feed, Handed, Ownership, OwnershipLimits, Peers, Taken};
 pub use refusal::Refused;
 pub use registry::{LogsToRead, Page};
 pub use request::Requester;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use dunlin_journal::Disk;
 use dunlin_topic::{
@@ -20,6 +20,7 @@ use crate::epoch::Epochs;
 use crate::error::TopicError;
 use crate::groups::Groups;
 use crate::owner::Owner;
+use crate::ownership::Ownership;
 use crate::registry::{Page, Registry, cost_of, is_reserved};
 use crate::respond::Runners;
 use crate::storage::{RecoveredTopic, RefusedTopic, Storage, StorageError};
@@ -54,6 +55,7 @@ pub(crate) struct Inner {
     control: Place,
     deleted: Deleted,
     departed: Departed,
+    pub(crate) ownership: OnceLock<Arc<Ownership>>,
 }
 
 impl Node {
@@ -121,6 +123,7 @@ impl Node {
             control: Place::default(),
             deleted: Deleted::new(limits.deleted_age_max),
             departed: Departed::default(),
+            ownership: OnceLock::new(),
             config,
         });
         Ok(Node(inner, None))
@@ -253,11 +256,34 @@ impl Node {
         config.check()?;
         let pattern = Pattern::parse(config.pattern.as_deref().unwrap_or(name))?;
         self.check_refused(name, &pattern)?;
+        if let Some(ownership) = self.ownership().filter(|_| !is_reserved(name)) {
+            if config.durable.is_some() && self.0.storage.is_none() {
+                return Err(TopicError::NoDataDir);
+            }
+            return ownership.create(self, name, &pattern, &config, or_same);
+        }
         let config = self.shared(config);
+        match self.create_here(name, pattern, Arc::clone(&config), || self.0.epochs.next(name, now_ns())) {
+            Err(TopicError::Exists(name)) if or_same => match self.0.registry.get(&name) {
+                Some(topic) if **topic.config() == *config => Ok(topic),
+                _ => Err(TopicError::Exists(name)),
+            },
+            other => other,
+        }
+    }
+
+    /// Creates a topic of this node's own, whoever decided that.
+    pub(crate) fn create_here(
+        &self,
+        name: &str,
+        pattern: Pattern,
+        config: Arc<TopicConfig>,
+        epoch: impl FnOnce() -> u32,
+    ) -> Result<Arc<Topic>, TopicError> {
         let make = || {
             let charge = Charge::of(self.charged(), cost_of(name, config.partitions));
             let charge = charge.map_err(|_| self.memory_is_spent())?;
-            let epoch = self.0.epochs.next(name, now_ns());
+            let epoch = epoch();
             if config.durable.is_some() {
                 let storage = self.0.storage.as_ref().ok_or(TopicError::NoDataDir)?;
                 return Ok((storage.create(name, &config, self.charged(), epoch)?, charge));
@@ -265,13 +291,7 @@ impl Node {
             let topic = Topic::stateful(name, Arc::clone(&config), self.charged(), CLOCK, epoch, make_fold)?;
             Ok((topic, charge))
         };
-        match self.0.registry.add(name, pattern, make) {
-            Err(TopicError::Exists(name)) if or_same => match self.0.registry.get(&name) {
-                Some(topic) if **topic.config() == *config => Ok(topic),
-                _ => Err(TopicError::Exists(name)),
-            },
-            other => other,
-        }
+        self.0.registry.add(name, pattern, make)
     }
 
     /// Creates a topic of the system's own that begins in this epoch.
@@ -305,7 +325,10 @@ impl Node {
         if self.user().is_some() {
             self.may_all(Action::Delete, &Pattern::parse(name)?)?;
         }
-        self.delete(name)
+        match self.ownership() {
+            Some(ownership) => ownership.delete(name),
+            None => self.delete(name),
+        }
     }
 
     pub(crate) fn delete(&self, name: &str) -> Result<(), TopicError> {
@@ -411,6 +434,10 @@ impl Node {
 
     /// Takes back a topic that was made for what came to nothing, unless somebody uses it.
     pub(crate) fn take_back(&self, topic: &Arc<Topic>) {
+        if self.ownership().is_some() {
+            // Others know of it by now.
+            return;
+        }
         let epoch = topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
         self.0.epochs.used(topic.name(), epoch, now_ns());
         if self.0.registry.remove_unused(topic) {

@@ -34,6 +34,7 @@ use crate::clock::CLOCK;
 use crate::config::Limits;
 use crate::error::TopicError;
 use crate::node::make_fold;
+pub(crate) use catalogue::{config_in_words, config_of_words};
 use disk_log::DiskLog;
 use loaded::Cache;
 use worker::Worker;

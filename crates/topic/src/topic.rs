@@ -308,13 +308,19 @@ impl Topic {
         let RunAppend { run, partition, mark, expect_last, evict, relayed } = append;
         let log = &self.logs[partition];
         if log.renew(now_ns) {
-            let appended = log.append_run(Append { now_ns, mark, expect_last, evict }, run)?;
-            return Ok(Receipt {
-                partition: partition as u16,
-                position: appended.position,
-                duplicate: appended.duplicate,
-                acknowledged: self.acknowledges(),
-            });
+            match log.append_run(Append { now_ns, mark, expect_last, evict }, run) {
+                // It has changed hands in between.
+                Err(PublishError::Elsewhere) => {}
+                appended => {
+                    let appended = appended?;
+                    return Ok(Receipt {
+                        partition: partition as u16,
+                        position: appended.position,
+                        duplicate: appended.duplicate,
+                        acknowledged: self.acknowledges(),
+                    });
+                }
+            }
         }
         let upstream = log.upstream.get().ok_or(PublishError::Closed)?;
         let (frames, count) = (run.bytes(), run.count());

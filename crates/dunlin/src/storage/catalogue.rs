@@ -12,6 +12,7 @@ use dunlin_journal::Disk;
 use dunlin_topic::{Durable, FoldConfig, Limits, Retention, Subject, TopicConfig};
 
 use super::error::StorageError;
+use crate::error::TopicError;
 
 const FIRST_LINE: &str = "dunlin topic 1";
 const LAST_LINE: &str = "end";
@@ -114,6 +115,18 @@ fn read(disk: &dyn Disk, path: &Path) -> Result<String, StorageError> {
     bytes.truncate(count);
     let not_text = |_| StorageError::Catalogue { path: path.to_owned(), why: "it is no text".to_owned() };
     String::from_utf8(bytes).map_err(not_text)
+}
+
+/// How a topic behaves, for other nodes: the lines that its file would have.
+pub(crate) fn config_in_words(name: &str, config: &TopicConfig) -> String {
+    encode(name, config)
+}
+
+/// The same, read.
+pub(crate) fn config_of_words(words: &[u8]) -> Result<TopicConfig, TopicError> {
+    let text = std::str::from_utf8(words).map_err(|error| error.to_string());
+    let parsed = text.and_then(parse).map_err(|why| TopicError::Cluster(format!("its configuration: {why}")));
+    parsed.map(|(_, config)| config)
 }
 
 fn encode(name: &str, config: &TopicConfig) -> String {

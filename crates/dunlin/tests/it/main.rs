@@ -1,5 +1,6 @@
 //! What a node promises to the program that embeds it.
 
+mod cluster;
 mod control;
 mod durable;
 mod groups;

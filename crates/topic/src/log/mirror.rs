@@ -101,7 +101,8 @@ impl Log {
         let mirror = state.mirror_or_new();
         if mirror.first_seq == 0 {
             // It was never fed, so whatever it has is whole.
-            (mirror.first_seq, mirror.fed_from, mirror.placed) = (epoch_first.min(1), 0, has_records);
+            (mirror.first_seq, mirror.fed_from) = (epoch_first.min(1), 0);
+            mirror.placed |= has_records;
         }
         (mirror.is_own, mirror.owner_is_durable) = (false, owner_is_durable);
         state.wake_publishers();
@@ -280,16 +281,21 @@ impl Log {
             fold: None,
             ..of.config().clone()
         };
-        let epoch = of.lock().epoch;
         let LogName { topic, subject_prefix, partition } = &*of.name;
         let (topic, subject_prefix) = (topic.clone(), subject_prefix.clone());
         let name = LogName { topic, subject_prefix, partition: *partition };
-        let log = Log::new(name, Arc::new(config), Arc::clone(&of.budget), of.clock, epoch);
+        let log = Log::new(name, Arc::new(config), Arc::clone(&of.budget), of.clock, 0);
         if let Some(upstream) = of.upstream.get() {
             log.join(Arc::clone(upstream));
         }
         log.lock().mirror_or_new().private = true;
         Arc::new(log)
+    }
+
+    /// A mirror for one reader begins after what that reader has.
+    pub fn begin_at(&self, after: Position) {
+        let mut state = self.lock();
+        (state.epoch, state.next_seq) = (after.epoch, after.seq + 1);
     }
 
     /// Whether it is one reader's alone.
@@ -358,6 +364,9 @@ impl Log {
                 // Its reader has had more from elsewhere: that comes here, too.
                 std::cmp::Ordering::Greater => Found::Nothing,
             };
+        }
+        if next.epoch > state.epoch {
+            return Found::Nothing;
         }
         match mirror.past.iter().find(|past| past.epoch == next.epoch) {
             Some(past) if next.seq < past.next_seq => {

@@ -198,7 +198,7 @@ impl Log {
     ) -> Option<SleeperId> {
         let mut state = self.lock();
         state.consumed_before(next, reader);
-        if state.has_ended() || next.epoch != state.epoch || next.seq < state.visible_next() {
+        if state.has_news(next) {
             return None;
         }
         Some(state.sleepers.push(Armed { waiter: Arc::clone(waiter), token }))
@@ -247,8 +247,7 @@ impl Log {
 
     /// Whether whoever is to read `next` would be told something.
     pub(crate) fn has_news(&self, next: Position) -> bool {
-        let state = self.lock();
-        state.has_ended() || next.epoch != state.epoch || next.seq < state.visible_next()
+        self.lock().has_news(next)
     }
 
     /// What a reader that is to read `next` is told when it lags, and counts as told; nothing if its epoch is over.
@@ -315,6 +314,12 @@ impl Log {
 }
 
 impl super::State {
+    /// Whether whoever is to read `next` would be told something. In a mirror it may come to lie ahead.
+    fn has_news(&self, next: Position) -> bool {
+        let visible = Position { epoch: self.epoch, seq: self.visible_next() };
+        self.has_ended() || next < visible
+    }
+
     /// What lies before `next` is consumed; a place in an epoch that is over says nothing of this one.
     fn consumed_before(&mut self, next: Position, reader: Option<ReaderId>) {
         if let Some(reader) = reader

@@ -1,0 +1,185 @@
+//! Topics of a cluster: which node owns each, and how this node's publishers and readers come to it.
+//!
+//! Every node has every topic in its registry. Of one that another node owns the logs are *mirrors*: publishing to them hands
+//! the records on, reading them has them fed from the owner, once for however many read. A topic that changes hands
+//! stays the same object, so that nobody who holds it has to ask again where it is.
+//!
+//! Who owns what is agreed on ([`dunlin_control::Wanted`]). A node learns of it by what it asked itself, and by watching the keys of
+//! topics and nodes ([`Ownership::settle`], [`Ownership::node`]).
+//!
+//! Invariants:
+//! - A node takes records into a volatile topic only while its lease lasts by its own clock, counted from before it asked for
+//!   it: so it stops before another can begin.
+//! - What a publisher sends to one topic arrives in the order in which it was sent, whoever owns the topic meanwhile.
+//! - What is handed on and has no answer when its owner is gone is sent again only under its producer's number; what has none
+//!   is told to be unknown.
+//!
+//! Not here: connections between nodes ([`Peers`]); a durable topic of one's own, which is as it would be without a cluster.
+
+mod feed;
+mod handed;
+mod keeper;
+mod lease;
+mod settle;
+mod way;
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use dunlin_control::{Command, Refusal, Reply};
+
+use crate::node::{Inner, Node};
+
+pub use feed::{Beginning, Feed, Taken};
+pub use handed::Handed;
+use handed::Tickets;
+use keeper::Keeper;
+use way::Way;
+
+/// What a node keeps at most for topics that others own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnershipLimits {
+    /// How long a node lives that gives no sign of life: then its volatile topics get other owners.
+    pub lease_ttl: Duration,
+    /// Bytes handed on to owners and not answered, of all topics; publishers wait then.
+    pub handed_bytes_max: u64,
+    /// How long an owner that is gone is waited for, or another looked for, before a publisher is told.
+    pub owner_wait_max: Duration,
+    /// How long a reader that begins waits for its mirror to stand where the owner does.
+    pub mirror_wait_max: Duration,
+    /// How long a mirror is kept fed that nobody reads.
+    pub unread_max: Duration,
+    /// Bytes that a mirror for one reader alone holds unread.
+    pub private_bytes_max: u64,
+    /// Mirrors for one reader each.
+    pub private_mirrors_max: usize,
+}
+
+impl Default for OwnershipLimits {
+    fn default() -> OwnershipLimits {
+        OwnershipLimits {
+            lease_ttl: Duration::from_millis(1_500),
+            handed_bytes_max: 64 << 20,
+            owner_wait_max: Duration::from_secs(5),
+            mirror_wait_max: Duration::from_secs(2),
+            unread_max: Duration::from_secs(5),
+            private_bytes_max: 1 << 20,
+            private_mirrors_max: 10_000,
+        }
+    }
+}
+
+/// Why nothing came of what the cluster was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// It was refused.
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    /// The cluster did not answer, or not so that it is known what it did.
+    #[error("{0}")]
+    Away(String),
+}
+
+/// The other nodes, as whoever has connections to them offers them. Nothing of it waits but [`Peers::ask`].
+pub trait Peers: Send + Sync + Debug {
+    /// Has the cluster take in a command; ends by itself in bounded time.
+    fn ask(&self, command: &Command<'_>) -> Result<Reply, AskError>;
+
+    /// Sends a run to a node, behind those before it to the same topic; every one is [answered](Handed::answer) once.
+    fn hand_on(&self, to: u64, run: Handed);
+
+    /// Feeds mirrors from a node until [`Feed::is_wanted`] says that it is enough, or tells what stands in the way.
+    fn feed(&self, from: u64, feed: Arc<Feed>);
+}
+
+/// A node's part in who owns what.
+#[derive(Debug)]
+pub struct Ownership {
+    /// The node's number in its cluster.
+    id: u64,
+    limits: OwnershipLimits,
+    peers: Arc<dyn Peers>,
+    node: Weak<Inner>,
+    /// Until then, by the node's clock, its own lease is sure to last.
+    lease_until_ns: AtomicU64,
+    alive: Mutex<HashSet<u64>>,
+    tickets: Arc<Tickets>,
+    ways: Mutex<HashMap<Arc<str>, Arc<Way>>>,
+    /// Held while the registry is brought to what is agreed on.
+    settling: Mutex<()>,
+    private_mirrors: AtomicU64,
+    keeper: Keeper,
+}
+
+impl Node {
+    /// The node's topics are its cluster's from now on. Before its doors open, and before it has topics but durable ones.
+    pub fn join_cluster(&self, id: u64, peers: Arc<dyn Peers>, limits: OwnershipLimits) -> Arc<Ownership> {
+        let ownership = self.0.ownership.get_or_init(|| {
+            Arc::new_cyclic(|this| Ownership {
+                id,
+                limits,
+                peers,
+                node: Arc::downgrade(&self.0),
+                lease_until_ns: AtomicU64::new(0),
+                alive: Mutex::default(),
+                tickets: Arc::new(Tickets::new(limits.handed_bytes_max)),
+                ways: Mutex::default(),
+                settling: Mutex::default(),
+                private_mirrors: AtomicU64::new(0),
+                keeper: Keeper::start(this.clone()),
+            })
+        });
+        Arc::clone(ownership)
+    }
+
+    /// Its part in who owns what, where it has one.
+    pub fn ownership(&self) -> Option<&Arc<Ownership>> {
+        self.0.ownership.get()
+    }
+}
+
+impl Ownership {
+    /// The node's number in its cluster.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The node's lease was kept alive by a question asked at `asked_ns`, by the node's clock, and lasts for so long from then.
+    pub fn lease(&self, asked_ns: u64, ttl: Duration) {
+        let until_ns = asked_ns.saturating_add(ttl.as_nanos().try_into().unwrap_or(u64::MAX));
+        self.lease_until_ns.store(until_ns, Ordering::Release);
+    }
+
+    /// A node takes part, or does no more.
+    pub fn node(&self, node: u64, is_alive: bool) {
+        let changed = {
+            let mut alive = lock(&self.alive);
+            if is_alive { alive.insert(node) } else { alive.remove(&node) }
+        };
+        if changed {
+            self.keeper.look_at_all();
+        }
+    }
+
+    /// Those that take part.
+    pub fn nodes(&self) -> Vec<u64> {
+        let mut nodes: Vec<u64> = lock(&self.alive).iter().copied().collect();
+        nodes.sort_unstable();
+        nodes
+    }
+
+    fn is_alive(&self, node: u64) -> bool {
+        lock(&self.alive).contains(&node)
+    }
+
+    fn embedded(&self) -> Option<Node> {
+        self.node.upgrade().map(|inner| Node(inner, None))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,241 @@
+//! What feeds mirrors from their owner: what to ask it for, and where to put what it sends.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use dunlin_topic::{
+    CheckedRun, Event, FeedError, Log, LogName, Notice, OnGap, Position, Start, SubscribeOptions, Waiter,
+};
+
+use super::way::Way;
+use crate::clock::now_ns;
+
+/// What one feed brings: all of a topic to its mirrors, or one log to a mirror for one reader.
+#[derive(Debug)]
+pub struct Feed {
+    /// The subjects of the topic.
+    pub pattern: Arc<str>,
+    pub(super) way: Weak<Way>,
+    pub(super) logs: Vec<Weak<Log>>,
+    pub(super) private: bool,
+    pub(super) start: Start,
+    /// Where logs begin that hold nothing yet, of an owner that hands all over.
+    pub(super) after: Option<Position>,
+    pub(super) stateful: bool,
+    pub(super) registered: bool,
+    /// The owner that it is fed from.
+    pub(super) from: u64,
+    pub(super) unread_max: Duration,
+    stopped: AtomicBool,
+    read_ns: AtomicU64,
+    /// For whoever waits for a private mirror's reader.
+    room: Arc<Waiter>,
+}
+
+/// Where a feed begins.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Beginning {
+    /// At this start, the same for each log.
+    At(Start),
+    /// After what the mirrors hold already.
+    After(Vec<(Arc<LogName>, Position)>),
+}
+
+/// What became of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// It is in.
+    Whole,
+    /// The reader of a private mirror has to read first: the same event is to be offered again, when
+    /// [`Feed::room`] is notified or a little later.
+    Later,
+    /// The mirrors are the node's own by now, or cannot go on: the feed ends.
+    Over,
+}
+
+impl Feed {
+    pub(super) fn new(
+        way: &Arc<Way>,
+        logs: Vec<Weak<Log>>,
+        start: Start,
+        from: u64,
+        unread_max: Duration,
+    ) -> Feed {
+        Feed {
+            pattern: Arc::clone(&way.pattern),
+            way: Arc::downgrade(way),
+            logs,
+            private: false,
+            after: None,
+            start,
+            stateful: way.config.fold.is_some(),
+            registered: false,
+            from,
+            unread_max,
+            stopped: AtomicBool::new(false),
+            read_ns: AtomicU64::new(now_ns()),
+            room: Waiter::new(),
+        }
+    }
+
+    /// How to ask the owner.
+    pub fn options(&self) -> SubscribeOptions {
+        let name = if self.private { "mirror of one reader" } else { "mirror" };
+        let follows = self.stateful && !self.private;
+        SubscribeOptions {
+            name: name.to_owned(),
+            on_gap: if follows { OnGap::Snapshot } else { OnGap::Oldest },
+            registered: self.registered,
+            ..SubscribeOptions::default()
+        }
+    }
+
+    /// Where to begin.
+    pub fn beginning(&self) -> Beginning {
+        let logs: Vec<Arc<Log>> = self.logs.iter().filter_map(Weak::upgrade).collect();
+        let held: Vec<_> = logs
+            .iter()
+            .filter_map(|log| Some((Arc::clone(log.name()), log.fed_through().or(self.after)?)))
+            .collect();
+        if !logs.is_empty() && held.len() == logs.len() {
+            return Beginning::After(held);
+        }
+        Beginning::At(if self.stateful && !self.private { Start::Snapshot } else { self.start })
+    }
+
+    /// Whether it is still to go on.
+    pub fn is_wanted(&self) -> bool {
+        if self.stopped.load(Ordering::Acquire) || self.way.strong_count() == 0 {
+            return false;
+        }
+        let logs: Vec<Arc<Log>> = self.logs.iter().filter_map(Weak::upgrade).collect();
+        if logs.is_empty() || !logs.iter().any(|log| log.is_mirror()) {
+            return false;
+        }
+        let now_ns = now_ns();
+        if logs.iter().any(|log| log.is_read()) {
+            self.read_ns.store(now_ns, Ordering::Relaxed);
+            return true;
+        }
+        let unread_ns = now_ns.saturating_sub(self.read_ns.load(Ordering::Relaxed));
+        unread_ns < self.unread_max.as_nanos() as u64
+    }
+
+    /// The same once more, for a mirror of one reader, from this node.
+    pub(super) fn again(&self, from: u64) -> Arc<Feed> {
+        Arc::new(Feed {
+            pattern: Arc::clone(&self.pattern),
+            way: Weak::clone(&self.way),
+            logs: self.logs.clone(),
+            private: self.private,
+            after: self.after,
+            start: self.start,
+            stateful: self.stateful,
+            registered: self.registered,
+            from,
+            unread_max: self.unread_max,
+            stopped: AtomicBool::new(false),
+            read_ns: AtomicU64::new(self.read_ns.load(Ordering::Relaxed)),
+            room: Waiter::new(),
+        })
+    }
+
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    /// The subscription stands: of each log, after which position its records follow.
+    pub fn stands(&self, after: &[(Arc<LogName>, Position)]) {
+        for (name, after) in after {
+            let Some(log) = self.log(name) else { continue };
+            if self.stateful && !self.private && log.fed_through().is_none() {
+                // The state comes first.
+                continue;
+            }
+            log.feed_from(*after);
+        }
+        if let Some(way) = self.way.upgrade() {
+            way.placed();
+            after.iter().for_each(|(_, after)| way.reached(after.epoch));
+        }
+    }
+
+    fn log(&self, name: &LogName) -> Option<Arc<Log>> {
+        if self.private {
+            return self.logs.first()?.upgrade().filter(|log| log.name().partition == name.partition);
+        }
+        self.logs.get(usize::from(name.partition))?.upgrade()
+    }
+
+    /// Takes in what the owner has sent. `frame` is memory to copy into.
+    pub fn take(&self, event: &Event<'_>, frame: &mut Vec<u8>) -> Taken {
+        match event {
+            Event::Record(record) => {
+                let Some(log) = self.log(record.log) else { return Taken::Whole };
+                if self.private && log.info().registered == 0 {
+                    return Taken::Later;
+                }
+                frame.clear();
+                record.frame.append_to(frame);
+                let Ok(run) = CheckedRun::check(frame, 1, usize::MAX) else { return Taken::Over };
+                match log.feed(record.position, record.prev_seq, run) {
+                    Ok(()) => Taken::Whole,
+                    Err(FeedError::Full) => {
+                        log.await_room(&self.room);
+                        Taken::Later
+                    }
+                    Err(FeedError::Own) => Taken::Over,
+                    Err(_) => {
+                        // What cannot be kept here is lost to this mirror's readers, who are told.
+                        log.feed_gap(record.position);
+                        Taken::Whole
+                    }
+                }
+            }
+            Event::Notice(notice) => {
+                self.notice(notice);
+                Taken::Whole
+            }
+        }
+    }
+
+    fn notice(&self, notice: &Notice) {
+        match notice {
+            Notice::Gap(gap) => {
+                if let Some(log) = self.log(&gap.log) {
+                    log.feed_gap(Position { epoch: gap.epoch, seq: gap.last });
+                }
+            }
+            Notice::EpochChanged(changed) => {
+                if let Some(log) = self.log(&changed.log) {
+                    log.feed_epoch(changed);
+                }
+                if let Some(way) = self.way.upgrade() {
+                    way.reached(changed.new_first.epoch);
+                }
+            }
+            Notice::Snapshot(snapshot) => {
+                if let Some(log) = self.log(&snapshot.log)
+                    && log.feed_state(snapshot.position, &snapshot.bytes).is_ok()
+                    && let Some(way) = self.way.upgrade()
+                {
+                    way.placed();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Notified when a private mirror may have room.
+    pub fn room(&self) -> &Arc<Waiter> {
+        &self.room
+    }
+
+    /// It has ended: as it was to, or for this reason.
+    pub fn ended(self: &Arc<Feed>, why: &str) {
+        if let Some(way) = self.way.upgrade() {
+            way.feed_ended(self, why);
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Runs on their way to owners, and what became of them.
+//!
+//! Limits: `handed_bytes_max` bytes without an answer; outcomes that nobody asked for within [`KEPT_MAX`] of later ones are
+//! forgotten (their publisher has gone).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use dunlin_topic::{CheckedRun, ProducerMark, PublishError, Receipt, RunAppend, StoredState, Topic, Waiter};
+
+use super::lock;
+use super::way::Way;
+use crate::clock::now_ns;
+
+/// Outcomes kept for publishers that have yet to ask.
+const KEPT_MAX: usize = 1 << 17;
+
+/// A run for an owner elsewhere. Whoever has it answers it once; dropped, it answers by itself that nothing is known.
+#[derive(Debug)]
+pub struct Handed {
+    pub(super) ticket: u64,
+    pub(super) way: Weak<Way>,
+    pub(super) tickets: Arc<Tickets>,
+    /// The topic's name.
+    pub topic: Arc<str>,
+    /// The subjects that the topic owns.
+    pub pattern: Arc<str>,
+    /// The partition.
+    pub partition: usize,
+    /// Whole, sound frames.
+    pub frames: Vec<u8>,
+    /// How many.
+    pub count: u32,
+    /// Who publishes them.
+    pub mark: Option<ProducerMark>,
+    /// Append only if the log's last record has this sequence.
+    pub expect_last: Option<u64>,
+    pub(super) handed_ns: u64,
+    answered: bool,
+}
+
+impl Handed {
+    #[expect(clippy::too_many_arguments, reason = "taken apart at once")]
+    pub(super) fn new(
+        ticket: u64,
+        way: Weak<Way>,
+        tickets: &Arc<Tickets>,
+        topic: &Arc<str>,
+        pattern: &Arc<str>,
+        run: &dunlin_topic::ToOwner<'_>,
+        handed_ns: u64,
+    ) -> Handed {
+        let dunlin_topic::ToOwner { partition, frames, count, mark, expect_last, .. } = *run;
+        Handed {
+            ticket,
+            way,
+            tickets: Arc::clone(tickets),
+            topic: Arc::clone(topic),
+            pattern: Arc::clone(pattern),
+            partition,
+            frames: frames.to_vec(),
+            count,
+            mark,
+            expect_last,
+            handed_ns,
+            answered: false,
+        }
+    }
+
+    /// The owner's answer.
+    pub fn answer(mut self, outcome: Result<Receipt, PublishError>) {
+        self.settle(outcome);
+    }
+
+    /// It was certainly not taken: the node could not be reached, or is not the owner. It goes to whoever is the owner then.
+    pub fn not_taken(self, why: &str) {
+        match self.way.upgrade() {
+            Some(way) => way.again(self, why),
+            None => self.answer(Err(PublishError::Closed)),
+        }
+    }
+
+    /// It was sent, and the answer is lost. Under its producer's number it may be sent again; else it is unknown.
+    pub fn lost(self, why: &str) {
+        if self.mark.is_some() {
+            return self.not_taken(why);
+        }
+        self.answer(Err(PublishError::Unknown(why.to_owned())));
+    }
+
+    /// Takes it into a topic that is this node's own by now.
+    pub(super) fn append_to(&self, topic: &Topic) -> Result<Receipt, PublishError> {
+        let run = CheckedRun::check(&self.frames, self.count, topic.config().record_bytes_max as usize)?;
+        let (partition, mark, expect_last) = (self.partition, self.mark, self.expect_last);
+        let append = RunAppend { run, partition, mark, expect_last, evict: false, relayed: true };
+        topic.append_run(now_ns(), append)
+    }
+
+    fn settle(&mut self, outcome: Result<Receipt, PublishError>) {
+        if !std::mem::replace(&mut self.answered, true) {
+            self.tickets.settle(self.ticket, self.frames.len() as u64, outcome);
+        }
+    }
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        self.settle(Err(PublishError::Unknown("this node is stopping".to_owned())));
+    }
+}
+
+/// What has become of runs that were handed on.
+#[derive(Debug)]
+pub(super) struct Tickets {
+    bytes_max: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last: u64,
+    bytes: u64,
+    open: BTreeMap<u64, Option<Asking>>,
+    settled: BTreeMap<u64, Result<Receipt, PublishError>>,
+    waiting_for_room: Vec<Arc<Waiter>>,
+}
+
+#[derive(Debug)]
+struct Asking {
+    waiter: Arc<Waiter>,
+    token: u32,
+}
+
+impl Tickets {
+    pub(super) fn new(bytes_max: u64) -> Tickets {
+        Tickets { bytes_max, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// A ticket for so many bytes.
+    pub(super) fn open(&self, bytes: u64) -> Result<u64, PublishError> {
+        let mut state = self.state();
+        if state.bytes > 0 && state.bytes + bytes > self.bytes_max {
+            let unanswered_bytes = state.bytes;
+            return Err(PublishError::OwnerBehind { unanswered_bytes, waited: std::time::Duration::ZERO });
+        }
+        state.bytes += bytes;
+        state.last += 1;
+        let ticket = state.last;
+        state.open.insert(ticket, None);
+        Ok(ticket)
+    }
+
+    fn settle(&self, ticket: u64, bytes: u64, outcome: Result<Receipt, PublishError>) {
+        let (asking, room) = {
+            let mut state = self.state();
+            state.bytes = state.bytes.saturating_sub(bytes);
+            let asking = state.open.remove(&ticket).flatten();
+            state.settled.insert(ticket, outcome);
+            if state.settled.len() > KEPT_MAX {
+                state.settled.pop_first();
+            }
+            let has_room = state.bytes <= self.bytes_max / 2;
+            (asking, if has_room { std::mem::take(&mut state.waiting_for_room) } else { Vec::new() })
+        };
+        if let Some(Asking { waiter, token }) = asking {
+            waiter.notify(token);
+        }
+        room.into_iter().for_each(|waiter| waiter.notify(Waiter::ROOM));
+    }
+
+    pub(super) fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> StoredState {
+        let mut state = self.state();
+        if let Some(outcome) = state.settled.remove(&ticket) {
+            return outcome.map_or_else(StoredState::Failed, StoredState::Answered);
+        }
+        match state.open.get_mut(&ticket) {
+            Some(asking) => {
+                *asking = Some(Asking { waiter: Arc::clone(waiter), token });
+                StoredState::Waiting
+            }
+            None => StoredState::Failed(PublishError::Unknown("its outcome was not asked for".to_owned())),
+        }
+    }
+
+    pub(super) fn leave(&self, waiter: &Arc<Waiter>) {
+        let mut state = self.state();
+        state.waiting_for_room.retain(|other| !Arc::ptr_eq(other, waiter));
+    }
+
+    pub(super) fn await_room(&self, waiter: &Arc<Waiter>) {
+        let mut state = self.state();
+        if state.bytes <= self.bytes_max / 2 {
+            drop(state);
+            return waiter.notify(Waiter::ROOM);
+        }
+        if !state.waiting_for_room.iter().any(|other| Arc::ptr_eq(other, waiter)) {
+            state.waiting_for_room.push(Arc::clone(waiter));
+        }
+    }
+}

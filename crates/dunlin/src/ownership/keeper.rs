@@ -1,0 +1,147 @@
+//! The thread that sees to topics whose owner is gone: asks for another, sends what waited, feeds what is read.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use super::feed::Feed;
+use super::way::Way;
+use super::{Ownership, lock};
+use crate::clock::now_ns;
+
+/// Between two tries.
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
+
+/// What is to be seen to, and when.
+#[derive(Debug)]
+pub(super) struct Keeper(Arc<Work>);
+
+#[derive(Debug, Default)]
+struct Work {
+    state: Mutex<State>,
+    more: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    due: Vec<(u64, Job)>,
+    ended: bool,
+}
+
+#[derive(Debug)]
+enum Job {
+    Way(Weak<Way>),
+    Feed(Arc<Feed>),
+    /// Every topic: nodes have come or gone.
+    All,
+}
+
+impl Keeper {
+    /// The thread ends with the keeper.
+    pub(super) fn start(ownership: Weak<Ownership>) -> Keeper {
+        let work = Arc::<Work>::default();
+        let of_thread = Arc::clone(&work);
+        let run = move || of_thread.run(&ownership);
+        // Without a thread nothing is found anew: publishers are told that owners are away.
+        let _ = thread::Builder::new().name("dunlin-owners".to_owned()).spawn(run);
+        Keeper(work)
+    }
+
+    pub(super) fn look_at(&self, way: &Weak<Way>) {
+        self.look_at_after(way, Duration::ZERO);
+    }
+
+    pub(super) fn look_at_after(&self, way: &Weak<Way>, pause: Duration) {
+        self.0.add(pause, Job::Way(Weak::clone(way)));
+    }
+
+    pub(super) fn look_at_all(&self) {
+        self.0.add(Duration::ZERO, Job::All);
+    }
+
+    /// Feeds a mirror for one reader anew.
+    pub(super) fn feed_after(&self, _from: u64, feed: Arc<Feed>, pause: Duration) {
+        self.0.add(pause, Job::Feed(feed));
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        lock(&self.0.state).ended = true;
+        self.0.more.notify_all();
+    }
+}
+
+impl Work {
+    fn add(&self, pause: Duration, job: Job) {
+        let due_ns = now_ns().saturating_add(pause.as_nanos() as u64);
+        let mut state = lock(&self.state);
+        if let Job::Way(way) = &job
+            && state.due.iter().any(|(other_ns, other)| {
+                *other_ns <= due_ns && matches!(other, Job::Way(other) if Weak::ptr_eq(other, way))
+            })
+        {
+            return;
+        }
+        state.due.push((due_ns, job));
+        drop(state);
+        self.more.notify_all();
+    }
+
+    fn run(&self, ownership: &Weak<Ownership>) {
+        loop {
+            let jobs = {
+                let mut state = lock(&self.state);
+                loop {
+                    if state.ended {
+                        return;
+                    }
+                    let now_ns = now_ns();
+                    let (due, later): (Vec<_>, Vec<_>) =
+                        std::mem::take(&mut state.due).into_iter().partition(|(due_ns, _)| *due_ns <= now_ns);
+                    let next_ns = later.iter().map(|(due_ns, _)| *due_ns).min();
+                    state.due = later;
+                    if !due.is_empty() {
+                        break due;
+                    }
+                    let wait = next_ns.map_or(1_000_000_000, |next_ns| next_ns - now_ns);
+                    let waited = self.more.wait_timeout(state, Duration::from_nanos(wait));
+                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+            };
+            let Some(ownership) = ownership.upgrade() else { return };
+            jobs.into_iter().for_each(|(_, job)| self.do_job(&ownership, job));
+        }
+    }
+
+    fn do_job(&self, ownership: &Arc<Ownership>, job: Job) {
+        match job {
+            Job::Way(way) => {
+                if let Some(found) = way.upgrade()
+                    && found.keep(ownership)
+                {
+                    self.add(PAUSE, Job::Way(way));
+                }
+            }
+            Job::All => {
+                for way in ownership.ways() {
+                    if way.keep(ownership) {
+                        self.add(PAUSE, Job::Way(Arc::downgrade(&way)));
+                    }
+                }
+            }
+            Job::Feed(feed) => {
+                let Some(way) = feed.way.upgrade() else { return };
+                let (owner, _) = way.owner();
+                if !feed.is_wanted() {
+                    feed.ended("nobody reads it");
+                } else if ownership.is_alive(owner) {
+                    ownership.peers.feed(owner, feed.again(owner));
+                } else {
+                    way.keep(ownership);
+                    self.add(PAUSE, Job::Feed(feed));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! From what is agreed on to the node's topics, and from what is asked of the node to what is agreed on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin_control::{
+    Command, Event, Events, Kind, Placement, Refusal, Reply, State, TOPICS, Wanted, node_of, prefix_end,
+};
+use dunlin_topic::{Charge, Pattern, Topic, TopicConfig, Upstream};
+
+use super::way::Way;
+use super::{AskError, Ownership, lock};
+use crate::clock::{CLOCK, now_ns};
+use crate::error::TopicError;
+use crate::node::{Node, make_fold};
+use crate::registry::cost_of;
+use crate::storage::{config_in_words, config_of_words};
+
+/// How long a topic is waited for that another node has made at the same time.
+const ARRIVAL_MAX: Duration = Duration::from_secs(2);
+
+impl Ownership {
+    /// Brings the node to all that is agreed on, whatever it knew before.
+    pub fn settle_all(self: &Arc<Ownership>, state: &State) {
+        let page = |prefix: &[u8]| {
+            let (mut start, end) = (prefix.to_vec(), prefix_end(prefix));
+            let mut items = Vec::new();
+            loop {
+                let found = state.range(&start, &end, 0);
+                items.extend(found.items);
+                match items.last() {
+                    Some(last) if found.more => start = [&last.key[..], &[0]].concat(),
+                    _ => return items,
+                }
+            }
+        };
+        let nodes: Vec<u64> =
+            page(dunlin_control::NODES).iter().filter_map(|pair| node_of(&pair.key)).collect();
+        self.nodes().into_iter().filter(|node| !nodes.contains(node)).for_each(|gone| self.node(gone, false));
+        nodes.iter().for_each(|&node| self.node(node, true));
+        let topics = page(TOPICS);
+        for pair in &topics {
+            self.put(&pair.key, &pair.item.value);
+        }
+        let there =
+            |name: &str| topics.iter().any(|pair| pair.key.strip_prefix(TOPICS) == Some(name.as_bytes()));
+        let gone: Vec<Arc<Way>> = self.ways().into_iter().filter(|way| !there(&way.name)).collect();
+        gone.iter().for_each(|way| self.gone(&way.name));
+    }
+
+    /// Brings the node to what one revision changed.
+    pub fn changed(self: &Arc<Ownership>, events: Events<'_>) {
+        for event in events.filter_map(Result::ok) {
+            match event {
+                Event::Put { key, item } => self.put(key, &item.value),
+                Event::Deleted { key } => match (node_of(key), key.strip_prefix(TOPICS)) {
+                    (Some(node), _) => self.node(node, false),
+                    (None, Some(name)) => {
+                        if let Ok(name) = std::str::from_utf8(name) {
+                            self.gone(name);
+                        }
+                    }
+                    (None, None) => {}
+                },
+            }
+        }
+    }
+
+    fn put(self: &Arc<Ownership>, key: &[u8], value: &[u8]) {
+        if let Some(node) = node_of(key) {
+            return self.node(node, true);
+        }
+        let name = key.strip_prefix(TOPICS).and_then(|name| std::str::from_utf8(name).ok());
+        if let (Some(name), Ok(placement)) = (name, Placement::decode(value)) {
+            // What stands in the way here is told to whoever asks for the topic: it is unknown.
+            let _ = self.settle(name, &placement);
+        }
+    }
+
+    /// The topic is where this says, or was there and is elsewhere by now.
+    pub fn settle(self: &Arc<Ownership>, name: &str, placement: &Placement<'_>) -> Result<(), TopicError> {
+        let _one_at_a_time = lock(&self.settling);
+        match self.way(name) {
+            Some(way) => {
+                way.settle(self, placement);
+                Ok(())
+            }
+            None => self.add(name, placement),
+        }
+    }
+
+    fn add(self: &Arc<Ownership>, name: &str, placement: &Placement<'_>) -> Result<(), TopicError> {
+        let Some(node) = self.embedded() else { return Ok(()) };
+        if node.registry().get(name).is_some() {
+            // A durable topic of this node's own.
+            return Ok(());
+        }
+        let config = TopicConfig { limits: node.config().limits.topic, ..config_of_words(placement.config)? };
+        let config = Arc::new(config);
+        let pattern = Pattern::parse(config.pattern.as_deref().unwrap_or(name))?;
+        let is_own = placement.owner == self.id;
+        if is_own && placement.kind == Kind::Durable {
+            return node.create_here(name, pattern, config, || placement.epoch).map(drop);
+        }
+        let way = Way::new(self, name, &config, placement);
+        let upstream: Arc<dyn Upstream> = Arc::clone(&way) as _;
+        let topic = node.registry().add(name, pattern, || {
+            // What the cluster agreed on is not turned away because memory is short here.
+            let charge = Charge::over(node.budget(), cost_of(name, config.partitions));
+            let (config, budget) = (Arc::clone(&config), node.budget());
+            let topic = Topic::mirrored(name, config, budget, CLOCK, placement.epoch, make_fold, &upstream)?;
+            if is_own {
+                topic.logs().iter().for_each(|log| log.take_over(placement.epoch, true));
+            }
+            Ok((topic, charge))
+        })?;
+        way.of_topic(&topic);
+        lock(&self.ways).insert(Arc::clone(&way.name), way);
+        Ok(())
+    }
+
+    /// There is no such topic any more.
+    fn gone(self: &Arc<Ownership>, name: &str) {
+        let _one_at_a_time = lock(&self.settling);
+        lock(&self.ways).remove(name);
+        if let Some(node) = self.embedded() {
+            let _ = node.delete(name);
+        }
+    }
+
+    /// The ways of all topics but the durable ones of this node's own.
+    pub(super) fn ways(&self) -> Vec<Arc<Way>> {
+        lock(&self.ways).values().cloned().collect()
+    }
+
+    fn way(&self, name: &str) -> Option<Arc<Way>> {
+        lock(&self.ways).get(name).cloned()
+    }
+
+    /// Who owns a topic, and in which epoch.
+    pub fn owner_of(&self, topic: &Topic) -> (u64, u32) {
+        let here = || (self.id, topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0));
+        self.way(topic.name()).map_or_else(here, |way| way.owner())
+    }
+
+    /// Has a topic made, wherever its place is; waits for the cluster.
+    pub(crate) fn create(
+        self: &Arc<Ownership>,
+        node: &Node,
+        name: &str,
+        pattern: &Pattern,
+        config: &TopicConfig,
+        or_same: bool,
+    ) -> Result<Arc<Topic>, TopicError> {
+        let same = |there: Arc<Topic>| match or_same && **there.config() == *config {
+            true => Ok(there),
+            false => Err(TopicError::Exists(name.to_owned())),
+        };
+        if let Some(there) = node.registry().get(name) {
+            return same(there);
+        }
+        let words = config_in_words(name, config);
+        let wanted = Wanted {
+            topic: name.as_bytes(),
+            pattern: pattern.as_str().as_bytes(),
+            kind: if config.durable.is_some() { Kind::Durable } else { Kind::Volatile },
+            config: words.as_bytes(),
+            epoch: node.next_epoch(name, now_ns()),
+            node: self.id,
+            holds: false,
+        };
+        let Reply::Placed { owner, epoch, made } = self.ask(&Command::Place { wanted })? else {
+            return Err(TopicError::Cluster("the cluster answered something else".to_owned()));
+        };
+        if made {
+            let Wanted { kind, pattern, config, .. } = wanted;
+            self.settle(name, &Placement { owner, epoch, kind, pattern, config, from: 0 })?;
+        }
+        let there = self.await_topic(node, name)?;
+        if made { Ok(there) } else { same(there) }
+    }
+
+    fn await_topic(&self, node: &Node, name: &str) -> Result<Arc<Topic>, TopicError> {
+        let until_ns = now_ns() + ARRIVAL_MAX.as_nanos() as u64;
+        loop {
+            match node.registry().get(name) {
+                Some(topic) => return Ok(topic),
+                None if now_ns() >= until_ns => {
+                    return Err(TopicError::Cluster(format!(
+                        "topic {name:?} was made, and is not known here yet"
+                    )));
+                }
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    /// Has a topic deleted; waits for the cluster.
+    pub(crate) fn delete(self: &Arc<Ownership>, name: &str) -> Result<(), TopicError> {
+        self.ask(&Command::Remove { topic: name.as_bytes() })?;
+        self.gone(name);
+        Ok(())
+    }
+
+    /// Has a node own a topic that another owns; waits for the cluster, not for the node.
+    pub fn move_topic(self: &Arc<Ownership>, name: &str, to: u64) -> Result<(), TopicError> {
+        let epoch = self.embedded().map_or(0, |node| node.next_epoch(name, now_ns()));
+        self.ask(&Command::Move { topic: name.as_bytes(), node: to, epoch }).map(drop)
+    }
+
+    /// Has the cluster know of the durable topics that this node found on its disk.
+    pub fn announce(self: &Arc<Ownership>) -> Result<(), TopicError> {
+        let Some(node) = self.embedded() else { return Ok(()) };
+        let mut after = String::new();
+        loop {
+            let page = node.topics(None, &after, usize::MAX);
+            for topic in page.topics.iter().filter(|topic| topic.config().durable.is_some()) {
+                if self.way(topic.name()).is_none() {
+                    self.announce_one(topic)?;
+                }
+            }
+            match page.topics.last() {
+                Some(last) if page.more => after = last.name().to_owned(),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn announce_one(&self, topic: &Topic) -> Result<(), TopicError> {
+        let words = config_in_words(topic.name(), topic.config());
+        let wanted = Wanted {
+            topic: topic.name().as_bytes(),
+            pattern: topic.pattern().as_bytes(),
+            kind: Kind::Durable,
+            config: words.as_bytes(),
+            epoch: topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0),
+            node: self.id,
+            holds: true,
+        };
+        match self.ask(&Command::Place { wanted })? {
+            Reply::Placed { owner, .. } if owner != self.id => {
+                Err(TopicError::Exists(format!("{} (owned by node {owner})", topic.name())))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn ask(&self, command: &Command<'_>) -> Result<Reply, TopicError> {
+        let topic = |command: &Command<'_>| match *command {
+            Command::Place { wanted } => String::from_utf8_lossy(wanted.topic).into_owned(),
+            Command::Move { topic, .. } | Command::Remove { topic } => {
+                String::from_utf8_lossy(topic).into_owned()
+            }
+            _ => String::new(),
+        };
+        self.peers.ask(command).map_err(|error| match error {
+            AskError::Refused(Refusal::NoTopic) => TopicError::Unknown(topic(command)),
+            AskError::Refused(Refusal::PatternOverlaps) => {
+                TopicError::Overlaps("another node made".to_owned())
+            }
+            other => TopicError::Cluster(other.to_string()),
+        })
+    }
+}

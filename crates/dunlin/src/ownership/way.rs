@@ -1,0 +1,425 @@
+//! One topic's way to its owner: where its records go, and what feeds its mirrors.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+
+use dunlin_control::{Command, Kind, Placement, Reply, Wanted};
+use dunlin_topic::{
+    Log, Position, PublishError, Start, StoredState, ToOwner, Topic, TopicConfig, Upstream, Waiter,
+};
+
+use super::feed::Feed;
+use super::handed::Handed;
+use super::{Ownership, lock};
+use crate::clock::now_ns;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Way {
+    this: Weak<Way>,
+    ownership: Weak<Ownership>,
+    pub(super) name: Arc<str>,
+    pub(super) pattern: Arc<str>,
+    pub(super) config: Arc<TopicConfig>,
+    pub(super) kind: Kind,
+    state: Mutex<State>,
+    /// A mirror has come to stand where its owner does.
+    placing: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    topic: Weak<Topic>,
+    owner: u64,
+    epoch: u32,
+    /// It is this node's when the owner before has handed all of it over, at the latest then.
+    draining: Option<u64>,
+    /// Runs that wait for an owner to be found; while there are any, others wait behind them.
+    waiting: BTreeMap<u64, Handed>,
+    feed: Option<Arc<Feed>>,
+    why: String,
+}
+
+impl Way {
+    pub(super) fn new(
+        ownership: &Arc<Ownership>,
+        name: &str,
+        config: &Arc<TopicConfig>,
+        placement: &Placement<'_>,
+    ) -> Arc<Way> {
+        Arc::new_cyclic(|this| Way {
+            this: Weak::clone(this),
+            ownership: Arc::downgrade(ownership),
+            name: name.into(),
+            pattern: config.pattern.as_deref().unwrap_or(name).into(),
+            config: Arc::clone(config),
+            kind: placement.kind,
+            state: Mutex::new(State {
+                topic: Weak::new(),
+                owner: placement.owner,
+                epoch: placement.epoch,
+                draining: None,
+                waiting: BTreeMap::new(),
+                feed: None,
+                why: String::new(),
+            }),
+            placing: Condvar::new(),
+        })
+    }
+
+    pub(super) fn of_topic(&self, topic: &Arc<Topic>) {
+        lock(&self.state).topic = Arc::downgrade(topic);
+    }
+
+    /// Who owns it, in which epoch.
+    pub(crate) fn owner(&self) -> (u64, u32) {
+        let state = lock(&self.state);
+        (state.owner, state.epoch)
+    }
+
+    fn topic(&self) -> Option<Arc<Topic>> {
+        lock(&self.state).topic.upgrade()
+    }
+
+    /// It has another owner, or another epoch.
+    pub(super) fn settle(&self, ownership: &Arc<Ownership>, next: &Placement<'_>) {
+        let (topic, before, epoch_before, feed) = {
+            let mut state = lock(&self.state);
+            if next.epoch <= state.epoch {
+                return;
+            }
+            let before = std::mem::replace(&mut state.owner, next.owner);
+            let epoch_before = std::mem::replace(&mut state.epoch, next.epoch);
+            let drains = next.owner == ownership.id && next.from != 0 && ownership.is_alive(next.from);
+            let until_ns = now_ns().saturating_add(ownership.limits.owner_wait_max.as_nanos() as u64);
+            state.draining = drains.then_some(until_ns);
+            (state.topic.upgrade(), before, epoch_before, state.feed.take())
+        };
+        feed.into_iter().for_each(|feed| feed.stop());
+        let Some(topic) = topic else { return };
+        if before == ownership.id && next.owner != ownership.id {
+            let epoch = (next.from == before).then_some(next.epoch);
+            topic.logs().iter().for_each(|log| log.hand_over(false, epoch));
+        }
+        if next.owner != ownership.id {
+            self.feed_if_read();
+        } else if lock(&self.state).draining.is_some() {
+            self.drain(ownership, &topic, next.from, epoch_before);
+        } else if before != ownership.id {
+            self.take_over(&topic, next.epoch);
+        }
+        ownership.keeper.look_at(&self.this);
+    }
+
+    fn take_over(&self, topic: &Topic, epoch: u32) {
+        lock(&self.state).draining = None;
+        topic.logs().iter().for_each(|log| log.take_over(epoch, false));
+    }
+
+    /// Takes all in that the owner before has, up to where it ended; not for longer than another owner would be waited for.
+    fn drain(&self, ownership: &Arc<Ownership>, topic: &Arc<Topic>, from: u64, epoch: u32) {
+        let Some(this) = self.this.upgrade() else { return };
+        let logs = topic.logs().iter().map(Arc::downgrade).collect();
+        let mut feed = Feed::new(&this, logs, Start::Earliest, from, ownership.limits.owner_wait_max);
+        feed.after = Some(Position { epoch, seq: 0 });
+        let feed = Arc::new(feed);
+        lock(&self.state).feed = Some(Arc::clone(&feed));
+        ownership.peers.feed(from, feed);
+        ownership.keeper.look_at_after(&self.this, ownership.limits.owner_wait_max);
+    }
+
+    /// A mirror has come to the epoch that the owner before ended with.
+    pub(super) fn reached(&self, epoch: u32) {
+        let topic = {
+            let state = lock(&self.state);
+            if state.draining.is_none() || epoch != state.epoch {
+                return;
+            }
+            state.topic.upgrade()
+        };
+        if let Some(topic) = topic.filter(|topic| topic.logs().iter().all(|log| log.last().epoch == epoch)) {
+            self.take_over(&topic, epoch);
+            if let Some(ownership) = self.ownership.upgrade() {
+                ownership.keeper.look_at(&self.this);
+            }
+        }
+    }
+
+    /// Has the mirrors fed, if somebody reads them and nothing feeds them.
+    pub(super) fn feed_if_read(&self) {
+        let (Some(ownership), Some(this)) = (self.ownership.upgrade(), self.this.upgrade()) else { return };
+        let Some(topic) = self.topic() else { return };
+        if topic.logs().iter().any(|log| log.is_read()) {
+            self.begin_feed(&ownership, &this, &topic, Start::Latest);
+        }
+    }
+
+    fn begin_feed(&self, ownership: &Arc<Ownership>, this: &Arc<Way>, topic: &Topic, start: Start) {
+        let feed = {
+            let mut state = lock(&self.state);
+            if state.feed.is_some() || state.owner == ownership.id || !ownership.is_alive(state.owner) {
+                return;
+            }
+            let logs = topic.logs().iter().map(Arc::downgrade).collect();
+            let feed = Feed::new(this, logs, start, state.owner, ownership.limits.unread_max);
+            Arc::clone(state.feed.insert(Arc::new(feed)))
+        };
+        let from = feed.from;
+        ownership.peers.feed(from, feed);
+    }
+
+    /// Whoever waits for a mirror may look again.
+    pub(super) fn placed(&self) {
+        drop(lock(&self.state));
+        self.placing.notify_all();
+    }
+
+    /// A feed has ended. What is still read is fed anew; else what the mirrors hold is given up.
+    pub(super) fn feed_ended(&self, feed: &Arc<Feed>, why: &str) {
+        let was_last = {
+            let mut state = lock(&self.state);
+            state.why = why.to_owned();
+            state.feed.take_if(|last| Arc::ptr_eq(last, feed)).is_some()
+        };
+        let Some(ownership) = self.ownership.upgrade() else { return };
+        if feed.private {
+            return self.feed_private_again(&ownership, feed);
+        }
+        if !was_last {
+            return;
+        }
+        if let Some(topic) = self.topic()
+            && !topic.logs().iter().any(|log| log.is_read())
+            && lock(&self.state).draining.is_none()
+        {
+            topic.logs().iter().for_each(|log| log.starve());
+        }
+        ownership.keeper.look_at_after(&self.this, super::keeper::PAUSE);
+    }
+
+    fn feed_private_again(&self, ownership: &Arc<Ownership>, feed: &Arc<Feed>) {
+        if !feed.logs.iter().any(|log| log.strong_count() > 0) {
+            ownership.private_mirrors.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        let (owner, _) = self.owner();
+        let next = feed.again(owner);
+        ownership.keeper.feed_after(owner, next, super::keeper::PAUSE);
+    }
+
+    /// A run was certainly not taken by whom it was sent to.
+    pub(super) fn again(&self, run: Handed, why: &str) {
+        let Some(ownership) = self.ownership.upgrade() else { return };
+        let waited_ns = now_ns().saturating_sub(run.handed_ns);
+        if waited_ns >= ownership.limits.owner_wait_max.as_nanos() as u64 {
+            return run.answer(Err(self.away(why)));
+        }
+        let mut state = lock(&self.state);
+        state.why = why.to_owned();
+        state.waiting.insert(run.ticket, run);
+        drop(state);
+        ownership.keeper.look_at_after(&self.this, super::keeper::PAUSE);
+    }
+
+    fn away(&self, why: &str) -> PublishError {
+        let (owner, _) = self.owner();
+        let name = &self.name;
+        PublishError::OwnerAway(match self.kind {
+            Kind::Volatile => format!("topic {name:?}: its owner, node {owner}, cannot be reached: {why}"),
+            _ => format!("topic {name:?} waits for its owner, node {owner}, to return: {why}"),
+        })
+    }
+
+    /// Does what is due: finds a living owner, sends what waits, has mirrors fed. Called by the keeper's thread alone, which may
+    /// wait. Whether there is more to do soon.
+    pub(super) fn keep(&self, ownership: &Arc<Ownership>) -> bool {
+        let (owner, epoch, draining, wants) = {
+            let state = lock(&self.state);
+            let wants = !state.waiting.is_empty();
+            (state.owner, state.epoch, state.draining, wants)
+        };
+        let Some(topic) = self.topic() else { return false };
+        if owner == ownership.id {
+            match draining {
+                Some(until_ns) if now_ns() < until_ns => return false,
+                // The owner before has not ended in time.
+                Some(_) => self.take_over(&topic, epoch),
+                None => {}
+            }
+            self.append_waiting(&topic);
+            return false;
+        }
+        let is_read = topic.logs().iter().any(|log| log.is_read());
+        if !wants && !is_read {
+            return false;
+        }
+        if !ownership.is_alive(owner) {
+            if self.kind == Kind::Volatile {
+                self.find_owner(ownership, &topic);
+            }
+            self.give_up_late(ownership);
+            return self.kind == Kind::Volatile || !lock(&self.state).waiting.is_empty();
+        }
+        self.send_waiting(ownership);
+        self.feed_if_read();
+        false
+    }
+
+    fn find_owner(&self, ownership: &Arc<Ownership>, topic: &Topic) {
+        let (_, epoch) = self.owner();
+        let holds = topic.logs().iter().all(|log| log.is_read() && log.is_placed());
+        let wanted = Wanted {
+            topic: self.name.as_bytes(),
+            pattern: self.pattern.as_bytes(),
+            kind: self.kind,
+            config: b"",
+            epoch: epoch.saturating_add(1),
+            node: ownership.id,
+            holds,
+        };
+        match ownership.peers.ask(&Command::Place { wanted }) {
+            Ok(Reply::Placed { owner, epoch, .. }) => {
+                let (pattern, config) = (self.pattern.as_bytes(), &b""[..]);
+                let next = Placement { owner, epoch, kind: self.kind, pattern, config, from: 0 };
+                self.settle(ownership, &next);
+            }
+            Ok(_) => {}
+            Err(error) => lock(&self.state).why = error.to_string(),
+        }
+    }
+
+    /// Answers what has waited for an owner for too long.
+    fn give_up_late(&self, ownership: &Ownership) {
+        let before_ns = now_ns().saturating_sub(ownership.limits.owner_wait_max.as_nanos() as u64);
+        let durable = self.kind != Kind::Volatile;
+        let (late, why) = {
+            let mut state = lock(&self.state);
+            let is_late = |_: &u64, run: &mut Handed| durable || run.handed_ns <= before_ns;
+            (state.waiting.extract_if(.., is_late).collect::<Vec<_>>(), state.why.clone())
+        };
+        late.into_iter().for_each(|(_, run)| run.answer(Err(self.away(&why))));
+    }
+
+    /// In the order in which they were handed on; what comes meanwhile waits behind them.
+    fn send_waiting(&self, ownership: &Ownership) {
+        let mut state = lock(&self.state);
+        let owner = state.owner;
+        while let Some((_, run)) = state.waiting.pop_first() {
+            ownership.peers.hand_on(owner, run);
+        }
+    }
+
+    /// What waited for an owner is this node's own now.
+    fn append_waiting(&self, topic: &Arc<Topic>) {
+        let waiting = std::mem::take(&mut lock(&self.state).waiting);
+        for run in waiting.into_values() {
+            match run.append_to(topic) {
+                // It has gone on to another.
+                Err(PublishError::OwnerAway(why)) => run.not_taken(&why),
+                outcome => run.answer(outcome),
+            }
+        }
+    }
+}
+
+impl Upstream for Way {
+    fn owned_until_ns(&self) -> u64 {
+        let Some(ownership) = self.ownership.upgrade() else { return 0 };
+        let state = lock(&self.state);
+        // What waits for an owner goes first.
+        let is_own = state.owner == ownership.id && state.draining.is_none() && state.waiting.is_empty();
+        if is_own { ownership.lease_until_ns.load(Ordering::Acquire) } else { 0 }
+    }
+
+    fn forward(&self, run: ToOwner<'_>) -> Result<u64, PublishError> {
+        let ownership = self.ownership.upgrade().ok_or(PublishError::Closed)?;
+        let mut state = lock(&self.state);
+        let is_own = state.owner == ownership.id;
+        if run.relayed {
+            drop(state);
+            return Err(self.away("the node that was asked is not its owner, or is not sure to be"));
+        }
+        if is_own && state.draining.is_none() && state.waiting.is_empty() {
+            drop(state);
+            return Err(self.away("the lease of this node, its owner, has lapsed"));
+        }
+        if self.kind != Kind::Volatile && !ownership.is_alive(state.owner) {
+            drop(state);
+            return Err(self.away("it takes no part at present"));
+        }
+        let ticket = ownership.tickets.open(run.frames.len() as u64)?;
+        let (way, tickets) = (Weak::clone(&self.this), &ownership.tickets);
+        let handed = Handed::new(ticket, way, tickets, &self.name, &self.pattern, &run, now_ns());
+        if is_own || !state.waiting.is_empty() || !ownership.is_alive(state.owner) {
+            state.waiting.insert(ticket, handed);
+            drop(state);
+            ownership.keeper.look_at(&self.this);
+        } else {
+            ownership.peers.hand_on(state.owner, handed);
+        }
+        Ok(ticket)
+    }
+
+    fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> StoredState {
+        match self.ownership.upgrade() {
+            Some(ownership) => ownership.tickets.outcome(ticket, waiter, token),
+            None => StoredState::Failed(PublishError::Closed),
+        }
+    }
+
+    fn leave(&self, waiter: &Arc<Waiter>) {
+        if let Some(ownership) = self.ownership.upgrade() {
+            ownership.tickets.leave(waiter);
+        }
+    }
+
+    fn await_room(&self, waiter: &Arc<Waiter>) {
+        if let Some(ownership) = self.ownership.upgrade() {
+            ownership.tickets.await_room(waiter);
+        }
+    }
+
+    fn is_read(&self, log: &Arc<Log>, start: Start) {
+        let (Some(ownership), Some(this)) = (self.ownership.upgrade(), self.this.upgrade()) else { return };
+        let Some(topic) = self.topic() else { return };
+        self.begin_feed(&ownership, &this, &topic, start);
+        if !ownership.is_alive(self.owner().0) {
+            ownership.keeper.look_at(&self.this);
+        }
+        let wait_max = ownership.limits.mirror_wait_max;
+        let state = lock(&self.state);
+        let waited =
+            self.placing.wait_timeout_while(state, wait_max, |_| log.is_mirror() && !log.is_placed());
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn detour(&self, log: &Arc<Log>, start: Start, registered: bool) -> Option<Arc<Log>> {
+        let (ownership, this) = (self.ownership.upgrade()?, self.this.upgrade()?);
+        let count = &ownership.private_mirrors;
+        if count.fetch_add(1, Ordering::Relaxed) >= ownership.limits.private_mirrors_max as u64 {
+            count.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        let private = Log::mirror_for_one(log, ownership.limits.private_bytes_max);
+        if let Start::After(at) = start {
+            private.begin_at(at);
+        }
+        let (owner, _) = self.owner();
+        let mut feed =
+            Feed::new(&this, vec![Arc::downgrade(&private)], start, owner, ownership.limits.unread_max);
+        (feed.private, feed.registered) = (true, registered);
+        let feed = Arc::new(feed);
+        if ownership.is_alive(owner) {
+            ownership.peers.feed(owner, feed);
+        } else {
+            ownership.keeper.look_at(&self.this);
+            ownership.keeper.feed_after(owner, feed, super::keeper::PAUSE);
+        }
+        let state = lock(&self.state);
+        let wait_max = ownership.limits.mirror_wait_max;
+        let waited = self.placing.wait_timeout_while(state, wait_max, |_| !private.is_placed());
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        Some(private)
+    }
+}

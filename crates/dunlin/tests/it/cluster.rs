@@ -1,0 +1,365 @@
+//! Three nodes in one process that own topics for each other. What they agree on is one state, what lies between them is
+//! carried by threads; records go the way they go between processes: by frames, cursors and answers.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, Weak, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dunlin::state::{Command, Effects, Events, Reply, State};
+use dunlin::topic::{
+    CheckedRun, Event, Notice, Position, Publish, PublishError, RunAppend, Start, Subscribe,
+    SubscribeOptions, Subscriber, TopicConfig,
+};
+use dunlin::{
+    AskError, Beginning, Config, Feed, Handed, Node, Ownership, OwnershipLimits, Peers, Taken, now_ns,
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What all nodes agree on, and who is there.
+#[derive(Debug)]
+struct Hall {
+    state: Mutex<State>,
+    began: Instant,
+    nodes: Mutex<HashMap<u64, (Node, Arc<Ownership>)>>,
+    /// Those that nobody reaches, and that reach nobody.
+    cut: Mutex<HashSet<u64>>,
+}
+
+/// One node's view of the others.
+#[derive(Debug)]
+struct Door {
+    hall: Weak<Hall>,
+    id: u64,
+    lanes: Mutex<HashMap<u64, mpsc::Sender<Handed>>>,
+}
+
+impl Hall {
+    fn is_cut(&self, one: u64, other: u64) -> bool {
+        let cut = self.cut.lock().unwrap();
+        cut.contains(&one) || cut.contains(&other)
+    }
+
+    fn node(&self, id: u64) -> Node {
+        self.nodes.lock().unwrap()[&id].0.clone()
+    }
+
+    /// Time passes, and all who are not cut off hear of what became of it.
+    fn tell(&self, effects: Effects) {
+        let nodes: Vec<_> =
+            self.nodes.lock().unwrap().iter().map(|(id, (_, ownership))| (*id, ownership.clone())).collect();
+        for change in effects.changes {
+            for (id, ownership) in &nodes {
+                if !self.cut.lock().unwrap().contains(id) {
+                    ownership.changed(Events::new(&change.bytes).unwrap());
+                }
+            }
+        }
+    }
+
+    fn apply(&self, command: Option<&Command<'_>>) -> Result<Reply, AskError> {
+        let mut effects = Effects::default();
+        let reply = {
+            let mut state = self.state.lock().unwrap();
+            state.advance(self.began.elapsed().as_millis() as u64, &mut effects);
+            command.map(|command| state.apply(command, &mut effects))
+        };
+        self.tell(effects);
+        Ok(reply.transpose()?.unwrap_or(Reply::Done))
+    }
+}
+
+impl Peers for Door {
+    fn ask(&self, command: &Command<'_>) -> Result<Reply, AskError> {
+        let hall = self.hall.upgrade().ok_or_else(|| AskError::Away("the test is over".to_owned()))?;
+        if hall.cut.lock().unwrap().contains(&self.id) {
+            return Err(AskError::Away("cut off".to_owned()));
+        }
+        hall.apply(Some(command))
+    }
+
+    fn hand_on(&self, to: u64, run: Handed) {
+        let mut lanes = self.lanes.lock().unwrap();
+        let lane = lanes.entry(to).or_insert_with(|| {
+            let (send, receive) = mpsc::channel::<Handed>();
+            let (hall, id) = (Weak::clone(&self.hall), self.id);
+            thread::spawn(move || receive.iter().for_each(|run| deliver(&hall, id, to, run)));
+            send
+        });
+        lane.send(run).unwrap();
+    }
+
+    fn feed(&self, from: u64, feed: Arc<Feed>) {
+        let (hall, id) = (Weak::clone(&self.hall), self.id);
+        thread::spawn(move || {
+            let why = carry(&hall, id, from, &feed).map_or_else(|why| why, |()| "enough".to_owned());
+            feed.ended(&why);
+        });
+    }
+}
+
+fn deliver(hall: &Weak<Hall>, id: u64, to: u64, run: Handed) {
+    let Some(hall) = hall.upgrade() else { return };
+    if hall.is_cut(id, to) {
+        return run.not_taken("cut off");
+    }
+    let Some(topic) = hall.node(to).topic(&run.topic) else { return run.not_taken("unknown there") };
+    let checked = CheckedRun::check(&run.frames, run.count, 1 << 20).unwrap();
+    let (partition, mark, expect_last) = (run.partition, run.mark, run.expect_last);
+    let append = RunAppend { run: checked, partition, mark, expect_last, evict: false, relayed: true };
+    match topic.append_run(now_ns(), append) {
+        Err(PublishError::OwnerAway(why)) => run.not_taken(&why),
+        outcome if hall.is_cut(id, to) => {
+            drop(outcome);
+            run.lost("the answer was lost");
+        }
+        outcome => run.answer(outcome),
+    }
+}
+
+fn carry(hall: &Weak<Hall>, id: u64, from: u64, feed: &Arc<Feed>) -> Result<(), String> {
+    let options = |start| SubscribeOptions { start, here: true, ..feed.options() };
+    let subscribe = |hall: &Hall| {
+        let start = match feed.beginning() {
+            Beginning::At(start) => start,
+            Beginning::After(held) => Start::After(held[0].1),
+        };
+        hall.node(from).subscribe(&feed.pattern, &options(start)).map_err(|error| error.to_string())
+    };
+    let reach = || hall.upgrade().filter(|hall| !hall.is_cut(id, from)).ok_or("cut off");
+    let mut subscriber = subscribe(&*reach()?)?;
+    let mut after = Vec::new();
+    subscriber.for_each_position(|log, at| after.push((Arc::clone(log), at)));
+    feed.stands(&after);
+    let mut frame = Vec::new();
+    while feed.is_wanted() {
+        reach()?;
+        let event = subscriber.next_timeout(Duration::from_millis(5)).map_err(|error| error.to_string())?;
+        let Some(event) = event else { continue };
+        loop {
+            match feed.take(&event, &mut frame) {
+                Taken::Whole => break,
+                Taken::Later if feed.is_wanted() => thread::sleep(Duration::from_millis(1)),
+                _ => return Ok(()),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// So many nodes that know each other.
+struct Stage {
+    hall: Arc<Hall>,
+}
+
+impl Stage {
+    fn of(nodes: u64) -> Stage {
+        let hall = Arc::new(Hall {
+            state: Mutex::default(),
+            began: Instant::now(),
+            nodes: Mutex::default(),
+            cut: Mutex::default(),
+        });
+        let stage = Stage { hall };
+        (1..=nodes).for_each(|id| stage.start(id));
+        let ticking = Arc::downgrade(&stage.hall);
+        thread::spawn(move || {
+            while let Some(hall) = ticking.upgrade() {
+                hall.apply(None).unwrap();
+                drop(hall);
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        until("all nodes take part", || {
+            (1..=nodes).all(|id| stage.ownership(id).nodes().len() == nodes as usize)
+        });
+        stage
+    }
+
+    fn start(&self, id: u64) {
+        let node = Node::start(Config::default()).unwrap();
+        let door = Door { hall: Arc::downgrade(&self.hall), id, lanes: Mutex::default() };
+        let limits = OwnershipLimits {
+            lease_ttl: Duration::from_millis(800),
+            unread_max: Duration::from_millis(200),
+            ..OwnershipLimits::default()
+        };
+        let ownership = node.join_cluster(id, Arc::new(door), limits);
+        self.hall.nodes.lock().unwrap().insert(id, (node, Arc::clone(&ownership)));
+        ownership.settle_all(&self.hall.state.lock().unwrap().clone());
+        ownership.take_part(Vec::new()).unwrap();
+    }
+
+    fn node(&self, id: u64) -> Node {
+        self.hall.node(id)
+    }
+
+    fn ownership(&self, id: u64) -> Arc<Ownership> {
+        self.hall.nodes.lock().unwrap()[&id].1.clone()
+    }
+
+    /// A topic that this node owns.
+    fn topic_at(&self, id: u64, name: &str) {
+        self.node(id).create_topic(name, TopicConfig::default(), false).unwrap();
+        let nodes: Vec<u64> = self.hall.nodes.lock().unwrap().keys().copied().collect();
+        until("all know the topic", || nodes.iter().all(|&other| self.node(other).topic(name).is_some()));
+        if self.owner(name).0 != id {
+            self.ownership(id).move_topic(name, id).unwrap();
+            self.until_owned_by(name, id);
+        }
+    }
+
+    fn owner(&self, name: &str) -> (u64, u32) {
+        let state = self.hall.state.lock().unwrap();
+        let there = state.placement(name.as_bytes()).unwrap();
+        (there.owner, there.epoch)
+    }
+
+    fn until_owned_by(&self, name: &str, id: u64) {
+        let nodes: Vec<u64> = self.hall.nodes.lock().unwrap().keys().copied().collect();
+        let reached = |other: &u64| {
+            let topic = self.node(*other).topic(name).unwrap();
+            self.ownership(*other).owner_of(&topic).0 == id || self.hall.is_cut(*other, id)
+        };
+        until("all know the owner", || nodes.iter().all(reached));
+        until("the owner knows", || !self.node(id).topic(name).unwrap().logs()[0].is_mirror());
+    }
+
+    fn cut(&self, id: u64) {
+        self.hall.cut.lock().unwrap().insert(id);
+    }
+
+    fn mend(&self, id: u64) {
+        self.hall.cut.lock().unwrap().remove(&id);
+        let state = self.hall.state.lock().unwrap().clone();
+        self.ownership(id).settle_all(&state);
+    }
+}
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "{what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn from(start: Start) -> SubscribeOptions {
+    SubscribeOptions { start, ..SubscribeOptions::default() }
+}
+
+/// The next so many events, in words.
+fn told(subscriber: &mut Subscriber, count: usize) -> Vec<String> {
+    let mut told = Vec::new();
+    while told.len() < count {
+        let event = subscriber.next_timeout(PATIENCE).unwrap();
+        told.push(match event.unwrap_or_else(|| panic!("nothing after {told:?}")) {
+            Event::Record(record) => String::from_utf8_lossy(record.payload()).into_owned(),
+            Event::Notice(Notice::EpochChanged(changed)) => {
+                format!("epoch after {} of {:?}", changed.last_seen, changed.known_through)
+            }
+            Event::Notice(other) => format!("{other:?}"),
+        });
+    }
+    told
+}
+
+fn publish(node: &Node, subject: &str, payload: &str) -> Position {
+    node.publisher(subject).unwrap().publish(payload).unwrap().position
+}
+
+#[test]
+fn whoever_publishes_anywhere_is_heard_everywhere_in_one_order() {
+    let stage = Stage::of(3);
+    stage.topic_at(2, "t");
+    let mut readers = [1, 2, 3].map(|id| stage.node(id).subscribe("t", &from(Start::Latest)).unwrap());
+    for (n, id) in [1, 2, 3, 1, 3].into_iter().enumerate() {
+        assert_eq!(publish(&stage.node(id), "t", &format!("{n} by {id}")).seq, n as u64 + 1);
+    }
+    let all = ["0 by 1", "1 by 2", "2 by 3", "3 by 1", "4 by 3"];
+    readers.iter_mut().for_each(|reader| assert_eq!(told(reader, 5), all));
+    for id in [1, 2, 3] {
+        let mut late = stage.node(id).subscribe("t", &from(Start::Earliest)).unwrap();
+        assert_eq!(told(&mut late, 5), all, "from the first, at node {id}");
+    }
+}
+
+#[test]
+fn a_topic_that_is_moved_loses_nothing_and_its_readers_are_told_that() {
+    let stage = Stage::of(3);
+    stage.topic_at(1, "t");
+    let mut readers = [1, 2, 3].map(|id| stage.node(id).subscribe("t", &from(Start::Latest)).unwrap());
+    publish(&stage.node(3), "t", "before");
+    stage.ownership(3).move_topic("t", 2).unwrap();
+    stage.until_owned_by("t", 2);
+    publish(&stage.node(1), "t", "after");
+    for reader in &mut readers {
+        assert_eq!(told(reader, 3), ["before", "epoch after 1 of Some(1)", "after"]);
+    }
+}
+
+#[test]
+fn publishing_goes_on_while_a_topic_is_moved_to_and_fro() {
+    let stage = Stage::of(3);
+    stage.topic_at(1, "t");
+    let mut reader = stage.node(3).subscribe("t", &from(Start::Latest)).unwrap();
+    let node = stage.node(2);
+    let publishing = thread::spawn(move || {
+        let mut publisher = node.publisher("t").unwrap();
+        (0..400_u64).for_each(|n| {
+            publisher.publish(n.to_string().as_str()).unwrap();
+            thread::sleep(Duration::from_micros(500));
+        });
+    });
+    for to in [2, 3, 1, 2, 3] {
+        stage.ownership(1).move_topic("t", to).unwrap();
+        stage.until_owned_by("t", to);
+    }
+    publishing.join().unwrap();
+    let mut next = 0;
+    while next < 400 {
+        let event = told(&mut reader, 1).remove(0);
+        match event.parse::<u64>() {
+            Ok(n) => {
+                assert_eq!(n, next);
+                next += 1;
+            }
+            Err(_) => assert!(
+                event.starts_with("epoch after") && event.ends_with(&format!("Some({next})")),
+                "{event}"
+            ),
+        }
+    }
+}
+
+#[test]
+fn a_topic_whose_owner_is_gone_gets_another_and_nobody_claims_to_know_what_was_last() {
+    let stage = Stage::of(3);
+    stage.topic_at(1, "t");
+    let mut reader = stage.node(3).subscribe("t", &from(Start::Latest)).unwrap();
+    publish(&stage.node(2), "t", "before");
+    assert_eq!(told(&mut reader, 1), ["before"]);
+    stage.cut(1);
+    publish(&stage.node(2), "t", "after");
+    assert_eq!(told(&mut reader, 2), ["epoch after 1 of None", "after"]);
+    assert_ne!(stage.owner("t").0, 1);
+}
+
+#[test]
+fn a_deposed_owner_takes_nothing_once_its_lease_is_over_and_is_heard_again_when_it_knows() {
+    let stage = Stage::of(3);
+    stage.topic_at(1, "t");
+    let mut reader = stage.node(1).subscribe("t", &from(Start::Latest)).unwrap();
+    publish(&stage.node(1), "t", "before");
+    stage.cut(1);
+    let refused = || stage.node(1).publisher("t").unwrap().publish("into the void").is_err();
+    until("it knows that it is not sure to be the owner", refused);
+    let known = stage.node(1).topic("t").unwrap().logs()[0].last().seq;
+    assert_eq!(told(&mut reader, known as usize)[0], "before");
+    publish(&stage.node(2), "t", "elsewhere");
+    stage.mend(1);
+    publish(&stage.node(1), "t", "again");
+    let changed = format!("epoch after {known} of None");
+    assert_eq!(told(&mut reader, 3), [&changed, "elsewhere", "again"]);
+}
