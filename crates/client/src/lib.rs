@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Invariants:
-//! - No thread is started. Whoever waits drives the connection (`drive`), one at a time, and the
+//! - No thread is started, but one for each [lease](Lease::keep) whose holder asks for it. Whoever waits drives the connection (`drive`), one at a time, and the
 //!   others are woken when something came for them or when it is their turn.
 //! - What does not join up is told as a gap, whoever forgot to tell it (`continuity`).
 //! - Unread bytes of a subscription are bounded by the credit it grants, and it holds up no other.
@@ -25,6 +25,7 @@
 //! Not here: the bytes (`dunlin-wire`) and what records and notices mean (`dunlin-topic`).
 
 mod address;
+mod asked;
 mod backoff;
 mod chunk;
 mod client;
@@ -35,6 +36,7 @@ mod follow;
 mod group;
 mod inbox;
 mod interrupt;
+mod kv;
 mod lane;
 mod limits;
 mod link;
@@ -55,11 +57,16 @@ mod topics;
 pub use address::{Address, AddressError, PORT_DEFAULT};
 pub use client::{Client, ConnectError, Options};
 pub use credentials::Credentials;
+pub use dunlin_control as state;
 pub use dunlin_topic as topic;
 pub use dunlin_topic::{Reply, RequestError};
 pub use dunlin_wire::{ErrorCode, Retry};
 pub use group::{Claimed, Group, GroupKind, GroupOptions, Member, Settlement, Settler};
 pub use interrupt::interruptible;
+pub use kv::{
+    Asking, Change, Entry, KeyChange, Kv, KvError, Lease, LeaseLost, Lock, Page, Transacted, Transaction,
+    Watch, WatchError, WatchFrom, Written,
+};
 pub use limits::Limits;
 pub use link::Why;
 pub use publisher::{Identity, Publisher, PublisherOptions};

@@ -257,6 +257,7 @@ impl Session {
             FromNode::Topics(topics) => self.answer(topics.request, Answer::Message(bytes())),
             FromNode::Topic(topic) => self.answer(topic.request, Answer::Message(bytes())),
             FromNode::Settings(settings) => self.answer(settings.request, Answer::Message(bytes())),
+            FromNode::Controlled(controlled) => self.answer(controlled.request, Answer::Message(bytes())),
             FromNode::Settled(settled) => self.answer(settled.request, Answer::Message(bytes())),
             FromNode::Error(refusal) => return Err(Broken::Error(Refused::new(refusal))),
             FromNode::Goodbye(goodbye) => {

@@ -10,10 +10,8 @@ use dunlin_wire::{
 };
 
 use crate::client::{Client, Shared};
-use crate::drive::Waited;
 use crate::follow::lock;
 use crate::refusal::Refused;
-use crate::session::{Answer, Question};
 
 /// Topics asked for in one page.
 const PAGE_TOPICS: u32 = 1_000;
@@ -252,33 +250,12 @@ impl Shared {
     }
 
     /// Sends a request and waits for its answer; the answer's bytes, if it is more than "done".
-    pub(crate) fn ask<'a>(&self, request: impl FnOnce(u32) -> FromClient<'a>) -> Result<Vec<u8>, AskError> {
+    pub(crate) fn ask<'a>(
+        self: &Arc<Shared>,
+        request: impl FnOnce(u32) -> FromClient<'a>,
+    ) -> Result<Vec<u8>, AskError> {
         let until = Instant::now() + Duration::from_millis(self.limits.answer_ms_max);
-        let question = Arc::new(Question::default());
-        let up = || lock(&self.session).up;
-        match self.wait_until(&question.waiting, self.options.wait, Some(until), up) {
-            Waited::Done => {}
-            Waited::TimedOut => return Err(AskError::Away("no connection in time".to_owned())),
-            Waited::Away(why) => return Err(AskError::Away(why.to_string())),
-        }
-        let number = {
-            let mut session = lock(&self.session);
-            let number = session.number();
-            session.add_question(number, Arc::clone(&question));
-            self.say(&request(number));
-            number
-        };
-        let answered = || question.is_answered();
-        let waited = self.wait_until(&question.waiting, self.options.wait, Some(until), answered);
-        lock(&self.session).remove_question(number);
-        match (question.take(), waited) {
-            (Some(Answer::Done), _) => Ok(Vec::new()),
-            (Some(Answer::Message(bytes)), _) => Ok(bytes),
-            (Some(Answer::Refused(refused)), _) => Err(AskError::Refused(refused)),
-            (Some(Answer::Lost(why)), _) => Err(AskError::Unknown(why)),
-            (None, Waited::Away(why)) => Err(AskError::Unknown(why.to_string())),
-            (None, _) => Err(AskError::Unknown("the node did not answer in time".to_owned())),
-        }
+        self.begin_asking(request)?.wait(Some(until))
     }
 
     /// Reads an answer's bytes, which were read once before.

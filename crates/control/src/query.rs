@@ -24,6 +24,8 @@ choice! {
         Leases { /// After this one; 0 for the first.
             after: u64, /// At most so many; 0 for as many as may be.
             limit: u32 } = 4,
+        /// What the state is now.
+        Status = 5,
     }
 }
 
@@ -39,6 +41,14 @@ choice! {
         Leases { /// The leases.
             leases: Vec<LeaseState>, /// There are more after the last of them.
             more: bool } = 2,
+        /// What the state is now.
+        Status { /// The epoch of its revisions.
+            epoch: u32, /// The last revision.
+            revision: u64, /// Keys, the system's among them.
+            keys: u64, /// What they take.
+            bytes: u64, /// Leases.
+            leases: u64, /// Milliseconds since the cluster began, as its leaders have counted them.
+            now_ms: u64 } = 3,
     }
 }
 
@@ -95,6 +105,14 @@ impl State {
                     more: false,
                 })
             }
+            Query::Status => Ok(Answer::Status {
+                epoch: self.epoch,
+                revision,
+                keys: self.len() as u64,
+                bytes: self.bytes(),
+                leases: self.leases.len() as u64,
+                now_ms: self.now_ms,
+            }),
             Query::Leases { after, limit } => {
                 let max = self.limits.range_keys_max;
                 let max = if limit == 0 { max } else { limit.min(max) } as usize;

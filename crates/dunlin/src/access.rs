@@ -14,13 +14,16 @@
 //!
 //! Not here: users, what proves that it is they, and how much they may do (`server::access`).
 
+mod keys;
 mod permissions;
 mod rule;
 
 use std::sync::Arc;
 
+use dunlin_control::{Command, Query};
 use dunlin_topic::{Budget, Pattern, Subject, Topic};
 
+pub use keys::{KeyPattern, KeyRule};
 pub use permissions::{Action, Permissions};
 pub use rule::{Extent, Rule};
 
@@ -81,6 +84,20 @@ impl Node {
         }
     }
 
+    /// Whether the user may give this command; what the cluster keeps for itself is for nobody who comes through a door.
+    pub fn may_command(&self, command: &Command<'_>) -> Result<(), TopicError> {
+        let Some(user) = self.user() else { return Ok(()) };
+        let allowed = user.permissions().keys.command(command);
+        allowed.map_err(|subject| TopicError::Forbidden { action: Action::Keys, subject })
+    }
+
+    /// Whether the user may ask this.
+    pub fn may_query(&self, query: &Query<'_>) -> Result<(), TopicError> {
+        let Some(user) = self.user() else { return Ok(()) };
+        let allowed = user.permissions().keys.query(query);
+        allowed.map_err(|subject| TopicError::Forbidden { action: Action::Keys, subject })
+    }
+
     /// Whether the user may use the whole of what the pattern stands for.
     pub(crate) fn may_all(&self, action: Action, pattern: &Pattern) -> Result<(), TopicError> {
         match self.may(action, pattern)? {
@@ -102,7 +119,8 @@ impl Node {
         let Some(user) = self.user() else { return logs };
         let permissions = user.permissions();
         logs.into_iter()
-            .filter(|(log, _)| log.name().topic != KV)
+            // Its records hold keys of all kinds.
+            .filter(|(log, _)| log.name().topic != KV || permissions.keys.allows(b"", b""))
             .filter_map(|(log, filter)| permissions.restrict(log.name(), filter).map(|filter| (log, filter)))
             .collect()
     }

@@ -23,6 +23,7 @@ mod forward;
 mod history;
 mod machine;
 mod place;
+mod refused;
 mod waiting;
 
 use std::io;

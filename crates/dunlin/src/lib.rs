@@ -46,7 +46,7 @@ mod simulation;
 mod storage;
 mod survey;
 
-pub use access::{Action, Extent, Permissions, Rule, User};
+pub use access::{Action, Extent, KeyPattern, KeyRule, Permissions, Rule, User};
 pub use clock::{CLOCK, now_ns};
 pub use config::{Config, Limits};
 pub use control::{Consistency, Control, ControlError, ControlLimits, KV, block_on};

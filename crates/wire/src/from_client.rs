@@ -1,5 +1,6 @@
 //! Everything a client can say.
 
+use crate::control::Control;
 use crate::error::WireError;
 use crate::group::{Claim, JoinGroup, Nack, Settle};
 use crate::header::Kind;
@@ -39,6 +40,7 @@ pub enum FromClient<'a> {
     CreateTopicWith(CreateTopicWith<'a>),
     DescribeSettings(NamedTopic<'a>),
     Renew(Settle<'a>),
+    Control(Control<'a>),
 }
 
 impl<'a> FromClient<'a> {
@@ -68,6 +70,7 @@ impl<'a> FromClient<'a> {
             FromClient::CreateTopicWith(_) => Kind::CreateTopicWith,
             FromClient::DescribeSettings(_) => Kind::DescribeSettings,
             FromClient::Renew(_) => Kind::Renew,
+            FromClient::Control(_) => Kind::Control,
         }
     }
 
@@ -100,6 +103,7 @@ impl<'a> FromClient<'a> {
             FromClient::Claim(body) => body.write(out),
             FromClient::Ack(body) | FromClient::Renew(body) => body.write(out),
             FromClient::Nack(body) => body.write(out),
+            FromClient::Control(body) => body.write(out),
         }
         finish(out, at);
     }
@@ -133,6 +137,7 @@ impl<'a> FromClient<'a> {
             Kind::CreateTopicWith => FromClient::CreateTopicWith(Layout::read(fields)?),
             Kind::DescribeSettings => FromClient::DescribeSettings(Layout::read(fields)?),
             Kind::Renew => FromClient::Renew(Layout::read(fields)?),
+            Kind::Control => FromClient::Control(Layout::read(fields)?),
             _ => return Ok(None),
         }))
     }

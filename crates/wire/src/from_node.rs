@@ -3,6 +3,7 @@
 use dunlin_frame::{RUN_HEADER_BYTES, RunHeader};
 
 use crate::code::Refusal;
+use crate::control::Controlled;
 use crate::error::WireError;
 use crate::group::{Deliver, Settled};
 use crate::header::Kind;
@@ -50,6 +51,7 @@ pub enum FromNode<'a> {
     Snapshot(SnapshotPart<'a>),
     Checksum(Checksum),
     Settings(Settings<'a>),
+    Controlled(Controlled<'a>),
 }
 
 impl<'a> FromNode<'a> {
@@ -84,6 +86,7 @@ impl<'a> FromNode<'a> {
             FromNode::Snapshot(_) => Kind::Snapshot,
             FromNode::Checksum(_) => Kind::Checksum,
             FromNode::Settings(_) => Kind::Settings,
+            FromNode::Controlled(_) => Kind::Controlled,
         }
     }
 
@@ -102,6 +105,7 @@ impl<'a> FromNode<'a> {
             FromNode::Run(_) | FromNode::Snapshot(_) => {}
             FromNode::Checksum(body) => body.write(out),
             FromNode::Settings(body) => body.write(out),
+            FromNode::Controlled(body) => body.write(out),
             FromNode::Welcome(body) => body.write(out),
             FromNode::Refused(body) | FromNode::Error(body) => body.write(out),
             FromNode::PublisherOpened(body) => body.write(out),
@@ -176,6 +180,7 @@ fn read_other<'a>(fields: &mut Fields<'a>) -> Result<Option<FromNode<'a>>, WireE
         Kind::Snapshot => FromNode::Snapshot(SnapshotPart::read(fields)?),
         Kind::Checksum => FromNode::Checksum(Layout::read(fields)?),
         Kind::Settings => FromNode::Settings(Layout::read(fields)?),
+        Kind::Controlled => FromNode::Controlled(Layout::read(fields)?),
         _ => return Ok(None),
     }))
 }

@@ -99,6 +99,8 @@ kinds! {
     DescribeSettings = 22, "DESCRIBE_SETTINGS";
     /// Claimed records are needed for longer.
     Renew = 23, "RENEW";
+    /// A command or a question about keys and values, leases or locks.
+    Control = 24, "CONTROL";
 
     /// The client is let in.
     Welcome = 65, "WELCOME";
@@ -156,13 +158,15 @@ kinds! {
     Checksum = 91, "CHECKSUM";
     /// The settings of a topic.
     Settings = 92, "SETTINGS";
+    /// What came of a CONTROL.
+    Controlled = 93, "CONTROLLED";
 }
 
 impl Kind {
-    /// Whether messages of this kind carry records, and so have the larger limit.
+    /// Whether messages of this kind carry records, or values, and so have the larger limit.
     #[inline]
     pub fn carries_records(self) -> bool {
-        matches!(self, Kind::Publish | Kind::Run | Kind::Deliver)
+        matches!(self, Kind::Publish | Kind::Run | Kind::Deliver | Kind::Control | Kind::Controlled)
     }
 
     /// The version of the protocol that it came with.

@@ -16,6 +16,7 @@
 //! Not here: sockets, waiting, and what a message makes a node or a client do.
 
 mod code;
+mod control;
 mod decoder;
 mod error;
 mod from_client;
@@ -37,6 +38,7 @@ mod topic;
 mod version;
 
 pub use code::{CODES, CodeRow, ErrorCode, GrpcStatus, Refusal, Retry};
+pub use control::{Control, ControlKind, Controlled, Long};
 pub use decoder::{Decoder, Next};
 pub use error::WireError;
 pub use from_client::FromClient;

@@ -7,6 +7,7 @@ mod cutting;
 mod following;
 mod groups;
 mod interrupting;
+mod keys;
 mod losing;
 mod members;
 mod node;

@@ -28,11 +28,20 @@ impl Running {
     }
 
     fn start_prepared(address: SocketAddr, prepare: impl FnOnce(&Node)) -> Running {
+        let node = Node::start(Config { auto_create: false, ..Config::default() }).unwrap();
+        prepare(&node);
+        Running::of_at(node, address)
+    }
+
+    /// The doors of this node.
+    pub fn of(node: Node) -> Running {
+        Running::of_at(node, "127.0.0.1:0".parse().unwrap())
+    }
+
+    fn of_at(node: Node, address: SocketAddr) -> Running {
         static STARTED: AtomicU64 = AtomicU64::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let unix = std::env::temp_dir().join(format!("dunlin-client-{}-{number}.sock", std::process::id()));
-        let node = Node::start(Config { auto_create: false, ..Config::default() }).unwrap();
-        prepare(&node);
         let config = ServerConfig {
             tcp: vec![address],
             unix: vec![unix.clone()],

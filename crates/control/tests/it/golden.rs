@@ -94,6 +94,7 @@ fn queries_and_answers_keep_their_bytes() {
         ("query_range", Query::Range { start: b"a", end: b"b", limit: 3 }),
         ("query_lease", Query::Lease { lease: 4 }),
         ("query_leases", Query::Leases { after: 5, limit: 6 }),
+        ("query_status", Query::Status),
     ];
     for (name, query) in queries {
         let mut bytes = Vec::new();
@@ -104,8 +105,11 @@ fn queries_and_answers_keep_their_bytes() {
     let mut stage = Stage::default();
     let lease = stage.grant(1_000);
     stage.put_under("a", "1", lease);
-    let answers =
-        [("answer_found", Query::Get { key: b"a" }), ("answer_leases", Query::Leases { after: 0, limit: 0 })];
+    let answers = [
+        ("answer_found", Query::Get { key: b"a" }),
+        ("answer_leases", Query::Leases { after: 0, limit: 0 }),
+        ("answer_status", Query::Status),
+    ];
     for (name, query) in answers {
         let (mut bytes, answer) = (Vec::new(), stage.state.answer(&query).unwrap());
         answer.encode(&mut bytes);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use dunlin_topic::{Filter, LogName, Pattern, TailPattern};
 
+use super::keys::KeyRule;
 use super::rule::{Extent, Rule};
 use crate::inbox::FIRST_TOKEN as INBOX;
 
@@ -20,6 +21,8 @@ pub enum Action {
     Delete,
     /// To be a member of a group of this name.
     Join,
+    /// To read and write these keys.
+    Keys,
 }
 
 impl std::fmt::Display for Action {
@@ -30,6 +33,7 @@ impl std::fmt::Display for Action {
             Action::Create => "create topic",
             Action::Delete => "delete topic",
             Action::Join => "join group",
+            Action::Keys => "use keys",
         })
     }
 }
@@ -49,6 +53,8 @@ pub struct Permissions {
     pub delete: Rule,
     /// See [`Action::Join`].
     pub groups: Rule,
+    /// See [`Action::Keys`]; tenants do not bound it.
+    pub keys: KeyRule,
     /// To see what the node adds up to, and who reads what: metrics, and lists of subscriptions.
     pub surveys: bool,
 }
@@ -91,7 +97,10 @@ impl Permissions {
     }
 
     fn rule(&self, action: Action) -> &Rule {
+        /// Keys are no subjects.
+        static NONE: Rule = Rule { allow: Vec::new(), deny: Vec::new() };
         match action {
+            Action::Keys => &NONE,
             Action::Publish => &self.publish,
             Action::Subscribe => &self.subscribe,
             Action::Create => &self.create,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin::topic::Pattern;
-use dunlin::{Permissions, Rule};
+use dunlin::{KeyPattern, KeyRule, Permissions, Rule};
 use toml::Spanned;
 
 use super::secret::{self, Digest};
@@ -234,6 +234,7 @@ impl Reader<'_> {
             create: rule(raw.create, raw.create_deny)?,
             delete: rule(raw.delete, raw.delete_deny)?,
             groups: rule(raw.groups, raw.groups_deny)?,
+            keys: KeyRule { allow: keys(raw.keys), deny: keys(raw.keys_deny) },
             surveys: raw.surveys,
         };
         let limits = raw.limits.unwrap_or_default();
@@ -283,6 +284,10 @@ impl Reader<'_> {
         let before = &self.text.as_bytes()[..at.min(self.text.len())];
         before.iter().filter(|&&byte| byte == b'\n').count() + 1
     }
+}
+
+fn keys(texts: Vec<Spanned<String>>) -> Vec<KeyPattern> {
+    texts.into_iter().map(|text| KeyPattern::new(text.into_inner())).collect()
 }
 
 fn everything() -> Vec<Pattern> {

@@ -16,6 +16,7 @@
 mod access;
 mod alive;
 mod closing;
+mod control;
 mod deliver;
 mod groups;
 mod handle;
@@ -49,6 +50,7 @@ use crate::visit::Visit;
 use crate::session::timer::Timer;
 use access::Entrance;
 use closing::Closing;
+use control::{Asking, CONTROLLED};
 use groups::Member;
 use outbound::Outbound;
 use pace::Resting;
@@ -89,6 +91,7 @@ pub(crate) struct Session {
     outbound: Outbound,
     publishing: Publishing,
     unstored: Unstored,
+    asking: Asking,
     subscriptions: HashMap<u32, Subscription>,
     /// Positions for subscriptions that are yet to begin.
     resuming: HashMap<u32, Resumed>,
@@ -173,6 +176,7 @@ impl Session {
             outbound: Outbound::default(),
             publishing: Publishing::default(),
             unstored: Unstored::default(),
+            asking: Asking::default(),
             subscriptions: HashMap::new(),
             resuming: HashMap::new(),
             following: HashMap::new(),
@@ -223,6 +227,8 @@ impl Session {
             Newcomers::TOKEN => newcomers = true,
             STOP => stop = true,
             STORED => stored = true,
+            // It is said when there is room.
+            CONTROLLED => {}
             USERS => users = true,
             // Who waits for it looks anyway.
             LOGIN => {}

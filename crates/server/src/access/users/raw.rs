@@ -64,6 +64,10 @@ pub(super) struct RawUser {
     #[serde(default)]
     pub(super) groups_deny: Texts,
     #[serde(default)]
+    pub(super) keys: Texts,
+    #[serde(default)]
+    pub(super) keys_deny: Texts,
+    #[serde(default)]
     pub(super) surveys: bool,
     pub(super) limits: Option<RawUserLimits>,
 }

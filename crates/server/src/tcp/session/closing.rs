@@ -76,6 +76,7 @@ impl Session {
         if self.outbound.is_empty()
             && self.stream.is_flushed()
             && self.unstored.is_empty()
+            && self.asking.is_answered()
             && !closing.ended_writing
         {
             closing.ended_writing = true;

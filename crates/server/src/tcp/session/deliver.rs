@@ -29,6 +29,7 @@ impl Session {
         let Scratch { tcp: scratch, pace, .. } = scratch;
         if !self.outbound.full {
             self.announce();
+            self.answer_control();
             self.deliver();
             self.choose(&mut scratch.turn, pace);
             if self.outbound.is_empty() && scratch.turn.is_empty() {

@@ -44,6 +44,7 @@ impl Session {
             FromClient::Ack(ack) => self.ack(&ack),
             FromClient::Nack(nack) => self.nack(&nack),
             FromClient::Renew(renew) => self.renew(&renew),
+            FromClient::Control(asked) => self.control(&asked),
         }
     }
 }

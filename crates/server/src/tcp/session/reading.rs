@@ -172,6 +172,7 @@ impl Session {
             }
         }
         self.acknowledge();
+        self.ask_cluster();
         if !self.is_closing() {
             self.unread = bytes[at..].to_vec();
         }

@@ -1,0 +1,81 @@
+//! Why nothing came of it.
+
+use dunlin_control::DecodeError;
+use dunlin_wire::ErrorCode;
+
+use crate::refusal::Refused;
+use crate::topics::AskError;
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KvError {
+    /// The key is not as was expected.
+    #[error("the key stands at revision {modified}, not at the one expected (0: there is no such key)")]
+    Moved {
+        /// The revision that last wrote it; 0 where there is none.
+        modified: u64,
+    },
+    /// There is no such lease, or no more.
+    #[error("there is no lease {lease}, or it has ended")]
+    NoLease {
+        /// Which.
+        lease: u64,
+    },
+    /// The lock is another's.
+    #[error("the lock is held under lease {holder}, with token {token}")]
+    Held {
+        /// The holder's lease.
+        holder: u64,
+        /// The holder's token.
+        token: u64,
+    },
+    /// The lease does not hold the lock.
+    #[error("the lock is not held under lease {lease}")]
+    NotHeld {
+        /// The lease.
+        lease: u64,
+    },
+    /// The node refused for another reason.
+    #[error(transparent)]
+    Refused(Refused),
+    /// There is no connection, and nothing was sent.
+    #[error("connection: {0}")]
+    Away(String),
+    /// It may have been done or not.
+    #[error("outcome unknown: {0}")]
+    Unknown(String),
+}
+
+impl KvError {
+    pub(super) fn odd() -> KvError {
+        KvError::Unknown("the node answered something else than was asked".to_owned())
+    }
+}
+
+impl From<AskError> for KvError {
+    fn from(error: AskError) -> KvError {
+        let refused = match error {
+            AskError::Refused(refused) => refused,
+            AskError::Away(why) => return KvError::Away(why),
+            AskError::Unknown(why) => return KvError::Unknown(why),
+        };
+        let [a, b, _] = refused.numbers;
+        match refused.code {
+            ErrorCode::KeyMoved => KvError::Moved { modified: a },
+            ErrorCode::NoLease => KvError::NoLease { lease: a },
+            ErrorCode::LockHeld => KvError::Held { holder: a, token: b },
+            ErrorCode::LockNotHeld => KvError::NotHeld { lease: a },
+            ErrorCode::CommandUnknown => {
+                KvError::Unknown("the leader changed, or an answer between nodes was lost".to_owned())
+            }
+            _ => KvError::Refused(refused),
+        }
+    }
+}
+
+impl From<DecodeError> for KvError {
+    fn from(error: DecodeError) -> KvError {
+        KvError::Unknown(format!("the answer cannot be read: {error}"))
+    }
+}

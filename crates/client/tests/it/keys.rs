@@ -1,0 +1,270 @@
+//! Keys and values, leases and locks, at a real node.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dunlin_client::state::{Command, Is, Operation, Reply, Target};
+use dunlin_client::{ErrorCode, KvError, Transaction, WatchError, WatchFrom};
+
+use crate::running::Running;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[test]
+fn what_is_put_is_got_compared_swapped_and_deleted() {
+    let node = Running::start();
+    let kv = node.client().kv();
+    assert_eq!(kv.get("a").unwrap(), None);
+    assert_eq!(kv.put("a", "1").unwrap(), 1);
+    assert_eq!(kv.cas("a", 7, "2"), Err(KvError::Moved { modified: 1 }));
+    assert_eq!(kv.cas("a", 1, "2").unwrap(), 2);
+    assert_eq!(kv.cas("b", 0, "new").unwrap(), 3);
+    let entry = kv.get("a").unwrap().unwrap();
+    assert_eq!((&*entry.value, entry.created, entry.modified, entry.version), (&b"2"[..], 1, 2, 2));
+    assert_eq!(kv.stale().get("a").unwrap(), Some(entry));
+    assert_eq!(kv.delete_if("a", 1), Err(KvError::Moved { modified: 2 }));
+    let deleted = kv.delete("a").unwrap();
+    assert_eq!((deleted.revision, deleted.keys), (4, 1));
+    let again = kv.delete("a").unwrap();
+    assert_eq!((again.revision, again.keys), (4, 0));
+}
+
+#[test]
+fn ranges_come_in_pages_and_transactions_as_one() {
+    let node = Running::start();
+    let kv = node.client().kv();
+    let keys: Vec<String> = (0..250).map(|number| format!("k/{number:03}")).collect();
+    let puts: Vec<(&[u8], &[u8])> = keys.iter().map(|key| (key.as_bytes(), &b"v"[..])).collect();
+    assert_eq!(kv.batch(&puts).unwrap(), 1, "one revision");
+    kv.put("l", "after").unwrap();
+    let page = kv.range("k/", "k0", 100).unwrap();
+    assert!(page.more && page.entries.len() == 100 && page.revision == 2);
+    let all: Vec<Vec<u8>> = kv.prefix("k/").unwrap().into_iter().map(|entry| entry.key).collect();
+    assert_eq!(all, keys.iter().map(|key| key.as_bytes().to_vec()).collect::<Vec<_>>());
+    let transaction = Transaction::new()
+        .compare(b"l", Is::Equal, Target::Value { value: b"after" })
+        .put(b"l", b"later")
+        .then(Operation::Get { key: b"l" })
+        .otherwise(Operation::Delete { key: b"l" });
+    let done = kv.transact(&transaction).unwrap();
+    assert!(done.succeeded && done.revision == 3 && done.results[0] == Ok(1));
+    assert_eq!(&*done.results[1].as_ref().unwrap_err().0[0].value, b"later");
+    assert!(!kv.transact(&transaction).unwrap().succeeded);
+    assert_eq!(kv.get("l").unwrap(), None);
+    assert_eq!(kv.delete_range("k/", "k0").unwrap().keys, 250);
+}
+
+#[test]
+fn a_watch_tells_every_revision_of_its_keys_from_where_it_is_asked_to() {
+    let node = Running::start();
+    let kv = node.client().kv();
+    let mut now = kv.watch("a/", WatchFrom::Now).unwrap();
+    for (key, value) in [("a/1", "x"), ("b/1", "y"), ("a/2", "z")] {
+        kv.put(key, value).unwrap();
+    }
+    kv.delete("a/1").unwrap();
+    let told = |watch: &mut dunlin_client::Watch| {
+        let change = watch.next_timeout(PATIENCE).unwrap().unwrap();
+        let key = |event: &dunlin_client::KeyChange| match event {
+            Ok(entry) => format!("{}={}", text(&entry.key), text(&entry.value)),
+            Err(key) => format!("-{}", text(key)),
+        };
+        format!("{} {}", change.revision, change.events.iter().map(key).collect::<Vec<_>>().join(" "))
+    };
+    assert_eq!([told(&mut now), told(&mut now), told(&mut now)], ["1 a/1=x", "3 a/2=z", "4 -a/1"]);
+    let mut from_third = kv.watch("", WatchFrom::Revision(3)).unwrap();
+    assert_eq!([told(&mut from_third), told(&mut from_third)], ["3 a/2=z", "4 -a/1"]);
+    let mut from_first = kv.watch("b/", WatchFrom::Oldest).unwrap();
+    assert_eq!(told(&mut from_first), "2 b/1=y");
+    assert!(kv.watch("", WatchFrom::Revision(9)).is_err(), "nobody has seen that revision");
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_watch_from_before_the_history_is_told_the_oldest_revision() {
+    let mut config = dunlin::Config::default();
+    config.limits.control.history_bytes = 64 << 10;
+    let node = Running::of(dunlin::Node::start(config).unwrap());
+    let kv = node.client().kv();
+    let big = vec![b'x'; 2_000];
+    for _ in 0..200 {
+        kv.put("a", &big).unwrap();
+    }
+    let mut watch = kv.watch("", WatchFrom::Revision(5)).unwrap();
+    let Err(WatchError::Compacted { missed: 5, oldest }) = watch.next() else { panic!() };
+    assert!(oldest > 100);
+    let mut watch = kv.watch("", WatchFrom::Revision(oldest)).unwrap();
+    assert_eq!(watch.next().unwrap().revision, oldest);
+}
+
+#[test]
+fn many_commands_on_their_way_at_once_are_answered_each_for_itself() {
+    let node = Running::start();
+    let client = node.client();
+    let kv = client.kv();
+    for _ in 0..4 {
+        let keys: Vec<String> = (0..256).map(|number| format!("k/{number}")).collect();
+        let asked: Vec<_> = keys
+            .iter()
+            .map(|key| kv.begin(&Command::Put { key: key.as_bytes(), value: b"v", lease: 0 }).unwrap())
+            .collect();
+        let mut revisions: Vec<u64> = asked
+            .into_iter()
+            .map(|asked| match asked.wait().unwrap() {
+                Reply::Changed { revision, keys: 1 } => revision,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        revisions.dedup();
+        assert_eq!(revisions.len(), 256);
+    }
+    assert_eq!(kv.revision().unwrap().1, 1_024);
+}
+
+#[test]
+fn a_task_waits_for_answers_and_changes_too() {
+    let node = Running::start();
+    let kv = node.client().kv();
+    let mut watch = kv.watch("", WatchFrom::Now).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let asked = kv.begin(&Command::Put { key: b"a", value: b"1", lease: 0 }).unwrap();
+        let reply = tokio::time::timeout(PATIENCE, asked.answered()).await.unwrap().unwrap();
+        assert_eq!(reply, Reply::Changed { revision: 1, keys: 1 });
+        let change = tokio::time::timeout(PATIENCE, watch.changed()).await.unwrap().unwrap();
+        assert_eq!(change.revision, 1);
+    });
+}
+
+#[test]
+fn a_lease_that_is_kept_lives_and_one_that_is_not_is_known_to_be_lost() {
+    let node = Running::start();
+    let kv = node.client().kv();
+    let mut kept = kv.lease(Duration::from_millis(500)).unwrap();
+    kept.keep().unwrap();
+    let left = kv.lease(Duration::from_millis(500)).unwrap();
+    kv.put_under("kept", "1", kept.id()).unwrap();
+    kv.put_under("left", "1", left.id()).unwrap();
+    let lost = left.wait_lost(PATIENCE).unwrap();
+    assert_eq!(lost.lease, left.id());
+    let deadline = Instant::now() + PATIENCE;
+    while kv.get("left").unwrap().is_some() {
+        assert!(Instant::now() < deadline);
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(kv.get("kept").unwrap().is_some() && kept.check().is_ok());
+    kv.revoke(kept.id()).unwrap();
+    assert!(kept.wait_lost(PATIENCE).is_some(), "it is told that somebody ended it");
+    assert_eq!(kv.put_under("late", "1", left.id()), Err(KvError::NoLease { lease: left.id() }));
+}
+
+#[test]
+fn a_lock_has_one_holder_and_whoever_waits_has_it_next_with_a_higher_token() {
+    let node = Running::start();
+    let (kv, other) = (node.client().kv(), node.client().kv());
+    let lease = kv.lease(Duration::from_secs(60)).unwrap();
+    let lock = kv.lock("gate", &lease, b"first").unwrap();
+    let theirs = other.lease(Duration::from_secs(60)).unwrap();
+    let held = other.try_lock("gate", &theirs, b"").unwrap_err();
+    assert_eq!(held, KvError::Held { holder: lease.id(), token: lock.token() });
+    assert_eq!(&*kv.holder("gate").unwrap().unwrap().value, b"first");
+    let waiting = thread::spawn(move || {
+        other.lock("gate", &theirs, b"second").map(|lock| (lock.token(), lock, theirs))
+    });
+    let deadline = Instant::now() + PATIENCE;
+    while kv.lease_state(lease.id() + 1).unwrap().is_none_or(|state| state.waits == 0) {
+        assert!(Instant::now() < deadline);
+        thread::sleep(Duration::from_millis(10));
+    }
+    lock.proclaim(b"still").unwrap();
+    let token = lock.token();
+    lock.release().unwrap();
+    let (next, theirs, _lease) = waiting.join().unwrap().unwrap();
+    assert!(next > token);
+    theirs.proclaim(b"third").unwrap();
+    assert_eq!(&*kv.holder("gate").unwrap().unwrap().value, b"third");
+}
+
+#[test]
+fn a_lock_that_is_waited_for_while_the_connection_is_lost_is_asked_for_again() {
+    let mut node = Running::start();
+    let kv = node.client().kv();
+    let other = node.client().kv();
+    let lease = kv.lease(Duration::from_secs(60)).unwrap();
+    let theirs = other.lease(Duration::from_secs(60)).unwrap();
+    let lock = kv.lock("gate", &lease, b"").unwrap();
+    let waits = {
+        let kv = kv.clone();
+        move || kv.lease_state(lease.id() + 1).unwrap().is_some_and(|state| state.waits == 1)
+    };
+    let waiting = thread::spawn(move || other.lock("gate", &theirs, b"").map(|lock| (lock, theirs)));
+    let deadline = Instant::now() + PATIENCE;
+    while !waits() {
+        assert!(Instant::now() < deadline);
+        thread::sleep(Duration::from_millis(10));
+    }
+    node.cut();
+    thread::sleep(Duration::from_millis(100));
+    lock.release()
+        .unwrap_or_else(|error| assert!(matches!(error, KvError::Unknown(_) | KvError::Away(_)), "{error}"));
+    // Where the release was lost it is the lease's end that frees the lock.
+    let _ = kv.command(&Command::Release { name: b"gate", lease: 1 });
+    waiting.join().unwrap().unwrap();
+}
+
+#[test]
+fn bad_input_is_refused_with_its_numbers_and_the_connection_goes_on() {
+    let node = Running::start();
+    let client = node.client();
+    let kv = client.kv();
+    let refused = |result: Result<u64, KvError>| match result {
+        Err(KvError::Refused(refused)) => (refused.code, refused.numbers, refused.text),
+        other => panic!("{other:?}"),
+    };
+    let limits = node.node.control().unwrap().with(|state| state.limits()).unwrap();
+    let (code, numbers, name) = refused(kv.put(vec![b'k'; limits.key_bytes_max as usize + 1], ""));
+    assert_eq!(
+        (code, numbers[0], &*name),
+        (ErrorCode::KeyTooLarge, u64::from(limits.key_bytes_max) + 1, "key_bytes_max")
+    );
+    let (code, _, name) = refused(kv.put("a", vec![0; limits.value_bytes_max as usize + 1]));
+    assert_eq!((code, &*name), (ErrorCode::KeyTooLarge, "value_bytes_max"));
+    let puts = vec![(&b"a"[..], &b""[..]); limits.operations_max as usize + 1];
+    assert_eq!(refused(kv.batch(&puts)).2, "operations_max");
+    assert_eq!(refused(kv.put("", "")).0, ErrorCode::BadKey);
+    assert_eq!(refused(kv.put("$lock/gate", "")).0, ErrorCode::BadKey);
+    assert_eq!(refused(kv.delete_range("b", "a").map(|written| written.keys)).0, ErrorCode::BadKey);
+    let begin = kv.command(&Command::Begin { epoch: u32::MAX }).unwrap_err();
+    assert!(matches!(begin, KvError::Refused(refused) if refused.code == ErrorCode::Forbidden));
+    assert_eq!(kv.put("a", "1").unwrap(), 1);
+    assert_eq!(client.connections(), 1);
+}
+
+/// A handle that is left alone while the node is away either goes on or fails.
+#[test]
+fn handles_left_alone_across_a_loss_go_on() {
+    let mut node = Running::start();
+    let kv = node.client().kv();
+    let mut lease = kv.lease(Duration::from_secs(30)).unwrap();
+    lease.keep().unwrap();
+    let mut watch = kv.watch("", WatchFrom::Now).unwrap();
+    kv.put_under("a", "1", lease.id()).unwrap();
+    assert_eq!(watch.next_timeout(PATIENCE).unwrap().unwrap().revision, 1);
+    node.cut();
+    let again = Arc::new(node.client());
+    again.kv().put("b", "2").unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    let seen = loop {
+        match watch.next_timeout(Duration::from_secs(1)) {
+            Ok(Some(change)) => break change.revision,
+            Ok(None) | Err(WatchError::Subscribe(_)) => assert!(Instant::now() < deadline),
+            Err(other) => panic!("{other}"),
+        }
+    };
+    assert_eq!(seen, 2);
+    assert!(kv.get("a").unwrap().is_some() && lease.keep_alive().is_ok());
+}

@@ -1,0 +1,172 @@
+//! Which keys a user may read and write.
+//!
+//! A pattern is a key, or with `*` at its end all keys that begin so. Deny wins; a range needs one pattern that allows all of it, and
+//! none that denies some.
+
+use dunlin_control::{Command, LOCKS, Operation, Query, prefix_end};
+
+/// One pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyPattern(String);
+
+impl KeyPattern {
+    /// What the text says.
+    pub fn new(text: impl Into<String>) -> KeyPattern {
+        KeyPattern(text.into())
+    }
+
+    /// The keys from the first up to, not including, the second; no end where that is empty.
+    fn range(&self) -> (Vec<u8>, Vec<u8>) {
+        match self.0.strip_suffix('*') {
+            Some(prefix) => (prefix.as_bytes().to_vec(), prefix_end(prefix.as_bytes())),
+            None => (self.0.as_bytes().to_vec(), after(self.0.as_bytes())),
+        }
+    }
+
+    fn covers(&self, start: &[u8], end: &[u8]) -> bool {
+        let (first, last) = self.range();
+        *first <= *start && (last.is_empty() || !end.is_empty() && *end <= *last)
+    }
+
+    fn overlaps(&self, start: &[u8], end: &[u8]) -> bool {
+        let (first, last) = self.range();
+        (end.is_empty() || *first < *end) && (last.is_empty() || *start < *last)
+    }
+}
+
+/// The end of the range of this key alone.
+fn after(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
+}
+
+/// What is allowed, but for what is denied.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeyRule {
+    /// One of these has to cover what is asked for.
+    pub allow: Vec<KeyPattern>,
+    /// None of these may meet it.
+    pub deny: Vec<KeyPattern>,
+}
+
+impl KeyRule {
+    /// Whether all keys from `start` up to, not including, `end` are allowed; no end where that is empty.
+    pub fn allows(&self, start: &[u8], end: &[u8]) -> bool {
+        self.allow.iter().any(|allowed| allowed.covers(start, end))
+            && !self.deny.iter().any(|denied| denied.overlaps(start, end))
+    }
+
+    fn key(&self, key: &[u8]) -> Result<(), String> {
+        if self.allows(key, &after(key)) { Ok(()) } else { Err(shown(key)) }
+    }
+
+    fn range(&self, start: &[u8], end: &[u8]) -> Result<(), String> {
+        if self.allows(start, end) { Ok(()) } else { Err(format!("{}…{}", shown(start), shown(end))) }
+    }
+
+    fn operation(&self, operation: &Operation<'_>) -> Result<(), String> {
+        match *operation {
+            Operation::Put { key, .. } | Operation::Delete { key } | Operation::Get { key } => self.key(key),
+            Operation::DeleteRange { start, end } | Operation::Range { start, end, .. } => {
+                self.range(start, end)
+            }
+        }
+    }
+
+    /// Whether the command may be given; else of which keys not. Locks are keys that begin with [`LOCKS`]; a lease may be kept
+    /// alive and revoked by whoever knows its number.
+    pub fn command(&self, command: &Command<'_>) -> Result<(), String> {
+        match command {
+            Command::Put { key, .. }
+            | Command::PutIf { key, .. }
+            | Command::Delete { key }
+            | Command::DeleteIf { key, .. } => self.key(key),
+            Command::DeleteRange { start, end } => self.range(start, end),
+            Command::Transaction { compare, then, otherwise } => {
+                compare.iter().try_for_each(|compare| self.key(compare.key))?;
+                then.iter().chain(otherwise).try_for_each(|operation| self.operation(operation))
+            }
+            Command::Acquire { name, .. }
+            | Command::Release { name, .. }
+            | Command::Proclaim { name, .. } => self.key(&[LOCKS, name].concat()),
+            Command::Grant { .. } | Command::KeepAlive { .. } | Command::Revoke { .. } => {
+                if self.allow.is_empty() { Err("leases".to_owned()) } else { Ok(()) }
+            }
+            // What is left is for those who operate the cluster.
+            _ => Err("the cluster".to_owned()),
+        }
+    }
+
+    /// Whether the question may be asked; else of which keys not.
+    pub fn query(&self, query: &Query<'_>) -> Result<(), String> {
+        match *query {
+            Query::Get { key } => self.key(key),
+            Query::Range { start, end, .. } => self.range(start, end),
+            Query::Lease { .. } | Query::Status if !self.allow.is_empty() => Ok(()),
+            Query::Lease { .. } | Query::Status | Query::Leases { .. } => self.range(b"", b""),
+        }
+    }
+}
+
+fn shown(key: &[u8]) -> String {
+    String::from_utf8_lossy(key).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(allow: &str, deny: &str) -> KeyRule {
+        let read = |text: &str| text.split_whitespace().map(KeyPattern::new).collect();
+        KeyRule { allow: read(allow), deny: read(deny) }
+    }
+
+    #[test]
+    fn deny_wins_and_what_is_not_allowed_is_denied() {
+        for (allow, deny, key, allowed) in [
+            ("", "", "a", false),
+            ("a", "", "a", true),
+            ("a", "", "ab", false),
+            ("a/*", "", "a/b", true),
+            ("a/*", "", "a", false),
+            ("*", "a/*", "a/b", false),
+            ("*", "a/*", "a", true),
+            ("*", "*", "a", false),
+        ] {
+            assert_eq!(rule(allow, deny).key(key.as_bytes()).is_ok(), allowed, "{allow} but {deny}: {key}");
+        }
+    }
+
+    #[test]
+    fn a_range_is_allowed_whole_or_not() {
+        for (allow, deny, start, end, allowed) in [
+            ("a/*", "", "a/", "a0", true),
+            ("a/*", "", "a/b", "a/c", true),
+            ("a/*", "", "a/", "a1", false),
+            ("a/*", "", "a/", "", false),
+            ("*", "", "", "", true),
+            ("*", "b", "", "", false),
+            ("*", "b", "a", "b", true),
+            ("*", "b", "a", "c", false),
+        ] {
+            let rule = rule(allow, deny);
+            assert_eq!(
+                rule.allows(start.as_bytes(), end.as_bytes()),
+                allowed,
+                "{allow} but {deny}: {start} {end}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_command_needs_all_its_keys_and_nobody_limits_the_cluster() {
+        let rule = rule("a/* $lock/a/*", "a/secret*");
+        let get = |key: &'static [u8]| Operation::Get { key };
+        let transaction = |then| Command::Transaction { compare: vec![], then, otherwise: vec![] };
+        assert!(rule.command(&transaction(vec![get(b"a/1"), get(b"a/2")])).is_ok());
+        assert!(rule.command(&transaction(vec![get(b"a/1"), get(b"a/secret")])).is_err());
+        assert!(rule.command(&Command::Acquire { name: b"a/x", lease: 1, value: b"", wait: true }).is_ok());
+        assert!(rule.command(&Command::Acquire { name: b"b", lease: 1, value: b"", wait: true }).is_err());
+        assert!(rule.command(&Command::Limit { limits: Default::default() }).is_err());
+        assert!(rule.query(&Query::Leases { after: 0, limit: 0 }).is_err());
+    }
+}

@@ -1,0 +1,55 @@
+//! Refusals of what the cluster agrees on, as they look through every door.
+
+use dunlin_control::Refusal;
+use dunlin_wire::ErrorCode as Code;
+
+use super::ControlError;
+use crate::refusal::Refused;
+
+impl From<&Refusal> for Refused {
+    fn from(refusal: &Refusal) -> Refused {
+        let of = |code, numbers| Refused { numbers, ..Refused::new(code, "") };
+        let named = |code, numbers, name: &str| Refused { numbers, ..Refused::new(code, name) };
+        match *refusal {
+            Refusal::KeyTooLong { bytes, bytes_max } => {
+                named(Code::KeyTooLarge, [bytes, bytes_max, 0], "key_bytes_max")
+            }
+            Refusal::ValueTooLong { bytes, bytes_max } => {
+                named(Code::KeyTooLarge, [bytes, bytes_max, 0], "value_bytes_max")
+            }
+            Refusal::TooManyOperations { count, count_max } => {
+                named(Code::KeyTooLarge, [count, count_max, 0], "operations_max")
+            }
+            Refusal::Mismatch { modified } => of(Code::KeyMoved, [modified, 0, 0]),
+            Refusal::NoLease { lease } => of(Code::NoLease, [lease, 0, 0]),
+            Refusal::TooManyLeases { count_max } => Refused::limit("leases_max", count_max),
+            Refusal::TooManyWaiters { count_max } => Refused::limit("waiters_max", count_max),
+            Refusal::Held { holder, token } => of(Code::LockHeld, [holder, token, 0]),
+            Refusal::NotHeld { lease } => of(Code::LockNotHeld, [lease, 0, 0]),
+            Refusal::NoRoom { bytes, bytes_max } => of(Code::NoRoom, [bytes, bytes_max, 0]),
+            _ => Refused::new(Code::BadKey, refusal.to_string()),
+        }
+    }
+}
+
+impl From<&ControlError> for Refused {
+    fn from(error: &ControlError) -> Refused {
+        match error {
+            ControlError::Refused(refusal) => refusal.into(),
+            ControlError::NoLeader { waited_ms, why } => {
+                Refused { numbers: [*waited_ms, 0, 0], ..Refused::new(Code::NoLeader, why.as_str()) }
+            }
+            ControlError::Unknown => Refused::new(Code::CommandUnknown, ""),
+            ControlError::Busy { waiting_max } => Refused::limit("waiting_max", *waiting_max as u64),
+            ControlError::TooLarge { bytes, bytes_max } => Refused {
+                numbers: [*bytes as u64, *bytes_max as u64, 0],
+                ..Refused::new(Code::KeyTooLarge, "command_bytes_max")
+            },
+            ControlError::Malformed(error) => Refused::new(Code::Protocol, error.to_string()),
+            ControlError::Members(why) => Refused::new(Code::BadKey, why.as_str()),
+            ControlError::Stopped(why) | ControlError::Start(why) => {
+                Refused::new(Code::NoControl, why.as_str())
+            }
+        }
+    }
+}

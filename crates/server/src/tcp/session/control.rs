@@ -1,0 +1,281 @@
+//! Keys and values, leases and locks: what a client asks is gathered while its bytes are handled, and asked of the cluster
+//! at once; what came of it is said when it is there.
+//!
+//! Invariants:
+//! - One read of the socket costs one proposal, and one wake when it is done, however many commands it held.
+//! - A question is answered when there is room to say it, so that answers wait in nobody's memory.
+//!
+//! Limits: [`REQUESTS_MAX`] and [`REQUEST_BYTES_MAX`] unanswered; one more is refused.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use dunlin::raft::Commands;
+use dunlin::state::{Answered, Command, Query};
+use dunlin::topic::Waiter;
+use dunlin::wire::{self, ControlKind, Controlled, FromNode, Long, RequestRefused};
+use dunlin::{Control, ControlError, Refused};
+use tokio::task::AbortHandle;
+
+use super::outbound::protocol;
+use super::{CONTROL_BYTES_MAX, Session};
+
+/// The token by which a session is told that something has come of what it asked.
+pub(super) const CONTROLLED: u32 = u32::MAX - 6;
+
+/// Requests of one session without an answer.
+const REQUESTS_MAX: usize = 4_096;
+/// Bytes of them.
+const REQUEST_BYTES_MAX: usize = 32 << 20;
+
+/// What a session has asked of the cluster.
+#[derive(Debug, Default)]
+pub(super) struct Asking {
+    commands: Commands,
+    of_commands: Vec<Request>,
+    questions: Vec<(Request, Bytes)>,
+    /// What came.
+    outcomes: Arc<Mutex<VecDeque<Outcome>>>,
+    unanswered: usize,
+    unanswered_bytes: usize,
+    /// Those that wait for locks.
+    waits: Vec<AbortHandle>,
+}
+
+/// A request's number, and its bytes.
+#[derive(Debug, Clone, Copy)]
+struct Request {
+    number: u32,
+    bytes: usize,
+}
+
+/// What has come of a request.
+#[derive(Debug)]
+struct Outcome(Request, Result<Content, Refused>);
+
+#[derive(Debug)]
+enum Content {
+    /// The bytes of an [`Answered`].
+    Answered(Bytes),
+    /// It may be looked for now.
+    Question(Bytes),
+}
+
+type Outcomes = Arc<Mutex<VecDeque<Outcome>>>;
+
+fn lock(outcomes: &Outcomes) -> MutexGuard<'_, VecDeque<Outcome>> {
+    outcomes.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn tell(outcomes: &Outcomes, waiter: &Arc<Waiter>, came: impl Iterator<Item = Outcome>) {
+    lock(outcomes).extend(came);
+    waiter.notify(CONTROLLED);
+}
+
+impl Session {
+    pub(super) fn control(&mut self, asked: &wire::Control<'_>) {
+        if let Err(refused) = self.take_control(asked) {
+            self.refuse_control(asked.request, &refused);
+        }
+    }
+
+    fn take_control(&mut self, asked: &wire::Control<'_>) -> Result<(), Refused> {
+        let (number, bytes) = (asked.request, asked.bytes.0.len());
+        let request = Request { number, bytes };
+        if self.asking.unanswered >= REQUESTS_MAX {
+            return Err(Refused::limit("control_requests_max", REQUESTS_MAX as u64));
+        }
+        if self.asking.unanswered_bytes + bytes > REQUEST_BYTES_MAX {
+            return Err(Refused::limit("control_request_bytes_max", REQUEST_BYTES_MAX as u64));
+        }
+        match asked.kind {
+            ControlKind::Command => self.take_command(request, asked.bytes.0)?,
+            ControlKind::Question | ControlKind::StaleQuestion => {
+                let query = Query::decode(asked.bytes.0).map_err(|error| protocol(error.to_string()))?;
+                self.node.may_query(&query).map_err(|error| Refused::from(&error))?;
+                let bytes = Bytes::copy_from_slice(asked.bytes.0);
+                if asked.kind == ControlKind::Question {
+                    self.asking.questions.push((request, bytes));
+                } else {
+                    lock(&self.asking.outcomes).push_back(Outcome(request, Ok(Content::Question(bytes))));
+                }
+            }
+        }
+        self.asking.unanswered += 1;
+        self.asking.unanswered_bytes += bytes;
+        Ok(())
+    }
+
+    fn take_command(&mut self, request: Request, bytes: &[u8]) -> Result<(), Refused> {
+        let command = Command::decode(bytes).map_err(|error| protocol(error.to_string()))?;
+        self.node.may_command(&command).map_err(|error| Refused::from(&error))?;
+        if let Command::Acquire { name, lease, value, wait: true } = command {
+            return self.wait_for_lock(request, name.to_vec(), lease, value.to_vec());
+        }
+        if is_for_operators(&command) {
+            return Err(Refused::new(wire::ErrorCode::Forbidden, "this is for who operates the node"));
+        }
+        self.asking.commands.push(bytes);
+        self.asking.of_commands.push(request);
+        Ok(())
+    }
+
+    fn wait_for_lock(
+        &mut self,
+        request: Request,
+        name: Vec<u8>,
+        lease: u64,
+        value: Vec<u8>,
+    ) -> Result<(), Refused> {
+        let control = self.cluster()?;
+        let (outcomes, waiter) = (Arc::clone(&self.asking.outcomes), Arc::clone(&self.waiter));
+        let waiting = tokio::spawn(async move {
+            let held = control.acquire(&name, lease, &value).await;
+            let content = held.map(|token| {
+                let mut out = Vec::new();
+                Answered::Done { reply: dunlin::state::Reply::Held { token } }.encode(&mut out);
+                Content::Answered(out.into())
+            });
+            let outcome = Outcome(request, content.map_err(|error| Refused::from(&error)));
+            tell(&outcomes, &waiter, std::iter::once(outcome));
+        });
+        self.asking.waits.retain(|wait| !wait.is_finished());
+        self.asking.waits.push(waiting.abort_handle());
+        Ok(())
+    }
+
+    fn cluster(&self) -> Result<Arc<Control>, Refused> {
+        self.node.control().map(Arc::clone).map_err(|error| Refused::from(&error))
+    }
+
+    /// Asks what was gathered.
+    pub(super) fn ask_cluster(&mut self) {
+        if self.asking.of_commands.is_empty() && self.asking.questions.is_empty() {
+            return;
+        }
+        let commands = std::mem::take(&mut self.asking.commands);
+        let of_commands = std::mem::take(&mut self.asking.of_commands);
+        let questions = std::mem::take(&mut self.asking.questions);
+        let control = match self.cluster() {
+            Ok(control) => control,
+            Err(refused) => {
+                let requests =
+                    of_commands.into_iter().chain(questions.into_iter().map(|(request, _)| request));
+                let mut outcomes = lock(&self.asking.outcomes);
+                outcomes.extend(requests.map(|request| Outcome(request, Err(refused.clone()))));
+                return;
+            }
+        };
+        let (outcomes, waiter) = (&self.asking.outcomes, &self.waiter);
+        if !of_commands.is_empty() {
+            let (control, outcomes, waiter) =
+                (Arc::clone(&control), Arc::clone(outcomes), Arc::clone(waiter));
+            tokio::spawn(async move {
+                let answers = control.propose_known(commands).await;
+                tell(&outcomes, &waiter, each(of_commands, answers).into_iter());
+            });
+        }
+        if !questions.is_empty() {
+            let (outcomes, waiter) = (Arc::clone(outcomes), Arc::clone(waiter));
+            tokio::spawn(async move {
+                let caught_up = control.catch_up().await.map_err(|error| Refused::from(&error));
+                let came = questions.into_iter().map(|(request, bytes)| {
+                    Outcome(request, caught_up.clone().map(|()| Content::Question(bytes)))
+                });
+                tell(&outcomes, &waiter, came);
+            });
+        }
+    }
+
+    /// Says what has come, as far as there is room.
+    pub(super) fn answer_control(&mut self) {
+        while self.outbound.control.len() <= CONTROL_BYTES_MAX {
+            let Some(Outcome(request, content)) = lock(&self.asking.outcomes).pop_front() else { return };
+            self.asking.unanswered -= 1;
+            self.asking.unanswered_bytes -= request.bytes;
+            let said = content.and_then(|content| match content {
+                Content::Answered(bytes) => self.say_answered(request.number, &bytes),
+                Content::Question(bytes) => self.say_found(request.number, &bytes),
+            });
+            if let Err(refused) = said {
+                self.refuse_control(request.number, &refused);
+            }
+        }
+    }
+
+    fn say_answered(&mut self, request: u32, bytes: &[u8]) -> Result<(), Refused> {
+        // Only a refusal is looked into: an answer is said in the bytes that it came in.
+        if matches!(bytes, [_, REFUSED, ..])
+            && let Ok(Answered::Refused { refusal }) = Answered::decode(bytes)
+        {
+            return Err(Refused::from(&refusal));
+        }
+        self.outbound.say(FromNode::Controlled(Controlled { request, bytes: Long(bytes) }));
+        Ok(())
+    }
+
+    fn say_found(&mut self, request: u32, bytes: &[u8]) -> Result<(), Refused> {
+        let query = Query::decode(bytes).map_err(|error| protocol(error.to_string()))?;
+        let answer =
+            self.cluster()?.with(|state| state.answer(&query)).map_err(|error| Refused::from(&error))?;
+        let mut out = Vec::new();
+        answer.map_err(|refusal| Refused::from(&refusal))?.encode(&mut out);
+        self.outbound.say(FromNode::Controlled(Controlled { request, bytes: Long(&out) }));
+        Ok(())
+    }
+
+    fn refuse_control(&mut self, request: u32, refused: &Refused) {
+        let refusal = refused.as_wire();
+        self.outbound.say(FromNode::RequestRefused(RequestRefused { request, refusal }));
+    }
+}
+
+impl Asking {
+    /// Nothing that was asked is without an answer.
+    pub(super) fn is_answered(&self) -> bool {
+        self.unanswered == self.waits.iter().filter(|wait| !wait.is_finished()).count()
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.waits.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// What the second byte of an [`Answered`] is where it refuses.
+const REFUSED: u8 = 2;
+
+/// What is proposed within the node alone.
+fn is_for_operators(command: &Command<'_>) -> bool {
+    !matches!(
+        command,
+        Command::Put { .. }
+            | Command::PutIf { .. }
+            | Command::Delete { .. }
+            | Command::DeleteIf { .. }
+            | Command::DeleteRange { .. }
+            | Command::Transaction { .. }
+            | Command::Grant { .. }
+            | Command::KeepAlive { .. }
+            | Command::Revoke { .. }
+            | Command::Acquire { .. }
+            | Command::Release { .. }
+            | Command::Proclaim { .. }
+    )
+}
+
+fn each(requests: Vec<Request>, answers: Result<Vec<Bytes>, ControlError>) -> Vec<Outcome> {
+    match answers {
+        Ok(answers) => requests
+            .into_iter()
+            .zip(answers)
+            .map(|(request, bytes)| Outcome(request, Ok(Content::Answered(bytes))))
+            .collect(),
+        Err(error) => {
+            let refused = Refused::from(&error);
+            requests.into_iter().map(|request| Outcome(request, Err(refused.clone()))).collect()
+        }
+    }
+}
