@@ -1,0 +1,100 @@
+//! What a dispatch costs, and what a queued task takes: `cargo run --release -p dunlin-tasks --example dispatch TENANTS QUEUED [label]`.
+//! One case for each process: memory that one has given back would count as the next one's.
+//!
+//! A dispatch is all that the state does for a task that waits: it is given to a worker and completed, and another is submitted in its place,
+//! so that as many wait at the end as at the beginning. Counted is the processor time of this thread's process, not the clock's.
+
+use std::fs;
+
+use dunlin_tasks::{
+    Answer, Command, Effects, Label, Limits, NewTask, NewWorker, Order, Reply, State, Tenant,
+};
+
+const WORKERS: usize = 200;
+const DISPATCHES: usize = 300_000;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number =
+        |at: usize, otherwise| arguments.get(at).and_then(|text| text.parse().ok()).unwrap_or(otherwise);
+    let labelled = [Label { key: b"user", value: b"ann" }];
+    let labels = if arguments.iter().any(|argument| argument == "label") { &labelled[..] } else { &[] };
+    measure(number(0, 1), number(1, 1_000), labels);
+}
+
+fn measure(tenants: usize, queued: usize, labels: &[Label<'_>]) {
+    let before = resident_bytes();
+    let names: Vec<String> = (0..tenants).map(|at| format!("tenant-{at}")).collect();
+    let mut state = State::new(Limits { finished_max: 1_000, ..Limits::default() });
+    let mut effects = Effects::default();
+    for name in &names {
+        apply(&mut state, &mut effects, &Command::Tenant { tenant: Tenant::new(name.as_bytes()) });
+    }
+    let started = cpu_ns();
+    for at in 0..queued {
+        submit(&mut state, &mut effects, &names[at % tenants], labels);
+    }
+    let submit_ns = (cpu_ns() - started) / queued as u64;
+    let task_bytes = resident_bytes().saturating_sub(before) / queued as u64;
+    for _ in 0..WORKERS {
+        let worker = NewWorker { kinds: vec![b"work"], credit: 1, ttl_ms: 600_000, ..NewWorker::default() };
+        apply(&mut state, &mut effects, &Command::Join { worker });
+    }
+    let mut orders: std::collections::VecDeque<Order> = effects.orders.drain(..).collect();
+    cycle(&mut state, &mut effects, &mut orders, &names, labels, DISPATCHES / 3);
+    let started = cpu_ns();
+    cycle(&mut state, &mut effects, &mut orders, &names, labels, DISPATCHES);
+    let dispatch_ns = (cpu_ns() - started) / DISPATCHES as u64;
+    let labelled = if labels.is_empty() { "" } else { "  with a label" };
+    println!(
+        "{tenants} tenants, {queued} queued{labelled}: {dispatch_ns} ns a dispatch, {submit_ns} ns a submit, {task_bytes} bytes a task"
+    );
+}
+
+fn cycle(
+    state: &mut State,
+    effects: &mut Effects,
+    orders: &mut std::collections::VecDeque<Order>,
+    names: &[String],
+    labels: &[Label<'_>],
+    count: usize,
+) {
+    for at in 0..count {
+        let Some(Order::Start(start)) = orders.pop_front() else { panic!("a worker is idle") };
+        state.advance((at / 100) as u64, effects);
+        let answer = Answer {
+            worker: start.worker,
+            task: start.task,
+            token: start.token,
+            run_us: 1_000,
+            cpu_us: 900,
+            memory_bytes: 1_000_000,
+            credit: 1,
+        };
+        apply(state, effects, &Command::Complete { answer, result: b"" });
+        submit(state, effects, &names[at % names.len()], labels);
+        orders.extend(effects.orders.drain(..));
+        effects.clear();
+    }
+}
+
+fn submit(state: &mut State, effects: &mut Effects, tenant: &str, labels: &[Label<'_>]) {
+    let task = NewTask { labels: labels.to_vec(), ..NewTask::new(b"work", b"") };
+    apply(state, effects, &Command::Submit { tenant: tenant.as_bytes(), tasks: vec![task] });
+    effects.events.clear();
+}
+
+fn apply(state: &mut State, effects: &mut Effects, command: &Command<'_>) -> Reply {
+    state.apply(command, effects).unwrap_or_else(|refusal| panic!("{refusal}"))
+}
+
+fn cpu_ns() -> u64 {
+    // Of this process, in the scheduler's own count.
+    let text = fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
+    text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
+}
+
+fn resident_bytes() -> u64 {
+    let text = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4_096
+}

@@ -1,0 +1,137 @@
+//! What people do with tasks: end them, begin dead letters anew, let them go.
+
+use crate::effects::{Effects, Happened, Order};
+use crate::error::Refusal;
+use crate::reply::Reply;
+use crate::slab::NONE;
+use crate::state::State;
+use crate::task::{NEVER_MS, Outcome, Stage};
+
+impl State {
+    pub(crate) fn cancel(&mut self, task: u64, effects: &mut Effects) -> Result<Reply, Refusal> {
+        let at = self.find_task(task)?;
+        if matches!(self.tasks[at].stage, Stage::Completed | Stage::Cancelled) {
+            return Err(Refusal::Over { task });
+        }
+        self.cancel_all(vec![task], effects);
+        Ok(Reply::Done)
+    }
+
+    /// And all that waits for them, however far; by id, because what was cancelled may be forgotten before it is come to again.
+    fn cancel_all(&mut self, mut left: Vec<u64>, effects: &mut Effects) {
+        while let Some(id) = left.pop() {
+            let Some(at) = self.tasks.find(id) else { continue };
+            match self.tasks[at].stage {
+                Stage::Running if self.tasks[at].worker != NONE => {
+                    self.tasks[at].stage = Stage::Stopping;
+                    let (worker, token) = (self.workers.id(self.tasks[at].worker), self.tasks[at].token);
+                    effects.orders.push(Order::Stop { worker, task: self.tasks.id(at), token });
+                    continue;
+                }
+                Stage::Stopping | Stage::Completed | Stage::Cancelled => continue,
+                Stage::Running => self.set_due(at, NEVER_MS),
+                Stage::Dead => self.unlist_dead(at),
+                _ => self.withdraw(at),
+            }
+            left.extend(self.end_one_cancelled(at, effects));
+        }
+    }
+
+    /// Its worker has let go of a task that was cancelled.
+    pub(crate) fn end_cancelled(&mut self, at: u32, effects: &mut Effects) {
+        let dependents = self.end_one_cancelled(at, effects);
+        self.cancel_all(dependents, effects);
+    }
+
+    /// Those that waited for it.
+    fn end_one_cancelled(&mut self, at: u32, effects: &mut Effects) -> Vec<u64> {
+        self.tenant_of(at).account.cancelled += 1;
+        let outcome = self.tasks[at].outcome.as_deref().cloned();
+        let none =
+            Outcome { bytes: [].into(), failure: None, at_ms: 0, run_us: 0, cpu_us: 0, memory_bytes: 0 };
+        let outcome = Outcome { at_ms: self.now_ms, ..outcome.unwrap_or(none) };
+        self.amend(at, |task| task.outcome = Some(outcome.into()));
+        self.tell(at, Happened::Cancelled, effects);
+        self.end(at, Stage::Cancelled);
+        let dependents = self.take_dependents(at);
+        self.trim_finished();
+        dependents
+    }
+
+    fn unlist_dead(&mut self, at: u32) {
+        let tenant = self.tasks[at].tenant;
+        let mut dead = self.tenants[tenant as usize].dead;
+        dead.remove(&mut self.tasks, at);
+        self.tenant(tenant).dead = dead;
+    }
+
+    pub(crate) fn retry(&mut self, task: u64, effects: &mut Effects) -> Result<Reply, Refusal> {
+        let at = self.find_task(task)?;
+        if self.tasks[at].stage != Stage::Dead {
+            return Err(Refusal::NotDead { task });
+        }
+        self.begin_anew(at, effects);
+        Ok(Reply::Done)
+    }
+
+    /// With all its retries, and no deadline: that may be what killed it.
+    fn begin_anew(&mut self, at: u32, effects: &mut Effects) {
+        self.unlist_dead(at);
+        let now_ms = self.now_ms;
+        let task = &mut self.tasks[at];
+        (task.attempts, task.lost, task.delay_ms) = (0, 0, 0);
+        (task.deadline_ms, task.since_ms) = (NEVER_MS, now_ms.max(task.since_ms));
+        let is_blocked = task.waits_for > 0;
+        task.stage = Stage::Blocked;
+        self.tenant_of(at).queued += 1;
+        self.tell(at, Happened::Redriven, effects);
+        if !is_blocked {
+            self.enter(at, effects);
+        }
+    }
+
+    pub(crate) fn redrive(
+        &mut self,
+        tenant: &[u8],
+        count: u32,
+        effects: &mut Effects,
+    ) -> Result<Reply, Refusal> {
+        let tenant = self.find_tenant(tenant)?;
+        let tasks = self.dead_count(tenant, count);
+        for _ in 0..tasks {
+            let at = self.tenants[tenant as usize].dead.head;
+            self.begin_anew(at, effects);
+        }
+        Ok(Reply::Changed { tasks, more: self.tenants[tenant as usize].dead.len > 0 })
+    }
+
+    pub(crate) fn discard(
+        &mut self,
+        tenant: &[u8],
+        count: u32,
+        effects: &mut Effects,
+    ) -> Result<Reply, Refusal> {
+        let tenant = self.find_tenant(tenant)?;
+        let tasks = self.dead_count(tenant, count);
+        (0..tasks).for_each(|_| self.discard_first(tenant, effects));
+        Ok(Reply::Changed { tasks, more: self.tenants[tenant as usize].dead.len > 0 })
+    }
+
+    fn dead_count(&self, tenant: u32, count: u32) -> u64 {
+        let most = if count == 0 { self.limits.batch_max } else { count.min(self.limits.batch_max) };
+        u64::from(self.tenants[tenant as usize].dead.len.min(most))
+    }
+
+    /// The oldest dead letter is let go. What waits for it will never be done.
+    pub(crate) fn discard_first(&mut self, tenant: u32, effects: &mut Effects) {
+        let at = self.tenants[tenant as usize].dead.head;
+        if at == NONE {
+            return;
+        }
+        self.unlist_dead(at);
+        self.tell(at, Happened::Discarded, effects);
+        let dependents = self.take_dependents(at);
+        self.forget(at);
+        self.cancel_all(dependents, effects);
+    }
+}

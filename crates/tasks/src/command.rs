@@ -1,0 +1,263 @@
+//! What can be asked of a [`State`](crate::State) that changes it.
+
+use crate::error::DecodeError;
+use crate::layout::{choice, decode, encode, layout};
+use crate::limits::Limits;
+use crate::quota::Quota;
+use crate::retry::Retry;
+
+choice! {
+    /// One change, whole or refused. Times that people give are milliseconds since 1970, 0 for none; times that pass are the
+    /// cluster's own, so that a clock that is set does not change them.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Command<'a> {
+        /// Makes a tenant, or changes one; its limits hold from the next start on.
+        Tenant { /// It.
+            tenant: Tenant<'a> } = 1,
+        /// Takes tasks in, all or none.
+        Submit { /// Whose they are.
+            tenant: &'a [u8], /// They.
+            tasks: Vec<NewTask<'a>> } = 2,
+        /// Ends a task, and those that wait for it. A running one is over when its worker says so, or its time is.
+        Cancel { /// Which.
+            task: u64 } = 3,
+        /// Begins a dead letter anew, with all its retries.
+        Retry { /// Which.
+            task: u64 } = 4,
+        /// Does so with the oldest dead letters of a tenant.
+        Redrive { /// Whose.
+            tenant: &'a [u8], /// At most so many; 0 for as many as may be.
+            count: u32 } = 5,
+        /// Lets go of the oldest dead letters of a tenant, and ends what waits for them.
+        Discard { /// Whose.
+            tenant: &'a [u8], /// At most so many; 0 for as many as may be.
+            count: u32 } = 6,
+        /// A worker comes.
+        Join { /// It.
+            worker: NewWorker<'a> } = 7,
+        /// A worker takes so many more tasks.
+        Pull { /// Which.
+            worker: u64, /// How many more.
+            credit: u32 } = 8,
+        /// These workers live.
+        Beat { /// Which.
+            workers: Vec<u64> } = 9,
+        /// A task is done.
+        Complete { /// By whom, under which token.
+            answer: Answer, /// What came of it.
+            result: &'a [u8] } = 10,
+        /// A task has failed.
+        Fail { /// By whom, under which token.
+            answer: Answer, /// Why.
+            error: &'a [u8], /// It may be tried again.
+            retry: bool } = 11,
+        /// How far a task has come.
+        Progress { /// By whom.
+            worker: u64, /// Which task.
+            task: u64, /// The token it was given with.
+            token: u64, /// In thousandths.
+            permille: u16, /// In words.
+            note: &'a [u8] } = 12,
+        /// A task takes longer: its timeout begins anew.
+        Extend { /// By whom.
+            worker: u64, /// Which task.
+            task: u64, /// The token it was given with.
+            token: u64, /// From now on; 0 for what it was.
+            timeout_ms: u32 } = 13,
+        /// A worker takes nothing new, and is to go when it has done what it holds.
+        Drain { /// Which.
+            worker: u64 } = 14,
+        /// A worker goes; what it holds goes to others.
+        Leave { /// Which.
+            worker: u64 } = 15,
+        /// Makes a schedule, or changes one: a task for each time that the expression names, in UTC.
+        Schedule { /// Whose.
+            tenant: &'a [u8], /// Its name.
+            name: &'a [u8], /// Five fields, or six with seconds.
+            cron: &'a [u8], /// What it submits.
+            task: NewTask<'a> } = 16,
+        /// Ends a schedule; what it submitted stays.
+        Unschedule { /// Whose.
+            tenant: &'a [u8], /// Its name.
+            name: &'a [u8] } = 17,
+        /// These tasks have been published.
+        Published { /// Which.
+            tasks: Vec<u64> } = 18,
+        /// So late it is in the world.
+        Clock { /// Milliseconds since 1970.
+            unix_ms: u64 } = 19,
+        /// Other limits; what is there already stays.
+        Limit { /// The limits.
+            limits: Limits } = 20,
+    }
+}
+
+layout! {
+    /// A tenant as it is to be.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Tenant<'a> {
+        /// Its name.
+        pub name: &'a [u8],
+        /// Its share, against that of others; 1 at least.
+        pub weight: u32,
+        /// Tasks that wait, at most; 0 for no limit.
+        pub queued_max: u64,
+        /// Retries for each hundred first starts, beyond a few; 0 for no limit.
+        pub retry_percent: u32,
+        /// Of tasks running at once.
+        pub concurrency: Quota,
+        /// Of thousandths of a processor that they need.
+        pub cpu_milli: Quota,
+        /// Of bytes of memory that they need.
+        pub memory_bytes: Quota,
+        /// Limits by a key of its tasks, several at once.
+        pub limits: Vec<KeyLimit<'a>>,
+    }
+}
+
+impl<'a> Tenant<'a> {
+    /// One of weight 1 without limits.
+    pub fn new(name: &'a [u8]) -> Tenant<'a> {
+        Tenant {
+            name,
+            weight: 1,
+            queued_max: 0,
+            retry_percent: 0,
+            concurrency: Quota::default(),
+            cpu_milli: Quota::default(),
+            memory_bytes: Quota::default(),
+            limits: Vec::new(),
+        }
+    }
+}
+
+layout! {
+    /// Of a tenant's tasks that have the same value under this key, so many run at once.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct KeyLimit<'a> {
+        /// A label's key, or `tenant`, `queue` or `kind`.
+        pub key: &'a [u8],
+        /// How many.
+        pub running_max: u32,
+    }
+}
+
+layout! {
+    /// A task as it is submitted.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct NewTask<'a> {
+        /// In which queue it waits.
+        pub queue: &'a [u8],
+        /// What is to be done; `publish` publishes the payload, without a worker.
+        pub kind: &'a [u8],
+        /// With what.
+        pub payload: &'a [u8],
+        /// 0 to 9, the highest.
+        pub priority: u8,
+        /// It does not start before.
+        pub not_before_ms: u64,
+        /// It is a dead letter if it is not done by then.
+        pub deadline_ms: u64,
+        /// How long one attempt may take; 0 for `timeout_ms_default`.
+        pub timeout_ms: u32,
+        /// What is done when it fails; three retries if nothing is said.
+        pub retry: Option<Retry>,
+        /// A second task with the same key is the first; empty for none.
+        pub idempotency_key: &'a [u8],
+        /// What has to be done before.
+        pub after: Vec<After>,
+        /// What people know it by, and what limits count it by.
+        pub labels: Vec<Label<'a>>,
+        /// Thousandths of a processor that it needs.
+        pub cpu_milli: u32,
+        /// Bytes of memory that it needs.
+        pub memory_bytes: u64,
+        /// Where a task that publishes does so.
+        pub subject: &'a [u8],
+    }
+}
+
+impl<'a> NewTask<'a> {
+    /// One of the usual priority, 5, in the queue `default`.
+    pub fn new(kind: &'a [u8], payload: &'a [u8]) -> NewTask<'a> {
+        NewTask { queue: b"default", kind, payload, priority: 5, ..NewTask::default() }
+    }
+}
+
+choice! {
+    /// A task that has to be done before another.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum After {
+        /// One that is known already.
+        Task { /// Which.
+            task: u64 } = 1,
+        /// One of the same command.
+        Batch { /// The how manieth, from 0.
+            index: u32 } = 2,
+    }
+}
+
+layout! {
+    /// What a task is known by.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Label<'a> {
+        /// As what.
+        pub key: &'a [u8],
+        /// As which.
+        pub value: &'a [u8],
+    }
+}
+
+layout! {
+    /// A worker as it comes.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct NewWorker<'a> {
+        /// For people.
+        pub name: &'a [u8],
+        /// What it can do.
+        pub kinds: Vec<&'a [u8]>,
+        /// The queues it serves; none for all.
+        pub queues: Vec<&'a [u8]>,
+        /// Thousandths of a processor that it has; 0 where it does not say.
+        pub cpu_milli: u32,
+        /// Bytes of memory that it has; 0 where it does not say.
+        pub memory_bytes: u64,
+        /// It is dead when it gave no sign of life for so long.
+        pub ttl_ms: u64,
+        /// Tasks that it takes at once.
+        pub credit: u32,
+    }
+}
+
+layout! {
+    /// By whom a task was done, and what it took.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Answer {
+        /// The worker.
+        pub worker: u64,
+        /// The task.
+        pub task: u64,
+        /// The token it was given with.
+        pub token: u64,
+        /// How long it ran, in µs.
+        pub run_us: u64,
+        /// Of a processor, in µs.
+        pub cpu_us: u64,
+        /// The most it took.
+        pub memory_bytes: u64,
+        /// The worker takes so many more tasks.
+        pub credit: u32,
+    }
+}
+
+impl<'a> Command<'a> {
+    /// Appends its bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        encode(self, out);
+    }
+
+    /// Reads one; what it names lies in `bytes`.
+    pub fn decode(bytes: &'a [u8]) -> Result<Command<'a>, DecodeError> {
+        decode(bytes)
+    }
+}

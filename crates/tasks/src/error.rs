@@ -1,0 +1,207 @@
+//! Why bytes are none of ours, and why a command is refused.
+
+use crate::layout::{choice, decode, encode};
+
+/// Why bytes mean nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// They end too early.
+    #[error("the bytes end before what they announce")]
+    Short,
+    /// More than one whole.
+    #[error("{0} bytes are left over")]
+    Trailing(usize),
+    /// Of another version.
+    #[error("version {0} of the encoding is not known here; this build writes version {version}", version = crate::VERSION)]
+    Version(u8),
+    /// A choice that is none.
+    #[error("{number} is no {what}")]
+    Unknown {
+        /// Of what.
+        what: &'static str,
+        /// The number.
+        number: u8,
+    },
+    /// They are not in the order that the encoding has.
+    #[error("{0} are out of order")]
+    Order(&'static str),
+    /// They name what is not there, or name it twice.
+    #[error("{0} do not fit together")]
+    Inconsistent(&'static str),
+}
+
+choice! {
+    /// Why a command is refused. It has changed nothing.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+    #[non_exhaustive]
+    pub enum Refusal {
+        /// Nobody made this tenant.
+        #[error("there is no such tenant")]
+        NoTenant = 1,
+        /// There is no such task, or no more.
+        #[error("there is no task {task:x}, or it was over too long ago")]
+        NoTask { /// Which.
+            task: u64 } = 2,
+        /// There is no such worker, or no more.
+        #[error("there is no worker {worker:x}: it left, or was silent for too long, and what it held went to others")]
+        NoWorker { /// Which.
+            worker: u64 } = 3,
+        /// A name that has to be there has no bytes.
+        #[error("a name needs at least one byte")]
+        EmptyName = 4,
+        /// A name is longer than `name_bytes_max`.
+        #[error("a name of {bytes} bytes is longer than name_bytes_max = {bytes_max}")]
+        NameTooLong { /// Its bytes.
+            bytes: u64, /// The limit.
+            bytes_max: u64 } = 5,
+        /// A payload is longer than `payload_bytes_max`.
+        #[error("a payload of {bytes} bytes is longer than payload_bytes_max = {bytes_max}")]
+        PayloadTooLong { /// Its bytes.
+            bytes: u64, /// The limit.
+            bytes_max: u64 } = 6,
+        /// A result is longer than `result_bytes_max`.
+        #[error("a result of {bytes} bytes is longer than result_bytes_max = {bytes_max}")]
+        ResultTooLong { /// Its bytes.
+            bytes: u64, /// The limit.
+            bytes_max: u64 } = 7,
+        /// There are as many of something as may be, or more of it in one command.
+        #[error("{count} are more than {} = {count_max}", .limit.name())]
+        TooMany { /// Which limit.
+            limit: Limit, /// How many there would be.
+            count: u64, /// The limit.
+            count_max: u64 } = 8,
+        /// A priority above 9.
+        #[error("priority {priority} is not one of 0 to 9")]
+        Priority { /// It.
+            priority: u8 } = 9,
+        /// A deadline that is over.
+        #[error("the deadline was {by_ms} ms ago")]
+        DeadlinePast { /// By how much.
+            by_ms: u64 } = 10,
+        /// Tasks of a batch that wait for one another.
+        #[error("task {index} of the batch waits for itself, by way of others")]
+        Cycle { /// One of them.
+            index: u32 } = 11,
+        /// A task of a batch that waits for one which is not there.
+        #[error("task {index} of the batch waits for one that is not there")]
+        NoDependency { /// Which waits.
+            index: u32 } = 12,
+        /// What it waits for was cancelled, and will never be done.
+        #[error("task {index} of the batch waits for task {task:x}, which was cancelled")]
+        DependencyCancelled { /// Which waits.
+            index: u32, /// For which.
+            task: u64 } = 13,
+        /// The tenant has as many tasks waiting as it may, or soon: those of the upper priorities are taken longer.
+        #[error("{queued} tasks of the tenant wait, of queued_max = {queued_max}: try again in {retry_after_ms} ms")]
+        QueueFull { /// How many wait.
+            queued: u64, /// The limit.
+            queued_max: u64, /// When room is expected.
+            retry_after_ms: u64 } = 14,
+        /// A quota whose parts contradict one another.
+        #[error("a quota has reserved ≤ soft ≤ hard, and burst only with hard")]
+        Quota = 15,
+        /// A tenant's weight of nothing.
+        #[error("a tenant's weight is 1 to 10,000")]
+        Weight = 16,
+        /// A worker that can do nothing.
+        #[error("a worker names at least one kind")]
+        NoKinds = 17,
+        /// A time to live of nothing, or beyond `worker_ttl_ms_max`.
+        #[error("a worker lives without a sign from 1 to worker_ttl_ms_max = {ttl_ms_max} ms")]
+        WorkerTtl { /// The limit.
+            ttl_ms_max: u64 } = 18,
+        /// The answer comes too late: the task has another token now.
+        #[error("token {token} of task {task:x} is no longer good: it timed out, was cancelled, or went to another worker")]
+        StaleToken { /// Which task.
+            task: u64, /// The token that was shown.
+            token: u64 } = 19,
+        /// The worker never had this task.
+        #[error("worker {worker:x} does not hold task {task:x}")]
+        NotHeld { /// Who answers.
+            worker: u64, /// For what.
+            task: u64 } = 20,
+        /// The task is over.
+        #[error("task {task:x} is over already")]
+        Over { /// Which.
+            task: u64 } = 21,
+        /// The task is no dead letter.
+        #[error("task {task:x} is no dead letter")]
+        NotDead { /// Which.
+            task: u64 } = 22,
+        /// There is no such schedule.
+        #[error("there is no such schedule")]
+        NoSchedule = 23,
+        /// Not a cron expression, or one that never comes.
+        #[error("the cron expression is none, or names no time to come")]
+        Cron = 24,
+        /// A task that publishes without a subject, or one that does not with one.
+        #[error("tasks of kind `publish`, and only they, need a subject")]
+        Subject = 25,
+        /// A schedule's task that waits for others, or has times of its own.
+        #[error("a schedule's task has no dependencies, times or idempotency key of its own")]
+        ScheduledTask = 26,
+        /// The state has grown to `state_bytes_max`.
+        #[error("the tasks would have {bytes} bytes, more than state_bytes_max = {bytes_max}")]
+        NoRoom { /// What they would have.
+            bytes: u64, /// The limit.
+            bytes_max: u64 } = 27,
+    }
+}
+
+choice! {
+    /// The limit of a [`Refusal::TooMany`].
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[allow(missing_docs)]
+    pub enum Limit {
+        Batch = 1,
+        Dependencies = 2,
+        Labels = 3,
+        Tenants = 4,
+        Classes = 5,
+        Lanes = 6,
+        Pools = 7,
+        Workers = 8,
+        Credit = 9,
+        Schedules = 10,
+        Policies = 11,
+        Tasks = 12,
+    }
+}
+
+impl Limit {
+    /// As it is called in `Limits`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Limit::Batch => "batch_max",
+            Limit::Dependencies => "dependencies_max",
+            Limit::Labels => "labels_max",
+            Limit::Tenants => "tenants_max",
+            Limit::Classes => "classes_max",
+            Limit::Lanes => "lanes_max",
+            Limit::Pools => "pools_max",
+            Limit::Workers => "workers_max",
+            Limit::Credit => "credit_max",
+            Limit::Schedules => "schedules_max",
+            Limit::Policies => "policies_max",
+            Limit::Tasks => "tasks_max",
+        }
+    }
+
+    /// Refuses what is more.
+    pub(crate) fn check(self, count: u64, count_max: u64) -> Result<(), Refusal> {
+        if count > count_max { Err(Refusal::TooMany { limit: self, count, count_max }) } else { Ok(()) }
+    }
+}
+
+impl Refusal {
+    /// Appends its bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        encode(self, out);
+    }
+
+    /// Reads one.
+    pub fn decode(bytes: &[u8]) -> Result<Refusal, DecodeError> {
+        decode(bytes)
+    }
+}

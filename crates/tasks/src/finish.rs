@@ -1,0 +1,330 @@
+//! How an attempt ends, and what becomes of the task.
+
+use std::sync::Arc;
+
+use crate::command::Answer;
+use crate::effects::{Effects, Failure, Happened, Order};
+use crate::error::Refusal;
+use crate::reply::Reply;
+use crate::slab::NONE;
+use crate::state::State;
+use crate::task::{NEVER_MS, Outcome, Stage};
+
+/// What an attempt took, when nobody says: it ran since it was given.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Spent {
+    run_us: u64,
+    cpu_us: u64,
+    memory_bytes: u64,
+}
+
+impl State {
+    pub(crate) fn complete(
+        &mut self,
+        answer: &Answer,
+        result: &[u8],
+        effects: &mut Effects,
+    ) -> Result<Reply, Refusal> {
+        let (bytes, bytes_max) = (result.len() as u64, u64::from(self.limits.result_bytes_max));
+        if bytes > bytes_max {
+            return Err(Refusal::ResultTooLong { bytes, bytes_max });
+        }
+        let (worker, at) = match self.check_answer(answer) {
+            // The answer to the same answer was lost.
+            Err(Refusal::Over { .. }) if self.is_completed(answer.task) => return Ok(Reply::Done),
+            checked => checked?,
+        };
+        let spent = self.spent(at, answer);
+        self.release(at, spent, false, effects);
+        self.workers[worker].done += 1;
+        self.succeed(at, spent, result, effects);
+        self.take_more(worker, answer.credit, effects);
+        Ok(Reply::Done)
+    }
+
+    /// Tasks whose payload has been published. Of those that are not known, or done already, nothing becomes.
+    pub(crate) fn published(&mut self, tasks: &[u64], effects: &mut Effects) -> Result<Reply, Refusal> {
+        self.check_batch(tasks.len())?;
+        for &id in tasks {
+            let Some(at) = self.tasks.find(id) else { continue };
+            let task = &self.tasks[at];
+            if task.stage == Stage::Running && task.worker == NONE {
+                self.set_due(at, NEVER_MS);
+                self.succeed(at, Spent::default(), b"", effects);
+            }
+        }
+        Ok(Reply::Done)
+    }
+
+    fn is_completed(&self, task: u64) -> bool {
+        self.tasks.find(task).is_some_and(|at| self.tasks[at].stage == Stage::Completed)
+    }
+
+    /// Done, and out of everybody's hands.
+    pub(crate) fn succeed(&mut self, at: u32, spent: Spent, result: &[u8], effects: &mut Effects) {
+        let Spent { run_us, cpu_us, .. } = spent;
+        self.tenant_of(at).account.completed += 1;
+        self.set_outcome(at, None, spent, result);
+        self.tell(at, Happened::Completed { cpu_us, run_us }, effects);
+        self.end(at, Stage::Completed);
+        self.release_dependents(at, effects);
+        self.trim_finished();
+    }
+
+    pub(crate) fn fail(
+        &mut self,
+        answer: &Answer,
+        error: &[u8],
+        retry: bool,
+        effects: &mut Effects,
+    ) -> Result<Reply, Refusal> {
+        let (worker, at) = self.check_answer(answer)?;
+        let spent = self.spent(at, answer);
+        let error = &error[..error.len().min(self.limits.result_bytes_max as usize)];
+        let is_stopping = self.tasks[at].stage == Stage::Stopping;
+        self.release(at, spent, false, effects);
+        if is_stopping {
+            self.end_cancelled(at, effects);
+        } else {
+            self.come_to_nothing(at, Failure::Failed, retry, spent, error, effects);
+        }
+        self.take_more(worker, answer.credit, effects);
+        Ok(Reply::Done)
+    }
+
+    /// An attempt has failed: there is another, or the task is a dead letter.
+    fn come_to_nothing(
+        &mut self,
+        at: u32,
+        why: Failure,
+        may_retry: bool,
+        spent: Spent,
+        error: &[u8],
+        effects: &mut Effects,
+    ) {
+        self.set_outcome(at, Some(why), spent, error);
+        self.tenant_of(at).account.failed += 1;
+        let (id, now_ms) = (self.tasks.id(at), self.now_ms);
+        let task = &self.tasks[at];
+        let policy = self.policies[usize::from(task.policy)];
+        let mut delay_ms = policy.delay_ms(id, u32::from(task.attempts), task.delay_ms);
+        let (attempts, deadline_ms) = (task.attempts, task.deadline_ms);
+        let fits = |delay_ms: u32| now_ms.saturating_add(u64::from(delay_ms)) < deadline_ms;
+        if !may_retry || attempts > policy.retries || !fits(delay_ms) {
+            return self.die(at, why, effects);
+        }
+        if !self.tenant_of(at).spend_retry() {
+            delay_ms = policy.longest_ms();
+        }
+        let task = &mut self.tasks[at];
+        (task.since_ms, task.delay_ms) = (now_ms + u64::from(delay_ms), delay_ms);
+        task.stage = Stage::Delayed;
+        self.tenant_of(at).queued += 1;
+        self.tell(at, Happened::Retrying { why, delay_ms }, effects);
+        self.enter(at, effects);
+    }
+
+    /// Its worker is gone.
+    pub(crate) fn lose_task(&mut self, at: u32, effects: &mut Effects) {
+        let spent = self.spent_since_start(at);
+        let poison_max = self.limits.poison_max;
+        let task = &mut self.tasks[at];
+        let is_stopping = task.stage == Stage::Stopping;
+        task.lost = task.lost.saturating_add(1);
+        task.attempts -= 1;
+        let times = u32::from(task.lost);
+        let is_poisoned = times >= poison_max;
+        self.tenant_of(at).account.lost += 1;
+        self.release(at, spent, !is_stopping && !is_poisoned, effects);
+        if is_stopping {
+            self.end_cancelled(at, effects);
+        } else if is_poisoned {
+            self.set_outcome(at, Some(Failure::Poisoned), spent, b"");
+            self.die(at, Failure::Poisoned, effects);
+        } else {
+            self.tell(at, Happened::Lost { times }, effects);
+            self.tenant_of(at).queued += 1;
+            self.enter_again(at);
+        }
+    }
+
+    /// The time has come that a task's timer was set to.
+    pub(crate) fn task_is_due(&mut self, at: u32, effects: &mut Effects) {
+        let (stage, deadline_ms) = (self.tasks[at].stage, self.tasks[at].deadline_ms);
+        let is_late = self.now_ms >= deadline_ms;
+        self.set_due(at, NEVER_MS);
+        match stage {
+            Stage::Running if self.tasks[at].is_published() => self.give_out(at, effects),
+            Stage::Running | Stage::Stopping => {
+                // What it needed may be what another waits for.
+                let pool = self.workers[self.tasks[at].worker].pool;
+                self.dirty.extend(self.pools[pool as usize].classes.iter());
+                self.time_out(at, is_late, effects);
+            }
+            Stage::Delayed if !is_late || self.tasks[at].since_ms < deadline_ms => self.enter(at, effects),
+            _ => {
+                self.withdraw(at);
+                self.die(at, Failure::Deadline, effects);
+            }
+        }
+    }
+
+    fn time_out(&mut self, at: u32, is_late: bool, effects: &mut Effects) {
+        let (worker, token) = (self.tasks[at].worker, self.tasks[at].token);
+        let (worker, task) = (self.workers.id(worker), self.tasks.id(at));
+        let is_stopping = self.tasks[at].stage == Stage::Stopping;
+        let spent = self.spent_since_start(at);
+        self.release(at, spent, false, effects);
+        if is_stopping {
+            return self.end_cancelled(at, effects);
+        }
+        effects.orders.push(Order::Stop { worker, task, token });
+        let why = if is_late { Failure::Deadline } else { Failure::TimedOut };
+        self.come_to_nothing(at, why, !is_late, spent, b"", effects);
+    }
+
+    fn spent_since_start(&self, at: u32) -> Spent {
+        let run_us = (self.now_ms - self.tasks[at].started_ms).saturating_mul(1_000);
+        Spent { run_us, ..Spent::default() }
+    }
+
+    /// What a worker says, as far as it can be: not longer than since the start, by a clock that counts whole ms.
+    fn spent(&self, at: u32, answer: &Answer) -> Spent {
+        let most_us = self.spent_since_start(at).run_us.saturating_add(2_000);
+        let run_us = if answer.run_us == 0 { most_us - 2_000 } else { answer.run_us.min(most_us) };
+        Spent { run_us, cpu_us: answer.cpu_us.min(1 << 40), memory_bytes: answer.memory_bytes }
+    }
+
+    fn set_outcome(&mut self, at: u32, failure: Option<Failure>, spent: Spent, bytes: &[u8]) {
+        let Spent { run_us, cpu_us, memory_bytes } = spent;
+        let outcome =
+            Outcome { bytes: bytes.into(), failure, at_ms: self.now_ms, run_us, cpu_us, memory_bytes };
+        self.amend(at, |task| task.outcome = Some(Arc::new(outcome)));
+    }
+
+    /// A task's worker has it no more. Its places in groups stay its own if it is given again at once.
+    pub(crate) fn release(&mut self, at: u32, spent: Spent, keeps_places: bool, effects: &mut Effects) {
+        self.set_due(at, NEVER_MS);
+        self.settle_cost(at, spent);
+        let need = self.tasks[at].need();
+        let worker_at = self.tasks[at].worker;
+        let mut held = self.workers[worker_at].held;
+        held.remove(&mut self.tasks, at);
+        let worker = &mut self.workers[worker_at];
+        worker.held = held;
+        if held.len == 0 {
+            worker.idle_ms = self.now_ms;
+        }
+        for part in 0..2 {
+            worker.used[part] -= need[part + 1];
+            if worker.has[part] > 0 && !worker.is_draining {
+                self.free[part + 1] += need[part + 1];
+            }
+        }
+        self.settle_idle(worker_at);
+        self.tell_drained(worker_at, effects);
+        if !keeps_places {
+            self.free_places(at);
+        }
+        let tenant = self.tasks[at].tenant;
+        self.stand(tenant);
+    }
+
+    /// The tenant uses less, and is charged what the attempt really cost.
+    fn settle_cost(&mut self, at: u32, spent: Spent) {
+        let cost_us = spent.run_us.max(spent.cpu_us).max(1);
+        let (need, now_ms) = (self.tasks[at].need(), self.now_ms);
+        let charged_us = u64::from(self.tasks[at].charged_us);
+        let lane = &mut self.lanes[self.tasks[at].lane as usize];
+        let known = u64::from(lane.cost_us);
+        let average = if known == 0 { cost_us } else { (7 * known + cost_us) / 8 };
+        lane.cost_us = average.clamp(1, u64::from(u32::MAX)) as u32;
+        let tenant_at = self.tasks[at].tenant;
+        let tenant = self.tenant(tenant_at);
+        let (charged, due) = (tenant.share(charged_us), tenant.share(cost_us));
+        tenant.tag = tenant.tag.saturating_add(due).saturating_sub(charged);
+        let before = tenant.kept_free();
+        for ((used, quota), need) in tenant.used.iter_mut().zip(&tenant.quotas).zip(need) {
+            used.settle(quota, now_ms);
+            used.now -= need;
+        }
+        let after = tenant.kept_free();
+        let account = &mut tenant.account;
+        account.cpu_us += spent.cpu_us;
+        account.run_us += spent.run_us;
+        account.cost_us += cost_us;
+        account.memory_mb_ms +=
+            (spent.memory_bytes.max(need[2]) / 1_000_000).saturating_mul(spent.run_us / 1_000);
+        for part in 0..3 {
+            self.kept[part] += after[part] - before[part];
+        }
+    }
+
+    /// Over for good, and known for a while.
+    pub(crate) fn end(&mut self, at: u32, stage: Stage) {
+        self.tasks[at].stage = stage;
+        let mut finished = self.finished;
+        finished.push_back(&mut self.tasks, at);
+        self.finished = finished;
+    }
+
+    /// A dead letter. What waits for it goes on waiting: it may yet be done.
+    pub(crate) fn die(&mut self, at: u32, why: Failure, effects: &mut Effects) {
+        if self.tasks[at].outcome.as_ref().is_none_or(|outcome| outcome.failure != Some(why)) {
+            self.set_outcome(at, Some(why), Spent::default(), b"");
+        }
+        self.tasks[at].stage = Stage::Dead;
+        let tenant_at = self.tasks[at].tenant;
+        let mut dead = self.tenants[tenant_at as usize].dead;
+        dead.push_back(&mut self.tasks, at);
+        let tenant = self.tenant(tenant_at);
+        tenant.dead = dead;
+        tenant.account.dead += 1;
+        self.tell(at, Happened::Dead { why }, effects);
+        if u64::from(dead.len) > self.limits.dead_max {
+            self.discard_first(tenant_at, effects);
+        }
+    }
+
+    fn release_dependents(&mut self, at: u32, effects: &mut Effects) {
+        for id in self.take_dependents(at) {
+            let Some(next) = self.tasks.find(id) else { continue };
+            let task = &mut self.tasks[next];
+            task.waits_for -= 1;
+            if task.waits_for == 0 && task.stage == Stage::Blocked {
+                task.since_ms = task.since_ms.max(self.now_ms);
+                self.set_due(next, NEVER_MS);
+                self.enter(next, effects);
+            }
+        }
+    }
+
+    pub(crate) fn take_dependents(&mut self, at: u32) -> Vec<u64> {
+        let has_any = self.tasks[at].extra.as_ref().is_some_and(|extra| !extra.before.is_empty());
+        if has_any { std::mem::take(&mut self.tasks[at].extra_mut().before) } else { Vec::new() }
+    }
+
+    /// What has been over for long enough, or is too much, is not known any more.
+    pub(crate) fn trim_finished(&mut self) {
+        while self.finished.len > 0 {
+            let at = self.finished.head;
+            let ended_ms = self.tasks[at].outcome.as_ref().map_or(0, |outcome| outcome.at_ms);
+            let is_old = ended_ms.saturating_add(self.limits.finished_ms) <= self.now_ms;
+            if !is_old && u64::from(self.finished.len) <= self.limits.finished_max {
+                break;
+            }
+            let mut finished = self.finished;
+            finished.remove(&mut self.tasks, at);
+            self.finished = finished;
+            self.forget(at);
+        }
+    }
+
+    pub(crate) fn forget(&mut self, at: u32) {
+        let Some(task) = self.tasks.remove(at) else { return };
+        self.bytes -= task.bytes();
+        if let Some(key) = task.extra.as_ref().and_then(|extra| extra.idempotency_key.clone()) {
+            self.keys.remove(&(task.tenant, key));
+        }
+    }
+}

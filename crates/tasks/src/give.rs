@@ -1,0 +1,194 @@
+//! Who gets what: workers with credit, and the tasks that are next.
+
+use std::ops::Bound;
+
+use crate::effects::{Effects, Happened, Order, Start};
+use crate::lane::Standing;
+use crate::state::State;
+use crate::task::{List, Stage};
+
+/// So many tenants, or idle workers, are passed over because a task needs more than a worker has left, before it is given up.
+const PASSED_MAX: usize = 32;
+/// What a task is taken to cost in a lane of which nothing is known.
+const COST_US_FIRST: u32 = 1_000;
+
+/// How it compares (tier, tag, rank: the least is next), its lane, its task.
+type Candidate = ((u8, u64, i64), u32, u32);
+
+impl State {
+    /// Serves all classes in which somebody has come to stand.
+    pub(crate) fn dispatch(&mut self, effects: &mut Effects) {
+        while let Some(class) = self.dirty.pop() {
+            for at in 0..self.classes[class as usize].pools.len() {
+                let pool = self.classes[class as usize].pools[at];
+                self.serve(class, pool, effects);
+            }
+        }
+    }
+
+    /// Workers of a pool that are idle get what stands in a class, or what else comes before.
+    fn serve(&mut self, class: u32, pool: u32, effects: &mut Effects) {
+        let mut passed = None;
+        for _ in 0..PASSED_MAX {
+            loop {
+                if self.classes[class as usize].standing.is_empty() {
+                    return;
+                }
+                let from = passed.map_or(Bound::Unbounded, Bound::Excluded);
+                let idle = &self.pools[pool as usize].idle;
+                let next = match passed {
+                    None => idle.get_min(),
+                    Some(_) => idle.range((from, Bound::Unbounded)).next(),
+                };
+                let Some(&next) = next else { return };
+                if !self.give(next.1, effects) {
+                    passed = Some(next);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// A worker gets as many tasks as it takes.
+    pub(crate) fn fill(&mut self, worker: u32, effects: &mut Effects) {
+        while self.give(worker, effects) {}
+        self.settle_idle(worker);
+    }
+
+    /// A worker gets the task that is next for it, if any is.
+    fn give(&mut self, worker: u32, effects: &mut Effects) -> bool {
+        while self.workers[worker].takes() {
+            let Some((lane, at)) = self.choose(worker) else { return false };
+            let (tenant_at, need, now_ms) = (self.tasks[at].tenant, self.tasks[at].need(), self.now_ms);
+            let tenant = self.tenant(tenant_at);
+            for (used, quota) in tenant.used.iter_mut().zip(&tenant.quotas) {
+                used.settle(quota, now_ms);
+            }
+            if tenant.tier(&need).is_some() {
+                self.start(at, lane, worker, effects);
+                return true;
+            }
+            self.stand_lane(lane); // Its burst has just ended.
+        }
+        false
+    }
+
+    /// Of all that a worker serves, the lane that is next, and its first task.
+    fn choose(&mut self, worker: u32) -> Option<(u32, u32)> {
+        let classes = self.pools[self.workers[worker].pool as usize].classes.clone();
+        let mut best: Option<Candidate> = None;
+        for &class in classes.iter() {
+            let Some(&first) = self.classes[class as usize].standing.get_min() else { continue };
+            let found = self.first_that_fits(worker, first).or_else(|| self.passing_over(worker, class));
+            if let Some(found) = found
+                && best.is_none_or(|(best, ..)| found.0 < best)
+            {
+                best = Some(found);
+            }
+        }
+        best.map(|(_, lane, at)| (lane, at))
+    }
+
+    /// How what a lane has first compares with others, and which task it is, if the worker can take it.
+    fn first_that_fits(&mut self, worker: u32, (standing, lane_at): (Standing, u32)) -> Option<Candidate> {
+        let lane = &self.lanes[lane_at as usize];
+        let (rank, at) = lane.first(&self.tasks, self.limits.ageing_ms)?;
+        let need = self.tasks[at].need();
+        if standing.tier > 0 && self.kept != [0; 3] && !self.is_spare(lane.tenant, &need) {
+            self.is_held_back = true;
+            return None;
+        }
+        self.workers[worker].fits(&need).then_some(((standing.tier, standing.tag, rank), lane_at, at))
+    }
+
+    fn passing_over(&mut self, worker: u32, class: u32) -> Option<Candidate> {
+        let standing: Vec<_> =
+            self.classes[class as usize].standing.iter().skip(1).take(PASSED_MAX).copied().collect();
+        standing.into_iter().find_map(|next| self.first_that_fits(worker, next))
+    }
+
+    fn start(&mut self, at: u32, lane_at: u32, worker_at: u32, effects: &mut Effects) {
+        self.unready(at);
+        self.token += 1;
+        let now_ms = self.now_ms;
+        let cost_us = match self.lanes[lane_at as usize].cost_us {
+            0 => COST_US_FIRST,
+            cost_us => cost_us,
+        };
+        let task = &mut self.tasks[at];
+        (task.stage, task.worker, task.token) = (Stage::Running, worker_at, self.token);
+        (task.started_ms, task.charged_us) = (now_ms, cost_us);
+        task.attempts = task.attempts.saturating_add(1);
+        let is_first = task.attempts == 1 && task.lost == 0;
+        let due_ms = now_ms.saturating_add(u64::from(task.timeout_ms)).min(task.deadline_ms);
+        let (tenant_at, need) = (task.tenant, task.need());
+        let (payload, attempt, timeout_ms) =
+            (task.payload.clone(), u32::from(task.attempts), task.timeout_ms);
+        self.set_due(at, due_ms);
+        self.use_more(tenant_at, &need);
+        let tenant = self.tenant(tenant_at);
+        let tag = tenant.tag;
+        tenant.tag = tag.saturating_add(tenant.share(u64::from(cost_us)));
+        tenant.queued -= 1;
+        tenant.account.started += 1;
+        tenant.pace.count(now_ms);
+        if is_first {
+            tenant.earn_retry();
+        }
+        self.stand(tenant_at);
+        self.pass(tag);
+        self.hold(at, worker_at);
+        let kind = self.names.get(self.classes[self.lanes[lane_at as usize].class as usize].kind).clone();
+        let (worker, task, token) = (self.workers.id(worker_at), self.tasks.id(at), self.token);
+        effects.orders.push(Order::Start(Start { worker, task, token, kind, payload, attempt, timeout_ms }));
+        self.tell(at, Happened::Started { worker, token }, effects);
+    }
+
+    /// A tenant uses so much more, settled before.
+    fn use_more(&mut self, tenant: u32, need: &[u64; 3]) {
+        let tenant = self.tenant(tenant);
+        let before = tenant.kept_free();
+        for (used, need) in tenant.used.iter_mut().zip(need) {
+            used.now += need;
+        }
+        let after = tenant.kept_free();
+        for at in 0..3 {
+            self.kept[at] -= before[at] - after[at];
+        }
+    }
+
+    fn hold(&mut self, at: u32, worker_at: u32) {
+        let need = self.tasks[at].need();
+        let worker = &mut self.workers[worker_at];
+        worker.credit -= 1;
+        self.free[0] -= 1;
+        self.pools[worker.pool as usize].credit -= 1;
+        for part in 0..2 {
+            worker.used[part] += need[part + 1];
+            if worker.has[part] > 0 {
+                self.free[part + 1] -= need[part + 1];
+            }
+        }
+        let mut held: List = worker.held;
+        held.push_back(&mut self.tasks, at);
+        self.workers[worker_at].held = held;
+        self.settle_idle(worker_at);
+    }
+
+    /// A worker's place among the idle of its pool.
+    pub(crate) fn settle_idle(&mut self, at: u32) {
+        let worker = &mut self.workers[at];
+        let idle = worker.takes().then_some(worker.held.len);
+        if idle == worker.idle {
+            return;
+        }
+        let before = std::mem::replace(&mut worker.idle, idle);
+        let pool = &mut self.pools[worker.pool as usize].idle;
+        if let Some(before) = before {
+            pool.remove(&(before, at));
+        }
+        if let Some(idle) = idle {
+            pool.insert((idle, at));
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! How commands, replies, events and snapshots become bytes.
+//!
+//! Integers are little-endian and unaligned; bytes are a `u32` length and that many bytes; lists are a `u32` count and
+//! that many items; an optional item is one byte and the item; a choice is one byte and its fields. Fields follow one
+//! another in the order in which they are declared: the declaration *is* the layout. As in `control`, which has its own: they are versioned apart.
+
+use std::sync::Arc;
+
+use crate::error::DecodeError;
+
+/// Bytes that are still to be read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fields<'a> {
+    pub(crate) rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    pub(crate) fn take(&mut self, bytes: usize) -> Result<&'a [u8], DecodeError> {
+        let (here, after) = self.rest.split_at_checked(bytes).ok_or(DecodeError::Short)?;
+        self.rest = after;
+        Ok(here)
+    }
+
+    /// How many items of a list follow; each takes a byte at least.
+    pub(crate) fn count(&mut self) -> Result<usize, DecodeError> {
+        let count = u32::read(self)? as usize;
+        if count > self.rest.len() { Err(DecodeError::Short) } else { Ok(count) }
+    }
+}
+
+/// Reads one whole `T`, which begins with the version.
+pub(crate) fn decode<'a, T: Layout<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError> {
+    let mut fields = Fields { rest: bytes };
+    let version = u8::read(&mut fields)?;
+    if version != crate::VERSION {
+        return Err(DecodeError::Version(version));
+    }
+    let read = T::read(&mut fields)?;
+    if fields.rest.is_empty() { Ok(read) } else { Err(DecodeError::Trailing(fields.rest.len())) }
+}
+
+/// Writes the version and a whole `T`.
+pub(crate) fn encode<'a, T: Layout<'a>>(whole: &T, out: &mut Vec<u8>) {
+    out.push(crate::VERSION);
+    whole.write(out);
+}
+
+/// Something that has a place among the bytes.
+pub(crate) trait Layout<'a>: Sized {
+    fn read(fields: &mut Fields<'a>) -> Result<Self, DecodeError>;
+    fn write(&self, out: &mut Vec<u8>);
+}
+
+macro_rules! integers {
+    ($($int:ty)*) => {$(
+        impl<'a> Layout<'a> for $int {
+            #[inline]
+            fn read(fields: &mut Fields<'a>) -> Result<$int, DecodeError> {
+                let mut bytes = [0; size_of::<$int>()];
+                bytes.copy_from_slice(fields.take(size_of::<$int>())?);
+                Ok(<$int>::from_le_bytes(bytes))
+            }
+
+            #[inline]
+            fn write(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+        }
+    )*};
+}
+integers!(u8 u16 u32 u64 i64);
+
+impl<'a> Layout<'a> for bool {
+    fn read(fields: &mut Fields<'a>) -> Result<bool, DecodeError> {
+        match u8::read(fields)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            number => Err(DecodeError::Unknown { what: "yes or no", number }),
+        }
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(*self));
+    }
+}
+
+impl<'a> Layout<'a> for &'a [u8] {
+    fn read(fields: &mut Fields<'a>) -> Result<&'a [u8], DecodeError> {
+        let len = u32::read(fields)?;
+        fields.take(len as usize)
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        (self.len() as u32).write(out);
+        out.extend_from_slice(self);
+    }
+}
+
+impl<'a> Layout<'a> for Arc<[u8]> {
+    fn read(fields: &mut Fields<'a>) -> Result<Arc<[u8]>, DecodeError> {
+        <&[u8]>::read(fields).map(Arc::from)
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        (&**self).write(out);
+    }
+}
+
+impl<'a, T: Layout<'a>> Layout<'a> for Arc<T> {
+    fn read(fields: &mut Fields<'a>) -> Result<Arc<T>, DecodeError> {
+        T::read(fields).map(Arc::new)
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        (**self).write(out);
+    }
+}
+
+impl<'a, T: Layout<'a>, const N: usize> Layout<'a> for [T; N] {
+    fn read(fields: &mut Fields<'a>) -> Result<[T; N], DecodeError> {
+        let read: Vec<T> = (0..N).map(|_| T::read(fields)).collect::<Result<_, _>>()?;
+        read.try_into().map_err(|_| DecodeError::Short)
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.iter().for_each(|item| item.write(out));
+    }
+}
+
+impl<'a, T: Layout<'a>> Layout<'a> for Vec<T> {
+    fn read(fields: &mut Fields<'a>) -> Result<Vec<T>, DecodeError> {
+        let count = fields.count()?;
+        (0..count).map(|_| T::read(fields)).collect()
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        (self.len() as u32).write(out);
+        self.iter().for_each(|item| item.write(out));
+    }
+}
+
+impl<'a, T: Layout<'a>> Layout<'a> for Option<T> {
+    fn read(fields: &mut Fields<'a>) -> Result<Option<T>, DecodeError> {
+        bool::read(fields)?.then(|| T::read(fields)).transpose()
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.is_some().write(out);
+        self.iter().for_each(|item| item.write(out));
+    }
+}
+
+/// Declares a struct whose fields are laid out one after another.
+macro_rules! layout {
+    ($(#[$meta:meta])* pub struct $name:ident $(<$life:lifetime>)? {
+        $($(#[$field_meta:meta])* pub $field:ident : $ty:ty,)*
+    }) => {
+        $(#[$meta])*
+        pub struct $name $(<$life>)? {
+            $($(#[$field_meta])* pub $field: $ty,)*
+        }
+
+        impl<'a> crate::layout::Layout<'a> for $name $(<$life>)? {
+            #[inline]
+            fn read(fields: &mut crate::layout::Fields<'a>) -> Result<Self, crate::error::DecodeError> {
+                $(let $field = crate::layout::Layout::read(fields)?;)*
+                Ok($name { $($field,)* })
+            }
+
+            #[inline]
+            fn write(&self, out: &mut Vec<u8>) {
+                $(crate::layout::Layout::write(&self.$field, out);)*
+            }
+        }
+    };
+}
+pub(crate) use layout;
+
+/// Declares an enum: one byte that says which, and its fields.
+macro_rules! choice {
+    ($(#[$meta:meta])* pub enum $name:ident $(<$life:lifetime>)? {
+        $($(#[$variant_meta:meta])* $variant:ident
+            $({ $($(#[$field_meta:meta])* $field:ident : $ty:ty),* $(,)? })? = $number:literal,)*
+    }) => {
+        $(#[$meta])*
+        pub enum $name $(<$life>)? {
+            $($(#[$variant_meta])* $variant $({ $($(#[$field_meta])* $field: $ty,)* })?,)*
+        }
+
+        impl<'a> crate::layout::Layout<'a> for $name $(<$life>)? {
+            fn read(fields: &mut crate::layout::Fields<'a>) -> Result<Self, crate::error::DecodeError> {
+                Ok(match u8::read(fields)? {
+                    $($number => {
+                        $($(let $field = crate::layout::Layout::read(fields)?;)*)?
+                        $name::$variant $({ $($field,)* })?
+                    })*
+                    number => {
+                        return Err(crate::error::DecodeError::Unknown { what: stringify!($name), number });
+                    }
+                })
+            }
+
+            fn write(&self, out: &mut Vec<u8>) {
+                match self {
+                    $($name::$variant $({ $($field,)* })? => {
+                        out.push($number);
+                        $($(crate::layout::Layout::write($field, out);)*)?
+                    })*
+                }
+            }
+        }
+    };
+}
+pub(crate) use choice;

@@ -1,0 +1,62 @@
+//! The scheduler of many tenants' tasks: queues, workers, leases, shares, quotas.
+//!
+//! A [`State`] takes in [`Command`]s and says what came of them, and what follows for workers. It has no clock, disk or socket: who
+//! replicates it hands it the same commands in the same order everywhere, and says with each how late it is.
+//!
+//! Invariants:
+//! - The same commands at the same times give the same state everywhere, to the byte of its snapshot.
+//! - A refused command leaves no trace.
+//! - A task that was taken in is in one [`Stage`] until it is over, and is over in one of three: completed, cancelled, dead.
+//! - A task has one holder at most, and only that one's answer, under the token of its last start, counts.
+//! - What runs is counted by who holds it: no quota and no limit is exceeded, and none leaks.
+//! - A start costs what the number of its worker's kinds says, not that of tenants, tasks or workers, but for a few logarithms.
+
+mod cancel;
+mod command;
+mod effects;
+mod error;
+mod fairness;
+mod finish;
+mod give;
+mod group;
+mod lane;
+mod layout;
+mod limits;
+mod names;
+mod queue;
+mod quota;
+mod reply;
+mod retry;
+mod schedule;
+mod signals;
+mod slab;
+mod snapshot;
+mod state;
+mod submit;
+mod task;
+mod tenancy;
+mod tenant;
+mod view;
+mod why;
+mod worker;
+mod works;
+
+pub use command::{After, Answer, Command, KeyLimit, Label, NewTask, NewWorker, Tenant};
+pub use effects::{Effects, Event, Failure, Happened, Order, Publish, Start};
+pub use error::{DecodeError, Limit, Refusal};
+pub use fairness::{deal, fair_shares, index, jain};
+pub use limits::Limits;
+pub use quota::Quota;
+pub use reply::{Reply, Taken};
+pub use retry::{Backoff, Retry};
+pub use signals::{KindSignals, Signals};
+pub use snapshot::{Frozen, Restoring};
+pub use state::State;
+pub use task::{Labelled, Outcome, PRIORITY_MAX, Stage};
+pub use tenant::Account;
+pub use view::{Filter, QueueView, TaskView, TenantView, WorkerView};
+
+/// The version of every encoding here; the first byte of each.
+pub const VERSION: u8 = 1;
+/// The kind of tasks that publish their payload.
+pub const PUBLISH: &[u8] = b"publish";

@@ -1,0 +1,89 @@
+//! How much a [`State`](crate::State) takes.
+
+use crate::layout::layout;
+
+layout! {
+    /// The same on every node: they stand in the state, and in its snapshots.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Limits {
+        /// Of a name: a tenant's, queue's, kind's, worker's or schedule's, a label's key or value, an idempotency key, a subject.
+        pub name_bytes_max: u32,
+        /// Of a task's payload.
+        pub payload_bytes_max: u32,
+        /// Of a result, an error or a note of progress; longer errors and notes are cut.
+        pub result_bytes_max: u32,
+        /// Tasks that one command submits, and that one command redrives or discards.
+        pub batch_max: u32,
+        /// Tasks that one task waits for.
+        pub dependencies_max: u32,
+        /// Labels of one task, kinds and queues of one worker, and limits of one tenant.
+        pub labels_max: u32,
+        /// Tenants.
+        pub tenants_max: u32,
+        /// Pairs of queue and kind, over all tenants; names stay for as long as the state does.
+        pub classes_max: u32,
+        /// Such pairs that one tenant uses.
+        pub lanes_max: u32,
+        /// Different sets of kinds and queues that workers serve.
+        pub pools_max: u32,
+        /// Workers at once.
+        pub workers_max: u32,
+        /// Tasks a worker may hold at once.
+        pub credit_max: u32,
+        /// Schedules at once.
+        pub schedules_max: u32,
+        /// Different retry policies.
+        pub policies_max: u32,
+        /// Tasks that are not over.
+        pub tasks_max: u64,
+        /// Payloads, results and what tasks take besides, roughly; what grows beyond is refused.
+        pub state_bytes_max: u64,
+        /// Tasks that are over and still known.
+        pub finished_max: u64,
+        /// For how long they are.
+        pub finished_ms: u64,
+        /// Dead letters of one tenant; the oldest go.
+        pub dead_max: u64,
+        /// A worker's time to live without a sign of life.
+        pub worker_ttl_ms_max: u64,
+        /// The timeout of a task that names none.
+        pub timeout_ms_default: u32,
+        /// A task that has waited so long counts as one priority higher.
+        pub ageing_ms: u32,
+        /// A task under which so many workers died is a dead letter.
+        pub poison_max: u32,
+        /// A task that publishes is given out again when nobody confirmed it for so long.
+        pub publish_retry_ms: u32,
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            name_bytes_max: 255,
+            payload_bytes_max: 1 << 20,
+            result_bytes_max: 1 << 20,
+            batch_max: 10_000,
+            dependencies_max: 1_000,
+            labels_max: 64,
+            tenants_max: 100_000,
+            classes_max: 65_536,
+            lanes_max: 1_024,
+            pools_max: 4_096,
+            workers_max: 1_000_000,
+            credit_max: 10_000,
+            schedules_max: 100_000,
+            policies_max: 1_024,
+            tasks_max: 100_000_000,
+            state_bytes_max: 64 << 30,
+            finished_max: 100_000,
+            finished_ms: 3_600_000,
+            dead_max: 100_000,
+            worker_ttl_ms_max: 600_000,
+            timeout_ms_default: 300_000,
+            ageing_ms: 60_000,
+            poison_max: 3,
+            publish_retry_ms: 5_000,
+        }
+    }
+}

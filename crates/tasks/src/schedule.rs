@@ -1,0 +1,143 @@
+//! Schedules: a task for each time that a cron expression names, in UTC.
+//!
+//! Times that passed while nobody counted, because the cluster stood still or the clock was set, are made up for by one task,
+//! and no time comes twice. A time at which the tenant has no room is left out.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use croner::Cron;
+use croner::parser::{CronParser, Seconds};
+
+use crate::command::NewTask;
+use crate::effects::Effects;
+use crate::error::{DecodeError, Limit, Refusal};
+use crate::layout::{Fields, Layout, layout};
+use crate::reply::Reply;
+use crate::state::{SCHEDULE, State};
+use crate::task::NEVER_MS;
+
+layout! {
+    /// A schedule.
+    #[derive(Debug, Clone)]
+    pub struct Schedule {
+        pub tenant: u32,
+        pub name: Arc<[u8]>,
+        pub cron: Arc<[u8]>,
+        /// The bytes of what it submits.
+        pub task: Arc<[u8]>,
+        /// The time that comes next, in milliseconds since 1970, and by the cluster's count.
+        pub next_unix_ms: u64,
+        pub due_ms: u64,
+        /// Times that came, and those of them at which there was no room.
+        pub came: u64,
+        pub left_out: u64,
+    }
+}
+
+impl Schedule {
+    fn new_task(&self) -> Result<NewTask<'_>, DecodeError> {
+        NewTask::read(&mut Fields { rest: &self.task })
+    }
+}
+
+impl State {
+    pub(crate) fn schedule(
+        &mut self,
+        tenant: &[u8],
+        name: &[u8],
+        cron: &[u8],
+        task: &NewTask<'_>,
+    ) -> Result<Reply, Refusal> {
+        let tenant = self.find_tenant(tenant)?;
+        self.check_name(name)?;
+        self.check_length(cron)?;
+        self.check_task(task)?;
+        let has_times = (task.not_before_ms, task.deadline_ms) != (0, 0);
+        if has_times || !task.after.is_empty() || !task.idempotency_key.is_empty() {
+            return Err(Refusal::ScheduledTask);
+        }
+        let next_unix_ms = next_after(cron, self.unix_ms()).ok_or(Refusal::Cron)?;
+        let known = self.schedule_at.get(&(tenant, Arc::from(name))).copied();
+        let count = u64::from(self.schedules.len()) + u64::from(known.is_none());
+        Limit::Schedules.check(count, u64::from(self.limits.schedules_max))?;
+        let mut bytes = Vec::new();
+        task.write(&mut bytes);
+        let (name, cron): (Arc<[u8]>, Arc<[u8]>) = (name.into(), cron.into());
+        let (task, due_ms) = (bytes.into(), NEVER_MS);
+        let new =
+            Schedule { tenant, name: name.clone(), cron, task, next_unix_ms, due_ms, came: 0, left_out: 0 };
+        let at = match known {
+            Some(at) => {
+                let (came, left_out) = (self.schedules[at].came, self.schedules[at].left_out);
+                self.set_schedule_due(at, NEVER_MS);
+                self.schedules[at] = Schedule { came, left_out, ..new };
+                at
+            }
+            None => self.schedules.insert(new),
+        };
+        self.schedule_at.insert((tenant, name), at);
+        self.plan(at, next_unix_ms);
+        Ok(Reply::Done)
+    }
+
+    pub(crate) fn unschedule(&mut self, tenant: &[u8], name: &[u8]) -> Result<Reply, Refusal> {
+        let tenant = self.find_tenant(tenant)?;
+        let key = (tenant, Arc::from(name));
+        let at = self.schedule_at.remove(&key).ok_or(Refusal::NoSchedule)?;
+        self.set_schedule_due(at, NEVER_MS);
+        self.schedules.remove(at);
+        Ok(Reply::Done)
+    }
+
+    pub(crate) fn schedule_is_due(&mut self, at: u32, effects: &mut Effects) {
+        self.set_schedule_due(at, NEVER_MS);
+        let schedule = self.schedules[at].clone();
+        let tenant = self.tenants[schedule.tenant as usize].name.clone();
+        let taken = match schedule.new_task() {
+            Ok(task) => self.submit(&tenant, &[task], effects).is_ok(),
+            Err(_) => false,
+        };
+        self.schedules[at].came += 1;
+        self.schedules[at].left_out += u64::from(!taken);
+        let from_ms = self.unix_ms().max(schedule.next_unix_ms);
+        if let Some(next_unix_ms) = next_after(&schedule.cron, from_ms) {
+            self.plan(at, next_unix_ms);
+        }
+    }
+
+    /// The clock of the world has been set: times stay what they are, and come sooner or later.
+    pub(crate) fn set_clock(&mut self, unix_ms: u64) {
+        self.unix_offset_ms =
+            (i128::from(unix_ms) - i128::from(self.now_ms)).clamp(0, i64::MAX.into()) as i64;
+        let all: Vec<_> = self.schedules.iter_from(0).map(|(at, found)| (at, found.next_unix_ms)).collect();
+        all.into_iter().for_each(|(at, next_unix_ms)| self.plan(at, next_unix_ms));
+    }
+
+    fn plan(&mut self, at: u32, next_unix_ms: u64) {
+        self.schedules[at].next_unix_ms = next_unix_ms;
+        // Later than now, so that what is due now ends.
+        let due_ms = next_unix_ms.saturating_sub_signed(self.unix_offset_ms).max(self.now_ms + 1);
+        self.set_schedule_due(at, due_ms);
+    }
+
+    fn set_schedule_due(&mut self, at: u32, due_ms: u64) {
+        let schedule = &mut self.schedules[at];
+        if schedule.due_ms != NEVER_MS {
+            self.timers.remove(&(schedule.due_ms, SCHEDULE, at));
+        }
+        if due_ms != NEVER_MS {
+            self.timers.insert((due_ms, SCHEDULE, at));
+        }
+        schedule.due_ms = due_ms;
+    }
+}
+
+/// The first time after this that an expression names.
+fn next_after(cron: &[u8], unix_ms: u64) -> Option<u64> {
+    let cron = str::from_utf8(cron).ok()?;
+    let cron: Cron = CronParser::builder().seconds(Seconds::Optional).build().parse(cron).ok()?;
+    let from: DateTime<Utc> = DateTime::from_timestamp_millis(i64::try_from(unix_ms).ok()?)?;
+    let next = cron.find_next_occurrence(&from, false).ok()?;
+    u64::try_from(next.timestamp_millis()).ok()
+}

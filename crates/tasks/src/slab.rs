@@ -1,0 +1,144 @@
+//! Things in numbered slots, on a persistent vector: a copy costs nothing, and what two copies have in common they share.
+//!
+//! An id is a slot's number and, above it, how often the slot was used: ids of what is gone are noticed. Which slot is used
+//! next follows from what was done, so that all nodes give out the same ids.
+
+use std::ops::{Index, IndexMut};
+
+use imbl::Vector;
+
+use crate::error::DecodeError;
+use crate::layout::{Fields, Layout};
+
+/// No slot.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// A slot, as it lies in snapshots.
+#[derive(Debug, Clone)]
+pub(crate) struct Slot<T> {
+    /// How often it was used.
+    generation: u32,
+    /// The next free one, where this one is.
+    next_free: u32,
+    value: Option<T>,
+}
+
+impl<'a, T: Layout<'a>> Layout<'a> for Slot<T> {
+    fn read(fields: &mut Fields<'a>) -> Result<Slot<T>, DecodeError> {
+        let (generation, next_free) = (u32::read(fields)?, u32::read(fields)?);
+        Ok(Slot { generation, next_free, value: Layout::read(fields)? })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.generation.write(out);
+        self.next_free.write(out);
+        self.value.write(out);
+    }
+}
+
+/// The slots.
+#[derive(Debug, Clone)]
+pub(crate) struct Slab<T> {
+    slots: Vector<Slot<T>>,
+    free: u32,
+    len: u32,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Slab<T> {
+        Slab { slots: Vector::new(), free: NONE, len: 0 }
+    }
+}
+
+impl<T: Clone> Slab<T> {
+    pub(crate) fn insert(&mut self, value: T) -> u32 {
+        self.len += 1;
+        if self.free == NONE {
+            self.slots.push_back(Slot { generation: 1, next_free: NONE, value: Some(value) });
+            return self.slots.len() as u32 - 1;
+        }
+        let at = self.free;
+        let slot = &mut self.slots[at as usize];
+        self.free = slot.next_free;
+        slot.generation = slot.generation.wrapping_add(1).max(1);
+        slot.value = Some(value);
+        at
+    }
+
+    pub(crate) fn remove(&mut self, at: u32) -> Option<T> {
+        let slot = self.slots.get_mut(at as usize)?;
+        let value = slot.value.take()?;
+        slot.next_free = self.free;
+        self.free = at;
+        self.len -= 1;
+        Some(value)
+    }
+
+    pub(crate) fn id(&self, at: u32) -> u64 {
+        u64::from(self.slots[at as usize].generation) << 32 | u64::from(at)
+    }
+
+    /// The slot of what has this id, if it is there still.
+    pub(crate) fn find(&self, id: u64) -> Option<u32> {
+        let slot = self.slots.get(id as u32 as usize)?;
+        (slot.generation == (id >> 32) as u32 && slot.value.is_some()).then_some(id as u32)
+    }
+
+    pub(crate) fn has(&self, at: u32) -> bool {
+        self.slots.get(at as usize).is_some_and(|slot| slot.value.is_some())
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Those from slot `from` on.
+    pub(crate) fn iter_from(&self, from: u32) -> impl Iterator<Item = (u32, &T)> {
+        let from = (from as usize).min(self.slots.len());
+        let slots = self.slots.focus().narrow(from..).into_iter().enumerate();
+        slots.filter_map(move |(at, slot)| Some(((from + at) as u32, slot.value.as_ref()?)))
+    }
+
+    /// For snapshots: all slots, free ones too, and the first free one.
+    pub(crate) fn slots(&self) -> (impl Iterator<Item = &Slot<T>>, u32) {
+        (self.slots.iter(), self.free)
+    }
+
+    pub(crate) fn slots_len(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// From a snapshot.
+    pub(crate) fn push_slot(&mut self, slot: Slot<T>) {
+        self.len += u32::from(slot.value.is_some());
+        self.slots.push_back(slot);
+    }
+
+    /// From a snapshot. Whether the free slots are a chain of just those that are free.
+    pub(crate) fn set_free(&mut self, free: u32) -> bool {
+        self.free = free;
+        let (mut at, mut left) = (free, self.slots.len() - self.len as usize);
+        while at != NONE {
+            match self.slots.get(at as usize) {
+                Some(slot) if slot.value.is_none() && left > 0 => at = slot.next_free,
+                _ => return false,
+            }
+            left -= 1;
+        }
+        left == 0
+    }
+}
+
+impl<T: Clone> Index<u32> for Slab<T> {
+    type Output = T;
+
+    fn index(&self, at: u32) -> &T {
+        self.slots[at as usize].value.as_ref().expect("a slot that others name is in use")
+    }
+}
+
+impl<T: Clone> IndexMut<u32> for Slab<T> {
+    fn index_mut(&mut self, at: u32) -> &mut T {
+        self.slots[at as usize].value.as_mut().expect("a slot that others name is in use")
+    }
+}

@@ -1,0 +1,252 @@
+//! The state, and where each command goes.
+
+use std::sync::Arc;
+
+use imbl::{OrdMap, OrdSet, Vector};
+
+use crate::command::Command;
+use crate::effects::{Effects, Event, Happened};
+use crate::error::{Limit, Refusal};
+use crate::group::{Group, GroupKey};
+use crate::lane::{Class, Lane};
+use crate::limits::Limits;
+use crate::names::Names;
+use crate::quota::Amounts;
+use crate::reply::Reply;
+use crate::retry::Retry;
+use crate::schedule::Schedule;
+use crate::slab::Slab;
+use crate::task::{List, NEVER_MS, Task};
+use crate::tenant::Tenant;
+use crate::worker::{Pool, Serves, Worker};
+
+/// What a timer is of; with its slot.
+pub(crate) const TASK: u8 = 0;
+pub(crate) const WORKER: u8 = 1;
+pub(crate) const SCHEDULE: u8 = 2;
+
+/// When the virtual time is so late, all tags are put back.
+const VIRTUAL_TIME_MAX: u64 = 1 << 60;
+
+/// All tasks, workers and tenants. Cloning it costs nothing: what two clones have in common they share.
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    pub(crate) limits: Limits,
+    pub(crate) now_ms: u64,
+    /// From the cluster's count to milliseconds since 1970.
+    pub(crate) unix_offset_ms: i64,
+    pub(crate) names: Names,
+    pub(crate) tasks: Slab<Task>,
+    pub(crate) workers: Slab<Worker>,
+    pub(crate) tenants: Vector<Tenant>,
+    pub(crate) tenant_at: OrdMap<Arc<[u8]>, u32>,
+    pub(crate) classes: Vector<Class>,
+    pub(crate) class_at: OrdMap<(u32, u32), u32>,
+    pub(crate) lanes: Vector<Lane>,
+    pub(crate) lane_at: OrdMap<(u32, u32), u32>,
+    pub(crate) pools: Vector<Pool>,
+    pub(crate) pool_at: OrdMap<Arc<Serves>, u32>,
+    pub(crate) policies: Vector<Retry>,
+    pub(crate) policy_at: OrdMap<Retry, u16>,
+    pub(crate) groups: OrdMap<GroupKey, Group>,
+    /// When something becomes of what by itself.
+    pub(crate) timers: OrdSet<(u64, u8, u32)>,
+    /// The tasks that have an idempotency key, by tenant and key.
+    pub(crate) keys: OrdMap<(u32, Arc<[u8]>), u64>,
+    pub(crate) schedules: Slab<Schedule>,
+    pub(crate) schedule_at: OrdMap<(u32, Arc<[u8]>), u32>,
+    pub(crate) virtual_time: u64,
+    /// The last token given.
+    pub(crate) token: u64,
+    /// What is completed or cancelled and still known, the oldest first.
+    pub(crate) finished: List,
+    pub(crate) bytes: u64,
+    /// What workers still take: tasks, thousandths of a processor, bytes of memory.
+    pub(crate) free: Amounts,
+    /// What of it is kept for tenants.
+    pub(crate) kept: Amounts,
+    /// Somebody was not served for what is kept.
+    pub(crate) is_held_back: bool,
+    /// Classes in which somebody has come to stand; none between commands.
+    pub(crate) dirty: Vec<u32>,
+}
+
+impl State {
+    /// An empty one.
+    pub fn new(limits: Limits) -> State {
+        State { limits, ..State::default() }
+    }
+
+    /// How late it is: milliseconds since the cluster began, as its leaders have counted them.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    /// How much it takes.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Of how many bytes its tasks are, roughly.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Tasks that are known.
+    pub fn len(&self) -> u64 {
+        u64::from(self.tasks.len())
+    }
+
+    /// Whether no task is known.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The name of a tenant of this number.
+    pub fn tenant_name(&self, tenant: u32) -> Option<&Arc<[u8]>> {
+        self.tenants.get(tenant as usize).map(|tenant| &tenant.name)
+    }
+
+    /// When something becomes of something by itself, if anything does.
+    pub fn next_due_ms(&self) -> Option<u64> {
+        self.timers.get_min().map(|&(due_ms, ..)| due_ms)
+    }
+
+    /// It is so late now, or as late as it was: what is due happens.
+    pub fn advance(&mut self, now_ms: u64, effects: &mut Effects) {
+        self.now_ms = self.now_ms.max(now_ms);
+        while let Some(&(due_ms, kind, at)) = self.timers.get_min().filter(|timer| timer.0 <= self.now_ms) {
+            match kind {
+                TASK => self.task_is_due(at, effects),
+                WORKER => self.lose_worker(at, effects),
+                _ => self.schedule_is_due(at, effects),
+            }
+            debug_assert!(!self.timers.contains(&(due_ms, kind, at)), "a timer that has gone off is gone");
+        }
+        self.trim_finished();
+        self.dispatch(effects);
+    }
+
+    /// Takes a command in.
+    pub fn apply(&mut self, command: &Command<'_>, effects: &mut Effects) -> Result<Reply, Refusal> {
+        let reply = match *command {
+            Command::Tenant { ref tenant } => self.set_tenant(tenant, effects),
+            Command::Submit { tenant, ref tasks } => self.submit(tenant, tasks, effects),
+            Command::Cancel { task } => self.cancel(task, effects),
+            Command::Retry { task } => self.retry(task, effects),
+            Command::Redrive { tenant, count } => self.redrive(tenant, count, effects),
+            Command::Discard { tenant, count } => self.discard(tenant, count, effects),
+            Command::Join { ref worker } => self.join(worker),
+            Command::Pull { worker, credit } => self.pull(worker, credit, effects),
+            Command::Beat { ref workers } => self.beat(workers),
+            Command::Complete { ref answer, result } => self.complete(answer, result, effects),
+            Command::Fail { ref answer, error, retry } => self.fail(answer, error, retry, effects),
+            Command::Progress { worker, task, token, permille, note } => {
+                self.progress(worker, task, token, (permille, note), effects)
+            }
+            Command::Extend { worker, task, token, timeout_ms } => {
+                self.extend(worker, task, token, timeout_ms)
+            }
+            Command::Drain { worker } => self.drain(worker, effects),
+            Command::Leave { worker } => self.leave(worker, effects),
+            Command::Schedule { tenant, name, cron, ref task } => self.schedule(tenant, name, cron, task),
+            Command::Unschedule { tenant, name } => self.unschedule(tenant, name),
+            Command::Published { ref tasks } => self.published(tasks, effects),
+            Command::Clock { unix_ms } => {
+                self.set_clock(unix_ms);
+                Ok(Reply::Done)
+            }
+            Command::Limit { limits } => {
+                self.limits = limits;
+                Ok(Reply::Done)
+            }
+        }?;
+        self.dispatch(effects);
+        Ok(reply)
+    }
+
+    pub(crate) fn unix_ms(&self) -> u64 {
+        self.now_ms.saturating_add_signed(self.unix_offset_ms)
+    }
+
+    /// From milliseconds since 1970 to the cluster's count; 0 is none.
+    pub(crate) fn own_ms(&self, unix_ms: u64) -> Option<u64> {
+        (unix_ms > 0).then(|| unix_ms.saturating_sub_signed(self.unix_offset_ms))
+    }
+
+    pub(crate) fn find_tenant(&self, name: &[u8]) -> Result<u32, Refusal> {
+        self.tenant_at.get(name).copied().ok_or(Refusal::NoTenant)
+    }
+
+    pub(crate) fn find_task(&self, task: u64) -> Result<u32, Refusal> {
+        self.tasks.find(task).ok_or(Refusal::NoTask { task })
+    }
+
+    pub(crate) fn find_worker(&self, worker: u64) -> Result<u32, Refusal> {
+        self.workers.find(worker).ok_or(Refusal::NoWorker { worker })
+    }
+
+    pub(crate) fn tenant(&mut self, at: u32) -> &mut Tenant {
+        &mut self.tenants[at as usize]
+    }
+
+    pub(crate) fn tenant_of(&mut self, task: u32) -> &mut Tenant {
+        let tenant = self.tasks[task].tenant;
+        self.tenant(tenant)
+    }
+
+    pub(crate) fn tell(&self, at: u32, what: Happened, effects: &mut Effects) {
+        let task = self.tasks.id(at);
+        effects.events.push(Event { task, tenant: self.tasks[at].tenant, at_ms: self.now_ms, what });
+    }
+
+    /// Changes a task, and what all are counted as.
+    pub(crate) fn amend(&mut self, at: u32, change: impl FnOnce(&mut Task)) {
+        let task = &mut self.tasks[at];
+        let before = task.bytes();
+        change(task);
+        self.bytes = self.bytes - before + task.bytes();
+    }
+
+    /// When something becomes of a task by itself.
+    pub(crate) fn set_due(&mut self, at: u32, due_ms: u64) {
+        let task = &mut self.tasks[at];
+        if task.due_ms == due_ms {
+            return;
+        }
+        if task.due_ms != NEVER_MS {
+            self.timers.remove(&(task.due_ms, TASK, at));
+        }
+        if due_ms != NEVER_MS {
+            self.timers.insert((due_ms, TASK, at));
+        }
+        task.due_ms = due_ms;
+    }
+
+    pub(crate) fn check_name(&self, name: &[u8]) -> Result<(), Refusal> {
+        if name.is_empty() { Err(Refusal::EmptyName) } else { self.check_length(name) }
+    }
+
+    pub(crate) fn check_length(&self, name: &[u8]) -> Result<(), Refusal> {
+        let (bytes, bytes_max) = (name.len() as u64, u64::from(self.limits.name_bytes_max));
+        if bytes > bytes_max { Err(Refusal::NameTooLong { bytes, bytes_max }) } else { Ok(()) }
+    }
+
+    pub(crate) fn check_batch(&self, count: usize) -> Result<(), Refusal> {
+        Limit::Batch.check(count as u64, u64::from(self.limits.batch_max))
+    }
+
+    /// The virtual time moves on; long before it could overflow, all tags are put back by as much.
+    pub(crate) fn pass(&mut self, tag: u64) {
+        self.virtual_time = self.virtual_time.max(tag);
+        if self.virtual_time < VIRTUAL_TIME_MAX {
+            return;
+        }
+        let back = std::mem::take(&mut self.virtual_time);
+        for at in 0..self.tenants.len() as u32 {
+            let tenant = self.tenant(at);
+            tenant.tag = tenant.tag.saturating_sub(back);
+            self.stand(at);
+        }
+    }
+}

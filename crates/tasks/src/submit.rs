@@ -1,0 +1,384 @@
+//! Tasks are taken in, all of a batch or none.
+//!
+//! What a tenant may have waiting is given up in steps: beyond 70 % it is told to slow down, beyond 90 % tasks below the
+//! usual priority are refused, and at 100 % all are; who is refused is told when to try again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::command::{After, NewTask};
+use crate::effects::{Effects, Happened};
+use crate::error::{Limit, Refusal};
+use crate::lane::{Class, Lane};
+use crate::reply::{Reply, Taken};
+use crate::retry::Retry;
+use crate::slab::NONE;
+use crate::state::State;
+use crate::task::{Extra, Labelled, NEVER_MS, PRIORITY_MAX, Stage, Task, ids_of};
+
+/// Below it tasks are refused first.
+const PRIORITY_USUAL: u8 = 5;
+/// A tenant that is refused is told to try again no sooner and no later.
+const RETRY_AFTER_MS: (u64, u64) = (100, 60_000);
+
+impl State {
+    pub(crate) fn submit(
+        &mut self,
+        tenant: &[u8],
+        new: &[NewTask<'_>],
+        effects: &mut Effects,
+    ) -> Result<Reply, Refusal> {
+        let tenant = self.find_tenant(tenant)?;
+        self.check_batch(new.len())?;
+        new.iter().try_for_each(|task| self.check_task(task))?;
+        let known = self.known(tenant, new);
+        self.check_dependencies(new, &known)?;
+        let fresh = || new.iter().zip(&known).filter(|(_, known)| known.is_none()).map(|(new, _)| new);
+        let slow_down_ms = self.check_queue(tenant, fresh())?;
+        self.check_room(fresh())?;
+        self.check_places(tenant, fresh())?;
+        let tasks = self.take(tenant, new, &known, effects);
+        Ok(Reply::Submitted { tasks, slow_down_ms })
+    }
+
+    pub(crate) fn check_task(&self, new: &NewTask<'_>) -> Result<(), Refusal> {
+        self.check_name(new.queue)?;
+        self.check_name(new.kind)?;
+        [new.idempotency_key, new.subject].iter().try_for_each(|name| self.check_length(name))?;
+        let (bytes, bytes_max) = (new.payload.len() as u64, u64::from(self.limits.payload_bytes_max));
+        if bytes > bytes_max {
+            return Err(Refusal::PayloadTooLong { bytes, bytes_max });
+        }
+        if new.priority > PRIORITY_MAX {
+            return Err(Refusal::Priority { priority: new.priority });
+        }
+        if let Some(deadline_ms) = self.own_ms(new.deadline_ms)
+            && deadline_ms <= self.now_ms
+        {
+            return Err(Refusal::DeadlinePast { by_ms: self.unix_ms().saturating_sub(new.deadline_ms) });
+        }
+        if (new.kind == crate::PUBLISH) == new.subject.is_empty() {
+            return Err(Refusal::Subject);
+        }
+        Limit::Labels.check(new.labels.len() as u64, u64::from(self.limits.labels_max))?;
+        let labels = new.labels.iter();
+        labels.clone().try_for_each(|label| self.check_name(label.key))?;
+        labels.clone().try_for_each(|label| self.check_length(label.value))?;
+        Limit::Dependencies.check(new.after.len() as u64, u64::from(self.limits.dependencies_max))
+    }
+
+    /// What each waits for is there, or comes with it, and none waits for itself.
+    fn check_dependencies(&self, new: &[NewTask<'_>], known: &[Option<Known>]) -> Result<(), Refusal> {
+        let mut within = false;
+        for (index, after) in
+            new.iter().enumerate().flat_map(|(i, task)| task.after.iter().map(move |a| (i, a)))
+        {
+            let index = index as u32;
+            let task = match *after {
+                After::Batch { index: on } => match known.get(on as usize) {
+                    None => return Err(Refusal::NoDependency { index }),
+                    Some(Some(Known::Task(task))) => *task,
+                    Some(_) => {
+                        within = true;
+                        continue;
+                    }
+                },
+                After::Task { task } => task,
+            };
+            match self.tasks.find(task).map(|at| self.tasks[at].stage) {
+                None => return Err(Refusal::NoDependency { index }),
+                Some(Stage::Cancelled) => return Err(Refusal::DependencyCancelled { index, task }),
+                Some(_) => {}
+            }
+        }
+        if within { check_acyclic(new, known) } else { Ok(()) }
+    }
+
+    /// Of each task, the one that has its idempotency key: here already (an id), or earlier in the batch (an index).
+    fn known(&self, tenant: u32, new: &[NewTask<'_>]) -> Vec<Option<Known>> {
+        let mut first: BTreeMap<&[u8], u32> = BTreeMap::new();
+        new.iter()
+            .enumerate()
+            .map(|(index, task)| {
+                if task.idempotency_key.is_empty() {
+                    return None;
+                }
+                if let Some(&id) = self.keys.get(&(tenant, Arc::from(task.idempotency_key))) {
+                    return Some(Known::Task(id));
+                }
+                let known = first.get(task.idempotency_key).map(|&index| Known::Batch(index));
+                first.entry(task.idempotency_key).or_insert(index as u32);
+                known
+            })
+            .collect()
+    }
+
+    /// By how much to slow down, in ms a task.
+    fn check_queue<'n>(
+        &self,
+        tenant: u32,
+        fresh: impl Iterator<Item = &'n NewTask<'n>>,
+    ) -> Result<u32, Refusal> {
+        let tenant = &self.tenants[tenant as usize];
+        let queued_max = tenant.queued_max;
+        if queued_max == 0 {
+            return Ok(0);
+        }
+        let (mut count, mut is_low) = (0, false);
+        for task in fresh {
+            count += 1;
+            is_low |= task.priority < PRIORITY_USUAL;
+        }
+        let after = tenant.queued + count;
+        let most = if is_low { queued_max - queued_max / 10 } else { queued_max };
+        if count > 0 && after > most {
+            let pace = tenant.pace.per_1000_s(self.now_ms).max(1);
+            let wait_ms = (after - most).saturating_mul(1_000_000) / pace;
+            let retry_after_ms = wait_ms.clamp(RETRY_AFTER_MS.0, RETRY_AFTER_MS.1);
+            return Err(Refusal::QueueFull { queued: tenant.queued, queued_max, retry_after_ms });
+        }
+        let percent = after.saturating_mul(100) / queued_max;
+        Ok(percent.saturating_sub(70) as u32 * 100)
+    }
+
+    fn check_room<'n>(&self, fresh: impl Iterator<Item = &'n NewTask<'n>>) -> Result<(), Refusal> {
+        let (mut count, mut bytes) = (0, self.bytes);
+        for task in fresh {
+            count += 1;
+            bytes += (task.payload.len() + task.idempotency_key.len() + task.labels.len() * 128) as u64 + 512;
+        }
+        Limit::Tasks
+            .check(u64::from(self.tasks.len()) + count, self.limits.tasks_max.min(u64::from(NONE)))?;
+        let bytes_max = self.limits.state_bytes_max;
+        if count > 0 && bytes > bytes_max { Err(Refusal::NoRoom { bytes, bytes_max }) } else { Ok(()) }
+    }
+
+    /// There is room for the queues, kinds and policies that are new.
+    fn check_places<'n>(
+        &self,
+        tenant: u32,
+        fresh: impl Iterator<Item = &'n NewTask<'n>>,
+    ) -> Result<(), Refusal> {
+        let (mut pairs, mut policies) = (BTreeSet::new(), BTreeSet::new());
+        let mut last = None;
+        for task in fresh {
+            if last.replace((task.queue, task.kind)) != Some((task.queue, task.kind)) {
+                pairs.insert((task.queue, task.kind));
+            }
+            policies.extend(task.retry);
+        }
+        let class = |(queue, kind): &(&[u8], &[u8])| {
+            self.class_at.get(&(self.names.find(queue)?, self.names.find(kind)?)).copied()
+        };
+        let classes = self.classes.len() + pairs.iter().filter(|pair| class(pair).is_none()).count();
+        Limit::Classes.check(classes as u64, u64::from(self.limits.classes_max))?;
+        let lane = |pair| class(pair).and_then(|class| self.lane_at.get(&(tenant, class)));
+        let lanes = self.tenants[tenant as usize].lanes.len()
+            + pairs.iter().filter(|pair| lane(pair).is_none()).count();
+        Limit::Lanes.check(lanes as u64, u64::from(self.limits.lanes_max))?;
+        let new = policies.iter().filter(|policy| !self.policy_at.contains_key(*policy)).count();
+        let count_max = u64::from(self.limits.policies_max.min(u32::from(u16::MAX)));
+        Limit::Policies.check((self.policies.len() + new) as u64 + 1, count_max)
+    }
+
+    /// All has been checked.
+    fn take(
+        &mut self,
+        tenant: u32,
+        new: &[NewTask<'_>],
+        known: &[Option<Known>],
+        effects: &mut Effects,
+    ) -> Vec<Taken> {
+        let mut taken: Vec<Taken> = Vec::with_capacity(new.len());
+        let mut last: Option<(&[u8], &[u8], u32)> = None;
+        for (task, known) in new.iter().zip(known) {
+            let known = match *known {
+                Some(Known::Task(id)) => Some(id),
+                Some(Known::Batch(index)) => Some(taken[index as usize].task),
+                None => None,
+            };
+            if let Some(task) = known {
+                taken.push(Taken { task, known: true });
+                continue;
+            }
+            let lane = match last {
+                Some((queue, kind, lane)) if (queue, kind) == (task.queue, task.kind) => lane,
+                _ => self.lane_that(tenant, task.queue, task.kind),
+            };
+            last = Some((task.queue, task.kind, lane));
+            let at = self.insert(tenant, lane, task);
+            taken.push(Taken { task: self.tasks.id(at), known: false });
+            self.tell(at, Happened::Submitted, effects);
+        }
+        let ids: Vec<u64> = taken.iter().map(|taken| taken.task).collect();
+        for (task, taken) in new.iter().zip(&taken).filter(|(_, taken)| !taken.known) {
+            self.begin(taken.task, &ids_of(&task.after, &ids), effects);
+        }
+        taken
+    }
+
+    fn insert(&mut self, tenant_at: u32, lane: u32, new: &NewTask<'_>) -> u32 {
+        let policy = self.policy_that(new.retry.unwrap_or_default());
+        let extra = self.extra_of(new);
+        let now_ms = self.now_ms;
+        let timeout_ms = if new.timeout_ms == 0 { self.limits.timeout_ms_default } else { new.timeout_ms };
+        let task = Task {
+            stage: Stage::Blocked,
+            priority: new.priority,
+            attempts: 0,
+            policy,
+            lost: 0,
+            tenant: tenant_at,
+            lane,
+            prev: NONE,
+            next: NONE,
+            worker: NONE,
+            timeout_ms: timeout_ms.max(1),
+            delay_ms: 0,
+            charged_us: 0,
+            waits_for: 0,
+            limited_by: 0,
+            submitted_ms: now_ms,
+            since_ms: self.own_ms(new.not_before_ms).unwrap_or(0).max(now_ms),
+            started_ms: 0,
+            deadline_ms: self.own_ms(new.deadline_ms).unwrap_or(NEVER_MS),
+            due_ms: NEVER_MS,
+            token: 0,
+            payload: new.payload.into(),
+            extra,
+            outcome: None,
+        };
+        self.bytes += task.bytes();
+        let at = self.tasks.insert(task);
+        if !new.idempotency_key.is_empty() {
+            self.keys.insert((tenant_at, new.idempotency_key.into()), self.tasks.id(at));
+        }
+        let asked_us = u64::from(self.lanes[lane as usize].cost_us.max(1));
+        let tenant = self.tenant(tenant_at);
+        tenant.queued += 1;
+        tenant.account.submitted += 1;
+        tenant.account.asked_us += asked_us;
+        at
+    }
+
+    fn extra_of(&self, new: &NewTask<'_>) -> Option<Arc<Extra>> {
+        let is_plain = new.idempotency_key.is_empty()
+            && new.labels.is_empty()
+            && new.subject.is_empty()
+            && (new.cpu_milli, new.memory_bytes) == (0, 0);
+        let some = |bytes: &[u8]| (!bytes.is_empty()).then(|| bytes.into());
+        let labels = new.labels.iter();
+        (!is_plain).then(|| {
+            Arc::new(Extra {
+                idempotency_key: some(new.idempotency_key),
+                labels: labels.map(|l| Labelled { key: l.key.into(), value: l.value.into() }).collect(),
+                subject: some(new.subject),
+                cpu_milli: new.cpu_milli,
+                memory_bytes: new.memory_bytes,
+                ..Extra::default()
+            })
+        })
+    }
+
+    /// A task that was inserted waits for these, or for nothing but its time.
+    fn begin(&mut self, id: u64, after: &[u64], effects: &mut Effects) {
+        let at = id as u32;
+        let mut waits_for = 0;
+        for &on in after {
+            let Some(on_at) = self.tasks.find(on).filter(|&on| self.tasks[on].stage != Stage::Completed)
+            else {
+                continue;
+            };
+            waits_for += 1;
+            self.amend(on_at, |task| task.extra_mut().before.push(id));
+        }
+        if !after.is_empty() {
+            self.amend(at, |task| task.extra_mut().after = after.to_vec());
+        }
+        self.tasks[at].waits_for = waits_for;
+        if waits_for == 0 {
+            self.enter(at, effects);
+        } else {
+            let due_ms = self.tasks[at].deadline_ms;
+            self.set_due(at, due_ms);
+        }
+    }
+
+    fn policy_that(&mut self, retry: Retry) -> u16 {
+        if let Some(&policy) = self.policy_at.get(&retry) {
+            return policy;
+        }
+        let policy = self.policies.len() as u16;
+        self.policies.push_back(retry);
+        self.policy_at.insert(retry, policy);
+        policy
+    }
+
+    fn lane_that(&mut self, tenant: u32, queue: &[u8], kind: &[u8]) -> u32 {
+        let class = self.class_that(queue, kind);
+        if let Some(&lane) = self.lane_at.get(&(tenant, class)) {
+            return lane;
+        }
+        let lane = self.lanes.len() as u32;
+        self.lanes.push_back(Lane::new(tenant, class));
+        self.lane_at.insert((tenant, class), lane);
+        self.tenant(tenant).lanes.push(lane);
+        lane
+    }
+
+    fn class_that(&mut self, queue: &[u8], kind: &[u8]) -> u32 {
+        let (queue, kind) = (self.names.insert(queue), self.names.insert(kind));
+        if let Some(&class) = self.class_at.get(&(queue, kind)) {
+            return class;
+        }
+        let at = self.classes.len() as u32;
+        let mut class = Class::new(queue, kind);
+        for (pool_at, pool) in self.pools.iter_mut().enumerate() {
+            if pool.serves.covers(queue, kind) {
+                Arc::make_mut(&mut pool.classes).push(at);
+                class.pools.push(pool_at as u32);
+            }
+        }
+        self.classes.push_back(class);
+        self.class_at.insert((queue, kind), at);
+        at
+    }
+}
+
+/// Who has an idempotency key.
+#[derive(Debug, Clone, Copy)]
+enum Known {
+    Task(u64),
+    Batch(u32),
+}
+
+/// Takes away those that wait for none that is left (Kahn 1962); what remains waits for itself. A task that is the same as
+/// one before it stands for that one, and what it would wait for does not count.
+fn check_acyclic(new: &[NewTask<'_>], known: &[Option<Known>]) -> Result<(), Refusal> {
+    let mut before = vec![Vec::new(); new.len()];
+    let mut waits_for = vec![0_usize; new.len()];
+    for (index, task) in new.iter().enumerate().filter(|&(index, _)| known[index].is_none()) {
+        for after in &task.after {
+            let After::Batch { index: on } = *after else { continue };
+            match known[on as usize] {
+                None => before[on as usize].push(index),
+                Some(Known::Batch(first)) => before[first as usize].push(index),
+                Some(Known::Task(_)) => continue,
+            }
+            waits_for[index] += 1;
+        }
+    }
+    let mut free: Vec<_> = (0..new.len()).filter(|&index| waits_for[index] == 0).collect();
+    while let Some(index) = free.pop() {
+        for &next in &before[index] {
+            waits_for[next] -= 1;
+            if waits_for[next] == 0 {
+                free.push(next);
+            }
+        }
+    }
+    match waits_for.iter().position(|&count| count > 0) {
+        Some(index) => Err(Refusal::Cycle { index: index as u32 }),
+        None => Ok(()),
+    }
+}

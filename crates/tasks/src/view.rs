@@ -1,0 +1,224 @@
+//! What people see of tasks, tenants, queues and workers.
+
+use std::sync::Arc;
+
+use crate::error::Refusal;
+use crate::slab::NONE;
+use crate::state::State;
+use crate::task::{Labelled, Outcome, Stage};
+use crate::tenant::Account;
+
+/// So many tasks one call looks at, at most.
+const LOOKED_AT_MAX: usize = 100_000;
+
+/// A task, as it is now. Times are of the cluster's count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskView {
+    /// Its id.
+    pub task: u64,
+    /// Whose it is.
+    pub tenant: Arc<[u8]>,
+    /// Where it waits.
+    pub queue: Arc<[u8]>,
+    /// What is done.
+    pub kind: Arc<[u8]>,
+    /// With what.
+    pub payload: Arc<[u8]>,
+    /// How far it is.
+    pub stage: Stage,
+    /// 0 to 9, the highest.
+    pub priority: u8,
+    /// Attempts begun.
+    pub attempts: u32,
+    /// Workers that died under it.
+    pub lost: u32,
+    /// When it was submitted.
+    pub submitted_ms: u64,
+    /// When its last attempt began, if there was one.
+    pub started_ms: Option<u64>,
+    /// When it has to be done.
+    pub deadline_ms: Option<u64>,
+    /// Who has it.
+    pub worker: Option<u64>,
+    /// How far it said it is, in thousandths, and in words.
+    pub progress: (u16, Option<Arc<[u8]>>),
+    /// What it is known by.
+    pub labels: Vec<Labelled>,
+    /// What it waits for, or waited.
+    pub after: Vec<u64>,
+    /// What came of it, or of its last attempt.
+    pub outcome: Option<Outcome>,
+}
+
+/// Which tasks are listed; all that is not said fits.
+#[derive(Debug, Clone, Default)]
+pub struct Filter<'a> {
+    /// Whose.
+    pub tenant: Option<&'a [u8]>,
+    /// Where.
+    pub queue: Option<&'a [u8]>,
+    /// Of what kind.
+    pub kind: Option<&'a [u8]>,
+    /// How far.
+    pub stage: Option<Stage>,
+    /// With this label.
+    pub label: Option<(&'a [u8], &'a [u8])>,
+}
+
+/// A tenant, as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantView {
+    /// Its name.
+    pub name: Arc<[u8]>,
+    /// Its share.
+    pub weight: u32,
+    /// Tasks that wait, for whatever.
+    pub queued: u64,
+    /// Of those, the ones that wait for nothing but their turn.
+    pub ready: u64,
+    /// Tasks running, thousandths of a processor and bytes of memory that they need.
+    pub used: [u64; 3],
+    /// Dead letters.
+    pub dead: u64,
+    /// What it has had.
+    pub account: Account,
+}
+
+/// What a tenant has in a queue of a kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueView {
+    /// Whose.
+    pub tenant: Arc<[u8]>,
+    /// Which.
+    pub queue: Arc<[u8]>,
+    /// What is done.
+    pub kind: Arc<[u8]>,
+    /// Tasks that wait for their turn.
+    pub ready: u64,
+    /// For how long the first of them has.
+    pub oldest_ms: u64,
+    /// What one costs, by those that were done lately.
+    pub cost_us: u64,
+}
+
+/// A worker, as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerView {
+    /// Its id.
+    pub worker: u64,
+    /// For people.
+    pub name: Arc<[u8]>,
+    /// Tasks it has.
+    pub held: u64,
+    /// Tasks it would take.
+    pub credit: u64,
+    /// Tasks it did.
+    pub done: u64,
+    /// It takes nothing new.
+    pub is_draining: bool,
+    /// For how long it lives without a sign.
+    pub left_ms: u64,
+}
+
+impl State {
+    /// A task.
+    pub fn get(&self, task: u64) -> Result<TaskView, Refusal> {
+        self.find_task(task).map(|at| self.view(at))
+    }
+
+    fn view(&self, at: u32) -> TaskView {
+        let task = &self.tasks[at];
+        let class = &self.classes[self.lanes[task.lane as usize].class as usize];
+        let extra = task.extra.as_deref().cloned().unwrap_or_default();
+        TaskView {
+            task: self.tasks.id(at),
+            tenant: self.tenants[task.tenant as usize].name.clone(),
+            queue: self.names.get(class.queue).clone(),
+            kind: self.names.get(class.kind).clone(),
+            payload: task.payload.clone(),
+            stage: task.stage,
+            priority: task.priority,
+            attempts: u32::from(task.attempts),
+            lost: u32::from(task.lost),
+            submitted_ms: task.submitted_ms,
+            started_ms: (task.token > 0).then_some(task.started_ms),
+            deadline_ms: (task.deadline_ms != u64::MAX).then_some(task.deadline_ms),
+            worker: (task.stage.is_held() && task.worker != NONE).then(|| self.workers.id(task.worker)),
+            progress: (extra.permille, extra.note),
+            labels: extra.labels,
+            after: extra.after,
+            outcome: task.outcome.as_deref().cloned(),
+        }
+    }
+
+    /// Up to `limit` tasks that fit, and from where to go on if there may be more; begins with 0.
+    pub fn list(&self, filter: &Filter<'_>, from: u32, limit: usize) -> (Vec<TaskView>, Option<u32>) {
+        let mut found = Vec::new();
+        for (looked, (at, _)) in self.tasks.iter_from(from).enumerate() {
+            if looked == LOOKED_AT_MAX || found.len() == limit {
+                return (found, Some(at));
+            }
+            if self.fits(at, filter) {
+                found.push(self.view(at));
+            }
+        }
+        (found, None)
+    }
+
+    fn fits(&self, at: u32, filter: &Filter<'_>) -> bool {
+        let task = &self.tasks[at];
+        let class = &self.classes[self.lanes[task.lane as usize].class as usize];
+        let is = |wanted: Option<&[u8]>, name: &[u8]| wanted.is_none_or(|wanted| wanted == name);
+        let has = |(key, value): (&[u8], &[u8])| {
+            let labels = task.extra.iter().flat_map(|extra| &extra.labels);
+            labels.into_iter().any(|label| (&*label.key, &*label.value) == (key, value))
+        };
+        is(filter.tenant, &self.tenants[task.tenant as usize].name)
+            && is(filter.queue, self.names.get(class.queue))
+            && is(filter.kind, self.names.get(class.kind))
+            && filter.stage.is_none_or(|stage| stage == task.stage)
+            && filter.label.is_none_or(has)
+    }
+
+    /// All tenants.
+    pub fn tenants(&self) -> impl Iterator<Item = TenantView> {
+        self.tenants.iter().map(|tenant| TenantView {
+            name: tenant.name.clone(),
+            weight: tenant.weight,
+            queued: tenant.queued,
+            ready: tenant.ready,
+            used: tenant.used.map(|used| used.now),
+            dead: u64::from(tenant.dead.len),
+            account: tenant.account,
+        })
+    }
+
+    /// All queues of all tenants, by kind.
+    pub fn queues(&self) -> impl Iterator<Item = QueueView> {
+        self.lanes.iter().map(|lane| {
+            let class = &self.classes[lane.class as usize];
+            let first = lane.first(&self.tasks, self.limits.ageing_ms);
+            QueueView {
+                tenant: self.tenants[lane.tenant as usize].name.clone(),
+                queue: self.names.get(class.queue).clone(),
+                kind: self.names.get(class.kind).clone(),
+                ready: u64::from(lane.len),
+                oldest_ms: first.map_or(0, |(_, at)| self.now_ms - self.tasks[at].since_ms),
+                cost_us: u64::from(lane.cost_us),
+            }
+        })
+    }
+
+    /// All workers.
+    pub fn workers(&self) -> impl Iterator<Item = WorkerView> {
+        self.workers.iter_from(0).map(|(at, worker)| WorkerView {
+            worker: self.workers.id(at),
+            name: worker.name.clone(),
+            held: u64::from(worker.held.len),
+            credit: u64::from(worker.credit),
+            done: worker.done,
+            is_draining: worker.is_draining,
+            left_ms: worker.end_ms.saturating_sub(self.now_ms),
+        })
+    }
+}

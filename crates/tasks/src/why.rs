@@ -1,0 +1,186 @@
+//! Why a task does not run, in one sentence with numbers.
+
+use crate::effects::Failure;
+use crate::error::Refusal;
+use crate::slab::NONE;
+use crate::state::State;
+use crate::task::{Stage, Task};
+
+/// So many tasks ahead are counted one by one.
+const AHEAD_MAX: u64 = 100_000;
+/// So many of the tasks that it waits for are named.
+const NAMED_MAX: usize = 3;
+
+impl State {
+    /// One sentence.
+    pub fn why(&self, task: u64) -> Result<String, Refusal> {
+        let at = self.find_task(task)?;
+        let found = &self.tasks[at];
+        Ok(match found.stage {
+            Stage::Blocked => self.why_blocked(found),
+            Stage::Delayed => self.why_delayed(found),
+            Stage::Limited => self.why_limited(at, found),
+            Stage::Ready => self.why_ready(at, found),
+            Stage::Running if found.worker == NONE => "running: it is being published".into(),
+            Stage::Running => {
+                let worker = self.workers.id(found.worker);
+                let since = for_people(self.now_ms - found.started_ms);
+                format!("running: worker {worker:x} has had it for {since}, attempt {}", found.attempts)
+            }
+            Stage::Stopping => {
+                let worker = self.workers.id(found.worker);
+                let left = for_people(found.due_ms.saturating_sub(self.now_ms));
+                format!("stopping: it was cancelled, worker {worker:x} has yet to say so, within {left}")
+            }
+            Stage::Completed | Stage::Cancelled | Stage::Dead => self.why_over(found),
+        })
+    }
+
+    fn why_blocked(&self, task: &Task) -> String {
+        let after = task.extra.iter().flat_map(|extra| &extra.after);
+        let left: Vec<_> =
+            after.filter_map(|&id| Some((id, self.tasks[self.tasks.find(id)?].stage))).collect();
+        let left: Vec<_> = left.into_iter().filter(|(_, stage)| *stage != Stage::Completed).collect();
+        let named = left.iter().take(NAMED_MAX).map(|(id, stage)| match stage {
+            Stage::Dead => format!("{id:x} (a dead letter: retry or discard it)"),
+            stage => format!("{id:x} ({})", word(*stage)),
+        });
+        let named = named.collect::<Vec<_>>().join(", ");
+        let more = if left.len() > NAMED_MAX { ", …" } else { "" };
+        format!("waiting: for {} tasks to be done first: {named}{more}", task.waits_for)
+    }
+
+    fn why_delayed(&self, task: &Task) -> String {
+        let left = for_people(task.since_ms.saturating_sub(self.now_ms));
+        if task.attempts == 0 {
+            return format!("waiting: for its time, in {left}");
+        }
+        let retries = self.policies[usize::from(task.policy)].retries;
+        format!("waiting: attempt {} failed, retry {} of {retries} in {left}", task.attempts, task.attempts)
+    }
+
+    fn why_limited(&self, at: u32, task: &Task) -> String {
+        let groups = self.groups_of(at);
+        let Some(key) = groups.iter().find(|key| key.1 == task.limited_by) else { return "waiting".into() };
+        let limit = &self.tenants[task.tenant as usize].limits[key.1 as usize];
+        let group = self.groups.get(key).cloned().unwrap_or_default();
+        let rank = task.rank(self.limits.ageing_ms);
+        let ahead = group.waiting.range(..(rank, at)).count();
+        format!(
+            "waiting: {} of {} allowed tasks with {} {} are under way; {ahead} ahead of it",
+            group.places,
+            limit.running_max,
+            text(&limit.key),
+            text(&key.2),
+        )
+    }
+
+    fn why_ready(&self, at: u32, task: &Task) -> String {
+        let lane = &self.lanes[task.lane as usize];
+        let class = &self.classes[lane.class as usize];
+        let tenant = &self.tenants[task.tenant as usize];
+        let (ahead, is_all) = self.ahead_of(at);
+        let pace = tenant.pace.per_1000_s(self.now_ms);
+        let about = match (ahead * 1_000_000).checked_div(pace) {
+            Some(ms) => format!("; about {}", for_people(ms)),
+            None => String::new(),
+        };
+        let more = if is_all { "" } else { " and more" };
+        let behind = format!("{ahead}{more} ahead of it{about}");
+        let workers: u64 = class.pools.iter().map(|&pool| self.pools[pool as usize].workers).sum();
+        if workers == 0 {
+            let (queue, kind) = (text(self.names.get(class.queue)), text(self.names.get(class.kind)));
+            return format!("waiting: no worker serves kind {kind} in queue {queue}; {behind}");
+        }
+        let need = task.need();
+        for (what, part) in [("tasks", 0), ("mCPU", 1), ("bytes", 2)] {
+            let (quota, used) = (&tenant.quotas[part], &tenant.used[part]);
+            if !used.allows(quota, need[part]) {
+                let (now, hard, name) = (used.now, quota.hard, text(&tenant.name));
+                return format!("waiting: tenant {name} uses {now} of {hard} allowed {what}; {behind}");
+            }
+        }
+        let credit: u64 = class.pools.iter().map(|&pool| self.pools[pool as usize].credit).sum();
+        if credit == 0 {
+            let name = text(&tenant.name);
+            let running = tenant.used[0].now;
+            return format!(
+                "waiting: all {workers} workers are busy, {running} tasks of tenant {name} among theirs; {behind}"
+            );
+        }
+        if !self.is_spare(task.tenant, &need) {
+            return format!("waiting: what is free, {credit} tasks, is reserved for other tenants; {behind}");
+        }
+        let [_, cpu, memory] = need;
+        format!(
+            "waiting: none of {workers} workers has {cpu} mCPU and {memory} bytes left for what comes first; {behind}"
+        )
+    }
+
+    /// How many tasks of its lane come before it, and whether that is all.
+    fn ahead_of(&self, at: u32) -> (u64, bool) {
+        let ageing_ms = self.limits.ageing_ms;
+        let task = &self.tasks[at];
+        let rank = task.rank(ageing_ms);
+        let mut ahead = 0;
+        let mut before = task.prev;
+        while before != NONE && ahead < AHEAD_MAX {
+            ahead += 1;
+            before = self.tasks[before].prev;
+        }
+        let lane = &self.lanes[task.lane as usize];
+        for (priority, level) in lane.levels.iter().enumerate() {
+            if priority != usize::from(task.priority) {
+                let sooner = level.iter(&self.tasks).take_while(|(_, other)| other.rank(ageing_ms) < rank);
+                ahead += sooner.take((AHEAD_MAX.saturating_sub(ahead)) as usize).count() as u64;
+            }
+        }
+        (ahead, ahead < AHEAD_MAX)
+    }
+
+    fn why_over(&self, task: &Task) -> String {
+        let Some(outcome) = &task.outcome else { return word(task.stage).into() };
+        let ago = for_people(self.now_ms - outcome.at_ms);
+        let error = match outcome.bytes.is_empty() {
+            false if outcome.failure.is_some() => format!(": {}", text(&outcome.bytes)),
+            _ => String::new(),
+        };
+        match (task.stage, outcome.failure) {
+            (Stage::Dead, Some(Failure::Failed)) => {
+                format!("dead: attempt {} failed {ago} ago{error}", task.attempts)
+            }
+            (Stage::Dead, Some(Failure::TimedOut)) => {
+                let limit = for_people(u64::from(task.timeout_ms));
+                format!("dead: attempt {} took longer than {limit}, {ago} ago", task.attempts)
+            }
+            (Stage::Dead, Some(Failure::Deadline)) => format!("dead: its deadline passed {ago} ago"),
+            (Stage::Dead, _) => format!("dead: {} workers died under it, the last {ago} ago", task.lost),
+            (Stage::Cancelled, _) => format!("cancelled {ago} ago"),
+            _ => format!("completed {ago} ago, after {} of work", for_people(outcome.run_us / 1_000)),
+        }
+    }
+}
+
+fn word(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Blocked | Stage::Delayed | Stage::Limited | Stage::Ready => "waiting",
+        Stage::Running => "running",
+        Stage::Stopping => "stopping",
+        Stage::Completed => "completed",
+        Stage::Cancelled => "cancelled",
+        Stage::Dead => "dead",
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn for_people(ms: u64) -> String {
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..100_000 => format!("{} s", ms.div_ceil(1_000)),
+        100_000..6_000_000 => format!("{} min", ms.div_ceil(60_000)),
+        _ => format!("{} h", ms.div_ceil(3_600_000)),
+    }
+}

@@ -1,0 +1,246 @@
+//! What workers say: that they come, live, take more, go on, go.
+
+use crate::command::{Answer, NewWorker};
+use crate::effects::{Effects, Happened, Order};
+use crate::error::{Limit, Refusal};
+use crate::reply::Reply;
+use crate::state::{State, WORKER};
+use crate::task::{List, Stage};
+use crate::worker::{Pool, Serves, Worker};
+
+impl State {
+    pub(crate) fn join(&mut self, new: &NewWorker<'_>) -> Result<Reply, Refusal> {
+        self.check_join(new)?;
+        let serves = Serves {
+            kinds: new.kinds.iter().map(|kind| self.names.insert(kind)).collect(),
+            queues: new.queues.iter().map(|queue| self.names.insert(queue)).collect(),
+        };
+        let pool = self.pool_that(serves);
+        let worker = Worker {
+            name: new.name.into(),
+            pool,
+            credit: 0,
+            ttl_ms: new.ttl_ms,
+            end_ms: self.now_ms.saturating_add(new.ttl_ms),
+            joined_ms: self.now_ms,
+            idle_ms: self.now_ms,
+            is_draining: false,
+            held: List::default(),
+            has: [u64::from(new.cpu_milli), new.memory_bytes],
+            used: [0; 2],
+            idle: None,
+            done: 0,
+        };
+        (0..2).for_each(|part| self.free[part + 1] += worker.has[part]);
+        let end_ms = worker.end_ms;
+        let at = self.workers.insert(worker);
+        self.timers.insert((end_ms, WORKER, at));
+        self.pools[pool as usize].workers += 1;
+        self.add_credit(at, new.credit);
+        let classes = self.pools[pool as usize].classes.clone();
+        self.dirty.extend(classes.iter());
+        Ok(Reply::Joined { worker: self.workers.id(at) })
+    }
+
+    fn check_join(&self, new: &NewWorker<'_>) -> Result<(), Refusal> {
+        self.check_length(new.name)?;
+        if new.kinds.is_empty() {
+            return Err(Refusal::NoKinds);
+        }
+        let labels_max = u64::from(self.limits.labels_max);
+        Limit::Labels.check(new.kinds.len().max(new.queues.len()) as u64, labels_max)?;
+        new.kinds.iter().chain(&new.queues).try_for_each(|name| self.check_name(name))?;
+        let ttl_ms_max = self.limits.worker_ttl_ms_max;
+        if !(1..=ttl_ms_max).contains(&new.ttl_ms) {
+            return Err(Refusal::WorkerTtl { ttl_ms_max });
+        }
+        Limit::Credit.check(u64::from(new.credit), u64::from(self.limits.credit_max))?;
+        Limit::Workers.check(u64::from(self.workers.len()) + 1, u64::from(self.limits.workers_max))?;
+        // A pool more than there may be, if its set is new: what is new to the names cannot be of a pool that there is.
+        let numbers = |names: &[&[u8]]| names.iter().map(|name| self.names.find(name)).collect::<Option<_>>();
+        let known = numbers(&new.kinds)
+            .zip(numbers(&new.queues))
+            .is_some_and(|(kinds, queues)| self.pool_at.contains_key(&Serves { kinds, queues }));
+        let pools = self.pools.len() as u64 + u64::from(!known);
+        Limit::Pools.check(pools, u64::from(self.limits.pools_max))
+    }
+
+    fn pool_that(&mut self, serves: Serves) -> u32 {
+        if let Some(&pool) = self.pool_at.get(&serves) {
+            return pool;
+        }
+        let at = self.pools.len() as u32;
+        let serves = std::sync::Arc::new(serves);
+        self.pool_at.insert(serves.clone(), at);
+        let mut pool = Pool::new(serves);
+        let mut classes = Vec::new();
+        for (class_at, class) in self.classes.iter_mut().enumerate() {
+            if pool.serves.covers(class.queue, class.kind) {
+                class.pools.push(at);
+                classes.push(class_at as u32);
+            }
+        }
+        pool.classes = classes.into();
+        self.pools.push_back(pool);
+        at
+    }
+
+    /// Not to one that is to go.
+    fn add_credit(&mut self, at: u32, credit: u32) {
+        let worker = &mut self.workers[at];
+        if worker.is_draining || credit == 0 {
+            return;
+        }
+        worker.credit += credit;
+        self.free[0] += u64::from(credit);
+        self.pools[worker.pool as usize].credit += u64::from(credit);
+        self.settle_idle(at);
+    }
+
+    fn check_credit(&self, at: u32, credit: u32, gives_back: u32) -> Result<(), Refusal> {
+        let worker = &self.workers[at];
+        let count = u64::from(worker.credit) + u64::from(worker.held.len - gives_back) + u64::from(credit);
+        Limit::Credit.check(count, u64::from(self.limits.credit_max))
+    }
+
+    pub(crate) fn pull(&mut self, worker: u64, credit: u32, effects: &mut Effects) -> Result<Reply, Refusal> {
+        let at = self.find_worker(worker)?;
+        self.check_credit(at, credit, 0)?;
+        self.take_more(at, credit, effects);
+        Ok(Reply::Done)
+    }
+
+    /// Others may be idle and come first only where something was kept free: whoever was not served for that is, now.
+    pub(crate) fn take_more(&mut self, at: u32, credit: u32, effects: &mut Effects) {
+        self.add_credit(at, credit);
+        self.fill(at, effects);
+        if std::mem::take(&mut self.is_held_back) {
+            let classes = self.classes.iter().enumerate();
+            self.dirty
+                .extend(classes.filter(|(_, class)| !class.standing.is_empty()).map(|(at, _)| at as u32));
+        }
+    }
+
+    pub(crate) fn beat(&mut self, workers: &[u64]) -> Result<Reply, Refusal> {
+        self.check_batch(workers.len())?;
+        let mut gone = Vec::new();
+        for &id in workers {
+            let Some(at) = self.workers.find(id) else {
+                gone.push(id);
+                continue;
+            };
+            let worker = &mut self.workers[at];
+            self.timers.remove(&(worker.end_ms, WORKER, at));
+            worker.end_ms = self.now_ms.saturating_add(worker.ttl_ms);
+            self.timers.insert((worker.end_ms, WORKER, at));
+        }
+        Ok(Reply::Beaten { gone })
+    }
+
+    /// The slots of who answers and of the task, if the answer counts.
+    pub(crate) fn check_held(&self, worker: u64, task: u64, token: u64) -> Result<(u32, u32), Refusal> {
+        let worker_at = self.find_worker(worker)?;
+        let at = self.find_task(task)?;
+        let found = &self.tasks[at];
+        let was_given = token > 0 && token <= self.token;
+        match found.token == token && was_given {
+            true if found.worker != worker_at => Err(Refusal::NotHeld { worker, task }),
+            true if found.stage.is_held() => Ok((worker_at, at)),
+            true if found.stage.is_over() => Err(Refusal::Over { task }),
+            _ if was_given => Err(Refusal::StaleToken { task, token }),
+            _ => Err(Refusal::NotHeld { worker, task }),
+        }
+    }
+
+    pub(crate) fn check_answer(&self, answer: &Answer) -> Result<(u32, u32), Refusal> {
+        let (worker, at) = self.check_held(answer.worker, answer.task, answer.token)?;
+        self.check_credit(worker, answer.credit, 1)?;
+        Ok((worker, at))
+    }
+
+    pub(crate) fn progress(
+        &mut self,
+        worker: u64,
+        task: u64,
+        token: u64,
+        (permille, note): (u16, &[u8]),
+        effects: &mut Effects,
+    ) -> Result<Reply, Refusal> {
+        let (_, at) = self.check_held(worker, task, token)?;
+        let note = &note[..note.len().min(self.limits.result_bytes_max as usize)];
+        self.amend(at, |task| {
+            let extra = task.extra_mut();
+            extra.permille = permille.min(1_000);
+            extra.note = (!note.is_empty()).then(|| note.into());
+        });
+        self.tell(at, Happened::Progressed { permille: permille.min(1_000) }, effects);
+        Ok(Reply::Done)
+    }
+
+    pub(crate) fn extend(
+        &mut self,
+        worker: u64,
+        task: u64,
+        token: u64,
+        timeout_ms: u32,
+    ) -> Result<Reply, Refusal> {
+        let (_, at) = self.check_held(worker, task, token)?;
+        if self.tasks[at].stage == Stage::Stopping {
+            return Err(Refusal::StaleToken { task, token });
+        }
+        let timeout_ms = if timeout_ms == 0 { self.tasks[at].timeout_ms } else { timeout_ms };
+        let due_ms = self.now_ms.saturating_add(u64::from(timeout_ms)).min(self.tasks[at].deadline_ms);
+        self.set_due(at, due_ms);
+        Ok(Reply::Done)
+    }
+
+    pub(crate) fn drain(&mut self, id: u64, effects: &mut Effects) -> Result<Reply, Refusal> {
+        let at = self.find_worker(id)?;
+        self.take_credit(at);
+        self.workers[at].is_draining = true;
+        self.settle_idle(at);
+        self.tell_drained(at, effects);
+        Ok(Reply::Done)
+    }
+
+    /// What a worker would still have taken is not there any more.
+    fn take_credit(&mut self, at: u32) {
+        let worker = &mut self.workers[at];
+        if worker.is_draining {
+            return;
+        }
+        let credit = u64::from(std::mem::take(&mut worker.credit));
+        self.free[0] -= credit;
+        (0..2).for_each(|part| self.free[part + 1] -= worker.has[part].saturating_sub(worker.used[part]));
+        self.pools[worker.pool as usize].credit -= credit;
+    }
+
+    pub(crate) fn tell_drained(&self, at: u32, effects: &mut Effects) {
+        let worker = &self.workers[at];
+        if worker.is_draining && worker.held.len == 0 {
+            effects.orders.push(Order::Drained { worker: self.workers.id(at) });
+        }
+    }
+
+    pub(crate) fn leave(&mut self, worker: u64, effects: &mut Effects) -> Result<Reply, Refusal> {
+        let at = self.find_worker(worker)?;
+        self.lose_worker(at, effects);
+        Ok(Reply::Done)
+    }
+
+    /// A worker is gone: what it held goes to others, but for what may have killed it.
+    pub(crate) fn lose_worker(&mut self, at: u32, effects: &mut Effects) {
+        self.take_credit(at);
+        // As if it drained, so that nothing comes back to it.
+        self.workers[at].is_draining = true;
+        self.settle_idle(at);
+        while self.workers[at].held.len > 0 {
+            let task = self.workers[at].held.tail;
+            self.lose_task(task, effects);
+        }
+        let worker = &self.workers[at];
+        self.timers.remove(&(worker.end_ms, WORKER, at));
+        self.pools[worker.pool as usize].workers -= 1;
+        self.workers.remove(at);
+    }
+}

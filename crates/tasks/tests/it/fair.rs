@@ -1,0 +1,143 @@
+//! Who gets how much.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+/// Runs a saturated pool of workers, each of whose tasks takes what `cost_us` says of its tenant; how many of whose were done, and
+/// what they cost.
+fn run(
+    scene: &mut Scene,
+    workers: u32,
+    rounds: usize,
+    cost_us: impl Fn(&str) -> u64,
+) -> BTreeMap<String, (u64, u64)> {
+    let mut done: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    scene.join_with(NewWorker {
+        kinds: vec![b"work"],
+        credit: workers,
+        ttl_ms: 600_000,
+        ..NewWorker::default()
+    });
+    // By when each is done.
+    let mut running: BTreeMap<(u64, u64), Start> = BTreeMap::new();
+    for _ in 0..rounds {
+        let now_ms = scene.state.now_ms();
+        for start in scene.starts() {
+            let view = scene.state.get(start.task).unwrap();
+            let cost_us = cost_us(&text(&view.tenant));
+            running.insert((now_ms * 1_000 + cost_us, start.token), start);
+        }
+        let Some(((end_us, _), start)) = running.pop_first() else { break };
+        scene.advance(end_us / 1_000);
+        let tenant = text(&scene.state.get(start.task).unwrap().tenant);
+        let cost_us = cost_us(&tenant);
+        scene.complete(&start, cost_us).unwrap();
+        let entry = done.entry(tenant).or_default();
+        (entry.0, entry.1) = (entry.0 + 1, entry.1 + cost_us);
+    }
+    done
+}
+
+fn tenants(scene: &mut Scene, weights: &[(&'static str, u32)], each: usize) {
+    for (name, weight) in weights {
+        scene.tenant(Tenant { weight: *weight, ..Tenant::new(name.as_bytes()) });
+        scene.submit_all(name, vec![work(); each]);
+    }
+}
+
+#[test]
+fn shares_are_of_cost_not_of_tasks() {
+    let mut scene = Scene::default();
+    tenants(&mut scene, &[("a", 1), ("b", 1), ("c", 2)], 5_000);
+    let cost = |tenant: &str| if tenant == "a" { 20_000 } else { 5_000 };
+    let done = run(&mut scene, 8, 6_000, cost);
+    let costs: Vec<f64> = done.values().map(|(_, cost)| *cost as f64).collect();
+    let fairness = jain(&costs, &[1e12; 3], &[1.0, 1.0, 2.0]);
+    assert!(fairness > 0.999, "{fairness} {done:?}");
+    assert!(done["b"].0 > 3 * done["a"].0);
+}
+
+#[test]
+fn a_thousand_tenants_get_the_same() {
+    let mut scene = Scene::default();
+    let names: Vec<String> = (0..1_000).map(|at| format!("t{at}")).collect();
+    for name in &names {
+        scene.tenant(Tenant::new(name.as_bytes()));
+        scene.submit_all(name, vec![work(); 40]);
+    }
+    let done = run(&mut scene, 64, 20_000, |tenant| 1_000 + tenant.len() as u64 * 1_000);
+    let costs: Vec<f64> = done.values().map(|(_, cost)| *cost as f64).collect();
+    let fairness = jain(&costs, &[1e12; 1_000], &[1.0; 1_000]);
+    assert!(costs.len() == 1_000 && fairness > 0.99, "{fairness}");
+}
+
+#[test]
+fn who_comes_back_gets_its_share_and_nothing_for_the_time_it_was_away() {
+    let mut scene = Scene::default();
+    tenants(&mut scene, &[("a", 1)], 4_000);
+    scene.tenant(Tenant::new(b"b"));
+    run(&mut scene, 4, 2_000, |_| 10_000);
+    scene.submit_all("b", vec![work(); 2_000]);
+    scene.effects.clear();
+    let held = scene.state.workers().next().unwrap().worker;
+    scene.done(Command::Leave { worker: held });
+    let done = run(&mut scene, 4, 1_000, |_| 10_000);
+    let (a, b) = (done["a"].0 as i64, done["b"].0 as i64);
+    assert!((a - b).abs() <= 8, "{done:?}");
+}
+
+#[test]
+fn higher_priorities_come_first_and_age_lets_nobody_starve() {
+    let mut scene = Scene::with(Limits { ageing_ms: 1_000, ..Limits::default() });
+    scene.tenant(Tenant::new(b"a"));
+    let task = |priority| NewTask { priority, ..work() };
+    let low = scene.submit(task(2));
+    scene.advance(500);
+    let high = scene.submit(task(9));
+    let usual = scene.submit(task(5));
+    scene.advance(6_000);
+    let late = scene.submit(task(7));
+    scene.join(1);
+    let mut order = Vec::new();
+    while let Some(start) = scene.starts().pop() {
+        order.push(start.task);
+        scene.complete(&start, 1_000).unwrap();
+    }
+    // By rank: since − priority × 1 s: −8,500 −4,500 −2,000 −1,000.
+    assert_eq!(order, [high, usual, low, late]);
+}
+
+#[test]
+fn weights_change_while_tasks_run() {
+    let mut scene = Scene::default();
+    tenants(&mut scene, &[("a", 1), ("b", 1)], 9_000);
+    run(&mut scene, 4, 1_000, |_| 10_000);
+    scene.tenant(Tenant { weight: 3, ..Tenant::new(b"b") });
+    scene.effects.clear();
+    let held = scene.state.workers().next().unwrap().worker;
+    scene.done(Command::Leave { worker: held });
+    let done = run(&mut scene, 4, 2_000, |_| 10_000);
+    assert!((done["b"].0 as i64 - 1_500).abs() < 10, "{done:?}");
+}
+
+#[test]
+fn shares_fill_up_what_others_do_not_want() {
+    assert_eq!(fair_shares(&[10.0, 100.0, 100.0], &[1.0, 1.0, 2.0], 100.0), [10.0, 30.0, 60.0]);
+    assert_eq!(index(&[1.0, 1.0, 1.0, 1.0]), 1.0);
+    assert_eq!(index(&[4.0, 0.0, 0.0, 0.0]), 0.25);
+    // The document's own tenants: what each used by what it may.
+    let (cpu, quota) = ([185.0, 148.0, 98.0, 49.0], [200.0, 150.0, 100.0, 50.0]);
+    assert!(jain(&cpu, &quota, &quota) > 0.999);
+    assert!((index(&cpu) - 0.845).abs() < 0.001);
+}
+
+#[test]
+fn credit_is_dealt_to_shards_so_that_shares_hold_across_them() {
+    let many = (1e9, 1.0);
+    assert_eq!(deal(100, &[vec![many; 3], vec![many]]), [75, 25]);
+    assert_eq!(deal(100, &[vec![(10.0, 1.0)], vec![many], vec![(1e9, 2.0)]]), [10, 30, 60]);
+    assert_eq!(deal(10, &[vec![many], vec![many], vec![many]]).iter().sum::<u64>(), 10);
+    assert_eq!(deal(10, &[vec![(2.0, 1.0)], vec![(3.0, 5.0)]]), [2, 3]);
+    assert_eq!(deal(10, &[vec![], vec![many]]), [0, 10]);
+}

@@ -1,0 +1,135 @@
+//! The bytes of version 1 never change: `tests/golden/*.hex` were written once.
+//!
+//! What is new gets its file from `DUNLIN_WRITE_GOLDEN=1 cargo test -p dunlin-tasks`.
+
+use std::path::Path;
+
+use super::*;
+
+fn check(name: &str, bytes: &[u8]) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.hex"));
+    let rows =
+        bytes.chunks(16).map(|row| row.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" "));
+    let hex: String = rows.map(|row| row + "\n").collect();
+    if std::env::var_os("DUNLIN_WRITE_GOLDEN").is_some() && !file.exists() {
+        std::fs::write(&file, &hex).unwrap();
+    }
+    assert_eq!(hex, std::fs::read_to_string(&file).unwrap_or_default(), "{name}");
+}
+
+fn commands() -> Vec<(&'static str, Command<'static>)> {
+    let quota = Quota { reserved: 1, soft: 2, hard: 3, burst: 4 };
+    let tenant = Tenant {
+        name: b"tenant",
+        weight: 5,
+        queued_max: 6,
+        retry_percent: 7,
+        concurrency: quota,
+        cpu_milli: Quota { hard: 8, ..quota },
+        memory_bytes: Quota { hard: 9, ..quota },
+        limits: vec![KeyLimit { key: b"user", running_max: 10 }],
+    };
+    let task = NewTask {
+        queue: b"queue",
+        kind: b"kind",
+        payload: b"payload",
+        priority: 1,
+        not_before_ms: 2,
+        deadline_ms: 3,
+        timeout_ms: 4,
+        retry: Some(Retry { retries: 5, backoff: Backoff::Exponential { base_ms: 6, cap_ms: 7 } }),
+        idempotency_key: b"key",
+        after: vec![After::Task { task: 8 }, After::Batch { index: 9 }],
+        labels: vec![Label { key: b"user", value: b"ann" }],
+        cpu_milli: 10,
+        memory_bytes: 11,
+        subject: b"subject",
+    };
+    let fixed = Some(Retry { retries: 1, backoff: Backoff::Fixed { delay_ms: 2 } });
+    let decorrelated = Some(Retry { retries: 1, backoff: Backoff::Decorrelated { base_ms: 2, cap_ms: 3 } });
+    let retries = vec![NewTask { retry: fixed, ..work() }, NewTask { retry: decorrelated, ..work() }];
+    let worker = NewWorker {
+        name: b"w1",
+        kinds: vec![b"kind"],
+        queues: vec![b"queue"],
+        cpu_milli: 1,
+        memory_bytes: 2,
+        ttl_ms: 3,
+        credit: 4,
+    };
+    let answer = Answer { worker: 1, task: 2, token: 3, run_us: 4, cpu_us: 5, memory_bytes: 6, credit: 7 };
+    vec![
+        ("tenant", Command::Tenant { tenant }),
+        ("submit", Command::Submit { tenant: b"tenant", tasks: vec![task.clone()] }),
+        ("submit_retries", Command::Submit { tenant: b"tenant", tasks: retries }),
+        ("cancel", Command::Cancel { task: 1 }),
+        ("retry", Command::Retry { task: 2 }),
+        ("redrive", Command::Redrive { tenant: b"tenant", count: 3 }),
+        ("discard", Command::Discard { tenant: b"tenant", count: 4 }),
+        ("join", Command::Join { worker }),
+        ("pull", Command::Pull { worker: 5, credit: 6 }),
+        ("beat", Command::Beat { workers: vec![7, 8] }),
+        ("complete", Command::Complete { answer, result: b"result" }),
+        ("fail", Command::Fail { answer, error: b"error", retry: true }),
+        ("progress", Command::Progress { worker: 1, task: 2, token: 3, permille: 4, note: b"note" }),
+        ("extend", Command::Extend { worker: 1, task: 2, token: 3, timeout_ms: 4 }),
+        ("drain", Command::Drain { worker: 1 }),
+        ("leave", Command::Leave { worker: 2 }),
+        ("schedule", Command::Schedule { tenant: b"tenant", name: b"name", cron: b"* * * * *", task }),
+        ("unschedule", Command::Unschedule { tenant: b"tenant", name: b"name" }),
+        ("published", Command::Published { tasks: vec![1, 2] }),
+        ("clock", Command::Clock { unix_ms: 3 }),
+        ("limit", Command::Limit { limits: Limits::default() }),
+    ]
+}
+
+#[test]
+fn commands_keep_their_bytes() {
+    for (name, command) in commands() {
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes);
+        assert_eq!(Command::decode(&bytes).as_ref(), Ok(&command));
+        check(name, &bytes);
+    }
+}
+
+#[test]
+fn replies_refusals_events_and_snapshots_keep_their_bytes() {
+    let replies = [
+        ("reply_done", Reply::Done),
+        (
+            "reply_submitted",
+            Reply::Submitted { tasks: vec![Taken { task: 1, known: true }], slow_down_ms: 2 },
+        ),
+        ("reply_joined", Reply::Joined { worker: 3 }),
+        ("reply_beaten", Reply::Beaten { gone: vec![4] }),
+        ("reply_changed", Reply::Changed { tasks: 5, more: true }),
+    ];
+    for (name, reply) in replies {
+        let mut bytes = Vec::new();
+        reply.encode(&mut bytes);
+        assert_eq!(Reply::decode(&bytes), Ok(reply));
+        check(name, &bytes);
+    }
+    let refusal = Refusal::TooMany { limit: Limit::Lanes, count: 2, count_max: 1 };
+    let mut bytes = Vec::new();
+    refusal.encode(&mut bytes);
+    assert_eq!(Refusal::decode(&bytes), Ok(refusal));
+    check("refusal", &bytes);
+    let event = Event {
+        task: 1,
+        tenant: 2,
+        at_ms: 3,
+        what: Happened::Retrying { why: Failure::TimedOut, delay_ms: 4 },
+    };
+    let mut bytes = Vec::new();
+    event.encode(&mut bytes);
+    assert_eq!(Event::decode(&bytes), Ok(event));
+    check("event", &bytes);
+    let mut scene = Scene::new();
+    scene.submit_all("a", vec![NewTask { idempotency_key: b"k", ..work() }, work(), work()]);
+    scene.join(2);
+    let start = scene.starts().remove(0);
+    scene.complete(&start, 1_000).unwrap();
+    check("snapshot", &snapshots::blocks(&scene.state).concat());
+}

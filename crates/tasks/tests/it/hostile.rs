@@ -1,0 +1,64 @@
+//! Bytes of anybody's making.
+
+use proptest::prelude::*;
+
+use super::snapshots::{blocks, full, restored};
+use super::*;
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..22u8) {
+        for start in [vec![], vec![VERSION, kind]] {
+            let bytes = [start, bytes.clone()].concat();
+            let _ = Command::decode(&bytes);
+            let _ = Reply::decode(&bytes);
+            let _ = Refusal::decode(&bytes);
+            let _ = Event::decode(&bytes);
+            let _ = restored(&[bytes]);
+        }
+    }
+
+    /// A snapshot with one byte changed is refused, or is a state that goes on without harm.
+    #[test]
+    fn a_damaged_snapshot_is_refused_or_does_no_harm(block in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), bit in 0..8_u8) {
+        let mut kept = small();
+        let block = block.index(kept.len());
+        let at = at.index(kept[block].len());
+        kept[block][at] ^= 1 << bit;
+        if let Ok(state) = restored(&kept) {
+            let mut scene = Scene { state, ..Scene::default() };
+            let worker = NewWorker { kinds: vec![b"work"], credit: 3, ttl_ms: 10_000, ..NewWorker::default() };
+            let _ = scene.ask(Command::Join { worker });
+            for start in scene.starts() {
+                let _ = scene.complete(&start, 10);
+            }
+            let _ = scene.ask(Command::Submit { tenant: b"a", tasks: vec![work(); 3] });
+        }
+    }
+}
+
+fn small() -> Vec<Vec<u8>> {
+    let mut scene = Scene::new();
+    scene.submit_all("a", vec![work(); 12]);
+    scene.join(3);
+    let start = scene.starts().remove(0);
+    scene.fail(&start, false).unwrap();
+    blocks(&scene.state)
+}
+
+#[test]
+fn a_list_that_announces_more_than_there_is_costs_nothing() {
+    let bytes = [&[VERSION, 9][..], &u32::MAX.to_le_bytes()].concat();
+    assert_eq!(Command::decode(&bytes), Err(DecodeError::Short));
+}
+
+#[test]
+fn another_version_is_named() {
+    let refused = Command::decode(&[9, 1]).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "version 9 of the encoding is not known here; this build writes version 1"
+    );
+    assert_eq!(Command::decode(&[VERSION, 200]), Err(DecodeError::Unknown { what: "Command", number: 200 }));
+    assert!(blocks(&full().state)[0].starts_with(&[VERSION, 1]));
+}

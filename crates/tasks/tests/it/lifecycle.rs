@@ -1,0 +1,314 @@
+//! What becomes of a task.
+
+use super::*;
+
+#[test]
+fn a_task_is_given_to_a_worker_and_completed() {
+    let mut scene = Scene::new();
+    let task = scene.plain();
+    assert_eq!(scene.stage(task), Stage::Ready);
+    let worker = scene.join(1);
+    let start = scene.one_start();
+    assert_eq!((start.task, start.worker, start.attempt), (task, worker, 1));
+    assert_eq!((text(&start.kind), text(&start.payload)), ("work".into(), "payload".into()));
+    assert_eq!(scene.stage(task), Stage::Running);
+    scene.advance(20);
+    scene.complete(&start, 12_000).unwrap();
+    let view = scene.state.get(task).unwrap();
+    let outcome = view.outcome.unwrap();
+    assert_eq!((view.stage, text(&outcome.bytes), outcome.run_us), (Stage::Completed, "done".into(), 12_000));
+    let account = scene.state.tenants().next().unwrap().account;
+    assert_eq!((account.completed, account.run_us, account.cpu_us), (1, 12_000, 6_000));
+    assert_eq!(account.memory_mb_ms, 12);
+}
+
+#[test]
+fn a_worker_that_waits_gets_a_task_as_it_comes() {
+    let mut scene = Scene::new();
+    scene.join(2);
+    let tasks: Vec<_> = (0..3).map(|_| scene.plain()).collect();
+    let starts = scene.starts();
+    assert_eq!(starts.iter().map(|start| start.task).collect::<Vec<_>>(), tasks[..2]);
+    scene.complete(&starts[0], 1_000).unwrap();
+    assert_eq!(scene.one_start().task, tasks[2]);
+}
+
+#[test]
+fn a_failed_task_is_tried_again_after_a_while_and_then_is_a_dead_letter() {
+    let mut scene = Scene::new();
+    let retry = Retry { retries: 2, backoff: Backoff::Fixed { delay_ms: 500 } };
+    let task = scene.submit(NewTask { retry: Some(retry), ..work() });
+    scene.join(1);
+    for attempt in 1..=3 {
+        let start = scene.one_start();
+        assert_eq!(start.attempt, attempt);
+        scene.fail(&start, true).unwrap();
+        if attempt < 3 {
+            assert_eq!(scene.stage(task), Stage::Delayed);
+            let now_ms = scene.state.now_ms();
+            scene.advance(now_ms + 499);
+            assert_eq!(scene.starts(), []);
+            scene.advance(now_ms + 500);
+        }
+    }
+    assert_eq!(scene.stage(task), Stage::Dead);
+    assert_eq!(scene.happened(task).last(), Some(&Happened::Dead { why: Failure::Failed }));
+}
+
+#[test]
+fn delays_grow_have_jitter_and_are_the_same_everywhere() {
+    let exponential = Retry { retries: 20, backoff: Backoff::Exponential { base_ms: 100, cap_ms: 5_000 } };
+    let delays = |task| (1..=10).map(move |attempt| exponential.delay_ms(task, attempt, 0));
+    assert!(delays(1).eq(delays(1)));
+    assert!(!delays(1).eq(delays(2)));
+    for (attempt, delay_ms) in (0..10).zip(delays(7)) {
+        assert!(delay_ms <= (100 << attempt).min(5_000));
+    }
+    let means = (1..=3).map(|attempt| {
+        (0..1_000).map(|t| u64::from(exponential.delay_ms(t, attempt, 0))).sum::<u64>() / 1_000
+    });
+    for (mean, most) in means.zip([100, 200, 400]) {
+        assert!((most * 45 / 100..most * 55 / 100).contains(&mean), "{mean} of {most}");
+    }
+    let decorrelated = Retry { retries: 20, backoff: Backoff::Decorrelated { base_ms: 50, cap_ms: 2_000 } };
+    let mut last_ms = 0;
+    for attempt in 1..100 {
+        let delay_ms = decorrelated.delay_ms(3, attempt, last_ms);
+        assert!(delay_ms >= 50 && delay_ms <= (last_ms.max(50) * 3).min(2_000), "{delay_ms} after {last_ms}");
+        last_ms = delay_ms;
+    }
+}
+
+#[test]
+fn a_worker_may_say_that_another_try_is_of_no_use() {
+    let mut scene = Scene::new();
+    let task = scene.plain();
+    scene.join(1);
+    let start = scene.one_start();
+    scene.fail(&start, false).unwrap();
+    assert_eq!(scene.stage(task), Stage::Dead);
+}
+
+#[test]
+fn a_tenant_whose_retry_budget_is_spent_retries_after_the_longest_delay() {
+    let mut scene = Scene::default();
+    scene.tenant(Tenant { retry_percent: 1, ..Tenant::new(b"a") });
+    let retry = Retry { retries: 9, backoff: Backoff::Exponential { base_ms: 10, cap_ms: 60_000 } };
+    scene.submit_all("a", vec![NewTask { retry: Some(retry), ..work() }; 50]);
+    scene.join(50);
+    for start in scene.starts() {
+        scene.fail(&start, true).unwrap();
+    }
+    let delays = scene.effects.events.iter().filter_map(|event| match event.what {
+        Happened::Retrying { delay_ms, .. } => Some(delay_ms),
+        _ => None,
+    });
+    let (short, long): (Vec<u32>, Vec<u32>) = delays.partition(|&delay_ms| delay_ms <= 10);
+    assert_eq!((short.len(), long), (10, vec![60_000; 40]));
+}
+
+#[test]
+fn a_task_that_takes_too_long_is_stopped_and_its_late_answer_does_not_count() {
+    let mut scene = Scene::new();
+    let task = scene.submit(NewTask { timeout_ms: 1_000, ..work() });
+    let worker = scene.join(1);
+    let start = scene.one_start();
+    scene.done(Command::Extend { worker, task, token: start.token, timeout_ms: 2_000 });
+    scene.advance(1_500);
+    assert_eq!(scene.stage(task), Stage::Running);
+    scene.advance(2_000);
+    let stop = Order::Stop { worker, task, token: start.token };
+    assert_eq!(scene.effects.orders, [stop]);
+    assert_eq!(scene.stage(task), Stage::Delayed);
+    scene.done(Command::Pull { worker, credit: 1 });
+    scene.advance(9_000);
+    let again = scene.one_start();
+    assert_eq!((again.task, again.attempt), (task, 2));
+    let late = scene.complete(&start, 1_000);
+    assert_eq!(late, Err(Refusal::StaleToken { task, token: start.token }));
+    scene.complete(&again, 1_000).unwrap();
+    assert_eq!(scene.stage(task), Stage::Completed);
+}
+
+#[test]
+fn a_task_waits_for_its_time_and_dies_at_its_deadline() {
+    let mut scene = Scene::new();
+    let later = scene.submit(NewTask { not_before_ms: 5_000, ..work() });
+    let hurried = scene.submit(NewTask { deadline_ms: 3_000, kind: b"rare", ..work() });
+    scene.join(2);
+    scene.advance(2_999);
+    assert_eq!((scene.stage(later), scene.stage(hurried)), (Stage::Delayed, Stage::Ready));
+    scene.advance(3_000);
+    assert_eq!(scene.stage(hurried), Stage::Dead);
+    assert_eq!(scene.starts(), []);
+    scene.advance(5_000);
+    assert_eq!(scene.one_start().task, later);
+    // A dead letter that is begun anew has no deadline any more.
+    scene.done(Command::Retry { task: hurried });
+    assert_eq!(scene.stage(hurried), Stage::Ready);
+}
+
+#[test]
+fn no_retry_is_begun_that_would_come_after_the_deadline() {
+    let mut scene = Scene::new();
+    let retry = Retry { retries: 5, backoff: Backoff::Fixed { delay_ms: 4_000 } };
+    let task = scene.submit(NewTask { deadline_ms: 4_000, retry: Some(retry), ..work() });
+    scene.join(1);
+    let start = scene.one_start();
+    scene.fail(&start, true).unwrap();
+    assert_eq!(scene.stage(task), Stage::Dead);
+}
+
+#[test]
+fn a_graph_is_done_in_its_order() {
+    let mut scene = Scene::new();
+    let on = |index| After::Batch { index };
+    let tasks = scene.submit_all(
+        "a",
+        vec![
+            NewTask { after: vec![on(1), on(2)], ..work() },
+            NewTask { after: vec![on(3)], ..work() },
+            NewTask { after: vec![on(3)], ..work() },
+            work(),
+        ],
+    );
+    let last = scene.submit(NewTask { after: vec![After::Task { task: tasks[0] }], ..work() });
+    scene.join(4);
+    let mut order = Vec::new();
+    loop {
+        let starts = scene.starts();
+        if starts.is_empty() {
+            break;
+        }
+        for start in &starts {
+            scene.complete(start, 1_000).unwrap();
+        }
+        order.push(starts.into_iter().map(|start| start.task).collect::<Vec<_>>());
+    }
+    assert_eq!(order, [vec![tasks[3]], vec![tasks[1], tasks[2]], vec![tasks[0]], vec![last]]);
+}
+
+#[test]
+fn what_waits_for_a_dead_letter_goes_on_when_that_is_begun_anew_and_ends_when_it_is_let_go() {
+    for redriven in [true, false] {
+        let mut scene = Scene::new();
+        let after = vec![After::Batch { index: 0 }];
+        let tasks = scene.submit_all("a", vec![work(), NewTask { after: after.clone(), ..work() }]);
+        let far = scene.submit(NewTask { after: vec![After::Task { task: tasks[1] }], ..work() });
+        scene.join(1);
+        let start = scene.one_start();
+        scene.fail(&start, false).unwrap();
+        assert_eq!((scene.stage(tasks[0]), scene.stage(tasks[1])), (Stage::Dead, Stage::Blocked));
+        if redriven {
+            let changed = scene.ask(Command::Redrive { tenant: b"a", count: 0 });
+            assert_eq!(changed, Ok(Reply::Changed { tasks: 1, more: false }));
+            let start = scene.one_start();
+            scene.complete(&start, 1_000).unwrap();
+            assert_eq!(scene.one_start().task, tasks[1]);
+        } else {
+            scene.done(Command::Discard { tenant: b"a", count: 0 });
+            assert_eq!(scene.state.get(tasks[0]), Err(Refusal::NoTask { task: tasks[0] }));
+            assert_eq!((scene.stage(tasks[1]), scene.stage(far)), (Stage::Cancelled, Stage::Cancelled));
+        }
+    }
+}
+
+#[test]
+fn a_running_task_is_cancelled_when_its_worker_says_so_and_counts_until_then() {
+    let mut scene = Scene::new();
+    let task = scene.plain();
+    let next = scene.submit(NewTask { after: vec![After::Task { task }], ..work() });
+    let worker = scene.join(1);
+    let start = scene.one_start();
+    scene.done(Command::Cancel { task });
+    assert_eq!(scene.effects.orders, [Order::Stop { worker, task, token: start.token }]);
+    assert_eq!((scene.stage(task), scene.stage(next)), (Stage::Stopping, Stage::Blocked));
+    assert_eq!(scene.state.tenants().next().unwrap().used[0], 1);
+    scene.fail(&start, true).unwrap();
+    assert_eq!((scene.stage(task), scene.stage(next)), (Stage::Cancelled, Stage::Cancelled));
+    assert_eq!(scene.state.tenants().next().unwrap().used[0], 0);
+    assert_eq!(scene.ask(Command::Cancel { task }), Err(Refusal::Over { task }));
+}
+
+#[test]
+fn a_worker_that_never_says_that_it_stopped_is_waited_for_until_the_timeout() {
+    let mut scene = Scene::new();
+    let task = scene.submit(NewTask { timeout_ms: 1_000, ..work() });
+    scene.join(1);
+    scene.starts();
+    scene.done(Command::Cancel { task });
+    scene.advance(999);
+    assert_eq!(scene.stage(task), Stage::Stopping);
+    scene.advance(1_000);
+    assert_eq!(scene.stage(task), Stage::Cancelled);
+}
+
+#[test]
+fn the_same_idempotency_key_is_the_same_task_for_as_long_as_it_is_known() {
+    let mut scene = Scene::with(Limits { finished_ms: 10_000, ..Limits::default() });
+    scene.tenant(Tenant::new(b"a"));
+    scene.tenant(Tenant::new(b"b"));
+    let keyed = || NewTask { idempotency_key: b"order 7", ..work() };
+    let first = scene.submit(keyed());
+    let reply = scene.ask(Command::Submit { tenant: b"a", tasks: vec![keyed(), work(), keyed()] });
+    let Ok(Reply::Submitted { tasks, .. }) = reply else { panic!("{reply:?}") };
+    assert_eq!([tasks[0], tasks[2]], [Taken { task: first, known: true }; 2]);
+    assert!(!tasks[1].known);
+    assert_ne!(scene.submit_all("b", vec![keyed()])[0], first, "another tenant's key is another");
+    scene.join(9);
+    for start in scene.starts() {
+        scene.complete(&start, 1_000).unwrap();
+    }
+    scene.advance(9_999);
+    assert_eq!(scene.submit(keyed()), first);
+    scene.advance(10_000);
+    assert_ne!(scene.submit(keyed()), first);
+    let twice = scene.submit_all("a", vec![NewTask { idempotency_key: b"8", ..work() }; 2]);
+    assert_eq!(twice[0], twice[1]);
+}
+
+#[test]
+fn a_task_that_publishes_needs_no_worker_and_is_given_out_until_it_is_confirmed() {
+    let mut scene = Scene::new();
+    let soon = NewTask { kind: PUBLISH, subject: b"orders.late", not_before_ms: 3_000, ..work() };
+    let task = scene.submit(soon);
+    scene.advance(2_999);
+    assert_eq!(scene.effects.publishes, []);
+    scene.advance(3_000);
+    let publish = Publish { task, subject: b"orders.late"[..].into(), payload: b"payload"[..].into() };
+    assert_eq!(scene.effects.publishes, std::slice::from_ref(&publish));
+    scene.advance(8_000);
+    assert_eq!(scene.effects.publishes, [publish.clone(), publish]);
+    scene.done(Command::Published { tasks: vec![task, 77] });
+    assert_eq!(scene.stage(task), Stage::Completed);
+    scene.advance(50_000);
+    assert_eq!(scene.effects.publishes.len(), 2);
+}
+
+#[test]
+fn progress_is_seen_and_told() {
+    let mut scene = Scene::new();
+    let task = scene.plain();
+    let worker = scene.join(1);
+    let token = scene.one_start().token;
+    scene.done(Command::Progress { worker, task, token, permille: 420, note: b"page 42" });
+    let (permille, note) = scene.state.get(task).unwrap().progress;
+    assert_eq!((permille, text(&note.unwrap())), (420, "page 42".into()));
+    assert_eq!(scene.happened(task).last(), Some(&Happened::Progressed { permille: 420 }));
+}
+
+#[test]
+fn dead_letters_and_what_is_over_are_bounded_and_nothing_is_left_of_them() {
+    let limits = Limits { dead_max: 3, finished_max: 2, ..Limits::default() };
+    let mut scene = Scene::with(limits);
+    scene.tenant(Tenant::new(b"a"));
+    scene.join(20);
+    scene.submit_all("a", vec![NewTask { labels: vec![Label { key: b"k", value: b"v" }], ..work() }; 20]);
+    for (at, start) in scene.starts().into_iter().enumerate() {
+        let _ = if at % 2 == 0 { scene.complete(&start, 9) } else { scene.fail(&start, false) };
+    }
+    assert_eq!(scene.state.len(), 5);
+    scene.done(Command::Discard { tenant: b"a", count: 0 });
+    scene.advance(1 << 40);
+    assert_eq!((scene.state.len(), scene.state.bytes()), (0, 0));
+}

@@ -1,0 +1,207 @@
+//! Quotas, limits by key, room.
+
+use super::*;
+
+fn running(scene: &Scene, tenant: &str) -> u64 {
+    scene.state.tenants().find(|view| &*view.name == tenant.as_bytes()).unwrap().used[0]
+}
+
+#[test]
+fn no_more_run_than_the_hard_quota_allows_and_the_rest_goes_to_others() {
+    let mut scene = Scene::default();
+    scene.tenant(Tenant { concurrency: Quota::at_most(3), ..Tenant::new(b"a") });
+    scene.tenant(Tenant::new(b"b"));
+    scene.submit_all("a", vec![work(); 20]);
+    scene.submit_all("b", vec![work(); 20]);
+    scene.join(10);
+    assert_eq!((running(&scene, "a"), running(&scene, "b")), (3, 7));
+    scene.tenant(Tenant { concurrency: Quota::at_most(5), ..Tenant::new(b"a") });
+    scene.join(10);
+    assert_eq!((running(&scene, "a"), running(&scene, "b")), (5, 15));
+    // Lowered: nothing is taken away, and nothing more given until it is below.
+    scene.tenant(Tenant { concurrency: Quota::at_most(2), ..Tenant::new(b"a") });
+    for start in scene.starts() {
+        scene.complete(&start, 1_000).unwrap();
+        assert!(running(&scene, "a") <= 5);
+    }
+    assert_eq!(running(&scene, "a"), 2);
+}
+
+#[test]
+fn beyond_the_soft_quota_others_come_first() {
+    let mut scene = Scene::default();
+    scene.tenant(Tenant { concurrency: Quota { soft: 2, ..Quota::default() }, ..Tenant::new(b"a") });
+    scene.tenant(Tenant::new(b"b"));
+    scene.submit_all("a", vec![work(); 20]);
+    scene.submit_all("b", vec![work(); 5]);
+    scene.join(7);
+    assert_eq!((running(&scene, "a"), running(&scene, "b")), (2, 5));
+    scene.join(3);
+    assert_eq!((running(&scene, "a"), running(&scene, "b")), (5, 5));
+}
+
+#[test]
+fn what_is_reserved_stays_free_for_its_tenant() {
+    let mut scene = Scene::default();
+    scene.tenant(Tenant { concurrency: Quota { reserved: 4, ..Quota::default() }, ..Tenant::new(b"a") });
+    scene.tenant(Tenant::new(b"b"));
+    scene.submit_all("b", vec![work(); 50]);
+    scene.join(10);
+    assert_eq!(running(&scene, "b"), 6);
+    scene.submit_all("a", vec![work(); 50]);
+    assert_eq!((running(&scene, "a"), running(&scene, "b")), (4, 6));
+    // Given up, it is anybody's.
+    let starts = scene.starts();
+    starts
+        .iter()
+        .filter(|start| start.token <= 6)
+        .for_each(|start| scene.complete(start, 1_000).map(drop).unwrap());
+    assert!(running(&scene, "a") >= 4);
+    scene.tenant(Tenant::new(b"a"));
+    assert_eq!(running(&scene, "a") + running(&scene, "b"), 10);
+}
+
+#[test]
+fn a_burst_lasts_for_as_long_as_was_saved_up() {
+    let mut scene = Scene::default();
+    let quota = Quota { hard: 4, burst: 2, ..Quota::default() };
+    scene.tenant(Tenant { concurrency: quota, ..Tenant::new(b"a") });
+    scene.advance(10_000); // 4 unused × 10 s: 40,000, as far as 2 × 60 s would allow.
+    scene.submit_all("a", vec![NewTask { timeout_ms: 3_600_000, ..work() }; 500]);
+    scene.join_with(NewWorker { kinds: vec![b"work"], credit: 50, ttl_ms: 600_000, ..NewWorker::default() });
+    assert_eq!(running(&scene, "a"), 6);
+    let mut now_ms = 10_000;
+    let mut last_burst_ms = 0;
+    while now_ms < 60_000 {
+        now_ms += 100;
+        scene.advance(now_ms);
+        let starts = scene.starts();
+        // Two of those that ran longest end.
+        for start in starts.iter().take(2) {
+            scene.complete(start, 1_000).unwrap();
+        }
+        scene.effects.orders.splice(0..0, starts.into_iter().skip(2).map(Order::Start));
+        assert!(running(&scene, "a") <= 6);
+        if running(&scene, "a") > 4 {
+            last_burst_ms = now_ms;
+        }
+    }
+    // 2 beyond for about 20 s, a little more for the moments below.
+    assert!((28_000..36_000).contains(&last_burst_ms), "{last_burst_ms}");
+}
+
+#[test]
+fn memory_and_processors_are_counted_as_tasks_are() {
+    let mut scene = Scene::default();
+    scene.tenant(Tenant {
+        memory_bytes: Quota::at_most(1_000),
+        cpu_milli: Quota::at_most(4_000),
+        ..Tenant::new(b"a")
+    });
+    scene.submit_all("a", vec![NewTask { memory_bytes: 300, cpu_milli: 1_000, ..work() }; 10]);
+    scene.join(10);
+    let used = scene.state.tenants().next().unwrap().used;
+    assert_eq!(used, [3, 3_000, 900]);
+    for start in scene.starts() {
+        scene.complete(&start, 1_000).unwrap();
+        assert!(scene.state.tenants().next().unwrap().used[2] <= 1_000);
+    }
+}
+
+#[test]
+fn tasks_with_one_value_under_a_limited_key_wait_and_hold_up_nobody_else() {
+    let mut scene = Scene::default();
+    let limits = vec![KeyLimit { key: b"user", running_max: 2 }, KeyLimit { key: b"tenant", running_max: 6 }];
+    scene.tenant(Tenant { limits: limits.clone(), ..Tenant::new(b"a") });
+    let of = |value| NewTask { labels: vec![Label { key: b"user", value }], ..work() };
+    let ann = scene.submit_all("a", vec![of(b"ann"); 5]);
+    let bob = scene.submit_all("a", vec![of(b"bob"); 5]);
+    let nobody = scene.submit_all("a", vec![work(); 5]);
+    scene.join(20);
+    let starts = scene.starts();
+    let tasks: Vec<_> = starts.iter().map(|start| start.task).collect();
+    assert_eq!(tasks, [&ann[..2], &bob[..2], &nobody[..2]].concat());
+    assert_eq!(scene.stage(ann[2]), Stage::Limited);
+    scene.complete(&starts[0], 1_000).unwrap();
+    assert_eq!(scene.one_start().task, ann[2]);
+    // Lowered and raised while they run; they go on being counted.
+    let limits = vec![KeyLimit { key: b"user", running_max: 1 }];
+    scene.tenant(Tenant { limits, ..Tenant::new(b"a") });
+    let rest: Vec<_> = scene.starts().iter().map(|start| start.task).collect();
+    assert_eq!(rest, nobody[2..]);
+    scene.complete(&starts[1], 1_000).unwrap();
+    assert_eq!(scene.starts(), [], "another of ann's still runs");
+    scene.done(Command::Cancel { task: ann[3] });
+    let limits = vec![KeyLimit { key: b"user", running_max: 3 }];
+    scene.tenant(Tenant { limits, ..Tenant::new(b"a") });
+    let rest: Vec<_> = scene.starts().iter().map(|start| start.task).collect();
+    assert_eq!(rest, [ann[4], bob[2]]);
+}
+
+#[test]
+fn a_place_under_a_limit_is_given_back_however_its_task_ends() {
+    let mut scene = Scene::default();
+    let limits = vec![KeyLimit { key: b"kind", running_max: 1 }];
+    scene.tenant(Tenant { limits, ..Tenant::new(b"a") });
+    let retry = Some(Retry { retries: 1, backoff: Backoff::Fixed { delay_ms: 100_000 } });
+    let tasks = scene.submit_all("a", vec![NewTask { retry, timeout_ms: 2_000, ..work() }; 6]);
+    let worker = scene.join(1);
+    let start = scene.one_start();
+    scene.fail(&start, true).unwrap(); // fails: waits for its retry
+    assert_eq!(scene.one_start().task, tasks[1]);
+    scene.advance(2_000); // takes too long
+    scene.done(Command::Pull { worker, credit: 1 });
+    let start = scene.starts().pop().unwrap();
+    assert_eq!(start.task, tasks[2]);
+    scene.done(Command::Cancel { task: tasks[2] });
+    scene.fail(&start, true).unwrap(); // cancelled
+    assert_eq!(scene.starts().pop().unwrap().task, tasks[3]);
+    scene.done(Command::Leave { worker }); // its worker goes: it keeps its place
+    assert_eq!((scene.stage(tasks[3]), scene.stage(tasks[4])), (Stage::Ready, Stage::Limited));
+    scene.done(Command::Cancel { task: tasks[3] }); // cancelled while it waits
+    assert_eq!(scene.stage(tasks[4]), Stage::Ready);
+}
+
+#[test]
+fn a_full_queue_slows_down_then_refuses_the_low_then_all_and_says_when_to_come_again() {
+    let mut scene = Scene::default();
+    scene.tenant(Tenant { queued_max: 100, ..Tenant::new(b"a") });
+    let mut submit = |count, priority| {
+        let tasks = vec![NewTask { priority, ..work() }; count];
+        scene.ask(Command::Submit { tenant: b"a", tasks }).map(|reply| match reply {
+            Reply::Submitted { slow_down_ms, .. } => slow_down_ms,
+            other => panic!("{other:?}"),
+        })
+    };
+    assert_eq!(submit(70, 5), Ok(0));
+    assert_eq!(submit(10, 5), Ok(1_000));
+    assert_eq!(submit(10, 4), Ok(2_000));
+    assert!(matches!(submit(1, 4), Err(Refusal::QueueFull { queued: 90, queued_max: 100, .. })));
+    assert_eq!(submit(10, 9), Ok(3_000));
+    assert!(matches!(submit(1, 9), Err(Refusal::QueueFull { retry_after_ms: 60_000, .. })));
+    // Who is served at ten a second is told about a tenth of a second for each task over.
+    scene.join(1);
+    for second in 1..=60 {
+        scene.advance(second * 100);
+        let start = scene.one_start();
+        scene.complete(&start, 100_000).unwrap();
+    }
+    let worker = scene.state.workers().next().unwrap().worker;
+    scene.done(Command::Beat { workers: vec![worker] });
+    let tasks = vec![work(); 81];
+    let Err(Refusal::QueueFull { retry_after_ms, queued: 39, .. }) =
+        scene.ask(Command::Submit { tenant: b"a", tasks })
+    else {
+        panic!()
+    };
+    assert!((1_500..2_700).contains(&retry_after_ms), "{retry_after_ms}");
+}
+
+#[test]
+fn the_state_takes_no_more_than_it_has_room_for() {
+    let mut scene = Scene::with(Limits { state_bytes_max: 10_000, ..Limits::default() });
+    scene.tenant(Tenant::new(b"a"));
+    let refused = scene.ask(Command::Submit { tenant: b"a", tasks: vec![work(); 100] });
+    assert!(matches!(refused, Err(Refusal::NoRoom { bytes_max: 10_000, .. })));
+    assert_eq!(scene.state.len(), 0);
+}

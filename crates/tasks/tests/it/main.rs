@@ -1,0 +1,134 @@
+//! The scheduler, from outside.
+
+mod fair;
+mod golden;
+mod hostile;
+mod lifecycle;
+mod limits;
+mod model;
+mod play;
+mod refused;
+mod schedules;
+mod snapshots;
+mod why;
+mod workers;
+
+use dunlin_tasks::*;
+
+/// A state and what came of its commands.
+#[derive(Default)]
+struct Scene {
+    state: State,
+    effects: Effects,
+}
+
+impl Scene {
+    fn with(limits: Limits) -> Scene {
+        Scene { state: State::new(limits), effects: Effects::default() }
+    }
+
+    /// With one tenant, `a`.
+    fn new() -> Scene {
+        let mut scene = Scene::default();
+        scene.tenant(Tenant::new(b"a"));
+        scene
+    }
+
+    fn ask(&mut self, command: Command<'_>) -> Result<Reply, Refusal> {
+        self.state.apply(&command, &mut self.effects)
+    }
+
+    fn done(&mut self, command: Command<'_>) {
+        let asked = format!("{command:?}");
+        assert!(self.ask(command).is_ok(), "{asked}");
+    }
+
+    fn tenant(&mut self, tenant: Tenant<'_>) {
+        self.done(Command::Tenant { tenant });
+    }
+
+    fn submit_all(&mut self, tenant: &str, tasks: Vec<NewTask<'_>>) -> Vec<u64> {
+        match self.ask(Command::Submit { tenant: tenant.as_bytes(), tasks }) {
+            Ok(Reply::Submitted { tasks, .. }) => tasks.into_iter().map(|taken| taken.task).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn submit(&mut self, task: NewTask<'_>) -> u64 {
+        self.submit_all("a", vec![task])[0]
+    }
+
+    /// A task of kind `work` of tenant `a`.
+    fn plain(&mut self) -> u64 {
+        self.submit(work())
+    }
+
+    fn join_with(&mut self, worker: NewWorker<'_>) -> u64 {
+        match self.ask(Command::Join { worker }) {
+            Ok(Reply::Joined { worker }) => worker,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// One that does `work` and lives for 10 s.
+    fn join(&mut self, credit: u32) -> u64 {
+        self.join_with(NewWorker { kinds: vec![b"work"], credit, ttl_ms: 10_000, ..NewWorker::default() })
+    }
+
+    fn advance(&mut self, now_ms: u64) {
+        self.state.advance(now_ms, &mut self.effects);
+    }
+
+    /// What was given since this was last asked.
+    fn starts(&mut self) -> Vec<Start> {
+        let orders = std::mem::take(&mut self.effects.orders);
+        orders
+            .into_iter()
+            .filter_map(|order| match order {
+                Order::Start(start) => Some(start),
+                _ => None,
+            })
+            .collect()
+    }
+
+    fn one_start(&mut self) -> Start {
+        let starts = self.starts();
+        assert_eq!(starts.len(), 1, "{starts:?}");
+        starts.into_iter().next().unwrap()
+    }
+
+    fn complete(&mut self, start: &Start, run_us: u64) -> Result<Reply, Refusal> {
+        self.ask(Command::Complete { answer: answer(start, run_us), result: b"done" })
+    }
+
+    fn fail(&mut self, start: &Start, retry: bool) -> Result<Reply, Refusal> {
+        self.ask(Command::Fail { answer: answer(start, 1_000), error: b"no luck", retry })
+    }
+
+    fn stage(&self, task: u64) -> Stage {
+        self.state.get(task).unwrap().stage
+    }
+
+    fn why(&self, task: u64) -> String {
+        self.state.why(task).unwrap()
+    }
+
+    fn happened(&mut self, task: u64) -> Vec<Happened> {
+        let of_task = self.effects.events.iter().filter(|event| event.task == task);
+        of_task.map(|event| event.what).collect()
+    }
+}
+
+fn work() -> NewTask<'static> {
+    NewTask::new(b"work", b"payload")
+}
+
+/// The worker takes another.
+fn answer(start: &Start, run_us: u64) -> Answer {
+    let Start { worker, task, token, .. } = *start;
+    Answer { worker, task, token, run_us, cpu_us: run_us / 2, memory_bytes: 1_000_000, credit: 1 }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}

@@ -1,0 +1,30 @@
+//! Any commands in any order, beside a ledger of who holds what.
+//!
+//! A failing run prints its shortest case, and its seed is kept in `model.seeds`, to be tried first the next time.
+
+use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
+
+use crate::play::{Deed, play};
+
+const SEEDS: FileFailurePersistence = FileFailurePersistence::Direct("tests/it/model.seeds");
+
+fn cases() -> ProptestConfig {
+    let usual = ProptestConfig::default();
+    ProptestConfig {
+        cases: if usual.cases == 256 { 100 } else { usual.cases },
+        failure_persistence: Some(Box::new(SEEDS)),
+        ..usual
+    }
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    #[test]
+    fn no_task_is_lost_none_is_held_by_two_and_no_quota_is_exceeded(
+        deeds in prop::collection::vec(any::<[u8; 6]>().prop_map(Deed), 1..200)
+    ) {
+        play(&deeds);
+    }
+}

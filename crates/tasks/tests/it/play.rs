@@ -1,0 +1,314 @@
+//! Random commands, and what must be so after each.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::snapshots::{blocks, restored};
+use super::*;
+
+/// Bytes that stand for a command.
+#[derive(Debug, Clone, Copy)]
+pub struct Deed(pub [u8; 6]);
+
+const TENANTS: [&str; 3] = ["a", "b", "c"];
+const KINDS: [&[u8]; 3] = [b"work", b"rare", PUBLISH];
+const USERS: [&[u8]; 2] = [b"ann", b"bob"];
+
+/// What whoever watches orders and replies knows.
+#[derive(Default)]
+struct Ledger {
+    /// Tasks that were taken in.
+    known: BTreeSet<u64>,
+    /// Who was given what, under which token, and has not given it back.
+    held: BTreeMap<u64, Start>,
+    workers: BTreeSet<u64>,
+    /// The quota of each tenant, and how many of a user's may run.
+    quotas: BTreeMap<&'static str, (u64, Option<u32>)>,
+    over: BTreeSet<u64>,
+}
+
+impl Deed {
+    fn byte(&self, at: usize) -> usize {
+        usize::from(self.0[at])
+    }
+
+    fn pick<T: Copy>(&self, at: usize, all: &[T]) -> Option<T> {
+        (!all.is_empty()).then(|| all[self.byte(at) % all.len()])
+    }
+
+    fn tenant(&self) -> &'static str {
+        TENANTS[self.byte(1) % TENANTS.len()]
+    }
+
+    fn task(&self, at: usize, known: &[u64], now_ms: u64) -> NewTask<'static> {
+        let bits = self.0[at];
+        let kind = KINDS[usize::from(bits) % KINDS.len()];
+        let label = Label { key: b"user", value: USERS[usize::from(bits >> 2) % 2] };
+        let retry = match bits % 4 {
+            0 => Some(Retry { retries: 1, backoff: Backoff::Fixed { delay_ms: 20 } }),
+            1 => Some(Retry { retries: 2, backoff: Backoff::Decorrelated { base_ms: 5, cap_ms: 60 } }),
+            _ => None,
+        };
+        let after = match (bits / 8 % 4, self.pick(5, known)) {
+            (0, Some(task)) => vec![After::Task { task }],
+            (1, _) => vec![After::Batch { index: u32::from(self.0[5] % 3) }],
+            _ => vec![],
+        };
+        NewTask {
+            kind,
+            queue: [&b"q"[..], b"r"][usize::from(bits >> 5) % 2],
+            priority: bits % 10,
+            not_before_ms: if bits.is_multiple_of(5) { now_ms + u64::from(bits) } else { 0 },
+            deadline_ms: if bits.is_multiple_of(7) { now_ms + 2 * u64::from(bits) } else { 0 },
+            timeout_ms: 50 + u32::from(bits),
+            retry,
+            idempotency_key: if bits.is_multiple_of(11) { b"key" } else { b"" },
+            after,
+            labels: if bits % 3 == 1 { vec![label] } else { vec![] },
+            cpu_milli: u32::from(bits % 4) * 100,
+            memory_bytes: u64::from(bits % 3) * 10,
+            subject: if kind == PUBLISH { b"s" } else { b"" },
+            payload: b"p",
+        }
+    }
+
+    fn quota(&self) -> (Tenant<'static>, (u64, Option<u32>)) {
+        let hard = u64::from(self.0[2] % 5);
+        let reserved = hard.min(u64::from(self.0[3] % 3));
+        let burst = if hard > 0 { u64::from(self.0[4] % 2) } else { 0 };
+        let limited = (!self.0[5].is_multiple_of(3)).then(|| u32::from(self.0[5] % 4));
+        let tenant = Tenant {
+            weight: 1 + u32::from(self.0[3] % 4),
+            queued_max: if self.0[4].is_multiple_of(3) { 12 } else { 0 },
+            retry_percent: u32::from(self.0[4] % 2) * 10,
+            concurrency: Quota { reserved, soft: 0, hard, burst },
+            cpu_milli: Quota::at_most(u64::from(self.0[5] % 2) * 600),
+            limits: limited.map(|running_max| KeyLimit { key: b"user", running_max }).into_iter().collect(),
+            ..Tenant::new(self.tenant().as_bytes())
+        };
+        let most = if hard == 0 { u64::MAX } else { hard + burst };
+        (tenant, (most, limited))
+    }
+
+    fn command(&self, ledger: &Ledger, now_ms: u64) -> Option<Command<'static>> {
+        let known: Vec<u64> = ledger.known.iter().copied().collect();
+        let workers: Vec<u64> = ledger.workers.iter().copied().collect();
+        let held: Vec<&Start> = ledger.held.values().collect();
+        let stale = self.0[4].is_multiple_of(7);
+        let answer = |start: &Start| {
+            let mut answer = answer(start, u64::from(self.0[5]) * 100);
+            answer.token -= u64::from(stale);
+            answer
+        };
+        Some(match self.0[0] % 20 {
+            0..=3 => {
+                let tasks = (2..3 + self.byte(3) % 3).map(|at| self.task(at, &known, now_ms)).collect();
+                Command::Submit { tenant: self.tenant().as_bytes(), tasks }
+            }
+            4 => Command::Tenant { tenant: self.quota().0 },
+            5 | 6 => Command::Join {
+                worker: NewWorker {
+                    kinds: KINDS[..1 + self.byte(2) % 2].to_vec(),
+                    queues: if self.0[3].is_multiple_of(3) { vec![b"q"] } else { vec![] },
+                    cpu_milli: u32::from(self.0[4] % 3) * 300,
+                    ttl_ms: 100 + u64::from(self.0[3]),
+                    credit: u32::from(self.0[5] % 4),
+                    ..NewWorker::default()
+                },
+            },
+            7 => Command::Pull { worker: self.pick(2, &workers)?, credit: u32::from(self.0[3] % 3) },
+            8..=10 => Command::Complete { answer: answer(self.pick(2, &held)?), result: b"r" },
+            11 => Command::Fail { answer: answer(self.pick(2, &held)?), error: b"e", retry: self.0[3] > 40 },
+            12 => Command::Beat { workers },
+            13 => Command::Cancel { task: self.pick(2, &known)? },
+            14 => Command::Leave { worker: self.pick(2, &workers)? },
+            15 => Command::Drain { worker: self.pick(2, &workers)? },
+            16 => Command::Redrive { tenant: self.tenant().as_bytes(), count: u32::from(self.0[2] % 3) },
+            17 => Command::Published { tasks: known },
+            18 => Command::Discard { tenant: self.tenant().as_bytes(), count: 1 },
+            _ => {
+                let Start { worker, task, token, .. } = *self.pick(2, &held)?;
+                Command::Extend { worker, task, token, timeout_ms: 90 }
+            }
+        })
+    }
+}
+
+/// Puts the state through it all.
+pub fn play(deeds: &[Deed]) {
+    let limits = Limits { dead_max: 4, finished_max: 6, finished_ms: 2_000, ..Limits::default() };
+    let mut scene = Scene::with(limits);
+    let mut replay = State::new(limits);
+    let mut ledger = Ledger::default();
+    for name in TENANTS {
+        scene.tenant(Tenant::new(name.as_bytes()));
+        replay
+            .apply(&Command::Tenant { tenant: Tenant::new(name.as_bytes()) }, &mut Effects::default())
+            .unwrap();
+        ledger.quotas.insert(name, (u64::MAX, None));
+    }
+    for (step, deed) in deeds.iter().enumerate() {
+        let now_ms = scene.state.now_ms();
+        let before = blocks(&scene.state);
+        let mut effects = Effects::default();
+        if deed.0[0] >= 230 {
+            let later_ms = now_ms + u64::from(deed.0[1]);
+            scene.advance(later_ms);
+            replay.advance(later_ms, &mut effects);
+        } else if let Some(command) = deed.command(&ledger, now_ms) {
+            let reply = scene.ask(command.clone());
+            assert_eq!(reply, replay.apply(&command, &mut effects), "two states, one history");
+            match &reply {
+                Err(_) => assert_eq!(
+                    (before, &scene.effects),
+                    (blocks(&scene.state), &Effects::default()),
+                    "{command:?}"
+                ),
+                Ok(reply) => ledger.note(&command, reply, deed),
+            }
+        }
+        assert_eq!(scene.effects, effects, "two states, one history");
+        ledger.take(&scene);
+        ledger.agrees_with(&scene.state);
+        ledger.keeps_quotas(&scene);
+        scene.effects.clear();
+        // One goes on from a snapshot.
+        let kept = blocks(&replay);
+        if step % 3 == 0 {
+            replay = restored(&kept).unwrap();
+        }
+        assert_eq!((blocks(&scene.state), scene.state.bytes()), (kept, replay.bytes()));
+    }
+    finish(scene, ledger);
+}
+
+impl Ledger {
+    fn note(&mut self, command: &Command<'_>, reply: &Reply, deed: &Deed) {
+        match (command, reply) {
+            (_, Reply::Submitted { tasks, .. }) => self.known.extend(tasks.iter().map(|taken| taken.task)),
+            (_, Reply::Joined { worker }) => {
+                self.workers.insert(*worker);
+            }
+            (Command::Tenant { .. }, _) => {
+                self.quotas.insert(deed.tenant(), deed.quota().1);
+            }
+            (Command::Complete { answer, .. } | Command::Fail { answer, .. }, _) => {
+                let given_back = self.held.remove(&answer.task);
+                assert!(given_back.is_some_and(|start| start.token == answer.token), "an old token counted");
+            }
+            _ => {}
+        }
+    }
+
+    /// Who is gone holds nothing; who is stopped for its time gives it back; then who is given something holds it alone.
+    fn take(&mut self, scene: &Scene) {
+        let there: BTreeSet<u64> = scene.state.workers().map(|view| view.worker).collect();
+        self.workers.retain(|worker| there.contains(worker));
+        self.held.retain(|_, start| there.contains(&start.worker));
+        let is_running = |task: u64| scene.state.get(task).is_ok_and(|view| view.worker.is_some());
+        let stopped = scene.effects.orders.iter().filter_map(|order| match order {
+            Order::Stop { task, token, .. } => Some((*task, *token)),
+            _ => None,
+        });
+        for (task, token) in stopped {
+            let is_cancelled =
+                is_running(task) && scene.state.get(task).is_ok_and(|view| view.stage == Stage::Stopping);
+            if !is_cancelled && self.held.get(&task).is_some_and(|start| start.token == token) {
+                self.held.remove(&task);
+            }
+        }
+        self.held.retain(|task, start| {
+            // Cancelled, and its time was up.
+            is_running(*task) || scene.state.get(start.task).is_ok_and(|view| !view.stage.is_over())
+        });
+        for order in &scene.effects.orders {
+            if let Order::Start(start) = order {
+                assert!(self.known.contains(&start.task), "nobody submitted {start:?}");
+                assert!(self.workers.contains(&start.worker), "{start:?} went to who is not there");
+                let before = self.held.insert(start.task, start.clone());
+                assert_eq!(before, None, "held by two");
+            }
+        }
+        for event in &scene.effects.events {
+            match event.what {
+                Happened::Completed { .. } | Happened::Cancelled | Happened::Discarded => {
+                    assert!(self.over.insert(event.task), "over twice");
+                }
+                Happened::Submitted => {
+                    self.known.insert(event.task);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn agrees_with(&self, state: &State) {
+        let (all, _) = state.list(&Filter::default(), 0, usize::MAX);
+        let there: BTreeMap<u64, &TaskView> = all.iter().map(|view| (view.task, view)).collect();
+        for task in &self.known {
+            match there.get(task) {
+                None => assert!(self.over.contains(task), "{task:x} is lost"),
+                Some(view) => {
+                    let holder = self.held.get(task).map(|start| start.worker);
+                    assert_eq!(view.worker, holder, "{view:?}");
+                    assert!(!view.stage.is_over() || view.worker.is_none());
+                }
+            }
+        }
+        assert_eq!(there.len() as u64, state.len());
+        for tenant in state.tenants() {
+            let of_tenant = all.iter().filter(|view| view.tenant == tenant.name && view.worker.is_some());
+            assert_eq!(tenant.used[0], of_tenant.count() as u64, "a lease is leaked");
+        }
+    }
+
+    /// Whose tasks were given in this step are not over what they may.
+    fn keeps_quotas(&self, scene: &Scene) {
+        let (all, _) = scene.state.list(&Filter::default(), 0, usize::MAX);
+        let running = || all.iter().filter(|view| view.worker.is_some());
+        for order in &scene.effects.orders {
+            let Order::Start(start) = order else { continue };
+            let Some(given) = all.iter().find(|view| view.task == start.task) else { continue };
+            let name = TENANTS.iter().find(|name| name.as_bytes() == &*given.tenant).unwrap();
+            let (most, of_user_max) = self.quotas[name];
+            let of_tenant = || running().filter(|view| view.tenant == given.tenant);
+            assert!(of_tenant().count() as u64 <= most, "{name} is over its quota of {most}");
+            if let Some(most) = of_user_max.filter(|_| !given.labels.is_empty()) {
+                let of_user = of_tenant().filter(|view| view.labels == given.labels).count();
+                assert!(of_user <= most as usize, "{of_user} of {:?} run, of {most}", given.labels);
+            }
+        }
+    }
+}
+
+/// In the end all that can be done is.
+fn finish(mut scene: Scene, ledger: Ledger) {
+    for name in TENANTS {
+        scene.tenant(Tenant::new(name.as_bytes()));
+    }
+    for _ in 0..400 {
+        let (all, _) = scene.state.list(&Filter::default(), 0, usize::MAX);
+        let left = all.iter().filter(|view| !view.stage.is_over()).count();
+        if left == 0 {
+            break;
+        }
+        scene.effects.clear();
+        let tasks = all.iter().map(|view| view.task).collect();
+        scene.done(Command::Published { tasks });
+        let kinds = KINDS.to_vec();
+        let worker = scene.join_with(NewWorker { kinds, credit: 50, ttl_ms: 10_000, ..NewWorker::default() });
+        for start in scene.starts() {
+            scene.complete(&start, 10).unwrap();
+        }
+        for name in TENANTS {
+            scene.done(Command::Redrive { tenant: name.as_bytes(), count: 0 });
+        }
+        scene.done(Command::Leave { worker });
+        let now_ms = scene.state.now_ms();
+        scene.advance(now_ms + 1_000);
+    }
+    let (all, _) = scene.state.list(&Filter::default(), 0, usize::MAX);
+    let left: Vec<_> =
+        all.iter().filter(|view| !view.stage.is_over()).map(|view| scene.why(view.task)).collect();
+    assert!(left.is_empty(), "{left:?}");
+    assert!(ledger.known.len() >= ledger.over.len());
+}

@@ -1,0 +1,163 @@
+//! What is refused, and that it leaves no trace.
+
+use super::*;
+
+#[test]
+fn what_makes_no_sense_is_refused_with_the_reason_and_leaves_no_trace() {
+    let limits = Limits {
+        payload_bytes_max: 100,
+        batch_max: 10,
+        worker_ttl_ms_max: 10_000,
+        name_bytes_max: 50,
+        ..Limits::default()
+    };
+    let mut scene = Scene::with(limits);
+    scene.tenant(Tenant::new(b"a"));
+    scene.advance(5_000);
+    let cancelled = scene.plain();
+    scene.done(Command::Cancel { task: cancelled });
+    let long = [b'x'; 101];
+    let submit = |task| Command::Submit { tenant: b"a", tasks: vec![work(), task] };
+    let on = |index| vec![After::Batch { index }];
+    let worker = NewWorker { kinds: vec![b"work"], ttl_ms: 1_000, ..NewWorker::default() };
+    let publish = NewTask { kind: PUBLISH, ..work() };
+    let quota = Quota { reserved: 5, hard: 4, ..Quota::default() };
+    let cases: Vec<(Command<'_>, &str)> = vec![
+        (Command::Submit { tenant: b"nobody", tasks: vec![work()] }, "there is no such tenant"),
+        (Command::Submit { tenant: b"a", tasks: vec![work(); 11] }, "11 are more than batch_max = 10"),
+        (
+            submit(NewTask { payload: &long, ..work() }),
+            "a payload of 101 bytes is longer than payload_bytes_max = 100",
+        ),
+        (submit(NewTask { kind: b"", ..work() }), "a name needs at least one byte"),
+        (
+            submit(NewTask { queue: &long, ..work() }),
+            "a name of 101 bytes is longer than name_bytes_max = 50",
+        ),
+        (submit(NewTask { priority: 10, ..work() }), "priority 10 is not one of 0 to 9"),
+        (submit(NewTask { deadline_ms: 4_000, ..work() }), "the deadline was 1000 ms ago"),
+        (
+            submit(NewTask { after: on(1), ..work() }),
+            "task 1 of the batch waits for itself, by way of others",
+        ),
+        (submit(NewTask { after: on(2), ..work() }), "task 1 of the batch waits for one that is not there"),
+        (
+            submit(NewTask { after: vec![After::Task { task: 99 }], ..work() }),
+            "task 1 of the batch waits for one that is not there",
+        ),
+        (
+            submit(NewTask { after: vec![After::Task { task: cancelled }], ..work() }),
+            "task 1 of the batch waits for task 100000000, which was cancelled",
+        ),
+        (submit(publish), "tasks of kind `publish`, and only they, need a subject"),
+        (
+            submit(NewTask { subject: b"s", ..work() }),
+            "tasks of kind `publish`, and only they, need a subject",
+        ),
+        (
+            submit(NewTask { labels: vec![Label { key: b"k", value: b"" }; 65], ..work() }),
+            "65 are more than labels_max = 64",
+        ),
+        (
+            Command::Tenant { tenant: Tenant { concurrency: quota, ..Tenant::new(b"b") } },
+            "a quota has reserved ≤ soft ≤ hard, and burst only with hard",
+        ),
+        (
+            Command::Tenant { tenant: Tenant { weight: 0, ..Tenant::new(b"b") } },
+            "a tenant's weight is 1 to 10,000",
+        ),
+        (
+            Command::Join { worker: NewWorker { kinds: vec![], ..worker.clone() } },
+            "a worker names at least one kind",
+        ),
+        (
+            Command::Join { worker: NewWorker { ttl_ms: 10_001, ..worker.clone() } },
+            "a worker lives without a sign from 1 to worker_ttl_ms_max = 10000 ms",
+        ),
+        (
+            Command::Join { worker: NewWorker { credit: 10_001, ..worker } },
+            "10001 are more than credit_max = 10000",
+        ),
+        (
+            Command::Pull { worker: 7, credit: 1 },
+            "there is no worker 7: it left, or was silent for too long, and what it held went to others",
+        ),
+        (Command::Cancel { task: 7 }, "there is no task 7, or it was over too long ago"),
+        (Command::Retry { task: cancelled }, "task 100000000 is no dead letter"),
+        (Command::Unschedule { tenant: b"a", name: b"n" }, "there is no such schedule"),
+        (
+            Command::Schedule { tenant: b"a", name: b"n", cron: b"whenever", task: work() },
+            "the cron expression is none, or names no time to come",
+        ),
+        (
+            Command::Schedule { tenant: b"a", name: b"n", cron: b"0 0 30 2 *", task: work() },
+            "the cron expression is none, or names no time to come",
+        ),
+        (
+            Command::Schedule {
+                tenant: b"a",
+                name: b"n",
+                cron: b"* * * * *",
+                task: NewTask { not_before_ms: 1, ..work() },
+            },
+            "a schedule's task has no dependencies, times or idempotency key of its own",
+        ),
+    ];
+    scene.effects.clear();
+    let before = snapshots::blocks(&scene.state);
+    for (command, reason) in cases {
+        let refused = scene.ask(command.clone()).expect_err(reason);
+        assert_eq!(refused.to_string(), reason);
+        assert_eq!(snapshots::blocks(&scene.state), before, "{command:?} left a trace");
+        assert_eq!(scene.effects, Effects::default());
+    }
+}
+
+#[test]
+fn a_cycle_by_way_of_others_is_found_and_a_long_chain_is_none() {
+    let mut scene = Scene::new();
+    let link = |count: u32, closes: bool| -> Vec<NewTask<'static>> {
+        let after = |index: u32| match index {
+            0 if closes => vec![After::Batch { index: count - 1 }],
+            0 => vec![],
+            index => vec![After::Batch { index: index - 1 }],
+        };
+        (0..count).map(|index| NewTask { after: after(index), ..work() }).collect()
+    };
+    let refused = scene.ask(Command::Submit { tenant: b"a", tasks: link(5_000, true) });
+    assert_eq!(refused, Err(Refusal::Cycle { index: 0 }));
+    let chain = scene.submit_all("a", link(5_000, false));
+    // Cancelled from its first to its last.
+    scene.done(Command::Cancel { task: chain[0] });
+    assert!(chain.iter().all(|&task| scene.stage(task) == Stage::Cancelled));
+}
+
+#[test]
+fn a_task_that_waits_for_its_own_double_is_refused() {
+    let mut scene = Scene::new();
+    let keyed = |after| NewTask { idempotency_key: b"k", after, ..work() };
+    let tasks = vec![keyed(vec![After::Batch { index: 1 }]), keyed(vec![])];
+    let refused = scene.ask(Command::Submit { tenant: b"a", tasks });
+    assert_eq!(refused, Err(Refusal::Cycle { index: 0 }));
+    // What the double itself would wait for does not count.
+    let tasks = vec![keyed(vec![]), keyed(vec![After::Batch { index: 0 }])];
+    assert!(scene.ask(Command::Submit { tenant: b"a", tasks }).is_ok());
+}
+
+#[test]
+fn a_clock_that_jumps_forward_lets_workers_go_and_loses_nothing() {
+    let mut scene = Scene::new();
+    let tasks: Vec<_> = (0..10).map(|_| scene.plain()).collect();
+    let worker = scene.join(4);
+    let starts = scene.starts();
+    scene.advance(1 << 50);
+    assert_eq!(scene.complete(&starts[0], 1), Err(Refusal::NoWorker { worker }));
+    assert!(tasks.iter().all(|&task| scene.stage(task) == Stage::Ready));
+    scene.advance(5); // Back: it is as late as it was.
+    assert_eq!(scene.state.now_ms(), 1 << 50);
+    scene.join(20);
+    for start in scene.starts() {
+        scene.complete(&start, 5).unwrap();
+    }
+    assert!(tasks.iter().all(|&task| scene.stage(task) == Stage::Completed));
+}

@@ -1,0 +1,85 @@
+//! Times that come again.
+
+use super::*;
+
+const MIDNIGHT_MS: u64 = 1_700_006_400_000; // 2023-11-15 00:00 UTC
+const HOUR_MS: u64 = 3_600_000;
+
+fn scene() -> Scene {
+    let mut scene = Scene::new();
+    scene.advance(1_000);
+    scene.done(Command::Clock { unix_ms: MIDNIGHT_MS });
+    scene
+}
+
+fn hourly(scene: &mut Scene) {
+    scene.done(Command::Schedule { tenant: b"a", name: b"report", cron: b"0 * * * *", task: work() });
+}
+
+#[test]
+fn a_schedule_submits_a_task_each_time_it_comes() {
+    let mut scene = scene();
+    hourly(&mut scene);
+    scene.advance(1_000 + HOUR_MS - 1);
+    assert_eq!(scene.state.len(), 0);
+    for hour in 1..=5 {
+        scene.advance(1_000 + hour * HOUR_MS);
+        assert_eq!(scene.state.len(), hour);
+    }
+    scene.done(Command::Unschedule { tenant: b"a", name: b"report" });
+    scene.advance(1_000 + 10 * HOUR_MS);
+    assert_eq!(scene.state.len(), 5);
+}
+
+#[test]
+fn times_that_passed_unnoticed_are_made_up_for_by_one_task() {
+    let mut scene = scene();
+    hourly(&mut scene);
+    scene.advance(1_000 + 7 * HOUR_MS + 5);
+    assert_eq!(scene.state.len(), 1);
+    scene.advance(1_000 + 8 * HOUR_MS);
+    assert_eq!(scene.state.len(), 2);
+}
+
+#[test]
+fn a_clock_that_is_set_moves_schedules_and_no_time_comes_twice() {
+    let mut scene = scene();
+    hourly(&mut scene);
+    scene.done(Command::Clock { unix_ms: MIDNIGHT_MS + HOUR_MS - 10 });
+    scene.advance(1_010);
+    assert_eq!(scene.state.len(), 1, "01:00 has come");
+    scene.done(Command::Clock { unix_ms: MIDNIGHT_MS + HOUR_MS - 10 });
+    scene.advance(1_030);
+    assert_eq!(scene.state.len(), 1, "and does not again");
+    scene.advance(1_030 + HOUR_MS);
+    assert_eq!(scene.state.len(), 2);
+}
+
+#[test]
+fn times_that_people_give_are_the_worlds_and_delays_are_not_changed_by_its_clock() {
+    let mut scene = scene();
+    let task = scene.submit(NewTask { not_before_ms: MIDNIGHT_MS + 500, ..work() });
+    let past = NewTask { deadline_ms: MIDNIGHT_MS - 250, ..work() };
+    let refused = scene.ask(Command::Submit { tenant: b"a", tasks: vec![past] });
+    assert_eq!(refused, Err(Refusal::DeadlinePast { by_ms: 250 }));
+    scene.done(Command::Clock { unix_ms: MIDNIGHT_MS - 24 * HOUR_MS });
+    scene.advance(1_499);
+    assert_eq!(scene.stage(task), Stage::Delayed);
+    scene.advance(1_500);
+    assert_eq!(scene.stage(task), Stage::Ready);
+}
+
+#[test]
+fn a_delayed_message_may_come_every_minute() {
+    let mut scene = scene();
+    let task = NewTask { kind: PUBLISH, subject: b"tick", ..work() };
+    scene.done(Command::Schedule { tenant: b"a", name: b"tick", cron: b"*/30 * * * * *", task });
+    scene.advance(1_000 + 60_000);
+    assert_eq!(scene.effects.publishes.len(), 1);
+    scene.advance(1_000 + 90_000);
+    assert_eq!(
+        scene.effects.publishes.iter().filter(|publish| &*publish.subject == b"tick").count(),
+        3,
+        "one of them again"
+    );
+}

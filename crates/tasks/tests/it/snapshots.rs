@@ -1,0 +1,117 @@
+//! A state goes over into blocks and comes back.
+
+use std::convert::Infallible;
+
+use super::*;
+
+pub fn blocks(state: &State) -> Vec<Vec<u8>> {
+    blocks_of(&state.freeze())
+}
+
+fn blocks_of(frozen: &Frozen) -> Vec<Vec<u8>> {
+    let mut blocks = Vec::new();
+    let Ok(()) = frozen.write(|block| {
+        blocks.push(block.to_vec());
+        Ok::<_, Infallible>(())
+    });
+    blocks
+}
+
+pub fn restored(blocks: &[Vec<u8>]) -> Result<State, DecodeError> {
+    let mut restoring = Restoring::default();
+    blocks.iter().try_for_each(|block| restoring.take(block))?;
+    restoring.end()
+}
+
+/// Something of everything.
+pub fn full() -> Scene {
+    let mut scene = Scene::default();
+    let limits = vec![KeyLimit { key: b"user", running_max: 2 }];
+    scene.tenant(Tenant {
+        limits,
+        concurrency: Quota { reserved: 2, ..Quota::at_most(9) },
+        ..Tenant::new(b"a")
+    });
+    scene.tenant(Tenant::new(b"b"));
+    let user = |at: usize| if at.is_multiple_of(2) { &b"ann"[..] } else { b"bob" };
+    for at in 0..1_000 {
+        let labels = if at % 3 == 0 { vec![Label { key: b"user", value: user(at) }] } else { vec![] };
+        let after = if at % 5 == 1 { vec![After::Batch { index: 1 }] } else { vec![] };
+        let task = NewTask {
+            labels,
+            after,
+            priority: (at % 10) as u8,
+            not_before_ms: (at % 7 * 100) as u64,
+            ..work()
+        };
+        scene.submit_all(["a", "b"][at % 2], vec![task, work()]);
+    }
+    scene.join(6);
+    scene.join(7);
+    scene.done(Command::Schedule { tenant: b"b", name: b"n", cron: b"* * * * *", task: work() });
+    for (at, start) in scene.starts().into_iter().enumerate().take(6) {
+        let _ = if at % 2 == 0 { scene.complete(&start, 900) } else { scene.fail(&start, at == 1) };
+    }
+    scene
+}
+
+#[test]
+fn a_state_that_was_restored_goes_on_as_the_other_does() {
+    let mut scene = full();
+    let kept = blocks(&scene.state);
+    assert!(kept.len() > 9, "in several blocks: {}", kept.len());
+    let mut again = Scene { state: restored(&kept).unwrap(), ..Scene::default() };
+    assert_eq!((again.state.bytes(), blocks(&again.state)), (scene.state.bytes(), kept));
+    scene.effects.clear();
+    for now_ms in [100, 200, 9_000, 10_000, 60_000, 500_000] {
+        scene.advance(now_ms);
+        again.advance(now_ms);
+        let (mine, others) = (scene.join(5), again.join(5));
+        assert_eq!(mine, others);
+        assert_eq!(scene.effects, again.effects);
+        for start in scene.starts().into_iter().zip(again.starts()) {
+            assert_eq!(scene.complete(&start.0, 700), again.complete(&start.1, 700));
+        }
+        assert_eq!(blocks(&scene.state), blocks(&again.state));
+        assert_eq!(scene.state.next_due_ms(), again.state.next_due_ms());
+    }
+}
+
+#[test]
+fn what_is_frozen_stays_as_it_was() {
+    let mut scene = full();
+    let frozen = scene.state.freeze();
+    let before = blocks(&scene.state);
+    scene.advance(1_000_000);
+    scene.join(100);
+    assert_eq!(before, blocks_of(&frozen));
+}
+
+#[test]
+fn blocks_that_are_missing_doubled_or_out_of_order_are_noticed() {
+    let kept = blocks(&full().state);
+    for at in 0..kept.len() {
+        let mut less = kept.clone();
+        less.remove(at);
+        assert!(restored(&less).is_err(), "without block {at}");
+        let mut more = kept.clone();
+        more.insert(at, kept[at].clone());
+        assert!(restored(&more).is_err(), "block {at} twice");
+    }
+    for (at, block) in kept.iter().enumerate() {
+        let mut cut = kept.clone();
+        cut[at].truncate(block.len() - 1);
+        assert!(restored(&cut).is_err(), "block {at} cut");
+    }
+    assert!(restored(&[]).is_err());
+}
+
+#[test]
+fn who_takes_blocks_may_stop() {
+    let mut taken = 0;
+    let stopped = full().state.freeze().write(|_| {
+        taken += 1;
+        if taken == 2 { Err("full") } else { Ok(()) }
+    });
+    assert_eq!((stopped, taken), (Err("full"), 2));
+}

@@ -1,0 +1,58 @@
+//! Why a task does not run.
+
+use super::*;
+
+#[test]
+fn why_says_it_in_one_sentence_with_numbers() {
+    let mut scene = Scene::default();
+    let limits = vec![KeyLimit { key: b"user", running_max: 1 }];
+    scene.tenant(Tenant { concurrency: Quota::at_most(3), limits, ..Tenant::new(b"a") });
+    scene.tenant(Tenant::new(b"b"));
+    let first = scene.plain();
+    assert_eq!(scene.why(first), "waiting: no worker serves kind work in queue default; 0 ahead of it");
+    scene.submit_all("a", vec![work(); 12]);
+    let last = scene.plain();
+    scene.join(5);
+    assert_eq!(scene.why(last), "waiting: tenant a uses 3 of 3 allowed tasks; 10 ahead of it");
+    scene.advance(2_500);
+    assert_eq!(scene.why(last), "waiting: tenant a uses 3 of 3 allowed tasks; 10 ahead of it; about 9 s");
+    let running = scene.starts().remove(0);
+    assert_eq!(
+        scene.why(first),
+        format!("running: worker {:x} has had it for 3 s, attempt 1", running.worker)
+    );
+    let other = scene.submit_all("b", vec![work(); 4])[3];
+    assert_eq!(
+        scene.why(other),
+        "waiting: all 1 workers are busy, 2 tasks of tenant b among theirs; 1 ahead of it"
+    );
+    let of_ann = || NewTask { labels: vec![Label { key: b"user", value: b"ann" }], ..work() };
+    let ann = scene.submit_all("a", vec![of_ann(), of_ann(), of_ann()]);
+    assert_eq!(scene.why(ann[2]), "waiting: 1 of 1 allowed tasks with user ann are under way; 1 ahead of it");
+    let later = scene.submit(NewTask { not_before_ms: 62_500, ..work() });
+    assert_eq!(scene.why(later), "waiting: for its time, in 60 s");
+    let after = scene.submit(NewTask { after: vec![After::Task { task: later }], ..work() });
+    assert_eq!(scene.why(after), format!("waiting: for 1 tasks to be done first: {later:x} (waiting)"));
+    scene.done(Command::Cancel { task: later });
+    assert_eq!(scene.why(later), "cancelled 0 ms ago");
+}
+
+#[test]
+fn why_tells_what_became_of_attempts() {
+    let mut scene = Scene::new();
+    let retry = Some(Retry { retries: 1, backoff: Backoff::Fixed { delay_ms: 3_000 } });
+    let task = scene.submit(NewTask { retry, ..work() });
+    scene.join(1);
+    let start = scene.one_start();
+    scene.fail(&start, true).unwrap();
+    assert_eq!(scene.why(task), "waiting: attempt 1 failed, retry 1 of 1 in 3 s");
+    scene.advance(3_000);
+    let start = scene.one_start();
+    scene.fail(&start, true).unwrap();
+    assert_eq!(scene.why(task), "dead: attempt 2 failed 0 ms ago: no luck");
+    let next = scene.plain();
+    let start = scene.one_start();
+    scene.complete(&start, 2_000).unwrap();
+    assert_eq!(scene.why(next), "completed 0 ms ago, after 2 ms of work");
+    assert_eq!(scene.state.why(99).unwrap_err(), Refusal::NoTask { task: 99 });
+}

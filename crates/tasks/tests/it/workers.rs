@@ -1,0 +1,189 @@
+//! Workers come, live, go and die.
+
+use super::*;
+
+#[test]
+fn a_dead_workers_tasks_go_to_others_and_its_answers_do_not_count() {
+    let mut scene = Scene::new();
+    let tasks: Vec<_> = (0..3).map(|_| scene.plain()).collect();
+    scene.join(3);
+    let lost = scene.starts();
+    let other = scene.join(5);
+    scene.advance(9_000);
+    scene.done(Command::Beat { workers: vec![other] });
+    scene.advance(10_000);
+    let again = scene.starts();
+    assert_eq!(
+        again.iter().map(|start| (start.worker, start.task, start.attempt)).collect::<Vec<_>>(),
+        tasks.iter().map(|&task| (other, task, 1)).collect::<Vec<_>>()
+    );
+    assert_eq!(scene.complete(&lost[0], 1), Err(Refusal::NoWorker { worker: lost[0].worker }));
+    assert_eq!(scene.happened(tasks[0])[2], Happened::Lost { times: 1 });
+}
+
+#[test]
+fn a_worker_that_lives_on_after_its_time_is_told_that_it_is_gone() {
+    let mut scene = Scene::new();
+    let worker = scene.join(1);
+    assert_eq!(scene.ask(Command::Beat { workers: vec![worker] }), Ok(Reply::Beaten { gone: vec![] }));
+    scene.advance(10_000);
+    assert_eq!(scene.ask(Command::Beat { workers: vec![worker] }), Ok(Reply::Beaten { gone: vec![worker] }));
+    let again = scene.join(1);
+    assert_ne!(again, worker, "ids of what is gone do not come again");
+}
+
+#[test]
+fn a_task_that_kills_each_worker_is_a_dead_letter_after_the_third() {
+    let mut scene = Scene::new();
+    let task = scene.plain();
+    for killed in 1..=3 {
+        let worker = scene.join(1);
+        assert_eq!(scene.one_start().task, task);
+        scene.done(Command::Leave { worker });
+        assert_eq!(scene.stage(task), if killed < 3 { Stage::Ready } else { Stage::Dead });
+    }
+    assert_eq!(scene.happened(task).last(), Some(&Happened::Dead { why: Failure::Poisoned }));
+    assert_eq!(scene.state.workers().count(), 0);
+}
+
+#[test]
+fn a_worker_that_drains_takes_nothing_new_and_is_told_when_it_may_go() {
+    let mut scene = Scene::new();
+    let tasks = [scene.plain(), scene.plain()];
+    let worker = scene.join(1);
+    let start = scene.one_start();
+    scene.done(Command::Drain { worker });
+    assert_eq!(scene.effects.orders, []);
+    scene.complete(&start, 1_000).unwrap();
+    assert_eq!(scene.effects.orders, [Order::Drained { worker }]);
+    assert_eq!(scene.stage(tasks[1]), Stage::Ready);
+    scene.done(Command::Pull { worker, credit: 1 });
+    assert_eq!(scene.stage(tasks[1]), Stage::Ready);
+    assert_eq!(scene.state.signals().workers, 0);
+    scene.done(Command::Leave { worker });
+}
+
+#[test]
+fn an_idle_worker_that_drains_may_go_at_once() {
+    let mut scene = Scene::new();
+    let worker = scene.join(1);
+    scene.done(Command::Drain { worker });
+    assert_eq!(scene.effects.orders, [Order::Drained { worker }]);
+}
+
+#[test]
+fn an_answer_counts_once_and_only_from_who_holds_the_task() {
+    let mut scene = Scene::new();
+    let task = scene.plain();
+    scene.join(1);
+    let start = scene.one_start();
+    let other = scene.join(1);
+    let stranger = Start { worker: other, ..start.clone() };
+    assert_eq!(scene.complete(&stranger, 1), Err(Refusal::NotHeld { worker: other, task }));
+    let invented = Start { token: 999, ..start.clone() };
+    assert_eq!(scene.complete(&invented, 1), Err(Refusal::NotHeld { worker: start.worker, task }));
+    scene.complete(&start, 1_000).unwrap();
+    // The same answer once more, because its reply was lost, is not refused, and changes nothing.
+    let before = snapshots::blocks(&scene.state);
+    assert_eq!(scene.complete(&start, 1_000), Ok(Reply::Done));
+    assert_eq!(scene.fail(&start, true), Err(Refusal::Over { task }));
+    assert_eq!(snapshots::blocks(&scene.state), before);
+    assert_eq!(scene.state.tenants().next().unwrap().account.completed, 1);
+}
+
+#[test]
+fn workers_get_only_what_they_can_do_in_queues_they_serve() {
+    let mut scene = Scene::new();
+    let rare = scene.submit(NewTask { kind: b"rare", ..work() });
+    let night = scene.submit(NewTask { queue: b"night", ..work() });
+    let ttl_ms = 10_000;
+    scene.join_with(NewWorker {
+        kinds: vec![b"work"],
+        queues: vec![b"default"],
+        credit: 5,
+        ttl_ms,
+        ..NewWorker::default()
+    });
+    assert_eq!(scene.starts(), []);
+    scene.join_with(NewWorker {
+        kinds: vec![b"work", b"rare"],
+        queues: vec![b"night"],
+        credit: 5,
+        ttl_ms,
+        ..NewWorker::default()
+    });
+    assert_eq!(scene.one_start().task, night);
+    scene.join_with(NewWorker { kinds: vec![b"rare"], credit: 5, ttl_ms, ..NewWorker::default() });
+    assert_eq!(scene.one_start().task, rare);
+}
+
+#[test]
+fn a_worker_is_given_no_more_than_it_has_room_for() {
+    let mut scene = Scene::new();
+    let big = || NewTask { memory_bytes: 600, cpu_milli: 500, ..work() };
+    scene.submit_all("a", vec![big(), big(), big()]);
+    let has = NewWorker {
+        memory_bytes: 1_000,
+        cpu_milli: 2_000,
+        kinds: vec![b"work"],
+        credit: 8,
+        ttl_ms: 9_000,
+        ..NewWorker::default()
+    };
+    scene.join_with(has.clone());
+    let first = scene.one_start();
+    scene.join_with(has);
+    let second = scene.one_start();
+    assert_ne!(first.worker, second.worker);
+    scene.complete(&first, 1_000).unwrap();
+    assert_eq!(scene.one_start().worker, first.worker);
+}
+
+#[test]
+fn a_task_too_big_for_the_worker_does_not_keep_others_from_it() {
+    let mut scene = Scene::new();
+    scene.tenant(Tenant::new(b"b"));
+    scene.submit(NewTask { memory_bytes: 5_000, ..work() });
+    scene.join_with(NewWorker {
+        memory_bytes: 1_000,
+        kinds: vec![b"work"],
+        credit: 8,
+        ttl_ms: 9_000,
+        ..NewWorker::default()
+    });
+    let small = scene.submit_all("b", vec![work()])[0];
+    assert_eq!(scene.one_start().task, small);
+}
+
+#[test]
+fn signals_count_only_what_a_worker_more_could_start_now() {
+    let mut scene = Scene::default();
+    scene.tenant(Tenant {
+        concurrency: Quota::at_most(5),
+        limits: vec![KeyLimit { key: b"user", running_max: 2 }],
+        ..Tenant::new(b"a")
+    });
+    let labels = vec![Label { key: b"user", value: b"u" }];
+    scene.submit_all("a", vec![NewTask { labels, ..work() }; 10]);
+    assert_eq!(scene.state.signals().startable, 2);
+    scene.submit_all("a", vec![work(); 10]);
+    let first = scene.plain();
+    scene.submit_all(
+        "a",
+        vec![
+            NewTask { not_before_ms: 9_000, ..work() },
+            NewTask { after: vec![After::Task { task: first }], ..work() },
+        ],
+    );
+    assert_eq!(scene.state.signals().startable, 5);
+    let worker = scene.join(1);
+    let signals = scene.state.signals();
+    assert_eq!((signals.startable, signals.held, signals.workers), (4, 1, 1));
+    assert_eq!((signals.idle.len(), signals.grace_ms), (0, 300_000));
+    let start = scene.one_start();
+    scene.done(Command::Drain { worker });
+    scene.complete(&start, 1_000).unwrap();
+    let idle =
+        scene.join_with(NewWorker { kinds: vec![b"none"], credit: 1, ttl_ms: 9_000, ..NewWorker::default() });
+    assert_eq!(scene.state.signals().idle, [(idle, 0)]);
+}
