@@ -6,8 +6,8 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    bench, completions, config, demo, dev, errors, feed, log, man, publish, reply, report, request, serve,
-    subscribe, subscriptions, topics, user,
+    bench, completions, config, demo, dev, elect, errors, feed, kv, lock, log, man, publish, reply, report,
+    request, serve, subscribe, subscriptions, topics, user,
 };
 
 /// Publish, subscribe, and be told exactly what you missed
@@ -106,6 +106,12 @@ pub enum Command {
     Reply(reply::Arguments),
     /// List, create, delete and describe topics
     Topics(topics::Arguments),
+    /// Keys and values that all nodes of a cluster agree on: read, written, compared and watched
+    Kv(kv::Arguments),
+    /// Run a command while holding a lock
+    Lock(lock::Arguments),
+    /// Be elected, and stay so until ended
+    Elect(elect::Arguments),
     /// Who reads what, and how far behind
     Subscriptions(subscriptions::Arguments),
     /// Look into the logs behind topics

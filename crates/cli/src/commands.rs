@@ -5,8 +5,11 @@ pub mod completions;
 pub mod config;
 pub mod demo;
 pub mod dev;
+pub mod elect;
 pub mod errors;
 pub mod feed;
+pub mod kv;
+pub mod lock;
 pub mod log;
 pub mod man;
 pub mod parse;
@@ -45,6 +48,9 @@ pub fn run(command: &Command, global: &Global, console: &Console) -> Result<()> 
         Command::Req(arguments) => request::run(arguments, global, console),
         Command::Reply(arguments) => reply::run(arguments, global, console),
         Command::Topics(arguments) => topics::run(arguments, global, console),
+        Command::Kv(arguments) => kv::run(arguments, global, console),
+        Command::Lock(arguments) => lock::run(arguments, global, console),
+        Command::Elect(arguments) => elect::run(arguments, global, console),
         Command::Subscriptions(arguments) => subscriptions::run(arguments, global, console),
         Command::Log(arguments) => log::run(arguments, global, console),
     }

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use dunlin::Refused;
-use dunlin_client::AskError;
+use dunlin_client::{AskError, KvError, WatchError};
 use dunlin_topic::{PublishError, SubjectError, SubscribeError};
 use dunlin_wire::{CODES, CodeRow, ErrorCode};
 use serde_json::json;
@@ -83,6 +83,12 @@ fn row(error: &anyhow::Error) -> Option<&'static CodeRow> {
         if cause.is::<SubjectError>() {
             return Some(ErrorCode::Subject);
         }
+        if let Some(error) = cause.downcast_ref::<KvError>() {
+            return error.code();
+        }
+        if let Some(WatchError::Compacted { .. }) = cause.downcast_ref() {
+            return Some(ErrorCode::Compacted);
+        }
         match (cause.downcast_ref(), cause.downcast_ref(), cause.downcast_ref()) {
             (Some(AskError::Refused(refused)), _, _) => Some(refused.code),
             (_, Some(PublishError::Refused(said)), _) | (_, _, Some(SubscribeError::Refused(said))) => {
@@ -108,10 +114,19 @@ fn code(error: &anyhow::Error) -> u8 {
         cause.is::<Refusal>()
             || cause.is::<SubjectError>()
             || matches!(cause.downcast_ref(), Some(AskError::Refused(_)))
+            || cause.downcast_ref::<KvError>().is_some_and(kv_refused)
+            || matches!(
+                cause.downcast_ref(),
+                Some(WatchError::Compacted { .. } | WatchError::Restarted { .. })
+            )
             || cause.downcast_ref::<PublishError>().is_some_and(publish_refused)
             || cause.downcast_ref::<SubscribeError>().is_some_and(subscribe_refused)
     });
     if refused { REFUSED } else { FAILED }
+}
+
+fn kv_refused(error: &KvError) -> bool {
+    !matches!(error, KvError::Unknown(_) | KvError::Away(_))
 }
 
 fn publish_refused(error: &PublishError) -> bool {

@@ -9,6 +9,7 @@ mod feed;
 mod feed_import;
 mod groups;
 mod http;
+mod kv;
 #[cfg(feature = "otel-test")]
 mod otel;
 mod publish_subscribe;

@@ -48,6 +48,19 @@ pub enum KvError {
 }
 
 impl KvError {
+    /// Its code, where a node said one.
+    pub fn code(&self) -> Option<ErrorCode> {
+        Some(match self {
+            KvError::Moved { .. } => ErrorCode::KeyMoved,
+            KvError::NoLease { .. } => ErrorCode::NoLease,
+            KvError::Held { .. } => ErrorCode::LockHeld,
+            KvError::NotHeld { .. } => ErrorCode::LockNotHeld,
+            KvError::Refused(refused) => refused.code,
+            KvError::Away(_) => return None,
+            KvError::Unknown(_) => ErrorCode::CommandUnknown,
+        })
+    }
+
     pub(super) fn odd() -> KvError {
         KvError::Unknown("the node answered something else than was asked".to_owned())
     }

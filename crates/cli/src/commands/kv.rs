@@ -1,0 +1,264 @@
+//! `kv`: keys and values that all nodes of a cluster agree on.
+
+mod show;
+mod txn;
+
+use std::io::{Read, Write};
+
+use anyhow::{Context, Result};
+use dunlin_client::state::prefix_end;
+use dunlin_client::{Kv, WatchError, WatchFrom, Written};
+use dunlin_topic::SubscribeError;
+use serde_json::json;
+
+use crate::arguments::Global;
+use crate::connect::connect;
+use crate::console::Console;
+use crate::outcome::Refusal;
+use crate::signals::Stop;
+pub use show::text as shown;
+
+#[derive(Debug, clap::Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Print what a key holds
+    #[command(after_help = "\
+Examples:
+  dunlin kv get config/limit
+  dunlin kv get config/limit --json     with the revisions that created and last wrote it")]
+    Get {
+        /// The key
+        key: String,
+        /// As the node has it, which may be late, and without a word to the others
+        #[arg(long)]
+        stale: bool,
+    },
+    /// Write a key
+    #[command(after_help = "\
+Examples:
+  dunlin kv put config/limit 100
+  dunlin kv put config/page - < page.html")]
+    Put {
+        /// The key
+        key: String,
+        /// The value; `-` is standard input
+        value: String,
+        /// It goes when this lease ends
+        #[arg(long, default_value_t, hide_default_value = true)]
+        lease: u64,
+    },
+    /// Delete a key, or all that begin so
+    #[command(after_help = "\
+Examples:
+  dunlin kv del config/limit
+  dunlin kv del config/limit --if 42    if revision 42 was the last to write it
+  dunlin kv del sessions/ --prefix")]
+    Del {
+        /// The key
+        key: String,
+        /// All keys that begin with it
+        #[arg(long, conflicts_with = "revision")]
+        prefix: bool,
+        /// Only if this revision was the last to write it
+        #[arg(long = "if", value_name = "REVISION")]
+        revision: Option<u64>,
+    },
+    /// Write a key if nobody has written it since (compare and swap)
+    #[command(after_help = "\
+Examples:
+  dunlin kv cas config/limit 42 200     if revision 42 was the last to write it
+  dunlin kv cas config/limit 0 100      if there is no such key
+
+Exit code 1 when it was written since, with the revision that did.")]
+    Cas {
+        /// The key
+        key: String,
+        /// The revision that last wrote it; 0 for a key that is not there
+        revision: u64,
+        /// The value; `-` is standard input
+        value: String,
+    },
+    /// If all that is compared is so do this, else that; in one revision
+    #[command(after_help = txn::EXAMPLES)]
+    Txn(txn::Arguments),
+    /// List keys and what they hold, in the order of their bytes
+    #[command(after_help = "\
+Examples:
+  dunlin kv range                       all
+  dunlin kv range config/               those that begin so
+  dunlin kv range a --end b --limit 10  from a, and before b")]
+    Range {
+        /// What the keys begin with, or with --end the first
+        #[arg(default_value = "", hide_default_value = true)]
+        start: String,
+        /// Before this one
+        #[arg(long)]
+        end: Option<String>,
+        /// At most so many
+        #[arg(long, short = 'n')]
+        limit: Option<usize>,
+        /// Their names alone
+        #[arg(long)]
+        keys: bool,
+        /// As the node has it, which may be late, and without a word to the others
+        #[arg(long)]
+        stale: bool,
+    },
+    /// Print what changes, revision by revision
+    #[command(after_help = "\
+Examples:
+  dunlin kv watch                       all, from now on
+  dunlin kv watch config/ --from 42     what begins so, from revision 42 on
+  dunlin kv watch --from oldest --json  all that is held
+
+Exit code 1 when revisions are not held any more; the error names the oldest.")]
+    Watch {
+        /// What the keys begin with
+        #[arg(default_value = "", hide_default_value = true)]
+        prefix: String,
+        /// A revision, `oldest` or `now`
+        #[arg(long, default_value = "now", value_parser = from)]
+        from: WatchFrom,
+        /// End after so many revisions
+        #[arg(long, short = 'n', value_name = "REVISIONS")]
+        count: Option<usize>,
+    },
+}
+
+fn from(text: &str) -> Result<WatchFrom, String> {
+    match text {
+        "now" => Ok(WatchFrom::Now),
+        "oldest" => Ok(WatchFrom::Oldest),
+        number => {
+            let revision = number.parse().map_err(|_| "expected a revision, `oldest` or `now`".to_owned())?;
+            Ok(WatchFrom::Revision(revision))
+        }
+    }
+}
+
+pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+    let kv = connect(global, "dunlin kv")?.kv();
+    let asked = |stale: bool| if stale { kv.stale() } else { kv.clone() };
+    match &arguments.verb {
+        Verb::Get { key, stale } => get(&asked(*stale), key, console),
+        Verb::Put { key, value, lease } => {
+            let revision = kv.put_under(key, content(value)?, *lease)?;
+            written(Written { revision, keys: 1 }, console)
+        }
+        Verb::Cas { key, revision, value } => {
+            let revision = kv.cas(key, *revision, content(value)?)?;
+            written(Written { revision, keys: 1 }, console)
+        }
+        Verb::Del { key, prefix: true, .. } => delete_all(&kv, key, console),
+        Verb::Del { key, revision: Some(revision), .. } => written(kv.delete_if(key, *revision)?, console),
+        Verb::Del { key, .. } => written(kv.delete(key)?, console),
+        Verb::Txn(txn) => txn::run(txn, &kv, console),
+        Verb::Range { start, end, limit, keys, stale } => {
+            let end =
+                end.as_ref().map_or_else(|| prefix_end(start.as_bytes()), |end| end.clone().into_bytes());
+            range(&asked(*stale), start, &end, limit.unwrap_or(usize::MAX), *keys, console)
+        }
+        Verb::Watch { prefix, from, count } => watch(&kv, prefix, *from, *count, console),
+    }
+}
+
+/// What an argument says, or standard input.
+pub(super) fn content(value: &str) -> Result<Vec<u8>> {
+    if value != "-" {
+        return Ok(value.as_bytes().to_vec());
+    }
+    let mut bytes = Vec::new();
+    std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read standard input")?;
+    Ok(bytes)
+}
+
+fn get(kv: &Kv, key: &str, console: &Console) -> Result<()> {
+    let entry = kv.get(key)?.ok_or_else(|| Refusal(format!("there is no key {key:?}")))?;
+    let mut out = console.out();
+    if console.json {
+        writeln!(out, "{}", show::entry(&entry))?;
+    } else {
+        out.write_all(&entry.value)?;
+        if console.is_terminal && !entry.value.ends_with(b"\n") {
+            writeln!(out)?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+fn written(written: Written, console: &Console) -> Result<()> {
+    let Written { revision, keys } = written;
+    let mut out = console.out();
+    match (console.json, keys) {
+        (true, _) => writeln!(out, "{}", json!({"revision": revision, "keys": keys}))?,
+        (false, 0) => writeln!(out, "nothing to change; the last revision is {revision}")?,
+        (false, 1) => writeln!(out, "revision {revision}")?,
+        (false, _) => writeln!(out, "revision {revision}: {keys} keys")?,
+    }
+    Ok(out.flush()?)
+}
+
+/// The cluster deletes so many at once.
+fn delete_all(kv: &Kv, prefix: &str, console: &Console) -> Result<()> {
+    let (mut all, end) = (Written { revision: 0, keys: 0 }, prefix_end(prefix.as_bytes()));
+    loop {
+        let deleted = kv.delete_range(prefix, &end)?;
+        all = Written { revision: deleted.revision, keys: all.keys + deleted.keys };
+        if deleted.keys == 0 {
+            return written(all, console);
+        }
+    }
+}
+
+fn range(kv: &Kv, start: &str, end: &[u8], limit: usize, keys: bool, console: &Console) -> Result<()> {
+    let (mut start, mut left) = (start.as_bytes().to_vec(), limit);
+    let mut out = console.out();
+    while left > 0 {
+        let page = kv.range(&start, end, u32::try_from(left).unwrap_or(u32::MAX))?;
+        left -= page.entries.len().min(left);
+        for entry in &page.entries {
+            match (console.json, keys) {
+                (true, false) => writeln!(out, "{}", show::entry(entry))?,
+                (true, true) => writeln!(out, "{}", json!({"key": show::text(&entry.key)}))?,
+                (false, true) => writeln!(out, "{}", show::line(&entry.key))?,
+                (false, false) => {
+                    writeln!(out, "{}\t{}", show::line(&entry.key), show::line(&entry.value))?;
+                }
+            }
+        }
+        match page.entries.last() {
+            Some(last) if page.more => start = [&last.key[..], &[0]].concat(),
+            _ => break,
+        }
+    }
+    Ok(out.flush()?)
+}
+
+fn watch(kv: &Kv, prefix: &str, from: WatchFrom, count: Option<usize>, console: &Console) -> Result<()> {
+    let stop = Stop::on_signal()?;
+    stop.when_nobody_reads();
+    let mut watch = kv.watch(prefix, from)?;
+    let (mut out, mut left) = (console.out(), count.unwrap_or(usize::MAX));
+    while left > 0 && !stop.is_set() {
+        let change = match watch.next_timeout(LOOK) {
+            Ok(Some(change)) => change,
+            Ok(None) => continue,
+            // It goes on where it was, once there is a node again.
+            Err(WatchError::Subscribe(SubscribeError::Connection(_))) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        show::change(&change, console, &mut out)?;
+        out.flush()?;
+        left -= 1;
+    }
+    Ok(())
+}
+
+/// How soon a watch notices that it is time to end.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(100);

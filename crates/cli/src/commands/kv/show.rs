@@ -1,0 +1,50 @@
+//! Keys and values as people and programs read them.
+
+use std::io::{self, Write};
+
+use dunlin_client::{Change, Entry};
+use serde_json::{Value, json};
+
+use crate::console::Console;
+use crate::format::base64;
+
+/// Text, or what stands for bytes that are none.
+pub fn text(bytes: &[u8]) -> Value {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => json!(text),
+        Err(_) => json!({ "base64": base64(bytes) }),
+    }
+}
+
+/// One line, however many are in it.
+pub fn line(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).chars().flat_map(escaped).collect()
+}
+
+fn escaped(char: char) -> Vec<char> {
+    if char.is_control() { char.escape_default().collect() } else { vec![char] }
+}
+
+/// All that is known of a key.
+pub fn entry(entry: &Entry) -> Value {
+    json!({
+        "key": text(&entry.key), "value": text(&entry.value), "created": entry.created,
+        "modified": entry.modified, "version": entry.version, "lease": entry.lease,
+    })
+}
+
+/// What one revision changed.
+pub fn change(change: &Change, console: &Console, out: &mut impl Write) -> io::Result<()> {
+    let revision = change.revision;
+    if console.json {
+        let events = change.events.iter().map(|event| match event {
+            Ok(put) => entry(put),
+            Err(key) => json!({ "deleted": text(key) }),
+        });
+        return writeln!(out, "{}", json!({"revision": revision, "events": events.collect::<Vec<_>>()}));
+    }
+    change.events.iter().try_for_each(|event| match event {
+        Ok(entry) => writeln!(out, "{revision}\tput\t{}\t{}", line(&entry.key), line(&entry.value)),
+        Err(key) => writeln!(out, "{revision}\tdel\t{}", line(key)),
+    })
+}

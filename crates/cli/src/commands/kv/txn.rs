@@ -1,0 +1,112 @@
+//! `kv txn`: a transaction out of options.
+
+use std::io::Write;
+
+use anyhow::Result;
+use dunlin_client::state::{Is, Operation, Target};
+use dunlin_client::{Kv, Transaction};
+use serde_json::json;
+
+use super::show;
+use crate::console::Console;
+use crate::outcome::Refusal;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  dunlin kv txn --if-revision a=42 --put a=2 --put b=3
+  dunlin kv txn --if-value state=open --put state=closed --else-get state
+  dunlin kv txn --if-revision a=0 --put a=1     if there is no key a
+
+Done in this order: puts, deletes, gets. Exit code 1 when something compared is not so.";
+
+#[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = true)]
+pub struct Arguments {
+    /// The key was last written by this revision; 0: there is no such key
+    #[arg(long, value_name = "KEY=REVISION", value_parser = revision)]
+    if_revision: Vec<(String, u64)>,
+    /// The key holds this
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    if_value: Vec<(String, String)>,
+    /// Write a key, if all is so
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    put: Vec<(String, String)>,
+    /// Delete a key, if all is so
+    #[arg(long, value_name = "KEY")]
+    del: Vec<String>,
+    /// Read a key, if all is so
+    #[arg(long, value_name = "KEY")]
+    get: Vec<String>,
+    /// Write a key, if something is not so
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    else_put: Vec<(String, String)>,
+    /// Delete a key, if something is not so
+    #[arg(long, value_name = "KEY")]
+    else_del: Vec<String>,
+    /// Read a key, if something is not so
+    #[arg(long, value_name = "KEY")]
+    else_get: Vec<String>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+fn revision(text: &str) -> Result<(String, u64), String> {
+    let (key, revision) = pair(text)?;
+    Ok((key, revision.parse().map_err(|_| "expected KEY=REVISION".to_owned())?))
+}
+
+fn operations<'a>(
+    puts: &'a [(String, String)],
+    dels: &'a [String],
+    gets: &'a [String],
+) -> impl Iterator<Item = Operation<'a>> {
+    let put = |(key, value): &'a (String, String)| Operation::Put {
+        key: key.as_bytes(),
+        value: value.as_bytes(),
+        lease: 0,
+    };
+    let del = |key: &'a String| Operation::Delete { key: key.as_bytes() };
+    let get = |key: &'a String| Operation::Get { key: key.as_bytes() };
+    puts.iter().map(put).chain(dels.iter().map(del)).chain(gets.iter().map(get))
+}
+
+pub fn run(arguments: &Arguments, kv: &Kv, console: &Console) -> Result<()> {
+    let Arguments { if_revision, if_value, put, del, get, else_put, else_del, else_get } = arguments;
+    let mut transaction = Transaction::new();
+    for (key, revision) in if_revision {
+        transaction = transaction.if_modified_at(key.as_bytes(), *revision);
+    }
+    for (key, value) in if_value {
+        let target = Target::Value { value: value.as_bytes() };
+        transaction = transaction.compare(key.as_bytes(), Is::Equal, target);
+    }
+    transaction = operations(put, del, get).fold(transaction, Transaction::then);
+    transaction = operations(else_put, else_del, else_get).fold(transaction, Transaction::otherwise);
+    let done = kv.transact(&transaction)?;
+    let mut out = console.out();
+    if console.json {
+        let results = done.results.iter().map(|result| match result {
+            Ok(keys) => json!({ "keys": keys }),
+            Err((entries, more)) => {
+                json!({"entries": entries.iter().map(show::entry).collect::<Vec<_>>(), "more": more})
+            }
+        });
+        let results: Vec<_> = results.collect();
+        let object = json!({"revision": done.revision, "succeeded": done.succeeded, "results": results});
+        writeln!(out, "{object}")?;
+    } else {
+        writeln!(out, "revision {}", done.revision)?;
+        for entry in done.results.iter().filter_map(|result| result.as_ref().err()).flat_map(|(all, _)| all) {
+            writeln!(out, "{}\t{}", show::line(&entry.key), show::line(&entry.value))?;
+        }
+    }
+    out.flush()?;
+    if done.succeeded {
+        Ok(())
+    } else {
+        Err(Refusal("something that was compared is not so".to_owned()).into())
+    }
+}
