@@ -10,11 +10,16 @@ use dunlin_topic::{
     SubscribeOptions,
 };
 
+use dunlin_wire::ErrorCode;
+
 use crate::client::Client;
 use crate::follow::lock;
 use crate::publisher::{Publisher, PublisherOptions};
 use crate::subscriber::Subscriber;
+use crate::topics::AskError;
 
+/// What stands before a subject in DESCRIBE_SETTINGS that asks whether anybody hears it (`docs/protocol.md`).
+const HEARD: &str = "$DUNLIN.heard.";
 /// Subjects whose publishers a requester keeps open.
 const PUBLISHERS_MAX: usize = 256;
 
@@ -44,6 +49,17 @@ impl Client {
         Requester { client: self.clone(), inbox: None, publishers: HashMap::new(), asked: 0 }
     }
 
+    /// Refused where nobody would hear what is published to the subject. A node that does not know is believed to be heard.
+    fn is_heard(&self, subject: &str) -> Result<(), RequestError> {
+        match self.topic_settings(&format!("{HEARD}{subject}")) {
+            Err(AskError::Refused(refused)) if refused.code == ErrorCode::NoResponder => {
+                Err(RequestError::NoResponder(subject.to_owned()))
+            }
+            // What is wrong with the subject, or the connection, is told when it is published.
+            _ => Ok(()),
+        }
+    }
+
     /// Publishes a request and waits for the first reply. Whoever asks more than once is better off with
     /// a [`Requester`].
     pub fn request<'a>(
@@ -66,6 +82,9 @@ impl Requester {
     ) -> Result<Reply, RequestError> {
         let until = Instant::now() + timeout;
         self.open_inbox()?;
+        if !self.publishers.contains_key(subject) {
+            self.client.is_heard(subject)?;
+        }
         self.open_publisher(subject)?;
         self.asked += 1;
         let (Some(inbox), Some(publisher)) = (&mut self.inbox, self.publishers.get_mut(subject)) else {

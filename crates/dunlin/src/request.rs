@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use dunlin_topic::{
-    Draft, Event, Publish, Reply, RequestError, Subscribe, SubscribeError, SubscribeOptions, Subscriber,
+    Draft, Event, Publish, Reply, RequestError, Subject, Subscribe, SubscribeError, SubscribeOptions,
+    Subscriber,
 };
 
 use crate::clock::now_ns;
@@ -42,13 +43,20 @@ impl Node {
 }
 
 impl Requester {
-    /// Publishes a request and waits for the first reply to it.
+    /// Publishes a request and waits for the first reply to it. Where nobody would hear it that is said at once.
     pub fn request<'a>(
         &mut self,
         subject: &str,
         draft: impl Into<Draft<'a>>,
         timeout: Duration,
     ) -> Result<Reply, RequestError> {
+        // What is wrong with the subject is told when it is published.
+        if let Ok(asked) = Subject::parse(subject)
+            && self.node.may_publish(asked).is_ok()
+            && !self.node.is_heard(asked)
+        {
+            return Err(RequestError::NoResponder(subject.to_owned()));
+        }
         self.asked += 1;
         let mut reply_to = self.inbox.prefix();
         let tail_at = reply_to.len();

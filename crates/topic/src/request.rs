@@ -25,6 +25,9 @@ pub enum RequestError {
     /// The inbox is gone, or was refused.
     #[error("{0}")]
     Inbox(#[from] SubscribeError),
+    /// Nobody would hear it, so it was not published.
+    #[error("nobody answers {0}: nothing was published")]
+    NoResponder(String),
     /// Nobody answered in time.
     #[error("no reply within {0:?}")]
     TimedOut(Duration),

@@ -1,4 +1,4 @@
-// Every case with nats.go.
+// Every case with nats.go; by TLS those that need no help of the node's, with the authority that the second argument names.
 package main
 
 import (
@@ -21,6 +21,7 @@ const patience = 60 * time.Second
 var (
 	url   = os.Args[1]
 	input = bufio.NewReader(os.Stdin)
+	byTLS []nats.Option
 )
 
 // must ends the program where something does not hold.
@@ -167,7 +168,7 @@ func largePayload(nc *nats.Conn) {
 
 func drain(*nats.Conn) {
 	closed := make(chan struct{})
-	nc, err := nats.Connect(url, nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+	nc, err := nats.Connect(url, append(byTLS, nats.ClosedHandler(func(*nats.Conn) { close(closed) }))...)
 	check(err)
 	var got atomic.Int64
 	_, err = nc.Subscribe("go.drain", func(*nats.Msg) { time.Sleep(time.Millisecond); got.Add(1) })
@@ -228,7 +229,10 @@ func reconnect(*nats.Conn) {
 }
 
 func main() {
-	nc, err := nats.Connect(url, nats.Name("go"))
+	if len(os.Args) > 2 {
+		byTLS = []nats.Option{nats.RootCAs(os.Args[2])}
+	}
+	nc, err := nats.Connect(url, append(byTLS, nats.Name("go"))...)
 	check(err)
 	cases := []struct {
 		name string
@@ -237,6 +241,9 @@ func main() {
 		{"pub_sub", pubSub}, {"headers", headers}, {"wildcard", wildcard}, {"queue_group", queueGroup},
 		{"request_reply", requestReply}, {"no_responders", noResponders}, {"unsub_max", unsubMax},
 		{"large_payload", largePayload}, {"drain", drain}, {"gaps", gaps}, {"reconnect", reconnect},
+	}
+	if byTLS != nil {
+		cases = cases[:len(cases)-2]
 	}
 	for _, each := range cases {
 		each.run(nc)

@@ -8,6 +8,7 @@ use dunlin_system_tests::process::{PATIENCE, Process};
 
 use crate::nats_stage::NatsNode;
 use crate::stage::alone;
+use crate::tls_node::TlsNode;
 
 const CASES: [&str; 11] = [
     "pub_sub",
@@ -40,6 +41,24 @@ fn nats_js_finds_everything_as_it_expects() {
 #[ignore = "needs nats.go: cargo xtask nats-clients"]
 fn nats_go_finds_everything_as_it_expects() {
     passes_all("nats.go", &installed("go/client"), &[]);
+}
+
+#[test]
+#[ignore = "needs nats.py: cargo xtask nats-clients"]
+fn nats_py_finds_everything_by_tls() {
+    passes_by_tls("nats.py", &installed("py/bin/python3"), &[sources().join("nats_py/client.py")]);
+}
+
+#[test]
+#[ignore = "needs nats.js: cargo xtask nats-clients"]
+fn nats_js_finds_everything_by_tls() {
+    passes_by_tls("nats.js", &PathBuf::from("node"), &[installed("js/client.mjs")]);
+}
+
+#[test]
+#[ignore = "needs nats.go: cargo xtask nats-clients"]
+fn nats_go_finds_everything_by_tls() {
+    passes_by_tls("nats.go", &installed("go/client"), &[]);
 }
 
 /// Where `cargo xtask nats-clients` has put it.
@@ -76,5 +95,23 @@ fn passes_all(name: &str, program: &std::path::Path, arguments: &[PathBuf]) {
         }
     }
     assert_eq!(passed, CASES, "{}", client.errors());
+    assert!(client.wait().success(), "{}", client.errors());
+}
+
+/// All but what needs a node that is stopped and started meanwhile.
+fn passes_by_tls(name: &str, program: &std::path::Path, arguments: &[PathBuf]) {
+    let _alone = alone();
+    let node = TlsNode::start();
+    let mut arguments: Vec<String> = arguments.iter().map(|path| path.display().to_string()).collect();
+    arguments.extend([node.nats_url(), node.ca().display().to_string()]);
+    let mut client = Process::start(name, &program.display().to_string(), &arguments);
+    let mut passed = Vec::new();
+    while let Some(line) = client.line_within(PATIENCE) {
+        match line.split_once(' ') {
+            Some(("ok", case)) => passed.push(case.to_owned()),
+            _ => panic!("{name} said {line:?}"),
+        }
+    }
+    assert_eq!(passed, CASES[..CASES.len() - 2], "{}", client.errors());
     assert!(client.wait().success(), "{}", client.errors());
 }

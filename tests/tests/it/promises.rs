@@ -20,9 +20,19 @@ const DOORS: &[&dyn Door] =
 
 /// Tries all promises that the door makes; fails with all that were broken.
 fn keeps_its_promises(door: &dyn Door) {
+    tries_all(door, Started::start);
+}
+
+/// The same where clients have to say who they are and something is denied to them, so that each subscription is filtered and
+/// each publish is looked at.
+fn keeps_its_promises_to_users(door: &dyn Door) {
+    tries_all(door, Started::start_with_users);
+}
+
+fn tries_all(door: &dyn Door, start: fn() -> anyhow::Result<Started>) {
     let mut broken = Vec::new();
     for promise in PROMISES.iter().filter(|promise| door.not_offered(promise.name).is_none()) {
-        let tried = Started::start().and_then(|node| (promise.check)(&mut Trial { door, node }));
+        let tried = start().and_then(|node| (promise.check)(&mut Trial { door, node }));
         if let Err(error) = tried {
             broken.push(format!("{} ({}): {error:#}", promise.name, promise.says));
         }
@@ -63,6 +73,27 @@ fn nats_plain() {
 #[test]
 fn nats_with_sequences() {
     keeps_its_promises(&nats::Numbered);
+}
+
+#[test]
+fn tcp_to_users() {
+    keeps_its_promises_to_users(&rust::Tcp);
+}
+
+#[test]
+fn http_to_users() {
+    keeps_its_promises_to_users(&http::Http);
+}
+
+#[test]
+fn grpc_to_users() {
+    keeps_its_promises_to_users(&grpc::Grpc);
+}
+
+#[test]
+fn nats_to_users() {
+    keeps_its_promises_to_users(&nats::Plain);
+    keeps_its_promises_to_users(&nats::Numbered);
 }
 
 /// The table of `docs/doors.md` says what was tried. `DUNLIN_WRITE=1` writes it.

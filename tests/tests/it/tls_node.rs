@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use dunlin::{Config, Node};
 use dunlin_server::{Door, Server, ServerConfig, TlsConfig};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, KeyUsagePurpose};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
 use tempfile::TempDir;
 
 pub struct TlsNode {
@@ -16,11 +16,14 @@ impl TlsNode {
     pub fn start() -> TlsNode {
         let dir = TempDir::new().unwrap();
         let mut authority = CertificateParams::new(Vec::new()).unwrap();
+        // One whose name is its issuer's is taken for self-signed by OpenSSL, which Python and Node use.
+        authority.distinguished_name.push(DnType::CommonName, "an authority of tests");
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         // Python asks for both.
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, "localhost");
         params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate().unwrap();
         let write = |name: &str, text: String| {

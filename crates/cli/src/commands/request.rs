@@ -59,6 +59,7 @@ pub const ERROR_HEADER: &str = "dunlin-error";
 
 fn refused(error: RequestError) -> anyhow::Error {
     match error {
+        RequestError::NoResponder(_) => Refusal(error.to_string()).into(),
         RequestError::TimedOut(_) => Refusal(format!("nobody answered: {error}")).into(),
         RequestError::Publish(error) => error.into(),
         RequestError::Inbox(error) => error.into(),

@@ -94,7 +94,7 @@ struct Change {
 }
 
 /// What can be taken away, as the file calls it.
-const WHAT: [&str; 10] = [
+const WHAT: [&str; 11] = [
     "publish",
     "publish_deny",
     "subscribe",
@@ -105,11 +105,15 @@ const WHAT: [&str; 10] = [
     "surveys",
     "password",
     "tokens",
+    "certificates",
 ];
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 struct May {
+    /// The subject or an alternative name of a client certificate that lets it in
+    #[arg(long, value_name = "TEXT")]
+    certificate: Vec<String>,
     /// Subjects it may publish to
     #[arg(long, value_name = "PATTERN")]
     publish: Vec<String>,
@@ -208,6 +212,7 @@ fn show(file: &Path, name: &str, console: &Console) -> Result<()> {
 impl May {
     fn write_to(&self, user: &mut Toml) {
         for (name, patterns) in [
+            ("certificates", &self.certificate),
             ("publish", &self.publish),
             ("publish_deny", &self.deny_publish),
             ("subscribe", &self.subscribe),
@@ -275,9 +280,10 @@ fn list(file: &Path, console: &Console) -> Result<()> {
     let users = Users::read(file)?;
     let mut out = console.out();
     if console.json {
-        for UserInfo { name, tenant, password, tokens, permissions } in users.list() {
+        for UserInfo { name, tenant, password, tokens, certificates, permissions } in users.list() {
             let object = json!({
                 "user": name, "tenant": tenant, "password": password, "tokens": tokens,
+                "certificates": certificates,
                 "may": {
                     "publish": rule(&permissions.publish), "subscribe": rule(&permissions.subscribe),
                     "create": rule(&permissions.create), "delete": rule(&permissions.delete),
@@ -289,7 +295,7 @@ fn list(file: &Path, console: &Console) -> Result<()> {
         return Ok(out.flush()?);
     }
     let mut shown = Table::new(&["USER", "TENANT", "PASSWORD", "TOKENS", "MAY"]);
-    for UserInfo { name, tenant, password, tokens, permissions } in users.list() {
+    for UserInfo { name, tenant, password, tokens, permissions, .. } in users.list() {
         let password = if password { "yes" } else { "no" };
         let may = may(permissions).join("; ");
         shown.row([name.to_owned(), tenant.to_owned(), password.to_owned(), tokens.to_string(), may]);

@@ -4,7 +4,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use crate::dunlin::{Node, signal};
+use crate::dunlin::{Node, Program, signal};
 
 /// Somebody who answers, once they do.
 struct Replier(Child);
@@ -64,6 +64,14 @@ fn a_command_that_fails_is_told_to_who_asked() {
 fn nobody_there_is_a_refusal_in_time() {
     let node = Node::start();
     let outcome = node.run(&["req", "nobody", "hello", "--timeout", "50ms"]);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.err.contains("nobody answers nobody: nothing was published"), "{outcome:?}");
+    assert_eq!(node.run(&["topics", "list", "--json"]).done(), "", "no topic came into being");
+    let _deaf = node.command(&["sub", "deaf"]).stdout(Stdio::null()).spawn().map(Program::from).unwrap();
+    while !node.run(&["topics", "list", "--json"]).out.contains("\"readers\":1") {
+        thread::sleep(Duration::from_millis(20));
+    }
+    let outcome = node.run(&["req", "deaf", "hello", "--timeout", "50ms"]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(outcome.err.contains("nobody answered"), "{outcome:?}");
 }

@@ -23,7 +23,7 @@ fn users_are_added_listed_and_removed_and_come_in_with_what_they_were_given() {
     };
     let rights = ["--publish", "orders.>", "--subscribe", "orders.>", "--create", "orders.>"];
     user(&[&["add", "ana"], &rights[..]].concat(), "open sesame\n");
-    user(&["add", "robot", "--no-password", "--publish", "orders.>"], "");
+    user(&["add", "robot", "--no-password", "--publish", "orders.>", "--certificate", "CN=robot"], "");
     let token = user(&["token", "robot"], "");
     let again = run(&["user", "--users-file", &file, "add", "robot", "--no-password"], "");
     assert_eq!(again.code, Some(1), "{again:?}");
@@ -37,6 +37,7 @@ fn users_are_added_listed_and_removed_and_come_in_with_what_they_were_given() {
     assert!(changed.ends_with("  publish orders.>\n"), "{changed}");
     let listed = user(&["list", "--json"], "");
     assert!(listed.contains(r#""publish":{"allow":["orders.>"],"deny":[]}"#), "{listed}");
+    assert!(listed.contains(r#""certificates":["CN=robot"]"#), "{listed}");
     let listed = user(&["list"], "");
     assert!(listed.contains("publish orders.>; subscribe orders.>; create orders.>"), "{listed}");
     assert!(listed.contains("ana") && listed.contains("robot"), "{listed}");

@@ -26,6 +26,14 @@ fn accept_inbox(link: &mut crate::peer::Link) -> String {
 }
 
 /// Reads a request; where its reply goes.
+fn say_that_somebody_hears(link: &mut crate::peer::Link) {
+    let request = link.next(|message| match message {
+        FromClient::DescribeSettings(NamedTopic { request, topic: "$DUNLIN.heard.orders.eu" }) => request,
+        other => panic!("{other:?}"),
+    });
+    link.send(FromNode::Settings(Settings { request, settings: List::new(&[]) }));
+}
+
 fn accept_request(link: &mut crate::peer::Link) -> String {
     link.next(|message| match message {
         FromClient::Publish(publish) => {
@@ -54,6 +62,7 @@ fn reply(link: &mut crate::peer::Link, seq: u64, subject: &str, payload: &str) {
 fn a_request_gets_its_reply_and_late_ones_are_skipped() {
     let (client, node) = Peer::serve(|_, mut link| {
         accept_inbox(&mut link);
+        say_that_somebody_hears(&mut link);
         link.accept_publisher();
         let late = accept_request(&mut link);
         let second = accept_request(&mut link);
@@ -75,6 +84,7 @@ fn a_request_gets_its_reply_and_late_ones_are_skipped() {
 fn a_request_that_is_refused_fails_at_once() {
     let (client, node) = Peer::serve(|_, mut link| {
         accept_inbox(&mut link);
+        say_that_somebody_hears(&mut link);
         let (publisher, ..) = link.accept_publisher();
         accept_request(&mut link);
         let refusal = Refusal { code: ErrorCode::BudgetSpent, numbers: [1, 2, 3], text: "" };

@@ -25,7 +25,7 @@ fn a_request_is_answered_by_a_responder_of_the_node() {
 fn a_request_nobody_answers_times_out() {
     let node = node();
     let short = Duration::from_millis(10);
-    assert_eq!(node.request("nobody", "?", short), Err(RequestError::TimedOut(short)));
+    assert_eq!(node.request("nobody", "?", short), Err(RequestError::NoResponder("nobody".to_owned())));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::secret::SECRET_BYTES_MAX;
+use crate::tls::ClientCertificate;
 
 /// See the module. What it holds is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub(crate) enum Credentials {
         user: String,
         password: Vec<u8>,
     },
+    /// What a certificate says of its owner, which an authority of clients has signed.
+    Certificate(Vec<String>),
     /// Something that is none of these.
     Unsound,
 }
@@ -56,6 +59,16 @@ impl Credentials {
         }
     }
 
+    /// These, or who a client's certificate says that it is where it brings no others.
+    pub(crate) fn or_certificate(self, certificate: Option<&ClientCertificate>) -> Credentials {
+        match (self, certificate) {
+            (Credentials::None, Some(ClientCertificate { subject, names })) => {
+                Credentials::Certificate([subject].into_iter().chain(names).cloned().collect())
+            }
+            (brought, _) => brought,
+        }
+    }
+
     fn token(token: &[u8]) -> Credentials {
         match token.len() {
             1..=SECRET_BYTES_MAX => Credentials::Token(token.to_vec()),
@@ -78,6 +91,7 @@ impl std::fmt::Debug for Credentials {
         f.write_str(match self {
             Credentials::None => "None",
             Credentials::Token(_) => "Token",
+            Credentials::Certificate(_) => "Certificate",
             Credentials::Password { .. } => "Password",
             Credentials::Unsound => "Unsound",
         })

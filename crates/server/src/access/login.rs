@@ -34,6 +34,8 @@ enum Proof {
     Token(Digest),
     /// The hash.
     Password(String),
+    /// What a certificate says.
+    Certificate(String),
 }
 
 /// Who it is, or why nobody.
@@ -96,6 +98,20 @@ impl Access {
                 done(match known {
                     Some(name) => self.enter(&name, Proof::Token(digest), &tenant, from),
                     None => Err(self.refuse(from, "unknown token")),
+                });
+            }
+            Credentials::Certificate(said) => {
+                let users = self.users();
+                done(match users.of_certificate(&said) {
+                    Some((name, said)) => {
+                        self.enter(name, Proof::Certificate(said.to_owned()), &tenant, from)
+                    }
+                    // Nobody guesses certificates either: it is no failure that makes others wait.
+                    None => {
+                        self.counts.failed.fetch_add(1, Ordering::Relaxed);
+                        tracing::warn!(?said, "login failed: a certificate of no user");
+                        Err(Refused::new(ErrorCode::Unauthenticated, "the certificate is no user's"))
+                    }
                 });
             }
             Credentials::Password { user, password } => match self.wait(from, &user) {
@@ -164,7 +180,7 @@ impl Access {
         else {
             return Err(self.fail(from, name, "unknown user"));
         };
-        lock(&self.throttle).succeeded(from, if matches!(proof, Proof::Token(_)) { "" } else { name });
+        lock(&self.throttle).succeeded(from, if matches!(proof, Proof::Password(_)) { name } else { "" });
         if !tenant.is_empty() && tenant != user.tenant {
             return Err(Refused::new(ErrorCode::TenantUnknown, tenant));
         }
@@ -216,6 +232,7 @@ impl Login {
         let holds = match &self.proof {
             Proof::Token(digest) => user.tokens.contains(digest),
             Proof::Password(hash) => user.password.as_ref() == Some(hash),
+            Proof::Certificate(said) => user.certificates.contains(said),
         };
         if holds { Ok(()) } else { gone("has other credentials now") }
     }

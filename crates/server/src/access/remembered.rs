@@ -8,10 +8,15 @@ use tokio::sync::Mutex;
 
 use super::throttle::From;
 use super::{Access, Credentials, Login};
+use crate::tls::ClientCertificate;
 
 /// See the module.
-#[derive(Debug, Default)]
-pub(crate) struct Remembered(Mutex<Option<Known>>);
+#[derive(Debug)]
+pub(crate) struct Remembered {
+    known: Mutex<Option<Known>>,
+    /// Who the client is for requests that bring nothing else.
+    certificate: Option<ClientCertificate>,
+}
 
 #[derive(Debug)]
 struct Known {
@@ -21,6 +26,11 @@ struct Known {
 }
 
 impl Remembered {
+    /// Of a connection whose client showed this certificate.
+    pub(crate) fn of(certificate: Option<ClientCertificate>) -> Remembered {
+        Remembered { known: Mutex::default(), certificate }
+    }
+
     /// Who the request is of that has this header `authorization`.
     pub(crate) async fn log_in(
         &self,
@@ -30,7 +40,7 @@ impl Remembered {
     ) -> Result<Arc<Login>, Refused> {
         let generation = access.generation();
         // Requests that come together wait for one look.
-        let mut remembered = self.0.lock().await;
+        let mut remembered = self.known.lock().await;
         if let Some(known) = &*remembered
             && known.generation == generation
             && Some(known.header.as_slice()) == header
@@ -39,7 +49,8 @@ impl Remembered {
         }
         // Its place is free for who comes now.
         remembered.take();
-        let login = access.log_in(Credentials::of_header(header), from).await?;
+        let credentials = Credentials::of_header(header).or_certificate(self.certificate.as_ref());
+        let login = access.log_in(credentials, from).await?;
         let known = Known { header: header.unwrap_or_default().to_vec(), generation, login };
         let login = Arc::clone(&known.login);
         *remembered = Some(known);

@@ -36,6 +36,8 @@ pub struct Users {
     pub(crate) by_name: BTreeMap<String, User>,
     pub(crate) tenants: BTreeMap<String, Tenant>,
     by_token: HashMap<Digest, String>,
+    /// By what their certificates say of them.
+    by_certificate: HashMap<String, String>,
 }
 
 /// A user.
@@ -45,6 +47,8 @@ pub(crate) struct User {
     /// As Argon2id.
     pub(crate) password: Option<String>,
     pub(crate) tokens: Vec<Digest>,
+    /// Subjects or alternative names of certificates, each of which lets in.
+    pub(crate) certificates: Vec<String>,
     pub(crate) permissions: Arc<Permissions>,
     pub(crate) limits: UserLimits,
 }
@@ -106,6 +110,11 @@ impl Users {
         secret::is_same(kept, digest).then_some(name.as_str())
     }
 
+    /// Whose certificate it is that says one of these; and which.
+    pub(crate) fn of_certificate<'c>(&self, said: &'c [String]) -> Option<(&str, &'c str)> {
+        said.iter().find_map(|text| Some((self.by_certificate.get(text)?.as_str(), text.as_str())))
+    }
+
     /// Every user: name and tenant, whether there is a password, and how many tokens.
     pub fn list(&self) -> impl Iterator<Item = UserInfo<'_>> {
         self.by_name.iter().map(|(name, user)| UserInfo {
@@ -113,6 +122,7 @@ impl Users {
             tenant: &user.tenant,
             password: user.password.is_some(),
             tokens: user.tokens.len(),
+            certificates: &user.certificates,
             permissions: &user.permissions,
         })
     }
@@ -129,6 +139,8 @@ pub struct UserInfo<'u> {
     pub password: bool,
     /// How many tokens they have.
     pub tokens: usize,
+    /// What certificates say that let them in.
+    pub certificates: &'u [String],
     /// What they may do.
     pub permissions: &'u Permissions,
 }
@@ -165,6 +177,11 @@ impl Reader<'_> {
             for token in &user.tokens {
                 if let Some(other) = users.by_token.insert(*token, name.clone()) {
                     return Err(self.error(at, format!("{name} and {other} have a token in common")));
+                }
+            }
+            for certificate in &user.certificates {
+                if let Some(other) = users.by_certificate.insert(certificate.clone(), name.clone()) {
+                    return Err(self.error(at, format!("{name} and {other} have a certificate in common")));
                 }
             }
             users.by_name.insert(name, user);
@@ -226,6 +243,14 @@ impl Reader<'_> {
                 .ok_or_else(|| self.error(token.span().start, expected.to_owned()))
         };
         let tokens = raw.tokens.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        let read = |text: Spanned<String>| match text.get_ref().trim() {
+            "" => Err(self.error(
+                text.span().start,
+                "certificates: expected a subject or an alternative name".to_owned(),
+            )),
+            trimmed => Ok(trimmed.to_owned()),
+        };
+        let certificates = raw.certificates.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
         let rule = |allow, deny| Ok(Rule { allow: self.patterns(allow)?, deny: self.patterns(deny)? });
         let permissions = Permissions {
             tenant: tenant.bounds.clone(),
@@ -242,6 +267,7 @@ impl Reader<'_> {
             tenant: name,
             password: password.transpose()?,
             tokens,
+            certificates,
             permissions: Arc::new(permissions),
             limits: UserLimits {
                 connections: self.over_zero("connections", limits.connections)?,

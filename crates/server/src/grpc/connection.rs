@@ -206,7 +206,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream) {
     let place = shared.admit(shared.node.next_session(), &waiter);
     let peer = stream.socket().and_then(|socket| socket.peer_addr().ok());
     let state = State {
-        remembered: Remembered::default(),
+        remembered: Remembered::of(stream.client_certificate()),
         admitted: place.is_some(),
         stopping: AtomicBool::new(false),
         streams: Mutex::default(),

@@ -37,7 +37,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream) {
     notice_who_has_gone(socket, &shared.limits);
     let peer = socket.peer_addr().ok();
     let is_local = stream.local_address().is_some_and(|address| address.ip().to_canonical().is_loopback());
-    let context = Context::new(Arc::clone(&shared), peer, is_local);
+    let context = Context::new(Arc::clone(&shared), peer, is_local, stream.client_certificate());
     let service = service_fn(move |request| routes::answer(context.clone(), request));
     let connection = builder(&shared.limits).serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);

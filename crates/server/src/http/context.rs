@@ -9,6 +9,7 @@ use dunlin::{Node, Refused, Rule};
 use crate::access::{Login, Remembered, slow_down};
 use crate::config::Limits;
 use crate::shared::Shared;
+use crate::tls::ClientCertificate;
 
 /// A connection, as its requests see it; cheap to clone.
 #[derive(Debug, Clone)]
@@ -33,8 +34,13 @@ struct User {
 }
 
 impl Context {
-    pub(super) fn new(shared: Arc<Shared>, peer: Option<SocketAddr>, is_local: bool) -> Context {
-        let remembered = Remembered::default();
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        peer: Option<SocketAddr>,
+        is_local: bool,
+        certificate: Option<ClientCertificate>,
+    ) -> Context {
+        let remembered = Remembered::of(certificate);
         Context { of_connection: Arc::new(Inner { shared, peer, is_local, remembered }), user: None }
     }
 

@@ -10,14 +10,15 @@ use anyhow::{Context, Result, bail};
 use dunlin_server::grpc::proto::dunlin as v1;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Request, Status, Streaming};
 use v1::dunlin_client::DunlinClient;
 use v1::start::At;
 use v1::subscribe_response::Event;
 
 use super::door::{Door, Message, Reader, Seen, Taken, Visitor, Wish};
-use super::trial::{PATIENCE, Started};
+use super::trial::{PATIENCE, Started, TOKEN};
 
 pub struct Grpc;
 
@@ -39,7 +40,7 @@ impl Door for Grpc {
 struct Connection {
     address: SocketAddr,
     runtime: Runtime,
-    client: DunlinClient<Channel>,
+    client: Calls,
 }
 
 impl Connection {
@@ -50,9 +51,19 @@ impl Connection {
     }
 }
 
-async fn connect(address: SocketAddr) -> Result<DunlinClient<Channel>> {
+/// The generated client, which says with each call who it is.
+type Calls = DunlinClient<InterceptedService<Channel, fn(Request<()>) -> Result<Request<()>, Status>>>;
+
+async fn connect(address: SocketAddr) -> Result<Calls> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))?.connect_timeout(PATIENCE);
-    Ok(DunlinClient::new(endpoint.connect().await?).max_decoding_message_size(64 << 20))
+    let channel = endpoint.connect().await?;
+    Ok(DunlinClient::with_interceptor(channel, introduce as fn(_) -> _).max_decoding_message_size(64 << 20))
+}
+
+fn introduce(mut call: Request<()>) -> Result<Request<()>, Status> {
+    let who = format!("Bearer {}", TOKEN.0).parse().map_err(|_| Status::internal("no header"))?;
+    call.metadata_mut().insert("authorization", who);
+    Ok(call)
 }
 
 struct Caller(Connection);

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::door::{Door, Message, Reader, Seen, Taken, Visitor, Wish};
-use super::trial::{PATIENCE, Started};
+use super::trial::{PATIENCE, Started, TOKEN};
 
 pub struct Http;
 
@@ -41,9 +41,11 @@ impl Visitor for Client {
     fn publish(&mut self, message: &Message<'_>) -> Result<Option<u64>> {
         let mut stream = connect(self.0)?;
         let mut head = format!(
-            "POST /v1/topics/{} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-length: {}\r\n",
+            "POST /v1/topics/{} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\nconnection: close\r\n\
+             content-length: {}\r\n",
             message.subject,
             self.0,
+            TOKEN.0,
             message.payload.len()
         );
         for (name, value) in message.headers {
@@ -101,7 +103,8 @@ impl Events {
         let mut stream = connect(self.address)?;
         let Events { address, path, last_id, .. } = self;
         let back = if last_id.is_empty() { String::new() } else { format!("last-event-id: {last_id}\r\n") };
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n{back}\r\n").as_bytes())?;
+        let who = format!("authorization: Bearer {}\r\n", TOKEN.0);
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n{who}{back}\r\n").as_bytes())?;
         let mut from = BufReader::new(stream);
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::door::{Door, Message, Reader, Seen, Taken, Visitor, Wish};
-use super::trial::{PATIENCE, Started};
+use super::trial::{PATIENCE, Started, TOKEN};
 
 /// As any NATS program subscribes.
 pub struct Plain;
@@ -160,7 +160,10 @@ impl Link {
         stream.set_nodelay(true)?;
         let mut link = Link { read: BufReader::new(stream.try_clone()?), stream };
         ensure!(link.line()?.starts_with("INFO {"), "no INFO");
-        link.say(r#"CONNECT {"verbose":false,"headers":true,"no_responders":true}"#)?;
+        let token = &TOKEN.0;
+        link.say(&format!(
+            r#"CONNECT {{"verbose":false,"headers":true,"no_responders":true,"auth_token":"{token}"}}"#
+        ))?;
         link.settle()?;
         Ok(link)
     }

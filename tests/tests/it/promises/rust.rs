@@ -11,10 +11,10 @@ use dunlin::Node;
 use dunlin::topic::{
     Draft, Event, Meta, Notice, OnGap, Payload, Publish, Start, Subscribe, SubscribeOptions,
 };
-use dunlin_client::{Claimed, Client, Group, GroupOptions, Member, Options};
+use dunlin_client::{Claimed, Client, Credentials, Group, GroupOptions, Member, Options};
 
 use super::door::{Door, Message, Reader, Seen, Taken, Visitor, Wish};
-use super::trial::Started;
+use super::trial::{Started, TOKEN};
 
 pub struct InProcess;
 pub struct Tcp;
@@ -140,7 +140,8 @@ impl Visitor for Inside {
 
 impl Outside {
     fn connect(url: &str) -> Result<Box<dyn Visitor>> {
-        let client = Client::connect(url, Options::default())?;
+        let credentials = Credentials::token(TOKEN.0.as_str());
+        let client = Client::connect(url, Options { credentials, ..Options::default() })?;
         Ok(Box::new(Outside { client, answering: Vec::new() }))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,6 +21,10 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// How long it waits for what must not come.
 pub const QUIET: Duration = Duration::from_millis(200);
 
+/// What every client brings, and what the users file has of it. A node that asks for nothing takes no notice.
+pub static TOKEN: LazyLock<(String, String)> =
+    LazyLock::new(|| dunlin_server::access::new_token().expect("the system has random numbers"));
+
 /// A running node.
 pub struct Started {
     pub node: Node,
@@ -29,10 +34,26 @@ pub struct Started {
 
 impl Started {
     pub fn start() -> Result<Started> {
+        Started::with(Started::anywhere())
+    }
+
+    /// A node that asks who its clients are.
+    pub fn start_with_users() -> Result<Started> {
+        let mut config = Started::anywhere();
+        let file = config.unix[0].with_extension("users.toml");
+        let digest = &TOKEN.1;
+        let all = ["publish", "subscribe", "create", "delete"];
+        let rules = all.map(|may| format!("{may} = ['>']\n{may}_deny = ['never.>', '*.never.>']\n")).concat();
+        std::fs::write(&file, format!("[users.visitor]\ntokens = ['{digest}']\ngroups = ['>']\n{rules}"))?;
+        config.users_file = Some(file);
+        Started::with(config)
+    }
+
+    fn anywhere() -> ServerConfig {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let unix = std::env::temp_dir().join(format!("dunlin-promises-{}-{number}.sock", std::process::id()));
-        let config = ServerConfig {
+        ServerConfig {
             tcp: vec![port::free()],
             unix: vec![unix],
             http: vec![port::free()],
@@ -40,8 +61,7 @@ impl Started {
             grpc: vec![port::free()],
             threads: 1,
             ..ServerConfig::default()
-        };
-        Started::with(config)
+        }
     }
 
     fn with(config: ServerConfig) -> Result<Started> {

@@ -58,6 +58,7 @@ impl Session {
                     return Ok(false);
                 }
             };
+            let credentials = credentials.or_certificate(self.stream.client_certificate().as_ref());
             let told = (Arc::clone(&self.waiter), LOGIN);
             let pending = access.log_in_waking(credentials, "", self.stream.peer_ip(), told);
             self.entrance = Entrance::Asked(pending);

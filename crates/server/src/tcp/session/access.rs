@@ -41,6 +41,7 @@ impl Session {
         };
         if let Entrance::Unasked = self.entrance {
             let credentials = Credentials::of_hello(hello.credentials);
+            let credentials = credentials.or_certificate(self.stream.client_certificate().as_ref());
             let told = (Arc::clone(&self.waiter), LOGIN);
             let pending = access.log_in_waking(credentials, hello.tenant, self.stream.peer_ip(), told);
             self.entrance = Entrance::Asked(pending);

@@ -19,6 +19,9 @@ use super::translate::{config_from_wire, config_to_wire, position_to_wire};
 /// The slowest readers that a description shows.
 const READERS_SHOWN: usize = 20;
 
+/// What stands before a subject of which is asked whether anybody hears it.
+const HEARD: &str = "$DUNLIN.heard.";
+
 /// The setting that makes a topic durable: what its acknowledgements stand for.
 const DURABLE: &str = "durable";
 const DURABLE_MEMORY: &str = "durable.memory_bytes";
@@ -46,6 +49,9 @@ impl Session {
     }
 
     pub(super) fn describe_settings(&mut self, describe: NamedTopic<'_>) {
+        if let Some(subject) = describe.topic.strip_prefix(HEARD) {
+            return self.say_who_hears(describe.request, subject);
+        }
         let Some(topic) = self.node.topic(describe.topic) else {
             return self.refuse_request(describe.request, &self.not_there(describe.topic));
         };
@@ -53,6 +59,24 @@ impl Session {
         let lines: Vec<_> = settings.iter().map(|(name, value)| Setting { name, value }).collect();
         let settings = Settings { request: describe.request, settings: List::new(&lines) };
         self.outbound.say(FromNode::Settings(settings));
+    }
+
+    /// Whoever is about to ask is told whether somebody would hear it, before anything comes into being for it.
+    fn say_who_hears(&mut self, request: u32, subject: &str) {
+        let parsed = Subject::parse(subject);
+        let may =
+            parsed.map_err(|error| Refused::new(ErrorCode::Subject, error.to_string())).and_then(|subject| {
+                self.node.may_publish(subject).map_err(|error| Refused::from(&error))?;
+                Ok(self.node.is_heard(subject))
+            });
+        match may {
+            Ok(true) => {
+                let settings = List::new(&[]);
+                self.outbound.say(FromNode::Settings(Settings { request, settings }));
+            }
+            Ok(false) => self.refuse_request(request, &Refused::new(ErrorCode::NoResponder, subject)),
+            Err(refused) => self.refuse_request(request, &refused),
+        }
     }
 
     /// There is no such topic, or it is on disk and could not be opened.

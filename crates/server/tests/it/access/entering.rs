@@ -72,6 +72,8 @@ fn probes_need_no_credentials_and_a_page_may_ask_whether_it_may_bring_some() {
 #[test]
 fn a_flood_of_passwords_from_one_address_does_not_keep_others_out() {
     let guarded = Guarded::with(USERS, |config| {
+        // A check takes a while on a busy machine.
+        config.limits.handshake_ms_max = 60_000;
         config.limits.access.logins_at_once = 1;
         config.limits.access.logins_waiting_max = 8;
     });
@@ -94,10 +96,9 @@ fn a_flood_of_passwords_from_one_address_does_not_keep_others_out() {
         }
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    for _ in 0..2 {
-        guarded.nats_by_password("ana");
+    for user in ["ana", "bob"] {
+        guarded.nats_by_password(user);
     }
-    guarded.connect(Credentials::password("bob", PASSWORD.as_bytes())).unwrap();
 }
 
 #[test]

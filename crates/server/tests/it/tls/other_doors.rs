@@ -215,6 +215,32 @@ fn grpc_clients_have_to_show_a_certificate_where_one_is_asked_for() {
 }
 
 #[test]
+fn a_certificate_is_a_user_through_http_and_grpc() {
+    let authority = Authority::new();
+    authority.put("users.toml", "[users.me]\ncertificates = ['CN=me']\npublish = ['t']\n");
+    let file = authority.path("users.toml");
+    let (_node, server) = serve_tls_with(&authority, true, |config| config.users_file = Some(file));
+    let (me, stranger) = (authority.sign("me"), authority.sign("stranger"));
+    authority.put_signed("me", &me);
+    let path = |name: &str| authority.path(name).to_str().unwrap().to_owned();
+    let (ca, cert, key) = (path("ca.pem"), path("me.pem"), path("me-key.pem"));
+    let status = |topic: &str| {
+        let url = format!("https://{}/v1/topics/{topic}", at(&server, Door::Http));
+        let shown = ["--cacert", &ca, "--cert", &cert, "--key", &key, "--data", "x"];
+        let told = curl(&[&shown[..], &["-o", "/dev/null", "-w", "%{http_code}", &url]].concat());
+        text(&told.stdout)
+    };
+    assert_eq!((status("t").as_str(), status("other").as_str()), ("200", "403"));
+    run(async {
+        let mut client = DunlinClient::new(channel(&server, &authority, Some(&me)).await);
+        client.publish(publish(vec![1])).await.unwrap();
+        let mut other = DunlinClient::new(channel(&server, &authority, Some(&stranger)).await);
+        let refused = other.publish(publish(vec![1])).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::Unauthenticated, "{refused:?}");
+    });
+}
+
+#[test]
 fn a_grpc_client_without_tls_is_told_so_in_http2() {
     let authority = Authority::new();
     let (_node, server) = serve_tls(&authority, false);

@@ -279,6 +279,36 @@ fn so_many_handshakes_go_on_at_a_time_and_who_comes_then_waits_for_its_turn() {
 }
 
 #[test]
+fn a_certificate_is_a_user_where_the_users_file_says_so() {
+    let authority = Authority::new();
+    let file = authority.path("users.toml");
+    let users = "[users.worker]\ncertificates = ['CN=worker-7']\npublish = ['jobs']\n\
+                 [users.other]\ncertificates = ['other.example']\npublish = ['other']\n";
+    authority.put("users.toml", users);
+    let (_node, server) = serve_tls_with(&authority, true, |config| config.users_file = Some(file));
+    let worker = authority.sign("worker-7");
+    let client = connect(&server, authority.showing(&worker)).unwrap();
+    client.publisher("jobs").unwrap().publish("by the subject").unwrap();
+    assert!(client.publisher("other").is_err(), "it is the worker's permissions that hold");
+    let other = connect(&server, authority.showing(&authority.sign("other.example"))).unwrap();
+    other.publisher("other").unwrap().publish("by a name").unwrap();
+    let said = refused(connect(&server, authority.showing(&authority.sign("stranger"))));
+    assert!(said.contains("the certificate is no user's"), "{said}");
+    // Who brings credentials is who they say.
+    let credentials = dunlin_client::Credentials::token("dunlin_guess");
+    let options = Options { credentials, ..unhurried(authority.showing(&worker)) };
+    let said = refused(Client::connect(&format!("tls://{}", at(&server, Door::Tcp)), options));
+    assert!(said.contains("wrong credentials"), "{said}");
+    authority.put("users.toml", &users.replace("worker-7", "worker-8"));
+    server.reload_users().unwrap();
+    let shut_out = (0..6_000).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        client.publisher("jobs").is_err()
+    });
+    assert!(shut_out, "its certificate is no longer the user's");
+}
+
+#[test]
 fn a_server_stops_in_the_middle_of_a_handshake() {
     let authority = Authority::new();
     let (_node, server) = serve_tls_with(&authority, false, |config| {
