@@ -21,6 +21,7 @@ mod context;
 mod events;
 mod gate;
 mod health;
+mod kv;
 mod metrics;
 mod paths;
 mod problem;

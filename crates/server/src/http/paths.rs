@@ -6,13 +6,36 @@ pub(super) const TOPIC: &str = "/v1/topics/{name}";
 pub(super) const BATCH: &str = "/v1/topics/{name}/batch";
 pub(super) const EVENTS: &str = "/v1/topics/{name}/events";
 pub(super) const SUBSCRIPTIONS: &str = "/v1/subscriptions";
+pub(super) const KV: &str = "/v1/kv";
+/// The rest of the path, slashes and all, is the key.
+pub(super) const KEY: &str = "/v1/kv/{*name}";
+pub(super) const WATCH: &str = "/v1/watch";
+pub(super) const LEASES: &str = "/v1/leases";
+pub(super) const LEASE: &str = "/v1/leases/{name}";
+pub(super) const LOCK: &str = "/v1/locks/{*name}";
 pub(super) const HEALTHZ: &str = "/healthz";
 pub(super) const READYZ: &str = "/readyz";
 pub(super) const STARTUPZ: &str = "/startupz";
 pub(super) const METRICS: &str = "/metrics";
 
-const ALL: [&str; 10] =
-    [INDEX, TOPICS, TOPIC, BATCH, EVENTS, SUBSCRIPTIONS, HEALTHZ, READYZ, STARTUPZ, METRICS];
+const ALL: [&str; 16] = [
+    INDEX,
+    TOPICS,
+    TOPIC,
+    BATCH,
+    EVENTS,
+    SUBSCRIPTIONS,
+    KV,
+    KEY,
+    WATCH,
+    LEASES,
+    LEASE,
+    LOCK,
+    HEALTHZ,
+    READYZ,
+    STARTUPZ,
+    METRICS,
+];
 
 /// The path among these that a request's is one of.
 pub(super) fn route_of(path: &str) -> Option<&'static str> {
@@ -24,6 +47,7 @@ fn is_of(path: &str, route: &str) -> bool {
     loop {
         match (given.next(), wanted.next()) {
             (None, None) => return true,
+            (Some(first), Some("{*name}")) => return !first.is_empty() || given.next().is_some(),
             (Some(given), Some(wanted)) if given == wanted || wanted == "{name}" && !given.is_empty() => {}
             _ => return false,
         }
@@ -37,7 +61,8 @@ mod tests {
     #[test]
     fn a_path_finds_the_route_that_answers_it_and_others_none() {
         for route in ALL {
-            assert_eq!(route_of(&route.replace("{name}", "orders.eu")), Some(route));
+            let path = route.replace("{name}", "orders.eu").replace("{*name}", "a/b");
+            assert_eq!(route_of(&path), Some(route));
         }
         for path in ["/v1/topics/", "/v1/topics/a/b", "/v1/topics/a/events/", "/healthz/", "", "/v2/topics"] {
             assert_eq!(route_of(path), None, "{path}");

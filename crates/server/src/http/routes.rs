@@ -18,7 +18,7 @@ use tower_service::Service;
 
 use super::context::Context;
 use super::problem::Problem;
-use super::{batch, events, gate, health, metrics, paths, publish, subscriptions, topics};
+use super::{batch, events, gate, health, kv, metrics, paths, publish, subscriptions, topics};
 use crate::spans::{self, Traced};
 
 /// What there is, for people who try.
@@ -28,6 +28,7 @@ Dunlin, door http. Try:
   curl HERE/v1/topics/ticks -d hello                   publish a record
   curl HERE/v1/topics                                  list the topics
   curl 'HERE/v1/subscriptions?sort=lag'                who is slow, by how much, and why
+  curl -X PUT HERE/v1/kv/a -d 1                        write a key; curl HERE/v1/kv/a reads it
   curl HERE/metrics                                    for Prometheus
   curl HERE/healthz HERE/readyz HERE/startupz          for who looks after it
 ";
@@ -47,6 +48,12 @@ static ROUTES: LazyLock<Router> = LazyLock::new(|| {
         .route(paths::BATCH, only(post(batch::publish)))
         .route(paths::EVENTS, only(get(events::events)))
         .route(paths::SUBSCRIPTIONS, only(get(subscriptions::subscriptions)))
+        .route(paths::KV, only(get(kv::range).post(kv::transact)))
+        .route(paths::KEY, only(get(kv::get).put(kv::put).delete(kv::delete)))
+        .route(paths::WATCH, only(get(kv::watch)))
+        .route(paths::LEASES, only(post(kv::grant)))
+        .route(paths::LEASE, only(get(kv::lease).put(kv::keep_alive).delete(kv::revoke)))
+        .route(paths::LOCK, only(get(kv::holder).put(kv::acquire).delete(kv::release)))
         .route(paths::HEALTHZ, only(get(health::healthz)))
         .route(paths::READYZ, only(get(health::readyz)))
         .route(paths::STARTUPZ, only(get(health::startupz)))

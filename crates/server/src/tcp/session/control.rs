@@ -116,6 +116,7 @@ impl Session {
         if is_for_operators(&command) {
             return Err(Refused::new(wire::ErrorCode::Forbidden, "this is for who operates the node"));
         }
+        self.admit_publish(1, bytes.len())?;
         self.asking.commands.push(bytes);
         self.asking.of_commands.push(request);
         Ok(())

@@ -1,0 +1,178 @@
+//! `/v1/kv`, `/v1/watch`, `/v1/leases`, `/v1/locks`: what the cluster agrees on.
+
+mod json;
+mod leases;
+mod txn;
+mod watch;
+
+use axum::body::Body;
+use axum::extract::RawQuery;
+use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use axum::response::Response;
+use axum::{Extension, Json};
+use dunlin::state::{Answer, Command, Found, Query as Asked, Reply, prefix_end};
+use dunlin::wire::ErrorCode;
+use dunlin::{Consistency, ControlError, Refused};
+use serde_json::{Value, json};
+
+use super::body;
+use super::context::Context;
+use super::problem::Problem;
+use super::query::Query;
+use super::routes::Name;
+pub(super) use leases::{acquire, grant, holder, keep_alive, lease, release, revoke};
+pub(super) use txn::transact;
+pub(super) use watch::watch;
+
+/// Keys of a range that does not say how many.
+const LISTED: usize = 1_000;
+/// The largest limit; the cluster has its own.
+const LISTED_MAX: usize = 1_000_000;
+
+/// Has the cluster take a command in, of whoever may give it.
+async fn command(context: &Context, command: &Command<'_>, bytes: usize) -> Result<Reply, Problem> {
+    context.node().may_command(command)?;
+    context.admit_publish(1, bytes).await?;
+    Ok(context.node().control()?.ask(command).await?)
+}
+
+async fn question(context: &Context, query: &Asked<'_>, stale: bool) -> Result<Answer, Problem> {
+    context.node().may_query(query)?;
+    let consistency = if stale { Consistency::Stale } else { Consistency::Linearizable };
+    Ok(context.node().control()?.query(consistency, query).await?)
+}
+
+impl From<ControlError> for Problem {
+    fn from(error: ControlError) -> Problem {
+        Problem::from(Refused::from(&error))
+    }
+}
+
+impl From<&ControlError> for Problem {
+    fn from(error: &ControlError) -> Problem {
+        Problem::from(Refused::from(error))
+    }
+}
+
+fn no_key(key: &str) -> Problem {
+    Problem::of(StatusCode::NOT_FOUND, ErrorCode::BadKey, format!("there is no key {key:?}"))
+}
+
+/// What this door did not expect of the cluster.
+fn odd() -> Problem {
+    Problem::from(Refused::new(ErrorCode::Internal, "the cluster answered something else than was asked"))
+}
+
+pub(super) async fn get(
+    Extension(context): Extension<Context>,
+    Name(key): Name,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let query = Query::parse(query.as_deref(), &["stale"])?;
+    let asked = Asked::Get { key: key.as_bytes() };
+    let Answer::Found { found: Found { mut items, .. }, .. } =
+        question(&context, &asked, query.switch("stale")?).await?
+    else {
+        return Err(odd());
+    };
+    let item = items.pop().ok_or_else(|| no_key(&key))?.item;
+    let mut response = Response::new(Body::from(item.value.to_vec()));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Ok(tag) = HeaderValue::try_from(format!("\"{}\"", item.modified)) {
+        headers.insert(header::ETAG, tag);
+    }
+    for (name, number) in
+        [("dunlin-created", item.created), ("dunlin-version", item.version), ("dunlin-lease", item.lease)]
+    {
+        headers.insert(name, HeaderValue::from(number));
+    }
+    Ok(response)
+}
+
+/// The revision that has to have written the key last, where the request says so; 0 for a key that is not there.
+fn expected(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+    let text =
+        |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("").trim().to_owned());
+    match (text(header::IF_MATCH), text(header::IF_NONE_MATCH)) {
+        (None, None) => Ok(None),
+        (None, Some(any)) if any == "*" => Ok(Some(0)),
+        (Some(tag), None) => {
+            let revision = tag.trim_matches('"').parse();
+            let bad = |_| Problem::bad_request(format!("If-Match: {tag}: expected a revision, like \"42\""));
+            revision.map(Some).map_err(bad)
+        }
+        _ => Err(Problem::bad_request("If-Match: \"REVISION\", or If-None-Match: *")),
+    }
+}
+
+pub(super) async fn put(
+    Extension(context): Extension<Context>,
+    Name(key): Name,
+    RawQuery(query): RawQuery,
+    request: Request<Body>,
+) -> Result<Json<Value>, Problem> {
+    let query = Query::parse(query.as_deref(), &["lease"])?;
+    let lease = number(&query, "lease")?.unwrap_or(0);
+    let expect = expected(request.headers())?;
+    let content = body::read(&context, request.into_body(), context.limits().run_bytes_max as usize).await?;
+    let (key, value) = (key.as_bytes(), &content.bytes[..]);
+    let asked = match expect {
+        Some(expect) => Command::PutIf { key, value, lease, expect },
+        None => Command::Put { key, value, lease },
+    };
+    changed(&command(&context, &asked, key.len() + value.len()).await?)
+}
+
+pub(super) async fn delete(
+    Extension(context): Extension<Context>,
+    Name(key): Name,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Problem> {
+    let key = key.as_bytes();
+    let asked = match expected(&headers)? {
+        Some(expect) => Command::DeleteIf { key, expect },
+        None => Command::Delete { key },
+    };
+    changed(&command(&context, &asked, key.len()).await?)
+}
+
+fn changed(reply: &Reply) -> Result<Json<Value>, Problem> {
+    match reply {
+        Reply::Changed { revision, keys } => Ok(Json(json!({"revision": revision, "keys": keys}))),
+        _ => Err(odd()),
+    }
+}
+
+pub(super) async fn range(
+    Extension(context): Extension<Context>,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Value>, Problem> {
+    let query = Query::parse(query.as_deref(), &["prefix", "start", "end", "after", "limit", "stale"])?;
+    let prefix = query.get("prefix").unwrap_or("");
+    if !prefix.is_empty() && (query.get("start").is_some() || query.get("end").is_some()) {
+        return Err(Problem::bad_request("either prefix, or start and end"));
+    }
+    let mut start = query.get("start").unwrap_or(prefix).as_bytes().to_vec();
+    if let Some(after) = query.get("after") {
+        start = start.max([after.as_bytes(), &[0]].concat());
+    }
+    let end = query.get("end").map_or_else(|| prefix_end(prefix.as_bytes()), |end| end.as_bytes().to_vec());
+    let limit = query.count("limit", LISTED, LISTED_MAX)? as u32;
+    let asked = Asked::Range { start: &start, end: &end, limit };
+    match question(&context, &asked, query.switch("stale")?).await? {
+        Answer::Found { revision, found } => {
+            let entries: Vec<Value> = found.items.iter().map(json::pair).collect();
+            Ok(Json(json!({"revision": revision, "entries": entries, "more": found.more})))
+        }
+        _ => Err(odd()),
+    }
+}
+
+fn number(query: &Query, name: &str) -> Result<Option<u64>, Problem> {
+    let read = |text: &str| {
+        text.parse().map_err(|_| Problem::bad_request(format!("{name}={text}: expected a whole number")))
+    };
+    query.get(name).map(read).transpose()
+}

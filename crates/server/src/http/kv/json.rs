@@ -1,0 +1,51 @@
+//! Keys and values as JSON: text where they are text, else base64 under a name that says so.
+
+use dunlin::state::{Event, Item, Pair};
+use dunlin::wire::http::base64;
+use serde_json::{Map, Value};
+
+fn put_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => object.insert(name.to_owned(), text.into()),
+        Err(_) => {
+            let mut text = String::new();
+            base64(bytes, &mut text);
+            object.insert(format!("{name}_base64"), text.into())
+        }
+    };
+}
+
+fn entry(key: &[u8], item: &Item) -> Map<String, Value> {
+    let mut object = Map::new();
+    put_bytes(&mut object, "key", key);
+    put_bytes(&mut object, "value", &item.value);
+    let numbers = [
+        ("created", item.created),
+        ("modified", item.modified),
+        ("version", item.version),
+        ("lease", item.lease),
+    ];
+    object.extend(numbers.map(|(name, number)| (name.to_owned(), number.into())));
+    object
+}
+
+/// A key and what it holds.
+pub(super) fn pair(pair: &Pair) -> Value {
+    entry(&pair.key, &pair.item).into()
+}
+
+/// What became of a key.
+pub(super) fn event(event: &Event<'_>) -> Value {
+    let mut object = Map::new();
+    match event {
+        Event::Put { key, item } => {
+            object.insert("type".to_owned(), "put".into());
+            object.extend(entry(key, item));
+        }
+        Event::Deleted { key } => {
+            object.insert("type".to_owned(), "delete".into());
+            put_bytes(&mut object, "key", key);
+        }
+    }
+    object.into()
+}

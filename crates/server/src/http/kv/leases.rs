@@ -1,0 +1,138 @@
+//! `/v1/leases` and `/v1/locks`.
+
+use axum::body::Body;
+use axum::extract::RawQuery;
+use axum::http::{Request, StatusCode};
+use axum::{Extension, Json};
+use dunlin::Refused;
+use dunlin::state::{Answer, Command, Found, LOCKS, Query as Asked, Reply};
+use dunlin::wire::ErrorCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{body, command, json as shown, number, odd, question};
+use crate::http::context::Context;
+use crate::http::problem::Problem;
+use crate::http::query::Query;
+use crate::http::routes::Name;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawLease {
+    ttl_ms: u64,
+}
+
+fn numbered(text: &str) -> Result<u64, Problem> {
+    text.parse().map_err(|_| Problem::bad_request(format!("{text:?} is no lease's number")))
+}
+
+pub(in crate::http) async fn grant(
+    Extension(context): Extension<Context>,
+    request: Request<Body>,
+) -> Result<(StatusCode, Json<Value>), Problem> {
+    let content =
+        body::read(&context, request.into_body(), context.limits().control_bytes_max as usize).await?;
+    let RawLease { ttl_ms } = serde_json::from_slice(&content.bytes).map_err(|error| {
+        Problem::bad_request(format!("the lease: {error}; expected {{\"ttl_ms\": 10000}}"))
+    })?;
+    match command(&context, &Command::Grant { ttl_ms }, 0).await? {
+        Reply::Granted { lease, ttl_ms } => {
+            Ok((StatusCode::CREATED, Json(json!({"lease": lease, "ttl_ms": ttl_ms}))))
+        }
+        _ => Err(odd()),
+    }
+}
+
+pub(in crate::http) async fn lease(
+    Extension(context): Extension<Context>,
+    Name(lease): Name,
+) -> Result<Json<Value>, Problem> {
+    let lease = numbered(&lease)?;
+    let Answer::Leases { leases, .. } = question(&context, &Asked::Lease { lease }, false).await? else {
+        return Err(odd());
+    };
+    let state = leases.first().ok_or_else(|| no_lease(lease))?;
+    Ok(Json(json!({
+        "lease": state.lease, "ttl_ms": state.ttl_ms, "left_ms": state.left_ms, "keys": state.keys,
+        "waits": state.waits,
+    })))
+}
+
+fn no_lease(lease: u64) -> Problem {
+    Problem::from(Refused { numbers: [lease, 0, 0], ..Refused::new(ErrorCode::NoLease, "") })
+}
+
+pub(in crate::http) async fn keep_alive(
+    Extension(context): Extension<Context>,
+    Name(lease): Name,
+) -> Result<StatusCode, Problem> {
+    let lease = numbered(&lease)?;
+    match command(&context, &Command::KeepAlive { leases: vec![lease] }, 0).await? {
+        Reply::KeptAlive { ended } if ended.is_empty() => Ok(StatusCode::NO_CONTENT),
+        Reply::KeptAlive { .. } => Err(no_lease(lease)),
+        _ => Err(odd()),
+    }
+}
+
+pub(in crate::http) async fn revoke(
+    Extension(context): Extension<Context>,
+    Name(lease): Name,
+) -> Result<StatusCode, Problem> {
+    command(&context, &Command::Revoke { lease: numbered(&lease)? }, 0).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The lease under which a lock is asked for.
+fn under(query: &Query) -> Result<u64, Problem> {
+    number(query, "lease")?.ok_or_else(|| Problem::bad_request("lease=NUMBER, as POST /v1/leases gives one"))
+}
+
+/// Waits for the lock where that is asked for, as long as the request lasts.
+pub(in crate::http) async fn acquire(
+    Extension(context): Extension<Context>,
+    Name(name): Name,
+    RawQuery(query): RawQuery,
+    request: Request<Body>,
+) -> Result<Json<Value>, Problem> {
+    let query = Query::parse(query.as_deref(), &["lease", "wait"])?;
+    let (lease, wait) = (under(&query)?, query.switch("wait")?);
+    let content =
+        body::read(&context, request.into_body(), context.limits().control_bytes_max as usize).await?;
+    let (name, value) = (name.as_bytes(), &content.bytes[..]);
+    let asked = Command::Acquire { name, lease, value, wait };
+    let token = if wait {
+        context.node().may_command(&asked)?;
+        context.node().control()?.acquire(name, lease, value).await?
+    } else {
+        match command(&context, &asked, name.len() + value.len()).await? {
+            Reply::Held { token } => token,
+            _ => return Err(odd()),
+        }
+    };
+    Ok(Json(json!({"token": token, "lease": lease})))
+}
+
+pub(in crate::http) async fn release(
+    Extension(context): Extension<Context>,
+    Name(name): Name,
+    RawQuery(query): RawQuery,
+) -> Result<StatusCode, Problem> {
+    let lease = under(&Query::parse(query.as_deref(), &["lease"])?)?;
+    command(&context, &Command::Release { name: name.as_bytes(), lease }, 0).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Who holds the lock: `created` is the token.
+pub(in crate::http) async fn holder(
+    Extension(context): Extension<Context>,
+    Name(name): Name,
+) -> Result<Json<Value>, Problem> {
+    let key = [LOCKS, name.as_bytes()].concat();
+    let asked = Asked::Get { key: &key };
+    let Answer::Found { found: Found { items, .. }, .. } = question(&context, &asked, false).await? else {
+        return Err(odd());
+    };
+    let free =
+        || Problem::of(StatusCode::NOT_FOUND, ErrorCode::LockNotHeld, format!("nobody holds {name:?}"));
+    items.first().map(|pair| Json(shown::pair(pair))).ok_or_else(free)
+}

@@ -1,0 +1,146 @@
+//! `POST /v1/kv`: a transaction.
+
+use axum::body::Body;
+use axum::http::Request;
+use axum::{Extension, Json};
+use dunlin::state::{Command, Compare, Is, Operation, Outcome, Reply, Target};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{body, command, json as shown, odd};
+use crate::http::context::Context;
+use crate::http::problem::Problem;
+
+/// A transaction as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawTransaction {
+    #[serde(default)]
+    compare: Vec<RawCompare>,
+    #[serde(default)]
+    then: Vec<RawOperation>,
+    #[serde(default, rename = "else")]
+    otherwise: Vec<RawOperation>,
+}
+
+#[derive(Debug, Deserialize)]
+struct RawCompare {
+    key: String,
+    #[serde(default)]
+    is: RawIs,
+    #[serde(flatten)]
+    target: RawTarget,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RawIs {
+    #[default]
+    Equal,
+    NotEqual,
+    Less,
+    Greater,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RawTarget {
+    Version(u64),
+    Created(u64),
+    Modified(u64),
+    Lease(u64),
+    Value(String),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum RawOperation {
+    Put {
+        key: String,
+        value: String,
+        #[serde(default)]
+        lease: u64,
+    },
+    Delete {
+        key: String,
+    },
+    DeleteRange {
+        start: String,
+        #[serde(default)]
+        end: String,
+    },
+    Get {
+        key: String,
+    },
+    Range {
+        start: String,
+        #[serde(default)]
+        end: String,
+        #[serde(default)]
+        limit: u32,
+    },
+}
+
+impl RawCompare {
+    fn read(&self) -> Compare<'_> {
+        let is = match self.is {
+            RawIs::Equal => Is::Equal,
+            RawIs::NotEqual => Is::NotEqual,
+            RawIs::Less => Is::Less,
+            RawIs::Greater => Is::Greater,
+        };
+        let target = match &self.target {
+            RawTarget::Version(version) => Target::Version { version: *version },
+            RawTarget::Created(revision) => Target::Created { revision: *revision },
+            RawTarget::Modified(revision) => Target::Modified { revision: *revision },
+            RawTarget::Lease(lease) => Target::Lease { lease: *lease },
+            RawTarget::Value(value) => Target::Value { value: value.as_bytes() },
+        };
+        Compare { key: self.key.as_bytes(), is, target }
+    }
+}
+
+impl RawOperation {
+    fn read(&self) -> Operation<'_> {
+        match self {
+            RawOperation::Put { key, value, lease } => {
+                Operation::Put { key: key.as_bytes(), value: value.as_bytes(), lease: *lease }
+            }
+            RawOperation::Delete { key } => Operation::Delete { key: key.as_bytes() },
+            RawOperation::DeleteRange { start, end } => {
+                Operation::DeleteRange { start: start.as_bytes(), end: end.as_bytes() }
+            }
+            RawOperation::Get { key } => Operation::Get { key: key.as_bytes() },
+            RawOperation::Range { start, end, limit } => {
+                Operation::Range { start: start.as_bytes(), end: end.as_bytes(), limit: *limit }
+            }
+        }
+    }
+}
+
+pub(in crate::http) async fn transact(
+    Extension(context): Extension<Context>,
+    request: Request<Body>,
+) -> Result<Json<Value>, Problem> {
+    let content = body::read(&context, request.into_body(), context.limits().run_bytes_max as usize).await?;
+    let raw: RawTransaction = serde_json::from_slice(&content.bytes)
+        .map_err(|error| Problem::bad_request(format!("the transaction: {error}")))?;
+    let asked = Command::Transaction {
+        compare: raw.compare.iter().map(RawCompare::read).collect(),
+        then: raw.then.iter().map(RawOperation::read).collect(),
+        otherwise: raw.otherwise.iter().map(RawOperation::read).collect(),
+    };
+    let Reply::Transaction { revision, succeeded, results } =
+        command(&context, &asked, content.bytes.len()).await?
+    else {
+        return Err(odd());
+    };
+    let results = results.iter().map(|outcome| match outcome {
+        Outcome::Changed { keys } => json!({ "keys": keys }),
+        Outcome::Found { found } => {
+            json!({"entries": found.items.iter().map(shown::pair).collect::<Vec<_>>(), "more": found.more})
+        }
+    });
+    let results: Vec<Value> = results.collect();
+    Ok(Json(json!({"revision": revision, "succeeded": succeeded, "results": results})))
+}

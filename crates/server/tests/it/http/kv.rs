@@ -1,0 +1,137 @@
+use dunlin::Config;
+use serde_json::{Value, json};
+
+use super::{Answer, Stage};
+
+fn ask(stage: &Stage, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    stage.peer().request(method, path, headers, body.as_bytes())
+}
+
+#[test]
+fn a_key_is_put_got_swapped_and_deleted() {
+    let stage = Stage::new();
+    let put = ask(&stage, "PUT", "/v1/kv/config/limit", &[], "100");
+    assert_eq!((put.status, put.json()), (200, json!({"revision": 1, "keys": 1})));
+    let got = stage.get("/v1/kv/config/limit");
+    assert_eq!((got.status, got.body.as_slice(), got.header("etag")), (200, &b"100"[..], Some("\"1\"")));
+    let moved = ask(&stage, "PUT", "/v1/kv/config/limit", &[("if-match", "\"7\"")], "200");
+    assert_eq!((moved.status, moved.code().as_str()), (412, "KEY_MOVED"));
+    assert_eq!(ask(&stage, "PUT", "/v1/kv/config/limit", &[("if-match", "\"1\"")], "200").status, 200);
+    assert_eq!(ask(&stage, "PUT", "/v1/kv/config/limit", &[("if-none-match", "*")], "300").status, 412);
+    assert_eq!(ask(&stage, "DELETE", "/v1/kv/config/limit", &[("if-match", "1")], "").status, 412);
+    let deleted = ask(&stage, "DELETE", "/v1/kv/config/limit", &[], "");
+    assert_eq!(deleted.json(), json!({"revision": 3, "keys": 1}));
+    assert_eq!(stage.get("/v1/kv/config/limit").status, 404);
+    assert_eq!(ask(&stage, "PUT", "/v1/kv/a", &[("if-match", "often")], "").status, 400);
+}
+
+#[test]
+fn ranges_come_in_pages_and_bytes_that_are_no_text_as_base64() {
+    let stage = Stage::new();
+    for number in 0..25 {
+        ask(&stage, "PUT", &format!("/v1/kv/k/{number:02}"), &[], "v");
+    }
+    stage.peer().request("PUT", "/v1/kv/l", &[], b"\xff");
+    let (mut after, mut keys) = (String::new(), Vec::new());
+    loop {
+        let page = stage.get(&format!("/v1/kv?prefix=k/&limit=10&after={after}")).json();
+        let entries = page["entries"].as_array().unwrap();
+        keys.extend(entries.iter().map(|entry| entry["key"].as_str().unwrap().to_owned()));
+        after = keys.last().unwrap().clone();
+        if page["more"] == false {
+            break;
+        }
+    }
+    assert_eq!(keys, (0..25).map(|number| format!("k/{number:02}")).collect::<Vec<_>>());
+    let all = stage.get("/v1/kv?start=l&stale").json();
+    assert_eq!((&all["entries"][0]["value_base64"], &all["revision"]), (&json!("/w=="), &json!(26)));
+}
+
+#[test]
+fn a_transaction_does_one_thing_or_the_other() {
+    let stage = Stage::new();
+    let transaction = json!({
+        "compare": [{"key": "a", "modified": 0}],
+        "then": [{"put": {"key": "a", "value": "1"}}, {"get": {"key": "a"}}],
+        "else": [{"range": {"start": ""}}, {"delete": {"key": "a"}}],
+    });
+    let first = ask(&stage, "POST", "/v1/kv", &[], &transaction.to_string()).json();
+    assert_eq!((&first["succeeded"], &first["results"][0]["keys"]), (&json!(true), &json!(1)));
+    assert_eq!(first["results"][1]["entries"][0]["value"], "1");
+    let second = ask(&stage, "POST", "/v1/kv", &[], &transaction.to_string()).json();
+    assert_eq!((&second["succeeded"], &second["results"][1]["keys"]), (&json!(false), &json!(1)));
+    assert_eq!(ask(&stage, "POST", "/v1/kv", &[], r#"{"then": [{"dance": {}}]}"#).status, 400);
+}
+
+#[test]
+fn a_watch_goes_on_after_the_revision_that_was_seen_last() {
+    let stage = Stage::new();
+    for value in ["1", "2", "3"] {
+        ask(&stage, "PUT", "/v1/kv/a", &[], value);
+    }
+    ask(&stage, "PUT", "/v1/kv/b", &[], "other");
+    let mut events = stage.events("/v1/watch?prefix=a&from=2", &[]);
+    let told = events.next().unwrap();
+    let change: Value = serde_json::from_str(&told.data).unwrap();
+    assert_eq!((told.id.as_str(), &change["events"][0]["value"]), ("2", &json!("2")));
+    assert_eq!(events.next().unwrap().id, "3");
+    let mut events = stage.events("/v1/watch", &[("last-event-id", "3")]);
+    assert_eq!(events.next().unwrap().id, "4");
+    ask(&stage, "DELETE", "/v1/kv/a", &[], "");
+    let change: Value = serde_json::from_str(&events.next().unwrap().data).unwrap();
+    assert_eq!(change, json!({"revision": 5, "events": [{"type": "delete", "key": "a"}]}));
+    assert_eq!(stage.get("/v1/watch?from=99").status, 416);
+}
+
+#[test]
+fn a_watch_from_before_the_history_ends_and_names_the_oldest() {
+    let mut config = Config::default();
+    config.limits.control.history_bytes = 64 << 10;
+    let stage = Stage::of(dunlin::Node::start(config).unwrap(), |_| ());
+    let big = "x".repeat(2_000);
+    for _ in 0..200 {
+        ask(&stage, "PUT", "/v1/kv/a", &[], &big);
+    }
+    let told = stage.events("/v1/watch?from=3", &[]).next().unwrap();
+    let end: Value = serde_json::from_str(&told.data).unwrap();
+    assert_eq!((told.event.as_str(), &end["title"]), ("end", &json!("COMPACTED")));
+    let oldest = end["numbers"]["the_oldest_revision_held"].as_u64().unwrap();
+    assert_eq!(stage.events(&format!("/v1/watch?from={oldest}"), &[]).next().unwrap().id, oldest.to_string());
+}
+
+#[test]
+fn leases_and_locks_are_had_kept_and_given_back() {
+    let stage = Stage::new();
+    let granted = ask(&stage, "POST", "/v1/leases", &[], r#"{"ttl_ms": 60000}"#);
+    assert_eq!(granted.status, 201);
+    let lease = granted.json()["lease"].as_u64().unwrap();
+    let other =
+        ask(&stage, "POST", "/v1/leases", &[], r#"{"ttl_ms": 60000}"#).json()["lease"].as_u64().unwrap();
+    let token =
+        ask(&stage, "PUT", &format!("/v1/locks/gate?lease={lease}"), &[], "us").json()["token"].clone();
+    let held = ask(&stage, "PUT", &format!("/v1/locks/gate?lease={other}"), &[], "them");
+    assert_eq!((held.status, held.code().as_str()), (409, "LOCK_HELD"));
+    let holder = stage.get("/v1/locks/gate").json();
+    assert_eq!((&holder["value"], &holder["created"]), (&json!("us"), &token));
+    assert_eq!(ask(&stage, "PUT", &format!("/v1/leases/{lease}"), &[], "").status, 204);
+    assert_eq!(stage.get(&format!("/v1/leases/{lease}")).json()["keys"], 1);
+    assert_eq!(ask(&stage, "DELETE", &format!("/v1/locks/gate?lease={lease}"), &[], "").status, 204);
+    let next = ask(&stage, "PUT", &format!("/v1/locks/gate?lease={other}&wait"), &[], "them").json();
+    assert!(next["token"].as_u64() > token.as_u64());
+    assert_eq!(ask(&stage, "DELETE", &format!("/v1/leases/{other}"), &[], "").status, 204);
+    assert_eq!(stage.get("/v1/locks/gate").status, 404);
+    let gone = ask(&stage, "PUT", &format!("/v1/leases/{other}"), &[], "");
+    assert_eq!((gone.status, gone.code().as_str()), (404, "NO_LEASE"));
+}
+
+#[test]
+fn what_is_too_large_or_the_systems_is_refused() {
+    let stage = Stage::new();
+    let long = format!("/v1/kv/{}", "k".repeat(5_000));
+    let refused = ask(&stage, "PUT", &long, &[], "");
+    assert_eq!((refused.status, refused.code().as_str()), (413, "KEY_TOO_LARGE"));
+    let refused = ask(&stage, "PUT", "/v1/kv/a", &[], &"v".repeat((1 << 20) + 1));
+    assert_eq!((refused.status, refused.code().as_str()), (413, "KEY_TOO_LARGE"));
+    let refused = ask(&stage, "PUT", "/v1/kv/$lock/gate", &[], "");
+    assert_eq!((refused.status, refused.code().as_str()), (400, "BAD_KEY"));
+}
