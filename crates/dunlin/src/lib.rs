@@ -54,6 +54,7 @@ pub use dunlin_control as state;
 pub use dunlin_feed as feed;
 pub use dunlin_journal as journal;
 pub use dunlin_raft as raft;
+pub use dunlin_raft::Lead;
 pub use dunlin_topic as topic;
 pub use dunlin_topic::{Reply, RequestError};
 pub use dunlin_wire as wire;

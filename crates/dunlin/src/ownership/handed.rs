@@ -40,7 +40,6 @@ pub struct Handed {
 }
 
 impl Handed {
-    #[expect(clippy::too_many_arguments, reason = "taken apart at once")]
     pub(super) fn new(
         ticket: u64,
         way: Weak<Way>,

@@ -4,6 +4,7 @@
 //! busiest and the slowest: there is no series for each subscriber.
 
 mod exposition;
+mod of_control;
 mod of_node;
 mod of_process;
 mod of_subscriptions;
@@ -27,7 +28,10 @@ pub(super) async fn metrics(Extension(context): Extension<Context>) -> Result<im
     let survey = Surveys::of(&context).await;
     let mut out = Exposition::default();
     match context.bounds() {
-        None => of_node::write(shared, &survey, &mut out),
+        None => {
+            of_node::write(shared, &survey, &mut out);
+            of_control::write(&shared.node, &mut out);
+        }
         Some(_) => {
             let tenant = context.login().map(|login| login.account().tenant().name().to_owned());
             of_node::write_of_tenant(shared, &survey, tenant.as_deref(), &mut out);

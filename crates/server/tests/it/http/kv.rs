@@ -135,3 +135,17 @@ fn what_is_too_large_or_the_systems_is_refused() {
     let refused = ask(&stage, "PUT", "/v1/kv/$lock/gate", &[], "");
     assert_eq!((refused.status, refused.code().as_str()), (400, "BAD_KEY"));
 }
+
+#[test]
+fn metrics_tell_of_the_cluster_once_the_node_takes_part_in_one() {
+    let stage = Stage::new();
+    assert!(!stage.get("/metrics").text().contains("dunlin_raft_"));
+    ask(&stage, "PUT", "/v1/kv/a", &[], "1");
+    let answer = stage.get("/metrics");
+    let lines: Vec<&str> = answer.text().lines().collect();
+    for line in
+        ["dunlin_raft_leader 1", "dunlin_raft_voters 1", "dunlin_control_revision 1", "dunlin_control_keys 1"]
+    {
+        assert!(lines.contains(&line), "{line} in {lines:?}");
+    }
+}
