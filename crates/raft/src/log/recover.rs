@@ -1,6 +1,5 @@
 //! The log as the journal tells it.
 
-use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,10 +21,9 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, append_bytes_max: usize) -> 
     if let Some(oldest) = found.oldest {
         replay(&journal, oldest, &mut kept)?;
     }
-    kept.drop_purged();
     let epoch = found.next.epoch.max(found.epoch_least).max(1);
-    kept.next_seq = found.last.map_or(1, |last| last.seq + 1);
-    let writer = Writer::start(journal, epoch, kept.next_seq)?;
+    kept.next = Position::new(epoch, found.last.map_or(1, |last| last.seq + 1));
+    let writer = Writer::start(journal, kept.next)?;
     Ok(Log::new(kept, writer, append_bytes_max))
 }
 
@@ -52,7 +50,8 @@ fn replay(journal: &Journal, oldest: Position, kept: &mut Kept) -> io::Result<()
             Item::Hole(hole) => return Err(damaged(&format!("{hole:?}"))),
         };
         for (seq, payload) in payloads(&records) {
-            kept.redo(whole::<Operation>(payload, "an operation")?, seq)?;
+            let at = Position::new(records.epoch, seq);
+            kept.redo(whole::<Operation>(payload, "an operation")?, at)?;
         }
     }
     Ok(())
@@ -60,26 +59,20 @@ fn replay(journal: &Journal, oldest: Position, kept: &mut Kept) -> io::Result<()
 
 impl Kept {
     /// Does again what was done.
-    fn redo(&mut self, operation: Operation, seq: u64) -> io::Result<()> {
+    fn redo(&mut self, operation: Operation, at: Position) -> io::Result<()> {
         match operation {
             Operation::Append(entry) => {
                 let index = entry.log_id.index;
                 if self.last().is_some_and(|last| last.index + 1 != index) && !self.entries.is_empty() {
                     return Err(damaged(&format!("entry {index} follows {:?}", self.last())));
                 }
-                self.push(entry, seq);
+                self.push(entry, at);
             }
             Operation::Truncate(last) => self.truncate(last),
-            Operation::Purge(last) => self.purged = Some(last),
+            // What follows a snapshot of another node's follows it, and not the entries that were here.
+            Operation::Purge(last) => self.purge(last),
             Operation::Vote(vote) => self.vote = Some(vote),
         }
         Ok(())
-    }
-
-    /// Files begin with entries that were purged later.
-    fn drop_purged(&mut self) {
-        let Some(purged) = self.purged else { return };
-        let first = self.entries.partition_point(|held| held.entry.log_id.index <= purged.index);
-        self.entries = VecDeque::from_iter(self.entries.drain(first..));
     }
 }

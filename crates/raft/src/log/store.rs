@@ -6,6 +6,7 @@ use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use dunlin_journal::Position;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use tokio::sync::oneshot;
 
@@ -31,7 +32,7 @@ pub(super) struct Kept {
     pub(super) purged: Option<LogId>,
     pub(super) vote: Option<Vote>,
     /// The journal's next record.
-    pub(super) next_seq: u64,
+    pub(super) next: Position,
 }
 
 /// An entry, and where it is.
@@ -39,7 +40,7 @@ pub(super) struct Kept {
 pub(super) struct Held {
     pub(super) entry: Entry,
     /// The journal's record of it.
-    pub(super) seq: u64,
+    pub(super) at: Position,
     /// Bytes of commands up to the end of this one, counted from some entry before.
     bytes: u64,
 }
@@ -55,9 +56,9 @@ impl Kept {
         self.entries.back().map(|held| held.entry.log_id).or(self.purged)
     }
 
-    pub(super) fn push(&mut self, entry: Entry, seq: u64) {
+    pub(super) fn push(&mut self, entry: Entry, at: Position) {
         let bytes = self.entries.back().map_or(0, |last| last.bytes) + bytes_of(&entry) as u64;
-        self.entries.push_back(Held { entry, seq, bytes });
+        self.entries.push_back(Held { entry, at, bytes });
     }
 
     pub(super) fn truncate(&mut self, last: Option<LogId>) {
@@ -66,7 +67,7 @@ impl Kept {
         self.entries.truncate(left);
     }
 
-    fn purge(&mut self, last: LogId) {
+    pub(super) fn purge(&mut self, last: LogId) {
         let gone = self.entries.partition_point(|held| held.index() <= last.index);
         self.entries.drain(..gone);
         self.purged = Some(last);
@@ -131,7 +132,7 @@ impl Log {
     ) -> io::Result<()> {
         let mut frames = Frames::default();
         operations.iter().try_for_each(|operation| frames.push(operation))?;
-        kept.next_seq += u64::from(frames.count);
+        kept.next.seq += u64::from(frames.count);
         self.writer.hand_over(Work::Write(frames, Box::new(done)));
         Ok(())
     }
@@ -202,11 +203,11 @@ impl RaftLogStorage<Types> for Log {
     {
         let operations: Vec<Operation> = entries.into_iter().map(Operation::Append).collect();
         let mut kept = self.kept();
-        let first_seq = kept.next_seq;
+        let first = kept.next;
         self.write(&mut kept, &operations, |written| callback.io_completed(written))?;
-        for (operation, seq) in operations.into_iter().zip(first_seq..) {
+        for (operation, seq) in operations.into_iter().zip(first.seq..) {
             if let Operation::Append(entry) = operation {
-                kept.push(entry, seq);
+                kept.push(entry, Position::new(first.epoch, seq));
             }
         }
         Ok(())
@@ -220,10 +221,10 @@ impl RaftLogStorage<Types> for Log {
     async fn purge(&mut self, last: LogId) -> io::Result<()> {
         let mut kept = self.kept();
         kept.purge(last);
-        let (vote, seq) = (kept.vote.map(Operation::Vote), kept.next_seq);
+        let (vote, next) = (kept.vote.map(Operation::Vote), kept.next);
         let operations: Vec<Operation> = [Operation::Purge(last)].into_iter().chain(vote).collect();
         self.write(&mut kept, &operations, |_| ())?;
-        let needed = kept.entries.front().map_or(seq, |held| held.seq);
+        let needed = kept.entries.front().map_or(next, |held| held.at);
         self.writer.hand_over(Work::Forget(needed));
         Ok(())
     }

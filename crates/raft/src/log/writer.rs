@@ -17,7 +17,7 @@ const BLOCK_BYTES: usize = 8 << 20;
 pub(super) enum Work {
     Write(Frames, Done),
     /// Nothing before this record is needed.
-    Forget(u64),
+    Forget(Position),
     Close,
 }
 
@@ -28,10 +28,10 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Writes on in `epoch`, from the record `next_seq` on.
-    pub(super) fn start(journal: Journal, epoch: u32, next_seq: u64) -> io::Result<Writer> {
+    /// Writes on from the record `next` on.
+    pub(super) fn start(journal: Journal, next: Position) -> io::Result<Writer> {
         let (sender, receiver) = channel();
-        let mut writing = Writing { journal, epoch, next_seq, broken: None };
+        let mut writing = Writing { journal, next, broken: None };
         let run = move || {
             writing.run(&receiver);
             if writing.broken.is_none() {
@@ -60,8 +60,7 @@ impl Drop for Writer {
 
 struct Writing {
     journal: Journal,
-    epoch: u32,
-    next_seq: u64,
+    next: Position,
     /// What nothing is written after.
     broken: Option<String>,
 }
@@ -78,14 +77,14 @@ impl Writing {
                         bytes += frames.bytes.len();
                         writes.push((frames, done));
                     }
-                    Work::Forget(seq) => forget = Some(seq),
+                    Work::Forget(before) => forget = Some(before),
                     Work::Close => is_closing = true,
                 }
                 next = if bytes < BLOCK_BYTES && !is_closing { receiver.try_recv().ok() } else { None };
             }
             self.write(writes);
-            if let Some(seq) = forget {
-                self.forget(seq);
+            if let Some(before) = forget {
+                self.forget(before);
             }
             if is_closing {
                 return;
@@ -100,9 +99,9 @@ impl Writing {
         if self.broken.is_none() {
             let frames: Vec<&[u8]> = writes.iter().map(|(frames, _)| frames.bytes.as_slice()).collect();
             let count = writes.iter().map(|(frames, _)| frames.count).sum();
-            let appended = frames::append(&mut self.journal, self.epoch, self.next_seq, count, &frames);
+            let appended = frames::append(&mut self.journal, self.next.epoch, self.next.seq, count, &frames);
             let written = appended.and_then(|()| self.journal.sync());
-            self.next_seq += u64::from(count);
+            self.next.seq += u64::from(count);
             self.broken = written.err().map(|error| error.to_string());
         }
         for (_, done) in writes {
@@ -111,9 +110,9 @@ impl Writing {
     }
 
     /// What cannot be removed takes room, and no more: it is tried again with the next.
-    fn forget(&mut self, seq: u64) {
+    fn forget(&mut self, before: Position) {
         if self.broken.is_none() {
-            let _ = self.journal.truncate_before(Position::new(self.epoch, seq));
+            let _ = self.journal.truncate_before(before);
         }
     }
 }

@@ -82,6 +82,30 @@ async fn a_node_that_was_away_for_long_is_brought_back_by_a_snapshot() {
     (1..=3).for_each(|id| stage.start(id));
     stage.say("after all").await;
     stage.agrees().await;
+    // In its log entries follow a snapshot now, and not the entries before.
+    stage.crash(away).await;
+    stage.start(away);
+    stage.say("once more").await;
+    stage.agrees().await;
+}
+
+/// Every start begins an epoch and a file of the journal; what is kept behind a snapshot lies in several of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_kept_behind_a_snapshot_is_kept_over_restarts() {
+    let limits = Limits { log_bytes_max: 600, ..LIMITS };
+    let mut stage = Stage::of(1, limits).await;
+    for round in 0..12 {
+        for number in 0..3 {
+            stage.say(&format!("line {number} of round {round}")).await;
+        }
+        stage.crash(1).await;
+        stage.start(1);
+        stage.leader().await;
+        assert_eq!(stage.agrees().await.len(), 3 * (round + 1));
+        // The log is looked at this often.
+        tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+    }
+    assert!(stage.nodes[&1].status().purged.is_some(), "nothing was purged: the test tests nothing");
 }
 
 #[tokio::test(flavor = "multi_thread")]
