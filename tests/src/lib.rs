@@ -5,16 +5,17 @@
 //! were acknowledged where. Subscribers write down what they were told (a trace), and the audit
 //! compares the two. The node is never asked.
 //!
-//! Faults: SIGKILL and SIGSTOP of any process, connections that are cut, hostile bytes. Not here:
-//! disks and several nodes, of which there are none yet.
+//! Faults: SIGKILL and SIGSTOP of any process, connections that are cut, hostile bytes. Several nodes and their disks are
+//! the matter of `chaos`, beside this.
 
 pub mod audit;
 pub mod content;
 pub mod ledger;
 pub mod limits;
 pub mod port;
-pub mod process;
 pub mod proxy;
 pub mod role;
-pub mod seed;
 pub mod trace;
+
+pub use dunlin_chaos::process;
+pub use dunlin_replica::seed;

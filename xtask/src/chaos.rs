@@ -1,11 +1,18 @@
-//! `chaos`: the crashes of the log on disk, by the thousand; then the whole-system tests, many tries of each.
+//! `chaos`: the crashes of the log on disk, by the thousand; then the whole-system tests, many tries of each; then the
+//! control state of several nodes. `chaos control` runs those alone, `chaos mutants` shows that they find bugs.
 //!
 //! `cargo test` runs the same tests with few tries. A failing try prints its seed; `--seed` makes its decisions
 //! again (what the machine does in between is another matter, so a rare failure may take several runs).
 
+pub mod control;
+mod mutants;
+
 use anyhow::Result;
 
 use crate::process::{self, cargo};
+
+/// So many have to find a mutant.
+const MUTANT_SEEDS: u64 = 15;
 
 /// How much to try.
 #[derive(clap::Args)]
@@ -22,12 +29,40 @@ pub struct Options {
     /// Clients that are cut at once, and connections that come and go
     #[arg(long, default_value_t = 10_000)]
     crowd: u64,
-    /// Only tests with this in their name
+    /// Runs of `control`, or of each mutant; `control` without it makes as many as there are tries
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// `mutants`: try all seeds, and say how many find each
+    #[arg(long)]
+    count: bool,
+    /// `mutants`: only those with this in their name
+    #[arg(long)]
+    only: Option<String>,
+    /// `control`, `mutants`, or only tests with this in their name
     filter: Option<String>,
 }
 
 /// Runs them, built for release: what is tried should be the node, not the debug build's checks.
 pub fn run(options: &Options) -> Result<()> {
+    match options.filter.as_deref() {
+        Some("control") => run_control(options),
+        Some("mutants") => {
+            mutants::run(options.seeds.unwrap_or(MUTANT_SEEDS), options.count, options.only.as_deref())
+        }
+        Some(_) => run_tests(options),
+        None => {
+            run_tests(options)?;
+            run_control(options)
+        }
+    }
+}
+
+fn run_control(options: &Options) -> Result<()> {
+    let (first, seeds) = options.seed.map_or((1, options.tries), |seed| (seed, 1));
+    control::run(first, options.seeds.unwrap_or(seeds))
+}
+
+fn run_tests(options: &Options) -> Result<()> {
     if options.filter.is_none() {
         crash_logs(options)?;
     }

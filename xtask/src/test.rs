@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::process::{self, cargo};
-use crate::{check, clients, demo, nats_clients, python, race, tidy, workspace};
+use crate::{chaos, check, clients, demo, nats_clients, python, race, tidy, workspace};
 
 /// What to run.
 #[derive(clap::Args)]
@@ -45,6 +45,7 @@ const STEPS: &[Step] = &[
     Step { name: "doc tests", quick: false, tries: 1, run: doc_tests },
     Step { name: "python", quick: false, tries: 2, run: python::test },
     Step { name: "NATS clients", quick: false, tries: 2, run: nats_clients::all_there_are },
+    Step { name: "chaos of the control state", quick: false, tries: 1, run: chaos::control::quick },
     Step { name: "race models", quick: false, tries: 1, run: race::quick },
     Step { name: "demo", quick: false, tries: 2, run: demo_once },
     Step { name: "benchmarks, quick", quick: false, tries: 2, run: bench_quick },

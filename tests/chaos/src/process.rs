@@ -21,6 +21,8 @@ pub struct Process {
     lines: Receiver<String>,
     errors: Arc<Mutex<String>>,
     watching: Option<JoinHandle<()>>,
+    /// Whoever started it has heard that it serves.
+    pub is_ready: bool,
 }
 
 impl Process {
@@ -49,7 +51,15 @@ impl Process {
             }
         });
         let stdin = child.stdin.take();
-        Process { name: name.to_owned(), child, stdin, lines, errors, watching: Some(watching) }
+        Process {
+            name: name.to_owned(),
+            child,
+            stdin,
+            lines,
+            errors,
+            watching: Some(watching),
+            is_ready: false,
+        }
     }
 
     /// Its number.
@@ -118,6 +128,15 @@ impl Process {
             watching.join().expect("it only reads");
         }
         status
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        let ended = self.child.try_wait().expect("it is ours")?;
+        if let Some(watching) = self.watching.take() {
+            watching.join().expect("it only reads");
+        }
+        Some(ended)
     }
 
     /// What it wrote to standard error.

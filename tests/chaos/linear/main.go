@@ -1,0 +1,102 @@
+// linear FILE OUT: are the histories of FILE linearizable?
+//
+// FILE has one operation a line, as JSON (Operation). The operations of a group are checked together, those of different
+// groups touch nothing in common. One line of JSON says what came of it; of each group that is not linearizable OUT gets a
+// page that shows where. Exit code 0: all are; 1: one is not; 2: it could not be told.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// A group that takes longer is left undecided; the harness bounds how many may be.
+const patience = 20 * time.Second
+
+type verdict struct {
+	Groups     int      `json:"groups"`
+	Operations int      `json:"operations"`
+	Undecided  int      `json:"undecided"`
+	Illegal    []string `json:"illegal"`
+}
+
+func main() {
+	if len(os.Args) != 3 {
+		fail("usage: linear FILE OUT")
+	}
+	groups, count := read(os.Args[1])
+	found := verdict{Groups: len(groups), Operations: count, Illegal: []string{}}
+	var mutex sync.Mutex
+	var wait sync.WaitGroup
+	slots := make(chan struct{}, 2)
+	for name, operations := range groups {
+		wait.Add(1)
+		slots <- struct{}{}
+		go func() {
+			defer func() { <-slots; wait.Done() }()
+			result, info := porcupine.CheckOperationsVerbose(model, operations, patience)
+			mutex.Lock()
+			defer mutex.Unlock()
+			switch result {
+			case porcupine.Unknown:
+				found.Undecided++
+			case porcupine.Illegal:
+				found.Illegal = append(found.Illegal, name)
+				page := filepath.Join(os.Args[2], "illegal-"+name+".html")
+				if err := porcupine.VisualizePath(model, info, page); err != nil {
+					fmt.Fprintln(os.Stderr, "cannot draw", page, err)
+				}
+			}
+		}()
+	}
+	wait.Wait()
+	sort.Strings(found.Illegal)
+	line, _ := json.Marshal(found)
+	fmt.Println(string(line))
+	if len(found.Illegal) > 0 {
+		os.Exit(1)
+	}
+}
+
+// An operation whose outcome nobody knows may take effect at any time after its call.
+func read(path string) (map[string][]porcupine.Operation, int) {
+	file, err := os.Open(path)
+	if err != nil {
+		fail(err)
+	}
+	defer file.Close()
+	groups, count := map[string][]porcupine.Operation{}, 0
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for ; lines.Scan(); count++ {
+		var op Operation
+		if err := json.Unmarshal(lines.Bytes(), &op); err != nil {
+			fail(err)
+		}
+		end := int64(math.MaxInt64)
+		if op.Return != nil {
+			end = *op.Return
+		}
+		groups[op.Group] = append(groups[op.Group], porcupine.Operation{
+			ClientId: op.Client, Input: op, Output: op.Out, Call: op.Call, Return: end,
+		})
+	}
+	if err := lines.Err(); err != nil {
+		fail(err)
+	}
+	return groups, count
+}
+
+func fail(why any) {
+	fmt.Fprintln(os.Stderr, "linear:", why)
+	os.Exit(2)
+}

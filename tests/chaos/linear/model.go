@@ -1,0 +1,165 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// What a client asked, and what it was told: nothing where the answer was lost.
+type Operation struct {
+	Client int    `json:"client"`
+	Group  string `json:"group"`
+	Call   int64  `json:"call"`
+	Return *int64 `json:"return"`
+	// put, get, cas, delete, range, move
+	Kind  string `json:"kind"`
+	Key   int    `json:"key"`
+	Value string `json:"value"`
+	// Of cas and move: the revision at which the key has to stand, 0 for a key that is not there.
+	Expect uint64 `json:"expect"`
+	// Of move: the second key, which is written with Value too.
+	Other int  `json:"other"`
+	Out   *Out `json:"out"`
+}
+
+// What was answered.
+type Out struct {
+	// Of a change: the revision it took. Of a cas that was refused: where the key stands.
+	Revision uint64 `json:"revision"`
+	// Of cas, move and delete: something was changed.
+	Done bool `json:"done"`
+	// Of get and range, and of a move that was not done: what was read of the keys asked for, in their order.
+	Items []Item `json:"items"`
+}
+
+// Revision 0: the key is not there.
+type Item struct {
+	Value    string `json:"value"`
+	Revision uint64 `json:"revision"`
+}
+
+const keysPerGroup = 3
+
+// A key stands at a revision that nobody was told yet. Whoever expects a revision was told it by an answer about
+// an earlier write, or an answer that would have ended this state: so nothing expected is equal to it.
+const untold = ^uint64(0)
+
+// The keys of a group.
+type state struct {
+	items [keysPerGroup]Item
+	// The newest revision that was told: later changes have later ones.
+	newest uint64
+}
+
+var model = porcupine.Model{
+	Init: func() any { return state{} },
+	Step: func(now, input, output any) (bool, any) {
+		next := now.(state)
+		legal := next.step(input.(Operation), output.(*Out))
+		return legal, next
+	},
+	DescribeOperation: describe,
+	DescribeState:     func(now any) string { return fmt.Sprintf("%+v", now) },
+}
+
+func (s *state) step(op Operation, out *Out) bool {
+	switch op.Kind {
+	case "get":
+		return out == nil || s.shows(out.Items, op.Key)
+	case "range":
+		return out == nil || s.shows(out.Items, 0, 1, 2)
+	case "put":
+		return s.write(op.Value, out, op.Key)
+	case "delete":
+		return s.delete(op.Key, out)
+	case "cas":
+		return s.cas(op, out)
+	case "move":
+		return s.move(op, out)
+	}
+	panic("no operation: " + op.Kind)
+}
+
+// What was read is what is there; a revision that nobody was told is told by it.
+func (s *state) shows(items []Item, keys ...int) bool {
+	if len(items) != len(keys) {
+		return false
+	}
+	for at, key := range keys {
+		seen, held := items[at], &s.items[key]
+		if held.Revision == untold && seen.Revision > 0 {
+			held.Revision = seen.Revision
+		}
+		if *held != seen {
+			return false
+		}
+		s.newest = max(s.newest, seen.Revision)
+	}
+	return true
+}
+
+func (s *state) write(value string, out *Out, keys ...int) bool {
+	revision := untold
+	if out != nil {
+		if !s.advance(out.Revision) {
+			return false
+		}
+		revision = out.Revision
+	}
+	for _, key := range keys {
+		s.items[key] = Item{value, revision}
+	}
+	return true
+}
+
+func (s *state) advance(revision uint64) bool {
+	later := revision > s.newest
+	s.newest = max(s.newest, revision)
+	return later
+}
+
+func (s *state) delete(key int, out *Out) bool {
+	was := s.items[key].Revision != 0
+	s.items[key] = Item{}
+	if out == nil {
+		return true
+	}
+	return out.Done == was && (!was || s.advance(out.Revision))
+}
+
+func (s *state) cas(op Operation, out *Out) bool {
+	matches := s.items[op.Key].Revision == op.Expect
+	switch {
+	case out == nil && !matches:
+		return true
+	case out == nil || out.Done:
+		return matches && s.write(op.Value, out, op.Key)
+	}
+	// Refused: the answer says at which revision the key stands.
+	held := &s.items[op.Key]
+	if held.Revision == untold && out.Revision > 0 {
+		held.Revision = out.Revision
+	}
+	return !matches && held.Revision == out.Revision
+}
+
+func (s *state) move(op Operation, out *Out) bool {
+	matches := s.items[op.Key].Revision == op.Expect
+	switch {
+	case out == nil && !matches:
+		return true
+	case out == nil || out.Done:
+		return matches && s.write(op.Value, out, op.Key, op.Other)
+	}
+	return !matches && s.shows(out.Items, op.Key, op.Other)
+}
+
+func describe(input, output any) string {
+	op, out := input.(Operation), output.(*Out)
+	asked := fmt.Sprintf("%s %d %q expect %d", op.Kind, op.Key, op.Value, op.Expect)
+	if out == nil {
+		return asked + " -> ?"
+	}
+	return fmt.Sprintf("%s -> %+v", asked, *out)
+}

@@ -1,0 +1,130 @@
+//! What holds whatever went wrong, apart from what the checker of linearizability says.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, bail};
+use dunlin_control::{Event, Events};
+
+use crate::history::{Operation, key};
+use crate::locks::LockHistory;
+use crate::watches::Watched;
+
+/// Each revision is one change's, and a change that was asked for after another was acknowledged has a later one.
+pub fn revisions(operations: &[Operation]) -> Result<u64> {
+    let known = operations.iter().filter_map(|op| Some((op, op.answered.as_ref()?.0, op.revision()?)));
+    let changes: Vec<(&Operation, u64, u64)> = known.collect();
+    let mut by_revision: BTreeMap<u64, &Operation> = BTreeMap::new();
+    for &(op, _, revision) in &changes {
+        if let Some(other) = by_revision.insert(revision, op) {
+            bail!("two changes took revision {revision}: {other:?} and {op:?}");
+        }
+    }
+    let (mut by_call, mut by_end) = (changes.clone(), changes.clone());
+    by_call.sort_by_key(|(op, ..)| op.call);
+    by_end.sort_by_key(|(_, end, _)| *end);
+    let (mut ended, mut newest) = (by_end.iter().peekable(), None::<&(&Operation, u64, u64)>);
+    for change in &by_call {
+        while let Some(before) = ended.next_if(|(_, end, _)| *end < change.0.call) {
+            newest = newest.filter(|newest| newest.2 > before.2).or(Some(before));
+        }
+        if let Some(newest) = newest.filter(|newest| newest.2 > change.2) {
+            bail!(
+                "revision {} was asked for after {} was acknowledged: {change:?}, {newest:?}",
+                change.2,
+                newest.2
+            );
+        }
+    }
+    Ok(changes.len() as u64)
+}
+
+/// A lock has one holder: a token is one lease's, no two who know that they hold it do so at one time, and what is written
+/// under a token is not followed by what is written under an older one.
+pub fn locks(histories: &[LockHistory]) -> Result<u64> {
+    let mut held: Vec<_> = histories.iter().flat_map(|history| &history.held).collect();
+    held.sort_by_key(|held| (held.lock, held.from));
+    let mut tokens = BTreeMap::new();
+    for held in &held {
+        if let Some(other) = tokens.insert((held.lock, held.token), held)
+            && other.lease != held.lease
+        {
+            bail!("one token for two: {other:?} and {held:?}");
+        }
+    }
+    for (at, first) in held.iter().enumerate() {
+        let later =
+            held[at + 1..].iter().take_while(|next| next.lock == first.lock && next.from < first.until);
+        if let Some(second) = later.clone().find(|next| next.lease != first.lease) {
+            bail!("two held a lock at one time: {first:?} and {second:?}");
+        }
+    }
+    let mut written: Vec<_> = histories.iter().flat_map(|history| &history.guarded).collect();
+    written.retain(|guarded| guarded.revision.is_some());
+    written.sort_by_key(|guarded| (guarded.lock, guarded.revision));
+    for pair in written.windows(2) {
+        if pair[0].lock == pair[1].lock && pair[0].token > pair[1].token {
+            bail!("written under an older token: {:?}, then {:?}", pair[0], pair[1]);
+        }
+    }
+    Ok(held.len() as u64)
+}
+
+/// Who watches is told of every revision in order, or that it is gone; all are told the same; and what was acknowledged is
+/// what they are told. How many were told of.
+pub fn watches(watched: &[Watched], operations: &[Operation]) -> Result<u64> {
+    let mut all: BTreeMap<u64, &[u8]> = BTreeMap::new();
+    for watcher in watched {
+        let mut next = 1;
+        for change in &watcher.changes {
+            if let Some((_, last)) = watcher.compacted.iter().find(|(first, _)| *first == next) {
+                next = last + 1;
+            }
+            if change.revision != next {
+                bail!("a watcher was told of revision {} where {next} is next", change.revision);
+            }
+            next += 1;
+            if let Some(other) = all.insert(change.revision, &change.bytes)
+                && other != change.bytes
+            {
+                bail!("two watchers were told different things of revision {}", change.revision);
+            }
+        }
+    }
+    for operation in operations {
+        if let Some(bytes) = operation.revision().and_then(|revision| all.get(&revision)) {
+            told_of(bytes, operation)?;
+        }
+    }
+    Ok(all.len() as u64)
+}
+
+fn told_of(bytes: &[u8], operation: &Operation) -> Result<()> {
+    let told: Vec<(Vec<u8>, Option<Vec<u8>>)> = Events::new(bytes)?
+        .map(|event| {
+            Ok(match event? {
+                Event::Put { key, item } => (key.to_vec(), Some(item.value.to_vec())),
+                Event::Deleted { key } => (key.to_vec(), None),
+            })
+        })
+        .collect::<Result<_>>()?;
+    let write = |(at, value): (usize, Option<&str>)| {
+        (key(&operation.group, at), value.map(|value| value.as_bytes().to_vec()))
+    };
+    let asked: Vec<_> = operation.writes().into_iter().map(write).collect();
+    if told != asked {
+        bail!("{operation:?} is told of as {told:?}");
+    }
+    Ok(())
+}
+
+/// How many operations were under way when something was broken or mended.
+pub fn struck(operations: &[Operation], struck: &[(u64, String)]) -> u64 {
+    let under_way = |op: &&Operation| {
+        let end = op.answered.as_ref().map_or(u64::MAX, |(end, _)| *end);
+        struck.iter().any(|(at, _)| (op.call..end).contains(at))
+    };
+    operations.iter().filter(under_way).count() as u64
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+use dunlin_control::Change;
+
+use super::*;
+use crate::history::{Answered, Asked};
+use crate::locks::{Guarded, Held};
+
+fn put(call: u64, end: u64, revision: u64) -> Operation {
+    let answered = Some((end, Answered { revision, ..Answered::default() }));
+    Operation { client: 1, group: "g".to_owned(), asked: Asked::Put(0, "v".to_owned()), call, answered }
+}
+
+#[test]
+fn revisions_are_given_once_and_in_order() {
+    assert_eq!(revisions(&[put(0, 9, 2), put(1, 5, 1), put(6, 8, 3)]).unwrap(), 3);
+    assert!(revisions(&[put(0, 1, 1), put(0, 1, 1)]).unwrap_err().to_string().contains("took revision 1"));
+    assert!(revisions(&[put(0, 1, 2), put(3, 4, 1)]).unwrap_err().to_string().contains("after 2"));
+}
+
+fn held(lease: u64, token: u64, from: u64, until: u64) -> Held {
+    Held { client: lease, lock: 0, token, lease, from, until }
+}
+
+fn history(held: Vec<Held>, guarded: &[(u64, Option<u64>)]) -> LockHistory {
+    let guarded = guarded.iter().map(|&(token, revision)| Guarded { lock: 0, token, revision }).collect();
+    LockHistory { held, guarded }
+}
+
+#[test]
+fn a_lock_has_one_holder() {
+    let one_after_another =
+        history(vec![held(1, 5, 0, 10), held(2, 6, 10, 20)], &[(5, Some(8)), (6, Some(9))]);
+    assert_eq!(locks(&[one_after_another]).unwrap(), 2);
+    let at_once = history(vec![held(1, 5, 0, 10), held(2, 6, 9, 20)], &[]);
+    assert!(locks(&[at_once]).unwrap_err().to_string().contains("at one time"));
+    let same = history(vec![held(1, 5, 0, 10), held(2, 5, 11, 20)], &[]);
+    assert!(locks(&[same]).unwrap_err().to_string().contains("one token for two"));
+}
+
+#[test]
+fn who_was_followed_writes_no_more() {
+    let refused = history(vec![], &[(5, Some(8)), (6, Some(9)), (5, None)]);
+    assert_eq!(locks(&[refused]).unwrap(), 0);
+    let written = history(vec![], &[(5, Some(10)), (6, Some(9))]);
+    assert!(locks(&[written]).unwrap_err().to_string().contains("older token"));
+}
+
+fn change(revision: u64, value: &str) -> Change {
+    let mut state = dunlin_control::State::new(dunlin_control::Limits::default());
+    let mut effects = dunlin_control::Effects::default();
+    let put = dunlin_control::Command::Put { key: b"g/0", value: value.as_bytes(), lease: 0 };
+    state.apply(&put, &mut effects).unwrap();
+    Change { revision, bytes: effects.changes.remove(0).bytes }
+}
+
+#[test]
+fn watchers_are_told_all_in_order_and_what_was_acknowledged() {
+    let told = |revisions: &[u64]| Watched {
+        changes: revisions.iter().map(|revision| change(*revision, "v")).collect(),
+        compacted: vec![],
+    };
+    assert_eq!(watches(&[told(&[1, 2]), told(&[1])], &[]).unwrap(), 2);
+    assert!(watches(&[told(&[1, 3])], &[]).unwrap_err().to_string().contains("2 is next"));
+    let gone = Watched { compacted: vec![(2, 4)], ..told(&[1, 5]) };
+    assert_eq!(watches(&[gone], &[]).unwrap(), 2);
+    let other = Watched { changes: vec![change(1, "w")], compacted: vec![] };
+    assert!(watches(&[told(&[1]), other.clone()], &[]).unwrap_err().to_string().contains("different"));
+    let mut asked = put(0, 1, 1);
+    let content = change(1, "v");
+    assert!(watches(&[Watched { changes: vec![content], compacted: vec![] }], &[asked.clone()]).is_ok());
+    asked.group = "h".to_owned();
+    assert!(watches(&[other], &[asked]).is_err());
+}
+
+#[test]
+fn a_fault_strikes_what_is_under_way() {
+    let fault = vec![(5, "a fault".to_owned())];
+    assert_eq!(struck(&[put(0, 4, 1), put(4, 6, 2), put(6, 7, 3)], &fault), 1);
+    let lost = Operation { answered: None, ..put(1, 2, 1) };
+    assert_eq!(struck(&[lost], &fault), 1);
+}

@@ -1,0 +1,182 @@
+//! Replicas as processes, and what lies between them.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use dunlin_replica::protocol::{Answer, Question};
+use serde_json::Value;
+
+use crate::door::ask_once;
+use crate::network::Network;
+use crate::port;
+use crate::process::{PATIENCE, Process};
+
+const ANSWER: Duration = Duration::from_millis(300);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Cluster {
+    program: String,
+    dir: PathBuf,
+    log_bytes: u64,
+    addresses: BTreeMap<u64, (SocketAddr, SocketAddr)>,
+    running: BTreeMap<u64, Process>,
+    /// Those whose processes may end: something was done to them.
+    doomed: Vec<u64>,
+    /// What lies between.
+    pub network: Network,
+}
+
+impl Cluster {
+    /// Starts so many nodes, which begin a group.
+    pub fn start(replica: &str, toxiproxy: &str, dir: &Path, nodes: u64, log_bytes: u64) -> Result<Cluster> {
+        let address = |id: u64| {
+            let ip = [127, 0, 0, 10 + id as u8].into();
+            (id, (port::free(ip), port::free(ip)))
+        };
+        let addresses: BTreeMap<_, _> = (1..=nodes).map(address).collect();
+        let network = Network::start(toxiproxy, &addresses)?;
+        let (program, dir) = (replica.to_owned(), dir.to_owned());
+        let (running, doomed) = Default::default();
+        let mut cluster = Cluster { program, dir, log_bytes, addresses, running, doomed, network };
+        cluster.start_missing();
+        cluster.begin()?;
+        Ok(cluster)
+    }
+
+    fn begin(&self) -> Result<()> {
+        let members = self.addresses.iter().map(|(id, (peers, _))| (*id, peers.to_string())).collect();
+        match ask_once(self.addresses[&1].1, &Question::Begin(members), PATIENCE)? {
+            Answer::Done(_) => {}
+            other => bail!("no group begins: {other:?}"),
+        }
+        // A group that lost all power before it ever had a leader may be none, and nobody was told anything yet.
+        self.leader_within(PATIENCE, None).map(drop).context("nobody leads")
+    }
+
+    /// Starts those that do not run.
+    pub fn start_missing(&mut self) {
+        for id in self.network.ids().to_vec() {
+            if self.running.contains_key(&id) {
+                continue;
+            }
+            let (peers, clients) = self.addresses[&id];
+            let dir = self.dir.join(format!("node-{id}"));
+            let mut arguments = vec![id.to_string(), peers.to_string(), clients.to_string()];
+            arguments.push(dir.display().to_string());
+            arguments.push(format!("log={}", self.log_bytes));
+            let ways = self.network.ways.iter().filter(|((from, _), _)| *from == id);
+            arguments.extend(ways.map(|((_, to), way)| format!("{to}@{way}")));
+            let name = format!("replica {id}");
+            self.running.insert(id, Process::start(&name, &self.program, &arguments));
+        }
+        for process in self.running.values_mut() {
+            // Those that run have said it before, and say nothing else.
+            if !process.is_ready {
+                process.until("READY");
+                process.is_ready = true;
+            }
+        }
+    }
+
+    /// Cuts the power of these.
+    pub fn kill(&mut self, ids: &[u64]) -> Result<()> {
+        for id in ids {
+            if let Some(mut process) = self.running.remove(id) {
+                process.kill();
+                no_panic(*id, &process)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says to a node how its disk is to behave. After that it may end by itself.
+    pub fn order(&mut self, id: u64, order: &str) {
+        if let Some(process) = self.running.get_mut(&id) {
+            process.say(&format!("disk {order}"));
+        }
+        if order.starts_with("tear") || order == "full" || order == "broken" {
+            self.doomed.push(id);
+        }
+    }
+
+    /// The process of a node, if it runs.
+    pub fn process(&self, id: u64) -> Option<&Process> {
+        self.running.get(&id)
+    }
+
+    /// All is well again: whoever stands still goes on, and whoever has ended is started.
+    pub fn heal(&mut self) -> Result<()> {
+        self.network.heal()?;
+        self.running.values().for_each(Process::go_on);
+        for id in self.network.ids().to_vec() {
+            self.order(id, "well");
+        }
+        // What was ordered to tear and found nothing to do would be torn at any later time.
+        let doomed = std::mem::take(&mut self.doomed);
+        self.kill(&doomed)?;
+        self.reap()?;
+        self.start_missing();
+        Ok(())
+    }
+
+    /// Those that have ended by themselves, which only the doomed may.
+    pub fn reap(&mut self) -> Result<()> {
+        for id in self.network.ids().to_vec() {
+            let Some(process) = self.running.get_mut(&id) else { continue };
+            if let Some(status) = process.ended() {
+                no_panic(id, process)?;
+                if !self.doomed.contains(&id) {
+                    bail!("replica {id} ended by itself ({status}): {}", process.errors());
+                }
+                self.running.remove(&id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Who leads, by the highest term that anybody claims to lead in.
+    pub fn leader(&self) -> Option<u64> {
+        let claims =
+            self.statuses().into_iter().filter(|(id, status)| status["leader"].as_u64() == Some(*id));
+        claims.max_by_key(|(_, status)| status["term"].as_u64()).map(|(id, _)| id)
+    }
+
+    /// Waits for a leader, other than one; nothing if none comes in time.
+    pub fn leader_within(&self, patience: Duration, other_than: Option<u64>) -> Option<u64> {
+        let deadline = Instant::now() + patience;
+        while Instant::now() < deadline {
+            let leader = self.leader().filter(|leader| Some(*leader) != other_than);
+            if leader.is_some() {
+                return leader;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        None
+    }
+
+    /// What those that answer say of themselves.
+    pub fn statuses(&self) -> Vec<(u64, Value)> {
+        let ask = |id: &u64| match ask_once(self.addresses[id].1, &Question::Status, ANSWER).ok()? {
+            Answer::Status(status) => Some((*id, status)),
+            _ => None,
+        };
+        self.network.ids().iter().filter_map(ask).collect()
+    }
+
+    /// Where each node answers clients, past all proxies.
+    pub fn addresses(&self) -> BTreeMap<u64, SocketAddr> {
+        self.addresses.iter().map(|(id, (_, clients))| (*id, *clients)).collect()
+    }
+}
+
+fn no_panic(id: u64, process: &Process) -> Result<()> {
+    let errors = process.errors();
+    if errors.contains("panicked") {
+        bail!("replica {id} panicked:\n{errors}");
+    }
+    Ok(())
+}

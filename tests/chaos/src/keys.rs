@@ -1,0 +1,199 @@
+//! Clients that write and read the keys of groups. Three of them share a group for a while and then go on to the next.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use dunlin_control::{
+    Command, Compare, Found, Is, Operation as Step, Outcome, Refusal, Reply, Target, prefix_end,
+};
+use dunlin_replica::seed::Seed;
+
+use crate::door::{Door, Told};
+use crate::history::{Answered, Asked, Clock, Held, KEYS, Operation, key};
+
+/// How many clients share a group.
+pub const SHARE: u64 = 3;
+/// A client that does not know of so many changes to a group only reads it: each of them may still happen at any time, and
+/// what can have happened in which order doubles with each.
+const UNKNOWN: u32 = 2;
+/// How long a group is written to, ms.
+pub const SLICE_MS: u64 = 600;
+
+/// One of them.
+#[derive(Debug)]
+pub struct KeyClient {
+    id: u64,
+    door: Door,
+    clock: Clock,
+    seed: Seed,
+    written: u64,
+    /// At which revisions it has seen the group's keys last.
+    seen: (String, [u64; KEYS]),
+    /// How many changes to this group were asked for whose outcome it does not know.
+    unknown: u32,
+    history: Vec<Operation>,
+    /// How many changes were acknowledged.
+    acknowledged: Arc<AtomicU64>,
+}
+
+impl KeyClient {
+    /// The client of this number.
+    pub fn new(id: u64, door: Door, clock: Clock, seed: u64, acknowledged: Arc<AtomicU64>) -> KeyClient {
+        let seed = Seed::new(seed);
+        let (seen, unknown, history) = Default::default();
+        KeyClient { id, door, clock, seed, written: 0, seen, unknown, history, acknowledged }
+    }
+
+    /// Asks until it is told to stop; its history.
+    pub fn run(mut self, stop: &AtomicBool) -> Vec<Operation> {
+        while !stop.load(Ordering::Relaxed) {
+            let slice = self.clock.now() / 1_000_000 / SLICE_MS;
+            let group = format!("g{}.{slice}", self.id / SHARE);
+            if self.seen.0 != group {
+                (self.seen, self.unknown) = ((group.clone(), [0; KEYS]), 0);
+            }
+            let asked = self.next();
+            self.ask(group, asked);
+            let pause_us = self.seed.between(0, 8_000);
+            std::thread::sleep(std::time::Duration::from_micros(pause_us));
+        }
+        self.history
+    }
+
+    /// Reads all keys of each group once more, for as long as that takes or `give_up` says.
+    pub fn read_all(mut self, groups: &[String], give_up: impl Fn() -> bool) -> Option<Vec<Operation>> {
+        for group in groups {
+            let before = self.history.len();
+            while self.history.len() == before {
+                if give_up() {
+                    return None;
+                }
+                self.ask(group.clone(), Asked::Range);
+            }
+        }
+        Some(self.history)
+    }
+
+    fn next(&mut self) -> Asked {
+        let (at, other) = (self.seed.between(0, 2) as usize, self.seed.between(1, 2) as usize);
+        let other = (at + other) % KEYS;
+        let expect = self.seen.1[at];
+        self.written += 1;
+        let value = format!("{}.{}", self.id, self.written);
+        let kinds = if self.unknown < UNKNOWN { 99 } else { 39 };
+        match self.seed.between(0, kinds) {
+            0..30 => Asked::Get(at),
+            30..40 => Asked::Range,
+            40..65 => Asked::Put(at, value),
+            65..82 => Asked::Cas(at, value, expect),
+            82..90 => Asked::Delete(at),
+            _ => Asked::Move(at, other, value, expect),
+        }
+    }
+
+    fn ask(&mut self, group: String, asked: Asked) {
+        let call = self.clock.now();
+        let answered = match self.send(&group, &asked) {
+            Some(Told::Done(reply)) => Some(answered(&asked, reply)),
+            Some(Told::Refused(Refusal::Mismatch { modified })) => {
+                Some(Answered { revision: modified, ..Answered::default() })
+            }
+            Some(Told::Refused(refusal)) => panic!("{asked:?} of {group} was refused: {refusal}"),
+            // Whatever was read, nobody learnt it.
+            Some(Told::NotDone) | None => return,
+            Some(Told::Unknown) => {
+                self.unknown += 1;
+                None
+            }
+        };
+        let answered = answered.map(|answered| (self.clock.now(), answered));
+        let operation = Operation { client: self.id, group, asked, call, answered };
+        self.learn(&operation);
+        self.history.push(operation);
+    }
+
+    /// Nothing when it was to be read, and was not.
+    fn send(&mut self, group: &str, asked: &Asked) -> Option<Told> {
+        let keys: Vec<Vec<u8>> = (0..KEYS).map(|index| key(group, index)).collect();
+        let read = |door: &mut Door, start: &[u8]| {
+            let found = door.read(start, &prefix_end(start))?;
+            Some(Told::Done(dunlin_replica::protocol::found(found)))
+        };
+        let command = match asked {
+            Asked::Get(at) => return read(&mut self.door, &keys[*at]),
+            Asked::Range => return read(&mut self.door, format!("{group}/").as_bytes()),
+            Asked::Put(at, value) => Command::Put { key: &keys[*at], value: value.as_bytes(), lease: 0 },
+            Asked::Cas(at, value, expect) => {
+                Command::PutIf { key: &keys[*at], value: value.as_bytes(), lease: 0, expect: *expect }
+            }
+            Asked::Delete(at) => Command::Delete { key: &keys[*at] },
+            Asked::Move(at, other, value, expect) => {
+                let put = |at: usize| Step::Put { key: &keys[at], value: value.as_bytes(), lease: 0 };
+                let get = |at: usize| Step::Get { key: &keys[at] };
+                let target = Target::Modified { revision: *expect };
+                Command::Transaction {
+                    compare: vec![Compare { key: &keys[*at], is: Is::Equal, target }],
+                    then: vec![put(*at), put(*other)],
+                    otherwise: vec![get(*at), get(*other)],
+                }
+            }
+        };
+        Some(self.door.change(&command))
+    }
+
+    fn learn(&mut self, operation: &Operation) {
+        let Some((_, answered)) = &operation.answered else { return };
+        if let Some(revision) = operation.revision() {
+            self.acknowledged.fetch_add(1, Ordering::Relaxed);
+            operation.writes().iter().for_each(|(at, value)| {
+                self.seen.1[*at] = if value.is_some() { revision } else { 0 };
+            });
+        }
+        match &operation.asked {
+            Asked::Cas(at, ..) if !answered.done => self.seen.1[*at] = answered.revision,
+            Asked::Get(at) => self.seen.1[*at] = answered.items[0].1,
+            _ => {}
+        }
+    }
+}
+
+fn answered(asked: &Asked, reply: Reply) -> Answered {
+    match (asked, reply) {
+        (Asked::Get(at), reply) => Answered { items: items(&[*at], &[read(reply)]), ..Answered::default() },
+        (Asked::Range, reply) => Answered { items: items(&[0, 1, 2], &[read(reply)]), ..Answered::default() },
+        (_, Reply::Changed { revision, keys }) => Answered { revision, done: keys > 0, items: vec![] },
+        (Asked::Move(at, other, ..), Reply::Transaction { revision, succeeded, results }) => {
+            let found: Vec<Found> = results.into_iter().filter_map(of_read).collect();
+            let items = if succeeded { vec![] } else { items(&[*at, *other], &found) };
+            Answered { revision, done: succeeded, items }
+        }
+        (asked, reply) => panic!("{asked:?} was answered with {reply:?}"),
+    }
+}
+
+fn of_read(outcome: Outcome) -> Option<Found> {
+    match outcome {
+        Outcome::Found { found } => Some(found),
+        Outcome::Changed { .. } => None,
+    }
+}
+
+fn read(reply: Reply) -> Found {
+    match reply {
+        Reply::Transaction { results, .. } => results.into_iter().find_map(of_read).unwrap_or_default(),
+        _ => Found::default(),
+    }
+}
+
+/// What these keys of a group hold by what was found of it.
+fn items(keys: &[usize], found: &[Found]) -> Vec<Held> {
+    let pairs = found.iter().flat_map(|found| &found.items);
+    let held: HashMap<Option<u8>, Held> = pairs
+        .map(|pair| {
+            let value = String::from_utf8_lossy(&pair.item.value).into_owned();
+            (pair.key.last().copied(), (value, pair.item.modified))
+        })
+        .collect();
+    keys.iter().map(|key| held.get(&Some(b'0' + *key as u8)).cloned().unwrap_or_default()).collect()
+}

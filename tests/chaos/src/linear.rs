@@ -1,0 +1,39 @@
+//! Asks the checker of linearizability, which is a program of its own (`tests/chaos/linear`).
+
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::history::Operation;
+
+/// What it found.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Linear {
+    /// Groups of keys.
+    pub groups: u64,
+    /// Those that it did not decide in time.
+    pub undecided: u64,
+}
+
+/// Checks a history; it is left in `dir`, with a page for each group that is not linearizable.
+pub fn check(program: &str, dir: &Path, operations: &[Operation]) -> Result<Linear> {
+    let path = dir.join("history.jsonl");
+    let mut file = BufWriter::new(std::fs::File::create(&path)?);
+    for operation in operations {
+        writeln!(file, "{}", operation.line())?;
+    }
+    file.flush()?;
+    let mut command = Command::new(program);
+    let output = command.arg(&path).arg(dir).stdin(Stdio::null()).output().context("the checker starts")?;
+    let found: Value = serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("the checker says {}", String::from_utf8_lossy(&output.stderr)))?;
+    let illegal = found["illegal"].as_array().context("the checker names groups")?;
+    if !illegal.is_empty() {
+        bail!("not linearizable: {illegal:?}, drawn in {}", dir.display());
+    }
+    let number = |name: &str| found[name].as_u64().with_context(|| format!("the checker says {name}"));
+    Ok(Linear { groups: number("groups")?, undecided: number("undecided")? })
+}

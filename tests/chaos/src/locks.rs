@@ -1,0 +1,165 @@
+//! Clients that take locks under leases, write as their holders, and now and then sleep longer than their lease lives.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dunlin_control::{Command, Compare, Is, LOCKS, Operation as Step, Reply, Target};
+use dunlin_replica::seed::Seed;
+
+use crate::door::{Door, Told};
+use crate::history::Clock;
+
+/// How many locks there are.
+pub const LOCK_COUNT: u64 = 2;
+
+/// A client that was told that it holds a lock.
+#[derive(Debug, Clone)]
+pub struct Held {
+    /// Who.
+    pub client: u64,
+    /// Which lock.
+    pub lock: u64,
+    /// Its token.
+    pub token: u64,
+    /// Under which lease.
+    pub lease: u64,
+    /// From when on it knew, ns.
+    pub from: u64,
+    /// Until when it could not be another's: it gave it back, or its lease may have ended, ns.
+    pub until: u64,
+}
+
+/// A write that is to happen only while a token is the lock's.
+#[derive(Debug, Clone)]
+pub struct Guarded {
+    /// Which lock.
+    pub lock: u64,
+    /// Which token.
+    pub token: u64,
+    /// The revision it took; nothing where it was refused.
+    pub revision: Option<u64>,
+}
+
+/// What a client did.
+#[derive(Debug, Clone, Default)]
+pub struct LockHistory {
+    /// Locks it held.
+    pub held: Vec<Held>,
+    /// What it wrote.
+    pub guarded: Vec<Guarded>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub struct LockClient {
+    id: u64,
+    door: Door,
+    clock: Clock,
+    seed: Seed,
+    history: LockHistory,
+}
+
+/// A lease, and until when at least it lives.
+struct Lease {
+    id: u64,
+    ttl_ms: u64,
+    until: u64,
+}
+
+impl LockClient {
+    /// The client of this number.
+    pub fn new(id: u64, door: Door, clock: Clock, seed: u64) -> LockClient {
+        LockClient { id, door, clock, seed: Seed::new(seed), history: LockHistory::default() }
+    }
+
+    /// Takes and gives back until it is told to stop.
+    pub fn run(mut self, stop: &AtomicBool) -> LockHistory {
+        while !stop.load(Ordering::Relaxed) {
+            let Some(mut lease) = self.grant() else { continue };
+            let lock = self.seed.between(0, LOCK_COUNT - 1);
+            if let Some(token) = self.acquire(lock, &mut lease, stop) {
+                self.hold(lock, token, lease);
+            }
+        }
+        self.history
+    }
+
+    fn grant(&mut self) -> Option<Lease> {
+        let ttl_ms = self.seed.between(300, 1_200);
+        let until = self.clock.now() + ttl_ms * 1_000_000;
+        match self.door.change(&Command::Grant { ttl_ms }) {
+            Told::Done(Reply::Granted { lease, ttl_ms }) => Some(Lease { id: lease, ttl_ms, until }),
+            _ => None,
+        }
+    }
+
+    fn keep_alive(&mut self, lease: &mut Lease) -> bool {
+        let until = self.clock.now() + lease.ttl_ms * 1_000_000;
+        match self.door.change(&Command::KeepAlive { leases: vec![lease.id] }) {
+            Told::Done(Reply::KeptAlive { ended }) if ended.is_empty() => lease.until = until,
+            Told::Done(_) => return false,
+            _ => {}
+        }
+        true
+    }
+
+    /// The token, once it is told one.
+    fn acquire(&mut self, lock: u64, lease: &mut Lease, stop: &AtomicBool) -> Option<u64> {
+        let (name, wait) = (lock.to_string(), self.seed.between(0, 3) > 0);
+        while !stop.load(Ordering::Relaxed) {
+            let command = Command::Acquire { name: name.as_bytes(), lease: lease.id, value: b"", wait };
+            match self.door.change(&command) {
+                Told::Done(Reply::Held { token }) => return Some(token),
+                Told::Refused(_) => return None,
+                _ => {}
+            }
+            self.pause(10, 60);
+            if !self.keep_alive(lease) {
+                return None;
+            }
+        }
+        None
+    }
+
+    fn hold(&mut self, lock: u64, token: u64, mut lease: Lease) {
+        let (client, from) = (self.id, self.clock.now());
+        let mut held = Held { client, lock, token, lease: lease.id, from, until: lease.until };
+        for _ in 0..self.seed.between(1, 6) {
+            self.write_guarded(lock, token);
+            if self.seed.between(0, 2) == 0 && !self.keep_alive(&mut lease) {
+                break;
+            }
+            held.until = lease.until;
+            self.pause(0, 50);
+        }
+        if self.seed.between(0, 1) == 0 {
+            // Asleep beyond its lease, it does not know that another may have taken over.
+            self.pause(lease.ttl_ms, lease.ttl_ms + 400);
+            self.write_guarded(lock, token);
+        } else {
+            held.until = held.until.min(self.clock.now());
+            let name = lock.to_string();
+            self.door.change(&Command::Release { name: name.as_bytes(), lease: lease.id });
+        }
+        self.history.held.push(held);
+    }
+
+    /// Writes only while the lock's key is the one that its token created.
+    fn write_guarded(&mut self, lock: u64, token: u64) {
+        let (key, guarded) = ([LOCKS, lock.to_string().as_bytes()].concat(), format!("guarded/{lock}"));
+        let value = token.to_string();
+        let command = Command::Transaction {
+            compare: vec![Compare { key: &key, is: Is::Equal, target: Target::Created { revision: token } }],
+            then: vec![Step::Put { key: guarded.as_bytes(), value: value.as_bytes(), lease: 0 }],
+            otherwise: vec![],
+        };
+        if let Told::Done(Reply::Transaction { revision, succeeded, .. }) = self.door.change(&command) {
+            let revision = succeeded.then_some(revision);
+            self.history.guarded.push(Guarded { lock, token, revision });
+        }
+    }
+
+    fn pause(&mut self, from_ms: u64, to_ms: u64) {
+        std::thread::sleep(Duration::from_millis(self.seed.between(from_ms, to_ms)));
+    }
+}

@@ -1,0 +1,192 @@
+//! Does what the plan says, and notes when.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::cluster::Cluster;
+use crate::history::Clock;
+use crate::network::Way;
+use crate::plan::{Fault, Plan, Step, Who};
+
+/// How long whatever has to go on may take, on a machine that is busy with something else.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+/// How long a fault waits for a leader to strike.
+const LEADER: Duration = Duration::from_secs(3);
+/// Changes that are acknowledged while a fault lasts that is to hold up nothing.
+const PROGRESS: u64 = 5;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Nemesis<'c> {
+    cluster: &'c mut Cluster,
+    clock: Clock,
+    acknowledged: Arc<AtomicU64>,
+    /// When something was broken or mended, ns, and what.
+    pub struck: Vec<(u64, String)>,
+}
+
+impl Nemesis<'_> {
+    /// Of this cluster; clients count in `acknowledged`.
+    pub fn new(cluster: &mut Cluster, clock: Clock, acknowledged: Arc<AtomicU64>) -> Nemesis<'_> {
+        Nemesis { cluster, clock, acknowledged, struck: vec![] }
+    }
+
+    /// All steps. At the end all is well.
+    pub fn run(&mut self, plan: &Plan) -> Result<()> {
+        for step in &plan.steps {
+            self.step(step)?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step) -> Result<()> {
+        for fault in &step.faults {
+            self.note(format!("{fault:?}"));
+            self.strike(*fault, step.hold_ms)?;
+        }
+        if step.faults.iter().all(|fault| fault.goes_on()) {
+            self.progress(&format!("{:?}", step.faults))?;
+        }
+        sleep(step.hold_ms);
+        self.cluster.reap()?;
+        self.cluster.heal()?;
+        self.note("well".to_owned());
+        sleep(step.rest_ms);
+        Ok(())
+    }
+
+    fn note(&mut self, what: String) {
+        self.struck.push((self.clock.now(), what));
+    }
+
+    /// Waits until changes are acknowledged.
+    pub fn progress(&self, while_what: &str) -> Result<()> {
+        let (before, deadline) = (self.acknowledged.load(Ordering::Relaxed), Instant::now() + PATIENCE);
+        while self.acknowledged.load(Ordering::Relaxed) < before + PROGRESS {
+            if Instant::now() > deadline {
+                let seen = self.cluster.statuses();
+                bail!("nothing goes on for {PATIENCE:?} in {while_what}: {seen:#?}");
+            }
+            sleep(10);
+        }
+        Ok(())
+    }
+
+    fn strike(&mut self, fault: Fault, hold_ms: u64) -> Result<()> {
+        match fault {
+            Fault::Kill(who) => self.on(who, |cluster, id| cluster.kill(&[id])),
+            Fault::KillAll => {
+                let all = self.cluster.network.ids().to_vec();
+                self.cluster.kill(&all)
+            }
+            Fault::Tear(who, seed) => self.on(who, |cluster, id| {
+                cluster.order(id, &format!("tear {seed}"));
+                Ok(())
+            }),
+            Fault::Stop(who) => self.on(who, |cluster, id| {
+                cluster.process(id).into_iter().for_each(crate::process::Process::stop);
+                Ok(())
+            }),
+            Fault::Isolate(who) => self.cut(who, |id, from, to| (from == id) != (to == id)),
+            Fault::Mute(who) => self.cut(who, |id, from, _| from == id),
+            Fault::Deaf(who) => self.cut(who, |id, _, to| to == id),
+            Fault::Halves(seed) => {
+                let ids = self.cluster.network.ids();
+                let one: Vec<u64> = ids.iter().copied().filter(|id| seed >> id & 1 == 1).collect();
+                let cut = self.cluster.network.around(&one);
+                self.cluster.network.cut(cut)
+            }
+            Fault::Ring => self.cut_ways(|count, from, to| {
+                let apart = from.abs_diff(to);
+                // Of three nodes each reaches all in a ring: then one way is cut.
+                if count == 3 { apart == 2 } else { apart.min(count - apart) > 1 }
+            }),
+            Fault::Bridge => self.cut_ways(|count, from, to| {
+                let middle = count / 2 + 1;
+                from.min(to) < middle && from.max(to) > middle
+            }),
+            Fault::Moving => self.moving(hold_ms),
+            Fault::Delay(ms) => self.cluster.network.delay(ms, ms / 4),
+            Fault::Narrow(rate_kb) => self.cluster.network.narrow(rate_kb),
+            Fault::Break => self.cluster.network.break_connections(),
+            Fault::CloseDoor(who) => self.on(who, |cluster, id| cluster.network.close_door(id)),
+            Fault::MuteDoor(who) => self.on(who, |cluster, id| cluster.network.mute_door(id)),
+            Fault::SlowDisks(ms) => {
+                for id in self.cluster.network.ids().to_vec() {
+                    self.cluster.order(id, &format!("slow {ms}"));
+                }
+                Ok(())
+            }
+            Fault::FullDisk(who) => self.on(who, |cluster, id| {
+                cluster.order(id, "full");
+                Ok(())
+            }),
+            Fault::BrokenDisk(who) => self.on(who, |cluster, id| {
+                cluster.order(id, "broken");
+                Ok(())
+            }),
+        }
+    }
+
+    /// To the one it is for, if there is such a one.
+    fn on(&mut self, who: Who, strike: impl FnOnce(&mut Cluster, u64) -> Result<()>) -> Result<()> {
+        match self.find(who) {
+            Some(id) => {
+                self.note(format!("… node {id}"));
+                strike(self.cluster, id)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn find(&self, who: Who) -> Option<u64> {
+        let leader = self.cluster.leader_within(LEADER, None);
+        match who {
+            Who::Leader => leader,
+            Who::Follower => self.cluster.network.ids().iter().copied().find(|id| Some(*id) != leader),
+        }
+    }
+
+    fn cut(&mut self, who: Who, is_cut: impl Fn(u64, u64, u64) -> bool) -> Result<()> {
+        self.on(who, |cluster, id| {
+            let cut = cluster.network.ways_where(|from, to| is_cut(id, from, to));
+            cluster.network.cut(cut)
+        })
+    }
+
+    fn cut_ways(&mut self, is_cut: impl Fn(u64, u64, u64) -> bool) -> Result<()> {
+        let count = self.cluster.network.ids().len() as u64;
+        let cut: BTreeSet<Way> = self.cluster.network.ways_where(|from, to| is_cut(count, from, to));
+        self.cluster.network.cut(cut)
+    }
+
+    /// See [`Fault::Moving`].
+    fn moving(&mut self, hold_ms: u64) -> Result<()> {
+        let Some(old) = self.cluster.leader_within(LEADER, None) else { return Ok(()) };
+        let cut = self.cluster.network.around(&[old]);
+        self.cluster.network.cut(cut)?;
+        let Some(new) = self.cluster.leader_within(LEADER, Some(old)) else { return Ok(()) };
+        self.note(format!("… node {new} leads instead of {old}"));
+        sleep(hold_ms);
+        // As many as make a majority with the old leader, and not the new one.
+        let ids = self.cluster.network.ids().to_vec();
+        let others = ids.iter().copied().filter(|id| ![old, new].contains(id));
+        let moved: Vec<u64> = others.take(ids.len() / 2).collect();
+        self.cluster.kill(&moved)?;
+        let inside: Vec<u64> = [&[old], &moved[..]].concat();
+        let cut = self.cluster.network.around(&inside);
+        self.cluster.network.cut(cut)?;
+        self.note(format!("… {moved:?} go over to node {old}"));
+        self.cluster.start_missing();
+        sleep(hold_ms);
+        Ok(())
+    }
+}
+
+fn sleep(ms: u64) {
+    std::thread::sleep(Duration::from_millis(ms));
+}

@@ -1,0 +1,133 @@
+//! What lies between nodes, and between clients and nodes: a proxy for each pair and direction of connecting.
+//!
+//! The proxy `1-2` stands where node 1 connects to node 2, `c-1` where clients connect to node 1. That node 1 cannot
+//! send to node 2 is a cut of both: what 1 asks of 2, and what it answers to 2.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use anyhow::Result;
+use serde_json::json;
+
+use crate::toxiproxy::{Stream, Toxiproxy};
+
+/// From one node to another.
+pub type Way = (u64, u64);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Network {
+    proxies: Toxiproxy,
+    ids: Vec<u64>,
+    /// Where each node reaches each other.
+    pub ways: BTreeMap<Way, SocketAddr>,
+    /// Where clients reach each node.
+    pub doors: BTreeMap<u64, SocketAddr>,
+    cut: BTreeSet<Way>,
+    slowed: Vec<(String, &'static str)>,
+    closed: Vec<String>,
+}
+
+impl Network {
+    /// Between nodes that listen to one another at the first of their addresses, and to clients at the second.
+    pub fn start(program: &str, nodes: &BTreeMap<u64, (SocketAddr, SocketAddr)>) -> Result<Network> {
+        let proxies = Toxiproxy::start(program)?;
+        let (mut ways, mut doors) = (BTreeMap::new(), BTreeMap::new());
+        for (&to, &(peers, clients)) in nodes {
+            for &from in nodes.keys().filter(|from| **from != to) {
+                ways.insert((from, to), proxies.add(&format!("{from}-{to}"), peers)?);
+            }
+            doors.insert(to, proxies.add(&format!("c-{to}"), clients)?);
+        }
+        let ids = nodes.keys().copied().collect();
+        Ok(Network { proxies, ids, ways, doors, cut: BTreeSet::new(), slowed: vec![], closed: vec![] })
+    }
+
+    /// These ways are cut, and no others: bytes on them are swallowed, and nobody is told.
+    pub fn cut(&mut self, cut: BTreeSet<Way>) -> Result<()> {
+        for &(from, to) in cut.difference(&self.cut) {
+            let nothing = json!({"timeout": 0});
+            self.proxies.poison(&format!("{from}-{to}"), "cut_up", Stream::Up, "timeout", nothing.clone())?;
+            self.proxies.poison(&format!("{to}-{from}"), "cut_down", Stream::Down, "timeout", nothing)?;
+        }
+        for &(from, to) in self.cut.difference(&cut) {
+            self.proxies.cure(&format!("{from}-{to}"), "cut_up")?;
+            self.proxies.cure(&format!("{to}-{from}"), "cut_down")?;
+        }
+        self.cut = cut;
+        Ok(())
+    }
+
+    /// Every way between nodes takes so long, give or take.
+    pub fn delay(&mut self, latency_ms: u64, jitter_ms: u64) -> Result<()> {
+        self.slow_all("latency", json!({"latency": latency_ms, "jitter": jitter_ms}))
+    }
+
+    /// Every way between nodes carries so many thousand bytes a second, in small pieces.
+    pub fn narrow(&mut self, rate_kb: u64) -> Result<()> {
+        self.slow_all("bandwidth", json!({"rate": rate_kb}))?;
+        self.slow_all("slicer", json!({"average_size": 700, "size_variation": 600, "delay": 100}))
+    }
+
+    fn slow_all(&mut self, kind: &'static str, attributes: serde_json::Value) -> Result<()> {
+        for (from, to) in self.ways.keys() {
+            let proxy = format!("{from}-{to}");
+            self.proxies.poison(&proxy, kind, Stream::Up, kind, attributes.clone())?;
+            self.slowed.push((proxy, kind));
+        }
+        Ok(())
+    }
+
+    /// Every connection between nodes ends; new ones are taken at once.
+    pub fn break_connections(&mut self) -> Result<()> {
+        for (from, to) in self.ways.keys() {
+            let proxy = format!("{from}-{to}");
+            self.proxies.enable(&proxy, false)?;
+            self.proxies.enable(&proxy, true)?;
+        }
+        Ok(())
+    }
+
+    /// Clients' connections to a node end, and new ones are refused.
+    pub fn close_door(&mut self, id: u64) -> Result<()> {
+        let proxy = format!("c-{id}");
+        self.proxies.enable(&proxy, false)?;
+        self.closed.push(proxy);
+        Ok(())
+    }
+
+    /// What a node answers to clients is swallowed: they do not learn what became of what they asked.
+    pub fn mute_door(&mut self, id: u64) -> Result<()> {
+        let proxy = format!("c-{id}");
+        self.proxies.poison(&proxy, "mute", Stream::Down, "timeout", json!({"timeout": 0}))?;
+        self.slowed.push((proxy, "mute"));
+        Ok(())
+    }
+
+    /// All is well.
+    pub fn heal(&mut self) -> Result<()> {
+        self.cut(BTreeSet::new())?;
+        for (proxy, toxic) in std::mem::take(&mut self.slowed) {
+            self.proxies.cure(&proxy, toxic)?;
+        }
+        for proxy in std::mem::take(&mut self.closed) {
+            self.proxies.enable(&proxy, true)?;
+        }
+        Ok(())
+    }
+
+    /// Ways between these nodes and all others, both directions.
+    pub fn around(&self, inside: &[u64]) -> BTreeSet<Way> {
+        self.ways_where(|a, b| inside.contains(&a) != inside.contains(&b))
+    }
+
+    /// Ways of which this is so.
+    pub fn ways_where(&self, is_so: impl Fn(u64, u64) -> bool) -> BTreeSet<Way> {
+        self.ways.keys().copied().filter(|&(from, to)| is_so(from, to)).collect()
+    }
+
+    /// The nodes.
+    pub fn ids(&self) -> &[u64] {
+        &self.ids
+    }
+}

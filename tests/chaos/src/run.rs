@@ -1,0 +1,222 @@
+//! One run: a cluster, its clients, the faults of a seed, and then whether anything was broken.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{JoinHandle, spawn};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use crate::audit;
+use crate::cluster::Cluster;
+use crate::door::Door;
+use crate::history::{Clock, Operation};
+use crate::keys::{KeyClient, SHARE, SLICE_MS};
+use crate::linear::{self, Linear};
+use crate::locks::{LockClient, LockHistory};
+use crate::nemesis::{Nemesis, PATIENCE};
+use crate::plan::plan;
+use crate::watches::{GIVEN_UP, Watched, watch};
+
+/// Clients that write and read.
+const KEY_CLIENTS: u64 = 2 * SHARE;
+/// Clients that take locks.
+const LOCK_CLIENTS: u64 = 3;
+/// Clients that watch.
+const WATCHERS: u64 = 2;
+/// A group of a hundred may be left undecided.
+const DECIDED_MIN: f64 = 0.99;
+
+/// The programs it needs, and where it works.
+#[derive(Debug, Clone)]
+pub struct Stage {
+    /// The replica.
+    pub replica: String,
+    /// The proxy.
+    pub toxiproxy: String,
+    /// The checker.
+    pub linear: String,
+    /// Where what a run leaves lies.
+    pub dir: PathBuf,
+    /// How many steps a plan has.
+    pub steps: u64,
+}
+
+/// What a run that broke nothing did.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Report {
+    /// Operations on keys.
+    pub operations: u64,
+    /// Of those, the ones whose outcome nobody knows.
+    pub unknown: u64,
+    /// Of those, the ones that a fault fell into.
+    pub struck: u64,
+    /// Changes that were acknowledged.
+    pub changes: u64,
+    /// Locks that were held.
+    pub held: u64,
+    /// Revisions that watchers were told of.
+    pub watched: u64,
+    /// Steps of the plan.
+    pub steps: u64,
+    /// What the checker says.
+    pub linear: Linear,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { operations, unknown, struck, changes, held, watched, steps, linear } = self;
+        write!(
+            f,
+            "{steps} steps of faults; {operations} operations, {struck} struck, {unknown} unknown; {changes} changes; \
+             {held} locks held; {watched} revisions watched; {} groups linearizable, {} undecided",
+            linear.groups - linear.undecided,
+            linear.undecided
+        )
+    }
+}
+
+/// What clients have found out.
+struct Found {
+    operations: Vec<Operation>,
+    locks: Vec<LockHistory>,
+    watched: Vec<Watched>,
+}
+
+/// The clients of a run.
+struct Clients {
+    stop: Arc<AtomicBool>,
+    last: Arc<AtomicU64>,
+    keys: Vec<JoinHandle<Vec<Operation>>>,
+    locks: Vec<JoinHandle<LockHistory>>,
+    watchers: Vec<JoinHandle<Watched>>,
+}
+
+/// Runs what follows from a seed.
+pub fn run(stage: &Stage, seed: u64) -> Result<Report> {
+    let dir = stage.dir.join(format!("seed-{seed}"));
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir)?;
+    let plan = plan(seed, stage.steps);
+    let mut cluster = Cluster::start(&stage.replica, &stage.toxiproxy, &dir, plan.nodes, plan.log_bytes)?;
+    let (clock, acknowledged) = (Clock::start(), Arc::new(AtomicU64::new(0)));
+    let clients = Clients::start(&cluster, clock, seed, &acknowledged);
+    let mut nemesis = Nemesis::new(&mut cluster, clock, acknowledged);
+    let done = nemesis.run(&plan).and_then(|()| nemesis.progress("peace"));
+    let struck = std::mem::take(&mut nemesis.struck);
+    std::fs::write(dir.join("faults.txt"), lines(&struck))?;
+    let ended = done.and_then(|()| end(&mut cluster, clock, seed, &clients.stop));
+    // The clients end in any case, before anything is said of them.
+    clients.stop.store(true, Ordering::Relaxed);
+    let mut found = clients.join(ended.as_ref().map_or(GIVEN_UP, |(revision, _)| *revision))?;
+    found.operations.extend(ended?.1);
+    drop(cluster);
+    let report = check(stage, &dir, &found, &struck, plan.steps.len() as u64)?;
+    std::fs::remove_dir_all(&dir)?;
+    Ok(report)
+}
+
+fn lines(struck: &[(u64, String)]) -> String {
+    let line = |(at, what): &(u64, String)| format!("{:>9.3} s  {what}\n", *at as f64 / 1e9);
+    struck.iter().map(line).collect()
+}
+
+/// All lose their power once more; then what was acknowledged is read, and all nodes come to hold the same. The last revision.
+fn end(cluster: &mut Cluster, clock: Clock, seed: u64, stop: &AtomicBool) -> Result<(u64, Vec<Operation>)> {
+    stop.store(true, Ordering::Relaxed);
+    let all = cluster.network.ids().to_vec();
+    cluster.kill(&all)?;
+    cluster.heal()?;
+    let door = Door::new(cluster.network.doors.clone(), seed);
+    let reader = KeyClient::new(1_000, door, clock, seed, Arc::default());
+    let slices = clock.now() / 1_000_000 / SLICE_MS + 1;
+    let groups =
+        (0..KEY_CLIENTS / SHARE).flat_map(|set| (0..slices).map(move |slice| format!("g{set}.{slice}")));
+    let deadline = Instant::now() + PATIENCE;
+    let read = reader.read_all(&groups.collect::<Vec<_>>(), || Instant::now() > deadline);
+    let read = read.ok_or_else(|| anyhow!("nothing is read for {PATIENCE:?}: {:#?}", cluster.statuses()))?;
+    Ok((agree(cluster, deadline)?, read))
+}
+
+/// Waits until all nodes hold the same; which revision that is.
+fn agree(cluster: &mut Cluster, deadline: Instant) -> Result<u64> {
+    loop {
+        let seen = cluster.statuses();
+        let digests: BTreeSet<Option<&str>> =
+            seen.iter().map(|(_, status)| status["digest"].as_str()).collect();
+        if seen.len() == cluster.network.ids().len() && digests.len() == 1 {
+            return seen[0].1["revision"].as_u64().context("a revision");
+        }
+        if Instant::now() > deadline {
+            bail!("the nodes do not come to hold the same: {seen:#?}");
+        }
+        cluster.reap()?;
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+impl Clients {
+    fn start(cluster: &Cluster, clock: Clock, seed: u64, acknowledged: &Arc<AtomicU64>) -> Clients {
+        let (stop, last) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let doors = &cluster.network.doors;
+        let seed_of = |id: u64| seed.wrapping_mul(1_000).wrapping_add(id);
+        let keys = (0..KEY_CLIENTS).map(|id| {
+            let (door, stop) = (Door::new(doors.clone(), seed_of(id)), Arc::clone(&stop));
+            let client = KeyClient::new(id, door, clock, seed_of(100 + id), Arc::clone(acknowledged));
+            spawn(move || client.run(&stop))
+        });
+        let locks = (0..LOCK_CLIENTS).map(|id| {
+            let (door, stop) = (Door::new(doors.clone(), seed_of(200 + id)), Arc::clone(&stop));
+            let client = LockClient::new(id, door, clock, seed_of(300 + id));
+            spawn(move || client.run(&stop))
+        });
+        let watchers = (0..WATCHERS).map(|id| {
+            let (nodes, last) = (cluster.addresses(), Arc::clone(&last));
+            let seed = seed_of(400 + id);
+            spawn(move || watch(&nodes, seed, &last))
+        });
+        let (keys, locks, watchers) = (keys.collect(), locks.collect(), watchers.collect());
+        Clients { stop, last, keys, locks, watchers }
+    }
+
+    fn join(self, last: u64) -> Result<Found> {
+        self.last.store(last, Ordering::Relaxed);
+        let gone = |_| anyhow!("a client panicked");
+        let (mut operations, mut locks, mut watched) = (vec![], vec![], vec![]);
+        for client in self.keys {
+            operations.extend(client.join().map_err(gone)?);
+        }
+        for client in self.locks {
+            locks.push(client.join().map_err(gone)?);
+        }
+        for client in self.watchers {
+            watched.push(client.join().map_err(gone)?);
+        }
+        Ok(Found { operations, locks, watched })
+    }
+}
+
+fn check(stage: &Stage, dir: &Path, found: &Found, struck: &[(u64, String)], steps: u64) -> Result<Report> {
+    let Found { operations, locks, watched } = found;
+    let report = Report {
+        operations: operations.len() as u64,
+        unknown: operations.iter().filter(|operation| operation.answered.is_none()).count() as u64,
+        struck: audit::struck(operations, struck),
+        changes: audit::revisions(operations)?,
+        held: audit::locks(locks)?,
+        watched: audit::watches(watched, operations)?,
+        steps,
+        linear: linear::check(&stage.linear, dir, operations)?,
+    };
+    if report.struck == 0 || report.changes == 0 {
+        bail!("it proves nothing, for no fault fell between a call and its return: {report}");
+    }
+    let decided = 1.0 - report.linear.undecided as f64 / report.linear.groups.max(1) as f64;
+    if decided < DECIDED_MIN {
+        bail!("the checker left too much undecided: {report}");
+    }
+    Ok(report)
+}

@@ -1,0 +1,108 @@
+//! The toxiproxy server, driven by its HTTP API: one request, one connection.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use crate::port;
+use crate::process::{PATIENCE, Process};
+
+/// How long one request may take.
+const REQUEST: Duration = Duration::from_secs(20);
+
+/// A running server; dropped, it is killed.
+#[derive(Debug)]
+pub struct Toxiproxy {
+    _process: Process,
+    api: SocketAddr,
+}
+
+/// Which way bytes go: from who connected, or to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// From who connected.
+    Up,
+    /// To who connected.
+    Down,
+}
+
+impl Stream {
+    fn name(self) -> &'static str {
+        match self {
+            Stream::Up => "upstream",
+            Stream::Down => "downstream",
+        }
+    }
+}
+
+impl Toxiproxy {
+    /// Starts the server and waits until it answers.
+    pub fn start(program: &str) -> Result<Toxiproxy> {
+        let api = port::free([127, 0, 0, 1].into());
+        let arguments = ["-host", "127.0.0.1", "-port", &api.port().to_string()].map(str::to_owned);
+        let server = Toxiproxy { _process: Process::start("toxiproxy", program, &arguments), api };
+        let deadline = Instant::now() + PATIENCE;
+        while server.request("GET", "/version", None).is_err() {
+            if Instant::now() > deadline {
+                bail!("toxiproxy does not answer at {api}");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(server)
+    }
+
+    /// A proxy to `upstream`; where it listens.
+    pub fn add(&self, name: &str, upstream: SocketAddr) -> Result<SocketAddr> {
+        let proxy =
+            json!({"name": name, "listen": "127.0.0.1:0", "upstream": upstream.to_string(), "enabled": true});
+        let made = self.request("POST", "/proxies", Some(&proxy))?;
+        let listen = made["listen"].as_str().context("a proxy without an address")?;
+        Ok(listen.parse()?)
+    }
+
+    /// Adds a toxic, which has this name on this proxy.
+    pub fn poison(
+        &self,
+        proxy: &str,
+        name: &str,
+        stream: Stream,
+        kind: &str,
+        attributes: Value,
+    ) -> Result<()> {
+        let toxic = json!({"name": name, "type": kind, "stream": stream.name(), "toxicity": 1.0, "attributes": attributes});
+        self.request("POST", &format!("/proxies/{proxy}/toxics"), Some(&toxic)).map(drop)
+    }
+
+    /// Removes a toxic.
+    pub fn cure(&self, proxy: &str, name: &str) -> Result<()> {
+        self.request("DELETE", &format!("/proxies/{proxy}/toxics/{name}"), None).map(drop)
+    }
+
+    /// Ends every connection of a proxy and refuses new ones, or takes them again.
+    pub fn enable(&self, proxy: &str, enabled: bool) -> Result<()> {
+        self.request("POST", &format!("/proxies/{proxy}"), Some(&json!({ "enabled": enabled }))).map(drop)
+    }
+
+    fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
+        let mut stream = TcpStream::connect_timeout(&self.api, REQUEST)?;
+        stream.set_read_timeout(Some(REQUEST))?;
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let (api, bytes) = (self.api, body.len());
+        write!(
+            stream,
+            "{method} {path} HTTP/1.0\r\nHost: {api}\r\nUser-Agent: dunlin\r\nContent-Length: {bytes}\r\n\r\n{body}"
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let (head, content) =
+            answer.split_once("\r\n\r\n").context("an answer without an end of its head")?;
+        let code = head.split(' ').nth(1).unwrap_or_default();
+        if !code.starts_with('2') {
+            bail!("toxiproxy answers {code} to {method} {path} {body}: {content}");
+        }
+        Ok(serde_json::from_str(content).unwrap_or(Value::Null))
+    }
+}

@@ -1,0 +1,61 @@
+//! Clients that are told of every change, from whichever node they ask.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dunlin_control::Change;
+use dunlin_replica::protocol::{Answer, Question};
+use dunlin_replica::seed::Seed;
+
+use crate::door::ask_once;
+
+const ANSWER: Duration = Duration::from_millis(500);
+/// So many questions in a row that found nobody who has the next change: it is compacted everywhere.
+const TRIES: u32 = 40;
+
+/// Nobody waits for what is watched any more.
+pub const GIVEN_UP: u64 = u64::MAX;
+
+/// What a watcher was told.
+#[derive(Debug, Clone, Default)]
+pub struct Watched {
+    /// Every change, in the order in which it was told.
+    pub changes: Vec<Change>,
+    /// Revisions that it was told are gone: the first and the last.
+    pub compacted: Vec<(u64, u64)>,
+}
+
+/// Watches until it has come to the revision `until` says, which is 0 as long as there is no such, or is
+/// told to give up.
+pub fn watch(nodes: &BTreeMap<u64, SocketAddr>, seed: u64, until: &AtomicU64) -> Watched {
+    let (mut seed, mut watched, mut next) = (Seed::new(seed), Watched::default(), 1);
+    let mut missed = 0;
+    loop {
+        let last = until.load(Ordering::Relaxed);
+        if last == GIVEN_UP || last > 0 && next > last {
+            return watched;
+        }
+        let node = nodes.values().nth(seed.between(0, nodes.len() as u64 - 1) as usize);
+        let Some(&node) = node else { return watched };
+        match ask_once(node, &Question::Changes(next), ANSWER) {
+            Ok(Answer::Changes(Some(changes))) => {
+                missed = 0;
+                next = changes.last().map_or(next, |last| last.revision + 1);
+                watched.changes.extend(changes);
+            }
+            Ok(Answer::Changes(None)) if missed < TRIES => missed += 1,
+            Ok(Answer::Changes(None)) => {
+                if let Ok(Answer::Status(status)) = ask_once(node, &Question::Status, ANSWER)
+                    && let Some(oldest) = status["oldest"].as_u64().filter(|oldest| *oldest > next)
+                {
+                    watched.compacted.push((next, oldest - 1));
+                    next = oldest;
+                }
+            }
+            _ => {}
+        }
+        std::thread::sleep(Duration::from_millis(seed.between(5, 30)));
+    }
+}

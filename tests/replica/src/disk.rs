@@ -1,0 +1,234 @@
+//! A disk in a directory whose power goes with the process: what was not synced is in the process's memory alone.
+//!
+//! Whoever kills the process cuts the power. On order a sync takes long or fails, there is no room, or the power goes in
+//! the middle of a sync: then some sectors of what was to be synced are there and others not, and one may be garbled.
+//! What was synced before is never touched.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dunlin_journal::{DirLock, Disk, DiskFile, RealDisk};
+
+use crate::seed::Seed;
+
+const SECTOR: usize = 512;
+
+/// How the disk is to behave.
+#[derive(Debug, Default)]
+pub struct Orders {
+    /// Every sync takes so long, ms.
+    slow_ms: AtomicU64,
+    /// There is no room.
+    full: AtomicBool,
+    /// Syncs fail.
+    broken: AtomicBool,
+    /// The next sync with something to do is cut short, by the decisions of this seed, and the process with it; 0 is none.
+    tear: AtomicU64,
+}
+
+impl Orders {
+    /// `slow MS`, `full`, `broken`, `tear SEED` or `well`.
+    pub fn take(&self, order: &str) {
+        let (what, number) = order.split_once(' ').unwrap_or((order, "0"));
+        let number = number.parse().unwrap_or(0);
+        match what {
+            "slow" => self.slow_ms.store(number, Ordering::Relaxed),
+            "full" => self.full.store(true, Ordering::Relaxed),
+            "broken" => self.broken.store(true, Ordering::Relaxed),
+            "tear" => self.tear.store(number.max(1), Ordering::Relaxed),
+            _ => {
+                self.slow_ms.store(0, Ordering::Relaxed);
+                self.full.store(false, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn room_for(&self, growth: bool) -> io::Result<()> {
+        let full = growth && self.full.load(Ordering::Relaxed);
+        if full { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct PowerDisk {
+    orders: Arc<Orders>,
+    unsynced: Mutex<HashMap<PathBuf, Arc<Mutex<Writes>>>>,
+}
+
+/// What was written to a file and not synced, in order.
+type Writes = Vec<(u64, Vec<u8>)>;
+
+#[derive(Debug)]
+struct PowerFile {
+    file: Box<dyn DiskFile>,
+    writes: Arc<Mutex<Writes>>,
+    orders: Arc<Orders>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl PowerDisk {
+    /// One that does what it is ordered to.
+    pub fn new(orders: Arc<Orders>) -> PowerDisk {
+        PowerDisk { orders, unsynced: Mutex::default() }
+    }
+
+    fn file(&self, path: &Path, file: Box<dyn DiskFile>) -> Box<dyn DiskFile> {
+        let writes = Arc::clone(lock(&self.unsynced).entry(path.to_owned()).or_default());
+        Box::new(PowerFile { file, writes, orders: Arc::clone(&self.orders) })
+    }
+}
+
+impl Disk for PowerDisk {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        RealDisk.create_dir(dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        RealDisk.list(dir)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        self.orders.room_for(true)?;
+        let file = RealDisk.create(path)?;
+        lock(&self.unsynced).remove(path);
+        Ok(self.file(path, file))
+    }
+
+    fn open(&self, path: &Path, write: bool) -> io::Result<Box<dyn DiskFile>> {
+        // A sync through any handle writes what was written through all.
+        let file = RealDisk.open(path, true).or_else(|_| RealDisk.open(path, write))?;
+        Ok(self.file(path, file))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.rename(from, to)?;
+        let mut unsynced = lock(&self.unsynced);
+        if let Some(writes) = unsynced.remove(from) {
+            unsynced.insert(to.to_owned(), writes);
+        }
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        lock(&self.unsynced).remove(path);
+        RealDisk.remove(path)
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        RealDisk.remove_dir(dir)
+    }
+
+    fn sync_dir(&self, _dir: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
+        if self.orders.full.load(Ordering::Relaxed) { Ok(0) } else { RealDisk.free_bytes(dir) }
+    }
+
+    fn lock(&self, dir: &Path) -> io::Result<Option<Box<dyn DirLock>>> {
+        RealDisk.lock(dir)
+    }
+
+    fn identity(&self) -> u64 {
+        RealDisk.identity()
+    }
+}
+
+impl DiskFile for PowerFile {
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(end_of(&lock(&self.writes)).max(self.file.bytes()?))
+    }
+
+    fn read_at(&self, out: &mut [u8], at: u64) -> io::Result<usize> {
+        let writes = lock(&self.writes);
+        let mut filled = self.file.read_at(out, at)?;
+        let reach = end_of(&writes).saturating_sub(at).min(out.len() as u64) as usize;
+        if reach > filled {
+            out[filled..reach].fill(0);
+            filled = reach;
+        }
+        for (from, bytes) in writes.iter() {
+            let (start, end) = ((*from).max(at), (from + bytes.len() as u64).min(at + filled as u64));
+            if start < end {
+                let part = &bytes[(start - from) as usize..(end - from) as usize];
+                out[(start - at) as usize..(end - at) as usize].copy_from_slice(part);
+            }
+        }
+        Ok(filled)
+    }
+
+    fn write_at(&self, parts: &[&[u8]], at: u64) -> io::Result<()> {
+        let bytes = parts.concat();
+        let end = at + bytes.len() as u64;
+        self.orders.room_for(end > self.bytes()?)?;
+        lock(&self.writes).push((at, bytes));
+        Ok(())
+    }
+
+    fn set_bytes(&self, bytes: u64) -> io::Result<()> {
+        self.orders.room_for(bytes > self.bytes()?)?;
+        let mut writes = lock(&self.writes);
+        writes.retain(|(at, _)| *at < bytes);
+        writes.iter_mut().for_each(|(at, part)| part.truncate((bytes - *at) as usize));
+        self.file.set_bytes(bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let slow_ms = self.orders.slow_ms.load(Ordering::Relaxed);
+        if slow_ms > 0 {
+            std::thread::sleep(Duration::from_millis(slow_ms));
+        }
+        if self.orders.broken.load(Ordering::Relaxed) {
+            return Err(io::Error::other("the disk was ordered to fail"));
+        }
+        let mut writes = lock(&self.writes);
+        if !writes.is_empty() && self.orders.tear.load(Ordering::Relaxed) > 0 {
+            self.tear(&writes);
+        }
+        for (at, bytes) in writes.drain(..) {
+            self.file.write_at(&[&bytes], at)?;
+        }
+        // Written, it outlives the process, and no other power is cut here.
+        Ok(())
+    }
+}
+
+impl PowerFile {
+    /// Some sectors get there, in no order, and at most one of them garbled. Then there is no power.
+    fn tear(&self, writes: &Writes) -> ! {
+        let mut seed = Seed::new(self.orders.tear.load(Ordering::Relaxed));
+        let reached = seed.between(0, 100);
+        for (at, bytes) in writes {
+            let mut from = 0;
+            while from < bytes.len() {
+                let sector_end = SECTOR - (*at as usize + from) % SECTOR;
+                let to = (from + sector_end).min(bytes.len());
+                let mut part = bytes[from..to].to_vec();
+                if seed.between(0, 99) < reached {
+                    if seed.between(0, 19) == 0 {
+                        part[0] ^= 0x10;
+                    }
+                    let _ = self.file.write_at(&[&part], at + from as u64);
+                }
+                from = to;
+            }
+        }
+        std::process::abort()
+    }
+}
+
+fn end_of(writes: &Writes) -> u64 {
+    writes.iter().map(|(at, bytes)| at + bytes.len() as u64).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests;

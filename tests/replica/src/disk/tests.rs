@@ -1,0 +1,49 @@
+use std::path::PathBuf;
+
+use super::*;
+
+fn dir(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("dunlin-power-disk-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+#[test]
+fn what_is_written_is_read_at_once_and_on_the_disk_once_it_is_synced() {
+    let dir = dir("synced");
+    let (disk, path) = (PowerDisk::default(), dir.join("file"));
+    let file = disk.create(&path).unwrap();
+    file.write_at(&[b"abc", b"def"], 2).unwrap();
+    file.write_at(&[b"X"], 3).unwrap();
+    let again = disk.open(&path, false).unwrap();
+    let mut out = [9; 10];
+    assert_eq!((again.read_at(&mut out, 0).unwrap(), &out[..8]), (8, &b"\0\0aXcdef"[..]));
+    assert_eq!((again.bytes().unwrap(), std::fs::read(&path).unwrap()), (8, vec![]));
+    file.sync().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"\0\0aXcdef");
+    file.write_at(&[b"lost"], 0).unwrap();
+    file.set_bytes(3).unwrap();
+    assert_eq!((again.read_at(&mut out, 0).unwrap(), &out[..3]), (3, &b"los"[..]));
+    assert_eq!(std::fs::read(&path).unwrap(), b"\0\0a", "no power, no write");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn a_full_disk_refuses_what_grows_and_takes_it_when_there_is_room_again() {
+    let dir = dir("full");
+    let orders = Arc::new(Orders::default());
+    let disk = PowerDisk::new(Arc::clone(&orders));
+    let file = disk.create(&dir.join("file")).unwrap();
+    file.set_bytes(10).unwrap();
+    orders.take("full");
+    file.write_at(&[b"0123456789"], 0).unwrap();
+    assert_eq!(file.write_at(&[b"0"], 10).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    assert_eq!(disk.create(&dir.join("other")).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    assert_eq!(disk.free_bytes(&dir).unwrap(), 0);
+    orders.take("well");
+    file.write_at(&[b"0"], 10).unwrap();
+    orders.take("broken");
+    assert!(file.sync().is_err());
+    std::fs::remove_dir_all(dir).unwrap();
+}

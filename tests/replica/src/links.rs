@@ -1,0 +1,171 @@
+//! Raft's messages over TCP: to each other node a connection for each lane, on which many wait for their answers.
+//!
+//! A message is `length, number, bytes`, and so is its answer. A connection on which nobody answers for
+//! [`SILENCE`] is given up, and all that waited on it fail; the next message makes a new one.
+
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dunlin_raft::{Asking, Lane, Member, Transport};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use super::protocol::FRAME_BYTES_MAX;
+
+/// How long a connection may be silent while somebody waits for an answer on it.
+const SILENCE: Duration = Duration::from_secs(2);
+/// How long it may take to make one.
+const CONNECT: Duration = Duration::from_millis(500);
+
+type Answered = oneshot::Sender<io::Result<Bytes>>;
+
+/// Ways to the other nodes.
+pub struct Links(BTreeMap<(u64, Lane), mpsc::UnboundedSender<(Bytes, Answered)>>);
+
+impl Links {
+    /// Each node is reached where `ways` says, whatever the group has as its address: a proxy stands there.
+    pub fn start(ways: BTreeMap<u64, SocketAddr>) -> Links {
+        let start = |((id, way), lane)| {
+            let (sender, receiver) = mpsc::unbounded_channel();
+            tokio::spawn(link(way, receiver));
+            ((id, lane), sender)
+        };
+        let lanes = ways.into_iter().flat_map(|way| Lane::ALL.map(|lane| (way, lane)));
+        Links(lanes.map(start).collect())
+    }
+}
+
+impl Transport for Links {
+    fn ask(&self, member: &Member, lane: Lane, request: Bytes) -> Asking {
+        let (sender, answered) = oneshot::channel();
+        let sent = self.0.get(&(member.id, lane)).map(|link| link.send((request, sender)));
+        Box::pin(async move {
+            match sent {
+                Some(Ok(())) => answered.await.map_err(io::Error::other)?,
+                _ => Err(io::ErrorKind::AddrNotAvailable.into()),
+            }
+        })
+    }
+}
+
+/// Who waits on a connection, by the number of the message.
+type Waiting = Arc<Mutex<BTreeMap<u64, Answered>>>;
+
+async fn link(way: SocketAddr, mut requests: mpsc::UnboundedReceiver<(Bytes, Answered)>) {
+    while let Some(first) = requests.recv().await {
+        let connected = match timeout(CONNECT, TcpStream::connect(way)).await {
+            Ok(connected) => connected,
+            Err(_late) => Err(io::ErrorKind::TimedOut.into()),
+        };
+        let stream = match connected {
+            Ok(stream) => stream,
+            Err(error) => {
+                let _ = first.1.send(Err(error.kind().into()));
+                // What came meanwhile would have found nobody, too.
+                while let Ok((_, answered)) = requests.try_recv() {
+                    let _ = answered.send(Err(error.kind().into()));
+                }
+                continue;
+            }
+        };
+        let _ = stream.set_nodelay(true);
+        let (reading, writing) = stream.into_split();
+        let waiting = Waiting::default();
+        tokio::select! {
+            () = ask(writing, first, &mut requests, &waiting) => {}
+            () = hear(reading, &waiting) => {}
+        }
+        let left = std::mem::take(&mut *waiting.lock().expect("nobody panics with it"));
+        for answered in left.into_values() {
+            let _ = answered.send(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+    }
+}
+
+async fn ask(
+    mut writing: OwnedWriteHalf,
+    first: (Bytes, Answered),
+    requests: &mut mpsc::UnboundedReceiver<(Bytes, Answered)>,
+    waiting: &Waiting,
+) {
+    let mut next = Some(first);
+    for number in 0.. {
+        let Some((request, answered)) = next else { return };
+        waiting.lock().expect("nobody panics with it").insert(number, answered);
+        if timeout(SILENCE, send(&mut writing, number, &request)).await.is_err() {
+            return;
+        }
+        next = requests.recv().await;
+    }
+}
+
+async fn hear(mut reading: OwnedReadHalf, waiting: &Waiting) {
+    loop {
+        match timeout(SILENCE, receive(&mut reading)).await {
+            Ok(Ok((number, mut answer))) => {
+                let answered = waiting.lock().expect("nobody panics with it").remove(&number);
+                let is_well = answer.first() == Some(&1);
+                let answer = if is_well { Ok(answer.split_off(1)) } else { Err(io::Error::other("refused")) };
+                answered.map(|answered| answered.send(answer));
+            }
+            Ok(Err(_)) => return,
+            Err(_silent) if waiting.lock().expect("nobody panics with it").is_empty() => {}
+            Err(_silent) => return,
+        }
+    }
+}
+
+async fn send(writing: &mut OwnedWriteHalf, number: u64, bytes: &[u8]) -> io::Result<()> {
+    let head = [&(bytes.len() as u32).to_le_bytes()[..], &number.to_le_bytes()].concat();
+    writing.write_all(&[&head, bytes].concat()).await
+}
+
+async fn receive(reading: &mut OwnedReadHalf) -> io::Result<(u64, Bytes)> {
+    let (len, number) = (reading.read_u32_le().await? as usize, reading.read_u64_le().await?);
+    if len > FRAME_BYTES_MAX {
+        return Err(io::Error::other("a message too long"));
+    }
+    let mut bytes = vec![0; len];
+    reading.read_exact(&mut bytes).await?;
+    Ok((number, bytes.into()))
+}
+
+/// Answers the others. What comes on one connection is begun in order, and answered when it is ready.
+pub async fn answer_peers<F>(
+    listener: TcpListener,
+    answer: impl Fn(Bytes) -> F + Clone + Send + Sync + 'static,
+) where
+    F: Future<Output = io::Result<Bytes>> + Send + 'static,
+{
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        let _ = stream.set_nodelay(true);
+        let (mut reading, writing) = stream.into_split();
+        let (answer, writing) = (answer.clone(), Arc::new(tokio::sync::Mutex::new(writing)));
+        tokio::spawn(async move {
+            while let Ok((number, request)) = receive(&mut reading).await {
+                let mut answering = Box::pin(answer(request));
+                let writing = Arc::clone(&writing);
+                // Its first step hands it to raft: no later message overtakes it.
+                let ready = poll_fn(|context| Poll::Ready(answering.as_mut().poll(context))).await;
+                tokio::spawn(async move {
+                    let answered = match ready {
+                        Poll::Ready(answered) => answered,
+                        Poll::Pending => answering.await,
+                    };
+                    let bytes = answered.map_or(vec![0], |bytes| [&[1], &bytes[..]].concat());
+                    let _ = send(&mut *writing.lock().await, number, &bytes).await;
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,93 @@
+//! The control state as raft's machine, and what it told those who watch.
+
+use std::io;
+
+use bytes::Bytes;
+use dunlin_control::{Change, Command, Effects, Restoring, State};
+use dunlin_raft::{Frozen, Machine};
+
+/// See the module. Changes are kept from the start of the process, or the last snapshot it was brought to.
+#[derive(Debug, Default)]
+pub struct Replica {
+    state: State,
+    effects: Effects,
+    changes: Vec<Change>,
+}
+
+impl Replica {
+    /// What is agreed on, as far as this node knows.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The first revision whose change is held, or would be.
+    pub fn oldest(&self) -> u64 {
+        self.state.revision() + 1 - self.changes.len() as u64
+    }
+
+    /// Up to `count` changes from a revision on; none if the first of them is not held any more.
+    pub fn changes(&self, from: u64, count: usize) -> Option<&[Change]> {
+        let start = from.checked_sub(self.oldest())? as usize;
+        let rest = self.changes.get(start..).unwrap_or_default();
+        Some(&rest[..rest.len().min(count)])
+    }
+
+    fn keep_changes(&mut self) {
+        self.changes.append(&mut self.effects.changes);
+        self.effects.granted.clear();
+    }
+}
+
+impl Machine for Replica {
+    fn advance(&mut self, now_ms: u64) {
+        self.state.advance(now_ms, &mut self.effects);
+        self.keep_changes();
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.state.now_ms()
+    }
+
+    fn next_due_ms(&self) -> Option<u64> {
+        self.state.next_end_ms()
+    }
+
+    fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
+        let command = Command::decode(command).expect("the door refuses what is none");
+        let mut answer = Vec::new();
+        match self.state.apply(&command, &mut self.effects) {
+            Ok(reply) => {
+                answer.push(1);
+                reply.encode(&mut answer);
+            }
+            Err(refusal) => {
+                answer.push(0);
+                refusal.encode(&mut answer);
+            }
+        }
+        self.keep_changes();
+        answer.into()
+    }
+
+    fn freeze(&self) -> Box<dyn Frozen> {
+        Box::new(AtOneMoment(self.state.freeze()))
+    }
+
+    fn restore(&mut self, blocks: &mut dyn Iterator<Item = Bytes>) -> io::Result<()> {
+        let mut restoring = Restoring::default();
+        for block in blocks {
+            restoring.take(&block).map_err(io::Error::other)?;
+        }
+        self.state = restoring.end().map_err(io::Error::other)?;
+        self.changes.clear();
+        Ok(())
+    }
+}
+
+struct AtOneMoment(dunlin_control::Frozen);
+
+impl Frozen for AtOneMoment {
+    fn write(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        self.0.write(take)
+    }
+}

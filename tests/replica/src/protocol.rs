@@ -1,0 +1,172 @@
+//! What the chaos tests' clients and a replica say to one another: questions and answers, each behind its length.
+
+use std::io::{self, Read, Write};
+
+use dunlin_control::{Change, Command, DecodeError, Found, Outcome, Refusal, Reply};
+use serde_json::Value;
+
+/// A longer frame is none of ours.
+pub const FRAME_BYTES_MAX: usize = 64 << 20;
+
+/// What a node says first: without it there may be nothing but a proxy, and nobody has read what was asked.
+pub const GREETING: u8 = b'!';
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Question {
+    /// Takes a command in.
+    Change(Vec<u8>),
+    /// Keys from the first up to the second, as they are by now at the latest.
+    Read(Vec<u8>, Vec<u8>),
+    /// What this node knows of itself.
+    Status,
+    /// Changes from this revision on, as far as this node has them.
+    Changes(u64),
+    /// Begins a group of these, on this node.
+    Begin(Vec<(u64, String)>),
+}
+
+/// What is answered.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// It was done, or read.
+    Done(Reply),
+    /// It was refused, by all alike.
+    Refused(Refusal),
+    /// Nothing was done; the leader, if one is known, would.
+    NotLeader(u64),
+    /// Nothing was done, and why.
+    NotDone(String),
+    /// It may have been done or not.
+    Unknown,
+    /// See [`Question::Status`].
+    Status(Value),
+    /// See [`Question::Changes`]; none when the first of them is not held any more.
+    Changes(Option<Vec<Change>>),
+}
+
+/// The reply that tells what a range holds.
+pub fn found(found: Found) -> Reply {
+    Reply::Transaction { revision: 0, succeeded: true, results: vec![Outcome::Found { found }] }
+}
+
+/// Writes a frame.
+pub fn write_frame(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+    out.write_all(&[&(bytes.len() as u32).to_le_bytes(), bytes].concat())
+}
+
+/// Reads a frame.
+pub fn read_frame(from: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut len = [0; 4];
+    from.read_exact(&mut len)?;
+    let len = u32::from_le_bytes(len) as usize;
+    if len > FRAME_BYTES_MAX {
+        return Err(io::Error::other(format!("a frame of {len} bytes")));
+    }
+    let mut bytes = vec![0; len];
+    from.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+impl Question {
+    /// A command.
+    pub fn change(command: &Command<'_>) -> Question {
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes);
+        Question::Change(bytes)
+    }
+
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Question::Change(command) => [&[1], &command[..]].concat(),
+            Question::Read(start, end) => {
+                [&[2], &(start.len() as u32).to_le_bytes()[..], start, end].concat()
+            }
+            Question::Status => vec![3],
+            Question::Changes(from) => [&[4], &from.to_le_bytes()[..]].concat(),
+            Question::Begin(members) => [&[5], serde_json::json!(members).to_string().as_bytes()].concat(),
+        }
+    }
+
+    /// From bytes.
+    pub fn decode(bytes: &[u8]) -> Option<Question> {
+        let (kind, rest) = bytes.split_first()?;
+        Some(match kind {
+            1 => Question::Change(rest.to_vec()),
+            2 => {
+                let (len, rest) = rest.split_first_chunk()?;
+                let (start, end) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+                Question::Read(start.to_vec(), end.to_vec())
+            }
+            3 => Question::Status,
+            4 => Question::Changes(u64::from_le_bytes(*rest.first_chunk()?)),
+            5 => {
+                let members: Value = serde_json::from_slice(rest).ok()?;
+                let member = |of: &Value| Some((of[0].as_u64()?, of[1].as_str()?.to_owned()));
+                Question::Begin(members.as_array()?.iter().map(member).collect::<Option<_>>()?)
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl Answer {
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Answer::Done(reply) => {
+                out.push(1);
+                reply.encode(&mut out);
+            }
+            Answer::Refused(refusal) => {
+                out.push(2);
+                refusal.encode(&mut out);
+            }
+            Answer::NotLeader(leader) => out.extend([&[3], &leader.to_le_bytes()[..]].concat()),
+            Answer::NotDone(why) => out.extend([&[4], why.as_bytes()].concat()),
+            Answer::Unknown => out.push(5),
+            Answer::Status(status) => out.extend([&[6], status.to_string().as_bytes()].concat()),
+            Answer::Changes(None) => out.push(7),
+            Answer::Changes(Some(changes)) => {
+                out.push(8);
+                for Change { revision, bytes } in changes {
+                    out.extend_from_slice(&revision.to_le_bytes());
+                    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+                    out.extend_from_slice(bytes);
+                }
+            }
+        }
+        out
+    }
+
+    /// From bytes.
+    pub fn decode(bytes: &[u8]) -> Option<Answer> {
+        let (kind, rest) = bytes.split_first()?;
+        let ok = |answer: Result<Answer, DecodeError>| answer.ok();
+        match kind {
+            1 => ok(Reply::decode(rest).map(Answer::Done)),
+            2 => ok(Refusal::decode(rest).map(Answer::Refused)),
+            3 => Some(Answer::NotLeader(u64::from_le_bytes(*rest.first_chunk()?))),
+            4 => Some(Answer::NotDone(String::from_utf8_lossy(rest).into_owned())),
+            5 => Some(Answer::Unknown),
+            6 => serde_json::from_slice(rest).ok().map(Answer::Status),
+            7 => Some(Answer::Changes(None)),
+            8 => changes(rest).map(|changes| Answer::Changes(Some(changes))),
+            _ => None,
+        }
+    }
+}
+
+fn changes(mut rest: &[u8]) -> Option<Vec<Change>> {
+    let mut changes = Vec::new();
+    while !rest.is_empty() {
+        let (revision, after) = rest.split_first_chunk()?;
+        let (len, after) = after.split_first_chunk()?;
+        let (bytes, after) = after.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        changes.push(Change { revision: u64::from_le_bytes(*revision), bytes: bytes.to_vec() });
+        rest = after;
+    }
+    Some(changes)
+}

@@ -1,0 +1,102 @@
+//! `chaos control`: faults against the control state, over separate processes (`tests/chaos`).
+//!
+//! Built as for development: assertions and overflow checks are on in what is tried. The proxy and the checker are Go
+//! programs, pinned with checksums in `tests/chaos/go.mod`; they are built into `target/chaos`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::process::{self, cargo};
+use crate::workspace;
+
+/// Runs of `cargo xtask test`.
+const SEEDS_IN_TEST: u64 = 3;
+
+/// The programs that a run needs.
+pub struct Programs {
+    /// Where the Go programs are, and what runs leave.
+    dir: PathBuf,
+    chaos: PathBuf,
+    replica: PathBuf,
+}
+
+/// Runs these seeds; an error when one of them breaks something.
+pub fn run(first: u64, seeds: u64) -> Result<()> {
+    let programs = build()?;
+    process::run(&mut programs.command(&programs.replica, first, seeds))
+}
+
+/// What `cargo xtask test` runs: a few seeds, and a check that the patches of the mutants still apply. Where the Go programs
+/// cannot be had it says so and passes the runs over: an outage elsewhere does not hide what can be tried.
+pub fn quick() -> Result<()> {
+    super::mutants::check()?;
+    if let Err(error) = go_programs() {
+        eprintln!("passed over: {error:#}");
+        return Ok(());
+    }
+    run(1, SEEDS_IN_TEST)
+}
+
+/// Builds all of them.
+pub fn build() -> Result<Programs> {
+    let (target, dir) = (workspace::target_directory()?, go_programs()?);
+    // Of the whole workspace, so that what it depends on is built with the same features as everywhere.
+    process::run(&mut cargo(&["build", "--workspace", "--bin", "chaos", "--bin", "replica"]))?;
+    Ok(Programs { dir, chaos: target.join("debug/chaos"), replica: target.join("debug/replica") })
+}
+
+/// Where they are.
+fn go_programs() -> Result<PathBuf> {
+    let dir = workspace::target_directory()?.join("chaos");
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    go(&dir, "toxiproxy", "github.com/Shopify/toxiproxy/v2/cmd/server")?;
+    go(&dir, "linear", "./linear")?;
+    Ok(dir)
+}
+
+fn go(dir: &Path, name: &str, package: &str) -> Result<()> {
+    let mut build = Command::new("go");
+    build.args(["build", "-o"]).arg(dir.join(name)).arg(package);
+    process::run(build.current_dir(workspace::root().join("tests/chaos")))
+        .context("chaos needs Go (https://go.dev/dl) and, the first time, its module proxy")
+}
+
+impl Programs {
+    /// Runs of a replica, which may be another than the tree's.
+    pub fn command(&self, replica: &Path, first: u64, seeds: u64) -> Command {
+        let mut command = Command::new(&self.chaos);
+        let path = |key: &str, path: &Path| format!("{key}={}", path.display());
+        command.arg(path("replica", replica)).arg(path("dir", &self.dir.join("runs")));
+        command.arg(path("toxiproxy", &self.dir.join("toxiproxy")));
+        command.arg(path("linear", &self.dir.join("linear")));
+        command.args([format!("first={first}"), format!("seeds={seeds}")]);
+        command
+    }
+
+    /// Where the mutants are built.
+    pub fn mutants(&self) -> PathBuf {
+        self.dir.join("mutants")
+    }
+}
+
+/// How many of these seeds found something broken; of `count`, all are tried, else as many as it takes.
+pub fn broken(programs: &Programs, replica: &Path, seeds: u64, count: bool) -> Result<(u64, u64)> {
+    let mut command = programs.command(replica, 1, seeds);
+    if count {
+        command.arg("count");
+    }
+    let output = process::output(&mut command)?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let tried = text.lines().filter(|line| line.starts_with("seed ")).count() as u64;
+    let broken: Vec<&str> = text.lines().filter(|line| line.contains("BROKEN")).collect();
+    for line in &broken {
+        let line: String = line.chars().take(300).collect();
+        println!("  {line}");
+    }
+    if tried == 0 {
+        bail!("nothing was tried: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok((broken.len() as u64, tried))
+}
