@@ -49,26 +49,18 @@ pub(super) async fn propose<M: Machine>(
     let mut queue = Queue { asking, left: None, bytes_max: limits.entry_bytes_max };
     loop {
         let first = tokio::time::timeout(LOOK, queue.first()).await;
-        let term = raft.metrics().borrow_watched().current_term;
-        // Another's machine may be busy for long: with a snapshot.
-        let (now_ms, due_ms) = match raft.is_leader() {
-            true => {
-                let (machine_ms, due_ms) = machines.with(|machine| (machine.now_ms(), machine.next_due_ms()));
-                (clock.now_ms(Instant::now(), term, machine_ms), due_ms)
-            }
-            false => {
-                clock.stop();
-                (0, None)
-            }
-        };
         let first = match first {
             Ok(None) => return,
             Ok(first) => first,
-            Err(_nobody) if raft.is_leader() && due_ms.is_some_and(|due_ms| due_ms <= now_ms) => None,
-            Err(_nobody) => continue,
+            Err(_nobody) => match clock.look(&raft, &machines) {
+                (now_ms, Some(due_ms)) if due_ms <= now_ms => None,
+                _ => continue,
+            },
         };
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         let together = queue.together_with(first);
+        // Now, and not before it waited: a lease that is granted by a command lives from when that came, or later.
+        let (now_ms, _) = clock.look(&raft, &machines);
         let joined = proposal::join(now_ms, together.iter().map(|asked| &asked.commands));
         let raft = raft.clone();
         let patience = Duration::from_millis(limits.answer_ms_max);
@@ -179,6 +171,18 @@ struct Clock {
 }
 
 impl Clock {
+    /// How late it is, and when the machine is due; nothing of either where another leads.
+    fn look<M: Machine>(&mut self, raft: &OurRaft<M>, machines: &Machines<M>) -> (u64, Option<u64>) {
+        let term = raft.metrics().borrow_watched().current_term;
+        // Another's machine may be busy for long: with a snapshot.
+        if !raft.is_leader() {
+            self.stop();
+            return (0, None);
+        }
+        let (machine_ms, due_ms) = machines.with(|machine| (machine.now_ms(), machine.next_due_ms()));
+        (self.now_ms(Instant::now(), term, machine_ms), due_ms)
+    }
+
     fn now_ms(&mut self, now: Instant, term: u64, machine_ms: u64) -> u64 {
         let running = self.running.filter(|(led, ..)| *led == term);
         let (_, base_ms, since) = *self.running.insert(running.unwrap_or((term, machine_ms, now)));

@@ -1,6 +1,7 @@
 //! Crashes and cuts.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dunlin_journal::Disk;
@@ -89,6 +90,33 @@ async fn a_node_that_was_away_for_long_is_brought_back_by_a_snapshot() {
     stage.agrees().await;
 }
 
+/// Entries wait for one another while the others cannot be reached. What is asked for meanwhile is not as old as that wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_time_passes_for_a_command_before_it_is_asked_for() {
+    let stage = Stage::of(2, LIMITS).await;
+    stage.say("together").await;
+    let leader = stage.leader().await;
+    let propose = |line: String| {
+        let node = stage.nodes[&leader].clone();
+        tokio::spawn(async move { node.propose(Bytes::from(line)).await })
+    };
+    stage.isolate(leader, true);
+    let mut waiting = Vec::new();
+    for number in 0..=LIMITS.in_flight_max {
+        waiting.push(propose(format!("line {number}")));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(1_000)).await;
+    let (asked, last) = (Instant::now(), propose("due in 500".to_owned()));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    stage.isolate(leader, false);
+    // Whether it was taken: a leader that was cut off for long may say that it leads no more.
+    if last.await.unwrap().is_ok() {
+        stage.until("it was due", |stage| stage.nodes[&leader].with(|scroll| scroll.due_ms.is_none())).await;
+        assert!(asked.elapsed() >= Duration::from_millis(500), "due after {:?}", asked.elapsed());
+    }
+}
+
 /// Every start begins an epoch and a file of the journal; what is kept behind a snapshot lies in several of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_kept_behind_a_snapshot_is_kept_over_restarts() {
@@ -103,7 +131,7 @@ async fn what_is_kept_behind_a_snapshot_is_kept_over_restarts() {
         stage.leader().await;
         assert_eq!(stage.agrees().await.len(), 3 * (round + 1));
         // The log is looked at this often.
-        tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+        tokio::time::sleep(Duration::from_millis(250)).await;
     }
     assert!(stage.nodes[&1].status().purged.is_some(), "nothing was purged: the test tests nothing");
 }
