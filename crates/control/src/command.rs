@@ -67,6 +67,11 @@ choice! {
         /// Begins an epoch of revisions, later than the one there is: what was seen of the one before may not have been.
         Begin { /// The epoch.
             epoch: u32 } = 14,
+        /// A transaction of the system's, which may write its own keys, locks apart. For nodes among themselves: no door lets it in.
+        System { /// All of it has to be so.
+            compare: Vec<Compare<'a>>, /// Done if it is.
+            then: Vec<Operation<'a>>, /// Done if it is not.
+            otherwise: Vec<Operation<'a>> } = 15,
         /// A node takes part as long as its lease lasts.
         Enlist { /// Its number.
             node: u64, /// Its lease.

@@ -10,6 +10,7 @@ use crate::error::Refusal;
 use crate::item::{Item, Key, item_bytes};
 use crate::lease::{Lease, LeaseInfo};
 use crate::limits::Limits;
+use crate::lock;
 use crate::lock::Queue;
 use crate::place::Topics;
 use crate::reply::{Found, Pair, Reply};
@@ -37,6 +38,14 @@ pub struct State {
     pub(crate) bytes: u64,
     /// What follows from the keys of topics.
     pub(crate) topics: Topics,
+}
+
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    Anyone,
+    /// The cluster's own nodes.
+    System,
 }
 
 impl State {
@@ -170,7 +179,10 @@ impl State {
                 Ok(turn.changed())
             }
             Command::Transaction { ref compare, ref then, ref otherwise } => {
-                self.transact(compare, then, otherwise, effects)
+                self.transact(By::Anyone, compare, then, otherwise, effects)
+            }
+            Command::System { ref compare, ref then, ref otherwise } => {
+                self.transact(By::System, compare, then, otherwise, effects)
             }
             Command::Grant { ttl_ms } => self.grant(ttl_ms),
             Command::KeepAlive { ref leases } => self.keep_alive(leases),
@@ -199,7 +211,7 @@ impl State {
     }
 
     fn put(&mut self, key: &[u8], value: &[u8], lease: u64, effects: &mut Effects) -> Result<Reply, Refusal> {
-        self.check_put(key, value, lease)?;
+        self.check_put(By::Anyone, key, value, lease)?;
         self.check_room(self.growth(key, value))?;
         let mut turn = Turn::begin(self, effects);
         turn.put(key, value, lease);
@@ -207,7 +219,7 @@ impl State {
     }
 
     fn delete(&mut self, key: &[u8], effects: &mut Effects) -> Result<Reply, Refusal> {
-        self.check_own(key)?;
+        self.check_own(By::Anyone, key)?;
         let mut turn = Turn::begin(self, effects);
         turn.delete(key);
         Ok(turn.changed())
@@ -218,10 +230,11 @@ impl State {
         if modified == expect { Ok(()) } else { Err(Refusal::Mismatch { modified }) }
     }
 
-    /// A key that whoever asks may write.
-    pub(crate) fn check_own(&self, key: &[u8]) -> Result<(), Refusal> {
+    /// A key that whoever asks may write. Locks have commands of their own.
+    pub(crate) fn check_own(&self, by: By, key: &[u8]) -> Result<(), Refusal> {
         self.check_key(key)?;
-        if is_reserved(key) { Err(Refusal::Reserved) } else { Ok(()) }
+        let is_open = !is_reserved(key) || (by == By::System && lock::name_of(key).is_none());
+        if is_open { Ok(()) } else { Err(Refusal::Reserved) }
     }
 
     pub(crate) fn check_key(&self, key: &[u8]) -> Result<(), Refusal> {
@@ -238,8 +251,8 @@ impl State {
         if bytes > bytes_max { Err(Refusal::ValueTooLong { bytes, bytes_max }) } else { Ok(()) }
     }
 
-    pub(crate) fn check_put(&self, key: &[u8], value: &[u8], lease: u64) -> Result<(), Refusal> {
-        self.check_own(key)?;
+    pub(crate) fn check_put(&self, by: By, key: &[u8], value: &[u8], lease: u64) -> Result<(), Refusal> {
+        self.check_own(by, key)?;
         self.check_value(value)?;
         if lease == 0 { Ok(()) } else { self.check_lease(lease) }
     }

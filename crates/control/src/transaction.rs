@@ -7,7 +7,7 @@ use crate::effects::Effects;
 use crate::error::Refusal;
 use crate::item::Item;
 use crate::reply::{Found, Outcome, Pair, Reply};
-use crate::state::{State, check_range};
+use crate::state::{By, State, check_range};
 use crate::turn::Turn;
 
 impl State {
@@ -18,6 +18,7 @@ impl State {
 
     pub(crate) fn transact(
         &mut self,
+        by: By,
         compare: &[Compare<'_>],
         then: &[Operation<'_>],
         otherwise: &[Operation<'_>],
@@ -26,22 +27,22 @@ impl State {
         self.check_operations(compare.len() + then.len() + otherwise.len())?;
         let succeeded = compare.iter().all(|compare| compare.holds(self.get(compare.key)));
         let operations = if succeeded { then } else { otherwise };
-        self.check_each(operations)?;
+        self.check_each(by, operations)?;
         let mut left = self.limits.range_bytes_max;
         let mut turn = Turn::begin(self, effects);
         let results = operations.iter().map(|operation| turn.operate(operation, &mut left)).collect();
         Ok(Reply::Transaction { revision: turn.end(), succeeded, results })
     }
 
-    fn check_each(&self, operations: &[Operation<'_>]) -> Result<(), Refusal> {
+    fn check_each(&self, by: By, operations: &[Operation<'_>]) -> Result<(), Refusal> {
         let mut growth = 0;
         for operation in operations {
             match *operation {
                 Operation::Put { key, value, lease } => {
-                    self.check_put(key, value, lease)?;
+                    self.check_put(by, key, value, lease)?;
                     growth += self.growth(key, value);
                 }
-                Operation::Delete { key } => self.check_own(key)?,
+                Operation::Delete { key } => self.check_own(by, key)?,
                 Operation::DeleteRange { start, end } | Operation::Range { start, end, .. } => {
                     check_range(start, end)?;
                 }

@@ -48,6 +48,10 @@ fn commands() -> Vec<(&'static str, Command<'static>)> {
         ("proclaim", Command::Proclaim { name: b"lock", lease: 16, value }),
         ("limit", Command::Limit { limits: Limits::default() }),
         ("begin", Command::Begin { epoch: 17 }),
+        (
+            "system",
+            Command::System { compare: vec![], then: vec![Operation::Delete { key }], otherwise: vec![] },
+        ),
         ("enlist", Command::Enlist { node: 17, lease: 18, value }),
         ("place", Command::Place { wanted: wanted() }),
         ("move", Command::Move { topic: b"orders", node: 19, epoch: 20 }),

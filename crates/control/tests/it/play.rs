@@ -280,7 +280,8 @@ impl Plain {
                 });
                 self.changed(keys.len() as u64)
             }
-            Command::Transaction { ref compare, ref then, ref otherwise } => {
+            Command::Transaction { ref compare, ref then, ref otherwise }
+            | Command::System { ref compare, ref then, ref otherwise } => {
                 let succeeded = compare.iter().all(|compare| self.holds(compare));
                 self.transact(if succeeded { then } else { otherwise }, succeeded)
             }

@@ -39,6 +39,23 @@ fn a_transaction_that_is_refused_changes_nothing() {
 }
 
 #[test]
+fn the_systems_keys_are_written_by_the_system_only_and_locks_by_nobody() {
+    let mut stage = Stage::default();
+    let system = |then| Command::System { compare: vec![], then, otherwise: vec![] };
+    let written = stage.ask(system(vec![put(b"$cluster/a", b"1"), put(b"b", b"2")]));
+    assert!(matches!(written, Ok(Reply::Transaction { succeeded: true, .. })), "{written:?}");
+    assert_eq!(stage.value("$cluster/a").as_deref(), Some("1"));
+    let delete = || vec![Operation::Delete { key: b"$cluster/a" }];
+    assert_eq!(stage.ask(all(delete())), Err(Refusal::Reserved));
+    let lease = stage.grant(1_000);
+    stage.acquire("door", lease, false).unwrap();
+    let lock = stage.keys().into_iter().find(|key| key.contains("door")).expect("a lock is a key");
+    assert_eq!(stage.ask(system(vec![Operation::Delete { key: lock.as_bytes() }])), Err(Refusal::Reserved));
+    stage.ask(system(delete())).unwrap();
+    assert_eq!(stage.value("$cluster/a"), None);
+}
+
+#[test]
 fn everything_of_a_key_can_be_compared() {
     let mut stage = Stage::default();
     let lease = stage.grant(1_000);
