@@ -15,6 +15,9 @@ pub struct Config {
     pub topic: TopicConfig,
     /// Whether publishing or subscribing to a subject that no topic owns creates one.
     pub auto_create: bool,
+    /// It is one node of several, whose program says how it reaches the others ([`Node::set_control`](crate::Node::set_control));
+    /// without it, it is a cluster of one.
+    pub is_of_cluster: bool,
     /// What it holds at most.
     pub limits: Limits,
 }
@@ -60,6 +63,7 @@ impl Default for Config {
             name: "dunlin".to_owned(),
             topic: TopicConfig::default(),
             auto_create: true,
+            is_of_cluster: false,
             limits: Limits::default(),
         }
     }

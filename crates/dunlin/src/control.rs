@@ -30,11 +30,12 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use dunlin_control::State;
 use dunlin_journal::Disk;
-use dunlin_raft::{Group, Lead, Member, Status, Transport};
+use dunlin_raft::{Frozen, Group, Lead, Member, Status, Transport};
 
 pub use block::block_on;
 pub use error::ControlError;
@@ -145,6 +146,21 @@ impl Control {
     /// Gives the vote to these nodes, which follow already, and to no others; those that lose it leave.
     pub async fn set_voters(&self, voters: &[u64]) -> Result<(), ControlError> {
         Ok(self.group()?.set_voters(voters).await?)
+    }
+
+    /// Has a node that has no vote follow no more.
+    pub async fn remove_learner(&self, id: u64) -> Result<(), ControlError> {
+        Ok(self.group()?.remove_learner(id).await?)
+    }
+
+    /// How long the elections took that this node won, of late.
+    pub fn elections_won(&self) -> Result<Vec<Duration>, ControlError> {
+        Ok(self.group()?.elections_won())
+    }
+
+    /// The state as this node has it, for a backup; [`Control::catch_up`] first makes it as it has to be.
+    pub fn freeze(&self) -> Result<Box<dyn Frozen>, ControlError> {
+        Ok(self.group()?.freeze())
     }
 
     /// Gives a member another address.

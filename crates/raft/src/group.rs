@@ -126,7 +126,10 @@ impl<M: Machine> Group<M> {
             let _ = raft.shutdown().await;
         };
         let thread = std::thread::Builder::new();
-        let thread = thread.name("raft".to_owned()).spawn(move || runtime.block_on(run))?;
+        let thread = thread.name("raft".to_owned()).spawn(move || {
+            // openraft warns of every sign of life that is late, thirty a second; what matters of it is in the status.
+            tracing::dispatcher::with_default(&tracing::Dispatch::none(), || runtime.block_on(run));
+        })?;
         let raft = start.recv().map_err(io::Error::other)??;
         let receiving = tokio::sync::Mutex::default();
         let running = Some((end, thread));

@@ -14,6 +14,7 @@
 
 pub mod access;
 mod append;
+pub mod cluster;
 mod config;
 mod departures;
 mod door;

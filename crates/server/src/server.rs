@@ -1,5 +1,6 @@
 //! Opening the doors, and closing them.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,15 +12,18 @@ use rustix::process::{Resource, Rlimit};
 use tokio::task::AbortHandle;
 
 use crate::access::{Access, UsersError, UsersFile};
+use crate::cluster::Cluster;
 use crate::config::ServerConfig;
 use crate::door::Door;
 use crate::error::StartError;
 use crate::housekeeping;
-use crate::listener::{Listener, accept};
+use crate::listener::{Listener, accept, choose};
 use crate::reload;
 use crate::responders::OnDoorThreads;
 use crate::runtime::Runtime;
 use crate::shared::Shared;
+use crate::stream::Stream;
+use crate::tcp;
 use crate::tls::Identity;
 
 /// The open doors of a node. Dropping it closes them at once; [`Server::stop`] says good-bye first.
@@ -74,6 +78,29 @@ impl Server {
         let runner: Arc<dyn Runner> = Arc::new(OnDoorThreads { first });
         node.set_runner(&runner);
         Ok(Server { shared, addresses, tcp, unix: config.unix, tasks, _runner: runner, _runtimes: runtimes })
+    }
+
+    /// Is a node of this cluster from now on: it tells the others where its doors are, lets them in by door `tcp`'s
+    /// protocol through the cluster's own listener, and is ready when the cluster is.
+    pub fn take_part(&self, cluster: &Cluster) {
+        let doors =
+            self.addresses.iter().map(|(door, at)| (door.name().to_owned(), at.to_string())).collect();
+        let shared = Arc::downgrade(&self.shared);
+        let for_door = move |_node, stream| {
+            let shared = shared.upgrade().ok_or(io::ErrorKind::NotConnected)?;
+            let Stream::Tls(secured) = stream else { return Err(io::ErrorKind::InvalidData.into()) };
+            let leaving = secured.leave()?;
+            let core = choose(shared.cores(), shared.limits.sessions_before_spreading);
+            let seat = core.seat();
+            core.handle.clone().spawn(async move {
+                let (_seat, _passage) = (seat, shared.traffic.accepted(Door::Tcp));
+                let Ok(secured) = leaving.arrive() else { return };
+                tcp::Session::of_node(shared, Stream::Tls(Box::new(secured))).await;
+            });
+            Ok(())
+        };
+        cluster.seat().set_doors(doors, Box::new(for_door));
+        let _ = self.shared.cluster.set(Arc::clone(cluster.seat()));
     }
 
     /// The addresses of every door, with their real ports.

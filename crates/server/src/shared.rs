@@ -9,6 +9,7 @@ use dunlin::topic::{Charge, SubscribeError, Waiter};
 use tokio::sync::Semaphore;
 
 use crate::access::{Access, UsersError};
+use crate::cluster::Seat;
 use crate::config::{Limits, ServerConfig};
 use crate::departures::Departures;
 use crate::grpc;
@@ -50,6 +51,8 @@ pub(crate) struct Shared {
     /// Who may be in a handshake of TLS.
     pub(crate) handshakes: Semaphore,
     cores: OnceLock<Vec<Core>>,
+    /// Where the node is one of a cluster.
+    pub(crate) cluster: OnceLock<Arc<Seat>>,
     pub(crate) grpc: grpc::Services,
     stopping: AtomicBool,
     sessions: Mutex<HashMap<u64, Arc<Waiter>>>,
@@ -85,6 +88,7 @@ impl Shared {
             grpc: grpc::Services::default(),
             handshakes: Semaphore::new(config.limits.handshakes_max.clamp(1, Semaphore::MAX_PERMITS)),
             cores: OnceLock::new(),
+            cluster: OnceLock::new(),
             stopping,
             sessions,
         })

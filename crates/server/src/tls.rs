@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 pub(crate) use files::Identity;
 pub use files::TlsError;
-pub(crate) use handshake::{LetIn, let_in};
+pub(crate) use handshake::{LetIn, let_in, poll_shake};
 pub(crate) use identity::ClientCertificate;
 
 /// The files of TLS, all PEM.

@@ -25,6 +25,11 @@ impl Node {
         if let Some(control) = self.control_place().control.get() {
             return Ok(control);
         }
+        if self.is_of_cluster() {
+            let why = "this node is one of a cluster, and has not taken its part: its program has to be told where the others \
+                       reach it (dunlin serve --cluster-listen)";
+            return Err(ControlError::Start(why.to_owned()));
+        }
         let limits = self.config().limits.control;
         let control = match self.storage().map(Storage::place) {
             Some((disk, dir)) => {
@@ -36,12 +41,21 @@ impl Node {
         Ok(self.control_place().control.get_or_init(|| control))
     }
 
+    /// It is told who else there is, or its directory is such a node's: alone it would be somebody else, with the same log.
+    fn is_of_cluster(&self) -> bool {
+        let place = self.storage().map(Storage::place);
+        let is_clusters = place
+            .is_some_and(|(disk, dir)| disk.list(&dir.join("cluster")).is_ok_and(|files| !files.is_empty()));
+        self.config().is_of_cluster || is_clusters
+    }
+
     /// There is something in its directory of what a cluster of one agreed on.
     pub(crate) fn has_control(&self) -> bool {
         let place = self.storage().map(Storage::place);
-        place.is_some_and(|(disk, dir)| {
-            disk.list(&dir.join("control").join("log")).is_ok_and(|files| !files.is_empty())
-        })
+        !self.is_of_cluster()
+            && place.is_some_and(|(disk, dir)| {
+                disk.list(&dir.join("control").join("log")).is_ok_and(|files| !files.is_empty())
+            })
     }
 
     /// It takes this part in its cluster; `false` where it has one.

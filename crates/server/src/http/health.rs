@@ -1,6 +1,6 @@
 //! Probes: whether the node lives, whether it is ready, whether it has started.
 //!
-//! None of them asks another node, a client, or a topic.
+//! None of them asks another node, a client, or a topic: what the cluster says is what was heard last.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(super) async fn healthz(Extension(context): Extension<Context>) -> (StatusCo
     verdict("alive", missing)
 }
 
-/// Ready: it takes new connections, and its housekeeping runs.
+/// Ready: it takes new connections, its housekeeping runs, and in a cluster it has a leader and has caught up.
 pub(super) async fn readyz(Extension(context): Extension<Context>) -> (StatusCode, Json<Value>) {
     let shared = context.shared();
     let mut missing = Vec::new();
@@ -43,6 +43,7 @@ pub(super) async fn readyz(Extension(context): Extension<Context>) -> (StatusCod
     if shared.housekeeping.since_last() > HOUSEKEEPING_WITHIN {
         missing.push(format!("the housekeeping did not run for {HOUSEKEEPING_WITHIN:?}"));
     }
+    missing.extend(shared.cluster.get().and_then(|cluster| cluster.missing()));
     verdict("ready", missing)
 }
 

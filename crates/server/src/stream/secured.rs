@@ -28,6 +28,22 @@ pub(crate) struct Secured {
     returned: Vec<u8>,
 }
 
+/// One on its way to another thread.
+#[derive(Debug)]
+pub(crate) struct Leaving {
+    socket: std::net::TcpStream,
+    codec: Codec,
+    returned: Vec<u8>,
+}
+
+impl Leaving {
+    /// To be called on the thread that serves it from now on.
+    pub(crate) fn arrive(self) -> io::Result<Secured> {
+        let socket = TcpStream::from_std(self.socket)?;
+        Ok(Secured { socket, codec: self.codec, returned: self.returned })
+    }
+}
+
 impl Secured {
     pub(crate) fn new(socket: TcpStream, codec: Codec) -> Secured {
         Secured { socket, codec, returned: Vec::new() }
@@ -40,6 +56,16 @@ impl Secured {
     /// Who the client's certificate names, where it showed one.
     pub(crate) fn client_certificate(&self) -> Option<ClientCertificate> {
         ClientCertificate::read(self.codec.peer_certificate()?)
+    }
+
+    /// What both sides are to speak, if they came to an agreement about it.
+    pub(crate) fn protocol(&self) -> Option<&[u8]> {
+        self.codec.protocol()
+    }
+
+    /// Leaves its thread for another, on which it is a connection again.
+    pub(crate) fn leave(self) -> io::Result<Leaving> {
+        Ok(Leaving { socket: self.socket.into_std()?, codec: self.codec, returned: self.returned })
     }
 
     /// Both sides know each other and have been told so.

@@ -144,6 +144,13 @@ impl Session {
         session
     }
 
+    /// A session of another node of the cluster, which may do everything.
+    pub(crate) fn of_node(shared: Arc<Shared>, stream: Stream) -> Session {
+        let mut session = Session::begin(shared, stream);
+        session.entrance = Entrance::Node;
+        session
+    }
+
     fn new(
         shared: Arc<Shared>,
         stream: Stream,

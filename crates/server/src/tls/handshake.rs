@@ -117,7 +117,8 @@ async fn first_byte(socket: &TcpStream) -> io::Result<u8> {
     }
 }
 
-fn poll_shake(tls: &mut Secured, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+/// Goes on with the handshake, of either side.
+pub(crate) fn poll_shake(tls: &mut Secured, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
     let mut said = [0; 1 << 10];
     while !tls.is_established() {
         std::task::ready!(tls.poll_writable(cx))?;

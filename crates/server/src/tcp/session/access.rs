@@ -19,6 +19,8 @@ pub(super) enum Entrance {
     Unasked,
     Asked(Pending),
     Known(Arc<Login>),
+    /// It is another node of the cluster, which has shown its certificate.
+    Node,
 }
 
 /// What the name of a client begins with that is another node. Who takes it without being one is merely not helped on.
@@ -31,6 +33,10 @@ impl Session {
     pub(super) fn hello(&mut self, hello: Hello<'_>) -> Taken {
         self.visit.is_called(hello.client);
         self.from_node = hello.client.starts_with(NODE_CLIENT);
+        if let Entrance::Node = self.entrance {
+            self.welcome();
+            return Taken::Whole;
+        }
         let Some(access) = &self.shared.access else {
             if !hello.tenant.is_empty() && hello.tenant != TENANT {
                 self.fail(&Refused::new(ErrorCode::TenantUnknown, hello.tenant));

@@ -1,0 +1,315 @@
+//! Many nodes that agree: the listener for other nodes, who they are, and how one becomes a node or ceases to be one.
+//!
+//! Nodes speak by TLS, with certificates of the cluster's own [authority](authority), over connections of their own (`link`,
+//! `serving`). What is agreed on goes through [`Control`], whose transport this is; which nodes there are is agreed on, too (`records`), and
+//! whoever leads sees to it that raft's members follow (`reconcile`).
+//!
+//! Invariants:
+//! - Nobody is let in whose certificate is not the cluster's, but who has a join token, and that one to join only.
+//! - A number is never given to two nodes. A node that was removed, or whose directory is an older copy, is refused by every
+//!   other, told what to do, and ends.
+//! - A lane is a connection of its own, so that signs of life wait for nothing.
+//!
+//! Limits: [`ClusterLimits`].
+//!
+//! Turned down: fewer connections, with frames of all lanes interleaved. What the kernel has taken of one connection cannot be
+//! overtaken, and that is megabytes just when it matters.
+
+mod admin;
+mod authority;
+mod backup;
+mod client;
+mod error;
+mod files;
+mod frame;
+mod hello;
+mod hex;
+mod join;
+mod limits;
+mod link;
+mod reconcile;
+mod records;
+mod seat;
+mod secure;
+mod serving;
+mod token;
+mod transport;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use dunlin::journal::RealDisk;
+use dunlin::raft::Member;
+use dunlin::{Control, ControlLimits, Node};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+pub use admin::NodeStatus;
+pub use backup::{BackupHeader, back_up, restore};
+pub use client::{ClusterClient, Surveyed};
+pub use error::ClusterError;
+pub use limits::ClusterLimits;
+pub use records::NodeRecord;
+pub(crate) use seat::Seat;
+pub use token::Token;
+
+use authority::Authority;
+use files::{Files, Identity};
+use frame::{Frame, Kind};
+use secure::Secrets;
+use transport::Links;
+
+/// This build.
+pub(crate) const RELEASE: &str = env!("CARGO_PKG_VERSION");
+/// How long a node that ends waits for another to lead.
+const HAND_OVER: Duration = Duration::from_secs(3);
+
+/// How a node takes part.
+#[derive(Debug, Clone)]
+pub struct ClusterConfig {
+    /// Where other nodes reach it; port 0 takes any free port.
+    pub listen: SocketAddr,
+    /// The same as they write it, host and port, where it is another.
+    pub advertise: Option<String>,
+    /// Of the node.
+    pub data_dir: PathBuf,
+    /// Where a node of the cluster is, and a token of it; of no meaning once this node has joined.
+    pub join: Option<(String, Token)>,
+    /// What connections between nodes hold at most.
+    pub limits: ClusterLimits,
+    /// Those of what is agreed on.
+    pub control: ControlLimits,
+}
+
+/// A node's part in its cluster, until it is dropped.
+pub struct Cluster {
+    seat: Arc<Seat>,
+    address: SocketAddr,
+    handle: Handle,
+    running: Vec<Thread>,
+}
+
+/// A thread, and what ends it when it is dropped.
+type Thread = (oneshot::Sender<()>, JoinHandle<()>);
+
+impl Cluster {
+    /// Goes on in the cluster that the data directory knows of; else joins one, or begins one. To be called before the node's
+    /// doors open, and before anybody asks the node for what is agreed on.
+    pub fn start(node: &Node, config: ClusterConfig) -> Result<Cluster, ClusterError> {
+        let listen = |error| ClusterError::Listen { address: config.listen, error };
+        let listener = std::net::TcpListener::bind(config.listen).map_err(listen)?;
+        listener.set_nonblocking(true).map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let (handle, connections) = start_thread("dunlin-cluster")?;
+        // What looks into the state may have to wait for it, as long as it takes a snapshot in; connections do not.
+        let (looking, looks) = start_thread("dunlin-cluster-care")?;
+        let others_reach_it_at = advertised(&config, address)?;
+        let files = Files::of(&config.data_dir);
+        let (identity, authority, is_new) = handle.block_on(place(&files, &config, &others_reach_it_at))?;
+        let own = authority.issue(identity.node, host_of(&identity.address))?;
+        files.write_certificate(&own.cert_pem, &own.key_pem)?;
+        let secrets = Secrets::new(&identity.cluster, &authority, &own)?;
+        let member = Member { id: identity.node, address: identity.address.clone() };
+        let seat = Seat::new(config.limits, files, identity, authority, secrets);
+        let links = Links::new(Arc::clone(&seat), handle.clone());
+        let (disk, dir) = (Arc::new(RealDisk), Files::control_dir(&config.data_dir));
+        let control = Control::take_part(node, member.id, disk, &dir, links, config.control);
+        let control = control.map_err(ClusterError::io("cannot take part in the cluster"))?;
+        if !node.set_control(Arc::clone(&control)) {
+            return Err(ClusterError::Refused("the node takes part in a cluster already".to_owned()));
+        }
+        seat.set_control(Arc::clone(&control));
+        let accepting = Arc::clone(&seat);
+        handle.spawn(async move {
+            match tokio::net::TcpListener::from_std(listener) {
+                Ok(listener) => serving::accept(accepting, listener).await,
+                Err(error) => tracing::error!(%error, "cannot listen for other nodes"),
+            }
+        });
+        if is_new && control.status()?.voters.is_empty() {
+            handle.block_on(control.begin(&[member]))?;
+        }
+        looking.spawn(reconcile::run(Arc::clone(&seat)));
+        looking.spawn(reconcile::follow(Arc::clone(&seat)));
+        Ok(Cluster { seat, address, handle, running: vec![looks, connections] })
+    }
+
+    /// Where other nodes reach it, with its real port.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its number.
+    pub fn node(&self) -> u64 {
+        self.seat.identity.node
+    }
+
+    /// Its cluster.
+    pub fn cluster(&self) -> &str {
+        &self.seat.identity.cluster
+    }
+
+    /// Why this node can take no part any more: its disk failed, or it was removed. It is to be ended then.
+    pub fn ended(&self) -> Option<String> {
+        self.seat.ended()
+    }
+
+    /// What it lacks to be of use; none once it has a leader and knows all that was agreed on.
+    pub fn missing(&self) -> Option<String> {
+        self.seat.missing()
+    }
+
+    /// Has another node lead, if this one does: before it ends.
+    pub fn hand_over(&self) {
+        let (done, handed) = std::sync::mpsc::channel();
+        let seat = Arc::clone(&self.seat);
+        self.handle.spawn(async move {
+            if let Some(control) = seat.control()
+                && control
+                    .status()
+                    .is_ok_and(|status| status.leader == Some(status.id) && status.voters.len() > 1)
+            {
+                match admin::hand_over(control, None).await {
+                    Ok(Some(leader)) => tracing::info!(leader, "another node leads now"),
+                    Ok(None) => {
+                        tracing::warn!("no other node took the lead: the cluster will have to notice")
+                    }
+                    Err(error) => tracing::warn!("cannot hand the lead over: {error}"),
+                }
+            }
+            let _ = done.send(());
+        });
+        let _ = handed.recv_timeout(HAND_OVER);
+    }
+
+    pub(crate) fn seat(&self) -> &Arc<Seat> {
+        &self.seat
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if let Some(control) = self.seat.control() {
+            control.stop();
+        }
+        for (end, thread) in self.running.drain(..) {
+            let _ = end.send(());
+            let _ = thread.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cluster")
+            .field("node", &self.node())
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A thread for tasks.
+fn start_thread(name: &str) -> Result<(Handle, Thread), ClusterError> {
+    let failed = || ClusterError::io("cannot start the cluster's thread");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed())?;
+    let handle = runtime.handle().clone();
+    let (end, ended) = oneshot::channel();
+    let run = move || drop(runtime.block_on(ended));
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(run).map_err(failed())?;
+    Ok((handle, (end, thread)))
+}
+
+fn advertised(config: &ClusterConfig, address: SocketAddr) -> Result<String, ClusterError> {
+    match &config.advertise {
+        Some(advertise)
+            if advertise.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) =>
+        {
+            Ok(advertise.clone())
+        }
+        Some(advertise) => Err(ClusterError::Refused(format!(
+            "{advertise:?} is not where a node can be reached: expected a host and a port, like node-1.example:6222"
+        ))),
+        None if address.ip().is_unspecified() => Err(ClusterError::Refused(format!(
+            "other nodes cannot reach {address}: say where they find this one, --cluster-advertise HOST:{}",
+            address.port()
+        ))),
+        None => Ok(address.to_string()),
+    }
+}
+
+/// Who this node is: by its directory, by joining, or as the first of a new cluster, which is told as well.
+async fn place(
+    files: &Files,
+    config: &ClusterConfig,
+    address: &str,
+) -> Result<(Identity, Authority, bool), ClusterError> {
+    let dir = config.data_dir.display();
+    if let Some(identity) = files.identity()? {
+        let authority = files.authority(&identity.cluster)?;
+        if let Some((_, token)) = &config.join
+            && token.fingerprint != authority.fingerprint()?
+        {
+            return Err(ClusterError::Refused(format!(
+                "{dir} is node {} of cluster {}, and the token is of another cluster: leave --join out to go on there, or give an empty \
+                 directory",
+                identity.node, identity.cluster
+            )));
+        }
+        let identity = identity.started_again(address)?;
+        files.write_identity(&identity)?;
+        return Ok((identity, authority, false));
+    }
+    let holds_keys = Files::control_dir(&config.data_dir).exists();
+    if let Some((through, token)) = &config.join {
+        if holds_keys {
+            return Err(ClusterError::Refused(format!(
+                "{dir} holds keys of a node that was alone: they would be lost by joining a cluster. Join with an empty directory, or \
+                 begin a cluster with this one (without --join) and have the others join it"
+            )));
+        }
+        let (identity, authority) = join::join(files, through, token, address, &config.limits).await?;
+        return Ok((identity, authority, false));
+    }
+    let cluster = new_cluster()?;
+    let (authority, identity) =
+        (Authority::make(&cluster)?, Identity::new(&cluster, backup::FIRST, address)?);
+    files.write_authority(&authority)?;
+    files.write_identity(&identity)?;
+    tracing::info!(cluster, "began a cluster");
+    Ok((identity, authority, true))
+}
+
+fn new_cluster() -> Result<String, ClusterError> {
+    let mut bytes = [0; 8];
+    random(&mut bytes)?;
+    Ok(hex::write(&bytes))
+}
+
+fn random(bytes: &mut [u8]) -> Result<(), ClusterError> {
+    let filled = getrandom::fill(bytes).map_err(io::Error::other);
+    filled.map_err(ClusterError::io("the system has no random numbers"))
+}
+
+/// The host of an address.
+fn host_of(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+/// Messages that are few are JSON.
+fn text(message: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(message).unwrap_or_default()
+}
+
+fn parse<T: DeserializeOwned>(frame: Frame, kind: Kind) -> io::Result<T> {
+    if frame.kind != kind {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "not what is said at this point"));
+    }
+    serde_json::from_slice(&frame.payload).map_err(io::Error::from)
+}

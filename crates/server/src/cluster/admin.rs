@@ -1,0 +1,307 @@
+//! Looking after the cluster: what is asked over the cluster's listener by whoever has a node's certificate, which is whoever may
+//! read a node's data directory.
+
+use std::io;
+use std::sync::Arc;
+
+use dunlin::raft::{Frozen, Status};
+use dunlin::state::{Command, Operation, Reply};
+use dunlin::{Consistency, Control, ControlError};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::time::{Duration, Instant, sleep};
+
+use super::frame::{self, Frames, Kind};
+use super::records::{self, NodeRecord, TokenRecord};
+use super::seat::Seat;
+use super::serving::say;
+use super::token::Token;
+use crate::stream::Stream;
+
+/// Between two looks at whether something has come about.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How long something may take to come about.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What can be asked.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Question {
+    /// How the node sees the cluster.
+    Status,
+    /// A join token.
+    Token { ttl_ms: Option<u64>, reusable: bool },
+    /// A node takes part no more.
+    Remove { node: u64 },
+    /// Another leads; any that can, where none is named.
+    Transfer { to: Option<u64> },
+    /// All that was agreed on, in parts before the answer.
+    Backup,
+}
+
+/// What is answered.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Said {
+    Status(Box<NodeStatus>),
+    Token {
+        token: String,
+    },
+    Done,
+    Leads {
+        node: u64,
+    },
+    /// So many parts came before.
+    Backup {
+        parts: u64,
+        revision: u64,
+    },
+    /// Only the leader does that.
+    Elsewhere {
+        node: u64,
+        address: String,
+    },
+    Refused {
+        why: String,
+    },
+    Failed {
+        why: String,
+    },
+}
+
+/// How a node sees its cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// The cluster.
+    pub cluster: String,
+    /// The node that was asked.
+    pub node: u64,
+    /// The program it runs.
+    pub release: String,
+    /// Who leads, as far as it knows.
+    pub leader: Option<u64>,
+    /// The term it is in.
+    pub term: u64,
+    /// The last entry of its log.
+    pub last: u64,
+    /// The last entry that it has taken in.
+    pub applied: u64,
+    /// The last entry that is in its snapshot.
+    pub snapshot: u64,
+    /// The last revision of keys.
+    pub revision: u64,
+    /// Those with a vote.
+    pub voters: Vec<u64>,
+    /// Those that follow without one.
+    pub learners: Vec<u64>,
+    /// All nodes that there were, by the table.
+    pub nodes: Vec<NodeRecord>,
+    /// What it lacks to be of use.
+    pub missing: Option<String>,
+    /// How long the elections took that it won, microseconds.
+    pub elections_us: Vec<u64>,
+}
+
+/// Answers until the other side has had enough.
+pub(super) async fn serve(
+    seat: &Arc<Seat>,
+    mut frames: Frames<ReadHalf<Stream>>,
+    mut write: WriteHalf<Stream>,
+) -> io::Result<()> {
+    loop {
+        let frame = frames.next().await?;
+        let id = frame.id;
+        let said = match super::parse(frame, Kind::Request)? {
+            Question::Backup => back_up(seat, id, &mut write).await?,
+            question => answer(seat, question).await,
+        };
+        say(&mut write, id, Kind::Answer, &super::text(&said)).await?;
+    }
+}
+
+async fn answer(seat: &Arc<Seat>, question: Question) -> Said {
+    let Some(control) = seat.control() else {
+        return Said::Failed { why: "the node is starting".to_owned() };
+    };
+    let status = match control.status() {
+        Ok(status) => status,
+        Err(error) => return failed(&error),
+    };
+    let said = match question {
+        Question::Status => return Said::Status(Box::new(survey(seat, control, &status))),
+        Question::Token { ttl_ms, reusable } => make_token(seat, control, ttl_ms, reusable).await,
+        Question::Remove { node } => remove(control, node).await,
+        Question::Transfer { to } => transfer(control, &status, to).await,
+        Question::Backup => Err(Said::Refused { why: "asked for otherwise".to_owned() }),
+    };
+    said.unwrap_or_else(|said| said)
+}
+
+fn failed(error: &ControlError) -> Said {
+    Said::Failed { why: error.to_string() }
+}
+
+fn survey(seat: &Seat, control: &Control, status: &Status) -> NodeStatus {
+    let (revision, nodes) =
+        control.with(|state| (state.revision(), records::nodes(state))).unwrap_or_default();
+    let ids = |members: &[dunlin::raft::Member]| members.iter().map(|member| member.id).collect();
+    let elections = control.elections_won().unwrap_or_default();
+    NodeStatus {
+        cluster: seat.identity.cluster.clone(),
+        node: status.id,
+        release: super::RELEASE.to_owned(),
+        leader: status.leader,
+        term: status.term,
+        last: status.last.unwrap_or(0),
+        applied: status.applied.unwrap_or(0),
+        snapshot: status.snapshot.unwrap_or(0),
+        revision,
+        voters: ids(&status.voters),
+        learners: ids(&status.learners),
+        nodes,
+        missing: seat.missing(),
+        elections_us: elections.iter().map(|took| took.as_micros() as u64).collect(),
+    }
+}
+
+async fn make_token(
+    seat: &Seat,
+    control: &Control,
+    ttl_ms: Option<u64>,
+    reusable: bool,
+) -> Result<Said, Said> {
+    let ask = async |command: &Command<'_>| control.ask(command).await.map_err(|error| failed(&error));
+    let internal = |error: super::ClusterError| Said::Failed { why: error.to_string() };
+    // One that was restored forgets the tokens of its backup first.
+    let deadline = Instant::now() + PATIENCE;
+    while !seat.was_announced() {
+        if Instant::now() > deadline {
+            return Err(Said::Failed {
+                why: "this node is not yet known to its cluster: ask again".to_owned(),
+            });
+        }
+        sleep(LOOK).await;
+    }
+    let token = Token::new(seat.authority.fingerprint().map_err(internal)?).map_err(internal)?;
+    let lease = match ttl_ms {
+        Some(ttl_ms) => match ask(&Command::Grant { ttl_ms }).await? {
+            Reply::Granted { lease, .. } => lease,
+            other => return Err(Said::Failed { why: format!("{other:?}") }),
+        },
+        None => 0,
+    };
+    let key = records::token_key(&Token::digest(&token.secret));
+    let value = records::value(&TokenRecord { reusable });
+    let then = vec![Operation::Put { key: &key, value: &value, lease }];
+    ask(&Command::System { compare: Vec::new(), then, otherwise: Vec::new() }).await?;
+    Ok(Said::Token { token: token.to_string() })
+}
+
+/// Marks it as removed; whoever leads takes its vote.
+async fn remove(control: &Control, node: u64) -> Result<Said, Said> {
+    let failed = |error| failed(&error);
+    let look = |state: &_| (records::node(state, node), records::nodes(state));
+    let ((record, revision), all) = control.read(Consistency::Linearizable, look).await.map_err(failed)?;
+    let Some(record) = record.filter(|record| record.removed.is_none()) else {
+        return Err(Said::Refused {
+            why: format!("there is no node {node}: `dunlin cluster status` lists them"),
+        });
+    };
+    if all.iter().filter(|record| record.removed.is_none()).count() == 1 {
+        return Err(Said::Refused { why: format!("node {node} is the only one: nothing would be left") });
+    }
+    let removed = Some("by `dunlin cluster remove`".to_owned());
+    let (key, value) = (records::node_key(node), records::value(&NodeRecord { removed, ..record }));
+    let compare = vec![records::unchanged(&key, revision)];
+    let then = vec![Operation::Put { key: &key, value: &value, lease: 0 }];
+    let command = Command::System { compare, then, otherwise: Vec::new() };
+    match control.ask(&command).await.map_err(failed)? {
+        Reply::Transaction { succeeded: true, .. } => {}
+        _ => return Err(Said::Failed { why: "the node's record changed meanwhile: ask again".to_owned() }),
+    }
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let status = control.status().map_err(failed)?;
+        if !status.voters.iter().chain(&status.learners).any(|member| member.id == node) {
+            return Ok(Said::Done);
+        }
+        if Instant::now() > deadline {
+            let why = "it is marked as removed, but too few of the others answer to take its vote".to_owned();
+            return Err(Said::Failed { why });
+        }
+        sleep(LOOK).await;
+    }
+}
+
+async fn transfer(control: &Control, status: &Status, to: Option<u64>) -> Result<Said, Said> {
+    if status.leader != Some(status.id) {
+        let leader = status.voters.iter().find(|member| Some(member.id) == status.leader);
+        return Err(match leader {
+            Some(leader) => Said::Elsewhere { node: leader.id, address: leader.address.clone() },
+            None => Said::Failed { why: "nobody leads right now".to_owned() },
+        });
+    }
+    if let Some(to) = to
+        && !status.voters.iter().any(|member| member.id == to)
+    {
+        return Err(Said::Refused { why: format!("node {to} has no vote") });
+    }
+    match hand_over(control, to).await {
+        Ok(Some(node)) => Ok(Said::Leads { node }),
+        Ok(None) => Err(Said::Failed { why: "no other node took the lead".to_owned() }),
+        Err(error) => Err(failed(&error)),
+    }
+}
+
+/// Has another lead; who does then.
+pub(super) async fn hand_over(control: &Control, to: Option<u64>) -> Result<Option<u64>, ControlError> {
+    let status = control.status()?;
+    if to == Some(status.id) {
+        return Ok(to);
+    }
+    let others = status.voters.iter().map(|member| member.id).filter(|id| *id != status.id);
+    for other in to.into_iter().chain(others.filter(|_| to.is_none())) {
+        control.transfer(other).await?;
+        let deadline = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < deadline {
+            let leader = control.status()?.leader;
+            if leader.is_some_and(|leader| leader != status.id) {
+                return Ok(leader);
+            }
+            sleep(LOOK).await;
+        }
+    }
+    Ok(None)
+}
+
+/// Gives all that was agreed on up to now, in parts.
+async fn back_up(seat: &Arc<Seat>, id: u64, write: &mut WriteHalf<Stream>) -> io::Result<Said> {
+    let Some(control) = seat.control() else {
+        return Ok(Said::Failed { why: "the node is starting".to_owned() });
+    };
+    let revision = match control.read(Consistency::Linearizable, |state| state.revision()).await {
+        Ok(revision) => revision,
+        Err(error) => return Ok(failed(&error)),
+    };
+    let frozen: Box<dyn Frozen> = match control.freeze() {
+        Ok(frozen) => frozen,
+        Err(error) => return Ok(failed(&error)),
+    };
+    let (blocks, mut given) = tokio::sync::mpsc::channel::<Vec<u8>>(4);
+    let writing = tokio::task::spawn_blocking(move || {
+        frozen.write(&mut |block| {
+            blocks.blocking_send(block.to_vec()).map_err(|_| io::ErrorKind::BrokenPipe.into())
+        })
+    });
+    let mut parts = 0;
+    let mut out = Vec::new();
+    while let Some(block) = given.recv().await {
+        out.clear();
+        frame::put(&mut out, id, Kind::Part, &block);
+        write.write_all(&out).await?;
+        parts += 1;
+    }
+    writing.await.map_err(io::Error::other)??;
+    Ok(Said::Backup { parts, revision })
+}

@@ -1,0 +1,126 @@
+//! The cluster's own certificate authority.
+//!
+//! Every node holds its key, so that any of them lets new ones in, and makes its own certificate at each start. Certificates
+//! do not run out: who takes part is decided by the cluster's membership, which is asked at every connection.
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, date_time_ymd,
+};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use sha2::{Digest, Sha256};
+
+use super::error::ClusterError;
+
+/// The years between which certificates hold.
+const YEARS: (i32, i32) = (2020, 2120);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Authority {
+    cluster: String,
+    pub(super) cert_pem: String,
+    pub(super) key_pem: String,
+}
+
+/// A node's certificate and its key, PEM.
+#[derive(Debug)]
+pub(super) struct Issued {
+    pub(super) cert_pem: String,
+    pub(super) key_pem: String,
+}
+
+/// What a node's certificate names it: no address, so that nodes may move.
+pub(super) fn name_of(cluster: &str, node: u64) -> String {
+    format!("node-{node}.{cluster}.dunlin")
+}
+
+/// Whom a name is of: the cluster and the node.
+pub(super) fn node_of(name: &str) -> Option<(&str, u64)> {
+    let (node, cluster) = name.strip_suffix(".dunlin")?.split_once('.')?;
+    Some((cluster, node.strip_prefix("node-")?.parse().ok()?))
+}
+
+impl Authority {
+    /// A new one.
+    pub(super) fn make(cluster: &str) -> Result<Authority, ClusterError> {
+        let key = KeyPair::generate()?;
+        let cert_pem = params(cluster)?.self_signed(&key)?.pem();
+        Ok(Authority { cluster: cluster.to_owned(), cert_pem, key_pem: key.serialize_pem() })
+    }
+
+    /// One that was made before.
+    pub(super) fn of(cluster: &str, cert_pem: String, key_pem: String) -> Authority {
+        Authority { cluster: cluster.to_owned(), cert_pem, key_pem }
+    }
+
+    /// A node's certificate; it is good for the host that others reach it at, too.
+    pub(super) fn issue(&self, node: u64, host: &str) -> Result<Issued, ClusterError> {
+        let issuer = Issuer::new(params(&self.cluster)?, KeyPair::from_pem(&self.key_pem)?);
+        let name = name_of(&self.cluster, node);
+        let mut params = CertificateParams::new(vec![name.clone(), host.to_owned()])?;
+        hold(&mut params);
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate()?;
+        let cert = params.signed_by(&key, &issuer)?;
+        Ok(Issued { cert_pem: cert.pem(), key_pem: key.serialize_pem() })
+    }
+
+    /// By which somebody who has never seen it knows it.
+    pub(super) fn fingerprint(&self) -> Result<[u8; 32], ClusterError> {
+        let cert = CertificateDer::from_pem_slice(self.cert_pem.as_bytes());
+        Ok(fingerprint(&cert.map_err(|error| ClusterError::Files(format!("ca.pem: {error}")))?))
+    }
+}
+
+pub(super) fn fingerprint(cert: &CertificateDer<'_>) -> [u8; 32] {
+    Sha256::digest(cert).into()
+}
+
+fn hold(params: &mut CertificateParams) {
+    (params.not_before, params.not_after) = (date_time_ymd(YEARS.0, 1, 1), date_time_ymd(YEARS.1, 1, 1));
+}
+
+fn params(cluster: &str) -> Result<CertificateParams, ClusterError> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    hold(&mut params);
+    params.distinguished_name.push(DnType::CommonName, format!("Dunlin cluster {cluster}"));
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    Ok(params)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_which_node_of_which_cluster() {
+        assert_eq!(node_of(&name_of("c0ffee", 12)), Some(("c0ffee", 12)));
+        for other in ["node-x.c0ffee.dunlin", "node-1.dunlin", "node-1.c0ffee", "localhost", ""] {
+            assert_eq!(node_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn one_that_is_read_again_signs_what_the_first_is_trusted_for() {
+        let made = Authority::make("c0ffee").unwrap();
+        let read = Authority::of("c0ffee", made.cert_pem.clone(), made.key_pem.clone());
+        assert_eq!(made.fingerprint().unwrap(), read.fingerprint().unwrap());
+        let issued = read.issue(3, "127.0.0.1").unwrap();
+        let roots = dunlin_client::tls::authorities(made.cert_pem.as_bytes()).unwrap();
+        let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(
+            roots.into(),
+            dunlin_client::tls::provider(),
+        )
+        .build()
+        .unwrap();
+        let cert = CertificateDer::from_pem_slice(issued.cert_pem.as_bytes()).unwrap();
+        verifier.verify_client_cert(&cert, &[], rustls::pki_types::UnixTime::now()).unwrap();
+    }
+}

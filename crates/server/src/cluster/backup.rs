@@ -1,0 +1,237 @@
+//! All that a cluster has agreed on, in a file, and a new cluster from it.
+//!
+//! ```text
+//!  "DUNLINB\n" | version u32 | length u32, header (JSON) | length u32, block … | 0 u32 | CRC-64/NVME u64 of all before it
+//! ```
+//! Integers are little-endian. A file that is cut short or changed is refused, whole or not at all.
+//!
+//! Records of topics are not in it: those of durable topics lie in their nodes' data directories.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dunlin::journal::RealDisk;
+use dunlin::raft::{Member, seed};
+use serde::{Deserialize, Serialize};
+
+use super::authority::Authority;
+use super::client::ClusterClient;
+use super::error::ClusterError;
+use super::files::{Files, Identity};
+
+const MAGIC: &[u8; 8] = b"DUNLINB\n";
+const VERSION: u32 = 1;
+/// Of one block; a longer one is damage.
+const BLOCK_BYTES_MAX: u32 = 64 << 20;
+/// The number of a new cluster's first node.
+pub(super) const FIRST: u64 = 1;
+
+/// What a backup is of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupHeader {
+    /// The cluster.
+    pub cluster: String,
+    /// The program that made it.
+    pub release: String,
+    /// When, milliseconds since 1970.
+    pub made_ms: u64,
+}
+
+/// Writes a backup; the revision it is of. The file is there when all of it is.
+pub fn back_up(client: &ClusterClient, file: &Path, made_ms: u64) -> Result<u64, ClusterError> {
+    let header =
+        BackupHeader { cluster: client.cluster().to_owned(), release: super::RELEASE.to_owned(), made_ms };
+    let beside = file.with_extension("part");
+    let cannot = || ClusterError::io(format!("cannot write {}", file.display()));
+    let created = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside);
+    let mut out = Checked::new(BufWriter::new(created.map_err(cannot())?));
+    let begun = (|| {
+        out.write(MAGIC)?;
+        out.write(&VERSION.to_le_bytes())?;
+        out.write_block(&super::text(&header))
+    })();
+    begun.map_err(cannot())?;
+    let made = client.back_up(|block| out.write_block(block)).and_then(|revision| {
+        out.finish().map_err(cannot())?;
+        std::fs::rename(&beside, file).map_err(cannot())?;
+        Ok(revision)
+    });
+    made.inspect_err(|_| drop(std::fs::remove_file(&beside)))
+}
+
+/// Has an empty data directory become the first node of a new cluster, with all that a backup holds.
+pub fn restore(file: &Path, data_dir: &Path, address: &str) -> Result<BackupHeader, ClusterError> {
+    let cannot = |what: &str| ClusterError::io(format!("{what} {}", file.display()));
+    let files = Files::of(data_dir);
+    let has_content = std::fs::read_dir(data_dir).is_ok_and(|mut dir| dir.next().is_some());
+    if has_content {
+        return Err(ClusterError::Refused(format!(
+            "{} is not empty: a backup becomes a new cluster in a directory of its own",
+            data_dir.display()
+        )));
+    }
+    // Read twice: nothing is made of a file that turns out to be damaged.
+    let header = {
+        let mut backup = Backup::open(file).map_err(cannot("cannot read"))?;
+        backup.by_ref().try_for_each(|block| block.map(drop)).map_err(cannot("cannot restore"))?;
+        backup.header
+    };
+    let cluster = super::new_cluster()?;
+    let member = Member { id: FIRST, address: address.to_owned() };
+    let blocks = Backup::open(file).map_err(cannot("cannot read"))?;
+    let dir = Files::control_dir(data_dir);
+    seed(Arc::new(RealDisk), &dir, &member, blocks).map_err(cannot("cannot restore"))?;
+    files.write_authority(&Authority::make(&cluster)?)?;
+    files.write_identity(&Identity::restored(&cluster, FIRST, address)?)?;
+    Ok(header)
+}
+
+/// Counts what is written into the checksum.
+struct Checked<W> {
+    out: W,
+    digest: crc_fast::Digest,
+}
+
+fn digest() -> crc_fast::Digest {
+    crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme)
+}
+
+impl<W: Write> Checked<W> {
+    fn new(out: W) -> Checked<W> {
+        Checked { out, digest: digest() }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.digest.update(bytes);
+        self.out.write_all(bytes)
+    }
+
+    fn write_block(&mut self, block: &[u8]) -> io::Result<()> {
+        self.write(&(block.len() as u32).to_le_bytes())?;
+        self.write(block)
+    }
+}
+
+impl Checked<BufWriter<File>> {
+    fn finish(&mut self) -> io::Result<()> {
+        self.write(&0u32.to_le_bytes())?;
+        let check = self.digest.finalize();
+        self.out.write_all(&check.to_le_bytes())?;
+        self.out.flush()?;
+        self.out.get_ref().sync_all()
+    }
+}
+
+/// A backup's blocks, one after another; an error where it is damaged, and nothing after it.
+struct Backup {
+    from: BufReader<File>,
+    digest: crc_fast::Digest,
+    header: BackupHeader,
+    is_over: bool,
+}
+
+impl Backup {
+    fn open(file: &Path) -> io::Result<Backup> {
+        let header = BackupHeader { cluster: String::new(), release: String::new(), made_ms: 0 };
+        let from = BufReader::new(File::open(file)?);
+        let mut backup = Backup { from, digest: digest(), header, is_over: false };
+        let damaged = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+        if backup.read(8)? != MAGIC[..] {
+            return Err(damaged("it is no backup of a cluster".to_owned()));
+        }
+        let version = backup.read_u32()?;
+        if version != VERSION {
+            return Err(damaged(format!(
+                "it is a backup of format {version}; this build reads format {VERSION}: use the release that made it, or a later one"
+            )));
+        }
+        let header = backup.read_block()?.ok_or_else(|| damaged("it has no header".to_owned()))?;
+        backup.header = serde_json::from_slice(&header).map_err(io::Error::other)?;
+        Ok(backup)
+    }
+
+    fn read(&mut self, count: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.from.by_ref().take(count as u64).read_to_end(&mut bytes)?;
+        if bytes.len() < count {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the backup is cut short"));
+        }
+        self.digest.update(&bytes);
+        Ok(bytes)
+    }
+
+    fn read_u32(&mut self) -> io::Result<u32> {
+        let bytes = self.read(4)?;
+        Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    }
+
+    fn read_block(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let damaged = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
+        match self.read_u32()? {
+            0 => {
+                let check = self.digest.finalize();
+                let stored = self.read(8)?;
+                if stored != check.to_le_bytes() {
+                    return Err(damaged("the backup is damaged: its checksum does not fit"));
+                }
+                Ok(None)
+            }
+            BLOCK_BYTES_MAX.. => Err(damaged("the backup is damaged: a block has no end")),
+            bytes => self.read(bytes as usize).map(Some),
+        }
+    }
+}
+
+impl Iterator for Backup {
+    type Item = io::Result<Bytes>;
+
+    fn next(&mut self) -> Option<io::Result<Bytes>> {
+        if self.is_over {
+            return None;
+        }
+        let read = self.read_block();
+        self.is_over = !matches!(read, Ok(Some(_)));
+        read.transpose().map(|block| block.map(Bytes::from))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(blocks: &[&[u8]]) -> Vec<u8> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("backup");
+        let mut out = Checked::new(BufWriter::new(File::create(&path).unwrap()));
+        let header = BackupHeader { cluster: "c".to_owned(), release: "r".to_owned(), made_ms: 7 };
+        out.write(MAGIC).unwrap();
+        out.write(&VERSION.to_le_bytes()).unwrap();
+        out.write_block(&super::super::text(&header)).unwrap();
+        blocks.iter().for_each(|block| out.write_block(block).unwrap());
+        out.finish().unwrap();
+        std::fs::read(path).unwrap()
+    }
+
+    fn read(bytes: &[u8]) -> io::Result<Vec<Bytes>> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("backup");
+        std::fs::write(&path, bytes).unwrap();
+        Backup::open(&path)?.collect()
+    }
+
+    #[test]
+    fn a_backup_comes_back_as_it_was_and_damage_is_seen_wherever_it_is() {
+        let bytes = written(&[b"one", b"two"]);
+        assert_eq!(read(&bytes).unwrap(), [Bytes::from("one"), Bytes::from("two")]);
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            assert!(read(&changed).is_err(), "byte {at} was changed");
+            assert!(read(&bytes[..at]).is_err(), "cut after {at}");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Asking a running cluster, for the command line: by the certificate of a node whose data directory is at hand.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+
+use super::admin::{NodeStatus, Question, Said};
+use super::error::ClusterError;
+use super::files::{Files, Known};
+use super::frame::Kind;
+use super::hello::Purpose;
+use super::seat::{Connection, Seat};
+use super::secure::Secrets;
+use super::serving::say;
+use super::{ClusterLimits, Token};
+
+/// How long a node may take to answer whether it is there.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long anything else may take that is asked.
+const PATIENCE_WORK: Duration = Duration::from_secs(60);
+
+/// Somebody who looks after a cluster.
+pub struct ClusterClient {
+    runtime: Runtime,
+    seat: std::sync::Arc<Seat>,
+}
+
+/// What is known of one node.
+#[derive(Debug, Clone)]
+pub struct Surveyed {
+    /// It.
+    pub node: u64,
+    /// Where it is reached.
+    pub address: String,
+    /// What it says, or why it says nothing.
+    pub status: Result<NodeStatus, String>,
+}
+
+impl ClusterClient {
+    /// By the data directory of one of its nodes.
+    pub fn open(data_dir: &Path) -> Result<ClusterClient, ClusterError> {
+        let files = Files::of(data_dir);
+        let Some(identity) = files.identity()? else {
+            return Err(ClusterError::Refused(format!(
+                "{} is the data directory of no node of a cluster: `dunlin serve --data-dir {} --cluster-listen 127.0.0.1:6222` \
+                 begins one",
+                data_dir.display(),
+                data_dir.display()
+            )));
+        };
+        let authority = files.authority(&identity.cluster)?;
+        let host = super::host_of(&identity.address).to_owned();
+        let own = authority.issue(identity.node, &host)?;
+        let secrets = Secrets::new(&identity.cluster, &authority, &own)?;
+        let seat = Seat::new(ClusterLimits::default(), files, identity, authority, secrets);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        Ok(ClusterClient { runtime: runtime.map_err(ClusterError::io("cannot start"))?, seat })
+    }
+
+    /// The node whose directory it is.
+    pub fn node(&self) -> u64 {
+        self.seat.identity.node
+    }
+
+    /// Its cluster.
+    pub fn cluster(&self) -> &str {
+        &self.seat.identity.cluster
+    }
+
+    /// Where it is reached.
+    pub fn address(&self) -> &str {
+        &self.seat.identity.address
+    }
+
+    /// What each node says of itself.
+    pub fn survey(&self) -> Vec<Surveyed> {
+        self.runtime.block_on(async {
+            let mut left: VecDeque<Known> = self.known().into();
+            let mut all: Vec<Surveyed> = Vec::new();
+            while let Some(Known { node, address }) = left.pop_front() {
+                if all.iter().any(|known| known.node == node) {
+                    continue;
+                }
+                let asked = self.ask_at(node, &address, Question::Status, PATIENCE).await;
+                let status = match asked {
+                    Ok(Said::Status(status)) => Ok(*status),
+                    Ok(other) => Err(format!("{other:?}")),
+                    Err(error) => Err(error.to_string()),
+                };
+                if let Ok(status) = &status {
+                    let nodes = status.nodes.iter().filter(|record| record.removed.is_none());
+                    left.extend(
+                        nodes.map(|record| Known { node: record.node, address: record.address.clone() }),
+                    );
+                }
+                all.push(Surveyed { node, address, status });
+            }
+            all.sort_by_key(|surveyed| surveyed.node);
+            all
+        })
+    }
+
+    /// A join token: for one node, or for many, as long as it lasts.
+    pub fn token(&self, ttl: Option<Duration>, reusable: bool) -> Result<Token, ClusterError> {
+        let ttl_ms = ttl.map(|ttl| ttl.as_millis() as u64);
+        match self.ask(Question::Token { ttl_ms, reusable })? {
+            Said::Token { token } => token.parse(),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// A node takes part no more.
+    pub fn remove(&self, node: u64) -> Result<(), ClusterError> {
+        self.ask(Question::Remove { node }).map(drop)
+    }
+
+    /// Another node leads; who.
+    pub fn transfer(&self, to: Option<u64>) -> Result<u64, ClusterError> {
+        match self.ask(Question::Transfer { to })? {
+            Said::Leads { node } => Ok(node),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Hands out all that was agreed on up to now, in parts; the revision it is of.
+    pub fn back_up(&self, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> Result<u64, ClusterError> {
+        let (said, revision) = self.runtime.block_on(async {
+            let (mut parts, mut failed) = (0, None);
+            let mut take_part = |part: Bytes| {
+                parts += 1;
+                if failed.is_none() {
+                    failed = take(&part).err();
+                }
+            };
+            let said = self.ask_anyone(&Question::Backup, &mut take_part).await?;
+            if let Some(error) = failed {
+                return Err(ClusterError::io("cannot write the backup")(error));
+            }
+            let revision = match said {
+                Said::Backup { parts: given, revision } if given == parts => Some(revision),
+                _ => None,
+            };
+            Ok((said, revision))
+        })?;
+        revision.ok_or_else(|| unexpected(&said))
+    }
+
+    fn ask(&self, question: Question) -> Result<Said, ClusterError> {
+        self.runtime.block_on(self.ask_anyone(&question, &mut |_| ()))
+    }
+
+    /// Nodes to ask, this one first.
+    fn known(&self) -> Vec<Known> {
+        let identity = &self.seat.identity;
+        let mut known = vec![Known { node: identity.node, address: identity.address.clone() }];
+        known.extend(self.seat.files.members().into_iter().filter(|other| other.node != identity.node));
+        known
+    }
+
+    /// Asks one node after another until one is there, or says who is to be asked.
+    async fn ask_anyone(
+        &self,
+        question: &Question,
+        take_part: &mut impl FnMut(Bytes),
+    ) -> Result<Said, ClusterError> {
+        let mut left: VecDeque<Known> = self.known().into();
+        let (mut failed, mut sent_on) = (None, 0);
+        while let Some(Known { node, address }) = left.pop_front() {
+            let opened = within(PATIENCE, self.seat.open(node, &address, Purpose::Admin)).await;
+            let mut connection = match opened {
+                Ok(connection) => connection,
+                Err(error) => {
+                    failed = failed.or(Some(ClusterError::Unreachable { address, why: error.to_string() }));
+                    continue;
+                }
+            };
+            let asked = within(PATIENCE_WORK, exchange(&mut connection, question, take_part)).await;
+            return match asked
+                .map_err(|error| ClusterError::Unreachable { address, why: error.to_string() })?
+            {
+                Said::Elsewhere { node, address } if sent_on < 3 => {
+                    sent_on += 1;
+                    left.push_front(Known { node, address });
+                    continue;
+                }
+                Said::Refused { why } => Err(ClusterError::Refused(why)),
+                Said::Failed { why } => Err(ClusterError::Files(why)),
+                said => Ok(said),
+            };
+        }
+        Err(failed.unwrap_or(ClusterError::Files("no node of the cluster is known".to_owned())))
+    }
+
+    async fn ask_at(
+        &self,
+        node: u64,
+        address: &str,
+        question: Question,
+        patience: Duration,
+    ) -> io::Result<Said> {
+        within(patience, async {
+            let mut connection = self.seat.open(node, address, Purpose::Admin).await?;
+            exchange(&mut connection, &question, &mut |_| ()).await
+        })
+        .await
+    }
+}
+
+async fn within<T>(patience: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    timeout(patience, work).await.unwrap_or_else(|late| Err(late.into()))
+}
+
+async fn exchange(
+    (frames, write): &mut Connection,
+    question: &Question,
+    take_part: &mut impl FnMut(Bytes),
+) -> io::Result<Said> {
+    say(write, 1, Kind::Request, &super::text(question)).await?;
+    loop {
+        let frame = frames.next().await?;
+        match frame.kind {
+            Kind::Part => take_part(frame.payload),
+            _ => return super::parse(frame, Kind::Answer),
+        }
+    }
+}
+
+fn unexpected(said: &Said) -> ClusterError {
+    ClusterError::Files(format!("an answer to something else: {said:?}"))
+}

@@ -1,0 +1,240 @@
+//! What a node keeps about its cluster, in `<data-dir>/cluster`.
+//!
+//! | file | what |
+//! |---|---|
+//! | `identity.json` | which node of which cluster this is, and which start of it |
+//! | `ca.pem`, `ca-key.pem` | the cluster's authority and its key |
+//! | `node.pem`, `node-key.pem` | this node's certificate, made anew at each start |
+//! | `members.json` | who else there was when this node last looked, for whoever asks while it is down |
+//!
+//! Invariants: a file is whole or as it was before; keys are for their owner only.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::authority::Authority;
+use super::error::ClusterError;
+use super::{hex, random};
+
+/// Of `identity.json`; a later one is not read.
+const FORMAT: u32 = 1;
+const SECRET: u32 = 0o600;
+const PUBLIC: u32 = 0o644;
+
+/// One start of a node. Of two copies of a directory only one has made the last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Incarnation {
+    /// Counted from 1.
+    pub(super) number: u64,
+    /// Random.
+    pub(super) mark: String,
+}
+
+/// Which node of which cluster a directory is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Identity {
+    format: u32,
+    /// The program that wrote it.
+    release: String,
+    pub(super) cluster: String,
+    pub(super) node: u64,
+    /// Where others reach it.
+    pub(super) address: String,
+    /// This start.
+    pub(super) now: Incarnation,
+    /// The start before.
+    pub(super) before: Option<Incarnation>,
+    /// It has the state of another cluster, of whose nodes none is to be looked for.
+    #[serde(default)]
+    pub(super) is_restored: bool,
+}
+
+impl Incarnation {
+    fn after(before: Option<&Incarnation>) -> Result<Incarnation, ClusterError> {
+        let mut mark = [0; 8];
+        random(&mut mark)?;
+        Ok(Incarnation { number: before.map_or(0, |before| before.number) + 1, mark: hex::write(&mark) })
+    }
+}
+
+impl Identity {
+    pub(super) fn new(cluster: &str, node: u64, address: &str) -> Result<Identity, ClusterError> {
+        Ok(Identity {
+            format: FORMAT,
+            release: super::RELEASE.to_owned(),
+            cluster: cluster.to_owned(),
+            node,
+            address: address.to_owned(),
+            now: Incarnation::after(None)?,
+            before: None,
+            is_restored: false,
+        })
+    }
+
+    /// The first node of a cluster that begins with another's state.
+    pub(super) fn restored(cluster: &str, node: u64, address: &str) -> Result<Identity, ClusterError> {
+        Ok(Identity { is_restored: true, ..Identity::new(cluster, node, address)? })
+    }
+
+    /// The other cluster's nodes are forgotten.
+    pub(super) fn settled(self) -> Identity {
+        Identity { is_restored: false, ..self }
+    }
+
+    /// The same node, started once more.
+    pub(super) fn started_again(self, address: &str) -> Result<Identity, ClusterError> {
+        let now = Incarnation::after(Some(&self.now))?;
+        let (before, address) = (Some(self.now), address.to_owned());
+        Ok(Identity { release: super::RELEASE.to_owned(), address, now, before, ..self })
+    }
+}
+
+/// A member as it is remembered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Known {
+    pub(super) node: u64,
+    pub(super) address: String,
+}
+
+/// The directory.
+#[derive(Debug, Clone)]
+pub(super) struct Files {
+    dir: PathBuf,
+}
+
+impl Files {
+    pub(super) fn of(data_dir: &Path) -> Files {
+        Files { dir: data_dir.join("cluster") }
+    }
+
+    /// Where `control` keeps what the cluster agrees on; also a node's that has no cluster yet.
+    pub(super) fn control_dir(data_dir: &Path) -> PathBuf {
+        data_dir.join("control")
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Who it is; `None` before it is anybody.
+    pub(super) fn identity(&self) -> Result<Option<Identity>, ClusterError> {
+        let path = self.path("identity.json");
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            read => read.map_err(ClusterError::io(format!("cannot read {}", path.display())))?,
+        };
+        #[derive(Deserialize)]
+        struct Format {
+            format: u32,
+            release: String,
+        }
+        let damaged = |error: serde_json::Error| {
+            ClusterError::Files(format!(
+                "{}: {error}. Remove the node from the cluster, empty its data directory, and let it join anew",
+                path.display()
+            ))
+        };
+        let Format { format, release } = serde_json::from_str(&text).map_err(damaged)?;
+        if format > FORMAT {
+            return Err(ClusterError::Files(format!(
+                "{} was written by dunlin {release}, which is newer than this one ({}) and keeps it in another format \
+                 ({format}, not {FORMAT}): run that release, or a later one",
+                path.display(),
+                super::RELEASE
+            )));
+        }
+        serde_json::from_str(&text).map(Some).map_err(damaged)
+    }
+
+    pub(super) fn write_identity(&self, identity: &Identity) -> Result<(), ClusterError> {
+        let text = serde_json::to_string_pretty(identity).map_err(io::Error::other);
+        let text = text.map_err(ClusterError::io("cannot write identity.json"))?;
+        self.write("identity.json", text.as_bytes(), PUBLIC)
+    }
+
+    pub(super) fn authority(&self, cluster: &str) -> Result<Authority, ClusterError> {
+        Ok(Authority::of(cluster, self.read("ca.pem")?, self.read("ca-key.pem")?))
+    }
+
+    pub(super) fn write_authority(&self, authority: &Authority) -> Result<(), ClusterError> {
+        self.write("ca-key.pem", authority.key_pem.as_bytes(), SECRET)?;
+        self.write("ca.pem", authority.cert_pem.as_bytes(), PUBLIC)
+    }
+
+    pub(super) fn write_certificate(&self, cert_pem: &str, key_pem: &str) -> Result<(), ClusterError> {
+        self.write("node-key.pem", key_pem.as_bytes(), SECRET)?;
+        self.write("node.pem", cert_pem.as_bytes(), PUBLIC)
+    }
+
+    pub(super) fn members(&self) -> Vec<Known> {
+        let read = fs::read(self.path("members.json")).ok();
+        read.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+    }
+
+    pub(super) fn write_members(&self, members: &[Known]) -> Result<(), ClusterError> {
+        self.write("members.json", &serde_json::to_vec(members).unwrap_or_default(), PUBLIC)
+    }
+
+    pub(super) fn read(&self, name: &str) -> Result<String, ClusterError> {
+        let path = self.path(name);
+        fs::read_to_string(&path).map_err(ClusterError::io(format!("cannot read {}", path.display())))
+    }
+
+    fn write(&self, name: &str, content: &[u8], mode: u32) -> Result<(), ClusterError> {
+        let path = self.path(name);
+        let beside = self.path(&format!("{name}.new"));
+        let write = || {
+            fs::create_dir_all(&self.dir)?;
+            let mut file =
+                OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&beside)?;
+            file.write_all(content)?;
+            file.sync_all()?;
+            fs::rename(&beside, &path)?;
+            File::open(&self.dir)?.sync_all()
+        };
+        write().map_err(ClusterError::io(format!("cannot write {}", path.display())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_node_knows_itself_again_and_counts_its_starts() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Files::of(dir.path());
+        assert_eq!(files.identity().unwrap(), None);
+        let first = Identity::new("c0ffee", 3, "a:1").unwrap();
+        files.write_identity(&first).unwrap();
+        let again = files.identity().unwrap().unwrap().started_again("b:2").unwrap();
+        assert_eq!((again.now.number, again.before.as_ref(), &*again.address), (2, Some(&first.now), "b:2"));
+        assert_ne!(again.now.mark, first.now.mark);
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_and_says_which_release_wrote_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Files::of(dir.path());
+        files.write("identity.json", br#"{"format": 9, "release": "7.0.0"}"#, PUBLIC).unwrap();
+        let refused = files.identity().unwrap_err().to_string();
+        assert!(refused.contains("dunlin 7.0.0"), "{refused}");
+        files.write("identity.json", b"{", PUBLIC).unwrap();
+        assert!(files.identity().unwrap_err().to_string().contains("join anew"));
+    }
+
+    #[test]
+    fn keys_are_for_their_owner_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Files::of(dir.path());
+        files.write_certificate("cert", "key").unwrap();
+        let mode = fs::metadata(files.path("node-key.pem")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, SECRET);
+    }
+}

@@ -1,0 +1,158 @@
+//! What goes between nodes, after TLS.
+//!
+//! ```text
+//!  0         4         12     13
+//!  +---------+---------+------+---------
+//!  | length  | id      | kind | payload …      length is of all that follows it; integers are little-endian
+//!  | u32     | u64     | u8   |
+//!  +---------+---------+------+---------
+//! ```
+//! An answer has the id of its question; answers may overtake one another.
+//!
+//! Limits: a frame longer than the reader's bound ends the connection before any of it is kept.
+
+use std::io;
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+const HEAD_BYTES: usize = 13;
+/// Bytes of a frame besides its payload that `length` counts.
+const COUNTED: usize = 9;
+/// Room that a reader makes at once.
+const READ_BYTES: usize = 64 << 10;
+
+/// What a frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    /// The first, of either side.
+    Hello = 1,
+    Request = 2,
+    /// Its answer.
+    Answer = 3,
+    /// Why there is no answer.
+    Failed = 4,
+    Ping = 5,
+    Pong = 6,
+    /// Some of an answer.
+    Part = 7,
+}
+
+impl Kind {
+    fn of(byte: u8) -> Option<Kind> {
+        use Kind::{Answer, Failed, Hello, Part, Ping, Pong, Request};
+        [Hello, Request, Answer, Failed, Ping, Pong, Part].into_iter().find(|kind| *kind as u8 == byte)
+    }
+}
+
+/// One frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Frame {
+    pub(super) id: u64,
+    pub(super) kind: Kind,
+    pub(super) payload: Bytes,
+}
+
+/// Appends a frame.
+pub(super) fn put(out: &mut Vec<u8>, id: u64, kind: Kind, payload: &[u8]) {
+    out.extend_from_slice(&((COUNTED + payload.len()) as u32).to_le_bytes());
+    out.extend_from_slice(&id.to_le_bytes());
+    out.push(kind as u8);
+    out.extend_from_slice(payload);
+}
+
+/// Reads frames.
+#[derive(Debug)]
+pub(super) struct Frames<R> {
+    from: R,
+    buffer: BytesMut,
+    /// The longest payload.
+    bytes_max: usize,
+}
+
+impl<R: AsyncRead + Unpin> Frames<R> {
+    pub(super) fn new(from: R, bytes_max: usize) -> Frames<R> {
+        Frames { from, buffer: BytesMut::new(), bytes_max }
+    }
+
+    /// From now on.
+    pub(super) fn allow(&mut self, bytes_max: usize) {
+        self.bytes_max = bytes_max;
+    }
+
+    /// The next one. Dropped before it is there, nothing is lost.
+    pub(super) async fn next(&mut self) -> io::Result<Frame> {
+        loop {
+            if let Some(frame) = self.take()? {
+                return Ok(frame);
+            }
+            self.buffer.reserve(READ_BYTES);
+            if self.from.read_buf(&mut self.buffer).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    fn take(&mut self) -> io::Result<Option<Frame>> {
+        let Some((head, _)) = self.buffer.split_first_chunk::<HEAD_BYTES>() else { return Ok(None) };
+        let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+        let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        let payload = length.checked_sub(COUNTED).ok_or_else(|| wrong("a frame of no length"))?;
+        if payload > self.bytes_max {
+            return Err(wrong(&format!("a frame of {payload} bytes is over {}", self.bytes_max)));
+        }
+        let kind = Kind::of(head[12]).ok_or_else(|| wrong("a frame of no kind"))?;
+        if self.buffer.len() < HEAD_BYTES + payload {
+            self.buffer.reserve(HEAD_BYTES + payload - self.buffer.len());
+            return Ok(None);
+        }
+        self.buffer.advance(4);
+        let id = self.buffer.get_u64_le();
+        self.buffer.advance(1);
+        Ok(Some(Frame { id, kind, payload: self.buffer.split_to(payload).freeze() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(bytes: &[u8], bytes_max: usize) -> io::Result<Vec<Frame>> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let mut frames = Frames::new(bytes, bytes_max);
+            let mut all = Vec::new();
+            loop {
+                match frames.next().await {
+                    Ok(frame) => all.push(frame),
+                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(all),
+                    Err(error) => return Err(error),
+                }
+            }
+        })
+    }
+
+    #[test]
+    fn frames_come_as_they_were_put_and_a_part_of_one_is_none() {
+        let mut bytes = Vec::new();
+        put(&mut bytes, 7, Kind::Request, b"what");
+        put(&mut bytes, 8, Kind::Ping, b"");
+        let all = read(&bytes, 10).unwrap();
+        let expected = [(7, Kind::Request, &b"what"[..]), (8, Kind::Ping, b"")];
+        assert_eq!(all.iter().map(|f| (f.id, f.kind, &f.payload[..])).collect::<Vec<_>>(), expected);
+        for cut in 0..bytes.len() {
+            assert!(read(&bytes[..cut], 10).unwrap().len() < 2);
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_or_no_frame_is_refused() {
+        let mut long = Vec::new();
+        put(&mut long, 1, Kind::Answer, &[0; 11]);
+        assert!(read(&long, 10).is_err());
+        assert!(read(&[8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2], 10).is_err(), "shorter than its head");
+        assert!(read(&[9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 99], 10).is_err(), "of no kind");
+        assert!(read(&[255; 13], 10).is_err());
+    }
+}

@@ -1,0 +1,134 @@
+//! How a connection between nodes begins: each side says who it is, and one may refuse.
+
+use serde::{Deserialize, Serialize};
+
+use super::files::Incarnation;
+
+/// The version of what nodes say to one another. A node speaks to those of its own and of the one before.
+pub(super) const VERSION: u32 = 1;
+/// The oldest that is understood.
+const VERSION_OLDEST: u32 = 1;
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Purpose {
+    /// The other's part in what all agree on.
+    Control,
+    /// Looking after the cluster.
+    Admin,
+    /// Becoming a node.
+    Join,
+}
+
+/// What the side that connects says first.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Hello {
+    pub(super) version: u32,
+    pub(super) release: String,
+    pub(super) purpose: Purpose,
+    /// Which start of the node; not of who joins or looks after it.
+    pub(super) now: Option<Incarnation>,
+    pub(super) before: Option<Incarnation>,
+}
+
+/// What the other answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Welcome {
+    pub(super) version: u32,
+    pub(super) release: String,
+    pub(super) node: u64,
+    /// Which start of the node.
+    pub(super) now: Option<Incarnation>,
+    pub(super) before: Option<Incarnation>,
+    pub(super) refused: Option<Refused>,
+}
+
+/// Why not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Refused {
+    /// It will not be otherwise later: who is refused may as well end.
+    pub(super) for_good: bool,
+    pub(super) why: String,
+}
+
+impl Refused {
+    pub(super) fn for_good(why: String) -> Refused {
+        Refused { for_good: true, why }
+    }
+
+    pub(super) fn for_now(why: String) -> Refused {
+        Refused { for_good: false, why }
+    }
+}
+
+/// Whether a release can be talked to.
+pub(super) fn check_version(version: u32, release: &str) -> Result<(), Refused> {
+    if version < VERSION_OLDEST {
+        return Err(Refused::for_good(format!(
+            "dunlin {release} is too old for this cluster: it speaks version {version} of the protocol between nodes, and {VERSION_OLDEST} \
+             is the oldest that dunlin {} understands. A node cannot go back to an older release: start it with the newer one",
+            super::RELEASE
+        )));
+    }
+    if version > VERSION {
+        return Err(Refused::for_now(format!(
+            "dunlin {release} is newer than a node of this cluster ({}, version {VERSION} of the protocol between nodes, not {version}): \
+             upgrade one release after another, every node before the next release",
+            super::RELEASE
+        )));
+    }
+    Ok(())
+}
+
+/// Whether a node's start follows the one that the cluster knows of. Where it does not, its directory is a copy of an older
+/// one, or another runs with a copy of it: it may have forgotten what it promised.
+pub(super) fn check_incarnation(
+    node: u64,
+    (now, before): (Option<&Incarnation>, Option<&Incarnation>),
+    known: &Incarnation,
+) -> Result<(), Refused> {
+    let follows = |given: &Incarnation| given == known || given.number > known.number;
+    if now.into_iter().chain(before).any(follows) {
+        return Ok(());
+    }
+    Err(Refused::for_good(format!(
+        "the directory of node {node} is stale: the cluster knows of its start number {}, and this directory was last started as number {}. \
+         It is an older copy, or another process runs with a copy of it. Start the node with the directory it had last; if that is lost, \
+         `dunlin cluster remove {node}`, empty the directory and let it join anew",
+        known.number,
+        now.map_or(0, |now| now.number)
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn incarnation(number: u64, mark: &str) -> Incarnation {
+        Incarnation { number, mark: mark.to_owned() }
+    }
+
+    #[test]
+    fn a_start_that_follows_the_known_one_is_let_in_and_a_copys_is_not() {
+        let known = incarnation(5, "e");
+        let check = |now: Incarnation, before: Option<Incarnation>| {
+            check_incarnation(3, (Some(&now), before.as_ref()), &known).is_ok()
+        };
+        assert!(check(incarnation(5, "e"), Some(incarnation(4, "d"))), "the very one");
+        assert!(check(incarnation(6, "f"), Some(incarnation(5, "e"))), "the next");
+        assert!(check(incarnation(8, "h"), Some(incarnation(7, "g"))), "of two that nobody heard of");
+        assert!(!check(incarnation(4, "x"), Some(incarnation(3, "c"))), "an old copy");
+        assert!(!check(incarnation(5, "x"), Some(incarnation(4, "d"))), "a copy made before the last start");
+        assert!(!check(incarnation(1, "x"), None), "a directory made by hand");
+    }
+
+    #[test]
+    fn other_versions_are_refused_and_told_what_to_do() {
+        assert!(check_version(VERSION, "1").is_ok());
+        let old = check_version(VERSION_OLDEST - 1, "0.0.9").unwrap_err();
+        assert!(old.for_good && old.why.contains("0.0.9"), "{old:?}");
+        let newer = check_version(VERSION + 1, "9.0.0").unwrap_err();
+        assert!(!newer.for_good && newer.why.contains("upgrade one release after another"), "{newer:?}");
+    }
+}

@@ -1,0 +1,229 @@
+//! Becoming a node of a cluster.
+//!
+//! ```text
+//!  new node                         any node             leader
+//!     | Join{secret, address} --------> |                   |
+//!     | <------- Elsewhere{address} --- |                   |
+//!     | Join{secret, address} ----------------------------> |  the token is used up and the number given in one transaction
+//!     | <--------------------- Let in{number, authority} -- |  the table has the node
+//!     |  makes its certificate, listens, waits              |
+//!     | <=================== the log, as a learner ======== |  (reconcile)
+//!     | <=================== a vote, once it has caught up = |
+//! ```
+//!
+//! A node at the address of another that does not answer takes its place: it is that one, whose directory is lost. The other
+//! is removed with the same transaction, for its number must never vote again.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin::state::{Command, Operation, Reply};
+use dunlin::{Consistency, ControlError};
+use serde::{Deserialize, Serialize};
+use tokio::io::split;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::authority::Authority;
+use super::error::ClusterError;
+use super::files::{Files, Identity};
+use super::frame::{Frames, Kind};
+use super::hello::{self, Hello, Purpose, Welcome};
+use super::records::{self, NodeRecord, TokenRecord};
+use super::seat::Seat;
+use super::secure::connect_by_token;
+use super::serving::say;
+use super::token::Token;
+use super::{ClusterLimits, hex};
+
+/// Between two tries.
+const AGAIN: Duration = Duration::from_millis(300);
+
+/// What a new node asks.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Join {
+    secret: String,
+    /// Where it will be reached.
+    address: String,
+}
+
+/// What it is told.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Joined {
+    LetIn {
+        cluster: String,
+        node: u64,
+        ca_pem: String,
+        ca_key_pem: String,
+    },
+    /// The leader lets nodes in.
+    Elsewhere {
+        address: String,
+    },
+    /// Nobody leads right now.
+    Later {
+        why: String,
+    },
+    Refused {
+        why: String,
+    },
+}
+
+/// Has a directory become that of a node of the cluster.
+pub(super) async fn join(
+    files: &Files,
+    through: &str,
+    token: &Token,
+    address: &str,
+    limits: &ClusterLimits,
+) -> Result<(Identity, Authority), ClusterError> {
+    let deadline = Instant::now() + Duration::from_millis(limits.join_ms_max);
+    let mut at = through.to_owned();
+    loop {
+        let asked = timeout(Duration::from_millis(limits.join_ms_max), ask(&at, token, address, limits));
+        let why = match asked.await.unwrap_or_else(|late| Err(late.into())) {
+            Ok(Ok(Joined::LetIn { cluster, node, ca_pem, ca_key_pem })) => {
+                let authority = Authority::of(&cluster, ca_pem, ca_key_pem);
+                let identity = Identity::new(&cluster, node, address)?;
+                files.write_authority(&authority)?;
+                files.write_identity(&identity)?;
+                tracing::info!(cluster, node, "joined");
+                return Ok((identity, authority));
+            }
+            Ok(Ok(Joined::Refused { why }) | Err(why)) => return Err(ClusterError::Refused(why)),
+            Ok(Ok(Joined::Elsewhere { address })) => {
+                let why = format!("the leader at {address} was said to let nodes in");
+                at = address;
+                why
+            }
+            Ok(Ok(Joined::Later { why })) => why,
+            Err(error) => {
+                let why = error.to_string();
+                if Instant::now() >= deadline {
+                    return Err(ClusterError::Unreachable { address: at, why });
+                }
+                at = through.to_owned();
+                why
+            }
+        };
+        if Instant::now() >= deadline {
+            return Err(ClusterError::Unreachable { address: at, why });
+        }
+        sleep(AGAIN).await;
+    }
+}
+
+async fn ask(
+    at: &str,
+    token: &Token,
+    address: &str,
+    limits: &ClusterLimits,
+) -> io::Result<Result<Joined, String>> {
+    let (read, mut write) = split(connect_by_token(token, at).await?);
+    let mut frames = Frames::new(read, limits.hello_bytes_max);
+    let hello = Hello {
+        version: hello::VERSION,
+        release: super::RELEASE.to_owned(),
+        purpose: Purpose::Join,
+        now: None,
+        before: None,
+    };
+    say(&mut write, 0, Kind::Hello, &super::text(&hello)).await?;
+    let welcome: Welcome = super::parse(frames.next().await?, Kind::Hello)?;
+    if let Some(refused) = welcome.refused {
+        return Ok(Err(refused.why));
+    }
+    let join = Join { secret: hex::write(&token.secret), address: address.to_owned() };
+    say(&mut write, 1, Kind::Request, &super::text(&join)).await?;
+    super::parse(frames.next().await?, Kind::Answer).map(Ok)
+}
+
+/// What a new node is told.
+pub(super) async fn answer(seat: &Arc<Seat>, join: Join) -> Joined {
+    let Some(control) = seat.control() else {
+        return Joined::Later { why: "the node there is starting".to_owned() };
+    };
+    match control.status() {
+        Ok(status) if status.leader == Some(status.id) => {}
+        Ok(status) => {
+            let leader = status.voters.iter().find(|member| Some(member.id) == status.leader);
+            return match leader {
+                Some(leader) => Joined::Elsewhere { address: leader.address.clone() },
+                None => Joined::Later { why: "the cluster has no leader right now".to_owned() },
+            };
+        }
+        Err(error) => return Joined::Later { why: error.to_string() },
+    }
+    match let_in(seat, &join).await {
+        Ok(node) => Joined::LetIn {
+            cluster: seat.identity.cluster.clone(),
+            node,
+            ca_pem: seat.authority.cert_pem.clone(),
+            ca_key_pem: seat.authority.key_pem.clone(),
+        },
+        Err(answer) => answer,
+    }
+}
+
+const NOT_GOOD: &str = "the token is not good here: it was used, has run out, or is another cluster's. `dunlin cluster token` on a \
+                        node of the cluster makes another";
+
+/// Gives a node its number.
+async fn let_in(seat: &Arc<Seat>, join: &Join) -> Result<u64, Joined> {
+    let refused = |why: String| Joined::Refused { why };
+    let later = |error: ControlError| Joined::Later { why: error.to_string() };
+    let control = seat.control().ok_or_else(|| refused("the node is stopping".to_owned()))?;
+    let secret = hex::read(&join.secret).and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+    let digest = Token::digest(&secret.ok_or_else(|| refused(NOT_GOOD.to_owned()))?);
+    let look = |state: &_| (records::token(state, &digest), records::next(state), records::nodes(state));
+    let (token, (node, next_revision), nodes) =
+        control.read(Consistency::Linearizable, look).await.map_err(later)?;
+    let Some((TokenRecord { reusable }, token_revision)) = token else {
+        return Err(refused(NOT_GOOD.to_owned()));
+    };
+    let mut lost = None;
+    for other in nodes.iter().filter(|other| other.removed.is_none() && other.address == join.address) {
+        if other.node == seat.identity.node || seat.answers(other.node, &other.address).await {
+            return Err(refused(format!(
+                "node {} is at {} already, and answers: give the new one an address of its own (--cluster-listen, --cluster-advertise)",
+                other.node, other.address
+            )));
+        }
+        lost = Some(NodeRecord {
+            removed: Some(format!("its directory was lost; node {node} took its place")),
+            ..other.clone()
+        });
+    }
+    let record = NodeRecord {
+        node,
+        address: join.address.clone(),
+        release: String::new(),
+        doors: Default::default(),
+        incarnation: None,
+        removed: None,
+    };
+    let (token_key, node_key) = (records::token_key(&digest), records::node_key(node));
+    let (record, next) = (records::value(&record), records::value(&(node + 1)));
+    let lost = lost.map(|lost| (records::node_key(lost.node), records::value(&lost)));
+    let compare = vec![
+        records::unchanged(&token_key, token_revision),
+        records::unchanged(records::NEXT, next_revision),
+    ];
+    let mut then = vec![
+        Operation::Put { key: records::NEXT, value: &next, lease: 0 },
+        Operation::Put { key: &node_key, value: &record, lease: 0 },
+    ];
+    if !reusable {
+        then.push(Operation::Delete { key: &token_key });
+    }
+    if let Some((key, value)) = &lost {
+        then.push(Operation::Put { key, value, lease: 0 });
+    }
+    match control.ask(&Command::System { compare, then, otherwise: Vec::new() }).await {
+        Ok(Reply::Transaction { succeeded: true, .. }) => Ok(node),
+        Ok(_) => Err(Joined::Later { why: "another node joined at the same time".to_owned() }),
+        // The token may be used up: then the next try says so.
+        Err(error) => Err(later(error)),
+    }
+}

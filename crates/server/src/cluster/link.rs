@@ -1,0 +1,182 @@
+//! The way to one node in one lane: a connection that is made when it is needed, and made again.
+//!
+//! Questions go out in the order in which they were asked, and do not wait for one another's answers. A lane is a connection of its own: what
+//! the kernel holds of one cannot be overtaken by anything on the same.
+//!
+//! Invariants: who asks is answered or told why not, within `ask_ms_max`; what was never sent fails as `NotConnected`, what
+//! may have been as another error.
+//!
+//! Limits: `ask_queue_max` questions wait; one more fails at once. While a node cannot be reached, all fail at once.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dunlin::raft::Lane;
+use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::frame::{self, Frames, Kind};
+use super::hello::Purpose;
+use super::seat::Seat;
+use crate::stream::Stream;
+
+/// A node that cannot be reached is tried again after the first of these, then less and less often, up to the second.
+const REST: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+/// As long as answers are awaited, the other side is asked this often whether it is there.
+const PING: Duration = Duration::from_millis(250);
+/// What is sent with one write, about.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// A question, and who waits for its answer.
+pub(super) struct Ask {
+    pub(super) request: Bytes,
+    pub(super) answer: oneshot::Sender<io::Result<Bytes>>,
+}
+
+/// Where to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) node: u64,
+    pub(super) address: String,
+    pub(super) lane: Lane,
+}
+
+/// Works until nobody can ask any more.
+pub(super) async fn run(seat: Arc<Seat>, target: Target, mut asks: mpsc::Receiver<Ask>) {
+    let mut rest = REST.0;
+    while let Some(first) = asks.recv().await {
+        if first.answer.is_closed() {
+            continue;
+        }
+        let patience = Duration::from_millis(seat.limits.connect_ms_max);
+        let connecting = timeout(patience, seat.open(target.node, &target.address, Purpose::Control));
+        let failed = match connecting.await.unwrap_or_else(|late| Err(late.into())) {
+            Ok(connection) => {
+                rest = REST.0;
+                let error = talk(&seat, connection, first, &mut asks).await;
+                tracing::debug!(node = target.node, lane = ?target.lane, "lost the connection: {error}");
+                continue;
+            }
+            Err(error) => error,
+        };
+        seat.unreachable(&target, &failed);
+        let why = format!("node {} at {}: {failed}", target.node, target.address);
+        fail(first, &why);
+        // Nobody waits for a node that is not there.
+        let until = Instant::now() + rest;
+        while let Ok(Some(ask)) = timeout_at(until, asks.recv()).await {
+            fail(ask, &why);
+        }
+        rest = (rest * 2).min(REST.1);
+    }
+}
+
+fn fail(ask: Ask, why: &str) {
+    let _ = ask.answer.send(Err(io::Error::new(io::ErrorKind::NotConnected, why.to_owned())));
+}
+
+type Awaited = Arc<Mutex<HashMap<u64, (Instant, oneshot::Sender<io::Result<Bytes>>)>>>;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Asks and hears answers until the connection ends; why it did.
+async fn talk(
+    seat: &Seat,
+    (frames, write): (Frames<ReadHalf<Stream>>, WriteHalf<Stream>),
+    first: Ask,
+    asks: &mut mpsc::Receiver<Ask>,
+) -> io::Error {
+    let awaited = Awaited::default();
+    let heard = Mutex::new(Instant::now());
+    let ended = tokio::select! {
+        ended = ask_all(write, first, asks, &awaited) => ended,
+        ended = hear(frames, &awaited, &heard) => ended,
+        ended = watch(seat, &awaited, &heard) => ended,
+    };
+    let error = ended.err().unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
+    for (_, (_, answer)) in lock(&awaited).drain() {
+        let _ = answer.send(Err(io::Error::new(io::ErrorKind::ConnectionReset, error.to_string())));
+    }
+    error
+}
+
+async fn ask_all(
+    mut write: WriteHalf<Stream>,
+    first: Ask,
+    asks: &mut mpsc::Receiver<Ask>,
+    awaited: &Awaited,
+) -> io::Result<()> {
+    let (mut out, mut id, mut next) = (Vec::new(), 0, Some(first));
+    let mut ping_at = Instant::now() + PING;
+    loop {
+        while let Some(ask) = next.take() {
+            // Who gave up, as one does on a sign of life that is late, is not asked for.
+            if !ask.answer.is_closed() {
+                id += 1;
+                frame::put(&mut out, id, Kind::Request, &ask.request);
+                lock(awaited).insert(id, (Instant::now(), ask.answer));
+            }
+            if out.len() < WRITE_BYTES {
+                next = asks.try_recv().ok();
+            }
+        }
+        if Instant::now() >= ping_at {
+            ping_at = Instant::now() + PING;
+            // Answers may have to wait for a disk; this one does not.
+            if !lock(awaited).is_empty() {
+                frame::put(&mut out, 0, Kind::Ping, &[]);
+            }
+        }
+        if !out.is_empty() {
+            write.write_all(&out).await?;
+            write.flush().await?;
+            out.clear();
+            out.shrink_to(WRITE_BYTES);
+        }
+        match timeout_at(ping_at, asks.recv()).await {
+            Ok(None) => return Ok(()),
+            Ok(some) => next = some,
+            Err(_due) => {}
+        }
+    }
+}
+
+async fn hear(
+    mut frames: Frames<ReadHalf<Stream>>,
+    awaited: &Awaited,
+    heard: &Mutex<Instant>,
+) -> io::Result<()> {
+    loop {
+        let frame = frames.next().await?;
+        *lock(heard) = Instant::now();
+        let answer = match frame.kind {
+            Kind::Answer => Ok(frame.payload),
+            Kind::Failed => Err(io::Error::other(String::from_utf8_lossy(&frame.payload).into_owned())),
+            Kind::Pong => continue,
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        };
+        if let Some((_, who)) = lock(awaited).remove(&frame.id) {
+            let _ = who.send(answer);
+        }
+    }
+}
+
+/// Ends a connection on which the other side is silent though it was asked, or that leaves a question open for too long.
+async fn watch(seat: &Seat, awaited: &Awaited, heard: &Mutex<Instant>) -> io::Result<()> {
+    let silent_max = Duration::from_millis(seat.limits.silent_ms_max);
+    let ask_max = Duration::from_millis(seat.limits.ask_ms_max);
+    loop {
+        sleep(PING).await;
+        let Some(oldest) = lock(awaited).values().map(|(since, _)| *since).min() else { continue };
+        let silent_since = oldest.max(*lock(heard));
+        if silent_since.elapsed() > silent_max || oldest.elapsed() > ask_max {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+}

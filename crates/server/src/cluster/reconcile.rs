@@ -1,0 +1,169 @@
+//! What a node sees to by itself while it runs: that the cluster knows where it is, and, as long as it leads, that those have
+//! a vote who are in the table.
+//!
+//! Invariants: one thing is changed at a time, and only by the leader; a node gets a vote when it has caught up.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin::raft::{Member, Status};
+use dunlin::state::{Command, Operation, State};
+use dunlin::{Consistency, Control, ControlError};
+use tokio::time::{sleep, timeout};
+
+use super::error::ClusterError;
+use super::files::Known;
+use super::records::{self, NodeRecord};
+use super::seat::Seat;
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(300);
+/// Of a restored state's records so many are deleted at once.
+const TOGETHER_MAX: usize = 32;
+/// How long a node may take to catch up before others are looked after; it goes on by itself.
+const CATCH_UP: Duration = Duration::from_secs(5);
+
+/// Goes on until it is dropped.
+pub(super) async fn run(seat: Arc<Seat>) {
+    let mut remembered = Vec::new();
+    let mut led_by = None;
+    let mut is_restored = seat.identity.is_restored;
+    loop {
+        sleep(LOOK).await;
+        let Some(control) = seat.control() else { continue };
+        if is_restored {
+            match forget_the_others(&seat, control).await {
+                Ok(()) => is_restored = false,
+                Err(error) => tracing::info!("the backup's cluster is not yet forgotten: {error}"),
+            }
+            continue;
+        }
+        let (Ok(status), Ok(table)) = (control.status(), control.with(records::nodes)) else { return };
+        if led_by != status.leader {
+            led_by = status.leader;
+            tracing::info!(leader = led_by, term = status.term, "who leads has changed");
+        }
+        seat.note(&table);
+        if let Err(error) = announce(&seat, control).await {
+            tracing::debug!("cannot say yet where this node is: {error}");
+        }
+        if status.leader == Some(status.id)
+            && let Err(error) = look_after(control, &status, &table).await
+        {
+            tracing::info!("the cluster's nodes are not yet as they are to be: {error}");
+        }
+        remember(&seat, &status, &mut remembered);
+    }
+}
+
+/// Looks, again and again, whether this node knows all that was agreed on.
+pub(super) async fn follow(seat: Arc<Seat>) {
+    loop {
+        if let Some(control) = seat.control()
+            && control.read(Consistency::Linearizable, |_| ()).await.is_ok()
+        {
+            seat.is_current();
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// What was restored from a backup still knows the nodes and tokens of the cluster that it was made of. Numbers are not given
+/// again; and who watches keys is to see that this is another life.
+async fn forget_the_others(seat: &Seat, control: &Control) -> Result<(), ClusterError> {
+    let status = control.status()?;
+    if status.leader != Some(status.id) {
+        return Ok(control.catch_up().await?);
+    }
+    let look = |state: &_| (records::next(state).0, State::epoch(state), records::keys(state));
+    let (next, epoch, keys) = control.read(Consistency::Linearizable, look).await?;
+    control.ask(&Command::Begin { epoch: epoch + 1 }).await?;
+    let next = records::value(&next);
+    let first = Operation::Put { key: records::NEXT, value: &next, lease: 0 };
+    let deletes = keys.iter().filter(|key| **key != records::NEXT).map(|key| Operation::Delete { key });
+    let all: Vec<Operation<'_>> = [first].into_iter().chain(deletes).collect();
+    for then in all.chunks(TOGETHER_MAX) {
+        let (compare, then) = (Vec::new(), then.to_vec());
+        control.ask(&Command::System { compare, then, otherwise: Vec::new() }).await?;
+    }
+    seat.files.write_identity(&seat.identity.clone().settled())
+}
+
+/// Has the table say where this node is, and which start of it.
+async fn announce(seat: &Seat, control: &Control) -> Result<(), ControlError> {
+    let identity = &seat.identity;
+    let (known, revision) = control.with(|state| records::node(state, identity.node))?;
+    let removed = known.as_ref().and_then(|record| record.removed.clone());
+    if let Some(why) = removed {
+        seat.expel(format!(
+            "this node was removed from its cluster ({why}): empty its data directory, and let it join anew with a token"
+        ));
+        return Ok(());
+    }
+    let record = NodeRecord {
+        node: identity.node,
+        address: identity.address.clone(),
+        release: super::RELEASE.to_owned(),
+        doors: seat.doors(),
+        incarnation: Some(identity.now.clone()),
+        removed: None,
+    };
+    if known.as_ref() == Some(&record) {
+        seat.is_announced();
+        return Ok(());
+    }
+    let (key, value) = (records::node_key(identity.node), records::value(&record));
+    let compare = vec![records::unchanged(&key, revision)];
+    let then = vec![Operation::Put { key: &key, value: &value, lease: 0 }];
+    // Changed by another meanwhile, the next look tells.
+    control.ask(&Command::System { compare, then, otherwise: Vec::new() }).await.map(drop)
+}
+
+/// Does the first thing that is to be done.
+async fn look_after(control: &Control, status: &Status, table: &[NodeRecord]) -> Result<(), ControlError> {
+    let wanted: BTreeMap<u64, &NodeRecord> =
+        table.iter().filter(|record| record.removed.is_none()).map(|record| (record.node, record)).collect();
+    // Before this node has said who it is there is no table to go by.
+    if !wanted.contains_key(&status.id) && !table.iter().any(|record| record.node == status.id) {
+        return Ok(());
+    }
+    let keeps_vote = |member: &&Member| wanted.contains_key(&member.id);
+    let staying: Vec<u64> = status.voters.iter().filter(keeps_vote).map(|member| member.id).collect();
+    if staying.len() < status.voters.len() && !staying.is_empty() {
+        tracing::info!(?staying, "taking the vote from nodes that were removed");
+        return control.set_voters(&staying).await;
+    }
+    if let Some(out) = status.learners.iter().find(|member| !wanted.contains_key(&member.id)) {
+        return control.remove_learner(out.id).await;
+    }
+    let members = || status.voters.iter().chain(&status.learners);
+    for (node, record) in &wanted {
+        let address = record.address.clone();
+        match members().find(|member| member.id == *node) {
+            Some(member) if member.address != address => {
+                return control.set_address(&Member { id: *node, address }).await;
+            }
+            Some(_) if status.voters.iter().any(|member| member.id == *node) => {}
+            _ => {
+                let learner = Member { id: *node, address };
+                let Ok(caught_up) = timeout(CATCH_UP, control.add_learner(&learner)).await else { continue };
+                caught_up?;
+                tracing::info!(node, "has caught up and gets a vote");
+                let voters: Vec<u64> = staying.iter().copied().chain([*node]).collect();
+                return control.set_voters(&voters).await;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// For whoever asks while this node is down.
+fn remember(seat: &Seat, status: &Status, remembered: &mut Vec<Known>) {
+    let members = status.voters.iter().chain(&status.learners);
+    let known: Vec<Known> =
+        members.map(|member| Known { node: member.id, address: member.address.clone() }).collect();
+    if !known.is_empty() && known != *remembered && seat.files.write_members(&known).is_ok() {
+        *remembered = known;
+    }
+}

@@ -1,0 +1,111 @@
+//! What the cluster knows of its nodes and tokens: keys of the system, beside everybody's.
+//!
+//! | key | what |
+//! |---|---|
+//! | `$cluster/nodes/<id>` | [`NodeRecord`]: who is to take part, or has been removed |
+//! | `$cluster/next` | the number of the next node; never given twice |
+//! | `$cluster/tokens/<digest>` | a join token that is good; those with an end hang on a lease |
+//!
+//! Who is in the table is to have a vote: whoever leads sees to that (`reconcile`).
+
+use std::collections::BTreeMap;
+
+use dunlin::state::{Compare, Is, Item, Pair, State, Target, prefix_end};
+use serde::{Deserialize, Serialize};
+
+use super::files::Incarnation;
+
+pub(super) const NEXT: &[u8] = b"$cluster/next";
+const ALL: &[u8] = b"$cluster/";
+const NODES: &str = "$cluster/nodes/";
+const TOKENS: &str = "$cluster/tokens/";
+
+/// A node of the cluster, as all know it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// Its number; never another's.
+    pub node: u64,
+    /// Where other nodes reach it.
+    pub address: String,
+    /// The program it runs.
+    pub release: String,
+    /// Where clients reach it, by the doors' names.
+    pub doors: BTreeMap<String, String>,
+    /// Which start of it.
+    pub(super) incarnation: Option<Incarnation>,
+    /// Why it takes part no more.
+    pub removed: Option<String>,
+}
+
+/// A join token that is good.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct TokenRecord {
+    /// For more than one node.
+    pub(super) reusable: bool,
+}
+
+/// All of these keys.
+pub(super) fn keys(state: &State) -> Vec<Vec<u8>> {
+    pairs(state, ALL).into_iter().map(|pair| pair.key.to_vec()).collect()
+}
+
+pub(super) fn node_key(node: u64) -> Vec<u8> {
+    // In the order of their numbers.
+    format!("{NODES}{node:010}").into_bytes()
+}
+
+pub(super) fn token_key(digest: &str) -> Vec<u8> {
+    format!("{TOKENS}{digest}").into_bytes()
+}
+
+pub(super) fn value(record: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(record).unwrap_or_default()
+}
+
+/// A node's record, and the revision that wrote it; 0 if none did.
+pub(super) fn node(state: &State, node: u64) -> (Option<NodeRecord>, u64) {
+    let item = state.get(&node_key(node));
+    (item.and_then(read), item.map_or(0, |item| item.modified))
+}
+
+/// All of them.
+pub(super) fn nodes(state: &State) -> Vec<NodeRecord> {
+    pairs(state, NODES.as_bytes()).iter().filter_map(|pair| read(&pair.item)).collect()
+}
+
+fn pairs(state: &State, prefix: &[u8]) -> Vec<Pair> {
+    let mut all = Vec::new();
+    let (mut start, end) = (prefix.to_vec(), prefix_end(prefix));
+    loop {
+        let found = state.range(&start, &end, 0);
+        let last = found.items.last().map(|last| [&last.key[..], &[0]].concat());
+        all.extend(found.items);
+        match last {
+            Some(last) if found.more => start = last,
+            _ => return all,
+        }
+    }
+}
+
+/// The next node's number, and the revision of the key that says so; 0 if there is none.
+pub(super) fn next(state: &State) -> (u64, u64) {
+    let item = state.get(NEXT);
+    let next = item.and_then(read::<u64>).unwrap_or(1);
+    let taken = nodes(state).last().map_or(1, |last| last.node);
+    (next.max(taken + 1), item.map_or(0, |item| item.modified))
+}
+
+/// A token, and the revision that made it.
+pub(super) fn token(state: &State, digest: &str) -> Option<(TokenRecord, u64)> {
+    let item = state.get(&token_key(digest))?;
+    Some((read(item)?, item.modified))
+}
+
+/// A key still is as that revision left it; 0 for one that is not there.
+pub(super) fn unchanged(key: &[u8], revision: u64) -> Compare<'_> {
+    Compare { key, is: Is::Equal, target: Target::Modified { revision } }
+}
+
+fn read<T: for<'de> Deserialize<'de>>(item: &Item) -> Option<T> {
+    serde_json::from_slice(&item.value).ok()
+}

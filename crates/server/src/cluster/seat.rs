@@ -1,0 +1,265 @@
+//! A node's place in its cluster: what all its connections share.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use dunlin::Control;
+use dunlin::raft::Status;
+use tokio::io::{ReadHalf, WriteHalf, split};
+use tokio::time::{Instant, timeout};
+
+use super::ClusterLimits;
+use super::authority::Authority;
+use super::files::{Files, Identity, Incarnation};
+use super::frame::{Frames, Kind};
+use super::hello::{self, Hello, Purpose, Refused, Welcome};
+use super::link::Target;
+use super::records::NodeRecord;
+use super::secure::Secrets;
+use super::serving::say;
+use crate::stream::Stream;
+
+/// How long a look at all that was agreed on counts as new.
+const FRESH: Duration = Duration::from_secs(2);
+/// A node that cannot be reached is spoken of this often.
+const TOLD: Duration = Duration::from_secs(30);
+
+/// What takes connections that speak the protocol of Dunlin's own door: the node they are from, and they.
+type ForDoor = Box<dyn Fn(u64, Stream) -> io::Result<()> + Send + Sync>;
+
+/// See the module.
+pub(crate) struct Seat {
+    pub(super) limits: ClusterLimits,
+    pub(super) files: Files,
+    pub(super) identity: Identity,
+    pub(super) authority: Authority,
+    pub(super) secrets: Secrets,
+    control: OnceLock<Arc<Control>>,
+    door: OnceLock<ForDoor>,
+    doors: Mutex<BTreeMap<String, String>>,
+    /// The nodes that there are, as of the last look: connections do not wait for a state that is busy.
+    table: Mutex<Vec<NodeRecord>>,
+    /// Which start of each other node this one has met last.
+    met: Mutex<BTreeMap<u64, Incarnation>>,
+    /// The cluster knows where this node is.
+    announced: AtomicBool,
+    /// Why the cluster does not want this node, and never will.
+    expelled: OnceLock<String>,
+    /// When this node last knew all that the cluster had agreed on.
+    current: Mutex<Option<Instant>>,
+    told: Mutex<BTreeMap<u64, Instant>>,
+}
+
+impl std::fmt::Debug for Seat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Seat").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A connection that both sides have agreed on.
+pub(super) type Connection = (Frames<ReadHalf<Stream>>, WriteHalf<Stream>);
+
+impl Seat {
+    pub(super) fn new(
+        limits: ClusterLimits,
+        files: Files,
+        identity: Identity,
+        authority: Authority,
+        secrets: Secrets,
+    ) -> Arc<Seat> {
+        Arc::new(Seat {
+            limits,
+            files,
+            identity,
+            authority,
+            secrets,
+            control: OnceLock::new(),
+            door: OnceLock::new(),
+            doors: Mutex::default(),
+            table: Mutex::default(),
+            met: Mutex::default(),
+            announced: AtomicBool::new(false),
+            expelled: OnceLock::new(),
+            current: Mutex::default(),
+            told: Mutex::default(),
+        })
+    }
+
+    pub(super) fn control(&self) -> Option<&Arc<Control>> {
+        self.control.get()
+    }
+
+    pub(super) fn set_control(&self, control: Arc<Control>) {
+        let _ = self.control.set(control);
+    }
+
+    /// Who hands on what speaks a door's protocol, and where clients find the doors.
+    pub(crate) fn set_doors(&self, addresses: BTreeMap<String, String>, for_door: ForDoor) {
+        *lock(&self.doors) = addresses;
+        let _ = self.door.set(for_door);
+    }
+
+    pub(super) fn doors(&self) -> BTreeMap<String, String> {
+        lock(&self.doors).clone()
+    }
+
+    pub(super) fn hand_to_door(&self, node: u64, stream: Stream) -> io::Result<()> {
+        if self.record(node).is_none_or(|record| record.removed.is_some()) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let door = self.door.get().ok_or(io::ErrorKind::NotConnected)?;
+        door(node, stream)
+    }
+
+    /// How raft sees the cluster.
+    pub(super) fn status(&self) -> Option<Status> {
+        self.control()?.status().ok()
+    }
+
+    /// What this node has heard of another, as of the last look.
+    fn record(&self, node: u64) -> Option<NodeRecord> {
+        lock(&self.table).iter().find(|record| record.node == node).cloned()
+    }
+
+    /// These are the nodes that there are.
+    pub(super) fn note(&self, table: &[NodeRecord]) {
+        let mut noted = lock(&self.table);
+        if *noted != table {
+            *noted = table.to_vec();
+        }
+    }
+
+    /// Whether a node takes part. One that is not in the table as this node has it may have come while this one was away, and
+    /// may even lead by now.
+    pub(super) fn check_removed(&self, node: u64) -> Result<(), Refused> {
+        match self.record(node).and_then(|record| record.removed) {
+            Some(why) => Err(Refused::for_good(format!(
+                "node {node} was removed from this cluster ({why}): empty its data directory, and let it join anew with a token \
+                 (`dunlin cluster token` on a node of the cluster)"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether this is a node that takes part, with the directory that it had last: as the table has it, and as this node
+    /// has met it, for it may have promised something before the table knew of its start.
+    pub(super) fn check_node(
+        &self,
+        node: u64,
+        (now, before): (Option<&Incarnation>, Option<&Incarnation>),
+    ) -> Result<(), Refused> {
+        self.check_removed(node)?;
+        if let Some(known) = self.record(node).and_then(|record| record.incarnation) {
+            hello::check_incarnation(node, (now, before), &known)?;
+        }
+        let mut met = lock(&self.met);
+        if let Some(known) = met.get(&node) {
+            hello::check_incarnation(node, (now, before), known)?;
+        }
+        if let Some(now) = now {
+            met.insert(node, now.clone());
+        }
+        Ok(())
+    }
+
+    /// Connects to another node, and comes to terms with it.
+    pub(super) async fn open(&self, node: u64, address: &str, purpose: Purpose) -> io::Result<Connection> {
+        let stream = self.secrets.connect(node, address).await?;
+        let (read, mut write) = split(stream);
+        let mut frames = Frames::new(read, self.limits.hello_bytes_max);
+        let hello = Hello {
+            version: hello::VERSION,
+            release: super::RELEASE.to_owned(),
+            purpose,
+            now: Some(self.identity.now.clone()),
+            before: self.identity.before.clone(),
+        };
+        say(&mut write, 0, Kind::Hello, &super::text(&hello)).await?;
+        let welcome: Welcome = super::parse(frames.next().await?, Kind::Hello)?;
+        if let Some(refused) = welcome.refused {
+            if refused.for_good {
+                self.expel(refused.why.clone());
+            }
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, refused.why));
+        }
+        if purpose == Purpose::Control {
+            let started = (welcome.now.as_ref(), welcome.before.as_ref());
+            let checked = self.check_node(node, started);
+            checked.map_err(|refused| io::Error::new(io::ErrorKind::PermissionDenied, refused.why))?;
+        }
+        frames.allow(self.limits.frame_bytes_max);
+        Ok((frames, write))
+    }
+
+    /// Whether a node is there.
+    pub(super) async fn answers(&self, node: u64, address: &str) -> bool {
+        let patience = Duration::from_millis(self.limits.connect_ms_max);
+        let opened = timeout(patience, self.open(node, address, Purpose::Control)).await;
+        matches!(opened, Ok(Ok(_)))
+    }
+
+    /// The cluster does not want this node any more.
+    pub(super) fn expel(&self, why: String) {
+        if self.expelled.set(why).is_ok() {
+            tracing::error!("{}", self.expelled.get().map_or("", String::as_str));
+        }
+    }
+
+    /// Why this node can take no part any more.
+    pub(super) fn ended(&self) -> Option<String> {
+        let stopped =
+            || Some(format!("this node's part in the cluster has ended: {}", self.status()?.stopped?));
+        self.expelled.get().cloned().or_else(stopped)
+    }
+
+    /// The cluster knows where this node is, and which start of it.
+    pub(super) fn is_announced(&self) {
+        self.announced.store(true, Ordering::Release);
+    }
+
+    pub(super) fn was_announced(&self) -> bool {
+        self.announced.load(Ordering::Acquire)
+    }
+
+    /// This node knows all that was agreed on, by now.
+    pub(super) fn is_current(&self) {
+        *lock(&self.current) = Some(Instant::now());
+    }
+
+    /// What it lacks to be of use.
+    pub(crate) fn missing(&self) -> Option<String> {
+        if let Some(why) = self.ended() {
+            return Some(why);
+        }
+        let Some(status) = self.status() else {
+            return Some("this node takes no part in its cluster right now".to_owned());
+        };
+        if status.leader.is_none() {
+            return Some("the cluster has no leader that this node knows of".to_owned());
+        }
+        if !self.was_announced() {
+            return Some("the cluster does not know yet where this node is".to_owned());
+        }
+        let is_fresh = lock(&self.current).is_some_and(|at| at.elapsed() < FRESH);
+        (!is_fresh).then(|| "this node has not caught up with its cluster".to_owned())
+    }
+
+    pub(super) fn unreachable(&self, target: &Target, error: &io::Error) {
+        let mut told = lock(&self.told);
+        if told.get(&target.node).is_none_or(|at| at.elapsed() > TOLD) {
+            told.insert(target.node, Instant::now());
+            tracing::warn!(
+                node = target.node,
+                address = target.address,
+                "cannot reach another node: {error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! TLS between nodes: always, and both sides show who they are.
+//!
+//! A node that joins has no certificate yet. It knows the cluster by the fingerprint in its token, and may say nothing but
+//! that it wants to join.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+
+use dunlin_client::tls::{self, Codec, authorities, certificates, private_key, provider};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig,
+    SignatureScheme,
+};
+use tokio::net::TcpStream;
+
+use super::authority::{Authority, Issued, fingerprint, name_of, node_of};
+use super::error::ClusterError;
+use super::token::Token;
+use crate::stream::{Secured, Stream};
+use crate::tls::poll_shake;
+
+/// What nodes speak among themselves.
+pub(super) const PROTOCOL: &[u8] = b"dunlin-cluster";
+
+/// Who this node is to others, and how it knows them.
+#[derive(Debug, Clone)]
+pub(super) struct Secrets {
+    cluster: String,
+    accepting: Arc<ServerConfig>,
+    connecting: Arc<ClientConfig>,
+}
+
+fn files(what: &'static str) -> impl Fn(String) -> ClusterError {
+    move |why| ClusterError::Files(format!("{what}: {why}"))
+}
+
+impl Secrets {
+    pub(super) fn new(cluster: &str, authority: &Authority, own: &Issued) -> Result<Secrets, ClusterError> {
+        let roots = Arc::new(authorities(authority.cert_pem.as_bytes()).map_err(files("ca.pem"))?);
+        let mut chain = certificates(own.cert_pem.as_bytes()).map_err(files("node.pem"))?;
+        let key = || private_key(own.key_pem.as_bytes()).map_err(files("node-key.pem"));
+        let mut connecting = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(Arc::clone(&roots))
+            .with_client_auth_cert(chain.clone(), key()?)?;
+        connecting.alpn_protocols = vec![PROTOCOL.to_vec()];
+        // Who joins knows the authority by its fingerprint, and has to see it.
+        chain.extend(certificates(authority.cert_pem.as_bytes()).map_err(files("ca.pem"))?);
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| ClusterError::Files(format!("ca.pem: {error}")))?;
+        let mut accepting = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, key()?)?;
+        accepting.alpn_protocols = vec![PROTOCOL.to_vec(), tls::PROTOCOL.to_vec()];
+        let (accepting, connecting) = (Arc::new(accepting), Arc::new(connecting));
+        Ok(Secrets { cluster: cluster.to_owned(), accepting, connecting })
+    }
+
+    /// Connects to a node, and nobody else.
+    pub(super) async fn connect(&self, node: u64, address: &str) -> io::Result<Stream> {
+        let name = name_of(&self.cluster, node);
+        let secured = secure(address, Arc::clone(&self.connecting), &name).await;
+        secured.map_err(|error| self.explain(node, error))
+    }
+
+    /// Lets a connection in.
+    pub(super) async fn accept(&self, socket: TcpStream) -> io::Result<Caller> {
+        let codec = Codec::server(Arc::clone(&self.accepting)).map_err(io::Error::other)?;
+        let mut secured = Box::new(Secured::new(socket, codec));
+        poll_fn(|cx| poll_shake(&mut secured, cx)).await?;
+        let is_for_doors = secured.protocol() == Some(tls::PROTOCOL);
+        let certificate = secured.client_certificate();
+        let names = certificate.as_ref().map_or(&[][..], |certificate| &certificate.names);
+        let node = names.iter().find_map(|name| node_of(name));
+        let node = node.filter(|(cluster, _)| *cluster == self.cluster).map(|(_, node)| node);
+        Ok(Caller { node, is_for_doors, stream: Stream::Tls(secured) })
+    }
+
+    fn explain(&self, node: u64, error: io::Error) -> io::Error {
+        let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+        let why = match tls {
+            Some(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => format!("another node of the cluster is there, not node {node}"),
+            Some(Error::InvalidCertificate(
+                CertificateError::UnknownIssuer | CertificateError::BadSignature,
+            )) => "a node of another cluster is there".to_owned(),
+            Some(Error::AlertReceived(alert)) => format!("it does not take our certificate ({alert:?})"),
+            Some(error) => error.to_string(),
+            None => return error,
+        };
+        io::Error::new(error.kind(), why)
+    }
+}
+
+/// Who has come in.
+pub(super) struct Caller {
+    /// By its certificate; `None` without one.
+    pub(super) node: Option<u64>,
+    /// It wants the protocol of Dunlin's own door.
+    pub(super) is_for_doors: bool,
+    pub(super) stream: Stream,
+}
+
+/// Connects to any node of the cluster that a token is of.
+pub(super) async fn connect_by_token(token: &Token, address: &str) -> io::Result<Stream> {
+    let verifier = Arc::new(ByFingerprint { fingerprint: token.fingerprint, provider: provider() });
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    secure(address, Arc::new(config), "any.dunlin").await.map_err(|error| {
+        match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+            Some(Error::InvalidCertificate(_)) => {
+                io::Error::other("the node there is not of the cluster that made the token")
+            }
+            _ => error,
+        }
+    })
+}
+
+async fn secure(address: &str, config: Arc<ClientConfig>, name: &str) -> io::Result<Stream> {
+    let socket = TcpStream::connect(address).await?;
+    socket.set_nodelay(true)?;
+    let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
+    let codec = Codec::client(config, name).map_err(io::Error::other)?;
+    let mut secured = Box::new(Secured::new(socket, codec));
+    poll_fn(|cx| poll_shake(&mut secured, cx)).await?;
+    Ok(Stream::Tls(secured))
+}
+
+/// Trusts whoever an authority of this fingerprint has signed, whatever its name.
+#[derive(Debug)]
+struct ByFingerprint {
+    fingerprint: [u8; 32],
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for ByFingerprint {
+    fn verify_server_cert(
+        &self,
+        cert: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let authority = chain.iter().find(|cert| fingerprint(cert) == self.fingerprint);
+        let authority = authority.ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.clone().into_owned())?;
+        let cert = ParsedCertificate::try_from(cert)?;
+        let algorithms = self.provider.signature_verification_algorithms.all;
+        rustls::client::verify_server_cert_signed_by_trust_anchor(&cert, &roots, &[], now, algorithms)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,191 @@
+//! Letting other nodes in, and answering them.
+//!
+//! Limits: `connections_max`; a connection has `handshake_ms_max` to say who it is; of one connection `answers_max` questions
+//! are answered at a time, more wait with who asks.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf, split};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+
+use super::frame::{self, Frames, Kind};
+use super::hello::{self, Hello, Purpose, Refused, Welcome};
+use super::seat::Seat;
+use super::{admin, join};
+use crate::stream::Stream;
+
+/// How long accepting rests after it failed.
+const REST: Duration = Duration::from_millis(50);
+/// How long who is refused has to take that in.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// Lets nodes in until it is dropped.
+pub(super) async fn accept(seat: Arc<Seat>, listener: TcpListener) {
+    let places = Arc::new(Semaphore::new(seat.limits.connections_max));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((socket, from)) => {
+                let seat = Arc::clone(&seat);
+                tokio::spawn(async move {
+                    let _place = place;
+                    if let Err(error) = serve(seat, socket).await
+                        && error.kind() != io::ErrorKind::UnexpectedEof
+                    {
+                        tracing::debug!(%from, "a connection from another node ended: {error}");
+                    }
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept other nodes; trying on");
+                sleep(REST).await;
+            }
+        }
+    }
+}
+
+/// One connection, as long as it lasts.
+async fn serve(seat: Arc<Seat>, socket: TcpStream) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    let patience = Duration::from_millis(seat.limits.handshake_ms_max);
+    let caller = timeout(patience, seat.secrets.accept(socket)).await??;
+    if caller.is_for_doors {
+        let Some(node) = caller.node else { return Err(io::ErrorKind::PermissionDenied.into()) };
+        return seat.hand_to_door(node, caller.stream);
+    }
+    let (read, mut write) = split(caller.stream);
+    let mut frames = Frames::new(read, seat.limits.hello_bytes_max);
+    let hello: Hello = super::parse(timeout(patience, frames.next()).await??, Kind::Hello)?;
+    let checked = check(&seat, caller.node, &hello);
+    let refused = checked.as_ref().err().cloned();
+    let (version, release) = (hello::VERSION, super::RELEASE.to_owned());
+    let identity = &seat.identity;
+    let (now, before) = (Some(identity.now.clone()), identity.before.clone());
+    let welcome = Welcome { version, release, node: identity.node, now, before, refused };
+    say(&mut write, 0, Kind::Hello, &super::text(&welcome)).await?;
+    if let Err(refused) = checked {
+        tracing::warn!(node = caller.node, "another node was refused: {}", refused.why);
+        let _ = timeout(FAREWELL, frames.next()).await;
+        return Ok(());
+    }
+    match hello.purpose {
+        Purpose::Control => {
+            frames.allow(seat.limits.frame_bytes_max);
+            answer_all(&seat, frames, write).await
+        }
+        Purpose::Admin => admin::serve(&seat, frames, write).await,
+        Purpose::Join => {
+            let request = timeout(patience, frames.next()).await??;
+            let answer = join::answer(&seat, super::parse(request, Kind::Request)?).await;
+            say(&mut write, 1, Kind::Answer, &super::text(&answer)).await?;
+            let _ = timeout(FAREWELL, frames.next()).await;
+            Ok(())
+        }
+    }
+}
+
+/// Whether who has come is to be let in.
+fn check(seat: &Seat, node: Option<u64>, hello: &Hello) -> Result<(), Refused> {
+    hello::check_version(hello.version, &hello.release)?;
+    match (hello.purpose, node) {
+        (Purpose::Join, _) => Ok(()),
+        (_, None) => Err(Refused::for_now("only nodes of the cluster may ask that".to_owned())),
+        (Purpose::Admin, Some(node)) => seat.check_removed(node),
+        (Purpose::Control, Some(node)) => seat.check_node(node, (hello.now.as_ref(), hello.before.as_ref())),
+    }
+}
+
+pub(super) async fn say(
+    write: &mut WriteHalf<Stream>,
+    id: u64,
+    kind: Kind,
+    payload: &[u8],
+) -> io::Result<()> {
+    let mut out = Vec::new();
+    frame::put(&mut out, id, kind, payload);
+    write.write_all(&out).await?;
+    write.flush().await
+}
+
+type Answering = Pin<Box<dyn Future<Output = (u64, io::Result<Bytes>)> + Send>>;
+
+/// Hands questions to the node's part in what all agree on, in the order in which they came.
+async fn answer_all(
+    seat: &Arc<Seat>,
+    mut frames: Frames<ReadHalf<Stream>>,
+    mut write: WriteHalf<Stream>,
+) -> io::Result<()> {
+    let mut answering = FuturesUnordered::<Answering>::new();
+    let mut out = Vec::new();
+    loop {
+        let may_ask = answering.len() < seat.limits.answers_max;
+        tokio::select! {
+            biased;
+            Some(answered) = answering.next(), if !answering.is_empty() => {
+                put_answer(&mut out, answered);
+                // Those that are there as well go along.
+                while let Some(Some(more)) = futures_util::FutureExt::now_or_never(answering.next()) {
+                    put_answer(&mut out, more);
+                }
+            }
+            frame = frames.next(), if may_ask => {
+                let frame = frame?;
+                match frame.kind {
+                    Kind::Request => {
+                        if let Some(answered) = begin(seat, frame.id, frame.payload, &mut answering).await {
+                            put_answer(&mut out, answered);
+                        }
+                    }
+                    Kind::Ping => frame::put(&mut out, frame.id, Kind::Pong, &[]),
+                    _ => return Err(io::ErrorKind::InvalidData.into()),
+                }
+            }
+        }
+        if !out.is_empty() {
+            write.write_all(&out).await?;
+            write.flush().await?;
+            out.clear();
+        }
+    }
+}
+
+/// Has it taken, so that no later one comes before it; what came of it if that is known at once.
+async fn begin(
+    seat: &Arc<Seat>,
+    id: u64,
+    request: Bytes,
+    answering: &mut FuturesUnordered<Answering>,
+) -> Option<(u64, io::Result<Bytes>)> {
+    let seat = Arc::clone(seat);
+    let mut answer: Answering = Box::pin(async move {
+        let Some(control) = seat.control() else {
+            return (id, Err(io::Error::other("the node is not ready yet")));
+        };
+        (id, control.receive(request).await)
+    });
+    let first = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await;
+    match first {
+        Poll::Ready(answered) => Some(answered),
+        Poll::Pending => {
+            answering.push(answer);
+            None
+        }
+    }
+}
+
+fn put_answer(out: &mut Vec<u8>, (id, answer): (u64, io::Result<Bytes>)) {
+    match answer {
+        Ok(answer) => frame::put(out, id, Kind::Answer, &answer),
+        Err(error) => frame::put(out, id, Kind::Failed, error.to_string().as_bytes()),
+    }
+}

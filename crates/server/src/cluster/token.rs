@@ -1,0 +1,78 @@
+//! What lets a new node in: by whom it knows the cluster, and by what the cluster knows it.
+//!
+//! ```text
+//!  dunlin-join-1-<SHA-256 of the authority's certificate, hex>-<secret, 32 bytes hex>
+//! ```
+
+use std::fmt;
+use std::str::FromStr;
+
+use sha2::{Digest, Sha256};
+
+use super::error::ClusterError;
+use super::hex;
+
+/// What every token begins with.
+pub(super) const PREFIX: &str = "dunlin-join-1-";
+
+/// A join token. Whoever has it may become a node.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token {
+    /// Of the authority's certificate.
+    pub(super) fingerprint: [u8; 32],
+    pub(super) secret: [u8; 32],
+}
+
+impl Token {
+    pub(super) fn new(fingerprint: [u8; 32]) -> Result<Token, ClusterError> {
+        let mut secret = [0; 32];
+        super::random(&mut secret)?;
+        Ok(Token { fingerprint, secret })
+    }
+
+    /// What the cluster keeps of it: nobody who reads that can join.
+    pub(super) fn digest(secret: &[u8; 32]) -> String {
+        hex::write(&Sha256::digest(secret))
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{PREFIX}{}-{}", hex::write(&self.fingerprint), hex::write(&self.secret))
+    }
+}
+
+impl fmt::Debug for Token {
+    /// Without the secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Token({PREFIX}{}-…)", hex::write(&self.fingerprint))
+    }
+}
+
+impl FromStr for Token {
+    type Err = ClusterError;
+
+    fn from_str(text: &str) -> Result<Token, ClusterError> {
+        let parts = text.trim().strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
+        let read = |text: &str| hex::read(text).and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+        let (fingerprint, secret) =
+            parts.and_then(|(f, s)| Some((read(f)?, read(s)?))).ok_or(ClusterError::NoToken)?;
+        Ok(Token { fingerprint, secret })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_written_and_read_and_shows_no_secret_in_the_log() {
+        let token = Token::new([7; 32]).unwrap();
+        let text = token.to_string();
+        assert_eq!(format!("{text}\n").parse::<Token>().unwrap(), token);
+        assert!(!format!("{token:?}").contains(&hex::write(&token.secret)));
+        for wrong in ["", "x", PREFIX, &text[..text.len() - 1], &format!("{text}0")] {
+            assert!(wrong.parse::<Token>().is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Raft's ways to other nodes, over links.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use dunlin::raft::{Asking, Lane, Member, Transport};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+
+use super::link::{self, Ask, Target};
+use super::seat::Seat;
+
+/// A link for each node and lane that was asked.
+pub(super) struct Links {
+    seat: Arc<Seat>,
+    /// Of the thread that has the connections.
+    handle: Handle,
+    links: Mutex<HashMap<(u64, Lane), Link>>,
+}
+
+struct Link {
+    address: String,
+    asks: mpsc::Sender<Ask>,
+}
+
+impl Links {
+    pub(super) fn new(seat: Arc<Seat>, handle: Handle) -> Links {
+        Links { seat, handle, links: Mutex::default() }
+    }
+
+    fn asks(&self, member: &Member, lane: Lane) -> mpsc::Sender<Ask> {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        match links.get(&(member.id, lane)) {
+            Some(link) if link.address == member.address => link.asks.clone(),
+            // The link to where it was before ends when what was asked there is answered.
+            _ => {
+                let (asks, asked) = mpsc::channel(self.seat.limits.ask_queue_max);
+                let target = Target { node: member.id, address: member.address.clone(), lane };
+                self.handle.spawn(link::run(Arc::clone(&self.seat), target, asked));
+                let link = Link { address: member.address.clone(), asks: asks.clone() };
+                links.insert((member.id, lane), link);
+                asks
+            }
+        }
+    }
+}
+
+impl Transport for Links {
+    fn ask(&self, member: &Member, lane: Lane, request: Bytes) -> Asking {
+        let (answer, answered) = oneshot::channel();
+        let sent = self.asks(member, lane).try_send(Ask { request, answer });
+        Box::pin(async move {
+            sent.map_err(|_full| {
+                io::Error::new(io::ErrorKind::NotConnected, "too much waits on the way to that node")
+            })?;
+            answered.await.unwrap_or_else(|_| Err(io::ErrorKind::NotConnected.into()))
+        })
+    }
+}
