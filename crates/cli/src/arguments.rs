@@ -6,8 +6,8 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    bench, completions, config, demo, dev, elect, errors, feed, kv, lock, log, man, publish, reply, report,
-    request, serve, subscribe, subscriptions, topics, user,
+    bench, cluster, completions, config, demo, dev, elect, errors, feed, kv, lock, log, man, publish, reply,
+    report, request, serve, subscribe, subscriptions, topics, user,
 };
 
 /// Publish, subscribe, and be told exactly what you missed
@@ -96,6 +96,8 @@ pub enum Command {
     Serve(serve::Arguments),
     /// Run a node to try things on: it says where it listens and what to type next
     Dev(dev::Arguments),
+    /// Look after a cluster: see its nodes, let others in, hand the lead over, back it up
+    Cluster(cluster::Arguments),
     /// Publish records: arguments, lines of standard input, or files
     Pub(publish::Arguments),
     /// Read records, and be told what was missed

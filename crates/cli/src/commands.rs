@@ -1,6 +1,7 @@
 //! The commands, in the order in which the help lists them.
 
 pub mod bench;
+pub mod cluster;
 pub mod completions;
 pub mod config;
 pub mod demo;
@@ -39,7 +40,8 @@ pub fn run(command: &Command, global: &Global, console: &Console) -> Result<()> 
         Command::Bench(arguments) => bench::run(arguments, global),
         Command::BenchChild(arguments) => bench::run_child(arguments),
         Command::Report(arguments) => report::run(arguments, console),
-        Command::Serve(arguments) => serve::run(arguments, console),
+        Command::Serve(arguments) => serve::run(arguments, global, console),
+        Command::Cluster(arguments) => cluster::run(arguments, console),
         Command::Dev(arguments) => dev::run(arguments, console),
         Command::Pub(arguments) => publish::run(arguments, global, console),
         Command::Sub(arguments) => subscribe::run(arguments, global, console),

@@ -37,6 +37,7 @@ pub struct Config {
     pub tls: Option<TlsConfig>,
     pub users_file: Option<PathBuf>,
     pub data_dir: Option<PathBuf>,
+    pub cluster: Option<Cluster>,
     pub retention_bytes: u64,
     pub retention_records: Option<u64>,
     pub retention_age: Option<Duration>,
@@ -57,6 +58,15 @@ pub struct Config {
     pub nats_publish: Duration,
 }
 
+/// Its part in a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cluster {
+    pub listen: SocketAddr,
+    pub advertise: Option<String>,
+    /// A node of it, and the file with the token.
+    pub join: Option<(String, PathBuf)>,
+}
+
 impl TryFrom<&RawConfig> for Config {
     type Error = anyhow::Error;
 
@@ -72,6 +82,7 @@ impl TryFrom<&RawConfig> for Config {
             tls: tls(raw)?,
             users_file: value::<Off<PathBuf>>(raw, "auth.users_file", "a file, or off")?.0,
             data_dir: value::<Off<PathBuf>>(raw, "data_dir", "a directory, or off")?.0,
+            cluster: cluster(raw)?,
             retention_bytes: size(raw, "retention.bytes")?,
             retention_records: value::<Off<u64>>(raw, "retention.records", "a count, or off")?.0,
             retention_age: value::<Off<humantime::Duration>>(
@@ -111,6 +122,31 @@ impl Config {
 
 fn address(raw: &RawConfig, name: &str, expected: &str) -> Result<Option<SocketAddr>> {
     value::<Off<SocketAddr>>(raw, name, expected).map(|address| address.0)
+}
+
+fn cluster(raw: &RawConfig) -> Result<Option<Cluster>> {
+    let text = |name, expected| value::<Off<String>>(raw, name, expected).map(|text| text.0);
+    let listen = address(raw, "cluster.listen", "an address like 127.0.0.1:6222, or off")?;
+    let advertise = text("cluster.advertise", "a host and a port, or off")?;
+    let join = text("cluster.join", "a host and a port, or off")?;
+    let token_file = value::<Off<PathBuf>>(raw, "cluster.token_file", "a file, or off")?.0;
+    let Some(listen) = listen else {
+        if join.is_some() {
+            bail!("cluster.join is set, but not cluster.listen: the other nodes have to reach this one");
+        }
+        return Ok(None);
+    };
+    if raw.get("data_dir").text == "off" {
+        bail!("cluster.listen is set, but not data_dir: a node of a cluster keeps what was agreed on");
+    }
+    let join = match (join, token_file) {
+        (Some(join), Some(file)) => Some((join, file)),
+        (Some(_), None) => bail!(
+            "cluster.join is set, but not cluster.token_file: `dunlin cluster token` on a node of the cluster makes a token"
+        ),
+        (None, _) => None,
+    };
+    Ok(Some(Cluster { listen, advertise, join }))
 }
 
 fn limits(raw: &RawConfig) -> Result<Limits> {

@@ -6,17 +6,21 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use dunlin::journal::RealDisk;
-use dunlin::{Node, RecoveredTopic};
+use dunlin::{ControlLimits, Node, RecoveredTopic};
+use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterError, ClusterLimits};
 use dunlin_server::{Door, NatsLimits, Server, ServerConfig, StartError};
 use dunlin_topic::{Retention, TopicConfig};
 
 use crate::config::Config;
+use crate::outcome::Refusal;
 use crate::telemetry::Telemetry;
 
 #[derive(Debug)]
 pub struct Running {
     pub node: Node,
     pub server: Server,
+    /// Its part in a cluster.
+    pub cluster: Option<Cluster>,
     /// What it tells of itself, where that is more than its callers do.
     pub telemetry: Option<Telemetry>,
 }
@@ -27,8 +31,13 @@ impl Running {
             Some(dir) => open(node_config(config), dir)?,
             None => Node::start(node_config(config)).context("cannot start the node")?,
         };
+        let cluster = cluster_config(config)?.map(|cluster| Cluster::start(&node, cluster)).transpose();
+        let cluster = cluster.map_err(refused)?;
         let server = Server::start(node.clone(), server_config(config)).context("cannot open the doors")?;
-        Ok(Running { node, server, telemetry: None })
+        if let Some(cluster) = &cluster {
+            server.take_part(cluster);
+        }
+        Ok(Running { node, server, cluster, telemetry: None })
     }
 
     /// The first address a client of Dunlin's own can use.
@@ -52,9 +61,13 @@ impl Running {
         if self.server.has_tls() { door.tls_scheme() } else { door.scheme() }
     }
 
-    /// Says good-bye to everyone, then ends the topics.
+    /// Hands the lead of its cluster over, says good-bye to everyone, then ends the topics.
     pub fn stop(self) {
+        if let Some(cluster) = &self.cluster {
+            cluster.hand_over();
+        }
         self.server.stop();
+        drop(self.cluster);
         self.node.stop();
         if let Some(telemetry) = self.telemetry {
             telemetry.stop();
@@ -96,6 +109,34 @@ fn open(config: dunlin::Config, dir: &Path) -> Result<Node> {
     Ok(node)
 }
 
+/// A cluster that says no is a refusal like any other.
+fn refused(error: ClusterError) -> anyhow::Error {
+    match error {
+        ClusterError::Refused(why) => Refusal(why).into(),
+        error => anyhow::Error::new(error).context("cannot take part in a cluster"),
+    }
+}
+
+fn cluster_config(config: &Config) -> Result<Option<ClusterConfig>> {
+    let (Some(cluster), Some(data_dir)) = (&config.cluster, &config.data_dir) else { return Ok(None) };
+    let join = match &cluster.join {
+        Some((at, file)) => {
+            let text = std::fs::read_to_string(file)
+                .with_context(|| format!("cannot read the join token {}", file.display()))?;
+            Some((at.clone(), text.parse().with_context(|| file.display().to_string())?))
+        }
+        None => None,
+    };
+    Ok(Some(ClusterConfig {
+        listen: cluster.listen,
+        advertise: cluster.advertise.clone(),
+        data_dir: data_dir.clone(),
+        join,
+        limits: ClusterLimits::default(),
+        control: ControlLimits::default(),
+    }))
+}
+
 fn node_config(config: &Config) -> dunlin::Config {
     let retention = Retention {
         bytes: config.retention_bytes,
@@ -107,6 +148,7 @@ fn node_config(config: &Config) -> dunlin::Config {
         topic: TopicConfig { retention, record_bytes_max, ..TopicConfig::default() },
         auto_create: config.auto_create,
         limits: config.limits.clone(),
+        is_of_cluster: config.cluster.is_some(),
         ..dunlin::Config::default()
     }
 }

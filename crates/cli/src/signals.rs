@@ -72,6 +72,15 @@ impl Stop {
         });
     }
 
+    /// Is set, too, when standard input ends.
+    pub fn when_stdin_ends(&self) {
+        let stop = self.clone();
+        thread::spawn(move || {
+            let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+            stop.set();
+        });
+    }
+
     #[cfg(test)]
     pub fn never() -> Stop {
         Stop(Arc::new(AtomicBool::new(false)))

@@ -1,5 +1,7 @@
 //! `dev`: a node for people, with the next thing to type.
 
+mod nodes;
+
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -21,6 +23,7 @@ Examples:
   dunlin dev
   dunlin dev --listen 127.0.0.1:0            beside another node
   dunlin dev --tls                           by TLS, with certificates of its own in ./dunlin-tls
+  dunlin dev --nodes 3                       a cluster of three, each a process of its own
 
 The same node as `dunlin serve` with the same options; it only says more, and opens all doors.")]
 pub struct Arguments {
@@ -29,10 +32,17 @@ pub struct Arguments {
     /// Speak TLS, with the certificates in this directory; if it has none they are made, for this machine only
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "dunlin-tls")]
     tls: Option<PathBuf>,
+    /// Run so many nodes that are one cluster, each a process of its own
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=9), conflicts_with = "tls")]
+    nodes: u32,
 }
 
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     let (stop, reload) = (Stop::on_signal()?, Reload::on_signal()?);
+    if arguments.nodes > 1 {
+        let (raw, _) = arguments.config.gather_over(RawConfig::dev_defaults())?;
+        return nodes::run(arguments.nodes, &raw, &stop, console);
+    }
     let certificates = arguments.tls.as_deref().map(Certificates::in_dir).transpose()?;
     let mut defaults = RawConfig::dev_defaults();
     if let Some(certificates) = &certificates {
@@ -43,8 +53,9 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     shut_doors_in_use(&mut raw, &mut warnings);
     let running = serve::start_with(&raw, &warnings, console)?;
     greet(&running, certificates.as_ref(), console)?;
-    serve::wait_and_reload(&running, &stop, &reload);
+    let ended = serve::wait_and_reload(&running, &stop, &reload);
     running.stop();
+    ended?;
     writeln!(std::io::stdout(), "\nstopped; what it held in memory is gone")?;
     Ok(())
 }

@@ -4,9 +4,11 @@ use std::io::Write;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use dunlin_server::cluster::Cluster;
 
-use crate::config::{Config, ConfigFlags, RawConfig};
+use crate::arguments::Global;
+use crate::config::{Config, ConfigFlags, Origin, RawConfig};
 use crate::console::Console;
 use crate::running::{Running, way_out};
 use crate::signals::{Reload, Stop};
@@ -27,31 +29,40 @@ Examples:
   dunlin serve --tls-cert node.pem --tls-key node-key.pem
                                              every address speaks TLS
   DUNLIN_RETENTION_BYTES=1GiB dunlin serve
+  dunlin serve --data-dir /var/lib/dunlin --cluster-listen 10.0.0.1:6222
+                                             the first node of a cluster; `dunlin cluster token` lets others join:
+  dunlin serve --data-dir /var/lib/dunlin --cluster-listen 10.0.0.2:6222 --join 10.0.0.1:6222 --token-file token
 
 Ctrl-C or SIGTERM ends it in order; a second one at once. SIGHUP has it read certificates again, as it does by itself
 within seconds after they changed.")]
 pub struct Arguments {
     #[command(flatten)]
     config: ConfigFlags,
+    /// End when standard input does: whoever started this has gone
+    #[arg(long, hide = true)]
+    end_with_stdin: bool,
 }
 
 /// How often a node's main thread looks for a signal.
 const LOOK: Duration = Duration::from_millis(50);
 
-pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
+pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let (stop, reload) = (Stop::on_signal()?, Reload::on_signal()?);
-    let running = start(&arguments.config, console)?;
+    if arguments.end_with_stdin {
+        stop.when_stdin_ends();
+    }
+    let (mut raw, warnings) = arguments.config.gather()?;
+    if let Some(file) = &global.token_file
+        && raw.get("cluster.token_file").origin == Origin::Default
+    {
+        raw.set_default("cluster.token_file", &file.to_string_lossy());
+    }
+    let running = start_with(&raw, &warnings, console)?;
     let mut out = std::io::stdout();
     writeln!(out, "{}", ready_line(&running)).and_then(|()| out.flush()).context("cannot say READY")?;
-    wait_and_reload(&running, &stop, &reload);
+    let ended = wait_and_reload(&running, &stop, &reload);
     running.stop();
-    Ok(())
-}
-
-/// A node as the flags, the variables and the file say.
-pub fn start(flags: &ConfigFlags, console: &Console) -> Result<Running> {
-    let (raw, warnings) = flags.gather()?;
-    start_with(&raw, &warnings, console)
+    ended
 }
 
 /// A node as it was written, after the warnings.
@@ -71,14 +82,19 @@ pub fn wait(stop: &Stop) {
     }
 }
 
-/// The same; whenever one comes that asks for it, files are read again.
-pub fn wait_and_reload(running: &Running, stop: &Stop, reload: &Reload) {
+/// The same; whenever one comes that asks for it, files are read again. A node that can take no part in its cluster any more
+/// says why.
+pub fn wait_and_reload(running: &Running, stop: &Stop, reload: &Reload) -> Result<()> {
     while !stop.is_set() {
+        if let Some(why) = running.cluster.as_ref().and_then(Cluster::ended) {
+            bail!(why);
+        }
         if reload.take() {
             running.server.reload();
         }
         thread::sleep(LOOK);
     }
+    Ok(())
 }
 
 /// The line that says where a node listens.
@@ -89,6 +105,9 @@ pub fn ready_line(running: &Running) -> String {
     }
     for path in running.server.unix_paths() {
         line.push_str(&format!(" unix={}", path.display()));
+    }
+    if let Some(cluster) = &running.cluster {
+        line.push_str(&format!(" cluster={} node={}", cluster.address(), cluster.node()));
     }
     if running.server.has_tls() {
         line.push_str(" tls=on");

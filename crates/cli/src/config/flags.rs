@@ -60,6 +60,10 @@ fn argument(key: &Key) -> Arg {
         .value_name(key.value)
         .action(ArgAction::Set)
         .help(format!("{} [default: {}]", key.help, default_of(key)));
+    let argument = match key.name {
+        "cluster.join" => argument.visible_alias("join"),
+        _ => argument,
+    };
     if key.is_switch() {
         argument
             .num_args(0..=1)

@@ -197,6 +197,31 @@ pub const KEYS: &[Key] = &[
         help: "Memory for records, states, topics, subscriptions and what clients have under way; 1MiB at least",
     },
     Key {
+        name: "cluster.listen",
+        value: "ADDRESS|off",
+        default: "off",
+        help: "TCP address for the other nodes of a cluster, like 127.0.0.1:6222; needs a data directory, which begins a cluster \
+               unless it is one's already",
+    },
+    Key {
+        name: "cluster.advertise",
+        value: "HOST:PORT|off",
+        default: "off",
+        help: "The same as the other nodes reach it, where they have to write it otherwise",
+    },
+    Key {
+        name: "cluster.join",
+        value: "HOST:PORT|off",
+        default: "off",
+        help: "A node of the cluster to join, with an empty data directory; once it has joined this says nothing",
+    },
+    Key {
+        name: "cluster.token_file",
+        value: "FILE|off",
+        default: "off",
+        help: "The file with the join token that `dunlin cluster token` made; --token-file will do as well",
+    },
+    Key {
         name: "retention.bytes",
         value: "SIZE",
         default: "16MiB",

@@ -1,5 +1,6 @@
 //! The binary as people and programs meet it.
 
+mod cluster;
 mod commands;
 mod config;
 mod demo;

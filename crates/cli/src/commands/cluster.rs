@@ -1,0 +1,249 @@
+//! `cluster`: looking after a cluster, by the certificates in the data directory of one of its nodes.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use dunlin_server::cluster::{ClusterClient, ClusterError, NodeStatus, Surveyed, back_up, restore};
+use serde_json::json;
+
+use crate::console::Console;
+use crate::outcome::Refusal;
+use crate::table::Table;
+
+#[derive(Debug, clap::Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+#[command(after_help = "\
+Examples:
+  dunlin cluster status --data-dir /var/lib/dunlin
+  dunlin cluster add --data-dir /var/lib/dunlin        how another node joins
+  dunlin cluster remove 3 --data-dir /var/lib/dunlin
+  dunlin cluster backup keys.backup --data-dir /var/lib/dunlin
+
+Whoever may read a node's data directory may look after its cluster.")]
+pub struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+    /// The data directory of a node of the cluster; it need not be the leader, nor running
+    #[arg(long, global = true, env = "DUNLIN_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Each node: what it is, how far it has come, what it lacks
+    Status,
+    /// Make a token for one more node, and say how it joins
+    Add {
+        /// How long the token is good
+        #[arg(long, default_value = "1h")]
+        ttl: humantime::Duration,
+    },
+    /// Make a join token: for one node, and an hour, unless told otherwise
+    Token {
+        /// How long it is good; `off` for as long as it is not used
+        #[arg(long, default_value = "1h")]
+        ttl: String,
+        /// For any number of nodes
+        #[arg(long)]
+        reusable: bool,
+    },
+    /// Take a node out for good: it never comes back under its number
+    Remove { node: u64 },
+    /// Have another node lead
+    Transfer {
+        /// Which one [default: any that can]
+        node: Option<u64>,
+    },
+    /// Write all that the cluster has agreed on into a file; not the records of topics
+    Backup { file: PathBuf },
+    /// Make a new cluster's first node from a backup, in an empty data directory
+    Restore {
+        file: PathBuf,
+        /// Where the node will be reached by others; it may be another when it starts
+        #[arg(long, default_value = "127.0.0.1:6222")]
+        address: String,
+    },
+}
+
+pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
+    let Some(dir) = &arguments.data_dir else {
+        bail!(
+            "which cluster? Name the data directory of one of its nodes: --data-dir DIR, or DUNLIN_DATA_DIR"
+        );
+    };
+    run_verb(&arguments.verb, dir, console).map_err(|error| match error.downcast::<ClusterError>() {
+        Ok(ClusterError::Refused(why)) => Refusal(why).into(),
+        Ok(error) => error.into(),
+        Err(error) => error,
+    })
+}
+
+fn run_verb(verb: &Verb, dir: &Path, console: &Console) -> Result<()> {
+    match verb {
+        Verb::Status => status(&ClusterClient::open(dir)?, console),
+        Verb::Add { ttl } => add(&ClusterClient::open(dir)?, (*ttl).into(), console),
+        Verb::Token { ttl, reusable } => {
+            let ttl = match ttl.as_str() {
+                "off" => None,
+                ttl => {
+                    let expected = "a duration like 10m or 1h, or off";
+                    Some(
+                        humantime::parse_duration(ttl)
+                            .with_context(|| format!("--ttl {ttl:?}: expected {expected}"))?,
+                    )
+                }
+            };
+            let token = ClusterClient::open(dir)?.token(ttl, *reusable)?;
+            // The only time that it is shown: alone, so that it can go to a file.
+            Ok(writeln!(std::io::stdout(), "{token}")?)
+        }
+        Verb::Remove { node } => {
+            ClusterClient::open(dir)?.remove(*node)?;
+            done(console, &json!({"removed": node}), &format!("node {node} takes part no more"))
+        }
+        Verb::Transfer { node } => {
+            let leader = ClusterClient::open(dir)?.transfer(*node)?;
+            done(console, &json!({"leader": leader}), &format!("node {leader} leads"))
+        }
+        Verb::Backup { file } => {
+            let made = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let revision = back_up(&ClusterClient::open(dir)?, file, made.as_millis() as u64)?;
+            let said = format!("wrote {}: all keys as of revision {revision}", file.display());
+            done(console, &json!({"file": file, "revision": revision}), &said)
+        }
+        Verb::Restore { file, address } => {
+            let header = restore(file, dir, address)?;
+            let said = format!(
+                "{} is the first node of a new cluster, with what cluster {} held. Start it:\n  dunlin serve --data-dir {} --cluster-listen {address}",
+                dir.display(),
+                header.cluster,
+                dir.display()
+            );
+            done(console, &json!({"data_dir": dir, "from": header.cluster, "made_ms": header.made_ms}), &said)
+        }
+    }
+}
+
+fn done(console: &Console, json: &serde_json::Value, said: &str) -> Result<()> {
+    let mut out = console.out();
+    if console.json {
+        writeln!(out, "{json}")?
+    } else {
+        writeln!(out, "{said}")?
+    }
+    Ok(out.flush()?)
+}
+
+fn add(client: &ClusterClient, ttl: Duration, console: &Console) -> Result<()> {
+    let token = client.token(Some(ttl), false)?;
+    let address = client.address();
+    if console.json {
+        return done(console, &json!({"token": token.to_string(), "join": address}), "");
+    }
+    let paint = console.paint;
+    let mut out = console.out();
+    writeln!(out, "On the new node, with an empty data directory:\n")?;
+    writeln!(out, "  {}", paint.command(&format!("echo {token} > token")))?;
+    let serve =
+        format!("dunlin serve --data-dir DIR --cluster-listen HOST:6222 --join {address} --token-file token");
+    writeln!(out, "  {}", paint.command(&serve))?;
+    let ttl = humantime::format_duration(ttl);
+    writeln!(
+        out,
+        "\nThe token lets one node in, within {ttl}. It follows at first, and votes once it has caught up."
+    )?;
+    Ok(out.flush()?)
+}
+
+/// What a node is, by what those who answer say.
+fn role(surveyed: &Surveyed, all: &[Surveyed]) -> &'static str {
+    let heard = || all.iter().filter_map(|other| other.status.as_ref().ok());
+    let newest = heard().max_by_key(|status| (status.term, status.applied));
+    let Some(newest) = newest else { return "unknown" };
+    if newest.leader == Some(surveyed.node) {
+        "leader"
+    } else if newest.voters.contains(&surveyed.node) {
+        "follower"
+    } else if newest.learners.contains(&surveyed.node) {
+        "learner"
+    } else {
+        "joining"
+    }
+}
+
+fn status(client: &ClusterClient, console: &Console) -> Result<()> {
+    let all = client.survey();
+    let mut out = console.out();
+    if console.json {
+        for surveyed in &all {
+            writeln!(out, "{}", as_json(client, surveyed, &all))?;
+        }
+        return Ok(out.flush()?);
+    }
+    let paint = console.paint;
+    writeln!(out, "cluster {}", paint.strong(client.cluster()))?;
+    let mut table =
+        Table::new(&["NODE", "ADDRESS", "ROLE", "TERM", "LOG", "APPLIED", "REVISION", "RELEASE", "STATE"]);
+    for surveyed in &all {
+        let number = |of: fn(&NodeStatus) -> u64| {
+            surveyed.status.as_ref().map_or("–".to_owned(), |status| of(status).to_string())
+        };
+        let state = match &surveyed.status {
+            Ok(status) => status.missing.clone().unwrap_or_else(|| "ready".to_owned()),
+            Err(why) => format!("does not answer: {why}"),
+        };
+        table.row([
+            surveyed.node.to_string(),
+            surveyed.address.clone(),
+            role(surveyed, &all).to_owned(),
+            number(|status| status.term),
+            number(|status| status.last),
+            number(|status| status.applied),
+            number(|status| status.revision),
+            surveyed.status.as_ref().map_or("–".to_owned(), |status| status.release.clone()),
+            state,
+        ]);
+    }
+    table.write(&mut out, paint)?;
+    out.flush()?;
+    if all.iter().all(|surveyed| surveyed.status.is_err()) {
+        bail!("no node of the cluster answers");
+    }
+    Ok(())
+}
+
+fn as_json(client: &ClusterClient, surveyed: &Surveyed, all: &[Surveyed]) -> serde_json::Value {
+    let mut shown = json!({
+        "cluster": client.cluster(),
+        "node": surveyed.node,
+        "address": surveyed.address,
+        "role": role(surveyed, all),
+    });
+    match &surveyed.status {
+        Err(why) => shown["error"] = json!(why),
+        Ok(status) => {
+            let doors =
+                status.nodes.iter().find(|record| record.node == surveyed.node).map(|record| &record.doors);
+            for (name, value) in [
+                ("leader", json!(status.leader)),
+                ("term", json!(status.term)),
+                ("last", json!(status.last)),
+                ("applied", json!(status.applied)),
+                ("snapshot", json!(status.snapshot)),
+                ("revision", json!(status.revision)),
+                ("release", json!(status.release)),
+                ("voters", json!(status.voters)),
+                ("learners", json!(status.learners)),
+                ("doors", json!(doors)),
+                ("ready", json!(status.missing.is_none())),
+                ("missing", json!(status.missing)),
+                ("elections_us", json!(status.elections_us)),
+            ] {
+                shown[name] = value;
+            }
+        }
+    }
+    shown
+}
