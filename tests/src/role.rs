@@ -1,6 +1,8 @@
 //! What a started process does, by its first argument.
 
 pub mod crowd;
+pub mod failovers;
+pub mod member;
 pub mod node;
 pub mod read;
 pub mod write;
@@ -21,6 +23,8 @@ pub fn run(mut arguments: Vec<String>) -> Result<()> {
         "node" => node::run(&arguments),
         "read" => read::run(&arguments),
         "write" => write::run(&arguments),
+        "member" => member::run(&arguments),
+        "failovers" => failovers::run(&arguments),
         "crowd" => crowd::run(&arguments),
         other => bail!("there is no role {other}"),
     }

@@ -4,6 +4,8 @@
 
 mod alone;
 mod bad_input;
+mod cluster;
+mod cluster_stage;
 mod crowd;
 mod killed_node;
 mod killed_store;

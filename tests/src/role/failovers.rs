@@ -1,0 +1,141 @@
+//! `failovers TRIES`: how long three nodes are without a leader when theirs is killed, over so many tries.
+//!
+//! Prints for each how long it took from the kill to the first write that was acknowledged, then median, 99th percentile and maximum of
+//! these, and of the elections alone: from the moment in which a node stood for one to its winning it.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use dunlin_server::cluster::ClusterClient;
+
+use crate::port;
+use crate::process::Process;
+
+const NODES: usize = 3;
+/// How long the nodes have to themselves between two kills.
+const CALM: Duration = Duration::from_millis(700);
+
+struct Member {
+    process: Process,
+    arguments: Vec<String>,
+}
+
+/// Measures.
+pub fn run(arguments: &[String]) -> Result<()> {
+    let tries: usize = arguments.first().context("how many tries?")?.parse()?;
+    let dir = std::env::temp_dir().join(format!("dunlin-failovers-{}", std::process::id()));
+    let measured = measure(&dir, tries);
+    let _ = std::fs::remove_dir_all(&dir);
+    measured
+}
+
+fn measure(dir: &Path, tries: usize) -> Result<()> {
+    let mut members = start(dir)?;
+    let client = ClusterClient::open(&dir.join("1"))?;
+    let (mut writes, mut elections) = (Vec::new(), Vec::new());
+    for number in 0..tries {
+        std::thread::sleep(CALM);
+        let leader = leader(&client)?;
+        let killed = members.remove(leader);
+        let (began, Member { mut process, arguments }) = (Instant::now(), killed);
+        process.kill();
+        for member in &mut members {
+            member.process.say(&format!("put key {number}"));
+        }
+        let took = first_done(&mut members, &format!("put key {number} done"))?;
+        let took = took.duration_since(began);
+        println!("{number} {:.1} ms", took.as_secs_f64() * 1e3);
+        writes.push(took);
+        let survey = client.survey();
+        let heard = survey.iter().filter_map(|node| node.status.as_ref().ok());
+        let won = heard.filter(|status| status.leader == Some(status.node));
+        elections
+            .extend(won.filter_map(|status| status.elections_us.last()).map(|us| Duration::from_micros(*us)));
+        members.insert(leader, again(arguments)?);
+    }
+    print("kill to first write", &mut writes);
+    print("candidacy to leader", &mut elections);
+    Ok(())
+}
+
+fn start(dir: &Path) -> Result<Vec<Member>> {
+    let addresses: Vec<String> = (0..NODES).map(|_| port::free().to_string()).collect();
+    let mut members = Vec::new();
+    for (number, address) in addresses.iter().enumerate() {
+        let data: PathBuf = dir.join((number + 1).to_string());
+        std::fs::create_dir_all(&data)?;
+        let mut arguments = vec!["member".to_owned(), data.display().to_string(), address.clone()];
+        if number > 0 {
+            let token = dir.join("token");
+            let made = ClusterClient::open(&dir.join("1"))?.token(None, false)?;
+            std::fs::write(&token, made.to_string())?;
+            arguments.push(format!("join={}", addresses[0]));
+            arguments.push(format!("token={}", token.display()));
+        }
+        members.push(again(arguments)?);
+    }
+    let client = ClusterClient::open(&dir.join("1"))?;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while client.survey().iter().filter_map(|node| node.status.as_ref().ok()).all(|s| s.voters.len() < NODES)
+    {
+        if Instant::now() > deadline {
+            bail!("the nodes did not become a cluster");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(members)
+}
+
+fn again(arguments: Vec<String>) -> Result<Member> {
+    let program = std::env::current_exe()?.display().to_string();
+    let mut process = Process::start(&arguments[1], &program, &arguments);
+    process.until("READY");
+    Ok(Member { process, arguments })
+}
+
+/// Which of the members leads, once all agree.
+fn leader(client: &ClusterClient) -> Result<usize> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < deadline {
+        let survey = client.survey();
+        let said: Vec<_> = survey.iter().filter_map(|node| node.status.as_ref().ok()?.leader).collect();
+        let are_ready = survey.iter().all(|node| node.status.as_ref().is_ok_and(|s| s.missing.is_none()));
+        if said.len() == NODES && are_ready && said.iter().all(|leader| *leader == said[0]) {
+            return Ok(said[0] as usize - 1);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    bail!("no leader on whom all agree: {:?}", client.survey())
+}
+
+fn first_done(members: &mut [Member], wanted: &str) -> Result<Instant> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < deadline {
+        for member in &mut *members {
+            if member.process.lines_so_far().iter().any(|line| line == wanted) {
+                return Ok(Instant::now());
+            }
+        }
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    bail!("nobody ever said {wanted:?}")
+}
+
+fn print(what: &str, all: &mut [Duration]) {
+    all.sort_unstable();
+    let at = |share: f64| {
+        let index = ((all.len() as f64 * share).ceil() as usize).clamp(1, all.len()) - 1;
+        all[index].as_secs_f64() * 1e3
+    };
+    if !all.is_empty() {
+        let average = all.iter().sum::<Duration>().as_secs_f64() * 1e3 / all.len() as f64;
+        println!(
+            "{what}: {} tries, median {:.1} ms, average {average:.1} ms, p99 {:.1} ms, maximum {:.1} ms",
+            all.len(),
+            at(0.5),
+            at(0.99),
+            at(1.0)
+        );
+    }
+}

@@ -1,0 +1,127 @@
+//! `member DIR ADDRESS [join=ADDRESS token=FILE]`: a node of a cluster, without doors. It does what its standard input says:
+//!
+//! | line | answer |
+//! |---|---|
+//! | `put KEY VALUE` | `put KEY VALUE done`, or `unknown`, or `refused` and why |
+//! | `get KEY` | `get KEY VALUE`, of all that was answered to anybody before; `-` for none |
+//! | `state` | `state LEADER MISSING`: who leads, what the node lacks, each `-` for none |
+//! | `end` | hands the lead over and ends |
+//!
+//! What is asked is done at the same time as what was asked before.
+
+use std::collections::BTreeMap;
+use std::io::BufRead;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use dunlin::journal::RealDisk;
+use dunlin::state::Command;
+use dunlin::{Config, Consistency, Control, ControlError, ControlLimits, Node, block_on};
+use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterLimits};
+use dunlin_server::{Server, ServerConfig};
+
+use super::option;
+
+/// Serves until it is told to end, or whoever started it is gone.
+pub fn run(arguments: &[String]) -> Result<()> {
+    let [data_dir, listen] = [0, 1].map(|at| arguments.get(at).cloned().unwrap_or_default());
+    let join: String = option(arguments, "join", String::new())?;
+    let token: PathBuf = option(arguments, "token", PathBuf::new())?;
+    let join = match join.is_empty() {
+        true => None,
+        false => Some((join, std::fs::read_to_string(token).context("the token")?.parse()?)),
+    };
+    let (node, _) = Node::open(
+        Config { is_of_cluster: true, ..Config::default() },
+        Arc::new(RealDisk),
+        data_dir.as_ref(),
+    )?;
+    let config = ClusterConfig {
+        listen: listen.parse()?,
+        advertise: None,
+        data_dir: data_dir.into(),
+        join,
+        limits: ClusterLimits::default(),
+        control: ControlLimits::default(),
+    };
+    let cluster = Arc::new(Cluster::start(&node, config)?);
+    let doors = ServerConfig { tcp: vec![([127, 0, 0, 1], 0).into()], threads: 1, ..ServerConfig::default() };
+    let server = Server::start(node.clone(), doors)?;
+    server.take_part(&cluster);
+    let control = node.control()?;
+    println!("READY pid={} cluster={} node={}", std::process::id(), cluster.address(), cluster.node());
+    let watched = Arc::clone(&cluster);
+    std::thread::spawn(move || {
+        loop {
+            if let Some(why) = watched.ended() {
+                println!("ended {why}");
+                std::process::exit(1);
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    });
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        if line == "end" {
+            break;
+        }
+        let (control, cluster) = (Arc::clone(&control), Arc::clone(&cluster));
+        std::thread::spawn(move || println!("{}", answer(&line, &control, &cluster)));
+    }
+    cluster.hand_over();
+    server.stop();
+    println!("ended in order");
+    std::process::exit(0)
+}
+
+fn answer(line: &str, control: &Control, cluster: &Cluster) -> String {
+    let words: Vec<&str> = line.split(' ').collect();
+    match words[..] {
+        ["put", key, value] => {
+            let put = Command::Put { key: key.as_bytes(), value: value.as_bytes(), lease: 0 };
+            match block_on(control.ask(&put)) {
+                Ok(_) => format!("put {key} {value} done"),
+                Err(ControlError::Unknown) => format!("put {key} {value} unknown"),
+                Err(error) => format!("put {key} {value} refused {error}"),
+            }
+        }
+        ["get", key] => {
+            let look =
+                |state: &dunlin::state::State| state.get(key.as_bytes()).map(|item| item.value.clone());
+            match block_on(control.read(Consistency::Linearizable, look)) {
+                Ok(value) => {
+                    let value = value.map(|value| String::from_utf8_lossy(&value).into_owned());
+                    format!("get {key} {}", value.unwrap_or_else(|| "-".to_owned()))
+                }
+                Err(error) => format!("get {key} refused {error}"),
+            }
+        }
+        ["state"] => {
+            let leader = control.status().ok().and_then(|status| status.leader);
+            let leader = leader.map_or("-".to_owned(), |leader| leader.to_string());
+            format!("state {leader} {}", cluster.missing().unwrap_or_else(|| "-".to_owned()))
+        }
+        _ => format!("what is {line:?}?"),
+    }
+}
+
+/// What was said of each key that was put: what a reader may find there.
+#[derive(Debug, Default)]
+pub struct Puts {
+    /// Values that were acknowledged, by key.
+    pub done: BTreeMap<String, String>,
+    /// How many were not.
+    pub others: usize,
+}
+
+impl Puts {
+    /// Notes an answer to `put`.
+    pub fn take(&mut self, line: &str) {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["put", key, value, "done"] => drop(self.done.insert(key.to_owned(), value.to_owned())),
+            ["put", ..] => self.others += 1,
+            _ => {}
+        }
+    }
+}

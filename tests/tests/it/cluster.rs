@@ -1,0 +1,223 @@
+//! Many nodes: killed, added, removed, wiped, ended one after another, and made anew from a backup.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dunlin::journal::RealDisk;
+use dunlin::state::Command;
+use dunlin::{Config, Node, block_on};
+use dunlin_server::cluster::{ClusterClient, back_up, restore};
+use dunlin_system_tests::port;
+use dunlin_system_tests::process::PATIENCE;
+
+use super::cluster_stage::{Flock, start};
+use super::stage::alone;
+
+#[test]
+fn what_is_acknowledged_survives_the_leaders_death_and_any_node_takes_writes() {
+    let _alone = alone();
+    let mut flock = Flock::of(3);
+    let mut written = BTreeMap::new();
+    for round in 0..3 {
+        for at in 0..3 {
+            let (key, value) = (format!("key-{round}-{at}"), format!("value-{round}-{at}"));
+            flock.put(at, &key, &value);
+            written.insert(key, value);
+        }
+        let leader = flock.leader();
+        let dead = flock.kill(leader);
+        flock.put(0, "after", &round.to_string());
+        for (key, value) in &written {
+            assert_eq!(flock.get(1, key), *value, "{key}, after the leader's death");
+        }
+        flock.restart(&dead);
+        flock.until_voters(3);
+        let back = flock.members.len() - 1;
+        assert_eq!(flock.get(back, "after"), round.to_string(), "the dead one has caught up");
+    }
+}
+
+#[test]
+fn nodes_come_and_go() {
+    let _alone = alone();
+    let mut flock = Flock::of(1);
+    flock.put(0, "first", "1");
+    // A token is good once.
+    let token = flock.token(false);
+    let through = flock.members[0].address.clone();
+    let join =
+        |name: &str, address: &str| start(&flock.dir.path().join(name), address, Some((&through, &token)));
+    let second = join("2", &port::free().to_string()).expect("it joins");
+    let refused = join("3", &port::free().to_string()).err().expect("the token is used up");
+    assert!(refused.contains("the token is not good here"), "{refused}");
+    flock.members.push(second);
+    flock.until_voters(2);
+    assert_eq!(flock.get(1, "first"), "1");
+    flock.join("3").expect("it joins");
+    flock.until_voters(3);
+    assert_eq!(flock.members[2].number, 3);
+    // Removed, it ends and says what to do; started again, too.
+    flock.client().remove(3).expect("it can be removed");
+    let told = flock.members[2].process.until("ended");
+    assert!(told.contains("removed") && told.contains("empty its data directory"), "{told}");
+    let (dir, address) = (flock.members[2].dir.clone(), flock.members[2].address.clone());
+    flock.members.remove(2);
+    flock.until_voters(2);
+    let mut again = start(&dir, &address, None).expect("it starts, and is told");
+    let told = again.process.until("ended");
+    assert!(told.contains("removed"), "{told}");
+    assert!(flock.client().remove(3).is_err(), "it is gone");
+    assert!(flock.client().remove(9).unwrap_err().to_string().contains("there is no node 9"));
+    // Emptied, it comes back as another.
+    std::fs::remove_dir_all(&dir).expect("it is emptied");
+    flock.join_at("3", &address).expect("it joins anew");
+    flock.until_voters(3);
+    assert_eq!(flock.members[2].number, 4, "a number is never given again");
+    assert_eq!(flock.get(2, "first"), "1");
+}
+
+#[test]
+fn a_wiped_node_takes_its_own_place_and_an_older_copy_of_a_directory_is_refused() {
+    let _alone = alone();
+    let mut flock = Flock::of(3);
+    flock.put(0, "key", "old");
+    let lost = flock.kill(1);
+    std::fs::remove_dir_all(&lost.dir).expect("it is lost");
+    flock.join_at("2", &lost.address).expect("it joins at its old address");
+    flock.until_voters(3);
+    let numbers: Vec<u64> = flock.members.iter().map(|member| member.number).collect();
+    assert_eq!(numbers, [1, 3, 4], "the lost one is not missed");
+    flock.put(2, "key", "new");
+    // A copy of a directory, made before the last start.
+    let stopped = flock.kill(2);
+    let copy = flock.dir.path().join("copy");
+    copy_dir(&stopped.dir, &copy);
+    flock.restart(&stopped);
+    flock.until_voters(3);
+    let at = flock.members.len() - 1;
+    let running = flock.kill(at);
+    let mut stale = start(&copy, &running.address, None).expect("it starts, and is told");
+    let told = stale.process.until("ended");
+    assert!(told.contains("is stale") && told.contains("older copy"), "{told}");
+    flock.restart(&running);
+    flock.until_voters(3);
+    assert_eq!(flock.get(0, "key"), "new");
+}
+
+fn copy_dir(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir_all(to).expect("a directory");
+    for entry in std::fs::read_dir(from).expect("it can be read").flatten() {
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy_dir(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).expect("it can be copied");
+        }
+    }
+}
+
+#[test]
+fn nodes_of_two_clusters_do_not_mix_and_are_told_what_to_do() {
+    let _alone = alone();
+    let (one, mut other) = (Flock::of(1), Flock::of(1));
+    let token = one.token(true);
+    // With a token of one to a node of the other.
+    let through = other.members[0].address.clone();
+    let dir = one.dir.path().join("2");
+    let refused = start(&dir, &port::free().to_string(), Some((&through, &token))).err().expect("refused");
+    assert!(refused.contains("not of the cluster that made the token"), "{refused}");
+    // With the directory of one into the other.
+    let node = other.kill(0);
+    let through = one.members[0].address.clone();
+    let refused = start(&node.dir, &node.address, Some((&through, &token))).err().expect("refused");
+    assert!(refused.contains("the token is of another cluster"), "{refused}");
+    // At the address of one that answers.
+    other.restart(&node);
+    let taken = &one.members[0].address;
+    let refused = start(&dir, taken, Some((&through, &token))).err().expect("refused");
+    assert!(refused.contains("cannot listen"), "{refused}");
+}
+
+#[test]
+fn a_backup_becomes_a_new_cluster() {
+    let _alone = alone();
+    let mut flock = Flock::of(2);
+    for number in 0..20 {
+        flock.put(number % 2, &format!("key-{number}"), &number.to_string());
+    }
+    let file = flock.dir.path().join("backup");
+    let revision = back_up(&flock.client(), &file, 0).expect("a backup");
+    assert!(revision >= 20, "{revision}");
+    flock.put(0, "key-0", "after-the-backup");
+    let dir = flock.dir.path().join("restored");
+    let address = port::free().to_string();
+    restore(&file, &dir, &address).expect("it can be restored");
+    assert!(restore(&file, &dir, &address).unwrap_err().to_string().contains("is not empty"));
+    let cut = flock.dir.path().join("cut");
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::write(&cut, &bytes[..bytes.len() - 9]).unwrap();
+    let other = flock.dir.path().join("other");
+    assert!(restore(&cut, &other, &address).is_err() && !other.join("cluster").exists());
+
+    let old_cluster = flock.client().cluster().to_owned();
+    let first = start(&dir, &address, None).expect("the new cluster starts");
+    let tempdir = tempfile::tempdir().unwrap();
+    let mut new = Flock { dir: tempdir, members: vec![first] };
+    new.until_voters(1);
+    assert_ne!(new.client().cluster(), old_cluster);
+    for number in 0..20 {
+        assert_eq!(new.get(0, &format!("key-{number}")), number.to_string());
+    }
+    new.join("2").expect("others join it");
+    new.until_voters(2);
+    assert_eq!(new.get(1, "key-7"), "7");
+    assert!(new.members[1].number > 2, "numbers of the old cluster's nodes are not given again");
+    assert_eq!(flock.get(1, "key-0"), "after-the-backup", "the old one knows nothing of it");
+}
+
+#[test]
+fn a_node_that_was_alone_begins_a_cluster_with_what_it_has() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("1");
+    std::fs::create_dir_all(&data).unwrap();
+    {
+        let (node, _) = Node::open(Config::default(), Arc::new(RealDisk), &data).expect("a node");
+        let put = Command::Put { key: b"key", value: b"alone", lease: 0 };
+        block_on(node.control().unwrap().ask(&put)).unwrap();
+        node.stop();
+    }
+    let first = start(&data, &port::free().to_string(), None).expect("it begins a cluster");
+    let mut flock = Flock { dir, members: vec![first] };
+    assert_eq!(flock.get(0, "key"), "alone");
+    flock.join("2").expect("it joins");
+    flock.until_voters(2);
+    assert_eq!(flock.get(1, "key"), "alone");
+    // Started without the others it says so, and does not take itself for a cluster of one.
+    let node = flock.kill(1);
+    let (opened, _) = Node::open(Config::default(), Arc::new(RealDisk), &node.dir).expect("a node");
+    let refused = opened.control().unwrap_err().to_string();
+    assert!(refused.contains("--cluster-listen"), "{refused}");
+}
+
+#[test]
+fn nodes_are_ended_one_after_another_and_writes_go_on() {
+    let _alone = alone();
+    let mut flock = Flock::of(3);
+    flock.put(0, "key", "0");
+    for round in 1..=3 {
+        let at = flock.leader();
+        flock.members[at].process.say("end");
+        let mut ended = flock.members.remove(at);
+        ended.process.until("ended in order");
+        // Another led before it ended: nobody waits for an election.
+        let leads = ClusterClient::open(&flock.members[0].dir).unwrap().survey();
+        let heard = leads.iter().filter_map(|node| node.status.as_ref().ok());
+        assert!(heard.clone().all(|status| status.leader != Some(ended.number)), "{leads:?}");
+        flock.put(0, "key", &round.to_string());
+        assert!(ended.process.finish(PATIENCE).is_empty());
+        flock.restart(&ended);
+        flock.until_voters(3);
+        assert_eq!(flock.get(2, "key"), round.to_string());
+    }
+}

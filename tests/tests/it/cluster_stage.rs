@@ -1,0 +1,174 @@
+//! A cluster of processes.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use dunlin_server::cluster::{ClusterClient, NodeStatus};
+use dunlin_system_tests::port;
+use dunlin_system_tests::process::{PATIENCE, Process};
+
+use super::stage::role;
+
+/// One node of it.
+pub struct Member {
+    pub process: Process,
+    pub number: u64,
+    pub dir: PathBuf,
+    pub address: String,
+}
+
+/// All of it.
+pub struct Flock {
+    pub dir: tempfile::TempDir,
+    pub members: Vec<Member>,
+}
+
+/// Starts a node; what its READY line says its number is, or why it did not come to one.
+pub fn start(dir: &Path, address: &str, join: Option<(&str, &Path)>) -> Result<Member, String> {
+    std::fs::create_dir_all(dir).expect("a directory");
+    let text = dir.display().to_string();
+    let mut arguments = vec!["member".to_owned(), text, address.to_owned()];
+    if let Some((through, token)) = join {
+        arguments.push(format!("join={through}"));
+        arguments.push(format!("token={}", token.display()));
+    }
+    let arguments: Vec<&str> = arguments[1..].iter().map(String::as_str).collect();
+    let mut process = role(&format!("member at {address}"), &[&["member"], &arguments[..]].concat());
+    match process.line_within(PATIENCE) {
+        Some(ready) if ready.starts_with("READY") => {
+            let field =
+                |name: &str| ready.split(' ').find_map(|word| word.strip_prefix(name).map(str::to_owned));
+            let number = field("node=").expect("a number").parse().expect("it is one");
+            let address = field("cluster=").expect("an address");
+            Ok(Member { process, number, dir: dir.to_owned(), address })
+        }
+        _ => {
+            process.wait();
+            Err(process.errors())
+        }
+    }
+}
+
+impl Flock {
+    /// A cluster of so many.
+    pub fn of(count: usize) -> Flock {
+        let dir = tempfile::tempdir().expect("a directory");
+        let first = dir.path().join("1");
+        let one = start(&first, &port::free().to_string(), None).expect("the first starts");
+        let mut flock = Flock { dir, members: vec![one] };
+        for number in 2..=count {
+            flock.join(&number.to_string()).expect("it joins");
+        }
+        flock.until_voters(count);
+        flock
+    }
+
+    /// Has one more join; its place among the members.
+    pub fn join(&mut self, name: &str) -> Result<usize, String> {
+        self.join_at(name, &port::free().to_string())
+    }
+
+    pub fn join_at(&mut self, name: &str, address: &str) -> Result<usize, String> {
+        let token = self.token(false);
+        let through = self.members[0].address.clone();
+        let member = start(&self.dir.path().join(name), address, Some((&through, &token)))?;
+        self.members.push(member);
+        Ok(self.members.len() - 1)
+    }
+
+    /// A file with a join token.
+    pub fn token(&self, reusable: bool) -> PathBuf {
+        let file = self.dir.path().join("token");
+        let token = self.client().token(Some(Duration::from_secs(600)), reusable).expect("a token");
+        std::fs::write(&file, token.to_string()).expect("a file");
+        file
+    }
+
+    pub fn client(&self) -> ClusterClient {
+        ClusterClient::open(&self.members[0].dir).expect("a node's directory")
+    }
+
+    /// What those say that answer.
+    pub fn heard(&self) -> Vec<NodeStatus> {
+        self.client().survey().into_iter().filter_map(|node| node.status.ok()).collect()
+    }
+
+    pub fn until(&self, what: &str, is_so: impl Fn(&[NodeStatus]) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let heard = self.heard();
+            if is_so(&heard) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "it never came to be that {what}: {heard:#?}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// All have come so far that so many have a vote, and are ready.
+    pub fn until_voters(&self, count: usize) {
+        self.until(&format!("{count} vote"), |heard| {
+            heard.len() >= count
+                && heard.iter().all(|status| status.voters.len() == count && status.missing.is_none())
+        });
+    }
+
+    /// The place among the members of who leads.
+    pub fn leader(&self) -> usize {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let heard = self.heard();
+            let leads = heard.iter().find(|status| status.leader == Some(status.node));
+            if let Some(leads) = leads
+                && let Some(at) = self.members.iter().position(|member| member.number == leads.node)
+            {
+                return at;
+            }
+            assert!(Instant::now() < deadline, "nobody leads: {heard:#?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// SIGKILL; the node as it can be started again.
+    pub fn kill(&mut self, at: usize) -> Member {
+        let mut member = self.members.remove(at);
+        member.process.kill();
+        let errors = member.process.errors();
+        assert!(!errors.contains("panicked"), "a node panicked:\n{errors}");
+        member
+    }
+
+    /// Starts one again, over its directory.
+    pub fn restart(&mut self, member: &Member) {
+        let member = start(&member.dir, &member.address, None).expect("it starts again");
+        self.members.push(member);
+    }
+
+    /// Asks one until it has done it.
+    pub fn put(&mut self, at: usize, key: &str, value: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let answer = self.ask(at, &format!("put {key} {value}"), &format!("put {key} {value} "));
+            if answer == "done" {
+                return;
+            }
+            assert!(Instant::now() < deadline, "put {key} {value}: {answer}");
+        }
+    }
+
+    pub fn get(&mut self, at: usize, key: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let answer = self.ask(at, &format!("get {key}"), &format!("get {key} "));
+            if !answer.starts_with("refused") {
+                return answer;
+            }
+            assert!(Instant::now() < deadline, "get {key}: {answer}");
+        }
+    }
+
+    pub fn ask(&mut self, at: usize, line: &str, start: &str) -> String {
+        self.members[at].process.say(line);
+        self.members[at].process.until(start)
+    }
+}
