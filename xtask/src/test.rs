@@ -74,7 +74,7 @@ fn demo_once() -> Result<()> {
 /// Every point of these suites is run and checked; speeds are not judged.
 fn bench_quick() -> Result<()> {
     let kept = workspace::target_directory()?.join("bench-quick");
-    for suite in ["spot", "broker"] {
+    for suite in ["spot", "broker", "control"] {
         process::run(workspace::dunlin()?.args(["bench", suite, "--quick", "--keep"]).arg(&kept))?;
     }
     Ok(())

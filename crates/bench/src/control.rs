@@ -3,15 +3,27 @@
 //! Every node is a process of its own with a directory on a real disk, each write synced by a quorum before it is answered; a disk
 //! in memory is refused. What was acknowledged is read back. Ours and the rivals' clients are given the same order (`work`).
 
+pub mod clients;
 mod cluster;
 mod disk;
 mod failover;
+mod frame;
 mod goals;
+mod keeper;
 mod known;
+mod lanes;
+mod large;
 mod layouts;
+mod line;
 mod load;
+mod network;
+pub mod node;
+mod ours;
 mod points;
+mod probe;
 mod rival;
+mod session;
+mod watch;
 mod work;
 
 use crate::point::Suite;
@@ -19,7 +31,9 @@ use crate::point::Suite;
 /// The suite.
 pub const SUITE: Suite = Suite {
     name: "control",
-    cases: &["put", "get", "cas", "batch", "range", "failover", "disk", "network"],
+    cases: &[
+        "put", "get", "cas", "batch", "range", "failover", "watch", "restart", "snapshot", "disk", "network",
+    ],
     groups: points::groups,
     layouts: layouts::LAYOUTS,
     goals: goals::GOALS,

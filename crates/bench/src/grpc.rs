@@ -5,12 +5,13 @@ mod echo;
 mod node;
 mod points;
 mod stream;
-mod unary;
+pub mod unary;
 
-pub use callee::channel;
+pub use callee::{Callee, channel};
 pub use echo::serve as serve_echo;
 pub use node::serve as serve_node;
 pub use points::SUITE;
+pub use unary::Load;
 
 /// The messages of `proto/echo.proto`.
 #[allow(missing_docs, clippy::all, reason = "generated")]

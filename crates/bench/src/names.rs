@@ -77,6 +77,11 @@ impl Default for Draws {
 }
 
 impl Draws {
+    /// Others than by default, the same for the same number.
+    pub fn of(number: u64) -> Self {
+        Self(Self::default().0 ^ (number + 1).wrapping_mul(0xd129_0d3c_52d6_8d4b))
+    }
+
     /// A number below `bound`, which must not be zero.
     pub fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;

@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::broker;
+use crate::control;
 use crate::doors;
 use crate::feed;
 use crate::grpc;
@@ -81,6 +82,8 @@ pub fn child_main(args: &[String]) -> Result<()> {
         "remote-node" => remote::node::serve(&args),
         "broker-offender" => broker::offender_child(&args),
         "broker-stress" => broker::stress_child(&args),
+        "control-clients" => control::clients::work(&args),
+        "control-node" => control::node::serve(&args),
         "door-node" => doors::node::serve(&args),
         "grpc-echo" => grpc::serve_echo(&args),
         "grpc-node" => grpc::serve_node(&args),

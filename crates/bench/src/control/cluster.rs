@@ -2,10 +2,11 @@
 
 use anyhow::Result;
 
+use super::ours::Ours;
 use super::rival::Rival;
 use super::work::Work;
 use crate::child::Child;
-use crate::point::Bench;
+use crate::point::{Bench, target};
 
 /// A running cluster, gone when dropped.
 pub trait Cluster {
@@ -27,5 +28,8 @@ pub trait Cluster {
 
 /// So many nodes of this target.
 pub fn start(bench: &Bench, target: &'static str, nodes: usize) -> Result<Box<dyn Cluster>> {
-    Ok(Box::new(Rival::start(bench, target, nodes)?))
+    match target {
+        target::DUNLIN => Ok(Box::new(Ours::start(bench, nodes)?)),
+        rival => Ok(Box::new(Rival::start(bench, rival, nodes)?)),
+    }
 }

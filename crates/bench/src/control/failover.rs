@@ -11,7 +11,7 @@ use super::cluster;
 use super::work::Work;
 use crate::child::{Child, PATIENCE};
 use crate::clock::monotonic_ns;
-use crate::point::{Bench, Sample};
+use crate::point::{Bench, Sample, target};
 use crate::stats::Latencies;
 
 /// What the clients are asked; `peers/kv/load/probe.go` answers the same.
@@ -22,6 +22,8 @@ pub enum Ask {
     Leader(bool),
     /// When was the first write acknowledged of those asked for after this?
     AfterNs(u64),
+    /// How long did the elections take that were won? Of ours only.
+    Elections(bool),
 }
 
 /// An answer.
@@ -32,13 +34,15 @@ pub enum Told {
     Leader(usize),
     /// Then.
     AnsweredNs(u64),
+    /// So long, ns.
+    Elections(Vec<u64>),
 }
 
 /// Kills so many leaders, one after another.
-pub fn measure(bench: &Bench, target: &'static str, nodes: usize, kills: u64) -> Result<Sample> {
-    let mut cluster = cluster::start(bench, target, nodes)?;
+pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, kills: u64) -> Result<Sample> {
+    let mut cluster = cluster::start(bench, whose, nodes)?;
     let mut clients = cluster.clients(bench, &Work::probe())?;
-    let mut latencies = Latencies::default();
+    let (mut latencies, mut elections) = (Latencies::default(), Latencies::default());
     for _ in 0..kills {
         let leader = match ask(&mut clients, Ask::Leader(true))? {
             Told::Leader(leader) => leader,
@@ -50,9 +54,25 @@ pub fn measure(bench: &Bench, target: &'static str, nodes: usize, kills: u64) ->
             Told::AnsweredNs(answered_ns) => latencies.record(answered_ns - killed_ns),
             told => anyhow::bail!("{told:?} where a write was asked for"),
         }
+        if whose == target::DUNLIN {
+            // The dead are not asked: their elections were counted when they won.
+            match ask(&mut clients, Ask::Elections(true))? {
+                Told::Elections(won) => won.into_iter().for_each(|ns| elections.record(ns)),
+                told => anyhow::bail!("{told:?} where elections were asked for"),
+            }
+        }
         cluster.restart(bench, leader)?;
     }
-    Ok(latencies.sample().with("kills", kills as f64))
+    let sample = latencies.sample().with("kills", kills as f64);
+    if whose != target::DUNLIN {
+        return Ok(sample);
+    }
+    let won = elections.sample();
+    let figure = |name| won.get(name).unwrap_or(f64::NAN);
+    Ok(sample
+        .with("election_avg_ns", figure("avg_ns"))
+        .with("election_p99_ns", figure("p99_ns"))
+        .with("elections", elections.count() as f64))
 }
 
 fn ask(clients: &mut Child, ask: Ask) -> Result<Told> {

@@ -7,11 +7,14 @@ use Cell::{Metric, Param, Range};
 const LOAD: &[(&str, Cell)] = &[
     ("Nodes", Param("nodes")),
     ("In flight", Param("in_flight")),
+    ("Load", Param("load")),
     ("Throughput", Metric("ops_per_s")),
     ("Average", Metric("avg_ns")),
     ("p50", Metric("p50_ns")),
     ("p99", Metric("p99_ns")),
     ("Least … most", Range("ops_per_s")),
+    ("Entries of the log", Metric("entries_per_s")),
+    ("Commit, average", Metric("commit_avg_ns")),
     ("To the disk", Metric("disk_bytes_per_s")),
     ("Of what it takes", Metric("disk_share")),
 ];
@@ -36,6 +39,8 @@ pub const LAYOUTS: &[Layout] = &[
             ("Average", Metric("avg_ns")),
             ("p50", Metric("p50_ns")),
             ("p99", Metric("p99_ns")),
+            ("Candidacy → leader, average", Metric("election_avg_ns")),
+            ("p99", Metric("election_p99_ns")),
         ],
     },
     Layout {

@@ -7,14 +7,14 @@ use anyhow::Result;
 use super::cluster;
 use super::disk;
 use super::work::{Report, Work};
-use crate::point::{Bench, Sample};
+use crate::point::{Bench, Sample, target};
 
 /// The disk's floor is measured so long, right after.
 const FLOOR: Duration = Duration::from_millis(300);
 
 /// Starts so many nodes, and has clients work.
-pub fn measure(bench: &Bench, target: &'static str, nodes: usize, work: &Work) -> Result<Sample> {
-    let cluster = cluster::start(bench, target, nodes)?;
+pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, work: &Work) -> Result<Sample> {
+    let cluster = cluster::start(bench, whose, nodes)?;
     let before = disk::written(&cluster.processes())?;
     let report = Report::of(work, &mut cluster.clients(bench, work)?)?;
     let sample = report.sample();
@@ -27,4 +27,15 @@ pub fn measure(bench: &Bench, target: &'static str, nodes: usize, work: &Work) -
     let floor = disk::measure(disk::LARGE_BYTES, FLOOR.min(bench.options.time))?;
     let share = per_s / floor.get("bytes_per_s").unwrap_or(f64::NAN);
     Ok(sample.with("disk_bytes_per_s", per_s).with("disk_share", share))
+}
+
+/// Writes at a rate beside watchers, all of whom read every event: how much of the rate is held.
+pub fn watched(bench: &Bench, nodes: usize, work: &Work) -> Result<Sample> {
+    let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
+    let report = Report::of(work, &mut cluster.clients(bench, work)?)?;
+    let seconds = report.elapsed_ns as f64 / 1e9;
+    Ok(report
+        .sample()
+        .with("rate_held", report.ops as f64 / seconds / work.rate)
+        .with("deliveries", report.events as f64))
 }

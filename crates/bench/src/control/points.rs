@@ -1,7 +1,7 @@
 //! The points of suite `control`.
 
 use super::work::Work;
-use super::{disk, failover, load};
+use super::{disk, failover, large, load, network};
 use crate::cores::Pin;
 use crate::options::Options;
 use crate::params::Params;
@@ -34,20 +34,26 @@ pub struct Load {
     pub in_flight: usize,
     /// Keys of one request; 1 where each has one.
     pub batch: usize,
+    /// Counted at half of the peak.
+    pub half: bool,
+    /// Whom ours connect to.
+    pub via: &'static str,
 }
 
 impl Load {
     const fn of(case: &'static str, nodes: usize) -> Self {
-        Self { case, nodes, in_flight: IN_FLIGHT, batch: 1 }
+        Self { case, nodes, in_flight: IN_FLIGHT, batch: 1, half: false, via: "leader" }
     }
 
-    fn params(self) -> Params {
+    fn params(self, whose: &str) -> Params {
         let params = Params::new()
             .with("bytes", BYTES)
             .with("clients", self.clients())
             .with("in_flight", self.in_flight)
-            .with("nodes", self.nodes);
-        if self.batch > 1 { params.with("batch", self.batch) } else { params }
+            .with("nodes", self.nodes)
+            .with("load", if self.half { "half" } else { "full" });
+        let params = if self.batch > 1 { params.with("batch", self.batch) } else { params };
+        params.with("via", if whose == target::DUNLIN { self.via } else { "all" })
     }
 
     fn clients(self) -> usize {
@@ -67,7 +73,9 @@ impl Load {
             batch: self.batch,
             warmup_ns: time_ns / 2,
             time_ns,
-            rate: 0.0,
+            via: self.via.to_owned(),
+            half: self.half,
+            ..Work::default()
         }
     }
 }
@@ -77,6 +85,7 @@ fn loads() -> Vec<(Load, &'static [&'static str])> {
     const BOTH: &[&str] = &[target::ETCD, target::JETSTREAM];
     const ETCD: &[&str] = &[target::ETCD];
     let put = |nodes: usize| (Load::of("put", nodes), if nodes > 5 { &[] } else { BOTH });
+    let half = |load: Load| (Load { half: true, ..load }, &[] as &[_]);
     let mut loads: Vec<_> = NODES.map(put).into();
     loads.extend([
         (Load { in_flight: 1, ..Load::of("put", 3) }, BOTH),
@@ -86,20 +95,27 @@ fn loads() -> Vec<(Load, &'static [&'static str])> {
     let batch =
         |nodes| (Load { in_flight: BATCHES_IN_FLIGHT, batch: BATCH, ..Load::of("batch", nodes) }, ETCD);
     loads.extend([batch(1), batch(3)]);
-    loads.push((Load { in_flight: RANGES_IN_FLIGHT, batch: RANGE, ..Load::of("range", 3) }, ETCD));
+    let range = Load { in_flight: RANGES_IN_FLIGHT, batch: RANGE, ..Load::of("range", 3) };
+    loads.push((range, ETCD));
+    loads.push((Load { via: "all", ..Load::of("put", 3) }, &[]));
+    let halves = [Load::of("get", 3), Load::of("cas", 3), batch(3).0, range];
+    loads.extend([3, 5, 7].map(|nodes| Load::of("put", nodes)).into_iter().chain(halves).map(half));
     loads
 }
 
 /// The groups.
 pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
     let mut groups = vec![floors(options)];
-    for (load, rivals) in loads() {
+    // What is checked on five nodes is checked on three.
+    let is_chosen = |nodes: usize| nodes <= 3 || !options.quick;
+    for (load, rivals) in loads().into_iter().filter(|(load, _)| is_chosen(load.nodes)) {
         let rivals = if with_peers { rivals } else { &[] };
-        groups.push(rivals.iter().map(|rival| loaded(rival, load, options)).collect());
+        let targets = [target::DUNLIN].iter().chain(rivals);
+        groups.push(targets.map(|target| loaded(target, load, options)).collect());
     }
-    if with_peers {
-        groups.push(vec![failover(target::ETCD, 3, options.count(10, 1))]);
-    }
+    groups.extend(failovers(options, with_peers));
+    groups.push(vec![network::grpc(options), network::serialisation(options)]);
+    groups.push(vec![watched(options), restarted(options), snapshotted(options)]);
     groups
 }
 
@@ -121,10 +137,49 @@ fn floors(options: &Options) -> Group {
 
 fn loaded(target: &'static str, load: Load, options: &Options) -> Point {
     let work = load.work(options);
-    Point::new(load.case, target, load.params(), move |bench| load::measure(bench, target, load.nodes, &work))
+    Point::new(load.case, target, load.params(target), move |bench| {
+        load::measure(bench, target, load.nodes, &work)
+    })
+}
+
+/// Leaders are killed as often as a 99th percentile needs, etcd's less often: it takes a second each time.
+fn failovers(options: &Options, with_peers: bool) -> Vec<Group> {
+    let ours = |nodes: usize| failover(target::DUNLIN, nodes, options.count(100, 2));
+    let counts = if options.quick { &NODES[1..2] } else { &NODES[1..] };
+    let mut groups: Vec<Group> = counts.iter().map(|nodes| vec![ours(*nodes)]).collect();
+    if with_peers {
+        groups[0].push(failover(target::ETCD, 3, options.count(10, 1)));
+    }
+    groups
 }
 
 fn failover(target: &'static str, nodes: usize, kills: u64) -> Point {
     let params = Params::new().with("nodes", nodes);
     Point::new("failover", target, params, move |bench| failover::measure(bench, target, nodes, kills))
+}
+
+/// Writes beside many who watch them.
+fn watched(options: &Options) -> Point {
+    let watchers = options.count(1_000, 20) as usize;
+    let rate = 2_000.0;
+    let base = Load { in_flight: 64, ..Load::of("watch", 3) };
+    let work = Work { watchers, rate, ..base.work(options) };
+    let params = base.params(target::DUNLIN).with("subscribers", watchers).with("rate", rate as u64);
+    Point::new("watch", target::DUNLIN, params, move |bench| load::watched(bench, base.nodes, &work))
+}
+
+fn restarted(options: &Options) -> Point {
+    let keys = options.count(10_000_000, 10_000) as usize;
+    let work = Work { keys, ..Load::of("restart", 1).work(options) };
+    let params = Params::new().with("bytes", BYTES).with("nodes", 1_usize).with("keys", keys);
+    Point::new("restart", target::DUNLIN, params, move |bench| large::restart(bench, &work))
+}
+
+fn snapshotted(options: &Options) -> Point {
+    let keys = options.count(1_000_000, 10_000) as usize;
+    let base = Load { in_flight: 64, ..Load::of("snapshot", 3) };
+    let mut work = Work { keys, ..base.work(options) };
+    work.time_ns = work.time_ns.max(options.count(4_000_000_000, 50_000_000));
+    let params = Params::new().with("bytes", BYTES).with("nodes", 3_usize).with("keys", keys);
+    Point::new("snapshot", target::DUNLIN, params, move |bench| large::snapshot(bench, 3, &work))
 }

@@ -80,8 +80,8 @@ impl Cluster for Rival {
     }
 }
 
-/// None of the programs can pick a free port and say so.
-fn free_ports(count: usize) -> Result<Vec<u16>> {
+/// Ports of 127.0.0.1 that are free now: none of the programs can pick one and say so.
+pub fn free_ports(count: usize) -> Result<Vec<u16>> {
     let bind = |_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let held = (0..count).map(bind).collect::<Result<Vec<_>, _>>().context("finding free ports")?;
     held.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()

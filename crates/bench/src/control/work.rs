@@ -34,13 +34,22 @@ pub struct Work {
     pub warmup_ns: u64,
     /// Counted.
     pub time_ns: u64,
+    /// Whom ours connect to: `leader`, or `all` nodes, which hand on to it. The rivals' clients connect to all.
+    #[serde(default)]
+    pub via: String,
+    /// First the peak is measured, then counted at half of it, in an open loop.
+    #[serde(default)]
+    pub half: bool,
+    /// Who watch all changes.
+    #[serde(default)]
+    pub watchers: usize,
     /// Requests a second in an open loop; 0 for a closed one.
     #[serde(default)]
     pub rate: f64,
 }
 
 /// What was answered within the time.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     /// Requests.
     pub ops: u64,
@@ -56,6 +65,24 @@ pub struct Report {
     pub p95_ns: u64,
     /// See above.
     pub p99_ns: u64,
+    /// Of a half: the peak, requests a second.
+    #[serde(default)]
+    pub peak_per_s: f64,
+    /// Of commands: from proposing to the answer, at the leader.
+    #[serde(default)]
+    pub commit_avg_ns: f64,
+    /// See above.
+    #[serde(default)]
+    pub commit_p99_ns: f64,
+    /// Of commands: entries of the log that carried them.
+    #[serde(default)]
+    pub entries_per_s: f64,
+    /// When the first answer came, or how long it took.
+    #[serde(default)]
+    pub first_ns: u64,
+    /// Events that watchers read.
+    #[serde(default)]
+    pub events: u64,
 }
 
 /// More failures than this share of the answers, and nothing is reported.
@@ -84,12 +111,21 @@ impl Report {
 
     /// As figures.
     pub fn sample(&self) -> Sample {
-        Sample::new()
+        let sample = Sample::new()
             .with("ops_per_s", self.ops as f64 * 1e9 / self.elapsed_ns as f64)
             .with("avg_ns", self.avg_ns)
             .with("p50_ns", self.p50_ns as f64)
             .with("p95_ns", self.p95_ns as f64)
             .with("p99_ns", self.p99_ns as f64)
-            .with("errors", self.errors as f64)
+            .with("errors", self.errors as f64);
+        let more = [
+            ("peak_per_s", self.peak_per_s),
+            ("entries_per_s", self.entries_per_s),
+            ("commit_avg_ns", self.commit_avg_ns),
+            ("commit_p99_ns", self.commit_p99_ns),
+        ];
+        more.into_iter()
+            .filter(|(_, value)| *value > 0.0)
+            .fold(sample, |sample, (name, value)| sample.with(name, value))
     }
 }

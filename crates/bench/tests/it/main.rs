@@ -2,6 +2,7 @@
 
 mod broker;
 mod children;
+mod control;
 mod feed;
 mod runs;
 mod stand;

@@ -1,0 +1,172 @@
+//! Clients of our cluster in a process of their own: what `peers/kv/load` is to the rivals.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use dunlin::state::{Answer, Command, Query, Reply};
+
+use super::frame;
+use super::keeper::{self, Keeper};
+use super::lanes;
+use super::line::Line;
+use super::node::Seen;
+use super::probe;
+use super::session;
+use super::watch;
+use super::work::{Report, Work};
+use crate::child::PATIENCE;
+use crate::clock::monotonic_ns;
+use crate::role::{RoleArgs, say};
+
+/// A follower that lacks no more than this is taken to have what the leader has.
+const BEHIND_MAX: u64 = 1_000;
+
+/// The clients' process.
+pub(crate) fn work(args: &RoleArgs) -> Result<()> {
+    let work: Work = serde_json::from_str(args.text("work")?).context("reading the order")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, async {
+        let nodes: Vec<Connection> = work.endpoints.iter().map(|endpoint| Connection::to(endpoint)).collect();
+        if work.case == "probe" {
+            return probe::answer(nodes).await;
+        }
+        let leader = leader(&nodes).await?;
+        let connect = |nth: usize| match work.via.as_str() {
+            "all" => Connection::to(&work.endpoints[nth % work.endpoints.len()]),
+            _ => Connection::to(&work.endpoints[leader]),
+        };
+        let connections: Vec<Connection> = (0..work.clients).map(connect).collect();
+        let keeper = Keeper::new(work.clone(), connections);
+        say(&answer(&work, &nodes[leader], &keeper).await?)
+    })
+}
+
+/// What came of the order.
+async fn answer(work: &Work, leader: &Connection, keeper: &Keeper) -> Result<Report> {
+    let begun_ns = monotonic_ns();
+    match work.case.as_str() {
+        "fill" => {
+            keeper.load().await?;
+            let elapsed_ns = monotonic_ns() - begun_ns;
+            Ok(Report { ops: work.keys as u64, elapsed_ns, ..Report::default() })
+        }
+        "look" => {
+            leader.query(&Query::Get { key: keeper::key_of(0).as_bytes() }).await?;
+            let first_ns = monotonic_ns();
+            keeper.look().await?;
+            Ok(Report { first_ns, ..Report::default() })
+        }
+        "snapshot" => {
+            keeper.load().await?;
+            let (report, first_ns) = tokio::try_join!(lanes::run(keeper, work.rate), snapshot(leader))?;
+            Ok(Report { first_ns, ..report })
+        }
+        "watch" => watch::run(work, leader, keeper).await,
+        "get" | "range" => {
+            keeper.load().await?;
+            loaded(work, leader, keeper).await
+        }
+        _ => {
+            let report = loaded(work, leader, keeper).await?;
+            keeper.verify().await?;
+            Ok(report)
+        }
+    }
+}
+
+/// At the peak, or at half of it.
+async fn loaded(work: &Work, leader: &Connection, keeper: &Keeper) -> Result<Report> {
+    let before = leader.seen().await?.last;
+    let full = lanes::run(keeper, work.rate).await?;
+    let entries = leader.seen().await?.last - before;
+    if !work.half {
+        let entries_per_s = entries as f64 * 1e9 / (work.warmup_ns + full.elapsed_ns) as f64;
+        return Ok(Report { entries_per_s, ..full });
+    }
+    let peak_per_s = full.ops as f64 * 1e9 / full.elapsed_ns as f64;
+    leader.seen_anew().await?;
+    // In a short time there are a few at least.
+    let rate = (peak_per_s / 2.0).max(10e9 / work.time_ns as f64);
+    let half = lanes::run(keeper, rate).await?;
+    let (commit_avg_ns, commit_p99_ns) = leader.seen().await?.commit_ns;
+    Ok(Report { peak_per_s, commit_avg_ns, commit_p99_ns, ..half })
+}
+
+/// How long the leader takes over a snapshot, from asking for it until it is on its disk, ns.
+async fn snapshot(leader: &Connection) -> Result<u64> {
+    let before = leader.seen().await?.applied;
+    let begun_ns = monotonic_ns();
+    leader.0.ask(frame::SNAPSHOT, Bytes::new()).await?;
+    while leader.seen().await?.snapshot < before {
+        ensure!(monotonic_ns() - begun_ns < PATIENCE.as_nanos() as u64, "no snapshot within {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    Ok(monotonic_ns() - begun_ns)
+}
+
+/// One connection, with the calls that are made over it.
+#[derive(Clone, Debug)]
+pub struct Connection(Line);
+
+impl Connection {
+    /// To a node.
+    pub fn to(endpoint: &str) -> Self {
+        Self(Line::to(endpoint.to_owned(), &tokio::runtime::Handle::current()))
+    }
+
+    /// Has a command taken in.
+    pub async fn command(&self, command: &Command<'_>) -> Result<Reply> {
+        let mut bytes = Vec::with_capacity(320);
+        command.encode(&mut bytes);
+        session::answered(&self.0.ask(frame::COMMAND, bytes.into()).await?)
+    }
+
+    /// Asks.
+    pub async fn query(&self, query: &Query<'_>) -> Result<Answer> {
+        let mut bytes = Vec::with_capacity(64);
+        query.encode(&mut bytes);
+        Ok(Answer::decode(&self.0.ask(frame::QUERY, bytes.into()).await?)?)
+    }
+
+    /// How the node sees its cluster.
+    pub async fn seen(&self) -> Result<Seen> {
+        self.status(Bytes::new()).await
+    }
+
+    /// The same, and has it count its commits anew.
+    pub async fn seen_anew(&self) -> Result<Seen> {
+        self.status(Bytes::from_static(b"anew")).await
+    }
+
+    async fn status(&self, body: Bytes) -> Result<Seen> {
+        let within = tokio::time::timeout(Duration::from_secs(1), self.0.ask(frame::STATUS, body));
+        Ok(serde_json::from_slice(&within.await.context("a node says nothing")??)?)
+    }
+}
+
+/// Which of the nodes leads, once all agree and have come as far as it.
+pub async fn leader(nodes: &[Connection]) -> Result<usize> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let why = match agreed(nodes).await {
+            Ok(leader) => return Ok(leader),
+            Err(why) => why,
+        };
+        ensure!(Instant::now() < deadline, "the nodes did not agree who leads within {PATIENCE:?}: {why:#}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn agreed(nodes: &[Connection]) -> Result<usize> {
+    let mut all: Vec<Seen> = Vec::new();
+    for node in nodes {
+        all.push(node.seen().await?);
+    }
+    let last = all.iter().map(|seen| seen.last).max().unwrap_or(0);
+    let Some(leader) = all[0].leader else { bail!("nobody leads: {all:?}") };
+    let agree = |seen: &Seen| seen.leader == Some(leader) && seen.applied + BEHIND_MAX >= last;
+    ensure!(all.iter().all(agree), "not yet: {all:?}");
+    Ok(leader as usize - 1)
+}

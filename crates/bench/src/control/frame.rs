@@ -1,0 +1,80 @@
+//! The frames between processes of this suite: what stands between a client and a node, and between nodes.
+//!
+//! ```text
+//!  frame = bytes of the rest u32, id u64, kind u8, body
+//! ```
+//! An answer has the id of what it answers, in any order. Integers are little-endian.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+/// Of a node to a node.
+pub const RAFT: u8 = 0;
+/// A command; answered by what came of it.
+pub const COMMAND: u8 = 1;
+/// A question, answered linearizably.
+pub const QUERY: u8 = 2;
+/// How the node sees its cluster; with a body, it then counts its commits anew.
+pub const STATUS: u8 = 3;
+/// Take a snapshot.
+pub const SNAPSHOT: u8 = 4;
+/// An answer.
+pub const DONE: u8 = 5;
+/// Why there is none, as text.
+pub const FAILED: u8 = 6;
+
+const HEAD_BYTES: usize = 9;
+
+/// One frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Whom it answers, or will be answered by.
+    pub id: u64,
+    /// See the constants.
+    pub kind: u8,
+    /// What it says.
+    pub body: Bytes,
+}
+
+/// Appends a frame.
+pub fn push(out: &mut BytesMut, id: u64, kind: u8, body: &[u8]) {
+    out.reserve(4 + HEAD_BYTES + body.len());
+    out.put_u32_le((HEAD_BYTES + body.len()) as u32);
+    out.put_u64_le(id);
+    out.put_u8(kind);
+    out.put_slice(body);
+}
+
+/// Takes the first whole frame.
+pub fn pull(buffer: &mut BytesMut) -> Option<Frame> {
+    let rest = u32::from_le_bytes(*buffer.first_chunk()?) as usize;
+    if buffer.len() < 4 + rest {
+        buffer.reserve(4 + rest - buffer.len());
+        return None;
+    }
+    buffer.advance(4);
+    let mut frame = buffer.split_to(rest).freeze();
+    let (id, kind) = (frame.get_u64_le(), frame.get_u8());
+    Some(Frame { id, kind, body: frame })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_come_out_as_they_went_in_and_only_whole() {
+        let mut all = BytesMut::new();
+        push(&mut all, 7, COMMAND, b"one");
+        push(&mut all, 8, DONE, b"");
+        let mut seen = BytesMut::new();
+        let mut frames = Vec::new();
+        for byte in all {
+            seen.put_u8(byte);
+            frames.extend(pull(&mut seen));
+        }
+        let body = Bytes::from_static(b"one");
+        assert_eq!(frames[0], Frame { id: 7, kind: COMMAND, body });
+        assert_eq!(frames[1], Frame { id: 8, kind: DONE, body: Bytes::new() });
+        assert!(seen.is_empty());
+    }
+}

@@ -1,0 +1,182 @@
+//! What was acknowledged to our clients. Each key is written by one lane alone, so that its last value is certain.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use anyhow::{Result, bail, ensure};
+use dunlin::state::{Answer, Command, Operation, Query, Reply};
+
+use super::clients::Connection;
+use super::work::Work;
+use crate::payload::{Payload, Touch};
+
+/// Puts of one transaction when keys are loaded, and transactions on their way.
+const LOAD_BATCH: usize = 100;
+const LOAD_LANES: usize = 32;
+/// Reads on their way when all is read back.
+const VERIFY_LANES: usize = 64;
+
+/// The clients' memory, shared by their lanes.
+#[derive(Clone)]
+pub struct Keeper(Rc<Inner>);
+
+struct Inner {
+    work: Work,
+    connections: Vec<Connection>,
+    /// How often each key was written; what its value carries.
+    written: RefCell<Vec<u64>>,
+    /// The revision that last wrote it, where that is needed.
+    revisions: RefCell<Vec<u64>>,
+    /// The next key that is loaded or read back.
+    next: Cell<usize>,
+}
+
+/// A key's name.
+pub fn key_of(nth: usize) -> String {
+    format!("key-{nth:012}")
+}
+
+impl Keeper {
+    /// Knows of no write yet.
+    pub fn new(work: Work, connections: Vec<Connection>) -> Self {
+        let (written, revisions) = (RefCell::new(vec![0; work.keys]), RefCell::new(vec![0; work.keys]));
+        Self(Rc::new(Inner { work, connections, written, revisions, next: Cell::new(0) }))
+    }
+
+    /// The order.
+    pub fn work(&self) -> &Work {
+        &self.0.work
+    }
+
+    /// The connection of a lane.
+    pub fn connection(&self, lane: usize) -> &Connection {
+        &self.0.connections[lane % self.0.connections.len()]
+    }
+
+    /// How many writes there were.
+    pub fn writes(&self) -> u64 {
+        self.0.written.borrow().iter().sum()
+    }
+
+    /// Writes a key once more.
+    pub async fn put(&self, lane: usize, nth: usize, payload: &mut Payload) -> Result<()> {
+        let seq = self.count(nth);
+        let (key, value) = (key_of(nth), payload.of(seq));
+        let command = Command::Put { key: key.as_bytes(), value, lease: 0 };
+        self.connection(lane).command(&command).await.map(drop)
+    }
+
+    /// Writes a key if nobody else has.
+    pub async fn put_if(&self, lane: usize, nth: usize, payload: &mut Payload) -> Result<()> {
+        let (seq, expect) = (self.0.written.borrow()[nth] + 1, self.0.revisions.borrow()[nth]);
+        let (key, value) = (key_of(nth), payload.of(seq));
+        let command = Command::PutIf { key: key.as_bytes(), value, lease: 0, expect };
+        match self.connection(lane).command(&command).await? {
+            Reply::Changed { revision, keys: 1 } => {
+                self.count(nth);
+                self.0.revisions.borrow_mut()[nth] = revision;
+                Ok(())
+            }
+            other => bail!("{other:?} to a compare-and-swap"),
+        }
+    }
+
+    /// Writes keys in one transaction.
+    pub async fn put_all(&self, lane: usize, keys: impl Iterator<Item = usize>) -> Result<()> {
+        let mut payload = Payload::new(self.0.work.bytes);
+        let pairs: Vec<(String, Vec<u8>)> =
+            keys.map(|nth| (key_of(nth), payload.of(self.count(nth)).to_vec())).collect();
+        let then: Vec<Operation<'_>> = pairs
+            .iter()
+            .map(|(key, value)| Operation::Put { key: key.as_bytes(), value, lease: 0 })
+            .collect();
+        let command = Command::Transaction { compare: Vec::new(), then, otherwise: Vec::new() };
+        match self.connection(lane).command(&command).await? {
+            Reply::Transaction { succeeded: true, results, .. } if results.len() == pairs.len() => Ok(()),
+            other => bail!("{other:?} to a transaction of {} writes", pairs.len()),
+        }
+    }
+
+    /// Reads a key and compares.
+    pub async fn get(&self, lane: usize, nth: usize) -> Result<()> {
+        let key = key_of(nth);
+        let Answer::Found { found, .. } =
+            self.connection(lane).query(&Query::Get { key: key.as_bytes() }).await?
+        else {
+            bail!("another answer than keys")
+        };
+        let seq = self.0.written.borrow()[nth];
+        let right = match found.items.first() {
+            Some(pair) => seq > 0 && Touch::All.check(&pair.item.value, seq) && pair.item.version == seq,
+            None => seq == 0,
+        };
+        ensure!(right, "{key} was written {seq} times and does not hold that");
+        Ok(())
+    }
+
+    /// Reads so many keys from one on, and compares.
+    pub async fn range(&self, lane: usize, from: usize, count: usize) -> Result<()> {
+        let key = key_of(from);
+        let query = Query::Range { start: key.as_bytes(), end: &[], limit: count as u32 };
+        let Answer::Found { found, .. } = self.connection(lane).query(&query).await? else {
+            bail!("another answer than keys")
+        };
+        ensure!(found.items.len() == count, "{} keys where {count} are", found.items.len());
+        let right = found.items.iter().all(|pair| Touch::All.check(&pair.item.value, 1));
+        ensure!(right, "a range holds what was not written");
+        Ok(())
+    }
+
+    /// Writes all keys once.
+    pub async fn load(&self) -> Result<()> {
+        self.each(LOAD_LANES, LOAD_BATCH, async |keeper, lane, from, to| keeper.put_all(lane, from..to).await)
+            .await
+    }
+
+    /// Reads every key back.
+    pub async fn verify(&self) -> Result<()> {
+        self.each(VERIFY_LANES, 1, async |keeper, lane, nth, _| keeper.get(lane, nth).await).await
+    }
+
+    /// Reads every thousandth key back.
+    pub async fn look(&self) -> Result<()> {
+        self.0.written.borrow_mut().fill(1);
+        for nth in (0..self.0.work.keys).step_by(1_000) {
+            self.get(0, nth).await?;
+        }
+        Ok(())
+    }
+
+    async fn each(
+        &self,
+        lanes: usize,
+        step: usize,
+        work: impl AsyncFn(&Self, usize, usize, usize) -> Result<()> + Copy + 'static,
+    ) -> Result<()> {
+        self.0.next.set(0);
+        let lane = |lane: usize| {
+            let keeper = self.clone();
+            tokio::task::spawn_local(async move {
+                loop {
+                    let from = keeper.0.next.replace(keeper.0.next.get() + step);
+                    if from >= keeper.0.work.keys {
+                        return anyhow::Ok(());
+                    }
+                    work(&keeper, lane, from, (from + step).min(keeper.0.work.keys)).await?;
+                }
+            })
+        };
+        let lanes: Vec<_> = (0..lanes).map(lane).collect();
+        for lane in lanes {
+            lane.await??;
+        }
+        Ok(())
+    }
+
+    /// One write more, and how many that makes.
+    fn count(&self, nth: usize) -> u64 {
+        let written = &mut self.0.written.borrow_mut()[nth];
+        *written += 1;
+        *written
+    }
+}

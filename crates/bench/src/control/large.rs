@@ -1,0 +1,56 @@
+//! Many keys: how soon a node that held them serves again after it was killed, and how long a snapshot of them takes while writing
+//! goes on.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::cluster::{self, Cluster};
+use super::work::{Report, Work};
+use crate::child::{Child, PATIENCE};
+use crate::clock::monotonic_ns;
+use crate::point::{Bench, Sample, target};
+
+/// Ten million keys take their time.
+const FILL_MAX: Duration = Duration::from_secs(300);
+
+/// Kills a node that holds so many keys: from the start of the next process to the first linearizable answer, and what all of that took
+/// of memory. Every thousandth key is read and compared.
+pub fn restart(bench: &Bench, work: &Work) -> Result<Sample> {
+    let mut cluster = cluster::start(bench, target::DUNLIN, 1)?;
+    let mut filling = cluster.clients(bench, &Work { case: "fill".to_owned(), ..work.clone() })?;
+    let filled: Report = filling.line(FILL_MAX)?;
+    drop(filling);
+    cluster.kill(0)?;
+    let start_ns = monotonic_ns();
+    cluster.restart(bench, 0)?;
+    let look = Work { case: "look".to_owned(), ..work.clone() };
+    let looked: Report = cluster.clients(bench, &look)?.line(FILL_MAX)?;
+    ensure!(looked.first_ns > start_ns, "answered before it was started");
+    Ok(Sample::new()
+        .with("serving_ns", (looked.first_ns - start_ns) as f64)
+        .with("keys_per_s", filled.ops as f64 * 1e9 / filled.elapsed_ns as f64)
+        .with("keys", work.keys as f64)
+        .with("rss_bytes", resident(&*cluster)?))
+}
+
+fn resident(cluster: &dyn Cluster) -> Result<f64> {
+    let path = format!("/proc/{}/status", cluster.processes()[0]);
+    let text = std::fs::read_to_string(path)?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+    let kib: f64 = line.unwrap_or("0").parse()?;
+    Ok(kib * 1024.0)
+}
+
+/// Has the leader of so many nodes take a snapshot of all keys while others are written: how long that takes, and how many are
+/// written meanwhile.
+pub fn snapshot(bench: &Bench, nodes: usize, work: &Work) -> Result<Sample> {
+    let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
+    let order = Work { case: "snapshot".to_owned(), ..work.clone() };
+    let mut clients: Child = cluster.clients(bench, &order)?;
+    let report: Report = clients.line(FILL_MAX + PATIENCE)?;
+    Ok(Sample::new()
+        .with("snapshot_ns", report.first_ns as f64)
+        .with("keys", work.keys as f64)
+        .and(report.sample()))
+}

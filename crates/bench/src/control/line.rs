@@ -1,0 +1,126 @@
+//! One connection over which many requests are on their way, answered in any order.
+//!
+//! What cannot be sent, or was sent over a connection that broke, is an error to who asked; the connection is made again.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedReadHalf;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+
+use super::frame::{self, Frame};
+
+/// Between two tries to connect.
+const AGAIN: Duration = Duration::from_millis(5);
+/// Requests that are written together at most.
+const TOGETHER_MAX: usize = 512;
+const BUFFER_BYTES: usize = 256 << 10;
+
+struct Asked {
+    kind: u8,
+    body: Bytes,
+    answer: oneshot::Sender<Frame>,
+}
+
+type Pending = Arc<Mutex<HashMap<u64, oneshot::Sender<Frame>>>>;
+
+/// A handle to it; the connection goes with the last.
+#[derive(Clone, Debug)]
+pub struct Line(mpsc::UnboundedSender<Asked>);
+
+impl Line {
+    /// To an address, on a runtime.
+    pub fn to(address: String, runtime: &Handle) -> Self {
+        let (sender, asked) = mpsc::unbounded_channel();
+        runtime.spawn(run(address, asked));
+        Self(sender)
+    }
+
+    /// Asks now; the answer when it comes.
+    pub fn ask(&self, kind: u8, body: Bytes) -> impl Future<Output = io::Result<Bytes>> + Send + use<> {
+        let (answer, answered) = oneshot::channel();
+        let sent = self.0.send(Asked { kind, body, answer });
+        async move {
+            let lost = || io::Error::from(io::ErrorKind::ConnectionReset);
+            sent.map_err(|_| lost())?;
+            match answered.await.map_err(|_| lost())? {
+                Frame { kind: frame::DONE, body, .. } => Ok(body),
+                Frame { body, .. } => Err(io::Error::other(String::from_utf8_lossy(&body).into_owned())),
+            }
+        }
+    }
+}
+
+async fn run(address: String, mut asked: mpsc::UnboundedReceiver<Asked>) {
+    loop {
+        match TcpStream::connect(&address).await {
+            Ok(stream) => {
+                if over(stream, &mut asked).await.is_none() {
+                    return;
+                }
+            }
+            Err(_) => {
+                tokio::time::sleep(AGAIN).await;
+                // Nobody is there: whoever has asked by now is told by the drop.
+                while asked.try_recv().is_ok() {}
+                if asked.is_closed() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Works until the connection breaks; nothing when nobody asks any more.
+async fn over(stream: TcpStream, asked: &mut mpsc::UnboundedReceiver<Asked>) -> Option<()> {
+    stream.set_nodelay(true).ok()?;
+    let (reader, mut writer) = stream.into_split();
+    let pending = Pending::default();
+    let mut reading = tokio::spawn(read(reader, Arc::clone(&pending)));
+    let (mut together, mut out, mut next_id) = (Vec::new(), BytesMut::new(), 0_u64);
+    loop {
+        let count = tokio::select! {
+            count = asked.recv_many(&mut together, TOGETHER_MAX) => count,
+            _ = &mut reading => return Some(()),
+        };
+        if count == 0 {
+            reading.abort();
+            return None;
+        }
+        {
+            let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
+            for Asked { kind, body, answer } in together.drain(..) {
+                frame::push(&mut out, next_id, kind, &body);
+                pending.insert(next_id, answer);
+                next_id += 1;
+            }
+        }
+        if writer.write_all(&out).await.is_err() {
+            reading.abort();
+            return Some(());
+        }
+        out.clear();
+    }
+}
+
+async fn read(mut reader: OwnedReadHalf, pending: Pending) {
+    let mut buffer = BytesMut::with_capacity(BUFFER_BYTES);
+    while let Ok(1..) = reader.read_buf(&mut buffer).await {
+        let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(frame) = frame::pull(&mut buffer) {
+            if let Some(answer) = pending.remove(&frame.id) {
+                // Who asked may have gone.
+                let _ = answer.send(frame);
+            }
+        }
+        drop(pending);
+        buffer.reserve(BUFFER_BYTES / 4);
+    }
+    pending.lock().unwrap_or_else(PoisonError::into_inner).clear();
+}

@@ -1,0 +1,68 @@
+//! The document's network rows that are no load: requests over one gRPC connection, and what a put costs to encode and decode.
+
+use std::hint::black_box;
+
+use anyhow::{Result, ensure};
+use dunlin::state::{Answered, Command, Reply};
+
+use crate::clock::monotonic_ns;
+use crate::cores::Pin;
+use crate::grpc::{Callee, Load, unary};
+use crate::options::Options;
+use crate::params::Params;
+use crate::payload::Payload;
+use crate::point::{Point, Sample, target};
+use crate::stats::Latencies;
+
+/// Requests on their way over the one connection.
+const IN_FLIGHT: usize = 256;
+/// Puts that are timed together: one alone is as short as looking at the clock.
+const TOGETHER: u64 = 100;
+
+/// Publishing through door `grpc`, over one connection.
+pub fn grpc(options: &Options) -> Point {
+    let calls = options.count(100_000, 640);
+    let load = Load { clients: 1, in_flight: IN_FLIGHT, batch: 1, bytes: 64, calls, pin: Pin::Apart };
+    let params = Params::new()
+        .with("transport", "grpc")
+        .with("bytes", 64_usize)
+        .with("clients", 1_usize)
+        .with("in_flight", IN_FLIGHT);
+    Point::new("network", target::DUNLIN, params, move |bench| {
+        let sample = unary::measure(bench, Callee::Node, load)?;
+        let per_s = sample.get("msgs_per_s").unwrap_or(0.0);
+        Ok(sample.with("ops_per_s", per_s))
+    })
+}
+
+/// A put and its reply, each encoded and decoded once.
+pub fn serialisation(options: &Options) -> Point {
+    let rounds = options.count(20_000, 100);
+    let params = Params::new().with("bytes", 256_usize).with("of", "serialisation");
+    Point::new("network", target::DUNLIN, params, move |_| {
+        let (mut payload, mut latencies, mut bytes) = (Payload::new(256), Latencies::default(), Vec::new());
+        for round in 0..rounds {
+            let start_ns = monotonic_ns();
+            for nth in 0..TOGETHER {
+                there_and_back(payload.of(round * TOGETHER + nth), &mut bytes)?;
+            }
+            latencies.record((monotonic_ns() - start_ns) / TOGETHER);
+        }
+        Ok(Sample::new().and(latencies.sample()))
+    })
+}
+
+fn there_and_back(value: &[u8], bytes: &mut Vec<u8>) -> Result<()> {
+    bytes.clear();
+    black_box(Command::Put { key: b"key-000000000001", value, lease: 0 }).encode(bytes);
+    let decoded = Command::decode(black_box(bytes))?;
+    ensure!(matches!(decoded, Command::Put { value: read, .. } if read == value), "another put came back");
+    bytes.clear();
+    black_box(Answered::Done { reply: Reply::Changed { revision: 7, keys: 1 } }).encode(bytes);
+    let answered = Answered::decode(black_box(bytes))?;
+    ensure!(
+        matches!(answered, Answered::Done { reply: Reply::Changed { revision: 7, .. } }),
+        "another reply"
+    );
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! Our clients' answers to [`Ask`]: they write to every node all the time.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use dunlin::state::Command;
+use tokio::sync::{mpsc, oneshot};
+
+use super::clients::{self, Connection};
+use super::failover::{Ask, Told};
+use crate::child::PATIENCE;
+use crate::clock::monotonic_ns;
+use crate::role::say;
+
+/// How often each node is written to, whatever became of the writes before.
+const PACE: Duration = Duration::from_millis(7);
+const WRITE_MAX: Duration = Duration::from_secs(5);
+
+/// Who waits for the first write that was asked for after a time.
+#[derive(Default)]
+struct Waiting {
+    after_ns: Cell<u64>,
+    told: RefCell<Option<oneshot::Sender<u64>>>,
+}
+
+/// Writes and answers until nobody asks any more.
+pub async fn answer(nodes: Vec<Connection>) -> Result<()> {
+    let waiting = Rc::<Waiting>::default();
+    for (nth, node) in nodes.iter().enumerate() {
+        tokio::task::spawn_local(write(nth, node.clone(), Rc::clone(&waiting)));
+    }
+    let mut asked = asked();
+    while let Some(ask) = asked.recv().await {
+        match ask? {
+            Ask::Leader(_) => say(&Told::Leader(clients::leader(&nodes).await?))?,
+            Ask::AfterNs(after_ns) => {
+                let (sender, told) = oneshot::channel();
+                waiting.told.replace(Some(sender));
+                waiting.after_ns.set(after_ns);
+                let told = tokio::time::timeout(PATIENCE, told).await;
+                say(&Told::AnsweredNs(told.context("no write went through")??))?;
+            }
+            Ask::Elections(_) => {
+                // The last that was won by who leads now: that which this death brought about.
+                let mut won = Vec::new();
+                for (nth, node) in nodes.iter().enumerate() {
+                    let Ok(seen) = node.seen().await else { continue };
+                    won.extend(seen.elections_ns.last().filter(|_| seen.leader == Some(nth as u64 + 1)));
+                }
+                say(&Told::Elections(won))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn write(nth: usize, node: Connection, waiting: Rc<Waiting>) {
+    let key = format!("probe-{nth}");
+    let mut beat = tokio::time::interval(PACE);
+    loop {
+        beat.tick().await;
+        let (node, key, waiting) = (node.clone(), key.clone(), Rc::clone(&waiting));
+        tokio::task::spawn_local(async move {
+            let asked_ns = monotonic_ns();
+            let command = Command::Put { key: key.as_bytes(), value: b"probe", lease: 0 };
+            let written = tokio::time::timeout(WRITE_MAX, node.command(&command)).await;
+            if matches!(written, Ok(Ok(_)))
+                && asked_ns > waiting.after_ns.get()
+                && let Some(told) = waiting.told.take()
+            {
+                let _ = told.send(monotonic_ns());
+            }
+        });
+    }
+}
+
+/// What is asked, from a thread that may wait for it.
+fn asked() -> mpsc::UnboundedReceiver<Result<Ask>> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            let ask = serde_json::from_str(&line).with_context(|| format!("reading {line}"));
+            if sender.send(ask).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}

@@ -1,0 +1,88 @@
+//! Many who watch every revision over door `tcp`, each a connection and a subscription of its own, while keys are written at a fixed rate.
+//!
+//! Each reads every event, whose sequence is the revision and whose value says which write it was: one that is missing, comes twice or
+//! out of order fails the run.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use dunlin::KV;
+use dunlin::state::{Event as Changed, Events};
+use dunlin::topic::{Event, Start, Subscribe, SubscribeOptions};
+use dunlin_client::{Client, Options, Subscriber};
+
+use super::clients::Connection;
+use super::keeper::Keeper;
+use super::lanes;
+use super::work::{Report, Work};
+use crate::child::PATIENCE;
+use crate::payload::{Payload, Touch};
+
+/// Subscribes, writes, and reads everything.
+pub async fn run(work: &Work, leader: &Connection, keeper: &Keeper) -> Result<Report> {
+    let door = leader.seen().await?.door.context("the node has no door")?;
+    let connect = |_| -> Result<(Client, Subscriber)> {
+        let client = Client::connect(&format!("dunlin://{door}"), Options::default())?;
+        let options = SubscribeOptions { start: Start::Latest, ..SubscribeOptions::default() };
+        let watcher = client.subscribe(KV, options)?;
+        Ok((client, watcher))
+    };
+    let watchers = (0..work.watchers).map(connect).collect::<Result<Vec<_>>>()?;
+    let (events, total) = (Rc::new(Cell::new(0_u64)), Rc::new(Cell::new(None)));
+    let mut reading = Vec::new();
+    for (client, watcher) in watchers {
+        let (events, total) = (Rc::clone(&events), Rc::clone(&total));
+        reading.push(tokio::task::spawn_local(async move {
+            let _client = client;
+            read(watcher, &events, &total).await
+        }));
+    }
+    let report = lanes::run(keeper, work.rate).await?;
+    // One more write, so that who waits for the next event sees that it was the last.
+    total.set(Some(keeper.writes() + 1));
+    keeper.put(0, 0, &mut Payload::new(work.bytes)).await?;
+    for watcher in reading {
+        tokio::time::timeout(PATIENCE, watcher).await.context("a watcher does not get all")???;
+    }
+    let due = keeper.writes() * work.watchers as u64;
+    ensure!(events.get() == due, "{} events were read, of {due}", events.get());
+    Ok(Report { events: events.get(), ..report })
+}
+
+/// Reads until all that was written has come.
+async fn read(mut watcher: Subscriber, events: &Cell<u64>, total: &Cell<Option<u64>>) -> Result<()> {
+    let (mut last, mut mine) = (None, 0_u64);
+    while total.get() != Some(mine) {
+        let next = tokio::time::timeout(Duration::from_secs(30), watcher.next_async());
+        match next.await.context("nothing came for 30 s")?? {
+            Event::Record(record) => {
+                ensure!(
+                    last.is_none_or(|last: u64| record.seq() == last + 1),
+                    "revision {} after {last:?}",
+                    record.seq()
+                );
+                last = Some(record.seq());
+                check(record.payload())?;
+                mine += 1;
+                events.set(events.get() + 1);
+            }
+            Event::Notice(notice) => bail!("{notice:?} to a watcher"),
+        }
+    }
+    Ok(())
+}
+
+/// One put of one key, with a value that is whole.
+fn check(payload: &[u8]) -> Result<()> {
+    let mut changes = 0;
+    for change in Events::new(payload)? {
+        let Changed::Put { item, .. } = change? else { bail!("a deletion where puts were made") };
+        let seq = item.value.first_chunk().map(|word| u64::from_le_bytes(*word)).unwrap_or(0);
+        ensure!(Touch::Ends.check(&item.value, seq), "a value is damaged");
+        changes += 1;
+    }
+    ensure!(changes == 1, "{changes} changes in one revision");
+    Ok(())
+}
