@@ -65,7 +65,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         if line == "end" {
             break;
         }
-        let (control, cluster) = (Arc::clone(&control), Arc::clone(&cluster));
+        let (control, cluster) = (Arc::clone(control), Arc::clone(&cluster));
         std::thread::spawn(move || println!("{}", answer(&line, &control, &cluster)));
     }
     cluster.hand_over();
