@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dunlin_topic::{PublishError, SubscribeError, SubscribeOptions, Wait};
+use dunlin_topic::{LogName, Position, PublishError, SubscribeError, SubscribeOptions, Wait};
 use dunlin_wire::{FromClient, NO_PRODUCER, StartAt};
 
 use crate::address::{Address, AddressError};
@@ -200,9 +200,43 @@ impl Client {
             registered,
             follow,
             credit_bytes: self.shared.limits.credit_bytes as u64,
+            tells_beginning: false,
             group: None,
         };
         self.begin(asked, wait)
+    }
+
+    /// A subscription that may be used before the node has answered; each log that `after` names goes on there, the
+    /// others begin as the options say. A refusal is told by the first look.
+    pub fn subscribe_at_once(
+        &self,
+        pattern: &str,
+        options: SubscribeOptions,
+        after: Vec<(Arc<LogName>, Position)>,
+    ) -> Subscriber {
+        let follow = follow_asked(&options);
+        let asked = Asked {
+            pattern: pattern.to_owned(),
+            name: options.name,
+            start: start_at(options.start),
+            on_gap: on_gap(options.on_gap),
+            registered: options.registered,
+            follow,
+            credit_bytes: self.shared.limits.credit_bytes as u64,
+            tells_beginning: true,
+            group: None,
+        };
+        let tells_consumed = asked.registered || asked.follow.is_some_and(|follow| follow.conflate);
+        let limits = &self.shared.limits;
+        let inbox = Arc::new(Inbox::new(limits.unread_bytes_max(), limits.refund_bytes_max()));
+        let mut out = Vec::new();
+        let number = {
+            let mut session = lock(&self.shared.session);
+            let number = session.subscribe_after(asked, after, &inbox, &mut out);
+            self.shared.outbox.write(&out);
+            number
+        };
+        Subscriber::new(Arc::clone(&self.shared), inbox, number, options.wait, tells_consumed)
     }
 
     /// Begins a subscription or membership and waits until it stands.

@@ -115,6 +115,7 @@ impl Client {
             registered: kind == GroupKind::Share,
             follow: None,
             credit_bytes: self.shared.limits.credit_bytes as u64,
+            tells_beginning: false,
             group: Some(GroupAsked {
                 kind: match kind {
                     GroupKind::Share => dunlin_wire::GroupKind::Share,

@@ -46,6 +46,7 @@ mod publishing;
 #[cfg(feature = "tokio")]
 mod reactor;
 mod refusal;
+mod relay;
 mod request;
 mod respond;
 mod session;
@@ -71,6 +72,7 @@ pub use limits::Limits;
 pub use link::Why;
 pub use publisher::{Identity, Publisher, PublisherOptions};
 pub use refusal::Refused;
+pub use relay::{Relay, Relayed, RunToRelay, Told};
 pub use request::Requester;
 pub use respond::Responder;
 pub use subscriber::Subscriber;

@@ -158,7 +158,7 @@ impl PublishingState {
     }
 }
 
-fn receipt(published: &Published) -> Receipt {
+pub(crate) fn receipt(published: &Published) -> Receipt {
     Receipt {
         partition: published.partition as u16,
         position: Position { epoch: published.position.epoch, seq: published.position.seq },

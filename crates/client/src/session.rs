@@ -21,6 +21,7 @@ use crate::inbox::Inbox;
 use crate::limits::Limits;
 use crate::publishing::Publishing;
 use crate::refusal::{Refused, subscribe_error};
+use crate::relay::Relaying;
 
 /// The tables, and what the node said of itself.
 #[derive(Debug, Default)]
@@ -38,6 +39,7 @@ pub(crate) struct Session {
     subscriptions: HashMap<u32, Subscription>,
     channels: HashMap<u32, Channel>,
     publishers: HashMap<u32, Arc<Publishing>>,
+    relays: HashMap<u32, Arc<Relaying>>,
     questions: HashMap<u32, Arc<Question>>,
 }
 
@@ -52,6 +54,8 @@ pub(crate) struct Asked {
     /// What it wants of the states of stateful topics.
     pub(crate) follow: Option<FollowAsked>,
     pub(crate) credit_bytes: u64,
+    /// Whoever asks wants to know where each log began.
+    pub(crate) tells_beginning: bool,
     pub(crate) group: Option<GroupAsked>,
 }
 
@@ -86,6 +90,8 @@ struct Subscription {
     gone: HashMap<(String, u16), u32>,
     /// SUBSCRIBED has come, on some connection: positions are known.
     stands: bool,
+    /// After which position of each log the first of its records followed; of few interest.
+    began: Vec<(Arc<LogName>, Position)>,
     /// Bytes received before this connection.
     received_before: u64,
     claims: Claims,
@@ -177,6 +183,11 @@ impl Session {
 
     pub(crate) fn remove_publisher(&mut self, number: u32) {
         self.publishers.remove(&number);
+        self.relays.remove(&number);
+    }
+
+    pub(crate) fn add_relay(&mut self, relay: Arc<Relaying>) {
+        self.relays.insert(relay.number, relay);
     }
 
     pub(crate) fn add_question(&mut self, number: u32, question: Arc<Question>) {
@@ -215,15 +226,18 @@ impl Session {
         match message {
             FromNode::Published(published) => {
                 self.publishers.get(&published.publisher).inspect(|p| p.published(published));
+                self.relays.get(&published.publisher).inspect(|r| r.published(published));
             }
             FromNode::PublishRefused(refused) => {
                 self.publishers.get(&refused.publisher).inspect(|p| p.publish_refused(refused));
+                self.relays.get(&refused.publisher).inspect(|r| r.publish_refused(refused));
             }
             FromNode::PublisherOpened(opened) => {
                 self.publishers.get(&opened.publisher).inspect(|p| p.opened(opened));
             }
             FromNode::PublisherRefused(refused) => {
                 self.publishers.get(&refused.publisher).inspect(|p| p.refused(&refused.refusal));
+                self.relays.get(&refused.publisher).inspect(|r| r.refused(&refused.refusal));
             }
             FromNode::Deliver(deliver) => {
                 self.check_credit(deliver.channel)?;

@@ -18,7 +18,7 @@ use crate::inbox::{Batch, Inbox, Item, RunItem};
 use crate::link::{Pumped, Why};
 
 /// A log, and the last record of it that was consumed.
-pub(crate) type Consumed = (Arc<LogName>, Position);
+pub type Consumed = (Arc<LogName>, Position);
 
 /// Reads one or more logs of a node.
 #[derive(Debug)]
@@ -345,6 +345,17 @@ impl Subscribe for Subscriber {
 }
 
 impl Subscriber {
+    /// Why the subscription was refused, if it was.
+    pub fn refused(&self) -> Option<SubscribeError> {
+        self.inbox.standing().err()
+    }
+
+    /// Of a subscription [made at once](crate::Client::subscribe_at_once), when the node has answered: after which position of
+    /// each log the first of its records follows.
+    pub fn began(&self) -> Option<Vec<Consumed>> {
+        lock(&self.shared.session).began(self.number)
+    }
+
     /// Whether an event is there that was received already.
     #[inline]
     pub(crate) fn has_received(&mut self) -> Result<bool, SubscribeError> {

@@ -24,6 +24,7 @@ mod housekeeping;
 mod http;
 mod listener;
 mod nats;
+pub mod peers;
 mod reload;
 mod responders;
 mod runtime;

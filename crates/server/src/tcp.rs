@@ -2,4 +2,4 @@
 
 mod session;
 
-pub(crate) use session::{Session, WriteScratch};
+pub(crate) use session::{NODE_CLIENT, Session, WriteScratch};

@@ -60,7 +60,13 @@ impl Publisher {
         attempt: impl Fn(&Log, Append) -> Result<Appended, PublishError>,
     ) -> Result<Receipt, PublishError> {
         let log = &self.topic.logs()[partition];
-        let append = Append { now_ns: log.clock.now_ns(), mark: self.producer, expect_last, evict: false };
+        let append = Append {
+            now_ns: log.clock.now_ns(),
+            mark: self.producer,
+            expect_last,
+            evict: false,
+            as_owner: false,
+        };
         let appended = match attempt(log, append) {
             Err(refused) if refused.may_pass() => {
                 let waiter = self.waiter.get_or_insert_with(Waiter::new);
@@ -266,7 +272,8 @@ impl Publisher {
         let log = &self.topic.logs()[partition];
         let began_ns = log.clock.now_ns();
         let deadline_ns = began_ns.saturating_add(saturating_ns(self.topic.patience()));
-        let mut append = Append { now_ns: began_ns, mark: self.producer, expect_last, evict: false };
+        let mut append =
+            Append { now_ns: began_ns, mark: self.producer, expect_last, evict: false, as_owner: false };
         let receipt = loop {
             match self.topic.append_encoded(append.now_ns, partition, append, &frames, count) {
                 Err(refused) if refused.may_pass() => {

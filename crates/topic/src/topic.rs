@@ -221,10 +221,25 @@ impl Topic {
     pub fn append_run(&self, now_ns: u64, append: RunAppend<'_>) -> Result<Receipt, PublishError> {
         let RunAppend { run, partition, mark, expect_last, evict, .. } = append;
         let log = self.logs.get(partition).ok_or(PublishError::Batch("no such partition"))?;
-        let appended = match log.append_run(Append { now_ns, mark, expect_last, evict }, run) {
+        let appended = match log.append_run(Append { now_ns, mark, expect_last, evict, as_owner: false }, run)
+        {
             Err(PublishError::Elsewhere) => return self.append_elsewhere(now_ns, append),
             appended => appended?,
         };
+        Ok(Receipt {
+            partition: partition as u16,
+            position: appended.position,
+            duplicate: appended.duplicate,
+            acknowledged: self.acknowledges(),
+        })
+    }
+
+    /// Appends a run that waited for this process to own the topic, as it does now, before any that comes meanwhile.
+    pub fn append_as_owner(&self, now_ns: u64, append: RunAppend<'_>) -> Result<Receipt, PublishError> {
+        let RunAppend { run, partition, mark, expect_last, evict, .. } = append;
+        let log = self.logs.get(partition).ok_or(PublishError::Batch("no such partition"))?;
+        let appended =
+            log.append_run(Append { now_ns, mark, expect_last, evict, as_owner: !log.is_mirror() }, run)?;
         Ok(Receipt {
             partition: partition as u16,
             position: appended.position,
@@ -308,7 +323,7 @@ impl Topic {
         let RunAppend { run, partition, mark, expect_last, evict, relayed } = append;
         let log = &self.logs[partition];
         if log.renew(now_ns) {
-            match log.append_run(Append { now_ns, mark, expect_last, evict }, run) {
+            match log.append_run(Append { now_ns, mark, expect_last, evict, as_owner: false }, run) {
                 // It has changed hands in between.
                 Err(PublishError::Elsewhere) => {}
                 appended => {

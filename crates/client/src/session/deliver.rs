@@ -108,6 +108,9 @@ impl Session {
             (Arc::new(name), None)
         });
         let at = at.unwrap_or(after);
+        if subscription.asked.tells_beginning {
+            subscription.began.push((Arc::clone(&name), at));
+        }
         let on_gap = subscription.asked.follow.is_some_and(|follow| follow.on_gap || follow.conflate);
         let in_group = subscription.asked.group.is_some();
         let inbox = Arc::clone(&subscription.inbox);

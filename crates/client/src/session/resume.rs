@@ -53,6 +53,9 @@ impl Session {
         for publishing in self.publishers.values() {
             publishing.resume(out);
         }
+        for relay in self.relays.values() {
+            relay.resume(out);
+        }
     }
 
     /// Adds a subscription; what has to be said for it is added to `out`.
@@ -65,6 +68,7 @@ impl Session {
             channels: Default::default(),
             gone: Default::default(),
             stands: false,
+            began: Vec::new(),
             received_before: 0,
             claims: Default::default(),
         };
@@ -72,6 +76,37 @@ impl Session {
         subscription.ask(number, out);
         self.subscriptions.insert(number, subscription);
         number
+    }
+
+    /// Adds a subscription that goes on after these positions.
+    pub(crate) fn subscribe_after(
+        &mut self,
+        asked: Asked,
+        after: Vec<(Arc<dunlin_topic::LogName>, dunlin_topic::Position)>,
+        inbox: &Arc<Inbox>,
+        out: &mut Vec<u8>,
+    ) -> u32 {
+        let mut unsaid = Vec::new();
+        let number = self.subscribe(asked, inbox, &mut unsaid);
+        if let Some(subscription) = self.subscriptions.get_mut(&number) {
+            subscription.stands = !after.is_empty();
+            let known = |(log, at): (Arc<dunlin_topic::LogName>, _)| {
+                ((log.topic.clone(), log.partition), (log, Some(at)))
+            };
+            subscription.logs = after.into_iter().map(known).collect();
+            subscription.ask(number, out);
+        }
+        number
+    }
+
+    /// Where each log of a subscription began, once the node has said so.
+    pub(crate) fn began(
+        &mut self,
+        number: u32,
+    ) -> Option<Vec<(Arc<dunlin_topic::LogName>, dunlin_topic::Position)>> {
+        let subscription = self.subscriptions.get_mut(&number)?;
+        let stands = matches!(subscription.inbox.standing(), Ok(true));
+        stands.then(|| std::mem::take(&mut subscription.began))
     }
 
     pub(super) fn subscribed(&mut self, number: u32) {

@@ -172,29 +172,34 @@ impl Feed {
     pub fn take(&self, event: &Event<'_>, frame: &mut Vec<u8>) -> Taken {
         match event {
             Event::Record(record) => {
-                let Some(log) = self.log(record.log) else { return Taken::Whole };
-                if self.private && log.info().registered == 0 {
-                    return Taken::Later;
-                }
                 frame.clear();
                 record.frame.append_to(frame);
-                let Ok(run) = CheckedRun::check(frame, 1, usize::MAX) else { return Taken::Over };
-                match log.feed(record.position, record.prev_seq, run) {
-                    Ok(()) => Taken::Whole,
-                    Err(FeedError::Full) => {
-                        log.await_room(&self.room);
-                        Taken::Later
-                    }
-                    Err(FeedError::Own) => Taken::Over,
-                    Err(_) => {
-                        // What cannot be kept here is lost to this mirror's readers, who are told.
-                        log.feed_gap(record.position);
-                        Taken::Whole
-                    }
-                }
+                self.take_record(record.log, record.position, record.prev_seq, frame)
             }
             Event::Notice(notice) => {
                 self.notice(notice);
+                Taken::Whole
+            }
+        }
+    }
+
+    /// A record as it travels; one that was to come [later](Taken::Later) comes here again.
+    pub fn take_record(&self, log: &LogName, position: Position, prev_seq: u64, frame: &[u8]) -> Taken {
+        let Some(log) = self.log(log) else { return Taken::Whole };
+        if self.private && log.info().registered == 0 {
+            return Taken::Later;
+        }
+        let Ok(run) = CheckedRun::check(frame, 1, usize::MAX) else { return Taken::Over };
+        match log.feed(position, prev_seq, run) {
+            Ok(()) => Taken::Whole,
+            Err(FeedError::Full) => {
+                log.await_room(&self.room);
+                Taken::Later
+            }
+            Err(FeedError::Own) => Taken::Over,
+            Err(_) => {
+                // What cannot be kept here is lost to this mirror's readers, who are told.
+                log.feed_gap(position);
                 Taken::Whole
             }
         }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use bytes::Bytes;
 use dunlin_topic::{CheckedRun, ProducerMark, PublishError, Receipt, RunAppend, StoredState, Topic, Waiter};
 
 use super::lock;
@@ -28,7 +29,7 @@ pub struct Handed {
     /// The partition.
     pub partition: usize,
     /// Whole, sound frames.
-    pub frames: Vec<u8>,
+    pub frames: Bytes,
     /// How many.
     pub count: u32,
     /// Who publishes them.
@@ -57,7 +58,7 @@ impl Handed {
             topic: Arc::clone(topic),
             pattern: Arc::clone(pattern),
             partition,
-            frames: frames.to_vec(),
+            frames: Bytes::copy_from_slice(frames),
             count,
             mark,
             expect_last,
@@ -92,7 +93,7 @@ impl Handed {
         let run = CheckedRun::check(&self.frames, self.count, topic.config().record_bytes_max as usize)?;
         let (partition, mark, expect_last) = (self.partition, self.mark, self.expect_last);
         let append = RunAppend { run, partition, mark, expect_last, evict: false, relayed: true };
-        topic.append_run(now_ns(), append)
+        topic.append_as_owner(now_ns(), append)
     }
 
     fn settle(&mut self, outcome: Result<Receipt, PublishError>) {

@@ -24,6 +24,8 @@ pub(crate) struct Way {
     pub(super) config: Arc<TopicConfig>,
     pub(super) kind: Kind,
     state: Mutex<State>,
+    /// Held while runs are sent or appended in order; taken before `state`, which is not held then.
+    sending: Mutex<()>,
     /// A mirror has come to stand where its owner does.
     placing: Condvar,
 }
@@ -37,6 +39,8 @@ struct State {
     draining: Option<u64>,
     /// Runs that wait for an owner to be found; while there are any, others wait behind them.
     waiting: BTreeMap<u64, Handed>,
+    /// They are being appended here: the log takes them, and no others yet.
+    appending: bool,
     feed: Option<Arc<Feed>>,
     why: String,
 }
@@ -61,9 +65,11 @@ impl Way {
                 epoch: placement.epoch,
                 draining: None,
                 waiting: BTreeMap::new(),
+                appending: false,
                 feed: None,
                 why: String::new(),
             }),
+            sending: Mutex::default(),
             placing: Condvar::new(),
         })
     }
@@ -303,23 +309,31 @@ impl Way {
 
     /// In the order in which they were handed on; what comes meanwhile waits behind them.
     fn send_waiting(&self, ownership: &Ownership) {
-        let mut state = lock(&self.state);
-        let owner = state.owner;
-        while let Some((_, run)) = state.waiting.pop_first() {
-            ownership.peers.hand_on(owner, run);
-        }
+        let _in_order = lock(&self.sending);
+        let (owner, waiting) = {
+            let mut state = lock(&self.state);
+            (state.owner, std::mem::take(&mut state.waiting))
+        };
+        waiting.into_values().for_each(|run| ownership.peers.hand_on(owner, run));
     }
 
     /// What waited for an owner is this node's own now.
     fn append_waiting(&self, topic: &Arc<Topic>) {
-        let waiting = std::mem::take(&mut lock(&self.state).waiting);
-        for run in waiting.into_values() {
+        let _in_order = lock(&self.sending);
+        lock(&self.state).appending = true;
+        loop {
+            let first = lock(&self.state).waiting.pop_first();
+            let Some((_, run)) = first else { break };
             match run.append_to(topic) {
                 // It has gone on to another.
-                Err(PublishError::OwnerAway(why)) => run.not_taken(&why),
+                Err(PublishError::Elsewhere) => {
+                    run.not_taken("it has changed hands again");
+                    break;
+                }
                 outcome => run.answer(outcome),
             }
         }
+        lock(&self.state).appending = false;
     }
 }
 
@@ -328,35 +342,39 @@ impl Upstream for Way {
         let Some(ownership) = self.ownership.upgrade() else { return 0 };
         let state = lock(&self.state);
         // What waits for an owner goes first.
-        let is_own = state.owner == ownership.id && state.draining.is_none() && state.waiting.is_empty();
-        if is_own { ownership.lease_until_ns.load(Ordering::Acquire) } else { 0 }
+        let is_own = state.owner == ownership.id && state.draining.is_none();
+        if is_own && state.waiting.is_empty() && !state.appending {
+            ownership.lease_until_ns.load(Ordering::Acquire)
+        } else {
+            0
+        }
     }
 
     fn forward(&self, run: ToOwner<'_>) -> Result<u64, PublishError> {
         let ownership = self.ownership.upgrade().ok_or(PublishError::Closed)?;
-        let mut state = lock(&self.state);
-        let is_own = state.owner == ownership.id;
         if run.relayed {
-            drop(state);
             return Err(self.away("the node that was asked is not its owner, or is not sure to be"));
         }
-        if is_own && state.draining.is_none() && state.waiting.is_empty() {
-            drop(state);
+        let _in_order = lock(&self.sending);
+        let (owner, waits) = {
+            let state = lock(&self.state);
+            let is_own = state.owner == ownership.id;
+            (state.owner, is_own || !state.waiting.is_empty() || !ownership.is_alive(state.owner))
+        };
+        if owner == ownership.id && now_ns() >= ownership.lease_until_ns.load(Ordering::Acquire) {
             return Err(self.away("the lease of this node, its owner, has lapsed"));
         }
-        if self.kind != Kind::Volatile && !ownership.is_alive(state.owner) {
-            drop(state);
+        if self.kind != Kind::Volatile && !ownership.is_alive(owner) {
             return Err(self.away("it takes no part at present"));
         }
         let ticket = ownership.tickets.open(run.frames.len() as u64)?;
         let (way, tickets) = (Weak::clone(&self.this), &ownership.tickets);
         let handed = Handed::new(ticket, way, tickets, &self.name, &self.pattern, &run, now_ns());
-        if is_own || !state.waiting.is_empty() || !ownership.is_alive(state.owner) {
-            state.waiting.insert(ticket, handed);
-            drop(state);
+        if waits {
+            lock(&self.state).waiting.insert(ticket, handed);
             ownership.keeper.look_at(&self.this);
         } else {
-            ownership.peers.hand_on(state.owner, handed);
+            ownership.peers.hand_on(owner, handed);
         }
         Ok(ticket)
     }

@@ -9,13 +9,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dunlin_journal::Disk;
-use dunlin_topic::{Durable, FoldConfig, Limits, Retention, Subject, TopicConfig};
+use dunlin_topic::{Durable, FoldConfig, Limits, OnFull, Reliable, Retention, Subject, TopicConfig};
 
 use super::error::StorageError;
 use crate::error::TopicError;
 
 const FIRST_LINE: &str = "dunlin topic 1";
 const LAST_LINE: &str = "end";
+const EVICT: &str = "evict";
+const REFUSE: &str = "refuse";
 const SUFFIX: &str = ".topic";
 const TEMPORARY_SUFFIX: &str = ".topic.new";
 /// Far more than a topic's lines take.
@@ -117,9 +119,35 @@ fn read(disk: &dyn Disk, path: &Path) -> Result<String, StorageError> {
     String::from_utf8(bytes).map_err(not_text)
 }
 
-/// How a topic behaves, for other nodes: the lines that its file would have.
+/// How a topic behaves, for other nodes: the lines that its file would have, and of one without a file what there is beside.
 pub(crate) fn config_in_words(name: &str, config: &TopicConfig) -> String {
-    encode(name, config)
+    let mut text = encode(name, config);
+    if config.durable.is_none() {
+        text.truncate(text.len() - LAST_LINE.len() - 1);
+        text.push_str("volatile yes\n");
+        if let Some(Reliable { readers_max, wait_max, on_full }) = &config.reliable {
+            let on_full = if *on_full == OnFull::Evict { EVICT } else { REFUSE };
+            let _ = writeln!(text, "reliable {readers_max} {} {on_full}", wait_max.as_nanos());
+        }
+        if let Some(every) = config.lose_every {
+            let _ = writeln!(text, "lose_every {every}");
+        }
+        let _ = writeln!(text, "{LAST_LINE}");
+    }
+    text
+}
+
+/// The words after `reliable`.
+fn reliable(line: &str, value: &str) -> Result<Reliable, String> {
+    let mut words = value.split(' ');
+    let mut word = || words.next().ok_or_else(|| format!("a line that ends early: {line:?}"));
+    let (readers_max, wait_ns, on_full) = (number(line, word()?)?, number(line, word()?)?, word()?);
+    let on_full = match on_full {
+        EVICT => OnFull::Evict,
+        REFUSE => OnFull::Refuse,
+        _ => return Err(format!("neither {EVICT} nor {REFUSE}: {line:?}")),
+    };
+    Ok(Reliable { readers_max, wait_max: Duration::from_nanos(wait_ns), on_full })
 }
 
 /// The same, read.
@@ -178,6 +206,7 @@ fn parse(text: &str) -> Result<(String, TopicConfig), String> {
         _ => return Err("not a topic's file".to_owned()),
     }
     let (mut name, mut durable, mut ended) = (None, Durable::default(), false);
+    let mut is_volatile = false;
     let mut config = TopicConfig { retention: Retention::default(), ..TopicConfig::default() };
     for line in lines {
         if line == LAST_LINE {
@@ -196,6 +225,9 @@ fn parse(text: &str) -> Result<(String, TopicConfig), String> {
             "by_ref_bytes_min" => config.by_ref_bytes_min = number(line, value)?,
             "acknowledge" => durable.acknowledge = value.parse()?,
             "memory_bytes" => durable.memory_bytes = number(line, value)?,
+            "volatile" => is_volatile = true,
+            "reliable" => config.reliable = Some(reliable(line, value)?),
+            "lose_every" => config.lose_every = Some(number(line, value)?),
             "fold" => config.fold = Some(FoldConfig { kind: value.to_owned(), options: BTreeMap::new() }),
             "fold_option" => {
                 let fold = config.fold.as_mut().ok_or("an option of no fold")?;
@@ -208,7 +240,7 @@ fn parse(text: &str) -> Result<(String, TopicConfig), String> {
     if !ended {
         return Err("its end is missing".to_owned());
     }
-    config.durable = Some(durable);
+    config.durable = (!is_volatile).then_some(durable);
     Ok((name.ok_or("it names no topic")?, config))
 }
 
@@ -221,6 +253,20 @@ mod tests {
     use dunlin_topic::Acknowledged;
 
     use super::*;
+
+    #[test]
+    fn what_other_nodes_are_told_of_a_topic_is_all_there_is_to_it() {
+        let reliable =
+            Reliable { readers_max: 3, wait_max: Duration::from_millis(7), on_full: OnFull::Evict };
+        let lose_every = std::num::NonZeroU32::new(9);
+        let lossy = TopicConfig { durable: None, lose_every, ..config() };
+        let volatile = TopicConfig { durable: None, reliable: Some(reliable), ..config() };
+        for config in [config(), lossy, volatile, TopicConfig::default()] {
+            let words = config_in_words("orders", &config);
+            assert_eq!(config_of_words(words.as_bytes()), Ok(config));
+        }
+        assert!(config_of_words(b"dunlin topic 1\nreliable 3 7 maybe\nend\n").is_err());
+    }
 
     fn config() -> TopicConfig {
         TopicConfig {

@@ -363,3 +363,23 @@ fn a_deposed_owner_takes_nothing_once_its_lease_is_over_and_is_heard_again_when_
     let changed = format!("epoch after {known} of None");
     assert_eq!(told(&mut reader, 3), [&changed, "elsewhere", "again"]);
 }
+
+#[test]
+fn a_reader_of_a_long_history_is_given_all_of_it_at_its_own_speed() {
+    let stage = Stage::of(2);
+    let retention = dunlin::topic::Retention { bytes: 32 << 20, ..Default::default() };
+    stage.node(1).create_topic("t", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
+    until("both know the topic", || stage.node(2).topic("t").is_some());
+    let mut publisher = stage.node(1).publisher("t").unwrap();
+    let mut payload = vec![b' '; 4_000];
+    for n in 1..=4_000_u64 {
+        payload[..8].copy_from_slice(format!("{n:08}").as_bytes());
+        publisher.publish(payload.as_slice()).unwrap();
+    }
+    assert_eq!(stage.node(1).topic("t").unwrap().logs()[0].info().oldest_seq, 1, "at the owner");
+    let mut reader = stage.node(2).subscribe("t", &from(Start::Earliest)).unwrap();
+    thread::sleep(Duration::from_millis(100));
+    for n in 1..=4_000_u64 {
+        assert_eq!(told(&mut reader, 1)[0].trim(), format!("{n:08}"));
+    }
+}

@@ -14,6 +14,7 @@
 //! Limits: those of [`Limits`](crate::Limits).
 
 mod access;
+pub(crate) use access::NODE_CLIENT;
 mod alive;
 mod closing;
 mod control;

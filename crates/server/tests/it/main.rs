@@ -12,6 +12,7 @@ mod memory;
 mod nats;
 mod nats_bad_input;
 mod nats_peer;
+mod nodes;
 mod peer;
 mod publishing;
 mod subscribing;

@@ -41,6 +41,8 @@ pub(crate) struct Append {
     pub(crate) expect_last: Option<u64>,
     /// A reader that does not make room loses its place instead of stopping the append.
     pub(crate) evict: bool,
+    /// Whoever owns the log lets this in, and nobody else yet.
+    pub(crate) as_owner: bool,
 }
 
 /// Bytes in the segment, and of payloads that stay where they are.
@@ -233,7 +235,7 @@ impl State {
     /// Whether the append may go on; the first outcome if it is a retry.
     #[inline(always)]
     fn admit(&mut self, append: &Append, count: u64, bytes: u64) -> Result<Option<Appended>, PublishError> {
-        if append.now_ns >= self.shut_at_ns {
+        if append.now_ns >= self.shut_at_ns && (self.closed || !append.as_owner) {
             return Err(if self.closed { PublishError::Closed } else { PublishError::Elsewhere });
         }
         if let Some(mark) = append.mark

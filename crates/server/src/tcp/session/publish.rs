@@ -285,7 +285,10 @@ impl Session {
             return self.unstored.add(log, answer);
         }
         match self.publishing.unanswered.last_mut() {
-            Some(last) if (last.publisher, last.partition) == (header.publisher, header.partition) => {
+            Some(last)
+                if (last.publisher, last.partition) == (header.publisher, header.partition)
+                    && !self.from_node =>
+            {
                 *last = published;
             }
             _ => self.publishing.unanswered.push(published),

@@ -40,7 +40,7 @@ pub(super) struct Answer {
 /// What has become of the first messages of a lane.
 #[derive(Debug, Default)]
 struct Outcome {
-    stored: Option<Published>,
+    stored: Vec<Published>,
     refused: Option<(Refused, Vec<PublishHeader>)>,
     /// There may be more to say at once.
     more: bool,
@@ -85,11 +85,10 @@ impl Lane {
         while let Some(first) = self.waiting.front() {
             match self.log.await_stored(first.at, first.level, waiter, STORED) {
                 StoredState::Reached => {
-                    outcome.stored = self.waiting.pop_front().map(|first| first.published)
+                    outcome.stored.extend(self.waiting.pop_front().map(|first| first.published));
                 }
                 StoredState::Answered(receipt) => {
-                    let answered = self.waiting.pop_front().map(|first| first.answered(&receipt));
-                    outcome.stored = answered.or(outcome.stored);
+                    outcome.stored.extend(self.waiting.pop_front().map(|first| first.answered(&receipt)));
                 }
                 StoredState::Waiting => break,
                 StoredState::Failed(error) if first.level == Acknowledged::ByOwner => {
@@ -120,9 +119,9 @@ impl Session {
         self.unstored.0.retain(|lane| !lane.waiting.is_empty());
         let more = outcomes.iter().any(|outcome| outcome.more);
         for Outcome { stored, refused, .. } in outcomes {
-            if let Some(published) = stored {
-                self.outbound.say(FromNode::Published(published));
-            }
+            // One says all, but to another node: it answers for many publishers.
+            let all = if self.from_node { 0 } else { stored.len().saturating_sub(1) };
+            stored[all..].iter().for_each(|published| self.outbound.say(FromNode::Published(*published)));
             if let Some((refused, lost)) = refused {
                 lost.iter().for_each(|header| self.refuse(header, &refused));
             }

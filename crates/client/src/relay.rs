@@ -1,0 +1,245 @@
+//! Handing runs on to the node that owns their topic, as they came: a node does that for its own publishers.
+//!
+//! Invariants:
+//! - Runs leave in the order in which they were sent, under the numbers of whoever published them.
+//! - Each is answered once: by the node, or, when the connection goes before it could be, as lost. Nothing is sent again
+//!   here: who owns the topic may be another by then.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dunlin_topic::{ProducerMark, PublishError, Receipt};
+use dunlin_wire::{
+    FLAG_ACK, FLAG_EXPECT, FromClient, NO_PRODUCER, OpenPublisher, PublishHeader, PublishRefused, Published,
+    RUN_HEAD_BYTES, Refusal, publish_head,
+};
+
+use crate::client::{Client, Shared};
+use crate::follow::lock;
+use crate::link::{Patience, Pumped};
+use crate::publishing::receipt;
+use crate::refusal::publish_error;
+
+/// What becomes of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Relayed {
+    /// The node's answer.
+    Answered(Result<Receipt, PublishError>),
+    /// It did not leave, or what it was sent to did not take it in: nothing was appended.
+    NotTaken(String),
+    /// It was sent, and the connection went before the answer.
+    Lost(String),
+}
+
+/// Is told what became of a run; on the thread that drives the connection, or the one that sent it.
+pub type Told = Box<dyn FnOnce(Relayed) + Send>;
+
+/// Sends runs of one producer, or of those that have no name, to one topic.
+pub struct Relay {
+    shared: Arc<Shared>,
+    lane: Arc<Relaying>,
+}
+
+pub(crate) struct Relaying {
+    pub(crate) number: u32,
+    subject: String,
+    producer: u64,
+    producer_epoch: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The next number of each partition, where the runs have none of their own.
+    next: Vec<u64>,
+    unanswered: VecDeque<Sent>,
+    refused: Option<PublishError>,
+}
+
+struct Sent {
+    partition: u32,
+    first: u64,
+    last: u64,
+    told: Told,
+}
+
+/// A run to hand on.
+#[derive(Debug, Clone, Copy)]
+pub struct RunToRelay<'a> {
+    /// The partition.
+    pub partition: u32,
+    /// Whole, sound frames.
+    pub frames: &'a [u8],
+    /// How many.
+    pub count: u32,
+    /// The producer's number for the first, where it has a name.
+    pub producer_seq: Option<u64>,
+    /// Append only if the log's last record has this sequence.
+    pub expect_last: Option<u64>,
+}
+
+impl Client {
+    /// Hands on runs of a producer to the topic that owns this very pattern.
+    pub fn relay(&self, pattern: &str, mark: Option<ProducerMark>) -> Relay {
+        let mut session = lock(&self.shared.session);
+        let lane = Arc::new(Relaying {
+            number: session.number(),
+            subject: pattern.to_owned(),
+            producer: mark.map_or(NO_PRODUCER, |mark| mark.producer),
+            producer_epoch: mark.map_or(0, |mark| mark.producer_epoch),
+            state: Mutex::default(),
+        });
+        let mut out = Vec::new();
+        lane.open(&mut out);
+        session.add_relay(Arc::clone(&lane));
+        self.shared.outbox.write(&out);
+        Relay { shared: Arc::clone(&self.shared), lane }
+    }
+
+    /// Drives the connection for about so long: for whoever waits for nothing in particular. Whether anything came.
+    pub fn pump(&self, longest: Duration) -> bool {
+        let Ok(mut link) = self.shared.link.try_lock() else { return false };
+        let pumped = link.pump(&self.shared, Patience::Block(longest));
+        drop(link);
+        self.shared.followers.thread_left();
+        self.shared.outbox.flush();
+        matches!(pumped, Pumped::Heard)
+    }
+
+    /// Whether what was sent has not been taken by the socket yet.
+    pub fn has_unsent(&self) -> bool {
+        !self.shared.outbox.is_empty()
+    }
+}
+
+impl Relay {
+    /// Sends a run; what becomes of it is told later, or at once where there is no connection.
+    pub fn send(&self, run: RunToRelay<'_>, told: Told) {
+        let mut state = self.lane.state();
+        if let Some(refused) = &state.refused {
+            let refused = refused.clone();
+            drop(state);
+            return told(Relayed::Answered(Err(refused)));
+        }
+        let partition = run.partition as usize;
+        if state.next.len() <= partition {
+            state.next.resize(partition + 1, 1);
+        }
+        let producer_seq = run.producer_seq.unwrap_or(state.next[partition]);
+        state.next[partition] = producer_seq + u64::from(run.count);
+        let header = PublishHeader {
+            publisher: self.lane.number,
+            partition: run.partition,
+            expect_seq: run.expect_last.unwrap_or(0),
+            producer_seq,
+            count: run.count,
+            bytes: run.frames.len() as u32,
+        };
+        let flags = FLAG_ACK | if run.expect_last.is_some() { FLAG_EXPECT } else { 0 };
+        let mut bytes = Vec::with_capacity(RUN_HEAD_BYTES + run.frames.len());
+        bytes.extend_from_slice(&publish_head(&header, flags));
+        bytes.extend_from_slice(run.frames);
+        if !self.shared.outbox.write(&bytes) {
+            drop(state);
+            return told(Relayed::NotTaken("no connection to the node".to_owned()));
+        }
+        let (partition, last) = (run.partition, header.last_producer_seq());
+        state.unanswered.push_back(Sent { partition, first: producer_seq, last, told });
+    }
+
+    /// Whether something has no answer yet.
+    pub fn has_unanswered(&self) -> bool {
+        !self.lane.state().unanswered.is_empty()
+    }
+}
+
+impl Relaying {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    fn open(&self, out: &mut Vec<u8>) {
+        let (publisher, producer, producer_epoch) = (self.number, self.producer, self.producer_epoch);
+        let subject = &self.subject;
+        FromClient::OpenPublisher(OpenPublisher { publisher, producer, producer_epoch, subject }).encode(out);
+    }
+
+    fn lose(&self, why: &str) {
+        let lost = {
+            let mut state = self.state();
+            state.next.clear();
+            std::mem::take(&mut state.unanswered)
+        };
+        lost.into_iter().for_each(|sent| (sent.told)(Relayed::Lost(why.to_owned())));
+    }
+
+    /// There is another connection: what was sent on the one before is lost.
+    pub(crate) fn resume(&self, out: &mut Vec<u8>) {
+        self.lose("the connection to the topic's owner was lost");
+        self.state().refused = None;
+        self.open(out);
+    }
+
+    pub(crate) fn refused(&self, refusal: &Refusal<'_>) {
+        let error = publish_error(refusal);
+        let lost = {
+            let mut state = self.state();
+            state.refused = Some(error.clone());
+            std::mem::take(&mut state.unanswered)
+        };
+        lost.into_iter().for_each(|sent| (sent.told)(Relayed::Answered(Err(error.clone()))));
+    }
+
+    pub(crate) fn published(&self, published: &Published) {
+        let answered = {
+            let mut state = self.state();
+            let through =
+                |sent: &Sent| sent.partition == published.partition && sent.last <= published.through;
+            let at = state.unanswered.iter().position(through);
+            at.and_then(|at| state.unanswered.remove(at))
+        };
+        if let Some(sent) = answered {
+            (sent.told)(Relayed::Answered(Ok(receipt(published))));
+        }
+    }
+
+    pub(crate) fn publish_refused(&self, refused: &PublishRefused<'_>) {
+        let answered = {
+            let mut state = self.state();
+            let is_it =
+                |sent: &Sent| sent.partition == refused.partition && sent.first == refused.producer_seq;
+            let at = state.unanswered.iter().position(is_it);
+            at.and_then(|at| state.unanswered.remove(at))
+        };
+        if let Some(sent) = answered {
+            (sent.told)(match publish_error(&refused.refusal) {
+                PublishError::OwnerAway(why) => Relayed::NotTaken(why),
+                error => Relayed::Answered(Err(error)),
+            });
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        lock(&self.shared.session).remove_publisher(self.lane.number);
+        let mut out = Vec::new();
+        FromClient::ClosePublisher { publisher: self.lane.number }.encode(&mut out);
+        self.shared.outbox.write(&out);
+        self.lane.lose("this node is stopping, or goes on with another owner");
+    }
+}
+
+impl fmt::Debug for Relay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lane.fmt(f)
+    }
+}
+
+impl fmt::Debug for Relaying {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Relaying").field("subject", &self.subject).finish_non_exhaustive()
+    }
+}

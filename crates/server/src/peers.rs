@@ -1,0 +1,92 @@
+//! Connections to the nodes that own topics: records are handed on over them, and mirrors fed.
+//!
+//! One connection and one thread for each node, in door `tcp`'s own protocol, made when it is first needed. Whoever publishes
+//! writes to the socket at once, in its own turn; the thread reads the answers, and what feeds mirrors.
+//!
+//! Limits: those of [`dunlin_client::Limits`] for each connection; a node that cannot be reached is tried again after
+//! [`PAUSE`], and what was handed on meanwhile is given back.
+
+mod feeding;
+mod link;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dunlin::state::{Command, Reply};
+use dunlin::{AskError, Feed, Handed, Peers};
+use dunlin_client::{Address, Options};
+
+use link::Link;
+
+/// Between two tries to reach a node.
+const PAUSE: Duration = Duration::from_millis(20);
+/// What a client's name begins with that is a node.
+pub(crate) use crate::tcp::NODE_CLIENT;
+
+/// How to have the cluster take in a command.
+type Ask = Box<dyn Fn(&Command<'_>) -> Result<Reply, AskError> + Send + Sync>;
+/// Where a node's door `tcp` is for other nodes, and what to show there.
+type Reach = Arc<dyn Fn(u64) -> Option<(Address, Options)> + Send + Sync>;
+
+/// The other nodes, over the network.
+pub struct NodeLinks {
+    id: u64,
+    ask: Ask,
+    reach: Reach,
+    links: Mutex<HashMap<u64, Arc<Link>>>,
+}
+
+impl NodeLinks {
+    /// The connections of node `id`. `ask` waits for the cluster, within bounds; `reach` is asked anew for each connection.
+    pub fn new(
+        id: u64,
+        ask: impl Fn(&Command<'_>) -> Result<Reply, AskError> + Send + Sync + 'static,
+        reach: impl Fn(u64) -> Option<(Address, Options)> + Send + Sync + 'static,
+    ) -> NodeLinks {
+        NodeLinks { id, ask: Box::new(ask), reach: Arc::new(reach), links: Mutex::default() }
+    }
+
+    fn link(&self, to: u64) -> Arc<Link> {
+        let mut links = lock(&self.links);
+        let link = links.entry(to).or_insert_with(|| {
+            let (id, reach) = (self.id, Arc::clone(&self.reach));
+            Link::start(to, move || {
+                let (address, options) = reach(to)?;
+                Some((address, Options { name: format!("{NODE_CLIENT}-{id}"), ..options }))
+            })
+        });
+        Arc::clone(link)
+    }
+}
+
+impl Peers for NodeLinks {
+    fn ask(&self, command: &Command<'_>) -> Result<Reply, AskError> {
+        (self.ask)(command)
+    }
+
+    fn hand_on(&self, to: u64, run: Handed) {
+        self.link(to).hand_on(run);
+    }
+
+    fn feed(&self, from: u64, feed: Arc<Feed>) {
+        self.link(from).feed(feed);
+    }
+}
+
+impl Drop for NodeLinks {
+    fn drop(&mut self) {
+        lock(&self.links).values().for_each(|link| link.end());
+    }
+}
+
+impl fmt::Debug for NodeLinks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeLinks").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,96 @@
+//! One feed while it goes on.
+
+use std::sync::Arc;
+
+use dunlin::topic::{Event, LogName, Position, Subscribe};
+use dunlin::{Beginning, Feed, Taken};
+use dunlin_client::{Client, Subscriber};
+
+/// Events of one feed before the next one's turn.
+const TURN_EVENTS: usize = 1_024;
+
+/// See the module.
+pub(super) struct Feeding {
+    feed: Arc<Feed>,
+    subscriber: Subscriber,
+    stands: bool,
+    frame: Vec<u8>,
+    /// The record in `frame` waits for the reader of a private mirror.
+    stuck: Option<(Arc<LogName>, Position, u64)>,
+}
+
+impl Feeding {
+    pub(super) fn begin(client: &Client, feed: Arc<Feed>) -> Feeding {
+        let mut options = feed.options();
+        let after = match feed.beginning() {
+            Beginning::At(start) => {
+                options.start = start;
+                Vec::new()
+            }
+            Beginning::After(held) => held,
+        };
+        let subscriber = client.subscribe_at_once(&feed.pattern, options, after);
+        Feeding { feed, subscriber, stands: false, frame: Vec::new(), stuck: None }
+    }
+
+    /// Takes in what has come; whether there is more to come.
+    pub(super) fn go_on(&mut self) -> bool {
+        if !self.feed.is_wanted() {
+            self.feed.ended("nobody reads it any more");
+            return false;
+        }
+        match self.take_some() {
+            Ok(goes_on) => {
+                if !goes_on {
+                    self.feed.ended("it is this node's own by now");
+                }
+                goes_on
+            }
+            Err(why) => {
+                self.feed.ended(&why);
+                false
+            }
+        }
+    }
+
+    pub(super) fn end(self, why: &str) {
+        self.feed.ended(why);
+    }
+
+    fn take_some(&mut self) -> Result<bool, String> {
+        if !self.stands {
+            match self.subscriber.began() {
+                Some(after) => {
+                    self.feed.stands(&after);
+                    self.stands = true;
+                }
+                // A refusal is told there.
+                None => {
+                    return self.subscriber.refused().map_or(Ok(true), |refused| Err(refused.to_string()));
+                }
+            }
+        }
+        if let Some((log, position, prev_seq)) = &self.stuck {
+            match self.feed.take_record(log, *position, *prev_seq, &self.frame) {
+                Taken::Later => return Ok(true),
+                Taken::Over => return Ok(false),
+                Taken::Whole => self.stuck = None,
+            }
+        }
+        for _ in 0..TURN_EVENTS {
+            let event = self.subscriber.try_next().map_err(|error| error.to_string())?;
+            let Some(event) = event else { return Ok(true) };
+            match self.feed.take(&event, &mut self.frame) {
+                Taken::Whole => {}
+                Taken::Over => return Ok(false),
+                Taken::Later => {
+                    if let Event::Record(record) = event {
+                        self.stuck = Some((Arc::clone(record.log), record.position, record.prev_seq));
+                    }
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,125 @@
+//! The connection to one node.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use dunlin::{Feed, Handed};
+use dunlin_client::{Address, Client, Options, Relay, Relayed, RunToRelay};
+
+use super::feeding::Feeding;
+use super::{PAUSE, lock};
+
+/// How long the thread waits for the socket before it looks at its feeds again.
+const LOOK: Duration = Duration::from_millis(2);
+/// Producers of one topic with a lane each; then those that have sent nothing of late make room.
+const RELAYS_MAX: usize = 16_384;
+
+/// See the module.
+pub(super) struct Link {
+    up: Mutex<Option<Up>>,
+    /// Feeds that the thread has yet to take up.
+    feeds: Mutex<Vec<Arc<Feed>>>,
+    ended: AtomicBool,
+}
+
+/// A connection that stands.
+struct Up {
+    client: Client,
+    relays: HashMap<(Arc<str>, Option<(u64, u32)>), Relay>,
+}
+
+impl Link {
+    /// The thread ends with [`Link::end`].
+    pub(super) fn start(
+        to: u64,
+        reach: impl Fn() -> Option<(Address, Options)> + Send + 'static,
+    ) -> Arc<Link> {
+        let link =
+            Arc::new(Link { up: Mutex::default(), feeds: Mutex::default(), ended: AtomicBool::new(false) });
+        let of_thread = Arc::clone(&link);
+        let run = move || of_thread.run(to, &reach);
+        if let Err(error) = thread::Builder::new().name(format!("dunlin-to-{to}")).spawn(run) {
+            tracing::error!(%error, node = to, "no thread for the connection to another node");
+        }
+        link
+    }
+
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        *lock(&self.up) = None;
+    }
+
+    pub(super) fn feed(&self, feed: Arc<Feed>) {
+        lock(&self.feeds).push(feed);
+    }
+
+    /// Sends a run now, behind those before it.
+    pub(super) fn hand_on(&self, run: Handed) {
+        let mut up = lock(&self.up);
+        let Some(Up { client, relays }) = up.as_mut() else {
+            drop(up);
+            return run.not_taken("there is no connection to it at present");
+        };
+        let key = (Arc::clone(&run.pattern), run.mark.map(|mark| (mark.producer, mark.producer_epoch)));
+        if relays.len() >= RELAYS_MAX && !relays.contains_key(&key) {
+            relays.retain(|_, relay| relay.has_unanswered());
+        }
+        let relay = relays.entry(key).or_insert_with(|| client.relay(&run.pattern, run.mark));
+        let (frames, partition) = (run.frames.clone(), run.partition as u32);
+        let to_relay = RunToRelay {
+            partition,
+            frames: &frames,
+            count: run.count,
+            producer_seq: run.mark.map(|mark| mark.producer_seq),
+            expect_last: run.expect_last,
+        };
+        relay.send(
+            to_relay,
+            Box::new(move |relayed| match relayed {
+                Relayed::Answered(outcome) => run.answer(outcome),
+                Relayed::NotTaken(why) => run.not_taken(&why),
+                Relayed::Lost(why) => run.lost(&why),
+            }),
+        );
+    }
+
+    fn run(&self, to: u64, reach: &impl Fn() -> Option<(Address, Options)>) {
+        while !self.ended.load(Ordering::Acquire) {
+            let connected = match reach() {
+                Some((address, options)) => {
+                    Client::connect_to(address, options).map_err(|error| error.to_string())
+                }
+                None => Err("it is not known where it is".to_owned()),
+            };
+            match connected {
+                Ok(client) => {
+                    *lock(&self.up) = Some(Up { client: client.clone(), relays: HashMap::new() });
+                    self.serve(&client);
+                    let up = lock(&self.up).take();
+                    // What has no answer is told to be lost by the end of its relay.
+                    drop(up);
+                    tracing::info!(node = to, "the connection to another node ended");
+                }
+                Err(why) => {
+                    let feeds = std::mem::take(&mut *lock(&self.feeds));
+                    feeds.iter().for_each(|feed| feed.ended(&why));
+                    thread::sleep(PAUSE);
+                }
+            }
+        }
+    }
+
+    fn serve(&self, client: &Client) {
+        let mut feeding: Vec<Feeding> = Vec::new();
+        while client.is_up() && !self.ended.load(Ordering::Acquire) {
+            client.pump(LOOK);
+            let new = std::mem::take(&mut *lock(&self.feeds));
+            feeding.extend(new.into_iter().map(|feed| Feeding::begin(client, feed)));
+            feeding.retain_mut(Feeding::go_on);
+        }
+        feeding.into_iter().for_each(|feeding| feeding.end("the connection to it was lost"));
+    }
+}
