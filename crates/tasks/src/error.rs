@@ -146,6 +146,11 @@ choice! {
         NoRoom { /// What they would have.
             bytes: u64, /// The limit.
             bytes_max: u64 } = 27,
+        /// A task that needs more memory than any worker has.
+        #[error("a task that needs {bytes} bytes of memory needs more than need_bytes_max = {bytes_max}")]
+        NeedsTooMuch { /// What it needs.
+            bytes: u64, /// The limit.
+            bytes_max: u64 } = 28,
     }
 }
 

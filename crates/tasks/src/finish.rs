@@ -253,8 +253,9 @@ impl State {
         account.cpu_us += spent.cpu_us;
         account.run_us += spent.run_us;
         account.cost_us += cost_us;
-        account.memory_mb_ms +=
-            (spent.memory_bytes.max(need[2]) / 1_000_000).saturating_mul(spent.run_us / 1_000);
+        let memory_mb = spent.memory_bytes.max(need[2]) / 1_000_000;
+        let memory_mb_ms = memory_mb.saturating_mul(spent.run_us / 1_000);
+        account.memory_mb_ms = account.memory_mb_ms.saturating_add(memory_mb_ms);
         for part in 0..3 {
             self.kept[part] += after[part] - before[part];
         }

@@ -52,6 +52,8 @@ layout! {
         pub ageing_ms: u32,
         /// A task under which so many workers died is a dead letter.
         pub poison_max: u32,
+        /// Of memory that a task says it needs.
+        pub need_bytes_max: u64,
         /// A task that publishes is given out again when nobody confirmed it for so long.
         pub publish_retry_ms: u32,
     }
@@ -83,6 +85,7 @@ impl Default for Limits {
             timeout_ms_default: 300_000,
             ageing_ms: 60_000,
             poison_max: 3,
+            need_bytes_max: 1 << 40,
             publish_retry_ms: 5_000,
         }
     }

@@ -49,6 +49,10 @@ impl State {
         if bytes > bytes_max {
             return Err(Refusal::PayloadTooLong { bytes, bytes_max });
         }
+        let (bytes, bytes_max) = (new.memory_bytes, self.limits.need_bytes_max);
+        if bytes > bytes_max {
+            return Err(Refusal::NeedsTooMuch { bytes, bytes_max });
+        }
         if new.priority > PRIORITY_MAX {
             return Err(Refusal::Priority { priority: new.priority });
         }

@@ -162,7 +162,8 @@ impl Task {
 
     /// The lower, the sooner: who waits `ageing_ms` longer counts as one priority higher.
     pub(crate) fn rank(&self, ageing_ms: u32) -> i64 {
-        self.since_ms as i64 - i64::from(self.priority) * i64::from(ageing_ms)
+        // What begins in the far future does so after all else, and overflows nothing.
+        (self.since_ms.min(1 << 60) as i64) - i64::from(self.priority) * i64::from(ageing_ms)
     }
 
     pub(crate) fn extra_mut(&mut self) -> &mut Extra {

@@ -29,6 +29,10 @@ fn what_makes_no_sense_is_refused_with_the_reason_and_leaves_no_trace() {
             submit(NewTask { payload: &long, ..work() }),
             "a payload of 101 bytes is longer than payload_bytes_max = 100",
         ),
+        (
+            submit(NewTask { memory_bytes: u64::MAX, ..work() }),
+            "a task that needs 18446744073709551615 bytes of memory needs more than need_bytes_max = 1099511627776",
+        ),
         (submit(NewTask { kind: b"", ..work() }), "a name needs at least one byte"),
         (
             submit(NewTask { queue: &long, ..work() }),
