@@ -1,11 +1,13 @@
 //! `chaos`: the crashes of the log on disk, by the thousand; then the whole-system tests, many tries of each; then the
-//! control state of several nodes. `chaos control` runs those alone, `chaos mutants` shows that they find bugs.
+//! control state of several nodes. `chaos control` runs those alone, `chaos mutants` shows that they find bugs. `chaos space` and
+//! `chaos space-mutants` do the same for hand-overs between regions.
 //!
 //! `cargo test` runs the same tests with few tries. A failing try prints its seed; `--seed` makes its decisions
 //! again (what the machine does in between is another matter, so a rare failure may take several runs).
 
 pub mod control;
 mod mutants;
+mod space;
 
 use anyhow::Result;
 
@@ -13,6 +15,8 @@ use crate::process::{self, cargo};
 
 /// So many have to find a mutant.
 const MUTANT_SEEDS: u64 = 15;
+/// Of hand-overs, of each kind.
+const SPACE_SEEDS: u64 = 1_000;
 
 /// How much to try.
 #[derive(clap::Args)]
@@ -38,7 +42,7 @@ pub struct Options {
     /// `mutants`: only those with this in their name
     #[arg(long)]
     only: Option<String>,
-    /// `control`, `mutants`, or only tests with this in their name
+    /// `control`, `mutants`, `space`, `space-mutants`, or only tests with this in their name
     filter: Option<String>,
 }
 
@@ -48,6 +52,10 @@ pub fn run(options: &Options) -> Result<()> {
         Some("control") => run_control(options),
         Some("mutants") => {
             mutants::run(options.seeds.unwrap_or(MUTANT_SEEDS), options.count, options.only.as_deref())
+        }
+        Some("space") => space::run(options.seeds.unwrap_or(SPACE_SEEDS), options.seed),
+        Some("space-mutants") => {
+            space::mutants(options.seeds.unwrap_or(SPACE_SEEDS), options.only.as_deref())
         }
         Some(_) => run_tests(options),
         None => {

@@ -4,8 +4,18 @@
 //! mostly stays near. An [`Index`] answers what is where, exactly: [`Octree`] and [`Tetree`] along their curves, [`Grid`]
 //! by cells of one size, [`Scan`] by looking at everything.
 //!
+//! A [`Store`] holds entities as columns, a [`Region`] moves those of a stretch of the curve, tick by tick, as a [`Behaviour`] says;
+//! [`Ghosts`] are its neighbours'. A [`Handover`] gives entities from one owner to another; [`RegionFold`] is the state of a region's
+//! topic, and [`Interests`] what clients see of it. [`Lockstep`] runs several regions in one process.
+//!
 //! This crate has no sockets, disks, threads or clock.
 
+// Loops over axes index several columns and points at once.
+#![allow(clippy::needless_range_loop)]
+
+mod entity;
+mod layout;
+mod limits;
 mod shape;
 mod world;
 
@@ -13,7 +23,36 @@ pub mod curve;
 
 pub mod index;
 
+pub mod handover;
+mod store;
+
+pub mod behaviour;
+mod ghost;
+mod partition;
+mod region;
+
+mod fold;
+mod interest;
+mod lockstep;
+
+pub use behaviour::{Around, Behaviour, Moment, Motion, Other, Own};
 pub use curve::{Curve, Morton, Tetrahedral};
+pub use entity::EntityId;
+pub use fold::RegionFold;
+pub use ghost::{Ghost, GhostBatch, Ghosts};
+pub use handover::{
+    Effect, Entry, Handover, HandoverLimits, Holdings, Message, OfferError, Parcel, Refusal, Refused,
+    RegionId, Saying, Standby, Step, Timing, Transfer,
+};
 pub use index::{Columns, Grid, Index, Near, Octree, Scan, Tetree, Tree};
+pub use interest::{Glimpse, GlimpseError, InterestError, Interests, Rule, ViewerId, Watch};
+pub use layout::{DecodeError, VERSION};
+pub use limits::Limits;
+pub use lockstep::Lockstep;
+pub use partition::{Load, Partition, PartitionError};
+pub use region::{
+    Authority, Outputs, RecordError, Region, RegionState, Report, Section, Setup, StepError, Succession,
+};
 pub use shape::{Aabb, Ball, Beam, Frustum, Plane, Shape};
+pub use store::{Component, Entity, Kind, Schema, SchemaError, StateError, Store, StoreError};
 pub use world::{CELL_BITS, PLACE_BITS, Place, Point, World, WorldError};

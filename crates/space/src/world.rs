@@ -5,6 +5,9 @@
 //!
 //! Coordinates are `f32`: 24 bits of precision, which is a place each. In a world of 1,000 km an entity stands within 6 cm.
 
+use crate::curve::Cell;
+use crate::shape::Aabb;
+
 /// Coordinates, in the unit of the world's choice.
 pub type Point<const D: usize> = [f32; D];
 
@@ -94,6 +97,18 @@ impl<const D: usize> World<D> {
         let last = (1 << PLACE_BITS) - 1;
         // A conversion to u32 ends at 0 and at the largest number.
         std::array::from_fn(|axis| (((at[axis] - self.min[axis]) * self.scale[axis]) as u32).min(last))
+    }
+
+    /// A box around all points that are in a cell, a little larger for what rounding may amount to.
+    pub fn box_of(&self, cell: &Cell<D>) -> Aabb<D> {
+        let end = |axis: usize, places: u32, sign: f32| {
+            let room = (self.max[axis] - self.min[axis]) * 1e-6;
+            self.min[axis] + places as f32 / self.scale[axis] + sign * room
+        };
+        Aabb {
+            min: std::array::from_fn(|axis| end(axis, cell.anchor[axis], -1.0)),
+            max: std::array::from_fn(|axis| end(axis, cell.anchor[axis] + cell.edge(), 1.0)),
+        }
     }
 
     /// The length of a smallest cell along an axis.

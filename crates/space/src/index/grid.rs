@@ -82,6 +82,47 @@ impl<const D: usize> Grid<D> {
         }
     }
 
+    /// Coordinates by slot.
+    #[inline(always)]
+    pub(crate) fn columns(&self) -> [&[f32]; D] {
+        std::array::from_fn(|axis| &self.at[axis][..])
+    }
+
+    /// Items by slot.
+    pub(crate) fn items(&self) -> &[u32] {
+        &self.items
+    }
+
+    /// Where an item is.
+    #[inline(always)]
+    pub(crate) fn slot_of(&self, item: usize) -> usize {
+        self.slots[item] as usize
+    }
+
+    /// Brings the points of each cell into the order of these, which stand by item. `order` is room that may be reused.
+    pub(crate) fn sort_cells<K: Copy + Ord>(&mut self, by: &[K], order: &mut Vec<(K, u32)>) {
+        order.clear();
+        order.extend(self.items.iter().map(|item| (by[*item as usize], *item)));
+        let before: [Vec<f32>; D] = self.at.clone();
+        for cell in self.starts.windows(2) {
+            let slots = cell[0] as usize..cell[1] as usize;
+            if slots.len() > 1 {
+                order[slots].sort_unstable();
+            }
+        }
+        for (slot, (_, item)) in order.iter().enumerate() {
+            if self.items[slot] == *item {
+                continue;
+            }
+            let from = self.slots[*item as usize] as usize;
+            self.at.iter_mut().zip(&before).for_each(|(column, before)| column[slot] = before[from]);
+        }
+        for (slot, (_, item)) in order.iter().enumerate() {
+            self.items[slot] = *item;
+            self.slots[*item as usize] = slot as u32;
+        }
+    }
+
     fn slot(&self, slot: usize) -> Point<D> {
         std::array::from_fn(|axis| self.at[axis][slot])
     }

@@ -1,6 +1,14 @@
 //! What the crate promises, kept over its public interface.
 
+mod chaos;
+mod fold;
+mod golden;
+mod handover;
 mod index;
+mod interest;
+mod lockstep;
+mod partition;
+mod region;
 
 use dunlin_space::*;
 
@@ -19,5 +27,9 @@ impl Dice {
     /// From 0 up to 1, which is left out.
     fn unit(&mut self) -> f32 {
         (self.roll() >> 40) as f32 / (1 << 24) as f32
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.roll() % limit
     }
 }

@@ -1,0 +1,66 @@
+//! Predators chase the nearest prey, prey flees and else flocks.
+
+use super::{Around, Behaviour, Flock, Moment, Motion, Other, Own, shorten};
+use crate::world::Point;
+
+/// The kind of what flees.
+pub const PREY: u32 = 1;
+/// The kind of what chases.
+pub const PREDATOR: u32 = 2;
+
+/// Predators and prey, by their kind. What is neither flies on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Prey {
+    /// How prey flies while it sees no predator.
+    pub flock: Flock,
+    /// How fast it flees.
+    pub panic_speed: f32,
+    /// How fast predators chase.
+    pub chase_speed: f32,
+    /// How far all see.
+    pub sight: f32,
+}
+
+impl Default for Prey {
+    fn default() -> Prey {
+        let flock = Flock { sight: 25.0, speed_max: 18.0, ..Flock::default() };
+        Prey { flock, panic_speed: 25.0, chase_speed: 16.0, sight: 25.0 }
+    }
+}
+
+impl Prey {
+    /// Flies along a direction at a speed.
+    fn towards<const D: usize>(
+        direction: Point<D>,
+        speed: f32,
+        own: &Own<D>,
+        moment: &Moment<D>,
+    ) -> Motion<D> {
+        moment.fly(&own.position, &shorten(direction.map(|along| along * 1e6), speed))
+    }
+}
+
+impl<const D: usize> Behaviour<D> for Prey {
+    fn sight(&self) -> f32 {
+        self.sight.max(self.flock.sight)
+    }
+
+    fn step(&self, own: &Own<D>, around: &impl Around<D>, moment: &Moment<D>) -> Motion<D> {
+        let hunted = if own.kind == PREY { PREDATOR } else { PREY };
+        let mut nearest: Option<Other<D>> = None;
+        around.each(|other| {
+            let nearer = nearest.is_none_or(|nearest| other.distance_sq < nearest.distance_sq);
+            if other.kind == hunted && nearer {
+                nearest = Some(*other);
+            }
+        });
+        match (own.kind, nearest) {
+            (PREDATOR, Some(prey)) => Prey::towards(prey.offset, self.chase_speed, own, moment),
+            (PREY, Some(predator)) => {
+                Prey::towards(predator.offset.map(|along| -along), self.panic_speed, own, moment)
+            }
+            (PREY, None) => self.flock.step(own, around, moment),
+            _ => moment.fly(&own.position, &own.velocity),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Recorded tracks, played again.
+
+use std::collections::BTreeMap;
+
+use super::{Around, Behaviour, Moment, Motion, Own};
+use crate::entity::EntityId;
+use crate::world::Point;
+
+/// Where somebody was, and when; in between it is taken to have gone straight.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Track<const D: usize> {
+    /// Seconds since the recording began, and where; later ones later.
+    fixes: Vec<(f64, Point<D>)>,
+}
+
+/// Why fixes are no track.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrackError {
+    /// There is none.
+    #[error("a track needs a fix at least")]
+    Empty,
+    /// A fix is not later than the one before, or not finite.
+    #[error("fix {at} is not finite, or not later than the one before")]
+    Order {
+        /// Which, counted from 0.
+        at: usize,
+    },
+}
+
+impl<const D: usize> Track<D> {
+    /// From fixes in the order of time.
+    pub fn new(fixes: Vec<(f64, Point<D>)>) -> Result<Track<D>, TrackError> {
+        if fixes.is_empty() {
+            return Err(TrackError::Empty);
+        }
+        let finite = |fix: &(f64, Point<D>)| fix.0.is_finite() && fix.1.iter().all(|along| along.is_finite());
+        let wrong = |at: &usize| !finite(&fixes[*at]) || (*at > 0 && fixes[*at].0 <= fixes[*at - 1].0);
+        match (0..fixes.len()).find(wrong) {
+            Some(at) => Err(TrackError::Order { at }),
+            None => Ok(Track { fixes }),
+        }
+    }
+
+    /// Where it is, and how fast; before the first fix and after the last it stands there.
+    pub fn at(&self, seconds: f64) -> Motion<D> {
+        let after = self.fixes.partition_point(|(time, _)| *time <= seconds);
+        let still = |at: usize| Motion { position: self.fixes[at].1, velocity: [0.0; D] };
+        if after == 0 {
+            return still(0);
+        }
+        let Some((end, to)) = self.fixes.get(after) else { return still(self.fixes.len() - 1) };
+        let (start, from) = self.fixes[after - 1];
+        let (part, length) = (((seconds - start) / (end - start)) as f32, (end - start) as f32);
+        Motion {
+            position: std::array::from_fn(|axis| from[axis] + (to[axis] - from[axis]) * part),
+            velocity: std::array::from_fn(|axis| (to[axis] - from[axis]) / length),
+        }
+    }
+}
+
+/// Tracks by entity. One without a track stays where it is.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Tracks<const D: usize> {
+    tracks: BTreeMap<EntityId, Track<D>>,
+    /// Seconds of the recording that go by in one.
+    pub speed: f64,
+}
+
+impl<const D: usize> Tracks<D> {
+    /// These, so many times as fast as they were recorded.
+    pub fn new(tracks: BTreeMap<EntityId, Track<D>>, speed: f64) -> Tracks<D> {
+        Tracks { tracks, speed }
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (&EntityId, &Track<D>)> {
+        self.tracks.iter()
+    }
+}
+
+impl<const D: usize> Behaviour<D> for Tracks<D> {
+    fn step(&self, own: &Own<D>, _: &impl Around<D>, moment: &Moment<D>) -> Motion<D> {
+        match self.tracks.get(&own.id) {
+            Some(track) => track.at(moment.tick as f64 * f64::from(moment.seconds) * self.speed),
+            None => Motion { position: own.position, velocity: [0.0; D] },
+        }
+    }
+}

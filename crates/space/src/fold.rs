@@ -1,0 +1,141 @@
+//! A region as the state of its topic: the records are what its owner writes, the state is what its standby has.
+//!
+//! Snapshots are of everything; since mostly everything moves, the changes since a record are no shorter, and are not offered:
+//! who fell behind is given a snapshot.
+//!
+//! ```text
+//!  snapshot:  version u8, tick u64, hand-overs, entities by row
+//! ```
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use dunlin_topic::{Fold, FoldError, Frame, Frozen};
+
+use crate::handover::{Handover, RegionId, Standby, Timing};
+use crate::layout::{Fields, VERSION, put_u64};
+use crate::limits::Limits;
+use crate::region::{RecordError, RegionState};
+use crate::store::{Schema, Store};
+use crate::world::World;
+
+/// The state of a region's topic. Freezing it costs nothing; the next record after that copies it once.
+#[derive(Debug)]
+pub struct RegionFold<const D: usize> {
+    schema: Schema,
+    limits: Limits,
+    standby: Standby,
+    timing: Timing,
+    state: Arc<RegionState<D>>,
+    /// Reckoned when somebody asks, since every record changes most of it.
+    checksum: Cell<Option<u64>>,
+}
+
+impl<const D: usize> RegionFold<D> {
+    /// Of a region in which nothing is yet.
+    pub fn new(
+        region: RegionId,
+        world: World<D>,
+        schema: Schema,
+        limits: Limits,
+        standby: Standby,
+        timing: Timing,
+    ) -> RegionFold<D> {
+        let handover = Handover::new(region, 0, standby, timing).with_limits(limits.handover);
+        let state = Arc::new(RegionState::new(world, Store::new(schema.clone(), limits), handover));
+        RegionFold { schema, limits, standby, timing, state, checksum: Cell::new(None) }
+    }
+
+    /// The region as it is after the last record.
+    pub fn state(&self) -> &RegionState<D> {
+        &self.state
+    }
+
+    fn read(&self, snapshot: &[u8]) -> Result<RegionState<D>, RecordError> {
+        let mut fields = Fields::versioned(snapshot)?;
+        let tick = fields.u64()?;
+        let handover = Handover::read_snapshot(&mut fields, self.standby, self.timing)?;
+        let handover = handover.with_limits(self.limits.handover);
+        let store = Store::read_snapshot(&mut fields, &self.schema, self.limits)?;
+        fields.end()?;
+        Ok(RegionState::restored(*self.state.world(), store, handover, tick))
+    }
+}
+
+impl<const D: usize> Fold for RegionFold<D> {
+    fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), FoldError> {
+        let mut trial = self.state.trial();
+        for frame in frames {
+            trial.follow(frame.payload()).map_err(refused)?;
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, _: u64, frame: &Frame<'_>) -> Result<(), FoldError> {
+        self.checksum.set(None);
+        Arc::make_mut(&mut self.state).follow(frame.payload()).map_err(refused)
+    }
+
+    fn freeze(&mut self) -> Arc<dyn Frozen> {
+        Arc::new(FrozenRegion(Arc::clone(&self.state)))
+    }
+
+    fn restore(&mut self, _: u64, snapshot: &[u8]) -> Result<(), FoldError> {
+        let (world, region) = (*self.state.world(), self.state.handover().region());
+        let empty =
+            || RegionFold::new(region, world, self.schema.clone(), self.limits, self.standby, self.timing);
+        let read = self.read(snapshot);
+        self.checksum.set(None);
+        match read {
+            Ok(state) => self.state = Arc::new(state),
+            Err(error) => {
+                self.state = empty().state;
+                return Err(refused(error));
+            }
+        }
+        Ok(())
+    }
+
+    fn checksum(&self) -> u64 {
+        if let Some(checksum) = self.checksum.get() {
+            return checksum;
+        }
+        let (store, mut scratch) = (self.state.store(), Vec::new());
+        let sum =
+            (0..store.len()).fold(0_u64, |sum, row| sum.wrapping_add(store.state_hash(row, &mut scratch)));
+        self.checksum.set(Some(sum));
+        sum
+    }
+
+    fn changes_since(&self, _: u64, _: &mut Vec<u8>) -> bool {
+        false
+    }
+
+    fn snapshot_bytes(&self) -> usize {
+        self.state.store().snapshot_bytes() + 64
+    }
+
+    fn bytes(&self) -> u64 {
+        self.state.store().bytes() as u64
+    }
+
+    fn entries(&self) -> u64 {
+        self.state.store().len() as u64
+    }
+}
+
+fn refused(error: RecordError) -> FoldError {
+    FoldError(error.to_string())
+}
+
+#[derive(Debug)]
+struct FrozenRegion<const D: usize>(Arc<RegionState<D>>);
+
+impl<const D: usize> Frozen for FrozenRegion<D> {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.push(VERSION);
+        put_u64(out, self.0.tick());
+        self.0.handover().write_snapshot(out);
+        self.0.store().write_snapshot(out);
+    }
+}

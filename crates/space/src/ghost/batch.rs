@@ -1,0 +1,126 @@
+//! All who are near a border after a tick, on their way to the neighbour.
+//!
+//! ```text
+//!  version u8, D u8, from u32, epoch u64, tick u64, number u64, count u32,
+//!  ids u64 each, kinds u32 each, positions by axis and velocities by axis f32 each
+//! ```
+
+use super::Ghost;
+use crate::entity::EntityId;
+use crate::handover::RegionId;
+use crate::layout::{DecodeError, Fields, VERSION, put_u32, put_u64};
+use crate::region::put_column;
+use crate::store::Store;
+
+/// A region's entities near a neighbour's border.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GhostBatch<const D: usize> {
+    /// Whose they are.
+    pub from: RegionId,
+    /// In which epoch it owns them.
+    pub epoch: u64,
+    /// After which tick.
+    pub tick: u64,
+    /// Counts what its owner has sent.
+    pub number: u64,
+    ids: Vec<EntityId>,
+    kinds: Vec<u32>,
+    position: [Vec<f32>; D],
+    velocity: [Vec<f32>; D],
+}
+
+impl<const D: usize> GhostBatch<D> {
+    pub(crate) fn new(from: RegionId, epoch: u64, tick: u64, number: u64) -> GhostBatch<D> {
+        let columns = || std::array::from_fn(|_| Vec::new());
+        GhostBatch {
+            from,
+            epoch,
+            tick,
+            number,
+            ids: Vec::new(),
+            kinds: Vec::new(),
+            position: columns(),
+            velocity: columns(),
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    pub(super) fn stamp(&self) -> (u64, u64) {
+        (self.epoch, self.number)
+    }
+
+    pub(super) fn truncate(&mut self, max: usize) {
+        self.ids.truncate(max);
+        self.kinds.truncate(max);
+        self.position.iter_mut().chain(&mut self.velocity).for_each(|column| column.truncate(max));
+    }
+
+    /// Adds a row, unless it was the last to be added.
+    pub(crate) fn push_once(&mut self, store: &Store<D>, row: usize) {
+        let id = store.ids()[row];
+        if self.ids.last() == Some(&id) {
+            return;
+        }
+        self.ids.push(id);
+        self.kinds.push(store.kinds()[row]);
+        let (position, velocity) = (store.position(row), store.velocity(row));
+        for axis in 0..D {
+            self.position[axis].push(position[axis]);
+            self.velocity[axis].push(velocity[axis]);
+        }
+    }
+
+    /// All of them, so many seconds later.
+    pub(super) fn ghosts(&self, seconds: f32) -> impl Iterator<Item = Ghost<D>> + '_ {
+        (0..self.len()).map(move |at| {
+            let velocity = std::array::from_fn(|axis| self.velocity[axis][at]);
+            let position = std::array::from_fn(|axis| self.position[axis][at] + velocity[axis] * seconds);
+            Ghost { id: self.ids[at], kind: self.kinds[at], position, velocity }
+        })
+    }
+
+    /// Appends its bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[VERSION, D as u8]);
+        put_u32(out, self.from.0);
+        put_u64(out, self.epoch);
+        put_u64(out, self.tick);
+        put_u64(out, self.number);
+        put_u32(out, self.ids.len() as u32);
+        self.ids.iter().for_each(|id| put_u64(out, id.0));
+        self.kinds.iter().for_each(|kind| put_u32(out, *kind));
+        self.position.iter().chain(&self.velocity).for_each(|column| put_column(out, column));
+    }
+
+    /// Reads it again. Ghosts whose numbers are none are left out.
+    pub fn decode(bytes: &[u8]) -> Result<GhostBatch<D>, DecodeError> {
+        let mut fields = Fields::versioned(bytes)?;
+        let dimensions = fields.u8()?;
+        if usize::from(dimensions) != D {
+            return Err(DecodeError::Unknown { what: "number of dimensions", number: dimensions });
+        }
+        let (from, epoch, tick) = (RegionId(fields.u32()?), fields.u64()?, fields.u64()?);
+        let mut batch = GhostBatch::new(from, epoch, tick, fields.u64()?);
+        let count = fields.count(12 + 8 * D)?;
+        batch.ids = (0..count).map(|_| fields.u64().map(EntityId)).collect::<Result<_, _>>()?;
+        batch.kinds = (0..count).map(|_| fields.u32()).collect::<Result<_, _>>()?;
+        for column in batch.position.iter_mut().chain(&mut batch.velocity) {
+            let (numbers, _) = fields.take(count * 4)?.as_chunks::<4>();
+            column.extend(numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)));
+        }
+        fields.end()?;
+        if batch.position.iter().chain(&batch.velocity).flatten().any(|along| !along.is_finite()) {
+            return Err(DecodeError::NotFinite);
+        }
+        Ok(batch)
+    }
+}

@@ -1,0 +1,266 @@
+//! The target's side.
+
+use std::collections::HashSet;
+
+use crate::layout::{DecodeError, Fields};
+
+use super::parcel::{parcels, put_parcels, put_refused, refused};
+use super::{Effect, Handover, Holdings, Parcel, Refusal, Refused, RegionId, Saying, Step, Transfer, Way};
+
+/// A transfer from another region.
+#[derive(Debug, Clone)]
+pub(super) struct Inbound {
+    state: In,
+    refused: Vec<Refused>,
+    /// Whether the standby knows of the last step.
+    pub(super) known: bool,
+    pub(super) ask_at: u64,
+}
+
+#[derive(Debug, Clone)]
+enum In {
+    Staged(Vec<Parcel>),
+    Taken,
+    Dropped,
+}
+
+impl Inbound {
+    /// What waits for the source's decision.
+    pub(super) fn staged(&self) -> &[Parcel] {
+        match &self.state {
+            In::Staged(parcels) => parcels,
+            In::Taken | In::Dropped => &[],
+        }
+    }
+
+    pub(super) fn write_snapshot(&self, out: &mut Vec<u8>) {
+        match &self.state {
+            In::Staged(parcels) => {
+                out.push(0);
+                put_parcels(out, parcels);
+            }
+            In::Taken => out.push(1),
+            In::Dropped => out.push(2),
+        }
+        put_refused(out, &self.refused);
+    }
+
+    pub(super) fn read_snapshot(fields: &mut Fields<'_>) -> Result<Inbound, DecodeError> {
+        let state = match fields.u8()? {
+            0 => In::Staged(parcels(fields)?),
+            1 => In::Taken,
+            2 => In::Dropped,
+            number => return Err(DecodeError::Unknown { what: "state of a hand-over", number }),
+        };
+        Ok(Inbound { state, refused: refused(fields)?, known: true, ask_at: 0 })
+    }
+
+    pub(super) fn is_staged(&self) -> bool {
+        matches!(self.state, In::Staged(_))
+    }
+}
+
+impl Handover {
+    fn inbound(&mut self, peer: RegionId, transfer: Transfer) -> Option<&mut Inbound> {
+        self.peers.get_mut(&peer)?.inbound.get_mut(&transfer)
+    }
+
+    /// Whether the source has said that it is over.
+    fn is_passed(&self, peer: RegionId, transfer: Transfer) -> bool {
+        self.peers.get(&peer).is_some_and(|peer| transfer < peer.passed)
+    }
+
+    pub(super) fn hear_prepare(
+        &mut self,
+        from: RegionId,
+        transfer: Transfer,
+        parcels: Vec<Parcel>,
+        holdings: &dyn Holdings,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.is_passed(from, transfer) {
+            self.counts.repeated += 1;
+            return;
+        }
+        if self.inbound(from, transfer).is_some() {
+            self.counts.repeated += 1;
+            return self.say_again(from, transfer, effects);
+        }
+        let busy = self.peers.get(&from).is_none_or(|peer| peer.inbound.len() >= self.limits.transfers_max);
+        let refused = if busy || parcels.len() > self.limits.batch_max {
+            (0..parcels.len() as u32).map(|index| Refused { index, why: Refusal::Busy }).collect()
+        } else {
+            self.refused_of(&parcels, holdings)
+        };
+        if refused.len() == parcels.len() {
+            return self.send(from, transfer, Saying::Prepared(refused), effects);
+        }
+        let parcels = super::parcel::part(&parcels, &refused).0;
+        let entry = self.write(from, transfer, Step::Staged { parcels, refused }, effects);
+        let ask_at = self.now + self.timing.ask_ns;
+        if let Some(one) = self.inbound(from, transfer) {
+            (one.known, one.ask_at) = (false, ask_at);
+        }
+        self.waiting.push_back((entry, from, transfer, Way::In));
+    }
+
+    fn refused_of(&self, parcels: &[Parcel], holdings: &dyn Holdings) -> Vec<Refused> {
+        let mut taken = HashSet::with_capacity(parcels.len());
+        let refused = |(index, parcel): (u32, &Parcel)| {
+            let twice = self.staged.contains_key(&parcel.id) || taken.contains(&parcel.id);
+            let others = self.staged.len() + taken.len();
+            let why = if twice { Some(Refusal::Held) } else { holdings.refusal(parcel, others) };
+            if why.is_none() {
+                taken.insert(parcel.id);
+            }
+            why.map(|why| Refused { index, why })
+        };
+        (0..).zip(parcels).filter_map(refused).collect()
+    }
+
+    /// What was last said of it, if it may be said already.
+    fn say_again(&mut self, from: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
+        let Some(one) = self.inbound(from, transfer).filter(|one| one.known) else { return };
+        let saying = match one.state {
+            In::Staged(_) => Saying::Prepared(one.refused.clone()),
+            In::Taken => Saying::Taken(one.refused.clone()),
+            In::Dropped => return,
+        };
+        self.send(from, transfer, saying, effects);
+    }
+
+    pub(super) fn hear_commit(&mut self, from: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
+        let passed = self.is_passed(from, transfer);
+        match self.inbound(from, transfer).map(|one| &one.state) {
+            Some(In::Staged(_)) => {
+                let entry = self.write(from, transfer, Step::Taken, effects);
+                self.waiting.push_back((entry, from, transfer, Way::In));
+            }
+            Some(In::Taken) => {
+                self.counts.repeated += 1;
+                self.say_again(from, transfer, effects);
+            }
+            Some(In::Dropped) => self.counts.repeated += 1,
+            None if passed => self.counts.repeated += 1,
+            None => self.send(from, transfer, Saying::Unknown, effects),
+        }
+    }
+
+    pub(super) fn hear_abort(&mut self, from: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
+        match self.inbound(from, transfer) {
+            Some(one) if one.is_staged() => self.drop_staged(from, transfer, effects),
+            _ => self.counts.repeated += 1,
+        }
+    }
+
+    fn drop_staged(&mut self, from: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
+        self.write(from, transfer, Step::Dropped, effects);
+    }
+
+    /// The source has a new owner, who does not know what its predecessor decided.
+    pub(super) fn hear_target_asked(
+        &mut self,
+        from: RegionId,
+        transfer: Transfer,
+        addressed: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let past_is_lost = addressed < self.blank_since;
+        match self.inbound(from, transfer).map(|one| &one.state) {
+            Some(In::Taken) => self.say_again(from, transfer, effects),
+            Some(In::Staged(_)) => {
+                self.drop_staged(from, transfer, effects);
+                self.send(from, transfer, Saying::NotTaken, effects);
+            }
+            None if past_is_lost => self.send(from, transfer, Saying::Unknown, effects),
+            Some(In::Dropped) | None => self.send(from, transfer, Saying::NotTaken, effects),
+        }
+    }
+
+    /// The source's transfers before this are over: what is still staged of them was called off.
+    pub(super) fn pass(&mut self, from: RegionId, settled: Transfer, effects: &mut Vec<Effect>) {
+        let Some(peer) = self.peers.get_mut(&from) else { return };
+        if settled <= peer.passed {
+            return;
+        }
+        peer.passed = settled;
+        let staged = peer.inbound.range(..settled).filter(|(_, one)| one.is_staged());
+        let staged: Vec<Transfer> = staged.map(|(transfer, _)| *transfer).collect();
+        let any = peer.inbound.range(..settled).next().is_some();
+        staged.into_iter().for_each(|transfer| self.drop_staged(from, transfer, effects));
+        if any {
+            self.write(from, settled, Step::Passed, effects);
+        }
+    }
+
+    pub(super) fn inbound_meets_new_owner(&mut self, peer: RegionId, effects: &mut Vec<Effect>) {
+        let now = self.now;
+        if let Some(known) = self.peers.get_mut(&peer) {
+            known.inbound.values_mut().for_each(|one| one.ask_at = now);
+        }
+        self.elapse_inbound(peer, effects);
+    }
+
+    pub(super) fn elapse_inbound(&mut self, from: RegionId, effects: &mut Vec<Effect>) {
+        let (now, again) = (self.now, self.now + self.timing.ask_ns);
+        let Some(peer) = self.peers.get_mut(&from) else { return };
+        let mut in_doubt = Vec::new();
+        for (transfer, one) in &mut peer.inbound {
+            if one.is_staged() && one.ask_at <= now {
+                one.ask_at = again;
+                in_doubt.push(*transfer);
+            }
+        }
+        in_doubt.into_iter().for_each(|transfer| self.send(from, transfer, Saying::AskSource, effects));
+    }
+
+    pub(super) fn inbound_known(&mut self, from: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
+        if let Some(one) = self.inbound(from, transfer) {
+            one.known = true;
+            self.say_again(from, transfer, effects);
+        }
+    }
+
+    pub(super) fn enact_staged(
+        &mut self,
+        from: RegionId,
+        transfer: Transfer,
+        parcels: Vec<Parcel>,
+        refused: Vec<Refused>,
+    ) {
+        self.staged.extend(parcels.iter().map(|parcel| (parcel.id, (from, transfer))));
+        let one = Inbound { state: In::Staged(parcels), refused, known: true, ask_at: 0 };
+        self.peers.entry(from).or_default().inbound.insert(transfer, one);
+    }
+
+    /// Takes the parcels out of what is staged.
+    fn unstage(&mut self, from: RegionId, transfer: Transfer, state: In) -> Vec<Parcel> {
+        let Some(one) = self.inbound(from, transfer) else { return Vec::new() };
+        let In::Staged(parcels) = std::mem::replace(&mut one.state, state) else { return Vec::new() };
+        for parcel in &parcels {
+            self.staged.remove(&parcel.id);
+        }
+        parcels
+    }
+
+    pub(super) fn enact_taken(&mut self, from: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
+        let parcels = self.unstage(from, transfer, In::Taken);
+        self.counts.admitted += parcels.len() as u64;
+        effects.push(Effect::Admit(parcels));
+        let known = self.standby == super::Standby::None;
+        if let Some(one) = self.inbound(from, transfer) {
+            one.known = known;
+        }
+    }
+
+    pub(super) fn enact_dropped(&mut self, from: RegionId, transfer: Transfer) {
+        self.unstage(from, transfer, In::Dropped);
+    }
+
+    pub(super) fn enact_passed(&mut self, from: RegionId, settled: Transfer) {
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.passed = peer.passed.max(settled);
+            peer.inbound = peer.inbound.split_off(&settled);
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! The source's side.
+
+use super::parcel::{part, put_refused, refused};
+use super::{Effect, Handover, OfferError, Parcel, Refused, RegionId, Saying, Step, Transfer, Way};
+use crate::entity::EntityId;
+use crate::layout::{DecodeError, Fields, put_u32, put_u64};
+
+/// A transfer to another region.
+#[derive(Debug, Clone)]
+pub(super) struct Outbound {
+    ids: Vec<EntityId>,
+    /// To be sent again; only their first owner has them.
+    parcels: Vec<Parcel>,
+    addressed: u64,
+    state: Out,
+    /// Whether the standby knows of the last step.
+    pub(super) known: bool,
+    pub(super) resend_at: u64,
+}
+
+#[derive(Debug, Clone)]
+enum Out {
+    /// Offered; the target's answer, when it came.
+    Preparing { deadline: u64, prepared: Option<Vec<Refused>> },
+    /// Offered by an owner that is gone: the target knows what came of it.
+    Asking,
+    /// They belong to the target, which has not said yet that it knows.
+    Committing { refused: Vec<Refused> },
+    /// Over, and the standby does not know it yet.
+    Closed { committed: bool },
+}
+
+impl Outbound {
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self.state, Out::Closed { .. })
+    }
+
+    /// What was committed, while the target has not said that it knows.
+    pub(super) fn committed(&self) -> Vec<EntityId> {
+        match &self.state {
+            Out::Committing { refused } => part(&self.ids, refused).0,
+            _ => Vec::new(),
+        }
+    }
+
+    pub(super) fn write_snapshot(&self, out: &mut Vec<u8>) {
+        put_u64(out, self.addressed);
+        put_u32(out, self.ids.len() as u32);
+        self.ids.iter().for_each(|id| put_u64(out, id.0));
+        match &self.state {
+            Out::Committing { refused } => {
+                out.push(1);
+                put_refused(out, refused);
+            }
+            _ => out.push(0),
+        }
+    }
+
+    pub(super) fn read_snapshot(fields: &mut Fields<'_>) -> Result<Outbound, DecodeError> {
+        let (addressed, ids) = (fields.u64()?, fields.list(8, |fields| fields.u64().map(EntityId))?);
+        let state = match fields.u8()? {
+            0 => Out::Asking,
+            1 => Out::Committing { refused: refused(fields)? },
+            number => return Err(DecodeError::Unknown { what: "state of a hand-over", number }),
+        };
+        Ok(Outbound { ids, parcels: Vec::new(), addressed, state, known: true, resend_at: 0 })
+    }
+
+    /// As somebody who only read of it has it.
+    pub(super) fn as_followed(&mut self) {
+        self.parcels = Vec::new();
+        if let Out::Preparing { .. } = self.state {
+            self.state = Out::Asking;
+        }
+    }
+}
+
+impl Handover {
+    /// Offers entities, which stand still from here on, to another region.
+    pub fn offer(
+        &mut self,
+        to: RegionId,
+        parcels: Vec<Parcel>,
+        now: u64,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Transfer, OfferError> {
+        self.see(now);
+        let (max, batch_max, count) = (self.limits.transfers_max, self.limits.batch_max, parcels.len());
+        let peer =
+            self.peers.get_mut(&to).filter(|peer| peer.epoch > 0).ok_or(OfferError::UnknownPeer(to))?;
+        if peer.outbound.len() >= max {
+            return Err(OfferError::Busy { max });
+        }
+        if !(1..=batch_max).contains(&count) {
+            return Err(OfferError::Batch { count, max: batch_max });
+        }
+        let (addressed, transfer) = (peer.epoch, Transfer { epoch: self.epoch, number: peer.next });
+        peer.next += 1;
+        let ids = parcels.iter().map(|parcel| parcel.id).collect();
+        let entry = self.write(to, transfer, Step::Leaving { addressed, ids }, effects);
+        let (deadline, resend_at) = (self.now + self.timing.prepare_ns, self.now + self.timing.resend_ns);
+        if let Some(out) = self.outbound(to, transfer) {
+            out.state = Out::Preparing { deadline, prepared: None };
+            (out.parcels, out.resend_at, out.known) = (parcels.clone(), resend_at, false);
+        }
+        self.waiting.push_back((entry, to, transfer, Way::Out));
+        self.send(to, transfer, Saying::Prepare(parcels), effects);
+        self.go_on(effects);
+        Ok(transfer)
+    }
+
+    fn outbound(&mut self, peer: RegionId, transfer: Transfer) -> Option<&mut Outbound> {
+        self.peers.get_mut(&peer)?.outbound.get_mut(&transfer)
+    }
+
+    pub(super) fn hear_prepared(
+        &mut self,
+        from: RegionId,
+        transfer: Transfer,
+        answer: Vec<Refused>,
+        effects: &mut Vec<Effect>,
+    ) {
+        match self.outbound(from, transfer).map(|out| &mut out.state) {
+            Some(Out::Preparing { prepared, .. }) => {
+                prepared.get_or_insert(answer);
+                self.try_commit(from, transfer, effects);
+            }
+            Some(Out::Committing { .. }) => self.send(from, transfer, Saying::Commit, effects),
+            Some(Out::Asking | Out::Closed { committed: true }) => self.counts.repeated += 1,
+            Some(Out::Closed { committed: false }) | None => {
+                self.send(from, transfer, Saying::Abort, effects)
+            }
+        }
+    }
+
+    /// Commits if the target is prepared and the standby knows that they may go.
+    fn try_commit(&mut self, to: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
+        let resend_at = self.now + self.timing.resend_ns;
+        let Some(out) = self.outbound(to, transfer) else { return };
+        let (true, Out::Preparing { prepared: Some(refused), .. }) = (out.known, &out.state) else { return };
+        if refused.len() >= out.ids.len() {
+            let refused = refused.clone();
+            self.tell_refused(to, transfer, &refused, effects);
+            return self.call_off(to, transfer, effects);
+        }
+        out.resend_at = resend_at;
+        let refused = refused.clone();
+        self.tell_refused(to, transfer, &refused, effects);
+        self.write(to, transfer, Step::Committed(refused), effects);
+        self.send(to, transfer, Saying::Commit, effects);
+    }
+
+    fn tell_refused(
+        &mut self,
+        to: RegionId,
+        transfer: Transfer,
+        refused: &[Refused],
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(out) = self.outbound(to, transfer) else { return };
+        let told = |one: &Refused| Some((*out.ids.get(one.index as usize)?, one.why));
+        let named: Vec<_> = refused.iter().filter_map(told).collect();
+        self.counts.refused += named.len() as u64;
+        if !named.is_empty() {
+            effects.push(Effect::Refused(named));
+        }
+    }
+
+    /// They stay.
+    fn call_off(&mut self, to: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
+        let entry = self.write(to, transfer, Step::Aborted, effects);
+        self.waiting.push_back((entry, to, transfer, Way::Out));
+        self.send(to, transfer, Saying::Abort, effects);
+    }
+
+    pub(super) fn hear_taken(
+        &mut self,
+        from: RegionId,
+        transfer: Transfer,
+        refused: Vec<Refused>,
+        effects: &mut Vec<Effect>,
+    ) {
+        match self.outbound(from, transfer).map(|out| &out.state) {
+            Some(Out::Committing { .. }) => self.settle(from, transfer, effects),
+            Some(Out::Asking) => {
+                self.write(from, transfer, Step::Committed(refused), effects);
+                self.settle(from, transfer, effects);
+            }
+            _ => self.counts.repeated += 1,
+        }
+    }
+
+    fn settle(&mut self, to: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
+        let entry = self.write(to, transfer, Step::Settled, effects);
+        self.waiting.push_back((entry, to, transfer, Way::Out));
+    }
+
+    pub(super) fn hear_not_taken(&mut self, from: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
+        match self.outbound(from, transfer).map(|out| &out.state) {
+            Some(Out::Asking) => {
+                self.counts.aborted += 1;
+                self.call_off(from, transfer, effects);
+            }
+            _ => self.counts.repeated += 1,
+        }
+    }
+
+    /// The target's past is lost, and with it what it was handed.
+    pub(super) fn hear_unknown(&mut self, from: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
+        let Some(out) = self.outbound(from, transfer) else { return };
+        let refused = match &out.state {
+            Out::Committing { refused } => refused.clone(),
+            Out::Asking => Vec::new(),
+            _ => return,
+        };
+        let ids = part(&out.ids, &refused).0;
+        if let Out::Asking = out.state {
+            self.write(from, transfer, Step::Committed(refused), effects);
+        }
+        effects.push(Effect::Lost { to: from, ids });
+        self.settle(from, transfer, effects);
+    }
+
+    pub(super) fn hear_source_asked(
+        &mut self,
+        from: RegionId,
+        transfer: Transfer,
+        effects: &mut Vec<Effect>,
+    ) {
+        match self.outbound(from, transfer).map(|out| &out.state) {
+            Some(Out::Committing { .. }) => self.send(from, transfer, Saying::Commit, effects),
+            Some(Out::Preparing { .. } | Out::Asking | Out::Closed { committed: true }) => {}
+            Some(Out::Closed { committed: false }) | None => {
+                self.send(from, transfer, Saying::Abort, effects)
+            }
+        }
+    }
+
+    pub(super) fn outbound_meets_new_owner(&mut self, peer: RegionId, effects: &mut Vec<Effect>) {
+        let now = self.now;
+        let Some(known) = self.peers.get_mut(&peer) else { return };
+        known.outbound.values_mut().for_each(|out| out.resend_at = now);
+        let offered = |(transfer, out): (&Transfer, &Outbound)| {
+            matches!(out.state, Out::Preparing { .. }).then_some(*transfer)
+        };
+        let offered: Vec<Transfer> = known.outbound.iter().filter_map(offered).collect();
+        for transfer in offered {
+            self.counts.aborted += 1;
+            self.call_off(peer, transfer, effects);
+        }
+        self.elapse_outbound(peer, effects);
+    }
+
+    pub(super) fn elapse_outbound(&mut self, to: RegionId, effects: &mut Vec<Effect>) {
+        let (now, again) = (self.now, self.now + self.timing.resend_ns);
+        let Some(peer) = self.peers.get_mut(&to) else { return };
+        let (mut sayings, mut late) = (Vec::new(), Vec::new());
+        for (transfer, out) in &mut peer.outbound {
+            if let Out::Preparing { deadline, .. } = out.state
+                && deadline <= now
+            {
+                late.push(*transfer);
+                continue;
+            }
+            if out.resend_at > now {
+                continue;
+            }
+            out.resend_at = again;
+            match &out.state {
+                Out::Preparing { prepared: None, .. } => {
+                    sayings.push((*transfer, Saying::Prepare(out.parcels.clone())));
+                }
+                Out::Asking => sayings.push((*transfer, Saying::AskTarget { addressed: out.addressed })),
+                Out::Committing { .. } => sayings.push((*transfer, Saying::Commit)),
+                Out::Preparing { .. } | Out::Closed { .. } => {}
+            }
+        }
+        self.counts.aborted += late.len() as u64;
+        late.into_iter().for_each(|transfer| self.call_off(to, transfer, effects));
+        sayings.into_iter().for_each(|(transfer, saying)| self.send(to, transfer, saying, effects));
+    }
+
+    pub(super) fn outbound_known(&mut self, to: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
+        let Some(out) = self.outbound(to, transfer) else { return };
+        out.known = true;
+        if !out.is_closed() {
+            return self.try_commit(to, transfer, effects);
+        }
+        let Some(peer) = self.peers.get_mut(&to) else { return };
+        peer.outbound.remove(&transfer);
+        // Others will say it along the way; if none are under way, the target could not know for long.
+        let (idle, told) = (peer.outbound.is_empty(), peer.told);
+        if idle && told < self.settled(to) {
+            self.send(to, transfer, Saying::Settled, effects);
+        }
+    }
+
+    pub(super) fn enact_leaving(
+        &mut self,
+        to: RegionId,
+        transfer: Transfer,
+        addressed: u64,
+        ids: Vec<EntityId>,
+        effects: &mut Vec<Effect>,
+    ) {
+        effects.push(Effect::Suspend(ids.clone()));
+        let out =
+            Outbound { ids, parcels: Vec::new(), addressed, state: Out::Asking, known: true, resend_at: 0 };
+        self.peers.entry(to).or_default().outbound.insert(transfer, out);
+    }
+
+    pub(super) fn enact_committed(
+        &mut self,
+        to: RegionId,
+        transfer: Transfer,
+        refused: Vec<Refused>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(out) = self.outbound(to, transfer) else { return };
+        let (gone, kept) = part(&out.ids, &refused);
+        out.parcels = Vec::new();
+        out.state = Out::Committing { refused };
+        self.counts.departed += gone.len() as u64;
+        effects.push(Effect::Depart(gone));
+        if !kept.is_empty() {
+            effects.push(Effect::Release(kept));
+        }
+    }
+
+    pub(super) fn enact_aborted(&mut self, to: RegionId, transfer: Transfer, effects: &mut Vec<Effect>) {
+        let Some(out) = self.outbound(to, transfer) else { return };
+        out.state = Out::Closed { committed: false };
+        out.parcels = Vec::new();
+        effects.push(Effect::Release(std::mem::take(&mut out.ids)));
+    }
+
+    pub(super) fn enact_settled(&mut self, to: RegionId, transfer: Transfer) {
+        if let Some(out) = self.outbound(to, transfer) {
+            out.state = Out::Closed { committed: true };
+        }
+    }
+}

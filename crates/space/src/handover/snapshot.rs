@@ -1,0 +1,67 @@
+//! Hand-overs as bytes, for who begins from a snapshot of a region.
+
+use std::collections::HashMap;
+
+use super::inbound::Inbound;
+use super::outbound::Outbound;
+use super::parcel::{self, RegionId};
+use super::{Handover, Peer, Standby, Timing};
+use crate::layout::{DecodeError, Fields, put_u32, put_u64};
+
+impl Handover {
+    /// Appends what a standby has to know.
+    pub(crate) fn write_snapshot(&self, out: &mut Vec<u8>) {
+        put_u32(out, self.region.0);
+        put_u64(out, self.epoch);
+        put_u64(out, self.written);
+        put_u64(out, self.blank_since);
+        put_u32(out, self.peers.len() as u32);
+        for (id, peer) in &self.peers {
+            put_u32(out, id.0);
+            put_u64(out, peer.epoch);
+            parcel::put_transfer(out, peer.passed);
+            let open: Vec<_> = peer.outbound.iter().filter(|(_, one)| !one.is_closed()).collect();
+            put_u32(out, open.len() as u32);
+            for (transfer, one) in open {
+                parcel::put_transfer(out, *transfer);
+                one.write_snapshot(out);
+            }
+            put_u32(out, peer.inbound.len() as u32);
+            for (transfer, one) in &peer.inbound {
+                parcel::put_transfer(out, *transfer);
+                one.write_snapshot(out);
+            }
+        }
+    }
+
+    /// Reads it again, as a standby has it.
+    pub(crate) fn read_snapshot(
+        fields: &mut Fields<'_>,
+        standby: Standby,
+        timing: Timing,
+    ) -> Result<Handover, DecodeError> {
+        let (region, epoch) = (RegionId(fields.u32()?), fields.u64()?);
+        let mut handover = Handover::new(region, epoch, standby, timing);
+        handover.written = fields.u64()?;
+        (handover.known, handover.blank_since) = (handover.written, fields.u64()?);
+        for _ in 0..fields.count(36)? {
+            let id = RegionId(fields.u32()?);
+            let mut peer =
+                Peer { epoch: fields.u64()?, passed: parcel::transfer(fields)?, ..Peer::default() };
+            for _ in 0..fields.count(16)? {
+                let transfer = parcel::transfer(fields)?;
+                peer.outbound.insert(transfer, Outbound::read_snapshot(fields)?);
+            }
+            for _ in 0..fields.count(16)? {
+                let transfer = parcel::transfer(fields)?;
+                let one = Inbound::read_snapshot(fields)?;
+                let staged: HashMap<_, _> =
+                    one.staged().iter().map(|parcel| (parcel.id, (id, transfer))).collect();
+                handover.staged.extend(staged);
+                peer.inbound.insert(transfer, one);
+            }
+            handover.peers.insert(id, peer);
+        }
+        Ok(handover)
+    }
+}

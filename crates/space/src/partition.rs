@@ -1,0 +1,171 @@
+//! Which region has which stretch of the curve.
+//!
+//! Invariants: every key belongs to one region, every region has one stretch, and none is empty. A partition is a value: who
+//! changes it makes another of a higher version.
+
+use crate::curve::Morton;
+use crate::handover::RegionId;
+
+/// Cuts of the Morton curve.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Partition {
+    version: u64,
+    end: u64,
+    /// First keys, the first of which is 0, and whose they are.
+    cuts: Vec<(u64, RegionId)>,
+}
+
+/// What a region has to do, as it measured it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Load {
+    /// The region.
+    pub region: RegionId,
+    /// How much, in any unit that all use: nanoseconds a tick, or entities.
+    pub amount: f64,
+    /// Keys that part its load evenly, in order: between two of them, before the first and after the last lies the same.
+    pub quantiles: Vec<u64>,
+}
+
+/// Why a partition cannot be changed so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PartitionError {
+    /// There is no such region.
+    #[error("region {} is not in the partition", .0.0)]
+    Unknown(RegionId),
+    /// There is such a region.
+    #[error("region {} is in the partition already", .0.0)]
+    Known(RegionId),
+    /// A region would have nothing.
+    #[error("the cut at {at} leaves a region nothing")]
+    Empty {
+        /// Where.
+        at: u64,
+    },
+    /// They do not lie next to each other.
+    #[error("regions {} and {} are not neighbours on the curve", .0.0, .1.0)]
+    Apart(RegionId, RegionId),
+}
+
+impl Partition {
+    /// All of a world of so many dimensions, in regions of about the same space.
+    pub fn even(dimensions: usize, regions: &[RegionId]) -> Partition {
+        let (end, count) = (Morton::end(dimensions), regions.len() as u128);
+        let cut = |at: usize| (u128::from(end) * at as u128 / count) as u64;
+        let cuts = regions.iter().enumerate().map(|(at, region)| (cut(at), *region)).collect();
+        Partition { version: 1, end, cuts }
+    }
+
+    /// Grows with every change.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Its regions in the order of the curve, each with its first key.
+    pub fn regions(&self) -> &[(u64, RegionId)] {
+        &self.cuts
+    }
+
+    /// Whose a key is.
+    #[inline]
+    pub fn owner(&self, key: u64) -> RegionId {
+        let at = self.cuts.partition_point(|(first, _)| *first <= key);
+        self.cuts[at.max(1) - 1].1
+    }
+
+    /// A region's stretch: its first key, and the first that is not its own.
+    pub fn stretch(&self, region: RegionId) -> Option<(u64, u64)> {
+        let at = self.place(region).ok()?;
+        Some((self.cuts[at].0, self.end_of(at)))
+    }
+
+    /// The regions that have some of these keys.
+    pub fn owners(&self, first: u64, count: u64) -> impl Iterator<Item = RegionId> + '_ {
+        let from = self.cuts.partition_point(|(cut, _)| *cut <= first).max(1) - 1;
+        self.cuts[from..].iter().take_while(move |(cut, _)| *cut < first + count).map(|(_, region)| *region)
+    }
+
+    /// Cuts a region in two: from `at` on it is `new`'s.
+    pub fn split(&self, region: RegionId, at: u64, new: RegionId) -> Result<Partition, PartitionError> {
+        let place = self.place(region)?;
+        if self.place(new).is_ok() {
+            return Err(PartitionError::Known(new));
+        }
+        if at <= self.cuts[place].0 || at >= self.end_of(place) {
+            return Err(PartitionError::Empty { at });
+        }
+        let mut cuts = self.cuts.clone();
+        cuts.insert(place + 1, (at, new));
+        Ok(self.next(cuts))
+    }
+
+    /// Gives a region's stretch to one beside it.
+    pub fn merge(&self, into: RegionId, from: RegionId) -> Result<Partition, PartitionError> {
+        let (keep, gone) = (self.place(into)?, self.place(from)?);
+        if keep.abs_diff(gone) != 1 {
+            return Err(PartitionError::Apart(into, from));
+        }
+        let mut cuts = self.cuts.clone();
+        let first = cuts[keep].0.min(cuts[gone].0);
+        cuts[keep].0 = first;
+        cuts.remove(gone);
+        Ok(self.next(cuts))
+    }
+
+    /// Cuts anew, so that all have the same load, if the busiest has more than `tolerance` times the mean; `None` where all is
+    /// well, or where one cell has so much that no cut helps. Cuts land where the loads say, so that the next call finds it well.
+    pub fn rebalance(&self, loads: &[Load], tolerance: f64) -> Option<Partition> {
+        let total: f64 = loads.iter().map(|load| load.amount).sum();
+        let mean = total / self.cuts.len() as f64;
+        let busiest = loads.iter().fold(0.0_f64, |most, load| most.max(load.amount));
+        if !mean.is_finite() || mean <= 0.0 || busiest <= mean * tolerance {
+            return None;
+        }
+        let pieces = self.pieces(loads);
+        let mut cuts = vec![(0, self.cuts[0].1)];
+        let (mut sum, mut wanted) = (0.0, mean);
+        for (first, last, amount) in pieces {
+            // A piece may hold several cuts.
+            while cuts.len() < self.cuts.len() && sum + amount >= wanted && amount > 0.0 {
+                let part = (wanted - sum) / amount;
+                let at = first + ((last - first) as f64 * part) as u64;
+                cuts.push((at.max(cuts[cuts.len() - 1].0 + 1), self.cuts[cuts.len()].1));
+                wanted += mean;
+            }
+            sum += amount;
+        }
+        let fits = cuts.len() == self.cuts.len() && cuts.iter().all(|cut| cut.0 < self.end);
+        (fits && cuts != self.cuts).then(|| self.next(cuts))
+    }
+
+    /// The load along the curve: stretches, each with an amount that is taken to be even in it.
+    fn pieces(&self, loads: &[Load]) -> Vec<(u64, u64, f64)> {
+        let mut pieces = Vec::new();
+        for (at, (first, region)) in self.cuts.iter().enumerate() {
+            let Some(load) = loads.iter().find(|load| load.region == *region) else { continue };
+            let end = self.end_of(at);
+            let inner = load.quantiles.iter().copied().filter(|key| (*first..end).contains(key));
+            let mut ends: Vec<u64> = inner.chain([end]).collect();
+            ends.sort_unstable();
+            let (mut start, amount) = (*first, load.amount / ends.len() as f64);
+            for end in ends {
+                pieces.push((start, end, amount));
+                start = end;
+            }
+        }
+        pieces
+    }
+
+    fn next(&self, cuts: Vec<(u64, RegionId)>) -> Partition {
+        Partition { version: self.version + 1, end: self.end, cuts }
+    }
+
+    fn place(&self, region: RegionId) -> Result<usize, PartitionError> {
+        let found = self.cuts.iter().position(|(_, other)| *other == region);
+        found.ok_or(PartitionError::Unknown(region))
+    }
+
+    fn end_of(&self, at: usize) -> u64 {
+        self.cuts.get(at + 1).map_or(self.end, |cut| cut.0)
+    }
+}

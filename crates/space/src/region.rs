@@ -1,0 +1,353 @@
+//! A region as its owner runs it: `tick`, `receive` and `elapse` take what happens and the time, and give [`Outputs`].
+//!
+//! Invariants:
+//! - Every entity is moved from the world as it was after the last tick, its own region's and its neighbours' alike. So with
+//!   ghosts of every tick, the same inputs give the same bytes on any number of regions.
+//! - Messages are handled between ticks. An entity that is being handed over stands still.
+//! - All that changes is written into the record, in the order in which it changes; a [`RegionState`] that takes in the records
+//!   is this one's twin, row by row.
+//! - Without authority, or once it has run out, nothing moves and nothing is said.
+//! - A behaviour that panics, or moves an entity to where there is no place, freezes that entity; all others go on.
+
+mod crossing;
+mod moving;
+mod outputs;
+mod setup;
+mod state;
+mod trial;
+mod view;
+
+use crate::behaviour::Behaviour;
+use crate::entity::EntityId;
+use crate::ghost::{GhostBatch, Ghosts, Strip};
+use crate::handover::{Effect, Handover, Message, RegionId};
+use crate::layout::DecodeError;
+use crate::partition::Partition;
+use crate::store::{Entity, Store, StoreError};
+
+pub use outputs::{Outputs, Report};
+pub use setup::Setup;
+pub(crate) use state::put_column;
+pub use state::{RecordError, RegionState, Section};
+
+use view::View;
+
+/// The right to act for a region, as the cluster's leases give it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Authority {
+    /// The fencing epoch.
+    pub epoch: u64,
+    /// Nothing is done at this time or later.
+    pub until_ns: u64,
+}
+
+/// How somebody comes to own a region that was another's.
+#[derive(Debug, Clone, Copy)]
+pub struct Succession<'a> {
+    /// The new lease.
+    pub authority: Authority,
+    /// The owners of all other regions and their epochs, as they were when the lease was given or later.
+    pub peers: &'a [(RegionId, u64)],
+    /// The time.
+    pub now_ns: u64,
+}
+
+/// Why there was no tick, or a message was not taken in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StepError {
+    /// The region's lease has run out, or was never given.
+    #[error("region {} has no lease at {now_ns}: its entities stand still", .region.0)]
+    NoAuthority {
+        /// Which.
+        region: RegionId,
+        /// When.
+        now_ns: u64,
+    },
+    /// The standby does not know the tick before the last.
+    #[error("the standby knows tick {known}; tick {next} would be more than one ahead")]
+    StandbyBehind {
+        /// The last tick it knows.
+        known: u64,
+        /// The one that waits.
+        next: u64,
+    },
+    /// A message cannot be read.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// A message is none that regions send each other.
+    #[error("message channel {0} is not known")]
+    Channel(u8),
+}
+
+const HANDOVER: u8 = 1;
+const GHOSTS: u8 = 2;
+
+/// A region and what moves it.
+#[derive(Debug)]
+pub struct Region<const D: usize, B> {
+    setup: Setup<D>,
+    behaviour: B,
+    state: RegionState<D>,
+    partition: Partition,
+    authority: Option<Authority>,
+    standby_tick: u64,
+    ghosts: Ghosts<D>,
+    strip: Strip<D>,
+    view: View<D>,
+    effects: Vec<Effect>,
+    /// Rows that are in another's stretch after the last tick.
+    crossed: Vec<u32>,
+    misplaced: Vec<u32>,
+    /// Batches of ghosts.
+    ghosts_sent: u64,
+    reports_dropped: u64,
+}
+
+impl<const D: usize, B: Behaviour<D>> Region<D, B> {
+    /// Without entities.
+    pub fn new(setup: Setup<D>, behaviour: B, partition: Partition, authority: Authority) -> Region<D, B> {
+        let handover = Handover::new(setup.region, authority.epoch, setup.standby, setup.timing);
+        let handover = handover.with_limits(setup.limits.handover);
+        let store = Store::new(setup.schema.clone(), setup.limits);
+        let state = RegionState::new(setup.world, store, handover);
+        Region::with_state(setup, behaviour, partition, Some(authority), state)
+    }
+
+    fn with_state(
+        setup: Setup<D>,
+        behaviour: B,
+        partition: Partition,
+        authority: Option<Authority>,
+        state: RegionState<D>,
+    ) -> Region<D, B> {
+        let ghosts = Ghosts::new(setup.limits.ghosts_max);
+        let strip = Strip::new(setup.world, setup.strip);
+        let view = View::new(setup.world, behaviour.sight());
+        let standby_tick = state.tick();
+        let (effects, reports_dropped) = (Vec::new(), 0);
+        Region {
+            setup,
+            behaviour,
+            state,
+            partition,
+            authority,
+            standby_tick,
+            ghosts,
+            strip,
+            view,
+            effects,
+            crossed: Vec::new(),
+            misplaced: Vec::new(),
+            ghosts_sent: 0,
+            reports_dropped,
+        }
+    }
+
+    /// Goes on in the place of an owner whose records this state has taken in. Where a standby is required it makes no tick
+    /// before one has started from it.
+    pub fn take_over(
+        setup: Setup<D>,
+        behaviour: B,
+        partition: Partition,
+        state: RegionState<D>,
+        succession: &Succession<'_>,
+        out: &mut Outputs,
+    ) -> Region<D, B> {
+        let Succession { authority, peers, now_ns } = *succession;
+        let mut region = Region::with_state(setup, behaviour, partition, Some(authority), state);
+        region.standby_tick = 0;
+        let handover = region.state.handover_mut();
+        handover.take_over(authority.epoch, false, peers, now_ns, &mut region.effects);
+        region.carry_out(out);
+        region
+    }
+
+    /// A copy from which a standby starts, and how many entries of hand-overs it knows.
+    pub fn standby_starts(&mut self) -> (RegionState<D>, u64) {
+        self.state.standby_starts()
+    }
+
+    /// Its entities.
+    pub fn store(&self) -> &Store<D> {
+        self.state.store()
+    }
+
+    /// Its hand-overs.
+    pub fn handover(&self) -> &Handover {
+        self.state.handover()
+    }
+
+    /// All that a standby has to know.
+    pub fn state(&self) -> &RegionState<D> {
+        &self.state
+    }
+
+    /// How many ticks it has made.
+    pub fn tick_number(&self) -> u64 {
+        self.state.tick()
+    }
+
+    /// What it knows of its neighbours.
+    pub fn ghosts(&self) -> &Ghosts<D> {
+        &self.ghosts
+    }
+
+    /// Reports that found no room.
+    pub fn reports_dropped(&self) -> u64 {
+        self.reports_dropped
+    }
+
+    /// Its lease was given, renewed or taken away.
+    pub fn set_authority(&mut self, authority: Option<Authority>) {
+        // Another epoch is another owner's: it takes over from a state.
+        let own = self.state.handover().epoch();
+        self.authority = authority.filter(|given| given.epoch == own);
+    }
+
+    /// The curve is cut anew. Who is in another's stretch now is handed over from the next tick on.
+    pub fn set_partition(&mut self, partition: Partition) {
+        if partition.version() > self.partition.version() {
+            self.partition = partition;
+            self.strip.forget();
+        }
+    }
+
+    /// Takes in an entity that is new in the world.
+    pub fn spawn(&mut self, entity: &Entity<'_, D>, out: &mut Outputs) -> Result<(), StoreError> {
+        let staged = self.state.handover().staged();
+        if staged.contains(entity.id) {
+            return Err(StoreError::Duplicate(entity.id));
+        }
+        let max = self.setup.limits.entities_max;
+        if self.state.store().len() + staged.len() >= max as usize {
+            return Err(StoreError::Full { max });
+        }
+        let row = self.state.store_mut().insert_within(entity, &self.setup.world)?;
+        let parcel = self.state.store().parcel(row);
+        Section::Insert(parcel).encode(&mut out.record);
+        Ok(())
+    }
+
+    /// Takes an entity out of the world. One that is being handed over is the other region's before long, and refused here.
+    pub fn despawn(&mut self, id: EntityId, out: &mut Outputs) -> Result<(), StoreError> {
+        let row = self.state.store().row(id).ok_or(StoreError::Unknown(id))?;
+        if self.state.store().is_still(row) {
+            return Err(StoreError::Leaving(id));
+        }
+        self.state.store_mut().remove(id)?;
+        Section::Remove(id).encode(&mut out.record);
+        Ok(())
+    }
+
+    /// Changes an entity: what its client commands. Its components are replaced by those given.
+    pub fn command(&mut self, entity: &Entity<'_, D>, out: &mut Outputs) -> Result<(), StoreError> {
+        let row = self.state.store().row(entity.id).ok_or(StoreError::Unknown(entity.id))?;
+        if self.state.store().is_still(row) {
+            return Err(StoreError::Leaving(entity.id));
+        }
+        if !self.setup.world.holds(&entity.position) && entity.position.iter().all(|along| along.is_finite())
+        {
+            return Err(StoreError::Outside(entity.id));
+        }
+        self.state.store_mut().overwrite(row, entity)?;
+        let parcel = self.state.store().parcel(row);
+        Section::Put(parcel).encode(&mut out.record);
+        Ok(())
+    }
+
+    /// Another region has this owner's epoch.
+    pub fn meet(
+        &mut self,
+        peer: RegionId,
+        epoch: u64,
+        now_ns: u64,
+        out: &mut Outputs,
+    ) -> Result<(), StepError> {
+        self.may_act(now_ns)?;
+        self.state.handover_mut().meet(peer, epoch, now_ns, &mut self.effects);
+        self.carry_out(out);
+        Ok(())
+    }
+
+    /// A message from another region has come.
+    pub fn receive(&mut self, bytes: &[u8], now_ns: u64, out: &mut Outputs) -> Result<(), StepError> {
+        let (channel, rest) = bytes.split_first().ok_or(DecodeError::Short)?;
+        match *channel {
+            HANDOVER => {
+                let message = Message::decode(rest)?;
+                self.may_act(now_ns)?;
+                self.state.hear(message, now_ns, &mut self.effects);
+                self.carry_out(out);
+            }
+            GHOSTS => {
+                let batch = GhostBatch::decode(rest)?;
+                let known = self.state.handover().epoch_of(batch.from).unwrap_or(0);
+                self.ghosts.take(batch, known);
+            }
+            other => return Err(StepError::Channel(other)),
+        }
+        Ok(())
+    }
+
+    /// The standby has taken in records up to this many entries of hand-overs and this tick.
+    pub fn standby_knows(&mut self, entries: u64, tick: u64, now_ns: u64, out: &mut Outputs) {
+        self.standby_tick = self.standby_tick.max(tick.min(self.state.tick()));
+        self.state.handover_mut().standby_knows(entries, now_ns, &mut self.effects);
+        self.carry_out(out);
+    }
+
+    /// Time has passed between ticks.
+    pub fn elapse(&mut self, now_ns: u64, out: &mut Outputs) -> Result<(), StepError> {
+        self.may_act(now_ns)?;
+        self.state.handover_mut().elapse(now_ns, &mut self.effects);
+        self.carry_out(out);
+        Ok(())
+    }
+
+    fn may_act(&self, now_ns: u64) -> Result<(), StepError> {
+        match self.authority {
+            Some(authority) if now_ns < authority.until_ns => Ok(()),
+            _ => Err(StepError::NoAuthority { region: self.setup.region, now_ns }),
+        }
+    }
+
+    /// Does what hand-overs ask for.
+    fn carry_out(&mut self, out: &mut Outputs) {
+        let mut effects = std::mem::take(&mut self.effects);
+        let rests_until = self.state.tick() + u64::from(self.setup.cooldown_ticks);
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Send { to, message } => {
+                    let mut bytes = vec![HANDOVER];
+                    message.encode(&mut bytes);
+                    out.messages.push((to, bytes));
+                }
+                Effect::Write(entry) => Section::Entry(entry).encode(&mut out.record),
+                Effect::Refused(refused) => {
+                    let until = rests_until.max(self.state.tick() + 1);
+                    for (id, why) in refused {
+                        self.state.store_mut().rest(id, until);
+                        self.report(Report::Refused { id, why }, out);
+                    }
+                }
+                Effect::Lost { to, ids } => self.report(Report::Lost { to, ids }, out),
+                Effect::Admit(parcels) => {
+                    let ids: Vec<EntityId> = parcels.iter().map(|parcel| parcel.id).collect();
+                    self.state.carry_out(Effect::Admit(parcels));
+                    ids.into_iter().for_each(|id| self.state.store_mut().rest(id, rests_until));
+                }
+                other => self.state.carry_out(other),
+            }
+        }
+        self.effects = effects;
+    }
+
+    fn report(&mut self, report: Report, out: &mut Outputs) {
+        if out.reports.len() < self.setup.limits.reports_max as usize {
+            out.reports.push(report);
+        } else {
+            self.reports_dropped += 1;
+        }
+    }
+}

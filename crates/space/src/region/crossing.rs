@@ -1,0 +1,108 @@
+//! Who has crossed the border, and who near it is told to the neighbours.
+
+use std::collections::BTreeMap;
+
+use super::{GHOSTS, Outputs, Region, Report, StepError};
+use crate::behaviour::Behaviour;
+use crate::curve::{Curve, Morton};
+use crate::ghost::GhostBatch;
+use crate::handover::{Parcel, RegionId};
+use crate::world::{Point, World};
+
+/// The key of a point.
+#[inline(always)]
+pub(super) fn key<const D: usize>(world: &World<D>, at: &Point<D>) -> u64 {
+    Morton::key(world.place(at))
+}
+
+impl<const D: usize, B: Behaviour<D>> Region<D, B> {
+    /// Offers everybody who is in another's stretch, as after the curve was cut anew, without waiting for the next tick.
+    pub fn offer_misplaced(&mut self, now_ns: u64, out: &mut Outputs) -> Result<(), StepError> {
+        self.may_act(now_ns)?;
+        let (store, stretch) =
+            (self.state.store(), self.partition.stretch(self.setup.region).unwrap_or((0, 0)));
+        let elsewhere = |row: &u32| {
+            let key = key(&self.setup.world, &store.position(*row as usize));
+            key < stretch.0 || key >= stretch.1
+        };
+        self.crossed = (0..store.len() as u32).filter(elsewhere).collect();
+        self.offer_crossed(now_ns, out);
+        self.carry_out(out);
+        Ok(())
+    }
+
+    /// Offers those who have crossed to whose they are now, one batch for each region.
+    pub(super) fn offer_crossed(&mut self, now_ns: u64, out: &mut Outputs) {
+        let crossed = std::mem::take(&mut self.crossed);
+        let mut leaving: BTreeMap<RegionId, Vec<Parcel>> = BTreeMap::new();
+        let (tick, store) = (self.state.tick(), self.state.store());
+        for row in crossed
+            .iter()
+            .map(|row| *row as usize)
+            .filter(|row| store.moves(*row) && !store.rests(*row, tick))
+        {
+            let at = store.position(row);
+            let to = self.partition.owner(key(&self.setup.world, &at));
+            if to != self.setup.region && !self.is_near(&at) {
+                leaving.entry(to).or_default().push(store.parcel(row));
+            }
+        }
+        self.crossed = crossed;
+        for (to, mut parcels) in leaving {
+            while !parcels.is_empty() {
+                let rest = parcels.split_off(parcels.len().min(self.setup.limits.handover.batch_max));
+                let (count, batch) = (parcels.len(), std::mem::replace(&mut parcels, rest));
+                let offered = self.state.handover_mut().offer(to, batch, now_ns, &mut self.effects);
+                if offered.is_err() {
+                    self.report(Report::Held { to, count: count + parcels.len() }, out);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Whether a point is within the hysteresis of this region's stretch, seen along the axes.
+    fn is_near(&self, at: &Point<D>) -> bool {
+        let near = self.setup.hysteresis;
+        let own = |at: &Point<D>| self.partition.owner(key(&self.setup.world, at)) == self.setup.region;
+        near > 0.0
+            && (0..D).any(|axis| {
+                [-near, near].into_iter().any(|step| {
+                    let mut probe = *at;
+                    probe[axis] += step;
+                    own(&probe)
+                })
+            })
+    }
+
+    /// Tells the neighbours who is near their border, as they are after this tick; to be called when all hand-overs of the
+    /// tick are done, or as far as they are.
+    pub fn send_ghosts(&mut self, out: &mut Outputs) {
+        let tick = self.state.tick();
+        if !tick.is_multiple_of(u64::from(self.setup.ghosts_every.max(1))) {
+            return;
+        }
+        self.ghosts_sent += 1;
+        let (region, number) = (self.setup.region, self.ghosts_sent);
+        let mut batches: BTreeMap<RegionId, GhostBatch<D>> = BTreeMap::new();
+        for (_, peer) in self.partition.regions().iter().filter(|(_, peer)| *peer != region) {
+            batches.insert(*peer, GhostBatch::new(region, self.state.handover().epoch(), tick, number));
+        }
+        let (store, partition, world) = (self.state.store(), &self.partition, &self.setup.world);
+        for row in 0..store.len() {
+            let at = store.position(row);
+            for (peer, bounds) in self.strip.near(key(world, &at), region, partition) {
+                if bounds.distance_sq(&at) <= self.setup.strip * self.setup.strip
+                    && let Some(batch) = batches.get_mut(peer)
+                {
+                    batch.push_once(store, row);
+                }
+            }
+        }
+        for (peer, batch) in batches {
+            let mut bytes = vec![GHOSTS];
+            batch.encode(&mut bytes);
+            out.messages.push((peer, bytes));
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! All that a region's standby has to know, and the records by which it does.
+//!
+//! ```text
+//!  record = section*        section = kind u8, what it says
+//!   1 entry    a step of a hand-over
+//!   2 insert   id u64, generation u32, state: bytes            a new entity, at the end
+//!   3 remove   id u64                                          the last row takes its place
+//!   4 put      id u64, generation u32, state: bytes            in its row
+//!   5 sort                                                     the rows, into the curve's order
+//!   6 moved    tick u64, rows u32, flags u8, columns           positions by axis, then velocities if flag 1 is set: f32 each
+//!   7 frozen   id u64, u8                                      1: it stands still; 0: it goes on
+//!   8 tick     u64                                             a tick in which nothing moved
+//! ```
+
+use crate::entity::EntityId;
+use crate::handover::{Effect, Entry, Handover, Message, Parcel};
+use crate::layout::{DecodeError, Fields, put_bytes, put_u32, put_u64};
+use crate::store::{Store, StoreError};
+use crate::world::World;
+
+/// A region's entities and hand-overs.
+#[derive(Debug, Clone)]
+pub struct RegionState<const D: usize> {
+    world: World<D>,
+    store: Store<D>,
+    handover: Handover,
+    tick: u64,
+}
+
+/// A change that is not a movement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Section {
+    /// A step of a hand-over.
+    Entry(Entry),
+    /// A new entity.
+    Insert(Parcel),
+    /// An entity goes out of the world.
+    Remove(EntityId),
+    /// An entity is changed.
+    Put(Parcel),
+    /// The rows are sorted.
+    Sort,
+    /// An entity is stopped, or goes on.
+    Frozen(EntityId, bool),
+    /// A tick in which nothing moved.
+    Tick(u64),
+}
+
+/// Why a record is not what follows on a state.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// It changes what the state does not have, or the like.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// It moves another number of rows than there are.
+    #[error("the record moves {rows} entities, there are {held}")]
+    Rows {
+        /// How many it moves.
+        rows: usize,
+        /// How many there are.
+        held: usize,
+    },
+}
+
+const ENTRY: u8 = 1;
+const INSERT: u8 = 2;
+const REMOVE: u8 = 3;
+const PUT: u8 = 4;
+const SORT: u8 = 5;
+const MOVED: u8 = 6;
+const FROZEN: u8 = 7;
+const TICK: u8 = 8;
+
+impl Section {
+    /// Appends its bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let parcel = |out: &mut Vec<u8>, kind: u8, parcel: &Parcel| {
+            out.push(kind);
+            put_u64(out, parcel.id.0);
+            put_u32(out, parcel.generation);
+            put_bytes(out, &parcel.state);
+        };
+        match self {
+            Section::Entry(entry) => {
+                out.push(ENTRY);
+                entry.encode(out);
+            }
+            Section::Insert(given) => parcel(out, INSERT, given),
+            Section::Put(given) => parcel(out, PUT, given),
+            Section::Remove(id) => {
+                out.push(REMOVE);
+                put_u64(out, id.0);
+            }
+            Section::Sort => out.push(SORT),
+            Section::Frozen(id, frozen) => {
+                out.push(FROZEN);
+                put_u64(out, id.0);
+                out.push(u8::from(*frozen));
+            }
+            Section::Tick(tick) => {
+                out.push(TICK);
+                put_u64(out, *tick);
+            }
+        }
+    }
+}
+
+impl<const D: usize> RegionState<D> {
+    /// Of these.
+    pub fn new(world: World<D>, store: Store<D>, handover: Handover) -> RegionState<D> {
+        RegionState { world, store, handover, tick: 0 }
+    }
+
+    /// The entities.
+    pub fn store(&self) -> &Store<D> {
+        &self.store
+    }
+
+    /// The hand-overs.
+    pub fn handover(&self) -> &Handover {
+        &self.handover
+    }
+
+    /// The tick after which it stands.
+    pub fn tick(&self) -> u64 {
+        self.tick
+    }
+
+    /// A copy from which a standby starts, and how many entries of hand-overs it knows.
+    pub fn standby_starts(&mut self) -> (RegionState<D>, u64) {
+        let (handover, entries) = self.handover.standby_starts();
+        (RegionState { world: self.world, store: self.store.clone(), handover, tick: self.tick }, entries)
+    }
+
+    pub(super) fn store_mut(&mut self) -> &mut Store<D> {
+        &mut self.store
+    }
+
+    pub(super) fn handover_mut(&mut self) -> &mut Handover {
+        &mut self.handover
+    }
+
+    pub(super) fn set_tick(&mut self, tick: u64) {
+        self.tick = tick;
+    }
+
+    pub(super) fn hear(&mut self, message: Message, now: u64, effects: &mut Vec<Effect>) {
+        self.handover.receive(message, &self.store, now, effects);
+    }
+
+    /// What a hand-over does to entities. What others have prepared was found to fit, so nothing is refused here.
+    pub(super) fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Suspend(ids) => ids.into_iter().for_each(|id| self.store.set_still(id, true)),
+            Effect::Release(ids) => ids.into_iter().for_each(|id| self.store.set_still(id, false)),
+            Effect::Depart(ids) => ids.into_iter().for_each(|id| drop(self.store.remove(id))),
+            Effect::Admit(parcels) => {
+                for parcel in parcels {
+                    let taken = self.store.insert_parcel(&parcel);
+                    assert!(taken.is_ok(), "entity {} was prepared, and is refused: {taken:?}", parcel.id);
+                }
+            }
+            Effect::Send { .. } | Effect::Write(_) | Effect::Refused(_) | Effect::Lost { .. } => {}
+        }
+    }
+
+    /// Brings the rows into order.
+    pub(super) fn sort(&mut self) {
+        self.store.sort(&self.world);
+    }
+
+    /// Writes where all are after a tick.
+    pub(super) fn write_moved(&self, velocities: bool, out: &mut Vec<u8>) {
+        out.push(MOVED);
+        put_u64(out, self.tick);
+        put_u32(out, self.store.len() as u32);
+        out.push(u8::from(velocities));
+        let moved = self.store.positions().into_iter().chain(self.store.velocities());
+        for column in moved.take(if velocities { 2 * D } else { D }) {
+            put_column(out, column);
+        }
+    }
+
+    /// Takes in a record. After an error the state means nothing.
+    pub fn follow(&mut self, record: &[u8]) -> Result<(), RecordError> {
+        let mut sections = Sections::new(record);
+        let mut effects = Vec::new();
+        while let Some(step) = sections.next::<D>()? {
+            match step {
+                Step::Entry(entry) => {
+                    self.handover.follow(entry, &mut effects);
+                    effects.drain(..).for_each(|effect| self.carry_out(effect));
+                }
+                Step::Insert(parcel) => drop(self.store.insert_parcel(&parcel)?),
+                Step::Put(parcel) => self.store.overwrite_parcel(&parcel)?,
+                Step::Remove(id) => self.store.remove(id)?,
+                Step::Sort => self.sort(),
+                Step::Moved(moved) => self.follow_moved(&moved)?,
+                Step::Frozen(id, frozen) => {
+                    let row = self.store.row(id).ok_or(StoreError::Unknown(id))?;
+                    self.store.set_frozen(row, frozen);
+                }
+                Step::Tick(tick) => self.tick = tick,
+            }
+        }
+        Ok(())
+    }
+
+    fn follow_moved(&mut self, moved: &Moved<'_>) -> Result<(), RecordError> {
+        moved.check(self.store.len())?;
+        let (position, velocity) = self.store.columns_mut();
+        let columns = position.iter_mut().chain(velocity);
+        for (column, bytes) in columns.zip(moved.columns.chunks_exact((moved.rows * 4).max(1))) {
+            let (numbers, _) = bytes.as_chunks::<4>();
+            column.iter_mut().zip(numbers).for_each(|(along, bytes)| *along = f32::from_le_bytes(*bytes));
+        }
+        self.tick = moved.tick;
+        Ok(())
+    }
+
+    pub(crate) fn world(&self) -> &World<D> {
+        &self.world
+    }
+
+    pub(crate) fn restored(
+        world: World<D>,
+        store: Store<D>,
+        handover: Handover,
+        tick: u64,
+    ) -> RegionState<D> {
+        RegionState { world, store, handover, tick }
+    }
+}
+
+/// What a section says.
+pub(super) enum Step<'a> {
+    Entry(Entry),
+    Insert(Parcel),
+    Remove(EntityId),
+    Put(Parcel),
+    Sort,
+    Moved(Moved<'a>),
+    Frozen(EntityId, bool),
+    Tick(u64),
+}
+
+/// Where all rows are.
+pub(super) struct Moved<'a> {
+    tick: u64,
+    rows: usize,
+    columns: &'a [u8],
+}
+
+impl Moved<'_> {
+    /// Whether it is of so many rows, and all its numbers are finite.
+    pub(super) fn check(&self, held: usize) -> Result<(), RecordError> {
+        if self.rows != held {
+            return Err(RecordError::Rows { rows: self.rows, held });
+        }
+        // All bits of the exponent are set in what is not finite.
+        let (numbers, _) = self.columns.as_chunks::<4>();
+        let finite =
+            numbers.iter().fold(true, |finite, bytes| finite & f32::from_le_bytes(*bytes).is_finite());
+        if finite { Ok(()) } else { Err(DecodeError::NotFinite.into()) }
+    }
+}
+
+/// The sections of a record, one after another.
+pub(super) struct Sections<'a> {
+    fields: Fields<'a>,
+}
+
+impl<'a> Sections<'a> {
+    pub(super) fn new(record: &'a [u8]) -> Sections<'a> {
+        Sections { fields: Fields::plain(record) }
+    }
+
+    pub(super) fn next<const D: usize>(&mut self) -> Result<Option<Step<'a>>, DecodeError> {
+        let fields = &mut self.fields;
+        if fields.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(match fields.u8()? {
+            ENTRY => Step::Entry(Entry::read(fields)?),
+            INSERT => Step::Insert(parcel(fields)?),
+            PUT => Step::Put(parcel(fields)?),
+            REMOVE => Step::Remove(EntityId(fields.u64()?)),
+            SORT => Step::Sort,
+            MOVED => {
+                let (tick, rows, velocities) = (fields.u64()?, fields.u32()? as usize, fields.u8()? & 1 != 0);
+                let columns = if velocities { 2 * D } else { D };
+                Step::Moved(Moved { tick, rows, columns: fields.take(rows.saturating_mul(4 * columns))? })
+            }
+            FROZEN => Step::Frozen(EntityId(fields.u64()?), fields.u8()? != 0),
+            TICK => Step::Tick(fields.u64()?),
+            number => return Err(DecodeError::Unknown { what: "section", number }),
+        }))
+    }
+}
+
+fn parcel(fields: &mut Fields<'_>) -> Result<Parcel, DecodeError> {
+    let (id, generation) = (EntityId(fields.u64()?), fields.u32()?);
+    Ok(Parcel { id, generation, state: fields.bytes()?.into() })
+}
+
+/// Appends a column of numbers.
+pub(crate) fn put_column(out: &mut Vec<u8>, column: &[f32]) {
+    let start = out.len();
+    out.resize(start + column.len() * 4, 0);
+    let (places, _) = out[start..].as_chunks_mut::<4>();
+    places.iter_mut().zip(column).for_each(|(place, along)| *place = along.to_le_bytes());
+}

@@ -1,0 +1,103 @@
+//! Whether records follow on a state, found out without touching it.
+//!
+//! A trial keeps what the records would change: who comes, who goes, and a copy of the hand-overs if one of them is concerned.
+
+use std::collections::HashSet;
+
+use super::state::{RecordError, RegionState, Sections, Step};
+use crate::entity::EntityId;
+use crate::handover::{Effect, Entry, Handover, Parcel};
+use crate::store::{Entity, Store, StoreError};
+
+/// Records that are tried out.
+pub(crate) struct Trial<'a, const D: usize> {
+    state: &'a RegionState<D>,
+    handover: Option<Handover>,
+    come: HashSet<EntityId>,
+    gone: HashSet<EntityId>,
+}
+
+impl<const D: usize> RegionState<D> {
+    pub(crate) fn trial(&self) -> Trial<'_, D> {
+        Trial { state: self, handover: None, come: HashSet::new(), gone: HashSet::new() }
+    }
+}
+
+impl<const D: usize> Trial<'_, D> {
+    /// Whether this record would be taken in after those before.
+    pub(crate) fn follow(&mut self, record: &[u8]) -> Result<(), RecordError> {
+        let mut sections = Sections::new(record);
+        while let Some(step) = sections.next::<D>()? {
+            match step {
+                Step::Entry(entry) => self.enter(entry)?,
+                Step::Insert(parcel) => self.insert(&parcel)?,
+                Step::Put(parcel) => {
+                    self.expect(parcel.id)?;
+                    Entity::<D>::of_parcel(&parcel, self.state.store().schema()).map_err(StoreError::from)?;
+                }
+                Step::Remove(id) => self.remove(id)?,
+                Step::Sort | Step::Tick(_) => {}
+                Step::Moved(moved) => moved.check(self.len())?,
+                Step::Frozen(id, _) => self.expect(id)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn store(&self) -> &Store<D> {
+        self.state.store()
+    }
+
+    fn len(&self) -> usize {
+        self.store().len() + self.come.len() - self.gone.len()
+    }
+
+    fn has(&self, id: EntityId) -> bool {
+        self.come.contains(&id) || (self.store().row(id).is_some() && !self.gone.contains(&id))
+    }
+
+    fn expect(&self, id: EntityId) -> Result<(), RecordError> {
+        if self.has(id) { Ok(()) } else { Err(StoreError::Unknown(id).into()) }
+    }
+
+    fn insert(&mut self, parcel: &Parcel) -> Result<(), RecordError> {
+        Entity::<D>::of_parcel(parcel, self.store().schema()).map_err(StoreError::from)?;
+        if self.has(parcel.id) {
+            return Err(StoreError::Duplicate(parcel.id).into());
+        }
+        let max = self.store().limits().entities_max;
+        if self.len() >= max as usize {
+            return Err(StoreError::Full { max }.into());
+        }
+        // Who left and came back is in the store, for this purpose.
+        if !self.gone.remove(&parcel.id) {
+            self.come.insert(parcel.id);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, id: EntityId) -> Result<(), RecordError> {
+        self.expect(id)?;
+        if !self.come.remove(&id) {
+            self.gone.insert(id);
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, entry: Entry) -> Result<(), RecordError> {
+        let mut effects = Vec::new();
+        let handover = self.handover.get_or_insert_with(|| self.state.handover().clone());
+        handover.follow(entry, &mut effects);
+        for effect in effects {
+            match effect {
+                Effect::Suspend(ids) | Effect::Release(ids) => {
+                    ids.into_iter().try_for_each(|id| self.expect(id))?;
+                }
+                Effect::Depart(ids) => ids.into_iter().try_for_each(|id| self.remove(id))?,
+                Effect::Admit(parcels) => parcels.iter().try_for_each(|parcel| self.insert(parcel))?,
+                Effect::Send { .. } | Effect::Write(_) | Effect::Refused(_) | Effect::Lost { .. } => {}
+            }
+        }
+        Ok(())
+    }
+}

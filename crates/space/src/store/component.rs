@@ -1,0 +1,209 @@
+//! What users add to entities: components of a fixed size, in columns of their own.
+
+use super::state::StateError;
+
+/// What a component is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// One number.
+    F32,
+    /// So many bytes, whose meaning is the user's.
+    Bytes(u32),
+}
+
+impl Kind {
+    /// Bytes of one.
+    pub fn size(self) -> usize {
+        match self {
+            Kind::F32 => 4,
+            Kind::Bytes(bytes) => bytes as usize,
+        }
+    }
+}
+
+/// A component by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Component {
+    /// Its name.
+    pub name: String,
+    /// What it is made of.
+    pub kind: Kind,
+}
+
+/// All components, in the order in which they were registered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Schema {
+    components: Vec<Component>,
+    /// Bytes of all together.
+    size: usize,
+}
+
+/// Why a component cannot be registered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SchemaError {
+    /// There is one of that name.
+    #[error("component `{0}` is registered already")]
+    Twice(String),
+    /// All components of an entity have so many bytes at most, and one has a byte at least.
+    #[error("components of {size} bytes in all: between 1 and {max} are allowed")]
+    Size {
+        /// What there would be.
+        size: usize,
+        /// The limit.
+        max: usize,
+    },
+}
+
+/// Bytes that all components of an entity may have.
+const COMPONENT_BYTES_MAX: usize = 4_096;
+
+impl Schema {
+    /// Adds a component, and gives its number.
+    pub fn register(&mut self, name: &str, kind: Kind) -> Result<usize, SchemaError> {
+        if self.components.iter().any(|component| component.name == name) {
+            return Err(SchemaError::Twice(name.to_owned()));
+        }
+        let size = self.size + kind.size();
+        if kind.size() == 0 || size > COMPONENT_BYTES_MAX {
+            return Err(SchemaError::Size { size, max: COMPONENT_BYTES_MAX });
+        }
+        self.size = size;
+        self.components.push(Component { name: name.to_owned(), kind });
+        Ok(self.components.len() - 1)
+    }
+
+    /// All of them.
+    pub fn components(&self) -> &[Component] {
+        &self.components
+    }
+
+    /// Bytes of all components of one entity.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Tells schemas apart, whoever has them.
+    pub fn hash(&self) -> u32 {
+        // FNV-1a, 32 bits.
+        let mut hash = 0x811c_9dc5_u32;
+        for component in &self.components {
+            let size = component.kind.size() as u32;
+            let tag = [u8::from(component.kind == Kind::F32)];
+            for byte in component.name.as_bytes().iter().chain(&[0]).chain(&tag).chain(&size.to_le_bytes()) {
+                hash = (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+            }
+        }
+        hash
+    }
+
+    pub(super) fn check(&self, bytes: &[u8]) -> Result<(), StateError> {
+        if bytes.len() == self.size {
+            Ok(())
+        } else {
+            Err(StateError::Components { bytes: bytes.len(), wanted: self.size })
+        }
+    }
+}
+
+/// One component of all rows.
+#[derive(Debug, Clone)]
+pub(super) enum Column {
+    F32(Vec<f32>),
+    Bytes { each: usize, bytes: Vec<u8> },
+}
+
+impl Column {
+    pub(super) fn new(kind: Kind) -> Column {
+        match kind {
+            Kind::F32 => Column::F32(Vec::new()),
+            Kind::Bytes(each) => Column::Bytes { each: each as usize, bytes: Vec::new() },
+        }
+    }
+
+    pub(super) fn f32s(&self) -> Option<&[f32]> {
+        match self {
+            Column::F32(column) => Some(column),
+            Column::Bytes { .. } => None,
+        }
+    }
+
+    pub(super) fn bytes_of(&self, row: usize) -> Option<&[u8]> {
+        match self {
+            Column::F32(_) => None,
+            Column::Bytes { each, bytes } => Some(&bytes[row * each..(row + 1) * each]),
+        }
+    }
+
+    /// Appends a row from the front of these bytes, and gives back the rest.
+    pub(super) fn push<'a>(&mut self, given: &'a [u8]) -> &'a [u8] {
+        match self {
+            Column::F32(column) => {
+                let (number, rest) = given.split_first_chunk::<4>().unwrap_or((&[0; 4], &[]));
+                column.push(f32::from_le_bytes(*number));
+                rest
+            }
+            Column::Bytes { each, bytes } => {
+                let (own, rest) = given.split_at(*each);
+                bytes.extend_from_slice(own);
+                rest
+            }
+        }
+    }
+
+    pub(super) fn write(&self, row: usize, out: &mut Vec<u8>) {
+        match self {
+            Column::F32(column) => out.extend_from_slice(&column[row].to_le_bytes()),
+            Column::Bytes { each, bytes } => out.extend_from_slice(&bytes[row * each..(row + 1) * each]),
+        }
+    }
+
+    /// Puts the front of these bytes in a row's place, and gives back the rest.
+    pub(super) fn set<'a>(&mut self, row: usize, given: &'a [u8]) -> &'a [u8] {
+        match self {
+            Column::F32(column) => {
+                let (number, rest) = given.split_first_chunk::<4>().unwrap_or((&[0; 4], &[]));
+                column[row] = f32::from_le_bytes(*number);
+                rest
+            }
+            Column::Bytes { each, bytes } => {
+                let (own, rest) = given.split_at(*each);
+                bytes[row * *each..(row + 1) * *each].copy_from_slice(own);
+                rest
+            }
+        }
+    }
+
+    pub(super) fn swap_remove(&mut self, row: usize) {
+        match self {
+            Column::F32(column) => {
+                column.swap_remove(row);
+            }
+            Column::Bytes { each, bytes } => {
+                let last = bytes.len() - *each;
+                bytes.copy_within(last.., row * *each);
+                bytes.truncate(last);
+            }
+        }
+    }
+
+    pub(super) fn permute(&mut self, order: &[(u64, u32)]) {
+        match self {
+            Column::F32(column) => *column = order.iter().map(|(_, row)| column[*row as usize]).collect(),
+            Column::Bytes { each, bytes } => {
+                let rows = order
+                    .iter()
+                    .flat_map(|(_, row)| &bytes[*row as usize * *each..(*row as usize + 1) * *each]);
+                *bytes = rows.copied().collect();
+            }
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Column::F32(column) => column.capacity() * 4,
+            Column::Bytes { bytes, .. } => bytes.capacity(),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! A process that owns a region, or stands by.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use dunlin_space::{Effect, EntityId, Entry, Handover, Holdings, Message, Parcel, Refusal, RegionId};
+
+/// An entity as a process has it.
+#[derive(Debug, Clone, Copy)]
+pub struct Held {
+    pub generation: u32,
+    pub steps: u64,
+    /// It is being handed over, and nobody moves it.
+    pub still: bool,
+}
+
+/// What an owner tells its standby, in order.
+#[derive(Debug, Clone)]
+pub enum Item {
+    Entry(Entry),
+    /// After tick so many, these made so many steps.
+    Tick(u64, Vec<(EntityId, u64)>),
+}
+
+/// What an owner's effects ask of the world around it.
+#[derive(Debug)]
+pub enum Out {
+    Send(RegionId, Message),
+    Stream(Item),
+    Lost(Vec<EntityId>),
+}
+
+#[derive(Debug, Clone)]
+pub struct Node {
+    pub region: RegionId,
+    pub handover: Handover,
+    pub held: Holding,
+    pub alive: bool,
+    pub owner: bool,
+    /// It does nothing from here on, unless the lease is renewed.
+    pub lease_until: u64,
+    /// It is stopped until then.
+    pub paused_until: u64,
+    pub tick: u64,
+    /// The last tick that its standby knows.
+    pub tick_known: u64,
+    /// Its standby, once it has the state from which it starts.
+    pub standby: Option<usize>,
+    /// What its effects still ask for.
+    pub effects: VecDeque<Effect>,
+    pub moved_over: u64,
+    pub refused: u64,
+}
+
+/// All that one process holds.
+#[derive(Debug, Clone, Default)]
+pub struct Holding(pub BTreeMap<EntityId, Held>);
+
+impl std::ops::Deref for Holding {
+    type Target = BTreeMap<EntityId, Held>;
+    fn deref(&self) -> &BTreeMap<EntityId, Held> {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for Holding {
+    fn deref_mut(&mut self) -> &mut BTreeMap<EntityId, Held> {
+        &mut self.0
+    }
+}
+
+impl Holdings for Holding {
+    fn refusal(&self, parcel: &Parcel, others: usize) -> Option<Refusal> {
+        if parcel.state.len() != 8 {
+            return Some(Refusal::Unreadable);
+        }
+        if self.contains_key(&parcel.id) {
+            return Some(Refusal::Held);
+        }
+        (self.len() + others >= 14).then_some(Refusal::Full)
+    }
+}
+
+impl Node {
+    /// Carries out one effect, and says what of it goes out.
+    pub fn carry_out(&mut self, effect: Effect) -> Result<Option<Out>, String> {
+        let region = self.region.0;
+        match effect {
+            Effect::Send { to, message } => return Ok(Some(Out::Send(to, message))),
+            Effect::Write(entry) => return Ok(Some(Out::Stream(Item::Entry(entry)))),
+            Effect::Lost { ids, .. } => return Ok(Some(Out::Lost(ids))),
+            Effect::Suspend(ids) => self.set_still(&ids, true)?,
+            Effect::Release(ids) => self.set_still(&ids, false)?,
+            Effect::Refused(refused) => self.refused += refused.len() as u64,
+            Effect::Depart(ids) => {
+                for id in ids {
+                    self.held
+                        .remove(&id)
+                        .ok_or(format!("region {region} hands over {id}, which it has not"))?;
+                    self.moved_over += 1;
+                }
+            }
+            Effect::Admit(parcels) => {
+                for Parcel { id, generation, state } in parcels {
+                    let steps = u64::from_le_bytes(state[..].try_into().unwrap());
+                    if self.held.insert(id, Held { generation, steps, still: false }).is_some() {
+                        return Err(format!("region {region} takes {id}, which it has"));
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn set_still(&mut self, ids: &[EntityId], still: bool) -> Result<(), String> {
+        for id in ids {
+            let held = self.held.get_mut(id).ok_or(format!("region {} has no entity {id}", self.region.0))?;
+            if held.still == still {
+                return Err(format!("entity {id} is in two hand-overs at once, or in none"));
+            }
+            held.still = still;
+        }
+        Ok(())
+    }
+
+    /// A standby takes in what its owner told.
+    pub fn follow(&mut self, item: Item) -> Result<(), String> {
+        match item {
+            Item::Entry(entry) => {
+                let mut effects = Vec::new();
+                self.handover.follow(entry, &mut effects);
+                for effect in effects {
+                    self.carry_out(effect)?;
+                }
+            }
+            Item::Tick(tick, moved) => {
+                self.tick = tick;
+                for (id, steps) in moved {
+                    self.held.get_mut(&id).ok_or(format!("{id} moves where it is not"))?.steps = steps;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub fn parcel(&self, id: EntityId) -> Parcel {
+        let held = self.held[&id];
+        Parcel { id, generation: held.generation, state: held.steps.to_le_bytes().into() }
+    }
+
+    pub fn may_act(&self, now: u64) -> bool {
+        self.alive && self.owner && now < self.lease_until && now >= self.paused_until
+    }
+}

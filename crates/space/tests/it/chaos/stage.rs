@@ -1,0 +1,546 @@
+//! Regions, their owners and standbys, the network between them and who grants leases: one thread, one clock, one seed.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use dunlin_space::{EntityId, Handover, Message, RegionId, Standby, Timing};
+
+use super::ledger::Ledger;
+use super::node::{Held, Item, Node, Out};
+use crate::Dice;
+
+const MS: u64 = 1_000_000;
+const TICK: u64 = 20 * MS;
+const LEASE: u64 = 300 * MS;
+/// Faults and offers end here; what is still late comes before the end.
+const TROUBLE: u64 = 4_000 * MS;
+const END: u64 = 6_800 * MS;
+const TIMING: Timing = Timing { prepare_ns: 60 * MS, resend_ns: 25 * MS, ask_ns: 80 * MS };
+
+/// What may go wrong, in thousandths.
+#[derive(Debug, Clone, Copy)]
+pub struct Faults {
+    loss: u64,
+    doubled: u64,
+    late: u64,
+    kills: bool,
+}
+
+impl Faults {
+    pub fn all() -> Faults {
+        Faults { loss: 80, doubled: 100, late: 30, kills: true }
+    }
+
+    pub fn none() -> Faults {
+        Faults { loss: 0, doubled: 0, late: 0, kills: false }
+    }
+}
+
+/// What happened, so that a run that tried nothing is noticed.
+#[derive(Debug, Default)]
+pub struct Told {
+    pub kills: u64,
+    pub taken_over: u64,
+    pub moved_over: u64,
+    pub refused: u64,
+    pub aborted: u64,
+    pub lost_messages: u64,
+    pub late_messages: u64,
+}
+
+#[derive(Debug)]
+enum Event {
+    Deliver { to: RegionId, message: Box<Message> },
+    Stream { from: usize, to: usize, item: Item },
+    Ack { to: usize, from: usize, entries: u64, tick: u64 },
+    Meet { to: RegionId, peer: RegionId, epoch: u64 },
+    Tick(usize),
+    Wake(usize),
+    Judge(usize),
+    Attach(usize),
+    Pause,
+}
+
+/// Who owns a region, as its lease says.
+#[derive(Debug)]
+struct Ownership {
+    epoch: u64,
+    owner: usize,
+}
+
+pub struct Stage {
+    dice: Dice,
+    standby: Standby,
+    faults: Faults,
+    now: u64,
+    queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    events: Vec<Option<Event>>,
+    nodes: Vec<Node>,
+    regions: BTreeMap<RegionId, Ownership>,
+    /// Until when two regions do not hear each other.
+    cuts: BTreeMap<(RegionId, RegionId), u64>,
+    /// When the last item to a standby arrives; nothing of a stream overtakes.
+    streams: BTreeMap<(usize, usize), u64>,
+    /// Effects until the next kill.
+    countdown: u64,
+    pub ledger: Ledger,
+    pub told: Told,
+}
+
+impl Stage {
+    pub fn new(seed: u64, standby: Standby, faults: Faults) -> Stage {
+        let mut stage = Stage {
+            dice: Dice(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)),
+            standby,
+            faults,
+            now: 0,
+            queue: BinaryHeap::new(),
+            events: Vec::new(),
+            nodes: Vec::new(),
+            regions: BTreeMap::new(),
+            cuts: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            countdown: 0,
+            ledger: Ledger::default(),
+            told: Told::default(),
+        };
+        stage.countdown = 1 + stage.dice.below(300);
+        stage.populate();
+        stage
+    }
+
+    fn populate(&mut self) {
+        let regions = 2 + self.dice.below(2) as u32;
+        for region in 1..=regions {
+            let handover = Handover::new(RegionId(region), 1, self.standby, TIMING);
+            let owner = self.add_node(RegionId(region), handover);
+            self.nodes[owner].owner = true;
+            self.nodes[owner].lease_until = LEASE;
+            self.regions.insert(RegionId(region), Ownership { epoch: 1, owner });
+            self.rouse(owner);
+            self.at(0, Event::Attach(owner));
+        }
+        for number in 0..u64::from(regions) * 8 {
+            let (id, owner) = (EntityId(number), number as usize % regions as usize);
+            self.nodes[owner].held.insert(id, Held { generation: 1, steps: 0, still: false });
+            self.ledger.born(id, 1);
+        }
+        for (to, peer) in (1..=regions).flat_map(|to| (1..=regions).map(move |peer| (to, peer))) {
+            if to != peer {
+                self.at(0, Event::Meet { to: RegionId(to), peer: RegionId(peer), epoch: 1 });
+            }
+        }
+        if self.faults.kills {
+            self.at(1_000 * MS, Event::Pause);
+        }
+    }
+
+    fn add_node(&mut self, region: RegionId, handover: Handover) -> usize {
+        let number = self.nodes.len();
+        self.nodes.push(Node {
+            region,
+            handover,
+            held: Default::default(),
+            alive: true,
+            owner: false,
+            lease_until: 0,
+            paused_until: 0,
+            tick: 0,
+            tick_known: 0,
+            standby: None,
+            effects: Default::default(),
+            moved_over: 0,
+            refused: 0,
+        });
+        number
+    }
+
+    /// What an owner does of itself.
+    fn rouse(&mut self, owner: usize) {
+        let offset = self.dice.below(TICK);
+        self.at(offset, Event::Tick(owner));
+        self.at(5 * MS, Event::Wake(owner));
+        self.at(LEASE / 3, Event::Judge(owner));
+    }
+
+    fn at(&mut self, after: u64, event: Event) {
+        let number = self.events.len();
+        self.queue.push(Reverse((self.now + after, self.dice.roll(), number)));
+        self.events.push(Some(event));
+    }
+
+    /// Until the end, or to the first thing that must not be.
+    pub fn run(mut self) -> Result<Stage, String> {
+        while let Some(Reverse((at, _, number))) = self.queue.pop() {
+            if at > END {
+                break;
+            }
+            self.now = at;
+            let Some(event) = self.events[number].take() else { continue };
+            self.happen(event)?;
+            self.check_owners()?;
+        }
+        self.check_end()?;
+        Ok(self)
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), String> {
+        match event {
+            Event::Deliver { to, message } => self.deliver(to, *message),
+            Event::Stream { from, to, item } => self.stream(from, to, item),
+            Event::Ack { to, from, entries, tick } => self.acknowledge(to, from, entries, tick),
+            Event::Meet { to, peer, epoch } => {
+                let owner = self.regions[&to].owner;
+                let now = self.now;
+                self.act(owner, |node, effects| node.handover.meet(peer, epoch, now, effects))
+            }
+            Event::Tick(owner) => self.tick(owner),
+            Event::Wake(owner) => {
+                if self.is_owner(owner) {
+                    self.at(5 * MS, Event::Wake(owner));
+                }
+                let now = self.now;
+                self.act(owner, |node, effects| node.handover.elapse(now, effects))
+            }
+            Event::Judge(owner) => self.judge(owner),
+            Event::Attach(owner) => self.attach(owner),
+            Event::Pause => self.pause(),
+        }
+    }
+
+    fn is_owner(&self, node: usize) -> bool {
+        self.regions[&self.nodes[node].region].owner == node
+    }
+
+    /// Lets a node that may act do something, and carries out what follows, unless it is killed in between.
+    fn act(
+        &mut self,
+        number: usize,
+        what: impl FnOnce(&mut Node, &mut Vec<dunlin_space::Effect>),
+    ) -> Result<(), String> {
+        if !self.nodes[number].may_act(self.now) {
+            return Ok(());
+        }
+        let mut effects = Vec::new();
+        what(&mut self.nodes[number], &mut effects);
+        self.nodes[number].effects.extend(effects);
+        while let Some(effect) = self.nodes[number].effects.pop_front() {
+            let out = self.nodes[number].carry_out(effect)?;
+            if let Some(out) = out {
+                self.go_out(number, out);
+            }
+            if self.is_killed_now(number) {
+                self.kill(number);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn go_out(&mut self, from: usize, out: Out) {
+        match out {
+            Out::Send(to, message) => self.send(to, message),
+            Out::Stream(item) => self.tell_standby(from, item),
+            Out::Lost(ids) => {
+                assert_eq!(self.standby, Standby::None, "{ids:?} are given up beside a standby");
+                ids.into_iter().for_each(|id| self.ledger.gone(id));
+            }
+        }
+    }
+
+    fn tell_standby(&mut self, from: usize, item: Item) {
+        let Some(to) = self.nodes[from].standby else { return };
+        let arrives = self.now + 1 + self.dice.below(8 * MS);
+        let last = self.streams.entry((from, to)).or_default();
+        *last = (*last + 1).max(arrives);
+        let after = *last - self.now;
+        self.at(after, Event::Stream { from, to, item });
+    }
+
+    fn send(&mut self, to: RegionId, message: Message) {
+        let trouble = self.now < TROUBLE;
+        let pair = (message.from.min(to), message.from.max(to));
+        let cut = self.cuts.get(&pair).is_some_and(|until| self.now < *until);
+        if trouble && (cut || self.dice.below(1_000) < self.faults.loss) {
+            self.told.lost_messages += 1;
+            return;
+        }
+        if trouble && self.faults.kills && self.dice.below(1_000) < 4 {
+            let until = self.now + self.dice.below(600 * MS);
+            self.cuts.insert(pair, until);
+        }
+        let copies = 1 + u64::from(trouble && self.dice.below(1_000) < self.faults.doubled);
+        for _ in 0..copies {
+            let mut after = 1 + self.dice.below(12 * MS);
+            if trouble && self.dice.below(1_000) < self.faults.late {
+                self.told.late_messages += 1;
+                after = self.dice.below(2_000 * MS);
+            }
+            self.at(after, Event::Deliver { to, message: Box::new(message.clone()) });
+        }
+    }
+
+    fn deliver(&mut self, to: RegionId, message: Message) -> Result<(), String> {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        let message = Message::decode(&bytes).map_err(|error| error.to_string())?;
+        let (owner, now) = (self.regions[&to].owner, self.now);
+        self.act(owner, |node, effects| node.handover.receive(message, &node.held, now, effects))
+    }
+
+    fn stream(&mut self, from: usize, to: usize, item: Item) -> Result<(), String> {
+        let standby = &mut self.nodes[to];
+        if !standby.alive
+            || standby.owner
+            || self.streams.get(&(from, to)).is_none_or(|last| *last < self.now)
+        {
+            return Ok(());
+        }
+        standby.follow(item)?;
+        if self.is_killed_now(to) {
+            self.kill(to);
+            return Ok(());
+        }
+        let (entries, tick) = (self.nodes[to].handover.written(), self.nodes[to].tick);
+        let after = 1 + self.dice.below(4 * MS);
+        self.at(after, Event::Ack { to: from, from: to, entries, tick });
+        Ok(())
+    }
+
+    fn acknowledge(&mut self, to: usize, from: usize, entries: u64, tick: u64) -> Result<(), String> {
+        if self.nodes[to].standby != Some(from) {
+            return Ok(());
+        }
+        let now = self.now;
+        self.act(to, |node, effects| {
+            node.tick_known = node.tick_known.max(tick);
+            node.handover.standby_knows(entries, now, effects);
+        })
+    }
+
+    /// Everything that moves makes a step, and some of it goes elsewhere.
+    fn tick(&mut self, owner: usize) -> Result<(), String> {
+        if self.is_owner(owner) && self.nodes[owner].alive {
+            self.at(TICK, Event::Tick(owner));
+        }
+        let node = &mut self.nodes[owner];
+        let in_time =
+            self.standby == Standby::None || (node.standby.is_some() && node.tick_known >= node.tick);
+        if !node.may_act(self.now) || !in_time {
+            return Ok(());
+        }
+        node.tick += 1;
+        let mut moved = Vec::new();
+        for (id, held) in node.held.iter_mut().filter(|(_, held)| !held.still) {
+            self.ledger.moved(*id, held.steps)?;
+            held.steps += 1;
+            moved.push((*id, held.steps));
+        }
+        let item = Item::Tick(node.tick, moved);
+        self.tell_standby(owner, item);
+        if self.is_killed_now(owner) {
+            self.kill(owner);
+            return Ok(());
+        }
+        self.offer_some(owner)
+    }
+
+    fn offer_some(&mut self, owner: usize) -> Result<(), String> {
+        if self.now > TROUBLE {
+            return Ok(());
+        }
+        let own = self.nodes[owner].region;
+        let others: Vec<RegionId> = self.regions.keys().copied().filter(|region| *region != own).collect();
+        for to in others {
+            let movable: Vec<EntityId> =
+                self.nodes[owner].held.iter().filter(|(_, held)| !held.still).map(|(id, _)| *id).collect();
+            let leaving: Vec<EntityId> = movable.into_iter().filter(|_| self.dice.below(100) < 12).collect();
+            let now = self.now;
+            if leaving.is_empty() {
+                continue;
+            }
+            self.act(owner, |node, effects| {
+                let parcels = leaving.iter().map(|id| node.parcel(*id)).collect();
+                // An unknown peer is met before long.
+                let _ = node.handover.offer(to, parcels, now, effects);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The lease of an owner that lives is renewed; one that has run out goes to the standby.
+    fn judge(&mut self, owner: usize) -> Result<(), String> {
+        if !self.is_owner(owner) {
+            return Ok(());
+        }
+        let node = &mut self.nodes[owner];
+        if node.may_act(self.now) {
+            node.lease_until = self.now + LEASE;
+            self.at(LEASE / 3, Event::Judge(owner));
+        } else if self.now >= node.lease_until {
+            return self.take_over(owner);
+        } else {
+            let after = (node.lease_until - self.now).min(10 * MS);
+            self.at(after, Event::Judge(owner));
+        }
+        Ok(())
+    }
+
+    fn take_over(&mut self, gone: usize) -> Result<(), String> {
+        let region = self.nodes[gone].region;
+        if self.nodes[gone].alive {
+            self.forsake(gone);
+        }
+        let (heir, blank) = match self.nodes[gone].standby {
+            Some(standby) if self.standby == Standby::Required => (standby, false),
+            _ => (self.add_node(region, Handover::new(region, 0, self.standby, TIMING)), true),
+        };
+        assert!(blank == (self.standby == Standby::None), "a region is left without a standby");
+        self.told.taken_over += 1;
+        let ownership = self.regions.get_mut(&region).unwrap();
+        (ownership.epoch, ownership.owner) = (ownership.epoch + 1, heir);
+        let epoch = ownership.epoch;
+        let node = &mut self.nodes[heir];
+        (node.owner, node.lease_until, node.tick_known) = (true, self.now + LEASE, node.tick);
+        let peers: Vec<_> = self.regions.iter().map(|(id, owned)| (*id, owned.epoch)).collect();
+        let others: Vec<_> = peers.iter().copied().filter(|(id, _)| *id != region).collect();
+        for (to, _) in &others {
+            let after = self.dice.below(200 * MS);
+            self.at(after, Event::Meet { to: *to, peer: region, epoch });
+        }
+        self.rouse(heir);
+        let after = self.dice.below(60 * MS);
+        self.at(after, Event::Attach(heir));
+        let now = self.now;
+        self.act(heir, |node, effects| node.handover.take_over(epoch, blank, &others, now, effects))
+    }
+
+    /// An owner without a standby gets one, which starts from the owner's state.
+    fn attach(&mut self, owner: usize) -> Result<(), String> {
+        let stopped = self.nodes[owner].paused_until > self.now;
+        if self.standby == Standby::None
+            || !self.is_owner(owner)
+            || self.nodes[owner].standby.is_some()
+            || stopped
+        {
+            return Ok(());
+        }
+        if !self.nodes[owner].alive {
+            return Ok(());
+        }
+        let (handover, entries) = self.nodes[owner].handover.standby_starts();
+        let standby = self.add_node(self.nodes[owner].region, handover);
+        (self.nodes[standby].held, self.nodes[standby].tick) =
+            (self.nodes[owner].held.clone(), self.nodes[owner].tick);
+        self.nodes[owner].standby = Some(standby);
+        let tick = self.nodes[owner].tick;
+        self.acknowledge(owner, standby, entries, tick)
+    }
+
+    /// A process stands still for longer than its lease, and then goes on.
+    fn pause(&mut self) -> Result<(), String> {
+        if self.now < TROUBLE {
+            let after = 500 * MS + self.dice.below(1_500 * MS);
+            self.at(after, Event::Pause);
+            let regions: Vec<usize> = self.regions.values().map(|owned| owned.owner).collect();
+            let victim = regions[self.dice.below(regions.len() as u64) as usize];
+            let covered = self.standby == Standby::None || self.nodes[victim].standby.is_some();
+            if self.nodes[victim].alive && covered {
+                self.nodes[victim].paused_until = self.now + self.dice.below(2 * LEASE);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this is the step at which it is killed. Only one of an owner and its standby may be missing.
+    fn is_killed_now(&mut self, number: usize) -> bool {
+        self.countdown = self.countdown.saturating_sub(1);
+        if self.countdown > 0 || !self.faults.kills || self.now > TROUBLE {
+            return false;
+        }
+        let node = &self.nodes[number];
+        if self.standby == Standby::None {
+            return node.owner;
+        }
+        let owner = &self.nodes[self.regions[&node.region].owner];
+        if node.owner {
+            node.standby.is_some()
+        } else {
+            owner.standby == Some(number) && owner.may_act(self.now)
+        }
+    }
+
+    fn kill(&mut self, number: usize) {
+        self.countdown = 1 + self.dice.below(500);
+        self.told.kills += 1;
+        self.forsake(number);
+        let node = &mut self.nodes[number];
+        node.alive = false;
+        node.effects.clear();
+        let (region, was_owner) = (node.region, node.owner);
+        let owner = self.regions[&region].owner;
+        if !was_owner {
+            self.nodes[owner].standby = None;
+            let after = self.dice.below(200 * MS);
+            self.at(after, Event::Attach(owner));
+        }
+    }
+
+    /// What an owner that is no more held comes back from a tick before, or not at all; of what it told its standby the
+    /// last may never arrive.
+    fn forsake(&mut self, number: usize) {
+        let node = &self.nodes[number];
+        if !node.owner {
+            return;
+        }
+        for id in node.held.keys().copied().chain(node.handover.in_doubt()) {
+            if self.standby == Standby::None {
+                self.ledger.gone(id);
+            } else if node.held.contains_key(&id) {
+                self.ledger.owner_killed(id, 1);
+            }
+        }
+        if let Some(standby) = node.standby
+            && let Some(last) = self.streams.get_mut(&(number, standby))
+        {
+            *last = (*last).min(self.now + self.dice.below(8 * MS));
+        }
+        self.told.moved_over += node.moved_over;
+        self.told.refused += node.refused;
+    }
+
+    /// No entity is moved by two.
+    fn check_owners(&self) -> Result<(), String> {
+        let mut owners = BTreeMap::new();
+        for node in self.nodes.iter().filter(|node| node.may_act(self.now)) {
+            for (id, _) in node.held.iter().filter(|(_, held)| !held.still) {
+                if let Some(other) = owners.insert(*id, node.region) {
+                    return Err(format!("regions {} and {} both move entity {id}", other.0, node.region.0));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_end(&mut self) -> Result<(), String> {
+        let mut owned = BTreeMap::new();
+        let owners: Vec<usize> = self.regions.values().map(|region| region.owner).collect();
+        for node in owners.into_iter().map(|owner| &self.nodes[owner]) {
+            if node.handover.under_way() != (0, 0) {
+                return Err(format!("region {} is not done: {:?}", node.region.0, node.handover));
+            }
+            if let Some((id, _)) = node.held.iter().find(|(_, held)| held.still) {
+                return Err(format!("entity {id} stands still for ever"));
+            }
+            self.told.moved_over += node.moved_over;
+            self.told.refused += node.refused;
+            self.told.aborted += node.handover.counts().aborted;
+            for (id, held) in node.held.iter() {
+                if owned.insert(*id, (held.generation, held.steps)).is_some() {
+                    return Err(format!("entity {id} is there twice"));
+                }
+            }
+        }
+        self.ledger.compare(&owned)
+    }
+}

@@ -1,0 +1,108 @@
+//! A region as the state of a topic: its records are the owner's, its state the owner's twin.
+
+use dunlin_space::behaviour::Walk;
+use dunlin_topic::{Fold, Frame};
+
+use super::*;
+
+fn fold(region: u32) -> RegionFold<3> {
+    let world = World::cube(100.0).unwrap();
+    let (schema, limits) = (Schema::default(), Limits::default());
+    RegionFold::new(RegionId(region), world, schema, limits, Standby::None, Timing::default())
+}
+
+/// The bytes of a record as they lie in a log.
+fn framed(payload: &[u8]) -> Vec<u8> {
+    let meta = dunlin_topic::Meta::default();
+    let encoded = meta.measure(payload.len()).unwrap();
+    let mut bytes = vec![0; encoded.padded()];
+    meta.encode(encoded, 1, payload, &mut bytes);
+    bytes
+}
+
+fn apply(fold: &mut RegionFold<3>, payload: &[u8]) -> Result<(), String> {
+    let bytes = framed(payload);
+    let (frame, _) = Frame::split(&bytes).unwrap();
+    fold.check(&mut std::iter::once(frame)).map_err(|error| error.to_string())?;
+    fold.apply(1, &frame).map_err(|error| error.to_string())
+}
+
+fn stage() -> Lockstep<3, Walk> {
+    let world = World::<3>::cube(100.0).unwrap();
+    let mut stage =
+        Lockstep::new(&Setup::new(RegionId(0), world, 1.0), &Walk { speed_max: 40.0, turn: 6.0 }, 2);
+    let mut dice = Dice(9);
+    for id in 0..100 {
+        stage.spawn(&Entity::at(id, std::array::from_fn(|_| dice.unit() * 100.0))).unwrap();
+    }
+    stage
+}
+
+#[test]
+fn a_fold_of_the_records_is_the_owners_twin_from_any_snapshot_on() {
+    let (mut stage, mut folds) = (stage(), [fold(1), fold(2)]);
+    let mut late: Option<[RegionFold<3>; 2]> = None;
+    for tick in 0..40 {
+        stage.tick().unwrap();
+        for (at, (_, record)) in stage.take_records().into_iter().enumerate() {
+            apply(&mut folds[at], &record).unwrap();
+            if let Some(late) = &mut late {
+                apply(&mut late[at], &record).unwrap();
+            }
+        }
+        if tick == 17 {
+            late = Some([1, 2].map(|region| {
+                let (mut bytes, mut restored) = (Vec::new(), fold(region));
+                folds[region as usize - 1].freeze().write(&mut bytes);
+                restored.restore(1, &bytes).unwrap();
+                restored
+            }));
+        }
+        for (region, fold) in stage.regions().zip(&folds) {
+            assert_eq!(region.store().ledger(), fold.state().store().ledger());
+        }
+    }
+    for (fold, late) in folds.iter().zip(&late.unwrap()) {
+        assert_eq!((fold.checksum(), fold.entries()), (late.checksum(), late.entries()));
+        assert_eq!(fold.state().store().ids(), late.state().store().ids());
+    }
+}
+
+#[test]
+fn what_is_frozen_stays_as_it_was() {
+    let (mut stage, mut fold) = (stage(), fold(1));
+    stage.tick().unwrap();
+    apply(&mut fold, &stage.take_records()[0].1).unwrap();
+    let frozen = fold.freeze();
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    frozen.write(&mut before);
+    stage.tick().unwrap();
+    apply(&mut fold, &stage.take_records()[0].1).unwrap();
+    frozen.write(&mut after);
+    assert_eq!(before, after);
+}
+
+#[test]
+fn records_that_do_not_follow_are_refused_and_leave_no_trace() {
+    let (mut stage, mut fold) = (stage(), fold(1));
+    stage.tick().unwrap();
+    let record = stage.take_records().remove(0).1;
+    apply(&mut fold, &record).unwrap();
+    let before = fold.checksum();
+    assert!(apply(&mut fold, &record).unwrap_err().contains("is there already"));
+    for end in [1, 5, record.len() - 1] {
+        assert!(apply(&mut fold, &record[..end]).is_err(), "cut at {end}");
+    }
+    let mut remove = vec![];
+    Section::Remove(EntityId(4_000)).encode(&mut remove);
+    assert_eq!(apply(&mut fold, &remove).unwrap_err(), "there is no entity 4000");
+    assert!(apply(&mut fold, &[99]).unwrap_err().contains("section 99"));
+    // All rows at no place: kind 6, tick, rows, no velocities, and nothing but ones.
+    let rows = fold.entries() as u32;
+    let mut endless = [&[6][..], &7_u64.to_le_bytes(), &rows.to_le_bytes(), &[0]].concat();
+    endless.resize(endless.len() + rows as usize * 12, 0xff);
+    assert_eq!(apply(&mut fold, &endless).unwrap_err(), "a coordinate is not finite");
+    assert_eq!(fold.checksum(), before);
+    assert!(fold.restore(1, &[1, 2, 3]).is_err());
+    assert_eq!(fold.entries(), 0, "who is given something else begins with nothing");
+}

@@ -1,0 +1,159 @@
+//! The bytes of version 1 never change: `tests/golden/*.hex` were written once. Whatever else comes is refused by name.
+//!
+//! What is new gets its file from `DUNLIN_WRITE_GOLDEN=1 cargo test -p dunlin-space`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn check(name: &str, bytes: &[u8]) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.hex"));
+    let rows =
+        bytes.chunks(16).map(|row| row.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" "));
+    let hex: String = rows.map(|row| row + "\n").collect();
+    if std::env::var_os("DUNLIN_WRITE_GOLDEN").is_some() && !file.exists() {
+        std::fs::write(&file, &hex).unwrap();
+    }
+    assert_eq!(hex, std::fs::read_to_string(&file).unwrap_or_default(), "{name}");
+}
+
+fn parcels() -> Vec<Parcel> {
+    let parcel = |id, state: &[u8]| Parcel { id: EntityId(id), generation: 3, state: Arc::from(state) };
+    vec![parcel(7, b"state"), parcel(8, b"")]
+}
+
+fn refused() -> Vec<Refused> {
+    let whys = [Refusal::Held, Refusal::Full, Refusal::Unreadable, Refusal::Busy];
+    (0..).zip(whys).map(|(index, why)| Refused { index, why }).collect()
+}
+
+fn messages() -> Vec<(&'static str, Message)> {
+    let message = |saying| Message {
+        from: RegionId(5),
+        epoch: 6,
+        settled: Transfer { epoch: 6, number: 1 },
+        transfer: Transfer { epoch: 6, number: 2 },
+        saying,
+    };
+    vec![
+        ("prepare", message(Saying::Prepare(parcels()))),
+        ("prepared", message(Saying::Prepared(refused()))),
+        ("commit", message(Saying::Commit)),
+        ("taken", message(Saying::Taken(refused()))),
+        ("abort", message(Saying::Abort)),
+        ("ask_target", message(Saying::AskTarget { addressed: 4 })),
+        ("not_taken", message(Saying::NotTaken)),
+        ("ask_source", message(Saying::AskSource)),
+        ("unknown", message(Saying::Unknown)),
+        ("settled", message(Saying::Settled)),
+    ]
+}
+
+fn entries() -> Vec<(&'static str, Entry)> {
+    let entry = |step| Entry { peer: RegionId(5), transfer: Transfer { epoch: 6, number: 2 }, step };
+    vec![
+        ("entry_leaving", entry(Step::Leaving { addressed: 4, ids: vec![EntityId(7), EntityId(8)] })),
+        ("entry_committed", entry(Step::Committed(refused()))),
+        ("entry_aborted", entry(Step::Aborted)),
+        ("entry_settled", entry(Step::Settled)),
+        ("entry_staged", entry(Step::Staged { parcels: parcels(), refused: refused() })),
+        ("entry_taken", entry(Step::Taken)),
+        ("entry_dropped", entry(Step::Dropped)),
+        ("entry_passed", entry(Step::Passed)),
+    ]
+}
+
+#[test]
+fn messages_keep_their_bytes() {
+    for (name, message) in messages() {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        assert_eq!(Message::decode(&bytes), Ok(message));
+        check(name, &bytes);
+        for end in 0..bytes.len() {
+            assert_eq!(Message::decode(&bytes[..end]), Err(DecodeError::Short), "{name} cut at {end}");
+        }
+        bytes[0] = 2;
+        assert_eq!(Message::decode(&bytes), Err(DecodeError::Version(2)));
+    }
+}
+
+#[test]
+fn entries_keep_their_bytes() {
+    for (name, entry) in entries() {
+        let mut bytes = Vec::new();
+        entry.encode(&mut bytes);
+        assert_eq!(Entry::decode(&bytes), Ok(entry));
+        check(name, &bytes);
+    }
+}
+
+fn entity() -> Store<3> {
+    let mut schema = Schema::default();
+    schema.register("heat", Kind::F32).unwrap();
+    schema.register("name", Kind::Bytes(5)).unwrap();
+    let mut store = Store::new(schema, Limits::default());
+    let components = [&1.5_f32.to_le_bytes()[..], b"dunes"].concat();
+    let entity = Entity {
+        id: EntityId(7),
+        generation: 3,
+        kind: 2,
+        position: [1.0, 2.0, 3.0],
+        velocity: [-1.0, 0.5, 0.0],
+        frozen: true,
+        components: &components,
+    };
+    store.insert(&entity).unwrap();
+    store
+}
+
+#[test]
+fn entities_keep_their_bytes() {
+    let store = entity();
+    let parcel = store.parcel(0);
+    check("entity", &parcel.state);
+    let mut other = Store::<3>::new(store.schema().clone(), Limits::default());
+    other.insert_parcel(&parcel).unwrap();
+    assert_eq!(other.ledger(), store.ledger());
+    assert_eq!((other.f32s(0), other.bytes_of(1, 0)), (Some(&[1.5][..]), Some(&b"dunes"[..])));
+}
+
+#[test]
+fn entities_of_another_make_are_refused_by_what_is_wrong() {
+    let parcel = entity().parcel(0);
+    let mut plain = Store::<3>::new(Schema::default(), Limits::default());
+    assert_eq!(plain.insert_parcel(&parcel), Err(StoreError::State(StateError::Schema)));
+    let mut flat = Store::<2>::new(entity().schema().clone(), Limits::default());
+    let wrong = StateError::Dimensions { dimensions: 3, wanted: 2 };
+    assert_eq!(flat.insert_parcel(&parcel), Err(StoreError::State(wrong)));
+    assert_eq!(flat.refusal(&parcel, 0), Some(Refusal::Unreadable));
+    let mut endless = parcel.state.to_vec();
+    endless[12..16].copy_from_slice(&f32::NAN.to_le_bytes());
+    let endless = Parcel { state: endless.into(), ..parcel };
+    let mut own = Store::<3>::new(entity().schema().clone(), Limits::default());
+    assert_eq!(own.insert_parcel(&endless), Err(StoreError::State(StateError::NotFinite)));
+    assert_eq!(own.len(), 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn whatever_bytes_come_are_read_or_refused(
+        which in 0_usize..10, at in any::<prop::sample::Index>(), byte in any::<u8>(),
+        any in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let mut bytes = Vec::new();
+        messages()[which].1.encode(&mut bytes);
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        for bytes in [&bytes, &any] {
+            let _ = Message::decode(bytes);
+            let _ = Entry::decode(bytes);
+            let _ = GhostBatch::<3>::decode(bytes);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! One hand-over, step by step.
+
+use std::sync::Arc;
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+const TIMING: Timing = Timing { prepare_ns: 100 * MS, resend_ns: 20 * MS, ask_ns: 200 * MS };
+const A: RegionId = RegionId(1);
+const B: RegionId = RegionId(2);
+
+/// Holds nothing, and takes everything but one.
+struct Takes(Option<(EntityId, Refusal)>);
+
+impl Holdings for Takes {
+    fn refusal(&self, parcel: &Parcel, _: usize) -> Option<Refusal> {
+        self.0.filter(|(id, _)| *id == parcel.id).map(|(_, why)| why)
+    }
+}
+
+fn parcel(id: u64) -> Parcel {
+    Parcel { id: EntityId(id), generation: 1, state: Arc::from(&b"state"[..]) }
+}
+
+fn pair(standby: Standby) -> (Handover, Handover) {
+    let (mut source, mut target) =
+        (Handover::new(A, 1, standby, TIMING), Handover::new(B, 1, standby, TIMING));
+    source.meet(B, 1, 0, &mut Vec::new());
+    target.meet(A, 1, 0, &mut Vec::new());
+    (source, target)
+}
+
+fn offer(source: &mut Handover, ids: &[u64], now: u64) -> Vec<Effect> {
+    let mut effects = Vec::new();
+    source.offer(B, ids.iter().map(|id| parcel(*id)).collect(), now, &mut effects).unwrap();
+    effects
+}
+
+fn sent(effects: &[Effect]) -> Vec<Message> {
+    let message = |effect: &Effect| match effect {
+        Effect::Send { message, .. } => Some(message.clone()),
+        _ => None,
+    };
+    effects.iter().filter_map(message).collect()
+}
+
+fn hear(side: &mut Handover, messages: Vec<Message>, takes: &Takes, now: u64) -> Vec<Effect> {
+    let mut effects = Vec::new();
+    messages.into_iter().for_each(|message| side.receive(message, takes, now, &mut effects));
+    effects
+}
+
+fn knows(side: &mut Handover, now: u64) -> Vec<Effect> {
+    let mut effects = Vec::new();
+    side.standby_knows(side.written(), now, &mut effects);
+    effects
+}
+
+fn sayings(effects: &[Effect]) -> Vec<Saying> {
+    sent(effects).into_iter().map(|message| message.saying).collect()
+}
+
+#[test]
+fn without_a_standby_a_hand_over_takes_two_messages_each_way() {
+    let (mut source, mut target) = pair(Standby::None);
+    let prepare = offer(&mut source, &[7], 0);
+    assert!(prepare.contains(&Effect::Suspend(vec![EntityId(7)])));
+    let prepared = hear(&mut target, sent(&prepare), &Takes(None), 0);
+    let commit = hear(&mut source, sent(&prepared), &Takes(None), 0);
+    assert!(commit.contains(&Effect::Depart(vec![EntityId(7)])));
+    let taken = hear(&mut target, sent(&commit), &Takes(None), 0);
+    assert!(taken.contains(&Effect::Admit(vec![parcel(7)])));
+    assert_eq!(sayings(&taken), [Saying::Taken(vec![])]);
+    let over = hear(&mut source, sent(&taken), &Takes(None), 0);
+    hear(&mut target, sent(&over), &Takes(None), 0);
+    assert_eq!((source.under_way(), target.under_way()), ((0, 0), (0, 0)));
+    assert_eq!((source.counts().departed, target.counts().admitted), (1, 1));
+}
+
+#[test]
+fn nothing_is_committed_before_both_standbys_know() {
+    let (mut source, mut target) = pair(Standby::Required);
+    let prepare = offer(&mut source, &[7], 0);
+    let staged = hear(&mut target, sent(&prepare), &Takes(None), 0);
+    assert_eq!(sayings(&staged), [], "the target's standby does not have it yet");
+    let prepared = knows(&mut target, 0);
+    let waits = hear(&mut source, sent(&prepared), &Takes(None), 0);
+    assert_eq!(sayings(&waits), [], "the source's standby would still move it");
+    let commit = knows(&mut source, 0);
+    assert_eq!(sayings(&commit), [Saying::Commit]);
+    let admitted = hear(&mut target, sent(&commit), &Takes(None), 0);
+    assert!(admitted.contains(&Effect::Admit(vec![parcel(7)])));
+    assert_eq!(sayings(&admitted), [], "its standby would ask, and be told that nothing is known");
+    assert_eq!(sayings(&knows(&mut target, 0)), [Saying::Taken(vec![])]);
+}
+
+#[test]
+fn who_gets_no_answer_goes_on_at_the_deadline_and_not_when_the_answer_comes() {
+    let (mut source, mut target) = pair(Standby::None);
+    let prepare = offer(&mut source, &[7], 0);
+    let mut effects = Vec::new();
+    source.elapse(99 * MS, &mut effects);
+    assert!(!effects.contains(&Effect::Release(vec![EntityId(7)])));
+    source.elapse(100 * MS, &mut effects);
+    assert!(effects.contains(&Effect::Release(vec![EntityId(7)])));
+    // The answer was on its way all the time.
+    let prepared = hear(&mut target, sent(&prepare), &Takes(None), 100 * MS);
+    let abort = hear(&mut source, sent(&prepared), &Takes(None), 100 * MS);
+    assert_eq!(sayings(&abort), [Saying::Abort]);
+    hear(&mut target, sent(&abort), &Takes(None), 100 * MS);
+    assert_eq!((target.under_way(), target.counts().admitted), ((0, 0), 0));
+}
+
+/// As in the reference, where a token that was used once blocks the same way for ever.
+#[test]
+fn the_same_entity_goes_the_same_way_again_and_again() {
+    let (mut source, mut target) = pair(Standby::None);
+    for round in 1..=20 {
+        let mut effects = offer(&mut source, &[7], round);
+        for turn in 0..6 {
+            let side = if turn % 2 == 0 { &mut target } else { &mut source };
+            effects = hear(side, sent(&effects), &Takes(None), round);
+        }
+        assert_eq!(target.counts().admitted, round);
+    }
+}
+
+#[test]
+fn of_a_batch_only_what_is_refused_stays() {
+    let (mut source, mut target) = pair(Standby::None);
+    let takes = Takes(Some((EntityId(8), Refusal::Held)));
+    let prepare = offer(&mut source, &[7, 8, 9, 9], 0);
+    let prepared = hear(&mut target, sent(&prepare), &takes, 0);
+    let commit = hear(&mut source, sent(&prepared), &Takes(None), 0);
+    assert!(commit.contains(&Effect::Depart(vec![EntityId(7), EntityId(9)])));
+    assert!(commit.contains(&Effect::Release(vec![EntityId(8), EntityId(9)])));
+    let refused = vec![(EntityId(8), Refusal::Held), (EntityId(9), Refusal::Held)];
+    assert!(commit.contains(&Effect::Refused(refused)));
+    let taken = hear(&mut target, sent(&commit), &takes, 0);
+    assert!(taken.contains(&Effect::Admit(vec![parcel(7), parcel(9)])));
+}
+
+#[test]
+fn messages_that_come_twice_change_nothing() {
+    let (mut source, mut target) = pair(Standby::None);
+    let mut effects = offer(&mut source, &[7], 0);
+    for turn in 0..6 {
+        let twice = [sent(&effects), sent(&effects)].concat();
+        let side = if turn % 2 == 0 { &mut target } else { &mut source };
+        effects = hear(side, twice, &Takes(None), 0);
+    }
+    assert_eq!((source.counts().departed, target.counts().admitted), (1, 1));
+}
+
+#[test]
+fn words_of_an_owner_that_is_none_any_more_are_not_heard() {
+    let (mut source, mut target) = pair(Standby::None);
+    let prepare = offer(&mut source, &[7], 0);
+    target.meet(A, 2, 0, &mut Vec::new());
+    let answer = hear(&mut target, sent(&prepare), &Takes(None), 0);
+    assert_eq!((answer, target.counts().fenced), (vec![], 1));
+}
+
+/// The new owner of the source asks; whatever its predecessor sent comes too late.
+#[test]
+fn what_was_answered_not_taken_is_never_taken() {
+    let (mut source, mut target) = pair(Standby::Required);
+    let prepare = offer(&mut source, &[7], 0);
+    let (mut heir, _) = source.standby_starts();
+    hear(&mut target, sent(&prepare), &Takes(None), 0);
+    let prepared = knows(&mut target, 0);
+    hear(&mut source, sent(&prepared), &Takes(None), 0);
+    let commit = knows(&mut source, 0);
+    assert_eq!(sayings(&commit), [Saying::Commit]);
+    let mut effects = Vec::new();
+    heir.take_over(2, false, &[(B, 1)], MS, &mut effects);
+    assert!(matches!(sayings(&effects)[..], [Saying::AskTarget { .. }]));
+    let answer = hear(&mut target, sent(&effects), &Takes(None), MS);
+    assert!(sayings(&answer).contains(&Saying::NotTaken));
+    let released = hear(&mut heir, sent(&answer), &Takes(None), MS);
+    assert!(released.contains(&Effect::Release(vec![EntityId(7)])));
+    let late = hear(&mut target, sent(&commit), &Takes(None), 2 * MS);
+    assert_eq!((late, target.counts().admitted), (vec![], 0));
+}
+
+#[test]
+fn a_clock_that_goes_back_changes_no_deadline() {
+    let (mut source, _) = pair(Standby::None);
+    source.elapse(50 * MS, &mut Vec::new());
+    offer(&mut source, &[7], 10 * MS);
+    let mut effects = Vec::new();
+    source.elapse(149 * MS, &mut effects);
+    assert!(!effects.contains(&Effect::Release(vec![EntityId(7)])));
+    source.elapse(0, &mut effects);
+    source.elapse(150 * MS, &mut effects);
+    assert!(effects.contains(&Effect::Release(vec![EntityId(7)])));
+}
+
+#[test]
+fn offers_beyond_the_limits_are_refused_with_the_limit() {
+    let limits = HandoverLimits { transfers_max: 1, batch_max: 2, peers_max: 4 };
+    let mut source = Handover::new(A, 1, Standby::None, TIMING).with_limits(limits);
+    let mut effects = Vec::new();
+    assert_eq!(source.offer(B, vec![parcel(1)], 0, &mut effects), Err(OfferError::UnknownPeer(B)));
+    source.meet(B, 1, 0, &mut effects);
+    assert_eq!(source.offer(B, vec![], 0, &mut effects), Err(OfferError::Batch { count: 0, max: 2 }));
+    let three = vec![parcel(1), parcel(2), parcel(3)];
+    assert_eq!(source.offer(B, three, 0, &mut effects), Err(OfferError::Batch { count: 3, max: 2 }));
+    source.offer(B, vec![parcel(1)], 0, &mut effects).unwrap();
+    assert_eq!(source.offer(B, vec![parcel(2)], 0, &mut effects), Err(OfferError::Busy { max: 1 }));
+}

@@ -1,0 +1,113 @@
+//! The same inputs give the same bytes on any number of regions; a standby that reads the records is its owner's twin.
+
+use dunlin_space::behaviour::{Flock, Oscillate, PREDATOR, PREY, Prey, Walk};
+
+use super::*;
+
+fn populate<const D: usize, B: Behaviour<D> + Clone>(
+    stage: &mut Lockstep<D, B>,
+    count: u64,
+    edge: f32,
+    seed: u64,
+) {
+    let mut dice = Dice(seed);
+    for id in 0..count {
+        let mut entity = Entity::at(id, std::array::from_fn(|_| dice.unit() * edge));
+        entity.velocity = std::array::from_fn(|_| (dice.unit() - 0.5) * 60.0);
+        entity.kind = if id % 12 == 0 { PREDATOR } else { PREY };
+        stage.spawn(&entity).unwrap();
+    }
+}
+
+/// Runs the same world on so many regions; the set of its entities after each tick.
+fn run<const D: usize, B: Behaviour<D> + Clone>(
+    behaviour: &B,
+    strip: f32,
+    regions: u32,
+) -> Vec<Vec<(EntityId, u32, u64)>> {
+    let world = World::<D>::cube(100.0).unwrap();
+    let mut stage = Lockstep::new(&Setup::new(RegionId(0), world, strip), behaviour, regions);
+    populate(&mut stage, 400, 100.0, 42);
+    let mut handed_over = 0;
+    let ledgers = (0..40)
+        .map(|tick| {
+            if tick == 20 {
+                let late = Entity { velocity: [9.0; D], kind: PREY, ..Entity::at(4_000, [49.9; D]) };
+                stage.spawn(&late).unwrap();
+            }
+            stage.tick().unwrap();
+            handed_over = stage.regions().map(|region| region.handover().counts().departed).sum();
+            stage.ledger()
+        })
+        .collect();
+    assert!(regions == 1 || handed_over > 5, "{handed_over} crossed a border");
+    assert_eq!(stage.take_reports(), []);
+    ledgers
+}
+
+fn same_on_any_number<const D: usize, B: Behaviour<D> + Clone>(behaviour: &B, strip: f32) {
+    let one = run::<D, B>(behaviour, strip, 1);
+    assert_ne!(one[0], one[39]);
+    for regions in [2, 3, 8] {
+        assert!(one == run::<D, B>(behaviour, strip, regions), "{regions} regions");
+    }
+}
+
+#[test]
+fn flocks_are_the_same_bytes_on_any_number_of_regions() {
+    let flock = Flock { sight: 9.0, ..Flock::default() };
+    same_on_any_number::<3, _>(&flock, 9.0);
+    same_on_any_number::<2, _>(&flock, 9.0);
+}
+
+#[test]
+fn predators_and_prey_are_the_same_bytes_on_any_number_of_regions() {
+    same_on_any_number::<3, _>(
+        &Prey { sight: 12.0, flock: Flock { sight: 9.0, ..Flock::default() }, ..Prey::default() },
+        12.0,
+    );
+}
+
+#[test]
+fn walks_and_oscillations_are_the_same_bytes_on_any_number_of_regions() {
+    same_on_any_number::<3, _>(&Walk { speed_max: 30.0, turn: 4.0 }, 0.5);
+    same_on_any_number::<2, _>(&Oscillate { low: 26.0, high: 74.0 }, 0.5);
+}
+
+/// Without the strip, entities near a border do not see all whom they should: the comparison above is not an idle one.
+#[test]
+fn a_strip_that_is_too_narrow_is_noticed() {
+    let flock = Flock { sight: 9.0, ..Flock::default() };
+    assert!(run::<3, _>(&flock, 0.01, 1) != run::<3, _>(&flock, 0.01, 3));
+}
+
+#[test]
+fn a_standby_that_reads_the_records_is_its_owners_twin() {
+    let world = World::<3>::cube(100.0).unwrap();
+    let walk = Walk { speed_max: 40.0, turn: 6.0 };
+    let mut setup = Setup::new(RegionId(0), world, 1.0);
+    setup.sort_every = 7;
+    let mut stage = Lockstep::new(&setup, &walk, 3);
+    let fresh = |id: u32| {
+        RegionState::new(
+            world,
+            Store::new(Schema::default(), Limits::default()),
+            Handover::new(RegionId(id), 1, Standby::None, Timing::default()),
+        )
+    };
+    let mut twins: Vec<RegionState<3>> = (1..=3).map(fresh).collect();
+    populate(&mut stage, 300, 100.0, 5);
+    for _ in 0..60 {
+        stage.tick().unwrap();
+        for ((_, record), twin) in stage.take_records().into_iter().zip(&mut twins) {
+            twin.follow(&record).unwrap();
+        }
+        for (region, twin) in stage.regions().zip(&twins) {
+            // Row by row, not only as a set.
+            assert_eq!(region.store().ids(), twin.store().ids());
+            assert_eq!(region.store().ledger(), twin.store().ledger());
+            assert_eq!(region.tick_number(), twin.tick());
+        }
+    }
+    assert!(stage.regions().map(|region| region.handover().counts().admitted).sum::<u64>() > 50);
+}

@@ -1,0 +1,127 @@
+//! Cuts of the curve.
+
+use super::*;
+
+fn ids(count: u32) -> Vec<RegionId> {
+    (1..=count).map(RegionId).collect()
+}
+
+#[test]
+fn every_key_has_one_owner_and_every_region_its_stretch() {
+    for count in [1, 2, 3, 8, 100] {
+        let partition = Partition::even(3, &ids(count));
+        let mut next = 0;
+        for region in ids(count) {
+            let (first, end) = partition.stretch(region).unwrap();
+            assert_eq!(first, next);
+            assert_eq!((partition.owner(first), partition.owner(end - 1)), (region, region));
+            next = end;
+        }
+        assert_eq!(next, Morton::end(3));
+        assert!(partition.owners(0, Morton::end(3)).eq(ids(count)));
+    }
+}
+
+#[test]
+fn splits_and_merges_leave_no_region_empty() {
+    let one = Partition::even(2, &ids(1));
+    let two = one.split(RegionId(1), 1_000, RegionId(2)).unwrap();
+    assert_eq!((two.owner(999), two.owner(1_000), two.version()), (RegionId(1), RegionId(2), 2));
+    assert_eq!(two.split(RegionId(2), 1_000, RegionId(3)), Err(PartitionError::Empty { at: 1_000 }));
+    assert_eq!(two.split(RegionId(2), 5_000, RegionId(1)), Err(PartitionError::Known(RegionId(1))));
+    assert_eq!(two.split(RegionId(9), 5_000, RegionId(3)), Err(PartitionError::Unknown(RegionId(9))));
+    let three = two.split(RegionId(2), 5_000, RegionId(3)).unwrap();
+    assert_eq!(three.merge(RegionId(1), RegionId(3)), Err(PartitionError::Apart(RegionId(1), RegionId(3))));
+    let merged = three.merge(RegionId(3), RegionId(2)).unwrap();
+    assert_eq!(merged.stretch(RegionId(3)), Some((1_000, Morton::end(2))));
+    assert_eq!(merged.stretch(RegionId(2)), None);
+}
+
+/// Keys of a crowd and of everybody else.
+fn crowd(dice: &mut Dice) -> Vec<u64> {
+    let world = World::<2>::cube(100.0).unwrap();
+    let mut keys: Vec<u64> = (0..20_000)
+        .map(|who| {
+            let spread = if who % 5 == 0 { 100.0 } else { 8.0 };
+            Morton::key(world.place(&[30.0 + dice.unit() * spread, 60.0 + dice.unit() * spread]))
+        })
+        .collect();
+    keys.sort_unstable();
+    keys
+}
+
+fn loads(partition: &Partition, keys: &[u64]) -> Vec<Load> {
+    let load = |(_, region): &(u64, RegionId)| {
+        let (first, end) = partition.stretch(*region).unwrap();
+        let own = &keys[keys.partition_point(|key| *key < first)..keys.partition_point(|key| *key < end)];
+        let quantiles = (1..64).filter_map(|part| own.get(own.len() * part / 64).copied()).collect();
+        Load { region: *region, amount: own.len() as f64, quantiles }
+    };
+    partition.regions().iter().map(load).collect()
+}
+
+fn worst(loads: &[Load]) -> f64 {
+    let total: f64 = loads.iter().map(|load| load.amount).sum();
+    loads.iter().fold(0.0_f64, |most, load| most.max(load.amount)) / (total / loads.len() as f64)
+}
+
+#[test]
+fn a_crowd_is_shared_out_evenly_in_one_step_and_then_left_alone() {
+    let keys = crowd(&mut Dice(3));
+    let mut partition = Partition::even(2, &ids(4));
+    let before = worst(&loads(&partition, &keys));
+    assert!(before > 2.0, "{before}");
+    let mut steps = 0;
+    while let Some(next) = partition.rebalance(&loads(&partition, &keys), 1.15) {
+        partition = next;
+        steps += 1;
+        assert!(steps < 4);
+    }
+    assert!(worst(&loads(&partition, &keys)) <= 1.15);
+    assert!(steps <= 2, "{steps}");
+}
+
+#[test]
+fn small_differences_move_no_border() {
+    let partition = Partition::even(2, &ids(2));
+    let load = |region, amount| Load { region: RegionId(region), amount, quantiles: vec![] };
+    assert_eq!(partition.rebalance(&[load(1, 1_100.0), load(2, 900.0)], 1.15), None);
+    assert_eq!(partition.rebalance(&[load(1, 0.0), load(2, 0.0)], 1.15), None);
+    assert_eq!(partition.rebalance(&[load(1, f64::NAN), load(2, 1.0)], 1.15), None);
+    assert!(partition.rebalance(&[load(1, 1_300.0), load(2, 700.0)], 1.15).is_some());
+}
+
+/// Nobody is lost or changed when borders move, whoever has to change hands for it.
+#[test]
+fn a_world_goes_on_while_it_is_cut_anew() {
+    let world = World::<3>::cube(100.0).unwrap();
+    let flock = dunlin_space::behaviour::Flock { sight: 4.0, ..Default::default() };
+    let run = |cut_anew: bool| {
+        let mut stage = Lockstep::new(&Setup::new(RegionId(0), world, 4.0), &flock, 4);
+        let mut dice = Dice(8);
+        for id in 0..500 {
+            let crowded = if id % 5 == 0 { 100.0 } else { 20.0 };
+            stage.spawn(&Entity::at(id, std::array::from_fn(|_| dice.unit() * crowded))).unwrap();
+        }
+        for tick in 0..30 {
+            stage.tick().unwrap();
+            if cut_anew && tick % 5 == 0 {
+                let mut keys: Vec<u64> = stage
+                    .regions()
+                    .flat_map(|region| {
+                        (0..region.store().len()).map(|row| region.store().position(row)).collect::<Vec<_>>()
+                    })
+                    .map(|at| Morton::key(world.place(&at)))
+                    .collect();
+                keys.sort_unstable();
+                if let Some(next) = stage.partition().rebalance(&loads(stage.partition(), &keys), 1.1) {
+                    stage.set_partition(&next).unwrap();
+                }
+            }
+        }
+        (stage.ledger(), stage.regions().map(|region| region.store().len()).max().unwrap())
+    };
+    let ((left, crowded), (cut, shared)) = (run(false), run(true));
+    assert_eq!(left, cut);
+    assert!(crowded > 350 && shared < 200, "{crowded} {shared}");
+}

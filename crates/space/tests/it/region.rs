@@ -1,0 +1,242 @@
+//! What must not upset a region: entities that are wrong, behaviours that fail, leases that run out, messages of others.
+
+use super::*;
+
+#[derive(Clone)]
+struct Fails;
+
+impl Behaviour<3> for Fails {
+    fn step(&self, own: &Own<3>, _: &impl Around<3>, moment: &Moment<3>) -> Motion<3> {
+        assert!(own.id.0 != 3, "of all entities this one");
+        let mut motion = moment.fly(&own.position, &own.velocity);
+        if own.id.0 == 5 {
+            motion.position[1] = f32::NAN;
+        }
+        if own.id.0 == 6 {
+            motion.position = [1e9; 3];
+        }
+        motion
+    }
+}
+
+fn world() -> World<3> {
+    World::cube(100.0).unwrap()
+}
+
+fn lone<B: Behaviour<3>>(behaviour: B, change: impl FnOnce(&mut Setup<3>)) -> (Region<3, B>, Outputs) {
+    let mut setup = Setup::new(RegionId(1), world(), 5.0);
+    change(&mut setup);
+    let partition = Partition::even(3, &[RegionId(1)]);
+    let authority = Authority { epoch: 1, until_ns: 1_000 };
+    (Region::new(setup, behaviour, partition, authority), Outputs::default())
+}
+
+fn flying(id: u64) -> Entity<'static, 3> {
+    Entity { velocity: [10.0, 0.0, 0.0], ..Entity::at(id, [50.0, 50.0, 50.0]) }
+}
+
+#[test]
+fn a_behaviour_that_fails_freezes_its_entity_and_no_other() {
+    let (mut region, mut out) = lone(Fails, |_| {});
+    for id in 0..8 {
+        region.spawn(&flying(id), &mut out).unwrap();
+    }
+    region.tick(1, &mut out).unwrap();
+    let frozen = |id, panicked| Report::Frozen { id: EntityId(id), panicked };
+    assert_eq!(out.reports, [frozen(3, true), frozen(5, false)]);
+    out.clear();
+    region.tick(2, &mut out).unwrap();
+    assert_eq!(out.reports, [], "it is not asked again");
+    for row in 0..8 {
+        let (id, at) = (region.store().ids()[row].0, region.store().position(row));
+        let expected = match id {
+            3 | 5 => [50.0, 50.0, 50.0],
+            6 => [100.0; 3],
+            _ => [50.4, 50.0, 50.0],
+        };
+        assert!(at.iter().zip(&expected).all(|(at, wanted)| (at - wanted).abs() < 1e-3), "{id} is at {at:?}");
+    }
+}
+
+#[test]
+fn entities_that_cannot_be_are_refused_by_what_is_wrong_and_leave_no_trace() {
+    let (mut region, mut out) = lone(Fails, |setup| setup.limits.entities_max = 2);
+    region.spawn(&flying(1), &mut out).unwrap();
+    out.clear();
+    let mut refused = |entity: Entity<'_, 3>| region.spawn(&entity, &mut out).unwrap_err();
+    assert_eq!(refused(flying(1)), StoreError::Duplicate(EntityId(1)));
+    let what = "its position";
+    for along in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let wrong = Entity { position: [1.0, along, 1.0], ..flying(2) };
+        assert_eq!(refused(wrong), StoreError::NotFinite { id: EntityId(2), what });
+    }
+    let endless = Entity { velocity: [f32::NAN; 3], ..flying(2) };
+    assert_eq!(refused(endless), StoreError::NotFinite { id: EntityId(2), what: "its velocity" });
+    let outside = Entity { position: [1.0, 100.5, 1.0], ..flying(2) };
+    assert_eq!(refused(outside), StoreError::Outside(EntityId(2)));
+    let wrong = Entity { components: &[1, 2, 3], ..flying(2) };
+    assert_eq!(refused(wrong), StoreError::State(StateError::Components { bytes: 3, wanted: 0 }));
+    assert_eq!((region.store().len(), out.record.len()), (1, 0));
+    region.spawn(&flying(2), &mut out).unwrap();
+    assert_eq!(region.spawn(&flying(3), &mut out), Err(StoreError::Full { max: 2 }));
+    assert_eq!(region.despawn(EntityId(9), &mut out), Err(StoreError::Unknown(EntityId(9))));
+}
+
+#[test]
+fn without_a_lease_nothing_moves_and_nothing_is_said() {
+    let (mut region, mut out) = lone(Fails, |_| {});
+    region.spawn(&flying(1), &mut out).unwrap();
+    region.tick(999, &mut out).unwrap();
+    let (before, bytes) = (region.store().ledger(), out.record.len());
+    let refused = Err(StepError::NoAuthority { region: RegionId(1), now_ns: 1_000 });
+    assert_eq!(region.tick(1_000, &mut out), refused);
+    assert_eq!(region.elapse(1_000, &mut out), refused);
+    region.set_authority(Some(Authority { epoch: 2, until_ns: 9_000 }));
+    assert!(region.tick(1_000, &mut out).is_err(), "another epoch is another owner's");
+    assert_eq!((region.store().ledger(), out.record.len()), (before, bytes));
+    region.set_authority(Some(Authority { epoch: 1, until_ns: 9_000 }));
+    region.tick(1_000, &mut out).unwrap();
+}
+
+#[test]
+fn an_owner_is_no_more_than_a_tick_ahead_of_its_standby() {
+    let (mut region, mut out) = lone(Fails, |setup| setup.standby = Standby::Required);
+    region.tick(1, &mut out).unwrap();
+    assert_eq!(region.tick(2, &mut out), Err(StepError::StandbyBehind { known: 0, next: 2 }));
+    region.standby_knows(0, 1, 3, &mut out);
+    region.tick(4, &mut out).unwrap();
+}
+
+/// It goes on from the last tick that it was told, with what it was told; the tick after that is made again.
+#[test]
+fn a_standby_takes_over_at_the_last_tick_it_knows() {
+    let walk = dunlin_space::behaviour::Walk { speed_max: 9.0, turn: 1.0 };
+    let (mut owner, mut out) = lone(walk, |setup| (setup.standby, setup.sort_every) = (Standby::Required, 3));
+    let (mut twin, _) = owner.standby_starts();
+    for id in 0..50 {
+        owner.spawn(&flying(id), &mut out).unwrap();
+    }
+    for now in 0..10 {
+        owner.tick(now, &mut out).unwrap();
+        twin.follow(&out.record).unwrap();
+        out.clear();
+        owner.standby_knows(0, now + 1, now, &mut out);
+    }
+    let known = owner.store().ledger();
+    owner.tick(10, &mut out).unwrap();
+    assert_ne!(owner.store().ledger(), known);
+    let mut setup = Setup::new(RegionId(1), world(), 5.0);
+    (setup.standby, setup.sort_every) = (Standby::Required, 3);
+    let authority = Authority { epoch: 2, until_ns: 1_000 };
+    let succession = Succession { authority, peers: &[], now_ns: 11 };
+    let partition = Partition::even(3, &[RegionId(1)]);
+    let mut heir = Region::take_over(setup, walk, partition, twin, &succession, &mut out);
+    assert_eq!((heir.store().ledger(), heir.tick_number()), (known, 10));
+    assert_eq!(heir.tick(12, &mut out), Err(StepError::StandbyBehind { known: 0, next: 11 }));
+    let (_, entries) = heir.standby_starts();
+    heir.standby_knows(entries, 10, 12, &mut out);
+    heir.tick(12, &mut out).unwrap();
+    // The same inputs give the same again.
+    assert_eq!(heir.store().ledger(), owner.store().ledger());
+}
+
+#[test]
+fn messages_that_are_none_are_refused_and_change_nothing() {
+    let (mut region, mut out) = lone(Fails, |_| {});
+    region.spawn(&flying(1), &mut out).unwrap();
+    let before = region.store().ledger();
+    assert_eq!(region.receive(&[], 1, &mut out), Err(DecodeError::Short.into()));
+    assert_eq!(region.receive(&[9, 1], 1, &mut out), Err(StepError::Channel(9)));
+    for channel in [1, 2] {
+        assert_eq!(region.receive(&[channel, 7], 1, &mut out), Err(DecodeError::Version(7).into()));
+        for length in 0..60 {
+            assert!(
+                region
+                    .receive(&[&[channel, VERSION][..], &vec![0xff; length]].concat(), 1, &mut out)
+                    .is_err()
+            );
+        }
+    }
+    assert_eq!(region.store().ledger(), before);
+}
+
+/// Two owners of one region, the older of which does not know it yet.
+#[test]
+fn ghosts_of_an_owner_that_is_none_any_more_are_not_seen() {
+    let ids = [RegionId(1), RegionId(2)];
+    let partition = Partition::even(3, &ids);
+    let setup = |region| Setup::new(region, world(), 20.0);
+    let owner = |region, epoch| {
+        Region::new(setup(region), Fails, partition.clone(), Authority { epoch, until_ns: u64::MAX })
+    };
+    let (mut seer, mut out) = (owner(RegionId(1), 1), Outputs::default());
+    seer.meet(RegionId(2), 2, 0, &mut out).unwrap();
+    for (epoch, seen) in [(1, None), (2, Some(1)), (1, Some(1))] {
+        let mut other = owner(RegionId(2), epoch);
+        other.spawn(&Entity::at(9, [50.0, 50.0, 51.0]), &mut out).unwrap();
+        other.tick(1, &mut out).unwrap();
+        other.send_ghosts(&mut out);
+        for (_, message) in std::mem::take(&mut out.messages) {
+            seer.receive(&message, 1, &mut out).unwrap();
+        }
+        assert_eq!(seer.ghosts().known_through(RegionId(2)), seen);
+    }
+    assert_eq!(seer.ghosts().stale(), 2);
+    let count = |tick| {
+        let mut count = 0;
+        seer.ghosts().each(tick, 0.02, 25, |_| count += 1);
+        count
+    };
+    assert_eq!((count(1), count(26), count(27)), (1, 1, 0), "after 25 ticks it is seen by nobody");
+}
+
+/// Dead reckoning is off by `a t² / 2` at most.
+#[test]
+fn a_ghost_is_no_further_off_than_its_acceleration_allows() {
+    #[derive(Clone)]
+    struct Brakes;
+    const FORCE: f32 = 8.0;
+    impl Behaviour<3> for Brakes {
+        fn step(&self, own: &Own<3>, _: &impl Around<3>, moment: &Moment<3>) -> Motion<3> {
+            let velocity = [own.velocity[0] - FORCE * moment.seconds, own.velocity[1], own.velocity[2]];
+            moment.fly(&own.position, &velocity)
+        }
+    }
+    let mut setup = Setup::new(RegionId(0), world(), 30.0);
+    setup.ghosts_every = 10;
+    let mut stage = Lockstep::new(&setup, &Brakes, 2);
+    stage.spawn(&Entity { velocity: [10.0, 1.0, 0.0], ..Entity::at(1, [50.0, 50.0, 45.0]) }).unwrap();
+    let mut seen = 0;
+    for tick in 1..=60 {
+        stage.tick().unwrap();
+        let regions: Vec<_> = stage.regions().collect();
+        let Some(owner) = regions.iter().position(|region| region.store().len() == 1) else { continue };
+        let at = regions[owner].store().position(0);
+        regions[1 - owner].ghosts().each(tick, 0.02, 25, |ghost| {
+            let seconds = (tick - tick / 10 * 10) as f32 * 0.02;
+            let off = (0..3).map(|axis| (ghost.position[axis] - at[axis]).powi(2)).sum::<f32>().sqrt();
+            // A tick moves by the velocity at its end: half a tick's change more.
+            let bound = FORCE * seconds * (seconds + 0.02) / 2.0 + 1e-3;
+            assert!(off <= bound, "tick {tick}: off by {off}, bound {bound}");
+            seen += 1;
+        });
+    }
+    assert!(seen > 40, "{seen}");
+}
+
+#[test]
+fn a_hand_over_waits_for_cool_down_and_hysteresis() {
+    let run = |cooldown_ticks, hysteresis| {
+        let mut setup = Setup::new(RegionId(0), world(), 10.0);
+        (setup.cooldown_ticks, setup.hysteresis) = (cooldown_ticks, hysteresis);
+        let to_and_fro = dunlin_space::behaviour::Oscillate { low: 49.0, high: 51.0 };
+        let mut stage = Lockstep::new(&setup, &to_and_fro, 8);
+        stage.spawn(&Entity { velocity: [25.0, 0.0, 0.0], ..Entity::at(1, [49.5, 10.0, 10.0]) }).unwrap();
+        (0..200).for_each(|_| stage.tick().unwrap());
+        stage.regions().map(|region| region.handover().counts().departed).sum::<u64>()
+    };
+    let every_time = run(0, 0.0);
+    assert!(every_time >= 45, "{every_time}");
+    assert!(run(40, 0.0) <= 6);
+    assert_eq!(run(0, 2.0), 0, "it never strays so far");
+}

@@ -1,0 +1,93 @@
+//! `chaos space`: hand-overs between regions under faults, by the thousand seeds; `chaos space-mutants`: bugs put back one at
+//! a time, each of which the seeds must notice.
+//!
+//! A mutant is a patch in `crates/space/tests/mutants`, under a line that says what it breaks. It is applied to a copy of the tree,
+//! never to the tree. One that does not apply, does not compile or is not noticed fails the command.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::process::{self, cargo};
+use crate::workspace;
+
+const MUTANTS: &str = "crates/space/tests/mutants";
+const SEED: &str = "DUNLIN_SPACE_SEED";
+
+/// Tries so many seeds, or that one.
+pub fn run(seeds: u64, seed: Option<u64>) -> Result<()> {
+    process::run(tests(&mut cargo(&[]), seeds, seed))
+}
+
+fn tests(command: &mut Command, seeds: u64, seed: Option<u64>) -> &mut Command {
+    command.args(["test", "--release", "-p", "dunlin-space", "--test", "it", "chaos::"]);
+    match seed {
+        Some(seed) => command.env(SEED, seed.to_string()),
+        None => command.env("DUNLIN_SPACE_SEEDS", seeds.to_string()),
+    }
+}
+
+/// Tries every mutant, or those with `only` in their name.
+pub fn mutants(seeds: u64, only: Option<&str>) -> Result<()> {
+    let target = workspace::target_directory()?.join("space-mutants");
+    let (copy, mut survived) = (target.join("tree"), Vec::new());
+    let patches = patches()?;
+    ensure!(!patches.is_empty(), "{MUTANTS} has no patch");
+    for patch in &patches {
+        let name = patch.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if only.is_some_and(|only| !name.contains(only)) {
+            continue;
+        }
+        copy_tree(&copy)?;
+        process::run(Command::new("patch").args(["--silent", "-p1", "-i"]).arg(patch).current_dir(&copy))?;
+        let mut build = cargo(&["test", "--release", "--no-run", "-p", "dunlin-space", "--test", "it"]);
+        process::run(build.current_dir(&copy).env("CARGO_TARGET_DIR", &target))?;
+        let mut command = cargo(&[]);
+        tests(&mut command, seeds, None).current_dir(&copy).env("CARGO_TARGET_DIR", &target);
+        let output = process::output(&mut command)?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let noticed = text.lines().find(|line| line.contains(SEED) || line.contains("beside a standby"));
+        match noticed {
+            Some(line) if !output.status.success() => println!("{name}: noticed: {line}"),
+            _ => {
+                println!("{name}: NOT noticed");
+                survived.push(name);
+            }
+        }
+    }
+    if !survived.is_empty() {
+        bail!("no seed notices {}", survived.join(", "));
+    }
+    Ok(())
+}
+
+fn patches() -> Result<Vec<PathBuf>> {
+    let folder = workspace::root().join(MUTANTS);
+    let files = std::fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
+    let paths = files.map(|file| Ok(file?.path()));
+    let mut patches: Vec<PathBuf> = paths.collect::<std::io::Result<_>>()?;
+    patches.retain(|path| path.extension().is_some_and(|ending| ending == "patch"));
+    patches.sort();
+    Ok(patches)
+}
+
+/// All files that git knows or would take, as they are now.
+fn copy_tree(copy: &Path) -> Result<()> {
+    if copy.exists() {
+        std::fs::remove_dir_all(copy).with_context(|| copy.display().to_string())?;
+    }
+    let mut list = Command::new("git");
+    list.args(["ls-files", "--cached", "--others", "--exclude-standard"]).current_dir(workspace::root());
+    for file in process::text(&mut list)?.lines() {
+        let (from, to) = (workspace::root().join(file), copy.join(file));
+        if !from.is_file() {
+            continue;
+        }
+        if let Some(folder) = to.parent() {
+            std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        }
+        std::fs::copy(&from, &to).with_context(|| file.to_owned())?;
+    }
+    Ok(())
+}
