@@ -25,10 +25,13 @@ pub(super) struct Link {
     ended: AtomicBool,
 }
 
+/// A topic, and which of its producers, if it names itself.
+type Lane = (Arc<str>, Option<(u64, u32)>);
+
 /// A connection that stands.
 struct Up {
     client: Client,
-    relays: HashMap<(Arc<str>, Option<(u64, u32)>), Relay>,
+    relays: HashMap<Lane, Relay>,
 }
 
 impl Link {

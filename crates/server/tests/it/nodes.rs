@@ -55,8 +55,7 @@ impl Hall {
 
     fn start(self: &Arc<Hall>, id: u64) {
         let node = Node::start(Config::default()).unwrap();
-        let mut config = ServerConfig::default();
-        config.tcp = vec!["127.0.0.1:0".parse().unwrap()];
+        let config = ServerConfig { tcp: vec!["127.0.0.1:0".parse().unwrap()], ..ServerConfig::default() };
         let server = Server::start(node.clone(), config).unwrap();
         let url = format!("dunlin://{}", server.tcp_addresses()[0]);
         self.urls.lock().unwrap().insert(id, url);
