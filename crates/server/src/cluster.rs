@@ -132,7 +132,7 @@ impl Cluster {
                 Err(error) => tracing::error!(%error, "cannot listen for other nodes"),
             }
         });
-        if is_new && control.status()?.voters.is_empty() {
+        if is_new && !handle.block_on(control.is_begun())? {
             handle.block_on(control.begin(&[member]))?;
         }
         looking.spawn(reconcile::run(Arc::clone(&seat)));

@@ -142,7 +142,8 @@ fn handles_of_a_node_that_stays_dead_fail_within_two_heartbeats() {
     let mut subscriber = clients[0].subscribe("t", earliest()).unwrap();
     let mut publisher = clients[1].publisher("t").unwrap();
     let mut requester = clients[2].requester();
-    // With nobody to answer it has its inbox and its publisher, and waits.
+    // Heard by one who never answers, it has its inbox and its publisher, and waits.
+    let _hears = clients[0].subscribe("ask", earliest()).unwrap();
     let unanswered = requester.request("ask", b"question", Duration::from_millis(50));
     assert!(matches!(unanswered, Err(RequestError::TimedOut(_))), "{unanswered:?}");
     node.kill();
@@ -161,6 +162,7 @@ fn handles_of_a_node_that_stands_still_fail_within_two_heartbeats_and_go_on_afte
     let mut subscriber = clients[0].subscribe("t", earliest()).unwrap();
     let mut publisher = clients[1].publisher("t").unwrap();
     let mut requester = clients[2].requester();
+    let _hears = clients[0].subscribe("ask", earliest()).unwrap();
     let _ = requester.request("ask", b"question", Duration::from_millis(50));
     node.process.stop();
     assert_all_fail_soon(&clients[3], &mut subscriber, &mut publisher, &mut requester);
