@@ -188,6 +188,7 @@ impl From<RequestError> for Failure {
         match error {
             RequestError::Publish(error) => error.into(),
             RequestError::Inbox(error) => error.into(),
+            RequestError::NoResponder(_) => Failure::Refused(ErrorCode::NoResponder, error.to_string()),
             other => Failure::TimedOut(other.to_string()),
         }
     }

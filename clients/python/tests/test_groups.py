@@ -120,11 +120,15 @@ def test_a_request_is_answered(client: dunlin.Client, url: str, topic: str) -> N
     answering.join()
 
 
-def test_a_request_that_nobody_answers_times_out(client: dunlin.Client, topic: str) -> None:
-    client.create_topic(topic)
-    with pytest.raises(TimeoutError) as caught:
+def test_a_request_that_is_heard_and_not_answered_times_out(client: dunlin.Client, topic: str) -> None:
+    with client.subscribe(topic), pytest.raises(TimeoutError) as caught:
         client.request(topic, b"?", timeout=0.05)
     assert isinstance(caught.value, dunlin.RequestTimeoutError)
+
+
+def test_a_request_that_nobody_hears_is_told_so(client: dunlin.Client, topic: str) -> None:
+    with pytest.raises(errors.NoResponderError):
+        client.request(topic, b"?", timeout=PATIENCE)
 
 
 def test_what_asks_for_no_reply_gets_none(client: dunlin.Client, topic: str) -> None:

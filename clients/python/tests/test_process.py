@@ -44,7 +44,12 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize(
-    "wait", ["next(iter(events))", "events.next(1000)", "client.request('t.nobody', b'', timeout=1000)"]
+    "wait",
+    [
+        "next(iter(events))",
+        "events.next(1000)",
+        "silent = client.subscribe('t.silent'); client.request('t.silent', b'', timeout=1000)",
+    ],
 )
 def test_ctrl_c_ends_a_wait_and_nothing_else(url: str, topic: str, wait: str) -> None:
     program = [sys.executable, "-c", WAITING.replace("WAIT", wait), url, topic]
