@@ -284,6 +284,10 @@ impl Cursor {
                 None
             }
             Found::Gap(mut gap, mut go_on) => {
+                // The publisher may have come round since the reader was last looked at.
+                if let Some(lagging) = self.warn() {
+                    return Some(Fill::Notice(Notice::Lagging(lagging)));
+                }
                 let since = Position { epoch: gap.epoch, seq: gap.first - 1 };
                 if (self.on_gap == OnGap::Snapshot || self.is_conflated())
                     && let Some(next) = self.find_state(Owed::Since(since))

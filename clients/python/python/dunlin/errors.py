@@ -355,6 +355,71 @@ class InternalError(RefusedError):
     code = "INTERNAL"
 
 
+class KeyMovedError(RefusedError):
+    """Read the key, decide anew."""
+
+    code = "KEY_MOVED"
+
+
+class NoLeaseError(RefusedError):
+    """It has ended, with all that was tied to it: begin with a new one."""
+
+    code = "NO_LEASE"
+
+
+class LockHeldError(RefusedError):
+    """Wait for the lock, or do something else."""
+
+    code = "LOCK_HELD"
+
+
+class LockNotHeldError(RefusedError):
+    """Stop: the lock is not this lease's, or not any more."""
+
+    code = "LOCK_NOT_HELD"
+
+
+class BadKeyError(RefusedError):
+    """Correct the key, range or time to live."""
+
+    code = "BAD_KEY"
+
+
+class KeyTooLargeError(RefusedError):
+    """Use a shorter key or value, or fewer operations at a time."""
+
+    code = "KEY_TOO_LARGE"
+
+
+class NoRoomError(RefusedError):
+    """Delete keys, or raise the limit; deleting works."""
+
+    code = "NO_ROOM"
+
+
+class NoLeaderError(RefusedError):
+    """Nothing was done. Try again: a majority of the nodes has to be up and connected."""
+
+    code = "NO_LEADER"
+
+
+class CommandUnknownError(RefusedError):
+    """It may have been done or not: read what there is before asking again."""
+
+    code = "COMMAND_UNKNOWN"
+
+
+class CompactedError(RefusedError):
+    """Read the keys, and watch on from the revision that the answer names."""
+
+    code = "COMPACTED"
+
+
+class NoControlError(RefusedError):
+    """This node takes no part in its cluster any more: see its log, and use another."""
+
+    code = "NO_CONTROL"
+
 
 _LOCAL: dict[str, type[Error]] = {
     "unknown": UnknownOutcomeError,

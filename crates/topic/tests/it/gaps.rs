@@ -1,5 +1,8 @@
 //! A reader that was too slow is told so: a warning first, then exactly what it missed.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
 use dunlin_topic::*;
 
 use crate::stage::*;
@@ -135,4 +138,41 @@ fn reader_in_time_is_never_warned() {
     }
     assert_eq!((witness.lagging.len(), witness.missing), (0, 0));
     assert_eq!(witness.records, ledger.published);
+}
+
+/// However a publisher on another thread and its readers meet.
+#[test]
+fn publisher_that_comes_round_between_two_looks_leaves_no_gap_without_a_warning() {
+    let topic = small_topic();
+    let mut publisher = topic.publisher("t");
+    let over = AtomicBool::new(false);
+    let (mut gaps, mut unannounced) = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Relaxed) {
+                publisher.publish(&[0; 1_000]).unwrap();
+            }
+        });
+        let begun = Instant::now();
+        while gaps < 20 && begun.elapsed() < Duration::from_secs(30) {
+            let mut reader = subscriber(&topic, &from(Start::Latest));
+            let (mut warned, mut lost) = (false, false);
+            for _ in 0..1_000 {
+                let look = |event: Event<'_>| match event {
+                    Event::Notice(Notice::Lagging(_)) => warned = true,
+                    Event::Notice(Notice::Gap(_)) => lost = true,
+                    _ => {}
+                };
+                // One at a time: the first gap is the question, not what follows it.
+                if reader.drain(1, look).is_err() || lost {
+                    break;
+                }
+            }
+            gaps += u32::from(lost);
+            unannounced += u32::from(lost && !warned);
+        }
+        over.store(true, Relaxed);
+    });
+    assert!(gaps > 0, "the test is about gaps");
+    assert_eq!(unannounced, 0, "of {gaps} first gaps");
 }
