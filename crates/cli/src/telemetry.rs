@@ -50,13 +50,15 @@ impl Telemetry {
     }
 }
 
-/// Lines on standard error. Spans are for collectors, and what the libraries of OpenTelemetry have to say comes from here.
+/// Lines on standard error. Spans are for collectors, and what the libraries of OpenTelemetry have to say comes from here. openraft
+/// warns of every sign of life that is late, thirty a second; what matters of it is in the node's status.
 fn lines(config: &Config, console: &Console) -> AnyLayer {
     let level: Level = config.log.parse().unwrap_or(Level::WARN);
     let wanted = Targets::new()
         .with_default(level)
         .with_target(spans::TARGET, LevelFilter::OFF)
-        .with_target("opentelemetry", LevelFilter::OFF);
+        .with_target("opentelemetry", LevelFilter::OFF)
+        .with_target("openraft", LevelFilter::OFF);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     if config.log_as_json {
         lines.json().flatten_event(true).with_filter(wanted).boxed()

@@ -4,18 +4,20 @@ mod batches;
 mod elections;
 mod members;
 mod receiving;
+mod running;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
 use dunlin_journal::Disk;
 use openraft::{BasicNode, ChangeMembers, Config, Raft, SnapshotPolicy};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 
 use crate::commands::Commands;
 use crate::error::GroupError;
@@ -28,6 +30,7 @@ use crate::vocabulary::Types;
 use batches::{Asked, Waiting};
 use elections::Elections;
 use receiving::Receiving;
+use running::{Home, Running};
 
 type OurRaft<M> = Raft<Types, Machines<M>>;
 
@@ -47,9 +50,8 @@ pub struct Group<M: Machine> {
     waiting: mpsc::Sender<Waiting>,
     receiving: tokio::sync::Mutex<Receiving>,
     elections: Elections,
-    handle: tokio::runtime::Handle,
-    /// Dropped, its runtime ends.
-    running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+    handle: Handle,
+    _running: Running,
 }
 
 /// Who leads, as a node sees it.
@@ -89,7 +91,8 @@ pub struct Status {
 }
 
 impl<M: Machine> Group<M> {
-    /// Takes its place again, or waits to be given one. `machine` has taken nothing in. It runs on a thread of its own.
+    /// Takes its place again, or waits to be given one. `machine` has taken nothing in. It runs where the transport's
+    /// connections do, which must not be on the calling thread, or on a thread of its own.
     pub fn start(
         id: u64,
         disk: Arc<dyn Disk>,
@@ -101,39 +104,40 @@ impl<M: Machine> Group<M> {
         let log = log::open(Arc::clone(&disk), &dir.join("log"), limits.append_bytes_max)?;
         let machines = Machines::open(disk, &dir.join("snapshots"), machine)?;
         let config = config(&limits).validate().map_err(io::Error::other)?;
-        let (end, ended) = oneshot::channel();
         let (started, start) = std::sync::mpsc::channel();
         let (asked, asking) = mpsc::channel(limits.waiting_max);
         let (waiting, waits) = mpsc::channel(limits.waiting_max);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-        let handle = runtime.handle().clone();
-        let kept = machines.clone();
         let elections = Elections::default();
-        let seen = elections.clone();
+        let (handle, home) = match transport.runtime() {
+            Some(handle) => (handle, None),
+            None => Home::open().map(|(handle, home)| (handle, Some(home)))?,
+        };
+        let (kept, seen) = (machines.clone(), elections.clone());
+        let (end, ended) = oneshot::channel();
+        let (ending, over) = std::sync::mpsc::channel::<()>();
         let run = async move {
+            let _ending = ending;
             let peers = Peers { transport: Arc::new(transport), limits };
             let raft = OurRaft::new(id, Arc::new(config), peers, log.clone(), kept.clone()).await;
             let raft = match raft {
                 Ok(raft) => raft,
                 Err(fatal) => return drop(started.send(Err(io::Error::other(fatal)))),
             };
-            tokio::spawn(batches::propose(raft.clone(), kept, asking, limits));
-            tokio::spawn(batches::confirm(raft.clone(), waits, limits));
-            tokio::spawn(seen.watch(raft.clone()));
-            tokio::spawn(shorten(raft.clone(), log, limits.log_bytes_max));
-            let _ = started.send(Ok(raft.clone()));
+            let mut tasks = JoinSet::new();
+            tasks.spawn(batches::propose(raft.clone(), kept, asking, limits));
+            tasks.spawn(batches::confirm(raft.clone(), waits, limits));
+            tasks.spawn(seen.watch(raft.clone()));
+            tasks.spawn(shorten(raft.clone(), log, limits.log_bytes_max));
+            let _ = started.send(Ok((raft.clone(), std::thread::current().id())));
             let _ = ended.await;
             let _ = raft.shutdown().await;
+            tasks.shutdown().await;
         };
-        let thread = std::thread::Builder::new();
-        let thread = thread.name("raft".to_owned()).spawn(move || {
-            // openraft warns of every sign of life that is late, thirty a second; what matters of it is in the status.
-            tracing::dispatcher::with_default(&tracing::Dispatch::none(), || runtime.block_on(run));
-        })?;
-        let raft = start.recv().map_err(io::Error::other)??;
+        handle.spawn(run);
+        let (raft, on) = start.recv().map_err(io::Error::other)??;
+        let _running = Running { end: Some(end), over: over.into(), on, _home: home };
         let receiving = tokio::sync::Mutex::default();
-        let running = Some((end, thread));
-        Ok(Group { raft, machines, limits, asked, waiting, receiving, elections, handle, running })
+        Ok(Group { raft, machines, limits, asked, waiting, receiving, elections, handle, _running })
     }
 
     /// Begins a group of these nodes; on one of them, and once in its life.
@@ -301,18 +305,6 @@ impl<M: Machine> Group<M> {
             voters,
             learners,
             stopped: metrics.running_state.err().map(|fatal| fatal.to_string()),
-        }
-    }
-}
-
-impl<M: Machine> Drop for Group<M> {
-    fn drop(&mut self) {
-        if let Some((end, thread)) = self.running.take() {
-            let _ = end.send(());
-            // Whoever held it last may be a task of that very thread.
-            if thread.thread().id() != std::thread::current().id() {
-                let _ = thread.join();
-            }
         }
     }
 }

@@ -18,6 +18,7 @@ use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
     TransferLeaderResponse, VoteRequest, VoteResponse,
 };
+use tokio::runtime::Handle;
 
 use crate::codec::{Code, whole};
 use crate::limits::Limits;
@@ -61,11 +62,21 @@ impl Lane {
 pub trait Transport: Send + Sync + 'static {
     /// Asks: the request has its place in the lane when this returns. Dropped, nobody waits for the answer.
     fn ask(&self, member: &Member, lane: Lane, request: Bytes) -> Asking;
+
+    /// Where its connections live, if that is a runtime of one thread, with timers: the group lives there as well then, and
+    /// nothing that goes from one to the other wakes a thread. Else the group has a thread of its own.
+    fn runtime(&self) -> Option<Handle> {
+        None
+    }
 }
 
 impl<T: Transport + ?Sized> Transport for Arc<T> {
     fn ask(&self, member: &Member, lane: Lane, request: Bytes) -> Asking {
         T::ask(self, member, lane, request)
+    }
+
+    fn runtime(&self) -> Option<Handle> {
+        T::runtime(self)
     }
 }
 

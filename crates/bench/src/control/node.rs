@@ -79,6 +79,10 @@ impl Transport for Ways {
             tokio::time::timeout(ANSWER_MAX, answer).await.map_err(late).flatten()
         })
     }
+
+    fn runtime(&self) -> Option<Handle> {
+        Some(self.runtime.clone())
+    }
 }
 
 /// The node's process: serves until it is killed.
@@ -88,7 +92,10 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let (port, dir): (u16, PathBuf) = (args.get("port")?, args.get("dir")?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let stand = Stand::start()?;
-    let ways = Ways { runtime: runtime.handle().clone(), lines: Mutex::default() };
+    let handle = runtime.handle().clone();
+    // Raft and all connections share a thread, as those between nodes do in `dunlin serve`.
+    std::thread::spawn(move || runtime.block_on(std::future::pending::<()>()));
+    let ways = Ways { runtime: handle.clone(), lines: Mutex::default() };
     let limits = ControlLimits::default();
     let control = Control::take_part(stand.node(), id, Arc::new(RealDisk), &dir, ways, limits)?;
     stand.node().set_control(Arc::clone(&control));
@@ -96,7 +103,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let server = Server::start(stand.node().clone(), doors).context("opening the door")?;
     let door = server.tcp_addresses().first().copied();
     let node = Arc::new(Serving { control: Arc::clone(&control), commits: Mutex::default(), door });
-    runtime.block_on(async {
+    handle.block_on(async {
         let local = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
         let peers = local(ports[id as usize - 1]).await?;
         tokio::spawn(accept(peers, Arc::clone(&node)));
@@ -105,7 +112,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
         }
         let clients = local(port).await?;
         say(&Ready { id })?;
-        accept(clients, node).await;
+        drop(tokio::spawn(accept(clients, node)).await);
         Ok(())
     })
 }

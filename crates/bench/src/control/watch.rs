@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use dunlin::KV;
 use dunlin::state::{Event as Changed, Events};
-use dunlin::topic::{Event, Start, Subscribe, SubscribeOptions};
+use dunlin::topic::{Event, Notice, Start, Subscribe, SubscribeOptions};
 use dunlin_client::{Client, Options, Subscriber};
 
 use super::clients::Connection;
@@ -68,6 +68,7 @@ async fn read(mut watcher: Subscriber, events: &Cell<u64>, total: &Cell<Option<u
                 mine += 1;
                 events.set(events.get() + 1);
             }
+            Event::Notice(Notice::Lagging(_)) => {}
             Event::Notice(notice) => bail!("{notice:?} to a watcher"),
         }
     }

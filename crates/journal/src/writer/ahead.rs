@@ -11,6 +11,9 @@ use crate::layout::MARK_BYTES;
 pub(super) const MARKS_BYTES: u64 = 4 * MARK_BYTES as u64;
 /// The first step of zeros in a file; later ones are as large as the file already is, up to the configured.
 const STEP_BYTES_MIN: u64 = 64 << 10;
+/// A commit of this share of the zeros ahead, or more, has few written for those behind it: the disk would take twice what is
+/// committed, and what a larger file costs is little beside the commit itself.
+const LARGE_SHARE: u64 = 8;
 /// Zeros that are written at once.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -50,7 +53,11 @@ impl Journal {
         if current.room_left() >= need {
             return Ok(());
         }
-        let step = current.end.clamp(STEP_BYTES_MIN.min(self.config.ahead_bytes), self.config.ahead_bytes);
+        let least_step = STEP_BYTES_MIN.min(self.config.ahead_bytes);
+        let step = match need {
+            large if large >= self.config.ahead_bytes / LARGE_SHARE => least_step,
+            _ => current.end.clamp(least_step, self.config.ahead_bytes),
+        };
         let least = current.end + need + MARKS_BYTES;
         // Not more than the file will take before the next one follows.
         let wanted = (least + step).min((self.config.file_bytes + MARKS_BYTES).max(least));

@@ -58,4 +58,8 @@ impl Transport for Links {
             answered.await.unwrap_or_else(|_| Err(io::ErrorKind::NotConnected.into()))
         })
     }
+
+    fn runtime(&self) -> Option<Handle> {
+        Some(self.handle.clone())
+    }
 }

@@ -151,8 +151,9 @@ impl Log {
             state.held_bytes -= held.bytes;
             state.retire(held.segment);
         }
-        (state.epoch, state.next_seq, state.gave_up) = (to.epoch, to.seq, true);
-        self.warn_laggards(&state);
+        (state.epoch, state.next_seq, state.gave_up) = (to.epoch, to.seq, false);
+        // What is before is gone; of what comes nothing is in danger yet.
+        self.warn_before.store(to.seq, Ordering::Relaxed);
         let waiting = state.sleepers.take_all();
         let remains = state.take_remains();
         drop(state);

@@ -140,6 +140,25 @@ fn reader_in_time_is_never_warned() {
     assert_eq!(witness.records, ledger.published);
 }
 
+#[test]
+fn log_that_went_on_elsewhere_warns_nobody_of_what_is_in_no_danger() {
+    let topic = small_topic();
+    let mut publisher = topic.publisher("t");
+    publisher.publish(b"before").unwrap();
+    topic.logs()[0].move_on(Position { seq: 101, ..topic.logs()[0].last() });
+    let mut late = subscriber(&topic, &from(Start::Latest));
+    for _ in 0..50 {
+        publisher.publish(b"behind").unwrap();
+    }
+    let mut events = 0;
+    late.drain(100, |event| {
+        assert!(matches!(event, Event::Record(_)), "{event:?}");
+        events += 1;
+    })
+    .unwrap();
+    assert_eq!(events, 50);
+}
+
 /// However a publisher on another thread and its readers meet.
 #[test]
 fn publisher_that_comes_round_between_two_looks_leaves_no_gap_without_a_warning() {
