@@ -38,6 +38,8 @@ type OurRaft<M> = Raft<Types, Machines<M>>;
 const LOOK: Duration = Duration::from_millis(200);
 /// Of what a log holds at most, this share is kept behind a snapshot.
 const KEPT_SHARE: usize = 4;
+/// A log may grow to this share of the last snapshot, if that is more than it holds at most otherwise.
+const SNAPSHOT_SHARE: u64 = 8;
 /// How soon a node that did not answer is asked again: soon, then less often.
 const BACKOFF: &str = "5ms 10ms 20ms ...100ms";
 
@@ -124,10 +126,10 @@ impl<M: Machine> Group<M> {
                 Err(fatal) => return drop(started.send(Err(io::Error::other(fatal)))),
             };
             let mut tasks = JoinSet::new();
-            tasks.spawn(batches::propose(raft.clone(), kept, asking, limits));
+            tasks.spawn(batches::propose(raft.clone(), kept.clone(), asking, limits));
             tasks.spawn(batches::confirm(raft.clone(), waits, limits));
             tasks.spawn(seen.watch(raft.clone()));
-            tasks.spawn(shorten(raft.clone(), log, limits.log_bytes_max));
+            tasks.spawn(shorten(raft.clone(), log, kept, limits.log_bytes_max));
             let _ = started.send(Ok((raft.clone(), std::thread::current().id())));
             let _ = ended.await;
             let _ = raft.shutdown().await;
@@ -336,13 +338,15 @@ fn config(limits: &Limits) -> Config {
     }
 }
 
-/// Has a snapshot taken whenever the log has grown too long, and then gives up what is in it.
-async fn shorten<M: Machine>(raft: OurRaft<M>, log: Log, bytes_max: usize) {
+/// Has a snapshot taken whenever the log has grown too long, and then gives up what is in it. Before a large state is written
+/// again the log may grow to a share of it.
+async fn shorten<M: Machine>(raft: OurRaft<M>, log: Log, machines: Machines<M>, bytes_max: usize) {
     use openraft::async_runtime::watch::WatchReceiver;
     let kept_bytes = (bytes_max / KEPT_SHARE) as u64;
     let mut asked_at = None;
     loop {
         tokio::time::sleep(LOOK).await;
+        let bytes_max = (bytes_max as u64).max(machines.snapshot_bytes() / SNAPSHOT_SHARE);
         let (snapshot, purged, applied) = {
             let metrics = raft.metrics();
             let metrics = metrics.borrow_watched();
@@ -357,7 +361,7 @@ async fn shorten<M: Machine>(raft: OurRaft<M>, log: Log, bytes_max: usize) {
             return;
         }
         // Once: as long as nothing more is applied, another would say the same.
-        if log.bytes_after(snapshot) > bytes_max as u64 && applied > snapshot && asked_at != Some(applied) {
+        if log.bytes_after(snapshot) > bytes_max && applied > snapshot && asked_at != Some(applied) {
             asked_at = Some(applied);
             if raft.trigger().snapshot().await.is_err() {
                 return;

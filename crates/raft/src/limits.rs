@@ -20,8 +20,8 @@ pub struct Limits {
     /// How long whoever asks waits for an answer at most: after that it is unknown what became of commands, and readers are
     /// refused, ms.
     pub answer_ms_max: u64,
-    /// A log that has grown to this many bytes since the last snapshot is replaced by one. A quarter of it is kept behind the
-    /// snapshot, for followers that lack only that.
+    /// A log that has grown to this many bytes since the last snapshot, or to an eighth of that if it is more, is replaced by
+    /// one. A quarter of this limit is kept behind the snapshot, for followers that lack only that.
     pub log_bytes_max: usize,
     /// Bytes of the entries that one request brings to another node, one entry apart.
     pub append_bytes_max: usize,

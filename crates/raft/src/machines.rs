@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -19,6 +20,8 @@ use crate::vocabulary::{Answers, Blocks, LogId, Snapshot, SnapshotMeta, StoredMe
 pub(crate) struct Machines<M> {
     running: Arc<Mutex<Running<M>>>,
     snapshots: Arc<Mutex<Snapshots>>,
+    /// Of the last snapshot.
+    snapshot_bytes: Arc<AtomicU64>,
 }
 
 /// The machine, and what it has taken in.
@@ -30,7 +33,8 @@ struct Running<M> {
 
 impl<M> Clone for Machines<M> {
     fn clone(&self) -> Machines<M> {
-        Machines { running: Arc::clone(&self.running), snapshots: Arc::clone(&self.snapshots) }
+        let (running, snapshots) = (Arc::clone(&self.running), Arc::clone(&self.snapshots));
+        Machines { running, snapshots, snapshot_bytes: Arc::clone(&self.snapshot_bytes) }
     }
 }
 
@@ -42,18 +46,42 @@ impl<M: Machine> Machines<M> {
     /// The machine as its last snapshot has it; `machine` is one that has taken nothing in.
     pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, mut machine: M) -> io::Result<Machines<M>> {
         let snapshots = Snapshots::open(disk, dir)?;
-        let mut meta = SnapshotMeta::default();
+        let (mut meta, mut bytes) = (SnapshotMeta::default(), 0);
         if let Some((last, blocks)) = snapshots.load()? {
+            bytes = bytes_of(&blocks.0);
             machine.restore(&mut blocks.0.into_iter())?;
             meta = last;
         }
         let running = Running { machine, applied: meta.last_log_id, membership: meta.last_membership };
-        Ok(Machines { running: Arc::new(Mutex::new(running)), snapshots: Arc::new(Mutex::new(snapshots)) })
+        let (running, snapshots) = (Arc::new(Mutex::new(running)), Arc::new(Mutex::new(snapshots)));
+        Ok(Machines { running, snapshots, snapshot_bytes: Arc::new(bytes.into()) })
     }
 
     /// Looks at the machine, or asks it.
     pub(crate) fn with<R>(&self, look: impl FnOnce(&mut M) -> R) -> R {
         look(&mut lock(&self.running).machine)
+    }
+
+    /// Bytes of the last snapshot, 0 where there is none.
+    pub(crate) fn snapshot_bytes(&self) -> u64 {
+        self.snapshot_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Puts a snapshot on the disk.
+    fn save(
+        &self,
+        meta: &SnapshotMeta,
+        write: impl FnOnce(&mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut bytes = 0;
+        lock(&self.snapshots).save(meta, |take| {
+            write(&mut |block| {
+                bytes += block.len() as u64;
+                take(block)
+            })
+        })?;
+        self.snapshot_bytes.store(bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     fn frozen(&self) -> (SnapshotMeta, Box<dyn Frozen>) {
@@ -124,7 +152,7 @@ impl<M: Machine> RaftStateMachine<Types> for Machines<M> {
             let blocks = |take: &mut dyn FnMut(&[u8]) -> io::Result<()>| {
                 snapshot.0.iter().try_for_each(|block: &Bytes| take(block))
             };
-            lock(&kept.snapshots).save(&meta, blocks)
+            kept.save(&meta, blocks)
         })
         .await
     }
@@ -144,7 +172,7 @@ impl<M: Machine> RaftSnapshotBuilder<Types> for Machines<M> {
         let kept = self.clone();
         blocking(move || {
             let mut blocks = Vec::new();
-            lock(&kept.snapshots).save(&meta, |take| {
+            kept.save(&meta, |take| {
                 frozen.write(&mut |block| {
                     blocks.push(Bytes::copy_from_slice(block));
                     take(block)
@@ -154,6 +182,10 @@ impl<M: Machine> RaftSnapshotBuilder<Types> for Machines<M> {
         })
         .await
     }
+}
+
+fn bytes_of(blocks: &[Bytes]) -> u64 {
+    blocks.iter().map(|block| block.len() as u64).sum()
 }
 
 /// On a thread that may wait for the disk.
