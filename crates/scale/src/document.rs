@@ -1,0 +1,297 @@
+//! A cluster as a document describes it: machines, bounds, scaling. YAML, in the form of the document that Dunlin is measured by.
+//!
+//! ```yaml
+//! coordinators: { count: 5, instanceType: m6i.2xlarge, cpu: 8, memory: 32Gi }
+//! workers: { count: 95, instanceType: m6i.large, cpu: 2, memory: 8Gi, spotPercentage: 70% }
+//! scaling:
+//!   horizontal: { minWorkers: 50, maxWorkers: 200, targetCpuUtilization: 70% }
+//!   vertical: { coordinators: manual, workers: auto }
+//!   predictive: { enabled: true, leadTime: 10m }
+//!   warmPool: { size: 10 }                                                                # ours
+//!   schedule: [{ days: Mon-Fri, from: "07:00", to: "20:00", minWorkers: 100 }]            # ours, in UTC
+//! ```
+
+use serde::Deserialize;
+
+use crate::limits::Limits;
+use crate::policy::{Policy, PolicyError, Spot, Warm};
+use crate::windows::Window;
+
+/// A longer text is refused.
+const BYTES_MAX: usize = 1 << 20;
+/// Five-minute buckets: a day, and a week.
+const BUCKET_MS: u64 = 300_000;
+const DAY_BUCKETS: usize = 288;
+
+/// A cluster, as described.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Document {
+    /// The nodes that schedule.
+    pub coordinators: Group,
+    /// The workers, as many as there are usually.
+    pub workers: Group,
+    /// How workers come and go.
+    pub policy: Policy,
+    /// Workers' machines may be chosen by what is measured.
+    pub is_vertical: bool,
+}
+
+/// Machines of one kind.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    /// So many.
+    pub count: u32,
+    /// Of this kind.
+    pub machine: String,
+    /// Processors of each.
+    pub cpus: u32,
+    /// GiB of each.
+    pub memory_gib: f64,
+}
+
+/// What is no description.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum DocumentError {
+    /// It is no YAML, or not of this form.
+    #[error("the document cannot be read: {0}")]
+    Unreadable(String),
+    /// It is too long.
+    #[error("the document has {bytes} bytes, and at most {bytes_max} are read")]
+    TooLong {
+        /// So long.
+        bytes: usize,
+        /// At most.
+        bytes_max: usize,
+    },
+    /// Something is not what it has to be.
+    #[error("{key} is {value:?}: it has to be {wanted}")]
+    Value {
+        /// What.
+        key: &'static str,
+        /// As it stands there.
+        value: String,
+        /// What it has to be.
+        wanted: &'static str,
+    },
+    /// The policy does not make sense.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawDocument {
+    coordinators: RawGroup,
+    workers: RawGroup,
+    scaling: RawScaling,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct RawGroup {
+    count: u32,
+    instance_type: String,
+    cpu: u32,
+    memory: String,
+    spot_percentage: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct RawScaling {
+    horizontal: RawHorizontal,
+    vertical: Option<RawVertical>,
+    predictive: Option<RawPredictive>,
+    warm_pool: Option<RawWarm>,
+    #[serde(default)]
+    schedule: Vec<RawWindow>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct RawHorizontal {
+    min_workers: u32,
+    max_workers: u32,
+    target_cpu_utilization: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawVertical {
+    coordinators: Option<Mode>,
+    workers: Option<Mode>,
+}
+
+#[derive(Deserialize, PartialEq)]
+#[serde(rename_all = "lowercase")]
+enum Mode {
+    Auto,
+    Manual,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct RawPredictive {
+    enabled: bool,
+    lead_time: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawWarm {
+    size: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct RawWindow {
+    days: String,
+    from: String,
+    to: String,
+    min_workers: u32,
+}
+
+impl Document {
+    /// Reads one.
+    pub fn parse(text: &str) -> Result<Document, DocumentError> {
+        let (bytes, bytes_max) = (text.len(), BYTES_MAX);
+        if bytes > bytes_max {
+            return Err(DocumentError::TooLong { bytes, bytes_max });
+        }
+        let raw: RawDocument =
+            serde_saphyr::from_str(text).map_err(|error| DocumentError::Unreadable(error.to_string()))?;
+        raw.validate()
+    }
+}
+
+impl RawDocument {
+    fn validate(self) -> Result<Document, DocumentError> {
+        let RawDocument { coordinators, workers, scaling } = self;
+        if let Some(value) = coordinators.spot_percentage {
+            let wanted = "left out: a node that agrees with others is not to be taken away";
+            return Err(DocumentError::Value { key: "coordinators.spotPercentage", value, wanted });
+        }
+        let vertical = scaling.vertical.as_ref();
+        if vertical.is_some_and(|vertical| vertical.coordinators == Some(Mode::Auto)) {
+            let wanted = "manual: nodes that agree are changed one by one, by people";
+            let value = "auto".to_owned();
+            return Err(DocumentError::Value { key: "scaling.vertical.coordinators", value, wanted });
+        }
+        let is_vertical = vertical.is_some_and(|vertical| vertical.workers == Some(Mode::Auto));
+        let percent = workers.spot_percentage.as_deref();
+        let percent = percent.map(|text| percentage("workers.spotPercentage", text)).transpose()?;
+        let policy = scaling.policy(percent.unwrap_or(0.0))?;
+        policy.check(&Limits::default())?;
+        Ok(Document {
+            coordinators: coordinators.validate("coordinators.memory")?,
+            workers: workers.validate("workers.memory")?,
+            policy,
+            is_vertical,
+        })
+    }
+}
+
+impl RawGroup {
+    fn validate(self, key: &'static str) -> Result<Group, DocumentError> {
+        let memory_gib = gib(key, &self.memory)?;
+        Ok(Group { count: self.count, machine: self.instance_type, cpus: self.cpu, memory_gib })
+    }
+}
+
+impl RawScaling {
+    fn policy(&self, spot_percent: f64) -> Result<Policy, DocumentError> {
+        let horizontal = &self.horizontal;
+        let mut policy = Policy::document(horizontal.min_workers, horizontal.max_workers);
+        if let Some(text) = &horizontal.target_cpu_utilization {
+            let target = percentage("scaling.horizontal.targetCpuUtilization", text)? / 100.0;
+            (policy.triggers.cpu_target, policy.triggers.cpu_low) = (target, target * 0.8);
+        }
+        if spot_percent > 0.0 {
+            let base = horizontal.min_workers / 2;
+            policy.spot =
+                Spot { percent: spot_percent as u32, base, fallback_after: 10, fallback_ms: 600_000 };
+        }
+        if let Some(predictive) = self.predictive.as_ref().filter(|predictive| predictive.enabled) {
+            policy = policy.with_forecast(BUCKET_MS, vec![DAY_BUCKETS, 7 * DAY_BUCKETS]);
+            if let (Some(config), Some(text)) = (&mut policy.predictive, &predictive.lead_time) {
+                config.lead_ms = duration_ms("scaling.predictive.leadTime", text)?;
+            }
+        }
+        if let Some(warm) = &self.warm_pool {
+            policy.warm = Warm { size: warm.size, detect_ms: 15_000 };
+        }
+        policy.windows = self.schedule.iter().map(RawWindow::validate).collect::<Result<_, _>>()?;
+        Ok(policy)
+    }
+}
+
+impl RawWindow {
+    fn validate(&self) -> Result<Window, DocumentError> {
+        Ok(Window {
+            days: days("scaling.schedule.days", &self.days)?,
+            from_minute: minute("scaling.schedule.from", &self.from)?,
+            to_minute: minute("scaling.schedule.to", &self.to)?,
+            workers_min: self.min_workers,
+        })
+    }
+}
+
+fn wrong(key: &'static str, value: &str, wanted: &'static str) -> DocumentError {
+    DocumentError::Value { key, value: value.chars().take(40).collect(), wanted }
+}
+
+/// `70%`, or 70.
+fn percentage(key: &'static str, text: &str) -> Result<f64, DocumentError> {
+    let number = text.trim().trim_end_matches('%').trim_end().parse::<f64>();
+    let number = number.ok().filter(|number| (0.0..=100.0).contains(number));
+    number.ok_or_else(|| wrong(key, text, "a number from 0% to 100%"))
+}
+
+/// `32Gi`, `512Mi`.
+fn gib(key: &'static str, text: &str) -> Result<f64, DocumentError> {
+    let text = text.trim();
+    let units = [("Ti", 1_024.0), ("Gi", 1.0), ("Mi", 1.0 / 1_024.0)];
+    let found = units
+        .iter()
+        .find_map(|(unit, gib)| Some((text.strip_suffix(unit)?.trim().parse::<f64>().ok()?, gib)));
+    let number = found.map(|(number, gib)| number * gib).filter(|gib| *gib > 0.0 && gib.is_finite());
+    number.ok_or_else(|| wrong(key, text, "a number with Mi, Gi or Ti"))
+}
+
+/// `10m`, `90s`, `1h`, `500ms`.
+fn duration_ms(key: &'static str, text: &str) -> Result<u64, DocumentError> {
+    let text = text.trim();
+    let units = [("ms", 1_u64), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
+    let found = units
+        .iter()
+        .find_map(|(unit, ms)| text.strip_suffix(unit)?.trim().parse::<u64>().ok()?.checked_mul(*ms));
+    found.filter(|ms| *ms > 0).ok_or_else(|| wrong(key, text, "a whole number with ms, s, m or h"))
+}
+
+/// `07:30`.
+fn minute(key: &'static str, text: &str) -> Result<u32, DocumentError> {
+    let parts =
+        text.split_once(':').and_then(|(hour, minute)| Some((hour.parse().ok()?, minute.parse().ok()?)));
+    let found = parts.filter(|(hour, minute): &(u32, u32)| *hour < 24 && *minute < 60);
+    found
+        .map(|(hour, minute)| hour * 60 + minute)
+        .ok_or_else(|| wrong(key, text, "a time from 00:00 to 23:59, in quotes"))
+}
+
+/// `daily`, `Mon`, `Mon-Fri`, `Sat, Sun`.
+fn days(key: &'static str, text: &str) -> Result<u8, DocumentError> {
+    const NAMES: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+    let lower = text.to_ascii_lowercase();
+    if lower.trim() == "daily" {
+        return Ok(Window::DAILY);
+    }
+    let day = |name: &str| NAMES.iter().position(|known| *known == name.trim());
+    let part = |part: &str| -> Option<u8> {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (day(first)?, day(last)?);
+        let count = (last + 7 - first) % 7;
+        Some((0..=count).fold(0, |days, step| days | 1 << ((first + step) % 7)))
+    };
+    let all = lower.split(',').map(part).try_fold(0, |all, days| Some(all | days?));
+    all.ok_or_else(|| wrong(key, text, "daily, or days like Mon-Fri or Sat, Sun"))
+}

@@ -1,0 +1,184 @@
+//! What is to come, by what was: seasons and trend of the tasks that arrive.
+//!
+//! The series is kept as means over buckets. After each bucket its seasons are taken apart by MSTL (Bandara, Hyndman and Bergmeir 2021; the crate
+//! `augurs-mstl`), and the forecast is the last level without season, plus the season to come, with an upper bound that widens as a
+//! random walk does. Each forecast is kept until its time has come, and what it was wrong by counts: beyond `error_max` forecasts
+//! are not gone by, until they are below `error_good` again.
+//!
+//! Turned down: exponential smoothing (`augurs-ets`), which brings linear algebra along and knows one season only; Prophet, which brings a
+//! compiled Stan model.
+
+use std::collections::VecDeque;
+
+use augurs_core::{Fit, Predict};
+use augurs_mstl::MSTLModel;
+
+use crate::policy::Predictive;
+
+/// So many of the last forecasts are compared with what came.
+const COMPARED: usize = 16;
+
+/// A forecast of arrivals, in a second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ahead {
+    /// As likely more as less.
+    pub point: f64,
+    /// More than this only as rarely as the quantile says.
+    pub upper: f64,
+}
+
+/// Keeps the series, forecasts it, and knows how well it did.
+#[derive(Debug, Clone)]
+pub struct Forecaster {
+    config: Predictive,
+    buckets_max: usize,
+    history: VecDeque<f64>,
+    /// Sum and count of the bucket that is being filled, and which it is.
+    filling: (f64, u32),
+    bucket: u64,
+    /// For the buckets from the one being filled on.
+    ahead: Vec<Ahead>,
+    /// What was said of buckets to come, at the distance of the lead.
+    said: VecDeque<(u64, f64)>,
+    /// How wrong that was, and what came.
+    errors: VecDeque<(f64, f64)>,
+    /// The sums of all of them.
+    compared: (f64, f64),
+    is_trusted: bool,
+}
+
+impl Forecaster {
+    /// That knows nothing yet.
+    pub fn new(config: Predictive, buckets_max: usize) -> Forecaster {
+        Forecaster {
+            config,
+            buckets_max,
+            history: VecDeque::new(),
+            filling: (0.0, 0),
+            bucket: 0,
+            ahead: Vec::new(),
+            said: VecDeque::new(),
+            errors: VecDeque::new(),
+            compared: (0.0, 0.0),
+            is_trusted: true,
+        }
+    }
+
+    /// What was before: means over buckets, the last one just before `now_ms`.
+    pub fn learn(&mut self, now_ms: u64, means: impl IntoIterator<Item = f64>) {
+        means.into_iter().for_each(|mean| self.keep(mean));
+        self.bucket = now_ms / self.config.bucket_ms;
+        self.fit();
+    }
+
+    /// So many arrived in a second, lately.
+    pub fn note(&mut self, now_ms: u64, per_s: f64) {
+        let bucket = now_ms / self.config.bucket_ms;
+        if bucket > self.bucket {
+            self.end_bucket();
+            // What nobody measured is taken to be as it was; what is longer than all that is kept begins anew.
+            let missed = bucket - self.bucket - 1;
+            if missed as usize >= self.buckets_max {
+                self.history.clear();
+            } else {
+                let last = self.history.back().copied().unwrap_or(0.0);
+                (0..missed).for_each(|_| self.keep(last));
+            }
+            self.bucket = bucket;
+            self.fit();
+        }
+        if per_s.is_finite() {
+            self.filling = (self.filling.0 + per_s.max(0.0), self.filling.1 + 1);
+        }
+    }
+
+    /// The most that is to come from now until `until_ms`; none when there is too little to go by, or forecasts were wrong of late.
+    pub fn ahead(&self, now_ms: u64, until_ms: u64) -> Option<Ahead> {
+        if !self.is_trusted || self.ahead.is_empty() {
+            return None;
+        }
+        let at = |ms: u64| self.between(ms);
+        let step = (self.config.bucket_ms / 4).max(1);
+        let steps = (until_ms.saturating_sub(now_ms) / step).min(self.ahead.len() as u64 * 4);
+        let times = (0..=steps).map(|count| now_ms + count * step).chain([until_ms]);
+        times.filter_map(at).reduce(|a, b| Ahead { point: a.point.max(b.point), upper: a.upper.max(b.upper) })
+    }
+
+    /// Whether forecasts are gone by.
+    pub fn is_trusted(&self) -> bool {
+        self.is_trusted
+    }
+
+    /// What all forecasts were wrong by so far, at the distance of the lead, as a share of what came; none before one has come due.
+    pub fn error(&self) -> Option<f64> {
+        (self.compared.1 > 0.0).then(|| self.compared.0 / self.compared.1)
+    }
+
+    /// A bucket's value stands in its middle; in between it is a straight line.
+    fn between(&self, ms: u64) -> Option<Ahead> {
+        let place = ms as f64 / self.config.bucket_ms as f64 - 0.5 - self.bucket as f64;
+        let low = place.floor();
+        let at = |place: f64| self.ahead.get(place.max(0.0) as usize).or(self.ahead.last()).copied();
+        let (a, b, part) = (at(low)?, at(low + 1.0)?, (place - low).clamp(0.0, 1.0));
+        let mix = |a: f64, b: f64| a + (b - a) * part;
+        Some(Ahead { point: mix(a.point, b.point), upper: mix(a.upper, b.upper) })
+    }
+
+    fn keep(&mut self, mean: f64) {
+        if self.history.len() >= self.buckets_max {
+            self.history.pop_front();
+        }
+        self.history.push_back(if mean.is_finite() { mean.max(0.0) } else { 0.0 });
+    }
+
+    fn end_bucket(&mut self) {
+        let (sum, count) = std::mem::take(&mut self.filling);
+        let mean = match count {
+            0 => self.history.back().copied().unwrap_or(0.0),
+            count => sum / f64::from(count),
+        };
+        while let Some(&(bucket, point)) = self.said.front().filter(|said| said.0 <= self.bucket) {
+            self.said.pop_front();
+            if bucket == self.bucket {
+                self.compare(point, mean);
+            }
+        }
+        self.keep(mean);
+    }
+
+    /// Errors are summed before they are divided: one of a quiet hour says little.
+    fn compare(&mut self, said: f64, came: f64) {
+        let error = (said - came).abs();
+        self.compared = (self.compared.0 + error, self.compared.1 + came);
+        if self.errors.len() >= COMPARED {
+            self.errors.pop_front();
+        }
+        self.errors.push_back((error, came));
+        let (wrong, all) = self.errors.iter().fold((0.0, 0.0), |(a, b), (error, came)| (a + error, b + came));
+        let bound = if self.is_trusted { self.config.error_max } else { self.config.error_good };
+        self.is_trusted = wrong <= bound * all;
+    }
+
+    /// Seasons of which there are two at least; without any there is no forecast.
+    fn fit(&mut self) {
+        self.ahead.clear();
+        let periods: Vec<usize> =
+            self.config.seasons.iter().copied().filter(|season| season * 2 <= self.history.len()).collect();
+        if periods.is_empty() {
+            return;
+        }
+        let series: Vec<f64> = self.history.iter().copied().collect();
+        let lead = (self.config.lead_ms / self.config.bucket_ms) as usize;
+        let level = 2.0 * self.config.quantile - 1.0;
+        let Ok(fitted) = MSTLModel::naive(periods).fit(&series) else { return };
+        let Ok(forecast) = fitted.predict(lead + 3, level) else { return };
+        let uppers = forecast.intervals.map_or_else(|| forecast.point.clone(), |intervals| intervals.upper);
+        let values = forecast.point.iter().zip(uppers);
+        let values =
+            values.map(|(&point, upper)| Ahead { point: point.max(0.0), upper: upper.max(point.max(0.0)) });
+        self.ahead = values.take_while(|ahead| ahead.point.is_finite() && ahead.upper.is_finite()).collect();
+        if let Some(far) = self.ahead.get(lead) {
+            self.said.push_back((self.bucket + lead as u64, far.point));
+        }
+    }
+}

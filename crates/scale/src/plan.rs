@@ -1,0 +1,126 @@
+//! What a described cluster would cost and carry, and what is wrong with it.
+
+use crate::document::Document;
+use crate::prices::Prices;
+use crate::sim::Node;
+
+/// What is asked of a cluster.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Demand {
+    /// Tasks that arrive in a second, on average.
+    pub per_s: f64,
+    /// And at the most.
+    pub peak_per_s: f64,
+    /// How long one takes.
+    pub task_ms: f64,
+    /// Tasks that wait at the most.
+    pub queued: u64,
+    /// Bytes of each beside what it takes in any case.
+    pub payload_bytes: u64,
+}
+
+/// What is planned.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// Workers on average, at the peak, and the bounds.
+    pub workers: f64,
+    /// See `workers`.
+    pub workers_peak: u32,
+    /// The share of the scheduling processor of a coordinator that the peak takes.
+    pub coordinator_cpu: f64,
+    /// The share of its memory that the longest queue takes.
+    pub coordinator_memory: f64,
+    /// In a month: coordinators, workers, the warm pool.
+    pub cost: [f64; 3],
+    /// What people should look at.
+    pub warnings: Vec<String>,
+}
+
+/// What a waiting task takes in memory beside its payload, in bytes; measured, see `docs/tasks.md`.
+const TASK_BYTES: f64 = 400.0;
+
+/// Of a document, for a demand, at the prices of a table. A machine that the table does not have costs nothing, and is warned of.
+pub fn plan(document: &Document, demand: &Demand, prices: &Prices, node: &Node) -> Plan {
+    let policy = &document.policy;
+    let (min, max) = (policy.workers_min, policy.workers_max);
+    let workers_for = |per_s: f64| per_s * demand.task_ms / 1_000.0 / policy.triggers.cpu_target;
+    let workers = workers_for(demand.per_s).clamp(f64::from(min), f64::from(max));
+    let peak = workers_for(demand.peak_per_s).ceil();
+    let mut warnings = Vec::new();
+    let cost = cost(document, workers, prices, &mut warnings);
+    let coordinators = &document.coordinators;
+    let per_task_us = node.submit_us + node.dispatch_us;
+    let coordinator_cpu = demand.peak_per_s * per_task_us / 1e6 / f64::from(node.shards.max(1));
+    let memory_bytes = coordinators.memory_gib * f64::from(1 << 30);
+    let queue_bytes = demand.queued as f64 * (TASK_BYTES + demand.payload_bytes as f64);
+    // A snapshot shares what it can with what goes on; twice is what it may take at the worst.
+    let coordinator_memory = 2.0 * queue_bytes / memory_bytes;
+    let usual = document.workers.count;
+    let mut warn = |is_so: bool, text: String| {
+        if is_so {
+            warnings.push(text)
+        }
+    };
+    warn(
+        peak > f64::from(max),
+        format!(
+            "the peak needs {peak:.0} workers at {:.0} % each, and there are {max} at most",
+            policy.triggers.cpu_target * 100.0
+        ),
+    );
+    warn(
+        !(min..=max).contains(&usual),
+        format!("workers.count is {usual}, outside of {min} to {max}: it will not stay so"),
+    );
+    warn(
+        coordinators.count.is_multiple_of(2),
+        format!(
+            "{} coordinators bear the loss of no more of them than {}: use an odd number",
+            coordinators.count,
+            coordinators.count.saturating_sub(1)
+        ),
+    );
+    warn(
+        coordinator_cpu > 0.6,
+        format!(
+            "the peak takes {:.0} % of a coordinator's scheduling processor: shard the tenants over more groups",
+            coordinator_cpu * 100.0
+        ),
+    );
+    warn(
+        coordinator_memory > 0.6,
+        format!(
+            "{} waiting tasks take {:.0} % of a coordinator's memory",
+            demand.queued,
+            coordinator_memory * 100.0
+        ),
+    );
+    Plan {
+        workers,
+        workers_peak: peak.min(f64::from(u32::MAX)) as u32,
+        coordinator_cpu,
+        coordinator_memory,
+        cost,
+        warnings,
+    }
+}
+
+fn cost(document: &Document, workers: f64, prices: &Prices, warnings: &mut Vec<String>) -> [f64; 3] {
+    let mut price = |name: &str| {
+        let machine = prices.machine(name);
+        if machine.is_none() {
+            warnings.push(format!("the table of prices has no {name}: it is not in the cost"));
+        }
+        machine.map_or((0.0, 0.0), |machine| (machine.per_hour, machine.spot_per_hour))
+    };
+    let spot = &document.policy.spot;
+    let (coordinator, _) = price(&document.coordinators.machine);
+    let (on_demand, on_spot) = price(&document.workers.machine);
+    let spots = (workers - f64::from(spot.base)).max(0.0) * f64::from(spot.percent) / 100.0;
+    let hours = prices.hours_per_month;
+    [
+        f64::from(document.coordinators.count) * coordinator * hours,
+        ((workers - spots) * on_demand + spots * on_spot) * hours,
+        f64::from(document.policy.warm.size) * prices.warm_per_hour * hours,
+    ]
+}

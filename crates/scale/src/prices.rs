@@ -1,0 +1,107 @@
+//! What machines cost: a table that people edit.
+
+use serde::Deserialize;
+
+/// The table that comes along.
+pub const PRICES_TOML: &str = include_str!("prices.toml");
+
+/// More machines are refused.
+const MACHINES_MAX: usize = 1_000;
+
+/// What machines cost.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prices {
+    /// In which currency.
+    pub currency: String,
+    /// Hours of a month.
+    pub hours_per_month: f64,
+    /// Of an instance of the warm pool.
+    pub warm_per_hour: f64,
+    /// The machines.
+    #[serde(rename = "machine")]
+    pub machines: Vec<Machine>,
+}
+
+/// A kind of machine.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// Its name.
+    pub name: String,
+    /// Processors.
+    pub cpus: u32,
+    /// In GiB.
+    pub memory_gib: f64,
+    /// On demand.
+    pub per_hour: f64,
+    /// On the spot market.
+    pub spot_per_hour: f64,
+}
+
+/// What is no table of prices.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PricesError {
+    /// It cannot be read.
+    #[error("the table of prices cannot be read: {0}")]
+    Unreadable(String),
+    /// A number that cannot be.
+    #[error("in the table of prices, {what} is not a number above 0")]
+    Number {
+        /// Of what.
+        what: String,
+    },
+    /// No machine, or too many, or one twice.
+    #[error("the table of prices has {count} machines: at least 1, at most {most}, each once")]
+    Machines {
+        /// So many.
+        count: usize,
+        /// At most.
+        most: usize,
+    },
+}
+
+impl Prices {
+    /// Reads a table.
+    pub fn parse(text: &str) -> Result<Prices, PricesError> {
+        let prices: Prices = toml::from_str(text)
+            .map_err(|error| PricesError::Unreadable(error.to_string().trim_end().to_owned()))?;
+        prices.check()?;
+        Ok(prices)
+    }
+
+    fn check(&self) -> Result<(), PricesError> {
+        let mut names: Vec<_> = self.machines.iter().map(|machine| &machine.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        let count = self.machines.len();
+        if !(1..=MACHINES_MAX).contains(&count) || names.len() != count {
+            return Err(PricesError::Machines { count, most: MACHINES_MAX });
+        }
+        positive("hours_per_month", self.hours_per_month)?;
+        positive("warm_per_hour", self.warm_per_hour)?;
+        self.machines.iter().try_for_each(|machine| {
+            let name = &machine.name;
+            positive(&format!("the number of {name}'s processors"), f64::from(machine.cpus))?;
+            positive(&format!("{name}'s memory"), machine.memory_gib)?;
+            positive(&format!("{name}'s price"), machine.per_hour)?;
+            positive(&format!("{name}'s price on the spot market"), machine.spot_per_hour)
+        })
+    }
+
+    /// The machine of this name.
+    pub fn machine(&self, name: &str) -> Option<&Machine> {
+        self.machines.iter().find(|machine| machine.name == name)
+    }
+}
+
+impl Default for Prices {
+    fn default() -> Prices {
+        Prices::parse(PRICES_TOML).expect("the table that comes along is one")
+    }
+}
+
+fn positive(what: &str, value: f64) -> Result<(), PricesError> {
+    let is_one = value.is_finite() && value > 0.0;
+    if is_one { Ok(()) } else { Err(PricesError::Number { what: what.to_owned() }) }
+}

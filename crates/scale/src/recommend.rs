@@ -1,0 +1,121 @@
+//! What a cluster should be, by what was measured.
+
+use crate::plan::Demand;
+use crate::prices::{Machine, Prices};
+use crate::sim::Node;
+use crate::sizing::{Fit, Need};
+
+/// A cluster that would do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recommendation {
+    /// Nodes that schedule.
+    pub coordinators: u32,
+    /// Of this kind.
+    pub coordinator: Machine,
+    /// Groups that tenants are sharded over.
+    pub shards: u32,
+    /// Workers at the least, on average and at the most.
+    pub workers_min: u32,
+    /// See `workers_min`.
+    pub workers: u32,
+    /// See `workers_min`.
+    pub workers_max: u32,
+    /// What they run on.
+    pub fit: Fit,
+    /// In a month, on average.
+    pub cost: f64,
+    /// Why, a sentence each.
+    pub reasons: Vec<String>,
+}
+
+/// What a processor and memory of a coordinator may be used at the most.
+const ROOM: f64 = 0.6;
+/// Of processors, one is left for the network and the log for each that schedules.
+const PER_SHARD: u32 = 2;
+/// What a worker's processor is to be used.
+const TARGET: f64 = 0.7;
+const TASK_BYTES: f64 = 400.0;
+
+/// For a demand, with workers that need so much each; none if no machine of the table will do. `spot_percent` is of workers beyond the least.
+pub fn recommend(
+    demand: &Demand,
+    need: &Need,
+    prices: &Prices,
+    node: &Node,
+    spot_percent: u32,
+) -> Option<Recommendation> {
+    let fit = need.cheapest(prices)?;
+    let workers_for = |per_s: f64| (per_s * demand.task_ms / 1_000.0 / TARGET).ceil().clamp(1.0, 1e6) as u32;
+    let (workers, peak) = (workers_for(demand.per_s), workers_for(demand.peak_per_s));
+    let (workers_min, workers_max) = ((workers / 2).max(1), peak.max(workers) + peak / 5);
+    let per_task_us = node.submit_us + node.dispatch_us;
+    let busy = demand.peak_per_s * per_task_us / 1e6;
+    let shards = (busy / ROOM).ceil().clamp(1.0, 1_024.0) as u32;
+    let queue_gib =
+        2.0 * demand.queued as f64 * (TASK_BYTES + demand.payload_bytes as f64) / f64::from(1 << 30);
+    let will_do =
+        |machine: &&Machine| machine.cpus >= shards * PER_SHARD && machine.memory_gib * ROOM >= queue_gib;
+    let coordinator =
+        prices.machines.iter().filter(will_do).min_by(|a, b| a.per_hour.total_cmp(&b.per_hour))?.clone();
+    let coordinators = if workers_max > 50 { 5 } else { 3 };
+    let spots = f64::from(workers - workers_min.min(workers)) * f64::from(spot_percent.min(100)) / 100.0;
+    let an_hour = f64::from(coordinators) * coordinator.per_hour
+        + (f64::from(workers) - spots) * fit.per_worker_hour
+        + spots * fit.spot_per_worker_hour;
+    let reasons = vec![
+        format!(
+            "{:.0} tasks a second of {:.1} ms each, and {:.0} at the peak, with processors used to {:.0} %: {workers} workers, and {peak} at the peak",
+            demand.per_s,
+            demand.task_ms,
+            demand.peak_per_s,
+            TARGET * 100.0
+        ),
+        format!(
+            "a worker needs {:.2} processors and {:.1} GiB: {} on one {}",
+            need.cpus, need.memory_gib, fit.workers, fit.machine.name
+        ),
+        format!(
+            "scheduling takes {per_task_us:.1} µs a task, {busy:.2} processors at the peak: {shards} group{} of tenants",
+            if shards == 1 { "" } else { "s" }
+        ),
+        format!("{} waiting tasks take {queue_gib:.2} GiB while a snapshot is made", demand.queued),
+        format!("{coordinators} coordinators bear the loss of {}", coordinators / 2),
+    ];
+    Some(Recommendation {
+        coordinators,
+        coordinator,
+        shards,
+        workers_min,
+        workers,
+        workers_max,
+        fit,
+        cost: an_hour * prices.hours_per_month,
+        reasons,
+    })
+}
+
+impl Recommendation {
+    /// As a document that [`Document::parse`](crate::Document::parse) reads. Its workers' machines are counted as workers: it describes one worker on each.
+    pub fn to_yaml(&self, spot_percent: u32) -> String {
+        let Recommendation { coordinator, fit, .. } = self;
+        let gib = |gib: f64| format!("{}Mi", (gib * 1_024.0) as u64);
+        format!(
+            "coordinators:\n  count: {}\n  instanceType: {}\n  cpu: {}\n  memory: {}\n\
+             workers:\n  count: {}\n  instanceType: {}\n  cpu: {}\n  memory: {}\n  spotPercentage: {}%\n\
+             scaling:\n  horizontal:\n    minWorkers: {}\n    maxWorkers: {}\n    targetCpuUtilization: {:.0}%\n  \
+             vertical:\n    coordinators: manual\n    workers: auto\n  predictive:\n    enabled: true\n    leadTime: 10m\n",
+            self.coordinators,
+            coordinator.name,
+            coordinator.cpus,
+            gib(coordinator.memory_gib),
+            self.workers,
+            fit.machine.name,
+            fit.machine.cpus,
+            gib(fit.machine.memory_gib),
+            spot_percent.min(100),
+            self.workers_min,
+            self.workers_max,
+            TARGET * 100.0,
+        )
+    }
+}

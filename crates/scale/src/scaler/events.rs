@@ -1,0 +1,142 @@
+//! What providers say.
+
+use crate::fleet::{Member, Phase};
+use crate::provider::{Action, Event, Instance, Market};
+
+use super::Scaler;
+
+impl Scaler {
+    /// Something happened to an instance; what follows is appended to `actions`. Of instances that are not known nothing follows.
+    pub fn on_event(&mut self, now_ms: u64, event: &Event, actions: &mut Vec<Action>) {
+        let instance = event.instance();
+        let Some(&member) = self.fleet.get(instance) else { return };
+        match *event {
+            Event::Ready { .. } => self.is_ready(now_ms, instance, member),
+            Event::Prepared { .. } if member.phase == Phase::Preparing => {
+                self.fleet.set(instance, Phase::Warm, now_ms);
+                self.has_gone(now_ms, instance);
+            }
+            Event::Prepared { .. } => {}
+            Event::Failed { is_capacity, .. } => {
+                self.fleet.remove(instance);
+                if is_capacity && member.market == Market::Spot {
+                    self.note_spot_trouble(now_ms);
+                }
+                self.has_failed(now_ms, instance, member, actions);
+            }
+            Event::Interrupted { notice_ms, .. } => {
+                self.is_interrupted(now_ms, instance, member, notice_ms, actions)
+            }
+            Event::Drained { .. } => self.has_drained(now_ms, instance, member, actions),
+            Event::Gone { .. } => {
+                self.fleet.remove(instance);
+                self.has_gone(now_ms, instance);
+                match member.phase {
+                    // Nobody sent it away.
+                    Phase::Ready => self.replace(now_ms, None, actions),
+                    Phase::Starting | Phase::Waking | Phase::Preparing | Phase::Warm => {
+                        self.has_failed(now_ms, instance, member, actions);
+                    }
+                    Phase::Draining | Phase::Stopping => {}
+                }
+            }
+        }
+    }
+
+    fn is_ready(&mut self, now_ms: u64, instance: Instance, member: Member) {
+        if !matches!(member.phase, Phase::Starting | Phase::Waking) {
+            return;
+        }
+        self.failures = 0;
+        self.fleet.set(instance, Phase::Ready, now_ms);
+        if let Some(decision) = member.decision.and_then(|number| self.decisions.out_mut(number)) {
+            decision.missing = decision.missing.saturating_sub(1);
+            decision.ready_ms = now_ms;
+        }
+    }
+
+    /// Another in its place; after some failures one after another not before a pause.
+    fn has_failed(&mut self, now_ms: u64, instance: Instance, member: Member, actions: &mut Vec<Action>) {
+        self.failures += 1;
+        if self.failures >= self.limits.failures_max {
+            self.failures = 0;
+            self.paused_until_ms = now_ms + self.limits.failure_pause_ms;
+        }
+        match member.phase {
+            Phase::Starting | Phase::Waking => {
+                if let Some(decision) = member.decision.and_then(|number| self.decisions.out_mut(number)) {
+                    decision.failed += 1;
+                }
+                self.replace(now_ms, member.decision, actions);
+            }
+            // The warm pool is filled up at the next tick.
+            _ => self.has_gone(now_ms, instance),
+        }
+    }
+
+    fn replace(&mut self, now_ms: u64, decision: Option<u64>, actions: &mut Vec<Action>) {
+        if now_ms < self.paused_until_ms {
+            self.owed.push(decision);
+        } else if self.fleet.serving() < self.policy.workers_max {
+            self.launch(now_ms, 1, decision, actions);
+        }
+    }
+
+    /// It has as long as the notice to do what it holds, and another comes at once.
+    fn is_interrupted(
+        &mut self,
+        now_ms: u64,
+        instance: Instance,
+        member: Member,
+        notice_ms: u64,
+        actions: &mut Vec<Action>,
+    ) {
+        self.note_spot_trouble(now_ms);
+        let was_serving = matches!(member.phase, Phase::Ready | Phase::Starting | Phase::Waking);
+        if !was_serving && member.phase != Phase::Draining {
+            return;
+        }
+        if let Some(member) = self.fleet.set(instance, Phase::Draining, now_ms) {
+            member.is_lost = true;
+        }
+        actions.push(Action::Drain { instance, grace_ms: notice_ms });
+        if was_serving {
+            self.replace(now_ms, member.decision.filter(|_| member.phase != Phase::Ready), actions);
+        }
+    }
+
+    fn note_spot_trouble(&mut self, now_ms: u64) {
+        let spot = self.policy.spot;
+        self.spot_trouble.push_back(now_ms);
+        while self.spot_trouble.front().is_some_and(|at_ms| at_ms + spot.fallback_ms < now_ms) {
+            self.spot_trouble.pop_front();
+        }
+        if spot.fallback_after > 0 && self.spot_trouble.len() >= spot.fallback_after as usize {
+            self.on_demand_until_ms = now_ms + spot.fallback_ms;
+            self.spot_trouble.clear();
+        }
+    }
+
+    fn has_drained(&mut self, now_ms: u64, instance: Instance, member: Member, actions: &mut Vec<Action>) {
+        if member.phase != Phase::Draining {
+            return;
+        }
+        if let Some(decision) = self.decisions.in_mut(instance).filter(|decision| decision.drained_ms == 0) {
+            decision.drained_ms = now_ms;
+        }
+        let warm = self.fleet.count(Phase::Warm) + self.fleet.count(Phase::Preparing);
+        if warm < self.policy.warm.size && !member.is_lost && member.market == Market::OnDemand {
+            self.fleet.set(instance, Phase::Preparing, now_ms);
+            actions.push(Action::Park { instance });
+        } else {
+            self.fleet.set(instance, Phase::Stopping, now_ms);
+            actions.push(Action::Terminate { instance });
+        }
+    }
+
+    fn has_gone(&mut self, now_ms: u64, instance: Instance) {
+        if let Some(decision) = self.decisions.in_mut(instance).filter(|decision| decision.gone_ms == 0) {
+            decision.gone_ms = now_ms;
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Fewer workers.
+
+use std::collections::VecDeque;
+
+use crate::decision::ScaleIn;
+use crate::fleet::Phase;
+use crate::provider::{Action, Instance};
+use crate::sample::Sample;
+
+use super::Scaler;
+use super::want::Wants;
+
+/// The highest of what came within a time: the ones that may still be it, falling.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Highest(VecDeque<(u64, u32)>);
+
+impl Highest {
+    fn note(&mut self, now_ms: u64, value: u32, within_ms: u64) -> u32 {
+        while self.0.back().is_some_and(|(_, last)| *last <= value) {
+            self.0.pop_back();
+        }
+        self.0.push_back((now_ms, value));
+        while self.0.front().is_some_and(|(at_ms, _)| at_ms + within_ms < now_ms) {
+            self.0.pop_front();
+        }
+        self.0.front().map_or(value, |(_, highest)| *highest)
+    }
+}
+
+impl Scaler {
+    pub(super) fn scale_in(&mut self, now_ms: u64, sample: &Sample, want: &Wants, actions: &mut Vec<Action>) {
+        let inward = self.policy.inward;
+        let highest = self.highest.note(now_ms, want.most(), inward.cooldown_ms);
+        let serving = self.fleet.serving();
+        let low_enough = u64::from(want.most()) * 100
+            <= u64::from(serving) * u64::from(100 - inward.tolerance_percent.min(100));
+        let is_fewer = low_enough
+            && sample.cpu < self.policy.triggers.cpu_low
+            && sample.startable <= self.policy.triggers.queue_max / 10
+            && self.fleet.count(Phase::Ready) == serving;
+        let Some(low_ms) = self.fewer.note(is_fewer, now_ms) else { return };
+        if now_ms < (low_ms + inward.cooldown_ms + inward.decide_ms).max(self.next_in_ms) {
+            return;
+        }
+        let step = (u64::from(serving) * u64::from(inward.step_percent) / 100).max(1) as u32;
+        let count = serving.saturating_sub(highest).min(step);
+        let victims = self.victims(sample, count);
+        self.next_in_ms = now_ms + inward.decide_ms;
+        let grace_ms = inward.drain_ms.max(sample.grace_ms);
+        for &instance in &victims {
+            let cooled_ms = (low_ms + inward.cooldown_ms).max(now_ms.saturating_sub(inward.decide_ms));
+            let workers = victims.len() as u32;
+            let decision = ScaleIn {
+                low_ms,
+                cooled_ms,
+                decided_ms: now_ms,
+                instance,
+                drained_ms: 0,
+                gone_ms: 0,
+                workers,
+            };
+            self.decisions.push_in(decision, self.limits.decisions_max);
+            self.fleet.set(instance, Phase::Draining, now_ms);
+            actions.push(Action::Drain { instance, grace_ms });
+        }
+    }
+
+    /// Those that hold nothing longest; nobody who holds anything.
+    fn victims(&self, sample: &Sample, count: u32) -> Vec<Instance> {
+        let idle = sample.idle.iter().map(|(instance, _)| *instance);
+        let idle = idle
+            .filter(|&instance| self.fleet.get(instance).is_some_and(|member| member.phase == Phase::Ready));
+        idle.take(count as usize).collect()
+    }
+}

@@ -1,0 +1,192 @@
+//! More workers.
+
+use crate::decision::ScaleOut;
+use crate::fleet::{Member, Phase};
+use crate::provider::{Action, Market};
+use crate::sample::Sample;
+use crate::trigger::Trigger;
+
+use super::Scaler;
+use super::want::Wants;
+
+impl Scaler {
+    pub(super) fn scale_out(
+        &mut self,
+        now_ms: u64,
+        sample: &Sample,
+        want: &Wants,
+        actions: &mut Vec<Action>,
+    ) {
+        let serving = self.fleet.serving();
+        if serving < want.floor {
+            let trigger =
+                if want.scheduled > self.policy.workers_min { Trigger::Scheduled } else { Trigger::Bounds };
+            self.launch_for(trigger, (now_ms, now_ms, now_ms), want.floor - serving, 0, actions);
+        }
+        let triggers = self.policy.triggers;
+        let ready = self.fleet.count(Phase::Ready);
+        let is_late = sample.oldest_ms.max(sample.latency_ms.unwrap_or(0)) > triggers.latency_ms_max;
+        let reactive = want.cpu.max(want.backlog);
+        let rises = u64::from(want.forecast) * 100
+            >= u64::from(serving) * u64::from(100 + self.rise_percent())
+            && want.forecast > serving;
+        let one_more = reactive.max(ready + 1).min(self.policy.workers_max);
+        let reasons = [
+            (Trigger::Cpu, sample.cpu > triggers.cpu_target, want.cpu),
+            (Trigger::Queue, sample.startable > triggers.queue_max, one_more),
+            (Trigger::Latency, is_late && sample.startable > 0, one_more),
+            (Trigger::Predictive, rises, want.forecast),
+        ];
+        for (at, (trigger, is_passed, workers)) in reasons.into_iter().enumerate() {
+            if let Some(passed_ms) = self.passed[at].note(is_passed, now_ms) {
+                self.consider(now_ms, trigger, passed_ms, workers, actions);
+            }
+        }
+    }
+
+    fn rise_percent(&self) -> u32 {
+        self.policy.predictive.as_ref().map_or(0, |config| config.rise_percent)
+    }
+
+    /// A threshold is passed since a while: whether that is long enough.
+    fn consider(
+        &mut self,
+        now_ms: u64,
+        trigger: Trigger,
+        passed_ms: u64,
+        workers: u32,
+        actions: &mut Vec<Action>,
+    ) {
+        let detect_ms = if trigger == Trigger::Predictive { 0 } else { self.policy.out.detect_ms };
+        let decide_ms = self.policy.decide_ms(trigger);
+        let more = workers.saturating_sub(self.fleet.serving()).min(self.step_left(now_ms));
+        let warm = self.fleet.count(Phase::Warm);
+        let warm_detect_ms = detect_ms.min(self.policy.warm.detect_ms);
+        if now_ms >= passed_ms + detect_ms + decide_ms {
+            let times = (passed_ms, passed_ms + detect_ms, now_ms);
+            self.launch_for(trigger, times, more, warm, actions);
+        } else if warm > 0 && now_ms >= passed_ms + warm_detect_ms + decide_ms {
+            // To wake one in vain costs little, so it takes less to be sure.
+            let times = (passed_ms, passed_ms + warm_detect_ms, now_ms);
+            self.launch_for(trigger, times, more.min(warm), warm, actions);
+        }
+    }
+
+    /// How many more there may be, with those that were added within the last step.
+    fn step_left(&mut self, now_ms: u64) -> u32 {
+        let out = self.policy.out;
+        while self.added.front().is_some_and(|(at_ms, _)| at_ms + out.step_ms <= now_ms) {
+            self.added.pop_front();
+        }
+        let added: u32 = self.added.iter().map(|(_, count)| *count).sum();
+        let before = u64::from(self.fleet.serving().saturating_sub(added));
+        let percent = (before * u64::from(out.step_percent) / 100).min(u64::from(u32::MAX));
+        (percent as u32).max(out.step_workers).max(1).saturating_sub(added)
+    }
+
+    fn launch_for(
+        &mut self,
+        trigger: Trigger,
+        (passed_ms, detected_ms, decided_ms): (u64, u64, u64),
+        workers: u32,
+        warm: u32,
+        actions: &mut Vec<Action>,
+    ) {
+        let workers = workers.min(self.policy.workers_max.saturating_sub(self.fleet.serving()));
+        if workers == 0 || decided_ms < self.paused_until_ms {
+            return;
+        }
+        self.added.push_back((decided_ms, workers));
+        let woken = workers.min(warm);
+        let (missing, failed, ready_ms) = (workers, 0, 0);
+        let decision = ScaleOut {
+            trigger,
+            passed_ms,
+            detected_ms,
+            decided_ms,
+            workers,
+            woken,
+            missing,
+            failed,
+            ready_ms,
+        };
+        let number = self.decisions.push_out(decision, self.limits.decisions_max);
+        self.wake(decided_ms, woken, number, actions);
+        self.launch(decided_ms, workers - woken, Some(number), actions);
+        // Who is waiting for workers to come is not asking for fewer.
+        self.fewer.clear();
+    }
+
+    fn wake(&mut self, now_ms: u64, count: u32, number: u64, actions: &mut Vec<Action>) {
+        let warm = self.fleet.iter().filter(|(_, member)| member.phase == Phase::Warm);
+        let warm: Vec<_> = warm.take(count as usize).map(|(instance, _)| instance).collect();
+        for instance in warm {
+            if let Some(member) = self.fleet.set(instance, Phase::Waking, now_ms) {
+                member.decision = Some(number);
+            }
+            actions.push(Action::Wake { instance });
+        }
+    }
+
+    /// So many more that are to work.
+    pub(super) fn launch(
+        &mut self,
+        now_ms: u64,
+        count: u32,
+        decision: Option<u64>,
+        actions: &mut Vec<Action>,
+    ) {
+        if count == 0 {
+            return;
+        }
+        let serves =
+            |member: &&Member| matches!(member.phase, Phase::Ready | Phase::Starting | Phase::Waking);
+        let members = || self.fleet.iter().map(|(_, member)| member).filter(serves);
+        let mut spot = members().filter(|member| member.market == Market::Spot).count() as u64;
+        let mut all = members().count() as u64;
+        for _ in 0..count {
+            all += 1;
+            let beyond = all.saturating_sub(u64::from(self.policy.spot.base));
+            let is_spot = !self.is_without_spot(now_ms)
+                && (spot + 1) * 100 <= beyond * u64::from(self.policy.spot.percent);
+            spot += u64::from(is_spot);
+            let market = if is_spot { Market::Spot } else { Market::OnDemand };
+            self.start(now_ms, Phase::Starting, market, decision, actions);
+        }
+    }
+
+    fn start(
+        &mut self,
+        now_ms: u64,
+        phase: Phase,
+        market: Market,
+        decision: Option<u64>,
+        actions: &mut Vec<Action>,
+    ) {
+        let member = Member { phase, market, since_ms: now_ms, decision, is_lost: false };
+        let instance = self.fleet.add(member);
+        actions.push(Action::Launch { instance, market, is_warm: phase == Phase::Preparing });
+    }
+
+    /// The warm pool is filled up.
+    pub(super) fn keep_warm(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        let there = self.fleet.count(Phase::Warm) + self.fleet.count(Phase::Preparing);
+        if now_ms >= self.paused_until_ms {
+            for _ in there..self.policy.warm.size {
+                self.start(now_ms, Phase::Preparing, Market::OnDemand, None, actions);
+            }
+        }
+    }
+
+    /// Those whose launch was put off because so many had failed.
+    pub(super) fn pay_what_is_owed(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        if now_ms < self.paused_until_ms {
+            return;
+        }
+        for decision in std::mem::take(&mut self.owed) {
+            if self.fleet.serving() < self.policy.workers_max {
+                self.launch(now_ms, 1, decision, actions);
+            }
+        }
+    }
+}

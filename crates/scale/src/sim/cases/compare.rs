@@ -1,0 +1,78 @@
+//! Reactive, predictive and an oracle, side by side on the same arrivals.
+
+use crate::policy::Policy;
+use crate::sim::outcome::Outcome;
+use crate::sim::scenario::{Crew, Load, Scenario, Service, TenantLoad};
+use crate::sim::workload::Workload;
+use crate::simulated::Delays;
+
+/// What a policy came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PolicyRow {
+    /// `reactive`, `predictive` or `oracle`.
+    pub policy: &'static str,
+    /// Minutes in which P99 of submission to start was over 2 s, of how many.
+    pub violated_minutes: u64,
+    /// See `violated_minutes`.
+    pub minutes: u64,
+    /// Hours of workers.
+    pub worker_hours: f64,
+    /// Beyond the oracle's.
+    pub excess_hours: f64,
+    /// The mean error of forecasts, a share.
+    pub forecast_error: Option<f64>,
+    /// How often it went the other way within ten minutes.
+    pub thrash: u64,
+    /// Tasks done.
+    pub tasks: u64,
+}
+
+/// A day in an hour, by the document's delays. `policy` says what scales.
+pub fn policy_scenario(
+    seed: u64,
+    workload: Workload,
+    policy: Policy,
+    is_oracle: bool,
+    mean_us: f64,
+) -> Scenario {
+    let first = workload.per_s(0) * mean_us / 1e6 / policy.triggers.cpu_target;
+    let crew = Crew::Scaled {
+        workers: (first.ceil() as u32).clamp(policy.workers_min, policy.workers_max),
+        policy: Box::new(policy),
+        delays: Delays::document(),
+        sample_ms: 5_000,
+        unix_ms: 0,
+        is_oracle,
+    };
+    let tenants = vec![TenantLoad::new("all", Load::Paced(workload))];
+    Scenario {
+        duration_ms: 3_600_000,
+        step_ms: ((mean_us / 10_000.0) as u64).clamp(1, 100),
+        service: Service { mean_us, spread: 0.1 },
+        ..Scenario::new(seed, tenants, crew)
+    }
+}
+
+/// All three, on the same workload; `policy` is the predictive one, without its forecast it is the reactive one.
+pub fn compare(seed: u64, workload: &Workload, policy: &Policy, mean_us: f64) -> Vec<PolicyRow> {
+    let reactive = Policy { predictive: None, ..policy.clone() };
+    let run = |policy: &Policy, is_oracle| {
+        super::super::run(&policy_scenario(seed, workload.clone(), policy.clone(), is_oracle, mean_us))
+    };
+    let oracle = run(&reactive, true);
+    let row = |name, outcome: &Outcome| PolicyRow {
+        policy: name,
+        violated_minutes: outcome.violated_minutes,
+        minutes: outcome.minutes,
+        worker_hours: outcome.worker_hours(),
+        excess_hours: outcome.worker_hours() - oracle.worker_hours(),
+        forecast_error: outcome.forecast_error,
+        thrash: outcome.thrash,
+        tasks: outcome.completed,
+    };
+    vec![
+        row("reactive", &run(&reactive, false)),
+        row("predictive", &run(policy, false)),
+        row("oracle", &oracle),
+    ]
+}

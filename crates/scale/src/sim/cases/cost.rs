@@ -1,0 +1,209 @@
+//! What each way to save saves, in a month: by the hours of workers that runs of the simulator took, at the prices of a table.
+//!
+//! They overlap, so they do not add up: the last row is a run with all of them.
+
+use crate::policy::{Policy, Spot};
+use crate::prices::Prices;
+use crate::sim::outcome::Outcome;
+use crate::sim::scenario::{Crew, Scenario};
+use crate::sim::workload::Workload;
+use crate::sizing::{Fit, Need};
+
+use super::compare::policy_scenario;
+
+/// A way to save.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CostRow {
+    /// What is done.
+    pub strategy: String,
+    /// A month's cost without it.
+    pub before: f64,
+    /// And with it.
+    pub after: f64,
+    /// What may go wrong: `very low` to `high`.
+    pub risk: &'static str,
+    /// Why: what was seen of it in the runs.
+    pub seen: String,
+}
+
+impl CostRow {
+    /// In a month.
+    pub fn saves(&self) -> f64 {
+        self.before - self.after
+    }
+}
+
+/// Spot instances are taken away so often: in a hundred of them five in an hour.
+const INTERRUPTIONS_PER_HOUR: f64 = 0.05;
+/// Targets of processors by which a reactive scaler gets as few violations as a predictive one, from the thrifty to the safe.
+const TARGETS: [f64; 5] = [0.7, 0.6, 0.5, 0.4, 0.3];
+
+struct Costs<'p> {
+    prices: &'p Prices,
+    /// Of one worker, in an hour.
+    usual: Fit,
+}
+
+impl Costs<'_> {
+    /// A simulated hour stands for every hour of the month.
+    fn month(&self, outcome: &Outcome, fit: &Fit) -> f64 {
+        let hours = outcome.ran_ms as f64 / 3.6e6;
+        let an_hour = outcome.on_demand_hours * fit.per_worker_hour
+            + outcome.spot_hours * fit.spot_per_worker_hour
+            + outcome.warm_hours * self.prices.warm_per_hour;
+        an_hour / hours * self.prices.hours_per_month
+    }
+}
+
+/// On a workload's day in an hour; `policy` is the predictive one, `need` what a worker was measured to use, `machine` where it runs today.
+/// None if the table has no such machine, or nothing that a worker fits on.
+pub fn savings(
+    seed: u64,
+    workload: &Workload,
+    policy: &Policy,
+    mean_us: f64,
+    prices: &Prices,
+    (need, machine): (Need, &str),
+) -> Option<Vec<CostRow>> {
+    let machine = prices.machine(machine)?.clone();
+    // Today it is one worker on each.
+    let usual = Fit {
+        workers: 1,
+        per_worker_hour: machine.per_hour,
+        spot_per_worker_hour: machine.spot_per_hour,
+        machine,
+    };
+    let best = need.cheapest(prices)?;
+    let costs = Costs { prices, usual };
+    let run = |policy: &Policy, interruptions: f64| {
+        let mut scenario = policy_scenario(seed, workload.clone(), policy.clone(), false, mean_us);
+        interrupt(&mut scenario, interruptions);
+        super::super::run(&scenario)
+    };
+    let reactive = Policy { predictive: None, ..policy.clone() };
+    let spot = Spot { percent: 70, base: policy.workers_min, fallback_after: 10, fallback_ms: 600_000 };
+    let plain = run(&reactive, 0.0);
+    let spotted = run(&Policy { spot, ..reactive.clone() }, INTERRUPTIONS_PER_HOUR);
+    let predicted = run(policy, 0.0);
+    let all = run(&Policy { spot, ..policy.clone() }, INTERRUPTIONS_PER_HOUR);
+    Some(vec![
+        spot_row(&costs, &plain, &spotted),
+        predictive_row(&costs, &reactive, &predicted, &|policy| run(policy, 0.0)),
+        sizing_row(&costs, &plain, &best, need),
+        night_row(&costs, workload, policy, mean_us),
+        CostRow {
+            strategy: "all of them, in one run".to_owned(),
+            before: peak_month(&costs, workload, policy, mean_us),
+            after: costs.month(&all, &best),
+            risk: risk(&plain, &all),
+            seen: format!("against the peak's workers on demand all month; {}", violations(&plain, &all)),
+        },
+    ])
+}
+
+fn interrupt(scenario: &mut Scenario, per_hour: f64) {
+    if let Crew::Scaled { delays, .. } = &mut scenario.crew {
+        delays.interruptions_per_hour = per_hour;
+    }
+}
+
+fn spot_row(costs: &Costs<'_>, plain: &Outcome, spotted: &Outcome) -> CostRow {
+    CostRow {
+        strategy: "70 % spot instances".to_owned(),
+        before: costs.month(plain, &costs.usual),
+        after: costs.month(spotted, &costs.usual),
+        risk: risk(plain, spotted),
+        seen: format!("{} taken away in the run; {}", spotted.interruptions, violations(plain, spotted)),
+    }
+}
+
+/// Against a reactive scaler with as much room as it needs to be as good.
+fn predictive_row(
+    costs: &Costs<'_>,
+    reactive: &Policy,
+    predicted: &Outcome,
+    run: &dyn Fn(&Policy) -> Outcome,
+) -> CostRow {
+    let with = |cpu_target: f64| {
+        let triggers = crate::policy::Triggers { cpu_target, cpu_low: cpu_target * 0.8, ..reactive.triggers };
+        (cpu_target, run(&Policy { triggers, ..reactive.clone() }))
+    };
+    let mut tries = TARGETS.into_iter().filter(|target| *target <= reactive.triggers.cpu_target).map(with);
+    let mut last = None;
+    let equal = tries.find_map(|(target, outcome)| {
+        let is_as_good = outcome.violated_minutes <= predicted.violated_minutes;
+        last = Some((target, outcome.clone()));
+        is_as_good.then_some((target, outcome))
+    });
+    let is_equal = equal.is_some();
+    let (target, outcome) = equal.or(last).unwrap_or((reactive.triggers.cpu_target, predicted.clone()));
+    let than = if is_equal { "to be as good" } else { "and is still worse" };
+    CostRow {
+        strategy: "predictive scaling".to_owned(),
+        before: costs.month(&outcome, &costs.usual),
+        after: costs.month(predicted, &costs.usual),
+        risk: risk(&outcome, predicted),
+        seen: format!(
+            "a reactive scaler needs a target of {:.0} % {than}; {}",
+            target * 100.0,
+            violations(&outcome, predicted)
+        ),
+    }
+}
+
+fn sizing_row(costs: &Costs<'_>, plain: &Outcome, best: &Fit, need: Need) -> CostRow {
+    CostRow {
+        strategy: "right-sizing".to_owned(),
+        before: costs.month(plain, &costs.usual),
+        after: costs.month(plain, best).min(costs.month(plain, &costs.usual)),
+        risk: "very low",
+        seen: format!(
+            "a worker uses {:.2} processors (P95) and {:.1} GiB (P99): {} on one {}",
+            need.cpus, need.memory_gib, best.workers, best.machine.name
+        ),
+    }
+}
+
+/// Workers of the peak all day, against those of the peak for the busier half and of the quieter half's own peak for the rest.
+fn night_row(costs: &Costs<'_>, workload: &Workload, policy: &Policy, mean_us: f64) -> CostRow {
+    const PARTS: u64 = 48;
+    let need = |part: u64| {
+        let (from_ms, until_ms) = (part * 3_600_000 / PARTS, (part + 1) * 3_600_000 / PARTS);
+        workers_for(workload.highest(from_ms, until_ms), policy, mean_us)
+    };
+    let mut parts: Vec<f64> = (0..PARTS).map(need).collect();
+    parts.sort_unstable_by(f64::total_cmp);
+    let (quiet, busy) = (parts[PARTS as usize / 2 - 1], parts[PARTS as usize - 1]);
+    let month = |workers: f64| workers * costs.usual.per_worker_hour * costs.prices.hours_per_month;
+    CostRow {
+        strategy: "fewer at night".to_owned(),
+        before: month(busy),
+        after: month((busy + quiet) / 2.0),
+        risk: "low",
+        seen: format!(
+            "{busy:.0} workers by day, {quiet:.0} by night, against {busy:.0} always; a night unlike the others is met by the other triggers"
+        ),
+    }
+}
+
+fn peak_month(costs: &Costs<'_>, workload: &Workload, policy: &Policy, mean_us: f64) -> f64 {
+    let peak = workers_for(workload.highest(0, 3_600_000), policy, mean_us);
+    peak * costs.usual.per_worker_hour * costs.prices.hours_per_month
+}
+
+fn workers_for(per_s: f64, policy: &Policy, mean_us: f64) -> f64 {
+    (per_s * mean_us / 1e6 / policy.triggers.cpu_target).ceil()
+}
+
+/// By how many more minutes were too slow than without it.
+fn risk(before: &Outcome, after: &Outcome) -> &'static str {
+    match after.violated_minutes.saturating_sub(before.violated_minutes) {
+        0 => "low",
+        1..=2 => "medium",
+        _ => "high",
+    }
+}
+
+fn violations(before: &Outcome, after: &Outcome) -> String {
+    format!("{} minutes too slow instead of {}", after.violated_minutes, before.violated_minutes)
+}

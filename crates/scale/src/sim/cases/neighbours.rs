@@ -1,0 +1,112 @@
+//! Several tenants: what each gets of what it may have, and what one that wants ten times as much does to the others.
+
+use dunlin_tasks::Quota;
+
+use crate::sim::scenario::{Crew, Load, Scenario, Service, TenantLoad};
+use crate::sim::workload::Workload;
+
+/// A tenant of the table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TenantRow {
+    /// Its name.
+    pub tenant: String,
+    /// Cores it may use.
+    pub cpu_quota: f64,
+    /// And bytes.
+    pub memory_quota: u64,
+    /// What its tasks held on average.
+    pub cpu: f64,
+    /// See `cpu`.
+    pub memory: u64,
+    /// The most they ever held was within both.
+    pub is_compliant: bool,
+}
+
+const MILLI: u64 = 1_000;
+const GB: u64 = 1_000_000_000;
+
+/// Four tenants with the document's quotas on the workers that these add up to, each wanting more than its quota; and Jain's index.
+pub fn tenants(seed: u64) -> (Vec<TenantRow>, f64) {
+    let quotas = [("tenant-a", 200), ("tenant-b", 150), ("tenant-c", 100), ("tenant-d", 50)];
+    let loads = quotas.iter().map(|&(name, cores)| TenantLoad {
+        weight: cores as u32,
+        cpu_milli: Quota::at_most(cores * MILLI),
+        memory_bytes: Quota::at_most(cores * 2 * GB),
+        needs: (2_000, 4 * GB),
+        ..TenantLoad::new(name, Load::Saturated { waiting: 2_000 })
+    });
+    let crew = Crew::Fixed { workers: 250 };
+    let scenario = Scenario {
+        duration_ms: 70_000,
+        warm_up_ms: 10_000,
+        step_ms: 5,
+        credit: 1,
+        service: Service { mean_us: 400_000.0, spread: 0.1 },
+        ..Scenario::new(seed, loads.collect(), crew)
+    };
+    let outcome = super::super::run(&scenario);
+    let rows = quotas.iter().zip(&outcome.tenants).map(|(&(name, cores), tenant)| TenantRow {
+        tenant: name.to_owned(),
+        cpu_quota: cores as f64,
+        memory_quota: cores * 2 * GB,
+        cpu: tenant.held_mean[0] / MILLI as f64,
+        memory: tenant.held_mean[1] as u64,
+        is_compliant: tenant.held_most[0] <= cores * MILLI && tenant.held_most[1] <= cores * 2 * GB,
+    });
+    (rows.collect(), outcome.jain)
+}
+
+/// A tenant before and while the first submits ten times as much.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NoisyRow {
+    /// How much of all workers the usual work takes, a share.
+    pub load: f64,
+    /// Its name.
+    pub tenant: String,
+    /// Tasks done in a second before.
+    pub before_per_s: f64,
+    /// And meanwhile.
+    pub during_per_s: f64,
+}
+
+impl NoisyRow {
+    /// How much more, or less, a share.
+    pub fn change(&self) -> f64 {
+        self.during_per_s / self.before_per_s - 1.0
+    }
+}
+
+/// On workers that the usual load takes 8 % of, as in the document, and on so few that they are saturated meanwhile.
+pub fn noisy_neighbour(seed: u64) -> Vec<NoisyRow> {
+    [48, 5].into_iter().flat_map(|workers| noisy(seed, workers)).collect()
+}
+
+fn noisy(seed: u64, workers: u32) -> Vec<NoisyRow> {
+    const FOR_MS: u64 = 120_000;
+    let usual = [("tenant-a", 85.0), ("tenant-b", 120.0), ("tenant-c", 75.0), ("tenant-d", 45.0)];
+    let measure = |times: f64| {
+        let loads = usual.iter().enumerate().map(|(at, &(name, per_s))| {
+            let per_s = if at == 0 { per_s * times } else { per_s };
+            TenantLoad::new(name, Load::Paced(Workload::Constant { per_s }))
+        });
+        let scenario = Scenario {
+            duration_ms: FOR_MS + 10_000,
+            warm_up_ms: 10_000,
+            ..Scenario::new(seed, loads.collect(), Crew::Fixed { workers })
+        };
+        super::super::run(&scenario)
+    };
+    let (before, during) = (measure(1.0), measure(10.0));
+    let load = before.used.workers;
+    // What each submitted differs by chance; what it got of that does not.
+    let rows = before.tenants.iter().zip(&during.tenants).zip(&usual).enumerate();
+    rows.map(|(at, ((before, during), &(name, per_s)))| {
+        let got = |tenant: &crate::sim::outcome::TenantOutcome| {
+            tenant.completed as f64 / tenant.submitted as f64 * per_s
+        };
+        let during_per_s =
+            if at == 0 { during.completed as f64 * 1_000.0 / FOR_MS as f64 } else { got(during) };
+        NoisyRow { load, tenant: name.to_owned(), before_per_s: got(before), during_per_s }
+    })
+    .collect()
+}

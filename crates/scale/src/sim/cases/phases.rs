@@ -1,0 +1,212 @@
+//! How long it takes until there are more workers, and until there are fewer.
+
+use crate::policy::{Policy, Warm};
+use crate::provider::{Action, Market, Provider};
+use crate::sim::scenario::{Crew, Load, Scenario, Service, TenantLoad};
+use crate::sim::workload::Workload;
+use crate::simulated::{Delays, Simulated};
+use crate::trigger::Trigger;
+
+/// From a threshold that is passed to workers that are ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutRow {
+    /// Which threshold.
+    pub trigger: Trigger,
+    /// Until it had been passed for long enough.
+    pub detection_ms: u64,
+    /// Until it was decided.
+    pub decision_ms: u64,
+    /// Until the last of the workers was ready.
+    pub ready_ms: u64,
+    /// So many workers.
+    pub workers: u32,
+}
+
+impl OutRow {
+    /// All of it.
+    pub fn total_ms(&self) -> u64 {
+        self.detection_ms + self.decision_ms + self.ready_ms
+    }
+}
+
+/// From when fewer would have done to when a worker is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InRow {
+    /// Until it had been so for long enough.
+    pub cooldown_ms: u64,
+    /// Until it was decided.
+    pub decision_ms: u64,
+    /// Until the worker held nothing.
+    pub drain_ms: u64,
+    /// Until it was gone.
+    pub termination_ms: u64,
+}
+
+impl InRow {
+    /// All of it.
+    pub fn total_ms(&self) -> u64 {
+        self.cooldown_ms + self.decision_ms + self.drain_ms + self.termination_ms
+    }
+}
+
+/// With and without a warm pool.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WarmRow {
+    /// So many are prepared.
+    pub size: u32,
+    /// From the threshold to the last worker.
+    pub total_ms: u64,
+    /// Starts to work, and those of them that failed.
+    pub starts: u64,
+    /// See `starts`.
+    pub failed: u64,
+    /// Hours in the warm pool for each hour.
+    pub warm_hours_per_hour: f64,
+}
+
+const SLOW: Service = Service { mean_us: 200_000.0, spread: 0.1 };
+const STEP_MS: u64 = 20;
+/// When the load changes.
+const CHANGE_MS: u64 = 120_000;
+
+/// Every trigger, by the document's delays; no start fails.
+pub fn scale_out(seed: u64) -> Vec<OutRow> {
+    let triggers = [Trigger::Cpu, Trigger::Queue, Trigger::Latency, Trigger::Predictive];
+    triggers.into_iter().filter_map(|trigger| one_out(seed, trigger, Policy::document(20, 60))).collect()
+}
+
+fn one_out(seed: u64, trigger: Trigger, mut policy: Policy) -> Option<OutRow> {
+    // Only the one that is looked at can be passed.
+    let triggers = &mut policy.triggers;
+    let nothing = u64::MAX / 4;
+    let full = 20.0 * 1e6 / SLOW.mean_us;
+    let crowd = |share: f64| Workload::Crowd {
+        base_per_s: full * 0.4,
+        peak_per_s: full * share,
+        from_ms: CHANGE_MS,
+        for_ms: nothing,
+    };
+    let workload = match trigger {
+        Trigger::Queue => crowd(2.0),
+        Trigger::Latency => crowd(1.5),
+        Trigger::Predictive => Workload::Diurnal {
+            low_per_s: full * 0.4,
+            high_per_s: full * 1.5,
+            day_ms: 3_600_000,
+            differ: 0.0,
+        },
+        _ => crowd(0.9),
+    };
+    match trigger {
+        Trigger::Queue => (triggers.latency_ms_max, triggers.queue_max) = (nothing, 500),
+        Trigger::Latency => triggers.queue_max = nothing,
+        _ => (triggers.latency_ms_max, triggers.queue_max) = (nothing, nothing),
+    }
+    if matches!(trigger, Trigger::Queue | Trigger::Latency) {
+        // The target is where it is; only beyond all there is it is passed.
+        triggers.cpu_target = 1.0;
+    }
+    let policy = if trigger == Trigger::Predictive { policy.with_forecast(75_000, vec![48]) } else { policy };
+    let outcome = super::super::run(&scenario(
+        seed,
+        workload,
+        policy,
+        Delays { cold_failures_permille: 0.0, ..Delays::document() },
+        if trigger == Trigger::Predictive { 1_200_000 } else { 400_000 },
+    ));
+    let decision =
+        outcome.decisions.out().find(|decision| decision.trigger == trigger && decision.missing == 0)?;
+    let decided_ms = decision.decided_ms.max(decision.detected_ms);
+    Some(OutRow {
+        trigger,
+        detection_ms: decision.detected_ms - decision.passed_ms,
+        decision_ms: decided_ms - decision.detected_ms,
+        ready_ms: decision.ready_ms - decided_ms,
+        workers: decision.workers,
+    })
+}
+
+fn scenario(seed: u64, workload: Workload, policy: Policy, delays: Delays, duration_ms: u64) -> Scenario {
+    let crew = Crew::Scaled {
+        workers: policy.workers_min,
+        policy: Box::new(policy),
+        delays,
+        sample_ms: 1_000,
+        unix_ms: 0,
+        is_oracle: false,
+    };
+    let tenants = vec![TenantLoad::new("all", Load::Paced(workload))];
+    Scenario { duration_ms, step_ms: STEP_MS, service: SLOW, ..Scenario::new(seed, tenants, crew) }
+}
+
+/// When a crowd has gone, by the document's delays: the worker that took longest.
+pub fn scale_in(seed: u64) -> Option<InRow> {
+    let full = 40.0 * 1e6 / SLOW.mean_us;
+    let workload =
+        Workload::Crowd { base_per_s: full * 0.2, peak_per_s: full * 0.65, from_ms: 0, for_ms: CHANGE_MS };
+    let mut policy = Policy::document(10, 40);
+    policy.triggers.cpu_low = 0.5;
+    let mut scenario = scenario(seed, workload, policy, Delays::document(), 1_200_000);
+    if let Crew::Scaled { workers, .. } = &mut scenario.crew {
+        *workers = 40;
+    }
+    let outcome = super::super::run(&scenario);
+    let rows = outcome.decisions.inward().filter(|decision| decision.gone_ms > 0).map(|decision| InRow {
+        cooldown_ms: decision.cooled_ms - decision.low_ms,
+        decision_ms: decision.decided_ms - decision.cooled_ms,
+        drain_ms: decision.drained_ms - decision.decided_ms,
+        termination_ms: decision.gone_ms - decision.drained_ms,
+    });
+    // Those that follow have been low since the first were.
+    let first = outcome.decisions.inward().next()?.decided_ms;
+    let count = outcome.decisions.inward().take_while(|decision| decision.decided_ms == first).count();
+    rows.take(count).max_by_key(InRow::total_ms)
+}
+
+/// The same scale-out without a warm pool and with one of 20, and how many of `starts` starts fail.
+pub fn warm_pool(seed: u64, starts: u64) -> Vec<WarmRow> {
+    [0, 20].into_iter().filter_map(|size| one_warm(seed, size, starts)).collect()
+}
+
+fn one_warm(seed: u64, size: u32, starts: u64) -> Option<WarmRow> {
+    let policy = |size| Policy { warm: Warm { size, detect_ms: 15_000 }, ..Policy::document(20, 60) };
+    let delays = Delays { cold_failures_permille: 0.0, warm_failures_permille: 0.0, ..Delays::document() };
+    let full = 20.0 * 1e6 / SLOW.mean_us;
+    let workload = Workload::Crowd {
+        base_per_s: full * 0.4,
+        peak_per_s: full * 0.9,
+        from_ms: CHANGE_MS,
+        for_ms: 600_000,
+    };
+    let clean = super::super::run(&scenario(seed, workload.clone(), policy(size), delays, 400_000));
+    let first =
+        clean.decisions.out().find(|decision| decision.trigger == Trigger::Cpu && decision.missing == 0)?;
+    let (failed, warm_hours) = (failures(seed, size, starts), clean.warm_hours);
+    let hours = clean.ran_ms as f64 / 3.6e6;
+    Some(WarmRow {
+        size,
+        total_ms: first.ready_ms - first.passed_ms,
+        starts,
+        failed,
+        warm_hours_per_hour: warm_hours / hours,
+    })
+}
+
+/// Of so many starts to work, from the warm pool if there is one.
+fn failures(seed: u64, size: u32, starts: u64) -> u64 {
+    let mut provider = Simulated::new(Delays::document(), seed);
+    let (mut now_ms, mut events) = (0, Vec::new());
+    // A start for the pool that fails is not one to work: others come in its place.
+    for instance in 1.. {
+        let (cold, warm) = provider.launches();
+        if cold + warm >= starts {
+            break;
+        }
+        provider.act(now_ms, &Action::Launch { instance, market: Market::OnDemand, is_warm: size > 0 });
+        provider.act(now_ms + 45_000, &Action::Wake { instance });
+        now_ms += 100_000;
+        provider.events(now_ms, &mut events);
+    }
+    let (cold, warm) = provider.failures();
+    cold + warm
+}

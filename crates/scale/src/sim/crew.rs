@@ -1,0 +1,201 @@
+//! Who works: workers of the scheduler, and the instances behind them.
+
+use std::collections::BTreeMap;
+
+use crate::decision::Decisions;
+use crate::fleet::{Fleet, Phase};
+use crate::limits::Limits;
+use crate::policy::{Inward, Out, Policy, Triggers, Warm};
+use crate::provider::{Action, Event, Instance, Market, Provider};
+use crate::sample::Sample;
+use crate::scaler::Scaler;
+use crate::simulated::{Delays, Simulated};
+
+use super::workload::Workload;
+
+/// A worker of the scheduler.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Worker {
+    pub(super) id: u64,
+    pub(super) instance: Instance,
+    /// Until when it is busy with what it has.
+    pub(super) free_us: u64,
+    pub(super) is_there: bool,
+}
+
+/// A scaler and its provider.
+pub(super) struct Scaled {
+    pub(super) scaler: Scaler,
+    pub(super) provider: Simulated,
+    pub(super) sample_ms: u64,
+    pub(super) unix_ms: u64,
+    pub(super) is_oracle: bool,
+    pub(super) next_ms: u64,
+    /// Slots of workers, by instance.
+    pub(super) workers: BTreeMap<Instance, u32>,
+    /// Milliseconds of instances: on demand, spot, warm.
+    pub(super) paid_ms: [u64; 3],
+    pub(super) most: u32,
+    actions: Vec<Action>,
+    events: Vec<Event>,
+}
+
+/// What the scaler and the provider want of the scheduler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wish {
+    Join(Instance),
+    Drain(Instance),
+    Leave(Instance),
+}
+
+impl Scaled {
+    pub(super) fn new(
+        policy: &Policy,
+        delays: Delays,
+        sample_ms: u64,
+        unix_ms: u64,
+        is_oracle: bool,
+        seed: u64,
+    ) -> Scaled {
+        let policy = if is_oracle { oracle(policy) } else { policy.clone() };
+        Scaled {
+            scaler: Scaler::new(policy, Limits::default()).expect("a scenario's policy has been checked"),
+            provider: Simulated::new(delays, seed ^ 0x5CA1E),
+            sample_ms: sample_ms.max(1),
+            unix_ms,
+            is_oracle,
+            next_ms: 0,
+            workers: BTreeMap::new(),
+            paid_ms: [0; 3],
+            most: 0,
+            actions: Vec::new(),
+            events: Vec::new(),
+        }
+    }
+
+    /// Workers that are there from the beginning: what it took to have them is not counted.
+    pub(super) fn begin(&mut self, workers: u32, wishes: &mut Vec<Wish>) {
+        let policy = self.scaler.policy().clone();
+        let first =
+            Policy { workers_min: workers.clamp(policy.workers_min, policy.workers_max), ..policy.clone() };
+        let is_set = self.scaler.set_policy(first).is_ok();
+        assert!(is_set, "a policy that differs in its lower bound alone");
+        self.scaler.tick(0, self.unix_ms, &Sample::default(), &mut self.actions);
+        for action in std::mem::take(&mut self.actions) {
+            if let Action::Launch { instance, is_warm, .. } = action {
+                self.provider.adopt(instance, &action);
+                let event = if is_warm { Event::Prepared { instance } } else { Event::Ready { instance } };
+                self.take(0, event, wishes);
+            }
+        }
+        let is_set = self.scaler.set_policy(policy).is_ok();
+        assert!(is_set, "the policy that was there");
+    }
+
+    /// What instances did of themselves until now.
+    pub(super) fn poll(&mut self, now_ms: u64, wishes: &mut Vec<Wish>) {
+        while self.provider.next_due_ms().is_some_and(|due_ms| due_ms <= now_ms) {
+            let mut events = std::mem::take(&mut self.events);
+            self.provider.events(now_ms, &mut events);
+            for event in events.drain(..) {
+                self.take(now_ms, event, wishes);
+            }
+            self.events = events;
+        }
+    }
+
+    fn take(&mut self, now_ms: u64, event: Event, wishes: &mut Vec<Wish>) {
+        match event {
+            Event::Ready { instance } => wishes.push(Wish::Join(instance)),
+            Event::Gone { instance } => wishes.push(Wish::Leave(instance)),
+            _ => {}
+        }
+        self.scaler.on_event(now_ms, &event, &mut self.actions);
+        self.act(now_ms, wishes);
+    }
+
+    fn act(&mut self, now_ms: u64, wishes: &mut Vec<Wish>) {
+        for action in std::mem::take(&mut self.actions) {
+            match action {
+                Action::Drain { instance, .. } => wishes.push(Wish::Drain(instance)),
+                // What it still holds goes to others.
+                Action::Terminate { instance } | Action::Park { instance } => {
+                    wishes.push(Wish::Leave(instance))
+                }
+                Action::Launch { .. } | Action::Wake { .. } => {}
+            }
+            self.provider.act(now_ms, &action);
+        }
+    }
+
+    pub(super) fn tick(&mut self, now_ms: u64, sample: &Sample, wishes: &mut Vec<Wish>) {
+        self.scaler.tick(now_ms, self.unix_ms + now_ms, sample, &mut self.actions);
+        self.act(now_ms, wishes);
+    }
+
+    /// The oracle is told what it takes until a worker it orders now would be there: the load, and room for chance that grows with its root
+    /// (square-root staffing; Halfin and Whitt 1981).
+    pub(super) fn foretell(&self, now_ms: u64, sample: &mut Sample, workloads: &[Workload], mean_us: f64) {
+        let until_ms = now_ms + self.provider.delays().ready_ms + 2 * self.sample_ms;
+        let per_s: f64 = workloads.iter().map(|workload| workload.highest(now_ms, until_ms)).sum();
+        let load = per_s * mean_us / 1e6;
+        sample.workers = f64::from(self.scaler.fleet().count(Phase::Ready).max(1));
+        sample.cpu = (load + 2.0 * load.sqrt()) / sample.workers;
+    }
+
+    pub(super) fn pay(&mut self, passed_ms: u64) {
+        for (_, member) in self.scaler.fleet().iter() {
+            let at = match (member.phase, member.market) {
+                (Phase::Warm | Phase::Preparing, _) => 2,
+                (_, Market::Spot) => 1,
+                (_, Market::OnDemand) => 0,
+            };
+            self.paid_ms[at] += passed_ms;
+        }
+        self.most = self.most.max(self.scaler.fleet().count(Phase::Ready));
+    }
+
+    pub(super) fn fleet(&self) -> &Fleet {
+        self.scaler.fleet()
+    }
+}
+
+/// Waits for nothing, and lets go at once.
+fn oracle(policy: &Policy) -> Policy {
+    let document = Policy::document(policy.workers_min, policy.workers_max);
+    Policy {
+        triggers: Triggers {
+            cpu_target: 1.0,
+            cpu_low: 1.0,
+            queue_max: u64::MAX / 2,
+            latency_ms_max: u64::MAX / 2,
+            ..document.triggers
+        },
+        out: Out {
+            detect_ms: 0,
+            decide_ms: [0; 4],
+            step_percent: 10_000,
+            step_workers: u32::MAX,
+            step_ms: 1,
+        },
+        inward: Inward {
+            cooldown_ms: 0,
+            decide_ms: 0,
+            step_percent: 100,
+            tolerance_percent: 0,
+            ..document.inward
+        },
+        warm: Warm::default(),
+        ..document
+    }
+}
+
+/// How often it went the other way within ten minutes.
+pub(super) fn thrash(decisions: &Decisions) -> u64 {
+    const WITHIN_MS: u64 = 600_000;
+    let out = decisions.out().map(|decision| (decision.decided_ms, true));
+    let inward = decisions.inward().map(|decision| (decision.decided_ms, false));
+    let mut all: Vec<_> = out.chain(inward).collect();
+    all.sort_unstable();
+    all.windows(2).filter(|pair| pair[0].1 != pair[1].1 && pair[1].0 - pair[0].0 < WITHIN_MS).count() as u64
+}

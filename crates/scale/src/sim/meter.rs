@@ -1,0 +1,54 @@
+//! What is measured while a scenario runs: waits by the minute and over all, who did how much.
+
+use hdrhistogram::Histogram;
+
+use super::outcome::Waits;
+
+/// Times in µs, to three digits, an hour at most.
+pub(super) struct Times(Histogram<u64>);
+
+const LONGEST_US: u64 = 3_600_000_000;
+
+impl Times {
+    pub(super) fn new() -> Times {
+        Times(Histogram::new_with_bounds(1, LONGEST_US, 3).expect("these bounds make a histogram"))
+    }
+
+    pub(super) fn note(&mut self, us: u64) {
+        self.0.saturating_record(us.clamp(1, LONGEST_US));
+    }
+
+    pub(super) fn p99_ms(&self) -> Option<u64> {
+        (!self.0.is_empty()).then(|| self.0.value_at_quantile(0.99) / 1_000)
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.reset();
+    }
+
+    pub(super) fn waits(&self) -> Waits {
+        let at = |quantile| self.0.value_at_quantile(quantile);
+        Waits { count: self.0.len(), p50_us: at(0.5), p99_us: at(0.99), max_us: self.0.max() }
+    }
+}
+
+/// Minutes, and those in which tasks waited too long.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Minutes {
+    pub(super) all: u64,
+    pub(super) violated: u64,
+}
+
+/// FNV-1a over what was started when: two runs that are the same have the same.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Digest(pub(super) u64);
+
+impl Digest {
+    pub(super) fn new() -> Digest {
+        Digest(0xCBF2_9CE4_8422_2325)
+    }
+
+    pub(super) fn note(&mut self, value: u64) {
+        self.0 = (self.0 ^ value).wrapping_mul(0x0100_0000_01B3);
+    }
+}

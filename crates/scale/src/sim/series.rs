@@ -1,0 +1,87 @@
+//! A series that was measured somewhere: the electricity of England and Wales, half-hourly (Taylor 2003), as the package `pmdarima` carries it.
+//!
+//! The file is others', so it is neither committed nor shipped: `cargo xtask data` brings it.
+
+/// Values at even distances.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Series {
+    values: Vec<f64>,
+    highest: f64,
+}
+
+/// What is no series.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SeriesError {
+    /// There is no list in it, or it does not end.
+    #[error("no list of numbers, from `[` to `]`, is in it")]
+    NoList,
+    /// Something in the list is no number above 0.
+    #[error("{text:?}, the {place}th in the list, is not a number above 0")]
+    NoNumber {
+        /// What stands there.
+        text: String,
+        /// Where, from 1.
+        place: usize,
+    },
+    /// Too short to be one, or too long.
+    #[error("{count} values: at least 2 and at most {most}")]
+    Count {
+        /// So many.
+        count: usize,
+        /// At most.
+        most: usize,
+    },
+}
+
+/// More values than these are refused.
+const VALUES_MAX: usize = 1_000_000;
+
+impl Series {
+    /// Of these.
+    pub fn new(values: Vec<f64>) -> Result<Series, SeriesError> {
+        if !(2..=VALUES_MAX).contains(&values.len()) {
+            return Err(SeriesError::Count { count: values.len(), most: VALUES_MAX });
+        }
+        if let Some(place) = values.iter().position(|value| !(value.is_finite() && *value > 0.0)) {
+            return Err(SeriesError::NoNumber { text: values[place].to_string(), place: place + 1 });
+        }
+        let highest = values.iter().copied().fold(0.0, f64::max);
+        Ok(Series { values, highest })
+    }
+
+    /// The longest list of numbers in a text, as Python or JSON write it.
+    pub fn parse(text: &str) -> Result<Series, SeriesError> {
+        let lists = text.match_indices('[').filter_map(|(at, _)| {
+            let rest = &text[at + 1..];
+            Some(&rest[..rest.find(']')?])
+        });
+        let numbers = lists.filter(|list| list.trim_start().starts_with(|c: char| c.is_ascii_digit()));
+        let list = numbers.max_by_key(|list| list.len()).ok_or(SeriesError::NoList)?;
+        let values = list.split(',').map(str::trim).filter(|text| !text.is_empty()).enumerate();
+        let values = values.map(|(at, text)| {
+            let number = || SeriesError::NoNumber { text: text.chars().take(20).collect(), place: at + 1 };
+            text.parse().map_err(|_| number())
+        });
+        Series::new(values.collect::<Result<_, _>>()?)
+    }
+
+    /// The value at a place, in between a straight line; after its end it begins again.
+    pub fn at(&self, place: f64) -> f64 {
+        let count = self.values.len();
+        let low = place.floor();
+        let index = (low as i64).rem_euclid(count as i64) as usize;
+        let (a, b) = (self.values[index], self.values[(index + 1) % count]);
+        a + (b - a) * (place - low)
+    }
+
+    /// The highest value.
+    pub fn highest(&self) -> f64 {
+        self.highest
+    }
+
+    /// So many values; never 0.
+    #[expect(clippy::len_without_is_empty, reason = "a series is never empty")]
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+}

@@ -1,0 +1,97 @@
+//! How many tasks arrive in a second, over time.
+
+use std::f64::consts::TAU;
+use std::sync::Arc;
+
+use super::series::Series;
+
+/// A rate over time.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Workload {
+    /// Always the same, in a second.
+    Constant {
+        /// So many.
+        per_s: f64,
+    },
+    /// A wave from `low_per_s` in the night to `high_per_s` at noon; each day is a little higher or lower than the last, by seed.
+    Diurnal {
+        /// At midnight.
+        low_per_s: f64,
+        /// At noon.
+        high_per_s: f64,
+        /// How long a day is.
+        day_ms: u64,
+        /// By how much days differ, a share.
+        differ: f64,
+    },
+    /// Suddenly more, and after a while as before.
+    Crowd {
+        /// Before and after.
+        base_per_s: f64,
+        /// In between.
+        peak_per_s: f64,
+        /// From.
+        from_ms: u64,
+        /// For so long.
+        for_ms: u64,
+    },
+    /// As it was somewhere, once; its highest is `high_per_s`.
+    Series {
+        /// The values.
+        series: Arc<Series>,
+        /// For its highest.
+        high_per_s: f64,
+        /// How long one of its values lasts.
+        value_ms: u64,
+        /// With which value time 0 begins.
+        from: usize,
+    },
+}
+
+impl Workload {
+    /// At a time; times before 0 are what was before the run.
+    pub fn per_s(&self, at_ms: i64) -> f64 {
+        match *self {
+            Workload::Constant { per_s } => per_s,
+            Workload::Diurnal { low_per_s, high_per_s, day_ms, differ } => {
+                let days = at_ms as f64 / day_ms as f64;
+                let wave = (1.0 - (TAU * days).cos()) / 2.0;
+                // Days differ, and what they differ by goes over from one to the next in the night.
+                let (day, part) = (days.floor(), days - days.floor());
+                let ease = part * part * (3.0 - 2.0 * part);
+                let mix = day_factor(day as i64) * (1.0 - ease) + day_factor(day as i64 + 1) * ease;
+                (low_per_s + (high_per_s - low_per_s) * wave) * (1.0 + differ * mix)
+            }
+            Workload::Crowd { base_per_s, peak_per_s, from_ms, for_ms } => {
+                let is_in = at_ms >= from_ms as i64 && at_ms < (from_ms + for_ms) as i64;
+                if is_in { peak_per_s } else { base_per_s }
+            }
+            Workload::Series { ref series, high_per_s, value_ms, from } => {
+                let place = from as f64 + at_ms as f64 / value_ms as f64;
+                series.at(place) / series.highest() * high_per_s
+            }
+        }
+    }
+
+    /// Means over so many buckets before time 0, the oldest first.
+    pub fn before(&self, bucket_ms: u64, buckets: usize) -> Vec<f64> {
+        let mean = |first_ms: i64| {
+            let at = |part: i64| self.per_s(first_ms + part * bucket_ms as i64 / 8);
+            (0..8).map(at).sum::<f64>() / 8.0
+        };
+        (1..=buckets as i64).rev().map(|back| mean(-back * bucket_ms as i64)).collect()
+    }
+
+    /// The highest from one time until another.
+    pub fn highest(&self, from_ms: u64, until_ms: u64) -> f64 {
+        let step = ((until_ms - from_ms) / 32).max(1);
+        let times = (0..=32).map(|count| (from_ms + count * step).min(until_ms));
+        times.map(|at_ms| self.per_s(at_ms as i64)).fold(0.0, f64::max)
+    }
+}
+
+/// From -1 to 1, by day.
+fn day_factor(day: i64) -> f64 {
+    let mut random = crate::random::Random::new(day as u64 ^ 0xD0A7);
+    2.0 * random.unit() - 1.0
+}

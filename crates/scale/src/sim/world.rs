@@ -1,0 +1,574 @@
+//! The run: steps of virtual time, in each of which the node takes in what came, and the scheduler and the scaler do what they do.
+//!
+//! ```text
+//!  tenants ──arrivals──►┐                                   ┌──starts──► workers ──┐
+//!                       ├─► inbox ─► node's time ─► State ──┤                      │ busy until done
+//!  workers ──answers───►┘                                   └── orders             │
+//!     ▲────────────────────────────────────────────────────────────────────────────┘
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+
+use dunlin_tasks::{
+    Answer, Command, Effects, Limits, NewTask, NewWorker, Order, Reply, Start, State, Tenant, jain,
+};
+
+use crate::random::Random;
+use crate::sample::{Measured, Sample};
+
+use super::crew::{Scaled, Wish, Worker, thrash};
+use super::meter::{Digest, Minutes, Times};
+use super::node::Used;
+use super::outcome::{Outcome, TenantOutcome};
+use super::scenario::{Crew, Load, Scenario};
+use super::workload::Workload;
+
+const TTL_MS: u64 = 600_000;
+const BEAT_MS: u64 = 200_000;
+/// Answers and arrivals take turns in chunks of this.
+const CHUNK: usize = 64;
+/// Tenants' use is looked at so often.
+const LOOK_MS: u64 = 1_000;
+
+/// A task that a worker has done, on its way back.
+struct Done {
+    start: Start,
+    run_us: u64,
+    at_us: u64,
+}
+
+pub(super) struct World<'s> {
+    scenario: &'s Scenario,
+    state: State,
+    effects: Effects,
+    random: Random,
+    workers: Vec<Worker>,
+    scaled: Option<Scaled>,
+    wishes: Vec<Wish>,
+    /// What comes back when, by step.
+    coming: BTreeMap<u64, Vec<Done>>,
+    answers: VecDeque<Done>,
+    arrivals: VecDeque<(u32, u64)>,
+    /// Of each tenant: how much of the way to its next arrival is left; and how many of its tasks wait.
+    left: Vec<f64>,
+    waiting: Vec<u64>,
+    /// By slot of the task: when it was submitted, and whose it is.
+    submitted: Vec<(u64, u32)>,
+    /// The node's time that is left in this step.
+    budget_us: f64,
+    spent_us: f64,
+    waits: Times,
+    done: Times,
+    /// Since the last sample, and in this minute.
+    lately: Times,
+    minute: Times,
+    minutes: Minutes,
+    counted: Outcome,
+    since_sample: (u64, u64, u64),
+    /// Of ready workers, in this time.
+    ready_ms: u64,
+    digest: Digest,
+    paid_ms: u64,
+    looks: u64,
+    bytes_most: u64,
+    workers_ms: u64,
+}
+
+impl<'s> World<'s> {
+    pub(super) fn new(scenario: &'s Scenario) -> World<'s> {
+        let limits = Limits {
+            finished_max: 1_000,
+            credit_max: scenario.credit.max(1),
+            workers_max: 2_000_000,
+            ..Limits::default()
+        };
+        let mut random = Random::new(scenario.seed);
+        let tenants = scenario.tenants.iter();
+        let counted = Outcome {
+            tenants: tenants
+                .clone()
+                .map(|tenant| TenantOutcome { name: tenant.name.clone(), ..TenantOutcome::default() })
+                .collect(),
+            ..Outcome::default()
+        };
+        World {
+            scenario,
+            state: State::new(limits),
+            effects: Effects::default(),
+            workers: Vec::new(),
+            scaled: None,
+            wishes: Vec::new(),
+            coming: BTreeMap::new(),
+            answers: VecDeque::new(),
+            arrivals: VecDeque::new(),
+            left: tenants.map(|_| random.exponential()).collect(),
+            waiting: vec![0; scenario.tenants.len()],
+            random,
+            submitted: Vec::new(),
+            budget_us: 0.0,
+            spent_us: 0.0,
+            waits: Times::new(),
+            done: Times::new(),
+            lately: Times::new(),
+            minute: Times::new(),
+            minutes: Minutes::default(),
+            counted,
+            since_sample: (0, 0, 0),
+            ready_ms: 0,
+            digest: Digest::new(),
+            paid_ms: 0,
+            looks: 0,
+            bytes_most: 0,
+            workers_ms: 0,
+        }
+    }
+
+    pub(super) fn run(mut self) -> Outcome {
+        self.begin();
+        let step_ms = self.scenario.step_ms.max(1);
+        let mut now_ms = 0;
+        while now_ms < self.scenario.duration_ms && self.counted.completed < self.scenario.tasks_max {
+            now_ms += step_ms;
+            self.step(now_ms, step_ms);
+        }
+        self.finish(now_ms)
+    }
+
+    fn begin(&mut self) {
+        for tenant in &self.scenario.tenants {
+            let tenant = Tenant {
+                weight: tenant.weight,
+                cpu_milli: tenant.cpu_milli,
+                memory_bytes: tenant.memory_bytes,
+                ..Tenant::new(tenant.name.as_bytes())
+            };
+            apply(&mut self.state, &mut self.effects, &Command::Tenant { tenant });
+        }
+        match &self.scenario.crew {
+            Crew::Fixed { workers } => (1..=u64::from(*workers)).for_each(|instance| self.join(instance, 0)),
+            Crew::Scaled { policy, delays, sample_ms, workers, unix_ms, is_oracle } => {
+                let mut scaled =
+                    Scaled::new(policy, *delays, *sample_ms, *unix_ms, *is_oracle, self.scenario.seed);
+                scaled.scaler.expect_rate(1e6 / self.scenario.service.mean_us);
+                if let Some(config) = &policy.predictive {
+                    let season = config.seasons.iter().copied().max().unwrap_or(0);
+                    let before = self.workloads();
+                    let before = before.iter().map(|workload| workload.before(config.bucket_ms, season * 4));
+                    let sums = before.reduce(|a, b| a.iter().zip(&b).map(|(a, b)| a + b).collect());
+                    scaled.scaler.learn(0, sums.unwrap_or_default());
+                }
+                scaled.begin(*workers, &mut self.wishes);
+                self.scaled = Some(scaled);
+                self.grant(0);
+            }
+        }
+    }
+
+    /// Those of tenants that are paced.
+    fn workloads(&self) -> Vec<Workload> {
+        let loads = self.scenario.tenants.iter().filter_map(|tenant| match &tenant.load {
+            Load::Paced(workload) => Some(workload.clone()),
+            Load::Saturated { .. } => None,
+        });
+        loads.collect()
+    }
+
+    fn step(&mut self, now_ms: u64, step_ms: u64) {
+        self.state.advance(now_ms, &mut self.effects);
+        self.follow(now_ms);
+        if let Some(scaled) = &mut self.scaled {
+            scaled.poll(now_ms, &mut self.wishes);
+            self.grant(now_ms);
+        }
+        self.arrive(now_ms, step_ms);
+        while let Some(first) = self.coming.first_entry().filter(|entry| *entry.key() <= now_ms) {
+            self.answers.extend(first.remove());
+        }
+        self.work(now_ms, step_ms);
+        if let Some(scaled) = &self.scaled {
+            self.ready_ms += u64::from(scaled.fleet().count(crate::fleet::Phase::Ready)) * step_ms;
+        }
+        self.sample(now_ms);
+        self.end_minute(now_ms);
+        self.beat(now_ms, step_ms);
+        self.look(now_ms, step_ms);
+        if now_ms == self.scenario.warm_up_ms / step_ms * step_ms {
+            self.forget_warm_up();
+        }
+    }
+
+    /// Arrivals of this step, in order of time within each tenant.
+    fn arrive(&mut self, now_ms: u64, step_ms: u64) {
+        let scenario = self.scenario;
+        let from_ms = now_ms - step_ms;
+        for (at, tenant) in scenario.tenants.iter().enumerate() {
+            match &tenant.load {
+                Load::Saturated { waiting } => {
+                    // No more than a step's worth of what the node can take in.
+                    let more = waiting.saturating_sub(self.waiting[at]);
+                    self.waiting[at] += more;
+                    self.arrivals.extend((0..more).map(|_| (at as u32, now_ms * 1_000)));
+                }
+                Load::Paced(workload) => {
+                    let hazard = workload.per_s(from_ms as i64) * step_ms as f64 / 1_000.0;
+                    let mut passed = 0.0;
+                    while self.left[at] <= hazard - passed {
+                        passed += self.left[at];
+                        self.left[at] = self.random.exponential();
+                        let at_us = from_ms * 1_000 + (passed / hazard * (step_ms * 1_000) as f64) as u64;
+                        self.arrivals.push_back((at as u32, at_us));
+                        self.waiting[at] += 1;
+                    }
+                    self.left[at] -= hazard - passed;
+                }
+            }
+        }
+    }
+
+    /// The node does what it has time for.
+    fn work(&mut self, now_ms: u64, step_ms: u64) {
+        let whole_us = f64::from(self.scenario.node.shards) * (step_ms * 1_000) as f64;
+        self.budget_us = (self.budget_us + whole_us).min(whole_us);
+        let before_us = self.budget_us;
+        while self.budget_us > 0.0 && !(self.answers.is_empty() && self.arrivals.is_empty()) {
+            for _ in 0..CHUNK.min(self.answers.len()) {
+                let Some(done) = self.answers.pop_front() else { break };
+                self.answer(done, now_ms);
+            }
+            self.submit(now_ms);
+        }
+        self.spent_us += before_us - self.budget_us;
+    }
+
+    fn answer(&mut self, done: Done, now_ms: u64) {
+        self.budget_us -= self.scenario.node.dispatch_us;
+        let Done { start, run_us, at_us } = done;
+        let is_there = self
+            .workers
+            .get(start.worker as u32 as usize)
+            .is_some_and(|w| w.is_there && w.id == start.worker);
+        if !is_there {
+            return;
+        }
+        let cpu_us = run_us;
+        let answer = Answer {
+            worker: start.worker,
+            task: start.task,
+            token: start.token,
+            run_us,
+            cpu_us,
+            memory_bytes: 0,
+            credit: 1,
+        };
+        if self.state.apply(&Command::Complete { answer, result: b"" }, &mut self.effects).is_ok() {
+            let (submitted_us, tenant) = self.submitted[start.task as u32 as usize];
+            self.done.note(at_us.saturating_sub(submitted_us));
+            self.counted.completed += 1;
+            self.since_sample.1 += 1;
+            self.since_sample.2 += run_us;
+            let tenant = &mut self.counted.tenants[tenant as usize];
+            tenant.completed += 1;
+            tenant.busy_us += run_us;
+        }
+        self.follow(now_ms);
+    }
+
+    /// A batch of one tenant's arrivals.
+    fn submit(&mut self, now_ms: u64) {
+        let Some(&(tenant, _)) = self.arrivals.front() else { return };
+        let same = self.arrivals.iter().take(CHUNK).take_while(|arrival| arrival.0 == tenant).count();
+        self.budget_us -= self.scenario.node.submit_us * same as f64;
+        let TenantNeeds { name, cpu_milli, memory_bytes } = self.needs(tenant);
+        let task = NewTask { cpu_milli, memory_bytes, ..NewTask::new(b"work", b"") };
+        let command = Command::Submit { tenant: name, tasks: vec![task; same] };
+        let reply = apply(&mut self.state, &mut self.effects, &command);
+        let Reply::Submitted { tasks, .. } = reply else { unreachable!("submitting is answered so") };
+        for taken in tasks {
+            let Some((_, at_us)) = self.arrivals.pop_front() else { break };
+            let slot = taken.task as u32 as usize;
+            if slot >= self.submitted.len() {
+                self.submitted.resize(slot + 1, (0, 0));
+            }
+            self.submitted[slot] = (at_us, tenant);
+        }
+        self.counted.submitted += same as u64;
+        self.counted.tenants[tenant as usize].submitted += same as u64;
+        self.since_sample.0 += same as u64;
+        self.follow(now_ms);
+    }
+
+    fn needs(&self, tenant: u32) -> TenantNeeds<'s> {
+        let scenario: &'s Scenario = self.scenario;
+        let tenant = &scenario.tenants[tenant as usize];
+        TenantNeeds { name: tenant.name.as_bytes(), cpu_milli: tenant.needs.0, memory_bytes: tenant.needs.1 }
+    }
+
+    /// What the scheduler ordered.
+    fn follow(&mut self, now_ms: u64) {
+        let mut orders = std::mem::take(&mut self.effects.orders);
+        for order in orders.drain(..) {
+            match order {
+                Order::Start(start) => self.start(start, now_ms),
+                Order::Drained { worker } => {
+                    let instance = self.workers[worker as u32 as usize].instance;
+                    if let Some(scaled) = &mut self.scaled {
+                        scaled.provider.drained(instance);
+                    }
+                }
+                Order::Stop { .. } => {}
+            }
+        }
+        self.effects.orders = orders;
+        self.effects.events.clear();
+    }
+
+    fn start(&mut self, start: Start, now_ms: u64) {
+        let (node, service) = (self.scenario.node, self.scenario.service);
+        let given_us = now_ms * 1_000 + node.commit_us + node.hop_us;
+        let spread = service.spread * (2.0 * self.random.unit() - 1.0);
+        let run_us = (service.mean_us * (1.0 + spread)).max(1.0) as u64;
+        let worker = &mut self.workers[start.worker as u32 as usize];
+        let from_us = given_us.max(worker.free_us);
+        worker.free_us = from_us + run_us;
+        let at_us = from_us + run_us + node.hop_us;
+        let (submitted_us, tenant) = self.submitted[start.task as u32 as usize];
+        let waited_us = from_us.saturating_sub(submitted_us);
+        self.waiting[tenant as usize] -= 1;
+        self.waits.note(waited_us);
+        self.lately.note(waited_us);
+        self.minute.note(waited_us);
+        self.counted.started += 1;
+        self.digest.note(start.task ^ (start.worker << 20));
+        self.digest.note(from_us);
+        let step_ms = self.scenario.step_ms.max(1);
+        let back_ms = at_us.div_ceil(1_000 * step_ms) * step_ms;
+        self.coming.entry(back_ms).or_default().push(Done { start, run_us, at_us });
+    }
+
+    fn join(&mut self, instance: u64, now_ms: u64) {
+        let worker = NewWorker {
+            kinds: vec![b"work"],
+            ttl_ms: TTL_MS,
+            credit: self.scenario.credit.max(1),
+            ..NewWorker::default()
+        };
+        let reply = apply(&mut self.state, &mut self.effects, &Command::Join { worker });
+        let Reply::Joined { worker: id } = reply else { unreachable!("joining is answered so") };
+        let slot = id as u32 as usize;
+        let worker = Worker { id, instance, free_us: now_ms * 1_000, is_there: true };
+        if slot >= self.workers.len() {
+            self.workers.resize(slot + 1, Worker { is_there: false, ..worker });
+        }
+        self.workers[slot] = worker;
+        if let Some(scaled) = &mut self.scaled {
+            scaled.workers.insert(instance, slot as u32);
+        }
+        self.follow(now_ms);
+    }
+
+    /// What the scaler and its provider want of the scheduler.
+    fn grant(&mut self, now_ms: u64) {
+        while !self.wishes.is_empty() {
+            for wish in std::mem::take(&mut self.wishes) {
+                match wish {
+                    Wish::Join(instance) => self.join(instance, now_ms),
+                    Wish::Drain(instance) => self.tell(instance, now_ms, false),
+                    Wish::Leave(instance) => self.tell(instance, now_ms, true),
+                }
+            }
+            if let Some(scaled) = &mut self.scaled {
+                scaled.poll(now_ms, &mut self.wishes);
+            }
+        }
+    }
+
+    /// To take nothing new, or to go; of who is gone already nothing comes.
+    fn tell(&mut self, instance: u64, now_ms: u64, is_to_go: bool) {
+        let Some(scaled) = &mut self.scaled else { return };
+        let slot = match is_to_go {
+            true => scaled.workers.remove(&instance),
+            false => scaled.workers.get(&instance).copied(),
+        };
+        let Some(slot) = slot else {
+            // It never worked.
+            scaled.provider.drained(instance);
+            return;
+        };
+        let worker = self.workers[slot as usize].id;
+        let command = if is_to_go { Command::Leave { worker } } else { Command::Drain { worker } };
+        apply(&mut self.state, &mut self.effects, &command);
+        self.workers[slot as usize].is_there = !is_to_go;
+        self.recount_waiting();
+        self.follow(now_ms);
+    }
+
+    /// Tasks whose worker went wait again.
+    fn recount_waiting(&mut self) {
+        let lost = self.effects.events.iter().filter_map(|event| match event.what {
+            dunlin_tasks::Happened::Lost { .. } => Some(event.tenant),
+            _ => None,
+        });
+        for tenant in lost {
+            self.waiting[tenant as usize] += 1;
+        }
+    }
+
+    fn sample(&mut self, now_ms: u64) {
+        let workloads = match &self.scaled {
+            Some(scaled) if now_ms >= scaled.next_ms + scaled.sample_ms => self.workloads(),
+            _ => return,
+        };
+        let Some(scaled) = &mut self.scaled else { return };
+        let passed_s = (now_ms - scaled.next_ms) as f64 / 1_000.0;
+        scaled.next_ms = now_ms;
+        let (arrived, done, busy_us) = std::mem::take(&mut self.since_sample);
+        let ready_ms = std::mem::take(&mut self.ready_ms);
+        let measured = Measured {
+            cpu: (busy_us as f64 / 1_000.0 / ready_ms.max(1) as f64).min(1.0),
+            workers: ready_ms as f64 / 1_000.0 / passed_s,
+            latency_ms: self.lately.p99_ms(),
+            arrived_per_s: arrived as f64 / passed_s,
+            done_per_s: done as f64 / passed_s,
+        };
+        self.lately.clear();
+        let signals = self.state.signals();
+        let mut sample = Sample::new(&signals, measured, |worker| {
+            let found = self.workers.get(worker as u32 as usize).filter(|found| found.id == worker);
+            found.map(|found| found.instance)
+        });
+        if scaled.is_oracle {
+            scaled.foretell(now_ms, &mut sample, &workloads, self.scenario.service.mean_us);
+        }
+        scaled.tick(now_ms, &sample, &mut self.wishes);
+        self.grant(now_ms);
+    }
+
+    fn end_minute(&mut self, now_ms: u64) {
+        if !now_ms.is_multiple_of(60_000) {
+            return;
+        }
+        // What waits and was not started counts as much as what was started late.
+        let stuck_ms = if self.minute.p99_ms().is_none() { self.state.signals().oldest_ms } else { 0 };
+        let worst_ms = self.minute.p99_ms().unwrap_or(0).max(stuck_ms);
+        self.minutes.all += 1;
+        self.minutes.violated += u64::from(worst_ms > self.scenario.latency_ms_max);
+        self.minute.clear();
+    }
+
+    fn beat(&mut self, now_ms: u64, step_ms: u64) {
+        if now_ms % BEAT_MS >= step_ms {
+            return;
+        }
+        let there: Vec<u64> =
+            self.workers.iter().filter(|worker| worker.is_there).map(|worker| worker.id).collect();
+        for workers in there.chunks(10_000) {
+            apply(&mut self.state, &mut self.effects, &Command::Beat { workers: workers.to_vec() });
+        }
+    }
+
+    /// What instances cost, and what tenants hold.
+    fn look(&mut self, now_ms: u64, step_ms: u64) {
+        if now_ms % LOOK_MS >= step_ms {
+            return;
+        }
+        if let Some(scaled) = &mut self.scaled {
+            scaled.pay(now_ms - self.paid_ms);
+        }
+        let there = match &self.scaled {
+            Some(scaled) => u64::from(scaled.fleet().count(crate::fleet::Phase::Ready)),
+            None => self.workers.len() as u64,
+        };
+        self.workers_ms += there * (now_ms - self.paid_ms);
+        self.paid_ms = now_ms;
+        self.looks += 1;
+        self.bytes_most = self.bytes_most.max(self.state.bytes());
+        for (tenant, view) in self.counted.tenants.iter_mut().zip(self.state.tenants()) {
+            for part in 0..2 {
+                let held = view.used[part + 1];
+                tenant.held_most[part] = tenant.held_most[part].max(held);
+                tenant.held_mean[part] += held as f64;
+            }
+        }
+    }
+
+    /// The run begins here as far as counts go.
+    fn forget_warm_up(&mut self) {
+        let tenants = self.scenario.tenants.iter();
+        let tenants =
+            tenants.map(|tenant| TenantOutcome { name: tenant.name.clone(), ..TenantOutcome::default() });
+        self.counted = Outcome { tenants: tenants.collect(), ..Outcome::default() };
+        self.minutes = Minutes::default();
+        (self.spent_us, self.looks, self.workers_ms, self.bytes_most) = (0.0, 0, 0, 0);
+        if let Some(scaled) = &mut self.scaled {
+            scaled.paid_ms = [0; 3];
+        }
+        [&mut self.waits, &mut self.done, &mut self.minute].into_iter().for_each(Times::clear);
+    }
+
+    fn finish(self, now_ms: u64) -> Outcome {
+        let World { scenario, counted, scaled, .. } = self;
+        let ran_ms = now_ms - scenario.warm_up_ms.min(now_ms.saturating_sub(1));
+        let ran_s = ran_ms as f64 / 1_000.0;
+        let per_s = counted.completed as f64 / ran_s;
+        let workers_s = match &scaled {
+            Some(_) => self.workers_ms as f64 / 1_000.0,
+            None => self.workers.len() as f64 * ran_s,
+        };
+        let busy_us: u64 = counted.tenants.iter().map(|tenant| tenant.busy_us).sum();
+        let node = scenario.node;
+        let used = Used {
+            processor: self.spent_us / (ran_s * 1e6 * f64::from(node.shards)),
+            log: per_s * node.log_bytes / node.log_bytes_per_s,
+            network: per_s * node.network_bytes / node.network_bytes_per_s,
+            memory: self.bytes_most as f64 / node.memory_bytes,
+            workers: (busy_us as f64 / 1e6 / workers_s).min(1.0),
+        };
+        let looks = self.looks.max(1) as f64;
+        let mut tenants = counted.tenants;
+        tenants.iter_mut().for_each(|tenant| tenant.held_mean.iter_mut().for_each(|sum| *sum /= looks));
+        let got: Vec<f64> = tenants.iter().map(|tenant| tenant.busy_us as f64).collect();
+        let mean_us = scenario.service.mean_us;
+        let asked: Vec<f64> = tenants.iter().map(|tenant| tenant.submitted as f64 * mean_us).collect();
+        let weights: Vec<f64> = scenario.tenants.iter().map(|tenant| f64::from(tenant.weight)).collect();
+        let hours = |at: usize| scaled.as_ref().map_or(0.0, |scaled| scaled.paid_ms[at] as f64 / 3.6e6);
+        let decisions = scaled.as_ref().map(|scaled| scaled.scaler.decisions().clone()).unwrap_or_default();
+        let fixed_hours = if scaled.is_none() { workers_s / 3_600.0 } else { 0.0 };
+        Outcome {
+            ran_ms,
+            waits: self.waits.waits(),
+            done: self.done.waits(),
+            per_s,
+            efficiency: per_s / (workers_s / ran_s * 1e6 / mean_us),
+            efficiency_nominal: per_s / (workers_s / ran_s * 85.0),
+            used,
+            minutes: self.minutes.all,
+            violated_minutes: self.minutes.violated,
+            on_demand_hours: hours(0) + fixed_hours,
+            spot_hours: hours(1),
+            warm_hours: hours(2),
+            workers_most: scaled.as_ref().map_or(self.workers.len() as u32, |scaled| scaled.most),
+            jain: jain(&got, &asked, &weights),
+            thrash: thrash(&decisions),
+            decisions,
+            forecast_error: scaled.as_ref().and_then(|scaled| scaled.scaler.forecaster()?.error()),
+            launches: scaled.as_ref().map_or((0, 0), |scaled| scaled.provider.launches()),
+            failures: scaled.as_ref().map_or((0, 0), |scaled| scaled.provider.failures()),
+            interruptions: scaled.as_ref().map_or(0, |scaled| scaled.provider.interruptions()),
+            digest: self.digest.0,
+            tenants,
+            ..counted
+        }
+    }
+}
+
+/// What a tenant's tasks need.
+struct TenantNeeds<'s> {
+    name: &'s [u8],
+    cpu_milli: u32,
+    memory_bytes: u64,
+}
+
+/// What a scenario asks of the scheduler is what it takes: anything else is a bug here.
+fn apply(state: &mut State, effects: &mut Effects, command: &Command<'_>) -> Reply {
+    state.apply(command, effects).unwrap_or_else(|refusal| panic!("{command:?}: {refusal}"))
+}

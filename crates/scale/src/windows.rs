@@ -1,0 +1,43 @@
+//! Scaling by the hour: windows of the week in which there are at least so many workers.
+
+use crate::policy::{PolicyError, share};
+
+const DAY_MINUTES: u32 = 24 * 60;
+
+/// Hours of some days of the week, in UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// On which days, a bit for each; the lowest is Monday.
+    pub days: u8,
+    /// From this minute of the day.
+    pub from_minute: u32,
+    /// To before this one; of the next day, if it is not later.
+    pub to_minute: u32,
+    /// At least so many workers.
+    pub workers_min: u32,
+}
+
+impl Window {
+    /// Monday to Friday.
+    pub const WORKDAYS: u8 = 0b001_1111;
+    /// All days.
+    pub const DAILY: u8 = 0b111_1111;
+
+    pub(crate) fn check(&self) -> Result<(), PolicyError> {
+        share("the days of a window", f64::from(self.days), 0.0, f64::from(Window::DAILY))?;
+        let last = f64::from(DAY_MINUTES);
+        share("the beginning of a window, in minutes,", f64::from(self.from_minute), -1.0, last - 1.0)?;
+        share("the end of a window, in minutes,", f64::from(self.to_minute), -1.0, last)
+    }
+
+    /// Whether it is in it, so many ms after the beginning of 1970, which was a Thursday.
+    pub fn holds(&self, unix_ms: u64) -> bool {
+        let minutes = unix_ms / 60_000;
+        let (day, minute) = (minutes / u64::from(DAY_MINUTES), (minutes % u64::from(DAY_MINUTES)) as u32);
+        let is_on = |day: u64| self.days >> ((day + 3) % 7) & 1 == 1;
+        if self.from_minute < self.to_minute {
+            return is_on(day) && (self.from_minute..self.to_minute).contains(&minute);
+        }
+        is_on(day) && minute >= self.from_minute || is_on(day + 6) && minute < self.to_minute
+    }
+}

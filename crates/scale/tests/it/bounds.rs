@@ -1,0 +1,87 @@
+//! Whatever is measured: within the bounds, and the same for the same.
+
+use dunlin_scale::{Delays, Phase, Policy, PolicyError, Sample, Spot, Warm, Window};
+use proptest::prelude::*;
+
+use super::play::Play;
+
+fn samples() -> impl Strategy<Value = Vec<Sample>> {
+    let sample = (0.0..1.2_f64, 0..20_000_u64, 0..5_000_u64, 0.0..500.0_f64, 0..40_usize);
+    let sample = sample.prop_map(|(cpu, startable, latency_ms, per_s, idle)| Sample {
+        cpu,
+        workers: 12.0,
+        startable: if startable < 10_000 { 0 } else { startable },
+        latency_ms: Some(latency_ms),
+        arrived_per_s: per_s,
+        done_per_s: per_s,
+        idle: (1..=idle as u64).map(|instance| (instance, 0)).collect(),
+        ..Sample::default()
+    });
+    // Each lasts for some minutes.
+    prop::collection::vec(sample, 1..40)
+}
+
+fn policy() -> Policy {
+    Policy {
+        warm: Warm { size: 3, detect_ms: 10_000 },
+        spot: Spot { percent: 60, base: 2, fallback_after: 3, fallback_ms: 300_000 },
+        ..Policy::document(4, 30).with_forecast(60_000, vec![10])
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn never_more_than_the_most_and_in_the_end_never_fewer_than_the_least(
+        samples in samples(), seed in any::<u64>()
+    ) {
+        let delays = Delays { interruptions_per_hour: 2.0, spot_max: Some(12), ..Delays::document() };
+        let mut plays = [Play::new(policy(), delays, seed), Play::new(policy(), delays, seed)];
+        for sample in &samples {
+            for _ in 0..90 {
+                plays.iter_mut().for_each(|play| play.second(sample));
+                let fleet = plays[0].scaler.fleet();
+                prop_assert!(fleet.serving() <= 30, "{} serve", fleet.serving());
+            }
+        }
+        prop_assert_eq!(&plays[0].told, &plays[1].told, "the same, and not the same");
+        // Calm, and nobody is taken away any more: what was owed is there.
+        let least = 4;
+        plays[0].run(600, |_| super::play::calm());
+        let fleet = plays[0].scaler.fleet();
+        let on_the_way = fleet.serving() + fleet.count(Phase::Draining);
+        prop_assert!(on_the_way >= least, "{on_the_way} of {least}");
+    }
+}
+
+#[test]
+fn a_policy_that_makes_no_sense_is_refused() {
+    let refused = |policy: Policy| {
+        dunlin_scale::Scaler::new(policy, dunlin_scale::Limits::default())
+            .err()
+            .map(|error| error.to_string())
+    };
+    let document = || Policy::document(1, 10);
+    assert_eq!(refused(document()), None);
+    assert_eq!(
+        refused(Policy::document(11, 10)).unwrap(),
+        "from 11 to 10 workers: at least 1 and at most 1000000, the lower first"
+    );
+    assert!(refused(Policy::document(0, 10)).is_some());
+    let mut policy = document();
+    policy.triggers.cpu_low = 0.8;
+    assert!(refused(policy).unwrap().contains("the low mark of processors is 0.8"));
+    let mut policy = document();
+    policy.triggers.cpu_target = f64::NAN;
+    assert!(refused(policy).is_some());
+    assert!(refused(document().with_forecast(0, vec![48])).is_some());
+    assert!(refused(document().with_forecast(1_000, vec![])).is_some());
+    assert!(refused(document().with_forecast(1_000, vec![1])).is_some());
+    assert!(refused(document().with_forecast(1_000, vec![usize::MAX])).is_some());
+    let window = Window { days: 0, from_minute: 0, to_minute: 1, workers_min: 1 };
+    assert!(matches!(
+        Policy { windows: vec![window], ..document() }.check(&dunlin_scale::Limits::default()),
+        Err(PolicyError::Share { .. })
+    ));
+}

@@ -1,0 +1,51 @@
+//! What it costs, and on what machines it would cost least.
+
+use dunlin_scale::sim::{Workload, savings};
+use dunlin_scale::{Need, PRICES_TOML, Policy, Prices};
+
+#[test]
+fn the_table_that_comes_along_can_be_edited() {
+    let dearer = PRICES_TOML.replace("per_hour = 0.096", "per_hour = 0.5");
+    assert_eq!(Prices::parse(&dearer).unwrap().machine("m6i.large").unwrap().per_hour, 0.5);
+    let refused = |text: &str| Prices::parse(text).unwrap_err().to_string();
+    assert!(refused(&PRICES_TOML.replace("cpus = 2", "cpu = 2")).contains("unknown field `cpu`"));
+    assert!(
+        refused(&PRICES_TOML.replace("per_hour = 0.096", "per_hour = -1.0")).contains("m6i.large's price")
+    );
+    assert!(refused(&PRICES_TOML.replace("m6i.xlarge", "m6i.large")).contains("each once"));
+    assert!(refused("currency = 'EUR'").contains("missing field"));
+}
+
+#[test]
+fn a_worker_is_put_where_it_costs_least_and_fits() {
+    let prices = Prices::default();
+    let fit = Need { cpus: 1.4, memory_gib: 4.6 }.cheapest(&prices).unwrap();
+    assert!(f64::from(fit.machine.cpus) >= 1.4 * 1.15 * f64::from(fit.workers));
+    assert!(fit.machine.memory_gib >= 4.6 * 1.15 * f64::from(fit.workers));
+    assert!(fit.per_worker_hour <= prices.machine("m6i.large").unwrap().per_hour);
+    assert!(Need { cpus: 500.0, memory_gib: 1.0 }.cheapest(&prices).is_none());
+}
+
+#[test]
+fn what_a_worker_needs_is_measured_nearly_at_its_most() {
+    let cpus: Vec<f64> = (1..=100).map(|at| f64::from(at) / 100.0).collect();
+    let need = Need::of(&cpus, &cpus).unwrap();
+    assert_eq!((need.cpus, need.memory_gib), (0.95, 0.99));
+    assert_eq!(Need::of(&cpus[..10], &cpus), None, "too few to say anything");
+    assert_eq!(Need::of(&[f64::NAN; 50], &cpus), None);
+}
+
+#[test]
+fn the_savings_of_a_month_are_those_of_runs_at_the_tables_prices() {
+    let workload = Workload::Diurnal { low_per_s: 2.0, high_per_s: 14.0, day_ms: 3_600_000, differ: 0.05 };
+    let policy = Policy::document(4, 60).with_forecast(75_000, vec![48]);
+    let need = Need { cpus: 1.4, memory_gib: 4.6 };
+    let rows = savings(1, &workload, &policy, 2_000_000.0, &Prices::default(), (need, "m6i.large")).unwrap();
+    let saves: Vec<f64> = rows.iter().map(dunlin_scale::sim::CostRow::saves).collect();
+    assert_eq!(rows.len(), 5, "the document's four, and all of them");
+    assert!(saves[0] > 0.0 && saves[2] > 0.0 && saves[3] > 0.0, "{rows:?}");
+    assert!(rows[4].after < rows[0].after.min(rows[1].after).min(rows[2].after), "{rows:?}");
+    // Spot is 70 % of what is beyond the base, at 40 % of the price.
+    assert!(saves[0] / rows[0].before > 0.15 && saves[0] / rows[0].before < 0.5, "{rows:?}");
+    assert!(savings(1, &workload, &policy, 2e6, &Prices::default(), (need, "none")).is_none());
+}

@@ -1,0 +1,112 @@
+//! Clusters as documents describe them: read, planned, recommended.
+
+use dunlin_scale::sim::Node;
+use dunlin_scale::{Demand, Document, Need, Prices, Window, plan, recommend};
+
+const SEED: &str = "\
+coordinators:
+  count: 5
+  instanceType: m6i.2xlarge
+  cpu: 8
+  memory: 32Gi
+
+workers:
+  count: 95
+  instanceType: m6i.large
+  cpu: 2
+  memory: 8Gi
+  spotPercentage: 70%
+
+scaling:
+  horizontal:
+    minWorkers: 50
+    maxWorkers: 200
+    targetCpuUtilization: 70%
+  vertical:
+    coordinators: manual
+    workers: auto
+  predictive:
+    enabled: true
+    leadTime: 10m
+";
+
+const DEMAND: Demand =
+    Demand { per_s: 5_000.0, peak_per_s: 11_000.0, task_ms: 11.76, queued: 1_000_000, payload_bytes: 200 };
+
+#[test]
+fn the_documents_own_cluster_is_read() {
+    let document = Document::parse(SEED).unwrap();
+    assert_eq!((document.coordinators.count, document.coordinators.memory_gib), (5, 32.0));
+    assert_eq!((document.workers.count, document.workers.cpus), (95, 2));
+    assert!(document.is_vertical);
+    let policy = &document.policy;
+    assert_eq!((policy.workers_min, policy.workers_max, policy.spot.percent), (50, 200, 70));
+    assert!((policy.triggers.cpu_target - 0.7).abs() < 1e-9);
+    assert_eq!(policy.predictive.as_ref().unwrap().lead_ms, 600_000);
+}
+
+#[test]
+fn a_schedule_and_a_warm_pool_can_stand_in_it() {
+    let more = "  warmPool: { size: 7 }\n  schedule: [{ days: \"Fri-Sun, Tue\", from: \"22:30\", to: \"06:00\", minWorkers: 80 }]\n";
+    let document = Document::parse(&format!("{SEED}{more}")).unwrap();
+    assert_eq!(document.policy.warm.size, 7);
+    let window = Window { days: 0b111_0010, from_minute: 1_350, to_minute: 360, workers_min: 80 };
+    assert_eq!(document.policy.windows, [window]);
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let refused = |from: &str, to: &str| {
+        let text = SEED.replace(from, to);
+        assert_ne!(text, SEED);
+        Document::parse(&text).unwrap_err().to_string()
+    };
+    for (from, to, said) in [
+        ("minWorkers", "minWokers", "minWokers"),
+        ("minWorkers: 50", "minWorkers: 500", "from 500 to 200 workers"),
+        ("minWorkers: 50", "minWorkers: many", "invalid"),
+        ("70%\n\nscaling", "170%\n\nscaling", "workers.spotPercentage is \"170%\""),
+        ("8Gi", "8GB", "workers.memory is \"8GB\": it has to be a number with Mi, Gi or Ti"),
+        ("10m", "10 minutes", "scaling.predictive.leadTime"),
+        ("coordinators: manual", "coordinators: auto", "one by one, by people"),
+        ("memory: 32Gi\n", "memory: 32Gi\n  spotPercentage: 10%\n", "coordinators.spotPercentage"),
+        ("workers:\n  count", "workers: [\n  count", ""),
+    ] {
+        let error = refused(from, to);
+        assert!(error.contains(said), "{to}: {error}");
+    }
+    assert!(Document::parse("").is_err());
+    assert!(Document::parse(&" ".repeat(2 << 20)).unwrap_err().to_string().contains("at most"));
+}
+
+#[test]
+fn a_plan_says_what_it_takes_and_what_is_wrong() {
+    let document = Document::parse(SEED).unwrap();
+    let planned = plan(&document, &DEMAND, &Prices::default(), &Node::default());
+    assert_eq!(planned.workers_peak, 185);
+    assert!((planned.workers - 84.0).abs() < 0.1, "{planned:?}");
+    assert_eq!(planned.warnings, Vec::<String>::new());
+    assert!((planned.cost[0] - 5.0 * 0.384 * 730.0).abs() < 1e-6);
+    let much = Demand { peak_per_s: 400_000.0, queued: 100_000_000, ..DEMAND };
+    let warnings = plan(&document, &much, &Prices::default(), &Node::default()).warnings;
+    assert_eq!(warnings.len(), 3, "{warnings:?}");
+    let other =
+        Document::parse(&SEED.replace("m6i.large", "m9.huge").replace("count: 5", "count: 4")).unwrap();
+    let warnings = plan(&other, &DEMAND, &Prices::default(), &Node::default()).warnings;
+    assert!(warnings.iter().any(|warning| warning.contains("no m9.huge")), "{warnings:?}");
+    assert!(warnings.iter().any(|warning| warning.contains("odd")), "{warnings:?}");
+}
+
+#[test]
+fn what_is_recommended_is_a_document_that_does_without_warnings() {
+    let need = Need { cpus: 1.4, memory_gib: 4.6 };
+    let prices = Prices::default();
+    for demand in [DEMAND, Demand { per_s: 100.0, peak_per_s: 200.0, ..DEMAND }] {
+        let recommended = recommend(&demand, &need, &prices, &Node::default(), 70).unwrap();
+        let document = Document::parse(&recommended.to_yaml(70)).unwrap();
+        let node = Node { shards: recommended.shards, ..Node::default() };
+        assert_eq!(plan(&document, &demand, &prices, &node).warnings, Vec::<String>::new());
+    }
+    let endless = Demand { queued: 1 << 40, ..DEMAND };
+    assert!(recommend(&endless, &need, &prices, &Node::default(), 70).is_none());
+}

@@ -1,0 +1,141 @@
+//! Forecasts: how good, when they count, and what they never do.
+
+use std::f64::consts::TAU;
+
+use dunlin_scale::{Forecaster, Limits, Policy, Predictive, Sample, Trigger};
+
+use super::play::{Play, work};
+
+const DAY: usize = 48;
+
+fn config() -> Predictive {
+    Policy::document(1, 100).with_forecast(75_000, vec![DAY]).predictive.unwrap()
+}
+
+fn wave(bucket: f64) -> f64 {
+    100.0 - 80.0 * (TAU * bucket / DAY as f64).cos()
+}
+
+fn learned(buckets: usize) -> Forecaster {
+    let mut forecaster = Forecaster::new(config(), Limits::default().buckets_max);
+    forecaster.learn(0, (0..buckets).map(|bucket| wave(bucket as f64 - buckets as f64 + 0.5)));
+    forecaster
+}
+
+#[test]
+fn a_wave_is_forecast_to_a_few_in_a_hundred() {
+    let mut forecaster = learned(4 * DAY);
+    for step in 0..DAY as u64 * 15 {
+        let now_ms = step * 5_000;
+        forecaster.note(now_ms, wave(now_ms as f64 / 75_000.0));
+    }
+    let error = forecaster.error().unwrap();
+    assert!(error < 0.05, "{error}");
+    assert!(forecaster.is_trusted());
+}
+
+#[test]
+fn the_upper_bound_is_above_the_forecast_and_rarely_passed() {
+    let mut random = 1_u64;
+    let mut noise = move || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 40) as f64 / (1_u64 << 24) as f64 * 6.0 - 3.0
+    };
+    let mut forecaster = Forecaster::new(config(), Limits::default().buckets_max);
+    forecaster.learn(0, (0..5 * DAY as u64).map(|bucket| wave(bucket as f64 + 0.5) + noise()));
+    let (mut above, mut all) = (0, 0);
+    for bucket in 0..2 * DAY as u64 {
+        let now_ms = bucket * 75_000;
+        let middle_ms = now_ms + 75_000 + 37_500;
+        let ahead = forecaster.ahead(middle_ms, middle_ms).unwrap();
+        assert!(ahead.upper > ahead.point);
+        all += 1;
+        above += u32::from(wave((bucket + 1) as f64 + 0.5) + noise() > ahead.upper);
+        forecaster.note(now_ms, wave(bucket as f64 + 0.5) + noise());
+    }
+    assert!(above * 10 <= all, "{above} of {all} above the quantile of 0.95");
+}
+
+#[test]
+fn without_two_seasons_there_is_no_forecast() {
+    assert!(learned(2 * DAY - 1).ahead(0, 75_000).is_none());
+    assert!(learned(2 * DAY).ahead(0, 75_000).is_some());
+}
+
+#[test]
+fn forecasts_that_were_wrong_do_not_count_until_they_are_right_again() {
+    let mut forecaster = learned(4 * DAY);
+    let mut now_ms = 0;
+    let mut run = |forecaster: &mut Forecaster, buckets: u64, of: &dyn Fn(u64) -> f64| {
+        for _ in 0..buckets * 15 {
+            forecaster.note(now_ms, of(now_ms));
+            now_ms += 5_000;
+        }
+        forecaster.ahead(now_ms, now_ms + 75_000)
+    };
+    assert!(run(&mut forecaster, 20, &|ms| wave(ms as f64 / 75_000.0)).is_some());
+    // Arrivals jump about as they never did.
+    let wild = |ms: u64| if (ms / 75_000).is_multiple_of(2) { 20.0 } else { 900.0 };
+    assert!(run(&mut forecaster, 30, &wild).is_none());
+    assert!(!forecaster.is_trusted());
+    let calm = run(&mut forecaster, 6 * DAY as u64, &|ms| wave(ms as f64 / 75_000.0));
+    assert!(forecaster.is_trusted() && calm.is_some());
+}
+
+#[test]
+fn workers_are_there_before_the_need() {
+    let mut play = Play::settled(Policy::document(5, 100).with_forecast(75_000, vec![DAY]));
+    play.scaler.expect_rate(10.0);
+    let at = |ms: u64| wave(ms as f64 / 75_000.0);
+    play.scaler.learn(
+        play.now_ms,
+        (1..=4 * DAY).rev().map(|back| wave(play.now_ms as f64 / 75_000.0 - back as f64 + 0.5)),
+    );
+    let mut worst: f64 = 0.0;
+    for _ in 0..3_600 {
+        let sample = work(at(play.now_ms), play.ready());
+        worst = worst.max(sample.cpu);
+        play.second(&sample);
+    }
+    assert!(worst < 0.9, "{worst}");
+    let decision =
+        play.scaler.decisions().out().find(|decision| decision.trigger == Trigger::Predictive).unwrap();
+    let total_ms = decision.ready_ms - decision.passed_ms;
+    assert!(total_ms <= 55_000, "{total_ms}, the document's is 55 s");
+}
+
+#[test]
+fn a_forecast_never_sends_anybody_away() {
+    // It says that there will be next to nothing; what is measured says that all are needed.
+    let policy = Policy { workers_min: 3, ..Policy::document(20, 100).with_forecast(75_000, vec![DAY]) };
+    let mut play = Play::settled(Policy { workers_min: 20, ..policy.clone() });
+    play.scaler.set_policy(policy).unwrap();
+    play.scaler.expect_rate(10.0);
+    play.scaler.learn(play.now_ms, vec![0.1; 4 * DAY]);
+    let idle: Vec<_> = (1..=20).map(|instance| (instance, 0)).collect();
+    play.run(1_800, |_| Sample {
+        cpu: 0.6,
+        workers: 20.0,
+        idle: idle.clone(),
+        done_per_s: 120.0,
+        arrived_per_s: 120.0,
+        ..Sample::default()
+    });
+    assert_eq!(play.ready(), 20);
+    assert_eq!(play.drained(), []);
+}
+
+#[test]
+fn no_number_that_is_measured_breaks_it() {
+    let mut forecaster = learned(4 * DAY);
+    for (step, value) in
+        [f64::NAN, f64::INFINITY, -1.0, 1e300, 0.0].into_iter().cycle().take(2_000).enumerate()
+    {
+        forecaster.note(step as u64 * 40_000, value);
+        if let Some(ahead) = forecaster.ahead(step as u64 * 40_000, step as u64 * 40_000 + 120_000) {
+            assert!(ahead.point.is_finite() && ahead.upper.is_finite() && ahead.point >= 0.0);
+        }
+    }
+    forecaster.note(u64::MAX / 2, 1.0);
+    assert!(forecaster.ahead(u64::MAX / 2, u64::MAX / 2 + 120_000).is_none(), "an age without a measurement");
+}

@@ -1,0 +1,120 @@
+//! Fewer workers: when, who, and how long they have.
+
+use dunlin_scale::{Instance, Phase, Policy, Sample, Warm};
+
+use super::play::{Play, calm, work};
+
+/// With 20 workers, of whom 12 would do.
+fn too_many(policy: Policy) -> Play {
+    let first = Policy { workers_min: 20, ..policy.clone() };
+    let mut play = Play::settled(first);
+    play.scaler.set_policy(policy).unwrap();
+    play
+}
+
+fn quiet(play: &Play) -> Sample {
+    let ready = play.instances(Phase::Ready);
+    // The later half holds nothing, the youngest of it longest.
+    let idle = ready.iter().rev().take(10).map(|&instance| (instance, 100 + instance)).collect();
+    Sample { idle, ..work(80.0, ready.len() as u32) }
+}
+
+fn run_quiet(play: &mut Play, seconds: u64) {
+    for _ in 0..seconds {
+        let sample = quiet(play);
+        play.second(&sample);
+        let draining: Vec<Instance> = play.instances(Phase::Draining);
+        draining.into_iter().for_each(|instance| play.provider.drained(instance));
+    }
+}
+
+#[test]
+fn fewer_would_have_done_for_the_documents_time_before_anybody_goes() {
+    let mut play = too_many(Policy::document(10, 50));
+    run_quiet(&mut play, 359);
+    assert_eq!(play.drained(), []);
+    run_quiet(&mut play, 60);
+    let decision = play.scaler.decisions().inward().next().unwrap();
+    assert_eq!(decision.cooled_ms - decision.low_ms, 300_000);
+    assert_eq!(decision.decided_ms - decision.cooled_ms, 60_000);
+    assert!(decision.drained_ms - decision.decided_ms <= 60_000);
+    assert_eq!(decision.gone_ms - decision.drained_ms, 30_000);
+    assert!(decision.gone_ms - decision.low_ms <= 450_000, "the document's");
+}
+
+#[test]
+fn it_ends_with_as_many_as_the_work_needs() {
+    let mut play = too_many(Policy::document(10, 50));
+    run_quiet(&mut play, 1_800);
+    // 80 a second at 10 each, used to 70 %.
+    assert_eq!(play.ready(), 12);
+}
+
+#[test]
+fn a_moment_of_work_in_the_cool_down_begins_it_anew() {
+    let mut play = too_many(Policy::document(10, 50));
+    for _ in 0..10 {
+        run_quiet(&mut play, 299);
+        play.run(1, |_| calm());
+    }
+    assert_eq!(play.ready(), 20);
+}
+
+#[test]
+fn nobody_who_holds_a_task_is_sent_away() {
+    let mut play = too_many(Policy::document(5, 50));
+    let busy: Vec<Instance> = play.instances(Phase::Ready).into_iter().take(10).collect();
+    run_quiet(&mut play, 361);
+    assert!(!play.drained().is_empty());
+    assert!(play.drained().iter().all(|(instance, _)| !busy.contains(instance)));
+    // The one that holds nothing longest is first in the sample.
+    let first = play.drained()[0].0;
+    assert_eq!(first, 20);
+
+    let mut play = too_many(Policy::document(5, 50));
+    play.run(1_000, |ready| work(30.0, ready));
+    assert_eq!(play.drained(), [], "all hold something");
+}
+
+#[test]
+fn who_goes_has_as_long_as_its_tasks_may_take() {
+    for (grace_ms, expected_ms) in [(0, 60_000), (5_000, 60_000), (900_000, 900_000)] {
+        let mut play = too_many(Policy::document(10, 50));
+        for _ in 0..400 {
+            let sample = Sample { grace_ms, ..quiet(&play) };
+            play.second(&sample);
+        }
+        assert!(!play.drained().is_empty());
+        assert!(play.drained().iter().all(|(_, ms)| *ms == expected_ms), "{:?}", play.drained());
+    }
+}
+
+#[test]
+fn between_the_marks_nothing_happens() {
+    let mut play = too_many(Policy::document(5, 50));
+    let idle: Vec<_> = play.instances(Phase::Ready).into_iter().map(|instance| (instance, 0)).collect();
+    for cpu in [0.57, 0.60, 0.65, 0.69, 0.70] {
+        play.run(1_000, |_| Sample { cpu, workers: 20.0, idle: idle.clone(), ..calm() });
+        assert_eq!((play.ready(), play.drained().len()), (20, 0), "at {cpu}");
+    }
+}
+
+#[test]
+fn who_has_drained_fills_the_warm_pool() {
+    let warm = Warm { size: 3, detect_ms: 15_000 };
+    let mut play = too_many(Policy::document(10, 50));
+    // There is room in the pool only once there are some to fill it with.
+    run_quiet(&mut play, 358);
+    let policy = Policy { warm, ..play.scaler.policy().clone() };
+    run_quiet(&mut play, 3);
+    assert!(!play.instances(Phase::Draining).is_empty());
+    play.scaler.set_policy(policy).unwrap();
+    let leaving: Vec<Instance> = play.instances(Phase::Draining);
+    let mut actions = Vec::new();
+    for &instance in &leaving {
+        let event = dunlin_scale::Event::Drained { instance };
+        play.scaler.on_event(play.now_ms, &event, &mut actions);
+    }
+    let parked = actions.iter().filter(|action| matches!(action, dunlin_scale::Action::Park { .. })).count();
+    assert_eq!(parked, 3.min(leaving.len()));
+}

@@ -1,0 +1,11 @@
+//! The promises of scaling, each a test's name.
+
+mod bounds;
+mod cost;
+mod documents;
+mod forecasts;
+mod inward;
+mod out;
+mod play;
+mod simulator;
+mod spot;

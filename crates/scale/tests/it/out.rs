@@ -1,0 +1,146 @@
+//! More workers: when, why, how many.
+
+use dunlin_scale::{Action, Phase, Policy, Sample, Trigger, Warm, Window};
+
+use super::play::{Play, calm, work};
+
+fn times(play: &Play, trigger: Trigger) -> (u64, u64, u64) {
+    let decision = play.scaler.decisions().out().find(|decision| decision.trigger == trigger).unwrap();
+    assert_eq!(decision.missing, 0);
+    (
+        decision.detected_ms - decision.passed_ms,
+        decision.decided_ms - decision.detected_ms,
+        decision.ready_ms - decision.decided_ms,
+    )
+}
+
+#[test]
+fn a_threshold_is_passed_for_the_documents_time_before_workers_come() {
+    let busy = |_| Sample { cpu: 0.9, ..calm() };
+    let full = |_| Sample { startable: 6_000, ..calm() };
+    let late = |_| Sample { startable: 10, latency_ms: Some(2_500), ..calm() };
+    for (trigger, decide_ms, sample) in [
+        (Trigger::Cpu, 15_000, &busy as &dyn Fn(u32) -> Sample),
+        (Trigger::Queue, 10_000, &full),
+        (Trigger::Latency, 20_000, &late),
+    ] {
+        let mut play = Play::settled(Policy::document(10, 50));
+        play.run(200, sample);
+        assert_eq!(times(&play, trigger), (60_000, decide_ms, 45_000), "{trigger:?}");
+    }
+}
+
+#[test]
+fn a_threshold_that_is_passed_in_turns_with_not_starts_nobody() {
+    let mut play = Play::settled(Policy::document(10, 50));
+    for _ in 0..20 {
+        play.run(59, |_| Sample { cpu: 0.95, startable: 9_000, ..calm() });
+        play.run(1, |_| calm());
+    }
+    assert_eq!(play.ready(), 10);
+}
+
+#[test]
+fn as_many_come_as_bring_processors_back_to_their_target() {
+    let mut play = Play::settled(Policy::document(10, 50));
+    play.run(600, |ready| work(130.0, ready));
+    // 130 a second at 10 each, used to 70 %: 19.
+    assert_eq!(play.ready(), 19);
+}
+
+#[test]
+fn a_step_is_no_longer_than_the_policy_says() {
+    let mut play = Play::settled(Policy::document(10, 500));
+    play.run(200, |ready| work(3_000.0, ready));
+    let decisions: Vec<_> = play.scaler.decisions().out().filter(|d| d.trigger != Trigger::Bounds).collect();
+    assert!(decisions.len() >= 2);
+    for first in &decisions {
+        let within = |ms: u64| (first.decided_ms..first.decided_ms + 60_000).contains(&ms);
+        let workers: u32 = decisions.iter().filter(|d| within(d.decided_ms)).map(|d| d.workers).sum();
+        assert!(workers <= 20, "{decisions:?}");
+    }
+}
+
+#[test]
+fn tasks_that_wait_for_a_quota_start_no_worker() {
+    // A tenant's tasks wait for a minute because it may not have more; none of them could start.
+    let mut play = Play::settled(Policy::document(10, 50));
+    play.run(600, |_| Sample { startable: 0, latency_ms: Some(60_000), ..calm() });
+    assert_eq!(play.ready(), 10);
+}
+
+#[test]
+fn the_warm_pool_is_woken_sooner_than_anybody_is_launched() {
+    let warm = Warm { size: 5, detect_ms: 15_000 };
+    let mut play = Play::settled(Policy { warm, ..Policy::document(10, 50) });
+    play.run(60, |_| calm());
+    assert_eq!(play.instances(Phase::Warm).len(), 5);
+    play.run(200, |ready| work(100.0, ready));
+    let (detected, decided, ready) = times(&play, Trigger::Cpu);
+    assert_eq!((detected, decided, ready), (15_000, 15_000, 20_000));
+    assert!(detected + decided + ready <= 55_000, "the document's");
+    assert_eq!(play.ready(), 15);
+    assert_eq!(play.instances(Phase::Warm).len(), 5, "it is filled up again");
+}
+
+#[test]
+fn a_window_of_the_week_has_its_workers_when_it_begins() {
+    // 1970 began on a Thursday.
+    let window = Window { days: Window::WORKDAYS, from_minute: 30, to_minute: 60, workers_min: 17 };
+    let mut play = Play::settled(Policy { windows: vec![window], ..Policy::document(10, 50) });
+    play.run(30 * 60 - 60 - 121, |_| calm());
+    assert_eq!(play.ready(), 10);
+    play.run(121, |_| calm());
+    assert_eq!(play.ready(), 17);
+    let scheduled = play.scaler.decisions().out().filter(|d| d.trigger == Trigger::Scheduled);
+    assert_eq!(scheduled.map(|decision| decision.workers).sum::<u32>(), 7);
+}
+
+#[test]
+fn a_window_over_midnight_ends_on_the_next_day() {
+    let window = Window { days: 1 << 4, from_minute: 22 * 60, to_minute: 6 * 60, workers_min: 1 };
+    let hour = |day: u64, hour: u64| (day * 24 + hour) * 3_600_000;
+    // Friday is a day after Thursday.
+    assert!(!window.holds(hour(1, 21)) && window.holds(hour(1, 22)) && window.holds(hour(2, 5)));
+    assert!(!window.holds(hour(2, 6)) && !window.holds(hour(1, 3)) && !window.holds(hour(2, 22)));
+}
+
+#[test]
+fn a_launch_that_fails_is_made_up_for() {
+    let mut play = Play::new(
+        Policy::document(50, 50),
+        dunlin_scale::Delays { cold_failures_permille: 300.0, ..super::play::sound() },
+        7,
+    );
+    play.run(900, |_| calm());
+    assert_eq!(play.ready(), 50);
+    let (launches, failures) = (play.provider.launches().0, play.provider.failures().0);
+    assert!(failures > 5 && launches == 50 + failures, "{launches} launches, {failures} failed");
+    let decision = play.scaler.decisions().out().next().unwrap();
+    assert_eq!((decision.missing, u64::from(decision.failed)), (0, failures));
+}
+
+#[test]
+fn where_every_launch_fails_there_are_only_so_many() {
+    let mut play = Play::new(
+        Policy::document(1, 50),
+        dunlin_scale::Delays { cold_failures_permille: 1_000.0, ready_ms: 1_000, ..super::play::sound() },
+        7,
+    );
+    play.run(3_600, |_| calm());
+    let launches = play.told.iter().filter(|(_, told)| matches!(told, Action::Launch { .. })).count();
+    // Five, then half a minute of nothing.
+    assert!((100..=600).contains(&launches), "{launches}");
+}
+
+#[test]
+fn a_worker_that_dies_is_replaced() {
+    let mut play = Play::settled(Policy::document(10, 50));
+    for instance in play.instances(Phase::Ready).into_iter().take(3) {
+        play.provider.kill(instance);
+    }
+    play.run(1, |_| calm());
+    assert_eq!(play.ready(), 7);
+    play.run(60, |_| calm());
+    assert_eq!(play.ready(), 10);
+}

@@ -1,0 +1,103 @@
+//! A scaler and a simulated provider, second by second.
+
+use dunlin_scale::{
+    Action, Delays, Event, Instance, Limits, Phase, Policy, Provider, Sample, Scaler, Simulated,
+};
+
+pub struct Play {
+    pub scaler: Scaler,
+    pub provider: Simulated,
+    pub now_ms: u64,
+    /// All that was told and said, with when.
+    pub told: Vec<(u64, Action)>,
+    pub said: Vec<(u64, Event)>,
+}
+
+/// Nothing ever goes wrong.
+pub fn sound() -> Delays {
+    Delays { cold_failures_permille: 0.0, warm_failures_permille: 0.0, ..Delays::document() }
+}
+
+impl Play {
+    pub fn new(policy: Policy, delays: Delays, seed: u64) -> Play {
+        let scaler = Scaler::new(policy, Limits::default()).unwrap();
+        Play { scaler, provider: Simulated::new(delays, seed), now_ms: 0, told: Vec::new(), said: Vec::new() }
+    }
+
+    /// With the workers of its lower bound ready.
+    pub fn settled(policy: Policy) -> Play {
+        let mut play = Play::new(policy, sound(), 1);
+        play.run(60, |_| calm());
+        assert_eq!(play.ready(), play.scaler.policy().workers_min);
+        play
+    }
+
+    pub fn second(&mut self, sample: &Sample) {
+        self.now_ms += 1_000;
+        self.poll();
+        let mut actions = Vec::new();
+        self.scaler.tick(self.now_ms, self.now_ms, sample, &mut actions);
+        self.act(actions);
+    }
+
+    /// So many seconds, each with the sample that `of` makes of the workers that are ready.
+    pub fn run(&mut self, seconds: u64, of: impl Fn(u32) -> Sample) {
+        for _ in 0..seconds {
+            let sample = of(self.ready());
+            self.second(&sample);
+        }
+    }
+
+    fn poll(&mut self) {
+        let mut events = Vec::new();
+        self.provider.events(self.now_ms, &mut events);
+        for event in events {
+            self.said.push((self.now_ms, event));
+            let mut actions = Vec::new();
+            self.scaler.on_event(self.now_ms, &event, &mut actions);
+            self.act(actions);
+        }
+    }
+
+    fn act(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            self.provider.act(self.now_ms, &action);
+            self.told.push((self.now_ms, action));
+        }
+    }
+
+    pub fn ready(&self) -> u32 {
+        self.scaler.fleet().count(Phase::Ready)
+    }
+
+    pub fn instances(&self, phase: Phase) -> Vec<Instance> {
+        let members = self.scaler.fleet().iter().filter(|(_, member)| member.phase == phase);
+        members.map(|(instance, _)| instance).collect()
+    }
+
+    pub fn drained(&self) -> Vec<(Instance, u64)> {
+        let told = self.told.iter().filter_map(|(_, action)| match action {
+            Action::Drain { instance, grace_ms } => Some((*instance, *grace_ms)),
+            _ => None,
+        });
+        told.collect()
+    }
+}
+
+/// Neither too much nor too little.
+pub fn calm() -> Sample {
+    Sample { cpu: 0.65, workers: 10.0, done_per_s: 100.0, arrived_per_s: 100.0, ..Sample::default() }
+}
+
+/// So much work for workers that do 10 tasks a second each.
+pub fn work(per_s: f64, ready: u32) -> Sample {
+    let can = f64::from(ready) * 10.0;
+    let cpu = (per_s / can.max(1e-9)).min(1.0);
+    Sample {
+        cpu,
+        workers: f64::from(ready),
+        done_per_s: per_s.min(can),
+        arrived_per_s: per_s,
+        ..Sample::default()
+    }
+}

@@ -1,0 +1,151 @@
+//! The simulator of clusters: the same for the same seed, nothing lost, and the document's tables.
+
+use std::sync::Arc;
+
+use dunlin_scale::sim::{
+    Crew, Load, Node, Scenario, Series, SeriesError, Service, TenantLoad, Workload, compare, noisy_neighbour,
+    run, scale_in, scale_out, tenants, throughput, warm_pool,
+};
+use dunlin_scale::{Delays, Policy, Spot, Trigger};
+
+fn crowd(seed: u64) -> Scenario {
+    let policy = Policy {
+        spot: Spot { percent: 50, base: 2, fallback_after: 3, fallback_ms: 60_000 },
+        ..Policy::local(5, 40)
+    };
+    let delays =
+        Delays { ready_ms: 5_000, interruptions_per_hour: 30.0, notice_ms: 1_000, ..Delays::document() };
+    let crew = Crew::Scaled {
+        policy: Box::new(policy),
+        delays,
+        sample_ms: 1_000,
+        workers: 5,
+        unix_ms: 0,
+        is_oracle: false,
+    };
+    let workload = Workload::Crowd { base_per_s: 20.0, peak_per_s: 150.0, from_ms: 30_000, for_ms: 60_000 };
+    Scenario {
+        duration_ms: 240_000,
+        step_ms: 5,
+        service: Service { mean_us: 150_000.0, spread: 0.5 },
+        ..Scenario::new(seed, vec![TenantLoad::new("all", Load::Paced(workload))], crew)
+    }
+}
+
+#[test]
+fn a_seed_gives_the_same_run_and_another_another() {
+    let (a, b, c) = (run(&crowd(1)), run(&crowd(1)), run(&crowd(2)));
+    assert_eq!(format!("{a:?}"), format!("{b:?}"));
+    assert_ne!(a.digest, c.digest);
+}
+
+#[test]
+fn workers_that_come_and_go_and_are_taken_away_lose_no_task() {
+    let outcome = run(&crowd(3));
+    assert!(outcome.interruptions > 0, "it was to be put to the test");
+    assert!(outcome.workers_most > 10);
+    assert!(outcome.decisions.inward().count() > 0);
+    // Of what was submitted all is done but what was under way at the end.
+    assert!(outcome.completed + 40 >= outcome.submitted, "{} of {}", outcome.completed, outcome.submitted);
+    assert!(outcome.started >= outcome.completed);
+}
+
+#[test]
+fn saturated_workers_do_nearly_what_they_would_alone() {
+    let row = throughput(1, 20, 20_000, Node::default());
+    assert!(row.efficiency >= 0.98, "{row:?}");
+    assert_eq!(row.used.bottleneck(), "workers");
+}
+
+#[test]
+fn a_node_that_is_too_slow_is_the_bottleneck_that_is_named() {
+    let slow = Node { dispatch_us: 2_000.0, ..Node::default() };
+    let row = throughput(1, 50, 5_000, slow);
+    assert!(row.efficiency < 0.2, "{row:?}");
+    assert_eq!(row.used.bottleneck(), "coordinator CPU");
+    let sharded = throughput(1, 50, 5_000, Node { shards: 4, ..slow });
+    assert!(sharded.per_s > row.per_s * 3.0, "{sharded:?}");
+    let log = Node { log_bytes_per_s: 1_000_000.0, ..Node::default() };
+    assert_eq!(throughput(1, 50, 5_000, log).used.bottleneck(), "log");
+}
+
+#[test]
+fn every_trigger_has_workers_ready_within_the_documents_time() {
+    let rows = scale_out(1);
+    let most =
+        [(Trigger::Cpu, 120), (Trigger::Queue, 115), (Trigger::Latency, 125), (Trigger::Predictive, 55)];
+    assert_eq!(rows.len(), most.len());
+    for (row, (trigger, most_s)) in rows.iter().zip(most) {
+        assert_eq!(row.trigger, trigger);
+        assert!(row.total_ms() <= most_s * 1_000 && row.workers > 0, "{row:?}");
+    }
+}
+
+#[test]
+fn scaling_in_takes_no_longer_than_the_documents_time() {
+    let row = scale_in(1).unwrap();
+    assert!(row.total_ms() <= 450_000, "{row:?}");
+    assert!(row.cooldown_ms >= 300_000, "{row:?}");
+}
+
+#[test]
+fn a_warm_pool_makes_it_faster_and_more_certain() {
+    let rows = warm_pool(1, 5_000);
+    let (cold, warm) = (rows[0], rows[1]);
+    assert!(warm.total_ms <= 55_000 && cold.total_ms <= 120_000, "{rows:?}");
+    let share = |row: &dunlin_scale::sim::WarmRow| row.failed as f64 / row.starts as f64;
+    assert!(share(&warm) < share(&cold), "{rows:?}");
+}
+
+#[test]
+fn tenants_get_what_is_theirs_and_never_more() {
+    let (rows, jain) = tenants(1);
+    assert!(jain >= 0.99, "{jain}");
+    for row in rows {
+        assert!(row.is_compliant, "{row:?}");
+        assert!(row.cpu >= row.cpu_quota * 0.95 && row.cpu <= row.cpu_quota, "{row:?}");
+    }
+}
+
+#[test]
+fn a_noisy_neighbour_costs_the_others_no_more_than_one_in_a_hundred() {
+    let rows = noisy_neighbour(1);
+    assert_eq!(rows.len(), 8);
+    for row in rows.iter().filter(|row| row.tenant != "tenant-a") {
+        assert!(row.change() >= -0.01, "{row:?}");
+    }
+    assert!(rows[0].change() > 3.94, "the document's +394 %: {:?}", rows[0]);
+}
+
+#[test]
+fn a_forecast_spares_four_in_five_violations_for_a_tenth_more_hours() {
+    let workload = Workload::Diurnal { low_per_s: 10.0, high_per_s: 70.0, day_ms: 3_600_000, differ: 0.05 };
+    let policy = Policy::document(10, 250).with_forecast(75_000, vec![48]);
+    let rows = compare(1, &workload, &policy, 2_000_000.0);
+    let (reactive, predictive, oracle) = (&rows[0], &rows[1], &rows[2]);
+    assert!(reactive.violated_minutes >= 3, "{rows:?}");
+    assert!(predictive.violated_minutes * 5 <= reactive.violated_minutes, "{rows:?}");
+    assert!(predictive.worker_hours <= reactive.worker_hours * 1.1, "{rows:?}");
+    assert!(oracle.violated_minutes <= predictive.violated_minutes, "{rows:?}");
+    assert!(oracle.worker_hours < predictive.worker_hours, "{rows:?}");
+}
+
+#[test]
+fn a_series_is_read_from_what_python_or_json_write() {
+    let python =
+        "# [notes]\ndef load():\n    return np.array([22262, 21756,\n 22247.5, 22759,\n ], dtype='float')";
+    let series = Series::parse(python).unwrap();
+    assert_eq!((series.len(), series.highest()), (4, 22_759.0));
+    assert_eq!((series.at(0.5), series.at(-1.0), series.at(4.0)), (22_009.0, 22_759.0, 22_262.0));
+    let workload = Workload::Series { series: Arc::new(series), high_per_s: 100.0, value_ms: 1_000, from: 3 };
+    assert!((workload.per_s(0) - 100.0).abs() < 1e-9);
+
+    assert_eq!(Series::parse("nothing"), Err(SeriesError::NoList));
+    assert_eq!(Series::parse("[1, 2"), Err(SeriesError::NoList), "it has no end");
+    assert_eq!(Series::parse("[1, x]"), Err(SeriesError::NoNumber { text: "x".to_owned(), place: 2 }));
+    assert!(
+        Series::parse("[1, 0]").is_err()
+            && Series::parse("[1]").is_err()
+            && Series::parse("[1, NaN]").is_err()
+    );
+}

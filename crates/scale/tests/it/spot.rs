@@ -1,0 +1,44 @@
+//! The spot market: how many, what becomes of the interrupted, and when there are none for a while.
+
+use dunlin_scale::{Action, Delays, Event, Market, Phase, Policy, Provider, Spot};
+
+use super::play::{Play, calm, sound};
+
+const SPOT: Spot = Spot { percent: 70, base: 4, fallback_after: 3, fallback_ms: 600_000 };
+
+fn on_spot(play: &Play) -> usize {
+    play.scaler.fleet().iter().filter(|(_, m)| m.market == Market::Spot && m.phase == Phase::Ready).count()
+}
+
+#[test]
+fn as_many_are_spot_as_the_policy_says_beyond_its_base() {
+    let play = Play::settled(Policy { spot: SPOT, ..Policy::document(24, 50) });
+    assert_eq!(on_spot(&play), 14);
+}
+
+#[test]
+fn an_interrupted_worker_has_its_notice_and_another_comes_at_once() {
+    let mut play = Play::settled(Policy { spot: SPOT, ..Policy::document(24, 50) });
+    let fleet = play.scaler.fleet();
+    let (instance, _) = fleet.iter().find(|(_, member)| member.market == Market::Spot).unwrap();
+    let mut actions = Vec::new();
+    let event = Event::Interrupted { instance, notice_ms: 120_000 };
+    play.scaler.on_event(play.now_ms, &event, &mut actions);
+    assert_eq!(actions[0], Action::Drain { instance, grace_ms: 120_000 });
+    assert!(matches!(actions[1], Action::Launch { market: Market::Spot, is_warm: false, .. }));
+    assert_eq!(actions.len(), 2);
+    actions.iter().for_each(|action| play.provider.act(play.now_ms, action));
+    play.run(60, |_| calm());
+    assert_eq!(play.ready(), 24);
+}
+
+#[test]
+fn where_spot_is_refused_the_next_are_on_demand_and_spot_is_tried_again_later() {
+    let delays = Delays { spot_max: Some(5), ..sound() };
+    let mut play = Play::new(Policy { spot: SPOT, ..Policy::document(24, 50) }, delays, 1);
+    play.run(120, |_| calm());
+    assert_eq!((play.ready(), on_spot(&play)), (24, 5));
+    assert!(play.scaler.is_without_spot(play.now_ms));
+    play.run(600, |_| calm());
+    assert!(!play.scaler.is_without_spot(play.now_ms));
+}
