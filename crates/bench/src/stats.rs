@@ -65,11 +65,6 @@ impl Latencies {
         self.0.saturating_record(ns.max(1));
     }
 
-    /// Notes one latency that so many share.
-    pub fn record_all(&mut self, ns: u64, count: u64) {
-        self.0.saturating_record_n(ns.max(1), count);
-    }
-
     /// Whether nothing was recorded.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

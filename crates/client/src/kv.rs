@@ -9,6 +9,7 @@ mod asking;
 mod error;
 mod lease;
 mod lock;
+mod questioning;
 mod transaction;
 mod watch;
 
@@ -23,6 +24,7 @@ pub use asking::Asking;
 pub use error::KvError;
 pub use lease::{Lease, LeaseLost};
 pub use lock::Lock;
+pub use questioning::Questioning;
 pub use transaction::{Transacted, Transaction};
 pub use watch::{Change, KeyChange, Watch, WatchError, WatchFrom};
 

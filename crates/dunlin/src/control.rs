@@ -158,6 +158,12 @@ impl Control {
         Ok(self.group()?.elections_won())
     }
 
+    /// How many commands were committed through this node as the leader, and how long they took together: from being asked for
+    /// until they were taken in here.
+    pub fn commits(&self) -> Result<(u64, Duration), ControlError> {
+        Ok(self.group()?.commits())
+    }
+
     /// The state as this node has it, for a backup; [`Control::catch_up`] first makes it as it has to be.
     pub fn freeze(&self) -> Result<Box<dyn Frozen>, ControlError> {
         Ok(self.group()?.freeze())

@@ -18,6 +18,7 @@ use openraft::{BasicNode, ChangeMembers, Config, Raft, SnapshotPolicy};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::commands::Commands;
 use crate::error::GroupError;
@@ -27,7 +28,7 @@ use crate::machine::{Frozen, Machine};
 use crate::machines::Machines;
 use crate::network::{Member, Peers, Transport};
 use crate::vocabulary::Types;
-use batches::{Asked, Waiting};
+use batches::{Asked, Commits, Waiting};
 use elections::Elections;
 use receiving::Receiving;
 use running::{Home, Running};
@@ -52,6 +53,7 @@ pub struct Group<M: Machine> {
     waiting: mpsc::Sender<Waiting>,
     receiving: tokio::sync::Mutex<Receiving>,
     elections: Elections,
+    commits: Commits,
     handle: Handle,
     _running: Running,
 }
@@ -109,12 +111,12 @@ impl<M: Machine> Group<M> {
         let (started, start) = std::sync::mpsc::channel();
         let (asked, asking) = mpsc::channel(limits.waiting_max);
         let (waiting, waits) = mpsc::channel(limits.waiting_max);
-        let elections = Elections::default();
+        let (elections, commits) = (Elections::default(), Commits::default());
         let (handle, home) = match transport.runtime() {
             Some(handle) => (handle, None),
             None => Home::open().map(|(handle, home)| (handle, Some(home)))?,
         };
-        let (kept, seen) = (machines.clone(), elections.clone());
+        let (kept, seen, counted) = (machines.clone(), elections.clone(), commits.clone());
         let (end, ended) = oneshot::channel();
         let (ending, over) = std::sync::mpsc::channel::<()>();
         let run = async move {
@@ -126,7 +128,7 @@ impl<M: Machine> Group<M> {
                 Err(fatal) => return drop(started.send(Err(io::Error::other(fatal)))),
             };
             let mut tasks = JoinSet::new();
-            tasks.spawn(batches::propose(raft.clone(), kept.clone(), asking, limits));
+            tasks.spawn(batches::propose(raft.clone(), kept.clone(), asking, counted, limits));
             tasks.spawn(batches::confirm(raft.clone(), waits, limits));
             tasks.spawn(seen.watch(raft.clone()));
             tasks.spawn(shorten(raft.clone(), log, kept, limits.log_bytes_max));
@@ -139,7 +141,7 @@ impl<M: Machine> Group<M> {
         let (raft, on) = start.recv().map_err(io::Error::other)??;
         let _running = Running { end: Some(end), over: over.into(), on, _home: home };
         let receiving = tokio::sync::Mutex::default();
-        Ok(Group { raft, machines, limits, asked, waiting, receiving, elections, handle, _running })
+        Ok(Group { raft, machines, limits, asked, waiting, receiving, elections, commits, handle, _running })
     }
 
     /// Begins a group of these nodes; on one of them, and once in its life.
@@ -170,7 +172,7 @@ impl<M: Machine> Group<M> {
             return Ok(Vec::new());
         }
         let (answer, answered) = oneshot::channel();
-        if let Err(refused) = self.asked.try_send(Asked { commands, answer }) {
+        if let Err(refused) = self.asked.try_send(Asked { commands, since: Instant::now(), answer }) {
             return Err((self.not_taken(&refused), refused.into_inner().commands));
         }
         answered.await.unwrap_or_else(|_| Err((GroupError::Unknown, Commands::default())))
@@ -285,6 +287,12 @@ impl<M: Machine> Group<M> {
     /// How long the elections took that this node won, of late: from the moment it stood for one.
     pub fn elections_won(&self) -> Vec<Duration> {
         self.elections.won()
+    }
+
+    /// How many commands were committed through this node as the leader, and how long they took together: from being asked for
+    /// until they were taken in here.
+    pub fn commits(&self) -> (u64, Duration) {
+        self.commits.seen()
     }
 
     /// How it sees the group.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use dunlin::state::{Answer, Command, Query, Reply};
+use dunlin_client::{Client, Kv, Options};
 
 use super::frame;
 use super::keeper::{self, Keeper};
@@ -32,14 +33,19 @@ pub(crate) fn work(args: &RoleArgs) -> Result<()> {
         if work.case == "probe" {
             return probe::answer(nodes).await;
         }
-        let leader = leader(&nodes).await?;
+        let leader = leader(&nodes, None).await?;
         let connect = |nth: usize| match work.via.as_str() {
             "all" => Connection::to(&work.endpoints[nth % work.endpoints.len()]),
             _ => Connection::to(&work.endpoints[leader]),
         };
-        let connections: Vec<Connection> = (0..work.clients).map(connect).collect();
+        let mut connections: Vec<Connection> = (0..work.clients).map(connect).collect();
+        for connection in &mut connections {
+            connection.enter().await?;
+        }
         let keeper = Keeper::new(work.clone(), connections);
-        say(&answer(&work, &nodes[leader], &keeper).await?)
+        let mut leader = nodes[leader].clone();
+        leader.enter().await?;
+        say(&answer(&work, &leader, &keeper).await?)
     })
 }
 
@@ -90,15 +96,15 @@ async fn loaded(work: &Work, leader: &Connection, keeper: &Keeper) -> Result<Rep
     // In a short time there are a few at least.
     let rate = (peak_per_s / 2.0).max(10e9 / work.time_ns as f64);
     let half = lanes::run(keeper, rate).await?;
-    let (commit_avg_ns, commit_p99_ns) = leader.seen().await?.commit_ns;
-    Ok(Report { peak_per_s, commit_avg_ns, commit_p99_ns, ..half })
+    let commit_avg_ns = leader.seen().await?.commit_ns;
+    Ok(Report { peak_per_s, commit_avg_ns, ..half })
 }
 
 /// How long the leader takes over a snapshot, from asking for it until it is on its disk, ns.
 async fn snapshot(leader: &Connection) -> Result<u64> {
     let before = leader.seen().await?.applied;
     let begun_ns = monotonic_ns();
-    leader.0.ask(frame::SNAPSHOT, Bytes::new()).await?;
+    leader.line.ask(frame::SNAPSHOT, Bytes::new()).await?;
     while leader.seen().await?.snapshot < before {
         ensure!(monotonic_ns() - begun_ns < PATIENCE.as_nanos() as u64, "no snapshot within {PATIENCE:?}");
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -106,28 +112,47 @@ async fn snapshot(leader: &Connection) -> Result<u64> {
     Ok(monotonic_ns() - begun_ns)
 }
 
-/// One connection, with the calls that are made over it.
+/// A way to a node: what clients ask goes through its door `tcp`, the rest over a connection of this suite.
 #[derive(Clone, Debug)]
-pub struct Connection(Line);
+pub struct Connection {
+    line: Line,
+    kv: Option<Kv>,
+}
 
 impl Connection {
     /// To a node.
     pub fn to(endpoint: &str) -> Self {
-        Self(Line::to(endpoint.to_owned(), &tokio::runtime::Handle::current()))
+        let line = Line::to(endpoint.to_owned(), &tokio::runtime::Handle::current());
+        Self { line, kv: None }
+    }
+
+    /// Connects to the node's door.
+    pub async fn enter(&mut self) -> Result<()> {
+        let door = self.seen().await?.door;
+        let client = Client::connect(&format!("dunlin://{door}"), Options::default())?;
+        self.kv = Some(client.kv());
+        Ok(())
+    }
+
+    fn kv(&self) -> Result<&Kv> {
+        self.kv.as_ref().context("the door was not entered")
     }
 
     /// Has a command taken in.
     pub async fn command(&self, command: &Command<'_>) -> Result<Reply> {
-        let mut bytes = Vec::with_capacity(320);
-        command.encode(&mut bytes);
-        session::answered(&self.0.ask(frame::COMMAND, bytes.into()).await?)
+        Ok(self.kv()?.begin(command)?.answered().await?)
     }
 
     /// Asks.
     pub async fn query(&self, query: &Query<'_>) -> Result<Answer> {
-        let mut bytes = Vec::with_capacity(64);
-        query.encode(&mut bytes);
-        Ok(Answer::decode(&self.0.ask(frame::QUERY, bytes.into()).await?)?)
+        Ok(self.kv()?.begin_question(query)?.answered().await?)
+    }
+
+    /// Has a command proposed by this very node, once, also while it knows of no leader.
+    pub async fn propose(&self, command: &Command<'_>) -> Result<Reply> {
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes);
+        session::answered(&self.line.ask(frame::COMMAND, bytes.into()).await?)
     }
 
     /// How the node sees its cluster.
@@ -141,16 +166,16 @@ impl Connection {
     }
 
     async fn status(&self, body: Bytes) -> Result<Seen> {
-        let within = tokio::time::timeout(Duration::from_secs(1), self.0.ask(frame::STATUS, body));
+        let within = tokio::time::timeout(Duration::from_secs(1), self.line.ask(frame::STATUS, body));
         Ok(serde_json::from_slice(&within.await.context("a node says nothing")??)?)
     }
 }
 
-/// Which of the nodes leads, once all agree and have come as far as it.
-pub async fn leader(nodes: &[Connection]) -> Result<usize> {
+/// Which of the nodes leads, once all agree, have come as far as it, and as many have a vote as are asked for.
+pub async fn leader(nodes: &[Connection], voters: Option<usize>) -> Result<usize> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let why = match agreed(nodes).await {
+        let why = match agreed(nodes, voters).await {
             Ok(leader) => return Ok(leader),
             Err(why) => why,
         };
@@ -159,14 +184,18 @@ pub async fn leader(nodes: &[Connection]) -> Result<usize> {
     }
 }
 
-async fn agreed(nodes: &[Connection]) -> Result<usize> {
+async fn agreed(nodes: &[Connection], voters: Option<usize>) -> Result<usize> {
     let mut all: Vec<Seen> = Vec::new();
     for node in nodes {
         all.push(node.seen().await?);
     }
     let last = all.iter().map(|seen| seen.last).max().unwrap_or(0);
     let Some(leader) = all[0].leader else { bail!("nobody leads: {all:?}") };
-    let agree = |seen: &Seen| seen.leader == Some(leader) && seen.applied + BEHIND_MAX >= last;
+    let agree = |seen: &Seen| {
+        seen.leader == Some(leader)
+            && seen.applied + BEHIND_MAX >= last
+            && voters.is_none_or(|voters| seen.voters == voters)
+    };
     ensure!(all.iter().all(agree), "not yet: {all:?}");
     Ok(leader as usize - 1)
 }

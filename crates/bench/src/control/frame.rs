@@ -1,4 +1,4 @@
-//! The frames between processes of this suite: what stands between a client and a node, and between nodes.
+//! The frames in which a process of this suite is asked what clients of a node cannot ask.
 //!
 //! ```text
 //!  frame = bytes of the rest u32, id u64, kind u8, body
@@ -7,12 +7,8 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// Of a node to a node.
-pub const RAFT: u8 = 0;
-/// A command; answered by what came of it.
+/// A command, proposed once; answered by what came of it.
 pub const COMMAND: u8 = 1;
-/// A question, answered linearizably.
-pub const QUERY: u8 = 2;
 /// How the node sees its cluster; with a body, it then counts its commits anew.
 pub const STATUS: u8 = 3;
 /// Take a snapshot.

@@ -1,29 +1,23 @@
-//! A node of ours in a process of its own: `dunlin::Control` over a log on a real disk, and the connections of this suite.
+//! A node of ours in a process of its own, as `dunlin serve` has it: a data directory on a real disk, mutual TLS between nodes, door
+//! `tcp` for clients. Its limits are the defaults.
 //!
-//! Its limits are the defaults. What clients have asked for by the time a connection is read is handed on together, as the doors do it.
+//! What clients cannot ask a node it answers over a connection of this suite ([`session`]).
 
-use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bytes::Bytes;
 use dunlin::journal::RealDisk;
-use dunlin::raft::{Asking, Lane, Member, Transport};
-use dunlin::{Control, ControlLimits};
+use dunlin::{Config, Control, ControlLimits, Limits, Node};
+use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterLimits};
 use dunlin_server::{Server, ServerConfig};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
-use tokio::runtime::Handle;
 
-use super::frame;
-use super::line::Line;
 use super::session;
-use crate::local::stand::Stand;
 use crate::role::{RoleArgs, say};
-use crate::stats::Latencies;
 
 /// Says that it serves.
 #[derive(Serialize, Deserialize)]
@@ -37,6 +31,8 @@ pub struct Ready {
 pub struct Seen {
     /// Who leads, by number.
     pub leader: Option<u64>,
+    /// How many have a vote.
+    pub voters: usize,
     /// The last entry of its log.
     pub last: u64,
     /// The last entry its machine has taken in.
@@ -45,82 +41,56 @@ pub struct Seen {
     pub snapshot: u64,
     /// How long the elections took that it won, ns.
     pub elections_ns: Vec<u64>,
-    /// From proposing to the answer, ns: average and 99th percentile.
-    pub commit_ns: (f64, f64),
+    /// From proposing to the answer, ns, on average.
+    pub commit_ns: f64,
     /// Its door `tcp`.
-    pub door: Option<SocketAddr>,
+    pub door: SocketAddr,
 }
 
 /// What the connections of this suite are served by.
 pub struct Serving {
     /// The node's part in its cluster.
     pub control: Arc<Control>,
-    commits: Mutex<Latencies>,
-    door: Option<SocketAddr>,
+    door: SocketAddr,
+    /// Commits that do not count any more.
+    before: Mutex<(u64, Duration)>,
 }
 
-/// No request between nodes waits longer.
-const ANSWER_MAX: Duration = Duration::from_secs(20);
-
-/// Ways to the other nodes, one for each lane.
-struct Ways {
-    runtime: Handle,
-    lines: Mutex<HashMap<(u64, Lane), Line>>,
-}
-
-impl Transport for Ways {
-    fn ask(&self, member: &Member, lane: Lane, request: Bytes) -> Asking {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let line =
-            lines.entry((member.id, lane)).or_insert_with(|| Line::to(member.address.clone(), &self.runtime));
-        let answer = line.ask(frame::RAFT, request);
-        Box::pin(async move {
-            let late = |_| std::io::ErrorKind::TimedOut.into();
-            tokio::time::timeout(ANSWER_MAX, answer).await.map_err(late).flatten()
-        })
-    }
-
-    fn runtime(&self) -> Option<Handle> {
-        Some(self.runtime.clone())
-    }
-}
+const MEMORY_BYTES_MAX: u64 = 8 << 30;
 
 /// The node's process: serves until it is killed.
 pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
-    let id: u64 = args.get("id")?;
-    let ports: Vec<u16> = serde_json::from_str(args.text("peers")?).context("reading the ports")?;
-    let (port, dir): (u16, PathBuf) = (args.get("port")?, args.get("dir")?);
+    let (data_dir, ports): (PathBuf, [u16; 3]) =
+        (args.get("dir")?, serde_json::from_str(args.text("ports")?)?);
+    let [between, doors, suite] = ports.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let join = match args.text("join")? {
+        "" => None,
+        address => Some((address.to_owned(), args.text("token")?.parse()?)),
+    };
+    let limits = Limits { memory_bytes_max: MEMORY_BYTES_MAX, ..Limits::default() };
+    let config = Config { name: "bench".to_owned(), limits, is_of_cluster: true, ..Config::default() };
+    let (node, _) = Node::open(config, Arc::new(RealDisk), &data_dir).context("opening the node")?;
+    let cluster = ClusterConfig {
+        listen: between,
+        advertise: None,
+        data_dir,
+        join,
+        limits: ClusterLimits::default(),
+        control: ControlLimits::default(),
+    };
+    let cluster = Cluster::start(&node, cluster).context("taking part in the cluster")?;
+    let doors = ServerConfig { tcp: vec![doors], ..ServerConfig::default() };
+    let server = Server::start(node.clone(), doors).context("opening the door")?;
+    server.take_part(&cluster);
+    let door = *server.tcp_addresses().first().context("no door is open")?;
+    let serving = Serving { control: Arc::clone(node.control()?), door, before: Mutex::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let stand = Stand::start()?;
-    let handle = runtime.handle().clone();
-    // Raft and all connections share a thread, as those between nodes do in `dunlin serve`.
-    std::thread::spawn(move || runtime.block_on(std::future::pending::<()>()));
-    let ways = Ways { runtime: handle.clone(), lines: Mutex::default() };
-    let limits = ControlLimits::default();
-    let control = Control::take_part(stand.node(), id, Arc::new(RealDisk), &dir, ways, limits)?;
-    stand.node().set_control(Arc::clone(&control));
-    let doors = ServerConfig { tcp: vec![(Ipv4Addr::LOCALHOST, 0).into()], ..ServerConfig::default() };
-    let server = Server::start(stand.node().clone(), doors).context("opening the door")?;
-    let door = server.tcp_addresses().first().copied();
-    let node = Arc::new(Serving { control: Arc::clone(&control), commits: Mutex::default(), door });
-    handle.block_on(async {
-        let local = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
-        let peers = local(ports[id as usize - 1]).await?;
-        tokio::spawn(accept(peers, Arc::clone(&node)));
-        if id == 1 && !control.is_begun().await? {
-            control.begin(&members(&ports)).await?;
-        }
-        let clients = local(port).await?;
-        say(&Ready { id })?;
-        drop(tokio::spawn(accept(clients, node)).await);
+    runtime.block_on(async {
+        let listener = TcpListener::bind(suite).await?;
+        say(&Ready { id: cluster.node() })?;
+        accept(listener, Arc::new(serving)).await;
         Ok(())
     })
-}
-
-fn members(ports: &[u16]) -> Vec<Member> {
-    let member =
-        |(nth, port): (usize, &u16)| Member { id: nth as u64 + 1, address: format!("127.0.0.1:{port}") };
-    ports.iter().enumerate().map(member).collect()
 }
 
 async fn accept(listener: TcpListener, node: Arc<Serving>) {
@@ -130,27 +100,24 @@ async fn accept(listener: TcpListener, node: Arc<Serving>) {
 }
 
 impl Serving {
-    /// So many commands were committed together, after so long.
-    pub fn committed(&self, count: u64, took_ns: u64) {
-        self.commits.lock().unwrap_or_else(PoisonError::into_inner).record_all(took_ns, count);
-    }
-
     /// How it sees its cluster; and whether its commits are counted anew from here on.
     pub fn seen(&self, anew: bool) -> Result<Seen> {
         let (status, elections) = (self.control.status()?, self.control.elections_won()?);
-        let mut commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
-        let sample = commits.sample();
+        let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        let (commands, took) = self.control.commits()?;
+        let counted = (commands - before.0).max(1);
+        let commit_ns = (took - before.1).as_nanos() as f64 / counted as f64;
         if anew {
-            *commits = Latencies::default();
+            *before = (commands, took);
         }
-        let figure = |name| sample.get(name).unwrap_or(0.0);
         Ok(Seen {
             leader: status.leader,
+            voters: status.voters.len(),
             last: status.last.unwrap_or(0),
             applied: status.applied.unwrap_or(0),
             snapshot: status.snapshot.unwrap_or(0),
             elections_ns: elections.iter().map(|took| took.as_nanos() as u64).collect(),
-            commit_ns: (figure("avg_ns"), figure("p99_ns")),
+            commit_ns,
             door: self.door,
         })
     }

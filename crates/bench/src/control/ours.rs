@@ -1,7 +1,9 @@
 //! A cluster of ours: each node a process of its own with a directory on a real disk, all on 127.0.0.1.
 
 use anyhow::{Result, ensure};
+use dunlin_server::cluster::ClusterClient;
 
+use super::clients::{self, Connection};
 use super::cluster::Cluster;
 use super::node::Ready;
 use super::rival::free_ports;
@@ -25,25 +27,31 @@ struct Node {
 }
 
 impl Ours {
-    /// Starts so many nodes.
+    /// Starts so many nodes: the first begins a cluster, the others join it and are given a vote.
     pub fn start(bench: &Bench, count: usize) -> Result<Self> {
         let disk = ScratchDisk::new()?;
-        let ports = free_ports(2 * count)?;
-        let (clients, peers) = ports.split_at(count);
-        let peers_text = serde_json::to_string(peers)?;
-        let start = |nth: usize| {
+        let ports = free_ports(3 * count)?;
+        let data_dirs = disk.path().to_owned();
+        let dir = |nth: usize| data_dirs.join(format!("n{nth}"));
+        let mut ours = Self { nodes: Vec::new(), _disk: disk };
+        let (mut join, mut token) = (String::new(), String::new());
+        for nth in 0..count {
+            let [between, doors, suite] = [0, 1, 2].map(|at| ports[3 * nth + at]);
             let args = vec![
-                ("id", (nth + 1).to_string()),
-                ("peers", peers_text.clone()),
-                ("port", clients[nth].to_string()),
-                ("dir", disk.path().join(format!("n{nth}")).display().to_string()),
+                ("dir", dir(nth).display().to_string()),
+                ("ports", serde_json::to_string(&[between, doors, suite])?),
+                ("join", join.clone()),
+                ("token", token.clone()),
             ];
             let child = bench.child.start("control-node", &args)?;
-            anyhow::Ok(Node { args, endpoint: format!("127.0.0.1:{}", clients[nth]), child })
-        };
-        let nodes = (0..count).map(start).collect::<Result<_>>()?;
-        let mut ours = Self { nodes, _disk: disk };
-        (0..count).try_for_each(|nth| ours.ready(nth))?;
+            ours.nodes.push(Node { args, endpoint: format!("127.0.0.1:{suite}"), child });
+            ours.ready(nth)?;
+            if nth == 0 && count > 1 {
+                token = ClusterClient::open(&dir(0))?.token(None, true)?.to_string();
+                join = format!("127.0.0.1:{between}");
+            }
+        }
+        ours.vote()?;
         Ok(ours)
     }
 
@@ -51,6 +59,15 @@ impl Ours {
         let Ready { id } = self.nodes[nth].child.line(PATIENCE)?;
         ensure!(id == nth as u64 + 1, "node {id} says that it is ready where {} was started", nth + 1);
         Ok(())
+    }
+
+    /// Waits until each has a vote.
+    fn vote(&self) -> Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let nodes: Vec<_> = self.nodes.iter().map(|node| Connection::to(&node.endpoint)).collect();
+            clients::leader(&nodes, Some(nodes.len())).await.map(drop)
+        })
     }
 }
 

@@ -34,7 +34,7 @@ pub async fn answer(nodes: Vec<Connection>) -> Result<()> {
     let mut asked = asked();
     while let Some(ask) = asked.recv().await {
         match ask? {
-            Ask::Leader(_) => say(&Told::Leader(clients::leader(&nodes).await?))?,
+            Ask::Leader(_) => say(&Told::Leader(clients::leader(&nodes, None).await?))?,
             Ask::AfterNs(after_ns) => {
                 let (sender, told) = oneshot::channel();
                 waiting.told.replace(Some(sender));
@@ -65,7 +65,7 @@ async fn write(nth: usize, node: Connection, waiting: Rc<Waiting>) {
         tokio::task::spawn_local(async move {
             let asked_ns = monotonic_ns();
             let command = Command::Put { key: key.as_bytes(), value: b"probe", lease: 0 };
-            let written = tokio::time::timeout(WRITE_MAX, node.command(&command)).await;
+            let written = tokio::time::timeout(WRITE_MAX, node.propose(&command)).await;
             if matches!(written, Ok(Ok(_)))
                 && asked_ns > waiting.after_ns.get()
                 && let Some(told) = waiting.told.take()

@@ -71,9 +71,6 @@ pub struct Report {
     /// Of commands: from proposing to the answer, at the leader.
     #[serde(default)]
     pub commit_avg_ns: f64,
-    /// See above.
-    #[serde(default)]
-    pub commit_p99_ns: f64,
     /// Of commands: entries of the log that carried them.
     #[serde(default)]
     pub entries_per_s: f64,
@@ -122,7 +119,6 @@ impl Report {
             ("peak_per_s", self.peak_per_s),
             ("entries_per_s", self.entries_per_s),
             ("commit_avg_ns", self.commit_avg_ns),
-            ("commit_p99_ns", self.commit_p99_ns),
         ];
         more.into_iter()
             .filter(|(_, value)| *value > 0.0)

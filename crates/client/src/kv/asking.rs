@@ -50,7 +50,7 @@ impl Kv {
         Ok(Asking { kv: self.clone(), asked: self.send(ControlKind::Command, &bytes)? })
     }
 
-    fn send(&self, kind: ControlKind, bytes: &[u8]) -> Result<Asked, AskError> {
+    pub(super) fn send(&self, kind: ControlKind, bytes: &[u8]) -> Result<Asked, AskError> {
         let control = |request| FromClient::Control(Control { request, kind, bytes: Long(bytes) });
         let asked = self.shared.begin_asking(control)?;
         self.shared.check_version(Kind::Control)?;
@@ -86,7 +86,7 @@ impl Kv {
         }
     }
 
-    fn content<'b>(&self, message: &'b [u8]) -> Result<&'b [u8], KvError> {
+    pub(super) fn content<'b>(&self, message: &'b [u8]) -> Result<&'b [u8], KvError> {
         match self.shared.read_answer(message) {
             Some(FromNode::Controlled(controlled)) => Ok(controlled.bytes.0),
             _ => Err(KvError::odd()),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dunlin_client::state::{Command, Is, Operation, Reply, Target};
+use dunlin_client::state::{Answer, Command, Is, Operation, Query, Reply, Target};
 use dunlin_client::{ErrorCode, KvError, Transaction, WatchError, WatchFrom};
 
 use crate::running::Running;
@@ -102,7 +102,7 @@ fn a_watch_from_before_the_history_is_told_the_oldest_revision() {
 }
 
 #[test]
-fn many_commands_on_their_way_at_once_are_answered_each_for_itself() {
+fn many_commands_and_questions_on_their_way_at_once_are_answered_each_for_itself() {
     let node = Running::start();
     let client = node.client();
     let kv = client.kv();
@@ -123,6 +123,15 @@ fn many_commands_on_their_way_at_once_are_answered_each_for_itself() {
         assert_eq!(revisions.len(), 256);
     }
     assert_eq!(kv.revision().unwrap().1, 1_024);
+    let keys: Vec<String> = (0..256).map(|number| format!("k/{number}")).collect();
+    let asked: Vec<_> =
+        keys.iter().map(|key| kv.begin_question(&Query::Get { key: key.as_bytes() }).unwrap()).collect();
+    for (key, asked) in keys.iter().zip(asked) {
+        let Answer::Found { found, .. } = asked.wait().unwrap() else { panic!("another answer") };
+        assert_eq!((found.items[0].key.as_ref(), found.items[0].item.version), (key.as_bytes(), 4));
+    }
+    let (commands, took) = node.node.control().unwrap().commits().unwrap();
+    assert!(commands >= 1_024 && !took.is_zero(), "{commands} in {took:?}");
 }
 
 #[test]

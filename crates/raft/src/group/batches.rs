@@ -1,6 +1,7 @@
 //! Commands that are asked for at about the same time share an entry of the log; those who wait to read share a question.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,11 +22,33 @@ use crate::vocabulary::{Answers, Proposal};
 /// Commands of one who asks, and who waits for what comes of them.
 pub(super) struct Asked {
     pub(super) commands: Commands,
+    pub(super) since: Instant,
     pub(super) answer: oneshot::Sender<Result<Vec<Bytes>, (GroupError, Commands)>>,
 }
 
 /// Who waits to read: told the entry that its machine has to have taken in.
 pub(super) type Waiting = oneshot::Sender<Result<u64, GroupError>>;
+
+/// How long commands took from being asked for until they were committed and taken in.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Commits(Arc<(AtomicU64, AtomicU64)>);
+
+impl Commits {
+    fn count(&self, together: &[Asked]) {
+        let (count, took_ns) = &*self.0;
+        for asked in together {
+            let commands = asked.commands.len() as u64;
+            count.fetch_add(commands, Ordering::Relaxed);
+            took_ns.fetch_add(commands * asked.since.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// How many there were, and how long all of them took.
+    pub(super) fn seen(&self) -> (u64, Duration) {
+        let (count, took_ns) = &*self.0;
+        (count.load(Ordering::Relaxed), Duration::from_nanos(took_ns.load(Ordering::Relaxed)))
+    }
+}
 
 /// How many commands are taken together at most, and how many readers.
 const TOGETHER_MAX: usize = 4 << 10;
@@ -41,6 +64,7 @@ pub(super) async fn propose<M: Machine>(
     raft: OurRaft<M>,
     machines: Machines<M>,
     asking: mpsc::Receiver<Asked>,
+    commits: Commits,
     limits: Limits,
 ) {
     let slots = Arc::new(Semaphore::new(limits.in_flight_max));
@@ -62,11 +86,14 @@ pub(super) async fn propose<M: Machine>(
         // Now, and not before it waited: a lease that is granted by a command lives from when that came, or later.
         let (now_ms, _) = clock.look(&raft, &machines);
         let joined = proposal::join(now_ms, together.iter().map(|asked| &asked.commands));
-        let raft = raft.clone();
+        let (raft, commits) = (raft.clone(), commits.clone());
         let patience = Duration::from_millis(limits.answer_ms_max);
         tokio::spawn(async move {
             let written = tokio::time::timeout(patience, write(&raft, joined, unsure)).await;
             drop(slot);
+            if written.as_ref().is_ok_and(Result::is_ok) {
+                commits.count(&together);
+            }
             // Late, it stands in this node's log, and may be committed yet.
             answer(together, written.unwrap_or(Err(GroupError::Unknown)));
         });

@@ -31,6 +31,12 @@ pub(super) fn write(node: &Node, out: &mut Exposition) {
     ] {
         out.one(Counter, name, help, value);
     }
+    if let Ok((commands, took)) = control.commits() {
+        let help = "Commands that were committed through this node as the leader.";
+        out.one(Counter, "dunlin_raft_committed_total", help, commands);
+        let help = "What they took together, from being asked for until they were taken in here.";
+        out.one(Counter, "dunlin_raft_commit_seconds_total", help, took.as_secs_f64());
+    }
     let Ok((Ok(Answer::Status { revision, keys, bytes, leases, .. }), bytes_max)) =
         control.with(|state| (state.answer(&Query::Status), state.limits().state_bytes_max))
     else {
