@@ -149,6 +149,9 @@ impl<'a> Query<'a> {
 impl Answer {
     /// Appends its bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        if let Answer::Found { found, .. } = self {
+            out.reserve(found.items.iter().map(|pair| pair.item.bytes(&pair.key) as usize).sum());
+        }
         encode(self, out);
     }
 

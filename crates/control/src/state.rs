@@ -19,6 +19,9 @@ use crate::turn::Turn;
 /// The first byte of the system's keys.
 const RESERVED: u8 = b'$';
 
+/// Room is made for so many items of a range before they are found.
+const ITEMS_AT_ONCE: usize = 1_024;
+
 /// All that is agreed on. Cloning it costs nothing: what two clones have in common they share.
 #[derive(Debug, Clone, Default)]
 pub struct State {
@@ -111,7 +114,8 @@ impl State {
     ) -> Found {
         let keys_max = self.limits.range_keys_max;
         let limit = if limit == 0 { keys_max } else { limit.min(keys_max) } as usize;
-        let mut found = Found::default();
+        let items = Vec::with_capacity(limit.min(self.keys.len()).min(ITEMS_AT_ONCE));
+        let mut found = Found { items, more: false };
         let mut bytes = 0;
         for (key, item) in self.between(start, end) {
             bytes += item.bytes(key);
@@ -212,7 +216,10 @@ impl State {
 
     fn put(&mut self, key: &[u8], value: &[u8], lease: u64, effects: &mut Effects) -> Result<Reply, Refusal> {
         self.check_put(By::Anyone, key, value, lease)?;
-        self.check_room(self.growth(key, value))?;
+        // Mostly there is room even for a new key, and nothing has to be looked for.
+        if self.check_room(item_bytes(key, value)).is_err() {
+            self.check_room(self.growth(key, value))?;
+        }
         let mut turn = Turn::begin(self, effects);
         turn.put(key, value, lease);
         Ok(turn.changed())

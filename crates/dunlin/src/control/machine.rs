@@ -16,11 +16,19 @@ pub(super) struct Replicated {
     effects: Effects,
     history: History,
     waiting: Arc<Waiting>,
+    /// An answer while it is written.
+    said: Vec<u8>,
 }
 
 impl Replicated {
     pub(super) fn new(history: History, waiting: Arc<Waiting>) -> Replicated {
-        Replicated { state: State::default(), effects: Effects::default(), history, waiting }
+        Replicated {
+            state: State::default(),
+            effects: Effects::default(),
+            history,
+            waiting,
+            said: Vec::new(),
+        }
     }
 
     pub(super) fn state(&self) -> &State {
@@ -68,9 +76,10 @@ impl Machine for Replicated {
     fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
         let command = Command::decode(command);
         let command = command.expect("a command of the log is one of a version that this node knows");
-        let mut out = Vec::new();
-        self.take_in(&command).encode(&mut out);
-        out.into()
+        let answered = self.take_in(&command);
+        self.said.clear();
+        answered.encode(&mut self.said);
+        Bytes::copy_from_slice(&self.said)
     }
 
     fn freeze(&self) -> Box<dyn Frozen> {
