@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use dunlin::journal::RealDisk;
-use dunlin::{ControlLimits, Node, RecoveredTopic};
+use dunlin::{ControlLimits, Node, OwnershipLimits, RecoveredTopic};
 use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterError, ClusterLimits};
 use dunlin_server::{Door, NatsLimits, Server, ServerConfig, StartError};
 use dunlin_topic::{Retention, TopicConfig};
@@ -35,7 +35,7 @@ impl Running {
         let cluster = cluster.map_err(refused)?;
         let server = Server::start(node.clone(), server_config(config)).context("cannot open the doors")?;
         if let Some(cluster) = &cluster {
-            server.take_part(cluster);
+            server.take_part(cluster).context("cannot serve the other nodes")?;
         }
         Ok(Running { node, server, cluster, telemetry: None })
     }
@@ -134,6 +134,7 @@ fn cluster_config(config: &Config) -> Result<Option<ClusterConfig>> {
         join,
         limits: ClusterLimits::default(),
         control: ControlLimits::default(),
+        ownership: OwnershipLimits::default(),
     }))
 }
 

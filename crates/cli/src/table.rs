@@ -20,9 +20,10 @@ impl Table {
 
     /// # Panics
     /// When the row has another number of cells than the heading.
-    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        assert_eq!(N, self.heading.len(), "a row for another table");
-        self.rows.push(cells.into());
+    pub fn row(&mut self, cells: impl Into<Vec<String>>) {
+        let cells = cells.into();
+        assert_eq!(cells.len(), self.heading.len(), "a row for another table");
+        self.rows.push(cells);
     }
 
     pub fn write(&self, out: &mut impl Write, paint: Paint) -> io::Result<()> {

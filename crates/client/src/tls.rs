@@ -31,6 +31,8 @@ pub struct TlsOptions {
     pub cert: Option<Vec<u8>>,
     /// The key of the client's certificate.
     pub key: Option<Vec<u8>>,
+    /// The name that the node's certificate has to be for, where that is another than the address's host.
+    pub name: Option<String>,
 }
 
 impl fmt::Debug for TlsOptions {
@@ -42,6 +44,7 @@ impl fmt::Debug for TlsOptions {
             .field("ca", &given(&self.ca))
             .field("cert", &given(&self.cert))
             .field("key", &key)
+            .field("name", &self.name)
             .finish()
     }
 }
@@ -125,7 +128,7 @@ impl Connector {
             Some(ca) => authorities(ca).map_err(pem("the CA file"))?,
             None => system_roots()?,
         };
-        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let host = options.name.as_deref().unwrap_or(host).trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(host.to_owned()).map_err(|_| TlsError::Host(host.to_owned()))?;
         // Both versions that rustls has are ring's as well.
         let builder = ClientConfig::builder_with_provider(provider())

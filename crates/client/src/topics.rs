@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dunlin_control::{Command, Reply as ControlReply};
 use dunlin_topic::{Acknowledged, OnFull, Position, Reliable, Retention, TopicConfig};
 use dunlin_wire::{
     CreateTopic, CreateTopicWith, Decoder, ErrorCode, FromClient, FromNode, Kind, List, ListTopics,
@@ -11,6 +12,7 @@ use dunlin_wire::{
 
 use crate::client::{Client, Shared};
 use crate::follow::lock;
+use crate::kv::KvError;
 use crate::refusal::Refused;
 
 /// Topics asked for in one page.
@@ -139,6 +141,16 @@ impl Client {
     /// Deletes a topic and all it holds.
     pub fn delete_topic(&self, topic: &str) -> Result<(), AskError> {
         self.shared.ask(|request| FromClient::DeleteTopic(NamedTopic { request, topic })).map(drop)
+    }
+
+    /// Has another node of the cluster own a topic; the epoch in which that node takes records for it. The topic goes on
+    /// there with all that it holds.
+    pub fn move_topic(&self, topic: &str, node: u64) -> Result<u32, KvError> {
+        let command = Command::Move { topic: topic.as_bytes(), node, epoch: 0 };
+        match self.kv().begin(&command)?.wait()? {
+            ControlReply::Placed { epoch, .. } => Ok(epoch),
+            _ => Err(KvError::Unknown("the node answered something else than was asked".to_owned())),
+        }
     }
 
     /// The topics whose names match the pattern, all of them when it is empty, in order of their names.

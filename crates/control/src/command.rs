@@ -80,7 +80,7 @@ choice! {
         /// Sees to it that a topic has a living owner; makes it where there is none.
         Place { /// The topic.
             wanted: Wanted<'a> } = 21,
-        /// A node that takes part becomes the owner of a topic.
+        /// A node that takes part becomes the owner of a topic; who owns it already begins a later epoch with it.
         Move { /// Its name.
             topic: &'a [u8], /// The node.
             node: u64, /// The lowest epoch that it may begin.

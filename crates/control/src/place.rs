@@ -182,8 +182,14 @@ impl State {
         effects: &mut Effects,
     ) -> Result<Reply, Refusal> {
         let there = self.placement(topic).ok_or(Refusal::NoTopic)?;
-        if there.owner == node {
+        if there.owner == node && (epoch <= there.epoch || there.kind != Kind::Volatile) {
             return Ok(Reply::Placed { owner: node, epoch: there.epoch, made: false });
+        }
+        if there.owner == node {
+            // It was started again, and has nothing of the epoch before.
+            let next = Placement { epoch, from: 0, ..there }.to_bytes();
+            self.put_placement(topic, &next, effects)?;
+            return Ok(Reply::Placed { owner: node, epoch, made: false });
         }
         if there.kind != Kind::Volatile {
             return Err(Refusal::Immovable { owner: there.owner });

@@ -29,6 +29,14 @@ pub enum TopicError {
     /// A durable topic, where the node has no directory for it.
     #[error("a durable topic needs a data directory: start the node with --data-dir DIR")]
     NoDataDir,
+    /// Another node owns the topic, and only its owner can do this.
+    #[error("{why}")]
+    Elsewhere {
+        /// Which node.
+        node: u64,
+        /// In words: what can be had there only, and where that is.
+        why: String,
+    },
     /// The cluster did not answer, or refused.
     #[error("the cluster: {0}")]
     Cluster(String),

@@ -196,6 +196,17 @@ impl Node {
         of_topic.map(|group| group.info(self)).collect()
     }
 
+    /// Another node owns the topic from now on: its groups end here, and their members are told to go there.
+    pub(crate) fn end_groups_of(&self, topic: &Topic, why: &TopicError) {
+        let ended: Vec<AnyGroup> = {
+            let mut by_name = self.groups_of_node().lock();
+            let of_topic = |group: &AnyGroup| std::ptr::eq(Arc::as_ptr(group.topic()), topic);
+            by_name.extract_if(.., |_, group| of_topic(group)).map(|(_, group)| group).collect()
+        };
+        let why = SubscribeError::from(why.clone());
+        ended.iter().for_each(|group| group.end(&why));
+    }
+
     fn join<M: Machine>(
         &self,
         topic: &str,
@@ -213,6 +224,10 @@ impl Node {
         let topic = self.topic_of_group(topic)?;
         let groups = self.groups_of_node();
         let mut by_name = groups.lock();
+        // Under the lock: when the topic goes to another, those are ended that are in the map.
+        if let Some(ownership) = self.ownership() {
+            ownership.check_owner(&topic, "its groups are joined")?;
+        }
         let key = (topic.name().to_owned(), name.to_owned());
         let known = by_name.get(&key).filter(|group| Arc::ptr_eq(group.topic(), &topic));
         let (group, notices) = match known {
@@ -239,6 +254,9 @@ impl Node {
             }
         };
         let member = group.join(self, member_name)?;
+        if let Some(why) = group.ended() {
+            return Err(why.clone().into());
+        }
         Ok(Seat::new(self.unguarded(), group, member, news, notices))
     }
 

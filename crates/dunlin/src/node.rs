@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use dunlin_control::Command;
 use dunlin_journal::Disk;
 use dunlin_topic::{
     Budget, Charge, ConfigError, Consumption, Cursor, Fold, FoldConfig, FoldError, Newcomers, Pattern,
@@ -137,7 +138,7 @@ impl Node {
     }
 
     /// Refuses a topic in the place of one that is on disk and could not be opened.
-    fn check_refused(&self, name: &str, pattern: &Pattern) -> Result<(), TopicError> {
+    pub(crate) fn check_refused(&self, name: &str, pattern: &Pattern) -> Result<(), TopicError> {
         let meets = |refused: &RefusedTopic| {
             let owned = Pattern::parse(&refused.pattern).ok();
             refused.name == name || owned.is_some_and(|owned| owned.overlaps(pattern))
@@ -331,6 +332,21 @@ impl Node {
         }
     }
 
+    /// The command that has another node of the cluster own a topic, for whoever asks it of [`Node::control`].
+    pub fn command_to_move<'a>(&self, name: &'a str, to: u64) -> Result<Command<'a>, TopicError> {
+        if is_reserved(name) {
+            return Err(TopicError::Reserved(name.to_owned()));
+        }
+        let pattern = Pattern::parse(name)?;
+        self.may_all(Action::Create, &pattern)?;
+        self.may_all(Action::Delete, &pattern)?;
+        let alone = || {
+            TopicError::Cluster("this node is not one of a cluster: there is nowhere to move to".to_owned())
+        };
+        let epoch = self.ownership().ok_or_else(alone)?.epoch_to_move(name, to);
+        Ok(Command::Move { topic: name.as_bytes(), node: to, epoch })
+    }
+
     pub(crate) fn delete(&self, name: &str) -> Result<(), TopicError> {
         let unknown = || TopicError::Unknown(name.to_owned());
         let epoch = |topic: &Topic| topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
@@ -416,6 +432,12 @@ impl Node {
         if subject.is_system() {
             return Err(TopicError::Reserved(subject.as_str().to_owned()));
         }
+        let elsewhere = || self.ownership().and_then(|ownership| ownership.inbox(subject.as_str()));
+        if is_reserved(subject.as_str())
+            && let Some(inbox) = elsewhere()
+        {
+            return Ok(Owner::of(inbox));
+        }
         if !self.0.config.auto_create || is_reserved(subject.as_str()) {
             return Err(TopicError::Unknown(subject.as_str().to_owned()));
         }
@@ -455,7 +477,9 @@ impl Node {
             return self.owner(Subject::parse(pattern.as_str())?);
         }
         self.may(Action::Publish, pattern)?;
-        let topic = self.0.registry.of_pattern(pattern);
+        let elsewhere =
+            || self.ownership()?.inbox(pattern.as_str()).filter(|inbox| inbox.pattern() == pattern.as_str());
+        let topic = self.0.registry.of_pattern(pattern).or_else(elsewhere);
         topic.ok_or_else(|| TopicError::Unknown(pattern.as_str().to_owned()))
     }
 

@@ -9,7 +9,8 @@
 //!
 //! Invariants:
 //! - A node takes records into a volatile topic only while its lease lasts by its own clock, counted from before it asked for
-//!   it: so it stops before another can begin.
+//!   it: so it stops before another can begin. A new lease counts once the node knows all that was agreed on before it.
+//! - A node that was started again has nothing of its volatile topics: it begins another epoch of each before it takes part.
 //! - What a publisher sends to one topic arrives in the order in which it was sent, whoever owns the topic meanwhile.
 //! - What is handed on and has no answer when its owner is gone is sent again only under its producer's number; what has none
 //!   is told to be unknown.
@@ -18,24 +19,29 @@
 
 mod feed;
 mod handed;
+mod inboxes;
 mod keeper;
 mod lease;
+mod leaving;
 mod settle;
 mod way;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use dunlin_control::{Command, Refusal, Reply};
+use dunlin_topic::Topic;
 
+use crate::error::TopicError;
 use crate::node::{Inner, Node};
 
 pub use feed::{Beginning, Feed, Taken};
 pub use handed::Handed;
 use handed::Tickets;
+use inboxes::Inboxes;
 use keeper::Keeper;
 use way::Way;
 
@@ -93,6 +99,9 @@ pub trait Peers: Send + Sync + Debug {
 
     /// Feeds mirrors from a node until [`Feed::is_wanted`] says that it is enough, or tells what stands in the way.
     fn feed(&self, from: u64, feed: Arc<Feed>);
+
+    /// A node takes part no more, however its connections stand: nothing that it was sent will be answered.
+    fn gone(&self, _node: u64) {}
 }
 
 /// A node's part in who owns what.
@@ -105,9 +114,17 @@ pub struct Ownership {
     node: Weak<Inner>,
     /// Until then, by the node's clock, its own lease is sure to last.
     lease_until_ns: AtomicU64,
-    alive: Mutex<HashSet<u64>>,
+    /// What was this node's in another life has been begun anew.
+    is_anew: AtomicBool,
+    /// It ends, and begins no other lease.
+    is_leaving: AtomicBool,
+    /// Those that take part, and where clients find them.
+    alive: Mutex<BTreeMap<u64, Arc<str>>>,
+    /// The lease under which the node takes part, as what it watches has told: all before it is known here.
+    enlisted: AtomicU64,
     tickets: Arc<Tickets>,
     ways: Mutex<HashMap<Arc<str>, Arc<Way>>>,
+    inboxes: Inboxes,
     /// Held while the registry is brought to what is agreed on.
     settling: Mutex<()>,
     private_mirrors: AtomicU64,
@@ -124,9 +141,13 @@ impl Node {
                 peers,
                 node: Arc::downgrade(&self.0),
                 lease_until_ns: AtomicU64::new(0),
+                is_anew: AtomicBool::new(false),
+                is_leaving: AtomicBool::new(false),
                 alive: Mutex::default(),
+                enlisted: AtomicU64::new(0),
                 tickets: Arc::new(Tickets::new(limits.handed_bytes_max)),
                 ways: Mutex::default(),
+                inboxes: Inboxes::default(),
                 settling: Mutex::default(),
                 private_mirrors: AtomicU64::new(0),
                 keeper: Keeper::start(this.clone()),
@@ -153,26 +174,49 @@ impl Ownership {
         self.lease_until_ns.store(until_ns, Ordering::Release);
     }
 
-    /// A node takes part, or does no more.
-    pub fn node(&self, node: u64, is_alive: bool) {
-        let changed = {
-            let mut alive = lock(&self.alive);
-            if is_alive { alive.insert(node) } else { alive.remove(&node) }
-        };
-        if changed {
+    /// A node takes part; clients find it at this address.
+    fn came(&self, node: u64, address: &[u8]) {
+        let address: Arc<str> = String::from_utf8_lossy(address).into();
+        if lock(&self.alive).insert(node, address).is_none() {
             self.keeper.look_at_all();
         }
     }
 
-    /// Those that take part.
-    pub fn nodes(&self) -> Vec<u64> {
-        let mut nodes: Vec<u64> = lock(&self.alive).iter().copied().collect();
-        nodes.sort_unstable();
-        nodes
+    /// A node takes part no more.
+    fn left(&self, node: u64) {
+        if lock(&self.alive).remove(&node).is_none() {
+            return;
+        }
+        if node != self.id {
+            self.peers.gone(node);
+        }
+        self.keeper.look_at_all();
     }
 
-    fn is_alive(&self, node: u64) -> bool {
-        lock(&self.alive).contains(&node)
+    /// Those that take part.
+    pub fn nodes(&self) -> Vec<u64> {
+        lock(&self.alive).keys().copied().collect()
+    }
+
+    /// Whether a node takes part.
+    pub fn is_alive(&self, node: u64) -> bool {
+        lock(&self.alive).contains_key(&node)
+    }
+
+    /// Where clients find a node that takes part.
+    pub fn address_of(&self, node: u64) -> Option<Arc<str>> {
+        lock(&self.alive).get(&node).filter(|address| !address.is_empty()).cloned()
+    }
+
+    /// Refuses what only a topic's owner can do, where that is another.
+    pub(crate) fn check_owner(&self, topic: &Topic, what: &str) -> Result<(), TopicError> {
+        let (node, _) = self.owner_of(topic);
+        if node == self.id {
+            return Ok(());
+        }
+        let at = self.address_of(node).map_or_else(String::new, |address| format!(" at {address}"));
+        let why = format!("topic {:?} is owned by node {node}{at}: {what} there only", topic.name());
+        Err(TopicError::Elsewhere { node, why })
     }
 
     fn embedded(&self) -> Option<Node> {

@@ -144,6 +144,9 @@ impl From<&TopicError> for Refused {
             TopicError::Unknown(name) => Refused::new(Code::NoTopic, name.as_str()),
             TopicError::Reserved(_) => Refused::new(Code::Subject, error.to_string()),
             TopicError::NoDataDir => Refused::new(Code::TopicConfig, error.to_string()),
+            TopicError::Elsewhere { node, why } => {
+                Refused { numbers: [*node, 0, 0], ..Refused::new(Code::Elsewhere, why.as_str()) }
+            }
             TopicError::Cluster(_) => Refused::new(Code::OwnerAway, error.to_string()),
             TopicError::Disk(why) => Refused::new(Code::DiskFailed, why.as_str()),
             TopicError::Record(error) => error.as_ref().into(),

@@ -115,6 +115,11 @@ impl Registry {
         Some(Arc::clone(&entry.topic))
     }
 
+    /// The same, as text.
+    pub(crate) fn get_pattern(&self, pattern: &str) -> Option<Arc<Topic>> {
+        self.of_pattern(&Pattern::parse(pattern).ok()?)
+    }
+
     /// Adds the topic that `make` makes and what it is charged, unless its name is taken or its pattern meets another's.
     pub(crate) fn add(
         &self,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_topic::{Newcomers, Pattern, Start, Subject, SubscribeError};
+use dunlin_topic::{Log, Newcomers, Pattern, Start, Subject, SubscribeError};
 
 use crate::access::Action;
 use crate::control::KV;
@@ -51,13 +51,17 @@ impl Node {
     }
 
     /// Whether somebody reads what is published to the subject, will be told of its topic, or, where the topic is durable,
-    /// may read it at any time.
+    /// may read it at any time. Where other nodes might have such readers and this one cannot know it, so it is.
     pub fn is_heard(&self, subject: Subject<'_>) -> bool {
-        let heard = self.registry().owner(subject).is_some_and(|topic| {
-            let tail = subject.as_str().strip_prefix(topic.logs()[0].name().subject_prefix.as_str());
-            let heard = || topic.logs().iter().any(|log| log.has_listener(tail.unwrap_or("")));
-            topic.config().durable.is_some() || heard()
-        });
+        let heard = match self.registry().owner(subject) {
+            Some(topic) => {
+                let tail = subject.as_str().strip_prefix(topic.logs()[0].name().subject_prefix.as_str());
+                let heard = |log: &Arc<Log>| log.is_mirror() || log.has_listener(tail.unwrap_or(""));
+                topic.config().durable.is_some() || topic.logs().iter().any(heard)
+            }
+            // Those who wait for topics to come do so with their own node.
+            None => !is_reserved(subject.as_str()) && self.ownership().is_some_and(|of| of.nodes().len() > 1),
+        };
         heard || self.registry().is_watched(subject)
     }
 

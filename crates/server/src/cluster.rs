@@ -27,12 +27,14 @@ mod hex;
 mod join;
 mod limits;
 mod link;
+mod owner;
 mod reconcile;
 mod records;
 mod seat;
 mod secure;
 mod serving;
 mod token;
+mod topics;
 mod transport;
 
 use std::io;
@@ -44,7 +46,7 @@ use std::time::Duration;
 
 use dunlin::journal::RealDisk;
 use dunlin::raft::Member;
-use dunlin::{Control, ControlLimits, Node};
+use dunlin::{Control, ControlLimits, Node, OwnershipLimits};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
@@ -55,6 +57,7 @@ pub use backup::{BackupHeader, back_up, restore};
 pub use client::{ClusterClient, Surveyed};
 pub use error::ClusterError;
 pub use limits::ClusterLimits;
+pub(crate) use owner::Owner;
 pub use records::NodeRecord;
 pub(crate) use seat::Seat;
 pub use token::Token;
@@ -85,6 +88,8 @@ pub struct ClusterConfig {
     pub limits: ClusterLimits,
     /// Those of what is agreed on.
     pub control: ControlLimits,
+    /// Those of topics that others own.
+    pub ownership: OwnershipLimits,
 }
 
 /// A node's part in its cluster, until it is dropped.
@@ -92,6 +97,7 @@ pub struct Cluster {
     seat: Arc<Seat>,
     address: SocketAddr,
     handle: Handle,
+    topics: topics::Topics,
     running: Vec<Thread>,
 }
 
@@ -125,6 +131,7 @@ impl Cluster {
             return Err(ClusterError::Refused("the node takes part in a cluster already".to_owned()));
         }
         seat.set_control(Arc::clone(&control));
+        let topics = topics::Topics::start(node, &seat, &control, config.ownership)?;
         let accepting = Arc::clone(&seat);
         handle.spawn(async move {
             match tokio::net::TcpListener::from_std(listener) {
@@ -137,12 +144,22 @@ impl Cluster {
         }
         looking.spawn(reconcile::run(Arc::clone(&seat)));
         looking.spawn(reconcile::follow(Arc::clone(&seat)));
-        Ok(Cluster { seat, address, handle, running: vec![looks, connections] })
+        Ok(Cluster { seat, address, handle, topics, running: vec![looks, connections] })
+    }
+
+    /// Takes its share of the topics, once it knows what was agreed on: doors are open.
+    pub(crate) fn own_topics(&self) {
+        self.topics.own();
     }
 
     /// Where other nodes reach it, with its real port.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The host at which other nodes reach it.
+    pub(crate) fn host(&self) -> &str {
+        self.seat.identity.address.rsplit_once(':').map_or("", |(host, _)| host)
     }
 
     /// Its number.
@@ -165,8 +182,9 @@ impl Cluster {
         self.seat.missing()
     }
 
-    /// Has another node lead, if this one does: before it ends.
+    /// Has other nodes own its volatile topics, and another lead, if this one does: before it ends.
     pub fn hand_over(&self) {
+        self.topics.leave();
         let (done, handed) = std::sync::mpsc::channel();
         let seat = Arc::clone(&self.seat);
         self.handle.spawn(async move {
@@ -195,6 +213,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
+        self.topics.end();
         if let Some(control) = self.seat.control() {
             control.stop();
         }

@@ -126,7 +126,7 @@ impl Accepting {
 }
 
 /// The first while it has few sessions, else the one with the fewest.
-pub(crate) fn choose(cores: &[Core], before_spreading: usize) -> &Core {
+fn choose(cores: &[Core], before_spreading: usize) -> &Core {
     let first = &cores[0];
     if first.load() < before_spreading {
         return first;

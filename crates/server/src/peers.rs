@@ -73,6 +73,11 @@ impl Peers for NodeLinks {
     fn feed(&self, from: u64, feed: Arc<Feed>) {
         self.link(from).feed(feed);
     }
+
+    fn gone(&self, node: u64) {
+        let link = lock(&self.links).get(&node).cloned();
+        link.into_iter().for_each(|link| link.cut());
+    }
 }
 
 impl Drop for NodeLinks {

@@ -43,8 +43,7 @@ pub(crate) struct Core {
 pub(crate) struct Seat(Arc<AtomicUsize>);
 
 impl Runtime {
-    pub(crate) fn start(number: usize, spin: bool) -> Result<Runtime, StartError> {
-        let name = format!("dunlin-door-{number}");
+    pub(crate) fn start(name: String, spin: bool) -> Result<Runtime, StartError> {
         let failed = |error| StartError::Thread { name: name.clone(), error };
         let mut builder = Builder::new_current_thread();
         builder.enable_io().enable_time().global_queue_interval(OTHERS_INTERVAL);

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::config::ServerConfig;
 use crate::door::Door;
 use crate::error::StartError;
 use crate::housekeeping;
-use crate::listener::{Listener, accept, choose};
+use crate::listener::{Listener, accept};
 use crate::reload;
 use crate::responders::OnDoorThreads;
 use crate::runtime::Runtime;
@@ -35,6 +35,8 @@ pub struct Server {
     tasks: Vec<AbortHandle>,
     _runner: Arc<dyn Runner>,
     _runtimes: Vec<Runtime>,
+    /// Serves the other nodes of a cluster: they are not to wait for what a door's thread waits for, which may be they.
+    for_nodes: OnceLock<Runtime>,
 }
 
 impl Server {
@@ -57,7 +59,8 @@ impl Server {
             0 => cores,
             threads => threads,
         };
-        let runtimes = (0..threads).map(|number| Runtime::start(number, config.spin));
+        let runtimes =
+            (0..threads).map(|number| Runtime::start(format!("dunlin-door-{number}"), config.spin));
         let runtimes = runtimes.collect::<Result<Vec<_>, _>>()?;
         let cores: Vec<_> = runtimes.iter().map(|runtime| runtime.core().clone()).collect();
         let shared = Shared::new(node.clone(), &config, tls, access);
@@ -77,20 +80,28 @@ impl Server {
         }
         let runner: Arc<dyn Runner> = Arc::new(OnDoorThreads { first });
         node.set_runner(&runner);
-        Ok(Server { shared, addresses, tcp, unix: config.unix, tasks, _runner: runner, _runtimes: runtimes })
+        let for_nodes = OnceLock::new();
+        let (unix, _runner, _runtimes) = (config.unix, runner, runtimes);
+        Ok(Server { shared, addresses, tcp, unix, tasks, _runner, _runtimes, for_nodes })
     }
 
     /// Is a node of this cluster from now on: it tells the others where its doors are, lets them in by door `tcp`'s
-    /// protocol through the cluster's own listener, and is ready when the cluster is.
-    pub fn take_part(&self, cluster: &Cluster) {
-        let doors =
-            self.addresses.iter().map(|(door, at)| (door.name().to_owned(), at.to_string())).collect();
+    /// protocol through the cluster's own listener, has its share of the topics, and is ready when the cluster is.
+    pub fn take_part(&self, cluster: &Cluster) -> Result<(), StartError> {
+        let runtime = Runtime::start("dunlin-nodes".to_owned(), false)?;
+        let core = self.for_nodes.get_or_init(|| runtime).core().clone();
+        let host = cluster.host();
+        let doors = self.addresses.iter().map(|(door, at)| match at.ip().is_unspecified() {
+            // Clients find it where the other nodes do.
+            true => (door.name().to_owned(), format!("{host}:{}", at.port())),
+            false => (door.name().to_owned(), at.to_string()),
+        });
+        let doors = doors.collect();
         let shared = Arc::downgrade(&self.shared);
         let for_door = move |_node, stream| {
             let shared = shared.upgrade().ok_or(io::ErrorKind::NotConnected)?;
             let Stream::Tls(secured) = stream else { return Err(io::ErrorKind::InvalidData.into()) };
             let leaving = secured.leave()?;
-            let core = choose(shared.cores(), shared.limits.sessions_before_spreading);
             let seat = core.seat();
             core.handle.clone().spawn(async move {
                 let (_seat, _passage) = (seat, shared.traffic.accepted(Door::Tcp));
@@ -101,6 +112,8 @@ impl Server {
         };
         cluster.seat().set_doors(doors, Box::new(for_door));
         let _ = self.shared.cluster.set(Arc::clone(cluster.seat()));
+        cluster.own_topics();
+        Ok(())
     }
 
     /// The addresses of every door, with their real ports.

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dunlin::Node;
-use dunlin::topic::{Charge, SubscribeError, Waiter};
+use dunlin::topic::{Charge, SubscribeError, Topic, Waiter};
 use tokio::sync::Semaphore;
 
 use crate::access::{Access, UsersError};
-use crate::cluster::Seat;
+use crate::cluster::{Owner, Seat};
 use crate::config::{Limits, ServerConfig};
 use crate::departures::Departures;
 use crate::grpc;
@@ -120,6 +120,11 @@ impl Shared {
     /// Says, once, which threads serve sessions.
     pub(crate) fn set_cores(&self, cores: &[Core]) {
         let _ = self.cores.set(cores.to_vec());
+    }
+
+    /// Who owns a topic, where nodes are many.
+    pub(crate) fn owner_of(&self, topic: &Topic) -> Option<Owner> {
+        self.cluster.get()?.owner_of(topic)
     }
 
     pub(crate) fn session_count(&self) -> usize {

@@ -170,6 +170,7 @@ codes! {
     56 NoResponder "NO_RESPONDER" Later 503 Unavailable "text: the subject" "Start somebody who answers; nothing was published.";
     57 NoReply "NO_REPLY" Later 504 DeadlineExceeded "milliseconds waited" "Ask again if asking twice does no harm, or wait longer.";
     58 OutcomeUnknown "OUTCOME_UNKNOWN" Later 504 DeadlineExceeded "text: why" "Whether it was appended is not known: try again under the same producer and number, which never appends twice, or read.";
+    59 Elsewhere "ELSEWHERE" No 421 FailedPrecondition "the node that owns the topic; text: the topic, and where that node is" "Connect to the node that owns the topic: only there can this be had.";
     60 ManyLogs "MANY_LOGS" No 400 InvalidArgument "logs the pattern spans; text: the pattern" "Start by time, or name one log.";
     61 Ahead "AHEAD" No 416 OutOfRange "epoch of the last position, its sequence, sequence asked" "Start at a position that was handed out.";
     62 Lost "LOST" No 410 DataLoss "" "Subscribe again where going on makes sense: records were lost, as the gap before said.";

@@ -1,4 +1,5 @@
-//! `member DIR ADDRESS [join=ADDRESS token=FILE]`: a node of a cluster, without doors. It does what its standard input says:
+//! `member DIR ADDRESS [join=ADDRESS token=FILE] [lease=MS]`: a node of a cluster, with doors tcp, nats and http. It does what its
+//! standard input says:
 //!
 //! | line | answer |
 //! |---|---|
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use dunlin::journal::RealDisk;
 use dunlin::state::Command;
-use dunlin::{Config, Consistency, Control, ControlError, ControlLimits, Node, block_on};
+use dunlin::{Config, Consistency, Control, ControlError, ControlLimits, Node, OwnershipLimits, block_on};
 use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterLimits};
 use dunlin_server::{Server, ServerConfig};
 
@@ -44,13 +45,21 @@ pub fn run(arguments: &[String]) -> Result<()> {
         join,
         limits: ClusterLimits::default(),
         control: ControlLimits::default(),
+        ownership: OwnershipLimits {
+            lease_ttl: std::time::Duration::from_millis(option(arguments, "lease", 3_000)?),
+            ..OwnershipLimits::default()
+        },
     };
     let cluster = Arc::new(Cluster::start(&node, config)?);
-    let doors = ServerConfig { tcp: vec![([127, 0, 0, 1], 0).into()], threads: 1, ..ServerConfig::default() };
+    let anywhere = || vec![([127, 0, 0, 1], 0).into()];
+    let (tcp, nats, http) = (anywhere(), anywhere(), anywhere());
+    let doors = ServerConfig { tcp, nats, http, threads: 1, ..ServerConfig::default() };
     let server = Server::start(node.clone(), doors)?;
-    server.take_part(&cluster);
+    server.take_part(&cluster)?;
     let control = node.control()?;
-    println!("READY pid={} cluster={} node={}", std::process::id(), cluster.address(), cluster.node());
+    let doors =
+        server.addresses().iter().map(|(door, address)| format!(" {door}={address}")).collect::<String>();
+    println!("READY pid={} cluster={} node={}{doors}", std::process::id(), cluster.address(), cluster.node());
     let watched = Arc::clone(&cluster);
     std::thread::spawn(move || {
         loop {

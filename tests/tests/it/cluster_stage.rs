@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use dunlin_client::{Client, Options};
 use dunlin_server::cluster::{ClusterClient, NodeStatus};
 use dunlin_system_tests::port;
 use dunlin_system_tests::process::{PATIENCE, Process};
@@ -15,6 +16,26 @@ pub struct Member {
     pub number: u64,
     pub dir: PathBuf,
     pub address: String,
+    /// What its READY line said.
+    ready: String,
+}
+
+impl Member {
+    /// Where clients find a door.
+    pub fn door(&self, name: &str) -> String {
+        field(&self.ready, name).unwrap_or_else(|| panic!("no {name} in {:?}", self.ready))
+    }
+
+    pub fn connect(&self) -> Client {
+        let options = Options { name: format!("test of node {}", self.number), ..Options::default() };
+        Client::connect(&format!("dunlin://{}", self.door("tcp")), options).expect("its door is open")
+    }
+}
+
+fn field(ready: &str, name: &str) -> Option<String> {
+    let of =
+        |word: &str| word.split_once('=').filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned());
+    ready.split(' ').find_map(of)
 }
 
 /// All of it.
@@ -36,11 +57,9 @@ pub fn start(dir: &Path, address: &str, join: Option<(&str, &Path)>) -> Result<M
     let mut process = role(&format!("member at {address}"), &[&["member"], &arguments[..]].concat());
     match process.line_within(PATIENCE) {
         Some(ready) if ready.starts_with("READY") => {
-            let field =
-                |name: &str| ready.split(' ').find_map(|word| word.strip_prefix(name).map(str::to_owned));
-            let number = field("node=").expect("a number").parse().expect("it is one");
-            let address = field("cluster=").expect("an address");
-            Ok(Member { process, number, dir: dir.to_owned(), address })
+            let number = field(&ready, "node").expect("a number").parse().expect("it is one");
+            let address = field(&ready, "cluster").expect("an address");
+            Ok(Member { process, number, dir: dir.to_owned(), address, ready })
         }
         _ => {
             process.wait();

@@ -6,6 +6,7 @@ mod alone;
 mod bad_input;
 mod cluster;
 mod cluster_stage;
+mod cluster_topics;
 mod crowd;
 mod killed_node;
 mod killed_store;

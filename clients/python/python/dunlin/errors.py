@@ -307,6 +307,12 @@ class OutcomeUnknownError(RefusedError):
     code = "OUTCOME_UNKNOWN"
 
 
+class ElsewhereError(RefusedError):
+    """Connect to the node that owns the topic: only there can this be had."""
+
+    code = "ELSEWHERE"
+
+
 class ManyLogsError(RefusedError):
     """Start by time, or name one log."""
 

@@ -2,6 +2,7 @@
 
 mod create;
 mod describe;
+mod owner;
 
 use std::io::Write;
 
@@ -13,6 +14,7 @@ use crate::arguments::Global;
 use crate::connect::connect;
 use crate::console::{Console, grouped, sized};
 use crate::table::Table;
+use owner::Owner;
 
 /// A topic that is on disk and that the node could not open; `describe` says why.
 const NOT_OPENED: &str = "not opened";
@@ -43,6 +45,13 @@ enum Verb {
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
     },
+    /// Have another node of the cluster own a topic: its records are kept there from then on, and its readers go on
+    Move {
+        /// The topic
+        name: String,
+        /// The node's number, as `dunlin cluster status` shows it
+        node: u64,
+    },
     /// Show all about a topic: what it keeps, what its logs hold, and its slowest readers
     Describe {
         /// Topics to describe
@@ -63,6 +72,10 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
             }
             Ok(())
         }
+        Verb::Move { name, node } => {
+            let epoch = client.move_topic(name, *node).with_context(|| format!("cannot move {name}"))?;
+            moved(name, *node, epoch, console)
+        }
         Verb::Describe { names } => {
             for name in names {
                 let topic = client.describe_topic(name).with_context(|| format!("cannot describe {name}"))?;
@@ -81,18 +94,33 @@ fn done(what: &str, topic: &str, console: &Console) -> Result<()> {
     Ok(writeln!(std::io::stderr(), "{} {topic}", console.errors.good(what))?)
 }
 
+fn moved(topic: &str, node: u64, epoch: u32, console: &Console) -> Result<()> {
+    if console.json {
+        let object = json!({"topic": topic, "done": "moved", "node": node, "epoch": epoch});
+        return Ok(writeln!(std::io::stdout(), "{object}")?);
+    }
+    let done = console.errors.good("moved");
+    Ok(writeln!(std::io::stderr(), "{done} {topic} to node {node}, epoch {epoch}")?)
+}
+
 fn list(client: &Client, pattern: &str, console: &Console) -> Result<()> {
     let topics = client.topics(pattern)?;
-    let kinds: Vec<Vec<String>> = topics.iter().map(|topic| kind(client, topic)).collect();
+    let beside: Vec<Beside> = topics.iter().map(|topic| Beside::ask(client, topic)).collect();
     let mut out = console.out();
     if console.json {
-        topics.iter().zip(&kinds).try_for_each(|(topic, kind)| writeln!(out, "{}", object(topic, kind)))?;
+        topics.iter().zip(&beside).try_for_each(|(topic, beside)| {
+            writeln!(out, "{}", object(topic, &beside.kind, beside.owner.as_ref()))
+        })?;
         return Ok(out.flush()?);
     }
-    let mut table =
-        Table::new(&["TOPIC", "SUBJECTS", "RECORDS", "HELD", "EVER", "READERS", "PARTITIONS", "KIND"]);
-    for (topic, kind) in topics.iter().zip(&kinds) {
-        table.row([
+    let has_owners = beside.iter().any(|beside| beside.owner.is_some());
+    let mut titles = vec!["TOPIC", "SUBJECTS", "RECORDS", "HELD", "EVER", "READERS", "PARTITIONS", "KIND"];
+    if has_owners {
+        titles.push("OWNER");
+    }
+    let mut table = Table::new(&titles);
+    for (topic, beside) in topics.iter().zip(&beside) {
+        let mut row = vec![
             topic.name.clone(),
             topic.pattern.clone(),
             grouped(topic.records),
@@ -100,27 +128,45 @@ fn list(client: &Client, pattern: &str, console: &Console) -> Result<()> {
             grouped(topic.appended),
             grouped(topic.readers.into()),
             grouped(topic.partitions.into()),
-            kind.join(", "),
-        ]);
+            beside.kind.join(", "),
+        ];
+        if has_owners {
+            row.push(beside.owner.as_ref().map_or_else(String::new, Owner::in_short));
+        }
+        table.row(row);
     }
     table.write(&mut out, console.paint)?;
     Ok(out.flush()?)
 }
 
-/// What it promises beside what all do; that of a topic that has gone since is not known.
-fn kind(client: &Client, topic: &TopicSummary) -> Vec<String> {
-    if topic.partitions == 0 {
-        return vec![NOT_OPENED.to_owned()];
+/// What a list of topics does not say; that of a topic that has gone since is not known.
+#[derive(Default)]
+struct Beside {
+    kind: Vec<String>,
+    owner: Option<Owner>,
+}
+
+impl Beside {
+    fn ask(client: &Client, topic: &TopicSummary) -> Beside {
+        if topic.partitions == 0 {
+            return Beside { kind: vec![NOT_OPENED.to_owned()], owner: None };
+        }
+        let settings = client.topic_settings(&topic.name).unwrap_or_default();
+        Beside { kind: kind(topic, &settings), owner: Owner::of(&settings) }
     }
-    let settings = client.topic_settings(&topic.name).unwrap_or_default();
+}
+
+/// What it promises beside what all do.
+fn kind(topic: &TopicSummary, settings: &[(String, String)]) -> Vec<String> {
     let is_set = |name: &str| settings.iter().find(|(other, _)| other == name).map(|(_, value)| value);
     let reliable = topic.reliable.then(|| "reliable".to_owned());
     let durable = is_set("durable").map(|_| "durable".to_owned());
     reliable.into_iter().chain(durable).chain(is_set("fold").map(|fold| format!("state {fold}"))).collect()
 }
 
-fn object(topic: &TopicSummary, kind: &[String]) -> serde_json::Value {
+fn object(topic: &TopicSummary, kind: &[String], owner: Option<&Owner>) -> serde_json::Value {
     json!({
+        "owner": owner.map(Owner::object),
         "topic": topic.name, "pattern": topic.pattern, "partitions": topic.partitions, "reliable": topic.reliable,
         "kind": kind,
         "records": topic.records, "bytes": topic.bytes, "appended": topic.appended, "readers": topic.readers,

@@ -104,6 +104,9 @@ fn a_topic_is_moved_to_who_takes_part_and_its_epoch_grows() {
     assert_eq!(stage.ask(to(2)), placed(2, 8, false));
     assert_eq!(stage.state.placement(b"t").unwrap().from, 1, "who has the records is still there");
     assert_eq!(stage.ask(to(2)), placed(2, 8, false));
+    let anew = Command::Move { topic: b"t", node: 2, epoch: 9 };
+    assert_eq!(stage.ask(anew), placed(2, 9, false), "an owner that has lost all of it begins another epoch");
+    assert_eq!(stage.state.placement(b"t").unwrap().from, 0, "and there is nobody to have it from");
     assert_eq!(stage.ask(Command::Move { topic: b"u", node: 1, epoch: 0 }), Err(Refusal::NoTopic));
 }
 
@@ -211,11 +214,17 @@ proptest! {
                 }
                 6 | 7 => {
                     let there = model.topics.get(&topic).copied();
-                    let outcome = stage.ask(Command::Move { topic: name.as_bytes(), node, epoch: 0 });
+                    // Half of them name an epoch that is none yet: an owner begins it, too.
+                    let asked = there.map_or(0, |(_, epoch, _)| if step == 6 { epoch + 2 } else { 0 });
+                    let outcome = stage.ask(Command::Move { topic: name.as_bytes(), node, epoch: asked });
                     match (there, outcome) {
                         (None, outcome) => prop_assert_eq!(outcome, Err(Refusal::NoTopic)),
-                        (Some((owner, epoch, _)), outcome) if owner == node => {
-                            prop_assert_eq!(outcome, placed(owner, epoch, false));
+                        (Some((owner, epoch, durable)), outcome) if owner == node => {
+                            let next = if durable { epoch } else { epoch.max(asked) };
+                            prop_assert_eq!(outcome, placed(owner, next, false));
+                            model.topics.insert(topic, (owner, next, durable));
+                            let highest = model.highest.entry(topic).or_default();
+                            *highest = (*highest).max(next);
                         }
                         (Some((owner, _, true)), outcome) => {
                             prop_assert_eq!(outcome, Err(Refusal::Immovable { owner }));
@@ -224,9 +233,10 @@ proptest! {
                             prop_assert_eq!(outcome, Err(Refusal::NoNode { node }));
                         }
                         (Some((_, epoch, _)), outcome) => {
-                            prop_assert_eq!(outcome, placed(node, epoch + 1, false));
-                            model.topics.insert(topic, (node, epoch + 1, false));
-                            model.highest.insert(topic, epoch + 1);
+                            let next = asked.max(epoch + 1);
+                            prop_assert_eq!(outcome, placed(node, next, false));
+                            model.topics.insert(topic, (node, next, false));
+                            model.highest.insert(topic, next);
                         }
                     }
                 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_topic::{Share, Topic, Work};
+use dunlin_topic::{Share, SubscribeError, Topic, Work};
 
 use super::group::Group;
 use super::{GroupInfo, GroupKind};
@@ -73,6 +73,13 @@ impl AnyGroup {
         match self {
             AnyGroup::Share(group) => group.tick(node),
             AnyGroup::Work(group) => group.tick(node),
+        }
+    }
+
+    pub(super) fn end(&self, why: &SubscribeError) {
+        match self {
+            AnyGroup::Share(group) => group.end(why),
+            AnyGroup::Work(group) => group.end(why),
         }
     }
 

@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Wake, Waker};
 
 use dunlin_topic::{
@@ -42,6 +42,8 @@ pub(crate) struct Group<M> {
     pub(super) dead_letters: Option<String>,
     /// When something of it is over next.
     due_ns: AtomicU64,
+    /// Why it has ended before its topic did.
+    ended: OnceLock<SubscribeError>,
 }
 
 /// A member that waits for something.
@@ -86,6 +88,7 @@ impl<M: Machine> Group<M> {
             is_lasting,
             dead_letters,
             due_ns: AtomicU64::new(u64::MAX),
+            ended: OnceLock::new(),
         });
         Ok((group, notices))
     }
@@ -140,6 +143,18 @@ impl<M: Machine> Group<M> {
                 part.machine.give_up_before(oldest_seq);
             }
         });
+    }
+
+    /// Ends it: its members are told why.
+    pub(super) fn end(&self, why: &SubscribeError) {
+        let _ = self.ended.set(why.clone());
+        let woken: Vec<Sleeper> = self.sleepers().drain(..).collect();
+        woken.iter().for_each(Sleeper::wake);
+    }
+
+    /// Why it has ended; `None` while it goes on.
+    pub(super) fn ended(&self) -> Option<&SubscribeError> {
+        self.ended.get()
     }
 
     /// Whether something of it is over.

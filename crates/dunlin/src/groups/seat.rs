@@ -105,6 +105,9 @@ impl<M: Machine> Seat<M> {
 
     /// An error when there is nothing to come, ever.
     pub(super) fn check_open(&self) -> Result<(), SubscribeError> {
+        if let Some(why) = self.group.ended() {
+            return Err(why.clone());
+        }
         let over = !self.has_notice() && self.ends_told.iter().all(|told| *told);
         if over { Err(SubscribeError::Closed) } else { Ok(()) }
     }

@@ -11,6 +11,9 @@ use dunlin_topic::{
 use super::way::Way;
 use crate::clock::now_ns;
 
+/// What readers are called that feed the mirrors of another node; of one that feeds a single reader's it is the beginning.
+pub(super) const MIRROR: &str = "mirror";
+
 /// What one feed brings: all of a topic to its mirrors, or one log to a mirror for one reader.
 #[derive(Debug)]
 pub struct Feed {
@@ -81,7 +84,7 @@ impl Feed {
 
     /// How to ask the owner.
     pub fn options(&self) -> SubscribeOptions {
-        let name = if self.private { "mirror of one reader" } else { "mirror" };
+        let name = if self.private { "mirror of one reader" } else { MIRROR };
         let follows = self.stateful && !self.private;
         SubscribeOptions {
             name: name.to_owned(),
@@ -156,7 +159,7 @@ impl Feed {
             log.feed_from(*after);
         }
         if let Some(way) = self.way.upgrade() {
-            way.placed();
+            way.placed(self);
             after.iter().for_each(|(_, after)| way.reached(after.epoch));
         }
     }
@@ -225,7 +228,7 @@ impl Feed {
                     && log.feed_state(snapshot.position, &snapshot.bytes).is_ok()
                     && let Some(way) = self.way.upgrade()
                 {
-                    way.placed();
+                    way.placed(self);
                 }
             }
             _ => {}

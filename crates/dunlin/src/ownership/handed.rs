@@ -10,17 +10,32 @@ use bytes::Bytes;
 use dunlin_topic::{CheckedRun, ProducerMark, PublishError, Receipt, RunAppend, StoredState, Topic, Waiter};
 
 use super::lock;
-use super::way::Way;
 use crate::clock::now_ns;
 
 /// Outcomes kept for publishers that have yet to ask.
 const KEPT_MAX: usize = 1 << 17;
 
+/// Who handed a run on, and sees to it when that led nowhere.
+pub(super) trait Sender: Send + Sync + std::fmt::Debug {
+    /// It has certainly not been taken: the node could not be reached, or said that it is not sure to be the owner.
+    fn again(&self, run: Handed, why: &str);
+
+    /// The node has answered that it does not take it.
+    fn refused(&self, run: Handed, error: PublishError) {
+        run.end(Err(error));
+    }
+
+    /// This node has taken it.
+    fn taken_by(&self, _node: u64) {}
+}
+
 /// A run for an owner elsewhere. Whoever has it answers it once; dropped, it answers by itself that nothing is known.
 #[derive(Debug)]
 pub struct Handed {
     pub(super) ticket: u64,
-    pub(super) way: Weak<Way>,
+    sender: Weak<dyn Sender>,
+    /// Whom it was sent to, in this order, where its sender does not know who is the one.
+    pub(super) tried: Vec<u64>,
     pub(super) tickets: Arc<Tickets>,
     /// The topic's name.
     pub topic: Arc<str>,
@@ -43,7 +58,7 @@ pub struct Handed {
 impl Handed {
     pub(super) fn new(
         ticket: u64,
-        way: Weak<Way>,
+        sender: Weak<dyn Sender>,
         tickets: &Arc<Tickets>,
         topic: &Arc<str>,
         pattern: &Arc<str>,
@@ -53,7 +68,8 @@ impl Handed {
         let dunlin_topic::ToOwner { partition, frames, count, mark, expect_last, .. } = *run;
         Handed {
             ticket,
-            way,
+            sender,
+            tried: Vec::new(),
             tickets: Arc::clone(tickets),
             topic: Arc::clone(topic),
             pattern: Arc::clone(pattern),
@@ -68,15 +84,27 @@ impl Handed {
     }
 
     /// The owner's answer.
-    pub fn answer(mut self, outcome: Result<Receipt, PublishError>) {
+    pub fn answer(self, outcome: Result<Receipt, PublishError>) {
+        match (self.sender.upgrade(), outcome) {
+            (Some(sender), Err(error)) => sender.refused(self, error),
+            (Some(sender), Ok(receipt)) => {
+                self.tried.last().into_iter().for_each(|&node| sender.taken_by(node));
+                self.end(Ok(receipt));
+            }
+            (None, outcome) => self.end(outcome),
+        }
+    }
+
+    /// The last word, whoever said it.
+    pub(super) fn end(mut self, outcome: Result<Receipt, PublishError>) {
         self.settle(outcome);
     }
 
     /// It was certainly not taken: the node could not be reached, or is not the owner. It goes to whoever is the owner then.
     pub fn not_taken(self, why: &str) {
-        match self.way.upgrade() {
-            Some(way) => way.again(self, why),
-            None => self.answer(Err(PublishError::Closed)),
+        match self.sender.upgrade() {
+            Some(sender) => sender.again(self, why),
+            None => self.end(Err(PublishError::Closed)),
         }
     }
 

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::feed::Feed;
+use super::handed::Handed;
 use super::way::Way;
 use super::{Ownership, lock};
 use crate::clock::now_ns;
@@ -32,6 +33,7 @@ struct State {
 enum Job {
     Way(Weak<Way>),
     Feed(Arc<Feed>),
+    Run(u64, Handed),
     /// Every topic: nodes have come or gone.
     All,
 }
@@ -57,6 +59,11 @@ impl Keeper {
 
     pub(super) fn look_at_all(&self) {
         self.0.add(Duration::ZERO, Job::All);
+    }
+
+    /// Sends a run from a thread that holds nothing.
+    pub(super) fn hand_on_after(&self, to: u64, run: Handed, pause: Duration) {
+        self.0.add(pause, Job::Run(to, run));
     }
 
     /// Feeds a mirror for one reader anew.
@@ -130,6 +137,7 @@ impl Work {
                     }
                 }
             }
+            Job::Run(to, run) => ownership.peers.hand_on(to, run),
             Job::Feed(feed) => {
                 let Some(way) = feed.way.upgrade() else { return };
                 let (owner, _) = way.owner();

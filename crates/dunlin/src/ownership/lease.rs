@@ -1,21 +1,26 @@
 //! The node's lease: it takes part as long as it keeps this alive, and owns volatile topics no longer than that.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-use dunlin_control::{Command, Reply};
+use dunlin_control::{Command, Kind, Placement, Reply};
 
-use super::Ownership;
+use super::way::Way;
+use super::{AskError, Ownership, lock};
 use crate::clock::now_ns;
 
 /// Kept alive so often in its time to live.
 const PER_LIFE: u32 = 4;
 /// A clock may run faster than another by so much of the time: an owner stops that much earlier.
 const DRIFT_PART: u32 = 20;
+/// Between two looks whether what was asked is known here.
+const LOOK: Duration = Duration::from_millis(1);
 
 impl Ownership {
-    /// Has the node take part from now on, until it is dropped; `value` is what others see of it.
+    /// Has the node take part from now on, until it is dropped; `value` is what others see of it. To be called once all that was
+    /// agreed on before is [known](Ownership::settle_all) here.
     pub fn take_part(self: &Arc<Ownership>, value: Vec<u8>) -> std::io::Result<()> {
         let (this, ttl) = (Arc::downgrade(self), self.limits.lease_ttl);
         let run = move || keep_alive(&this, ttl, &value);
@@ -31,8 +36,45 @@ impl Ownership {
         };
         let enlist = Command::Enlist { node: self.id, lease, value };
         self.peers.ask(&enlist).ok()?;
+        // Topics may have got other owners since the lease before ended. Who owns them is known here once this is.
+        let until_ns = asked_ns.saturating_add(ttl.as_nanos() as u64);
+        while self.enlisted.load(Ordering::Acquire) != lease {
+            if now_ns() >= until_ns {
+                return None;
+            }
+            thread::sleep(LOOK);
+        }
+        if self.is_leaving.load(Ordering::Acquire) {
+            let _ = self.peers.ask(&Command::Revoke { lease });
+            return None;
+        }
         self.lease(asked_ns, ttl - ttl / DRIFT_PART);
         Some(lease)
+    }
+
+    /// Begins another epoch of every volatile topic that is said to be this node's: it was another life of the node's that
+    /// had its records. Whether all of them have one.
+    fn begin_anew(self: &Arc<Ownership>) -> bool {
+        {
+            // What comes from now on is new, and was nobody's.
+            let _not_meanwhile = lock(&self.settling);
+            self.is_anew.store(true, Ordering::Release);
+        }
+        let own = |way: &Arc<Way>| way.kind == Kind::Volatile && way.owner().0 == self.id;
+        self.ways().iter().filter(|way| own(way)).all(|way| {
+            let epoch = way.owner().1.saturating_add(1);
+            let command = Command::Move { topic: way.name.as_bytes(), node: self.id, epoch };
+            match self.peers.ask(&command) {
+                Ok(Reply::Placed { owner, epoch, .. }) => {
+                    let (kind, pattern) = (way.kind, way.pattern.as_bytes());
+                    way.settle(self, &Placement { owner, epoch, kind, pattern, config: b"", from: 0 });
+                    true
+                }
+                // Another has it by now, which is told where that is watched.
+                Err(AskError::Refused(_)) => true,
+                Ok(_) | Err(AskError::Away(_)) => false,
+            }
+        })
     }
 
     fn keep_lease(&self, lease: u64, ttl: Duration) -> bool {
@@ -50,11 +92,14 @@ impl Ownership {
 }
 
 fn keep_alive(ownership: &Weak<Ownership>, ttl: Duration, value: &[u8]) {
-    let mut lease = None;
-    while let Some(ownership) = ownership.upgrade() {
+    let (mut lease, mut is_anew) = (None, false);
+    while let Some(ownership) = ownership.upgrade().filter(|of| !of.is_leaving.load(Ordering::Acquire)) {
         lease = match lease {
             Some(lease) if ownership.keep_lease(lease, ttl) => Some(lease),
-            _ => ownership.begin_lease(ttl, value),
+            _ => {
+                is_anew = is_anew || ownership.begin_anew();
+                if is_anew { ownership.begin_lease(ttl, value) } else { None }
+            }
         };
         drop(ownership);
         thread::sleep(ttl / PER_LIFE);

@@ -1,13 +1,15 @@
 //! From what is agreed on to the node's topics, and from what is asked of the node to what is agreed on.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dunlin_control::{
-    Command, Event, Events, Kind, Placement, Refusal, Reply, State, TOPICS, Wanted, node_of, prefix_end,
+    Command, Event, Events, Item, Kind, Placement, Refusal, Reply, State, TOPICS, Wanted, node_of, prefix_end,
 };
 use dunlin_topic::{Charge, Pattern, Topic, TopicConfig, Upstream};
 
+use super::keeper::PAUSE;
 use super::way::Way;
 use super::{AskError, Ownership, lock};
 use crate::clock::{CLOCK, now_ns};
@@ -34,27 +36,32 @@ impl Ownership {
                 }
             }
         };
-        let nodes: Vec<u64> =
-            page(dunlin_control::NODES).iter().filter_map(|pair| node_of(&pair.key)).collect();
-        self.nodes().into_iter().filter(|node| !nodes.contains(node)).for_each(|gone| self.node(gone, false));
-        nodes.iter().for_each(|&node| self.node(node, true));
+        let nodes = page(dunlin_control::NODES);
+        let there = |node: &u64| nodes.iter().any(|pair| node_of(&pair.key) == Some(*node));
+        self.nodes().into_iter().filter(|node| !there(node)).for_each(|gone| self.left(gone));
+        for pair in &nodes {
+            node_of(&pair.key).into_iter().for_each(|node| self.came(node, &pair.item.value));
+        }
+        let enlisted = state.get(&dunlin_control::node_key(self.id)).map_or(0, |item| item.lease);
         let topics = page(TOPICS);
         for pair in &topics {
-            self.put(&pair.key, &pair.item.value);
+            self.put(&pair.key, &pair.item);
         }
         let there =
             |name: &str| topics.iter().any(|pair| pair.key.strip_prefix(TOPICS) == Some(name.as_bytes()));
         let gone: Vec<Arc<Way>> = self.ways().into_iter().filter(|way| !there(&way.name)).collect();
         gone.iter().for_each(|way| self.gone(&way.name));
+        // Not before all the rest of it is known.
+        self.enlisted.store(enlisted, Ordering::Release);
     }
 
     /// Brings the node to what one revision changed.
     pub fn changed(self: &Arc<Ownership>, events: Events<'_>) {
         for event in events.filter_map(Result::ok) {
             match event {
-                Event::Put { key, item } => self.put(key, &item.value),
+                Event::Put { key, item } => self.put(key, &item),
                 Event::Deleted { key } => match (node_of(key), key.strip_prefix(TOPICS)) {
-                    (Some(node), _) => self.node(node, false),
+                    (Some(node), _) => self.left(node),
                     (None, Some(name)) => {
                         if let Ok(name) = std::str::from_utf8(name) {
                             self.gone(name);
@@ -66,12 +73,15 @@ impl Ownership {
         }
     }
 
-    fn put(self: &Arc<Ownership>, key: &[u8], value: &[u8]) {
+    fn put(self: &Arc<Ownership>, key: &[u8], item: &Item) {
         if let Some(node) = node_of(key) {
-            return self.node(node, true);
+            if node == self.id {
+                self.enlisted.store(item.lease, Ordering::Release);
+            }
+            return self.came(node, &item.value);
         }
         let name = key.strip_prefix(TOPICS).and_then(|name| std::str::from_utf8(name).ok());
-        if let (Some(name), Ok(placement)) = (name, Placement::decode(value)) {
+        if let (Some(name), Ok(placement)) = (name, Placement::decode(&item.value)) {
             // What stands in the way here is told to whoever asks for the topic: it is unknown.
             let _ = self.settle(name, &placement);
         }
@@ -100,6 +110,8 @@ impl Ownership {
         let pattern = Pattern::parse(config.pattern.as_deref().unwrap_or(name))?;
         let is_own = placement.owner == self.id;
         if is_own && placement.kind == Kind::Durable {
+            // What lies on the disk and cannot be read is not made anew over it.
+            node.check_refused(name, &pattern)?;
             return node.create_here(name, pattern, config, || placement.epoch).map(drop);
         }
         let way = Way::new(self, name, &config, placement);
@@ -109,7 +121,8 @@ impl Ownership {
             let charge = Charge::over(node.budget(), cost_of(name, config.partitions));
             let (config, budget) = (Arc::clone(&config), node.budget());
             let topic = Topic::mirrored(name, config, budget, CLOCK, placement.epoch, make_fold, &upstream)?;
-            if is_own {
+            // What was this node's before it was started is begun anew when it takes part.
+            if is_own && self.is_anew.load(Ordering::Acquire) {
                 topic.logs().iter().for_each(|log| log.take_over(placement.epoch, true));
             }
             Ok((topic, charge))
@@ -137,10 +150,11 @@ impl Ownership {
         lock(&self.ways).get(name).cloned()
     }
 
-    /// Who owns a topic, and in which epoch.
+    /// Who owns a topic, and in which epoch, as far as this node has heard: a durable one begins epochs by itself.
     pub fn owner_of(&self, topic: &Topic) -> (u64, u32) {
-        let here = || (self.id, topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0));
-        self.way(topic.name()).map_or_else(here, |way| way.owner())
+        let heard = topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
+        let (owner, epoch) = self.way(topic.name()).map_or((self.id, 0), |way| way.owner());
+        (owner, epoch.max(heard))
     }
 
     /// Has a topic made, wherever its place is; waits for the cluster.
@@ -169,7 +183,7 @@ impl Ownership {
             node: self.id,
             holds: false,
         };
-        let Reply::Placed { owner, epoch, made } = self.ask(&Command::Place { wanted })? else {
+        let Reply::Placed { owner, epoch, made } = self.ask_somebody(&Command::Place { wanted })? else {
             return Err(TopicError::Cluster("the cluster answered something else".to_owned()));
         };
         if made {
@@ -204,8 +218,20 @@ impl Ownership {
 
     /// Has a node own a topic that another owns; waits for the cluster, not for the node.
     pub fn move_topic(self: &Arc<Ownership>, name: &str, to: u64) -> Result<(), TopicError> {
-        let epoch = self.embedded().map_or(0, |node| node.next_epoch(name, now_ns()));
+        let epoch = self.epoch_to_move(name, to);
         self.ask(&Command::Move { topic: name.as_bytes(), node: to, epoch }).map(drop)
+    }
+
+    /// The lowest epoch that a topic may begin with a node; none that is new where it is there already.
+    pub(crate) fn epoch_to_move(&self, name: &str, to: u64) -> u32 {
+        let is_there = match self.way(name) {
+            Some(way) => way.owner().0 == to,
+            None => to == self.id,
+        };
+        match self.embedded() {
+            Some(node) if !is_there => node.next_epoch(name, now_ns()),
+            _ => 0,
+        }
     }
 
     /// Has the cluster know of the durable topics that this node found on its disk.
@@ -245,7 +271,28 @@ impl Ownership {
         }
     }
 
+    /// Asks, and asks again while no node takes part yet, as it is for a moment when all of them begin.
+    fn ask_somebody(&self, command: &Command<'_>) -> Result<Reply, TopicError> {
+        let until_ns = now_ns().saturating_add(self.limits.owner_wait_max.as_nanos() as u64);
+        loop {
+            match self.peers.ask(command) {
+                Err(AskError::Refused(Refusal::NoNodes)) if now_ns() < until_ns => {
+                    std::thread::sleep(PAUSE);
+                }
+                answered => return self.in_words(command, answered),
+            }
+        }
+    }
+
     fn ask(&self, command: &Command<'_>) -> Result<Reply, TopicError> {
+        self.in_words(command, self.peers.ask(command))
+    }
+
+    fn in_words(
+        &self,
+        command: &Command<'_>,
+        answered: Result<Reply, AskError>,
+    ) -> Result<Reply, TopicError> {
         let topic = |command: &Command<'_>| match *command {
             Command::Place { wanted } => String::from_utf8_lossy(wanted.topic).into_owned(),
             Command::Move { topic, .. } | Command::Remove { topic } => {
@@ -253,7 +300,7 @@ impl Ownership {
             }
             _ => String::new(),
         };
-        self.peers.ask(command).map_err(|error| match error {
+        answered.map_err(|error| match error {
             AskError::Refused(Refusal::NoTopic) => TopicError::Unknown(topic(command)),
             AskError::Refused(Refusal::PatternOverlaps) => {
                 TopicError::Overlaps("another node made".to_owned())

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use dunlin_control::{Command, Kind, Placement, Reply, Wanted};
 use dunlin_topic::{
-    Log, Position, PublishError, Start, StoredState, ToOwner, Topic, TopicConfig, Upstream, Waiter,
+    Log, Position, PublishError, ReaderInfo, Start, StoredState, ToOwner, Topic, TopicConfig, Upstream,
+    Waiter,
 };
 
 use super::feed::Feed;
-use super::handed::Handed;
+use super::handed::{Handed, Sender};
 use super::{Ownership, lock};
 use crate::clock::now_ns;
 
@@ -42,8 +44,13 @@ struct State {
     /// They are being appended here: the log takes them, and no others yet.
     appending: bool,
     feed: Option<Arc<Feed>>,
+    /// Since when a reader of what is yet to come has waited for the mirrors to stand.
+    read_since_ns: Option<u64>,
     why: String,
 }
+
+/// How far the clock of an owner may be behind this node's.
+const SKEW_NS: u64 = 1_000_000_000;
 
 impl Way {
     pub(super) fn new(
@@ -67,6 +74,7 @@ impl Way {
                 waiting: BTreeMap::new(),
                 appending: false,
                 feed: None,
+                read_since_ns: None,
                 why: String::new(),
             }),
             sending: Mutex::default(),
@@ -82,6 +90,17 @@ impl Way {
     pub(crate) fn owner(&self) -> (u64, u32) {
         let state = lock(&self.state);
         (state.owner, state.epoch)
+    }
+
+    /// Whether there is anything in the topic that its next owner is to have.
+    pub(super) fn holds_records(&self) -> bool {
+        self.topic().is_some_and(|topic| topic.logs().iter().any(|log| log.info().next_seq > 1))
+    }
+
+    /// Whether another node reads the topic here.
+    pub(super) fn is_fetched(&self) -> bool {
+        let of_node = |reader: &ReaderInfo| reader.name.starts_with(super::feed::MIRROR);
+        self.topic().is_some_and(|topic| topic.readers().iter().any(of_node))
     }
 
     fn topic(&self) -> Option<Arc<Topic>> {
@@ -107,12 +126,17 @@ impl Way {
         if before == ownership.id && next.owner != ownership.id {
             let epoch = (next.from == before).then_some(next.epoch);
             topic.logs().iter().for_each(|log| log.hand_over(false, epoch));
+            if let (Some(node), Err(why)) =
+                (ownership.embedded(), ownership.check_owner(&topic, "its groups are joined"))
+            {
+                node.end_groups_of(&topic, &why);
+            }
         }
         if next.owner != ownership.id {
             self.feed_if_read();
         } else if lock(&self.state).draining.is_some() {
             self.drain(ownership, &topic, next.from, epoch_before);
-        } else if before != ownership.id {
+        } else {
             self.take_over(&topic, next.epoch);
         }
         ownership.keeper.look_at(&self.this);
@@ -168,6 +192,11 @@ impl Way {
                 return;
             }
             let logs = topic.logs().iter().map(Arc::downgrade).collect();
+            // Whoever waited since before the owner came back gets what it has taken since.
+            let start = match state.read_since_ns {
+                Some(since_ns) if start == Start::Latest => Start::Time(since_ns.saturating_sub(SKEW_NS)),
+                _ => start,
+            };
             let feed = Feed::new(this, logs, start, state.owner, ownership.limits.unread_max);
             Arc::clone(state.feed.insert(Arc::new(feed)))
         };
@@ -176,9 +205,25 @@ impl Way {
     }
 
     /// Whoever waits for a mirror may look again.
-    pub(super) fn placed(&self) {
-        drop(lock(&self.state));
+    pub(super) fn placed(&self, feed: &Feed) {
+        let mut state = lock(&self.state);
+        if !feed.private {
+            state.read_since_ns = None;
+        }
+        drop(state);
         self.placing.notify_all();
+    }
+
+    /// Waits until a mirror stands where its owner does, as long as that may be soon.
+    fn await_placing(&self, ownership: &Ownership, log: &Log, is_unplaced: impl Fn(&Log) -> bool) {
+        let may_be_soon = self.kind == Kind::Volatile || ownership.is_alive(self.owner().0);
+        let wait_max = if may_be_soon { ownership.limits.mirror_wait_max } else { Duration::ZERO };
+        let state = lock(&self.state);
+        let waited = self.placing.wait_timeout_while(state, wait_max, |_| is_unplaced(log));
+        let (mut state, timed_out) = waited.unwrap_or_else(PoisonError::into_inner);
+        if timed_out.timed_out() && is_unplaced(log) {
+            state.read_since_ns.get_or_insert_with(now_ns);
+        }
     }
 
     /// A feed has ended. What is still read is fed anew; else what the mirrors hold is given up.
@@ -212,20 +257,6 @@ impl Way {
         let (owner, _) = self.owner();
         let next = feed.again(owner);
         ownership.keeper.feed_after(owner, next, super::keeper::PAUSE);
-    }
-
-    /// A run was certainly not taken by whom it was sent to.
-    pub(super) fn again(&self, run: Handed, why: &str) {
-        let Some(ownership) = self.ownership.upgrade() else { return };
-        let waited_ns = now_ns().saturating_sub(run.handed_ns);
-        if waited_ns >= ownership.limits.owner_wait_max.as_nanos() as u64 {
-            return run.answer(Err(self.away(why)));
-        }
-        let mut state = lock(&self.state);
-        state.why = why.to_owned();
-        state.waiting.insert(run.ticket, run);
-        drop(state);
-        ownership.keeper.look_at_after(&self.this, super::keeper::PAUSE);
     }
 
     fn away(&self, why: &str) -> PublishError {
@@ -337,6 +368,21 @@ impl Way {
     }
 }
 
+impl Sender for Way {
+    fn again(&self, run: Handed, why: &str) {
+        let Some(ownership) = self.ownership.upgrade() else { return };
+        let waited_ns = now_ns().saturating_sub(run.handed_ns);
+        if waited_ns >= ownership.limits.owner_wait_max.as_nanos() as u64 {
+            return run.answer(Err(self.away(why)));
+        }
+        let mut state = lock(&self.state);
+        state.why = why.to_owned();
+        state.waiting.insert(run.ticket, run);
+        drop(state);
+        ownership.keeper.look_at_after(&self.this, super::keeper::PAUSE);
+    }
+}
+
 impl Upstream for Way {
     fn owned_until_ns(&self) -> u64 {
         let Some(ownership) = self.ownership.upgrade() else { return 0 };
@@ -368,7 +414,7 @@ impl Upstream for Way {
             return Err(self.away("it takes no part at present"));
         }
         let ticket = ownership.tickets.open(run.frames.len() as u64)?;
-        let (way, tickets) = (Weak::clone(&self.this), &ownership.tickets);
+        let (way, tickets): (Weak<Way>, _) = (Weak::clone(&self.this), &ownership.tickets);
         let handed = Handed::new(ticket, way, tickets, &self.name, &self.pattern, &run, now_ns());
         if waits {
             lock(&self.state).waiting.insert(ticket, handed);
@@ -405,11 +451,7 @@ impl Upstream for Way {
         if !ownership.is_alive(self.owner().0) {
             ownership.keeper.look_at(&self.this);
         }
-        let wait_max = ownership.limits.mirror_wait_max;
-        let state = lock(&self.state);
-        let waited =
-            self.placing.wait_timeout_while(state, wait_max, |_| log.is_mirror() && !log.is_placed());
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        self.await_placing(&ownership, log, |log| log.is_mirror() && !log.is_placed());
     }
 
     fn detour(&self, log: &Arc<Log>, start: Start, registered: bool) -> Option<Arc<Log>> {
@@ -434,10 +476,7 @@ impl Upstream for Way {
             ownership.keeper.look_at(&self.this);
             ownership.keeper.feed_after(owner, feed, super::keeper::PAUSE);
         }
-        let state = lock(&self.state);
-        let wait_max = ownership.limits.mirror_wait_max;
-        let waited = self.placing.wait_timeout_while(state, wait_max, |_| !private.is_placed());
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        self.await_placing(&ownership, &private, |private| !private.is_placed());
         Some(private)
     }
 }

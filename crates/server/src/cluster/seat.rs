@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use dunlin::Control;
 use dunlin::raft::Status;
+use dunlin::{Control, Ownership};
 use tokio::io::{ReadHalf, WriteHalf, split};
 use tokio::time::{Instant, timeout};
 
@@ -38,6 +38,7 @@ pub(crate) struct Seat {
     pub(super) authority: Authority,
     pub(super) secrets: Secrets,
     control: OnceLock<Arc<Control>>,
+    ownership: OnceLock<Weak<Ownership>>,
     door: OnceLock<ForDoor>,
     doors: Mutex<BTreeMap<String, String>>,
     /// The nodes that there are, as of the last look: connections do not wait for a state that is busy.
@@ -81,6 +82,7 @@ impl Seat {
             authority,
             secrets,
             control: OnceLock::new(),
+            ownership: OnceLock::new(),
             door: OnceLock::new(),
             doors: Mutex::default(),
             table: Mutex::default(),
@@ -98,6 +100,15 @@ impl Seat {
 
     pub(super) fn set_control(&self, control: Arc<Control>) {
         let _ = self.control.set(control);
+    }
+
+    /// The node's part in who owns which topic.
+    pub(crate) fn ownership(&self) -> Option<Arc<Ownership>> {
+        self.ownership.get()?.upgrade()
+    }
+
+    pub(super) fn set_ownership(&self, ownership: &Arc<Ownership>) {
+        let _ = self.ownership.set(Arc::downgrade(ownership));
     }
 
     /// Who hands on what speaks a door's protocol, and where clients find the doors.
@@ -124,7 +135,7 @@ impl Seat {
     }
 
     /// What this node has heard of another, as of the last look.
-    fn record(&self, node: u64) -> Option<NodeRecord> {
+    pub(super) fn record(&self, node: u64) -> Option<NodeRecord> {
         lock(&self.table).iter().find(|record| record.node == node).cloned()
     }
 
@@ -248,7 +259,11 @@ impl Seat {
             return Some("the cluster does not know yet where this node is".to_owned());
         }
         let is_fresh = lock(&self.current).is_some_and(|at| at.elapsed() < FRESH);
-        (!is_fresh).then(|| "this node has not caught up with its cluster".to_owned())
+        if !is_fresh {
+            return Some("this node has not caught up with its cluster".to_owned());
+        }
+        let takes_part = self.ownership().is_some_and(|ownership| ownership.is_alive(ownership.id()));
+        (!takes_part).then(|| "this node owns no topics: its lease has lapsed, or is to begin".to_owned())
     }
 
     pub(super) fn unreachable(&self, target: &Target, error: &io::Error) {

@@ -3,6 +3,7 @@
 pub(super) const INDEX: &str = "/";
 pub(super) const TOPICS: &str = "/v1/topics";
 pub(super) const TOPIC: &str = "/v1/topics/{name}";
+pub(super) const OWNER: &str = "/v1/topics/{name}/owner";
 pub(super) const BATCH: &str = "/v1/topics/{name}/batch";
 pub(super) const EVENTS: &str = "/v1/topics/{name}/events";
 pub(super) const SUBSCRIPTIONS: &str = "/v1/subscriptions";
@@ -18,10 +19,11 @@ pub(super) const READYZ: &str = "/readyz";
 pub(super) const STARTUPZ: &str = "/startupz";
 pub(super) const METRICS: &str = "/metrics";
 
-const ALL: [&str; 16] = [
+const ALL: [&str; 17] = [
     INDEX,
     TOPICS,
     TOPIC,
+    OWNER,
     BATCH,
     EVENTS,
     SUBSCRIPTIONS,

@@ -10,7 +10,7 @@ use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use axum::http::{Method, Request, Response, StatusCode, Uri, header};
 use axum::response::IntoResponse;
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, get, post, put};
 use dunlin::Refused;
 use dunlin::wire::ErrorCode;
 use hyper::body::Incoming;
@@ -45,6 +45,7 @@ static ROUTES: LazyLock<Router> = LazyLock::new(|| {
             paths::TOPIC,
             only(get(topics::describe).put(topics::create).delete(topics::delete).post(publish::publish)),
         )
+        .route(paths::OWNER, only(put(topics::move_to)))
         .route(paths::BATCH, only(post(batch::publish)))
         .route(paths::EVENTS, only(get(events::events)))
         .route(paths::SUBSCRIPTIONS, only(get(subscriptions::subscriptions)))

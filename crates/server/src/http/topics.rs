@@ -6,9 +6,11 @@ use axum::body::Body;
 use axum::extract::RawQuery;
 use axum::http::{Request, StatusCode};
 use axum::{Extension, Json};
+use dunlin::state::Reply;
 use dunlin::topic::{LogInfo, Pattern, Position, ReaderInfo, Topic};
 use dunlin::wire::ErrorCode;
 use dunlin::{GroupKind, Refused};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::body;
@@ -31,7 +33,7 @@ pub(super) async fn list(
     let pattern = query.get("pattern").map(Pattern::parse).transpose()?;
     let limit = query.count("limit", LISTED, context.node().config().limits.page_topics_max)?;
     let page = context.node().topics(pattern.as_ref(), query.get("after").unwrap_or(""), limit);
-    let mut topics: Vec<_> = page.topics.iter().map(line).collect();
+    let mut topics: Vec<_> = page.topics.iter().map(|topic| line(&context, topic)).collect();
     if !page.more && pattern.is_none() {
         // What is on disk and could not be opened comes last.
         let refused = context.node().refused_topics();
@@ -40,7 +42,7 @@ pub(super) async fn list(
     Ok(Json(json!({"topics": topics, "more": page.more})))
 }
 
-fn line(topic: &Arc<Topic>) -> Value {
+fn line(context: &Context, topic: &Arc<Topic>) -> Value {
     let infos = topic.logs().iter().map(|log| log.info());
     let (mut retained, mut bytes, mut appended) = (0, 0, 0);
     for info in infos {
@@ -53,6 +55,7 @@ fn line(topic: &Arc<Topic>) -> Value {
         "name": topic.name(), "pattern": topic.pattern(), "partitions": config.partitions,
         "durable": config.durable.is_some(), "reliable": config.reliable.is_some(),
         "retained_records": retained, "retained_bytes": bytes, "records": appended,
+        "owner": context.shared().owner_of(topic),
     })
 }
 
@@ -69,6 +72,7 @@ pub(super) async fn describe(
     Ok(Json(json!({
         "name": topic.name(),
         "config": settings_json(topic.pattern(), topic.config()),
+        "owner": context.shared().owner_of(&topic),
         "publishers": topic.publishers(),
         "logs": logs,
         "readers": readers,
@@ -134,6 +138,30 @@ pub(super) async fn create(
     let status = if existed { StatusCode::OK } else { StatusCode::CREATED };
     let body = json!({"name": topic.name(), "config": settings_json(topic.pattern(), topic.config())});
     Ok((status, Json(body)))
+}
+
+/// Who is to own a topic.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct To {
+    node: u64,
+}
+
+/// Has another node own the topic.
+pub(super) async fn move_to(
+    Extension(context): Extension<Context>,
+    Name(name): Name,
+    request: Request<Body>,
+) -> Result<Json<Value>, Problem> {
+    let content =
+        body::read(&context, request.into_body(), context.limits().control_bytes_max as usize).await?;
+    let to: To = serde_json::from_slice(&content.bytes)
+        .map_err(|error| Problem::bad_request(format!("expected {{\"node\": NUMBER}}: {error}")))?;
+    let command = context.node().command_to_move(&name, to.node)?;
+    match context.node().control()?.ask(&command).await? {
+        Reply::Placed { owner, epoch, .. } => Ok(Json(json!({"name": name, "node": owner, "epoch": epoch}))),
+        _ => Err(Problem::from(Refused::new(ErrorCode::CommandUnknown, ""))),
+    }
 }
 
 pub(super) async fn delete(

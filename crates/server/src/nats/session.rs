@@ -22,6 +22,7 @@ mod connect;
 mod deliver;
 mod encode;
 mod ending;
+mod handed;
 mod inboxes;
 mod members;
 mod notices;
@@ -57,6 +58,7 @@ use access::Entrance;
 use closing::Closing;
 pub(crate) use connect::{refusal, say_info};
 use ending::Pongs;
+use handed::{ANSWERED, Handed};
 use inboxes::Inboxes;
 use members::Member;
 use own::Own;
@@ -105,6 +107,7 @@ pub(crate) struct Session {
     step: Step,
     outbound: Outbound,
     targets: Targets,
+    handed: Handed,
     inboxes: Inboxes,
     own: Own,
     pongs: Pongs,
@@ -178,6 +181,7 @@ impl Session {
             step: Step::default(),
             outbound: Outbound::default(),
             targets: Targets::default(),
+            handed: Handed::default(),
             inboxes: Inboxes::default(),
             own: Own::default(),
             pongs: Pongs::default(),
@@ -238,13 +242,14 @@ impl Session {
 
     /// Sees which channels may have something, and what else happened.
     fn take_woken(&mut self) {
-        let (mut newcomers, mut stop, mut users) = (false, false, false);
+        let (mut newcomers, mut stop, mut users, mut answered) = (false, false, false, false);
         let Session { waiter, channels, line, members, member_line, blocked, .. } = self;
         waiter.take_ready(|token| match token {
             Waiter::ROOM => blocked.iter_mut().for_each(Blocked::room),
             Newcomers::TOKEN => newcomers = true,
             STOP => stop = true,
             USERS => users = true,
+            ANSWERED => answered = true,
             // Who waits for it looks anyway.
             LOGIN => {}
             number => {
@@ -261,6 +266,9 @@ impl Session {
         }
         if newcomers {
             self.take_newcomers();
+        }
+        if answered {
+            self.hear_owners();
         }
         if stop {
             self.part();

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use dunlin::topic::PublishError;
 use dunlin::{Feed, Handed};
 use dunlin_client::{Address, Client, Options, Relay, Relayed, RunToRelay};
 
@@ -22,6 +23,8 @@ pub(super) struct Link {
     up: Mutex<Option<Up>>,
     /// Feeds that the thread has yet to take up.
     feeds: Mutex<Vec<Arc<Feed>>>,
+    /// The connection there is leads nowhere, whatever the kernel says of it.
+    is_cut: AtomicBool,
     ended: AtomicBool,
 }
 
@@ -31,7 +34,15 @@ type Lane = (Arc<str>, Option<(u64, u32)>);
 /// A connection that stands.
 struct Up {
     client: Client,
-    relays: HashMap<Lane, Relay>,
+    relays: HashMap<Lane, Open>,
+}
+
+/// A lane to a topic.
+struct Open {
+    relay: Relay,
+    /// What was sent by it was not taken: what follows is not either, until that comes again, which it may have done elsewhere. Or the
+    /// topic is no more, and there may be another of its name by now.
+    is_stale: Arc<AtomicBool>,
 }
 
 impl Link {
@@ -40,8 +51,12 @@ impl Link {
         to: u64,
         reach: impl Fn() -> Option<(Address, Options)> + Send + 'static,
     ) -> Arc<Link> {
-        let link =
-            Arc::new(Link { up: Mutex::default(), feeds: Mutex::default(), ended: AtomicBool::new(false) });
+        let link = Arc::new(Link {
+            up: Mutex::default(),
+            feeds: Mutex::default(),
+            is_cut: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+        });
         let of_thread = Arc::clone(&link);
         let run = move || of_thread.run(to, &reach);
         if let Err(error) = thread::Builder::new().name(format!("dunlin-to-{to}")).spawn(run) {
@@ -53,6 +68,13 @@ impl Link {
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Release);
         *lock(&self.up) = None;
+    }
+
+    /// What was sent and has no answer is told to be lost, now; another connection is made when there is somebody again.
+    pub(super) fn cut(&self) {
+        self.is_cut.store(true, Ordering::Release);
+        let up = lock(&self.up).take();
+        drop(up);
     }
 
     pub(super) fn feed(&self, feed: Arc<Feed>) {
@@ -68,9 +90,17 @@ impl Link {
         };
         let key = (Arc::clone(&run.pattern), run.mark.map(|mark| (mark.producer, mark.producer_epoch)));
         if relays.len() >= RELAYS_MAX && !relays.contains_key(&key) {
-            relays.retain(|_, relay| relay.has_unanswered());
+            relays.retain(|_, open| open.relay.has_unanswered());
         }
-        let relay = relays.entry(key).or_insert_with(|| client.relay(&run.pattern, run.mark));
+        // Not while something is under way by it, which must not be overtaken.
+        let is_of_no_use =
+            |open: &Open| open.is_stale.load(Ordering::Acquire) && !open.relay.has_unanswered();
+        if relays.get(&key).is_some_and(is_of_no_use) {
+            relays.remove(&key);
+        }
+        let open = || Open { relay: client.relay(&run.pattern, run.mark), is_stale: Arc::default() };
+        let Open { relay, is_stale } = relays.entry(key).or_insert_with(open);
+        let is_stale = Arc::clone(is_stale);
         let (frames, partition) = (run.frames.clone(), run.partition as u32);
         let to_relay = RunToRelay {
             partition,
@@ -82,8 +112,16 @@ impl Link {
         relay.send(
             to_relay,
             Box::new(move |relayed| match relayed {
-                Relayed::Answered(outcome) => run.answer(outcome),
-                Relayed::NotTaken(why) => run.not_taken(&why),
+                Relayed::Answered(outcome) => {
+                    if matches!(outcome, Err(PublishError::NoTopic(_) | PublishError::Closed)) {
+                        is_stale.store(true, Ordering::Release);
+                    }
+                    run.answer(outcome);
+                }
+                Relayed::NotTaken(why) => {
+                    is_stale.store(true, Ordering::Release);
+                    run.not_taken(&why);
+                }
                 Relayed::Lost(why) => run.lost(&why),
             }),
         );
@@ -99,6 +137,7 @@ impl Link {
             };
             match connected {
                 Ok(client) => {
+                    self.is_cut.store(false, Ordering::Release);
                     *lock(&self.up) = Some(Up { client: client.clone(), relays: HashMap::new() });
                     self.serve(&client);
                     let up = lock(&self.up).take();
@@ -117,7 +156,7 @@ impl Link {
 
     fn serve(&self, client: &Client) {
         let mut feeding: Vec<Feeding> = Vec::new();
-        while client.is_up() && !self.ended.load(Ordering::Acquire) {
+        while client.is_up() && !self.is_cut.load(Ordering::Acquire) && !self.ended.load(Ordering::Acquire) {
             client.pump(LOOK);
             let new = std::mem::take(&mut *lock(&self.feeds));
             feeding.extend(new.into_iter().map(|feed| Feeding::begin(client, feed)));

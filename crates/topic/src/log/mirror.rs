@@ -22,6 +22,7 @@ use crate::event::{EpochChanged, Gap, LogName, Position};
 use crate::fold::FoldError;
 use crate::log::sleepers::Armed;
 use crate::log::{Append, Found, Log, State};
+use crate::producer::Producers;
 use crate::publish::PublishError;
 use crate::subscribe::{OnGap, Start, SubscribeOptions};
 use crate::upstream::Upstream;
@@ -105,6 +106,9 @@ impl Log {
             mirror.placed |= has_records;
         }
         (mirror.is_own, mirror.owner_is_durable) = (false, owner_is_durable);
+        // Others know by now how far each has come: should the log come back, it begins with what they send then.
+        let limits = state.limits;
+        state.rare().producers = Producers::new(limits);
         state.wake_publishers();
         match next_epoch.filter(|&epoch| epoch > state.epoch) {
             Some(epoch) => {

@@ -11,6 +11,8 @@ use crate::console::{Console, grouped, sized};
 use crate::format::rfc3339;
 use crate::table::Table;
 
+use super::owner::Owner;
+
 pub fn write(topic: &TopicDescription, console: &Console) -> Result<()> {
     let mut out = console.out();
     if console.json {
@@ -32,6 +34,9 @@ fn write_head(topic: &TopicDescription, console: &Console, out: &mut impl Write)
     let age = retention.age.map_or_else(String::new, |age| format!(", {}", humantime::format_duration(age)));
     writeln!(out, "{}", console.paint.strong(&topic.name))?;
     writeln!(out, "  subjects    {}", config.pattern.as_deref().unwrap_or(&topic.name))?;
+    if let Some(owner) = Owner::of(&topic.settings) {
+        writeln!(out, "  owner       {}", owner.in_full())?;
+    }
     writeln!(out, "  keeps       {}{records}{age}", sized(retention.bytes))?;
     writeln!(out, "  record      {} at most", sized(config.record_bytes_max.into()))?;
     if let Some(reliable) = &config.reliable {
@@ -182,6 +187,7 @@ fn object(topic: &TopicDescription) -> serde_json::Value {
         "reliable": reliable,
         "durable": config.durable.map(|durable| durable.acknowledge.to_string()),
         "fold": setting(topic, "fold"),
+        "owner": Owner::of(&topic.settings).map(|owner| owner.object()),
         "settings": topic.settings.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
         "publishers": topic.publishers,
         "readers_total": topic.readers_total,

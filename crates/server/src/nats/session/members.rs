@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use dunlin::topic::{Charge, Event, Filter, Log, Notice, Start, Subscribe, SubscribeError, Topic};
-use dunlin::wire::nats::Message;
+use dunlin::wire::nats::{self, Message};
 use dunlin::{JoinError, ShareMember, ShareOptions, TopicError};
 
 use super::encode::{Sequenced, say_head};
@@ -130,7 +130,17 @@ impl Session {
                 Ok(true) => {}
                 Ok(false) if member.share.sleep(true) => return Turn::Waits,
                 Ok(false) => continue,
-                Err(_) => return Turn::Ended,
+                Err(SubscribeError::Closed) => return Turn::Ended,
+                // The topic has another owner by now. Nobody is to wait for records that go elsewhere.
+                Err(why) => {
+                    let queue = subscription.queue.as_deref().unwrap_or_default();
+                    let told = format!(
+                        "Queue group \"{queue}\" of \"{}\" ended: {why}",
+                        subscription.pattern.as_str()
+                    );
+                    nats::refuse(&mut self.outbound.control, &told);
+                    return Turn::Over;
+                }
             }
             let topic = Arc::clone(member.share.topic());
             let consumed = match member.share.take() {

@@ -281,8 +281,11 @@ impl Session {
 
     /// A client that does not want its own records back is not given these.
     fn appended(&mut self, subject: &[u8], receipt: &Receipt, count: u64) {
-        // What was handed on to another owner has no position yet, and comes back.
-        if self.connect.echo || self.own.is_empty() || receipt.acknowledged == Acknowledged::ByOwner {
+        // It has no position yet, and comes back.
+        if receipt.acknowledged == Acknowledged::ByOwner {
+            return self.handed_on(subject, receipt);
+        }
+        if self.connect.echo || self.own.is_empty() {
             return;
         }
         let targets_max = self.shared.limits.nats.targets_max;
@@ -327,7 +330,7 @@ impl Session {
     }
 
     /// There are no acknowledgements in this protocol, so a refusal is all that can be said.
-    fn refuse_publish(&mut self, subject: &[u8], why: &str) {
+    pub(super) fn refuse_publish(&mut self, subject: &[u8], why: &str) {
         let subject = String::from_utf8_lossy(subject);
         nats::refuse(&mut self.outbound.control, &format!("Publish to \"{subject}\" refused: {why}"));
     }
@@ -340,7 +343,7 @@ const NOBODY: &[u8] = b"NATS/1.0 503\r\n\r\n";
 const INVALID_SUBJECT: &str = "Invalid Publish Subject";
 
 /// Records without a key lie in the first.
-const PARTITION: usize = 0;
+pub(super) const PARTITION: usize = 0;
 
 /// What became of a run at its user's rate.
 #[derive(Debug, PartialEq, Eq)]

@@ -109,6 +109,9 @@ impl Session {
 
     fn take_command(&mut self, request: Request, bytes: &[u8]) -> Result<(), Refused> {
         let command = Command::decode(bytes).map_err(|error| protocol(error.to_string()))?;
+        if let Command::Move { topic, node, .. } = command {
+            return self.take_move(request, topic, node);
+        }
         self.node.may_command(&command).map_err(|error| Refused::from(&error))?;
         if let Command::Acquire { name, lease, value, wait: true } = command {
             return self.wait_for_lock(request, name.to_vec(), lease, value.to_vec());
@@ -118,6 +121,16 @@ impl Session {
         }
         self.admit_publish(1, bytes.len())?;
         self.asking.commands.push(bytes);
+        self.asking.of_commands.push(request);
+        Ok(())
+    }
+
+    /// Who may create and delete a topic may say which node has it; in which epoch is for the node to say.
+    fn take_move(&mut self, request: Request, topic: &[u8], to: u64) -> Result<(), Refused> {
+        let name = std::str::from_utf8(topic).map_err(|error| protocol(error.to_string()))?;
+        let command = self.node.command_to_move(name, to).map_err(|error| Refused::from(&error))?;
+        self.admit_publish(1, request.bytes)?;
+        self.asking.commands.push_with(|out| command.encode(out));
         self.asking.of_commands.push(request);
         Ok(())
     }

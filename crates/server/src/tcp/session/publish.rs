@@ -192,6 +192,8 @@ impl Session {
         if let Some(Publisher::Open(open)) = self.publishing.by_number.get_mut(&header.publisher)
             && let Err(hole) = open.follows(header)
         {
+            // The other node sends it again, behind what was refused before.
+            let hole = if self.from_node { PublishError::OwnerAway(hole.to_string()) } else { hole };
             self.refuse(header, &Refused::from(&hole));
             return Taken::Whole;
         }
@@ -267,7 +269,9 @@ impl Session {
 
     fn appended(&mut self, publish: &wire::Publish<'_>, receipt: Receipt, log: &Arc<Log>) {
         self.publishing.blocked = None;
-        if publish.flags & FLAG_QUIET != 0 {
+        let is_quiet = publish.flags & FLAG_QUIET != 0;
+        // What its owner elsewhere refuses is told even so.
+        if is_quiet && receipt.acknowledged != Acknowledged::ByOwner {
             return;
         }
         let header = &publish.header;
@@ -281,7 +285,7 @@ impl Session {
         };
         if receipt.acknowledged > Acknowledged::Memory {
             let level = receipt.acknowledged;
-            let answer = Answer { header: *header, published, at: receipt.position, level };
+            let answer = Answer { header: *header, published, at: receipt.position, level, is_quiet };
             return self.unstored.add(log, answer);
         }
         match self.publishing.unanswered.last_mut() {

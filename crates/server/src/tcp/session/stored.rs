@@ -35,6 +35,8 @@ pub(super) struct Answer {
     pub(super) published: Published,
     pub(super) at: Position,
     pub(super) level: Acknowledged,
+    /// Only a refusal is said.
+    pub(super) is_quiet: bool,
 }
 
 /// What has become of the first messages of a lane.
@@ -88,7 +90,8 @@ impl Lane {
                     outcome.stored.extend(self.waiting.pop_front().map(|first| first.published));
                 }
                 StoredState::Answered(receipt) => {
-                    outcome.stored.extend(self.waiting.pop_front().map(|first| first.answered(&receipt)));
+                    let loud = self.waiting.pop_front().filter(|first| !first.is_quiet);
+                    outcome.stored.extend(loud.map(|first| first.answered(&receipt)));
                 }
                 StoredState::Waiting => break,
                 StoredState::Failed(error) if first.level == Acknowledged::ByOwner => {

@@ -55,7 +55,10 @@ impl Session {
         let Some(topic) = self.node.topic(describe.topic) else {
             return self.refuse_request(describe.request, &self.not_there(describe.topic));
         };
-        let settings = settings_of(&topic);
+        let mut settings = settings_of(&topic);
+        if let Some(owner) = self.shared.owner_of(&topic) {
+            settings.extend(owner.settings());
+        }
         let lines: Vec<_> = settings.iter().map(|(name, value)| Setting { name, value }).collect();
         let settings = Settings { request: describe.request, settings: List::new(&lines) };
         self.outbound.say(FromNode::Settings(settings));

@@ -1,0 +1,46 @@
+//! Which node of a cluster owns a topic, as the node that was asked has heard.
+
+use serde_json::json;
+
+/// See the module.
+pub struct Owner {
+    node: u64,
+    epoch: u32,
+    /// `here`, `elsewhere` or `away`.
+    is: String,
+    address: Option<String>,
+}
+
+impl Owner {
+    /// Out of a topic's settings; `None` where the node is alone.
+    pub fn of(settings: &[(String, String)]) -> Option<Owner> {
+        let get =
+            |name: &str| settings.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str());
+        Some(Owner {
+            node: get("owner")?.parse().ok()?,
+            epoch: get("owner.epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0),
+            is: get("owner.is").unwrap_or_default().to_owned(),
+            address: get("owner.address").map(str::to_owned),
+        })
+    }
+
+    pub fn in_short(&self) -> String {
+        let away = if self.is == "away" { ", away" } else { "" };
+        format!("node {}, epoch {}{away}", self.node, self.epoch)
+    }
+
+    /// In a sentence or two: what is counted beside this is what the node has that was asked.
+    pub fn in_full(&self) -> String {
+        let at = self.address.as_ref().map_or_else(String::new, |address| format!(" at {address}"));
+        let is = match self.is.as_str() {
+            "here" => "this one",
+            "away" => "away; what follows is what this node holds of it",
+            _ => "another; what follows is what this node holds of it, as far as it is read here",
+        };
+        format!("node {}{at}, epoch {}: {is}", self.node, self.epoch)
+    }
+
+    pub fn object(&self) -> serde_json::Value {
+        json!({"node": self.node, "epoch": self.epoch, "is": self.is, "address": self.address})
+    }
+}

@@ -1,0 +1,51 @@
+//! A node that ends: its volatile topics go to others with all that they hold, and then it takes part no more.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use dunlin_control::{Command, Kind};
+
+use super::Ownership;
+use super::way::Way;
+use crate::clock::now_ns;
+
+/// Between two looks whether the others have what they are to have.
+const LOOK: Duration = Duration::from_millis(5);
+/// How long another takes at least to come for a topic's records.
+const COME_MIN: Duration = Duration::from_millis(200);
+
+impl Ownership {
+    /// Has others own the node's volatile topics, and takes part no more. Those that are not moved within this time get other
+    /// owners all the same, which have of them what they have read before.
+    pub fn leave(self: &Arc<Ownership>, within: Duration) {
+        let until_ns = now_ns().saturating_add(within.as_nanos() as u64);
+        let moved = self.move_all(until_ns);
+        let holds_any = moved.iter().any(|way| way.holds_records());
+        let come_ns = now_ns().saturating_add(if holds_any { COME_MIN.as_nanos() as u64 } else { 0 });
+        let is_fetched = || now_ns() >= come_ns && !moved.iter().any(|way| way.is_fetched());
+        while now_ns() < until_ns && !is_fetched() {
+            thread::sleep(LOOK);
+        }
+        self.is_leaving.store(true, Ordering::Release);
+        self.lease_until_ns.store(0, Ordering::Release);
+        let lease = self.enlisted.load(Ordering::Acquire);
+        if lease != 0 && self.is_alive(self.id) {
+            // Else it ends by itself a little later.
+            let _ = self.peers.ask(&Command::Revoke { lease });
+        }
+    }
+
+    fn move_all(self: &Arc<Ownership>, until_ns: u64) -> Vec<Arc<Way>> {
+        let others: Vec<u64> = self.nodes().into_iter().filter(|&node| node != self.id).collect();
+        let own = |way: &Arc<Way>| way.kind == Kind::Volatile && way.owner().0 == self.id;
+        let own = self.ways().into_iter().filter(own);
+        let to = others.iter().cycle();
+        own.zip(to)
+            .take_while(|_| now_ns() < until_ns)
+            .filter(|(way, to)| self.move_topic(&way.name, **to).is_ok())
+            .map(|(way, _)| way)
+            .collect()
+    }
+}

@@ -1,0 +1,228 @@
+//! The cluster's topics, as this node has them: what it hears of who owns which, and how it reaches the others for their records.
+//!
+//! A node reaches another at the address where it is for the cluster, and shows the cluster's certificate there: what it speaks is
+//! door `tcp`'s protocol, chosen by ALPN. Clients' addresses, users and certificates have no part in it.
+//!
+//! Invariants:
+//! - The node knows of every change of an owner in the order in which it was agreed on: it watches the topic of all changes, and
+//!   where that has a hole it looks at the whole.
+//! - It takes its share only when it knows all that was agreed on before it began.
+//!
+//! Limits: [`OwnershipLimits`]; what is asked of the cluster takes `answer_ms_max` at most.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use dunlin::state::{Command, Events, State};
+use dunlin::topic::{Event, Notice, OnGap, Start, Subscribe, SubscribeOptions, Subscriber};
+use dunlin::{
+    AskError, Consistency, Control, ControlError, KV, Node, Ownership, OwnershipLimits, TopicError, block_on,
+};
+use dunlin_client::tls::TlsOptions;
+use dunlin_client::{Address, Limits, Options};
+
+use super::authority::name_of;
+use super::error::ClusterError;
+use super::seat::Seat;
+use crate::peers::NodeLinks;
+
+/// How long a thread waits for news before it looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long a node that ends waits until others have its topics.
+const LEAVE_WITHIN: Duration = Duration::from_secs(2);
+/// Between two tries of what the cluster did not answer.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The node's part in the cluster's topics.
+pub(super) struct Topics {
+    ownership: Arc<Ownership>,
+    shared: Arc<Known>,
+}
+
+/// How much of what was agreed on the node's topics are at.
+struct Known {
+    seat: Weak<Seat>,
+    control: Arc<Control>,
+    /// Taken in up to this revision.
+    revision: AtomicU64,
+    ended: AtomicBool,
+}
+
+impl Topics {
+    /// The node's topics are the cluster's from now on.
+    pub(super) fn start(
+        node: &Node,
+        seat: &Arc<Seat>,
+        control: &Arc<Control>,
+        limits: OwnershipLimits,
+    ) -> Result<Topics, ClusterError> {
+        let id = seat.identity.node;
+        let asked = Arc::clone(control);
+        let ask = move |command: &Command<'_>| block_on(asked.ask(command)).map_err(ask_error);
+        let (ways, of) = (ways(seat)?, Arc::downgrade(seat));
+        let reach = move |to: u64| reach(&*of.upgrade()?, &ways, to);
+        let ownership = node.join_cluster(id, Arc::new(NodeLinks::new(id, ask, reach)), limits);
+        seat.set_ownership(&ownership);
+        let (revision, ended) = (AtomicU64::new(0), AtomicBool::new(false));
+        let (seat, control) = (Arc::downgrade(seat), Arc::clone(control));
+        let shared = Arc::new(Known { seat, control, revision, ended });
+        let (known, of) = (Arc::clone(&shared), Arc::downgrade(&ownership));
+        let news =
+            watch(node).map_err(|error| ClusterError::io("cannot watch topics")(io::Error::other(error)))?;
+        spawn("dunlin-topics", move || known.follow(news, &of))?;
+        Ok(Topics { ownership, shared })
+    }
+
+    /// Takes its share as soon as the cluster answers: says which durable topics lie here, and takes part.
+    pub(super) fn own(&self) {
+        let (known, of) = (Arc::clone(&self.shared), Arc::downgrade(&self.ownership));
+        if let Err(error) = spawn("dunlin-topics-begin", move || known.own(&of)) {
+            tracing::error!("this node owns no topics: {error}");
+        }
+    }
+
+    /// Has others own what this node does, before it ends.
+    pub(super) fn leave(&self) {
+        if !self.shared.control.status().is_ok_and(|status| status.leader.is_some()) {
+            // Nobody would take it in.
+            return;
+        }
+        let (left, done) = std::sync::mpsc::channel();
+        let ownership = Arc::clone(&self.ownership);
+        let leaving = move || {
+            ownership.leave(LEAVE_WITHIN);
+            let _ = left.send(());
+        };
+        if spawn("dunlin-leave", leaving).is_ok() {
+            // The cluster may lose its leader just now.
+            let _ = done.recv_timeout(2 * LEAVE_WITHIN);
+        }
+    }
+
+    pub(super) fn end(&self) {
+        self.shared.ended.store(true, Ordering::Release);
+    }
+}
+
+impl Known {
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Takes in what is agreed on, as it comes.
+    fn follow(&self, mut news: Subscriber, ownership: &Weak<Ownership>) {
+        let mut is_whole = false;
+        while let Some(ownership) = ownership.upgrade().filter(|_| !self.has_ended()) {
+            if !is_whole {
+                let Ok(state) = self.control.with(State::clone) else { return };
+                ownership.settle_all(&state);
+                self.revision.store(state.revision(), Ordering::Release);
+                is_whole = true;
+            }
+            match news.next_timeout(LOOK) {
+                Ok(Some(Event::Record(record))) => {
+                    let revision = record.position.seq;
+                    // What the whole had is not to be taken for news.
+                    if revision > self.revision.load(Ordering::Acquire)
+                        && let Ok(events) = Events::new(record.payload())
+                    {
+                        ownership.changed(events);
+                        self.revision.store(revision, Ordering::Release);
+                    }
+                }
+                Ok(Some(Event::Notice(Notice::Gap(_) | Notice::EpochChanged(_)))) => is_whole = false,
+                Ok(_) => {}
+                // The node has stopped.
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn own(&self, ownership: &Weak<Ownership>) {
+        let mut is_known = false;
+        while let Some(ownership) = ownership.upgrade().filter(|_| !self.has_ended()) {
+            is_known = is_known || self.is_known();
+            match if is_known { ownership.announce() } else { Err(unanswered()) } {
+                Ok(()) => {
+                    // Others tell their clients where to find this node.
+                    let doors = self.seat.upgrade().map(|seat| seat.doors()).unwrap_or_default();
+                    let address = doors.get("tcp").cloned().unwrap_or_default();
+                    if let Err(error) = ownership.take_part(address.into_bytes()) {
+                        tracing::error!("this node owns no topics: {error}");
+                    }
+                    return;
+                }
+                Err(error) => tracing::debug!("this node does not own topics yet: {error}"),
+            }
+            drop(ownership);
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Whether all that was agreed on when this was asked has become so here.
+    fn is_known(&self) -> bool {
+        let revision = block_on(self.control.read(Consistency::Linearizable, |state| state.revision()));
+        let Ok(revision) = revision else { return false };
+        while self.revision.load(Ordering::Acquire) < revision {
+            if self.has_ended() {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+}
+
+fn unanswered() -> TopicError {
+    TopicError::Cluster("the cluster has not said yet what was agreed on".to_owned())
+}
+
+fn watch(node: &Node) -> Result<Subscriber, dunlin::topic::SubscribeError> {
+    let options = SubscribeOptions {
+        name: "the node's own".to_owned(),
+        start: Start::Latest,
+        on_gap: OnGap::Newest,
+        ..SubscribeOptions::default()
+    };
+    node.subscribe(KV, &options)
+}
+
+/// What is shown to other nodes, the name they have to show apart.
+fn ways(seat: &Seat) -> Result<Options, ClusterError> {
+    let read = |name| {
+        let path = seat.files.path(name);
+        std::fs::read(&path).map_err(ClusterError::io("cannot read the node's certificate"))
+    };
+    let mut tls = TlsOptions::default();
+    (tls.ca, tls.cert, tls.key) =
+        (Some(read("ca.pem")?), Some(read("node.pem")?), Some(read("node-key.pem")?));
+    let limits = Limits { connect_ms_max: seat.limits.connect_ms_max, ..Limits::default() };
+    Ok(Options { tls, limits, ..Options::default() })
+}
+
+/// Where a node is for others, if it takes part.
+fn reach(seat: &Seat, ways: &Options, to: u64) -> Option<(Address, Options)> {
+    // Nobody is there, or is not to be asked: its lease says when that has changed.
+    seat.ownership().filter(|ownership| ownership.is_alive(to))?;
+    let record = seat.record(to).filter(|record| record.removed.is_none())?;
+    let (host, port) = record.address.rsplit_once(':')?;
+    let address = Address::Tls { host: host.to_owned(), port: port.parse().ok()? };
+    let mut options = ways.clone();
+    options.tls.name = Some(name_of(&seat.identity.cluster, to));
+    Some((address, options))
+}
+
+fn ask_error(error: ControlError) -> AskError {
+    match error {
+        ControlError::Refused(refusal) => AskError::Refused(refusal),
+        other => AskError::Away(other.to_string()),
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), ClusterError> {
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
+    thread.map(drop).map_err(ClusterError::io("cannot start a thread"))
+}

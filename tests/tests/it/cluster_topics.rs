@@ -1,0 +1,415 @@
+//! Topics of a cluster of processes: whoever comes to any node publishes to and reads any topic.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use dunlin_client::topic::{
+    Durable, Event, Notice, Publish, PublishError, Start, Subscribe, SubscribeOptions, TopicConfig,
+};
+use dunlin_client::{Client, Group, GroupOptions, Subscriber};
+use dunlin_system_tests::process::PATIENCE;
+
+use super::cluster_stage::{Flock, Member};
+use super::stage::alone;
+
+fn from(start: Start) -> SubscribeOptions {
+    SubscribeOptions { start, ..SubscribeOptions::default() }
+}
+
+/// The numbers that records held up to this one, and what else was told.
+fn read_until(subscriber: &mut Subscriber, last: u64) -> (Vec<u64>, Vec<Notice>) {
+    let (mut numbers, mut notices) = (Vec::new(), Vec::new());
+    let deadline = Instant::now() + PATIENCE;
+    while numbers.last() != Some(&last) {
+        assert!(
+            Instant::now() < deadline,
+            "only {} records, the last {:?}; {notices:?}",
+            numbers.len(),
+            numbers.last()
+        );
+        match subscriber.next_timeout(Duration::from_secs(1)).expect("the subscription goes on") {
+            Some(Event::Record(record)) => {
+                let text = std::str::from_utf8(record.payload()).expect("a number");
+                numbers.push(text.parse().expect("a number"));
+            }
+            Some(Event::Notice(notice)) => notices.push(notice),
+            None => {}
+        }
+    }
+    (numbers, notices)
+}
+
+fn publish(client: &Client, topic: &str, numbers: impl IntoIterator<Item = u64>) {
+    let mut publisher = client.publisher(topic).expect("a publisher");
+    for number in numbers {
+        publisher.send(number.to_string().as_bytes()).expect("it is sent");
+    }
+    publisher.flush().expect("all is taken");
+}
+
+/// What a client of a few lines says to door `nats`, and hears.
+struct Nats(BufReader<TcpStream>);
+
+impl Nats {
+    fn connect(member: &Member) -> Nats {
+        let stream = TcpStream::connect(member.door("nats")).expect("its door is open");
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut nats = Nats(BufReader::new(stream));
+        nats.say("CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\n");
+        nats.settle();
+        nats
+    }
+
+    fn say(&mut self, text: &str) {
+        self.0.get_mut().write_all(text.as_bytes()).expect("it takes what is said");
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("it says something");
+        line.trim_end().to_owned()
+    }
+
+    /// All that was said before has been heard.
+    fn settle(&mut self) {
+        self.say("PING\r\n");
+        while self.line() != "PONG" {}
+    }
+
+    /// The next message's subject, what it asks to be answered at, and its payload.
+    fn message(&mut self) -> (String, String, String) {
+        loop {
+            let line = self.line();
+            assert!(!line.starts_with("-ERR"), "{line}");
+            let Some(rest) = line.strip_prefix("MSG ") else { continue };
+            let words: Vec<&str> = rest.split(' ').collect();
+            let reply = if words.len() == 4 { words[2] } else { "" };
+            let bytes: usize = words.last().unwrap().parse().expect("a length");
+            let mut payload = vec![0; bytes + 2];
+            self.0.read_exact(&mut payload).expect("a payload");
+            let payload = String::from_utf8_lossy(&payload[..bytes]).into_owned();
+            return (words[0].to_owned(), reply.to_owned(), payload);
+        }
+    }
+}
+
+/// What door `http` answers.
+fn http(member: &Member, method: &str, path: &str, body: &str) -> String {
+    let host = member.door("http");
+    let mut stream = TcpStream::connect(&host).expect("its door is open");
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+#[test]
+fn whoever_comes_to_any_node_publishes_to_and_reads_any_topic_through_every_door() {
+    let _alone = alone();
+    let flock = Flock::of(3);
+    let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
+    // Each of the topics is made by another node, before and after its readers come.
+    for (maker, topic) in ["first", "second", "third"].into_iter().enumerate() {
+        publish(&clients[maker], topic, [0]);
+        let mut readers: Vec<Subscriber> =
+            clients.iter().map(|client| client.subscribe(topic, from(Start::Earliest)).unwrap()).collect();
+        for (at, client) in clients.iter().enumerate() {
+            let first = 1 + 500 * at as u64;
+            publish(client, topic, first..first + 500);
+        }
+        for reader in &mut readers {
+            let (numbers, notices) = read_until(reader, 1_500);
+            assert!(numbers.iter().copied().eq(0..=1_500), "{topic}: {} records", numbers.len());
+            let told = |notice: &Notice| matches!(notice, Notice::Gap(_) | Notice::EpochChanged(_));
+            assert!(!notices.iter().any(told), "{topic}: {notices:?}");
+        }
+    }
+    // A subscription to what is not there yet, and through the other doors.
+    let mut wide = clients[2].subscribe("made.>", from(Start::Latest)).unwrap();
+    let mut nats: Vec<Nats> = flock.members.iter().map(Nats::connect).collect();
+    for nats in &mut nats {
+        nats.say("SUB made.> 1\r\n");
+        nats.settle();
+    }
+    nats[0].say("PUB made.here 1\r\n1\r\n");
+    assert_eq!(read_until(&mut wide, 1).0, [1]);
+    let answer = http(&flock.members[1], "POST", "/v1/topics/made.here", "2");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(read_until(&mut wide, 2).0, [2]);
+    publish(&clients[2], "made.here", [3]);
+    for nats in &mut nats {
+        let got: Vec<String> = (0..3).map(|_| nats.message().2).collect();
+        assert_eq!(got, ["1", "2", "3"]);
+    }
+    let listed = http(&flock.members[1], "GET", "/v1/topics", "");
+    for topic in ["first", "second", "third", "made.here"] {
+        assert!(listed.contains(&format!("\"{topic}\"")), "{listed}");
+    }
+}
+
+/// Who owns a topic, and in which epoch, as the node of this client has heard.
+fn owner(client: &Client, topic: &str) -> (u64, u32) {
+    let settings = client.topic_settings(topic).expect("it is known");
+    let number = |name: &str| {
+        settings.iter().find(|(other, _)| other == name).and_then(|(_, value)| value.parse().ok())
+    };
+    (number("owner").expect("an owner") as u64, number("owner.epoch").unwrap_or(0))
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "it never came to be that {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Has the member at this place own the topic, and all others know it.
+fn moved(flock: &Flock, clients: &[Client], topic: &str, to: usize) {
+    let number = flock.members[to].number;
+    let epoch = clients[(to + 1) % clients.len()].move_topic(topic, number).expect("it is moved");
+    until("all know who owns the topic", || {
+        clients.iter().all(|client| {
+            let (owner, heard) = owner(client, topic);
+            owner == number && heard >= epoch
+        })
+    });
+}
+
+fn epochs(notices: &[Notice]) -> Vec<(u32, Option<u64>)> {
+    let of = |notice: &Notice| match notice {
+        Notice::EpochChanged(changed) => Some((changed.old, changed.known_through)),
+        _ => None,
+    };
+    notices.iter().filter_map(of).collect()
+}
+
+#[test]
+fn a_topic_is_moved_under_load_and_nothing_is_missing() {
+    let _alone = alone();
+    let flock = Flock::of(3);
+    let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
+    publish(&clients[0], "t", [0]);
+    moved(&flock, &clients, "t", 0);
+    let mut readers: Vec<Subscriber> =
+        clients.iter().map(|client| client.subscribe("t", from(Start::Latest)).unwrap()).collect();
+    let publisher = clients[1].clone();
+    let publishing = std::thread::spawn(move || {
+        let mut publisher = publisher.publisher("t").unwrap();
+        for number in 1..=3_000_u64 {
+            publisher.publish(number.to_string().as_bytes()).expect("it is taken");
+        }
+    });
+    for to in [1, 2, 0] {
+        std::thread::sleep(Duration::from_millis(200));
+        moved(&flock, &clients, "t", to);
+    }
+    publishing.join().expect("all was taken");
+    for reader in &mut readers {
+        let (numbers, notices) = read_until(reader, 3_000);
+        assert!(numbers.iter().copied().eq(1..=3_000), "{} records, {notices:?}", numbers.len());
+        assert!(!notices.iter().any(|notice| matches!(notice, Notice::Gap(_))), "{notices:?}");
+        assert!(epochs(&notices).iter().all(|(_, known_through)| known_through.is_some()), "{notices:?}");
+    }
+    let refused = clients[0].move_topic("t", 77).unwrap_err().to_string();
+    assert!(refused.contains("77"), "{refused}");
+    let answer = http(
+        &flock.members[0],
+        "PUT",
+        "/v1/topics/t/owner",
+        &format!("{{\"node\":{}}}", flock.members[2].number),
+    );
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let number = flock.members[2].number;
+    until("it is moved by HTTP, too", || owner(&clients[1], "t").0 == number);
+    let described = http(&flock.members[0], "GET", "/v1/topics/t", "");
+    assert!(described.contains(&format!("\"node\":{number}")), "{described}");
+}
+
+#[test]
+fn a_volatile_topic_outlives_its_killed_owner_and_readers_are_told() {
+    let _alone = alone();
+    let mut flock = Flock::of(3);
+    let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
+    publish(&clients[0], "t", [0]);
+    moved(&flock, &clients, "t", 0);
+    let mut readers = [1, 2].map(|at| clients[at].subscribe("t", from(Start::Latest)).unwrap());
+    publish(&clients[1], "t", 1..=500);
+    for reader in &mut readers {
+        assert!(read_until(reader, 500).0.into_iter().eq(1..=500));
+    }
+    let (_, before) = owner(&clients[1], "t");
+    let dead = flock.kill(0);
+    // What has no answer is unknown; what is refused was told why. Either way the publisher goes on.
+    let mut publisher = clients[1].publisher("t").unwrap();
+    let mut number = 501;
+    until("the topic has another owner", || match publisher.publish(number.to_string().as_bytes()) {
+        Ok(_) => true,
+        Err(PublishError::OwnerAway(_) | PublishError::Unknown(_)) => {
+            number += 1;
+            false
+        }
+        Err(error) => panic!("{error}"),
+    });
+    publish(&clients[2], "t", number + 1..=number + 100);
+    for reader in &mut readers {
+        let (numbers, notices) = read_until(reader, number + 100);
+        assert!(
+            numbers.is_sorted() && numbers.ends_with(&[number, number + 1]) || numbers.len() >= 101,
+            "{numbers:?}"
+        );
+        assert_eq!(epochs(&notices), [(before, None)], "{notices:?}");
+    }
+    // It comes back with nothing, and serves the topic all the same.
+    flock.restart(&dead);
+    flock.until_voters(3);
+    let back = flock.members.last().expect("it is back").connect();
+    let mut reader = back.subscribe("t", from(Start::Latest)).unwrap();
+    publish(&back, "t", [9_001]);
+    assert_eq!(read_until(&mut reader, 9_001).0, [9_001]);
+    for reader in &mut readers {
+        assert_eq!(read_until(reader, 9_001).0, [9_001]);
+    }
+}
+
+#[test]
+fn an_owner_that_stood_still_is_fenced_and_learns_that_it_is_none_any_more() {
+    let _alone = alone();
+    let flock = Flock::of(3);
+    let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
+    publish(&clients[0], "t", [0]);
+    moved(&flock, &clients, "t", 0);
+    let mut readers: Vec<Subscriber> =
+        clients.iter().map(|client| client.subscribe("t", from(Start::Latest)).unwrap()).collect();
+    publish(&clients[0], "t", 1..=100);
+    for reader in &mut readers {
+        assert_eq!(read_until(reader, 100).0.len(), 100);
+    }
+    flock.members[0].process.stop();
+    let stopped = flock.members[0].number;
+    let mut publisher = clients[1].publisher("t").unwrap();
+    until("another owns the topic", || {
+        let _ = publisher.publish(b"101");
+        owner(&clients[1], "t").0 != stopped
+    });
+    publish(&clients[2], "t", 200..=300);
+    flock.members[0].process.go_on();
+    // Through the one that was deposed, as it wakes: what it takes, all get.
+    let mut late = clients[0].publisher("t").unwrap();
+    until("who was deposed hands on", || late.publish(b"400").is_ok());
+    for reader in &mut readers {
+        let (numbers, notices) = read_until(reader, 400);
+        assert!(!epochs(&notices).is_empty(), "{notices:?}");
+        let tail: Vec<u64> = numbers.into_iter().filter(|number| (200..=300).contains(number)).collect();
+        assert!(tail.iter().copied().eq(200..=300), "{tail:?}");
+    }
+    assert_ne!(owner(&clients[0], "t").0, stopped);
+}
+
+#[test]
+fn a_durable_topic_waits_for_its_killed_owner_and_goes_on_with_all_that_was_synced() {
+    let _alone = alone();
+    let mut flock = Flock::of(3);
+    let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
+    let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    clients[0].create_topic("kept", &durable, false).expect("it is made");
+    assert_eq!(owner(&clients[0], "kept").0, flock.members[0].number);
+    let mut reader = clients[2].subscribe("kept", from(Start::Earliest)).unwrap();
+    publish(&clients[1], "kept", 1..=300);
+    assert!(read_until(&mut reader, 300).0.into_iter().eq(1..=300));
+    publish(&clients[2], "kept", 301..=600);
+    let dead = flock.kill(0);
+    let mut nats = Nats::connect(&flock.members[0]);
+    let mut publisher = clients[1].publisher("kept").unwrap();
+    let mut told = String::new();
+    until("publishers are told that the owner is away", || {
+        match publisher.publish(b"0") {
+            Ok(_) => panic!("nobody could have taken it"),
+            Err(PublishError::OwnerAway(why)) => told = why,
+            Err(PublishError::Unknown(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+        told.contains("waits for its owner")
+    });
+    assert!(told.contains(&format!("node {}", dead.number)), "{told}");
+    nats.say("PUB kept 1\r\n0\r\n");
+    let refused = nats.line();
+    assert!(refused.starts_with("-ERR") && refused.contains("waits for its owner"), "{refused}");
+    let answer = http(&flock.members[0], "POST", "/v1/topics/kept", "0");
+    assert!(answer.contains("503") && answer.contains("OWNER_AWAY"), "{answer}");
+    // Whoever comes while it is away gets what it takes from its return on.
+    let mut waiting = clients[1].subscribe("kept", from(Start::Latest)).unwrap();
+    flock.restart(&dead);
+    until("it takes records again", || publisher.publish(b"1000").is_ok());
+    let (numbers, notices) = read_until(&mut reader, 1_000);
+    let kept: Vec<u64> = numbers.iter().copied().filter(|number| (301..=600).contains(number)).collect();
+    assert!(kept.iter().copied().eq(301..=600), "{} of what was synced: {notices:?}", kept.len());
+    let (numbers, _) = read_until(&mut waiting, 1_000);
+    assert_eq!(numbers.last(), Some(&1_000));
+    let mut late = clients[2].subscribe("kept", from(Start::Earliest)).unwrap();
+    let (numbers, notices) = read_until(&mut late, 1_000);
+    let acknowledged: Vec<u64> =
+        numbers.iter().copied().filter(|number| (1..=600).contains(number)).collect();
+    assert!(acknowledged.iter().copied().eq(1..=600), "{} records, {notices:?}", numbers.len());
+    let moved = clients[1].move_topic("kept", flock.members[0].number).unwrap_err().to_string();
+    assert!(moved.contains("disk"), "{moved}");
+}
+
+#[test]
+fn requests_are_answered_from_any_node_and_groups_say_where_they_are() {
+    let _alone = alone();
+    let flock = Flock::of(3);
+    let clients: Vec<Client> = flock.members.iter().map(Member::connect).collect();
+    // Who answers comes by NATS to one node, who asks to the others, by NATS and by Dunlin's own protocol.
+    let mut answers = Nats::connect(&flock.members[2]);
+    answers.say("SUB double 1\r\n");
+    answers.settle();
+    publish(&clients[2], "double", []);
+    let answering = std::thread::spawn(move || {
+        loop {
+            let (_, reply, asked) = answers.message();
+            let Ok(number) = asked.parse::<u64>() else { return };
+            let answer = (2 * number).to_string();
+            answers.say(&format!("PUB {reply} {}\r\n{answer}\r\n", answer.len()));
+        }
+    });
+    let mut asks = Nats::connect(&flock.members[0]);
+    asks.say("SUB _INBOX.abc.* 1\r\n");
+    for number in 1..=50_u64 {
+        let asked = number.to_string();
+        asks.say(&format!("PUB double _INBOX.abc.{number} {}\r\n{asked}\r\n", asked.len()));
+        let (subject, _, answer) = asks.message();
+        assert_eq!((subject, answer), (format!("_INBOX.abc.{number}"), (2 * number).to_string()));
+    }
+    for (at, client) in clients.iter().enumerate().filter(|(at, _)| *at != 1) {
+        let mut requester = client.requester();
+        for number in 1..=20_u64 {
+            let reply = requester.request("double", number.to_string().as_bytes(), PATIENCE);
+            let reply = reply.unwrap_or_else(|error| panic!("request {number} of node {at}: {error}"));
+            assert_eq!(reply.payload, (2 * number).to_string().as_bytes());
+        }
+    }
+    publish(&clients[0], "double", []);
+    asks.say("PUB double 4\r\ndone\r\n");
+    answering.join().expect("it ends");
+    // A group is where its topic is.
+    let (number, _) = owner(&clients[0], "double");
+    for (member, client) in flock.members.iter().zip(&clients) {
+        let joined = client.join(Group { topic: "double", name: "g" }, GroupOptions::default());
+        if member.number == number {
+            assert!(joined.is_ok());
+        } else {
+            let refused = joined.expect_err("it is elsewhere").to_string();
+            assert!(
+                refused.contains("ELSEWHERE") && refused.contains(&format!("node {number} at 127.0.0.1:")),
+                "{refused}"
+            );
+        }
+    }
+}
