@@ -82,7 +82,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let cluster = Cluster::start(&node, cluster).context("taking part in the cluster")?;
     let doors = ServerConfig { tcp: vec![doors], ..ServerConfig::default() };
     let server = Server::start(node.clone(), doors).context("opening the door")?;
-    server.take_part(&cluster);
+    server.take_part(&cluster).context("taking part in topics")?;
     let door = *server.tcp_addresses().first().context("no door is open")?;
     let serving = Serving { control: Arc::clone(node.control()?), door, before: Mutex::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
