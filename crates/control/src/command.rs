@@ -169,6 +169,18 @@ choice! {
 }
 
 impl<'a> Command<'a> {
+    /// Whether it may make the state larger by what a client wants kept. Where disks are full, those are refused first: leases and
+    /// locks take little and go by themselves, and what nodes say among themselves has to go on.
+    pub fn grows(&self) -> bool {
+        match self {
+            Command::Put { .. } | Command::PutIf { .. } | Command::Proclaim { .. } => true,
+            Command::Transaction { then, otherwise, .. } => {
+                then.iter().chain(otherwise).any(|operation| matches!(operation, Operation::Put { .. }))
+            }
+            _ => false,
+        }
+    }
+
     /// Appends its bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
@@ -177,5 +189,36 @@ impl<'a> Command<'a> {
     /// Reads one; its keys and values lie in `bytes`.
     pub fn decode(bytes: &'a [u8]) -> Result<Command<'a>, DecodeError> {
         decode(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_writes_for_clients_grows_and_what_deletes_or_ends_by_itself_does_not() {
+        let put = Operation::Put { key: b"k", value: b"v", lease: 0 };
+        let delete = Operation::Delete { key: b"k" };
+        let transaction = |then, otherwise| Command::Transaction { compare: vec![], then, otherwise };
+        for grows in [
+            Command::Put { key: b"k", value: b"v", lease: 0 },
+            Command::PutIf { key: b"k", value: b"v", lease: 0, expect: 0 },
+            transaction(vec![delete, put], vec![]),
+            transaction(vec![], vec![put]),
+        ] {
+            assert!(grows.grows(), "{grows:?}");
+        }
+        for does_not in [
+            Command::Delete { key: b"k" },
+            Command::DeleteRange { start: b"k", end: b"" },
+            transaction(vec![delete], vec![Operation::Get { key: b"k" }]),
+            Command::Revoke { lease: 1 },
+            Command::KeepAlive { leases: vec![1] },
+            Command::Release { name: b"l", lease: 1 },
+            Command::System { compare: vec![], then: vec![put], otherwise: vec![] },
+        ] {
+            assert!(!does_not.grows(), "{does_not:?}");
+        }
     }
 }

@@ -39,6 +39,8 @@
 //! - [`Journal::append_noted`] writes a note of the caller's beside the records, which readers find in [`Records::note`].
 //! - [`Journal::room`] makes sure that so much can be written, before records are numbered; [`AppendError::Full`] means
 //!   that nothing was changed and that it may be tried again. After any other failure of the disk the log has ended.
+//! - [`Reserve`] keeps room free that a log on a full disk can give up; [`Journal::end_file`] lets the files before the next
+//!   record be dropped.
 //! - [`Journal::retain`] and [`Journal::truncate_before`] drop whole files; [`Journal::save_snapshot`] keeps a fold's state.
 //!
 //! # Reading
@@ -59,6 +61,7 @@ mod limits;
 mod measure;
 mod position;
 mod reader;
+mod reserve;
 mod scan;
 mod snapshot;
 mod survey;
@@ -72,6 +75,7 @@ pub use limits::{Config, Limits};
 pub use measure::{Load, MeasureError, Measured, measure_commits, measure_replay};
 pub use position::{Hole, HoleCause, Position};
 pub use reader::{Item, Loaded, LoadedRecords, Reader, Records, Scan};
+pub use reserve::Reserve;
 pub use snapshot::Snapshot;
 pub use verify::{FileReport, Problem, Report, verify};
 pub use writer::{Batch, Cut, Damage, Journal, Recovered};

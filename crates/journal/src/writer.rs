@@ -37,6 +37,8 @@ pub struct Journal {
     config: Config,
     current: Option<Current>,
     tail: Tail,
+    /// The next append begins a file.
+    file_over: bool,
     /// Why nothing is taken any more.
     ended: Option<String>,
     /// The frames of a batch that are joined before they are written.
@@ -179,6 +181,16 @@ impl Current {
     fn cut_ahead(&mut self) -> Result<(), DiskError> {
         self.file.set_bytes(self.end).map_err(DiskError::of("cut", &self.log.path))?;
         self.prepared = self.end;
+        Ok(())
+    }
+
+    /// Lets go of what was kept ahead, marks apart.
+    fn give_up_ahead(&mut self) -> Result<(), DiskError> {
+        let keep = self.end + ahead::MARKS_BYTES;
+        if self.prepared > keep {
+            self.file.set_bytes(keep).map_err(DiskError::of("cut", &self.log.path))?;
+            self.prepared = keep;
+        }
         Ok(())
     }
 

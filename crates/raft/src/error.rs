@@ -32,6 +32,10 @@ pub enum GroupError {
         /// The limit.
         bytes_max: usize,
     },
+    /// The disk of the node that leads is full, or nearly: nothing was done. It is worth trying again later; what makes the state
+    /// smaller is not refused.
+    #[error("no room for what makes the state larger: {0}")]
+    NoRoom(String),
     /// It cannot be done to this group now.
     #[error("{0}")]
     Refused(String),

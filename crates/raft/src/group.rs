@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use crate::commands::Commands;
 use crate::error::GroupError;
 use crate::limits::Limits;
-use crate::log::{self, Log};
+use crate::log::{self, Log, Room};
 use crate::machine::{Frozen, Machine};
 use crate::machines::Machines;
 use crate::network::{Member, Peers, Transport};
@@ -37,6 +37,8 @@ type OurRaft<M> = Raft<Types, Machines<M>>;
 
 /// How often the log is looked at.
 const LOOK: Duration = Duration::from_millis(200);
+/// And at least, on a disk with little room.
+const LOOK_LOW_MAX: Duration = Duration::from_secs(5);
 /// Of what a log holds at most, this share is kept behind a snapshot.
 const KEPT_SHARE: usize = 4;
 /// A log may grow to this share of the last snapshot, if that is more than it holds at most otherwise.
@@ -49,6 +51,7 @@ pub struct Group<M: Machine> {
     raft: OurRaft<M>,
     machines: Machines<M>,
     limits: Limits,
+    room: Room,
     asked: mpsc::Sender<Asked>,
     waiting: mpsc::Sender<Waiting>,
     receiving: tokio::sync::Mutex<Receiving>,
@@ -90,6 +93,8 @@ pub struct Status {
     pub voters: Vec<Member>,
     /// Who follows without one.
     pub learners: Vec<Member>,
+    /// What its disk said when it had too little room last, as long as that is so: what makes the state larger is refused.
+    pub lacks_room: Option<String>,
     /// Why it takes no part any more.
     pub stopped: Option<String>,
 }
@@ -105,8 +110,9 @@ impl<M: Machine> Group<M> {
         transport: impl Transport,
         limits: Limits,
     ) -> io::Result<Group<M>> {
-        let log = log::open(Arc::clone(&disk), &dir.join("log"), limits.append_bytes_max)?;
-        let machines = Machines::open(disk, &dir.join("snapshots"), machine)?;
+        let log = log::open(Arc::clone(&disk), &dir.join("log"), &limits)?;
+        let machines = Machines::open(disk, &dir.join("snapshots"), machine, limits.reserve_bytes)?;
+        let room = log.room().clone();
         let config = config(&limits).validate().map_err(io::Error::other)?;
         let (started, start) = std::sync::mpsc::channel();
         let (asked, asking) = mpsc::channel(limits.waiting_max);
@@ -117,6 +123,7 @@ impl<M: Machine> Group<M> {
             None => Home::open().map(|(handle, home)| (handle, Some(home)))?,
         };
         let (kept, seen, counted) = (machines.clone(), elections.clone(), commits.clone());
+        let of_log = room.clone();
         let (end, ended) = oneshot::channel();
         let (ending, over) = std::sync::mpsc::channel::<()>();
         let run = async move {
@@ -128,7 +135,7 @@ impl<M: Machine> Group<M> {
                 Err(fatal) => return drop(started.send(Err(io::Error::other(fatal)))),
             };
             let mut tasks = JoinSet::new();
-            tasks.spawn(batches::propose(raft.clone(), kept.clone(), asking, counted, limits));
+            tasks.spawn(batches::propose(raft.clone(), kept.clone(), asking, of_log, counted, limits));
             tasks.spawn(batches::confirm(raft.clone(), waits, limits));
             tasks.spawn(seen.watch(raft.clone()));
             tasks.spawn(shorten(raft.clone(), log, kept, limits.log_bytes_max));
@@ -141,7 +148,19 @@ impl<M: Machine> Group<M> {
         let (raft, on) = start.recv().map_err(io::Error::other)??;
         let _running = Running { end: Some(end), over: over.into(), on, _home: home };
         let receiving = tokio::sync::Mutex::default();
-        Ok(Group { raft, machines, limits, asked, waiting, receiving, elections, commits, handle, _running })
+        Ok(Group {
+            raft,
+            machines,
+            limits,
+            room,
+            asked,
+            waiting,
+            receiving,
+            elections,
+            commits,
+            handle,
+            _running,
+        })
     }
 
     /// Begins a group of these nodes; on one of them, and once in its life.
@@ -314,6 +333,7 @@ impl<M: Machine> Group<M> {
             purged: metrics.purged.map(|last| last.index),
             voters,
             learners,
+            lacks_room: self.room.lacking(),
             stopped: metrics.running_state.err().map(|fatal| fatal.to_string()),
         }
     }
@@ -347,13 +367,14 @@ fn config(limits: &Limits) -> Config {
 }
 
 /// Has a snapshot taken whenever the log has grown too long, and then gives up what is in it. Before a large state is written
-/// again the log may grow to a share of it.
+/// again the log may grow to a share of it. On a disk with little room everything that is in a snapshot is given up, and a
+/// snapshot is taken as soon as there is anything to give up.
 async fn shorten<M: Machine>(raft: OurRaft<M>, log: Log, machines: Machines<M>, bytes_max: usize) {
     use openraft::async_runtime::watch::WatchReceiver;
     let kept_bytes = (bytes_max / KEPT_SHARE) as u64;
-    let mut asked_at = None;
+    let (mut asked_at, mut pause) = (None, LOOK);
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(pause).await;
         let bytes_max = (bytes_max as u64).max(machines.snapshot_bytes() / SNAPSHOT_SHARE);
         let (snapshot, purged, applied) = {
             let metrics = raft.metrics();
@@ -361,15 +382,23 @@ async fn shorten<M: Machine>(raft: OurRaft<M>, log: Log, machines: Machines<M>, 
             let index = |id: Option<crate::vocabulary::LogId>| id.map(|id| id.index);
             (index(metrics.snapshot), index(metrics.purged), index(metrics.last_applied))
         };
-        let last = snapshot.and_then(|snapshot| log.last_before(snapshot, kept_bytes));
+        let is_low = log.room().is_wanted();
+        let last = match is_low {
+            true => snapshot,
+            false => snapshot.and_then(|snapshot| log.last_before(snapshot, kept_bytes)),
+        };
         if last > purged
             && let Some(last) = last
             && raft.trigger().purge_log(last).await.is_err()
         {
             return;
         }
+        // Each costs time; where room is scarce for long they come more and more seldom.
+        pause = if is_low { (pause * 2).min(LOOK_LOW_MAX) } else { LOOK };
+        machines.see_to_reserve().await;
         // Once: as long as nothing more is applied, another would say the same.
-        if log.bytes_after(snapshot) > bytes_max && applied > snapshot && asked_at != Some(applied) {
+        let is_long = log.bytes_after(snapshot) > if is_low { 0 } else { bytes_max };
+        if is_long && applied > snapshot && asked_at != Some(applied) {
             asked_at = Some(applied);
             if raft.trigger().snapshot().await.is_err() {
                 return;

@@ -23,6 +23,8 @@ pub struct Limits {
     /// A log that has grown to this many bytes since the last snapshot, or to an eighth of that if it is more, is replaced by
     /// one. A quarter of this limit is kept behind the snapshot, for followers that lack only that.
     pub log_bytes_max: usize,
+    /// Bytes that the log, and the snapshots, each keep free on the disk for when it is full: for what makes room again. 0: none.
+    pub reserve_bytes: u64,
     /// Bytes of the entries that one request brings to another node, one entry apart.
     pub append_bytes_max: usize,
     /// Such requests on their way to one node at once.
@@ -49,6 +51,7 @@ impl Default for Limits {
             in_flight_max: 4,
             answer_ms_max: 5_000,
             log_bytes_max: 64 << 20,
+            reserve_bytes: 8 << 20,
             append_bytes_max: 1 << 20,
             appends_in_flight_max: 8,
             append_ms_max: 10_000,

@@ -15,6 +15,9 @@ pub trait Machine: Send + 'static {
     /// When something becomes of it without a command, if anything does: it is told the time no much later.
     fn next_due_ms(&self) -> Option<u64>;
 
+    /// Whether a command makes the state larger. Near the end of the disk's room those are refused, and others are not.
+    fn grows(command: &[u8]) -> bool;
+
     /// Takes a command in; what is answered to who asked. `index` is its place in raft's log; other commands may share it.
     fn apply(&mut self, index: u64, command: &[u8]) -> Bytes;
 

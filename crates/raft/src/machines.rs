@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use dunlin_journal::Disk;
@@ -15,6 +16,10 @@ use crate::machine::{Frozen, Machine};
 use crate::proposal;
 use crate::snapshots::Snapshots;
 use crate::vocabulary::{Answers, Blocks, LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
+
+/// How soon a snapshot that finds no room is tried again, and how late at most.
+const FULL_PAUSE: Duration = Duration::from_millis(200);
+const FULL_PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// A handle to the machine and its snapshots.
 pub(crate) struct Machines<M> {
@@ -44,8 +49,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<M: Machine> Machines<M> {
     /// The machine as its last snapshot has it; `machine` is one that has taken nothing in.
-    pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, mut machine: M) -> io::Result<Machines<M>> {
-        let snapshots = Snapshots::open(disk, dir)?;
+    pub(crate) fn open(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        mut machine: M,
+        reserve_bytes: u64,
+    ) -> io::Result<Machines<M>> {
+        let snapshots = Snapshots::open(disk, dir, reserve_bytes)?;
         let (mut meta, mut bytes) = (SnapshotMeta::default(), 0);
         if let Some((last, blocks)) = snapshots.load()? {
             bytes = bytes_of(&blocks.0);
@@ -67,27 +77,47 @@ impl<M: Machine> Machines<M> {
         self.snapshot_bytes.load(Ordering::Relaxed)
     }
 
-    /// Puts a snapshot on the disk.
-    fn save(
-        &self,
-        meta: &SnapshotMeta,
-        write: impl FnOnce(&mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>,
-    ) -> io::Result<()> {
-        let mut bytes = 0;
-        lock(&self.snapshots).save(meta, |take| {
-            write(&mut |block| {
-                bytes += block.len() as u64;
-                take(block)
-            })
-        })?;
-        self.snapshot_bytes.store(bytes, Ordering::Relaxed);
-        Ok(())
+    /// Puts a snapshot on the disk; false where that has no room.
+    fn save(&self, snapshots: &mut Snapshots, meta: &SnapshotMeta, blocks: &Blocks) -> io::Result<bool> {
+        let is_saved = snapshots.save(meta, blocks)?;
+        if is_saved {
+            self.snapshot_bytes.store(bytes_of(&blocks.0), Ordering::Relaxed);
+        }
+        Ok(is_saved)
     }
 
     fn frozen(&self) -> (SnapshotMeta, Box<dyn Frozen>) {
         let running = lock(&self.running);
         let meta = SnapshotMeta { last_log_id: running.applied, last_membership: running.membership.clone() };
         (meta, running.machine.freeze())
+    }
+
+    /// Has room kept for a snapshot on a disk that is full later, if there is any now.
+    pub(crate) async fn see_to_reserve(&self) {
+        // Whoever writes one has it.
+        let is_lacking = self.snapshots.try_lock().is_ok_and(|snapshots| snapshots.lacks_reserve());
+        if is_lacking {
+            let kept = self.clone();
+            // What fails here fails again where it matters.
+            let _ = blocking(move || lock(&kept.snapshots).see_to_reserve()).await;
+        }
+    }
+
+    /// A snapshot of the state as it is, on the disk; nothing where there is no room for it.
+    fn build(&self) -> io::Result<Option<Snapshot>> {
+        let (meta, frozen) = self.frozen();
+        let mut blocks = Vec::new();
+        frozen.write(&mut |block| {
+            blocks.push(Bytes::copy_from_slice(block));
+            Ok(())
+        })?;
+        let snapshot = Blocks(blocks);
+        let mut snapshots = lock(&self.snapshots);
+        if snapshots.last() > meta.last_log_id {
+            // One of another node's came meanwhile.
+            return Ok(snapshots.load()?.map(|(meta, snapshot)| Snapshot { meta, snapshot }));
+        }
+        Ok(self.save(&mut snapshots, &meta, &snapshot)?.then_some(Snapshot { meta, snapshot }))
     }
 }
 
@@ -142,17 +172,19 @@ impl<M: Machine> RaftStateMachine<Types> for Machines<M> {
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: Blocks) -> io::Result<()> {
-        let (kept, meta) = (self.clone(), meta.clone());
+        let (kept, of, snapshot) = (self.clone(), meta.clone(), Arc::new(snapshot));
+        let blocks = Arc::clone(&snapshot);
         blocking(move || {
             // Refused by the machine, it is not kept either.
             let mut running = lock(&kept.running);
-            running.machine.restore(&mut snapshot.0.iter().cloned())?;
-            (running.applied, running.membership) = (meta.last_log_id, meta.last_membership.clone());
-            drop(running);
-            let blocks = |take: &mut dyn FnMut(&[u8]) -> io::Result<()>| {
-                snapshot.0.iter().try_for_each(|block: &Bytes| take(block))
-            };
-            kept.save(&meta, blocks)
+            running.machine.restore(&mut blocks.0.iter().cloned())?;
+            (running.applied, running.membership) = (of.last_log_id, of.last_membership);
+            Ok(())
+        })
+        .await?;
+        until_there_is_room(|| {
+            let (kept, of, blocks) = (self.clone(), meta.clone(), Arc::clone(&snapshot));
+            move || Ok(kept.save(&mut lock(&kept.snapshots), &of, &blocks)?.then_some(()))
         })
         .await
     }
@@ -168,17 +200,9 @@ impl<M: Machine> RaftSnapshotBuilder<Types> for Machines<M> {
     type SnapshotData = Blocks;
 
     async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
-        let (meta, frozen) = self.frozen();
-        let kept = self.clone();
-        blocking(move || {
-            let mut blocks = Vec::new();
-            kept.save(&meta, |take| {
-                frozen.write(&mut |block| {
-                    blocks.push(Bytes::copy_from_slice(block));
-                    take(block)
-                })
-            })?;
-            Ok(Snapshot { meta, snapshot: Blocks(blocks) })
+        until_there_is_room(|| {
+            let kept = self.clone();
+            move || kept.build()
         })
         .await
     }
@@ -186,6 +210,20 @@ impl<M: Machine> RaftSnapshotBuilder<Types> for Machines<M> {
 
 fn bytes_of(blocks: &[Bytes]) -> u64 {
     blocks.iter().map(|block| block.len() as u64).sum()
+}
+
+/// Has something written that takes room, and tries again later where there is none.
+async fn until_there_is_room<T: Send + 'static, W: FnOnce() -> io::Result<Option<T>> + Send + 'static>(
+    work: impl Fn() -> W,
+) -> io::Result<T> {
+    let mut pause = FULL_PAUSE;
+    loop {
+        if let Some(done) = blocking(work()).await? {
+            return Ok(done);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(FULL_PAUSE_MAX);
+    }
 }
 
 /// On a thread that may wait for the disk.

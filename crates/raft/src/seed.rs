@@ -12,7 +12,7 @@ use openraft::impls::leader_id_adv::LeaderId;
 
 use crate::network::Member;
 use crate::snapshots::Snapshots;
-use crate::vocabulary::{LogId, Membership, SnapshotMeta, StoredMembership};
+use crate::vocabulary::{Blocks, LogId, Membership, SnapshotMeta, StoredMembership};
 
 /// Writes what a node finds that is started in this directory: it alone is the group, whose machine's state is `blocks`, as
 /// a [`Frozen`](crate::Frozen) gave them. The directory must not be there yet.
@@ -20,9 +20,9 @@ pub fn seed(
     disk: Arc<dyn Disk>,
     dir: &Path,
     member: &Member,
-    mut blocks: impl Iterator<Item = io::Result<Bytes>>,
+    blocks: impl Iterator<Item = io::Result<Bytes>>,
 ) -> io::Result<()> {
-    let mut snapshots = Snapshots::open(disk, &dir.join("snapshots"))?;
+    let mut snapshots = Snapshots::open(disk, &dir.join("snapshots"), 0)?;
     if snapshots.load()?.is_some() {
         let what = format!("{} holds a cluster's state already", dir.display());
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
@@ -33,5 +33,11 @@ pub fn seed(
     let log_id = LogId { leader_id: LeaderId { term: 1, node_id: member.id }, index: 1 };
     let last_membership = StoredMembership::new(Some(log_id), membership);
     let meta = SnapshotMeta { last_log_id: Some(log_id), last_membership };
-    snapshots.save(&meta, |take| blocks.try_for_each(|block| take(&block?)))
+    if !snapshots.save(&meta, &Blocks(blocks.collect::<io::Result<_>>()?))? {
+        return Err(io::Error::new(
+            io::ErrorKind::StorageFull,
+            format!("{} has no room for it", dir.display()),
+        ));
+    }
+    Ok(())
 }

@@ -1,20 +1,31 @@
 //! Snapshots on the disk: a journal whose records are the begin of one, its blocks, and its end. What has no end is none.
+//!
+//! Each begins an epoch, and so a file: with those before it no file is left that it shares with them. It is written only
+//! where the disk has room for all of it; a [`Reserve`] is given up for that if need be, and filled again when those before
+//! are gone.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_journal::{Config, Disk, Item, Journal, Position};
+use dunlin_journal::{AppendError, Config, Disk, Item, Journal, Position, Reserve};
 
 use crate::codec::{Code, CodecError, whole};
 use crate::frames::{self, Frames, payloads};
-use crate::vocabulary::{Blocks, SnapshotMeta};
+use crate::vocabulary::{Blocks, LogId, SnapshotMeta};
 
 /// The journal's name; it stands in each of its files.
 const NAME: &str = "raft snapshots";
 /// Blocks are written together up to this.
 const BATCH_BYTES: usize = 1 << 20;
+/// The file that is given up when the disk is full.
+const RESERVE: &str = "reserve";
+/// What is written beside the bytes of a snapshot at most: for each block its frame, for the first file its header and marks,
+/// and for each further one also what the journal keeps ahead of its records.
+const BLOCK_BYTES_EXTRA: u64 = 64;
+const FIRST_FILE_BYTES_EXTRA: u64 = 8 << 10;
+const FILE_BYTES_EXTRA: u64 = 2 << 20;
 
 impl Code for SnapshotMeta {
     fn read(bytes: &mut Bytes) -> Result<SnapshotMeta, CodecError> {
@@ -65,6 +76,9 @@ impl Code for Record {
 /// The last whole snapshot, and where the next will be written.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    reserve: Reserve,
     journal: Journal,
     epoch: u32,
     next_seq: u64,
@@ -75,11 +89,15 @@ pub(crate) struct Snapshots {
 
 impl Snapshots {
     /// Opens those of a directory.
-    pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path) -> io::Result<Snapshots> {
-        let (journal, found) = Journal::open(disk, dir, NAME, Config::default()).map_err(io::Error::other)?;
+    pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, reserve_bytes: u64) -> io::Result<Snapshots> {
+        let opened = Journal::open(Arc::clone(&disk), dir, NAME, Config::default());
+        let (journal, found) = opened.map_err(io::Error::other)?;
+        let reserve = Reserve::open(Arc::clone(&disk), dir, RESERVE, reserve_bytes);
+        let (reserve, dir) = (reserve.map_err(io::Error::other)?, dir.to_owned());
         let epoch = found.next.epoch.max(found.epoch_least).max(1);
         let next_seq = found.last.map_or(1, |last| last.seq + 1);
-        let mut snapshots = Snapshots { journal, epoch, next_seq, last: None, frames: Frames::default() };
+        let (last, frames) = Default::default();
+        let mut snapshots = Snapshots { disk, dir, reserve, journal, epoch, next_seq, last, frames };
         snapshots.last = match found.oldest {
             Some(oldest) => snapshots.find_last(oldest)?,
             None => None,
@@ -142,38 +160,72 @@ impl Snapshots {
         Ok(Some((meta.clone(), Blocks(blocks))))
     }
 
-    /// Writes one, and drops those before. One that fails half-way is none.
-    pub(crate) fn save(
-        &mut self,
-        meta: &SnapshotMeta,
-        write: impl FnOnce(&mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>,
-    ) -> io::Result<()> {
+    /// The last entry that is in the last one.
+    pub(crate) fn last(&self) -> Option<LogId> {
+        self.last.as_ref().and_then(|(meta, _)| meta.last_log_id)
+    }
+
+    /// Whether there is room for one of these blocks; the reserve is given up for it.
+    fn has_room(&mut self, blocks: &Blocks) -> io::Result<bool> {
+        let bytes: u64 = blocks.0.iter().map(|block| block.len() as u64 + BLOCK_BYTES_EXTRA).sum();
+        let further = bytes / Config::default().file_bytes;
+        let need = bytes + FIRST_FILE_BYTES_EXTRA + further * FILE_BYTES_EXTRA;
+        let free = self.disk.free_bytes(&self.dir)?;
+        if free >= need {
+            return Ok(true);
+        }
+        let kept = if self.reserve.is_filled() { self.reserve.bytes() } else { 0 };
+        Ok(free + kept >= need && self.reserve.release().map_err(io::Error::other)?)
+    }
+
+    /// Whether the reserve is to be filled.
+    pub(crate) fn lacks_reserve(&self) -> bool {
+        self.reserve.is_lacking()
+    }
+
+    /// Fills the reserve if there is room for it.
+    pub(crate) fn see_to_reserve(&mut self) -> io::Result<bool> {
+        self.reserve.fill().map_err(io::Error::other)
+    }
+
+    /// Writes one, and drops those before; false where the disk had no room for it. One that is not whole is none.
+    pub(crate) fn save(&mut self, meta: &SnapshotMeta, blocks: &Blocks) -> io::Result<bool> {
+        if !self.has_room(blocks)? {
+            return Ok(false);
+        }
+        self.epoch += 1;
         self.frames = Frames::default();
         let begin = Position::new(self.epoch, self.next_seq);
-        self.push(&Record::Begin(meta.clone()))?;
-        let mut blocks = 0;
-        write(&mut |block| {
-            blocks += 1;
-            self.push(&Record::Block(Bytes::copy_from_slice(block)))
-        })?;
-        self.push(&Record::End(blocks))?;
-        self.flush()?;
-        self.journal.sync().map_err(io::Error::other)?;
+        match self.write(meta, blocks) {
+            Ok(()) => {}
+            // Others were faster. What is written of it goes with the next.
+            Err(AppendError::Full { .. }) => return Ok(false),
+            Err(error) => return Err(io::Error::other(error)),
+        }
         self.last = Some((meta.clone(), begin));
         // What cannot be removed takes room, and goes with the next.
         let _ = self.journal.truncate_before(begin);
-        Ok(())
+        Ok(true)
     }
 
-    fn push(&mut self, record: &Record) -> io::Result<()> {
-        self.frames.push(record)?;
+    fn write(&mut self, meta: &SnapshotMeta, blocks: &Blocks) -> Result<(), AppendError> {
+        self.push(&Record::Begin(meta.clone()))?;
+        blocks.0.iter().try_for_each(|block| self.push(&Record::Block(block.clone())))?;
+        self.push(&Record::End(blocks.0.len() as u64))?;
+        self.flush()?;
+        self.journal.sync().map(drop)
+    }
+
+    fn push(&mut self, record: &Record) -> Result<(), AppendError> {
+        // A block of a size that no frame has is none of ours.
+        self.frames.push(record).map_err(|_| AppendError::Batch("a block of a snapshot is too long"))?;
         if self.frames.bytes.len() >= BATCH_BYTES { self.flush() } else { Ok(()) }
     }
 
-    fn flush(&mut self) -> io::Result<()> {
+    fn flush(&mut self) -> Result<(), AppendError> {
         let Frames { bytes, count, .. } = std::mem::take(&mut self.frames);
-        let appended = frames::append(&mut self.journal, self.epoch, self.next_seq, count, &[&bytes]);
+        frames::append(&mut self.journal, self.epoch, self.next_seq, count, &[&bytes])?;
         self.next_seq += u64::from(count);
-        appended.map_err(io::Error::other)
+        Ok(())
     }
 }

@@ -9,6 +9,7 @@ use dunlin_journal::FakeDisk;
 use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
 
+use crate::limits::Limits;
 use crate::log::{self, Log};
 use crate::machine::{Frozen, Machine};
 use crate::machines::Machines;
@@ -32,6 +33,10 @@ impl Machine for Sum {
 
     fn next_due_ms(&self) -> Option<u64> {
         None
+    }
+
+    fn grows(_command: &[u8]) -> bool {
+        true
     }
 
     fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
@@ -63,8 +68,8 @@ struct Stores;
 impl StoreBuilder<Types, Log, Machines<Sum>> for Stores {
     async fn build(&self) -> Result<((), Log, Machines<Sum>), StorageError<Types>> {
         let disk = Arc::new(FakeDisk::new(1));
-        let log = log::open(disk.clone(), Path::new("/raft/log"), 1 << 20).unwrap();
-        let machines = Machines::open(disk, Path::new("/raft/snapshots"), Sum::default()).unwrap();
+        let log = log::open(disk.clone(), Path::new("/raft/log"), &Limits::default()).unwrap();
+        let machines = Machines::open(disk, Path::new("/raft/snapshots"), Sum::default(), 0).unwrap();
         Ok(((), log, machines))
     }
 }

@@ -136,12 +136,12 @@ func (s *state) cas(op Operation, out *Out) bool {
 	case out == nil || out.Done:
 		return matches && s.write(op.Value, out, op.Key)
 	}
-	// Refused: the answer says at which revision the key stands.
+	// Refused: the answer says at which revision the key stands, which is not the one that was expected.
 	held := &s.items[op.Key]
 	if held.Revision == untold && out.Revision > 0 {
 		held.Revision = out.Revision
 	}
-	return !matches && held.Revision == out.Revision
+	return !matches && out.Revision != op.Expect && held.Revision == out.Revision
 }
 
 func (s *state) move(op Operation, out *Out) bool {
@@ -151,6 +151,9 @@ func (s *state) move(op Operation, out *Out) bool {
 		return true
 	case out == nil || out.Done:
 		return matches && s.write(op.Value, out, op.Key, op.Other)
+	}
+	if len(out.Items) > 0 && out.Items[0].Revision == op.Expect {
+		return false
 	}
 	return !matches && s.shows(out.Items, op.Key, op.Other)
 }

@@ -61,6 +61,18 @@ func TestACompareAndSwapHappensAtItsRevisionOnly(t *testing.T) {
 	check(t, true, put, lost, at(2, 4, 5, get, seen(Item{"a", 5})), at(2, 6, 7, get, seen(Item{"c", 9})))
 }
 
+// The revision of a write whose answer was lost is told by whoever is refused for it: and cannot be what that one expected.
+func TestNobodyIsRefusedForTheRevisionThatWasExpected(t *testing.T) {
+	lost := at(1, 0, never, putA, nil)
+	cas := Operation{Kind: "cas", Value: "c", Expect: 7}
+	check(t, true, lost, at(2, 2, 3, cas, told(8, false)))
+	check(t, false, lost, at(2, 2, 3, cas, told(7, false)))
+	move := Operation{Kind: "move", Key: 0, Other: 2, Value: "m", Expect: 7}
+	refused := func(revision uint64) *Out { return seen(Item{"a", revision}, Item{}) }
+	check(t, true, lost, at(2, 2, 3, move, refused(8)))
+	check(t, false, lost, at(2, 2, 3, move, refused(7)))
+}
+
 func TestAMoveWritesBothKeysOrNeither(t *testing.T) {
 	move := Operation{Kind: "move", Key: 0, Other: 2, Value: "m"}
 	all := Operation{Kind: "range"}

@@ -13,6 +13,7 @@ use crate::door::ask_once;
 use crate::network::Network;
 use crate::port;
 use crate::process::{PATIENCE, Process};
+use crate::terms::Terms;
 
 const ANSWER: Duration = Duration::from_millis(300);
 
@@ -26,6 +27,7 @@ pub struct Cluster {
     running: BTreeMap<u64, Process>,
     /// Those whose processes may end: something was done to them.
     doomed: Vec<u64>,
+    terms: Terms,
     /// What lies between.
     pub network: Network,
 }
@@ -40,8 +42,8 @@ impl Cluster {
         let addresses: BTreeMap<_, _> = (1..=nodes).map(address).collect();
         let network = Network::start(toxiproxy, &addresses)?;
         let (program, dir) = (replica.to_owned(), dir.to_owned());
-        let (running, doomed) = Default::default();
-        let mut cluster = Cluster { program, dir, log_bytes, addresses, running, doomed, network };
+        let (running, doomed, terms) = Default::default();
+        let mut cluster = Cluster { program, dir, log_bytes, addresses, running, doomed, terms, network };
         cluster.start_missing();
         cluster.begin()?;
         Ok(cluster)
@@ -98,7 +100,8 @@ impl Cluster {
         if let Some(process) = self.running.get_mut(&id) {
             process.say(&format!("disk {order}"));
         }
-        if order.starts_with("tear") || order == "full" || order == "broken" {
+        // A full disk ends nobody.
+        if order.starts_with("tear") || order == "broken" {
             self.doomed.push(id);
         }
     }
@@ -125,6 +128,7 @@ impl Cluster {
 
     /// Those that have ended by themselves, which only the doomed may.
     pub fn reap(&mut self) -> Result<()> {
+        self.terms.check()?;
         for id in self.network.ids().to_vec() {
             let Some(process) = self.running.get_mut(&id) else { continue };
             if let Some(status) = process.ended() {
@@ -164,7 +168,15 @@ impl Cluster {
             Answer::Status(status) => Some((*id, status)),
             _ => None,
         };
-        self.network.ids().iter().filter_map(ask).collect()
+        let statuses: Vec<_> = self.network.ids().iter().filter_map(ask).collect();
+        statuses.iter().for_each(|(id, status)| self.terms.note(*id, status["term"].as_u64()));
+        statuses
+    }
+
+    /// Whether some node's term went back.
+    pub fn check_terms(&self) -> Result<()> {
+        self.statuses();
+        self.terms.check()
     }
 
     /// Where each node answers clients, past all proxies.

@@ -21,5 +21,6 @@ pub mod plan;
 pub mod port;
 pub mod process;
 pub mod run;
+pub mod terms;
 pub mod toxiproxy;
 pub mod watches;

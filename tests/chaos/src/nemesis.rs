@@ -14,6 +14,8 @@ use crate::plan::{Fault, Plan, Step, Who};
 
 /// How long whatever has to go on may take, on a machine that is busy with something else.
 pub const PATIENCE: Duration = Duration::from_secs(90);
+/// How often nodes are asked while nothing goes on.
+const LOOK: Duration = Duration::from_secs(1);
 /// How long a fault waits for a leader to strike.
 const LEADER: Duration = Duration::from_secs(3);
 /// Changes that are acknowledged while a fault lasts that is to hold up nothing.
@@ -66,7 +68,12 @@ impl Nemesis<'_> {
     /// Waits until changes are acknowledged.
     pub fn progress(&self, while_what: &str) -> Result<()> {
         let (before, deadline) = (self.acknowledged.load(Ordering::Relaxed), Instant::now() + PATIENCE);
+        let mut looked = Instant::now();
         while self.acknowledged.load(Ordering::Relaxed) < before + PROGRESS {
+            if looked.elapsed() > LOOK {
+                self.cluster.check_terms()?;
+                looked = Instant::now();
+            }
             if Instant::now() > deadline {
                 let seen = self.cluster.statuses();
                 bail!("nothing goes on for {PATIENCE:?} in {while_what}: {seen:#?}");

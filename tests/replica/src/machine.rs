@@ -52,6 +52,10 @@ impl Machine for Replica {
         self.state.next_end_ms()
     }
 
+    fn grows(command: &[u8]) -> bool {
+        Command::decode(command).is_ok_and(|command| command.grows())
+    }
+
     fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
         let command = Command::decode(command).expect("the door refuses what is none");
         let mut answer = Vec::new();

@@ -24,8 +24,7 @@ pub struct Programs {
 
 /// Runs these seeds; an error when one of them breaks something.
 pub fn run(first: u64, seeds: u64) -> Result<()> {
-    let programs = build()?;
-    process::run(&mut programs.command(&programs.replica, first, seeds))
+    runs(&build(&[])?, first, seeds)
 }
 
 /// What `cargo xtask test` runs: a few seeds, and a check that the patches of the mutants still apply. Where the Go programs
@@ -36,14 +35,19 @@ pub fn quick() -> Result<()> {
         eprintln!("passed over: {error:#}");
         return Ok(());
     }
-    run(1, SEEDS_IN_TEST)
+    // With the tests, which are built by then: so what all depends on has the features it was built with.
+    runs(&build(&["--tests"])?, 1, SEEDS_IN_TEST)
 }
 
-/// Builds all of them.
-pub fn build() -> Result<Programs> {
+fn runs(programs: &Programs, first: u64, seeds: u64) -> Result<()> {
+    process::run(&mut programs.command(&programs.replica, first, seeds))
+}
+
+/// Builds all of them, and what `also` says.
+pub fn build(also: &[&str]) -> Result<Programs> {
     let (target, dir) = (workspace::target_directory()?, go_programs()?);
     // Of the whole workspace, so that what it depends on is built with the same features as everywhere.
-    process::run(&mut cargo(&["build", "--workspace", "--bin", "chaos", "--bin", "replica"]))?;
+    process::run(cargo(&["build", "--workspace", "--bin", "chaos", "--bin", "replica"]).args(also))?;
     Ok(Programs { dir, chaos: target.join("debug/chaos"), replica: target.join("debug/replica") })
 }
 

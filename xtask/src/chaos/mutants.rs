@@ -28,7 +28,7 @@ pub fn check() -> Result<()> {
 /// Tries each against these many seeds, or those whose names contain `only`.
 pub fn run(seeds: u64, count: bool, only: Option<&str>) -> Result<()> {
     check()?;
-    let programs = control::build()?;
+    let programs = control::build(&[])?;
     let (tree, mut missed) = (programs.mutants().join("tree"), Vec::new());
     for patch in patches()? {
         let name = patch.file_stem().unwrap_or_default().to_string_lossy().into_owned();

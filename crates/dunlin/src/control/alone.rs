@@ -39,6 +39,8 @@ impl Control {
             Some((disk, dir)) => Control::take_part(node, ID, disk, dir, Nobody, limits),
             None => {
                 limits.raft.log_bytes_max = limits.raft.log_bytes_max.min(LOG_BYTES_MAX_IN_MEMORY);
+                // Memory has its own budget.
+                limits.raft.reserve_bytes = 0;
                 let (disk, dir) = (Arc::new(MemoryDisk::default()), Path::new("/control"));
                 Control::take_part(node, ID, disk, dir, Nobody, limits)
             }

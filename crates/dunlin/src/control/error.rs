@@ -27,6 +27,9 @@ pub enum ControlError {
         /// The limit.
         waiting_max: usize,
     },
+    /// The disk of the node that leads is full, or nearly: nothing was done. What makes the state smaller is not refused.
+    #[error("no room for what makes the state larger: {0}")]
+    DiskFull(String),
     /// A command is longer than one may be.
     #[error("a command of {bytes} bytes is longer than command_bytes_max = {bytes_max}")]
     TooLarge {
@@ -55,6 +58,7 @@ impl From<GroupError> for ControlError {
             GroupError::Unknown => ControlError::Unknown,
             GroupError::Busy(waiting_max) => ControlError::Busy { waiting_max },
             GroupError::TooLarge { bytes, bytes_max } => ControlError::TooLarge { bytes, bytes_max },
+            GroupError::NoRoom(why) => ControlError::DiskFull(why),
             GroupError::Stopped(why) => ControlError::Stopped(why),
             GroupError::Refused(why) => ControlError::Members(why),
             other => ControlError::NoLeader { waited_ms: 0, why: other.to_string() },

@@ -121,6 +121,7 @@ fn write_error(error: &GroupError, out: &mut Vec<u8>) {
         GroupError::TooLarge { bytes, bytes_max } => (6, *bytes as u64, *bytes_max as u64, ""),
         GroupError::Refused(why) => (7, 0, 0, why.as_str()),
         GroupError::Stopped(why) => (8, 0, 0, why.as_str()),
+        GroupError::NoRoom(why) => (9, 0, 0, why.as_str()),
         // Of a later build of the raft crate: whether it was done it does not say.
         _ => (3, 0, 0, ""),
     };
@@ -142,6 +143,7 @@ fn read_error(mut bytes: Bytes) -> Option<GroupError> {
         6 => GroupError::TooLarge { bytes: usize::try_from(a).ok()?, bytes_max: usize::try_from(b).ok()? },
         7 => GroupError::Refused(text),
         8 => GroupError::Stopped(text),
+        9 => GroupError::NoRoom(text),
         _ => return None,
     })
 }
@@ -160,6 +162,7 @@ mod tests {
             GroupError::TooLarge { bytes: 9, bytes_max: 8 },
             GroupError::Refused("no".to_owned()),
             GroupError::Stopped("gone".to_owned()),
+            GroupError::NoRoom("full".to_owned()),
         ]
     }
 

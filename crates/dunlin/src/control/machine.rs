@@ -70,6 +70,11 @@ impl Machine for Replicated {
         self.state.next_end_ms()
     }
 
+    /// What this build does not know is not refused for its size.
+    fn grows(command: &[u8]) -> bool {
+        Command::decode(command).is_ok_and(|command| command.grows())
+    }
+
     /// # Panics
     /// Of a command that this build does not know, which stops this node: skipped here, and taken in by others, it would
     /// make nodes differ. Nobody proposes what its own build does not know.

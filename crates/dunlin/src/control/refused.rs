@@ -42,6 +42,7 @@ impl From<&ControlError> for Refused {
             }
             ControlError::Unknown => Refused::new(Code::CommandUnknown, ""),
             ControlError::Busy { waiting_max } => Refused::limit("waiting_max", *waiting_max as u64),
+            ControlError::DiskFull(why) => Refused::new(Code::DiskFull, why.as_str()),
             ControlError::TooLarge { bytes, bytes_max } => Refused {
                 numbers: [*bytes as u64, *bytes_max as u64, 0],
                 ..Refused::new(Code::KeyTooLarge, "command_bytes_max")

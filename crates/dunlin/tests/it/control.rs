@@ -2,4 +2,5 @@
 
 mod alone;
 mod cluster;
+mod full;
 mod stage;

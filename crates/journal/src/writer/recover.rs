@@ -114,7 +114,8 @@ pub(super) fn open(
     let files = Files { all, durable: report.last };
     let shared = Arc::new(Shared::new(disk, dir, name, true, files));
     let tail = Tail { last: report.last, last_time_ns: report.last_time_ns, epoch_least: report.epoch_least };
-    let journal = Journal { shared, config, current, tail, ended: None, joined: Vec::new(), _lock: lock };
+    let (joined, file_over) = Default::default();
+    let journal = Journal { shared, config, current, tail, file_over, ended: None, joined, _lock: lock };
     Ok((journal, report))
 }
 

@@ -17,22 +17,38 @@ use crate::position::Position;
 pub(super) const FILE_BYTES_LEAST: u64 = 1024;
 
 impl Journal {
+    /// The next append begins a new file, so that those before it can be dropped. What was kept ahead in the last one is given up
+    /// for it; where the disk has no room for a new file all the same, it goes on in the last one.
+    pub fn end_file(&mut self) -> Result<(), AppendError> {
+        self.check_alive()?;
+        let Some(current) = self.current.as_mut().filter(|current| current.records > 0) else {
+            return Ok(());
+        };
+        self.file_over = true;
+        match current.give_up_ahead() {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.end(error)),
+        }
+    }
+
     /// Has a file open in which this batch may stand.
     pub(super) fn see_to_file(&mut self, batch: &Batch<'_>, need: u64) -> Result<(), AppendError> {
-        let (fits, may_stay) = match &self.current {
-            None => (false, false),
+        let (fits, same_epoch, may_stay) = match &self.current {
+            None => (false, false, false),
             Some(current) => {
                 let same_epoch = current.log.name.first.epoch == batch.epoch;
-                let fits = current.records == 0 || current.end + need <= self.config.file_bytes;
-                (same_epoch && fits, same_epoch && current.room_left() >= need)
+                let fits =
+                    current.records == 0 || (!self.file_over && current.end + need <= self.config.file_bytes);
+                (same_epoch && fits, same_epoch, same_epoch && current.room_left() >= need)
             }
         };
         if fits {
             return Ok(());
         }
+        let asked = std::mem::take(&mut self.file_over);
         match self.roll(batch, need) {
             // What was promised room can be written here all the same.
-            Err(error) if error.is_full() && may_stay => Ok(()),
+            Err(error) if error.is_full() && (may_stay || asked && same_epoch) => Ok(()),
             Err(error) if error.is_full() => Err(self.full(need + FILE_BYTES_LEAST)),
             Err(error) => Err(self.end(error)),
             Ok(()) => Ok(()),

@@ -1,6 +1,8 @@
 //! A disk that fills up, and a disk that fails.
 
-use dunlin_journal::{AppendError, FakeDisk, Faults, Position, verify};
+use std::sync::Arc;
+
+use dunlin_journal::{AppendError, Disk, FakeDisk, Faults, Position, Reserve, verify};
 
 use crate::stage::{append, dir, expected, open, read};
 
@@ -111,4 +113,97 @@ fn epoch_whose_first_record_was_not_written_is_not_gone_on_with() {
         assert!(verify(&disk, &dir()).unwrap().is_sound(true));
     }
     assert!(begun_in_vain > 0);
+}
+
+fn reserve(disk: &FakeDisk) -> Reserve {
+    Reserve::open(Arc::new(disk.clone()), &dir(), "reserve", 10_000).unwrap()
+}
+
+#[test]
+fn reserve_is_filled_where_there_is_twice_its_room_and_is_there_after_a_power_cut() {
+    let disk = FakeDisk::new(5);
+    disk.set_room(19_999);
+    let mut small = reserve(&disk);
+    assert!(!small.fill().unwrap() && small.is_lacking());
+    assert_eq!(disk.used(), 0);
+    disk.set_room(20_000);
+    assert!(small.fill().unwrap() && small.is_filled());
+    assert_eq!(disk.used(), 10_000);
+    disk.crash();
+    let mut found = reserve(&disk);
+    assert!(found.is_filled());
+    assert!(found.release().unwrap());
+    assert!(!found.release().unwrap(), "it is given up once");
+    assert_eq!(disk.used(), 0);
+    let mut none = Reserve::open(Arc::new(disk.clone()), &dir(), "none", 0).unwrap();
+    assert!(none.fill().unwrap() && !none.is_lacking() && !none.release().unwrap());
+}
+
+#[test]
+fn part_of_a_reserve_is_none_and_is_removed() {
+    let disk = FakeDisk::new(6);
+    disk.overwrite(&dir().join("reserve"), vec![0; 5_000]);
+    let mut reserve = reserve(&disk);
+    assert!(reserve.is_lacking() && disk.used() == 0);
+    disk.set_faults(Faults { write_fails: Some(0), ..Faults::default() });
+    assert!(reserve.fill().is_err(), "a disk that fails is no full one");
+}
+
+#[test]
+fn log_on_a_full_disk_writes_on_with_what_the_reserve_gave_up() {
+    let disk = FakeDisk::new(7);
+    let (mut journal, _) = open(&disk).unwrap();
+    append(&mut journal, 1, 1, 1, 100).unwrap();
+    let mut reserve = reserve(&disk);
+    assert!(reserve.fill().unwrap());
+    disk.set_room(disk.used());
+    let mut seq = 2;
+    while append(&mut journal, 1, seq, 1, 100).is_ok() {
+        seq += 1;
+    }
+    assert!(reserve.release().unwrap());
+    let refused_at = seq;
+    while append(&mut journal, 1, seq, 1, 100).is_ok() {
+        seq += 1;
+    }
+    assert!(seq > refused_at + 10_000 / 300, "from {refused_at} to {seq}");
+    journal.close().unwrap();
+    assert!(verify(&disk, &dir()).unwrap().is_sound(true));
+}
+
+#[test]
+fn file_that_was_ended_can_be_dropped_though_it_is_not_full() {
+    let disk = FakeDisk::new(8);
+    let (mut journal, _) = open(&disk).unwrap();
+    append(&mut journal, 1, 1, 10, 100).unwrap();
+    assert_eq!(journal.truncate_before(Position::new(1, 11)).unwrap(), 0, "it is the last");
+    journal.end_file().unwrap();
+    append(&mut journal, 1, 11, 1, 100).unwrap();
+    journal.end_file().unwrap();
+    journal.end_file().unwrap();
+    append(&mut journal, 1, 12, 1, 100).unwrap();
+    journal.sync().unwrap();
+    assert_eq!(journal.truncate_before(Position::new(1, 12)).unwrap(), 2);
+    assert_eq!(read(&journal.reader(), Position::new(1, 12)), expected(1, 12, 12, 100));
+    journal.close().unwrap();
+    assert!(verify(&disk, &dir()).unwrap().is_sound(true));
+}
+
+#[test]
+fn file_that_was_ended_on_a_full_disk_is_gone_on_with() {
+    let disk = FakeDisk::new(9);
+    let (mut journal, _) = open(&disk).unwrap();
+    append(&mut journal, 1, 1, 10, 100).unwrap();
+    journal.end_file().unwrap();
+    // What was kept ahead is given up, and is not enough for another file.
+    disk.set_room(disk.used() + 500);
+    append(&mut journal, 1, 11, 1, 100).unwrap();
+    journal.sync().unwrap();
+    let logs =
+        |disk: &FakeDisk| disk.list(&dir()).unwrap().iter().filter(|name| name.ends_with(".log")).count();
+    assert_eq!(logs(&disk), 1);
+    disk.set_room(u64::MAX);
+    append(&mut journal, 1, 12, 1, 100).unwrap();
+    journal.close().unwrap();
+    assert_eq!(read(&open(&disk).unwrap().0.reader(), Position::default()), expected(1, 1, 12, 100));
 }

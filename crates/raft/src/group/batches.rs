@@ -14,6 +14,7 @@ use super::OurRaft;
 use crate::commands::Commands;
 use crate::error::GroupError;
 use crate::limits::Limits;
+use crate::log::{Level, Room};
 use crate::machine::Machine;
 use crate::machines::Machines;
 use crate::proposal;
@@ -64,6 +65,7 @@ pub(super) async fn propose<M: Machine>(
     raft: OurRaft<M>,
     machines: Machines<M>,
     asking: mpsc::Receiver<Asked>,
+    room: Room,
     commits: Commits,
     limits: Limits,
 ) {
@@ -83,6 +85,15 @@ pub(super) async fn propose<M: Machine>(
         };
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         let together = queue.together_with(first);
+        let (level, is_told_time) = (room.level(), together.is_empty());
+        // Whoever else leads has another disk.
+        let together = match level > Level::Ample && raft.is_leader() {
+            true => refuse::<M>(together, &room, level),
+            false => together,
+        };
+        if together.is_empty() && (!is_told_time || level == Level::Out) {
+            continue;
+        }
         // Now, and not before it waited: a lease that is granted by a command lives from when that came, or later.
         let (now_ms, _) = clock.look(&raft, &machines);
         let joined = proposal::join(now_ms, together.iter().map(|asked| &asked.commands));
@@ -98,6 +109,15 @@ pub(super) async fn propose<M: Machine>(
             answer(together, written.unwrap_or(Err(GroupError::Unknown)));
         });
     }
+}
+
+/// Refuses those for which a disk has no room; the others.
+fn refuse<M: Machine>(together: Vec<Asked>, room: &Room, level: Level) -> Vec<Asked> {
+    let why = room.lacking().unwrap_or_default();
+    let fits = |asked: &Asked| level < Level::Out && !asked.commands.iter().any(M::grows);
+    let (left, refused): (Vec<Asked>, Vec<Asked>) = together.into_iter().partition(fits);
+    answer(refused, Err(GroupError::NoRoom(why)));
+    left
 }
 
 /// Has an entry written. A leader whose followers' disks are slow may not know for a moment that they still follow, and

@@ -4,27 +4,32 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use dunlin_journal::{Config, Disk, Item, Journal, Position, Recovered};
+use dunlin_journal::{Config, Disk, Item, Journal, Position, Recovered, Reserve};
 
-use super::NAME;
 use super::operation::Operation;
+use super::room::Room;
 use super::store::{Kept, Log};
 use super::writer::Writer;
+use super::{NAME, RESERVE};
 use crate::codec::whole;
 use crate::frames::payloads;
+use crate::limits::Limits;
 
 /// Opens the log of a directory, or makes one.
-pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, append_bytes_max: usize) -> io::Result<Log> {
-    let (journal, found) = Journal::open(disk, dir, NAME, Config::default()).map_err(io::Error::other)?;
+pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, limits: &Limits) -> io::Result<Log> {
+    let opened = Journal::open(Arc::clone(&disk), dir, NAME, Config::default());
+    let (journal, found) = opened.map_err(io::Error::other)?;
     refuse_damage(&found)?;
+    let reserve = Reserve::open(disk, dir, RESERVE, limits.reserve_bytes).map_err(io::Error::other)?;
     let mut kept = Kept::default();
     if let Some(oldest) = found.oldest {
         replay(&journal, oldest, &mut kept)?;
     }
     let epoch = found.next.epoch.max(found.epoch_least).max(1);
     kept.next = Position::new(epoch, found.last.map_or(1, |last| last.seq + 1));
-    let writer = Writer::start(journal, kept.next)?;
-    Ok(Log::new(kept, writer, append_bytes_max))
+    let room = Room::default();
+    let writer = Writer::start(journal, kept.next, reserve, room.clone())?;
+    Ok(Log::new(kept, writer, room, limits.append_bytes_max))
 }
 
 fn refuse_damage(found: &Recovered) -> io::Result<()> {

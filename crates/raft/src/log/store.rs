@@ -11,6 +11,7 @@ use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use tokio::sync::oneshot;
 
 use super::operation::Operation;
+use super::room::Room;
 use super::writer::{Work, Writer};
 use crate::frames::Frames;
 use crate::vocabulary::{Entry, LogId, Types, Vote};
@@ -20,6 +21,7 @@ use crate::vocabulary::{Entry, LogId, Types, Vote};
 pub(crate) struct Log {
     kept: Arc<Mutex<Kept>>,
     writer: Arc<Writer>,
+    room: Room,
     /// Bytes of the entries that one request brings to another node, one entry apart.
     append_bytes_max: usize,
 }
@@ -93,8 +95,13 @@ impl Kept {
 }
 
 impl Log {
-    pub(super) fn new(kept: Kept, writer: Writer, append_bytes_max: usize) -> Log {
-        Log { kept: Arc::new(Mutex::new(kept)), writer: Arc::new(writer), append_bytes_max }
+    pub(super) fn new(kept: Kept, writer: Writer, room: Room, append_bytes_max: usize) -> Log {
+        Log { kept: Arc::new(Mutex::new(kept)), writer: Arc::new(writer), room, append_bytes_max }
+    }
+
+    /// What its disk has room for.
+    pub(crate) fn room(&self) -> &Room {
+        &self.room
     }
 
     /// How many bytes of commands the entries after this one hold.
@@ -223,6 +230,11 @@ impl RaftLogStorage<Types> for Log {
         kept.purge(last);
         let (vote, next) = (kept.vote.map(Operation::Vote), kept.next);
         let operations: Vec<Operation> = [Operation::Purge(last)].into_iter().chain(vote).collect();
+        if self.room.is_wanted() {
+            self.room.is_being_made();
+            // Files are dropped whole, and this one may be all there is.
+            self.writer.hand_over(Work::EndFile);
+        }
         self.write(&mut kept, &operations, |_| ())?;
         let needed = kept.entries.front().map_or(next, |held| held.at);
         self.writer.hand_over(Work::Forget(needed));

@@ -24,6 +24,7 @@ pub const LIMITS: Limits = Limits {
     in_flight_max: 4,
     answer_ms_max: 60_000,
     log_bytes_max: 64 << 20,
+    reserve_bytes: 64 << 10,
     append_bytes_max: 1 << 20,
     appends_in_flight_max: 8,
     append_ms_max: 10_000,
@@ -56,7 +57,15 @@ impl Machine for Scroll {
         self.due_ms
     }
 
+    fn grows(command: &[u8]) -> bool {
+        !command.starts_with(b"forget")
+    }
+
     fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
+        if command == b"forget" {
+            self.lines.clear();
+            return Bytes::new();
+        }
         if let Some(after) = command.strip_prefix(b"due in ") {
             let after_ms: u64 = std::str::from_utf8(after).unwrap().parse().unwrap();
             self.due_ms = Some(self.now_ms + after_ms);

@@ -1,0 +1,103 @@
+//! A node on a real file system that is small.
+
+use std::process::Command as Program;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dunlin::journal::RealDisk;
+use dunlin::state::Command;
+use dunlin::wire::ErrorCode;
+use dunlin::{Config, Consistency, ControlError, Node, Refused, block_on};
+use tempfile::TempDir;
+
+/// Nothing takes longer, however slow the machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+static VALUE: [u8; 32 << 10] = [b'x'; 32 << 10];
+
+/// A file system of this test's own, in memory.
+struct Small(TempDir);
+
+impl Small {
+    /// Nothing where this user may not mount one.
+    fn of(bytes: u64) -> Option<Small> {
+        let dir = tempfile::tempdir().unwrap();
+        let size = format!("size={bytes}");
+        let mounted =
+            Program::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(dir.path()).output();
+        mounted.is_ok_and(|mounted| mounted.status.success()).then(|| Small(dir))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Program::new("umount").arg("--lazy").arg(self.0.path()).status();
+    }
+}
+
+fn open(dir: &TempDir) -> Node {
+    let mut config = Config::default();
+    config.limits.control.raft.reserve_bytes = 1 << 20;
+    Node::open(config, Arc::new(RealDisk), dir.path()).unwrap().0
+}
+
+fn key(number: usize) -> Vec<u8> {
+    format!("key-{number}").into_bytes()
+}
+
+fn put(node: &Node, number: usize) -> Result<(), ControlError> {
+    let key = key(number);
+    block_on(node.control().unwrap().ask(&Command::Put { key: &key, value: &VALUE, lease: 0 })).map(drop)
+}
+
+/// Puts keys until there is no room; how many were acknowledged.
+fn fill(node: &Node) -> usize {
+    for number in 0..10_000 {
+        match put(node, number) {
+            Ok(()) => {}
+            Err(error @ ControlError::DiskFull(_)) => {
+                assert_eq!(Refused::from(&error).code, ErrorCode::DiskFull);
+                return number;
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    panic!("the disk never fills up");
+}
+
+fn keys(node: &Node) -> usize {
+    let count = |state: &dunlin::state::State| {
+        (0..10_000).filter(|number| state.get(&key(*number)).is_some()).count()
+    };
+    block_on(node.control().unwrap().read(Consistency::Linearizable, count)).unwrap()
+}
+
+#[test]
+fn on_a_small_disk_puts_are_refused_deletes_work_and_writing_goes_on_by_itself() {
+    let Some(small) = Small::of(16 << 20) else {
+        return eprintln!("passed over: this user may not mount a file system");
+    };
+    let node = open(&small.0);
+    let put_keys = fill(&node);
+    assert!(put_keys > 100, "{put_keys}");
+    assert_eq!(keys(&node), put_keys, "what was refused was not done, and what was there can be read");
+    node.stop();
+    drop(node);
+    // The disk is as full as it was.
+    let node = open(&small.0);
+    assert_eq!(keys(&node), put_keys);
+    for number in 0..put_keys {
+        let key = key(number);
+        block_on(node.control().unwrap().ask(&Command::Delete { key: &key })).unwrap();
+    }
+    assert_eq!(keys(&node), 0);
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(refused) = put(&node, 0) {
+        assert!(matches!(refused, ControlError::DiskFull(_)), "{refused}");
+        assert!(Instant::now() < deadline, "it does not go on by itself: {refused}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(keys(&node), 1);
+    node.stop();
+    drop(node);
+    assert_eq!(keys(&open(&small.0)), 1);
+}

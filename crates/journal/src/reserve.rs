@@ -1,0 +1,106 @@
+//! Room that is kept free for when a disk is full: a file of zeros that can be given up.
+//!
+//! A log that finds its disk full gives the file up, and writes on for a while what makes room: word of what is deleted, of
+//! what is needless, of who leads. Zeros are written, not skipped, because a file with holes keeps nothing free.
+//!
+//! Limits: the bytes it was made for. It is filled only where as much is free beside it, so that a disk on which it comes
+//! and goes is one that has room.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::disk::Disk;
+use crate::error::DiskError;
+
+/// Zeros that are written at once.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// See the module.
+#[derive(Debug)]
+pub struct Reserve {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    path: PathBuf,
+    bytes: u64,
+    is_filled: bool,
+}
+
+impl Reserve {
+    /// The reserve of this name in a directory, as it was left; one of 0 bytes is never there. A part of one is removed.
+    pub fn open(disk: Arc<dyn Disk>, dir: &Path, name: &str, bytes: u64) -> Result<Reserve, DiskError> {
+        disk.create_dir(dir).map_err(DiskError::of("make", dir))?;
+        let path = dir.join(name);
+        let mut reserve = Reserve { disk, dir: dir.to_owned(), path, bytes, is_filled: false };
+        match reserve.disk.open(&reserve.path, false).and_then(|file| file.bytes()) {
+            Ok(found) if found == bytes && bytes > 0 => reserve.is_filled = true,
+            Ok(_) => reserve.remove()?,
+            Err(source) => {
+                let error = DiskError { action: "open", path: reserve.path.clone(), source };
+                if !error.is_missing() {
+                    return Err(error);
+                }
+            }
+        }
+        Ok(reserve)
+    }
+
+    /// The bytes that are kept free, or would be.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether it is to be filled.
+    pub fn is_lacking(&self) -> bool {
+        self.bytes > 0 && !self.is_filled
+    }
+
+    /// Whether they are.
+    pub fn is_filled(&self) -> bool {
+        self.is_filled
+    }
+
+    /// Keeps the room free if the disk has twice as much; whether it is kept now.
+    pub fn fill(&mut self) -> Result<bool, DiskError> {
+        if !self.is_lacking() {
+            return Ok(true);
+        }
+        let free = self.disk.free_bytes(&self.dir);
+        if free.map_err(DiskError::of("ask for the free space of", &self.dir))? < 2 * self.bytes {
+            return Ok(false);
+        }
+        match self.write() {
+            Ok(()) => self.is_filled = true,
+            Err(error) if error.is_full() => self.remove()?,
+            Err(error) => return Err(error),
+        }
+        Ok(self.is_filled)
+    }
+
+    /// Gives the room up; whether there was any.
+    pub fn release(&mut self) -> Result<bool, DiskError> {
+        if std::mem::take(&mut self.is_filled) {
+            return self.remove().map(|()| true);
+        }
+        Ok(false)
+    }
+
+    fn write(&self) -> Result<(), DiskError> {
+        let of = |action| DiskError::of(action, &self.path);
+        let file = self.disk.create(&self.path).map_err(of("create"))?;
+        let mut written = 0;
+        while written < self.bytes {
+            let count = (self.bytes - written).min(ZEROS.len() as u64);
+            file.write_at(&[&ZEROS[..count as usize]], written).map_err(of("make room in"))?;
+            written += count;
+        }
+        file.sync().map_err(of("sync"))?;
+        self.disk.sync_dir(&self.dir).map_err(DiskError::of("sync", &self.dir))
+    }
+
+    fn remove(&self) -> Result<(), DiskError> {
+        match self.disk.remove(&self.path).map_err(DiskError::of("remove", &self.path)) {
+            Err(error) if !error.is_missing() => Err(error),
+            _ => self.disk.sync_dir(&self.dir).map_err(DiskError::of("sync", &self.dir)),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Disks that fill up, and disks that fail.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dunlin_journal::Faults;
+use dunlin_raft::{GroupError, Limits};
+
+use crate::stage::*;
+
+/// Some bytes that take room.
+fn line(number: usize) -> String {
+    format!("line {number} {}", "-".repeat(1_000))
+}
+
+/// Says lines until there is no room for more; how many were acknowledged.
+async fn fill(stage: &Stage, leader: u64) -> usize {
+    for number in 0..100_000 {
+        match stage.nodes[&leader].propose(Bytes::from(line(number))).await {
+            Ok(_) => stage.acknowledged.lock().unwrap().push(Bytes::from(line(number))),
+            Err(GroupError::NoRoom(why)) => {
+                assert!(!why.is_empty());
+                return number;
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    panic!("the disk never fills up");
+}
+
+async fn has_reserve(stage: &Stage, id: u64) {
+    let is_there = |stage: &Stage, dir: &str| {
+        let content = stage.disks[&id].content(&Path::new("/raft").join(dir).join("reserve"));
+        content.is_some_and(|content| content.len() as u64 == LIMITS.reserve_bytes)
+    };
+    stage
+        .until("the reserves are there", |stage| is_there(stage, "log") && is_there(stage, "snapshots"))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_full_disk_growth_is_refused_and_what_shrinks_is_taken_and_makes_room_by_itself() {
+    let mut stage = Stage::of(1, LIMITS).await;
+    has_reserve(&stage, 1).await;
+    stage.disks[&1].set_room(stage.disks[&1].used() + (512 << 10));
+    let said = fill(&stage, 1).await;
+    assert!(said > 100, "{said}");
+    assert!(stage.nodes[&1].status().lacks_room.is_some());
+    assert_eq!(stage.agrees().await.len(), said, "what was refused was not done");
+    // A restart finds the disk as full as it was.
+    stage.crash(1).await;
+    stage.start(1);
+    stage.leader().await;
+    assert_eq!(stage.agrees().await.len(), said);
+    let forgotten = stage.nodes[&1].propose(Bytes::from("forget")).await;
+    assert!(forgotten.is_ok(), "{forgotten:?}");
+    stage.acknowledged.lock().unwrap().clear();
+    // The state is small now: a snapshot of it fits, and with it the log is needless.
+    stage.until("there is room", |stage| stage.nodes[&1].status().lacks_room.is_none()).await;
+    stage.say("on we go").await;
+    let mut again = fill(&stage, 1).await;
+    while again < said / 2 {
+        // What the log took is given back a little later than what it kept ahead.
+        stage.until("there is room", |stage| stage.nodes[&1].status().lacks_room.is_none()).await;
+        again += fill(&stage, 1).await;
+    }
+    stage.crash(1).await;
+    stage.start(1);
+    stage.leader().await;
+    assert_eq!(stage.agrees().await.len(), again + 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_somebody_makes_room_writing_goes_on() {
+    let limits = Limits { answer_ms_max: 2_000, ..LIMITS };
+    let stage = Stage::of(1, limits).await;
+    has_reserve(&stage, 1).await;
+    stage.disks[&1].set_room(stage.disks[&1].used());
+    fill(&stage, 1).await;
+    // To the last byte, by what is never refused as long as there is any room at all.
+    let mut small = 0;
+    while stage.nodes[&1].propose(Bytes::from(format!("forget {}", "-".repeat(1_000)))).await.is_ok() {
+        small += 1;
+        assert!(small < 10_000, "the reserve has no end");
+    }
+    assert!(small > 10, "the reserve took {small}");
+    stage.disks[&1].set_room(u64::MAX);
+    stage.until("there is room", |stage| stage.nodes[&1].status().lacks_room.is_none()).await;
+    stage.say("on we go").await;
+    stage.agrees().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_whose_disk_is_full_holds_up_nobody_and_catches_up_when_it_has_room() {
+    let stage = Stage::of(3, LIMITS).await;
+    let leader = stage.leader().await;
+    let full = (1..=3).find(|id| *id != leader).unwrap();
+    has_reserve(&stage, full).await;
+    stage.disks[&full].set_room(stage.disks[&full].used());
+    for number in 0..500 {
+        stage.say(&line(number)).await;
+    }
+    let lacks = |stage: &Stage, id: u64| stage.nodes[&id].status().lacks_room.is_some();
+    stage.until("its disk is full", |stage| lacks(stage, full)).await;
+    assert!(!lacks(&stage, leader) && stage.nodes[&full].status().stopped.is_none());
+    stage.disks[&full].set_room(u64::MAX);
+    stage.until("it has room", |stage| !lacks(stage, full)).await;
+    assert!(stage.agrees().await.len() >= 500);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_fails_stops_its_node_and_what_it_held_is_there_when_it_is_well() {
+    let mut stage = Stage::of(3, LIMITS).await;
+    stage.say("before").await;
+    let leader = stage.leader().await;
+    stage.disks[&leader].set_faults(Faults { sync_fails: Some(0), ..Faults::default() });
+    let said = stage.nodes[&leader].propose(Bytes::from("meanwhile")).await;
+    stage.until("it has stopped", |stage| stage.nodes[&leader].status().stopped.is_some()).await;
+    let refused =
+        tokio::time::timeout(Duration::from_secs(60), stage.nodes[&leader].propose(Bytes::from("late")));
+    assert!(refused.await.unwrap().is_err());
+    if said.is_ok() {
+        stage.acknowledged.lock().unwrap().push(Bytes::from("meanwhile"));
+    }
+    let others: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
+    stage.say_among(&others, "after").await;
+    stage.crash(leader).await;
+    stage.disks[&leader].set_faults(Faults::default());
+    stage.start(leader);
+    stage.agrees().await;
+}

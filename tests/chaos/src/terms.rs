@@ -1,0 +1,53 @@
+//! The terms that nodes say they are in.
+//!
+//! What a node says is what it has on its disk, so its terms never go back: one that was in a term has promised its vote there,
+//! and after losing its power it has to know that.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Result, bail};
+
+/// The highest of each node, and what went back.
+#[derive(Debug, Default)]
+pub struct Terms(Mutex<(BTreeMap<u64, u64>, Vec<String>)>);
+
+impl Terms {
+    /// A node said so; one that has just begun says 0.
+    pub fn note(&self, node: u64, term: Option<u64>) {
+        let Some(term) = term.filter(|term| *term > 0) else { return };
+        let (highest, back) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = highest.entry(node).or_default();
+        if term < *before {
+            back.push(format!("node {node} was in term {before}, and is in term {term}"));
+        }
+        *before = term.max(*before);
+    }
+
+    /// Whether none went back.
+    pub fn check(&self) -> Result<()> {
+        match &self.0.lock().unwrap_or_else(PoisonError::into_inner).1[..] {
+            [] => Ok(()),
+            back => bail!("a vote was forgotten: {}", back.join("; ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_term_that_goes_back_is_told_and_a_node_that_has_just_begun_is_not() {
+        let terms = Terms::default();
+        for (node, term) in [(1, 3), (2, 5), (1, 0), (1, 3), (1, 4)] {
+            terms.note(node, Some(term));
+        }
+        terms.note(2, None);
+        terms.check().unwrap();
+        terms.note(2, Some(4));
+        terms.note(2, Some(6));
+        let told = terms.check().unwrap_err().to_string();
+        assert!(told.contains("node 2 was in term 5, and is in term 4"), "{told}");
+    }
+}
