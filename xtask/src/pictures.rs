@@ -39,6 +39,21 @@ const SCENES: &[Scene] = &[
         ],
     },
     Scene {
+        name: "cluster",
+        steps: &[
+            Step::background("dunlin dev --nodes 3 | tee /tmp/nodes.txt", 8_000).shown(),
+            Step::to_its_end(
+                "dunlin topics create orders; dunlin pub orders one two; dunlin topics move orders 2",
+            ),
+            Step::background(
+                "sleep 2; kill -9 $(awk '$1 == 2 { print $2 }' /tmp/nodes.txt); sleep 3; dunlin pub orders three",
+                100,
+            ),
+            Step::interrupted("dunlin sub orders --from earliest", 8_000),
+            Step::to_its_end("dunlin topics list"),
+        ],
+    },
+    Scene {
         name: "demo",
         steps: &[Step::to_its_end("dunlin demo --data data --speed max --once | tail -n 25")],
     },
