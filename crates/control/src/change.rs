@@ -1,5 +1,7 @@
 //! What a revision changed, as those who watch are told.
 
+use std::borrow::Cow;
+
 use crate::error::DecodeError;
 use crate::item::Item;
 use crate::layout::{Fields, Layout, choice};
@@ -44,6 +46,31 @@ impl<'a> Events<'a> {
     }
 }
 
+/// The bytes of a [`Change`] as somebody sees it who may know of some keys only: with the events of those alone. `None` where
+/// there are none.
+pub fn visible_events<'a>(
+    bytes: &'a [u8],
+    may_see: impl Fn(&[u8]) -> bool,
+) -> Result<Option<Cow<'a, [u8]>>, DecodeError> {
+    let mut events = Events::new(bytes)?;
+    let (mut seen, mut hidden) = (vec![crate::VERSION], 0);
+    loop {
+        let before = events.fields.rest;
+        let Some(event) = events.next() else { break };
+        let (Event::Put { key, .. } | Event::Deleted { key }) = event?;
+        if may_see(key) {
+            seen.extend_from_slice(&before[..before.len() - events.fields.rest.len()]);
+        } else {
+            hidden += 1;
+        }
+    }
+    Ok(match hidden {
+        0 => Some(Cow::Borrowed(bytes)),
+        _ if seen.len() == 1 => None,
+        _ => Some(Cow::Owned(seen)),
+    })
+}
+
 impl<'a> Iterator for Events<'a> {
     type Item = Result<Event<'a>, DecodeError>;
 
@@ -56,5 +83,30 @@ impl<'a> Iterator for Events<'a> {
             self.fields.rest = &[];
         }
         Some(event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(keys: &[&str]) -> Vec<u8> {
+        let mut bytes = vec![crate::VERSION];
+        for key in keys {
+            Event::Deleted { key: key.as_bytes() }.write(&mut bytes);
+        }
+        bytes
+    }
+
+    #[test]
+    fn who_may_know_of_some_keys_sees_the_events_of_those_alone() {
+        let both = change(&["a/1", "b/1", "a/2"]);
+        let of_a = |key: &[u8]| key.starts_with(b"a/");
+        assert_eq!(visible_events(&both, of_a).unwrap().unwrap(), change(&["a/1", "a/2"]));
+        assert_eq!(visible_events(&both, |_| true).unwrap().unwrap(), both);
+        assert_eq!(visible_events(&both, |_| false), Ok(None));
+        let other = [&[crate::VERSION + 1][..], &both[1..]].concat();
+        assert_eq!(visible_events(&other, |_| true), Err(DecodeError::Version(crate::VERSION + 1)));
+        assert!(visible_events(&both[..both.len() - 1], of_a).is_err());
     }
 }

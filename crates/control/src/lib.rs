@@ -26,7 +26,7 @@ mod state;
 mod transaction;
 mod turn;
 
-pub use change::{Change, Event, Events};
+pub use change::{Change, Event, Events, visible_events};
 pub use command::{Command, Compare, Is, Operation, Target};
 pub use effects::{Effects, Granted};
 pub use error::{DecodeError, Refusal};

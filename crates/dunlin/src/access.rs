@@ -119,8 +119,6 @@ impl Node {
         let Some(user) = self.user() else { return logs };
         let permissions = user.permissions();
         logs.into_iter()
-            // Its records hold keys of all kinds.
-            .filter(|(log, _)| log.name().topic != KV || permissions.keys.allows(b"", b""))
             .filter_map(|(log, filter)| permissions.restrict(log.name(), filter).map(|filter| (log, filter)))
             .collect()
     }
@@ -131,7 +129,11 @@ impl Node {
         if !is_reserved(pattern.as_str()) {
             self.may(Action::Subscribe, pattern)?;
         }
-        Ok(self.readable(self.registry().select(pattern, None)?))
+        let logs = self.readable(self.registry().select(pattern, None)?);
+        if logs.is_empty() && pattern.as_str() == KV {
+            return Err(TopicError::Forbidden { action: Action::Keys, subject: KV.to_owned() });
+        }
+        Ok(logs)
     }
 
     /// Whether the user is shown that there is such a topic.

@@ -288,7 +288,7 @@ impl Entry {
             let filter = match selection.clone() {
                 Selection::Nothing => return,
                 Selection::Everything => None,
-                Selection::Tails(tails) => Some(Filter(Arc::new(move |tail| tails.matches(tail)))),
+                Selection::Tails(tails) => Some(Filter::new(move |tail| tails.matches(tail))),
             };
             each(Arc::clone(log), filter);
         }

@@ -6,6 +6,7 @@
 mod following;
 mod select;
 mod spans;
+mod view;
 mod walk;
 
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use following::Following;
 pub use select::Filter;
 use select::{Lose, Select, Verdict};
 pub use spans::{Content, Span, Spans};
+pub use view::View;
 
 /// What a cursor has for its reader.
 #[derive(Debug)]
@@ -42,7 +44,7 @@ enum Hint {
     Loose(Arc<Segment>),
     /// A read is in progress.
     Pinned(Pinned),
-    /// One record that this reader alone is given.
+    /// One record that this reader alone is given: several merged into one, or one of which it is shown less.
     Merged(Box<Merged>),
 }
 
@@ -140,6 +142,7 @@ impl Cursor {
         if self.following.is_some() {
             return filter.is_none();
         }
+        self.forget_view();
         let before = self.select.as_mut().and_then(|select| select.filter.take());
         if self.listens {
             self.log.listeners.enter(filter.as_ref());
@@ -174,7 +177,7 @@ impl Cursor {
         loop {
             if let Hint::Pinned(pinned) = &mut self.hint {
                 if self.offset < pinned.seen().bytes || self.offset < pinned.refresh().bytes {
-                    if self.select.is_none() || self.skip_unselected() {
+                    if self.select.is_none() || self.skip_unselected() && self.show_view() {
                         return Fill::Records;
                     }
                     continue;

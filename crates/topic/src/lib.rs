@@ -41,7 +41,7 @@ pub use checked_run::CheckedRun;
 pub use config::{
     Clock, ConfigError, Durable, OnFull, RETENTION_BYTES_MIN, Reliable, Retention, TopicConfig,
 };
-pub use cursor::{Consumption, Content, Cursor, Fill, Filter, Span, Spans};
+pub use cursor::{Consumption, Content, Cursor, Fill, Filter, Span, Spans, View};
 pub use dunlin_frame as frame;
 pub use dunlin_frame::{Frame, FrameError, Meta};
 pub use event::{

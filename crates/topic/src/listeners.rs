@@ -30,7 +30,7 @@ impl Listeners {
             (None, _) => drop(self.all.fetch_sub(1, Ordering::Relaxed)),
             (Some(filter), Some(some)) => {
                 let mut some = lock(some);
-                if let Some(at) = some.iter().position(|other| Arc::ptr_eq(&other.0, &filter.0)) {
+                if let Some(at) = some.iter().position(|other| Arc::ptr_eq(&other.wants, &filter.wants)) {
                     some.swap_remove(at);
                 }
             }
@@ -45,7 +45,7 @@ impl Listeners {
 
     fn hear(&self, tail: &str) -> bool {
         self.all.load(Ordering::Relaxed) > 0
-            || self.some.get().is_some_and(|some| lock(some).iter().any(|filter| (filter.0)(tail)))
+            || self.some.get().is_some_and(|some| lock(some).iter().any(|filter| (filter.wants)(tail)))
     }
 }
 
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn only_who_takes_the_subject_hears_it_and_only_until_it_leaves() {
         let listeners = Listeners::default();
-        let eu = Filter(Arc::new(|tail: &str| tail == "eu"));
+        let eu = Filter::new(|tail: &str| tail == "eu");
         listeners.enter(Some(&eu));
         assert!(listeners.hear("eu") && !listeners.hear("us"));
         listeners.enter(None);

@@ -1,9 +1,10 @@
 //! Which keys a user may read and write.
 //!
 //! A pattern is a key, or with `*` at its end all keys that begin so. Deny wins; a range needs one pattern that allows all of it, and
-//! none that denies some.
+//! none that denies some. Who watches is shown what became of the keys that are allowed, whatever else a revision changed.
 
-use dunlin_control::{Command, LOCKS, Operation, Query, prefix_end};
+use dunlin_control::{Command, LOCKS, Operation, Query, prefix_end, visible_events};
+use dunlin_topic::{Filter, View};
 
 /// One pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +54,23 @@ impl KeyRule {
     pub fn allows(&self, start: &[u8], end: &[u8]) -> bool {
         self.allow.iter().any(|allowed| allowed.covers(start, end))
             && !self.deny.iter().any(|denied| denied.overlaps(start, end))
+    }
+
+    /// What of the topic of changes is shown; `None` where nothing is. Where that is some keys, a revision is shown with what it
+    /// changed of those, and left out where it changed others only.
+    pub(super) fn restrict(&self, wanted: Option<Filter>) -> Option<Option<Filter>> {
+        if self.allow.is_empty() {
+            return None;
+        }
+        if self.allows(b"", b"") {
+            return Some(wanted);
+        }
+        let rule = self.clone();
+        // What cannot be read is not shown.
+        let view =
+            View::new(move |change| visible_events(change, |key| rule.key(key).is_ok()).ok().flatten());
+        let view = Some(view);
+        Some(Some(Filter { view, ..wanted.unwrap_or_else(|| Filter::new(|_| true)) }))
     }
 
     fn key(&self, key: &[u8]) -> Result<(), String> {

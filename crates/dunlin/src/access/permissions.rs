@@ -1,11 +1,10 @@
 //! A user's rules within the bounds of a tenant's.
 
-use std::sync::Arc;
-
 use dunlin_topic::{Filter, LogName, Pattern, TailPattern};
 
 use super::keys::KeyRule;
 use super::rule::{Extent, Rule};
+use crate::control::KV;
 use crate::inbox::FIRST_TOKEN as INBOX;
 
 /// Something one may be allowed to do with a subject, or with a group of this name.
@@ -93,7 +92,8 @@ impl Permissions {
         {
             return None;
         }
-        Some(if denied.is_empty() { wanted } else { Some(without(denied, wanted)) })
+        let wanted = if denied.is_empty() { wanted } else { Some(without(denied, wanted)) };
+        if log.topic == KV { self.keys.restrict(wanted) } else { Some(wanted) }
     }
 
     fn rule(&self, action: Action) -> &Rule {
@@ -118,10 +118,12 @@ fn pattern_of(log: &LogName) -> Option<Pattern> {
 }
 
 fn without(denied: Vec<TailPattern>, wanted: Option<Filter>) -> Filter {
-    Filter(Arc::new(move |tail| {
-        wanted.as_ref().is_none_or(|wanted| (wanted.0)(tail))
+    let view = wanted.as_ref().and_then(|wanted| wanted.view.clone());
+    let wants = move |tail: &str| {
+        wanted.as_ref().is_none_or(|wanted| (wanted.wants)(tail))
             && !denied.iter().any(|denied| denied.matches(tail))
-    }))
+    };
+    Filter { view, ..Filter::new(wants) }
 }
 
 fn is_inbox(subject: &str) -> bool {
@@ -178,11 +180,11 @@ mod tests {
         assert!(permissions.restrict(&log("secret.x"), None).is_none());
         assert!(permissions.restrict(&log("secret."), None).is_none());
         let filter = permissions.restrict(&log("orders."), None).unwrap().unwrap();
-        assert!((filter.0)("eu") && (filter.0)("eu.private") && !(filter.0)("private"));
-        let wanted = Filter(Arc::new(|tail: &str| tail.starts_with('e')));
+        assert!((filter.wants)("eu") && (filter.wants)("eu.private") && !(filter.wants)("private"));
+        let wanted = Filter::new(|tail: &str| tail.starts_with('e'));
         let filter = permissions.restrict(&log("orders."), Some(wanted)).unwrap().unwrap();
-        assert!((filter.0)("eu") && !(filter.0)("us") && !(filter.0)("private"));
+        assert!((filter.wants)("eu") && !(filter.wants)("us") && !(filter.wants)("private"));
         let all = permissions.restrict(&log(""), None).unwrap().unwrap();
-        assert!((all.0)("secret") && !(all.0)("secret.a") && !(all.0)("a.private"));
+        assert!((all.wants)("secret") && !(all.wants)("secret.a") && !(all.wants)("a.private"));
     }
 }

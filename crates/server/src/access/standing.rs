@@ -41,7 +41,7 @@ impl Standing {
         self.login.standing()?;
         let now = self.login.account().permissions();
         let before = &self.permissions;
-        if (&now.subscribe, &now.tenant) != (&before.subscribe, &before.tenant)
+        if (&now.subscribe, &now.tenant, &now.keys) != (&before.subscribe, &before.tenant, &before.keys)
             || self.is_member && now.groups != before.groups
         {
             let text = "the permissions to read were changed: subscribe again";

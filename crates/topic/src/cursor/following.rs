@@ -169,7 +169,8 @@ impl Cursor {
 
     /// Gives up a merged record that was not given: the next read merges what has come since as well.
     pub fn forget_merged(&mut self) {
-        if let Hint::Merged(merged) = &self.hint
+        if self.following.is_some()
+            && let Hint::Merged(merged) = &self.hint
             && self.offset == 0
         {
             let next = Position { seq: merged.since + 1, ..merged.position };

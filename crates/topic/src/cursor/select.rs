@@ -5,13 +5,27 @@ use std::sync::Arc;
 
 use dunlin_frame::Frame;
 
-/// Says of a subject's tail whether the reader wants its records.
+use super::View;
+
+/// What of a log a reader gets.
 #[derive(Clone)]
-pub struct Filter(pub Arc<dyn Fn(&str) -> bool + Send + Sync>);
+pub struct Filter {
+    /// Says of a subject's tail whether the reader wants its records.
+    pub wants: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+    /// What it is shown of these, where that is not all there is.
+    pub view: Option<View>,
+}
+
+impl Filter {
+    /// All there is of the records whose subjects' tails are wanted.
+    pub fn new(wants: impl Fn(&str) -> bool + Send + Sync + 'static) -> Filter {
+        Filter { wants: Arc::new(wants), view: None }
+    }
+}
 
 impl std::fmt::Debug for Filter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Filter")
+        f.debug_struct("Filter").field("view", &self.view).finish_non_exhaustive()
     }
 }
 
@@ -62,7 +76,7 @@ impl Select {
             return Verdict::Lost;
         }
         let wanted = frame.append_time_ns() >= self.appended_from_ns
-            && self.filter.as_ref().is_none_or(|filter| (filter.0)(frame.subject_tail()));
+            && self.filter.as_ref().is_none_or(|filter| (filter.wants)(frame.subject_tail()));
         if wanted { Verdict::Wanted } else { Verdict::Skipped }
     }
 

@@ -111,7 +111,7 @@ fn filter_skips_what_it_does_not_want_and_nothing_else() {
     for n in 0..1_000u64 {
         publishers[(n % 3 == 0) as usize].publish(&n.to_le_bytes()).unwrap();
     }
-    let filter = Filter(std::sync::Arc::new(|tail: &str| tail == "us"));
+    let filter = Filter::new(|tail: &str| tail == "us");
     let cursor = Cursor::new(topic.logs()[0].clone(), &earliest(), Some(filter), Consumption::Reads).unwrap();
     let mut reader = Subscriber::one(cursor, Wait::Parked);
     let mut seen = Vec::new();
@@ -124,4 +124,67 @@ fn filter_skips_what_it_does_not_want_and_nothing_else() {
         })
         .unwrap();
     assert!(seen.iter().copied().eq((0..1_000).step_by(3)));
+}
+
+/// Numbers without the odd ones of their digits; those of odd digits alone are not shown at all.
+fn even_digits(payload: &[u8]) -> Option<std::borrow::Cow<'_, [u8]>> {
+    let kept: Vec<u8> = payload.iter().copied().filter(|digit| digit % 2 == 0).collect();
+    (!kept.is_empty()).then_some(kept.into())
+}
+
+#[test]
+fn a_reader_with_a_view_is_shown_that_of_each_record_and_what_it_shows_nothing_of_is_skipped() {
+    let topic = large_topic(MANUAL);
+    let mut publisher = topic.publisher("t");
+    for n in 1..=2_000 {
+        publisher.publish(n.to_string().as_bytes()).unwrap();
+    }
+    let view = |show| Some(Filter { view: Some(View::new(show)), ..Filter::new(|_| true) });
+    let filter = view(even_digits);
+    let cursor = Cursor::new(topic.logs()[0].clone(), &earliest(), filter, Consumption::Reads).unwrap();
+    let mut reader = Subscriber::one(cursor, Wait::Parked);
+    let (mut shown, mut last) = (0, 0);
+    let mut take = |record: dunlin_topic::Record<'_>| {
+        let whole = record.seq().to_string();
+        assert_eq!(record.payload(), &*even_digits(whole.as_bytes()).unwrap());
+        assert_eq!(record.prev_seq, last, "what lies between was left out on purpose");
+        assert!((last + 1..record.seq()).all(|seq| even_digits(seq.to_string().as_bytes()).is_none()));
+        last = record.seq();
+        shown += 1;
+    };
+    for _ in 0..10 {
+        let Some(Event::Record(record)) = reader.try_next().unwrap() else { panic!() };
+        take(record);
+    }
+    while reader
+        .drain(64, |event| {
+            let Event::Record(record) = event else { panic!("{event:?}") };
+            take(record);
+        })
+        .unwrap()
+        > 0
+    {}
+    assert_eq!(
+        (shown, last),
+        ((1..=2_000).filter(|n: &u32| n.to_string().bytes().any(|d| d % 2 == 0)).count(), 2_000)
+    );
+    publisher.publish(b"42").unwrap();
+    assert!(reader.wait(Some(std::time::Duration::from_secs(60))).unwrap());
+    assert!(matches!(reader.try_next().unwrap(), Some(Event::Record(record)) if record.payload() == b"42"));
+}
+
+#[test]
+fn another_view_holds_from_the_record_on_that_was_not_given_yet() {
+    let topic = large_topic(MANUAL);
+    topic.publisher("t").publish_batch(&[b"12".as_slice().into(), b"34".as_slice().into()]).unwrap();
+    let view = |show| Some(Filter { view: Some(View::new(show)), ..Filter::new(|_| true) });
+    let mut cursor =
+        Cursor::new(topic.logs()[0].clone(), &earliest(), view(even_digits), Consumption::Reads).unwrap();
+    assert!(matches!(cursor.fill(), Fill::Records));
+    assert_eq!(cursor.under().unwrap().0.payload(), b"2");
+    assert!(cursor.set_filter(None));
+    assert!(matches!(cursor.fill(), Fill::Records));
+    let mut seen = Vec::new();
+    cursor.drain(10, |record| seen.push((record.seq(), record.payload().to_vec())));
+    assert_eq!(seen, [(1, b"12".to_vec()), (2, b"34".to_vec())]);
 }

@@ -354,7 +354,7 @@ fn a_plain_topic_refuses_who_wants_its_state() {
         let refused = Cursor::new(Arc::clone(&topic.logs()[0]), &options, None, Consumption::Reads);
         assert!(matches!(refused, Err(SubscribeError::NoState { .. })), "{refused:?}");
     }
-    let filter = Some(Filter(std::sync::Arc::new(|_: &str| true)));
+    let filter = Some(Filter::new(|_: &str| true));
     let refused = Cursor::new(Arc::clone(&small().logs()[0]), &following(), filter, Consumption::Reads);
     assert!(matches!(refused, Err(SubscribeError::NoState { .. })), "{refused:?}");
 }

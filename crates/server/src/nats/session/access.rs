@@ -122,7 +122,7 @@ impl Session {
         };
         for number in &subscription.channels {
             let Some(channel) = self.channels.get_mut(number) else { continue };
-            let filter = of(channel.cursor.log()).unwrap_or_else(|| Some(Filter(Arc::new(|_| false))));
+            let filter = of(channel.cursor.log()).unwrap_or_else(|| Some(Filter::new(|_| false)));
             // Nobody follows a state through this door.
             let _ = channel.cursor.set_filter(filter);
         }

@@ -147,7 +147,7 @@ impl Session {
                 Event::Record(record) => {
                     let frame = &record.frame;
                     let tail = frame.subject_tail();
-                    if member.filter.as_ref().is_none_or(|filter| (filter.0)(tail)) {
+                    if member.filter.as_ref().is_none_or(|filter| (filter.wants)(tail)) {
                         let message = Message {
                             subject: [&record.log.subject_prefix, tail],
                             sid: &subscription.sid,

@@ -131,7 +131,7 @@ impl Session {
         });
         for number in &subscription.channels {
             let Some(channel) = self.channels.get_mut(number) else { continue };
-            let filter = of(channel.cursor.log()).unwrap_or_else(|| Some(Filter(Arc::new(|_| false))));
+            let filter = of(channel.cursor.log()).unwrap_or_else(|| Some(Filter::new(|_| false)));
             if !channel.cursor.set_filter(filter) {
                 let text = format!("no permission to follow all of {:?}", channel.cursor.name().topic);
                 return Err(Refused::new(ErrorCode::Forbidden, text));

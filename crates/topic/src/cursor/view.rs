@@ -1,0 +1,86 @@
+//! Records of which a reader is shown less than there is: each is given to it alone, as it is shown.
+//!
+//! A copy for each record and reader, so for those few only whose permissions end inside of records.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use dunlin_frame::{Frame, Meta};
+
+use super::{Cursor, Hint};
+use crate::log::Merged;
+
+/// What a reader is shown of a payload; `None` where it is nothing, and the record is left out.
+#[derive(Clone)]
+pub struct View(Arc<Show>);
+
+/// See [`View`].
+type Show = dyn for<'p> Fn(&'p [u8]) -> Option<Cow<'p, [u8]>> + Send + Sync;
+
+impl View {
+    /// What `show` makes of each payload.
+    pub fn new(show: impl for<'p> Fn(&'p [u8]) -> Option<Cow<'p, [u8]>> + Send + Sync + 'static) -> View {
+        View(Arc::new(show))
+    }
+}
+
+impl std::fmt::Debug for View {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("View")
+    }
+}
+
+impl Cursor {
+    /// Has the record under the cursor be what the reader is shown of it; whether it is shown anything.
+    #[inline(always)]
+    pub(super) fn show_view(&mut self) -> bool {
+        match self.select.as_ref().and_then(|select| select.filter.as_ref()?.view.clone()) {
+            None => true,
+            Some(view) => self.take_view(&view),
+        }
+    }
+
+    #[cold]
+    fn take_view(&mut self, view: &View) -> bool {
+        let Hint::Pinned(pinned) = &self.hint else { return true };
+        let Some(lying) = pinned.frames(self.offset).next() else { return true };
+        let bytes = lying.bytes.len() as u32;
+        let Some(frame) =
+            (view.0)(lying.frame.payload()).and_then(|shown| with_payload(&lying.frame, &shown))
+        else {
+            self.skip(1, bytes);
+            return false;
+        };
+        let Hint::Pinned(pinned) = std::mem::replace(&mut self.hint, Hint::None) else { return true };
+        let tail = Some((pinned.release(), self.offset + bytes));
+        self.hint =
+            Hint::Merged(Box::new(Merged { position: self.next, since: self.next.seq - 1, frame, tail }));
+        self.offset = 0;
+        true
+    }
+
+    /// Gives up what was made for the reader and was not given: it may be shown something else now.
+    pub(super) fn forget_view(&mut self) {
+        if self.following.is_none() && matches!(self.hint, Hint::Merged(_)) && self.offset == 0 {
+            // Where the record lies is looked up again.
+            self.hint = Hint::None;
+        }
+    }
+}
+
+/// The same record with another payload.
+fn with_payload(frame: &Frame<'_>, payload: &[u8]) -> Option<Box<[u8]>> {
+    let headers: Vec<(&str, &[u8])> = frame.headers().collect();
+    let meta = Meta {
+        event_time_ns: frame.event_time_ns(),
+        expires_ns: frame.expires_ns(),
+        subject_tail: frame.subject_tail(),
+        key: frame.key(),
+        reply: frame.reply(),
+        headers: &headers,
+    };
+    let encoded = meta.measure(payload.len()).ok()?;
+    let mut bytes = vec![0; encoded.padded()].into_boxed_slice();
+    meta.encode(encoded, frame.append_time_ns(), payload, &mut bytes);
+    Some(bytes)
+}
