@@ -56,6 +56,16 @@ impl Asked {
         self.answer(waited)
     }
 
+    /// Waits for the answer, at most until then; whether there is one, or the wait has to end for another reason.
+    pub(crate) fn wait_a_while(&self, until: Instant) -> bool {
+        let answered = || self.question.is_answered();
+        let wait = self.shared.options.wait;
+        !matches!(
+            self.shared.wait_until(&self.question.waiting, wait, Some(until), answered),
+            Waited::TimedOut
+        )
+    }
+
     /// The same for tasks.
     #[cfg(feature = "tokio")]
     pub(crate) async fn answered(self) -> Result<Vec<u8>, AskError> {

@@ -1,15 +1,26 @@
 //! Breaking off a wait, for callers who have to look elsewhere now and then, as an interpreter has to at its signals.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
 
 use crate::limits::TICK;
 
-type Question = Rc<dyn Fn() -> bool>;
+type Question = Rc<Asker>;
 
 thread_local! {
     static ASKED: RefCell<Option<Question>> = const { RefCell::new(None) };
+}
+
+/// Who asks, and whether it was said so: signals say it once.
+struct Asker {
+    interrupted: Box<dyn Fn() -> bool>,
+    said: Cell<bool>,
+}
+
+/// Whether a wait of this thread was broken off, so that nothing is to be tried again.
+pub(crate) fn is_broken_off() -> bool {
+    ASKED.with_borrow(|asked| asked.as_ref().is_some_and(|asked| asked.said.get()))
 }
 
 /// Runs `call`. About every 100 ms of its waits on this thread ask `interrupted`, and end with
@@ -21,7 +32,8 @@ pub fn interruptible<T>(interrupted: impl Fn() -> bool + 'static, call: impl FnO
             ASKED.set(self.0.take());
         }
     }
-    let _before = Before(ASKED.replace(Some(Rc::new(interrupted))));
+    let asker = Asker { interrupted: Box::new(interrupted), said: Cell::new(false) };
+    let _before = Before(ASKED.replace(Some(Rc::new(asker))));
     call()
 }
 
@@ -47,6 +59,8 @@ impl Interrupt {
             return false;
         }
         self.asked_at = Some(now);
-        question()
+        let interrupted = (question.interrupted)();
+        question.said.set(question.said.get() || interrupted);
+        interrupted
     }
 }

@@ -22,7 +22,7 @@ use dunlin_wire::ControlKind;
 use crate::client::{Client, Shared};
 pub use asking::Asking;
 pub use error::KvError;
-pub use lease::{Lease, LeaseLost};
+pub use lease::{Lease, LeaseLost, LeasePulse};
 pub use lock::Lock;
 pub use questioning::Questioning;
 pub use transaction::{Transacted, Transaction};
@@ -175,7 +175,7 @@ impl Kv {
     pub fn question(&self, query: &Query<'_>) -> Result<Answer, KvError> {
         let mut bytes = Vec::new();
         query.encode(&mut bytes);
-        let answer = self.again_and_again(self.questions, &bytes, Some(self.patience()))?;
+        let answer = self.again_and_again(self.questions, &bytes, self.patience())?;
         Ok(Answer::decode(&answer)?)
     }
 

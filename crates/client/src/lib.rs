@@ -65,8 +65,8 @@ pub use dunlin_wire::{ErrorCode, Retry};
 pub use group::{Claimed, Group, GroupKind, GroupOptions, Member, Settlement, Settler};
 pub use interrupt::interruptible;
 pub use kv::{
-    Asking, Change, Entry, KeyChange, Kv, KvError, Lease, LeaseLost, Lock, Page, Questioning, Transacted,
-    Transaction, Watch, WatchError, WatchFrom, Written,
+    Asking, Change, Entry, KeyChange, Kv, KvError, Lease, LeaseLost, LeasePulse, Lock, Page, Questioning,
+    Transacted, Transaction, Watch, WatchError, WatchFrom, Written,
 };
 pub use limits::Limits;
 pub use link::Why;

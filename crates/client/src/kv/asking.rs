@@ -7,6 +7,7 @@ use dunlin_wire::{Control, ControlKind, FromClient, FromNode, Kind, Long};
 
 use super::{Kv, KvError};
 use crate::asked::Asked;
+use crate::follow::lock;
 use crate::topics::AskError;
 
 /// Between two tries of what may be asked twice.
@@ -50,6 +51,14 @@ impl Kv {
         Ok(Asking { kv: self.clone(), asked: self.send(ControlKind::Command, &bytes)? })
     }
 
+    /// Sends a command whose outcome nobody waits for, if there is a connection.
+    pub(super) fn say(&self, command: &Command<'_>) {
+        let is_up = lock(&self.shared.session).up;
+        if is_up {
+            let _ = self.begin(command);
+        }
+    }
+
     pub(super) fn send(&self, kind: ControlKind, bytes: &[u8]) -> Result<Asked, AskError> {
         let control = |request| FromClient::Control(Control { request, kind, bytes: Long(bytes) });
         let asked = self.shared.begin_asking(control)?;
@@ -62,19 +71,40 @@ impl Kv {
         &self,
         kind: ControlKind,
         bytes: &[u8],
-        patience: Option<Duration>,
+        patience: Duration,
     ) -> Result<Vec<u8>, KvError> {
-        let until = patience.map(|patience| Instant::now() + patience);
+        let until = Instant::now() + patience;
         loop {
-            let waited = self.send(kind, bytes).and_then(|asked| asked.wait(until));
+            let waited = self.send(kind, bytes).and_then(|asked| asked.wait(Some(until)));
             match waited.map_err(KvError::from) {
-                Err(KvError::Unknown(_) | KvError::Away(_))
-                    if until.is_none_or(|until| Instant::now() + PAUSE < until) =>
-                {
+                Err(error) if error.is_lost() && Instant::now() + PAUSE < until => std::thread::sleep(PAUSE),
+                Err(error) => return Err(error),
+                Ok(answer) => return self.content(&answer).map(<[u8]>::to_vec),
+            }
+        }
+    }
+
+    /// The same for what is answered in its own time, as long as `goes_on` allows it.
+    pub(super) fn however_long(
+        &self,
+        bytes: &[u8],
+        goes_on: impl Fn() -> Result<Instant, KvError>,
+    ) -> Result<Reply, KvError> {
+        loop {
+            let waited = match self.send(ControlKind::Command, bytes) {
+                Ok(asked) => {
+                    while !asked.wait_a_while(goes_on()?) {}
+                    asked.wait(Some(Instant::now()))
+                }
+                Err(error) => Err(error),
+            };
+            match waited.map_err(KvError::from) {
+                Err(error) if error.is_lost() => {
+                    goes_on()?;
                     std::thread::sleep(PAUSE);
                 }
                 Err(error) => return Err(error),
-                Ok(answer) => return self.content(&answer).map(<[u8]>::to_vec),
+                Ok(answer) => return self.reply(&answer),
             }
         }
     }

@@ -3,6 +3,7 @@
 use dunlin_control::DecodeError;
 use dunlin_wire::ErrorCode;
 
+use crate::interrupt::is_broken_off;
 use crate::refusal::Refused;
 use crate::topics::AskError;
 
@@ -59,6 +60,11 @@ impl KvError {
             KvError::Away(_) => return None,
             KvError::Unknown(_) => ErrorCode::CommandUnknown,
         })
+    }
+
+    /// Whether the connection took the answer with it, and the same may be asked on the next one.
+    pub(super) fn is_lost(&self) -> bool {
+        matches!(self, KvError::Unknown(_) | KvError::Away(_)) && !is_broken_off()
     }
 
     pub(super) fn odd() -> KvError {

@@ -4,6 +4,7 @@
 //! ([`Lease::keep`]). Its holder counts it as lost as soon as its time to live has passed since the last time it was sure
 //! to be alive, which is before the cluster ends it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
@@ -14,9 +15,12 @@ use dunlin_wire::ControlKind;
 
 use super::{Kv, KvError};
 use crate::follow::lock;
+use crate::interrupt::interruptible;
 
 /// So often in its time to live a lease is kept alive.
 const TIMES: u32 = 3;
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Why a lease is no more.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -31,12 +35,26 @@ pub struct LeaseLost {
 /// A lease. Dropped, it is revoked, unless it was [left](Lease::leave).
 #[derive(Debug)]
 pub struct Lease {
+    pulse: LeasePulse,
+    keeper: Option<Keeper>,
+    revoke: bool,
+}
+
+/// The thread that keeps a lease alive, until this is dropped.
+#[derive(Debug)]
+struct Keeper {
+    ended: Arc<AtomicBool>,
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What may be known of a lease, and done for it, beside its holder. Cloning shares it.
+#[derive(Debug, Clone)]
+pub struct LeasePulse {
     kv: Kv,
     id: u64,
     ttl: Duration,
     standing: Arc<Standing>,
-    keeper: Option<(Sender<()>, JoinHandle<()>)>,
-    revoke: bool,
 }
 
 /// Whether it stands.
@@ -78,8 +96,8 @@ impl Kv {
         };
         let ttl = Duration::from_millis(ttl_ms);
         let standing = Standing { state: Mutex::new(Ok(began + ttl)), changed: Condvar::new() };
-        let (kv, standing) = (self.clone(), Arc::new(standing));
-        Ok(Lease { kv, id: lease, ttl, standing, keeper: None, revoke: true })
+        let pulse = LeasePulse { kv: self.clone(), id: lease, ttl, standing: Arc::new(standing) };
+        Ok(Lease { pulse, keeper: None, revoke: true })
     }
 
     /// Has leases live on; those of them that are no more.
@@ -90,7 +108,7 @@ impl Kv {
     fn keep_alive_within(&self, leases: &[u64], patience: Duration) -> Result<Vec<u64>, KvError> {
         let mut bytes = Vec::new();
         Command::KeepAlive { leases: leases.to_vec() }.encode(&mut bytes);
-        let answer = self.again_and_again(ControlKind::Command, &bytes, Some(patience))?;
+        let answer = self.again_and_again(ControlKind::Command, &bytes, patience)?;
         match Answered::decode(&answer)? {
             Answered::Done { reply: Reply::KeptAlive { ended } } => Ok(ended),
             _ => Err(KvError::odd()),
@@ -104,6 +122,64 @@ impl Kv {
 }
 
 impl Lease {
+    /// Its number.
+    pub fn id(&self) -> u64 {
+        self.pulse.id
+    }
+
+    /// How long it lives after it was kept alive.
+    pub fn ttl(&self) -> Duration {
+        self.pulse.ttl
+    }
+
+    /// For others who depend on it.
+    pub fn pulse(&self) -> LeasePulse {
+        self.pulse.clone()
+    }
+
+    /// Whether it is sure to live still, and until when.
+    pub fn check(&self) -> Result<Instant, LeaseLost> {
+        self.pulse.check()
+    }
+
+    /// Has it live on.
+    pub fn keep_alive(&self) -> Result<(), LeaseLost> {
+        self.pulse.keep_alive()
+    }
+
+    /// From now on a thread of its own keeps it alive.
+    pub fn keep(&mut self) -> std::io::Result<()> {
+        let pulse = self.pulse();
+        let (stop, stopped) = mpsc::channel();
+        let ended = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&ended);
+        let keep = move || {
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(pulse.ttl / TIMES) {
+                if pulse.keep_alive().is_err() {
+                    return;
+                }
+            }
+        };
+        // Whoever ends it does not wait for a node that is away.
+        let run = || interruptible(move || asked.load(Ordering::Acquire), keep);
+        let thread = thread::Builder::new().name("dunlin-lease".to_owned()).spawn(run)?;
+        self.keeper = Some(Keeper { ended, stop: Some(stop), thread: Some(thread) });
+        Ok(())
+    }
+
+    /// Waits until it is lost; `None` if it is not after so long.
+    pub fn wait_lost(&self, timeout: Duration) -> Option<LeaseLost> {
+        self.pulse.wait_lost(timeout)
+    }
+
+    /// It is not revoked when this is dropped: it ends by its time, or somebody else keeps it alive.
+    pub fn leave(mut self) -> u64 {
+        self.revoke = false;
+        self.pulse.id
+    }
+}
+
+impl LeasePulse {
     /// Its number.
     pub fn id(&self) -> u64 {
         self.id
@@ -121,23 +197,30 @@ impl Lease {
 
     /// Has it live on.
     pub fn keep_alive(&self) -> Result<(), LeaseLost> {
-        keep_alive(&self.kv, self.id, self.ttl, &self.standing)
-    }
-
-    /// From now on a thread of its own keeps it alive.
-    pub fn keep(&mut self) -> std::io::Result<()> {
-        let (kv, id, ttl, standing) = (self.kv.clone(), self.id, self.ttl, Arc::clone(&self.standing));
-        let (stop, stopped) = mpsc::channel();
-        let run = move || {
-            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(ttl / TIMES) {
-                if keep_alive(&kv, id, ttl, &standing).is_err() {
-                    return;
+        let LeasePulse { kv, id, ttl, standing } = self;
+        loop {
+            let until = self.check()?;
+            let asked = Instant::now();
+            match kv.keep_alive_within(&[*id], until.saturating_duration_since(asked)) {
+                Ok(ended) if ended.contains(id) => standing.lost(*id, "the cluster has ended it"),
+                Ok(_) => {
+                    let mut state = lock(&standing.state);
+                    if let Ok(until) = &mut *state {
+                        *until = asked + *ttl;
+                    }
+                    return Ok(());
                 }
+                Err(error) if error.is_lost() => thread::sleep(PAUSE),
+                Err(KvError::Refused(refused)) if refused.retry() != dunlin_wire::Retry::No => {
+                    thread::sleep(PAUSE);
+                }
+                // It stands as it was.
+                Err(error @ (KvError::Unknown(_) | KvError::Away(_))) => {
+                    return Err(LeaseLost { lease: *id, why: error.to_string() });
+                }
+                Err(error) => standing.lost(*id, &error.to_string()),
             }
-        };
-        let thread = thread::Builder::new().name("dunlin-lease".to_owned()).spawn(run)?;
-        self.keeper = Some((stop, thread));
-        Ok(())
+        }
     }
 
     /// Waits until it is lost; `None` if it is not after so long.
@@ -160,44 +243,29 @@ impl Lease {
         }
     }
 
-    /// It is not revoked when this is dropped: it ends by its time, or somebody else keeps it alive.
-    pub fn leave(mut self) -> u64 {
-        self.revoke = false;
-        self.id
-    }
-}
-
-fn keep_alive(kv: &Kv, id: u64, ttl: Duration, standing: &Standing) -> Result<(), LeaseLost> {
-    loop {
-        let until = standing.check(id)?;
-        let asked = Instant::now();
-        match kv.keep_alive_within(&[id], until.saturating_duration_since(asked)) {
-            Ok(ended) if ended.contains(&id) => standing.lost(id, "the cluster has ended it"),
-            Ok(_) => {
-                let mut state = lock(&standing.state);
-                if let Ok(until) = &mut *state {
-                    *until = asked + ttl;
-                }
-                return Ok(());
-            }
-            Err(KvError::Unknown(_) | KvError::Away(_)) => thread::sleep(Duration::from_millis(20)),
-            Err(KvError::Refused(refused)) if refused.retry() != dunlin_wire::Retry::No => {
-                thread::sleep(Duration::from_millis(20));
-            }
-            Err(error) => standing.lost(id, &error.to_string()),
-        }
+    /// It is counted as lost from now on.
+    fn give_up(&self) {
+        self.standing.lost(self.id, "its holder has given it up");
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if let Some((stop, thread)) = self.keeper.take() {
-            drop(stop);
-            let _ = thread.join();
-        }
+        self.keeper = None;
         if self.revoke && self.check().is_ok() {
-            // Sent is enough: what is not done ends by its time.
-            let _ = self.kv.begin(&Command::Revoke { lease: self.id });
+            // What is not done ends by its time.
+            self.pulse.kv.say(&Command::Revoke { lease: self.id() });
+            self.pulse.give_up();
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Release);
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Locks and elections: one holder at most, in the order in which they came.
 
-use dunlin_control::{Answered, Command, LOCKS, Reply};
-use dunlin_wire::ControlKind;
+use dunlin_control::{Command, LOCKS, Reply};
 
-use super::{Entry, Kv, KvError, Lease};
+use super::{Entry, Kv, KvError, Lease, LeasePulse};
+use crate::interrupt::is_broken_off;
 
 /// A lock that is held. Its holder shows its token to whatever it guards, which refuses one that is lower than the highest it was
 /// shown. Dropped, it is released.
@@ -20,18 +20,41 @@ impl Kv {
     /// Takes a lock under a lease, or waits for it as long as the lease lives. `value` is what others see of the holder.
     /// The lease has to be kept alive meanwhile.
     pub fn lock(&self, name: impl AsRef<[u8]>, lease: &Lease, value: &[u8]) -> Result<Lock, KvError> {
-        let (name, lease) = (name.as_ref(), lease.id());
+        self.lock_while(name, &lease.pulse(), value)
+    }
+
+    /// The same for whoever does not have the lease itself.
+    pub fn lock_while(
+        &self,
+        name: impl AsRef<[u8]>,
+        lease: &LeasePulse,
+        value: &[u8],
+    ) -> Result<Lock, KvError> {
+        let (name, id) = (name.as_ref(), lease.id());
         let mut bytes = Vec::new();
-        Command::Acquire { name, lease, value, wait: true }.encode(&mut bytes);
-        let answer = self.again_and_again(ControlKind::Command, &bytes, None)?;
-        match Answered::decode(&answer)? {
-            Answered::Done { reply } => self.held(name, lease, &reply),
-            Answered::Refused { .. } => Err(KvError::odd()),
-        }
+        Command::Acquire { name, lease: id, value, wait: true }.encode(&mut bytes);
+        let lives = || lease.check().map_err(|_lost| KvError::NoLease { lease: id });
+        let reply = self.however_long(&bytes, lives).inspect_err(|_| {
+            if is_broken_off() {
+                // Nobody is left who would know that the lock is theirs.
+                self.say(&Command::Release { name, lease: id });
+            }
+        })?;
+        self.held(name, id, &reply)
     }
 
     /// Takes a lock under a lease; [`KvError::Held`] where another holds it.
     pub fn try_lock(&self, name: impl AsRef<[u8]>, lease: &Lease, value: &[u8]) -> Result<Lock, KvError> {
+        self.try_lock_while(name, &lease.pulse(), value)
+    }
+
+    /// The same for whoever does not have the lease itself.
+    pub fn try_lock_while(
+        &self,
+        name: impl AsRef<[u8]>,
+        lease: &LeasePulse,
+        value: &[u8],
+    ) -> Result<Lock, KvError> {
         let (name, lease) = (name.as_ref(), lease.id());
         let reply = self.command(&Command::Acquire { name, lease, value, wait: false })?;
         self.held(name, lease, &reply)
@@ -74,7 +97,7 @@ impl Lock {
 impl Drop for Lock {
     fn drop(&mut self) {
         if self.held {
-            let _ = self.kv.begin(&Command::Release { name: &self.name, lease: self.lease });
+            self.kv.say(&Command::Release { name: &self.name, lease: self.lease });
         }
     }
 }

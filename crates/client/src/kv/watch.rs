@@ -1,8 +1,10 @@
 //! Watching: a subscription to the topic of changes, whose sequence is the revision.
 
-use std::time::Duration;
+#[cfg(feature = "tokio")]
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
-use dunlin_control::{Event, Events};
+use dunlin_control::{Event, Events, prefix_end};
 use dunlin_topic::{
     self as topic, Notice, OnGap, Position, Start, Subscribe, SubscribeError, SubscribeOptions,
 };
@@ -73,8 +75,10 @@ pub struct Watch {
 }
 
 impl Kv {
-    /// Watches all keys that begin with `prefix`.
+    /// Watches all keys that begin with `prefix`; refused to who may not read all of them.
     pub fn watch(&self, prefix: impl AsRef<[u8]>, from: WatchFrom) -> Result<Watch, WatchError> {
+        // The topic of changes shows what one may see, which does not say of what one may not that it is kept back.
+        self.stale().range(prefix.as_ref(), prefix_end(prefix.as_ref()), 1)?;
         let start = match from {
             WatchFrom::Now => Start::Latest,
             WatchFrom::Oldest => Start::Earliest,
@@ -103,14 +107,34 @@ impl Watch {
 
     /// The next change, or `None` after so long without one.
     pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Change>, WatchError> {
+        let until = Instant::now().checked_add(timeout);
         loop {
-            let Some(event) = self.subscriber.next_timeout(timeout)? else { return Ok(None) };
+            let left = until.map_or(timeout, |until| until.saturating_duration_since(Instant::now()));
+            let Some(event) = self.subscriber.next_timeout(left)? else { return Ok(None) };
             let Some(change) = change(&event, &self.prefix)? else { continue };
             self.revision = change.revision;
             if !change.events.is_empty() {
                 return Ok(Some(change));
             }
         }
+    }
+
+    /// The next change, if it is there.
+    pub fn try_next(&mut self) -> Result<Option<Change>, WatchError> {
+        loop {
+            let Some(event) = self.subscriber.try_next()? else { return Ok(None) };
+            let Some(change) = change(&event, &self.prefix)? else { continue };
+            self.revision = change.revision;
+            if !change.events.is_empty() {
+                return Ok(Some(change));
+            }
+        }
+    }
+
+    /// Ready when there may be a change, of whatever keys.
+    #[cfg(feature = "tokio")]
+    pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WatchError>> {
+        self.subscriber.poll_ready(cx).map_err(WatchError::from)
     }
 
     /// The same for tasks.

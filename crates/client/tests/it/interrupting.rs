@@ -69,3 +69,34 @@ fn what_was_asked_before_is_asked_again_after_an_inner_call() {
     );
     assert!(interrupted(error));
 }
+
+#[test]
+fn who_breaks_off_the_wait_for_a_lock_waits_for_it_no_more() {
+    let running = Running::start();
+    let (kv, other) = (running.client().kv(), running.client().kv());
+    let patience = std::time::Duration::from_secs(60);
+    let (ours, theirs) = (kv.lease(patience).unwrap(), other.lease(patience).unwrap());
+    let lock = kv.lock("gate", &ours, b"").unwrap();
+    let (watched, number) = (kv.clone(), theirs.id());
+    let waits = move || watched.lease_state(number).unwrap().unwrap().waits;
+    let deadline = std::time::Instant::now() + patience;
+    let until = |wanted: u64| {
+        while waits() != wanted {
+            assert!(std::time::Instant::now() < deadline, "{wanted} do not wait");
+            thread::sleep(std::time::Duration::from_millis(10));
+        }
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&stop);
+    let waiting = thread::spawn(move || {
+        let broken_off = || other.lock("gate", &theirs, b"").map(|lock| lock.token());
+        (interruptible(move || asked.load(Ordering::Relaxed), broken_off), theirs)
+    });
+    until(1);
+    stop.store(true, Ordering::Relaxed);
+    let (broken_off, _theirs) = waiting.join().unwrap();
+    assert!(matches!(broken_off, Err(dunlin_client::KvError::Unknown(_))), "{broken_off:?}");
+    until(0);
+    lock.release().unwrap();
+    assert_eq!(kv.holder("gate").unwrap(), None);
+}
