@@ -73,14 +73,54 @@ fn a_watch_goes_on_after_the_revision_that_was_seen_last() {
     let mut events = stage.events("/v1/watch?prefix=a&from=2", &[]);
     let told = events.next().unwrap();
     let change: Value = serde_json::from_str(&told.data).unwrap();
-    assert_eq!((told.id.as_str(), &change["events"][0]["value"]), ("2", &json!("2")));
-    assert_eq!(events.next().unwrap().id, "3");
-    let mut events = stage.events("/v1/watch", &[("last-event-id", "3")]);
-    assert_eq!(events.next().unwrap().id, "4");
+    let epoch = epoch(&stage);
+    let id = |revision| format!("{epoch}-{revision}");
+    assert_eq!((&told.id, &change["events"][0]["value"]), (&id(2), &json!("2")));
+    assert_eq!(events.next().unwrap().id, id(3));
+    let mut events = stage.events("/v1/watch", &[("last-event-id", &id(3))]);
+    assert_eq!(events.next().unwrap().id, id(4));
     ask(&stage, "DELETE", "/v1/kv/a", &[], "");
     let change: Value = serde_json::from_str(&events.next().unwrap().data).unwrap();
     assert_eq!(change, json!({"revision": 5, "events": [{"type": "delete", "key": "a"}]}));
     assert_eq!(stage.get("/v1/watch?from=99").status, 416);
+    assert_eq!(stage.events(&format!("/v1/watch?from={}", id(2)), &[]).next().unwrap().id, id(2));
+    // Where it stands is said before there is anything to tell.
+    let mut quiet = stage.events("/v1/watch?prefix=c", &[]);
+    let began = [quiet.block().unwrap(), quiet.block().unwrap()];
+    assert_eq!(began, [": watching".to_owned(), format!("id: {}", id(5))]);
+    for (path, id) in
+        [("/v1/watch", "3"), ("/v1/watch", "often"), ("/v1/watch?from=3-", ""), ("/v1/watch?from=0", "")]
+    {
+        let headers = [("last-event-id", id)];
+        let answer = ask(&stage, "GET", path, &headers, "");
+        assert_eq!(answer.status, 400, "{path} {id}: {answer:?}");
+    }
+}
+
+fn epoch(stage: &Stage) -> u32 {
+    stage.node.control().unwrap().with(dunlin::state::State::epoch).unwrap()
+}
+
+#[test]
+fn who_goes_on_after_revisions_began_anew_is_told_so_whatever_its_id_says() {
+    let before = Stage::new();
+    ask(&before, "PUT", "/v1/kv/a", &[], "1");
+    let told = before.events("/v1/watch?from=1", &[]).next().unwrap();
+    drop(before);
+    // The same node without a directory, started again; the revision that was seen last exists there, too.
+    let after = Stage::new();
+    for value in ["x", "y", "z"] {
+        ask(&after, "PUT", "/v1/kv/a", &[], value);
+    }
+    assert_ne!(told.id, format!("{}-1", epoch(&after)));
+    for (path, headers) in [
+        ("/v1/watch".to_owned(), vec![("last-event-id", told.id.as_str())]),
+        (format!("/v1/watch?from={}", told.id), vec![]),
+    ] {
+        let end = after.events(&path, &headers).next().unwrap();
+        assert_eq!(end.event, "end", "{path}");
+        assert!(end.data.contains("COMPACTED") && end.data.contains("anew"), "{}", end.data);
+    }
 }
 
 #[test]
@@ -96,7 +136,8 @@ fn a_watch_from_before_the_history_ends_and_names_the_oldest() {
     let end: Value = serde_json::from_str(&told.data).unwrap();
     assert_eq!((told.event.as_str(), &end["title"]), ("end", &json!("COMPACTED")));
     let oldest = end["numbers"]["the_oldest_revision_held"].as_u64().unwrap();
-    assert_eq!(stage.events(&format!("/v1/watch?from={oldest}"), &[]).next().unwrap().id, oldest.to_string());
+    let first = stage.events(&format!("/v1/watch?from={oldest}"), &[]).next().unwrap();
+    assert_eq!(first.id, format!("{}-{oldest}", epoch(&stage)));
 }
 
 #[test]
