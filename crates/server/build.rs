@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use prost::Message;
 
-const FILES: [&str; 2] = ["dunlin/v1/dunlin.proto", "ratatoskr/ratatoskr.proto"];
+const FILES: [&str; 3] = ["dunlin/v1/dunlin.proto", "dunlin/v1/kv.proto", "ratatoskr/ratatoskr.proto"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");

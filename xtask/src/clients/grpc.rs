@@ -15,9 +15,10 @@ pub(super) const CLIENTS: &[Client] = &[
     Client { name: "grpcurl", needs: &["sh", "go"], install: grpcurl, run: run_grpcurl },
 ];
 
-const PROTOS: [&str; 2] = ["dunlin/v1/dunlin.proto", "ratatoskr/ratatoskr.proto"];
-/// The package of the generated Go code.
-const GO_PACKAGE: &str = "Mdunlin/v1/dunlin.proto=dunlin.example/client/gen/dunlin/v1";
+const PROTOS: [&str; 3] = ["dunlin/v1/dunlin.proto", "dunlin/v1/kv.proto", "ratatoskr/ratatoskr.proto"];
+/// Those of them that the Go client uses, and the package of its generated code.
+const GO_PROTOS: [&str; 2] = [PROTOS[0], PROTOS[1]];
+const GO_PACKAGE: &str = "dunlin.example/client/gen/dunlin/v1";
 
 impl Place {
     fn source(&self, path: &str) -> PathBuf {
@@ -112,9 +113,10 @@ fn go(place: &Place) -> Result<()> {
         let plugin = go_build(place, package, name)?;
         protoc.arg(format!("--plugin={name}={}", plugin.display()));
         protoc.arg(format!("--{out}_out={}", place.go().join("gen").display()));
-        protoc.args([format!("--{out}_opt=paths=source_relative"), format!("--{out}_opt={GO_PACKAGE}")]);
+        protoc.arg(format!("--{out}_opt=paths=source_relative"));
+        protoc.args(GO_PROTOS.map(|file| format!("--{out}_opt=M{file}={GO_PACKAGE}")));
     }
-    quietly(protoc.arg(PROTOS[0]))?;
+    quietly(protoc.args(GO_PROTOS))?;
     go_build(place, ".", "client")?;
     made(&stamp, &of)
 }

@@ -19,9 +19,11 @@ use tonic_reflection::server::Builder as Reflection;
 use super::connection::Connection;
 use super::delivery::Delivery;
 use super::intake::Intake;
+use super::kv::{self, Keys};
 use super::proto::DESCRIPTORS;
-use super::proto::dunlin::SubscribeRequest;
 use super::proto::dunlin::dunlin_server::DunlinServer;
+use super::proto::dunlin::kv_server::KvServer;
+use super::proto::dunlin::{SubscribeRequest, WatchRequest};
 use super::proto::ratatoskr::message_broker_server::MessageBrokerServer;
 use super::ratatoskr::{self, Ratatoskr};
 use super::service::Topics;
@@ -33,6 +35,7 @@ use crate::departures::{Fate, in_words};
 use crate::spans::{self, Traced};
 
 pub(super) const DUNLIN: &str = "dunlin.v1.Dunlin";
+pub(super) const KV: &str = "dunlin.v1.Kv";
 pub(super) const RATATOSKR: &str = "ratatoskr.MessageBroker";
 
 /// The answer to a call.
@@ -43,6 +46,7 @@ pub(super) type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infa
 pub(super) struct Dispatch {
     connection: Arc<Connection>,
     dunlin: DunlinServer<Topics>,
+    kv: KvServer<Keys>,
     ratatoskr: MessageBrokerServer<Ratatoskr>,
 }
 
@@ -51,10 +55,12 @@ impl Dispatch {
         // What is larger is refused before it gets there.
         let message_bytes_max = usize::MAX;
         let dunlin = DunlinServer::new(Topics(Arc::clone(connection)));
+        let kv = KvServer::new(Keys(Arc::clone(connection)));
         let ratatoskr = MessageBrokerServer::new(Ratatoskr(Arc::clone(connection)));
         Dispatch {
             connection: Arc::clone(connection),
             dunlin: dunlin.max_decoding_message_size(message_bytes_max),
+            kv: kv.max_decoding_message_size(message_bytes_max),
             ratatoskr: ratatoskr.max_decoding_message_size(message_bytes_max),
         }
     }
@@ -89,21 +95,26 @@ impl Dispatch {
         let path = request.uri().path();
         let (service, call) =
             path.strip_prefix('/').and_then(|path| path.rsplit_once('/')).unwrap_or(("", ""));
-        let (this, of_subscribers) = (self.clone(), call == "Subscribe");
+        let this = self.clone();
         let intake = |body| Intake::new(body, &this.connection.shared);
-        match (service, of_subscribers) {
-            (DUNLIN, true) => {
+        match (service, call) {
+            (DUNLIN, "Subscribe") => {
                 let request = request.map(intake);
                 Box::pin(async move { Ok(this.subscribe(request).await.unwrap_or_else(|s| s.into_http())) })
             }
-            (RATATOSKR, true) => {
+            (KV, "Watch") => {
+                let request = request.map(intake);
+                Box::pin(async move { Ok(this.watch(request).await.unwrap_or_else(|s| s.into_http())) })
+            }
+            (RATATOSKR, "Subscribe") => {
                 let request = request.map(intake);
                 Box::pin(async move {
                     Ok(this.subscribe_to_messages(request).await.unwrap_or_else(|s| s.into_http()))
                 })
             }
-            (DUNLIN, false) => self.dunlin.clone().call(request.map(intake)),
-            (RATATOSKR, false) => self.ratatoskr.clone().call(request.map(intake)),
+            (DUNLIN, _) => self.dunlin.clone().call(request.map(intake)),
+            (KV, _) => self.kv.clone().call(request.map(intake)),
+            (RATATOSKR, _) => self.ratatoskr.clone().call(request.map(intake)),
             ("grpc.health.v1.Health", _) => {
                 let request = request.map(intake);
                 Box::pin(async move {
@@ -131,6 +142,12 @@ impl Dispatch {
             status(&refused)
         })?;
         Ok(streaming(Body::new(Delivery::new(reader, InOurWords))))
+    }
+
+    async fn watch(&self, request: Request<Intake>) -> Result<Response<Body>, Status> {
+        let asked: WatchRequest = one_message(request).await?;
+        let (reader, changes) = kv::watch(&self.connection, asked).map_err(|refused| status(&refused))?;
+        Ok(streaming(Body::new(Delivery::new(reader, changes))))
     }
 
     async fn subscribe_to_messages(&self, request: Request<Intake>) -> Result<Response<Body>, Status> {

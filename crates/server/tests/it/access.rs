@@ -2,6 +2,7 @@
 
 mod entering;
 mod grpc;
+mod keys;
 mod limits;
 mod permissions;
 mod reloading;

@@ -3,6 +3,7 @@
 mod bad_input;
 mod groups;
 mod hostile;
+pub(crate) mod kv;
 mod publishing;
 mod ratatoskr;
 mod requests;

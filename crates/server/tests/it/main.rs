@@ -29,9 +29,13 @@ fn serve() -> (Node, Server) {
 
 fn serve_with(change: impl FnOnce(&mut ServerConfig)) -> (Node, Server) {
     let node = Node::start(Config::default()).unwrap();
+    let server = serve_node(&node, change);
+    (node, server)
+}
+
+fn serve_node(node: &Node, change: impl FnOnce(&mut ServerConfig)) -> Server {
     let mut config =
         ServerConfig { tcp: vec![([127, 0, 0, 1], 0).into()], threads: 1, ..ServerConfig::default() };
     change(&mut config);
-    let server = Server::start(node.clone(), config).unwrap();
-    (node, server)
+    Server::start(node.clone(), config).unwrap()
 }

@@ -43,6 +43,7 @@ func main() {
 	publishStream(ctx, client)
 	refusals(ctx, client)
 	work(ctx, client)
+	keys(ctx, v1.NewKvClient(conn))
 }
 
 func records(ctx context.Context, client v1.DunlinClient) {
@@ -130,4 +131,28 @@ func work(ctx context.Context, client v1.DunlinClient) {
 	_, err := member.Recv()
 	check(err == io.EOF, err)
 	fmt.Println("work: claimed and acknowledged")
+}
+
+func keys(ctx context.Context, client v1.KvClient) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watch := must(client.Watch(ctx, &v1.WatchRequest{Key: []byte("go/"), RangeEnd: []byte("go0")}))
+	check(len(must(watch.Recv()).Events) == 0, "it begins with where it stands")
+	revision := must(client.Put(ctx, &v1.PutRequest{Key: []byte("go/a"), Value: []byte("1")})).Revision
+	change := must(watch.Recv())
+	check(change.Revision == revision && string(change.Events[0].Kv.Value) == "1", change)
+	found := must(client.Range(ctx, &v1.RangeRequest{Key: []byte("go/a")}))
+	check(len(found.Kvs) == 1 && found.Kvs[0].ModRevision == revision, found)
+	expect := revision + 1_000_000
+	_, err := client.Put(ctx, &v1.PutRequest{Key: []byte("go/a"), ExpectModRevision: &expect})
+	refused := status.Convert(err)
+	check(refused.Code() == codes.Aborted, err)
+	check(refused.Details()[0].(*errdetails.ErrorInfo).Reason == "KEY_MOVED", err)
+	lease := must(client.LeaseGrant(ctx, &v1.LeaseGrantRequest{TtlMs: 60_000})).Lease
+	token := must(client.Lock(ctx, &v1.LockRequest{Name: []byte("go"), Lease: lease})).Token
+	leader := must(client.Leader(ctx, &v1.LeaderRequest{Name: []byte("go")})).Kv
+	check(token > 0 && leader.CreateRevision == token && leader.Lease == lease, leader)
+	must(client.LeaseRevoke(ctx, &v1.LeaseRevokeRequest{Lease: lease}))
+	check(must(client.Leader(ctx, &v1.LeaderRequest{Name: []byte("go")})).Kv == nil, "it went with its lease")
+	fmt.Println("keys: put, got, watched, locked")
 }

@@ -57,6 +57,8 @@ async function main() {
     }
     if (seq === 200) break;
   }
+  reading.on('error', () => {});
+  reading.cancel();
   console.log('read from the first record, in order');
 
   await assert.rejects(call('Publish', { subject: 'a..b', record: {} }), (error) => {
@@ -75,7 +77,33 @@ async function main() {
   member.on('error', () => {});
   member.cancel();
   console.log('share group: joined and given records');
+
+  await keys();
   client.close();
+}
+
+async function keys() {
+  const { dunlin: both } = grpc.loadPackageDefinition(loader.loadSync('dunlin/v1/kv.proto', options));
+  const kv = new both.v1.Kv(address, grpc.credentials.createInsecure());
+  const ask = (name, request) =>
+    new Promise((resolve, reject) =>
+      kv[name](request, deadline(), (error, answer) => (error ? reject(error) : resolve(answer))));
+  const watch = kv.Watch({ key: Buffer.from('node/'), rangeEnd: Buffer.from('node0') }, deadline());
+  const changes = watch[Symbol.asyncIterator]();
+  assert.deepStrictEqual((await changes.next()).value.events, []);
+  const { revision } = await ask('Put', { key: Buffer.from('node/a'), value: Buffer.from('1') });
+  const change = (await changes.next()).value;
+  assert.deepStrictEqual([change.revision, change.events[0].type, change.events[0].kv.value.toString()], [revision, 'PUT', '1']);
+  const found = await ask('Range', { key: Buffer.from('node/'), rangeEnd: Buffer.from('node0') });
+  assert.deepStrictEqual([found.kvs.length, found.kvs[0].modRevision, found.more], [1, revision, false]);
+  await assert.rejects(ask('Put', { key: Buffer.from('node/a'), expectModRevision: 0 }), (error) => {
+    assert.strictEqual(error.code, grpc.status.ABORTED);
+    return true;
+  });
+  watch.on('error', () => {});
+  watch.cancel();
+  kv.close();
+  console.log('keys: put, got, watched');
 }
 
 main().catch((error) => {

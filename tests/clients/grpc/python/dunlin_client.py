@@ -5,7 +5,8 @@ import sys
 
 import grpc
 from dunlin.v1 import dunlin_pb2 as v1
-from dunlin.v1 import dunlin_pb2_grpc
+from dunlin.v1 import dunlin_pb2_grpc, kv_pb2_grpc
+from dunlin.v1 import kv_pb2 as v1kv
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -155,6 +156,34 @@ def check_state(stub):
     print("state: the snapshot, then what changes it")
 
 
+def check_keys(stub):
+    watch = stub.Watch(v1kv.WatchRequest(key=b"py/", range_end=b"py0"), timeout=PATIENCE_S)
+    began = next(watch)
+    assert began.epoch > 0 and not began.events, began
+    revision = stub.Put(v1kv.PutRequest(key=b"py/a", value=b"1"), timeout=PATIENCE_S).revision
+    change = next(watch)
+    (event,) = change.events
+    assert (change.revision, event.type, event.kv.value) == (revision, v1kv.KeyEvent.PUT, b"1"), change
+    found = stub.Range(v1kv.RangeRequest(key=b"py/", range_end=b"py0"), timeout=PATIENCE_S)
+    assert [(kv.key, kv.mod_revision) for kv in found.kvs] == [(b"py/a", revision)], found
+    compare = v1kv.Compare(key=b"py/a", result=v1kv.Compare.EQUAL, mod_revision=revision)
+    swap = v1kv.RequestOp(put=v1kv.PutRequest(key=b"py/a", value=b"2"))
+    assert stub.Txn(v1kv.TxnRequest(compare=[compare], success=[swap]), timeout=PATIENCE_S).succeeded
+    assert next(watch).events[0].kv.version == 2
+    watch.cancel()
+    try:
+        stub.Put(v1kv.PutRequest(key=b"py/a", expect_mod_revision=revision), timeout=PATIENCE_S)
+        raise AssertionError("put")
+    except grpc.RpcError as error:
+        assert error.code() == grpc.StatusCode.ABORTED
+    lease = stub.LeaseGrant(v1kv.LeaseGrantRequest(ttl_ms=60_000), timeout=PATIENCE_S).lease
+    (kept,) = stub.LeaseKeepAlive(iter([v1kv.LeaseKeepAliveRequest(lease=lease)]), timeout=PATIENCE_S)
+    assert (kept.lease, kept.ended) == (lease, False)
+    assert stub.Lock(v1kv.LockRequest(name=b"py", lease=lease), timeout=PATIENCE_S).token > revision
+    stub.Unlock(v1kv.UnlockRequest(name=b"py", lease=lease), timeout=PATIENCE_S)
+    print("keys: put, got, compared, watched, locked")
+
+
 def main():
     with grpc.insecure_channel(sys.argv[1]) as channel:
         stub = dunlin_pb2_grpc.DunlinStub(channel)
@@ -168,6 +197,7 @@ def main():
         check_errors(stub)
         check_work(stub)
         check_state(stub)
+        check_keys(kv_pb2_grpc.KvStub(channel))
 
 
 main()

@@ -1,0 +1,239 @@
+//! The calls of `dunlin.v1.Kv`: keys and values, leases and locks of the cluster.
+//!
+//! Invariants:
+//! - A command is proposed once. What may have been done or not is told as that.
+//! - A call that waits for a lock, and a stream, ends when the server stops or its user goes.
+
+mod changes;
+mod leases;
+mod translate;
+mod waiting;
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use dunlin::state::{Answer, Command, Found, LOCKS, Query, Reply};
+use dunlin::wire::ErrorCode;
+use dunlin::{Consistency, Refused};
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status, Streaming};
+use v1::kv_server::Kv;
+
+use super::connection::Connection;
+use super::proto::dunlin as v1;
+use super::status::status;
+use crate::access::slow_down;
+pub(super) use changes::watch;
+
+/// The calls of one connection.
+#[derive(Debug)]
+pub(super) struct Keys(pub(super) Arc<Connection>);
+
+type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// What this door did not expect of the cluster.
+fn odd() -> Refused {
+    Refused::new(ErrorCode::Internal, "the cluster answered something else than was asked")
+}
+
+/// Has the cluster take a command in, of whoever may give it.
+async fn command(connection: &Connection, command: &Command<'_>, bytes: usize) -> Result<Reply, Refused> {
+    let node = &connection.node;
+    node.may_command(command).map_err(|error| Refused::from(&error))?;
+    slow_down(connection.admit_publish(bytes)).await?;
+    let control = node.control().map_err(|error| Refused::from(&error))?;
+    control.ask(command).await.map_err(|error| Refused::from(&error))
+}
+
+async fn question(
+    connection: &Connection,
+    query: &Query<'_>,
+    consistency: Consistency,
+) -> Result<Answer, Refused> {
+    let node = &connection.node;
+    node.may_query(query).map_err(|error| Refused::from(&error))?;
+    let control = node.control().map_err(|error| Refused::from(&error))?;
+    control.query(consistency, query).await.map_err(|error| Refused::from(&error))
+}
+
+fn answer<T>(outcome: Result<T, Refused>) -> Result<Response<T>, Status> {
+    outcome.map(Response::new).map_err(|refused| status(&refused))
+}
+
+impl Keys {
+    async fn command(&self, asked: &Command<'_>, bytes: usize) -> Result<Reply, Refused> {
+        command(&self.0, asked, bytes).await
+    }
+
+    /// So many keys were changed, by this revision.
+    async fn write(&self, asked: &Command<'_>, bytes: usize) -> Result<(u64, u64), Refused> {
+        match self.command(asked, bytes).await? {
+            Reply::Changed { revision, keys } => Ok((revision, keys)),
+            _ => Err(odd()),
+        }
+    }
+
+    async fn find(&self, query: &Query<'_>, consistency: Consistency) -> Result<v1::RangeResponse, Refused> {
+        match question(&self.0, query, consistency).await? {
+            Answer::Found { revision, found } => Ok(translate::found(revision, &found)),
+            _ => Err(odd()),
+        }
+    }
+
+    async fn transact(&self, request: &v1::TxnRequest) -> Result<v1::TxnResponse, Refused> {
+        let command = translate::transaction(request)?;
+        let bytes = prost::Message::encoded_len(request);
+        match self.command(&command, bytes).await? {
+            Reply::Transaction { revision, succeeded, results } => {
+                Ok(translate::transacted(request, revision, succeeded, &results))
+            }
+            _ => Err(odd()),
+        }
+    }
+
+    async fn acquire(&self, request: &v1::LockRequest) -> Result<v1::LockResponse, Refused> {
+        let v1::LockRequest { name, lease, value, no_wait } = request;
+        let asked = Command::Acquire { name, lease: *lease, value, wait: !no_wait };
+        if *no_wait {
+            return match self.command(&asked, name.len() + value.len()).await? {
+                Reply::Held { token } => Ok(v1::LockResponse { token }),
+                _ => Err(odd()),
+            };
+        }
+        let node = &self.0.node;
+        node.may_command(&asked).map_err(|error| Refused::from(&error))?;
+        slow_down(self.0.admit_publish(name.len() + value.len())).await?;
+        let control = node.control().map_err(|error| Refused::from(&error))?;
+        let token = waiting::until_it_ends(&self.0, async {
+            control.acquire(name, *lease, value).await.map_err(|error| Refused::from(&error))
+        });
+        Ok(v1::LockResponse { token: token.await? })
+    }
+
+    async fn leader_of(&self, name: &[u8]) -> Result<v1::LeaderResponse, Refused> {
+        let key = [LOCKS, name].concat();
+        match question(&self.0, &Query::Get { key: &key }, Consistency::Linearizable).await? {
+            Answer::Found { found: Found { items, .. }, .. } => {
+                Ok(v1::LeaderResponse { kv: items.first().map(translate::pair) })
+            }
+            _ => Err(odd()),
+        }
+    }
+
+    async fn state(&self) -> Result<v1::StatusResponse, Refused> {
+        match question(&self.0, &Query::Status, Consistency::Linearizable).await? {
+            Answer::Status { epoch, revision, keys, bytes, leases, .. } => {
+                Ok(v1::StatusResponse { epoch, revision, keys, bytes, leases })
+            }
+            _ => Err(odd()),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Kv for Keys {
+    async fn range(&self, request: Request<v1::RangeRequest>) -> Result<Response<v1::RangeResponse>, Status> {
+        let request = request.into_inner();
+        let consistency = if request.serializable { Consistency::Stale } else { Consistency::Linearizable };
+        answer(self.find(&translate::query(&request), consistency).await)
+    }
+
+    async fn put(&self, request: Request<v1::PutRequest>) -> Result<Response<v1::PutResponse>, Status> {
+        let request = request.into_inner();
+        let bytes = request.key.len() + request.value.len();
+        let put = self.write(&translate::put(&request), bytes).await;
+        answer(put.map(|(revision, _)| v1::PutResponse { revision }))
+    }
+
+    async fn delete(
+        &self,
+        request: Request<v1::DeleteRequest>,
+    ) -> Result<Response<v1::DeleteResponse>, Status> {
+        let request = request.into_inner();
+        let deleted = async { self.write(&translate::delete(&request)?, request.key.len()).await };
+        answer(deleted.await.map(|(revision, deleted)| v1::DeleteResponse { revision, deleted }))
+    }
+
+    async fn txn(&self, request: Request<v1::TxnRequest>) -> Result<Response<v1::TxnResponse>, Status> {
+        answer(self.transact(request.get_ref()).await)
+    }
+
+    type WatchStream = Answers<v1::WatchResponse>;
+
+    /// Answered before it comes here, by [`Delivery`](super::delivery::Delivery).
+    async fn watch(
+        &self,
+        _request: Request<v1::WatchRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        Err(status(&Refused::new(ErrorCode::Internal, "a watch was sent the wrong way")))
+    }
+
+    async fn status(
+        &self,
+        _request: Request<v1::StatusRequest>,
+    ) -> Result<Response<v1::StatusResponse>, Status> {
+        answer(self.state().await)
+    }
+
+    async fn lease_grant(
+        &self,
+        request: Request<v1::LeaseGrantRequest>,
+    ) -> Result<Response<v1::LeaseGrantResponse>, Status> {
+        answer(leases::grant(&self.0, request.get_ref().ttl_ms).await)
+    }
+
+    type LeaseKeepAliveStream = Answers<v1::LeaseKeepAliveResponse>;
+
+    async fn lease_keep_alive(
+        &self,
+        request: Request<Streaming<v1::LeaseKeepAliveRequest>>,
+    ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
+        let kept = leases::keep_alive(&self.0, request.into_inner());
+        answer(kept.map(|kept| Box::pin(kept) as Self::LeaseKeepAliveStream))
+    }
+
+    async fn lease_revoke(
+        &self,
+        request: Request<v1::LeaseRevokeRequest>,
+    ) -> Result<Response<v1::LeaseRevokeResponse>, Status> {
+        let revoked = self.command(&Command::Revoke { lease: request.get_ref().lease }, 0).await;
+        answer(revoked.map(|_| v1::LeaseRevokeResponse {}))
+    }
+
+    async fn lease_time_to_live(
+        &self,
+        request: Request<v1::LeaseTimeToLiveRequest>,
+    ) -> Result<Response<v1::LeaseTimeToLiveResponse>, Status> {
+        answer(leases::time_to_live(&self.0, request.get_ref().lease).await)
+    }
+
+    async fn lock(&self, request: Request<v1::LockRequest>) -> Result<Response<v1::LockResponse>, Status> {
+        answer(self.acquire(request.get_ref()).await)
+    }
+
+    async fn unlock(
+        &self,
+        request: Request<v1::UnlockRequest>,
+    ) -> Result<Response<v1::UnlockResponse>, Status> {
+        let v1::UnlockRequest { name, lease } = request.get_ref();
+        let released = self.command(&Command::Release { name, lease: *lease }, name.len()).await;
+        answer(released.map(|_| v1::UnlockResponse {}))
+    }
+
+    async fn proclaim(
+        &self,
+        request: Request<v1::ProclaimRequest>,
+    ) -> Result<Response<v1::ProclaimResponse>, Status> {
+        let v1::ProclaimRequest { name, lease, value } = request.get_ref();
+        let asked = Command::Proclaim { name, lease: *lease, value };
+        let proclaimed = self.command(&asked, name.len() + value.len()).await;
+        answer(proclaimed.map(|_| v1::ProclaimResponse {}))
+    }
+
+    async fn leader(
+        &self,
+        request: Request<v1::LeaderRequest>,
+    ) -> Result<Response<v1::LeaderResponse>, Status> {
+        answer(self.leader_of(&request.get_ref().name).await)
+    }
+}

@@ -1,0 +1,142 @@
+//! Watching over gRPC: the topic of changes, of which the keys asked for are told.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dunlin::state::{Event, Events, State};
+use dunlin::topic::{LogName, Notice, OnGap, Position, Snapshot, Start, SubscribeOptions, Wait};
+use dunlin::wire::ErrorCode;
+use dunlin::{KV, Refused};
+use tonic::Status;
+use v1::key_event::Type;
+
+use super::super::connection::Connection;
+use super::super::outgoing::Outgoing;
+use super::super::proto::dunlin as v1;
+use super::super::reader::Reader;
+use super::super::records::Run;
+use super::super::status::status;
+use super::super::subscribe;
+use super::super::writer::Writer;
+use super::translate::{Extent, key_value};
+use crate::door::Door;
+
+/// About how large answers are.
+const BATCH_BYTES: usize = 32 << 10;
+/// After so many revisions of other keys a watch is told how far it is.
+const QUIET_REVISIONS: u64 = 1_024;
+
+/// Tells of some keys.
+#[derive(Debug)]
+pub(in super::super) struct Changes {
+    key: Bytes,
+    range_end: Bytes,
+    /// The last revision that was told.
+    told: u64,
+}
+
+/// A watch that begins where the request says.
+pub(in super::super) fn watch(
+    connection: &Arc<Connection>,
+    request: v1::WatchRequest,
+) -> Result<(Reader, Changes), Refused> {
+    let node = &connection.node;
+    let v1::WatchRequest { key, range_end, start_revision, start_epoch, oldest } = request;
+    let query = Extent::of(&key, &range_end).query(0);
+    node.may_query(&query).map_err(|error| Refused::from(&error))?;
+    let start = match (oldest, start_revision.checked_sub(1)) {
+        (true, _) => Start::Earliest,
+        (false, None) => Start::Latest,
+        (false, Some(seq)) => {
+            let control = node.control().map_err(|error| Refused::from(&error))?;
+            let epoch = match start_epoch {
+                0 => control.with(State::epoch).map_err(|error| Refused::from(&error))?,
+                epoch => epoch,
+            };
+            Start::After(Position { epoch, seq })
+        }
+    };
+    let options = SubscribeOptions {
+        door: Door::Grpc.name(),
+        start,
+        on_gap: OnGap::Fail,
+        wait: Wait::Parked,
+        ..SubscribeOptions::default()
+    };
+    let reader = subscribe::begin(connection, &[KV.to_owned()], options, None, BATCH_BYTES)?;
+    Ok((reader, Changes { key, range_end, told: 0 }))
+}
+
+impl Changes {
+    fn wants(&self, key: &[u8]) -> bool {
+        match Extent::of(&self.key, &self.range_end) {
+            Extent::Key(wanted) => key == wanted,
+            Extent::Range(start, end) => start <= key && (end.is_empty() || key < end),
+        }
+    }
+
+    fn say(&mut self, out: &mut Outgoing, at: Position, events: Vec<v1::KeyEvent>) {
+        self.told = at.seq;
+        out.say(&v1::WatchResponse { epoch: at.epoch, revision: at.seq, events });
+    }
+
+    /// What a revision changed of the keys asked for.
+    fn events(&self, change: &[u8]) -> Vec<v1::KeyEvent> {
+        // The node writes what it reads here.
+        let Ok(events) = Events::new(change) else { return Vec::new() };
+        let event = |event| match event {
+            Event::Put { key, item } if self.wants(key) => {
+                let kv = Some(key_value(key, &item));
+                Some(v1::KeyEvent { r#type: Type::Put.into(), kv })
+            }
+            Event::Deleted { key } if self.wants(key) => {
+                let kv = v1::KeyValue { key: Bytes::copy_from_slice(key), ..Default::default() };
+                Some(v1::KeyEvent { r#type: Type::Delete.into(), kv: Some(kv) })
+            }
+            Event::Put { .. } | Event::Deleted { .. } => None,
+        };
+        events.flatten().filter_map(event).collect()
+    }
+}
+
+impl Writer for Changes {
+    fn began(&mut self, out: &mut Outgoing, logs: &[(&LogName, Position)], _more: bool) {
+        for (_, at) in logs {
+            self.say(out, *at, Vec::new());
+        }
+    }
+
+    fn records(&mut self, out: &mut Outgoing, run: &Run<'_>) {
+        let mut at = run.first;
+        for frame in run.frames() {
+            let events = self.events(frame.payload());
+            if !events.is_empty() || at.seq >= self.told + QUIET_REVISIONS {
+                self.say(out, at, events);
+            }
+            at.seq += 1;
+        }
+    }
+
+    fn notice(&mut self, out: &mut Outgoing, notice: &Notice) -> Result<(), Status> {
+        let compacted = |numbers, text: &str| {
+            Err(status(&Refused { numbers, ..Refused::new(ErrorCode::Compacted, text) }))
+        };
+        match notice {
+            Notice::Gap(gap) => compacted([gap.last + 1, gap.first, 0], ""),
+            Notice::EpochChanged(changed) => {
+                compacted([changed.new_first.seq, changed.last_seen + 1, 0], "revisions began anew")
+            }
+            Notice::Deleted { .. } => Err(status(&Refused::new(ErrorCode::ShuttingDown, ""))),
+            Notice::Advance { through, .. } => {
+                self.say(out, *through, Vec::new());
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn state(&mut self, _out: &mut Outgoing, snapshot: &Snapshot, offset: usize, _bytes_max: usize) -> usize {
+        // The topic of changes keeps none.
+        snapshot.bytes.len() - offset
+    }
+}

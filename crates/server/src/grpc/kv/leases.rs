@@ -1,0 +1,117 @@
+//! Leases over gRPC.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use dunlin::state::{Answer, Command, Query, Reply};
+use dunlin::wire::ErrorCode;
+use dunlin::{Consistency, Refused};
+use tokio_stream::Stream;
+use tonic::{Status, Streaming};
+
+use super::super::connection::Connection;
+use super::super::proto::dunlin as v1;
+use super::super::status::status;
+use super::super::unfold::unfold;
+use super::waiting::Staying;
+use super::{command, odd, question};
+
+/// Leases that are kept alive by one command, of those that have come by now.
+const TOGETHER: usize = 64;
+
+pub(super) async fn grant(connection: &Connection, ttl_ms: u64) -> Result<v1::LeaseGrantResponse, Refused> {
+    match command(connection, &Command::Grant { ttl_ms }, 0).await? {
+        Reply::Granted { lease, ttl_ms } => Ok(v1::LeaseGrantResponse { lease, ttl_ms }),
+        _ => Err(odd()),
+    }
+}
+
+pub(super) async fn time_to_live(
+    connection: &Connection,
+    lease: u64,
+) -> Result<v1::LeaseTimeToLiveResponse, Refused> {
+    let Answer::Leases { leases, .. } =
+        question(connection, &Query::Lease { lease }, Consistency::Linearizable).await?
+    else {
+        return Err(odd());
+    };
+    let none = || Refused { numbers: [lease, 0, 0], ..Refused::new(ErrorCode::NoLease, "") };
+    let state = leases.first().ok_or_else(none)?;
+    let (ttl_ms, left_ms, keys, waits) = (state.ttl_ms, state.left_ms, state.keys, state.waits);
+    Ok(v1::LeaseTimeToLiveResponse { ttl_ms, left_ms, keys, waits })
+}
+
+/// A stream of leases that are kept alive.
+struct Keeping {
+    connection: Arc<Connection>,
+    requests: Streaming<v1::LeaseKeepAliveRequest>,
+    staying: Staying,
+    /// What was kept alive, and is to be answered.
+    answers: Vec<v1::LeaseKeepAliveResponse>,
+    is_over: bool,
+    /// What ended it, after what came before is answered.
+    failed: Option<Status>,
+}
+
+pub(super) fn keep_alive(
+    connection: &Arc<Connection>,
+    requests: Streaming<v1::LeaseKeepAliveRequest>,
+) -> Result<impl Stream<Item = Result<v1::LeaseKeepAliveResponse, Status>> + Send + use<>, Refused> {
+    let keeping = Keeping {
+        connection: Arc::clone(connection),
+        requests,
+        staying: Staying::new(connection)?,
+        answers: Vec::new(),
+        is_over: false,
+        failed: None,
+    };
+    Ok(unfold(keeping, Keeping::step))
+}
+
+impl Keeping {
+    async fn step(mut self) -> Option<(Result<v1::LeaseKeepAliveResponse, Status>, Keeping)> {
+        if self.answers.is_empty() && !self.is_over {
+            let kept = self.keep().await;
+            if let Err(ended) = kept {
+                self.is_over = true;
+                return Some((Err(ended), self));
+            }
+        }
+        match self.answers.pop() {
+            Some(answer) => Some((Ok(answer), self)),
+            None => self.failed.take().map(|ended| (Err(ended), self)),
+        }
+    }
+
+    /// Keeps alive what has come by now.
+    async fn keep(&mut self) -> Result<(), Status> {
+        let Some(first) = std::future::poll_fn(|cx| self.poll_next(cx)).await? else { return Ok(()) };
+        let mut leases = vec![first];
+        while leases.len() < TOGETHER {
+            match std::future::poll_fn(|cx| Poll::Ready(self.poll_next(cx))).await {
+                Poll::Ready(Ok(Some(lease))) => leases.push(lease),
+                Poll::Pending => break,
+                Poll::Ready(end) => {
+                    self.is_over = true;
+                    self.failed = end.err();
+                    break;
+                }
+            }
+        }
+        let asked = Command::KeepAlive { leases: leases.clone() };
+        let kept = command(&self.connection, &asked, 0).await.map_err(|refused| status(&refused))?;
+        let Reply::KeptAlive { ended } = kept else { return Err(status(&odd())) };
+        let answer = |lease| v1::LeaseKeepAliveResponse { lease, ended: ended.contains(&lease) };
+        self.answers = leases.into_iter().rev().map(answer).collect();
+        Ok(())
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<u64>, Status>> {
+        if let Err(ended) = self.staying.poll(cx) {
+            return Poll::Ready(Err(status(&ended)));
+        }
+        let next = Pin::new(&mut self.requests).poll_next(cx);
+        next.map(|next| Ok(next.transpose()?.map(|request| request.lease)))
+    }
+}

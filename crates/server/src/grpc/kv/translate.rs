@@ -1,0 +1,142 @@
+//! The same things in the words of `dunlin.v1.Kv` and of the cluster.
+
+use bytes::Bytes;
+use dunlin::Refused;
+use dunlin::state::{Command, Compare, Found, Is, Item, Operation, Outcome, Pair, Query, Target};
+use dunlin::wire::ErrorCode;
+use v1::compare::{Result as Compared, Target as Against};
+use v1::request_op::Request as Asked;
+use v1::response_op::Response as Answered;
+
+use super::super::proto::dunlin as v1;
+
+/// What a key and the end of a range stand for.
+pub(super) enum Extent<'a> {
+    Key(&'a [u8]),
+    /// From the first up to, not including, the second; to the last where that is empty.
+    Range(&'a [u8], &'a [u8]),
+}
+
+impl<'a> Extent<'a> {
+    pub(super) fn of(key: &'a [u8], range_end: &'a [u8]) -> Extent<'a> {
+        match range_end {
+            [] => Extent::Key(key),
+            [0] => Extent::Range(key, &[]),
+            end => Extent::Range(key, end),
+        }
+    }
+
+    pub(super) fn query(self, limit: u32) -> Query<'a> {
+        match self {
+            Extent::Key(key) => Query::Get { key },
+            Extent::Range(start, end) => Query::Range { start, end, limit },
+        }
+    }
+}
+
+fn bad(why: &str) -> Refused {
+    Refused::new(ErrorCode::BadKey, why)
+}
+
+pub(super) fn query(request: &v1::RangeRequest) -> Query<'_> {
+    Extent::of(&request.key, &request.range_end).query(request.limit)
+}
+
+pub(super) fn put(request: &v1::PutRequest) -> Command<'_> {
+    let v1::PutRequest { key, value, lease, expect_mod_revision } = request;
+    match *expect_mod_revision {
+        Some(expect) => Command::PutIf { key, value, lease: *lease, expect },
+        None => Command::Put { key, value, lease: *lease },
+    }
+}
+
+pub(super) fn delete(request: &v1::DeleteRequest) -> Result<Command<'_>, Refused> {
+    Ok(match (Extent::of(&request.key, &request.range_end), request.expect_mod_revision) {
+        (Extent::Key(key), None) => Command::Delete { key },
+        (Extent::Key(key), Some(expect)) => Command::DeleteIf { key, expect },
+        (Extent::Range(start, end), None) => Command::DeleteRange { start, end },
+        (Extent::Range(..), Some(_)) => return Err(bad("a revision is expected of a key, not of a range")),
+    })
+}
+
+pub(super) fn transaction(request: &v1::TxnRequest) -> Result<Command<'_>, Refused> {
+    Ok(Command::Transaction {
+        compare: request.compare.iter().map(compare).collect::<Result<_, _>>()?,
+        then: request.success.iter().map(operation).collect::<Result<_, _>>()?,
+        otherwise: request.failure.iter().map(operation).collect::<Result<_, _>>()?,
+    })
+}
+
+fn compare(compare: &v1::Compare) -> Result<Compare<'_>, Refused> {
+    let is = match Compared::try_from(compare.result) {
+        Ok(Compared::Equal) => Is::Equal,
+        Ok(Compared::NotEqual) => Is::NotEqual,
+        Ok(Compared::Less) => Is::Less,
+        Ok(Compared::Greater) => Is::Greater,
+        Err(_) => return Err(bad("a comparison that this version does not know")),
+    };
+    let target = match compare.target.as_ref().ok_or_else(|| bad("a comparison with nothing"))? {
+        Against::Version(version) => Target::Version { version: *version },
+        Against::CreateRevision(revision) => Target::Created { revision: *revision },
+        Against::ModRevision(revision) => Target::Modified { revision: *revision },
+        Against::Lease(lease) => Target::Lease { lease: *lease },
+        Against::Value(value) => Target::Value { value },
+    };
+    Ok(Compare { key: &compare.key, is, target })
+}
+
+fn operation(asked: &v1::RequestOp) -> Result<Operation<'_>, Refused> {
+    let expects = || bad("within a transaction a revision is compared, not expected");
+    Ok(match asked.request.as_ref().ok_or_else(|| bad("an operation that does nothing"))? {
+        Asked::Range(range) => match Extent::of(&range.key, &range.range_end) {
+            Extent::Key(key) => Operation::Get { key },
+            Extent::Range(start, end) => Operation::Range { start, end, limit: range.limit },
+        },
+        Asked::Put(put) if put.expect_mod_revision.is_some() => return Err(expects()),
+        Asked::Put(put) => Operation::Put { key: &put.key, value: &put.value, lease: put.lease },
+        Asked::Delete(delete) if delete.expect_mod_revision.is_some() => return Err(expects()),
+        Asked::Delete(delete) => match Extent::of(&delete.key, &delete.range_end) {
+            Extent::Key(key) => Operation::Delete { key },
+            Extent::Range(start, end) => Operation::DeleteRange { start, end },
+        },
+    })
+}
+
+pub(super) fn transacted(
+    request: &v1::TxnRequest,
+    revision: u64,
+    succeeded: bool,
+    results: &[Outcome],
+) -> v1::TxnResponse {
+    let asked = if succeeded { &request.success } else { &request.failure };
+    let responses = asked.iter().zip(results).map(|(asked, outcome)| {
+        let response = match (outcome, &asked.request) {
+            (Outcome::Found { found: read }, _) => Answered::Range(found(revision, read)),
+            (Outcome::Changed { .. }, Some(Asked::Put(_))) => Answered::Put(v1::PutResponse { revision }),
+            (Outcome::Changed { keys }, _) => {
+                Answered::Delete(v1::DeleteResponse { revision, deleted: *keys })
+            }
+        };
+        v1::ResponseOp { response: Some(response) }
+    });
+    v1::TxnResponse { revision, succeeded, responses: responses.collect() }
+}
+
+pub(super) fn found(revision: u64, found: &Found) -> v1::RangeResponse {
+    v1::RangeResponse { revision, kvs: found.items.iter().map(pair).collect(), more: found.more }
+}
+
+pub(super) fn pair(pair: &Pair) -> v1::KeyValue {
+    key_value(&pair.key, &pair.item)
+}
+
+pub(super) fn key_value(key: &[u8], item: &Item) -> v1::KeyValue {
+    v1::KeyValue {
+        key: Bytes::copy_from_slice(key),
+        create_revision: item.created,
+        mod_revision: item.modified,
+        version: item.version,
+        value: Bytes::copy_from_slice(&item.value),
+        lease: item.lease,
+    }
+}

@@ -1,0 +1,63 @@
+//! Calls that last: they end when the server stops, or whose they are may not stay.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use dunlin::Refused;
+use dunlin::topic::Waiter;
+use dunlin::wire::ErrorCode;
+
+use super::super::connection::{Connection, StreamPlace};
+use crate::access::Standing;
+use crate::shared::STOP;
+
+/// Whether a call may go on.
+#[derive(Debug)]
+pub(super) struct Staying {
+    waiter: Arc<Waiter>,
+    standing: Option<Standing>,
+    _place: StreamPlace,
+}
+
+impl Staying {
+    pub(super) fn new(connection: &Connection) -> Result<Staying, Refused> {
+        let waiter = Waiter::new();
+        let place = connection.stream(&waiter)?;
+        Ok(Staying { waiter, standing: connection.login.as_ref().map(Standing::of), _place: place })
+    }
+
+    /// Why it may not; the task is woken when that is to be asked again.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), Refused> {
+        loop {
+            if let Some(standing) = &mut self.standing {
+                standing.check()?;
+            }
+            let mut stop = false;
+            self.waiter.take_ready(|token| stop |= token == STOP);
+            if stop {
+                return Err(Refused::new(ErrorCode::ShuttingDown, ""));
+            }
+            if self.waiter.set_waker(cx.waker()) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Waits for it as long as the call may go on.
+pub(super) async fn until_it_ends<T>(
+    connection: &Connection,
+    work: impl Future<Output = Result<T, Refused>>,
+) -> Result<T, Refused> {
+    let mut staying = Staying::new(connection)?;
+    let mut work = pin!(work);
+    std::future::poll_fn(|cx| match work.as_mut().poll(cx) {
+        Poll::Ready(done) => Poll::Ready(done),
+        Poll::Pending => match staying.poll(cx) {
+            Ok(()) => Poll::Pending,
+            Err(ended) => Poll::Ready(Err(ended)),
+        },
+    })
+    .await
+}

@@ -1,0 +1,286 @@
+//! What users may do with keys, through every door: `ana` may use all below `a/` but for the secret, and the locks of that name.
+
+use dunlin_client::state::{Command, Compare, Is, Operation, Query, Target};
+use dunlin_client::topic::{OnGap, Start, SubscribeError, SubscribeOptions};
+use dunlin_client::{
+    Client, Credentials, ErrorCode, KeyChange, Kv, KvError, Transaction, Watch, WatchError, WatchFrom,
+};
+use dunlin_server::Door;
+use dunlin_server::grpc::proto::dunlin as v1;
+use serde_json::{Value, json};
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Request};
+
+use super::{Guarded, PASSWORD, PATIENCE, TOKEN, basic, bearer};
+use crate::grpc::kv::{connect_kv, put, refused};
+use crate::grpc::run;
+use crate::http::peer::Peer as HttpPeer;
+
+const USERS: &str = "[users.ana]\npassword = \"HASH\"\ntokens = [\"DIGEST\"]\nkeys = [\"a/*\", \"$lock/a/*\"]\n\
+                     keys_deny = [\"a/secret*\"]\n\
+                     [users.root]\npassword = \"HASH\"\nkeys = [\"*\"]\n\
+                     [users.guest]\npassword = \"HASH\"\nsubscribe = [\">\"]\n";
+
+fn kv_of(guarded: &Guarded, user: &str) -> Kv {
+    guarded.by_password(user).kv()
+}
+
+fn forbidden<T: std::fmt::Debug>(asked: Result<T, KvError>) {
+    match asked {
+        Err(error) => assert_eq!(error.code(), Some(ErrorCode::Forbidden), "{error:?}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A change as text: its revision, and each key with its value or a minus.
+fn told(watch: &mut Watch) -> String {
+    let change = watch.next_timeout(PATIENCE).unwrap().expect("a change");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let event = |event: &KeyChange| match event {
+        Ok(entry) => format!("{}={}", text(&entry.key), text(&entry.value)),
+        Err(key) => format!("-{}", text(key)),
+    };
+    format!("{} {}", change.revision, change.events.iter().map(event).collect::<Vec<_>>().join(" "))
+}
+
+/// Five revisions: of what `ana` may see, of what she may not, of both at once.
+fn write_all(root: &Kv) {
+    root.put("a/1", "seen").unwrap();
+    root.put("a/secret", "hidden").unwrap();
+    root.put("b/1", "hidden").unwrap();
+    root.batch(&[(b"b/2", b"hidden"), (b"a/2", b"both"), (b"a/secret", b"hidden")]).unwrap();
+    root.delete("a/1").unwrap();
+}
+
+#[test]
+fn through_its_own_door_a_user_does_with_keys_what_it_may_and_no_more() {
+    let guarded = Guarded::new(USERS);
+    let (root, ana, guest) = (kv_of(&guarded, "root"), kv_of(&guarded, "ana"), kv_of(&guarded, "guest"));
+    root.put("b/1", "x").unwrap();
+    ana.put("a/1", "x").unwrap();
+    assert_eq!(ana.get("a/1").unwrap().unwrap().version, 1);
+    ana.cas("a/1", 2, "y").unwrap();
+    assert_eq!(ana.range("a/", "a/s", 0).unwrap().entries.len(), 1);
+    ana.transact(&Transaction::new().if_modified_at(b"a/1", 3).delete(b"a/1")).unwrap();
+    let lease = ana.lease(std::time::Duration::from_secs(60)).unwrap();
+    ana.lock("a/gate", &lease, b"").unwrap().release().unwrap();
+    assert_eq!(ana.holder("a/gate").unwrap(), None);
+
+    for denied in ["b/1", "a", "a/secret", "a/secrets", "$lock/b"] {
+        forbidden(ana.get(denied));
+        forbidden(ana.stale().get(denied));
+        forbidden(ana.put(denied, ""));
+        forbidden(ana.cas(denied, 0, ""));
+        forbidden(ana.delete(denied));
+        forbidden(ana.transact(&Transaction::new().put(b"a/1", b"").delete(denied.as_bytes())));
+        let compare =
+            Compare { key: denied.as_bytes(), is: Is::Equal, target: Target::Version { version: 0 } };
+        let (then, otherwise) = (vec![], vec![Operation::Get { key: b"a/1" }]);
+        forbidden(ana.command(&Command::Transaction { compare: vec![compare], then, otherwise }));
+    }
+    for (start, end) in [("a/", "a0"), ("", ""), ("a/", "b/2")] {
+        forbidden(ana.range(start, end, 0));
+        forbidden(ana.delete_range(start, end));
+    }
+    forbidden(ana.prefix("a/"));
+    forbidden(ana.lock("b/gate", &lease, b""));
+    forbidden(ana.try_lock("gate", &lease, b""));
+    forbidden(ana.holder("gate"));
+    forbidden(ana.question(&Query::Leases { after: 0, limit: 0 }));
+    forbidden(ana.command(&Command::Limit { limits: Default::default() }));
+    forbidden(guest.get("a/1"));
+    forbidden(guest.command(&Command::Grant { ttl_ms: 1_000 }));
+    forbidden(guest.revision());
+    assert_eq!(root.prefix("").unwrap().len(), 1, "nothing that was refused was done");
+}
+
+#[test]
+fn through_its_own_door_a_watch_shows_the_keys_that_are_allowed_whatever_else_a_revision_changed() {
+    let guarded = Guarded::new(USERS);
+    let (root, ana, guest) = (kv_of(&guarded, "root"), kv_of(&guarded, "ana"), kv_of(&guarded, "guest"));
+    let mut now = ana.watch("a/1", WatchFrom::Now).unwrap();
+    write_all(&root);
+    assert_eq!([told(&mut now), told(&mut now)], ["1 a/1=seen", "5 -a/1"]);
+    let mut past = ana.watch("a/2", WatchFrom::Revision(1)).unwrap();
+    assert_eq!(told(&mut past), "4 a/2=both");
+    for denied in ["", "a/", "a/s", "b/", "a/secret"] {
+        let WatchError::Kv(refused) = ana.watch(denied, WatchFrom::Oldest).unwrap_err() else { panic!() };
+        assert_eq!(refused.code(), Some(ErrorCode::Forbidden), "{denied}");
+    }
+    assert!(matches!(guest.watch("a/1", WatchFrom::Now), Err(WatchError::Kv(_))));
+    // Whoever reads the topic of changes itself is shown no more.
+    let options = SubscribeOptions { start: Start::Earliest, on_gap: OnGap::Fail, ..Default::default() };
+    let seen = raw(&guarded.by_password("ana"), options.clone(), 5);
+    assert_eq!(seen, ["1 a/1", "4 a/2", "5 a/1"], "nothing is missing: what is left out is skipped");
+    let seen = raw(&guarded.by_password("root"), options.clone(), 5);
+    assert_eq!(seen.len(), 5);
+    let refused = guarded.by_password("guest").subscribe("$kv", options).unwrap_err();
+    assert!(matches!(refused, SubscribeError::Forbidden(_)), "{refused:?}");
+
+    // The file changes: what is not allowed any more is shown no more, and what is now is.
+    let mut later = ana.watch("a/x", WatchFrom::Now).unwrap();
+    guarded.rewrite(&USERS.replace("\"a/*\",", "\"c/*\", \"a/x2*\","));
+    forbidden(ana.put("a/1", ""));
+    root.put("a/x1", "hidden").unwrap();
+    root.put("a/x2", "seen").unwrap();
+    assert_eq!(told(&mut later), "7 a/x2=seen");
+}
+
+/// Revision and keys of what a subscriber to the topic of changes is given, up to a revision.
+fn raw(client: &Client, options: SubscribeOptions, last: u64) -> Vec<String> {
+    use dunlin::topic::{Event, Notice, Subscribe};
+    let mut subscriber = client.subscribe("$kv", options).unwrap();
+    let mut seen = Vec::new();
+    loop {
+        match subscriber.next_timeout(PATIENCE).unwrap().expect("it goes on") {
+            Event::Record(record) => {
+                let events = dunlin::state::Events::new(record.payload()).unwrap();
+                let keys = events.map(|event| match event.unwrap() {
+                    dunlin::state::Event::Put { key, .. } | dunlin::state::Event::Deleted { key } => {
+                        String::from_utf8_lossy(key).into_owned()
+                    }
+                });
+                seen.push(format!("{} {}", record.seq(), keys.collect::<Vec<_>>().join(" ")));
+                if record.seq() == last {
+                    return seen;
+                }
+            }
+            Event::Notice(Notice::Advance { .. }) => {}
+            Event::Notice(notice) => panic!("{notice:?}"),
+        }
+    }
+}
+
+#[test]
+fn through_http_a_user_does_with_keys_what_it_may_and_no_more() {
+    let guarded = Guarded::new(USERS);
+    let root = kv_of(&guarded, "root");
+    let ask = |user: &str, method: &str, path: &str, body: &str| {
+        let answer = guarded.http(method, path, &basic(user, PASSWORD), body.as_bytes());
+        (answer.status, answer)
+    };
+    assert_eq!(ask("ana", "PUT", "/v1/kv/a/1", "x").0, 200);
+    assert_eq!(ask("ana", "GET", "/v1/kv/a/1", "").0, 200);
+    assert_eq!(ask("ana", "GET", "/v1/kv?start=a/&end=a/s", "").0, 200);
+    let lease = ask("ana", "POST", "/v1/leases", r#"{"ttl_ms":60000}"#).1.json()["lease"].clone();
+    assert_eq!(ask("ana", "PUT", &format!("/v1/locks/a%2Fgate?lease={lease}"), "").0, 200);
+    let mixed = json!({"then": [{"put": {"key": "a/2", "value": ""}}, {"get": {"key": "b/1"}}]}).to_string();
+    for (method, path, body) in [
+        ("GET", "/v1/kv/b/1", ""),
+        ("GET", "/v1/kv/a/secret?stale", ""),
+        ("PUT", "/v1/kv/b/1", "x"),
+        ("PUT", "/v1/kv/a/secret", "x"),
+        ("DELETE", "/v1/kv/b/1", ""),
+        ("GET", "/v1/kv?prefix=a/", ""),
+        ("GET", "/v1/kv", ""),
+        ("POST", "/v1/kv", &mixed),
+        ("GET", "/v1/watch", ""),
+        ("GET", "/v1/watch?prefix=a/", ""),
+        ("GET", "/v1/watch?prefix=b/&from=oldest", ""),
+        ("GET", "/v1/locks/gate", ""),
+        ("PUT", &format!("/v1/locks/gate?lease={lease}"), ""),
+        ("PUT", &format!("/v1/locks/gate?lease={lease}&wait"), ""),
+        ("DELETE", &format!("/v1/locks/gate?lease={lease}"), ""),
+    ] {
+        let (status, answer) = ask("ana", method, path, body);
+        assert_eq!((status, answer.code().as_str()), (403, "FORBIDDEN"), "{method} {path}");
+    }
+    assert_eq!(ask("guest", "GET", "/v1/kv/a/1", "").0, 403);
+    assert_eq!(ask("guest", "POST", "/v1/leases", r#"{"ttl_ms":60000}"#).0, 403);
+    assert_eq!(root.prefix("a/2").unwrap().len() + root.prefix("b/").unwrap().len(), 0);
+
+    root.batch(&[(b"b/2", b"hidden"), (b"a/1", b"both")]).unwrap();
+    let authorization = basic("ana", PASSWORD);
+    let headers = [("authorization", authorization.as_str())];
+    let mut events =
+        HttpPeer::connect(guarded.address(Door::Http)).events("/v1/watch?prefix=a/1&from=1", &headers);
+    let mut keys = Vec::new();
+    for _ in 0..2 {
+        let change: Value = serde_json::from_str(&events.next().unwrap().data).unwrap();
+        keys.extend(change["events"].as_array().unwrap().iter().map(|event| event["key"].clone()));
+    }
+    assert_eq!(keys, [json!("a/1"), json!("a/1")]);
+    // Whose permissions change is told so, and goes on with those it has now.
+    guarded.rewrite(&USERS.replace("\"a/*\",", "\"c/*\","));
+    let end = events.next().unwrap();
+    assert_eq!(end.event, "end");
+    assert!(end.data.contains("FORBIDDEN"), "{}", end.data);
+}
+
+#[test]
+fn through_grpc_a_user_does_with_keys_what_it_may_and_no_more() {
+    let guarded = Guarded::new(USERS);
+    let root = kv_of(&guarded, "root");
+    run(async {
+        let mut kv = connect_kv(&guarded.server).await;
+        let denied = (Code::PermissionDenied, "FORBIDDEN".to_owned());
+        let get = |key: &str| v1::RangeRequest { key: key.to_owned().into(), ..Default::default() };
+        let range = |key: &str, end: &str| v1::RangeRequest { range_end: end.to_owned().into(), ..get(key) };
+        let watch = |key: &str, end: &str| {
+            let (key, range_end) = (key.to_owned().into(), end.to_owned().into());
+            v1::WatchRequest { key, range_end, oldest: true, ..Default::default() }
+        };
+        kv.put(ana(put("a/1", "x"))).await.unwrap();
+        assert_eq!(kv.range(ana(get("a/1"))).await.unwrap().get_ref().kvs.len(), 1);
+        assert_eq!(kv.range(ana(range("a/", "a/s"))).await.unwrap().get_ref().kvs.len(), 1);
+        let grant = v1::LeaseGrantRequest { ttl_ms: 60_000 };
+        let lease = kv.lease_grant(ana(grant)).await.unwrap().get_ref().lease;
+        let lock = |name: &str, no_wait| {
+            ana(v1::LockRequest { name: name.to_owned().into(), lease, no_wait, ..Default::default() })
+        };
+        kv.lock(lock("a/gate", false)).await.unwrap();
+        for key in ["b/1", "a/secret", "a"] {
+            assert_eq!(refused(kv.range(ana(get(key))).await), denied);
+            assert_eq!(refused(kv.put(ana(put(key, ""))).await), denied);
+            let delete = v1::DeleteRequest { key: key.to_owned().into(), ..Default::default() };
+            assert_eq!(refused(kv.delete(ana(delete.clone())).await), denied);
+            let request = Some(v1::request_op::Request::Delete(delete));
+            let transaction =
+                v1::TxnRequest { failure: vec![v1::RequestOp { request }], ..Default::default() };
+            assert_eq!(refused(kv.txn(ana(transaction)).await), denied);
+            assert_eq!(refused(kv.watch(ana(watch(key, ""))).await), denied);
+        }
+        for (key, end) in [("a/", "a0"), ("", "\0")] {
+            assert_eq!(refused(kv.range(ana(range(key, end))).await), denied);
+            assert_eq!(refused(kv.watch(ana(watch(key, end))).await), denied);
+        }
+        assert_eq!(refused(kv.lock(lock("gate", true)).await), denied);
+        assert_eq!(refused(kv.lock(lock("gate", false)).await), denied);
+        assert_eq!(refused(kv.leader(ana(v1::LeaderRequest { name: "gate".into() })).await), denied);
+        let unlock = v1::UnlockRequest { name: "gate".into(), lease };
+        assert_eq!(refused(kv.unlock(ana(unlock)).await), denied);
+        let (code, _) = refused(kv.range(get("a/1")).await);
+        assert_eq!(code, Code::Unauthenticated);
+
+        root.batch(&[(b"b/2", b"hidden"), (b"a/1", b"both")]).unwrap();
+        let mut changes = kv.watch(ana(watch("a/", "a/s"))).await.unwrap().into_inner();
+        let mut seen = Vec::new();
+        while seen.len() < 2 {
+            let change = changes.message().await.unwrap().unwrap();
+            seen.extend(change.events.into_iter().map(|event| event.kv.unwrap().key));
+        }
+        assert_eq!(seen, ["a/1", "a/1"]);
+        guarded.rewrite(&USERS.replace("\"a/*\",", "\"c/*\","));
+        let ended = loop {
+            match changes.message().await {
+                Ok(change) => assert!(change.unwrap().events.is_empty()),
+                Err(ended) => break ended,
+            }
+        };
+        assert_eq!(ended.code(), Code::PermissionDenied, "{ended:?}");
+    });
+}
+
+fn ana<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert("authorization", MetadataValue::try_from(bearer(&TOKEN.0)).unwrap());
+    request
+}
+
+#[test]
+fn a_token_lets_in_whom_it_names() {
+    let guarded = Guarded::new(USERS);
+    let kv = guarded.connect(Credentials::token(TOKEN.0.clone())).unwrap().kv();
+    kv.put("a/1", "").unwrap();
+    forbidden(kv.put("b/1", ""));
+}

@@ -1,0 +1,339 @@
+//! `dunlin.v1.Kv`, by its generated client.
+
+use dunlin::Config;
+use dunlin_server::grpc::proto::dunlin as v1;
+use tonic::transport::Channel;
+use tonic::{Code, Response, Status, Streaming};
+use tonic_types::StatusExt as _;
+use v1::kv_client::KvClient;
+use v1::{compare, key_event, request_op, response_op};
+
+use super::{channel, run, serve_grpc};
+
+pub(crate) type Kv = KvClient<Channel>;
+
+pub(crate) async fn connect_kv(server: &dunlin_server::Server) -> Kv {
+    KvClient::new(channel(server).await)
+}
+
+pub(crate) fn put(key: &str, value: &str) -> v1::PutRequest {
+    let (key, value) = (key.to_owned().into(), value.to_owned().into());
+    v1::PutRequest { key, value, ..Default::default() }
+}
+
+fn get(key: &str) -> v1::RangeRequest {
+    v1::RangeRequest { key: key.to_owned().into(), ..Default::default() }
+}
+
+fn range(key: &str, end: &str, limit: u32) -> v1::RangeRequest {
+    v1::RangeRequest { range_end: end.to_owned().into(), limit, ..get(key) }
+}
+
+fn watch(key: &str, end: &str, start_revision: u64) -> v1::WatchRequest {
+    let (key, range_end) = (key.to_owned().into(), end.to_owned().into());
+    v1::WatchRequest { key, range_end, start_revision, ..Default::default() }
+}
+
+/// The code and the name in the table of what is refused.
+pub(crate) fn refused<T: std::fmt::Debug>(asked: Result<Response<T>, Status>) -> (Code, String) {
+    row(&asked.map(|answer| answer.into_inner()).unwrap_err())
+}
+
+fn row(status: &Status) -> (Code, String) {
+    (status.code(), status.get_details_error_info().map(|info| info.reason).unwrap_or_default())
+}
+
+fn moved() -> (Code, String) {
+    (Code::Aborted, "KEY_MOVED".to_owned())
+}
+
+/// The next change: its revision, and each key with its value or a minus.
+async fn told(stream: &mut Streaming<v1::WatchResponse>) -> String {
+    let change = stream.message().await.unwrap().expect("it goes on");
+    let event = |event: &v1::KeyEvent| {
+        let kv = event.kv.as_ref().unwrap();
+        let key = String::from_utf8_lossy(&kv.key);
+        match event.r#type() {
+            key_event::Type::Put => format!("{key}={}", String::from_utf8_lossy(&kv.value)),
+            key_event::Type::Delete => format!("-{key}"),
+        }
+    };
+    let events: Vec<String> = change.events.iter().map(event).collect();
+    format!("{} {}", change.revision, events.join(" "))
+}
+
+#[test]
+fn a_key_is_put_found_swapped_and_deleted() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut kv = connect_kv(&server).await;
+        assert_eq!(kv.put(put("a", "1")).await.unwrap().into_inner().revision, 1);
+        let expecting = |revision| v1::PutRequest { expect_mod_revision: Some(revision), ..put("a", "2") };
+        assert_eq!(refused(kv.put(expecting(7)).await), moved());
+        assert_eq!(refused(kv.put(expecting(0)).await), moved());
+        assert_eq!(kv.put(expecting(1)).await.unwrap().into_inner().revision, 2);
+        let found = kv.range(get("a")).await.unwrap().into_inner();
+        let [a] = &found.kvs[..] else { panic!("{found:?}") };
+        assert_eq!((&a.value[..], a.create_revision, a.mod_revision, a.version), (&b"2"[..], 1, 2, 2));
+        let stale = kv.range(v1::RangeRequest { serializable: true, ..get("a") }).await.unwrap();
+        assert_eq!(stale.into_inner(), found);
+        let delete = v1::DeleteRequest { key: "a".into(), ..Default::default() };
+        let expecting = v1::DeleteRequest { expect_mod_revision: Some(1), ..delete.clone() };
+        assert_eq!(refused(kv.delete(expecting).await), moved());
+        assert_eq!(kv.delete(delete.clone()).await.unwrap().into_inner().deleted, 1);
+        assert_eq!(kv.delete(delete).await.unwrap().into_inner().deleted, 0);
+        assert!(kv.range(get("a")).await.unwrap().into_inner().kvs.is_empty());
+        let status = kv.status(v1::StatusRequest {}).await.unwrap().into_inner();
+        assert!(status.epoch > 0 && (status.revision, status.keys) == (3, 0), "{status:?}");
+    });
+}
+
+#[test]
+fn ranges_come_in_pages_and_what_is_none_is_refused() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut kv = connect_kv(&server).await;
+        for number in 0..25 {
+            kv.put(put(&format!("k/{number:02}"), "v")).await.unwrap();
+        }
+        kv.put(put("l", "after")).await.unwrap();
+        let (mut from, mut keys) = ("k/".to_owned(), Vec::new());
+        loop {
+            let page = kv.range(range(&from, "k0", 10)).await.unwrap().into_inner();
+            keys.extend(page.kvs.iter().map(|kv| String::from_utf8(kv.key.to_vec()).unwrap()));
+            if !page.more {
+                break;
+            }
+            from = format!("{}\0", keys.last().unwrap());
+        }
+        assert_eq!(keys, (0..25).map(|number| format!("k/{number:02}")).collect::<Vec<_>>());
+        let all = kv.range(range("k/20", "\0", 0)).await.unwrap().into_inner();
+        assert_eq!(all.kvs.len(), 6, "to the last key of all");
+        let bad = (Code::InvalidArgument, "BAD_KEY".to_owned());
+        assert_eq!(refused(kv.range(range("b", "a", 0)).await), bad);
+        assert_eq!(refused(kv.range(get("")).await), bad);
+        assert_eq!(refused(kv.put(put("$lock/a", "")).await), bad);
+        let expecting =
+            v1::DeleteRequest { key: "a".into(), range_end: "b".into(), expect_mod_revision: Some(1) };
+        assert_eq!(refused(kv.delete(expecting).await), bad);
+        let large = (Code::InvalidArgument, "KEY_TOO_LARGE".to_owned());
+        assert_eq!(refused(kv.put(put(&"k".repeat(5_000), "")).await), large);
+        let delete = v1::DeleteRequest { key: "k/".into(), range_end: "k0".into(), ..Default::default() };
+        assert_eq!(kv.delete(delete).await.unwrap().into_inner().deleted, 25);
+    });
+}
+
+#[test]
+fn a_transaction_does_one_thing_or_the_other() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut kv = connect_kv(&server).await;
+        let op = |request| v1::RequestOp { request: Some(request) };
+        let free = v1::Compare {
+            key: "a".into(),
+            result: compare::Result::Equal.into(),
+            target: Some(compare::Target::ModRevision(0)),
+        };
+        let delete = v1::DeleteRequest { key: "a".into(), ..Default::default() };
+        let transaction = v1::TxnRequest {
+            compare: vec![free.clone()],
+            success: vec![
+                op(request_op::Request::Put(put("a", "1"))),
+                op(request_op::Request::Range(get("a"))),
+            ],
+            failure: vec![op(request_op::Request::Delete(delete))],
+        };
+        let done = kv.txn(transaction.clone()).await.unwrap().into_inner();
+        assert!(done.succeeded && done.revision == 1);
+        match (&done.responses[0].response, &done.responses[1].response) {
+            (Some(response_op::Response::Put(put)), Some(response_op::Response::Range(found))) => {
+                assert_eq!((put.revision, &found.kvs[0].value[..]), (1, &b"1"[..]));
+            }
+            other => panic!("{other:?}"),
+        }
+        let done = kv.txn(transaction.clone()).await.unwrap().into_inner();
+        let deleted = v1::DeleteResponse { revision: 2, deleted: 1 };
+        assert!(!done.succeeded);
+        assert_eq!(done.responses[0].response, Some(response_op::Response::Delete(deleted)));
+        let bad = (Code::InvalidArgument, "BAD_KEY".to_owned());
+        let expecting = v1::PutRequest { expect_mod_revision: Some(1), ..put("a", "") };
+        for wrong in [
+            v1::TxnRequest { success: vec![v1::RequestOp { request: None }], ..Default::default() },
+            v1::TxnRequest { success: vec![op(request_op::Request::Put(expecting))], ..Default::default() },
+            v1::TxnRequest { compare: vec![v1::Compare { target: None, ..free }], ..Default::default() },
+        ] {
+            assert_eq!(refused(kv.txn(wrong).await), bad);
+        }
+    });
+}
+
+#[test]
+fn a_watch_tells_every_revision_of_its_keys_from_where_it_is_asked_to() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut kv = connect_kv(&server).await;
+        kv.put(put("a/0", "w")).await.unwrap();
+        let mut now = kv.watch(watch("a/", "a0", 0)).await.unwrap().into_inner();
+        assert_eq!(told(&mut now).await, "1 ", "where it stands");
+        for (key, value) in [("a/1", "x"), ("b/1", "y"), ("a/2", "z")] {
+            kv.put(put(key, value)).await.unwrap();
+        }
+        kv.delete(v1::DeleteRequest { key: "a/1".into(), ..Default::default() }).await.unwrap();
+        for change in ["2 a/1=x", "4 a/2=z", "5 -a/1"] {
+            assert_eq!(told(&mut now).await, change);
+        }
+        let mut later = kv.watch(watch("", "\0", 4)).await.unwrap().into_inner();
+        for change in ["3 ", "4 a/2=z", "5 -a/1"] {
+            assert_eq!(told(&mut later).await, change);
+        }
+        let oldest = v1::WatchRequest { oldest: true, ..watch("b/1", "", 0) };
+        let mut oldest = kv.watch(oldest).await.unwrap().into_inner();
+        assert_eq!((told(&mut oldest).await, told(&mut oldest).await), ("0 ".into(), "3 b/1=y".into()));
+        // Nothing of its own for long: it is told how far it is.
+        let mut quiet = kv.watch(watch("c", "", 0)).await.unwrap().into_inner();
+        assert_eq!(told(&mut quiet).await, "5 ");
+        for _ in 0..1_100 {
+            kv.put(put("d", "")).await.unwrap();
+        }
+        let progress = told(&mut quiet).await;
+        assert!(progress.ends_with(' ') && progress != "5 ", "{progress}");
+        let ahead = (Code::OutOfRange, "AHEAD".to_owned());
+        assert_eq!(refused(kv.watch(watch("a", "", 9_999_999)).await), ahead);
+    });
+}
+
+#[test]
+fn a_watch_from_before_the_history_or_of_another_epoch_is_told_so() {
+    run(async {
+        let mut config = Config::default();
+        config.limits.control.history_bytes = 64 << 10;
+        let node = dunlin::Node::start(config).unwrap();
+        let server = crate::serve_node(&node, |config| config.grpc = vec![([127, 0, 0, 1], 0).into()]);
+        let mut kv = connect_kv(&server).await;
+        for _ in 0..200 {
+            kv.put(put("a", &"x".repeat(2_000))).await.unwrap();
+        }
+        let compacted = (Code::OutOfRange, "COMPACTED".to_owned());
+        let mut early = kv.watch(watch("a", "", 3)).await.unwrap().into_inner();
+        told(&mut early).await;
+        let ended = early.message().await.unwrap_err();
+        assert_eq!(row(&ended), compacted);
+        let numbers = ended.get_details_error_info().unwrap().metadata["numbers"].clone();
+        let oldest: u64 = numbers.split(',').next().unwrap().parse().unwrap();
+        assert!(oldest > 100);
+        let epoch = kv.status(v1::StatusRequest {}).await.unwrap().into_inner().epoch;
+        let mut from = kv.watch(v1::WatchRequest { start_epoch: epoch, ..watch("a", "", oldest) }).await;
+        let from = from.as_mut().unwrap().get_mut();
+        told(from).await;
+        assert!(told(from).await.starts_with(&format!("{oldest} a=x")));
+        let other = v1::WatchRequest { start_epoch: epoch - 1, ..watch("a", "", oldest) };
+        let mut other = kv.watch(other).await.unwrap().into_inner();
+        let ended = loop {
+            match other.message().await {
+                Ok(answer) => assert!(answer.unwrap().events.is_empty(), "revisions of another epoch"),
+                Err(ended) => break ended,
+            }
+        };
+        assert_eq!(row(&ended), compacted);
+        assert!(ended.message().contains("anew"), "{ended:?}");
+    });
+}
+
+#[test]
+fn leases_are_kept_alive_and_locks_go_from_hand_to_hand() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut kv = connect_kv(&server).await;
+        let mut leases = Vec::new();
+        for _ in 0..2 {
+            let granted = kv.lease_grant(v1::LeaseGrantRequest { ttl_ms: 60_000 }).await.unwrap();
+            leases.push(granted.into_inner().lease);
+        }
+        let [ours, theirs] = leases[..] else { panic!() };
+        let lock =
+            |lease, no_wait| v1::LockRequest { name: "gate".into(), lease, no_wait, value: "us".into() };
+        let first = kv.lock(lock(ours, false)).await.unwrap().into_inner().token;
+        let held = (Code::FailedPrecondition, "LOCK_HELD".to_owned());
+        assert_eq!(refused(kv.lock(lock(theirs, true)).await), held);
+        let mut other = kv.clone();
+        let waiting = tokio::spawn(async move { other.lock(lock(theirs, false)).await });
+        while kv
+            .lease_time_to_live(v1::LeaseTimeToLiveRequest { lease: theirs })
+            .await
+            .unwrap()
+            .get_ref()
+            .waits
+            == 0
+        {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        let proclaim = |lease| v1::ProclaimRequest { name: "gate".into(), lease, value: "still us".into() };
+        kv.proclaim(proclaim(ours)).await.unwrap();
+        let not_held = (Code::FailedPrecondition, "LOCK_NOT_HELD".to_owned());
+        assert_eq!(refused(kv.proclaim(proclaim(theirs)).await), not_held);
+        let leader = kv.leader(v1::LeaderRequest { name: "gate".into() }).await.unwrap().into_inner();
+        let leader = leader.kv.unwrap();
+        assert_eq!(
+            (leader.create_revision, leader.lease, &leader.value[..]),
+            (first, ours, &b"still us"[..])
+        );
+        kv.unlock(v1::UnlockRequest { name: "gate".into(), lease: ours }).await.unwrap();
+        let second = waiting.await.unwrap().unwrap().into_inner().token;
+        assert!(second > first);
+
+        let (asked, asks) = tokio::sync::mpsc::channel(4);
+        let asks = tokio_stream::wrappers::ReceiverStream::new(asks);
+        let mut kept = kv.lease_keep_alive(asks).await.unwrap().into_inner();
+        let keep = |lease| v1::LeaseKeepAliveRequest { lease };
+        asked.send(keep(theirs)).await.unwrap();
+        let answer = kept.message().await.unwrap().unwrap();
+        assert_eq!(answer, v1::LeaseKeepAliveResponse { lease: theirs, ended: false });
+        kv.lease_revoke(v1::LeaseRevokeRequest { lease: theirs }).await.unwrap();
+        asked.send(keep(theirs)).await.unwrap();
+        asked.send(keep(ours)).await.unwrap();
+        assert!(kept.message().await.unwrap().unwrap().ended);
+        assert!(!kept.message().await.unwrap().unwrap().ended);
+        drop(asked);
+        assert!(kept.message().await.unwrap().is_none());
+        let none = kv.leader(v1::LeaderRequest { name: "gate".into() }).await.unwrap().into_inner();
+        assert_eq!(none.kv, None, "it went with its lease");
+        let gone = (Code::NotFound, "NO_LEASE".to_owned());
+        assert_eq!(refused(kv.lease_revoke(v1::LeaseRevokeRequest { lease: theirs }).await), gone);
+        assert_eq!(refused(kv.lease_time_to_live(v1::LeaseTimeToLiveRequest { lease: theirs }).await), gone);
+    });
+}
+
+#[test]
+fn a_server_that_stops_ends_watches_and_waits_for_locks() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut kv = connect_kv(&server).await;
+        let mut leases = Vec::new();
+        for _ in 0..2 {
+            let granted = kv.lease_grant(v1::LeaseGrantRequest { ttl_ms: 60_000 }).await.unwrap();
+            leases.push(granted.into_inner().lease);
+        }
+        let lock = |lease| v1::LockRequest { name: "gate".into(), lease, ..Default::default() };
+        kv.lock(lock(leases[0])).await.unwrap();
+        let mut changes = kv.watch(watch("a", "", 0)).await.unwrap().into_inner();
+        told(&mut changes).await;
+        let (mut other, theirs) = (kv.clone(), leases[1]);
+        let waiting = tokio::spawn(async move { other.lock(lock(theirs)).await });
+        while kv
+            .lease_time_to_live(v1::LeaseTimeToLiveRequest { lease: theirs })
+            .await
+            .unwrap()
+            .get_ref()
+            .waits
+            == 0
+        {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        let stopping = std::thread::spawn(move || server.stop());
+        let gone = (Code::Unavailable, "SHUTTING_DOWN".to_owned());
+        assert_eq!(row(&changes.message().await.unwrap_err()), gone);
+        assert_eq!(refused(waiting.await.unwrap()), gone);
+        drop(kv);
+        stopping.join().unwrap();
+    });
+}
