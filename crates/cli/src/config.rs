@@ -12,7 +12,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use dunlin::Limits;
+use dunlin::{ControlLimits, Limits};
 use dunlin_server::{GrpcLimits, TlsConfig};
 
 pub use example::example;
@@ -158,6 +158,7 @@ fn limits(raw: &RawConfig) -> Result<Limits> {
         groups_max: count(raw, "limits.groups")?,
         group_idle_max: duration(raw, "limits.group_idle")?,
         deleted_age_max: duration(raw, "limits.deleted_age")?,
+        control: ControlLimits { history_bytes: history(raw)?, ..defaults.control },
         topic: dunlin_topic::Limits {
             producers_max: narrow("limits.producers")?,
             group_members_max: narrow("limits.group_members")?,
@@ -285,6 +286,18 @@ fn memory(raw: &RawConfig) -> Result<u64> {
     }
 }
 
+/// Below this it would not hold what a few clients do in a second.
+const HISTORY_BYTES_MIN: u64 = 64 << 10;
+/// What a topic keeps at most.
+const HISTORY_BYTES_MAX: u64 = 1 << 40;
+
+fn history(raw: &RawConfig) -> Result<u64> {
+    match size(raw, "kv.history_bytes")? {
+        bytes @ HISTORY_BYTES_MIN..=HISTORY_BYTES_MAX => Ok(bytes),
+        _ => Err(out_of_bounds(raw, "kv.history_bytes", "64KiB to 1TiB")),
+    }
+}
+
 fn out_of_bounds(raw: &RawConfig, name: &str, expected: &str) -> anyhow::Error {
     let setting = raw.get(name);
     anyhow!("{name} = {:?} ({}): expected {expected}", setting.text, setting.origin)
@@ -357,6 +370,8 @@ mod tests {
             with("memory_bytes_max", "1").unwrap_err().to_string(),
             "memory_bytes_max = \"1\" (--memory_bytes_max): expected 1MiB at least"
         );
+        assert!(with("kv.history_bytes", "1KiB").unwrap_err().to_string().contains("expected 64KiB to 1TiB"));
+        assert_eq!(with("kv.history_bytes", "1MiB").unwrap().limits.control.history_bytes, 1 << 20);
         assert!(with("threads", "1000000").unwrap_err().to_string().contains("expected auto, or 1 to 1024"));
         assert_eq!(with("threads", "1024").unwrap().threads, Some(1_024));
         assert!(with("log", "loud").is_err());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use dunlin::journal::RealDisk;
-use dunlin::{ControlLimits, Node, OwnershipLimits, RecoveredTopic};
+use dunlin::{Node, OwnershipLimits, RecoveredTopic};
 use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterError, ClusterLimits};
 use dunlin_server::{Door, NatsLimits, Server, ServerConfig, StartError};
 use dunlin_topic::{Retention, TopicConfig};
@@ -133,7 +133,7 @@ fn cluster_config(config: &Config) -> Result<Option<ClusterConfig>> {
         data_dir: data_dir.clone(),
         join,
         limits: ClusterLimits::default(),
-        control: ControlLimits::default(),
+        control: config.limits.control,
         ownership: OwnershipLimits::default(),
     }))
 }

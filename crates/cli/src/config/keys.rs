@@ -222,6 +222,12 @@ pub const KEYS: &[Key] = &[
         help: "The file with the join token that `dunlin cluster token` made; --token-file will do as well",
     },
     Key {
+        name: "kv.history_bytes",
+        value: "SIZE",
+        default: "64MiB",
+        help: "How much of the past changes of keys and values is held for who watches from a revision; 64KiB at least",
+    },
+    Key {
         name: "retention.bytes",
         value: "SIZE",
         default: "16MiB",
