@@ -39,12 +39,13 @@ pub struct Connection {
 }
 
 impl Connection {
-    fn client(&self, py: Python<'_>) -> PyResult<Client> {
+    /// For a call: what is kept longer keeps the connection.
+    pub fn client(&self, py: Python<'_>) -> PyResult<Client> {
         self.client.with_in_turn(py, |client| Ok(client.clone()))
     }
 
     /// Does something that may wait.
-    fn ask<R: Send>(
+    pub fn ask<R: Send>(
         &self,
         py: Python<'_>,
         call: impl FnOnce(&Client) -> Result<R, Failure> + Send,
@@ -54,7 +55,8 @@ impl Connection {
         interrupting(py, move || watched.is_closed(), || call(&client))
     }
 
-    fn adopt(&self, closer: &Arc<dyn Close>) {
+    /// It is closed along with the connection.
+    pub fn adopt(&self, closer: &Arc<dyn Close>) {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         made.retain(|other| other.strong_count() > 0);
         made.push(Arc::downgrade(closer));

@@ -3,7 +3,9 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dunlin_client::{AskError, ConnectError, ErrorCode, Refused, RequestError, Why};
+use dunlin_client::{
+    AskError, ConnectError, ErrorCode, KvError, LeaseLost, Refused, RequestError, WatchError, Why,
+};
 use dunlin_topic::{PublishError, SubscribeError};
 use dunlin_wire::CODES;
 use pyo3::prelude::*;
@@ -14,6 +16,8 @@ use pyo3::types::PyTuple;
 pub enum Failure {
     /// One of the one table of errors.
     Refused(ErrorCode, String),
+    /// The same with its numbers.
+    Numbered(ErrorCode, [u64; 3], String),
     /// The answer was lost: it may or may not have been done.
     Unknown(String),
     /// There is no connection; the next call goes on trying.
@@ -71,9 +75,14 @@ pub fn take_raised() -> Option<PyErr> {
 
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> PyErr {
+        let mut numbers = [0; 3];
         let (kind, number, text) = match failure {
             Failure::Python(error) => return error,
             Failure::Refused(code, text) => ("refused", code.number(), text),
+            Failure::Numbered(code, carried, text) => {
+                numbers = carried;
+                ("refused", code.number(), text)
+            }
             Failure::Unknown(text) => ("unknown", 0, text),
             Failure::Away(text) => ("away", 0, text),
             Failure::TimedOut(text) => ("timed_out", 0, text),
@@ -87,7 +96,7 @@ impl From<Failure> for PyErr {
         Python::attach(|py| {
             let made = py
                 .import("dunlin.errors")
-                .and_then(|module| module.call_method1("_make", (kind, number, text)));
+                .and_then(|module| module.call_method1("_make", (kind, number, text, numbers.to_vec())));
             made.map_or_else(|error| error, PyErr::from_value)
         })
     }
@@ -110,7 +119,7 @@ fn from_text(text: &str) -> Failure {
 
 impl From<Refused> for Failure {
     fn from(refused: Refused) -> Failure {
-        Failure::Refused(refused.code, refused.text)
+        Failure::Numbered(refused.code, refused.numbers, refused.text)
     }
 }
 
@@ -156,6 +165,7 @@ impl From<PublishError> for Failure {
             PublishError::Fold(_) => ErrorCode::Fold,
             PublishError::NoTopic(_) => ErrorCode::NoTopic,
             PublishError::Closed => ErrorCode::Closed,
+            PublishError::Forbidden(_) => ErrorCode::Forbidden,
             PublishError::Unknown(why) => return Failure::Unknown(why.clone()),
             PublishError::Refused(text) => return from_text(text),
             _ => ErrorCode::Internal,
@@ -175,11 +185,53 @@ impl From<SubscribeError> for Failure {
             SubscribeError::Lost => ErrorCode::Lost,
             SubscribeError::Limit { .. } => ErrorCode::Limit,
             SubscribeError::Closed => ErrorCode::Closed,
+            SubscribeError::Forbidden(_) => ErrorCode::Forbidden,
             SubscribeError::Connection(why) => return Failure::Away(why.clone()),
             SubscribeError::Refused(text) => return from_text(text),
             _ => ErrorCode::Internal,
         };
         Failure::Refused(code, error.to_string())
+    }
+}
+
+impl From<KvError> for Failure {
+    fn from(error: KvError) -> Failure {
+        let text = error.to_string();
+        match error {
+            KvError::Moved { modified } => Failure::Numbered(ErrorCode::KeyMoved, [modified, 0, 0], text),
+            KvError::NoLease { lease } => Failure::Numbered(ErrorCode::NoLease, [lease, 0, 0], text),
+            KvError::Held { holder, token } => {
+                Failure::Numbered(ErrorCode::LockHeld, [holder, token, 0], text)
+            }
+            KvError::NotHeld { lease } => Failure::Numbered(ErrorCode::LockNotHeld, [lease, 0, 0], text),
+            KvError::Refused(refused) => refused.into(),
+            KvError::Away(why) => Failure::Away(why),
+            KvError::Unknown(why) => Failure::Refused(ErrorCode::CommandUnknown, why),
+            _ => Failure::Refused(ErrorCode::Internal, text),
+        }
+    }
+}
+
+impl From<LeaseLost> for Failure {
+    fn from(lost: LeaseLost) -> Failure {
+        Failure::Numbered(ErrorCode::NoLease, [lost.lease, 0, 0], lost.to_string())
+    }
+}
+
+impl From<WatchError> for Failure {
+    fn from(error: WatchError) -> Failure {
+        let text = error.to_string();
+        match error {
+            WatchError::Compacted { missed, oldest } => {
+                Failure::Numbered(ErrorCode::Compacted, [oldest, missed, 0], text)
+            }
+            WatchError::Restarted { revision } => {
+                Failure::Numbered(ErrorCode::Compacted, [revision, 0, 0], text)
+            }
+            WatchError::Subscribe(error) => error.into(),
+            WatchError::Kv(error) => error.into(),
+            _ => Failure::Refused(ErrorCode::Internal, text),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The Python package `dunlin`: the part of it that is Rust, over the Rust client.
 //!
 //! What people import stands in `python/dunlin`; this module, `dunlin._dunlin`, has what is done per record or waits:
-//! records, notices, subscriptions, publishers, groups and replicas.
+//! records, notices, subscriptions, publishers, groups, replicas, and keys with their watches, leases and locks.
 //!
 //! Invariants:
 //! - Whoever waits, or waits for a lock, has let go of the interpreter's lock, and looks at its signals each 100 ms.
@@ -39,6 +39,11 @@ mod state;
 mod connection;
 mod topics;
 
+mod keys;
+mod lease;
+mod lock;
+mod watch;
+
 use pyo3::prelude::*;
 
 /// `dunlin._dunlin`.
@@ -58,6 +63,10 @@ fn extension(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<levels::PyLevels>()?;
     module.add_class::<replica::PyReplica>()?;
     module.add_class::<connection::Connection>()?;
+    module.add_class::<keys::Keys>()?;
+    module.add_class::<watch::RawWatch>()?;
+    module.add_class::<lease::RawLease>()?;
+    module.add_class::<lock::RawLock>()?;
     module.add_function(wrap_pyfunction!(failure::end, module)?)?;
     module.add("CODES", failure::codes(module.py())?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))

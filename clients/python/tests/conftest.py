@@ -26,8 +26,9 @@ _numbers = count(1)
 class Node:
     """The binary, serving on a port that stays the same when it is started again."""
 
-    def __init__(self, folder: Path, heartbeat_ms: int) -> None:
+    def __init__(self, folder: Path, heartbeat_ms: int, *options: str) -> None:
         self.folder = folder
+        self.options = options
         self.heartbeat_ms = heartbeat_ms
         self.port = 0
         self.process: subprocess.Popen[str] | None = None
@@ -40,7 +41,11 @@ class Node:
         shut = [word for door in sorted(doors) for word in (f"--{door}", "off")]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("DUNLIN_")}
         self.process = subprocess.Popen(
-            [binary, "serve", "--listen", f"127.0.0.1:{self.port}", "--heartbeat-ms", str(self.heartbeat_ms), *shut],
+            [
+                *(binary, "serve", "--listen", f"127.0.0.1:{self.port}", "--heartbeat-ms", str(self.heartbeat_ms)),
+                *shut,
+                *self.options,
+            ],
             stdout=subprocess.PIPE,
             stderr=(self.folder / "node.log").open("a"),
             text=True,

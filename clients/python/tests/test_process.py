@@ -49,6 +49,8 @@ except KeyboardInterrupt:
         "next(iter(events))",
         "events.next(1000)",
         "silent = client.subscribe('t.silent'); client.request('t.silent', b'', timeout=1000)",
+        "held = client.kv.lock(sys.argv[2]); held.acquire(); client.kv.lock(sys.argv[2]).acquire()",
+        "next(client.kv.watch(sys.argv[2]))",
     ],
 )
 def test_ctrl_c_ends_a_wait_and_nothing_else(url: str, topic: str, wait: str) -> None:

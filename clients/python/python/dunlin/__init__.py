@@ -14,7 +14,7 @@
 
 import atexit as _atexit
 
-from . import aio, errors
+from . import aio, errors, kv
 from ._dunlin import (
     Batch,
     Deleted,
@@ -82,4 +82,5 @@ __all__ = [
     "aio",
     "connect",
     "errors",
+    "kv",
 ]

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 from . import client as sync
 from ._dunlin import Job, Member, Publisher, Receipt, Record, Subscription
 from .client import Client, Reply, Wait
+from .kv import Bytes, Change, Compare, Entry, Kv, Lease, Lock, Page, Step, Transacted, Watch, Written
 from .live import Book, Table
 from .topics import Topic, TopicSummary
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-S = TypeVar("S", Subscription, Member)
+S = TypeVar("S", Subscription, Member, Watch, Lease)
 
 _THREADS_MAX = 32
 _UNANSWERED_BYTES_MAX = 512 << 10
@@ -39,6 +40,14 @@ class _Caller:
     async def __call__(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         running = asyncio.get_running_loop()
         return await running.run_in_executor(self._threads, partial(call, *args, **options))
+
+    async def apart(self, call: Callable[[], T]) -> T:
+        """Runs what may wait for another call to be made: on a thread that it takes from none of them."""
+        thread = ThreadPoolExecutor(1, thread_name_prefix="dunlin-wait")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(thread, call)
+        finally:
+            thread.shutdown(wait=False)
 
     def end(self) -> None:
         self._threads.shutdown(wait=False)
@@ -80,6 +89,146 @@ class Joining(_Beginning[Member]):
         async with self as jobs:
             async for job in jobs:
                 yield job
+
+
+class Watching(_Beginning[Watch]):
+    """A watch that is being begun."""
+
+    async def __aiter__(self) -> AsyncIterator[Change]:
+        async with self as changes:
+            async for change in changes:
+                yield change
+
+
+class Leasing(_Beginning[Lease]):
+    """A lease that is being granted: `async with kv.lease(10) as lease`."""
+
+
+class Locking:
+    """A lock that is waited for: `async with kv.lock("gate") as lock`. Whoever breaks off waits for it no more."""
+
+    def __init__(self, caller: _Caller, lock: Lock) -> None:
+        self._caller = caller
+        self._lock = lock
+
+    async def __aenter__(self) -> Locking:
+        try:
+            await self._caller.apart(self._lock.acquire)
+        except asyncio.CancelledError:
+            # The thread that waits is told so.
+            await asyncio.shield(self._caller(self._lock._abandon))
+            raise
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        await self._caller(self._lock.__exit__, kind, *rest)
+
+    @property
+    def token(self) -> int:
+        """Grows from holder to holder."""
+        return self._lock.token
+
+    @property
+    def lease(self) -> Lease:
+        """Under which it is held."""
+        return self._lock.lease
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is sure to be held still, as far as its lease says."""
+        return self._lock.is_held
+
+    async def proclaim(self, value: Bytes) -> None:
+        """Changes what others see of the holder."""
+        await self._caller(self._lock.proclaim, value)
+
+
+class AsyncKv:
+    """A `Kv` whose waits are awaited. Arguments are those of the methods of the same name there."""
+
+    def __init__(self, caller: _Caller, kv: Kv) -> None:
+        self._caller = caller
+        self._kv = kv
+
+    @property
+    def sync(self) -> Kv:
+        """The same, for calls that wait."""
+        return self._kv
+
+    @property
+    def stale(self) -> AsyncKv:
+        """The same, answered as the node has it, which may be late."""
+        return AsyncKv(self._caller, self._kv.stale)
+
+    async def get(self, key: Bytes) -> Entry | None:
+        """What a key holds."""
+        return await self._caller(self._kv.get, key)
+
+    async def put(self, key: Bytes, value: Bytes, *, lease: Lease | int = 0) -> int:
+        """Writes a key; the revision."""
+        return await self._caller(self._kv.put, key, value, lease=lease)
+
+    async def cas(self, key: Bytes, expect: int, value: Bytes, *, lease: Lease | int = 0) -> int:
+        """Writes a key if it was last written by revision `expect`."""
+        return await self._caller(self._kv.cas, key, expect, value, lease=lease)
+
+    async def delete(self, key: Bytes, *, expect: int | None = None) -> Written:
+        """Deletes a key, if it is there."""
+        return await self._caller(self._kv.delete, key, expect=expect)
+
+    async def delete_range(self, start: Bytes, end: Bytes) -> Written:
+        """Deletes the keys from `start` up to, not including, `end`."""
+        return await self._caller(self._kv.delete_range, start, end)
+
+    async def batch(self, puts: Mapping[str, Bytes] | Mapping[bytes, Bytes] | Iterable[tuple[Bytes, Bytes]]) -> int:
+        """Writes all of these in one revision."""
+        return await self._caller(self._kv.batch, puts)
+
+    async def range(self, start: Bytes, end: Bytes = b"", *, limit: int = 0) -> Page:
+        """The first keys from `start` up to, not including, `end`."""
+        return await self._caller(self._kv.range, start, end, limit=limit)
+
+    async def prefix(self, prefix: Bytes, *, page: int = 0) -> AsyncIterator[Entry]:
+        """All keys that begin with `prefix`, asked for page by page: `async for entry in kv.prefix("jobs/")`."""
+        entries = self._kv.prefix(prefix, page=page)
+        while (entry := await self._caller(next, entries, None)) is not None:
+            yield entry
+
+    async def txn(
+        self, compare: Iterable[Compare] = (), then: Iterable[Step] = (), otherwise: Iterable[Step] = ()
+    ) -> Transacted:
+        """`then` where all that is compared is so, else `otherwise`, in one revision."""
+        return await self._caller(self._kv.txn, compare, then, otherwise)
+
+    async def revision(self) -> tuple[int, int]:
+        """The epoch of revisions, and the last of them."""
+        return await self._caller(self._kv.revision)
+
+    def watch(self, prefix: Bytes = b"", *, start: int | Literal["oldest"] | None = None) -> Watching:
+        """Watches all keys that begin with `prefix`: `async for change in kv.watch("jobs/")`."""
+        return Watching(self._caller, partial(self._kv.watch, prefix, start=start))
+
+    def lease(self, ttl: float, *, keep: bool = True) -> Leasing:
+        """A lease that a thread keeps alive."""
+        return Leasing(self._caller, partial(self._kv.lease, ttl, keep=keep))
+
+    async def revoke(self, lease: int) -> None:
+        """Ends a lease by its number."""
+        await self._caller(self._kv.revoke, lease)
+
+    def lock(
+        self, name: Bytes, *, value: Bytes = b"", lease: Lease | None = None, ttl: float = 10.0, wait: bool = True
+    ) -> Locking:
+        """A lock: `async with kv.lock("gate") as lock`."""
+        return Locking(self._caller, self._kv.lock(name, value=value, lease=lease, ttl=ttl, wait=wait))
+
+    def elect(self, name: Bytes, value: Bytes, *, lease: Lease | None = None, ttl: float = 10.0) -> Locking:
+        """An election: `async with kv.elect("leader", "host-1:8080") as elected`."""
+        return self.lock(name, value=value, lease=lease, ttl=ttl)
+
+    async def holder(self, name: Bytes) -> Entry | None:
+        """Who holds a lock, or is elected."""
+        return await self._caller(self._kv.holder, name)
 
 
 class AsyncPublisher:
@@ -195,6 +344,11 @@ class AsyncClient:
     def sync(self) -> Client:
         """The same connection, for calls that wait."""
         return self._client
+
+    @property
+    def kv(self) -> AsyncKv:
+        """Keys and values, leases, locks and elections of the node's cluster."""
+        return AsyncKv(self._caller, self._client.kv)
 
     async def publish(self, subject: str, payload: Payload, **options: Any) -> Receipt:
         """Publishes one record and waits until the node has it."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from ._dunlin import Connection, Member, Position, Publisher, Receipt, Record, Subscription
+from .kv import Kv
 from .live import Book, Table, live
 from .topics import Topic, TopicSummary, described
 
@@ -104,6 +105,7 @@ class Client:
         self._wait: Wait = wait
         self._publishers: dict[str, Publisher] = {}
         self._publishers_lock = threading.Lock()
+        self._kv = Kv(connection)
 
     def __enter__(self) -> Client:
         return self
@@ -137,6 +139,11 @@ class Client:
     def connections(self) -> int:
         """How often the connection was made."""
         return self._connection.connections
+
+    @property
+    def kv(self) -> Kv:
+        """Keys and values, leases, locks and elections of the node's cluster."""
+        return self._kv
 
     # Publishing.
 

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._dunlin import CODES
@@ -30,6 +31,8 @@ class Error(Exception):
     """Whether the same may be tried again: "no", "later" or "reconnect"."""
     advice: str = ""
     """What to do about it."""
+    numbers: tuple[int, ...] = ()
+    """The numbers that its row of the table names."""
 
 
 class DisconnectedError(Error, ConnectionError):
@@ -366,17 +369,37 @@ class KeyMovedError(RefusedError):
 
     code = "KEY_MOVED"
 
+    @property
+    def modified(self) -> int:
+        """The revision that last wrote the key; 0 where there is none."""
+        return self.numbers[0]
+
 
 class NoLeaseError(RefusedError):
     """It has ended, with all that was tied to it: begin with a new one."""
 
     code = "NO_LEASE"
 
+    @property
+    def lease(self) -> int:
+        """The lease's number."""
+        return self.numbers[0]
+
 
 class LockHeldError(RefusedError):
     """Wait for the lock, or do something else."""
 
     code = "LOCK_HELD"
+
+    @property
+    def holder(self) -> int:
+        """The holder's lease."""
+        return self.numbers[0]
+
+    @property
+    def token(self) -> int:
+        """The holder's token."""
+        return self.numbers[1]
 
 
 class LockNotHeldError(RefusedError):
@@ -409,7 +432,7 @@ class NoLeaderError(RefusedError):
     code = "NO_LEADER"
 
 
-class CommandUnknownError(RefusedError):
+class CommandUnknownError(RefusedError, UnknownOutcomeError):
     """It may have been done or not: read what there is before asking again."""
 
     code = "COMMAND_UNKNOWN"
@@ -419,6 +442,11 @@ class CompactedError(RefusedError):
     """Read the keys, and watch on from the revision that the answer names."""
 
     code = "COMPACTED"
+
+    @property
+    def oldest(self) -> int:
+        """The oldest revision that is held; where revisions have begun anew, the first of those."""
+        return self.numbers[0]
 
 
 class NoControlError(RefusedError):
@@ -437,7 +465,7 @@ _LOCAL: dict[str, type[Error]] = {
 }
 
 
-def _make(kind: str, number: int, text: str) -> BaseException:
+def _make(kind: str, number: int, text: str, numbers: Sequence[int] = ()) -> BaseException:
     """The exception for what the extension module met."""
     if kind == "value":
         return ValueError(text)
@@ -446,7 +474,7 @@ def _make(kind: str, number: int, text: str) -> BaseException:
     name = _NAMES.get(number, f"CODE_{number}")
     refused = _BY_CODE.get(name, RefusedError)
     error = refused(f"{name}: {text}" if text else name)
-    error.code, error.number = name, number
+    error.code, error.number, error.numbers = name, number, tuple(numbers)
     return error
 
 

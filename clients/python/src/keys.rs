@@ -1,0 +1,229 @@
+//! Keys and values, as `python/dunlin/kv.py` asks for them.
+
+use std::time::Duration;
+
+use dunlin_client::state::{Command, Compare, Is, Operation, Reply, Target};
+use dunlin_client::{Client, Entry, Kv, Transaction, WatchFrom, Written};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+
+use crate::connection::Connection;
+use crate::events::timeout;
+use crate::failure::Failure;
+use crate::handle::Handle;
+use crate::lease::RawLease;
+use crate::lock::RawLock;
+use crate::watch::RawWatch;
+
+/// See the module.
+#[pyclass(frozen, module = "dunlin._dunlin")]
+pub struct Keys {
+    connection: Py<Connection>,
+    stale: bool,
+}
+
+/// What a value is compared with.
+#[derive(FromPyObject)]
+enum Against {
+    Number(u64),
+    Bytes(Vec<u8>),
+}
+
+/// Key, how, what of it, against what.
+type Compared = (Vec<u8>, String, String, Against);
+/// What, key or start, value or end, lease or limit.
+type Step = (String, Vec<u8>, Vec<u8>, u64);
+
+/// A key and what it holds, in the order of `Entry`'s fields in Python.
+pub fn row<'py>(py: Python<'py>, entry: &Entry) -> PyResult<Bound<'py, PyTuple>> {
+    let (key, value) = (PyBytes::new(py, &entry.key), PyBytes::new(py, &entry.value));
+    (key, value, entry.created, entry.modified, entry.version, entry.lease).into_pyobject(py)
+}
+
+fn rows<'py>(py: Python<'py>, entries: &[Entry]) -> PyResult<Bound<'py, PyList>> {
+    PyList::new(py, entries.iter().map(|entry| row(py, entry)).collect::<PyResult<Vec<_>>>()?)
+}
+
+fn compare((key, is, target, against): &Compared) -> PyResult<Compare<'_>> {
+    let is = match is.as_str() {
+        "==" => Is::Equal,
+        "!=" => Is::NotEqual,
+        "<" => Is::Less,
+        ">" => Is::Greater,
+        _ => return Err(PyValueError::new_err(format!("{is:?} compares nothing"))),
+    };
+    let target = match (target.as_str(), against) {
+        ("version", Against::Number(version)) => Target::Version { version: *version },
+        ("created", Against::Number(revision)) => Target::Created { revision: *revision },
+        ("modified", Against::Number(revision)) => Target::Modified { revision: *revision },
+        ("lease", Against::Number(lease)) => Target::Lease { lease: *lease },
+        ("value", Against::Bytes(value)) => Target::Value { value },
+        _ => return Err(PyValueError::new_err(format!("a key's {target} is not compared with that"))),
+    };
+    Ok(Compare { key, is, target })
+}
+
+fn operation((what, a, b, number): &Step) -> PyResult<Operation<'_>> {
+    Ok(match what.as_str() {
+        "put" => Operation::Put { key: a, value: b, lease: *number },
+        "delete" => Operation::Delete { key: a },
+        "delete_range" => Operation::DeleteRange { start: a, end: b },
+        "get" => Operation::Get { key: a },
+        "range" => Operation::Range { start: a, end: b, limit: u32::try_from(*number).unwrap_or(u32::MAX) },
+        _ => return Err(PyValueError::new_err(format!("{what:?} is no operation"))),
+    })
+}
+
+impl Keys {
+    fn ask<R: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&Kv) -> Result<R, Failure> + Send,
+    ) -> PyResult<R> {
+        let stale = self.stale;
+        let kv = move |client: &Client| if stale { client.kv().stale() } else { client.kv() };
+        self.connection.get().ask(py, move |client| call(&kv(client)))
+    }
+}
+
+#[pymethods]
+impl Keys {
+    #[new]
+    fn new(connection: Py<Connection>, stale: bool) -> Keys {
+        Keys { connection, stale }
+    }
+
+    fn get<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let found = self.ask(py, |kv| Ok(kv.get(key)?))?;
+        found.map(|entry| row(py, &entry)).transpose()
+    }
+
+    /// Writes a key; `expect` is the revision that has to have written it last. The revision.
+    fn put(
+        &self,
+        py: Python<'_>,
+        key: &[u8],
+        value: &[u8],
+        lease: u64,
+        expect: Option<u64>,
+    ) -> PyResult<u64> {
+        let command = match expect {
+            Some(expect) => Command::PutIf { key, value, lease, expect },
+            None => Command::Put { key, value, lease },
+        };
+        Ok(self.write(py, &command)?.revision)
+    }
+
+    /// The revision, and how many keys were deleted.
+    fn delete(&self, py: Python<'_>, key: &[u8], expect: Option<u64>) -> PyResult<(u64, u64)> {
+        let command = match expect {
+            Some(expect) => Command::DeleteIf { key, expect },
+            None => Command::Delete { key },
+        };
+        let written = self.write(py, &command)?;
+        Ok((written.revision, written.keys))
+    }
+
+    fn delete_range(&self, py: Python<'_>, start: &[u8], end: &[u8]) -> PyResult<(u64, u64)> {
+        let written = self.write(py, &Command::DeleteRange { start, end })?;
+        Ok((written.revision, written.keys))
+    }
+
+    /// The revision, keys and what they hold, and whether there are more.
+    fn range<'py>(
+        &self,
+        py: Python<'py>,
+        start: &[u8],
+        end: &[u8],
+        limit: u32,
+    ) -> PyResult<(u64, Bound<'py, PyList>, bool)> {
+        let page = self.ask(py, |kv| Ok(kv.range(start, end, limit)?))?;
+        Ok((page.revision, rows(py, &page.entries)?, page.more))
+    }
+
+    /// The revision, whether all that was compared was so, and of each operation how many keys it changed, or what it read
+    /// and whether there is more.
+    fn transact<'py>(
+        &self,
+        py: Python<'py>,
+        compared: Vec<Compared>,
+        then: Vec<Step>,
+        otherwise: Vec<Step>,
+    ) -> PyResult<(u64, bool, Bound<'py, PyList>)> {
+        let mut transaction = Transaction::new();
+        for compared in &compared {
+            let Compare { key, is, target } = compare(compared)?;
+            transaction = transaction.compare(key, is, target);
+        }
+        for step in &then {
+            transaction = transaction.then(operation(step)?);
+        }
+        for step in &otherwise {
+            transaction = transaction.otherwise(operation(step)?);
+        }
+        let done = self.ask(py, |kv| Ok(kv.transact(&transaction)?))?;
+        let results = PyList::empty(py);
+        for result in &done.results {
+            match result {
+                Ok(keys) => results.append(keys)?,
+                Err((entries, more)) => results.append((rows(py, entries)?, more))?,
+            }
+        }
+        Ok((done.revision, done.succeeded, results))
+    }
+
+    /// The epoch of revisions, and the last of them.
+    fn revision(&self, py: Python<'_>) -> PyResult<(u32, u64)> {
+        self.ask(py, |kv| Ok(kv.revision()?))
+    }
+
+    /// Watches keys that begin so: from a revision, from the oldest that is held (0), or from now on.
+    fn watch(&self, py: Python<'_>, prefix: &[u8], revision: Option<u64>) -> PyResult<RawWatch> {
+        let from = match revision {
+            None => WatchFrom::Now,
+            Some(0) => WatchFrom::Oldest,
+            Some(revision) => WatchFrom::Revision(revision),
+        };
+        let watch = Handle::new(self.ask(py, |kv| Ok(kv.watch(prefix, from)?))?);
+        self.connection.get().adopt(&watch.closer());
+        Ok(RawWatch { watch })
+    }
+
+    /// A lease; with `keep` a thread keeps it alive.
+    fn lease(&self, py: Python<'_>, ttl: f64, keep: bool) -> PyResult<RawLease> {
+        let ttl = timeout(Some(ttl))?.unwrap_or(Duration::ZERO);
+        let lease = self.ask(py, |kv| {
+            let mut lease = kv.lease(ttl)?;
+            if keep {
+                lease.keep().map_err(|error| Failure::Value(format!("cannot start a thread: {error}")))?;
+            }
+            Ok(lease)
+        })?;
+        let lease = RawLease::new(lease);
+        self.connection.get().adopt(&lease.lease.closer());
+        self.connection.get().adopt(&lease.pulse.closer());
+        Ok(lease)
+    }
+
+    /// A lock that is to be taken under a lease.
+    fn lock(&self, py: Python<'_>, name: Vec<u8>, value: Vec<u8>, lease: Py<RawLease>) -> RawLock {
+        let held = Handle::new(None);
+        self.connection.get().adopt(&held.closer());
+        RawLock { connection: self.connection.clone_ref(py), name, value, lease, held }
+    }
+
+    /// Ends a lease by its number.
+    fn revoke(&self, py: Python<'_>, lease: u64) -> PyResult<()> {
+        self.ask(py, |kv| Ok(kv.revoke(lease)?))
+    }
+}
+
+impl Keys {
+    fn write(&self, py: Python<'_>, command: &Command<'_>) -> PyResult<Written> {
+        self.ask(py, |kv| match kv.command(command)? {
+            Reply::Changed { revision, keys } => Ok(Written { revision, keys }),
+            other => Err(Failure::Unknown(format!("the node answered {other:?}"))),
+        })
+    }
+}

@@ -1,0 +1,92 @@
+//! A lease, as Python holds it.
+
+use std::time::{Duration, Instant};
+
+use dunlin_client::{Lease, LeasePulse};
+use pyo3::prelude::*;
+
+use crate::events::timeout;
+use crate::handle::{Handle, interrupting};
+
+/// Between two looks at signals.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// See the module. Closed, it is revoked.
+#[pyclass(frozen, module = "dunlin._dunlin")]
+pub struct RawLease {
+    id: u64,
+    ttl: Duration,
+    pub pulse: Handle<LeasePulse>,
+    pub lease: Handle<Lease>,
+}
+
+impl RawLease {
+    pub fn new(lease: Lease) -> RawLease {
+        let (id, ttl, pulse) = (lease.id(), lease.ttl(), Handle::new(lease.pulse()));
+        RawLease { id, ttl, pulse, lease: Handle::new(lease) }
+    }
+
+    /// For a call: what is kept longer keeps the connection.
+    pub fn pulse(&self, py: Python<'_>) -> PyResult<LeasePulse> {
+        self.pulse.look(py, |pulse| Ok(pulse.clone()))
+    }
+}
+
+#[pymethods]
+impl RawLease {
+    #[getter]
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Seconds for which it lives after it was kept alive.
+    #[getter]
+    fn ttl(&self) -> f64 {
+        self.ttl.as_secs_f64()
+    }
+
+    /// Fails where it is not sure to live.
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        self.pulse.look(py, |pulse| Ok(pulse.check().map(drop)?))
+    }
+
+    fn keep_alive(&self, py: Python<'_>) -> PyResult<()> {
+        let (pulse, watched) = (self.pulse(py)?, self.lease.clone());
+        interrupting(py, move || watched.is_closed(), || Ok(pulse.keep_alive()?))
+    }
+
+    /// Waits until it is lost; why, or `None` if it is not after `timeout` seconds.
+    #[pyo3(signature = (timeout = None))]
+    fn wait_lost(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<String>> {
+        let pulse = self.pulse(py)?;
+        let until = self::timeout(timeout)?.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let left = until.map_or(LOOK, |until| until.saturating_duration_since(Instant::now()).min(LOOK));
+            if let Some(lost) = py.detach(|| pulse.wait_lost(left)) {
+                return Ok(Some(lost.why));
+            }
+            py.check_signals()?;
+            if until.is_some_and(|until| Instant::now() >= until) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// It is kept alive no more, and not revoked either.
+    fn leave(&self, py: Python<'_>) {
+        if let Some(lease) = self.lease.take(py) {
+            py.detach(|| lease.leave());
+        }
+        self.pulse.close(py);
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.lease.is_closed()
+    }
+
+    fn close(&self, py: Python<'_>) {
+        self.lease.close(py);
+        self.pulse.close(py);
+    }
+}

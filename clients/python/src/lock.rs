@@ -1,0 +1,61 @@
+//! A lock, as Python holds it.
+
+use dunlin_client::Lock;
+use pyo3::prelude::*;
+
+use crate::connection::Connection;
+use crate::handle::Handle;
+use crate::lease::RawLease;
+
+/// See the module. Closed, it is given back, and whoever waits for it waits no more.
+#[pyclass(frozen, module = "dunlin._dunlin")]
+pub struct RawLock {
+    pub connection: Py<Connection>,
+    pub name: Vec<u8>,
+    pub value: Vec<u8>,
+    pub lease: Py<RawLease>,
+    pub held: Handle<Option<Lock>>,
+}
+
+#[pymethods]
+impl RawLock {
+    /// Takes it, or waits for it as long as its lease lives; its token.
+    fn acquire(&self, py: Python<'_>, wait: bool) -> PyResult<u64> {
+        let (kv, pulse) = (self.connection.get().client(py)?.kv(), self.lease.get().pulse(py)?);
+        let (name, value) = (&self.name, &self.value);
+        self.held.with(py, |held| {
+            let lock = match wait {
+                true => kv.lock_while(name, &pulse, value)?,
+                false => kv.try_lock_while(name, &pulse, value)?,
+            };
+            Ok(held.insert(lock).token())
+        })
+    }
+
+    /// Changes what others see of the holder.
+    fn proclaim(&self, py: Python<'_>, value: &[u8]) -> PyResult<()> {
+        self.held.with_in_turn(py, |held| match held {
+            Some(lock) => Ok(lock.proclaim(value)?),
+            None => Ok(()),
+        })
+    }
+
+    /// Gives it to who waits for it longest, and says so if it was not held any more.
+    fn release(&self, py: Python<'_>) -> PyResult<()> {
+        let released = self.held.with_in_turn(py, |held| match held.take() {
+            Some(lock) => Ok(lock.release()?),
+            None => Ok(()),
+        });
+        self.held.close(py);
+        released
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.held.is_closed()
+    }
+
+    fn close(&self, py: Python<'_>) {
+        self.held.close(py);
+    }
+}

@@ -1,0 +1,80 @@
+//! A watch of keys, as Python reads it.
+
+use dunlin_client::{Change, Watch};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+
+use crate::events::timeout;
+use crate::failure::Failure;
+use crate::handle::Handle;
+use crate::keys::row;
+use crate::runtime;
+
+/// See the module.
+#[pyclass(frozen, module = "dunlin._dunlin")]
+pub struct RawWatch {
+    pub watch: Handle<Watch>,
+}
+
+/// A revision, and of each key that it changed what it holds now, or its name alone.
+type Row<'py> = (u64, Bound<'py, PyList>);
+
+fn change<'py>(py: Python<'py>, change: &Change) -> PyResult<Row<'py>> {
+    let events = PyList::empty(py);
+    for event in &change.events {
+        match event {
+            Ok(entry) => events.append(row(py, entry)?)?,
+            Err(key) => events.append(PyTuple::new(py, [PyBytes::new(py, key)])?)?,
+        }
+    }
+    Ok((change.revision, events))
+}
+
+#[pymethods]
+impl RawWatch {
+    /// The next change; `None` after `timeout` seconds without one.
+    #[pyo3(signature = (timeout = None))]
+    fn next<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Option<Row<'py>>> {
+        let timeout = self::timeout(timeout)?;
+        let next = self.watch.with(py, |watch| match timeout {
+            Some(timeout) => Ok(watch.next_timeout(timeout)?),
+            None => Ok(Some(watch.next()?)),
+        })?;
+        next.map(|next| change(py, &next)).transpose()
+    }
+
+    /// The next change, if it is there.
+    #[pyo3(name = "_try_next")]
+    fn try_next<'py>(&self, py: Python<'py>) -> PyResult<Option<Row<'py>>> {
+        let next = self.watch.look(py, |watch| Ok(watch.try_next()?))?;
+        next.map(|next| change(py, &next)).transpose()
+    }
+
+    /// A future that is done when there may be more.
+    #[pyo3(name = "_wait")]
+    fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let watch = self.watch.clone();
+        runtime::spawn(py, async move {
+            match watch.poll_until(|watch, cx| watch.poll_ready(cx).map_err(Failure::from)).await {
+                // Told where it is looked for next.
+                Err(Failure::Closed) => Ok(()),
+                outcome => outcome,
+            }
+        })
+    }
+
+    /// The last revision that was seen, of whatever keys; 0 before there was one.
+    #[getter]
+    fn revision(&self, py: Python<'_>) -> PyResult<u64> {
+        self.watch.look(py, |watch| Ok(watch.revision()))
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.watch.is_closed()
+    }
+
+    fn close(&self, py: Python<'_>) {
+        self.watch.close(py);
+    }
+}

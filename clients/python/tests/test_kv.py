@@ -1,0 +1,286 @@
+"""Keys and values, their changes, leases, locks and elections, at a real node."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import dunlin
+import pytest
+from conftest import PATIENCE, Node, until
+from dunlin import errors, kv
+from test_async import run
+
+
+def test_what_is_put_is_got_compared_swapped_and_deleted(client: dunlin.Client, topic: str) -> None:
+    key = f"{topic}/a"
+    assert client.kv.get(key) is None
+    first = client.kv.put(key, "1")
+    with pytest.raises(errors.KeyMovedError) as moved:
+        client.kv.cas(key, first + 1000, "2")
+    assert (moved.value.modified, moved.value.code, moved.value.retry) == (first, "KEY_MOVED", "no")
+    second = client.kv.cas(key, first, b"2")
+    entry = client.kv.get(key)
+    assert entry == kv.Entry(key.encode(), b"2", first, second, 2, 0)
+    assert client.kv.stale.get(key) == entry
+    with pytest.raises(errors.KeyMovedError):
+        client.kv.cas(key, 0, "new")
+    with pytest.raises(errors.KeyMovedError):
+        client.kv.delete(key, expect=first)
+    assert client.kv.delete(key, expect=second).keys == 1
+    assert client.kv.delete(key).keys == 0
+    with pytest.raises(errors.BadKeyError):
+        client.kv.put("", "nameless")
+    with pytest.raises(errors.BadKeyError):
+        client.kv.put("$lock/mine", "the system's")
+    with pytest.raises(errors.KeyTooLargeError) as large:
+        client.kv.put("k" * 5000, "")
+    assert large.value.numbers[:2] == (5000, 4096)
+
+
+def test_ranges_come_in_pages(client: dunlin.Client, topic: str) -> None:
+    keys = [f"{topic}/{number:03}" for number in range(250)]
+    client.kv.batch({key: "v" for key in keys})
+    assert client.kv.batch([(f"{topic}0", "after")]) > 0
+    page = client.kv.range(f"{topic}/", f"{topic}0", limit=100)
+    assert page.more and [entry.key.decode() for entry in page.entries] == keys[:100]
+    assert len({entry.modified for entry in page.entries}) == 1, "one revision"
+    assert [entry.key.decode() for entry in client.kv.prefix(f"{topic}/", page=33)] == keys
+    assert client.kv.delete_range(f"{topic}/", kv.prefix_end(f"{topic}/")).keys == 250
+    assert list(client.kv.prefix(f"{topic}/")) == []
+    assert kv.prefix_end(b"a\xff\xff") == b"b" and kv.prefix_end(b"\xff") == b"" and kv.prefix_end("") == b""
+
+
+def test_a_transaction_does_one_thing_or_the_other(client: dunlin.Client, topic: str) -> None:
+    a, b = f"{topic}/a", f"{topic}/b"
+    compare = [kv.unchanged(a, 0), kv.Compare(b, "version", "<", 1)]
+    then: list[kv.Step] = [kv.Put(a, "1"), kv.Put(b, "2"), kv.Get(a)]
+    otherwise: list[kv.Step] = [kv.Range(topic, topic + "0", limit=1), kv.Delete(a), kv.DeleteRange(topic, topic + "0")]
+    done = client.kv.txn(compare, then, otherwise)
+    assert done.succeeded and done.results[:2] == [1, 1]
+    (read,) = done.results[2:]
+    assert isinstance(read, kv.Page) and read.entries[0].value == b"1" and not read.more
+    again = client.kv.txn(compare, then, otherwise)
+    assert not again.succeeded and again.revision == done.revision + 1
+    (read, *counts) = again.results
+    assert isinstance(read, kv.Page) and [entry.key for entry in read.entries] == [a.encode()] and read.more
+    assert counts == [1, 1]
+    client.kv.put(a, "x")
+    assert client.kv.txn([kv.holds(a, "x")]).succeeded
+    assert not client.kv.txn([kv.holds(a, "y")]).succeeded
+    with pytest.raises(ValueError, match="not compared"):
+        client.kv.txn([kv.Compare(a, "version", "==", "x")])
+
+
+def test_a_watch_tells_every_revision_from_where_it_is_asked_to(client: dunlin.Client, topic: str) -> None:
+    with client.kv.watch(f"{topic}/") as now:
+        first = client.kv.put(f"{topic}/a", "1")
+        client.kv.put("other" + topic, "2")
+        client.kv.batch([(f"{topic}/a", "3"), (f"{topic}/b", "4")])
+        client.kv.delete(f"{topic}/a")
+        changes = [next(now) for _ in range(3)]
+        assert now.next(0.01) is None
+    assert [change.revision for change in changes] == [first, first + 2, first + 3]
+    assert [event.key.decode()[-1] for event in changes[1].events] == ["a", "b"]
+    match changes[0].events, changes[2].events:
+        case (kv.WasPut(entry),), (kv.WasDeleted(key),):
+            assert (entry.value, key.decode()) == (b"1", f"{topic}/a")
+        case other:
+            raise AssertionError(other)
+    assert list(now) == [], "it was closed"
+    with client.kv.watch(f"{topic}/", start=first + 1) as later:
+        assert [next(later), next(later)] == changes[1:]
+    with client.kv.watch(f"{topic}/", start="oldest") as oldest:
+        assert next(oldest) == changes[0]
+    with pytest.raises(errors.AheadError):
+        client.kv.watch(start=first + 1_000_000)
+    with pytest.raises(ValueError):
+        client.kv.watch(start=0)
+
+
+def test_a_watch_from_before_the_history_is_told_the_oldest_revision(tmp_path_factory: pytest.TempPathFactory) -> None:
+    node = Node(tmp_path_factory.mktemp("short"), 20_000, "--kv-history-bytes", "64KiB")
+    node.start()
+    try:
+        with dunlin.connect(node.url) as client:
+            for _ in range(200):
+                last = client.kv.put("a", bytes(2000))
+            with client.kv.watch(start=2) as watch, pytest.raises(errors.CompactedError) as compacted:
+                next(watch)
+            oldest = compacted.value.oldest
+            assert 100 < oldest <= last
+            with client.kv.watch(start=oldest) as watch:
+                assert next(watch).revision == oldest
+    finally:
+        node.kill()
+
+
+def test_a_watch_is_told_that_revisions_have_begun_anew(brittle_node: Node) -> None:
+    with dunlin.connect(brittle_node.url) as client:
+        for number in range(3):
+            client.kv.put("a", str(number))
+        watch = client.kv.watch("a", start=2)
+        assert [next(watch).revision, next(watch).revision] == [2, 3]
+        brittle_node.kill()
+        brittle_node.start()
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                assert time.monotonic() < end and watch.next(1) is None
+            except dunlin.DisconnectedError:
+                continue
+            except errors.CompactedError as anew:
+                assert "anew" in str(anew)
+                break
+
+
+def test_what_is_tied_to_a_lease_goes_with_it_and_a_thread_keeps_it_alive(client: dunlin.Client, topic: str) -> None:
+    with client.kv.lease(1.0) as lease:
+        client.kv.put(topic, "here", lease=lease)
+        # Several times as long as it would live by itself.
+        assert lease.wait_lost(3.5) is None
+        lease.check()
+        entry = client.kv.get(topic)
+        assert entry is not None and entry.lease == lease.id
+    until(lambda: client.kv.get(topic) is None)
+    assert not lease.is_alive
+    unkept = client.kv.lease(1.0, keep=False)
+    client.kv.put(topic, "here", lease=unkept.id)
+    unkept.keep_alive()
+    assert unkept.wait_lost(PATIENCE) is not None and not unkept.is_alive
+    with pytest.raises(errors.NoLeaseError) as lost:
+        unkept.check()
+    assert lost.value.lease == unkept.id
+    until(lambda: client.kv.get(topic) is None)
+    with pytest.raises(errors.NoLeaseError):
+        client.kv.put(topic, "late", lease=unkept)
+    left = client.kv.lease(60.0)
+    number = left.leave()
+    client.kv.put(topic, "still", lease=number)
+    client.kv.revoke(number)
+    assert client.kv.get(topic) is None
+
+
+def test_a_lease_is_lost_when_the_node_is_gone(brittle_node: Node) -> None:
+    with dunlin.connect(brittle_node.url) as client, client.kv.lease(2.0) as lease:
+        assert lease.is_alive
+        brittle_node.kill()
+        assert lease.wait_lost(PATIENCE) is not None
+        with pytest.raises(errors.NoLeaseError):
+            lease.check()
+
+
+def test_a_lock_has_one_holder_and_its_token_grows(url: str, topic: str) -> None:
+    inside, most, tokens = 0, 0, list[int]()
+    guard = threading.Lock()
+
+    def worker() -> None:
+        nonlocal inside, most
+        with dunlin.connect(url) as client:
+            for _ in range(5):
+                with client.kv.lock(topic, value="me") as lock:
+                    with guard:
+                        inside += 1
+                        most = max(most, inside)
+                        tokens.append(lock.token)
+                    assert lock.is_held
+                    time.sleep(0.002)
+                    with guard:
+                        inside -= 1
+
+    workers = [threading.Thread(target=worker) for _ in range(4)]
+    for one in workers:
+        one.start()
+    for one in workers:
+        one.join(PATIENCE)
+    assert (most, len(tokens)) == (1, 20)
+    assert tokens == sorted(set(tokens))
+
+
+def test_a_lock_that_is_held_is_refused_or_waited_for(url: str, client: dunlin.Client, topic: str) -> None:
+    with dunlin.connect(url) as other, client.kv.lease(60.0) as lease:
+        with client.kv.elect(topic, "host-1", lease=lease) as elected:
+            with pytest.raises(errors.LockHeldError) as held, other.kv.lock(topic, wait=False):
+                raise AssertionError("it was held")
+            assert (held.value.holder, held.value.token) == (lease.id, elected.token)
+            holder = other.kv.holder(topic)
+            assert holder is not None
+            assert (holder.value, holder.lease, holder.created) == (b"host-1", lease.id, elected.token)
+            elected.proclaim("host-2")
+            holder = other.kv.holder(topic)
+            assert holder is not None and holder.value == b"host-2"
+        assert other.kv.holder(topic) is None
+        # Lost while it is held: whoever leaves it is told.
+        with pytest.raises((errors.LockNotHeldError, errors.NoLeaseError)):
+            with client.kv.lock(topic, lease=lease) as lock:
+                client.kv.revoke(lease.id)
+                with pytest.raises(errors.RefusedError):
+                    lock.proclaim("nobody")
+        with other.kv.lock(topic) as lock:
+            assert lock.token > elected.token
+
+
+def test_asyncio_has_all_of_it(url: str, topic: str) -> None:
+    async def program() -> None:
+        async with dunlin.aio.connect(url) as client:
+            keys = client.kv
+            async with keys.watch(f"{topic}/") as changes:
+                waiting = asyncio.ensure_future(anext(changes))
+                await asyncio.sleep(0)
+                revision = await keys.put(f"{topic}/a", "1")
+                change = await waiting
+                assert change.revision == revision
+            async for change in keys.watch(f"{topic}/", start=revision):
+                assert change.events[0].key == f"{topic}/a".encode()
+                break
+            with pytest.raises(errors.KeyMovedError):
+                await keys.cas(f"{topic}/a", 0, "2")
+            await keys.batch((f"{topic}/{number}", "x") for number in range(20))
+            assert len([entry async for entry in keys.prefix(f"{topic}/", page=7)]) == 21
+            assert (await keys.txn([kv.unchanged(f"{topic}/a", revision)], [kv.Delete(f"{topic}/a")])).succeeded
+            assert await keys.get(f"{topic}/a") is None and await keys.stale.get(f"{topic}/1") is not None
+            async with keys.lease(10.0) as lease:
+                await keys.put(f"{topic}/tied", "x", lease=lease)
+            assert (await keys.delete_range(f"{topic}/", f"{topic}0")).keys == 20
+            assert not lease.is_alive
+            assert (await keys.range(f"{topic}/", f"{topic}0")).entries == []
+
+    run(program())
+
+
+def test_more_tasks_may_wait_for_a_lock_than_there_are_threads_for_calls(url: str, topic: str) -> None:
+    async def program() -> None:
+        inside = 0
+        tokens = []
+        async with dunlin.aio.connect(url) as client, client.kv.lease(60.0) as lease:
+
+            async def task(number: int) -> None:
+                nonlocal inside
+                async with client.kv.lease(60.0) as own, client.kv.lock(topic, lease=own) as lock:
+                    inside += 1
+                    assert inside == 1
+                    tokens.append(lock.token)
+                    await client.kv.put(f"{topic}/{number}", "x", lease=lease)
+                    inside -= 1
+
+            await asyncio.gather(*(task(number) for number in range(40)))
+        assert len(tokens) == 40 and tokens == sorted(set(tokens))
+
+    run(program())
+
+
+def test_who_breaks_off_waits_for_the_lock_no_more(url: str, topic: str) -> None:
+    async def program() -> None:
+        async with dunlin.aio.connect(url) as client, client.kv.lease(60.0) as lease:
+            async with client.kv.lock(topic):
+                breaking_off = client.kv.lock(topic, lease=lease, value="gone")
+                entering = asyncio.ensure_future(breaking_off.__aenter__())
+                await asyncio.sleep(0.3)
+                entering.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await entering
+            async with client.kv.lock(topic) as lock:
+                assert lock.is_held
+
+    run(program())
