@@ -23,6 +23,7 @@ mod lane;
 mod layout;
 mod limits;
 mod names;
+mod pages;
 mod queue;
 mod quota;
 mod reply;

@@ -1,14 +1,22 @@
 //! Names as numbers. A name stays for as long as the state does; how many there are is bounded by what has names.
 
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
-use imbl::{OrdMap, Vector};
+use imbl::shared_ptr::DefaultSharedPtr;
+
+use crate::pages::Pages;
+
+/// Numbers by name. Hashed: in a map by order each look-up compares a dozen names that lie anywhere. The hash has no seed, and nothing follows from its
+/// order, so that all nodes do the same.
+pub(crate) type ByName =
+    imbl::GenericHashMap<Arc<[u8]>, u32, BuildHasherDefault<DefaultHasher>, DefaultSharedPtr>;
 
 /// All names, in the order in which they came.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
-    names: Vector<Arc<[u8]>>,
-    numbers: OrdMap<Arc<[u8]>, u32>,
+    names: Pages<Arc<[u8]>>,
+    numbers: ByName,
 }
 
 impl Names {

@@ -45,7 +45,7 @@ impl State {
     pub fn signals(&self) -> Signals {
         let mut signals = Signals { credit: self.free[0], ..Signals::default() };
         let mut by_kind: std::collections::BTreeMap<u32, (u64, u64)> = std::collections::BTreeMap::new();
-        for tenant in &self.tenants {
+        for tenant in self.tenants.iter() {
             let [quota, ..] = tenant.quotas;
             let mut room = quota.most().map_or(u64::MAX, |most| most.saturating_sub(tenant.used[0].now));
             for &lane in &tenant.lanes {
@@ -62,7 +62,7 @@ impl State {
             }
         }
         self.look_at_workers(&mut signals);
-        for pool in &self.pools {
+        for pool in self.pools.iter() {
             pool.serves.kinds.iter().for_each(|kind| by_kind.entry(*kind).or_default().1 += pool.workers);
         }
         signals.kinds = by_kind

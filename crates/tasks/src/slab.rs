@@ -1,14 +1,13 @@
-//! Things in numbered slots, on a persistent vector: a copy costs nothing, and what two copies have in common they share.
+//! Things in numbered slots, on pages (`pages`) that copies share.
 //!
 //! An id is a slot's number and, above it, how often the slot was used: ids of what is gone are noticed. Which slot is used
 //! next follows from what was done, so that all nodes give out the same ids.
 
 use std::ops::{Index, IndexMut};
 
-use imbl::Vector;
-
 use crate::error::DecodeError;
 use crate::layout::{Fields, Layout};
+use crate::pages::Pages;
 
 /// No slot.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -39,14 +38,14 @@ impl<'a, T: Layout<'a>> Layout<'a> for Slot<T> {
 /// The slots.
 #[derive(Debug, Clone)]
 pub(crate) struct Slab<T> {
-    slots: Vector<Slot<T>>,
+    slots: Pages<Slot<T>>,
     free: u32,
     len: u32,
 }
 
 impl<T> Default for Slab<T> {
     fn default() -> Slab<T> {
-        Slab { slots: Vector::new(), free: NONE, len: 0 }
+        Slab { slots: Pages::default(), free: NONE, len: 0 }
     }
 }
 
@@ -95,7 +94,7 @@ impl<T: Clone> Slab<T> {
     /// Those from slot `from` on.
     pub(crate) fn iter_from(&self, from: u32) -> impl Iterator<Item = (u32, &T)> {
         let from = (from as usize).min(self.slots.len());
-        let slots = self.slots.focus().narrow(from..).into_iter().enumerate();
+        let slots = self.slots.iter_from(from).enumerate();
         slots.filter_map(move |(at, slot)| Some(((from + at) as u32, slot.value.as_ref()?)))
     }
 

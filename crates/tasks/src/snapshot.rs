@@ -258,10 +258,10 @@ impl State {
     fn check_references(&self) -> Result<(), DecodeError> {
         let is = |at: u32, len: usize| (at as usize) < len;
         let (names, tenants, lanes) = (self.names.len(), self.tenants.len(), self.lanes.len());
-        for class in &self.classes {
+        for class in self.classes.iter() {
             check(is(class.queue, names) && is(class.kind, names), "classes")?;
         }
-        for pool in &self.pools {
+        for pool in self.pools.iter() {
             check(pool.serves.kinds.iter().chain(&pool.serves.queues).all(|&name| is(name, names)), "pools")?;
         }
         for (at, lane) in self.lanes.iter().enumerate() {
@@ -347,7 +347,8 @@ impl State {
         fn fill<K: Ord + Clone>(map: &mut imbl::OrdMap<K, u32>, keys: impl Iterator<Item = K>) -> bool {
             keys.enumerate().all(|(at, key)| map.insert(key, at as u32).is_none())
         }
-        let unique = fill(&mut self.tenant_at, self.tenants.iter().map(|tenant| tenant.name.clone()))
+        let mut names = self.tenants.iter().map(|tenant| tenant.name.clone()).enumerate();
+        let unique = names.all(|(at, name)| self.tenant_at.insert(name, at as u32).is_none())
             && fill(&mut self.class_at, self.classes.iter().map(|class| (class.queue, class.kind)))
             && fill(&mut self.lane_at, self.lanes.iter().map(|lane| (lane.tenant, lane.class)))
             && fill(&mut self.pool_at, self.pools.iter().map(|pool| pool.serves.clone()));
@@ -405,7 +406,7 @@ impl State {
             }
         }
         self.free = free;
-        for tenant in &self.tenants {
+        for tenant in self.tenants.iter() {
             let kept = tenant.kept_free();
             self.kept = std::array::from_fn(|part| self.kept[part].saturating_add(kept[part]));
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use imbl::{OrdMap, OrdSet, Vector};
+use imbl::{OrdMap, OrdSet};
 
 use crate::command::Command;
 use crate::effects::{Effects, Event, Happened};
@@ -10,7 +10,8 @@ use crate::error::{Limit, Refusal};
 use crate::group::{Group, GroupKey};
 use crate::lane::{Class, Lane};
 use crate::limits::Limits;
-use crate::names::Names;
+use crate::names::{ByName, Names};
+use crate::pages::Pages;
 use crate::quota::Amounts;
 use crate::reply::Reply;
 use crate::retry::Retry;
@@ -28,7 +29,7 @@ pub(crate) const SCHEDULE: u8 = 2;
 /// When the virtual time is so late, all tags are put back.
 const VIRTUAL_TIME_MAX: u64 = 1 << 60;
 
-/// All tasks, workers and tenants. Cloning it costs nothing: what two clones have in common they share.
+/// All tasks, workers and tenants. Cloning it costs next to nothing: what two clones have in common they share.
 #[derive(Debug, Clone, Default)]
 pub struct State {
     pub(crate) limits: Limits,
@@ -38,15 +39,15 @@ pub struct State {
     pub(crate) names: Names,
     pub(crate) tasks: Slab<Task>,
     pub(crate) workers: Slab<Worker>,
-    pub(crate) tenants: Vector<Tenant>,
-    pub(crate) tenant_at: OrdMap<Arc<[u8]>, u32>,
-    pub(crate) classes: Vector<Class>,
+    pub(crate) tenants: Pages<Tenant>,
+    pub(crate) tenant_at: ByName,
+    pub(crate) classes: Pages<Class>,
     pub(crate) class_at: OrdMap<(u32, u32), u32>,
-    pub(crate) lanes: Vector<Lane>,
+    pub(crate) lanes: Pages<Lane>,
     pub(crate) lane_at: OrdMap<(u32, u32), u32>,
-    pub(crate) pools: Vector<Pool>,
+    pub(crate) pools: Pages<Pool>,
     pub(crate) pool_at: OrdMap<Arc<Serves>, u32>,
-    pub(crate) policies: Vector<Retry>,
+    pub(crate) policies: Pages<Retry>,
     pub(crate) policy_at: OrdMap<Retry, u16>,
     pub(crate) groups: OrdMap<GroupKey, Group>,
     /// When something becomes of what by itself.
