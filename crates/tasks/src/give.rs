@@ -75,11 +75,18 @@ impl State {
 
     /// Of all that a worker serves, the lane that is next, and its first task.
     fn choose(&mut self, worker: u32) -> Option<(u32, u32)> {
+        if let Some(kept) = self.kept_for(worker) {
+            return kept;
+        }
         let classes = self.pools[self.workers[worker].pool as usize].classes.clone();
         let mut best: Option<Candidate> = None;
         for &class in classes.iter() {
             let Some(&first) = self.classes[class as usize].standing.get_min() else { continue };
-            let found = self.first_that_fits(worker, first).or_else(|| self.passing_over(worker, class));
+            let fits = self.first_that_fits(worker, first);
+            if fits.is_none() && self.reserve(worker, first.1) {
+                return None;
+            }
+            let found = fits.or_else(|| self.passing_over(worker, class));
             if let Some(found) = found
                 && best.is_none_or(|(best, ..)| found.0 < best)
             {

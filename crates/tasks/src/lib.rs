@@ -27,6 +27,7 @@ mod pages;
 mod queue;
 mod quota;
 mod reply;
+mod reserve;
 mod retry;
 mod schedule;
 mod signals;

@@ -50,6 +50,8 @@ layout! {
         pub timeout_ms_default: u32,
         /// A task that has waited so long counts as one priority higher.
         pub ageing_ms: u32,
+        /// For a task that has waited so long, and is next, and that no worker has room for, one worker is kept from taking others.
+        pub reserve_ms: u32,
         /// A task under which so many workers died is a dead letter.
         pub poison_max: u32,
         /// Of memory that a task says it needs.
@@ -84,6 +86,7 @@ impl Default for Limits {
             worker_ttl_ms_max: 600_000,
             timeout_ms_default: 300_000,
             ageing_ms: 60_000,
+            reserve_ms: 5_000,
             poison_max: 3,
             need_bytes_max: 1 << 40,
             publish_retry_ms: 5_000,

@@ -128,6 +128,7 @@ impl State {
     /// A task leaves its lane, for a worker or for good; its places in groups it keeps.
     pub(crate) fn unready(&mut self, at: u32) {
         let (tenant, lane_at) = (self.tasks[at].tenant, self.tasks[at].lane);
+        self.unreserve(at);
         self.tenant(tenant).ready -= 1;
         let lane = &mut self.lanes[lane_at as usize];
         lane.remove(&mut self.tasks, at);

@@ -31,6 +31,7 @@ const POLICIES: u8 = 7;
 const TASKS: u8 = 8;
 const WORKERS: u8 = 9;
 const SCHEDULES: u8 = 10;
+const RESERVED: u8 = 11;
 
 layout! {
     /// What there is one of.
@@ -46,7 +47,7 @@ layout! {
         /// The first free task, worker and schedule.
         pub free: [u32; 3],
         /// How many there are of each kind of block that follows.
-        pub counts: [u32; 9],
+        pub counts: [u32; 10],
     }
 }
 
@@ -61,6 +62,13 @@ layout! {
     pub struct PoolEntry {
         pub kinds: Vec<u32>,
         pub queues: Vec<u32>,
+    }
+}
+
+layout! {
+    pub struct ReservedEntry {
+        pub worker: u32,
+        pub task: u64,
     }
 }
 
@@ -93,7 +101,9 @@ impl Frozen {
         write_each(POLICIES, state.policies.iter(), &mut take)?;
         write_each(TASKS, state.tasks.slots().0, &mut take)?;
         write_each(WORKERS, state.workers.slots().0, &mut take)?;
-        write_each(SCHEDULES, state.schedules.slots().0, &mut take)
+        write_each(SCHEDULES, state.schedules.slots().0, &mut take)?;
+        let reserved = state.reserved.iter().map(|(&worker, &task)| ReservedEntry { worker, task });
+        write_all(RESERVED, reserved, &mut take)
     }
 
     fn head(&self) -> Head {
@@ -112,7 +122,7 @@ impl Frozen {
     }
 }
 
-fn counts(state: &State) -> [u32; 9] {
+fn counts(state: &State) -> [u32; 10] {
     [
         state.names.len() as u32,
         state.tenants.len() as u32,
@@ -123,6 +133,7 @@ fn counts(state: &State) -> [u32; 9] {
         state.tasks.slots_len(),
         state.workers.slots_len(),
         state.schedules.slots_len(),
+        state.reserved.len() as u32,
     ]
 }
 
@@ -217,6 +228,10 @@ impl Restoring {
             TASKS => state.tasks.push_slot(Slot::<Task>::read(fields)?),
             WORKERS => state.workers.push_slot(Slot::<Worker>::read(fields)?),
             SCHEDULES => state.schedules.push_slot(Slot::<Schedule>::read(fields)?),
+            RESERVED => {
+                let ReservedEntry { worker, task } = ReservedEntry::read(fields)?;
+                check(state.reserved.insert(worker, task).is_none(), "reservations")?;
+            }
             number => return Err(DecodeError::Unknown { what: "kind of block", number }),
         }
         Ok(())
@@ -287,6 +302,10 @@ impl State {
             check(is_known, "tasks")?;
             let is_held = task.stage.is_held() && task.worker != NONE;
             check(!is_held || self.workers.has(task.worker), "tasks")?;
+        }
+        for (&worker, &task) in &self.reserved {
+            let is_ready = self.tasks.find(task).is_some_and(|at| self.tasks[at].stage == Stage::Ready);
+            check(is_ready && self.workers.has(worker), "reservations")?;
         }
         let schedules = self.schedules.iter_from(0);
         check(schedules.into_iter().all(|(_, found)| is(found.tenant, tenants)), "schedules")

@@ -68,6 +68,8 @@ pub struct State {
     pub(crate) kept: Amounts,
     /// Somebody was not served for what is kept.
     pub(crate) is_held_back: bool,
+    /// Workers that take nothing until the task they are kept for fits, and that task's id.
+    pub(crate) reserved: OrdMap<u32, u64>,
     /// Classes in which somebody has come to stand; none between commands.
     pub(crate) dirty: Vec<u32>,
 }

@@ -112,6 +112,12 @@ impl State {
             return format!("waiting: what is free, {credit} tasks, is reserved for other tenants; {behind}");
         }
         let [_, cpu, memory] = need;
+        let id = self.tasks.id(at);
+        if self.reserved.values().any(|kept| *kept == id) {
+            return format!(
+                "waiting: a worker takes nothing else until it has {cpu} mCPU and {memory} bytes left for it"
+            );
+        }
         format!(
             "waiting: none of {workers} workers has {cpu} mCPU and {memory} bytes left for what comes first; {behind}"
         )

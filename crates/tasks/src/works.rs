@@ -197,6 +197,7 @@ impl State {
     pub(crate) fn drain(&mut self, id: u64, effects: &mut Effects) -> Result<Reply, Refusal> {
         let at = self.find_worker(id)?;
         self.take_credit(at);
+        self.reserved.remove(&at);
         self.workers[at].is_draining = true;
         self.settle_idle(at);
         self.tell_drained(at, effects);
@@ -231,6 +232,7 @@ impl State {
     /// A worker is gone: what it held goes to others, but for what may have killed it.
     pub(crate) fn lose_worker(&mut self, at: u32, effects: &mut Effects) {
         self.take_credit(at);
+        self.reserved.remove(&at);
         // As if it drained, so that nothing comes back to it.
         self.workers[at].is_draining = true;
         self.settle_idle(at);

@@ -8,6 +8,7 @@ mod limits;
 mod model;
 mod play;
 mod refused;
+mod reserved;
 mod schedules;
 mod snapshots;
 mod why;

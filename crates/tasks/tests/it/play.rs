@@ -135,7 +135,8 @@ impl Deed {
 
 /// Puts the state through it all.
 pub fn play(deeds: &[Deed]) {
-    let limits = Limits { dead_max: 4, finished_max: 6, finished_ms: 2_000, ..Limits::default() };
+    let limits =
+        Limits { reserve_ms: 50, dead_max: 4, finished_max: 6, finished_ms: 2_000, ..Limits::default() };
     let mut scene = Scene::with(limits);
     let mut replay = State::new(limits);
     let mut ledger = Ledger::default();

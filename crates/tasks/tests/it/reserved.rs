@@ -1,0 +1,107 @@
+//! Tasks that need much, among many that need little.
+
+use super::*;
+
+fn need(cpu_milli: u32) -> NewTask<'static> {
+    NewTask { cpu_milli, ..work() }
+}
+
+fn worker() -> NewWorker<'static> {
+    NewWorker { kinds: vec![b"work"], credit: 8, cpu_milli: 4_000, ttl_ms: 600_000, ..NewWorker::default() }
+}
+
+/// Small tasks that never end on so many workers, and a large one of tenant `b`: each is done after 4 s, one each second on each worker. When the large
+/// one was given, in seconds.
+fn flood(scene: &mut Scene, seconds: u64) -> (u64, Option<u64>, u64) {
+    let large = scene.submit_all("b", vec![need(4_000)])[0];
+    let mut held: Vec<Start> = scene.starts();
+    let (mut given, mut done) = (None, 0);
+    for second in 1..=seconds {
+        scene.advance(second * 1_000);
+        let mut seen = std::collections::BTreeSet::new();
+        let (next, rest): (Vec<_>, Vec<_>) = held.into_iter().partition(|start| seen.insert(start.worker));
+        held = rest;
+        for start in next {
+            scene.complete(&start, 4_000_000).unwrap();
+            scene.submit_all("a", vec![need(1_000)]);
+            done += 1;
+        }
+        let starts = scene.starts();
+        if starts.iter().any(|start| start.task == large) {
+            given = given.or(Some(second));
+        }
+        held.extend(starts);
+    }
+    (large, given, done)
+}
+
+fn two_tenants(workers: usize) -> Scene {
+    let mut scene = Scene::new();
+    scene.tenant(Tenant::new(b"b"));
+    scene.submit_all("a", vec![need(1_000); 50]);
+    for _ in 0..workers {
+        scene.join_with(worker());
+    }
+    scene
+}
+
+#[test]
+fn a_large_task_is_not_passed_over_for_ever() {
+    for workers in [1, 2, 8] {
+        let mut scene = two_tenants(workers);
+        let (_, given, _) = flood(&mut scene, 60);
+        let given = given.unwrap_or_else(|| panic!("never, on {workers} workers"));
+        // After 5 s a worker is kept for it, which has done what it holds 4 s later.
+        assert!((5..=11).contains(&given), "after {given} s on {workers} workers");
+    }
+}
+
+#[test]
+fn all_other_workers_go_on_meanwhile() {
+    let mut scene = two_tenants(8);
+    let (_, given, done) = flood(&mut scene, 60);
+    assert!(given.is_some());
+    // One worker takes nothing new for some seconds, and then the large one for one.
+    assert!(done >= 60 * 8 - 16, "{done}");
+}
+
+#[test]
+fn a_worker_that_is_kept_for_what_is_cancelled_goes_back_to_work() {
+    let mut scene = two_tenants(1);
+    let large = scene.submit_all("b", vec![need(4_000)])[0];
+    let held = scene.starts();
+    assert_eq!(held.len(), 4);
+    scene.advance(6_000);
+    scene.complete(&held[0], 1_000).unwrap();
+    assert_eq!(scene.starts(), []);
+    let why = scene.why(large);
+    assert_eq!(why, "waiting: a worker takes nothing else until it has 4000 mCPU and 0 bytes left for it");
+    scene.done(Command::Cancel { task: large });
+    assert_eq!(scene.starts().len(), 1, "a small one");
+}
+
+#[test]
+fn nobody_is_kept_for_what_no_worker_could_ever_hold() {
+    let mut scene = two_tenants(1);
+    scene.submit_all("b", vec![need(5_000)]);
+    let held = scene.starts();
+    scene.advance(60_000);
+    scene.complete(&held[0], 1_000).unwrap();
+    assert_eq!(scene.starts().len(), 1);
+}
+
+#[test]
+fn a_worker_that_goes_is_kept_for_nobody() {
+    let mut scene = two_tenants(2);
+    let large = scene.submit_all("b", vec![need(4_000)])[0];
+    let held = scene.starts();
+    scene.advance(6_000);
+    scene.complete(&held[0], 1_000).unwrap();
+    scene.done(Command::Leave { worker: held[0].worker });
+    // The other is kept in its place.
+    let others: Vec<_> = held.iter().filter(|start| start.worker != held[0].worker).collect();
+    for start in others {
+        scene.complete(start, 1_000).unwrap();
+    }
+    assert!(scene.starts().iter().any(|start| start.task == large));
+}
