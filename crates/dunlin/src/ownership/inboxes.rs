@@ -151,10 +151,8 @@ impl Upstream for Path {
     fn forward(&self, run: ToOwner<'_>) -> Result<u64, PublishError> {
         let ownership = self.ownership.upgrade().ok_or(PublishError::Closed)?;
         if run.relayed {
-            return Err(PublishError::OwnerAway(format!(
-                "{:?} is not the inbox of a session here",
-                self.name
-            )));
+            // Who asks goes on to the next node.
+            return Err(PublishError::NoTopic(self.pattern.to_string()));
         }
         let others = ownership.others();
         let holder = self.holder.load(Ordering::Relaxed);
