@@ -11,7 +11,7 @@ mod walk;
 
 use std::sync::Arc;
 
-use crate::event::{Lagging, LogName, Notice, Position};
+use crate::event::{Gap, Lagging, LogName, Notice, Position};
 use crate::log::{Found, Log, Merged, Owed, ReaderId, SleeperId};
 use crate::reading::Reading;
 use crate::segment::{Frames, Pinned, Segment};
@@ -63,6 +63,8 @@ pub struct Cursor {
     log: Arc<Log>,
     hint: Hint,
     next: Position,
+    /// Where it was told to begin, where that is a place and the log may be another process's.
+    asked: Option<Position>,
     /// How many records before it were skipped, and not told of yet.
     skipped: u64,
     /// Where in the hint's segment `next` begins.
@@ -117,10 +119,12 @@ impl Cursor {
         let before = Position { seq: begin.next.seq - 1, ..begin.next };
         let reading = shown.then(|| log.show_reader(options, reader.is_some(), before));
         log.listeners.enter(select.filter.as_ref());
+        let asked = matches!(start, Start::After(_)) && log.upstream.get().is_some();
         Ok(Cursor {
             log,
             hint: Hint::None,
             next: begin.next,
+            asked: asked.then_some(begin.next),
             skipped: 0,
             offset: 0,
             on_gap: options.on_gap,
@@ -263,6 +267,11 @@ impl Cursor {
         let found = match self.log.find(self.next, self.on_gap, reader) {
             Found::Detour if !self.here && self.make_detour() => return None,
             Found::Detour => self.log.find_here(self.next, self.on_gap),
+            // No reader of a mirror was to get what lies before it, but for those who asked for it.
+            Found::Skip(next) if self.asked == Some(self.next) => {
+                let (log, Position { epoch, seq }) = (Arc::clone(self.log.name()), self.next);
+                Found::Gap(Gap { log, epoch, first: seq, last: next.seq - 1 }, next)
+            }
             found => found,
         };
         match found {
@@ -519,6 +528,12 @@ fn elsewhere(
     start: Start,
     consumption: Consumption,
 ) -> (Arc<Log>, Start, Consumption) {
+    if let Start::After(_) = start
+        && !log.is_placed()
+    {
+        // The mirror's feed begins there, where nobody else has it begin elsewhere meanwhile.
+        log.tell_read(start);
+    }
     match log.detour(options, start) {
         // Its feed begins where this reader does.
         Some(private) => {

@@ -325,7 +325,7 @@ impl Log {
                 _ if options.follows_state() => true,
                 Start::Latest | Start::Snapshot => true,
                 Start::Earliest | Start::Time(_) => false,
-                Start::After(_) if !mirror.placed => !mirror.owner_is_durable,
+                Start::After(_) if !mirror.placed => false,
                 Start::After(at) => state.reaches(mirror, at),
             }
         };

@@ -2,7 +2,7 @@
 //! hand: [`Owner`] takes what is handed on, [`feed`] brings what it holds.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use dunlin_topic::*;
@@ -16,6 +16,8 @@ struct Owner {
     until_ns: AtomicU64,
     tickets: AtomicU64,
     outcomes: Mutex<HashMap<u64, StoredState>>,
+    /// It feeds no reader by itself.
+    is_full: AtomicBool,
 }
 
 impl Owner {
@@ -25,6 +27,7 @@ impl Owner {
             until_ns: AtomicU64::new(0),
             tickets: AtomicU64::new(0),
             outcomes: Mutex::default(),
+            is_full: AtomicBool::new(false),
         })
     }
 }
@@ -60,6 +63,9 @@ impl Upstream for Owner {
     }
 
     fn detour(&self, log: &Arc<Log>, start: Start, _registered: bool) -> Option<Arc<Log>> {
+        if self.is_full.load(Ordering::Relaxed) {
+            return None;
+        }
         let private = Log::mirror_for_one(log, 1 << 20);
         let mut subscriber = subscriber(&self.topic, &from(start));
         feed(&mut subscriber, &private);
@@ -279,6 +285,22 @@ fn a_reader_of_what_was_before_the_mirror_gets_it_from_the_owner() {
     let after_first = from(Start::After(Position { epoch: 1, seq: 1 }));
     assert_eq!(told(&mut subscriber(&mirror, &after_first)), all[1..]);
     assert!(mirror.logs()[0].read(1, |_| ()).is_none(), "it is not here");
+}
+
+#[test]
+fn who_goes_on_before_where_a_mirror_begins_gets_all_of_it_or_is_told() {
+    let owned = small_topic();
+    let owner = Owner::of(&owned);
+    publish(&owned, &["1", "2", "3"]);
+    let after_first = from(Start::After(Position { epoch: 1, seq: 1 }));
+    let mirror = mirror_of(&owner, config(64 << 10));
+    assert_eq!(told(&mut subscriber(&mirror, &after_first)), ["1-2 2", "1-3 3"], "it is the first to read");
+    assert_eq!(told(&mut subscriber(&mirror, &after_first)), ["1-2 2", "1-3 3"], "and the second");
+    owner.is_full.store(true, Ordering::Relaxed);
+    let mirror = mirror_of(&owner, config(64 << 10));
+    for _ in 0..2 {
+        assert_eq!(told(&mut subscriber(&mirror, &after_first)), ["gap 1: 2-3"]);
+    }
 }
 
 #[test]
