@@ -1,6 +1,6 @@
 //! `chaos`: the crashes of the log on disk, by the thousand; then the whole-system tests, many tries of each; then the
-//! control state of several nodes. `chaos control` runs those alone, `chaos mutants` shows that they find bugs. `chaos space` and
-//! `chaos space-mutants` do the same for hand-overs between regions.
+//! control state of several nodes. `chaos control` runs those alone, `chaos mutants` shows that they find bugs. `chaos topics` is
+//! about topics of a cluster. `chaos space` and `chaos space-mutants` do the same for hand-overs between regions.
 //!
 //! `cargo test` runs the same tests with few tries. A failing try prints its seed; `--seed` makes its decisions
 //! again (what the machine does in between is another matter, so a rare failure may take several runs).
@@ -8,6 +8,7 @@
 pub mod control;
 mod mutants;
 mod space;
+mod topics;
 
 use anyhow::Result;
 
@@ -33,7 +34,7 @@ pub struct Options {
     /// Clients that are cut at once, and connections that come and go
     #[arg(long, default_value_t = 10_000)]
     crowd: u64,
-    /// Runs of `control`, or of each mutant; `control` without it makes as many as there are tries
+    /// Runs of `control`, of `topics`, or of each mutant; without it the first two make as many as there are tries
     #[arg(long)]
     seeds: Option<u64>,
     /// `mutants`: try all seeds, and say how many find each
@@ -42,7 +43,7 @@ pub struct Options {
     /// `mutants`: only those with this in their name
     #[arg(long)]
     only: Option<String>,
-    /// `control`, `mutants`, `space`, `space-mutants`, or only tests with this in their name
+    /// `control`, `mutants`, `topics`, `space`, `space-mutants`, or only tests with this in their name
     filter: Option<String>,
 }
 
@@ -52,6 +53,10 @@ pub fn run(options: &Options) -> Result<()> {
         Some("control") => run_control(options),
         Some("mutants") => {
             mutants::run(options.seeds.unwrap_or(MUTANT_SEEDS), options.count, options.only.as_deref())
+        }
+        Some("topics") => {
+            let (first, seeds) = which(options);
+            topics::run(first, seeds)
         }
         Some("space") => space::run(options.seeds.unwrap_or(SPACE_SEEDS), options.seed),
         Some("space-mutants") => {
@@ -66,8 +71,14 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 fn run_control(options: &Options) -> Result<()> {
+    let (first, seeds) = which(options);
+    control::run(first, seeds)
+}
+
+/// The first seed, and how many.
+fn which(options: &Options) -> (u64, u64) {
     let (first, seeds) = options.seed.map_or((1, options.tries), |seed| (seed, 1));
-    control::run(first, options.seeds.unwrap_or(seeds))
+    (first, options.seeds.unwrap_or(seeds))
 }
 
 fn run_tests(options: &Options) -> Result<()> {

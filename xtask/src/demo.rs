@@ -22,6 +22,12 @@ impl Options {
         Options { arguments: ["--once", "--speed", "max"].map(str::to_owned).to_vec() }
     }
 
+    /// Some of it over three nodes, each of which is killed once.
+    pub fn over_nodes() -> Options {
+        let arguments = ["--nodes", "3", "--kills", "3", "--lines", "3000", "--speed", "8s", "--once"];
+        Options { arguments: arguments.map(str::to_owned).to_vec() }
+    }
+
     fn allow_generated(&self) -> bool {
         self.arguments.iter().any(|argument| argument == "--allow-generated")
     }

@@ -48,6 +48,7 @@ const STEPS: &[Step] = &[
     Step { name: "chaos of the control state", quick: false, tries: 2, run: chaos::control::quick },
     Step { name: "race models", quick: false, tries: 1, run: race::quick },
     Step { name: "demo", quick: false, tries: 2, run: demo_once },
+    Step { name: "demo over nodes", quick: false, tries: 2, run: demo_over_nodes },
     Step { name: "benchmarks, quick", quick: false, tries: 2, run: bench_quick },
 ];
 
@@ -69,6 +70,10 @@ fn doc_tests() -> Result<()> {
 
 fn demo_once() -> Result<()> {
     process::run(&mut demo::prepare(&demo::Options::once())?)
+}
+
+fn demo_over_nodes() -> Result<()> {
+    process::run(&mut demo::prepare(&demo::Options::over_nodes())?)
 }
 
 /// Every point of these suites is run and checked; speeds are not judged.

@@ -6,6 +6,7 @@ mod account;
 mod books;
 pub mod child;
 mod display;
+pub mod flock;
 mod ledger;
 mod plan;
 mod player;

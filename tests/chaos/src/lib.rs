@@ -1,4 +1,4 @@
-//! Faults against the control state, and whether its clients saw it break a promise.
+//! Faults against the control state, and whether its clients saw it break a promise; and the same of topics ([`topics`]).
 //!
 //! A run starts 3 or 5 replicas as processes, puts toxiproxy between them and between them and their clients, and lets clients
 //! write, read, lock and watch while it breaks what its seed says. Then the histories of the clients are checked: whether
@@ -22,5 +22,6 @@ pub mod port;
 pub mod process;
 pub mod run;
 pub mod terms;
+pub mod topics;
 pub mod toxiproxy;
 pub mod watches;

@@ -1,5 +1,5 @@
-//! `chaos replica=PROGRAM toxiproxy=PROGRAM linear=PROGRAM dir=DIR [first=SEED] [seeds=N] [steps=N] [count]`: N runs, of seeds
-//! that follow one another.
+//! `chaos replica=PROGRAM toxiproxy=PROGRAM linear=PROGRAM dir=DIR [first=SEED] [seeds=N] [steps=N] [count]`: N runs against the
+//! control state, of seeds that follow one another. `chaos topics dunlin=PROGRAM dir=DIR …`: runs against topics of a cluster.
 //!
 //! Ends at the first run in which something is broken, with code 1; with `count` it goes on, and says how many there were.
 
@@ -7,7 +7,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use anyhow::{Context, Result, anyhow};
-use dunlin_chaos::run::{Stage, run};
+use dunlin_chaos::{run, topics};
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -16,19 +16,25 @@ fn main() -> Result<()> {
     };
     let given = |key: &'static str| find(key).with_context(|| format!("{key}= is missing"));
     let number = |key: &str, otherwise: u64| find(key).map_or(Ok(otherwise), |number| number.parse());
-    let stage = Stage {
-        replica: given("replica")?,
-        toxiproxy: given("toxiproxy")?,
-        linear: given("linear")?,
-        dir: given("dir")?.into(),
-        steps: number("steps", 8)?,
+    let has = |word: &str| arguments.iter().any(|argument| argument == word);
+    let (first, seeds, dir) = (number("first", 1)?, number("seeds", 1)?, given("dir")?.into());
+    let broken = if has("topics") {
+        let stage = topics::Stage { program: given("dunlin")?, dir, steps: number("steps", 4)? };
+        runs(first, seeds, has("count"), |seed| topics::run(&stage, seed).map(|report| report.to_string()))
+    } else {
+        let (replica, toxiproxy, linear) = (given("replica")?, given("toxiproxy")?, given("linear")?);
+        let stage = run::Stage { replica, toxiproxy, linear, dir, steps: number("steps", 8)? };
+        runs(first, seeds, has("count"), |seed| run::run(&stage, seed).map(|report| report.to_string()))
     };
-    let (first, seeds) = (number("first", 1)?, number("seeds", 1)?);
-    let count = arguments.iter().any(|argument| argument == "count");
+    std::process::exit(i32::from(broken > 0))
+}
+
+/// How many are broken.
+fn runs(first: u64, seeds: u64, count: bool, run: impl Fn(u64) -> Result<String>) -> u64 {
     let mut broken = 0;
     for seed in first..first + seeds {
         let began = std::time::Instant::now();
-        let outcome = catch_unwind(AssertUnwindSafe(|| run(&stage, seed)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| run(seed)));
         let outcome = outcome.unwrap_or_else(|panic| Err(anyhow!("{}", said(&*panic))));
         let took = began.elapsed().as_secs_f64();
         match outcome {
@@ -43,7 +49,7 @@ fn main() -> Result<()> {
         }
     }
     println!("{broken} of {seeds} runs broken");
-    std::process::exit(i32::from(broken > 0))
+    broken
 }
 
 fn said(panic: &(dyn Any + Send)) -> &str {

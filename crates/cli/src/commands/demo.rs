@@ -13,7 +13,7 @@ use crate::commands::{parse, serve};
 use crate::config::{Config, RawConfig};
 use crate::connect::{connect, connect_slow};
 use crate::console::{Console, grouped};
-use crate::demo::{Show, Source, Speed, child};
+use crate::demo::{Show, Source, Speed, child, flock};
 use crate::running::Running;
 use crate::signals::Stop;
 
@@ -28,7 +28,8 @@ The recordings are fetched by `cargo xtask data`; `cargo xtask demo` does that f
 Examples:
   dunlin demo --data data                     over in about a minute; the node stays up to be looked at
   dunlin demo --data data --speed max --once
-  dunlin demo --allow-generated               without the recordings")]
+  dunlin demo --allow-generated               without the recordings
+  dunlin demo --nodes 3                       over a cluster, whose nodes are killed and started again meanwhile")]
 pub struct Arguments {
     /// Directory of the recordings
     #[arg(long, value_name = "DIRECTORY", default_value = "data")]
@@ -36,6 +37,15 @@ pub struct Arguments {
     /// How fast: 1x is as recorded, 10x ten times that; 30s is each market within that time; max does not wait
     #[arg(long, value_name = "SPEED", default_value = "55s")]
     speed: Speed,
+    /// Replay over so many nodes that are one cluster, each a process of its own, and kill them one after another
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=9))]
+    nodes: u32,
+    /// With --nodes: how often a node is killed
+    #[arg(long, value_name = "COUNT", default_value_t = 6, requires = "nodes")]
+    kills: u32,
+    /// Only so many lines of each market
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(2..))]
+    lines: Option<u32>,
     /// End after the table instead of leaving the node up
     #[arg(long)]
     once: bool,
@@ -50,9 +60,15 @@ const GENERATED: &str = "GENERATED DATA: these are made-up markets, not the reco
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     let stop = Stop::on_signal()?;
     let mut narration = Narration { console };
-    let source = Source::load(&arguments.data, arguments.allow_generated)?;
+    let mut source = Source::load(&arguments.data, arguments.allow_generated)?;
+    if let Some(lines) = arguments.lines {
+        source.recordings.iter_mut().for_each(|recording| recording.cut(lines as usize));
+    }
     if source.generated {
         narration.say(&console.paint.warning(GENERATED))?;
+    }
+    if arguments.nodes > 1 {
+        return over_nodes(arguments, &source, console, &stop);
     }
     let running = start_node()?;
     let url = running.url();
@@ -70,6 +86,18 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         narration.say(&console.paint.warning(GENERATED))?;
     }
     ended.check()
+}
+
+/// The show over a cluster ends with its table: whoever wants to look around has `dunlin dev --nodes`.
+fn over_nodes(arguments: &Arguments, source: &Source, console: &Console, stop: &Stop) -> Result<()> {
+    let Arguments { speed, nodes, kills, .. } = *arguments;
+    let show =
+        flock::Show { recordings: &source.recordings, speed, nodes: nodes as usize, kills: kills as usize };
+    let ended = show.run(console, stop);
+    if source.generated {
+        Narration { console }.say(&console.paint.warning(GENERATED))?;
+    }
+    ended
 }
 
 /// On the port everyone knows, or on any if that is taken.

@@ -21,8 +21,9 @@ use dunlin_topic::frame::Meta;
 use dunlin_topic::{Draft, FoldConfig, Payload, Publish, Publisher, Retention, TopicConfig};
 
 use super::recording::Recording as Lines;
-use oracle::Oracle;
-use reader::{PLANS, Plan, Told};
+pub use oracle::{Levels, Oracle};
+use reader::{PLANS, Plan};
+pub use reader::{Told, add, levels};
 pub use verdict::Verdicts;
 
 /// A short history, so that whoever is slow is lapped.
@@ -112,13 +113,13 @@ impl Books {
         for (plan, reader) in self.readers {
             let told = reader.join().map_err(|_| anyhow!("the reader {:?} panicked", plan.name))?;
             let told = told.with_context(|| format!("the reader {:?}", plan.name))?;
-            verdicts.judge(plan, &told, &truth);
+            verdicts.judge(plan.name, &told, &truth);
         }
         Ok(verdicts)
     }
 
     /// The oracle's books by topic.
-    fn truth(&self) -> HashMap<String, oracle::Levels> {
+    fn truth(&self) -> HashMap<String, Levels> {
         self.markets.iter().flat_map(|market| market.oracle.books()).collect()
     }
 }

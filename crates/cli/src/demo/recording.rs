@@ -69,6 +69,12 @@ impl Recording {
         Ok(Recording { topic, source: source.to_owned(), bytes, lines })
     }
 
+    /// Leaves out what follows so many lines.
+    pub fn cut(&mut self, lines: usize) {
+        self.lines.truncate(lines.max(2));
+        self.bytes.truncate(self.lines.last().map_or(0, |last| last.end as usize + 1));
+    }
+
     pub fn len(&self) -> usize {
         self.lines.len()
     }

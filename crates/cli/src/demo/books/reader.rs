@@ -182,13 +182,15 @@ fn is_through<S: Subscribe>(replica: &Replica<State, S>, stage: &Stage) -> bool 
     replica.is_whole() && ends.iter().all(|(topic, last)| *last == 0 || through(topic, *last))
 }
 
-fn levels(state: &State) -> Levels {
+/// The price levels of a book.
+pub fn levels(state: &State) -> Levels {
     let Some(book) = state.levels() else { return Levels::new() };
     let of = |side| book.levels(side).map(move |level| ((side == Side::Bid, level.price), level.size));
     of(Side::Bid).chain(of(Side::Ask)).collect()
 }
 
-fn add(sum: &mut Counts, more: &Counts) {
+/// Adds counts up.
+pub fn add(sum: &mut Counts, more: &Counts) {
     sum.records += more.records;
     sum.conflated += more.conflated;
     sum.snapshots += more.snapshots;

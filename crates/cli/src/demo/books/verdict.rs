@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use serde_json::json;
 
 use super::oracle::Levels;
-use super::reader::{Plan, Told};
+use super::reader::Told;
 use crate::console::{Console, grouped};
 use crate::table::Table;
 
@@ -18,7 +18,7 @@ pub struct Verdicts {
 
 #[derive(Debug)]
 struct Row {
-    name: &'static str,
+    name: String,
     books: usize,
     levels: usize,
     checksum: u64,
@@ -35,7 +35,7 @@ struct Row {
 
 impl Verdicts {
     /// Compares one replica's books with the truth.
-    pub fn judge(&mut self, plan: &Plan, told: &Told, truth: &HashMap<String, Levels>) {
+    pub fn judge(&mut self, name: &str, told: &Told, truth: &HashMap<String, Levels>) {
         let mut different: Vec<String> = Vec::new();
         for (topic, levels) in truth {
             let own = told.books.iter().find(|book| book.0 == *topic).map(|book| &book.1);
@@ -49,7 +49,7 @@ impl Verdicts {
         different.sort();
         let counts = &told.counts;
         self.rows.push(Row {
-            name: plan.name,
+            name: name.to_owned(),
             books: told.books.len(),
             levels: told.books.iter().map(|book| book.1.len()).sum(),
             checksum: told.books.iter().fold(0, |sum: u64, book| sum.wrapping_add(book.2)),
@@ -92,7 +92,7 @@ impl Verdicts {
         ]);
         for row in &self.rows {
             table.row([
-                row.name.to_owned(),
+                row.name.clone(),
                 row.books.to_string(),
                 grouped(row.levels as u64),
                 format!("{:016x}", row.checksum),

@@ -1,0 +1,90 @@
+//! One node's copy of one topic's lines, as its reader was told them.
+
+use std::collections::BTreeMap;
+
+use dunlin_topic::{Event, Notice, Position};
+
+use crate::demo::account::Content;
+
+/// What a reader has of a topic.
+#[derive(Debug, Default)]
+pub struct Copy {
+    /// Through here it has everything.
+    pub through: Position,
+    /// A running hash of the lines.
+    pub content: Content,
+    /// How often its owner began a new epoch.
+    pub epochs: u64,
+    /// What must not happen, in words; the first of it.
+    pub fault: Option<String>,
+}
+
+/// By topic.
+pub type Copies = BTreeMap<String, Copy>;
+
+/// Takes in what a reader was told.
+pub fn take(copies: &mut Copies, event: &Event<'_>) {
+    match event {
+        Event::Record(record) => copy_of(copies, &record.log.topic).record(record.position, record.payload()),
+        Event::Notice(Notice::EpochChanged(change)) => {
+            let copy = copy_of(copies, &change.log.topic);
+            copy.epochs += 1;
+            // A durable topic goes on where it was.
+            if change.new_first.seq != copy.through.seq + 1 {
+                copy.fault(format!(
+                    "after {} epoch {} begins at {}",
+                    copy.through, change.new_first.epoch, change.new_first.seq
+                ));
+            }
+            copy.through.epoch = change.new_first.epoch;
+        }
+        Event::Notice(Notice::Gap(gap)) => {
+            copy_of(copies, &gap.log.topic).fault(format!("{} to {} are missing", gap.first, gap.last));
+        }
+        Event::Notice(_) => {}
+    }
+}
+
+fn copy_of<'c>(copies: &'c mut Copies, topic: &str) -> &'c mut Copy {
+    if !copies.contains_key(topic) {
+        copies.insert(topic.to_owned(), Copy::default());
+    }
+    copies.get_mut(topic).expect("it is there")
+}
+
+impl Copy {
+    fn record(&mut self, position: Position, line: &[u8]) {
+        let due = self.through.seq + 1;
+        if position.seq != due || position.epoch < self.through.epoch {
+            self.fault(format!("{position} after {}", self.through));
+        }
+        self.through = position;
+        self.content.add(line);
+    }
+
+    /// Notes what must not happen.
+    pub fn fault(&mut self, text: String) {
+        self.fault.get_or_insert(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(epoch: u32, seq: u64) -> Position {
+        Position { epoch, seq }
+    }
+
+    #[test]
+    fn records_follow_one_another_over_epochs_and_a_hole_or_a_repeat_is_a_fault() {
+        let mut copy = Copy::default();
+        [at(1, 1), at(1, 2), at(3, 3)].iter().for_each(|position| copy.record(*position, b"line"));
+        assert_eq!((copy.through, &copy.fault), (at(3, 3), &None));
+        for wrong in [at(3, 5), at(3, 3), at(2, 4)] {
+            let mut copy = Copy { through: at(3, 3), ..Copy::default() };
+            copy.record(wrong, b"line");
+            assert!(copy.fault.is_some(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The nodes, each `dunlin serve` in a process of its own, which are killed and started again at the same addresses over the
+//! same directories.
+//!
+//! Their ports lie below those that the system hands out to connecting sockets: while a node is dead somebody could otherwise be
+//! given the node's own. They end when this process does, however it ends: their standard input is a pipe from here.
+
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use dunlin_server::Server;
+use dunlin_server::cluster::{ClusterClient, NodeStatus};
+
+const PORTS: std::ops::Range<u16> = 12_000..30_000;
+const LOOK: Duration = Duration::from_millis(50);
+/// How long the first votes may take.
+const VOTES_WITHIN: Duration = Duration::from_secs(60);
+
+/// All of them.
+pub struct Nodes {
+    base: PathBuf,
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    dir: PathBuf,
+    tcp: SocketAddr,
+    cluster: SocketAddr,
+    child: Option<Child>,
+}
+
+impl Nodes {
+    /// A cluster of so many, in a directory that goes with it.
+    pub fn start(count: usize) -> Result<Nodes> {
+        let base = std::env::temp_dir().join(format!("dunlin-demo-{}", std::process::id()));
+        std::fs::create_dir_all(&base).with_context(|| format!("cannot make {}", base.display()))?;
+        let mut nodes = Nodes { base, nodes: Vec::new() };
+        let mut port = PORTS.start + (std::process::id() % u32::from(PORTS.end - PORTS.start - 1_000)) as u16;
+        for number in 1..=count {
+            let dir = nodes.base.join(format!("node-{number}"));
+            std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+            let node = Node { dir, tcp: free(&mut port)?, cluster: free(&mut port)?, child: None };
+            nodes.nodes.push(node);
+            nodes.restart(number - 1).with_context(|| format!("node {number} did not start"))?;
+        }
+        nodes.wait_whole(VOTES_WITHIN)?;
+        Ok(nodes)
+    }
+
+    /// Where clients reach each.
+    pub fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| format!("dunlin://{}", node.tcp)).collect()
+    }
+
+    /// SIGKILL; the process it was.
+    pub fn kill(&mut self, at: usize) -> u32 {
+        let Some(mut child) = self.nodes[at].child.take() else { return 0 };
+        let pid = child.id();
+        let _ = child.kill();
+        let _ = child.wait();
+        pid
+    }
+
+    /// Starts one, for the first time or again.
+    pub fn restart(&mut self, at: usize) -> Result<()> {
+        let join = match at > 0 && !self.nodes[at].dir.join("cluster").exists() {
+            true => Some((self.nodes[0].cluster, self.token()?)),
+            false => None,
+        };
+        let child =
+            self.nodes[at].start(join.as_ref().map(|(through, token)| (*through, token.as_path())))?;
+        self.nodes[at].child = Some(child);
+        Ok(())
+    }
+
+    fn token(&self) -> Result<PathBuf> {
+        let (file, client) = (self.base.join("token"), ClusterClient::open(&self.nodes[0].dir)?);
+        std::fs::write(&file, client.token(Some(Duration::from_secs(60)), false)?.to_string())?;
+        Ok(file)
+    }
+
+    /// What those say that answer.
+    fn heard(&self) -> Vec<NodeStatus> {
+        let asker = self.nodes.iter().find_map(|node| ClusterClient::open(&node.dir).ok());
+        let survey = asker.map(|asker| asker.survey()).unwrap_or_default();
+        survey.into_iter().filter_map(|node| node.status.ok()).collect()
+    }
+
+    /// Which leads.
+    pub fn leader(&self) -> Option<usize> {
+        let heard = self.heard();
+        let leads = heard.iter().filter(|status| status.leader == Some(status.node));
+        // Numbers are given in the order in which nodes joined.
+        leads.max_by_key(|status| status.term).map(|status| status.node as usize - 1)
+    }
+
+    /// Waits until all are there, have a vote, and lack nothing.
+    pub fn wait_whole(&self, patience: Duration) -> Result<()> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let heard = self.heard();
+            let is_whole =
+                |status: &NodeStatus| status.voters.len() == self.nodes.len() && status.missing.is_none();
+            if heard.len() == self.nodes.len() && heard.iter().all(is_whole) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("the nodes do not find together for {patience:?}: {heard:#?}");
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Node {
+    fn start(&self, join: Option<(SocketAddr, &Path)>) -> Result<Child> {
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let mut command = Command::new(program);
+        command.args(["serve", "--end-with-stdin", "--data-dir"]).arg(&self.dir);
+        command.args(["--listen", &self.tcp.to_string(), "--cluster-listen", &self.cluster.to_string()]);
+        if let Some((through, token)) = join {
+            command.args(["--join", &through.to_string(), "--cluster-token-file"]).arg(token);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().context("cannot start its process")?;
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().context("its output")?).read_line(&mut ready)?;
+        if !ready.starts_with("READY ") {
+            let _ = child.kill();
+            let status = child.wait()?;
+            bail!("the node at {} said {:?} and ended: {status}", self.tcp, ready.trim());
+        }
+        Ok(child)
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        for at in 0..self.nodes.len() {
+            self.kill(at);
+        }
+        // What is left is the system's to clean.
+        let _ = std::fs::remove_dir_all(&self.base);
+    }
+}
+
+/// The next port that nobody listens on.
+fn free(port: &mut u16) -> Result<SocketAddr> {
+    while *port < PORTS.end {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, *port));
+        *port += 1;
+        if Server::is_free(address) {
+            return Ok(address);
+        }
+    }
+    bail!("no port of {PORTS:?} is free")
+}

@@ -1,0 +1,74 @@
+use super::super::publisher::Published;
+use super::*;
+
+fn at(epoch: u32, seq: u64) -> Position {
+    at_seq(epoch, seq)
+}
+
+fn trace(told: Vec<Told>) -> Trace {
+    Trace { topic: "t", node: 0, told }
+}
+
+/// Batches: first and last number, and where the last one was said to be.
+fn ledger(batches: &[(u64, u64, Option<Position>)]) -> Ledger {
+    let published = batches.iter().map(|&(first, last, position)| Published {
+        first,
+        last,
+        call: 0,
+        answered: position.map(|position| (1, position)),
+    });
+    Ledger { published: published.collect(), refused: 0 }
+}
+
+fn record(epoch: u32, seq: u64, number: u64) -> Told {
+    Told::Record(at(epoch, seq), number)
+}
+
+fn why(is_durable: bool, ledger: &Ledger, told: Vec<Told>) -> String {
+    format!("{:#}", topic(is_durable, ledger, &[&trace(told)]).unwrap_err())
+}
+
+#[test]
+fn a_durable_topic_goes_on_over_epochs_and_misses_nothing() {
+    let ledger = ledger(&[(1, 2, Some(at(1, 2))), (3, 3, Some(at(3, 3)))]);
+    let whole = vec![record(1, 1, 1), record(1, 2, 2), Told::Epoch(1, 2, at(3, 3)), record(3, 3, 3)];
+    let counts = topic(true, &ledger, &[&trace(whole.clone())]).unwrap();
+    assert_eq!(counts, Counts { read: 3, gaps: 0, epochs: 1 });
+    let lost = vec![record(1, 1, 1), Told::Epoch(1, 1, at(3, 3)), record(3, 3, 3)];
+    assert!(why(true, &ledger, lost).contains("epoch 1 ended at 1"));
+    let gap = vec![Told::Gap(1, 1, 1), record(1, 2, 2), Told::Epoch(1, 2, at(3, 3)), record(3, 3, 3)];
+    assert!(why(true, &ledger, gap).contains("was told of gaps"));
+    let short = whole[..3].to_vec();
+    assert!(why(true, &ledger, short).contains("record 3 was acknowledged at"));
+    let twice = vec![record(1, 1, 1), record(1, 2, 2), record(1, 3, 2)];
+    assert!(why(true, &ledger, twice).contains("where 3 was due"));
+}
+
+#[test]
+fn of_a_volatile_topic_what_is_missing_is_told() {
+    let ledger = ledger(&[(1, 4, Some(at(1, 4))), (5, 5, None), (6, 6, Some(at(2, 1)))]);
+    let told = vec![
+        record(1, 1, 1),
+        Told::Gap(1, 2, 2),
+        record(1, 3, 3),
+        Told::Epoch(1, 3, at(2, 1)),
+        record(2, 1, 6),
+    ];
+    assert_eq!(topic(false, &ledger, &[&trace(told)]).unwrap(), Counts { read: 3, gaps: 1, epochs: 1 });
+    let silent = vec![record(1, 1, 1), record(1, 3, 3)];
+    assert!(why(false, &ledger, silent).contains("after Some"));
+    let ended = vec![record(1, 1, 1), record(1, 2, 2)];
+    assert!(why(false, &ledger, ended).contains("missing without a word"));
+    let other = vec![record(1, 1, 9)];
+    assert!(why(false, &ledger, other).contains("where 9 was read"));
+    let back = vec![record(1, 1, 1), Told::Epoch(1, 4, at(2, 1))];
+    assert!(why(false, &ledger, back).contains("after"), "it has not seen 4");
+}
+
+#[test]
+fn readers_are_told_the_same() {
+    let ledger = ledger(&[]);
+    let (one, other) = (trace(vec![record(1, 1, 1)]), trace(vec![record(1, 1, 2)]));
+    assert!(topic(false, &ledger, &[&one, &one]).is_ok());
+    assert!(topic(false, &ledger, &[&one, &other]).is_err());
+}

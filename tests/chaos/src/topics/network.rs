@@ -1,0 +1,123 @@
+//! What lies between: a network namespace for each node, with one way to the others and one to clients.
+//!
+//! ```text
+//!   clients ── bridge A ── 10.S.1.1N  node N  10.S.2.1N ── bridge B ── the other nodes
+//! ```
+//! To cut a node off from the others its way to bridge B is taken down: bytes vanish, and nobody is told. This end of bridge B
+//! has an address, too, for who asks nodes how they are.
+
+use std::net::Ipv4Addr;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use dunlin_replica::seed::Seed;
+
+/// See the module. Dropped, it is gone.
+#[derive(Debug)]
+pub struct Network {
+    /// Names begin so.
+    name: String,
+    subnet: u8,
+    nodes: usize,
+}
+
+impl Network {
+    /// For so many nodes; an error where this user may not make one.
+    pub fn make(nodes: usize) -> Result<Network> {
+        let mut seed = Seed::new(Seed::fresh());
+        let (name, subnet) = (format!("dl{:06x}", seed.draw() & 0xff_ffff), seed.between(60, 250) as u8);
+        let network = Network { name, subnet, nodes };
+        network
+            .set_up()
+            .context("a network of network namespaces cannot be made (that takes root, and iproute2)")?;
+        Ok(network)
+    }
+
+    fn set_up(&self) -> Result<()> {
+        for side in [Side::Clients, Side::Nodes] {
+            let bridge = self.bridge(side);
+            ip(&["link", "add", &bridge, "type", "bridge"])?;
+            ip(&["addr", "add", &format!("{}/24", self.address(side, 0)), "dev", &bridge])?;
+            ip(&["link", "set", &bridge, "up"])?;
+        }
+        for node in 1..=self.nodes {
+            let space = self.space(node);
+            ip(&["netns", "add", &space])?;
+            ip(&["-n", &space, "link", "set", "lo", "up"])?;
+            for side in [Side::Clients, Side::Nodes] {
+                let (outer, inner) = (self.way(side, node), format!("{}i", self.way(side, node)));
+                ip(&["link", "add", &outer, "type", "veth", "peer", "name", &inner])?;
+                ip(&["link", "set", &inner, "netns", &space])?;
+                ip(&["link", "set", &outer, "master", &self.bridge(side), "up"])?;
+                let address = format!("{}/24", self.address(side, node));
+                ip(&["-n", &space, "addr", "add", &address, "dev", &inner])?;
+                ip(&["-n", &space, "link", "set", &inner, "up"])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where clients reach a node, counted from 0.
+    pub fn for_clients(&self, node: usize) -> Ipv4Addr {
+        self.address(Side::Clients, node + 1)
+    }
+
+    /// Where other nodes reach it.
+    pub fn for_nodes(&self, node: usize) -> Ipv4Addr {
+        self.address(Side::Nodes, node + 1)
+    }
+
+    /// What a program is run by to be where a node is.
+    pub fn inside(&self, node: usize) -> Vec<String> {
+        ["ip", "netns", "exec", &self.space(node + 1)].map(str::to_owned).to_vec()
+    }
+
+    /// Cuts a node off from the others, or mends that.
+    pub fn cut(&self, node: usize, cut: bool) -> Result<()> {
+        ip(&["link", "set", &self.way(Side::Nodes, node + 1), if cut { "down" } else { "up" }])
+    }
+
+    fn address(&self, side: Side, host: usize) -> Ipv4Addr {
+        let host = if host == 0 { 1 } else { 10 + host as u8 };
+        Ipv4Addr::new(10, self.subnet, side as u8, host)
+    }
+
+    fn bridge(&self, side: Side) -> String {
+        format!("{}b{}", self.name, side as u8)
+    }
+
+    fn space(&self, node: usize) -> String {
+        format!("{}n{node}", self.name)
+    }
+
+    fn way(&self, side: Side, node: usize) -> String {
+        format!("{}v{}{node}", self.name, side as u8)
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        // What is not there cannot be removed, and need not.
+        for node in 1..=self.nodes {
+            let _ = ip(&["netns", "del", &self.space(node)]);
+        }
+        for side in [Side::Clients, Side::Nodes] {
+            (1..=self.nodes).for_each(|node| drop(ip(&["link", "del", &self.way(side, node)])));
+            let _ = ip(&["link", "del", &self.bridge(side)]);
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Side {
+    Clients = 1,
+    Nodes = 2,
+}
+
+fn ip(arguments: &[&str]) -> Result<()> {
+    let output = Command::new("ip").args(arguments).output().context("ip does not start")?;
+    if !output.status.success() {
+        bail!("ip {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}

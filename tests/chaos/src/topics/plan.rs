@@ -1,0 +1,66 @@
+//! Which faults, when: all of it follows from the seed.
+
+use dunlin_replica::seed::Seed;
+
+use super::NODES;
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// SIGKILL to a node.
+    Kill(usize),
+    /// SIGKILL to all.
+    KillAll,
+    /// SIGKILL to whoever leads.
+    KillLeader,
+    /// A node stands still.
+    Stop(usize),
+    /// The other nodes do not reach a node, nor it them; its clients do.
+    Isolate(usize),
+}
+
+/// One after another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// Which.
+    pub fault: Fault,
+    /// How long, ms.
+    pub hold_ms: u64,
+    /// And then all is well for so long, ms.
+    pub rest_ms: u64,
+}
+
+/// So many steps; one at least is a node that is gone for longer than its lease, for else no volatile topic changes hands.
+pub fn plan(seed: u64, steps: u64) -> Vec<Step> {
+    let mut seed = Seed::new(seed);
+    let at_least = seed.between(0, steps.max(1) - 1);
+    (0..steps).map(|at| step(&mut seed, at == at_least)).collect()
+}
+
+fn step(seed: &mut Seed, is_long: bool) -> Step {
+    let node = seed.between(0, NODES as u64 - 1) as usize;
+    let fault = match seed.between(0, 9) {
+        0..3 => Fault::Kill(node),
+        3 if !is_long => Fault::KillAll,
+        3..5 => Fault::KillLeader,
+        5..7 => Fault::Stop(node),
+        _ => Fault::Isolate(node),
+    };
+    let hold_ms = if is_long { seed.between(4_000, 6_000) } else { seed.between(300, 4_000) };
+    Step { fault, hold_ms, rest_ms: seed.between(300, 1_500) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_has_one_plan_and_each_has_a_fault_that_outlasts_a_lease() {
+        assert_eq!(plan(7, 5), plan(7, 5));
+        assert_ne!(plan(7, 5), plan(8, 5));
+        for seed in 0..100 {
+            let long = |step: &Step| step.hold_ms >= 4_000 && step.fault != Fault::KillAll;
+            assert!(plan(seed, 3).iter().any(long), "{seed}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Publishers: one for each topic, each through a node. A record's number stands in it.
+//!
+//! To a durable topic a number is published until it is answered, under the publisher's own numbers, so that it stands there
+//! once. To a volatile one a lost answer is noted as unknown: its next owner does not know who published what.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use dunlin_client::topic::{Draft, Durable, Position, Publish, PublishError, Receipt, TopicConfig};
+use dunlin_client::{Client, Identity, Options, Publisher, PublisherOptions};
+use dunlin_replica::seed::Seed;
+
+use crate::history::Clock;
+use crate::nemesis::PATIENCE;
+
+/// How soon what was refused is tried again.
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// Records that were published together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Published {
+    /// The number of the first.
+    pub first: u64,
+    /// Of the last.
+    pub last: u64,
+    /// When it was asked for, ns.
+    pub call: u64,
+    /// When it was answered, ns, and where the last one is; nothing where nobody knows.
+    pub answered: Option<(u64, Position)>,
+}
+
+/// What a publisher did.
+#[derive(Debug, Clone, Default)]
+pub struct Ledger {
+    /// In order.
+    pub published: Vec<Published>,
+    /// How often it was refused.
+    pub refused: u64,
+}
+
+/// One of them.
+pub struct Writer {
+    topic: &'static str,
+    is_durable: bool,
+    publisher: Publisher,
+    clock: Clock,
+    seed: Seed,
+    next: u64,
+    ledger: Ledger,
+    acknowledged: Arc<AtomicU64>,
+}
+
+/// What a record of a topic holds.
+pub fn content(topic: &str, number: u64) -> Vec<u8> {
+    let more = Seed::new(number).draw() % 300;
+    format!("{topic} {number} {}", "-".repeat(more as usize)).into_bytes()
+}
+
+/// The number of a record, if it is one of the topic's.
+pub fn number(topic: &str, payload: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(payload).ok()?.strip_prefix(topic)?.strip_prefix(' ')?;
+    let number = text.split(' ').next()?.parse().ok()?;
+    (content(topic, number) == payload).then_some(number)
+}
+
+impl Writer {
+    /// Makes the topic.
+    pub fn open(
+        topic: &'static str,
+        is_durable: bool,
+        url: &str,
+        clock: Clock,
+        seed: u64,
+        acknowledged: Arc<AtomicU64>,
+    ) -> Result<Writer> {
+        let client = Client::connect(url, Options { name: format!("writes {topic}"), ..Options::default() })?;
+        let mut config = TopicConfig { durable: is_durable.then(Durable::default), ..TopicConfig::default() };
+        // Nobody is to miss anything for want of history.
+        config.retention.bytes = 64 << 20;
+        client.create_topic(topic, &config, true).with_context(|| format!("cannot create {topic}"))?;
+        let identity = is_durable.then_some(Identity { producer: seed | 1, epoch: 1 });
+        let publisher =
+            client.publisher_with(topic, PublisherOptions { identity, ..PublisherOptions::default() })?;
+        let seed = Seed::new(seed);
+        Ok(Writer {
+            topic,
+            is_durable,
+            publisher,
+            clock,
+            seed,
+            next: 1,
+            ledger: Ledger::default(),
+            acknowledged,
+        })
+    }
+
+    /// Publishes until it is told to stop, and then until something was acknowledged.
+    pub fn run(mut self, stop: &AtomicBool) -> Result<Ledger> {
+        let mut deadline = None;
+        loop {
+            let is_last = stop.load(Ordering::Relaxed);
+            let is_known = self.publish()?;
+            if is_last && is_known {
+                return Ok(self.ledger);
+            }
+            if is_last && Instant::now() > *deadline.get_or_insert(Instant::now() + PATIENCE) {
+                anyhow::bail!("nothing more is acknowledged to {}", self.topic);
+            }
+            std::thread::sleep(Duration::from_micros(self.seed.between(0, 6_000)));
+        }
+    }
+
+    /// The next few records; whether it is known what became of them.
+    fn publish(&mut self) -> Result<bool> {
+        let (first, last) = (self.next, self.next + self.seed.between(0, 7));
+        let contents: Vec<Vec<u8>> = (first..=last).map(|number| content(self.topic, number)).collect();
+        let drafts: Vec<Draft<'_>> = contents.iter().map(|content| content.as_slice().into()).collect();
+        let (call, asked) = (self.clock.now(), Instant::now());
+        let mut outcome = self.publisher.publish_batch(&drafts).map(Some);
+        let receipt = loop {
+            match outcome {
+                Ok(receipt) => break receipt,
+                Err(PublishError::Unknown(_)) if !self.is_durable => break self.settle(),
+                Err(error) if asked.elapsed() > PATIENCE => {
+                    return Err(error).with_context(|| format!("publishing to {}", self.topic));
+                }
+                Err(error) => {
+                    self.ledger.refused += 1;
+                    std::thread::sleep(AGAIN);
+                    outcome = self.again(&error, &drafts);
+                }
+            }
+        };
+        self.next = last + 1;
+        let answered = receipt.map(|receipt| (self.clock.now(), receipt.position));
+        self.acknowledged.fetch_add(u64::from(answered.is_some()), Ordering::Relaxed);
+        self.ledger.published.push(Published { first, last, call, answered });
+        Ok(answered.is_some())
+    }
+
+    /// Once more, under the same numbers where it may have been appended.
+    fn again(&mut self, error: &PublishError, drafts: &[Draft<'_>]) -> Result<Option<Receipt>, PublishError> {
+        if !matches!(error, PublishError::Unknown(_)) {
+            return self.publisher.publish_batch(drafts).map(Some);
+        }
+        self.publisher.send_refused_again()?;
+        match self.publisher.flush()? {
+            Some(receipt) => Ok(Some(receipt)),
+            None => Err(PublishError::Unknown("it was not answered".to_owned())),
+        }
+    }
+
+    /// Waits until the node has answered whatever it was sent, so that numbering goes on in order.
+    fn settle(&mut self) -> Option<Receipt> {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            match self.publisher.flush() {
+                Ok(receipt) => return receipt,
+                Err(PublishError::Unknown(_)) => std::thread::sleep(AGAIN),
+                Err(_refused) => return None,
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_says_its_number_and_another_one_does_not() {
+        assert_eq!(number("t", &content("t", 7)), Some(7));
+        assert_eq!(number("t", &content("other", 7)), None);
+        assert_eq!(number("t", b"t 7"), None);
+    }
+}

@@ -1,0 +1,117 @@
+//! Readers, each of one topic through one node, which write down what they are told.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use dunlin_client::topic::{
+    Event, Notice, OnGap, Position, Start, Subscribe, SubscribeError, SubscribeOptions,
+};
+use dunlin_client::{Client, Options, Subscriber};
+
+use super::publisher::number;
+use crate::nemesis::PATIENCE;
+
+const EVENTS_MAX: usize = 1_000;
+const IDLE: Duration = Duration::from_millis(50);
+
+/// What a reader was told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    /// A record, and its number.
+    Record(Position, u64),
+    /// Records of an epoch that it missed.
+    Gap(u32, u64, u64),
+    /// An epoch ended: which, the last record of it that the reader has, and where the next begins.
+    Epoch(u32, u64, Position),
+    /// What must not be told.
+    Wrong(String),
+}
+
+/// All that one was told.
+#[derive(Debug, Clone)]
+pub struct Trace {
+    /// The topic.
+    pub topic: &'static str,
+    /// Through which node, counted from 0.
+    pub node: usize,
+    /// In order.
+    pub told: Vec<Told>,
+}
+
+/// Where each topic ended, once nothing more is published.
+pub type Ends = OnceLock<BTreeMap<&'static str, Position>>;
+
+/// Reads until it has come to the topic's end, or it is over.
+pub fn read(topic: &'static str, node: usize, url: &str, ends: &Ends, over: &AtomicBool) -> Result<Trace> {
+    let mut subscriber = subscribe(topic, url)?;
+    let (mut trace, mut at) = (Trace { topic, node, told: vec![] }, Position::default());
+    while !over.load(Ordering::Relaxed) {
+        let told = &mut trace.told;
+        let drained = subscriber.drain(EVENTS_MAX, |event| note(topic, &event, told, &mut at));
+        match drained {
+            Ok(0) => {}
+            Ok(_) => continue,
+            Err(SubscribeError::Connection(_)) => std::thread::sleep(IDLE),
+            Err(error) => bail!("a reader of {topic} through node {}: {error}", node + 1),
+        }
+        if ends.get().is_some_and(|ends| ends.get(topic).is_none_or(|end| at >= *end)) {
+            break;
+        }
+        match subscriber.wait(Some(IDLE)) {
+            Ok(_) | Err(SubscribeError::Connection(_)) => {}
+            Err(error) => bail!("a reader of {topic} through node {}: {error}", node + 1),
+        }
+    }
+    Ok(trace)
+}
+
+fn subscribe(topic: &str, url: &str) -> Result<Subscriber> {
+    let name = format!("reads {topic}");
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let options = SubscribeOptions {
+            name: name.clone(),
+            start: Start::Earliest,
+            on_gap: OnGap::Oldest,
+            ..SubscribeOptions::default()
+        };
+        let client = Client::connect(url, Options { name: name.clone(), ..Options::default() });
+        let subscribed =
+            client.map_err(anyhow::Error::from).and_then(|client| Ok(client.subscribe(topic, options)?));
+        match subscribed {
+            Ok(subscriber) => return Ok(subscriber),
+            Err(error) if Instant::now() > deadline => return Err(error),
+            Err(_) => std::thread::sleep(IDLE),
+        }
+    }
+}
+
+fn note(topic: &str, event: &Event<'_>, told: &mut Vec<Told>, at: &mut Position) {
+    let what = match event {
+        Event::Record(record) => {
+            *at = record.position;
+            match number(topic, record.payload()) {
+                Some(number) => Told::Record(record.position, number),
+                None => Told::Wrong(format!("the record at {} is none that was published", record.position)),
+            }
+        }
+        Event::Notice(Notice::Gap(gap)) => {
+            *at = Position { epoch: gap.epoch, seq: gap.last };
+            Told::Gap(gap.epoch, gap.first, gap.last)
+        }
+        Event::Notice(Notice::EpochChanged(change)) => {
+            Told::Epoch(change.old, change.last_seen, change.new_first)
+        }
+        Event::Notice(Notice::Lagging(_)) => return,
+        // It asked for everything.
+        Event::Notice(Notice::Advance { through, .. }) if *through > *at => {
+            Told::Wrong(format!("nothing of interest is said to lie between {at} and {through}"))
+        }
+        Event::Notice(Notice::Advance { .. }) => return,
+        Event::Notice(other) => Told::Wrong(format!("{other:?}")),
+    };
+    told.push(what);
+}

@@ -1,0 +1,199 @@
+//! One run: a cluster, its publishers and readers, the faults of a seed, and then whether anything was broken.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{JoinHandle, spawn};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use dunlin_client::topic::Position;
+
+use super::audit::{self, Counts};
+use super::nodes::Nodes;
+use super::plan::plan;
+use super::publisher::{Ledger, Writer};
+use super::reader::{Ends, Trace, read};
+use super::{NODES, TOPICS};
+use crate::history::Clock;
+use crate::nemesis::PATIENCE;
+
+/// Batches that are acknowledged before anything is broken, and after all is well.
+const PROGRESS: u64 = 40;
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What a run needs.
+#[derive(Debug, Clone)]
+pub struct Stage {
+    /// The binary `dunlin`.
+    pub program: String,
+    /// Where what a run leaves lies.
+    pub dir: PathBuf,
+    /// How many steps a plan has.
+    pub steps: u64,
+}
+
+/// What a run that broke nothing did.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Report {
+    steps: usize,
+    batches: u64,
+    unknown: u64,
+    refused: u64,
+    struck: u64,
+    counts: Counts,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { steps, batches, unknown, refused, struck, counts } = self;
+        let Counts { read, gaps, epochs } = counts;
+        write!(
+            f,
+            "{steps} steps of faults; {batches} batches, {struck} struck, {unknown} unknown, {refused} refusals; \
+             {read} records read, {gaps} gaps, {epochs} epochs' ends told"
+        )
+    }
+}
+
+/// Publishers and readers.
+struct Clients {
+    stop: Arc<AtomicBool>,
+    over: Arc<AtomicBool>,
+    ends: Arc<Ends>,
+    acknowledged: Arc<AtomicU64>,
+    writers: Vec<JoinHandle<Result<Ledger>>>,
+    readers: Vec<JoinHandle<Result<Trace>>>,
+}
+
+/// Runs what follows from a seed.
+pub fn run(stage: &Stage, seed: u64) -> Result<Report> {
+    let dir = stage.dir.join(format!("topics-{seed}"));
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir)?;
+    let mut nodes = Nodes::start(&stage.program, &dir)?;
+    let clock = Clock::start();
+    let clients = Clients::start(&nodes.urls(), clock, seed)?;
+    let (plan, mut struck) = (plan(seed, stage.steps), vec![]);
+    let done = clients.progress("the beginning").and_then(|()| {
+        for step in &plan {
+            struck.push((clock.now(), format!("{step:?}")));
+            let what = nodes.strike(step.fault)?;
+            struck.push((clock.now(), what));
+            std::thread::sleep(Duration::from_millis(step.hold_ms));
+            nodes.heal()?;
+            struck.push((clock.now(), "well".to_owned()));
+            std::thread::sleep(Duration::from_millis(step.rest_ms));
+        }
+        nodes.wait_whole()?;
+        clients.progress("peace")
+    });
+    let lines = struck.iter().map(|(at, what)| format!("{:>9.3} s  {what}\n", *at as f64 / 1e9));
+    std::fs::write(dir.join("faults.txt"), lines.collect::<String>())?;
+    let found = clients.end(done);
+    if found.is_err() {
+        std::fs::write(dir.join("nodes.txt"), nodes.errors().join("\n----\n"))?;
+    }
+    drop(nodes);
+    let (ledgers, traces) = found?;
+    let report = check(&ledgers, &traces, &struck, plan.len());
+    if report.is_err() {
+        std::fs::write(dir.join("ledgers.txt"), format!("{ledgers:#?}"))?;
+        std::fs::write(dir.join("traces.txt"), format!("{traces:#?}"))?;
+    }
+    let report = report?;
+    std::fs::remove_dir_all(&dir)?;
+    Ok(report)
+}
+
+impl Clients {
+    fn start(urls: &[String], clock: Clock, seed: u64) -> Result<Clients> {
+        let (stop, over, ends, acknowledged) = Default::default();
+        let mut clients = Clients { stop, over, ends, acknowledged, writers: vec![], readers: vec![] };
+        for (at, (topic, is_durable)) in TOPICS.into_iter().enumerate() {
+            let (url, count) = (&urls[(at + seed as usize) % NODES], Arc::clone(&clients.acknowledged));
+            let seed = seed.wrapping_mul(1_000).wrapping_add(at as u64);
+            let writer = Writer::open(topic, is_durable, url, clock, seed, count)?;
+            let stop = Arc::clone(&clients.stop);
+            clients.writers.push(spawn(move || writer.run(&stop)));
+            for (node, url) in urls.iter().cloned().enumerate() {
+                let (ends, over) = (Arc::clone(&clients.ends), Arc::clone(&clients.over));
+                clients.readers.push(spawn(move || read(topic, node, &url, &ends, &over)));
+            }
+        }
+        Ok(clients)
+    }
+
+    /// Waits until batches are acknowledged.
+    fn progress(&self, when: &str) -> Result<()> {
+        let (before, deadline) = (self.acknowledged.load(Ordering::Relaxed), Instant::now() + PATIENCE);
+        while self.acknowledged.load(Ordering::Relaxed) < before + PROGRESS {
+            if Instant::now() > deadline {
+                bail!("nothing is acknowledged for {PATIENCE:?} in {when}");
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// Ends them in any case; what they found if all went on.
+    fn end(mut self, done: Result<()>) -> Result<(Vec<Ledger>, Vec<Trace>)> {
+        let gone = |_| anyhow!("a client panicked");
+        self.stop.store(true, Ordering::Relaxed);
+        self.over.store(done.is_err(), Ordering::Relaxed);
+        let ledgers: Result<Vec<Ledger>> = self
+            .writers
+            .drain(..)
+            .map(|writer| writer.join().map_err(gone)?.context("a publisher"))
+            .collect();
+        if let Ok(ledgers) = &ledgers {
+            // Nobody else sets it.
+            let _ = self.ends.set(ends(ledgers));
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while !self.readers.iter().all(JoinHandle::is_finished)
+            && Instant::now() < deadline
+            && ledgers.is_ok()
+        {
+            std::thread::sleep(LOOK);
+        }
+        self.over.store(true, Ordering::Relaxed);
+        let traces: Result<Vec<Trace>> =
+            self.readers.drain(..).map(|reader| reader.join().map_err(gone)?).collect();
+        done?;
+        Ok((ledgers?, traces?))
+    }
+}
+
+/// Where the last acknowledged record of each topic is.
+fn ends(ledgers: &[Ledger]) -> BTreeMap<&'static str, Position> {
+    let last =
+        |ledger: &Ledger| ledger.published.iter().filter_map(|batch| batch.answered).map(|(_, at)| at).max();
+    TOPICS.iter().zip(ledgers).filter_map(|((topic, _), ledger)| Some((*topic, last(ledger)?))).collect()
+}
+
+fn check(ledgers: &[Ledger], traces: &[Trace], struck: &[(u64, String)], steps: usize) -> Result<Report> {
+    let mut report = Report { steps, ..Report::default() };
+    for ((topic, is_durable), ledger) in TOPICS.into_iter().zip(ledgers) {
+        let of_topic: Vec<&Trace> = traces.iter().filter(|trace| trace.topic == topic).collect();
+        let counts = audit::topic(is_durable, ledger, &of_topic)?;
+        report.counts.read += counts.read;
+        report.counts.gaps += counts.gaps;
+        report.counts.epochs += counts.epochs;
+        report.batches += ledger.published.len() as u64;
+        report.refused += ledger.refused;
+        for batch in &ledger.published {
+            let end = batch.answered.map_or(u64::MAX, |(end, _)| end);
+            report.unknown += u64::from(batch.answered.is_none());
+            report.struck += u64::from(struck.iter().any(|(at, _)| (batch.call..end).contains(at)));
+        }
+    }
+    if report.struck == 0 || report.counts.epochs == 0 {
+        bail!(
+            "it proves nothing: no fault fell between a publish and its answer, or no epoch ended: {report}"
+        );
+    }
+    Ok(report)
+}
