@@ -13,6 +13,7 @@ use dunlin_topic::{Retention, TopicConfig};
 
 use crate::config::Config;
 use crate::outcome::Refusal;
+use crate::signals::Stop;
 use crate::telemetry::Telemetry;
 
 #[derive(Debug)]
@@ -26,12 +27,13 @@ pub struct Running {
 }
 
 impl Running {
-    pub fn start(config: &Config) -> Result<Running> {
+    /// Until `stop` is set, which ends the joining of a cluster.
+    pub fn start(config: &Config, stop: &Stop) -> Result<Running> {
         let node = match &config.data_dir {
             Some(dir) => open(node_config(config), dir)?,
             None => Node::start(node_config(config)).context("cannot start the node")?,
         };
-        let cluster = cluster_config(config)?.map(|cluster| Cluster::start(&node, cluster)).transpose();
+        let cluster = cluster_config(config, stop)?.map(|cluster| Cluster::start(&node, cluster)).transpose();
         let cluster = cluster.map_err(refused)?;
         let server = Server::start(node.clone(), server_config(config)).context("cannot open the doors")?;
         if let Some(cluster) = &cluster {
@@ -117,7 +119,7 @@ fn refused(error: ClusterError) -> anyhow::Error {
     }
 }
 
-fn cluster_config(config: &Config) -> Result<Option<ClusterConfig>> {
+fn cluster_config(config: &Config, stop: &Stop) -> Result<Option<ClusterConfig>> {
     let (Some(cluster), Some(data_dir)) = (&config.cluster, &config.data_dir) else { return Ok(None) };
     let join = match &cluster.join {
         Some((at, file)) => {
@@ -132,6 +134,7 @@ fn cluster_config(config: &Config) -> Result<Option<ClusterConfig>> {
         advertise: cluster.advertise.clone(),
         data_dir: data_dir.clone(),
         join,
+        give_up: stop.flag(),
         limits: ClusterLimits::default(),
         control: config.limits.control,
         ownership: OwnershipLimits::default(),

@@ -100,6 +100,11 @@ impl Stop {
         }
     }
 
+    /// For whoever looks at it elsewhere.
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0)
+    }
+
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

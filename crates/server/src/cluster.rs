@@ -41,6 +41,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -84,6 +85,8 @@ pub struct ClusterConfig {
     pub data_dir: PathBuf,
     /// Where a node of the cluster is, and a token of it; of no meaning once this node has joined.
     pub join: Option<(String, Token)>,
+    /// Set when joining is to end at once, with [`ClusterError::GivenUp`].
+    pub give_up: Arc<AtomicBool>,
     /// What connections between nodes hold at most.
     pub limits: ClusterLimits,
     /// Those of what is agreed on.
@@ -246,11 +249,7 @@ fn start_thread(name: &str) -> Result<(Handle, Thread), ClusterError> {
 
 fn advertised(config: &ClusterConfig, address: SocketAddr) -> Result<String, ClusterError> {
     match &config.advertise {
-        Some(advertise)
-            if advertise.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) =>
-        {
-            Ok(advertise.clone())
-        }
+        Some(advertise) if join::is_reachable(advertise) => Ok(advertise.clone()),
         Some(advertise) => Err(ClusterError::Refused(format!(
             "{advertise:?} is not where a node can be reached: expected a host and a port, like node-1.example:6222"
         ))),
@@ -292,7 +291,10 @@ async fn place(
                  begin a cluster with this one (without --join) and have the others join it"
             )));
         }
-        let (identity, authority) = join::join(files, through, token, address, &config.limits).await?;
+        let (identity, authority) = tokio::select! {
+            joined = join::join(files, through, token, address, &config.limits) => joined?,
+            () = join::given_up(&config.give_up) => return Err(ClusterError::GivenUp),
+        };
         return Ok((identity, authority, false));
     }
     let cluster = new_cluster()?;

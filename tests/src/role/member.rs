@@ -42,6 +42,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         listen: listen.parse()?,
         advertise: None,
         data_dir: data_dir.into(),
+        give_up: Default::default(),
         join,
         limits: ClusterLimits::default(),
         control: ControlLimits::default(),

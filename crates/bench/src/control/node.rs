@@ -74,6 +74,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
         listen: between,
         advertise: None,
         data_dir,
+        give_up: Default::default(),
         join,
         limits: ClusterLimits::default(),
         control: ControlLimits::default(),

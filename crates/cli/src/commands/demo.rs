@@ -70,7 +70,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     if arguments.nodes > 1 {
         return over_nodes(arguments, &source, console, &stop);
     }
-    let running = start_node()?;
+    let running = start_node(&stop)?;
     let url = running.url();
     let lines: usize = source.recordings.iter().map(crate::demo::Recording::len).sum();
     let markets = source.recordings.len();
@@ -101,11 +101,11 @@ fn over_nodes(arguments: &Arguments, source: &Source, console: &Console, stop: &
 }
 
 /// On the port everyone knows, or on any if that is taken.
-fn start_node() -> Result<Running> {
+fn start_node(stop: &Stop) -> Result<Running> {
     let mut config = Config::try_from(&RawConfig::defaults())?;
-    Running::start(&config).or_else(|_| {
+    Running::start(&config, stop).or_else(|_| {
         config.listen = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-        Running::start(&config)
+        Running::start(&config, stop)
     })
 }
 

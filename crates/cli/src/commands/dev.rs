@@ -51,7 +51,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     }
     let (mut raw, mut warnings) = arguments.config.gather_over(defaults)?;
     shut_doors_in_use(&mut raw, &mut warnings);
-    let running = serve::start_with(&raw, &warnings, console)?;
+    let running = serve::start_with(&raw, &warnings, &stop, console)?;
     greet(&running, certificates.as_ref(), console)?;
     let ended = serve::wait_and_reload(&running, &stop, &reload);
     running.stop();

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use dunlin_server::cluster::Cluster;
+use dunlin_server::cluster::{Cluster, ClusterError};
 
 use crate::arguments::Global;
 use crate::config::{Config, ConfigFlags, Origin, RawConfig};
@@ -57,7 +57,10 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     {
         raw.set_default("cluster.token_file", &file.to_string_lossy());
     }
-    let running = start_with(&raw, &warnings, console)?;
+    let running = match start_with(&raw, &warnings, &stop, console) {
+        Err(error) if matches!(error.downcast_ref(), Some(ClusterError::GivenUp)) => return Ok(()),
+        started => started?,
+    };
     let mut out = std::io::stdout();
     writeln!(out, "{}", ready_line(&running)).and_then(|()| out.flush()).context("cannot say READY")?;
     let ended = wait_and_reload(&running, &stop, &reload);
@@ -66,13 +69,13 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
 }
 
 /// A node as it was written, after the warnings.
-pub fn start_with(raw: &RawConfig, warnings: &[String], console: &Console) -> Result<Running> {
+pub fn start_with(raw: &RawConfig, warnings: &[String], stop: &Stop, console: &Console) -> Result<Running> {
     for warning in warnings {
         writeln!(std::io::stderr(), "{} {warning}", console.errors.warning("warning:"))?;
     }
     let config = Config::try_from(raw)?;
     let telemetry = Telemetry::start(&config, console)?;
-    Ok(Running { telemetry: Some(telemetry), ..Running::start(&config).map_err(way_out)? })
+    Ok(Running { telemetry: Some(telemetry), ..Running::start(&config, stop).map_err(way_out)? })
 }
 
 /// Until a signal to end comes.

@@ -18,6 +18,9 @@ pub enum ClusterError {
         /// Why.
         why: String,
     },
+    /// Whoever wanted to join does not any more.
+    #[error("ended while it joined")]
+    GivenUp,
     /// A token is not one.
     #[error(
         "this is no join token: `dunlin cluster token` makes them, one line that begins with {}",

@@ -16,6 +16,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dunlin::state::{Command, Operation, Reply};
@@ -38,6 +39,12 @@ use super::{ClusterLimits, hex};
 
 /// Between two tries.
 const AGAIN: Duration = Duration::from_millis(300);
+/// How long somebody may take to show who they are.
+const SHAKE_WITHIN: Duration = Duration::from_secs(5);
+/// What goes on for the same reason is said again after so long.
+const SAY_AGAIN: Duration = Duration::from_secs(5);
+/// Between two looks whether to give up.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// What a new node asks.
 #[derive(Debug, Serialize, Deserialize)]
@@ -70,6 +77,36 @@ pub(super) enum Joined {
     },
 }
 
+/// Says what keeps a node from joining: when it changes, and now and then while it does not.
+#[derive(Default)]
+struct Complaint {
+    said: Option<(String, Instant)>,
+}
+
+impl Complaint {
+    fn say(&mut self, at: &str, why: &str) {
+        let is_new =
+            !matches!(&self.said, Some((before, when)) if before == why && when.elapsed() < SAY_AGAIN);
+        if is_new {
+            tracing::warn!("still trying to reach {at}: {why}");
+            self.said = Some((why.to_owned(), Instant::now()));
+        }
+    }
+}
+
+/// Returns when the joining is not wanted any more.
+pub(super) async fn given_up(give_up: &AtomicBool) {
+    while !give_up.load(Ordering::Relaxed) {
+        sleep(LOOK).await;
+    }
+}
+
+/// Whether it reads as a host and a port.
+pub(super) fn is_reachable(address: &str) -> bool {
+    let parts = address.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>()));
+    matches!(parts, Some((host, Ok(1..))) if !host.is_empty() && !host.contains(['/', '@', ' ']))
+}
+
 /// Has a directory become that of a node of the cluster.
 pub(super) async fn join(
     files: &Files,
@@ -78,6 +115,12 @@ pub(super) async fn join(
     address: &str,
     limits: &ClusterLimits,
 ) -> Result<(Identity, Authority), ClusterError> {
+    if !is_reachable(through) {
+        return Err(ClusterError::Refused(format!(
+            "--join {through:?} is not where a node can be reached: expected a host and a port, like node-1.example:6222"
+        )));
+    }
+    let mut complaint = Complaint::default();
     let deadline = Instant::now() + Duration::from_millis(limits.join_ms_max);
     let mut at = through.to_owned();
     loop {
@@ -91,15 +134,20 @@ pub(super) async fn join(
                 tracing::info!(cluster, node, "joined");
                 return Ok((identity, authority));
             }
-            Ok(Ok(Joined::Refused { why }) | Err(why)) => return Err(ClusterError::Refused(why)),
+            Ok(Ok(Joined::Refused { why }) | Err(why)) => {
+                return Err(ClusterError::Refused(format!("cannot join through {at}: {why}")));
+            }
             Ok(Ok(Joined::Elsewhere { address })) => {
-                let why = format!("the leader at {address} was said to let nodes in");
                 at = address;
+                "it leads and lets nodes in, says another".to_owned()
+            }
+            Ok(Ok(Joined::Later { why })) => {
+                complaint.say(&at, &why);
                 why
             }
-            Ok(Ok(Joined::Later { why })) => why,
             Err(error) => {
                 let why = error.to_string();
+                complaint.say(&at, &why);
                 if Instant::now() >= deadline {
                     return Err(ClusterError::Unreachable { address: at, why });
                 }
@@ -120,7 +168,11 @@ async fn ask(
     address: &str,
     limits: &ClusterLimits,
 ) -> io::Result<Result<Joined, String>> {
-    let (read, mut write) = split(connect_by_token(token, at).await?);
+    let stream = match timeout(SHAKE_WITHIN, connect_by_token(token, at)).await?? {
+        Ok(stream) => stream,
+        Err(why) => return Ok(Err(why.to_owned())),
+    };
+    let (read, mut write) = split(stream);
     let mut frames = Frames::new(read, limits.hello_bytes_max);
     let hello = Hello {
         version: hello::VERSION,

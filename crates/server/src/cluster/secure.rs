@@ -13,8 +13,8 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig,
-    SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore,
+    ServerConfig, SignatureScheme,
 };
 use tokio::net::TcpStream;
 
@@ -110,8 +110,11 @@ pub(super) struct Caller {
     pub(super) stream: Stream,
 }
 
-/// Connects to any node of the cluster that a token is of.
-pub(super) async fn connect_by_token(token: &Token, address: &str) -> io::Result<Stream> {
+/// Connects to any node of the cluster that a token is of; or why nobody there ever will be one.
+pub(super) async fn connect_by_token(
+    token: &Token,
+    address: &str,
+) -> io::Result<Result<Stream, &'static str>> {
     let verifier = Arc::new(ByFingerprint { fingerprint: token.fingerprint, provider: provider() });
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
@@ -120,14 +123,19 @@ pub(super) async fn connect_by_token(token: &Token, address: &str) -> io::Result
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
-    secure(address, Arc::new(config), "any.dunlin").await.map_err(|error| {
-        match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
-            Some(Error::InvalidCertificate(_)) => {
-                io::Error::other("the node there is not of the cluster that made the token")
-            }
-            _ => error,
+    let error = match secure(address, Arc::new(config), "any.dunlin").await {
+        Ok(stream) => return Ok(Ok(stream)),
+        Err(error) => error,
+    };
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+        Some(Error::InvalidCertificate(_)) => {
+            Ok(Err("the node there is not of the cluster that made the token"))
         }
-    })
+        Some(Error::InvalidMessage(_) | Error::AlertReceived(AlertDescription::NoApplicationProtocol)) => {
+            Ok(Err("that is no cluster port: give the address of --cluster-listen"))
+        }
+        _ => Err(error),
+    }
 }
 
 async fn secure(address: &str, config: Arc<ClientConfig>, name: &str) -> io::Result<Stream> {

@@ -110,7 +110,7 @@ fn on_its_own_node(
     config.listen = listen.or(config.listen);
     // Who mistypes an instrument is refused, instead of given an empty topic.
     config.auto_create = false;
-    let running = Running::start(&config).map_err(|error| beside_another(error, &config))?;
+    let running = Running::start(&config, stop).map_err(|error| beside_another(error, &config))?;
     for instrument in instruments.list() {
         let topic = instrument.topic();
         let created = running.node.create_topic(&topic, arguments.topic_config(instrument), false);
