@@ -28,14 +28,21 @@ pub enum Address {
 
 /// Text that is no address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no address: write dunlin://HOST:PORT, tls://HOST:PORT or unix:///PATH")]
-pub struct AddressError(String);
+#[error("{text:?} is no address: {why}")]
+pub struct AddressError {
+    text: String,
+    why: &'static str,
+}
+
+const EXPECTED: &str = "write dunlin://HOST:PORT, tls://HOST:PORT or unix:///PATH";
+const PORTS: &str = "ports go from 0 to 65535";
 
 impl FromStr for Address {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Address, AddressError> {
-        let error = || AddressError(text.to_owned());
+        let no_address = |why| AddressError { text: text.to_owned(), why };
+        let error = || no_address(EXPECTED);
         if let Some(path) = text.strip_prefix("unix://") {
             return if path.starts_with('/') { Ok(Address::Unix(path.into())) } else { Err(error()) };
         }
@@ -48,7 +55,11 @@ impl FromStr for Address {
         };
         let (host, port) = match rest.rsplit_once(':') {
             // The last colon of a bare IPv6 address in brackets is not a port's.
-            Some((host, port)) if !port.ends_with(']') => (host, port.parse().map_err(|_| error())?),
+            Some((host, port)) if !port.ends_with(']') => {
+                let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+                let why = if is_number { PORTS } else { EXPECTED };
+                (host, port.parse().map_err(|_| no_address(why))?)
+            }
             _ => (rest, PORT_DEFAULT),
         };
         let plain = !host.is_empty() && !host.contains(['/', '@', ' ']);
@@ -112,6 +123,8 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Address>(), address, "{text}");
         }
+        let beyond = "dunlin://h:99999".parse::<Address>().unwrap_err();
+        assert!(beyond.to_string().contains("ports go from 0 to 65535"), "{beyond}");
         for text in
             ["", "http://a", "unix://relative", "dunlin://", "dunlin://h:port", "dunlin://h:99999", "a b"]
         {

@@ -7,7 +7,7 @@ use dunlin_wire::{ErrorCode, Refusal, Retry};
 
 /// A node's refusal, kept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{code}{}{text}", if text.is_empty() { "" } else { ": " })]
+#[error("{code}{}{text}{}", if text.is_empty() { "" } else { ": " }, self.size())]
 pub struct Refused {
     /// Which refusal: its row of the table says what it carries and what to do.
     pub code: ErrorCode,
@@ -20,6 +20,14 @@ pub struct Refused {
 impl Refused {
     pub(crate) fn new(refusal: &Refusal<'_>) -> Refused {
         Refused { code: refusal.code, numbers: refusal.numbers, text: refusal.text.to_owned() }
+    }
+
+    /// What is too large says by how much: its text is the limit's name alone.
+    fn size(&self) -> String {
+        match (self.code, self.numbers) {
+            (ErrorCode::KeyTooLarge, [size, size_max, _]) => format!(" = {size_max}, and this is {size}"),
+            _ => String::new(),
+        }
     }
 
     /// Whether trying the same again can help.

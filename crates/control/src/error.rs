@@ -107,7 +107,7 @@ choice! {
         Immovable { /// The owner.
             owner: u64 } = 22,
         /// The node does not take part.
-        #[error("node {node} does not take part at present")]
+        #[error("node {node} takes no part at present: `dunlin cluster status` shows which nodes do")]
         NoNode { /// Which.
             node: u64 } = 23,
         /// No node takes part.

@@ -179,12 +179,12 @@ codes! {
     80 GroupKind "GROUP_KIND" No 409 FailedPrecondition "text: the kind the group has" "Join with the group's own kind.";
     81 StaleClaim "STALE_CLAIM" No 409 Aborted "the token" "Its deadline passed: the record went to somebody else.";
     99 Internal "INTERNAL" Later 500 Internal "text" "The node has a bug or a broken disk; report it.";
-    100 KeyMoved "KEY_MOVED" No 412 Aborted "the revision that last wrote the key, 0 for none" "Read the key, decide anew.";
+    100 KeyMoved "KEY_MOVED" No 412 Aborted "the revision that last wrote the key (0 for none)" "Read the key, decide anew.";
     101 NoLease "NO_LEASE" No 404 NotFound "the lease" "It has ended, with all that was tied to it: begin with a new one.";
     102 LockHeld "LOCK_HELD" Later 409 FailedPrecondition "the holder's lease, its token" "Wait for the lock, or do something else.";
     103 LockNotHeld "LOCK_NOT_HELD" No 409 FailedPrecondition "the lease" "Stop: the lock is not this lease's, or not any more.";
     104 BadKey "BAD_KEY" No 400 InvalidArgument "text: what is wrong" "Correct the key, range or time to live.";
-    105 KeyTooLarge "KEY_TOO_LARGE" No 413 InvalidArgument "bytes or operations, how many are allowed; text: the limit's name" "Use a shorter key or value, or fewer operations at a time.";
+    105 KeyTooLarge "KEY_TOO_LARGE" No 413 InvalidArgument "size, size allowed; text: the name of the limit, which is in bytes or operations" "Use a shorter key or value, or fewer operations at a time.";
     106 NoRoom "NO_ROOM" Later 507 ResourceExhausted "bytes the state would have, bytes allowed" "Delete keys, or raise the limit; deleting works.";
     107 NoLeader "NO_LEADER" Later 503 Unavailable "milliseconds it was tried; text: what stood in the way" "Nothing was done. Try again: a majority of the nodes has to be up and connected.";
     108 CommandUnknown "COMMAND_UNKNOWN" No 504 Unknown "" "It may have been done or not: read what there is before asking again.";

@@ -4,10 +4,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, anyhow, bail};
 use dunlin_server::cluster::{ClusterClient, ClusterError, NodeStatus, Surveyed, back_up, restore};
 use serde_json::json;
 
+use crate::commands::parse::{duration, node_number};
 use crate::console::Console;
 use crate::outcome::Refusal;
 use crate::table::Table;
@@ -38,7 +39,7 @@ enum Verb {
     Add {
         /// How long the token is good
         #[arg(long, default_value = "1h")]
-        ttl: humantime::Duration,
+        ttl: String,
     },
     /// Make a join token: for one node, and an hour, unless told otherwise
     Token {
@@ -50,10 +51,15 @@ enum Verb {
         reusable: bool,
     },
     /// Take a node out for good: it never comes back under its number
-    Remove { node: u64 },
+    Remove {
+        /// Its number, as `dunlin cluster status` shows it
+        #[arg(value_parser = node_number)]
+        node: u64,
+    },
     /// Have another node lead
     Transfer {
         /// Which one [default: any that can]
+        #[arg(value_parser = node_number)]
         node: Option<u64>,
     },
     /// Write all that the cluster has agreed on into a file; not the records of topics
@@ -83,17 +89,11 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
 fn run_verb(verb: &Verb, dir: &Path, console: &Console) -> Result<()> {
     match verb {
         Verb::Status => status(&ClusterClient::open(dir)?, console),
-        Verb::Add { ttl } => add(&ClusterClient::open(dir)?, (*ttl).into(), console),
+        Verb::Add { ttl } => add(&ClusterClient::open(dir)?, time_to_live(ttl)?, console),
         Verb::Token { ttl, reusable } => {
             let ttl = match ttl.as_str() {
                 "off" => None,
-                ttl => {
-                    let expected = "a duration like 10m or 1h, or off";
-                    Some(
-                        humantime::parse_duration(ttl)
-                            .with_context(|| format!("--ttl {ttl:?}: expected {expected}"))?,
-                    )
-                }
+                ttl => Some(time_to_live(ttl)?),
             };
             let token = ClusterClient::open(dir)?.token(ttl, *reusable)?;
             // The only time that it is shown: alone, so that it can go to a file.
@@ -124,6 +124,19 @@ fn run_verb(verb: &Verb, dir: &Path, console: &Console) -> Result<()> {
             done(console, &json!({"data_dir": dir, "from": header.cluster, "made_ms": header.made_ms}), &said)
         }
     }
+}
+
+/// As long as leases of what a cluster agrees on may be.
+const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
+
+/// A token's time to live.
+fn time_to_live(text: &str) -> Result<Duration> {
+    let ttl = duration(text).map_err(|why| anyhow!("--ttl {text:?}: {why}"))?;
+    if ttl < Duration::from_millis(1) || ttl > TTL_MAX {
+        let longest = humantime::format_duration(TTL_MAX);
+        bail!("--ttl {text:?}: a token is good for more than nothing, and for {longest} at most");
+    }
+    Ok(ttl)
 }
 
 fn done(console: &Console, json: &serde_json::Value, said: &str) -> Result<()> {

@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::arguments::Global;
 use crate::commands::kv::shown;
 use crate::commands::lock::ourselves;
+use crate::commands::parse::duration;
 use crate::connect::connect;
 use crate::console::Console;
 use crate::outcome::Refusal;
@@ -30,8 +31,8 @@ pub struct Arguments {
     /// The election
     pub name: String,
     /// How long we stay elected when nobody hears from us
-    #[arg(long, value_name = "DURATION", default_value = "10s")]
-    pub ttl: humantime::Duration,
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub ttl: Duration,
     /// What others see of us [default: host and process]
     #[arg(long)]
     pub value: Option<String>,
@@ -47,7 +48,7 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         let holder = holder.ok_or_else(|| Refusal(format!("nobody is elected {:?}", arguments.name)))?;
         return tell(&holder.value, holder.created, console);
     }
-    let mut lease = kv.lease(arguments.ttl.into())?;
+    let mut lease = kv.lease(arguments.ttl)?;
     lease.keep().context("cannot start a thread")?;
     let value = ourselves(arguments.value.as_deref());
     let lock = kv.lock(&arguments.name, &lease, value.as_bytes())?;

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 
 use anyhow::{Context, Result};
 use dunlin_client::state::prefix_end;
-use dunlin_client::{Kv, WatchError, WatchFrom, Written};
+use dunlin_client::{Entry, Kv, WatchError, WatchFrom, Written};
 use dunlin_topic::SubscribeError;
 use serde_json::json;
 
@@ -90,7 +90,7 @@ Exit code 1 when it was written since, with the revision that did.")]
     /// List keys and what they hold, in the order of their bytes
     #[command(after_help = "\
 Examples:
-  dunlin kv range                       all
+  dunlin kv range                       all but the system's own, which begin with $
   dunlin kv range config/               those that begin so
   dunlin kv range a --end b --limit 10  from a, and before b")]
     Range {
@@ -106,6 +106,9 @@ Examples:
         /// Their names alone
         #[arg(long)]
         keys: bool,
+        /// The system's own keys, too, which begin with `$`; so does asking for what begins with it
+        #[arg(long)]
+        system: bool,
         /// As the node has it, which may be late, and without a word to the others
         #[arg(long)]
         stale: bool,
@@ -159,10 +162,12 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         Verb::Del { key, revision: Some(revision), .. } => written(kv.delete_if(key, *revision)?, console),
         Verb::Del { key, .. } => written(kv.delete(key)?, console),
         Verb::Txn(txn) => txn::run(txn, &kv, console),
-        Verb::Range { start, end, limit, keys, stale } => {
+        Verb::Range { start, end, limit, keys, system, stale } => {
             let end =
                 end.as_ref().map_or_else(|| prefix_end(start.as_bytes()), |end| end.clone().into_bytes());
-            range(&asked(*stale), start, &end, limit.unwrap_or(usize::MAX), *keys, console)
+            let all = *system || start.starts_with(SYSTEM);
+            let show = Show { limit: limit.unwrap_or(usize::MAX), keys: *keys, all };
+            range(&asked(*stale), start, &end, &show, console)
         }
         Verb::Watch { prefix, from, count } => watch(&kv, prefix, *from, *count, console),
     }
@@ -216,13 +221,27 @@ fn delete_all(kv: &Kv, prefix: &str, console: &Console) -> Result<()> {
     }
 }
 
-fn range(kv: &Kv, start: &str, end: &[u8], limit: usize, keys: bool, console: &Console) -> Result<()> {
-    let (mut start, mut left) = (start.as_bytes().to_vec(), limit);
+/// What of a range is shown.
+struct Show {
+    /// So many keys.
+    limit: usize,
+    /// Their names alone.
+    keys: bool,
+    /// Those of the system as well.
+    all: bool,
+}
+
+/// What the system's own keys begin with.
+const SYSTEM: char = '$';
+
+fn range(kv: &Kv, start: &str, end: &[u8], show: &Show, console: &Console) -> Result<()> {
+    let (mut start, mut left, keys) = (start.as_bytes().to_vec(), show.limit, show.keys);
     let mut out = console.out();
     while left > 0 {
         let page = kv.range(&start, end, u32::try_from(left).unwrap_or(u32::MAX))?;
-        left -= page.entries.len().min(left);
-        for entry in &page.entries {
+        let shown = |entry: &&Entry| show.all || entry.key.first() != Some(&(SYSTEM as u8));
+        for entry in page.entries.iter().filter(shown) {
+            left -= 1;
             match (console.json, keys) {
                 (true, false) => writeln!(out, "{}", show::entry(entry))?,
                 (true, true) => writeln!(out, "{}", json!({"key": show::text(&entry.key)}))?,
@@ -233,6 +252,8 @@ fn range(kv: &Kv, start: &str, end: &[u8], limit: usize, keys: bool, console: &C
             }
         }
         match page.entries.last() {
+            // They lie next to one another: on after the last of them.
+            Some(last) if page.more && !shown(&last) => start = vec![SYSTEM as u8 + 1],
             Some(last) if page.more => start = [&last.key[..], &[0]].concat(),
             _ => break,
         }

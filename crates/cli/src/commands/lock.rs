@@ -8,6 +8,7 @@ use dunlin_client::Lease;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::arguments::Global;
+use crate::commands::parse::duration;
 use crate::connect::connect;
 use crate::console::Console;
 
@@ -29,8 +30,8 @@ pub struct Arguments {
     /// The lock
     pub name: String,
     /// How long it stays ours when nobody hears from us
-    #[arg(long, value_name = "DURATION", default_value = "10s")]
-    pub ttl: humantime::Duration,
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub ttl: Duration,
     /// What others see of the holder [default: host and process]
     #[arg(long)]
     pub value: Option<String>,
@@ -50,7 +51,7 @@ pub fn ourselves(value: Option<&str>) -> String {
 
 pub fn run(arguments: &Arguments, global: &Global, _console: &Console) -> Result<()> {
     let kv = connect(global, "dunlin lock")?.kv();
-    let mut lease = kv.lease(arguments.ttl.into())?;
+    let mut lease = kv.lease(arguments.ttl)?;
     lease.keep().context("cannot start a thread")?;
     let value = ourselves(arguments.value.as_deref());
     let lock = match arguments.no_wait {

@@ -50,7 +50,12 @@ pub fn on_gap(text: &str) -> Result<OnGap, String> {
 }
 
 pub fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|_| "expected a duration like 500us, 10ms, 5s or 1h".into())
+    humantime::parse_duration(text).map_err(|_| "expected a duration like 500us, 10ms, 30s, 5m or 2h".into())
+}
+
+/// Which node of a cluster.
+pub fn node_number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "expected a node's number, as `dunlin cluster status` shows it".into())
 }
 
 /// Records per second.

@@ -11,6 +11,7 @@ use dunlin_client::{Client, TopicSummary};
 use serde_json::json;
 
 use crate::arguments::Global;
+use crate::commands::parse::node_number;
 use crate::connect::connect;
 use crate::console::{Console, grouped, sized};
 use crate::table::Table;
@@ -50,6 +51,7 @@ enum Verb {
         /// The topic
         name: String,
         /// The node's number, as `dunlin cluster status` shows it
+        #[arg(value_parser = node_number)]
         node: u64,
     },
     /// Show all about a topic: what it keeps, what its logs hold, and its slowest readers

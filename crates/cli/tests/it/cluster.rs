@@ -1,10 +1,11 @@
 //! `cluster`, and `dev --nodes`: a cluster as a person sees it.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::dunlin::{Outcome, Program, dunlin, run};
+use crate::dunlin::{Node, Outcome, Program, dunlin, run, run_with, signal};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -108,4 +109,98 @@ fn what_is_missing_for_a_cluster_is_said() {
     std::fs::write(&token, "nonsense").unwrap();
     let join = ["127.0.0.1:0", "--join", "127.0.0.1:1", "--token-file", &token];
     says(&[&node[..], &join].concat(), "this is no join token");
+}
+
+#[test]
+fn who_cannot_join_is_told_at_once_and_who_waits_can_be_ended() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = |name: &str| temporary.path().join(name).to_str().unwrap().to_owned();
+    let begin = |dir: &str| Node::start_with(&["--data-dir", dir, "--cluster-listen", "127.0.0.1:0"]);
+    let (one, _other) = (begin(&dir("one")), begin(&dir("other")));
+    let field = |name: &str| one.ready.split_whitespace().find_map(|word| word.strip_prefix(name)).unwrap();
+    let (cluster, token) = (field("cluster="), dir("token"));
+    let made = run(&["cluster", "token", "--data-dir", &dir("other")]).done();
+    std::fs::write(&token, made).unwrap();
+    let new = dir("new");
+    let join = |through: &str| {
+        dunlin(
+            &[
+                &["serve", "--listen", "127.0.0.1:0", "--cluster-listen", "127.0.0.1:0", "--data-dir", &new]
+                    [..],
+                &["--join", through, "--token-file", &token],
+            ]
+            .concat(),
+        )
+    };
+    // Each is said without a second try.
+    for (through, expected) in [
+        ("nowhere", "expected a host and a port"),
+        ("127.0.0.1:99999", "expected a host and a port"),
+        (cluster, "the node there is not of the cluster that made the token"),
+        (&nats_port(), "that is no cluster port: give the address of --cluster-listen"),
+    ] {
+        let Outcome { code, err, .. } = run_with(join(through), b"");
+        assert!(code == Some(1) && err.contains(expected), "{through}: {code:?} {err}");
+        assert!(!err.contains("still trying"), "{through}: {err}");
+    }
+    let mut child = join("127.0.0.1:1").stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let err = BufReader::new(child.stderr.take().unwrap());
+    let mut lines = err.lines().map_while(Result::ok);
+    let said = lines.find(|line| line.contains("still trying to reach 127.0.0.1:1: "));
+    assert!(said.is_some(), "it says what it waits for");
+    signal("TERM", child.id());
+    let ended = Outcome::of(child);
+    let rest: Vec<_> = lines.collect();
+    assert!(ended.code == Some(0) && !rest.iter().any(|line| line.contains("cannot reach")), "{rest:?}");
+}
+
+/// A port where somebody speaks first, and no TLS.
+fn nats_port() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for mut socket in listener.incoming().flatten() {
+            let _ = socket.write_all(b"INFO {}\r\n");
+            let _ = std::io::copy(&mut socket, &mut std::io::sink());
+        }
+    });
+    address
+}
+
+#[test]
+fn a_node_of_a_cluster_keeps_its_own_keys_to_itself_and_refuses_with_numbers() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path().to_str().unwrap();
+    let node = Node::start_with(&["--data-dir", dir, "--cluster-listen", "127.0.0.1:0"]);
+    node.run(&["kv", "put", "a", "1"]).done();
+    assert_eq!(node.run(&["kv", "range", "--keys"]).done(), "a\n");
+    assert_eq!(node.run(&["kv", "range", "--limit", "1"]).done(), "a\t1\n");
+    let all = node.run(&["kv", "range", "--system", "--keys"]).done();
+    assert!(all.lines().count() > 1 && all.ends_with("\na\n") && all.starts_with('$'), "{all}");
+    let own = node.run(&["kv", "range", "$", "--keys"]).done();
+    assert_eq!(format!("{own}a\n"), all);
+    node.run(&["topics", "create", "orders"]).done();
+    for (arguments, expected) in [
+        (&["topics", "move", "orders", "9"][..], "node 9 takes no part at present: `dunlin cluster status`"),
+        (&["kv", "put", &"k".repeat(5_000), "1"], "key_bytes_max = 4096, and this is 5000"),
+    ] {
+        let Outcome { code, err, .. } = node.run(arguments);
+        assert!(code == Some(1) && err.contains(expected), "{err}");
+    }
+}
+
+#[test]
+fn what_cannot_be_a_number_or_a_time_is_said_with_an_example() {
+    let says = |arguments: &[&str], expected: &str| {
+        let Outcome { err, code, .. } = run(arguments);
+        assert!(err.contains(expected) && code != Some(0), "{arguments:?}: {err}");
+    };
+    let token = |ttl| ["cluster", "token", "--data-dir", "/nonexistent", "--ttl", ttl];
+    says(&token("0s"), "a token is good for more than nothing");
+    says(&token("9000y"), "at most");
+    says(&token("banana"), "30s, 5m or 2h");
+    says(&["cluster", "remove", "x"], "a node's number, as `dunlin cluster status` shows it");
+    says(&["topics", "move", "orders", "x"], "a node's number, as `dunlin cluster status` shows it");
+    says(&["lock", "a", "--ttl", "banana", "--", "true"], "30s, 5m or 2h");
+    says(&["topics", "list", "--url", "dunlin://127.0.0.1:99999"], "ports go from 0 to 65535");
 }

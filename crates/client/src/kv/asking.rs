@@ -3,15 +3,18 @@
 use std::time::{Duration, Instant};
 
 use dunlin_control::{Answered, Command, Reply};
-use dunlin_wire::{Control, ControlKind, FromClient, FromNode, Kind, Long};
+use dunlin_wire::{Control, ControlKind, ErrorCode, FromClient, FromNode, HEADER_BYTES, Kind, Long};
 
 use super::{Kv, KvError};
 use crate::asked::Asked;
 use crate::follow::lock;
+use crate::refusal::Refused;
 use crate::topics::AskError;
 
 /// Between two tries of what may be asked twice.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Of a message with a command, at most: the protocol's header, the command's number, kind and length, and what fills it up.
+const HEAD_BYTES: usize = HEADER_BYTES + 32;
 
 /// A command that was sent. Many may be on their way at once; what is sent together the node proposes together.
 #[derive(Debug)]
@@ -60,6 +63,12 @@ impl Kv {
     }
 
     pub(super) fn send(&self, kind: ControlKind, bytes: &[u8]) -> Result<Asked, AskError> {
+        // The node would end the connection, and nobody would know what came of all that is on its way.
+        let (size, size_max) = (bytes.len() + HEAD_BYTES, dunlin_wire::Limits::default().run_bytes_max);
+        if size > size_max {
+            let (numbers, text) = ([size as u64, size_max as u64, 0], "run_bytes_max".to_owned());
+            return Err(AskError::Refused(Refused { code: ErrorCode::KeyTooLarge, numbers, text }));
+        }
         let control = |request| FromClient::Control(Control { request, kind, bytes: Long(bytes) });
         let asked = self.shared.begin_asking(control)?;
         self.shared.check_version(Kind::Control)?;

@@ -27,6 +27,7 @@ impl From<&Refusal> for Refused {
             Refusal::Held { holder, token } => of(Code::LockHeld, [holder, token, 0]),
             Refusal::NotHeld { lease } => of(Code::LockNotHeld, [lease, 0, 0]),
             Refusal::NoRoom { bytes, bytes_max } => of(Code::NoRoom, [bytes, bytes_max, 0]),
+            Refusal::NoNode { .. } => Refused::new(Code::TopicConfig, refusal.to_string()),
             Refusal::NoTopic => of(Code::NoTopic, [0; 3]),
             _ => Refused::new(Code::BadKey, refusal.to_string()),
         }

@@ -20,14 +20,32 @@ pub(super) struct Content {
     _charge: Charge,
 }
 
+/// How a body of so many bytes is refused, where so many may be.
+type TooLarge = fn(u64, usize) -> Problem;
+
 /// Reads the whole body.
 pub(super) async fn read(context: &Context, body: Body, bytes_max: usize) -> Result<Content, Problem> {
+    read_or(context, body, bytes_max, of_record).await
+}
+
+/// The same where it is about keys.
+pub(super) async fn read_of_keys(context: &Context, body: Body) -> Result<Content, Problem> {
+    read_or(context, body, context.limits().run_bytes_max as usize, of_keys).await
+}
+
+/// Reads the whole body; one that is too large is refused as `too_large` says, of its bytes and how many may be.
+async fn read_or(
+    context: &Context,
+    body: Body,
+    bytes_max: usize,
+    too_large: TooLarge,
+) -> Result<Content, Problem> {
     let announced = body.size_hint().lower();
     if announced > bytes_max as u64 {
         return Err(too_large(announced, bytes_max));
     }
     let patience = context.limits().http.body_ms_max;
-    let reading = read_on(context, body, bytes_max);
+    let reading = read_on(context, body, bytes_max, too_large);
     let late = |_| {
         let text = format!("the body did not come within {patience} ms");
         Err(Problem::of(StatusCode::REQUEST_TIMEOUT, ErrorCode::Protocol, text))
@@ -35,7 +53,12 @@ pub(super) async fn read(context: &Context, body: Body, bytes_max: usize) -> Res
     tokio::time::timeout(Duration::from_millis(patience.into()), reading).await.unwrap_or_else(late)
 }
 
-async fn read_on(context: &Context, mut body: Body, bytes_max: usize) -> Result<Content, Problem> {
+async fn read_on(
+    context: &Context,
+    mut body: Body,
+    bytes_max: usize,
+    too_large: TooLarge,
+) -> Result<Content, Problem> {
     let mut charge = Charge::none(context.node().budget());
     let mut first: Option<Bytes> = None;
     let mut all = Vec::new();
@@ -59,9 +82,14 @@ async fn read_on(context: &Context, mut body: Body, bytes_max: usize) -> Result<
     Ok(Content { bytes: first.unwrap_or_else(|| all.into()), _charge: charge })
 }
 
-fn too_large(bytes: u64, bytes_max: usize) -> Problem {
+fn of_record(bytes: u64, bytes_max: usize) -> Problem {
     let numbers = [bytes, bytes_max as u64, 0];
     Problem::from(Refused { numbers, ..Refused::new(ErrorCode::RecordTooLarge, "") })
+}
+
+fn of_keys(bytes: u64, bytes_max: usize) -> Problem {
+    let numbers = [bytes, bytes_max as u64, 0];
+    Problem::from(Refused { numbers, ..Refused::new(ErrorCode::KeyTooLarge, "run_bytes_max") })
 }
 
 /// What the body is, without parameters; empty where it does not say.

@@ -116,7 +116,7 @@ pub(super) async fn put(
     let query = Query::parse(query.as_deref(), &["lease"])?;
     let lease = number(&query, "lease")?.unwrap_or(0);
     let expect = expected(request.headers())?;
-    let content = body::read(&context, request.into_body(), context.limits().run_bytes_max as usize).await?;
+    let content = body::read_of_keys(&context, request.into_body()).await?;
     let (key, value) = (key.as_bytes(), &content.bytes[..]);
     let asked = match expect {
         Some(expect) => Command::PutIf { key, value, lease, expect },

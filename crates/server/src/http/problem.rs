@@ -99,7 +99,9 @@ impl Problem {
 fn named_numbers(code: ErrorCode, numbers: &[u64; 3]) -> Map<String, Value> {
     let carries = code.row().map_or("", |row| row.carries);
     let before_text = carries.split("text:").next().unwrap_or("").trim_end_matches([';', ' ']);
-    let names = before_text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    // What stands in brackets explains a name.
+    let plain = |name: &'static str| name.split_once('(').map_or(name, |(name, _)| name).trim();
+    let names = before_text.split(',').map(plain).filter(|name| !name.is_empty());
     names
         .zip(numbers)
         .map(|(name, number)| (name.replace(' ', "_").replace('\'', ""), (*number).into()))

@@ -168,8 +168,12 @@ fn greet(members: &[Member], console: &Console) -> Result<()> {
     }
     table.write(&mut out, paint)?;
     let dir = members[0].dir.display();
+    let url = |member: &Member| format!("--url dunlin://{}", member.field("tcp"));
+    let (first, last) = (url(&members[0]), url(&members[members.len() - 1]));
     writeln!(out, "\nTry, in other terminals:")?;
     for (command, about) in [
+        (format!("dunlin sub ticks {first}"), "read at one node"),
+        (format!("dunlin pub ticks hello {last}"), "what is published at another"),
         (format!("dunlin cluster status --data-dir {dir}"), "who leads, and who follows"),
         (format!("dunlin cluster transfer --data-dir {dir}"), "another leads"),
         (format!("kill -9 {}", members[0].child.id()), "the others go on"),

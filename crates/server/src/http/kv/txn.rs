@@ -122,7 +122,7 @@ pub(in crate::http) async fn transact(
     Extension(context): Extension<Context>,
     request: Request<Body>,
 ) -> Result<Json<Value>, Problem> {
-    let content = body::read(&context, request.into_body(), context.limits().run_bytes_max as usize).await?;
+    let content = body::read_of_keys(&context, request.into_body()).await?;
     let raw: RawTransaction = serde_json::from_slice(&content.bytes)
         .map_err(|error| Problem::bad_request(format!("the transaction: {error}")))?;
     let asked = Command::Transaction {
