@@ -242,6 +242,13 @@ fn bad_input_is_refused_with_its_numbers_and_the_connection_goes_on() {
     );
     let (code, _, name) = refused(kv.put("a", vec![0; limits.value_bytes_max as usize + 1]));
     assert_eq!((code, &*name), (ErrorCode::KeyTooLarge, "value_bytes_max"));
+    let (code, numbers, name) = refused(kv.put("a", vec![0; 16 << 20]));
+    assert_eq!(
+        (code, &*name),
+        (ErrorCode::KeyTooLarge, "run_bytes_max"),
+        "refused here, and the connection goes on"
+    );
+    assert!(numbers[0] > 16 << 20 && numbers[1] == 16 << 20, "{numbers:?}");
     let puts = vec![(&b"a"[..], &b""[..]); limits.operations_max as usize + 1];
     assert_eq!(refused(kv.batch(&puts)).2, "operations_max");
     assert_eq!(refused(kv.put("", "")).0, ErrorCode::BadKey);

@@ -173,6 +173,16 @@ fn what_is_too_large_or_the_systems_is_refused() {
     assert_eq!((refused.status, refused.code().as_str()), (413, "KEY_TOO_LARGE"));
     let refused = ask(&stage, "PUT", "/v1/kv/a", &[], &"v".repeat((1 << 20) + 1));
     assert_eq!((refused.status, refused.code().as_str()), (413, "KEY_TOO_LARGE"));
+    // Announced: refused before it is sent.
+    let mut peer = stage.peer();
+    peer.head("PUT", "/v1/kv/a", &[("content-length", &((16 << 20) + 1).to_string())]);
+    let refused = peer.answer();
+    let numbers = json!({"size": (16 << 20) + 1, "size_allowed": 16 << 20});
+    assert_eq!((refused.status, refused.code().as_str()), (413, "KEY_TOO_LARGE"));
+    assert_eq!(refused.json()["numbers"], numbers);
+    assert_eq!(ask(&stage, "PUT", "/v1/kv/a", &[], "1").status, 200);
+    let moved = ask(&stage, "PUT", "/v1/kv/a", &[("if-match", "7")], "2").json();
+    assert_eq!(moved["numbers"], json!({"the_revision_that_last_wrote_the_key": 1}));
     let refused = ask(&stage, "PUT", "/v1/kv/$lock/gate", &[], "");
     assert_eq!((refused.status, refused.code().as_str()), (400, "BAD_KEY"));
 }
