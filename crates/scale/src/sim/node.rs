@@ -29,7 +29,7 @@ pub struct Node {
 }
 
 impl Default for Node {
-    /// `docs/autoscaling.md` says where each number was measured; disk and network are those of the document's machines.
+    /// Estimates, until a node runs the scheduler and can be measured; disk and network are those of the document's machines.
     fn default() -> Node {
         Node {
             shards: 1,
