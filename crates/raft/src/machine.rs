@@ -21,6 +21,9 @@ pub trait Machine: Send + 'static {
     /// Takes a command in; what is answered to who asked. `index` is its place in raft's log; other commands may share it.
     fn apply(&mut self, index: u64, command: &[u8]) -> Bytes;
 
+    /// All commands of an entry have been taken in: whom it concerns may be told, all at once.
+    fn end_entry(&mut self) {}
+
     /// The state as it is now, at a cost that does not grow with it.
     fn freeze(&self) -> Box<dyn Frozen>;
 

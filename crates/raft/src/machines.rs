@@ -138,7 +138,9 @@ impl<M: Machine> Running<M> {
                 let (now_ms, commands) = proposal::split(&proposed.0);
                 // A new leader counts on from what it has taken in, while later times may be on their way.
                 self.machine.advance(now_ms.max(self.machine.now_ms()));
-                Answers(commands.map(|command| self.machine.apply(log_id.index, command)).collect())
+                let answers = commands.map(|command| self.machine.apply(log_id.index, command)).collect();
+                self.machine.end_entry();
+                Answers(answers)
             }
         }
     }

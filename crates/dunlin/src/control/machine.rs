@@ -35,9 +35,8 @@ impl Replicated {
         &self.state
     }
 
-    /// Tells those whom it concerns what has happened.
+    /// Tells those who wait what has happened. Changes are told entry by entry.
     fn act(&mut self) {
-        self.effects.changes.drain(..).for_each(|change| self.history.record(change));
         for Granted { name, lease, token } in self.effects.granted.drain(..) {
             self.waiting.granted(&name, lease, token);
         }
@@ -48,7 +47,10 @@ impl Replicated {
         let result = self.state.apply(command, &mut self.effects);
         self.act();
         match (command, &result) {
-            (Command::Begin { .. }, Ok(_)) => self.history.move_on(self.state.epoch(), self.state.revision()),
+            (Command::Begin { .. }, Ok(_)) => {
+                self.history.record(&mut self.effects.changes);
+                self.history.move_on(self.state.epoch(), self.state.revision());
+            }
             (Command::Release { name, lease }, Ok(Reply::Done)) => self.waiting.left(name, *lease),
             _ => {}
         }
@@ -85,6 +87,10 @@ impl Machine for Replicated {
         self.said.clear();
         answered.encode(&mut self.said);
         Bytes::copy_from_slice(&self.said)
+    }
+
+    fn end_entry(&mut self) {
+        self.history.record(&mut self.effects.changes);
     }
 
     fn freeze(&self) -> Box<dyn Frozen> {

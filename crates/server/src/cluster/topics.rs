@@ -17,7 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 use dunlin::state::{Command, Events, State};
-use dunlin::topic::{Event, Notice, OnGap, Start, Subscribe, SubscribeOptions, Subscriber};
+use dunlin::topic::{Event, Notice, OnGap, Start, Subscribe, SubscribeOptions, Subscriber, Wait};
 use dunlin::{
     AskError, Consistency, Control, ControlError, KV, Node, Ownership, OwnershipLimits, TopicError, block_on,
 };
@@ -29,6 +29,8 @@ use super::error::ClusterError;
 use super::seat::Seat;
 use crate::peers::NodeLinks;
 
+/// Keys may change all the time, and few changes are about topics: those of so long are taken in together.
+const REST: Duration = Duration::from_millis(1);
 /// How long a thread waits for news before it looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long a node that ends waits until others have its topics.
@@ -122,7 +124,7 @@ impl Known {
                 self.revision.store(state.revision(), Ordering::Release);
                 is_whole = true;
             }
-            match news.next_timeout(LOOK) {
+            match news.try_next() {
                 Ok(Some(Event::Record(record))) => {
                     let revision = record.position.seq;
                     // What the whole had is not to be taken for news.
@@ -134,8 +136,13 @@ impl Known {
                     }
                 }
                 Ok(Some(Event::Notice(Notice::Gap(_) | Notice::EpochChanged(_)))) => is_whole = false,
-                Ok(_) => {}
-                // The node has stopped.
+                Ok(Some(_)) => {}
+                Ok(None) => match news.wait(Some(LOOK)) {
+                    Ok(true) => thread::sleep(REST),
+                    Ok(false) => {}
+                    // The node has stopped.
+                    Err(_) => return,
+                },
                 Err(_) => return,
             }
         }
@@ -185,6 +192,7 @@ fn watch(node: &Node) -> Result<Subscriber, dunlin::topic::SubscribeError> {
         name: "the node's own".to_owned(),
         start: Start::Latest,
         on_gap: OnGap::Newest,
+        wait: Wait::Parked,
         ..SubscribeOptions::default()
     };
     node.subscribe(KV, &options)
