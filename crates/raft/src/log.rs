@@ -8,6 +8,7 @@
 //!
 //! Limits: entries are held from the last purge on, so [`log_bytes_max`](crate::Limits::log_bytes_max) bounds the memory.
 
+mod margin;
 mod operation;
 mod recover;
 mod room;

@@ -68,7 +68,8 @@ struct Stores;
 impl StoreBuilder<Types, Log, Machines<Sum>> for Stores {
     async fn build(&self) -> Result<((), Log, Machines<Sum>), StorageError<Types>> {
         let disk = Arc::new(FakeDisk::new(1));
-        let log = log::open(disk.clone(), Path::new("/raft/log"), &Limits::default()).unwrap();
+        let limits = Limits { reserve_bytes: 0, ..Limits::default() };
+        let log = log::open(disk.clone(), Path::new("/raft/log"), &limits).unwrap();
         let machines = Machines::open(disk, Path::new("/raft/snapshots"), Sum::default(), 0).unwrap();
         Ok(((), log, machines))
     }

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::operation::Operation;
 use super::room::Room;
-use super::writer::{Work, Writer};
+use super::writer::{Purge, Work, Write, Writer};
 use crate::frames::Frames;
 use crate::vocabulary::{Entry, LogId, Types, Vote};
 
@@ -137,10 +137,12 @@ impl Log {
         operations: &[Operation],
         done: impl FnOnce(io::Result<()>) + Send + 'static,
     ) -> io::Result<()> {
-        let mut frames = Frames::default();
-        operations.iter().try_for_each(|operation| frames.push(operation))?;
-        kept.next.seq += u64::from(frames.count);
-        self.writer.hand_over(Work::Write(frames, Box::new(done)));
+        let entries_from = match operations.first() {
+            Some(Operation::Append(first)) => Some(first.log_id.index),
+            _ => None,
+        };
+        let frames = framed(kept, operations)?;
+        self.writer.hand_over(Work::Write(Write { frames, entries_from, done: Box::new(done) }));
         Ok(())
     }
 
@@ -230,14 +232,25 @@ impl RaftLogStorage<Types> for Log {
         kept.purge(last);
         let (vote, next) = (kept.vote.map(Operation::Vote), kept.next);
         let operations: Vec<Operation> = [Operation::Purge(last)].into_iter().chain(vote).collect();
-        if self.room.is_wanted() {
-            self.room.is_being_made();
-            // Files are dropped whole, and this one may be all there is.
-            self.writer.hand_over(Work::EndFile);
-        }
-        self.write(&mut kept, &operations, |_| ())?;
+        let frames = framed(&mut kept, &operations)?;
         let needed = kept.entries.front().map_or(next, |held| held.at);
-        self.writer.hand_over(Work::Forget(needed));
+        // Files are dropped whole, and this one may be all there is.
+        let begins_file = self.room.is_wanted();
+        if begins_file {
+            self.room.is_being_made();
+        }
+        self.writer.hand_over(Work::Purge(Purge { frames, upto: last.index, needed, begins_file }));
         Ok(())
     }
 }
+
+/// Operations as they are written; the records that they are follow the last.
+fn framed(kept: &mut Kept, operations: &[Operation]) -> io::Result<Frames> {
+    let mut frames = Frames::default();
+    operations.iter().try_for_each(|operation| frames.push(operation))?;
+    kept.next.seq += u64::from(frames.count);
+    Ok(frames)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,18 +1,20 @@
 //! The thread that writes: what was handed to it while it wrote becomes one block and one sync.
 //!
-//! A disk that is full ends nothing. The [`Reserve`] is given up and its room claimed for the journal; [`Room`] says so to those
-//! who propose, and they refuse what makes the state grow. When that room is used up as well, what was handed over waits in
-//! its order, and is written as soon as there is room. A disk that fails ends the log: nothing is written after that.
+//! A disk that is full ends nothing. The reserve is given up and its room claimed for the journal ([`Margin`]); [`Room`] says so to
+//! those who propose, and they refuse what makes the state grow. When that room is used up as well, what was handed over waits
+//! in its order, and is written as soon as there is room. Only a purge goes before entries that wait, for it is what makes room,
+//! and it has some of its own: it names nothing that they change. A disk that fails ends the log: nothing is written after that.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use dunlin_journal::{AppendError, Journal, Position, Reserve};
+use dunlin_journal::{AppendError, BLOCK_HEADER_BYTES, Journal, Position, Reserve};
 
-use super::room::{Level, Room};
+use super::margin::{LOOK, Margin};
+use super::room::Room;
 use crate::frames::{self, Frames};
 
 /// Told how a write ended.
@@ -22,16 +24,33 @@ pub(super) type Done = Box<dyn FnOnce(io::Result<()>) + Send>;
 const BLOCK_BYTES: usize = 8 << 20;
 /// How often a disk that is full is tried.
 const RETRY: Duration = Duration::from_millis(50);
-/// How often it is looked whether there is room for the reserve.
-const LOOK: Duration = Duration::from_millis(200);
+/// Left free by all but a purge: its block, and a file for it.
+const PURGE_BYTES: u64 = 16 << 10;
 
 pub(super) enum Work {
-    Write(Frames, Done),
-    /// Nothing before this record is needed.
-    Forget(Position),
-    /// What follows begins a file, so that those before can be dropped.
-    EndFile,
+    Write(Write),
+    Purge(Purge),
     Close,
+}
+
+/// What is to stand in the journal behind all before it.
+pub(super) struct Write {
+    pub(super) frames: Frames,
+    /// The index of the first, where all are entries that are appended.
+    pub(super) entries_from: Option<u64>,
+    pub(super) done: Done,
+}
+
+/// The log begins later.
+pub(super) struct Purge {
+    /// Says so, and all else that has to be said anew.
+    pub(super) frames: Frames,
+    /// The last entry that is none any more.
+    pub(super) upto: u64,
+    /// Nothing before this record is needed once that is written.
+    pub(super) needed: Position,
+    /// It begins a file, so that those before can be dropped.
+    pub(super) begins_file: bool,
 }
 
 #[derive(Debug)]
@@ -49,9 +68,9 @@ impl Writer {
         room: Room,
     ) -> io::Result<Writer> {
         let (sender, receiver) = channel();
-        let (broken, came, is_closing) = Default::default();
-        let looked = Instant::now();
-        let mut writing = Writing { journal, next, reserve, room, came, is_closing, looked, broken };
+        let margin = Margin::open(reserve, room).map_err(io::Error::other)?;
+        let (broken, waiting, came, is_closing) = Default::default();
+        let mut writing = Writing { journal, next, margin, waiting, came, is_closing, broken };
         let run = move || {
             writing.run(&receiver);
             if writing.broken.is_none() {
@@ -81,14 +100,13 @@ impl Drop for Writer {
 struct Writing {
     journal: Journal,
     next: Position,
-    reserve: Reserve,
-    room: Room,
-    /// What came while the disk was full.
+    margin: Margin,
+    /// What finds no room, in its order.
+    waiting: VecDeque<Write>,
+    /// What came behind it.
     came: VecDeque<Work>,
     /// Nobody waits for room any more.
     is_closing: bool,
-    /// When it was looked last whether there is room for the reserve.
-    looked: Instant,
     /// What nothing is written after.
     broken: Option<String>,
 }
@@ -113,26 +131,23 @@ impl Writing {
         while !self.is_closing
             && let Some(first) = self.first(receiver)
         {
-            let (mut writes, mut bytes, mut forget) = (Vec::new(), 0, None);
+            let (mut writes, mut bytes, mut purge) = (VecDeque::new(), 0, None);
             let mut next = Some(first);
             while let Some(work) = next {
                 match work {
-                    Work::Write(frames, done) => {
-                        bytes += frames.bytes.len();
-                        writes.push((frames, done));
+                    Work::Write(write) => {
+                        bytes += write.frames.bytes.len();
+                        writes.push_back(write);
                     }
-                    Work::Forget(before) => forget = Some(before),
-                    Work::EndFile => {
-                        self.write(std::mem::take(&mut writes), receiver);
-                        self.end_file();
-                    }
+                    Work::Purge(given) => purge = Some(given),
                     Work::Close => self.is_closing = true,
                 }
-                next = if bytes < BLOCK_BYTES && !self.is_closing { self.more(receiver) } else { None };
+                let is_more = bytes < BLOCK_BYTES && purge.is_none() && !self.is_closing;
+                next = if is_more { self.more(receiver) } else { None };
             }
             self.write(writes, receiver);
-            if let Some(before) = forget {
-                self.forget(before);
+            if let Some(purge) = purge {
+                self.purge(purge, receiver);
             }
         }
     }
@@ -140,11 +155,13 @@ impl Writing {
     /// The next thing to do, once there is one. Meanwhile the reserve is seen to.
     fn first(&mut self, receiver: &Receiver<Work>) -> Option<Work> {
         loop {
-            self.look();
+            if self.broken.is_none() {
+                self.broken = self.margin.look().err().map(|error| error.to_string());
+            }
             if let Some(work) = self.came.pop_front() {
                 return Some(work);
             }
-            if self.is_settled() {
+            if self.broken.is_some() || self.margin.is_settled() {
                 return receiver.recv().ok();
             }
             match receiver.recv_timeout(LOOK) {
@@ -159,134 +176,127 @@ impl Writing {
         self.came.pop_front().or_else(|| receiver.try_recv().ok())
     }
 
-    /// Nothing is to be seen to.
-    fn is_settled(&self) -> bool {
-        self.broken.is_some() || !self.reserve.is_lacking() && self.room.level() == Level::Ample
-    }
-
-    /// Fills the reserve if there is room for it again; then there is room for everything.
-    fn look(&mut self) {
-        if self.is_settled() || self.looked.elapsed() < LOOK {
-            return;
-        }
-        match self.reserve.fill() {
-            // Without a reserve the next write says whether there is room.
-            Ok(true) => self.room.is_ample(),
-            Ok(false) => self.is_low("the disk has hardly more room than the reserve takes"),
-            Err(error) => self.broken = Some(error.to_string()),
-        }
-        self.looked = Instant::now();
-    }
-
-    fn write(&mut self, writes: Vec<(Frames, Done)>, receiver: &Receiver<Work>) {
+    /// Writes them together; where there is no room for that, one after another, as room is found.
+    fn write(&mut self, writes: VecDeque<Write>, receiver: &Receiver<Work>) {
         if writes.is_empty() {
             return;
         }
-        match self.try_write(&writes.iter().map(|(frames, _)| frames).collect::<Vec<_>>()) {
+        let frames: Vec<&Frames> = writes.iter().map(|write| &write.frames).collect();
+        match self.try_write(&frames, PURGE_BYTES) {
             // Some of them may find room.
             Err(Unwritten::Full(_)) => {
-                for (frames, done) in writes {
-                    let written = self.write_or_wait(&frames, receiver);
-                    done(written.map_err(io::Error::other));
-                }
+                self.waiting = writes;
+                self.write_waiting(receiver);
             }
             other => {
-                if let Err(Unwritten::Broken(why)) = other {
-                    self.broken = Some(why);
+                self.note(other);
+                writes.into_iter().for_each(|write| self.tell(write.done));
+            }
+        }
+    }
+
+    /// Writes from the reserve if need be, and waits for room where that is not enough.
+    fn write_waiting(&mut self, receiver: &Receiver<Work>) {
+        while let Some(write) = self.waiting.pop_front() {
+            match self.try_write(&[&write.frames], PURGE_BYTES) {
+                Err(Unwritten::Full(why)) => {
+                    self.waiting.push_front(write);
+                    self.find_room(why, receiver);
+                    if self.is_closing {
+                        let why = || io::Error::other("the log is closed while its disk is full");
+                        self.waiting.drain(..).for_each(|write| (write.done)(Err(why())));
+                    }
                 }
-                for (_, done) in writes {
-                    done(self.broken.as_ref().map_or(Ok(()), |why| Err(io::Error::other(why.clone()))));
+                other => {
+                    self.note(other);
+                    self.tell(write.done);
                 }
             }
         }
     }
 
-    fn try_write(&mut self, writes: &[&Frames]) -> Result<(), Unwritten> {
+    fn note(&mut self, written: Result<(), Unwritten>) {
+        if let Err(Unwritten::Broken(why)) = written {
+            self.broken = Some(why);
+        }
+    }
+
+    fn tell(&self, done: Done) {
+        done(self.broken.as_ref().map_or(Ok(()), |why| Err(io::Error::other(why.clone()))));
+    }
+
+    /// Writes and syncs them, where so much room is left beside them.
+    fn try_write(&mut self, writes: &[&Frames], beside: u64) -> Result<(), Unwritten> {
         if let Some(why) = &self.broken {
             return Err(Unwritten::Broken(why.clone()));
         }
         let bytes: Vec<&[u8]> = writes.iter().map(|frames| frames.bytes.as_slice()).collect();
         let count = writes.iter().map(|frames| frames.count).sum();
+        if beside > 0 {
+            let need = bytes.iter().map(|bytes| bytes.len() as u64).sum::<u64>() + BLOCK_HEADER_BYTES as u64;
+            self.journal.room(need + beside)?;
+        }
         frames::append(&mut self.journal, self.next.epoch, self.next.seq, count, &bytes)?;
         self.next.seq += u64::from(count);
         self.journal.sync()?;
+        self.margin.was_written(&mut self.journal)?;
         Ok(())
     }
 
-    /// Writes them, from the reserve if need be, and waits for room where that is not enough.
-    fn write_or_wait(&mut self, frames: &Frames, receiver: &Receiver<Work>) -> Result<(), String> {
-        loop {
-            match self.try_write(&[frames]) {
-                Ok(()) if self.room.level() == Level::Out => {
-                    self.room.is_short(Level::Low, self.room.lacking().unwrap_or_default());
-                    return Ok(());
-                }
-                Ok(()) => return Ok(()),
-                Err(Unwritten::Broken(why)) => {
-                    self.broken = Some(why.clone());
-                    return Err(why);
-                }
-                Err(Unwritten::Full(why)) => {
-                    if !self.take_reserve(&why) && !self.wait(receiver, why) {
-                        return Err("the log is closed while its disk is full".to_owned());
-                    }
-                }
-            }
+    /// Takes the reserve, or waits a little.
+    fn find_room(&mut self, why: String, receiver: &Receiver<Work>) {
+        match self.margin.take(&mut self.journal, &why) {
+            Ok(true) => {}
+            Ok(false) => self.wait(why, receiver),
+            Err(error) => self.broken = Some(error.to_string()),
         }
     }
 
-    /// Gives up the reserve and keeps its room for the journal; whether there was any.
-    fn take_reserve(&mut self, why: &str) -> bool {
-        self.is_low(why);
-        match self.reserve.release() {
-            Ok(there) => {
-                self.claim();
-                there
-            }
-            // What cannot be removed is no room.
-            Err(_) => false,
-        }
-    }
-
-    fn is_low(&self, why: &str) {
-        if self.room.level() == Level::Ample {
-            self.room.is_short(Level::Low, why.to_owned());
-        }
-    }
-
-    /// Room that others on this disk do not get. What of it is there is kept, though it is not all.
-    fn claim(&mut self) {
-        if let Err(error @ (AppendError::Ended(_) | AppendError::Disk(_))) =
-            self.journal.room(self.reserve.bytes())
-        {
-            self.broken = Some(error.to_string());
-        }
-    }
-
-    /// Waits a little for room; false when the log is to be closed.
-    fn wait(&mut self, receiver: &Receiver<Work>, why: String) -> bool {
-        self.room.is_short(Level::Out, why);
+    fn wait(&mut self, why: String, receiver: &Receiver<Work>) {
+        self.margin.is_out(why);
         match receiver.recv_timeout(RETRY) {
-            _ if self.is_closing => {}
             Ok(Work::Close) | Err(RecvTimeoutError::Disconnected) => self.is_closing = true,
             Ok(work) => self.came.push_back(work),
             Err(RecvTimeoutError::Timeout) => {}
         }
-        !self.is_closing
+        self.purge_ahead();
     }
 
-    /// What cannot be removed takes room, and no more: it is tried again with the next.
-    fn forget(&mut self, before: Position) {
-        if self.broken.is_none() {
-            let _ = self.journal.truncate_before(before);
+    /// Does the first purge that came, if it may go before all that stands before it: entries that stay. The journal has it before
+    /// them then, and its records are numbered in the order in which they stand there: those of the entries come later than the log
+    /// takes them for, which keeps a file too many, and never one too few.
+    fn purge_ahead(&mut self) {
+        let Some(at) = self.came.iter().position(|work| matches!(work, Work::Purge(_))) else { return };
+        let Some(Work::Purge(purge)) = self.came.remove(at) else { return };
+        let stays = |write: &Write| write.entries_from.is_some_and(|first| first > purge.upto);
+        let may_go = self.waiting.iter().all(stays)
+            && self.came.iter().take(at).all(|work| matches!(work, Work::Write(write) if stays(write)));
+        if may_go {
+            match self.try_purge(&purge) {
+                Err(Unwritten::Full(_)) => {}
+                other => return self.note(other),
+            }
+        }
+        self.came.insert(at, Work::Purge(purge));
+    }
+
+    fn purge(&mut self, purge: Purge, receiver: &Receiver<Work>) {
+        match self.try_purge(&purge) {
+            Err(Unwritten::Full(why)) => {
+                self.came.push_front(Work::Purge(purge));
+                self.find_room(why, receiver);
+            }
+            other => self.note(other),
         }
     }
 
-    fn end_file(&mut self) {
-        if self.broken.is_none()
-            && let Err(error) = self.journal.end_file()
-        {
-            self.broken = Some(error.to_string());
+    fn try_purge(&mut self, purge: &Purge) -> Result<(), Unwritten> {
+        if purge.begins_file && self.broken.is_none() {
+            self.journal.end_file()?;
         }
+        self.try_write(&[&purge.frames], 0)?;
+        // What cannot be removed takes room, and no more: it is tried again with the next.
+        let _ = self.journal.truncate_before(purge.needed);
+        Ok(())
     }
 }

@@ -39,8 +39,6 @@ async fn has_reserve(stage: &Stage, id: u64) {
         .await;
 }
 
-// Seen to fail: a write that was taken while its room went to the snapshot waits, and with it what would give the log's old files up.
-#[ignore = "a write may wait until somebody makes room, docs/faults.md"]
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_full_disk_growth_is_refused_and_what_shrinks_is_taken_and_makes_room_by_itself() {
     let mut stage = Stage::of(1, LIMITS).await;

@@ -1,0 +1,102 @@
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dunlin_journal::FakeDisk;
+use openraft::EntryPayload;
+
+use super::*;
+use crate::limits::Limits;
+use crate::log;
+use crate::log::Level;
+use crate::vocabulary::Proposal;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn id(index: u64) -> LogId {
+    LogId::new(openraft::vote::leader_id_adv::LeaderId { term: 1, node_id: 1 }, index)
+}
+
+fn open(disk: &Arc<FakeDisk>, reserve_bytes: u64) -> Log {
+    let limits = Limits { reserve_bytes, ..Limits::default() };
+    log::open(disk.clone(), Path::new("/raft/log"), &limits).unwrap()
+}
+
+/// Appends an entry of 4 KiB; what is told when it is written.
+fn append(log: &Log, index: u64) -> Receiver<io::Result<()>> {
+    let (sender, receiver) = channel();
+    let payload = EntryPayload::Normal(Proposal(Bytes::from(vec![7; 4 << 10])));
+    let entry = Entry { log_id: id(index), payload };
+    let mut kept = log.kept();
+    let at = kept.next;
+    let told = move |written| drop(sender.send(written));
+    log.write(&mut kept, &[Operation::Append(entry.clone())], told).unwrap();
+    kept.push(entry, at);
+    receiver
+}
+
+/// Appends until one waits for room; which, and what it will be told.
+fn fill(log: &Log) -> (u64, Receiver<io::Result<()>>) {
+    for index in 1..10_000 {
+        let written = append(log, index);
+        loop {
+            if let Ok(written) = written.recv_timeout(Duration::from_millis(10)) {
+                written.unwrap();
+                break;
+            }
+            if log.room().level() == Level::Out {
+                return (index, written);
+            }
+        }
+    }
+    panic!("the disk never fills up");
+}
+
+#[tokio::test]
+async fn a_purge_goes_before_entries_that_wait_for_room_and_makes_it() {
+    let disk = Arc::new(FakeDisk::new(1));
+    let mut log = open(&disk, 64 << 10);
+    let vote = Vote::new(3, 2);
+    log.save_vote(&vote).await.unwrap();
+    disk.set_room(disk.used() + (300 << 10));
+    let (waits, written) = fill(&log);
+    let behind = append(&log, waits + 1);
+    assert!(waits > 50, "{waits}");
+    log.purge(id(waits - 1)).await.unwrap();
+    written.recv_timeout(PATIENCE).expect("it was written").unwrap();
+    behind.recv_timeout(PATIENCE).expect("it was written").unwrap();
+    drop(log);
+    disk.crash();
+    let mut again = open(&disk, 64 << 10);
+    let state = again.get_log_state().await.unwrap();
+    assert_eq!((state.last_purged_log_id, state.last_log_id), (Some(id(waits - 1)), Some(id(waits + 1))));
+    assert_eq!(again.read_vote().await.unwrap(), Some(vote));
+    assert_eq!(again.kept().entries.len(), 2);
+}
+
+#[tokio::test]
+async fn a_purge_of_what_waits_for_room_follows_it() {
+    let disk = Arc::new(FakeDisk::new(1));
+    let mut log = open(&disk, 0);
+    disk.set_room(disk.used() + (300 << 10));
+    let (waits, written) = fill(&log);
+    // As after a snapshot of another node's, which has what was never written here.
+    log.purge(id(waits)).await.unwrap();
+    assert!(written.recv_timeout(Duration::from_millis(300)).is_err(), "there is no room");
+    disk.set_room(u64::MAX);
+    written.recv_timeout(PATIENCE).expect("it was written").unwrap();
+    drop(log);
+    disk.crash();
+    let state = open(&disk, 0).get_log_state().await.unwrap();
+    assert_eq!((state.last_purged_log_id, state.last_log_id), (Some(id(waits)), Some(id(waits))));
+}
+
+#[test]
+fn a_log_that_is_opened_on_a_full_disk_says_so_before_it_takes_anything() {
+    let disk = Arc::new(FakeDisk::new(1));
+    disk.set_room(100 << 10);
+    assert_eq!(open(&disk, 64 << 10).room().level(), Level::Low);
+    disk.set_room(200 << 10);
+    assert_eq!(open(&disk, 64 << 10).room().level(), Level::Ample);
+}
