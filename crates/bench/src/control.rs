@@ -32,7 +32,8 @@ use crate::point::Suite;
 pub const SUITE: Suite = Suite {
     name: "control",
     cases: &[
-        "put", "get", "cas", "batch", "range", "failover", "watch", "restart", "snapshot", "disk", "network",
+        "put", "get", "cas", "batch", "range", "failover", "watch", "restart", "snapshot", "soak", "disk",
+        "network",
     ],
     groups: points::groups,
     layouts: layouts::LAYOUTS,

@@ -41,7 +41,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -102,6 +102,15 @@ pub struct Cluster {
     handle: Handle,
     topics: topics::Topics,
     running: Vec<Thread>,
+}
+
+/// What a node asked others, and how often it had to connect for that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkUse {
+    /// Questions that were sent.
+    pub asked: u64,
+    /// Connections that were opened.
+    pub opened: u64,
 }
 
 /// A thread, and what ends it when it is dropped.
@@ -173,6 +182,12 @@ impl Cluster {
     /// Its cluster.
     pub fn cluster(&self) -> &str {
         &self.seat.identity.cluster
+    }
+
+    /// How it used connections to other nodes since it started.
+    pub fn link_use(&self) -> LinkUse {
+        let count = |counted: &AtomicU64| counted.load(Ordering::Relaxed);
+        LinkUse { asked: count(&self.seat.links.asked), opened: count(&self.seat.links.opened) }
     }
 
     /// Why this node can take no part any more: its disk failed, or it was removed. It is to be ended then.

@@ -19,6 +19,7 @@ use super::work::{Report, Work};
 use crate::child::PATIENCE;
 use crate::clock::monotonic_ns;
 use crate::role::{RoleArgs, say};
+use crate::stats::Latencies;
 
 /// A follower that lacks no more than this is taken to have what the leader has.
 const BEHIND_MAX: u64 = 1_000;
@@ -45,7 +46,13 @@ pub(crate) fn work(args: &RoleArgs) -> Result<()> {
         let keeper = Keeper::new(work.clone(), connections);
         let mut leader = nodes[leader].clone();
         leader.enter().await?;
-        say(&answer(&work, &leader, &keeper).await?)
+        if work.case == "round_trip" {
+            return say(&round_trips(&work, &nodes).await?);
+        }
+        let won = elections(&nodes).await?;
+        let report = answer(&work, &leader, &keeper).await?;
+        let (elections, links) = (elections(&nodes).await? - won, links(&nodes).await?);
+        say(&Report { elections, links, ..report })
     })
 }
 
@@ -98,6 +105,40 @@ async fn loaded(work: &Work, leader: &Connection, keeper: &Keeper) -> Result<Rep
     let half = lanes::run(keeper, rate).await?;
     let commit_avg_ns = leader.seen().await?.commit_ns;
     Ok(Report { peak_per_s, commit_avg_ns, ..half })
+}
+
+/// How many elections were won.
+async fn elections(nodes: &[Connection]) -> Result<u64> {
+    let mut won = 0;
+    for node in nodes {
+        won += node.seen().await?.elections_ns.len() as u64;
+    }
+    Ok(won)
+}
+
+/// Of what nodes asked each other, the share for which a connection was there.
+async fn links(nodes: &[Connection]) -> Result<f64> {
+    let (mut asked, mut opened) = (0, 0);
+    for node in nodes {
+        let seen = node.seen().await?;
+        (asked, opened) = (asked + seen.asked, opened + seen.opened);
+    }
+    Ok(if asked == 0 { 0.0 } else { asked.saturating_sub(opened) as f64 / asked as f64 })
+}
+
+/// A follower asks the leader how far it has to be, who asks the others whether it leads: two round trips between nodes.
+async fn round_trips(work: &Work, nodes: &[Connection]) -> Result<Report> {
+    let leads = leader(nodes, None).await?;
+    let follower =
+        nodes.iter().enumerate().find(|(nth, _)| *nth != leads).context("there is one node only")?.1;
+    let mut latencies = Latencies::default();
+    let begun_ns = monotonic_ns();
+    for _ in 0..work.keys {
+        let took = follower.line.ask(frame::ROUND_TRIP, Bytes::new()).await?;
+        latencies.record(u64::from_le_bytes(took.as_ref().try_into().context("eight bytes")?));
+    }
+    Ok(Report { ops: work.keys as u64, elapsed_ns: monotonic_ns() - begun_ns, ..Report::default() }
+        .with(&latencies))
 }
 
 /// How long the leader takes over a snapshot, from asking for it until it is on its disk, ns.

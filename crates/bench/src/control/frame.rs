@@ -13,6 +13,8 @@ pub const COMMAND: u8 = 1;
 pub const STATUS: u8 = 3;
 /// Take a snapshot.
 pub const SNAPSHOT: u8 = 4;
+/// How long this node takes to learn how far it has to be, ns.
+pub const ROUND_TRIP: u8 = 7;
 /// An answer.
 pub const DONE: u8 = 5;
 /// Why there is none, as text.

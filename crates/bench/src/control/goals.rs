@@ -162,6 +162,10 @@ pub const GOALS: &[Goal] = &[
     ),
     goal("snapshot of 1 M keys while writing", ours("snapshot", &[], "snapshot_ns"), AtMost(3_000.0 * MS)),
     goal("encode and decode one put", ours("network", &[("of", "serialisation")], AVG), AtMost(2_000.0)),
+    goal("node ↔ node, two round trips, average", ours("network", &[("of", "nodes")], AVG), AtMost(0.3 * MS)),
+    goal("node ↔ node, two round trips, p99", ours("network", &[("of", "nodes")], P99), AtMost(1.2 * MS)),
+    goal("connections there when one was needed, 3 nodes", ours("put", THREE, "links_there"), AtLeast(0.94)),
+    goal("elections at full load", ours("soak", &[], "elections"), AtMost(0.0)),
 ];
 
 const fn claim(what: &'static str, figure: f64, ours: RowPattern) -> Claim {
@@ -183,6 +187,9 @@ pub const CLAIMS: &[Claim] = &[
     claim("Commit Latency (avg), 5 Nodes", 3.4 * MS, ours("put", HALF_FIVE, "commit_avg_ns")),
     claim("Commit Latency (avg), 7 Nodes", 4.8 * MS, ours("put", HALF_SEVEN, "commit_avg_ns")),
     claim("Snapshot Duration, 3 Nodes", 12_000.0 * MS, ours("snapshot", &[], "snapshot_ns")),
+    claim("Inter-node Latency (avg), two round trips", 0.3 * MS, ours("network", &[("of", "nodes")], AVG)),
+    claim("Inter-node Latency (P99), two round trips", 1.2 * MS, ours("network", &[("of", "nodes")], P99)),
+    claim("Connection Pool Efficiency", 0.94, ours("put", THREE, "links_there")),
     claim("gRPC Throughput, req/s per connection", 12_500.0, ours("network", &[("transport", "grpc")], OPS)),
     claim("Message Serialization", 45_000.0, ours("network", &[("of", "serialisation")], AVG)),
     claim("Write (single key), throughput", 85_000.0, ours("put", THREE, OPS)),

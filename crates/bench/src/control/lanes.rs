@@ -71,17 +71,8 @@ impl Tally {
         }
         let (ops, latencies) = (self.ops.get(), self.latencies.borrow());
         ensure!(ops > 0, "nothing was answered");
-        let figure = |name| latencies.sample().get(name).unwrap_or(0.0);
-        Ok(Report {
-            ops,
-            errors: self.errors.get(),
-            elapsed_ns: work.time_ns.max(self.last_ns.get().saturating_sub(self.start_ns)),
-            avg_ns: figure("avg_ns"),
-            p50_ns: figure("p50_ns") as u64,
-            p95_ns: figure("p95_ns") as u64,
-            p99_ns: figure("p99_ns") as u64,
-            ..Report::default()
-        })
+        let elapsed_ns = work.time_ns.max(self.last_ns.get().saturating_sub(self.start_ns));
+        Ok(Report { ops, errors: self.errors.get(), elapsed_ns, ..Report::default() }.with(&latencies))
     }
 }
 
@@ -121,7 +112,7 @@ async fn one(keeper: &Keeper, lane: usize, draws: &mut Draws, payload: &mut Payl
         lane + work.in_flight * draws.below(count)
     };
     match work.case.as_str() {
-        "put" | "snapshot" | "watch" => keeper.put(lane, own(draws), payload).await,
+        "put" | "snapshot" | "watch" | "soak" => keeper.put(lane, own(draws), payload).await,
         "cas" => keeper.put_if(lane, own(draws), payload).await,
         "batch" => keeper.put_all(lane, (0..work.batch).map(|at| lane + work.in_flight * at)).await,
         "get" => keeper.get(lane, draws.below(work.keys)).await,

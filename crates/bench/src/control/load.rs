@@ -29,6 +29,20 @@ pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, work: &Work) ->
     Ok(sample.with("disk_bytes_per_s", per_s).with("disk_share", share))
 }
 
+/// Full load for a long time: how many elections there were that nobody's death brought about.
+pub fn soaked(bench: &Bench, nodes: usize, work: &Work) -> Result<Sample> {
+    let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
+    let report = Report::of(work, &mut cluster.clients(bench, work)?)?;
+    let seconds = report.elapsed_ns as f64 / 1e9;
+    Ok(report.sample().with("seconds", seconds).with("elections", report.elections as f64))
+}
+
+/// Round trips between nodes that do nothing else.
+pub fn between(bench: &Bench, nodes: usize, work: &Work) -> Result<Sample> {
+    let cluster = cluster::start(bench, target::DUNLIN, nodes)?;
+    Ok(Report::of(work, &mut cluster.clients(bench, work)?)?.sample())
+}
+
 /// Writes at a rate beside watchers, all of whom read every event: how much of the rate is held.
 pub fn watched(bench: &Bench, nodes: usize, work: &Work) -> Result<Sample> {
     let cluster = cluster::start(bench, target::DUNLIN, nodes)?;

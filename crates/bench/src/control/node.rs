@@ -45,6 +45,10 @@ pub struct Seen {
     pub commit_ns: f64,
     /// Its door `tcp`.
     pub door: SocketAddr,
+    /// Questions to other nodes.
+    pub asked: u64,
+    /// Connections that were opened for them.
+    pub opened: u64,
 }
 
 /// What the connections of this suite are served by.
@@ -52,6 +56,7 @@ pub struct Serving {
     /// The node's part in its cluster.
     pub control: Arc<Control>,
     door: SocketAddr,
+    cluster: Cluster,
     /// Commits that do not count any more.
     before: Mutex<(u64, Duration)>,
 }
@@ -85,11 +90,11 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let server = Server::start(node.clone(), doors).context("opening the door")?;
     server.take_part(&cluster).context("taking part in topics")?;
     let door = *server.tcp_addresses().first().context("no door is open")?;
-    let serving = Serving { control: Arc::clone(node.control()?), door, before: Mutex::default() };
+    let serving = Serving { control: Arc::clone(node.control()?), door, cluster, before: Mutex::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind(suite).await?;
-        say(&Ready { id: cluster.node() })?;
+        say(&Ready { id: serving.cluster.node() })?;
         accept(listener, Arc::new(serving)).await;
         Ok(())
     })
@@ -105,6 +110,7 @@ impl Serving {
     /// How it sees its cluster; and whether its commits are counted anew from here on.
     pub fn seen(&self, anew: bool) -> Result<Seen> {
         let (status, elections) = (self.control.status()?, self.control.elections_won()?);
+        let links = self.cluster.link_use();
         let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         let (commands, took) = self.control.commits()?;
         let counted = (commands - before.0).max(1);
@@ -121,6 +127,8 @@ impl Serving {
             elections_ns: elections.iter().map(|took| took.as_nanos() as u64).collect(),
             commit_ns,
             door: self.door,
+            asked: links.asked,
+            opened: links.opened,
         })
     }
 }

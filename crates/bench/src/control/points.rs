@@ -114,8 +114,8 @@ pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
         groups.push(targets.map(|target| loaded(target, load, options)).collect());
     }
     groups.extend(failovers(options, with_peers));
-    groups.push(vec![network::grpc(options), network::serialisation(options)]);
-    groups.push(vec![watched(options), restarted(options), snapshotted(options)]);
+    groups.push(vec![network::grpc(options), network::serialisation(options), between(options)]);
+    groups.push(vec![watched(options), restarted(options), snapshotted(options), soaked(options)]);
     groups
 }
 
@@ -166,6 +166,22 @@ fn watched(options: &Options) -> Point {
     let work = Work { watchers, rate, ..base.work(options) };
     let params = base.params(target::DUNLIN).with("subscribers", watchers).with("rate", rate as u64);
     Point::new("watch", target::DUNLIN, params, move |bench| load::watched(bench, base.nodes, &work))
+}
+
+/// As long as is asked for; elections that nobody's death brings about come seldom.
+fn soaked(options: &Options) -> Point {
+    let base = Load::of("soak", 3);
+    let work = base.work(options);
+    let params = base.params(target::DUNLIN);
+    Point::new("soak", target::DUNLIN, params, move |bench| load::soaked(bench, base.nodes, &work))
+}
+
+/// Between nodes.
+fn between(options: &Options) -> Point {
+    let base = Load { in_flight: 1, ..Load::of("round_trip", 3) };
+    let work = Work { keys: options.count(5_000, 50) as usize, ..base.work(options) };
+    let params = Params::new().with("of", "nodes").with("nodes", 3_usize);
+    Point::new("network", target::DUNLIN, params, move |bench| load::between(bench, base.nodes, &work))
 }
 
 fn restarted(options: &Options) -> Point {

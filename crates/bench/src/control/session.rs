@@ -9,8 +9,9 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::mpsc;
 
-use super::frame::{self, COMMAND, DONE, FAILED, Frame, STATUS};
+use super::frame::{self, COMMAND, DONE, FAILED, Frame, ROUND_TRIP, STATUS};
 use super::node::Serving;
+use crate::clock::monotonic_ns;
 
 const BUFFER_BYTES: usize = 64 << 10;
 
@@ -32,6 +33,7 @@ pub async fn serve(stream: TcpStream, node: Arc<Serving>) {
             match frame.kind {
                 STATUS => answer_status(&node, &answers, &frame),
                 COMMAND => drop(tokio::spawn(propose(Arc::clone(&node), answers.clone(), frame))),
+                ROUND_TRIP => drop(tokio::spawn(round_trip(Arc::clone(&node), answers.clone(), frame.id))),
                 _ => drop(tokio::spawn(snapshot(Arc::clone(&node), answers.clone(), frame.id))),
             }
         }
@@ -54,6 +56,14 @@ fn answer_status(node: &Serving, answers: &Answers, frame: &Frame) {
 async fn snapshot(node: Arc<Serving>, answers: Answers, id: u64) {
     let asked = node.control.snapshot().await;
     let _ = answers.send((id, asked.map(|()| Bytes::new()).map_err(|error| error.to_string())));
+}
+
+async fn round_trip(node: Arc<Serving>, answers: Answers, id: u64) {
+    let begun_ns = monotonic_ns();
+    let done = node.control.catch_up().await;
+    let took_ns = monotonic_ns() - begun_ns;
+    let answer = done.map(|()| Bytes::copy_from_slice(&took_ns.to_le_bytes()));
+    let _ = answers.send((id, answer.map_err(|error| error.to_string())));
 }
 
 async fn write(mut writer: OwnedWriteHalf, mut written: mpsc::UnboundedReceiver<Answer>) {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::child::{Child, PATIENCE};
 use crate::point::Sample;
+use crate::stats::Latencies;
 
 /// The order.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -80,6 +81,12 @@ pub struct Report {
     /// Events that watchers read.
     #[serde(default)]
     pub events: u64,
+    /// Elections that were won meanwhile.
+    #[serde(default)]
+    pub elections: u64,
+    /// Of what nodes asked each other, the share for which a connection was there.
+    #[serde(default)]
+    pub links: f64,
 }
 
 /// More failures than this share of the answers, and nothing is reported.
@@ -106,6 +113,19 @@ impl Report {
         Ok(report)
     }
 
+    /// The same with these latencies.
+    pub fn with(self, latencies: &Latencies) -> Self {
+        let sample = latencies.sample();
+        let figure = |name| sample.get(name).unwrap_or(0.0);
+        Self {
+            avg_ns: figure("avg_ns"),
+            p50_ns: figure("p50_ns") as u64,
+            p95_ns: figure("p95_ns") as u64,
+            p99_ns: figure("p99_ns") as u64,
+            ..self
+        }
+    }
+
     /// As figures.
     pub fn sample(&self) -> Sample {
         let sample = Sample::new()
@@ -119,6 +139,7 @@ impl Report {
             ("peak_per_s", self.peak_per_s),
             ("entries_per_s", self.entries_per_s),
             ("commit_avg_ns", self.commit_avg_ns),
+            ("links_there", self.links),
         ];
         more.into_iter()
             .filter(|(_, value)| *value > 0.0)

@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +31,13 @@ const REST: (Duration, Duration) = (Duration::from_millis(20), Duration::from_mi
 const PING: Duration = Duration::from_millis(250);
 /// What is sent with one write, about.
 const WRITE_BYTES: usize = 256 << 10;
+
+/// How connections to other nodes were used since this one started.
+#[derive(Debug, Default)]
+pub(super) struct Used {
+    pub(super) asked: AtomicU64,
+    pub(super) opened: AtomicU64,
+}
 
 /// A question, and who waits for its answer.
 pub(super) struct Ask {
@@ -57,6 +65,7 @@ pub(super) async fn run(seat: Arc<Seat>, target: Target, mut asks: mpsc::Receive
         let failed = match connecting.await.unwrap_or_else(|late| Err(late.into())) {
             Ok(connection) => {
                 rest = REST.0;
+                seat.links.opened.fetch_add(1, Ordering::Relaxed);
                 let error = talk(&seat, connection, first, &mut asks).await;
                 tracing::debug!(node = target.node, lane = ?target.lane, "lost the connection: {error}");
                 continue;
@@ -95,7 +104,7 @@ async fn talk(
     let awaited = Awaited::default();
     let heard = Mutex::new(Instant::now());
     let ended = tokio::select! {
-        ended = ask_all(write, first, asks, &awaited) => ended,
+        ended = ask_all(seat, write, first, asks, &awaited) => ended,
         ended = hear(frames, &awaited, &heard) => ended,
         ended = watch(seat, &awaited, &heard) => ended,
     };
@@ -107,6 +116,7 @@ async fn talk(
 }
 
 async fn ask_all(
+    seat: &Seat,
     mut write: WriteHalf<Stream>,
     first: Ask,
     asks: &mut mpsc::Receiver<Ask>,
@@ -119,6 +129,7 @@ async fn ask_all(
             // Who gave up, as one does on a sign of life that is late, is not asked for.
             if !ask.answer.is_closed() {
                 id += 1;
+                seat.links.asked.fetch_add(1, Ordering::Relaxed);
                 frame::put(&mut out, id, Kind::Request, &ask.request);
                 lock(awaited).insert(id, (Instant::now(), ask.answer));
             }

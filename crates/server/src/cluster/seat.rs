@@ -16,7 +16,7 @@ use super::authority::Authority;
 use super::files::{Files, Identity, Incarnation};
 use super::frame::{Frames, Kind};
 use super::hello::{self, Hello, Purpose, Refused, Welcome};
-use super::link::Target;
+use super::link::{Target, Used};
 use super::records::NodeRecord;
 use super::secure::Secrets;
 use super::serving::say;
@@ -37,6 +37,7 @@ pub(crate) struct Seat {
     pub(super) identity: Identity,
     pub(super) authority: Authority,
     pub(super) secrets: Secrets,
+    pub(super) links: Used,
     control: OnceLock<Arc<Control>>,
     ownership: OnceLock<Weak<Ownership>>,
     door: OnceLock<ForDoor>,
@@ -81,6 +82,7 @@ impl Seat {
             identity,
             authority,
             secrets,
+            links: Used::default(),
             control: OnceLock::new(),
             ownership: OnceLock::new(),
             door: OnceLock::new(),
