@@ -1,7 +1,7 @@
 //! What the node that schedules can do in a second, and how much of that was used.
 //!
-//! Every task costs it processor time, bytes of its log and of its network, and memory while it is known; of the processor time there is only so
-//! much in a step, and what does not fit waits. So a bottleneck is not looked up in a table: it is the resource that was used most.
+//! Every task costs it processor time, bytes of its log and of its network, and memory while it is known; of processor time, log and network there is
+//! only so much in a step, and what does not fit waits. So a bottleneck is not looked up in a table: it is the resource that was used most.
 
 /// A scheduling node, and the costs of a task there.
 #[derive(Debug, Clone, Copy, PartialEq)]

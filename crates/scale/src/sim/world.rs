@@ -54,8 +54,8 @@ pub(super) struct World<'s> {
     waiting: Vec<u64>,
     /// By slot of the task: when it was submitted, and whose it is.
     submitted: Vec<(u64, u32)>,
-    /// The node's time that is left in this step.
-    budget_us: f64,
+    /// What the node has left in this step: µs of processors, bytes of the log, bytes of the network.
+    budget: [f64; 3],
     spent_us: f64,
     waits: Times,
     done: Times,
@@ -105,7 +105,7 @@ impl<'s> World<'s> {
             waiting: vec![0; scenario.tenants.len()],
             random,
             submitted: Vec::new(),
-            budget_us: 0.0,
+            budget: [0.0; 3],
             spent_us: 0.0,
             waits: Times::new(),
             done: Times::new(),
@@ -227,21 +227,35 @@ impl<'s> World<'s> {
 
     /// The node does what it has time for.
     fn work(&mut self, now_ms: u64, step_ms: u64) {
-        let whole_us = f64::from(self.scenario.node.shards) * (step_ms * 1_000) as f64;
-        self.budget_us = (self.budget_us + whole_us).min(whole_us);
-        let before_us = self.budget_us;
-        while self.budget_us > 0.0 && !(self.answers.is_empty() && self.arrivals.is_empty()) {
+        let node = self.scenario.node;
+        let step_s = step_ms as f64 / 1_000.0;
+        let whole = [f64::from(node.shards) * 1e6, node.log_bytes_per_s, node.network_bytes_per_s];
+        for (left, whole) in self.budget.iter_mut().zip(whole) {
+            *left = (*left + whole * step_s).min(whole * step_s);
+        }
+        let before_us = self.budget[0];
+        while self.budget.iter().all(|left| *left > 0.0)
+            && !(self.answers.is_empty() && self.arrivals.is_empty())
+        {
             for _ in 0..CHUNK.min(self.answers.len()) {
                 let Some(done) = self.answers.pop_front() else { break };
                 self.answer(done, now_ms);
             }
             self.submit(now_ms);
         }
-        self.spent_us += before_us - self.budget_us;
+        self.spent_us += before_us - self.budget[0];
+    }
+
+    /// So many tasks are taken in, or given and answered; either is half of what they take of the log and the network.
+    fn spend(&mut self, us: f64, tasks: usize) {
+        let node = self.scenario.node;
+        let halves = tasks as f64 / 2.0;
+        let spent = [us * tasks as f64, node.log_bytes * halves, node.network_bytes * halves];
+        self.budget.iter_mut().zip(spent).for_each(|(left, spent)| *left -= spent);
     }
 
     fn answer(&mut self, done: Done, now_ms: u64) {
-        self.budget_us -= self.scenario.node.dispatch_us;
+        self.spend(self.scenario.node.dispatch_us, 1);
         let Done { start, run_us, at_us } = done;
         let is_there = self
             .workers
@@ -277,7 +291,7 @@ impl<'s> World<'s> {
     fn submit(&mut self, now_ms: u64) {
         let Some(&(tenant, _)) = self.arrivals.front() else { return };
         let same = self.arrivals.iter().take(CHUNK).take_while(|arrival| arrival.0 == tenant).count();
-        self.budget_us -= self.scenario.node.submit_us * same as f64;
+        self.spend(self.scenario.node.submit_us, same);
         let TenantNeeds { name, cpu_milli, memory_bytes } = self.needs(tenant);
         let task = NewTask { cpu_milli, memory_bytes, ..NewTask::new(b"work", b"") };
         let command = Command::Submit { tenant: name, tasks: vec![task; same] };

@@ -65,8 +65,13 @@ fn a_node_that_is_too_slow_is_the_bottleneck_that_is_named() {
     assert_eq!(row.used.bottleneck(), "coordinator CPU");
     let sharded = throughput(1, 50, 5_000, Node { shards: 4, ..slow });
     assert!(sharded.per_s > row.per_s * 3.0, "{sharded:?}");
-    let log = Node { log_bytes_per_s: 1_000_000.0, ..Node::default() };
-    assert_eq!(throughput(1, 50, 5_000, log).used.bottleneck(), "log");
+    // 250 bytes a task: 2,000 in a second, of the 4,250 that the workers could do.
+    let log = throughput(1, 50, 10_000, Node { log_bytes_per_s: 500_000.0, ..Node::default() });
+    assert_eq!(log.used.bottleneck(), "log");
+    assert!((log.per_s - 2_000.0).abs() < 100.0, "{log:?}");
+    let network = throughput(1, 50, 10_000, Node { network_bytes_per_s: 1_200_000.0, ..Node::default() });
+    assert_eq!(network.used.bottleneck(), "network");
+    assert!((network.per_s - 2_000.0).abs() < 100.0, "{network:?}");
 }
 
 #[test]
