@@ -4,6 +4,7 @@ use crate::error::DecodeError;
 use crate::layout::{choice, decode, encode, layout};
 use crate::limits::Limits;
 use crate::quota::Quota;
+use crate::rate::Rate;
 use crate::retry::Retry;
 
 choice! {
@@ -132,13 +133,27 @@ impl<'a> Tenant<'a> {
 }
 
 layout! {
-    /// Of a tenant's tasks that have the same value under this key, so many run at once.
+    /// Of a tenant's tasks that have the same value under this key, so many run at once, and so many start in a time.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct KeyLimit<'a> {
         /// A label's key, or `tenant`, `queue` or `kind`.
         pub key: &'a [u8],
-        /// How many.
+        /// How many run at once; 0 for none, `u32::MAX` for any number.
         pub running_max: u32,
+        /// How often they start; every start counts, another attempt's too.
+        pub rate: Option<Rate>,
+    }
+}
+
+impl<'a> KeyLimit<'a> {
+    /// So many at once.
+    pub fn running(key: &'a [u8], running_max: u32) -> KeyLimit<'a> {
+        KeyLimit { key, running_max, rate: None }
+    }
+
+    /// So often.
+    pub fn starting(key: &'a [u8], rate: Rate) -> KeyLimit<'a> {
+        KeyLimit { key, running_max: u32::MAX, rate: Some(rate) }
     }
 }
 

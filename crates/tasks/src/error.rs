@@ -151,6 +151,9 @@ choice! {
         NeedsTooMuch { /// What it needs.
             bytes: u64, /// The limit.
             bytes_max: u64 } = 28,
+        /// A rate of nothing.
+        #[error("a rate has a count, a time and a burst of 1 at least")]
+        Rate = 29,
     }
 }
 

@@ -116,6 +116,7 @@ impl State {
 
     fn start(&mut self, at: u32, lane_at: u32, worker_at: u32, effects: &mut Effects) {
         self.unready(at);
+        self.spend_tokens(at);
         self.token += 1;
         let now_ms = self.now_ms;
         let cost_us = match self.lanes[lane_at as usize].cost_us {

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use crate::effects::{Effects, Happened, Publish};
-use crate::group::{Group, GroupKey};
+use crate::group::{self, Group, GroupKey};
 use crate::lane::Standing;
 use crate::quota::Amounts;
 use crate::slab::NONE;
 use crate::state::State;
 use crate::task::{NEVER_MS, Stage};
+use crate::tenant::Limited;
 
 impl State {
     /// Nothing but its time is in the way of a task that is nowhere now.
@@ -27,21 +28,31 @@ impl State {
         self.admit(at, false);
     }
 
-    /// To where it was, its worker being gone. It keeps its places in groups, unless a limit was lowered since.
+    /// To where it was, its worker being gone. It keeps its places in groups, unless a limit was lowered since; starting again is a start.
     pub(crate) fn enter_again(&mut self, at: u32) {
         let due_ms = self.tasks[at].deadline_ms;
         self.set_due(at, due_ms);
-        if self.groups_of(at).iter().any(|key| self.is_over(key)) {
+        let groups = self.groups_of(at);
+        if groups.iter().any(|key| self.is_over(key)) {
             self.free_places(at);
             self.admit(at, true);
         } else {
+            for key in &groups {
+                self.count_on_token(key);
+                self.settle_group(key);
+            }
             self.make_ready(at, true);
         }
     }
 
     fn is_over(&self, key: &GroupKey) -> bool {
-        let limit = &self.tenants[key.0 as usize].limits[key.1 as usize];
-        self.groups.get(key).is_some_and(|group| group.places > limit.running_max)
+        let limit = self.limit_of(key);
+        let found = self.groups.get(key);
+        found.is_some_and(|group| group.places > limit.running_max || !group.has_token(limit, self.now_ms))
+    }
+
+    pub(crate) fn limit_of(&self, key: &GroupKey) -> &Limited {
+        &self.tenants[key.0 as usize].limits[key.1 as usize]
     }
 
     /// A task that publishes needs nobody.
@@ -84,8 +95,11 @@ impl State {
     }
 
     fn has_place(&self, key: &GroupKey) -> bool {
-        let limit = &self.tenants[key.0 as usize].limits[key.1 as usize];
-        self.groups.get(key).map_or(0, |group| group.places) < limit.running_max
+        let limit = self.limit_of(key);
+        match self.groups.get(key) {
+            Some(group) => group.has_place(limit, self.now_ms),
+            None => limit.running_max > 0,
+        }
     }
 
     /// Into its lane if each of its groups has a place for it, else to the first that has none.
@@ -97,16 +111,50 @@ impl State {
             task.stage = Stage::Limited;
             task.limited_by = groups[full].1;
             self.group(&groups[full]).waiting.insert((rank, at));
+            self.settle_group(&groups[full]);
             return;
         }
         for key in &groups {
             self.group(key).places += 1;
+            self.count_on_token(key);
+            self.settle_group(key);
         }
         self.make_ready(at, is_back);
     }
 
-    fn group(&mut self, key: &GroupKey) -> &mut Group {
+    pub(crate) fn group(&mut self, key: &GroupKey) -> &mut Group {
+        if !self.groups.contains_key(key) {
+            self.bytes += group::bytes(key);
+        }
         self.groups.entry(key.clone()).or_default()
+    }
+
+    pub(crate) fn count_on_token(&mut self, key: &GroupKey) {
+        if self.limit_of(key).rate.is_some() {
+            self.group(key).ready += 1;
+        }
+    }
+
+    /// A task that was ready starts.
+    pub(crate) fn spend_tokens(&mut self, at: u32) {
+        let now_ms = self.now_ms;
+        for key in &self.groups_of(at) {
+            if let Some(rate) = self.limit_of(key).rate {
+                let group = self.group(key);
+                group.ready -= 1;
+                group.bucket.spend(&rate, now_ms);
+                self.settle_group(key);
+            }
+        }
+    }
+
+    /// A task that was ready will not start.
+    fn leave_tokens(&mut self, at: u32) {
+        for key in &self.groups_of(at) {
+            if self.limit_of(key).rate.is_some() {
+                self.group(key).ready -= 1;
+            }
+        }
     }
 
     fn make_ready(&mut self, at: u32, is_back: bool) {
@@ -142,6 +190,7 @@ impl State {
             Stage::Ready => {
                 self.unready(at);
                 self.stand_lane(lane);
+                self.leave_tokens(at);
                 self.free_places(at);
             }
             Stage::Limited => {
@@ -149,7 +198,7 @@ impl State {
                 let limited_by = self.tasks[at].limited_by;
                 if let Some(key) = self.groups_of(at).into_iter().find(|key| key.1 == limited_by) {
                     self.group(&key).waiting.remove(&(rank, at));
-                    self.drop_empty(&key);
+                    self.settle_group(&key);
                 }
             }
             _ => {}
@@ -170,19 +219,32 @@ impl State {
     }
 
     /// Who waits for a place in a group gets it, as far as there are any.
-    fn wake_group(&mut self, key: &GroupKey) {
+    pub(crate) fn wake_group(&mut self, key: &GroupKey) {
         while self.has_place(key) {
             let next = self.groups.get(key).and_then(|group| group.waiting.get_min().copied());
             let Some((rank, at)) = next else { break };
             self.group(key).waiting.remove(&(rank, at));
             self.admit(at, false);
         }
-        self.drop_empty(key);
+        self.settle_group(key);
     }
 
-    fn drop_empty(&mut self, key: &GroupKey) {
-        if self.groups.get(key).is_some_and(Group::is_empty) {
+    /// When time changes something of a group, after anything else did; one with nothing to remember is forgotten.
+    pub(crate) fn settle_group(&mut self, key: &GroupKey) {
+        let limit = self.limit_of(key);
+        let Some(group) = self.groups.get(key) else { return };
+        let (before_ms, is_empty) = (group.due_ms, group.is_empty(limit, self.now_ms));
+        let due_ms = if is_empty { NEVER_MS } else { group.next_due_ms(limit) };
+        if before_ms != due_ms {
+            self.refills.remove(&(before_ms, key.clone()));
+            if due_ms != NEVER_MS {
+                self.refills.insert((due_ms, key.clone()));
+            }
+            self.group(key).due_ms = due_ms;
+        }
+        if is_empty {
             self.groups.remove(key);
+            self.bytes -= group::bytes(key);
         }
     }
 

@@ -6,10 +6,12 @@
 use std::sync::Arc;
 
 use crate::error::DecodeError;
+use crate::group::{self, Group, GroupKey};
 use crate::lane::{Class, Lane};
 use crate::layout::{Fields, Layout, layout};
 use crate::limits::Limits;
 use crate::quota::Amounts;
+use crate::rate::Bucket;
 use crate::retry::Retry;
 use crate::schedule::Schedule;
 use crate::slab::{NONE, Slot};
@@ -32,6 +34,7 @@ const TASKS: u8 = 8;
 const WORKERS: u8 = 9;
 const SCHEDULES: u8 = 10;
 const RESERVED: u8 = 11;
+const BUCKETS: u8 = 12;
 
 layout! {
     /// What there is one of.
@@ -47,7 +50,7 @@ layout! {
         /// The first free task, worker and schedule.
         pub free: [u32; 3],
         /// How many there are of each kind of block that follows.
-        pub counts: [u32; 10],
+        pub counts: [u32; 11],
     }
 }
 
@@ -69,6 +72,15 @@ layout! {
     pub struct ReservedEntry {
         pub worker: u32,
         pub task: u64,
+    }
+}
+
+layout! {
+    pub struct BucketEntry {
+        pub tenant: u32,
+        pub limit: u32,
+        pub value: Arc<[u8]>,
+        pub bucket: Bucket,
     }
 }
 
@@ -103,7 +115,8 @@ impl Frozen {
         write_each(WORKERS, state.workers.slots().0, &mut take)?;
         write_each(SCHEDULES, state.schedules.slots().0, &mut take)?;
         let reserved = state.reserved.iter().map(|(&worker, &task)| ReservedEntry { worker, task });
-        write_all(RESERVED, reserved, &mut take)
+        write_all(RESERVED, reserved, &mut take)?;
+        write_all(BUCKETS, buckets(state), &mut take)
     }
 
     fn head(&self) -> Head {
@@ -122,7 +135,18 @@ impl Frozen {
     }
 }
 
-fn counts(state: &State) -> [u32; 10] {
+/// Of the groups from which something is missing.
+fn buckets(state: &State) -> impl Iterator<Item = BucketEntry> {
+    let missing = state.groups.iter().filter(|(_, group)| group.bucket.missing > 0);
+    missing.map(|((tenant, limit, value), group)| BucketEntry {
+        tenant: *tenant,
+        limit: *limit,
+        value: value.clone(),
+        bucket: group.bucket,
+    })
+}
+
+fn counts(state: &State) -> [u32; 11] {
     [
         state.names.len() as u32,
         state.tenants.len() as u32,
@@ -134,6 +158,7 @@ fn counts(state: &State) -> [u32; 10] {
         state.workers.slots_len(),
         state.schedules.slots_len(),
         state.reserved.len() as u32,
+        buckets(state).count() as u32,
     ]
 }
 
@@ -232,6 +257,11 @@ impl Restoring {
                 let ReservedEntry { worker, task } = ReservedEntry::read(fields)?;
                 check(state.reserved.insert(worker, task).is_none(), "reservations")?;
             }
+            BUCKETS => {
+                let BucketEntry { tenant, limit, value, bucket } = BucketEntry::read(fields)?;
+                let group = Group { bucket, ..Group::default() };
+                check(state.groups.insert((tenant, limit, value), group).is_none(), "rates")?;
+            }
             number => return Err(DecodeError::Unknown { what: "kind of block", number }),
         }
         Ok(())
@@ -285,6 +315,7 @@ impl State {
         }
         for (at, tenant) in self.tenants.iter().enumerate() {
             check((1..=crate::tenant::WEIGHT_MAX).contains(&tenant.weight), "tenants")?;
+            check(tenant.limits.iter().filter_map(|limit| limit.rate).all(|rate| rate.is_one()), "tenants")?;
             let own = |&lane: &u32| is(lane, lanes) && self.lanes[lane as usize].tenant as usize == at;
             check(tenant.lanes.iter().all(own), "tenants")?;
         }
@@ -302,6 +333,11 @@ impl State {
             check(is_known, "tasks")?;
             let is_held = task.stage.is_held() && task.worker != NONE;
             check(!is_held || self.workers.has(task.worker), "tasks")?;
+        }
+        for (key, group) in &self.groups {
+            let limit = self.tenants.get(key.0 as usize).and_then(|tenant| tenant.limits.get(key.1 as usize));
+            let rate = limit.and_then(|limit| limit.rate);
+            check(rate.is_some_and(|rate| group.bucket.is_of(&rate, self.now_ms)), "rates")?;
         }
         for (&worker, &task) in &self.reserved {
             let is_ready = self.tasks.find(task).is_some_and(|at| self.tasks[at].stage == Stage::Ready);
@@ -442,6 +478,7 @@ impl State {
 
     /// What tasks are counted by: bytes, groups, and their tenants' and workers' use, which was written too.
     fn count_again(&mut self) -> Result<(), DecodeError> {
+        self.bytes += self.groups.keys().map(group::bytes).sum::<u64>();
         let mut used: Vec<([u64; 3], u64, u64)> = vec![Default::default(); self.tenants.len()];
         let mut work: Vec<[u64; 2]> = vec![[0; 2]; self.workers.slots_len() as usize];
         let all: Vec<u32> = self.tasks.iter_from(0).map(|(at, _)| at).collect();
@@ -460,15 +497,20 @@ impl State {
             }
             if is_held || stage == Stage::Ready {
                 for key in self.groups_of(at) {
-                    self.groups.entry(key).or_default().places += 1;
+                    self.group(&key).places += 1;
+                    if stage == Stage::Ready {
+                        self.count_on_token(&key);
+                    }
                 }
             }
             if stage == Stage::Limited {
                 let key = self.groups_of(at).into_iter().find(|key| key.1 == limited_by);
                 let key = key.ok_or(DecodeError::Inconsistent("limits"))?;
-                self.groups.entry(key).or_default().waiting.insert((rank, at));
+                self.group(&key).waiting.insert((rank, at));
             }
         }
+        let groups: Vec<GroupKey> = self.groups.keys().cloned().collect();
+        groups.iter().for_each(|key| self.settle_group(key));
         for (tenant, (amounts, queued, ready)) in self.tenants.iter().zip(used) {
             let is_so = tenant.used.map(|used| used.now) == amounts
                 && (tenant.queued, tenant.ready) == (queued, ready);

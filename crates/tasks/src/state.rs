@@ -50,6 +50,8 @@ pub struct State {
     pub(crate) policies: Pages<Retry>,
     pub(crate) policy_at: OrdMap<Retry, u16>,
     pub(crate) groups: OrdMap<GroupKey, Group>,
+    /// When somebody gets a token in which group, or it is forgotten.
+    pub(crate) refills: OrdSet<(u64, GroupKey)>,
     /// When something becomes of what by itself.
     pub(crate) timers: OrdSet<(u64, u8, u32)>,
     /// The tasks that have an idempotency key, by tenant and key.
@@ -112,22 +114,34 @@ impl State {
 
     /// When something becomes of something by itself, if anything does.
     pub fn next_due_ms(&self) -> Option<u64> {
-        self.timers.get_min().map(|&(due_ms, ..)| due_ms)
+        let refill = self.refills.get_min().map(|(due_ms, _)| *due_ms);
+        self.timers.get_min().map(|&(due_ms, ..)| due_ms).into_iter().chain(refill).min()
     }
 
     /// It is so late now, or as late as it was: what is due happens.
     pub fn advance(&mut self, now_ms: u64, effects: &mut Effects) {
         self.now_ms = self.now_ms.max(now_ms);
-        while let Some(&(due_ms, kind, at)) = self.timers.get_min().filter(|timer| timer.0 <= self.now_ms) {
-            match kind {
-                TASK => self.task_is_due(at, effects),
-                WORKER => self.lose_worker(at, effects),
-                _ => self.schedule_is_due(at, effects),
-            }
-            debug_assert!(!self.timers.contains(&(due_ms, kind, at)), "a timer that has gone off is gone");
+        while let Some(due_ms) = self.next_due_ms().filter(|due_ms| *due_ms <= self.now_ms) {
+            self.ring(due_ms, effects);
         }
         self.trim_finished();
         self.dispatch(effects);
+    }
+
+    /// The one thing happens that is due first.
+    fn ring(&mut self, due_ms: u64, effects: &mut Effects) {
+        if let Some((_, group)) = self.refills.get_min().filter(|refill| refill.0 == due_ms).cloned() {
+            self.wake_group(&group);
+            debug_assert!(!self.refills.contains(&(due_ms, group)), "a refill that was due is over");
+            return;
+        }
+        let Some(&(_, kind, at)) = self.timers.get_min() else { return };
+        match kind {
+            TASK => self.task_is_due(at, effects),
+            WORKER => self.lose_worker(at, effects),
+            _ => self.schedule_is_due(at, effects),
+        }
+        debug_assert!(!self.timers.contains(&(due_ms, kind, at)), "a timer that has gone off is gone");
     }
 
     /// Takes a command in.

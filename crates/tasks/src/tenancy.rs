@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::command;
+use crate::command::{self, KeyLimit};
 use crate::effects::Effects;
 use crate::error::{Limit, Refusal};
+use crate::group::{self, GroupKey};
+use crate::rate::Bucket;
 use crate::reply::Reply;
 use crate::slab::NONE;
 use crate::state::State;
@@ -41,8 +43,9 @@ impl State {
             self.kept[part] = self.kept[part] + after[part] - before[part];
         }
         let limits = new.limits.iter();
-        let limits: Vec<_> =
-            limits.map(|limit| Limited { key: limit.key.into(), running_max: limit.running_max }).collect();
+        let limits: Vec<_> = limits
+            .map(|&KeyLimit { key, running_max, rate }| Limited { key: key.into(), running_max, rate })
+            .collect();
         if limits != *self.tenants[at as usize].limits {
             self.regroup(at, limits);
         }
@@ -63,6 +66,9 @@ impl State {
         }
         Limit::Labels.check(new.limits.len() as u64, u64::from(self.limits.labels_max))?;
         new.limits.iter().try_for_each(|limit| self.check_name(limit.key))?;
+        if !new.limits.iter().filter_map(|limit| limit.rate).all(|rate| rate.is_one()) {
+            return Err(Refusal::Rate);
+        }
         let tenants = self.tenants.len() as u64 + u64::from(!self.tenant_at.contains_key(new.name));
         Limit::Tenants.check(tenants, u64::from(self.limits.tenants_max))
     }
@@ -81,21 +87,50 @@ impl State {
             }
             waiting.push((self.tasks[at].rank(self.limits.ageing_ms), at));
         }
-        let first = (tenant_at, 0, Arc::<[u8]>::default());
-        let groups = self.groups.range(first..).map(|(key, _)| key.clone());
-        let groups: Vec<_> = groups.take_while(|key| key.0 == tenant_at).collect();
-        groups.iter().for_each(|key| {
-            self.groups.remove(key);
-        });
-        self.tenant(tenant_at).limits = Arc::new(limits);
-        for &at in
-            of_tenant.iter().filter(|&&at| self.tasks[at].stage.is_held() && self.tasks[at].worker != NONE)
-        {
-            for key in self.groups_of(at) {
-                self.groups.entry(key).or_default().places += 1;
+        self.reset_groups(tenant_at, limits);
+        for at in of_tenant {
+            if self.tasks[at].stage.is_held() && self.tasks[at].worker != NONE {
+                for key in self.groups_of(at) {
+                    self.group(&key).places += 1;
+                }
             }
         }
         waiting.sort_unstable();
         waiting.into_iter().for_each(|(_, at)| self.admit(at, false));
+        self.groups_from(tenant_at).iter().for_each(|key| self.settle_group(key));
+    }
+
+    /// No places are taken; what was started lately still counts where a rate by the same key holds.
+    fn reset_groups(&mut self, tenant_at: u32, limits: Vec<Limited>) {
+        let before = self.tenants[tenant_at as usize].limits.clone();
+        let now_ms = self.now_ms;
+        let mut buckets: Vec<(usize, Arc<[u8]>, Bucket)> = Vec::new();
+        for key in self.groups_from(tenant_at) {
+            self.bytes -= group::bytes(&key);
+            if let Some(group) = self.groups.remove(&key) {
+                self.refills.remove(&(group.due_ms, key.clone()));
+                buckets.push((key.1 as usize, key.2, group.bucket));
+            }
+        }
+        for (at, limit) in limits.iter().enumerate() {
+            let Some(rate) = limit.rate else { continue };
+            let is_same = |old: &&Limited| old.key == limit.key && old.rate == limit.rate;
+            let by_key = |old: &&Limited| old.key == limit.key && old.rate.is_some();
+            let found = before.iter().find(is_same).or_else(|| before.iter().find(by_key));
+            let Some((old, old_rate)) = found.and_then(|old| Some((old, old.rate?))) else { continue };
+            for (_, value, bucket) in buckets.iter().filter(|(old_at, ..)| before[*old_at] == *old) {
+                let bucket = bucket.at_rate(&old_rate, &rate, now_ms);
+                if bucket.missing > 0 {
+                    self.group(&(tenant_at, at as u32, value.clone())).bucket = bucket;
+                }
+            }
+        }
+        self.tenant(tenant_at).limits = Arc::new(limits);
+    }
+
+    fn groups_from(&self, tenant_at: u32) -> Vec<GroupKey> {
+        let first = (tenant_at, 0, Arc::<[u8]>::default());
+        let groups = self.groups.range(first..).map(|(key, _)| key.clone());
+        groups.take_while(|key| key.0 == tenant_at).collect()
     }
 }

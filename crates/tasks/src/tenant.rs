@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::layout::layout;
 use crate::quota::{Amounts, Quota, Used};
+use crate::rate::Rate;
 use crate::retry::BUDGET_MAX;
 use crate::task::List;
 
@@ -51,6 +52,7 @@ layout! {
     pub struct Limited {
         pub key: Arc<[u8]>,
         pub running_max: u32,
+        pub rate: Option<Rate>,
     }
 }
 

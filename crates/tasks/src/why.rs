@@ -62,10 +62,21 @@ impl State {
     fn why_limited(&self, at: u32, task: &Task) -> String {
         let groups = self.groups_of(at);
         let Some(key) = groups.iter().find(|key| key.1 == task.limited_by) else { return "waiting".into() };
-        let limit = &self.tenants[task.tenant as usize].limits[key.1 as usize];
+        let limit = self.limit_of(key);
         let group = self.groups.get(key).cloned().unwrap_or_default();
         let rank = task.rank(self.limits.ageing_ms);
         let ahead = group.waiting.range(..(rank, at)).count();
+        if let Some(rate) = limit.rate.filter(|_| group.places < limit.running_max) {
+            let due_ms = group.bucket.due_ms(&rate, u64::from(group.ready) + ahead as u64 + 1);
+            return format!(
+                "waiting: {} tasks with {} {} may start in {}; {ahead} ahead of it, about {}",
+                rate.count,
+                text(&limit.key),
+                text(&key.2),
+                for_people(u64::from(rate.per_ms)),
+                for_people(due_ms.saturating_sub(self.now_ms)),
+            );
+        }
         format!(
             "waiting: {} of {} allowed tasks with {} {} are under way; {ahead} ahead of it",
             group.places,

@@ -27,7 +27,11 @@ fn commands() -> Vec<(&'static str, Command<'static>)> {
         concurrency: quota,
         cpu_milli: Quota { hard: 8, ..quota },
         memory_bytes: Quota { hard: 9, ..quota },
-        limits: vec![KeyLimit { key: b"user", running_max: 10 }],
+        limits: vec![KeyLimit {
+            key: b"user",
+            running_max: 10,
+            rate: Some(Rate { count: 1, per_ms: 2, burst: 3 }),
+        }],
     };
     let task = NewTask {
         queue: b"queue",
@@ -127,6 +131,11 @@ fn replies_refusals_events_and_snapshots_keep_their_bytes() {
     assert_eq!(Event::decode(&bytes), Ok(event));
     check("event", &bytes);
     let mut scene = Scene::new();
+    let limits = vec![KeyLimit::starting(b"queue", Rate::per_second(2))];
+    scene.tenant(Tenant { limits, ..Tenant::new(b"b") });
+    scene.submit_all("b", vec![work(), work()]);
+    scene.join(1);
+    scene.starts();
     scene.submit_all("a", vec![NewTask { idempotency_key: b"k", ..work() }, work(), work()]);
     scene.join(2);
     let start = scene.starts().remove(0);

@@ -111,7 +111,7 @@ fn memory_and_processors_are_counted_as_tasks_are() {
 #[test]
 fn tasks_with_one_value_under_a_limited_key_wait_and_hold_up_nobody_else() {
     let mut scene = Scene::default();
-    let limits = vec![KeyLimit { key: b"user", running_max: 2 }, KeyLimit { key: b"tenant", running_max: 6 }];
+    let limits = vec![KeyLimit::running(b"user", 2), KeyLimit::running(b"tenant", 6)];
     scene.tenant(Tenant { limits: limits.clone(), ..Tenant::new(b"a") });
     let of = |value| NewTask { labels: vec![Label { key: b"user", value }], ..work() };
     let ann = scene.submit_all("a", vec![of(b"ann"); 5]);
@@ -125,14 +125,14 @@ fn tasks_with_one_value_under_a_limited_key_wait_and_hold_up_nobody_else() {
     scene.complete(&starts[0], 1_000).unwrap();
     assert_eq!(scene.one_start().task, ann[2]);
     // Lowered and raised while they run; they go on being counted.
-    let limits = vec![KeyLimit { key: b"user", running_max: 1 }];
+    let limits = vec![KeyLimit::running(b"user", 1)];
     scene.tenant(Tenant { limits, ..Tenant::new(b"a") });
     let rest: Vec<_> = scene.starts().iter().map(|start| start.task).collect();
     assert_eq!(rest, nobody[2..]);
     scene.complete(&starts[1], 1_000).unwrap();
     assert_eq!(scene.starts(), [], "another of ann's still runs");
     scene.done(Command::Cancel { task: ann[3] });
-    let limits = vec![KeyLimit { key: b"user", running_max: 3 }];
+    let limits = vec![KeyLimit::running(b"user", 3)];
     scene.tenant(Tenant { limits, ..Tenant::new(b"a") });
     let rest: Vec<_> = scene.starts().iter().map(|start| start.task).collect();
     assert_eq!(rest, [ann[4], bob[2]]);
@@ -141,7 +141,7 @@ fn tasks_with_one_value_under_a_limited_key_wait_and_hold_up_nobody_else() {
 #[test]
 fn a_place_under_a_limit_is_given_back_however_its_task_ends() {
     let mut scene = Scene::default();
-    let limits = vec![KeyLimit { key: b"kind", running_max: 1 }];
+    let limits = vec![KeyLimit::running(b"kind", 1)];
     scene.tenant(Tenant { limits, ..Tenant::new(b"a") });
     let retry = Some(Retry { retries: 1, backoff: Backoff::Fixed { delay_ms: 100_000 } });
     let tasks = scene.submit_all("a", vec![NewTask { retry, timeout_ms: 2_000, ..work() }; 6]);

@@ -7,6 +7,7 @@ mod lifecycle;
 mod limits;
 mod model;
 mod play;
+mod rates;
 mod refused;
 mod reserved;
 mod schedules;

@@ -21,9 +21,11 @@ struct Ledger {
     /// Who was given what, under which token, and has not given it back.
     held: BTreeMap<u64, Start>,
     workers: BTreeSet<u64>,
-    /// The quota of each tenant, and how many of a user's may run.
-    quotas: BTreeMap<&'static str, (u64, Option<u32>)>,
+    /// The quota of each tenant, and how many of a user's may run, how often.
+    quotas: BTreeMap<&'static str, (u64, Option<KeyLimit<'static>>)>,
     over: BTreeSet<u64>,
+    /// When tasks of a tenant's user started, since it has had its limits.
+    starts: BTreeMap<(&'static str, Vec<u8>), Vec<u64>>,
 }
 
 impl Deed {
@@ -71,22 +73,32 @@ impl Deed {
         }
     }
 
-    fn quota(&self) -> (Tenant<'static>, (u64, Option<u32>)) {
+    fn quota(&self) -> (Tenant<'static>, (u64, Option<KeyLimit<'static>>)) {
         let hard = u64::from(self.0[2] % 5);
         let reserved = hard.min(u64::from(self.0[3] % 3));
         let burst = if hard > 0 { u64::from(self.0[4] % 2) } else { 0 };
-        let limited = (!self.0[5].is_multiple_of(3)).then(|| u32::from(self.0[5] % 4));
+        let limited = (!self.0[5].is_multiple_of(3)).then(|| self.limit());
         let tenant = Tenant {
             weight: 1 + u32::from(self.0[3] % 4),
             queued_max: if self.0[4].is_multiple_of(3) { 12 } else { 0 },
             retry_percent: u32::from(self.0[4] % 2) * 10,
             concurrency: Quota { reserved, soft: 0, hard, burst },
             cpu_milli: Quota::at_most(u64::from(self.0[5] % 2) * 600),
-            limits: limited.map(|running_max| KeyLimit { key: b"user", running_max }).into_iter().collect(),
+            limits: limited.into_iter().collect(),
             ..Tenant::new(self.tenant().as_bytes())
         };
         let most = if hard == 0 { u64::MAX } else { hard + burst };
         (tenant, (most, limited))
+    }
+
+    fn limit(&self) -> KeyLimit<'static> {
+        let bits = u32::from(self.0[5]);
+        let rate = Rate { count: 1 + bits / 4 % 3, per_ms: 40 + bits, burst: 1 + bits / 16 % 3 };
+        KeyLimit {
+            key: b"user",
+            running_max: if bits < 128 { bits % 4 } else { u32::MAX },
+            rate: (bits % 8 > 3).then_some(rate),
+        }
     }
 
     fn command(&self, ledger: &Ledger, now_ms: u64) -> Option<Command<'static>> {
@@ -178,6 +190,7 @@ pub fn play(deeds: &[Deed]) {
             replay = restored(&kept).unwrap();
         }
         assert_eq!((blocks(&scene.state), scene.state.bytes()), (kept, replay.bytes()));
+        assert_eq!(scene.state.next_due_ms(), replay.next_due_ms());
     }
     finish(scene, ledger);
 }
@@ -191,6 +204,7 @@ impl Ledger {
             }
             (Command::Tenant { .. }, _) => {
                 self.quotas.insert(deed.tenant(), deed.quota().1);
+                self.starts.retain(|(tenant, _), _| *tenant != deed.tenant());
             }
             (Command::Complete { answer, .. } | Command::Fail { answer, .. }, _) => {
                 let given_back = self.held.remove(&answer.task);
@@ -263,21 +277,36 @@ impl Ledger {
     }
 
     /// Whose tasks were given in this step are not over what they may.
-    fn keeps_quotas(&self, scene: &Scene) {
+    fn keeps_quotas(&mut self, scene: &Scene) {
+        let now_ms = scene.state.now_ms();
         let (all, _) = scene.state.list(&Filter::default(), 0, usize::MAX);
         let running = || all.iter().filter(|view| view.worker.is_some());
         for order in &scene.effects.orders {
             let Order::Start(start) = order else { continue };
             let Some(given) = all.iter().find(|view| view.task == start.task) else { continue };
             let name = TENANTS.iter().find(|name| name.as_bytes() == &*given.tenant).unwrap();
-            let (most, of_user_max) = self.quotas[name];
+            let (most, of_user) = self.quotas[name];
             let of_tenant = || running().filter(|view| view.tenant == given.tenant);
             assert!(of_tenant().count() as u64 <= most, "{name} is over its quota of {most}");
-            if let Some(most) = of_user_max.filter(|_| !given.labels.is_empty()) {
+            if let Some(limit) = of_user.filter(|_| !given.labels.is_empty()) {
                 let of_user = of_tenant().filter(|view| view.labels == given.labels).count();
+                let most = limit.running_max;
                 assert!(of_user <= most as usize, "{of_user} of {:?} run, of {most}", given.labels);
+                let starts = self.starts.entry((name, given.labels[0].value.to_vec())).or_default();
+                starts.push(now_ms);
+                limit.rate.iter().for_each(|rate| keeps_rate(starts, rate));
             }
         }
+    }
+}
+
+/// In any time that ends with the last start, no more than a burst and what flows in meanwhile.
+fn keeps_rate(starts: &[u64], rate: &Rate) {
+    let last_ms = starts[starts.len() - 1];
+    for (at, since_ms) in starts.iter().enumerate() {
+        let count = (starts.len() - at) as u64;
+        let flowed = (last_ms - since_ms) * u64::from(rate.count) / u64::from(rate.per_ms);
+        assert!(count <= u64::from(rate.burst) + flowed, "{count} since {since_ms} of {starts:?}, {rate:?}");
     }
 }
 

@@ -71,6 +71,15 @@ fn what_makes_no_sense_is_refused_with_the_reason_and_leaves_no_trace() {
             "a tenant's weight is 1 to 10,000",
         ),
         (
+            Command::Tenant {
+                tenant: Tenant {
+                    limits: vec![KeyLimit::starting(b"user", Rate { burst: 0, ..Rate::per_second(1) })],
+                    ..Tenant::new(b"b")
+                },
+            },
+            "a rate has a count, a time and a burst of 1 at least",
+        ),
+        (
             Command::Join { worker: NewWorker { kinds: vec![], ..worker.clone() } },
             "a worker names at least one kind",
         ),

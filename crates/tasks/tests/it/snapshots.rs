@@ -26,7 +26,8 @@ pub fn restored(blocks: &[Vec<u8>]) -> Result<State, DecodeError> {
 /// Something of everything.
 pub fn full() -> Scene {
     let mut scene = Scene::default();
-    let limits = vec![KeyLimit { key: b"user", running_max: 2 }];
+    let rate = Rate { count: 1, per_ms: 150, burst: 2 };
+    let limits = vec![KeyLimit::running(b"user", 2), KeyLimit::starting(b"user", rate)];
     scene.tenant(Tenant {
         limits,
         concurrency: Quota { reserved: 2, ..Quota::at_most(9) },

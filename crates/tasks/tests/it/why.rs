@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn why_says_it_in_one_sentence_with_numbers() {
     let mut scene = Scene::default();
-    let limits = vec![KeyLimit { key: b"user", running_max: 1 }];
+    let limits = vec![KeyLimit::running(b"user", 1)];
     scene.tenant(Tenant { concurrency: Quota::at_most(3), limits, ..Tenant::new(b"a") });
     scene.tenant(Tenant::new(b"b"));
     let first = scene.plain();

@@ -160,7 +160,7 @@ fn signals_count_only_what_a_worker_more_could_start_now() {
     let mut scene = Scene::default();
     scene.tenant(Tenant {
         concurrency: Quota::at_most(5),
-        limits: vec![KeyLimit { key: b"user", running_max: 2 }],
+        limits: vec![KeyLimit::running(b"user", 2)],
         ..Tenant::new(b"a")
     });
     let labels = vec![Label { key: b"user", value: b"u" }];
