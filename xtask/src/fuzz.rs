@@ -51,6 +51,7 @@ fn build(fuzz: &Path, programs: &Path) -> Result<()> {
     for inherited in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
         command.env_remove(inherited);
     }
+    process::forget_package(&mut command);
     process::run(&mut command)
 }
 

@@ -13,7 +13,22 @@ use crate::workspace;
 pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(workspace::root());
+    forget_package(&mut command);
     command
+}
+
+/// Cargo tells who it runs which package that is. Build scripts watch these variables, ring's among them, and build anew
+/// where they are others than when somebody called cargo by hand.
+pub fn forget_package(command: &mut Command) {
+    let is_ours = |name: &str| {
+        let of_package = ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|start| name.starts_with(start));
+        of_package || ["CARGO_BIN_NAME", "CARGO_CRATE_NAME", "CARGO_PRIMARY_PACKAGE"].contains(&name)
+    };
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(is_ours) {
+            command.env_remove(name);
+        }
+    }
 }
 
 /// Runs a command with its output shown; an error if it fails.
@@ -55,4 +70,21 @@ fn line_of(command: &Command) -> String {
 fn shortened(word: OsString) -> String {
     let word = word.to_string_lossy();
     if word.contains('\n') { "…".to_owned() } else { word.into_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cargo_that_is_called_is_told_of_no_package() {
+        assert!(std::env::var_os("CARGO_PKG_NAME").is_some(), "cargo runs this test");
+        let told = text(Command::new("env").envs(std::env::vars_os())).unwrap();
+        assert!(told.contains("CARGO_PKG_NAME="));
+        let mut asked = Command::new("env");
+        forget_package(&mut asked);
+        let told = text(&mut asked).unwrap();
+        assert!(!told.contains("CARGO_PKG_") && !told.contains("CARGO_MANIFEST_"), "{told}");
+        assert!(told.contains("PATH="), "all else stays: {told}");
+    }
 }

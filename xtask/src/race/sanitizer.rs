@@ -54,6 +54,7 @@ fn sanitized(sanitizer: &str, more: &[&str]) -> Result<()> {
     for inherited in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
         command.env_remove(inherited);
     }
+    process::forget_package(&mut command);
     process::run(command.env("CARGO_TARGET_DIR", target_directory(sanitizer)?))
 }
 
