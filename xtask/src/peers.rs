@@ -1,8 +1,9 @@
 //! `cargo xtask peers`: builds the rival programs into `peers/build/`, where `dunlin bench peers` finds them.
 //!
 //! Safe to repeat: what is there and newer than its source is kept. Rivals come from where their users get
-//! them: libzmq and Redis from Debian's packages, nats-server, nats.go, etcd and its client from the Go module proxy, their
-//! versions pinned with checksums in each module's `go.mod` and `go.sum`. The product links none of them.
+//! them: libzmq and Redis from Debian's packages, nats-server, nats.go, asynq, etcd and its client from the Go module proxy, their
+//! versions pinned with checksums in each module's `go.mod` and `go.sum`, Celery and HyperQueue from PyPI. The product links none
+//! of them.
 
 use std::path::Path;
 use std::process::Command;
@@ -22,6 +23,8 @@ pub fn run() -> Result<()> {
     go(&peers.join("nats"), &build, "nats_load", "./load")?;
     go(&peers.join("kv"), &build, "etcd", "go.etcd.io/etcd/server/v3")?;
     go(&peers.join("kv"), &build, "kv_load", "./load")?;
+    go(&peers.join("tasks"), &build, "asynq_load", "./load")?;
+    python(&peers.join("tasks"), &build)?;
     redis(&build)?;
     println!("The peers are in {}; `dunlin bench peers <suite>` runs them.", build.display());
     Ok(())
@@ -99,6 +102,25 @@ fn go(module: &Path, build: &Path, name: &str, package: &str) -> Result<()> {
     let mut compile = Command::new("go");
     compile.args(["build", "-o"]).arg(&program).arg(package).current_dir(module);
     process::run(&mut compile).with_context(|| format!("cannot build {name} by the Go module proxy"))
+}
+
+/// Celery and HyperQueue, in an environment of their own, and the programs that drive them.
+fn python(module: &Path, build: &Path) -> Result<()> {
+    let (pins, environment) = (module.join("requirements.txt"), build.join("tasks_python"));
+    for program in ["celery_load.py", "hyperqueue_load.py"] {
+        let (from, to) = (module.join(program), build.join(program));
+        std::fs::copy(&from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
+    }
+    let done = environment.join("installed");
+    if is_newer(&done, &pins) {
+        return kept(&environment.join("bin/python"));
+    }
+    need("python3", "install Python 3, such as Debian's python3-venv")?;
+    process::run(Command::new("python3").args(["-m", "venv"]).arg(&environment))?;
+    let mut install = Command::new(environment.join("bin/pip"));
+    install.args(["install", "--quiet", "--disable-pip-version-check", "--requirement"]).arg(&pins);
+    process::run(&mut install).context("cannot install Celery and HyperQueue by pip")?;
+    std::fs::write(&done, "").with_context(|| format!("cannot write {}", done.display()))
 }
 
 /// A program is current when it was built after its source was last written.

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+// begun is what all times are counted from: the clock of it cannot be set.
+var begun = time.Now()
+
+func now() int64 { return int64(time.Since(begun)) }
+
+const (
+	kind       = "work"
+	submitters = 64
+	headBytes  = 16
+)
+
+// tally counts what was done, each task once.
+type tally struct {
+	sync.Mutex
+	seen       map[uint64]bool
+	start, end int64
+	ops, twice int64
+	starts     []int64
+	ends       []int64
+}
+
+func (t *tally) note(seq uint64, due, started, ended int64) {
+	t.Lock()
+	defer t.Unlock()
+	if t.seen[seq] {
+		t.twice++
+		return
+	}
+	t.seen[seq] = true
+	if ended >= t.start && ended < t.end {
+		t.ops++
+		t.starts = append(t.starts, started-due)
+		t.ends = append(t.ends, ended-due)
+	}
+}
+
+func (t *tally) completed() int64 {
+	t.Lock()
+	defer t.Unlock()
+	return int64(len(t.seen))
+}
+
+func run(todo work) report {
+	redis := asynq.RedisClientOpt{Addr: todo.Endpoint, PoolSize: submitters + todo.Workers}
+	reached(redis)
+	begin := now() + todo.WarmupNs
+	count := &tally{seen: map[uint64]bool{}, start: begin, end: begin + todo.TimeNs}
+	places := make(chan struct{}, todo.Backlog)
+	server := asynq.NewServer(redis, asynq.Config{
+		Concurrency: todo.Workers,
+		LogLevel:    asynq.ErrorLevel,
+		// An empty queue is looked at this often; the default is a second.
+		TaskCheckInterval: time.Millisecond,
+	})
+	handle := func(_ context.Context, task *asynq.Task) error {
+		started := now()
+		if todo.TaskNs > 0 {
+			time.Sleep(time.Duration(todo.TaskNs))
+		}
+		payload := task.Payload()
+		seq, due := binary.LittleEndian.Uint64(payload), int64(binary.LittleEndian.Uint64(payload[8:]))
+		count.note(seq, due, started, now())
+		if todo.Rate == 0 {
+			<-places
+		}
+		return nil
+	}
+	check(server.Start(asynq.HandlerFunc(handle)))
+	submitted := submit(todo, redis, places, count.end)
+	for deadline := time.Now().Add(patience); count.completed() < submitted; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			check(fmt.Errorf("%d of %d tasks were completed", count.completed(), submitted))
+		}
+	}
+	server.Shutdown()
+	return count.report(todo, submitted)
+}
+
+// reached waits until Redis answers.
+func reached(redis asynq.RedisClientOpt) {
+	client := asynq.NewClient(redis)
+	defer client.Close()
+	var err error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if err = client.Ping(); err == nil {
+			return
+		}
+	}
+	check(err)
+}
+
+// submit submits until the time is over, and says how many it were.
+func submit(todo work, redis asynq.RedisClientOpt, places chan struct{}, end int64) int64 {
+	type one struct {
+		seq uint64
+		due int64
+	}
+	ones := make(chan one, 1<<16)
+	var wait sync.WaitGroup
+	client := asynq.NewClient(redis)
+	for range submitters {
+		wait.Add(1)
+		go func() {
+			defer wait.Done()
+			for next := range ones {
+				payload := make([]byte, max(headBytes, todo.Bytes))
+				binary.LittleEndian.PutUint64(payload, next.seq)
+				binary.LittleEndian.PutUint64(payload[8:], uint64(next.due))
+				_, err := client.Enqueue(asynq.NewTask(kind, payload))
+				check(err)
+			}
+		}()
+	}
+	seq, due := uint64(0), now()
+	for ; now() < end; seq++ {
+		if todo.Rate > 0 {
+			due += int64(rand.ExpFloat64() / todo.Rate * 1e9)
+			if wait := due - now(); wait > 0 {
+				time.Sleep(time.Duration(wait))
+			}
+			ones <- one{seq, due}
+		} else {
+			places <- struct{}{}
+			ones <- one{seq, now()}
+		}
+	}
+	close(ones)
+	wait.Wait()
+	return int64(seq)
+}
+
+func (t *tally) report(todo work, submitted int64) report {
+	slices.Sort(t.starts)
+	slices.Sort(t.ends)
+	return report{
+		Ops:         t.ops,
+		Submitted:   submitted,
+		Completed:   int64(len(t.seen)),
+		Twice:       t.twice,
+		ElapsedNs:   todo.TimeNs,
+		StartP50Ns:  at(t.starts, 0.50),
+		StartP99Ns:  at(t.starts, 0.99),
+		EndP50Ns:    at(t.ends, 0.50),
+		EndP99Ns:    at(t.ends, 0.99),
+		InOneWorker: todo.Workers,
+	}
+}
+
+func at(sorted []int64, share float64) int64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(int(share*float64(len(sorted))), len(sorted)-1)]
+}
