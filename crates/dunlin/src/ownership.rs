@@ -28,13 +28,14 @@ mod way;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use dunlin_control::{Command, Refusal, Reply};
 use dunlin_topic::Topic;
 
+use crate::clock::now_ns;
 use crate::error::TopicError;
 use crate::node::{Inner, Node};
 
@@ -44,6 +45,12 @@ use handed::Tickets;
 use inboxes::Inboxes;
 use keeper::Keeper;
 use way::Way;
+
+/// How long a cluster that did not answer is not asked for owners again.
+const ASK_PAUSE: Duration = Duration::from_millis(200);
+
+/// How long nobody waits for the records of an owner that were waited for in vain.
+const LATE_FOR: Duration = Duration::from_secs(5);
 
 /// What a node keeps at most for topics that others own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,7 +134,11 @@ pub struct Ownership {
     inboxes: Inboxes,
     /// Held while the registry is brought to what is agreed on.
     settling: Mutex<()>,
-    private_mirrors: AtomicU64,
+    private_mirrors: Arc<AtomicUsize>,
+    /// When the cluster did not answer who is to own a topic, by the node's clock.
+    asked_in_vain_ns: AtomicU64,
+    /// Owners whose records were waited for in vain, and when that was last.
+    late: Mutex<BTreeMap<u64, u64>>,
     keeper: Keeper,
 }
 
@@ -149,7 +160,9 @@ impl Node {
                 ways: Mutex::default(),
                 inboxes: Inboxes::default(),
                 settling: Mutex::default(),
-                private_mirrors: AtomicU64::new(0),
+                private_mirrors: Arc::default(),
+                asked_in_vain_ns: AtomicU64::new(0),
+                late: Mutex::default(),
                 keeper: Keeper::start(this.clone()),
             })
         });
@@ -217,6 +230,37 @@ impl Ownership {
         let at = self.address_of(node).map_or_else(String::new, |address| format!(" at {address}"));
         let why = format!("topic {:?} is owned by node {node}{at}: {what} there only", topic.name());
         Err(TopicError::Elsewhere { node, why })
+    }
+
+    /// Whether what is said to be this node's is so in this life of it: what it learns of before it begins anew may have been
+    /// another's, in the same epoch.
+    fn is_own_now(&self, owner: u64) -> bool {
+        owner == self.id && self.is_anew.load(Ordering::Acquire)
+    }
+
+    /// Whether a node's records were waited for in vain just now.
+    fn is_late(&self, owner: u64) -> bool {
+        let since_ns = lock(&self.late).get(&owner).map(|late_ns| now_ns().saturating_sub(*late_ns));
+        since_ns.is_some_and(|since_ns| since_ns < LATE_FOR.as_nanos() as u64)
+    }
+
+    fn was_late(&self, owner: u64) {
+        lock(&self.late).insert(owner, now_ns());
+    }
+
+    fn was_in_time(&self, owner: u64) {
+        lock(&self.late).remove(&owner);
+    }
+
+    fn asked_in_vain(&self) {
+        self.asked_in_vain_ns.store(now_ns(), Ordering::Relaxed);
+    }
+
+    /// A cluster that did not answer just now is not asked for the next topic at once: that takes as long as its patience, and
+    /// there is other work for who asks.
+    fn was_asked_in_vain(&self) -> bool {
+        let since_ns = now_ns().saturating_sub(self.asked_in_vain_ns.load(Ordering::Relaxed));
+        since_ns < ASK_PAUSE.as_nanos() as u64
     }
 
     fn embedded(&self) -> Option<Node> {

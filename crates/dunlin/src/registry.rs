@@ -121,11 +121,11 @@ impl Registry {
     }
 
     /// Adds the topic that `make` makes and what it is charged, unless its name is taken or its pattern meets another's.
-    pub(crate) fn add(
+    pub(crate) fn add<T: Into<Arc<Topic>>>(
         &self,
         name: &str,
         pattern: Pattern,
-        make: impl FnOnce() -> Result<(Topic, Charge), TopicError>,
+        make: impl FnOnce() -> Result<(T, Charge), TopicError>,
     ) -> Result<Arc<Topic>, TopicError> {
         let mut state = self.write();
         if state.by_name.contains_key(name) {
@@ -138,7 +138,7 @@ impl Registry {
             return Err(TopicError::Limit { limit: "topics_max", value: self.topics_max as u64 });
         }
         let (topic, charge) = make()?;
-        let topic = Arc::new(topic);
+        let topic: Arc<Topic> = topic.into();
         if topic.config().retention.age.is_some() {
             state.aging.push(Arc::downgrade(&topic));
         }

@@ -3,6 +3,7 @@
 //! Reading goes [`Cursor::fill`], then any of the walks over what it found. Between reads a cursor
 //! holds a position and a hint; the buffer it read from may go.
 
+mod begin;
 mod following;
 mod select;
 mod spans;
@@ -15,12 +16,12 @@ use crate::event::{Gap, Lagging, LogName, Notice, Position};
 use crate::log::{Found, Log, Merged, Owed, ReaderId, SleeperId};
 use crate::reading::Reading;
 use crate::segment::{Frames, Pinned, Segment};
-use crate::subscribe::{OnGap, Start, SubscribeError, SubscribeOptions};
+use crate::subscribe::{OnGap, SubscribeError};
 use crate::wake::Waiter;
 
 use following::Following;
 pub use select::Filter;
-use select::{Lose, Select, Verdict};
+use select::{Select, Verdict};
 pub use spans::{Content, Span, Spans};
 pub use view::View;
 
@@ -63,8 +64,8 @@ pub struct Cursor {
     log: Arc<Log>,
     hint: Hint,
     next: Position,
-    /// Where it was told to begin, where that is a place and the log may be another process's.
-    asked: Option<Position>,
+    /// Where it began without having asked for a place, in a log that may be another process's.
+    unasked: Option<Position>,
     /// How many records before it were skipped, and not told of yet.
     skipped: u64,
     /// Where in the hint's segment `next` begins.
@@ -87,60 +88,6 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// A place at the start that `options` asks for. `filter` skips subjects.
-    pub fn new(
-        log: Arc<Log>,
-        options: &SubscribeOptions,
-        filter: Option<Filter>,
-        consumption: Consumption,
-    ) -> Result<Cursor, SubscribeError> {
-        Cursor::starting(log, options, options.start, filter, consumption)
-    }
-
-    /// [`Cursor::new`] with another start than the options'.
-    pub fn starting(
-        log: Arc<Log>,
-        options: &SubscribeOptions,
-        start: Start,
-        filter: Option<Filter>,
-        consumption: Consumption,
-    ) -> Result<Cursor, SubscribeError> {
-        let follows = check_follower(&log, options, filter.is_some())?;
-        let (log, start, consumption) = match log.upstream.get() {
-            Some(_) if !options.here => elsewhere(log, options, start, consumption),
-            _ => (log, start, consumption),
-        };
-        let begin = log.start(start, follows)?;
-        let registers = options.registered || log.is_private();
-        let reader = if registers { log.register(&options.name, begin.next)? } else { None };
-        let lose = options.lose_every.or(log.config().lose_every).map(Lose::every);
-        let select = Select { filter, appended_from_ns: begin.appended_from_ns, lose };
-        let shown = consumption == Consumption::Reads && !options.name.is_empty();
-        let before = Position { seq: begin.next.seq - 1, ..begin.next };
-        let reading = shown.then(|| log.show_reader(options, reader.is_some(), before));
-        log.listeners.enter(select.filter.as_ref());
-        let asked = matches!(start, Start::After(_)) && log.upstream.get().is_some();
-        Ok(Cursor {
-            log,
-            hint: Hint::None,
-            next: begin.next,
-            asked: asked.then_some(begin.next),
-            skipped: 0,
-            offset: 0,
-            on_gap: options.on_gap,
-            consumption,
-            warned: false,
-            armed: None,
-            ended: false,
-            here: options.here,
-            listens: true,
-            reader,
-            select: (!select.is_empty()).then(|| Box::new(select)),
-            following: follows.then(|| Box::new(Following::new(options.conflate, begin.owed))),
-            reading,
-        })
-    }
-
     /// From here on it skips other subjects; `false`, and all as it was, where it follows the log's state: that is one of all.
     pub fn set_filter(&mut self, filter: Option<Filter>) -> bool {
         if self.following.is_some() {
@@ -265,10 +212,14 @@ impl Cursor {
         }
         let reader = self.reader.filter(|_| self.consumption == Consumption::Reads);
         let found = match self.log.find(self.next, self.on_gap, reader) {
-            Found::Detour if !self.here && self.make_detour() => return None,
+            Found::Detour if self.make_detour() => return None,
             Found::Detour => self.log.find_here(self.next, self.on_gap),
-            // No reader of a mirror was to get what lies before it, but for those who asked for it.
-            Found::Skip(next) if self.asked == Some(self.next) => {
+            // What a mirror turns out to begin after is for no reader that named no place, nor has one yet.
+            Found::Skip(next) if self.unasked == Some(self.next) || self.log.is_private() => {
+                Found::Skip(next)
+            }
+            Found::Skip(_) if self.make_detour() => return None,
+            Found::Skip(next) => {
                 let (log, Position { epoch, seq }) = (Arc::clone(self.log.name()), self.next);
                 Found::Gap(Gap { log, epoch, first: seq, last: next.seq - 1 }, next)
             }
@@ -331,20 +282,6 @@ impl Cursor {
                 Some(Fill::Notice(Notice::Deleted { log: Arc::clone(self.log.name()), last }))
             }
         }
-    }
-
-    /// Goes on in a mirror of its own, where the one that is shared does not hold what comes next.
-    #[cold]
-    fn make_detour(&mut self) -> bool {
-        let start = Start::After(Position { seq: self.next.seq - 1, ..self.next });
-        let way = self.log.upstream.get().and_then(|upstream| upstream.detour(&self.log, start, false));
-        let Some(log) = way else { return false };
-        let Ok(reader) = log.register("", self.next) else { return false };
-        let filter = self.select.as_ref().and_then(|select| select.filter.as_ref());
-        log.listeners.enter(filter);
-        self.log.listeners.leave(filter);
-        (self.log, self.reader, self.consumption) = (log, reader, Consumption::Reads);
-        true
     }
 
     /// The bytes that this many frames of the pinned segment take.
@@ -517,48 +454,6 @@ impl Cursor {
     /// Topic and partition.
     pub fn name(&self) -> &Arc<LogName> {
         self.log.name()
-    }
-}
-
-/// The log that is read where it is owned elsewhere: its mirror, the one that is shared or one for this reader alone.
-#[cold]
-fn elsewhere(
-    log: Arc<Log>,
-    options: &SubscribeOptions,
-    start: Start,
-    consumption: Consumption,
-) -> (Arc<Log>, Start, Consumption) {
-    if let Start::After(_) = start
-        && !log.is_placed()
-    {
-        // The mirror's feed begins there, where nobody else has it begin elsewhere meanwhile.
-        log.tell_read(start);
-    }
-    match log.detour(options, start) {
-        // Its feed begins where this reader does.
-        Some(private) => {
-            let start = if let Start::After(_) = start { start } else { Start::Earliest };
-            (private, start, Consumption::Reads)
-        }
-        None => {
-            log.tell_read(start);
-            (log, start, consumption)
-        }
-    }
-}
-
-/// Whether the reader follows the log's state; refused where that has none, or none for this reader.
-fn check_follower(log: &Log, options: &SubscribeOptions, filtered: bool) -> Result<bool, SubscribeError> {
-    let no_state = |why| SubscribeError::NoState { topic: log.name().topic.clone(), why };
-    match (options.follows_state(), log.is_stateful(), filtered) {
-        (false, ..) => Ok(false),
-        (true, true, false) => Ok(true),
-        (true, false, _) => {
-            Err(no_state("keeps no state to begin with, to go on with, or to merge records into"))
-        }
-        (true, true, true) => {
-            Err(no_state("keeps one state of all its subjects, of which the pattern selects some"))
-        }
     }
 }
 

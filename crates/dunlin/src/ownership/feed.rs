@@ -1,6 +1,6 @@
 //! What feeds mirrors from their owner: what to ask it for, and where to put what it sends.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -21,7 +21,8 @@ pub struct Feed {
     pub pattern: Arc<str>,
     pub(super) way: Weak<Way>,
     pub(super) logs: Vec<Weak<Log>>,
-    pub(super) private: bool,
+    /// The place among the mirrors for one reader, where it is one.
+    pub(super) private: Option<Arc<Place>>,
     pub(super) start: Start,
     /// Where logs begin that hold nothing yet, of an owner that hands all over.
     pub(super) after: Option<Position>,
@@ -34,6 +35,24 @@ pub struct Feed {
     read_ns: AtomicU64,
     /// For whoever waits for a private mirror's reader.
     room: Arc<Waiter>,
+}
+
+/// One of the mirrors for one reader each: there may be another when it is dropped.
+#[derive(Debug)]
+pub(super) struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    /// One more, where there are fewer than `max`.
+    pub(super) fn take(taken: &Arc<AtomicUsize>, max: usize) -> Option<Arc<Place>> {
+        let place = Place(Arc::clone(taken));
+        (taken.fetch_add(1, Ordering::Relaxed) < max).then(|| Arc::new(place))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Where a feed begins.
@@ -69,7 +88,7 @@ impl Feed {
             pattern: Arc::clone(&way.pattern),
             way: Arc::downgrade(way),
             logs,
-            private: false,
+            private: None,
             after: None,
             start,
             stateful: way.config.fold.is_some(),
@@ -84,8 +103,8 @@ impl Feed {
 
     /// How to ask the owner.
     pub fn options(&self) -> SubscribeOptions {
-        let name = if self.private { "mirror of one reader" } else { MIRROR };
-        let follows = self.stateful && !self.private;
+        let name = if self.private.is_some() { "mirror of one reader" } else { MIRROR };
+        let follows = self.stateful && self.private.is_none();
         SubscribeOptions {
             name: name.to_owned(),
             on_gap: if follows { OnGap::Snapshot } else { OnGap::Oldest },
@@ -104,12 +123,16 @@ impl Feed {
         if !logs.is_empty() && held.len() == logs.len() {
             return Beginning::After(held);
         }
-        Beginning::At(if self.stateful && !self.private { Start::Snapshot } else { self.start })
+        Beginning::At(if self.stateful && self.private.is_none() { Start::Snapshot } else { self.start })
     }
 
     /// Whether it is still to go on.
     pub fn is_wanted(&self) -> bool {
-        if self.stopped.load(Ordering::Acquire) || self.way.strong_count() == 0 {
+        let Some(way) = self.way.upgrade().filter(|_| !self.stopped.load(Ordering::Acquire)) else {
+            return false;
+        };
+        // Who was the owner has its records from another by now, or from nobody.
+        if self.private.is_some() && way.owner().0 != self.from {
             return false;
         }
         let logs: Vec<Arc<Log>> = self.logs.iter().filter_map(Weak::upgrade).collect();
@@ -131,7 +154,7 @@ impl Feed {
             pattern: Arc::clone(&self.pattern),
             way: Weak::clone(&self.way),
             logs: self.logs.clone(),
-            private: self.private,
+            private: self.private.clone(),
             after: self.after,
             start: self.start,
             stateful: self.stateful,
@@ -152,7 +175,7 @@ impl Feed {
     pub fn stands(&self, after: &[(Arc<LogName>, Position)]) {
         for (name, after) in after {
             let Some(log) = self.log(name) else { continue };
-            if self.stateful && !self.private && log.fed_through().is_none() {
+            if self.stateful && self.private.is_none() && log.fed_through().is_none() {
                 // The state comes first.
                 continue;
             }
@@ -165,7 +188,7 @@ impl Feed {
     }
 
     fn log(&self, name: &LogName) -> Option<Arc<Log>> {
-        if self.private {
+        if self.private.is_some() {
             return self.logs.first()?.upgrade().filter(|log| log.name().partition == name.partition);
         }
         self.logs.get(usize::from(name.partition))?.upgrade()
@@ -189,7 +212,7 @@ impl Feed {
     /// A record as it travels; one that was to come [later](Taken::Later) comes here again.
     pub fn take_record(&self, log: &LogName, position: Position, prev_seq: u64, frame: &[u8]) -> Taken {
         let Some(log) = self.log(log) else { return Taken::Whole };
-        if self.private && log.info().registered == 0 {
+        if self.private.is_some() && log.info().registered == 0 {
             return Taken::Later;
         }
         let Ok(run) = CheckedRun::check(frame, 1, usize::MAX) else { return Taken::Over };

@@ -67,7 +67,7 @@ impl Keeper {
     }
 
     /// Feeds a mirror for one reader anew.
-    pub(super) fn feed_after(&self, _from: u64, feed: Arc<Feed>, pause: Duration) {
+    pub(super) fn feed_after(&self, feed: Arc<Feed>, pause: Duration) {
         self.0.add(pause, Job::Feed(feed));
     }
 }
@@ -146,7 +146,7 @@ impl Work {
                 } else if ownership.is_alive(owner) {
                     ownership.peers.feed(owner, feed.again(owner));
                 } else {
-                    way.keep(ownership);
+                    way.find_for_reader(ownership);
                     self.add(PAUSE, Job::Feed(feed));
                 }
             }

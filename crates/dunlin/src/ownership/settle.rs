@@ -116,20 +116,22 @@ impl Ownership {
         }
         let way = Way::new(self, name, &config, placement);
         let upstream: Arc<dyn Upstream> = Arc::clone(&way) as _;
-        let topic = node.registry().add(name, pattern, || {
+        let made = node.registry().add(name, pattern, || {
             // What the cluster agreed on is not turned away because memory is short here.
             let charge = Charge::over(node.budget(), cost_of(name, config.partitions));
             let (config, budget) = (Arc::clone(&config), node.budget());
             let topic = Topic::mirrored(name, config, budget, CLOCK, placement.epoch, make_fold, &upstream)?;
             // What was this node's before it was started is begun anew when it takes part.
-            if is_own && self.is_anew.load(Ordering::Acquire) {
+            if self.is_own_now(placement.owner) {
                 topic.logs().iter().for_each(|log| log.take_over(placement.epoch, true));
             }
+            let topic = Arc::new(topic);
+            // Who waits for the topic is told of it by the registry, and reads it at once.
+            way.of_topic(&topic);
+            lock(&self.ways).insert(Arc::clone(&way.name), Arc::clone(&way));
             Ok((topic, charge))
-        })?;
-        way.of_topic(&topic);
-        lock(&self.ways).insert(Arc::clone(&way.name), way);
-        Ok(())
+        });
+        made.map(drop)
     }
 
     /// There is no such topic any more.

@@ -11,9 +11,9 @@ use dunlin_topic::{
     Waiter,
 };
 
-use super::feed::Feed;
+use super::feed::{Feed, Place};
 use super::handed::{Handed, Sender};
-use super::{Ownership, lock};
+use super::{AskError, Ownership, lock};
 use crate::clock::now_ns;
 
 /// See the module.
@@ -116,7 +116,8 @@ impl Way {
             }
             let before = std::mem::replace(&mut state.owner, next.owner);
             let epoch_before = std::mem::replace(&mut state.epoch, next.epoch);
-            let drains = next.owner == ownership.id && next.from != 0 && ownership.is_alive(next.from);
+            let is_own = ownership.is_own_now(next.owner);
+            let drains = is_own && next.from != 0 && ownership.is_alive(next.from);
             let until_ns = now_ns().saturating_add(ownership.limits.owner_wait_max.as_nanos() as u64);
             state.draining = drains.then_some(until_ns);
             (state.topic.upgrade(), before, epoch_before, state.feed.take())
@@ -136,7 +137,7 @@ impl Way {
             self.feed_if_read();
         } else if lock(&self.state).draining.is_some() {
             self.drain(ownership, &topic, next.from, epoch_before);
-        } else {
+        } else if ownership.is_own_now(next.owner) {
             self.take_over(&topic, next.epoch);
         }
         ownership.keeper.look_at(&self.this);
@@ -145,6 +146,13 @@ impl Way {
     fn take_over(&self, topic: &Topic, epoch: u32) {
         lock(&self.state).draining = None;
         topic.logs().iter().for_each(|log| log.take_over(epoch, false));
+        self.placing.notify_all();
+    }
+
+    /// It is this node's, which begins its next epoch by itself: there is nobody to have records from.
+    fn is_to_begin(&self, ownership: &Ownership) -> bool {
+        let state = lock(&self.state);
+        state.owner == ownership.id && state.draining.is_none()
     }
 
     /// Takes all in that the owner before has, up to where it ended; not for longer than another owner would be waited for.
@@ -191,11 +199,13 @@ impl Way {
             if state.feed.is_some() || state.owner == ownership.id || !ownership.is_alive(state.owner) {
                 return;
             }
-            let logs = topic.logs().iter().map(Arc::downgrade).collect();
-            // Whoever waited since before the owner came back gets what it has taken since.
-            let start = match state.read_since_ns {
-                Some(since_ns) if start == Start::Latest => Start::Time(since_ns.saturating_sub(SKEW_NS)),
-                _ => start,
+            let logs: Vec<_> = topic.logs().iter().map(Arc::downgrade).collect();
+            let start = match (start, state.read_since_ns) {
+                // A place is one log's: the others begin now, and who goes on in one of them has a mirror of its own.
+                (Start::After(_), _) if logs.len() > 1 => Start::Latest,
+                // Whoever waited since before the owner came back gets what it has taken since.
+                (Start::Latest, Some(since_ns)) => Start::Time(since_ns.saturating_sub(SKEW_NS)),
+                (start, _) => start,
             };
             let feed = Feed::new(this, logs, start, state.owner, ownership.limits.unread_max);
             Arc::clone(state.feed.insert(Arc::new(feed)))
@@ -207,56 +217,65 @@ impl Way {
     /// Whoever waits for a mirror may look again.
     pub(super) fn placed(&self, feed: &Feed) {
         let mut state = lock(&self.state);
-        if !feed.private {
+        if feed.private.is_none() {
             state.read_since_ns = None;
         }
         drop(state);
         self.placing.notify_all();
+        if let Some(ownership) = self.ownership.upgrade() {
+            ownership.was_in_time(feed.from);
+        }
     }
 
-    /// Waits until a mirror stands where its owner does, as long as that may be soon.
+    /// Waits until a mirror stands where its owner does, as long as that may be soon. Where it was waited for in vain just now
+    /// nobody waits: it may be a door's thread, which serves others.
     fn await_placing(&self, ownership: &Ownership, log: &Log, is_unplaced: impl Fn(&Log) -> bool) {
-        let may_be_soon = self.kind == Kind::Volatile || ownership.is_alive(self.owner().0);
+        let owner = self.owner().0;
+        let may_be_soon =
+            (self.kind == Kind::Volatile || ownership.is_alive(owner)) && !ownership.is_late(owner);
         let wait_max = if may_be_soon { ownership.limits.mirror_wait_max } else { Duration::ZERO };
         let state = lock(&self.state);
         let waited = self.placing.wait_timeout_while(state, wait_max, |_| is_unplaced(log));
         let (mut state, timed_out) = waited.unwrap_or_else(PoisonError::into_inner);
         if timed_out.timed_out() && is_unplaced(log) {
             state.read_since_ns.get_or_insert_with(now_ns);
+            drop(state);
+            if may_be_soon {
+                ownership.was_late(owner);
+            }
         }
     }
 
     /// A feed has ended. What is still read is fed anew; else what the mirrors hold is given up.
     pub(super) fn feed_ended(&self, feed: &Arc<Feed>, why: &str) {
-        let was_last = {
-            let mut state = lock(&self.state);
-            state.why = why.to_owned();
-            state.feed.take_if(|last| Arc::ptr_eq(last, feed)).is_some()
-        };
         let Some(ownership) = self.ownership.upgrade() else { return };
-        if feed.private {
+        if feed.private.is_some() {
+            lock(&self.state).why = why.to_owned();
             return self.feed_private_again(&ownership, feed);
         }
-        if !was_last {
-            return;
-        }
-        if let Some(topic) = self.topic()
-            && !topic.logs().iter().any(|log| log.is_read())
-            && lock(&self.state).draining.is_none()
+        let topic = self.topic();
         {
-            topic.logs().iter().for_each(|log| log.starve());
+            let mut state = lock(&self.state);
+            state.why = why.to_owned();
+            if state.feed.take_if(|last| Arc::ptr_eq(last, feed)).is_none() {
+                return;
+            }
+            // Whoever comes to read has it fed anew, which waits for this: so nothing is given up that a feed goes on from.
+            if let Some(topic) = topic
+                && state.draining.is_none()
+                && !topic.logs().iter().any(|log| log.is_read())
+            {
+                topic.logs().iter().for_each(|log| log.starve());
+            }
         }
         ownership.keeper.look_at_after(&self.this, super::keeper::PAUSE);
     }
 
     fn feed_private_again(&self, ownership: &Arc<Ownership>, feed: &Arc<Feed>) {
-        if !feed.logs.iter().any(|log| log.strong_count() > 0) {
-            ownership.private_mirrors.fetch_sub(1, Ordering::Relaxed);
-            return;
+        if feed.logs.iter().any(|log| log.strong_count() > 0) {
+            let next = feed.again(self.owner().0);
+            ownership.keeper.feed_after(next, super::keeper::PAUSE);
         }
-        let (owner, _) = self.owner();
-        let next = feed.again(owner);
-        ownership.keeper.feed_after(owner, next, super::keeper::PAUSE);
     }
 
     fn away(&self, why: &str) -> PublishError {
@@ -303,6 +322,15 @@ impl Way {
         false
     }
 
+    /// A mirror of one reader is to be fed, and the owner is gone.
+    pub(super) fn find_for_reader(&self, ownership: &Arc<Ownership>) {
+        if self.kind == Kind::Volatile
+            && let Some(topic) = self.topic()
+        {
+            self.find_owner(ownership, &topic);
+        }
+    }
+
     fn find_owner(&self, ownership: &Arc<Ownership>, topic: &Topic) {
         let (_, epoch) = self.owner();
         let holds = topic.logs().iter().all(|log| log.is_read() && log.is_placed());
@@ -315,6 +343,9 @@ impl Way {
             node: ownership.id,
             holds,
         };
+        if ownership.was_asked_in_vain() {
+            return;
+        }
         match ownership.peers.ask(&Command::Place { wanted }) {
             Ok(Reply::Placed { owner, epoch, .. }) => {
                 let (pattern, config) = (self.pattern.as_bytes(), &b""[..]);
@@ -322,7 +353,12 @@ impl Way {
                 self.settle(ownership, &next);
             }
             Ok(_) => {}
-            Err(error) => lock(&self.state).why = error.to_string(),
+            Err(error) => {
+                if let AskError::Away(_) = error {
+                    ownership.asked_in_vain();
+                }
+                lock(&self.state).why = error.to_string();
+            }
         }
     }
 
@@ -447,6 +483,9 @@ impl Upstream for Way {
     fn is_read(&self, log: &Arc<Log>, start: Start) {
         let (Some(ownership), Some(this)) = (self.ownership.upgrade(), self.this.upgrade()) else { return };
         let Some(topic) = self.topic() else { return };
+        if self.is_to_begin(&ownership) {
+            return;
+        }
         self.begin_feed(&ownership, &this, &topic, start);
         if !ownership.is_alive(self.owner().0) {
             ownership.keeper.look_at(&self.this);
@@ -456,11 +495,10 @@ impl Upstream for Way {
 
     fn detour(&self, log: &Arc<Log>, start: Start, registered: bool) -> Option<Arc<Log>> {
         let (ownership, this) = (self.ownership.upgrade()?, self.this.upgrade()?);
-        let count = &ownership.private_mirrors;
-        if count.fetch_add(1, Ordering::Relaxed) >= ownership.limits.private_mirrors_max as u64 {
-            count.fetch_sub(1, Ordering::Relaxed);
+        if self.is_to_begin(&ownership) {
             return None;
         }
+        let place = Place::take(&ownership.private_mirrors, ownership.limits.private_mirrors_max)?;
         let private = Log::mirror_for_one(log, ownership.limits.private_bytes_max);
         if let Start::After(at) = start {
             private.begin_at(at);
@@ -468,15 +506,21 @@ impl Upstream for Way {
         let (owner, _) = self.owner();
         let mut feed =
             Feed::new(&this, vec![Arc::downgrade(&private)], start, owner, ownership.limits.unread_max);
-        (feed.private, feed.registered) = (true, registered);
+        (feed.private, feed.registered) = (Some(place), registered);
+        if let Start::After(at) = start {
+            // Named with its log: the topic may have others.
+            feed.after = Some(at);
+        }
         let feed = Arc::new(feed);
         if ownership.is_alive(owner) {
             ownership.peers.feed(owner, feed);
         } else {
-            ownership.keeper.look_at(&self.this);
-            ownership.keeper.feed_after(owner, feed, super::keeper::PAUSE);
+            ownership.keeper.feed_after(feed, Duration::ZERO);
         }
-        self.await_placing(&ownership, &private, |private| !private.is_placed());
+        // Who names its place is there already.
+        if !matches!(start, Start::After(_)) {
+            self.await_placing(&ownership, &private, |private| !private.is_placed());
+        }
         Some(private)
     }
 }

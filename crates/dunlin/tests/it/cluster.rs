@@ -3,13 +3,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, Weak, mpsc};
+use std::task::{Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use dunlin::state::{Command, Effects, Events, Reply, State};
 use dunlin::topic::{
-    CheckedRun, Event, Notice, Position, Publish, PublishError, RunAppend, Start, Subscribe,
-    SubscribeOptions, Subscriber, TopicConfig,
+    CheckedRun, Consumption, Cursor, Event, Newcomers, Notice, Pattern, Position, Publish, PublishError,
+    RunAppend, Start, Subscribe, SubscribeOptions, Subscriber, TopicConfig, Wait, Waiter,
 };
 use dunlin::{
     AskError, Beginning, Config, Feed, Handed, Node, Ownership, OwnershipLimits, Peers, Taken, now_ns,
@@ -25,6 +26,8 @@ struct Hall {
     nodes: Mutex<HashMap<u64, (Node, Arc<Ownership>)>>,
     /// Those that nobody reaches, and that reach nobody.
     cut: Mutex<HashSet<u64>>,
+    /// Those that take part, and whose records do not come through.
+    mute: Mutex<HashSet<u64>>,
 }
 
 /// One node's view of the others.
@@ -127,7 +130,8 @@ fn carry(hall: &Weak<Hall>, id: u64, from: u64, feed: &Arc<Feed>) -> Result<(), 
         };
         hall.node(from).subscribe(&feed.pattern, &options(start)).map_err(|error| error.to_string())
     };
-    let reach = || hall.upgrade().filter(|hall| !hall.is_cut(id, from)).ok_or("cut off");
+    let is_reached = |hall: &Arc<Hall>| !hall.is_cut(id, from) && !hall.mute.lock().unwrap().contains(&from);
+    let reach = || hall.upgrade().filter(is_reached).ok_or("cut off");
     let mut subscriber = subscribe(&*reach()?)?;
     let mut after = Vec::new();
     subscriber.for_each_position(|log, at| after.push((Arc::clone(log), at)));
@@ -160,6 +164,7 @@ impl Stage {
             began: Instant::now(),
             nodes: Mutex::default(),
             cut: Mutex::default(),
+            mute: Mutex::default(),
         });
         let stage = Stage { hall };
         (1..=nodes).for_each(|id| stage.start(id));
@@ -178,6 +183,13 @@ impl Stage {
     }
 
     fn start(&self, id: u64) {
+        let ownership = self.join(id);
+        ownership.settle_all(&self.hall.state.lock().unwrap().clone());
+        ownership.take_part(Vec::new()).unwrap();
+    }
+
+    /// It knows nothing yet, and takes no part.
+    fn join(&self, id: u64) -> Arc<Ownership> {
         let node = Node::start(Config::default()).unwrap();
         let door = Door { hall: Arc::downgrade(&self.hall), id, lanes: Mutex::default() };
         let limits = OwnershipLimits {
@@ -187,8 +199,7 @@ impl Stage {
         };
         let ownership = node.join_cluster(id, Arc::new(door), limits);
         self.hall.nodes.lock().unwrap().insert(id, (node, Arc::clone(&ownership)));
-        ownership.settle_all(&self.hall.state.lock().unwrap().clone());
-        ownership.take_part(Vec::new()).unwrap();
+        ownership
     }
 
     fn node(&self, id: u64) -> Node {
@@ -382,4 +393,104 @@ fn a_reader_of_a_long_history_is_given_all_of_it_at_its_own_speed() {
     for n in 1..=4_000_u64 {
         assert_eq!(told(&mut reader, 1)[0].trim(), format!("{n:08}"));
     }
+}
+
+/// Reads a topic in the very moment in which it is told of.
+struct AtOnce {
+    newcomers: Arc<Newcomers>,
+    reading: Mutex<Option<Subscriber>>,
+}
+
+impl Wake for AtOnce {
+    fn wake(self: Arc<AtOnce>) {
+        for (log, filter) in self.newcomers.take() {
+            let cursor = Cursor::new(log, &from(Start::Latest), filter, Consumption::Reads).unwrap();
+            *self.reading.lock().unwrap() = Some(Subscriber::one(cursor, Wait::Parked));
+        }
+    }
+}
+
+#[test]
+fn who_waits_for_a_topic_reads_it_as_soon_as_it_is_known() {
+    let stage = Stage::of(2);
+    let waiter = Waiter::new();
+    let at_once =
+        Arc::new(AtOnce { newcomers: Newcomers::waking(waiter.clone()), reading: Mutex::default() });
+    assert!(waiter.set_waker(&Waker::from(Arc::clone(&at_once))));
+    let newcomers = || Arc::clone(&at_once.newcomers);
+    let waiting = stage.node(2).select(&Pattern::parse("t.*").unwrap(), Start::Latest, true, newcomers);
+    assert!(waiting.unwrap().logs.is_empty());
+    stage.topic_at(1, "t.t");
+    until("it is read", || at_once.reading.lock().unwrap().is_some());
+    publish(&stage.node(1), "t.t", "first");
+    assert_eq!(told(at_once.reading.lock().unwrap().as_mut().unwrap(), 1), ["first"]);
+}
+
+#[test]
+fn a_reader_that_came_while_its_owner_could_not_be_reached_is_fed_when_it_can() {
+    let stage = Stage::of(2);
+    stage.topic_at(1, "t");
+    stage.hall.mute.lock().unwrap().insert(1);
+    let mut reader = stage.node(2).subscribe("t", &from(Start::Latest)).unwrap();
+    publish(&stage.node(1), "t", "meanwhile");
+    stage.hall.mute.lock().unwrap().clear();
+    assert_eq!(told(&mut reader, 1), ["meanwhile"]);
+}
+
+#[test]
+fn reading_alone_finds_another_owner_whatever_it_reads_from() {
+    let stage = Stage::of(3);
+    stage.topic_at(1, "t");
+    publish(&stage.node(1), "t", "first");
+    let readers = [Start::Latest, Start::Earliest].map(|start| stage.node(3).subscribe("t", &from(start)));
+    let [mut newest, mut oldest] = readers.map(Result::unwrap);
+    assert_eq!(told(&mut oldest, 1), ["first"]);
+    drop(newest);
+    stage.cut(1);
+    // Nobody publishes, and nobody else reads.
+    assert_eq!(told(&mut oldest, 1), ["epoch after 1 of None"]);
+    assert_ne!(stage.owner("t").0, 1);
+    newest = stage.node(2).subscribe("t", &from(Start::Latest)).unwrap();
+    publish(&stage.node(2), "t", "second");
+    assert_eq!(
+        (told(&mut oldest, 1), told(&mut newest, 1)),
+        (vec!["second".to_owned()], vec!["second".to_owned()])
+    );
+}
+
+#[test]
+fn who_is_read_to_by_itself_goes_on_with_the_next_owner_though_the_last_one_is_there() {
+    let stage = Stage::of(3);
+    stage.topic_at(1, "t");
+    publish(&stage.node(1), "t", "first");
+    let mut reader = stage.node(3).subscribe("t", &from(Start::Earliest)).unwrap();
+    assert_eq!(told(&mut reader, 1), ["first"]);
+    stage.ownership(1).move_topic("t", 2).unwrap();
+    stage.until_owned_by("t", 2);
+    publish(&stage.node(2), "t", "second");
+    assert_eq!(told(&mut reader, 2), ["epoch after 1 of Some(1)", "second"]);
+    let first = stage.node(1).topic("t").unwrap();
+    until("it does not read there any more", || !first.logs()[0].is_read());
+    publish(&stage.node(2), "t", "third");
+    assert_eq!(told(&mut reader, 1), ["third"]);
+}
+
+#[test]
+fn a_node_that_is_started_again_and_hears_of_a_move_to_it_takes_it_for_another_lifes() {
+    let stage = Stage::of(3);
+    stage.topic_at(1, "t");
+    let before = stage.hall.state.lock().unwrap().clone();
+    stage.ownership(1).move_topic("t", 2).unwrap();
+    stage.until_owned_by("t", 2);
+    let (_, epoch) = stage.owner("t");
+    let last = ["1", "2", "3"].map(|payload| publish(&stage.node(3), "t", payload))[2];
+    assert_eq!(last.epoch, epoch);
+    // It dies, and learns of all that was agreed on one after another.
+    let ownership = stage.join(2);
+    ownership.settle_all(&before);
+    let now = stage.hall.state.lock().unwrap().clone();
+    ownership.settle("t", &now.placement(b"t").unwrap()).unwrap();
+    let mut reader = stage.node(2).subscribe("t", &from(Start::After(last))).unwrap();
+    ownership.take_part(Vec::new()).unwrap();
+    assert_eq!(told(&mut reader, 1), ["epoch after 3 of None"]);
 }

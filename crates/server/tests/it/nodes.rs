@@ -7,7 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dunlin::state::{Command, Effects, Events, Reply, State};
-use dunlin::topic::{Event, Notice, Publish, PublishError, Start, Subscribe, SubscribeOptions, TopicConfig};
+use dunlin::topic::{
+    Draft, Event, Meta, Notice, Payload, Position, Publish, PublishError, Start, Subscribe, SubscribeOptions,
+    TopicConfig,
+};
 use dunlin::{AskError, Config, Node, Ownership, OwnershipLimits};
 use dunlin_client::{Client, Options};
 use dunlin_server::peers::NodeLinks;
@@ -257,4 +260,35 @@ fn a_reader_of_a_long_history_is_given_all_of_it_at_its_own_speed() {
         "from {:?}, holes {holes:?}, {notices:?}",
         numbers.first()
     );
+}
+
+#[test]
+fn who_goes_on_in_a_topic_of_many_partitions_gets_the_rest_of_each_through_any_node() {
+    let hall = Hall::of(2);
+    hall.topic_at(1, "t", TopicConfig { partitions: 4, ..TopicConfig::default() });
+    let mut publisher = hall.client(2).publisher("t").unwrap();
+    let mut publish = |from: u64| {
+        for n in from..from + 200 {
+            let (key, payload) = (n.to_le_bytes(), n.to_le_bytes());
+            let meta = Meta { key: Some(&key), ..Meta::default() };
+            publisher.publish(Draft { meta, payload: Payload::Copied(&payload) }).unwrap();
+        }
+    };
+    publish(1);
+    let mut positions = HashMap::new();
+    let mut before = hall.client(1).subscribe("t", from(Start::Earliest)).unwrap();
+    for _ in 1..=200 {
+        let Some(Event::Record(record)) = before.next_timeout(PATIENCE).unwrap() else { panic!("a record") };
+        positions.insert(Arc::clone(record.log), record.position);
+    }
+    assert_eq!(positions.len(), 4);
+    publish(201);
+    let stood = positions.clone().into_iter().collect();
+    let mut after = hall.client(2).subscribe_at_once("t", from(Start::Latest), stood);
+    for _ in 201..=400 {
+        let Some(Event::Record(record)) = after.next_timeout(PATIENCE).unwrap() else { panic!("a record") };
+        let at = positions.get_mut(record.log).unwrap();
+        assert_eq!(record.position, Position { seq: at.seq + 1, ..*at }, "of {:?}", record.log);
+        *at = record.position;
+    }
 }

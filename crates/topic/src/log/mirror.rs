@@ -10,22 +10,22 @@
 //!
 //! Limits: [`EPOCHS_MAX`] epochs, [`SKIPS_MAX`] stretches that are passed over; what is older is forgotten, and told as a gap.
 
+mod feeding;
+mod finding;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use dunlin_frame::Frame;
-
-use crate::checked_run::CheckedRun;
 use crate::config::{Reliable, Retention, TopicConfig};
-use crate::event::{EpochChanged, Gap, LogName, Position};
-use crate::fold::FoldError;
+use crate::event::{LogName, Position};
 use crate::log::sleepers::Armed;
-use crate::log::{Append, Found, Log, State};
+use crate::log::{Found, Log, State};
 use crate::producer::Producers;
-use crate::publish::PublishError;
-use crate::subscribe::{OnGap, Start, SubscribeOptions};
+use crate::subscribe::Start;
 use crate::upstream::Upstream;
+
+pub use feeding::FeedError;
 
 /// Epochs before the present one whose records are told apart.
 const EPOCHS_MAX: usize = 64;
@@ -66,21 +66,6 @@ struct Past {
     after: Position,
 }
 
-/// Why a run was not taken in.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum FeedError {
-    /// The log is this process's own by now.
-    #[error("the log is not fed from elsewhere")]
-    Own,
-    /// Its reader has to make room first.
-    #[error("the reader of the mirror has not read its history yet")]
-    Full,
-    /// There is no memory for it, or its state refuses it.
-    #[error("{0}")]
-    Refused(PublishError),
-}
-
 impl Log {
     /// From now on the log may be owned elsewhere: it takes records only while `upstream` says that it is this process's.
     pub fn join(&self, upstream: Arc<dyn Upstream>) {
@@ -99,6 +84,8 @@ impl Log {
         let mut state = self.lock();
         state.shut_at_ns = 0;
         let (epoch_first, has_records) = (state.oldest_held(), state.next_seq > 1);
+        // Only who had all of an epoch can say where it ends.
+        let was_own = !state.is_mirror();
         let mirror = state.mirror_or_new();
         if mirror.first_seq == 0 {
             // It was never fed, so whatever it has is whole.
@@ -110,7 +97,7 @@ impl Log {
         let limits = state.limits;
         state.rare().producers = Producers::new(limits);
         state.wake_publishers();
-        match next_epoch.filter(|&epoch| epoch > state.epoch) {
+        match next_epoch.filter(|&epoch| was_own && epoch > state.epoch) {
             Some(epoch) => {
                 let next = Position { epoch, seq: state.next_seq };
                 state.begin_epoch(next, true);
@@ -151,129 +138,6 @@ impl Log {
         self.listeners.any()
     }
 
-    /// The last record that the feed has brought, where it is to go on; `None` where it has brought nothing yet.
-    pub fn fed_through(&self) -> Option<Position> {
-        let state = self.lock();
-        state.mirror().filter(|mirror| mirror.placed).map(|_| state.last())
-    }
-
-    /// The feed begins after this position, or goes on there.
-    pub fn feed_from(&self, after: Position) {
-        let next = Position { seq: after.seq + 1, ..after };
-        self.change(|state| {
-            if state.mirror().is_some_and(|mirror| mirror.placed) {
-                return;
-            }
-            if next.epoch > state.epoch {
-                state.begin_epoch(next, false);
-            } else if next.epoch == state.epoch && next.seq > state.next_seq {
-                state.skip_to(next.seq);
-            }
-            let mirror = state.mirror_or_new();
-            (mirror.placed, mirror.fed_from) = (true, next.seq);
-        });
-    }
-
-    /// Records as the owner has them, the first of which stands at `first`; nothing between `prev_seq` and it is missing. What
-    /// is here already is left out.
-    pub fn feed(&self, first: Position, prev_seq: u64, run: CheckedRun<'_>) -> Result<(), FeedError> {
-        let mut guard = self.lock();
-        let state = &mut *guard;
-        if !state.is_mirror() {
-            return Err(FeedError::Own);
-        }
-        let end = first.seq + u64::from(run.count());
-        if first.epoch < state.epoch || (first.epoch == state.epoch && end <= state.next_seq) {
-            return Ok(());
-        }
-        let placed = state.mirror().is_some_and(|mirror| mirror.placed);
-        if first.epoch > state.epoch {
-            state.begin_epoch(first, false);
-        } else if first.seq > state.next_seq {
-            if prev_seq < state.next_seq || !placed {
-                state.skip_to(first.seq)
-            } else {
-                state.leave_out(first.seq)
-            }
-        }
-        state.mirror_or_new().placed = true;
-        let (bytes, count, time_ns) = after(run, state.next_seq - first.seq);
-        let append = Append { now_ns: time_ns, ..Append::default() };
-        let writer = self.make_room(state, bytes.len(), 0, &append).map_err(FeedError::from)?;
-        let from = writer.written();
-        writer.push(bytes.len(), count, |out| out.copy_from_slice(bytes));
-        if state.folded().is_some() {
-            self.fold_in(state, from, &append).map_err(FeedError::from)?;
-        }
-        let time_ns = state.last_append_ns.max(time_ns);
-        self.publish(guard, append, time_ns, count.into(), bytes.len() as u64);
-        Ok(())
-    }
-
-    /// The feed lacks everything through `last`.
-    pub fn feed_gap(&self, last: Position) {
-        self.change(|state| {
-            if last.epoch == state.epoch && last.seq >= state.next_seq {
-                state.leave_out(last.seq + 1);
-            }
-        });
-    }
-
-    /// The owner began another epoch.
-    pub fn feed_epoch(&self, changed: &EpochChanged) {
-        self.change(|state| {
-            if changed.new_first.epoch > state.epoch {
-                let whole = changed.old == state.epoch
-                    && changed.known_through.is_some_and(|last| last + 1 == state.next_seq);
-                state.begin_epoch(changed.new_first, whole);
-            }
-        });
-    }
-
-    /// The owner's state after the record at `position`.
-    pub fn feed_state(&self, position: Position, snapshot: &[u8]) -> Result<(), FoldError> {
-        self.restore_fold(position.seq, snapshot)?;
-        let next = Position { seq: position.seq + 1, ..position };
-        self.change(|state| {
-            if next.epoch > state.epoch {
-                state.begin_epoch(next, false);
-            } else if next.seq > state.next_seq {
-                state.skip_to(next.seq);
-            }
-            let placed = &mut state.mirror_or_new().placed;
-            if !std::mem::replace(placed, true) {
-                state.mirror_or_new().fed_from = next.seq;
-            }
-        });
-        Ok(())
-    }
-
-    /// Nobody reads it any more: what it holds is given up.
-    pub fn starve(&self) {
-        self.change(|state| {
-            state.give_up_all();
-            let mirror = state.mirror_or_new();
-            mirror.placed = false;
-            mirror.past.clear();
-            mirror.skips.clear();
-            mirror.given_up = None;
-        });
-    }
-
-    /// Changes where a mirror stands, and has its readers look.
-    fn change(&self, change: impl FnOnce(&mut State)) {
-        let (remains, armed) = {
-            let mut guard = self.lock();
-            if !guard.is_mirror() {
-                return;
-            }
-            change(&mut guard);
-            (guard.take_remains(), guard.sleepers.take_all())
-        };
-        drop(remains);
-        armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
-    }
-
     /// A mirror of the same log for one reader, which holds so many bytes that it has not read.
     pub fn mirror_for_one(of: &Log, memory_bytes: u64) -> Arc<Log> {
         let reliable = Reliable { readers_max: 1, ..Reliable::default() };
@@ -307,31 +171,6 @@ impl Log {
         self.upstream.get().is_some() && self.lock().is_private()
     }
 
-    /// [`Log::find`] for a reader that has nowhere else to go.
-    pub(crate) fn find_here(&self, next: Position, on_gap: OnGap) -> Found {
-        self.find_mirrored(&self.lock(), next, on_gap, false)
-    }
-
-    /// Where a reader with this start is to read, if not here.
-    #[cold]
-    pub(crate) fn detour(self: &Arc<Log>, options: &SubscribeOptions, start: Start) -> Option<Arc<Log>> {
-        let upstream = self.upstream.get()?;
-        let registered = options.registered && self.config().reliable.is_some();
-        let reaches = {
-            let state = self.lock();
-            let mirror = state.mirror().filter(|mirror| !mirror.is_own && !mirror.private)?;
-            match start {
-                _ if registered => false,
-                _ if options.follows_state() => true,
-                Start::Latest | Start::Snapshot => true,
-                Start::Earliest | Start::Time(_) => false,
-                Start::After(_) if !mirror.placed => false,
-                Start::After(at) => state.reaches(mirror, at),
-            }
-        };
-        if reaches { None } else { upstream.detour(self, start, registered) }
-    }
-
     /// A reader has its place here.
     #[cold]
     pub(crate) fn tell_read(self: &Arc<Log>, start: Start) {
@@ -353,74 +192,6 @@ impl Log {
         }
         state.shut_at_ns = until_ns;
         now_ns < until_ns
-    }
-
-    /// [`Log::find`] of a log that changed hands.
-    #[cold]
-    pub(super) fn find_mirrored(&self, state: &State, next: Position, on_gap: OnGap, detours: bool) -> Found {
-        let Some(mirror) = state.mirror() else { return Found::Nothing };
-        if next.epoch == state.epoch {
-            return match next.seq.cmp(&state.next_seq) {
-                std::cmp::Ordering::Less => {
-                    self.find_within(state, mirror, next, state.next_seq, on_gap, detours)
-                }
-                std::cmp::Ordering::Equal => state.at_the_end(next.seq),
-                // Its reader has had more from elsewhere: that comes here, too.
-                std::cmp::Ordering::Greater => Found::Nothing,
-            };
-        }
-        if next.epoch > state.epoch {
-            return Found::Nothing;
-        }
-        match mirror.past.iter().find(|past| past.epoch == next.epoch) {
-            Some(past) if next.seq < past.next_seq => {
-                self.find_within(state, mirror, next, past.next_seq, on_gap, detours)
-            }
-            Some(past) => {
-                let is_whole = past.whole && next.seq == past.next_seq;
-                self.tell_epoch(next, is_whole.then(|| past.next_seq - 1), past.after)
-            }
-            None => {
-                let given_up = mirror.given_up.filter(|last| last.epoch == next.epoch);
-                let known = given_up.map(|last| last.seq).filter(|&last| last >= next.seq);
-                let newest = matches!(on_gap, OnGap::Newest | OnGap::Snapshot);
-                let seq = if newest { state.next_seq } else { state.oldest_seq(&self.config) };
-                self.tell_epoch(next, known, Position { epoch: mirror.epoch_of(state, seq), seq })
-            }
-        }
-    }
-
-    /// What lies before `end`, where its epoch, or what is known of it, ends.
-    fn find_within(
-        &self,
-        state: &State,
-        mirror: &Mirror,
-        next: Position,
-        end: u64,
-        on_gap: OnGap,
-        detours: bool,
-    ) -> Found {
-        if let Some(skip) = mirror.skips.iter().find(|skip| skip.contains(&next.seq)) {
-            return Found::Skip(Position { seq: skip.end.min(end), ..next });
-        }
-        let retained = next.seq >= state.oldest_seq(&self.config) || self.config.reliable.is_some();
-        if retained && let Some(segment) = state.segment_of(next.seq) {
-            return Found::Segment(Arc::clone(segment));
-        }
-        let was_here = next.seq >= mirror.fed_from && !mirror.owner_is_durable;
-        if detours && !mirror.is_own && !mirror.private && !was_here && next.seq < state.oldest_held() {
-            return Found::Detour;
-        }
-        let newest = matches!(on_gap, OnGap::Newest | OnGap::Snapshot);
-        let begin = if newest { end } else { state.first_after(next.seq, &self.config).min(end) };
-        let gap = Gap { log: Arc::clone(&self.name), epoch: next.epoch, first: next.seq, last: begin - 1 };
-        Found::Gap(gap, Position { seq: begin, ..next })
-    }
-
-    fn tell_epoch(&self, next: Position, known_through: Option<u64>, new_first: Position) -> Found {
-        let last_seen = next.seq.saturating_sub(1);
-        let log = Arc::clone(&self.name);
-        Found::EpochChanged(EpochChanged { log, old: next.epoch, last_seen, known_through, new_first })
     }
 }
 
@@ -515,24 +286,5 @@ impl State {
         }
         (self.epoch, self.next_seq) = (first.epoch, first.seq);
         self.mirror_or_new().first_seq = first.seq;
-    }
-}
-
-/// What of a run comes after its first `known` records, and when the last was appended.
-fn after(run: CheckedRun<'_>, known: u64) -> (&[u8], u32, u64) {
-    let mut bytes = run.bytes();
-    for _ in 0..known {
-        bytes = &bytes[Frame::split(bytes).map_or(0, |(_, stride)| stride)..];
-    }
-    let last = run.frames().last().map_or(0, |frame| frame.append_time_ns());
-    (bytes, run.count() - known as u32, last)
-}
-
-impl From<PublishError> for FeedError {
-    fn from(error: PublishError) -> FeedError {
-        match error {
-            PublishError::Full { .. } => FeedError::Full,
-            other => FeedError::Refused(other),
-        }
     }
 }

@@ -341,3 +341,50 @@ fn a_log_that_is_moved_ends_its_epoch_so_that_the_next_owner_knows_that_it_has_a
     assert_eq!(told(&mut reader), all);
     assert_eq!(told(&mut subscriber(&next, &here)), all);
 }
+
+#[test]
+fn a_log_that_never_was_here_does_not_say_where_its_epoch_ended() {
+    let owned = small_topic();
+    let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
+    mirror.logs()[0].hand_over(false, Some(4));
+    assert_eq!(mirror.logs()[0].last(), Position { epoch: 1, seq: 0 });
+}
+
+#[test]
+fn a_reader_is_never_moved_on_in_silence_though_its_mirror_begins_anew_elsewhere() {
+    let owned = small_topic();
+    let owner = Owner::of(&owned);
+    let mirror = mirror_of(&owner, config(64 << 10));
+    let log = &mirror.logs()[0];
+    publish(&owned, &["0"]);
+    let readers = || [(); 2].map(|()| subscriber(&mirror, &from(Start::Latest)));
+    let anew = |readers: &mut [Subscriber], lost: &str, next: &str| {
+        let mut fed = subscriber(&owned, &from(Start::After(log.fed_through().unwrap())));
+        publish(&owned, &["read"]);
+        feed(&mut fed, log);
+        readers.iter_mut().for_each(|reader| assert_eq!(told(reader).len(), 1));
+        log.starve();
+        publish(&owned, &[lost]);
+        log.feed_from(owned.logs()[0].last());
+        let mut fed = subscriber(&owned, &from(Start::After(owned.logs()[0].last())));
+        publish(&owned, &[next]);
+        feed(&mut fed, log);
+    };
+    let mut two = readers();
+    anew(&mut two, "lost", "next");
+    let lost = |reader: &mut Subscriber| {
+        let mut told = told(reader);
+        told.retain(|told| !told.starts_with("Lagging"));
+        told
+    };
+    for reader in &mut two {
+        assert_eq!(lost(reader), ["1-3 lost", "1-4 next"], "it is had from the owner");
+    }
+    drop(two);
+    owner.is_full.store(true, Ordering::Relaxed);
+    let mut two = readers();
+    anew(&mut two, "lost", "next");
+    for reader in &mut two {
+        assert_eq!(lost(reader), ["gap 1: 6-6", "1-7 next"]);
+    }
+}

@@ -1,0 +1,168 @@
+//! What a mirror's feed brings, and what of it is taken in.
+
+use dunlin_frame::Frame;
+
+use crate::checked_run::CheckedRun;
+use crate::event::{EpochChanged, Position};
+use crate::fold::FoldError;
+use crate::log::{Append, Log, State};
+use crate::publish::PublishError;
+
+/// Why a run was not taken in.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FeedError {
+    /// The log is this process's own by now.
+    #[error("the log is not fed from elsewhere")]
+    Own,
+    /// Its reader has to make room first.
+    #[error("the reader of the mirror has not read its history yet")]
+    Full,
+    /// There is no memory for it, or its state refuses it.
+    #[error("{0}")]
+    Refused(PublishError),
+}
+
+impl Log {
+    /// The last record that the feed has brought, where it is to go on; `None` where it has brought nothing yet.
+    pub fn fed_through(&self) -> Option<Position> {
+        let state = self.lock();
+        state.mirror().filter(|mirror| mirror.placed).map(|_| state.last())
+    }
+
+    /// The feed begins after this position, or goes on there.
+    pub fn feed_from(&self, after: Position) {
+        let next = Position { seq: after.seq + 1, ..after };
+        self.change(|state| {
+            if state.mirror().is_some_and(|mirror| mirror.placed) {
+                return;
+            }
+            if next.epoch > state.epoch {
+                state.begin_epoch(next, false);
+            } else if next.epoch == state.epoch && next.seq > state.next_seq {
+                state.skip_to(next.seq);
+            }
+            let mirror = state.mirror_or_new();
+            (mirror.placed, mirror.fed_from) = (true, next.seq);
+        });
+    }
+
+    /// Records as the owner has them, the first of which stands at `first`; nothing between `prev_seq` and it is missing. What
+    /// is here already is left out.
+    pub fn feed(&self, first: Position, prev_seq: u64, run: CheckedRun<'_>) -> Result<(), FeedError> {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        if !state.is_mirror() {
+            return Err(FeedError::Own);
+        }
+        let end = first.seq + u64::from(run.count());
+        if first.epoch < state.epoch || (first.epoch == state.epoch && end <= state.next_seq) {
+            return Ok(());
+        }
+        let placed = state.mirror().is_some_and(|mirror| mirror.placed);
+        if first.epoch > state.epoch {
+            state.begin_epoch(first, false);
+        } else if first.seq > state.next_seq {
+            if prev_seq < state.next_seq || !placed {
+                state.skip_to(first.seq)
+            } else {
+                state.leave_out(first.seq)
+            }
+        }
+        state.mirror_or_new().placed = true;
+        let (bytes, count, time_ns) = after(run, state.next_seq - first.seq);
+        let append = Append { now_ns: time_ns, ..Append::default() };
+        let writer = self.make_room(state, bytes.len(), 0, &append).map_err(FeedError::from)?;
+        let from = writer.written();
+        writer.push(bytes.len(), count, |out| out.copy_from_slice(bytes));
+        if state.folded().is_some() {
+            self.fold_in(state, from, &append).map_err(FeedError::from)?;
+        }
+        let time_ns = state.last_append_ns.max(time_ns);
+        self.publish(guard, append, time_ns, count.into(), bytes.len() as u64);
+        Ok(())
+    }
+
+    /// The feed lacks everything through `last`.
+    pub fn feed_gap(&self, last: Position) {
+        self.change(|state| {
+            if last.epoch == state.epoch && last.seq >= state.next_seq {
+                state.leave_out(last.seq + 1);
+            }
+        });
+    }
+
+    /// The owner began another epoch.
+    pub fn feed_epoch(&self, changed: &EpochChanged) {
+        self.change(|state| {
+            if changed.new_first.epoch > state.epoch {
+                let whole = changed.old == state.epoch
+                    && changed.known_through.is_some_and(|last| last + 1 == state.next_seq);
+                state.begin_epoch(changed.new_first, whole);
+            }
+        });
+    }
+
+    /// The owner's state after the record at `position`.
+    pub fn feed_state(&self, position: Position, snapshot: &[u8]) -> Result<(), FoldError> {
+        self.restore_fold(position.seq, snapshot)?;
+        let next = Position { seq: position.seq + 1, ..position };
+        self.change(|state| {
+            if next.epoch > state.epoch {
+                state.begin_epoch(next, false);
+            } else if next.seq > state.next_seq {
+                state.skip_to(next.seq);
+            }
+            let placed = &mut state.mirror_or_new().placed;
+            if !std::mem::replace(placed, true) {
+                state.mirror_or_new().fed_from = next.seq;
+            }
+        });
+        Ok(())
+    }
+
+    /// Nobody reads it any more: what it holds is given up.
+    pub fn starve(&self) {
+        self.change(|state| {
+            state.give_up_all();
+            let mirror = state.mirror_or_new();
+            mirror.placed = false;
+            mirror.past.clear();
+            mirror.skips.clear();
+            mirror.given_up = None;
+        });
+    }
+
+    /// Changes where a mirror stands, and has its readers look.
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let (remains, armed) = {
+            let mut guard = self.lock();
+            if !guard.is_mirror() {
+                return;
+            }
+            change(&mut guard);
+            (guard.take_remains(), guard.sleepers.take_all())
+        };
+        drop(remains);
+        armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
+    }
+}
+
+/// What of a run comes after its first `known` records, and when the last was appended.
+fn after(run: CheckedRun<'_>, known: u64) -> (&[u8], u32, u64) {
+    let mut bytes = run.bytes();
+    for _ in 0..known {
+        bytes = &bytes[Frame::split(bytes).map_or(0, |(_, stride)| stride)..];
+    }
+    let last = run.frames().last().map_or(0, |frame| frame.append_time_ns());
+    (bytes, run.count() - known as u32, last)
+}
+
+impl From<PublishError> for FeedError {
+    fn from(error: PublishError) -> FeedError {
+        match error {
+            PublishError::Full { .. } => FeedError::Full,
+            other => FeedError::Refused(other),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Where a reader of a log that changed hands goes on: here, with the owner, or after what it is told.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use super::Mirror;
+use crate::event::{EpochChanged, Gap, Position};
+use crate::log::{Found, Log, State};
+use crate::subscribe::{OnGap, Start, SubscribeOptions};
+
+impl Log {
+    /// [`Log::find`] for a reader that has nowhere else to go.
+    pub(crate) fn find_here(&self, next: Position, on_gap: OnGap) -> Found {
+        self.find_mirrored(&self.lock(), next, on_gap, false)
+    }
+
+    /// Where a reader with this start is to read, if not here.
+    #[cold]
+    pub(crate) fn detour(self: &Arc<Log>, options: &SubscribeOptions, start: Start) -> Option<Arc<Log>> {
+        let upstream = self.upstream.get()?;
+        let registered = options.registered && self.config().reliable.is_some();
+        let reaches = {
+            let state = self.lock();
+            let mirror = state.mirror().filter(|mirror| !mirror.is_own && !mirror.private)?;
+            match start {
+                _ if registered => false,
+                _ if options.follows_state() => true,
+                Start::Latest | Start::Snapshot => true,
+                Start::Earliest | Start::Time(_) => false,
+                Start::After(_) if !mirror.placed => false,
+                Start::After(at) => state.reaches(mirror, at),
+            }
+        };
+        if reaches { None } else { upstream.detour(self, start, registered) }
+    }
+
+    /// [`Log::find`] of a log that changed hands.
+    #[cold]
+    pub(in crate::log) fn find_mirrored(
+        &self,
+        state: &State,
+        next: Position,
+        on_gap: OnGap,
+        detours: bool,
+    ) -> Found {
+        let Some(mirror) = state.mirror() else { return Found::Nothing };
+        if next.epoch == state.epoch {
+            return match next.seq.cmp(&state.next_seq) {
+                Ordering::Less => self.find_within(state, mirror, next, state.next_seq, on_gap, detours),
+                Ordering::Equal => state.at_the_end(next.seq),
+                // Its reader has had more from elsewhere: that comes here, too.
+                Ordering::Greater => Found::Nothing,
+            };
+        }
+        if next.epoch > state.epoch {
+            return Found::Nothing;
+        }
+        match mirror.past.iter().find(|past| past.epoch == next.epoch) {
+            Some(past) if next.seq < past.next_seq => {
+                self.find_within(state, mirror, next, past.next_seq, on_gap, detours)
+            }
+            Some(past) => {
+                let is_whole = past.whole && next.seq == past.next_seq;
+                self.tell_epoch(next, is_whole.then(|| past.next_seq - 1), past.after)
+            }
+            None => {
+                let given_up = mirror.given_up.filter(|last| last.epoch == next.epoch);
+                let known = given_up.map(|last| last.seq).filter(|&last| last >= next.seq);
+                let newest = matches!(on_gap, OnGap::Newest | OnGap::Snapshot);
+                let seq = if newest { state.next_seq } else { state.oldest_seq(&self.config) };
+                self.tell_epoch(next, known, Position { epoch: mirror.epoch_of(state, seq), seq })
+            }
+        }
+    }
+
+    /// What lies before `end`, where its epoch, or what is known of it, ends.
+    fn find_within(
+        &self,
+        state: &State,
+        mirror: &Mirror,
+        next: Position,
+        end: u64,
+        on_gap: OnGap,
+        detours: bool,
+    ) -> Found {
+        if let Some(skip) = mirror.skips.iter().find(|skip| skip.contains(&next.seq)) {
+            return Found::Skip(Position { seq: skip.end.min(end), ..next });
+        }
+        let retained = next.seq >= state.oldest_seq(&self.config) || self.config.reliable.is_some();
+        if retained && let Some(segment) = state.segment_of(next.seq) {
+            return Found::Segment(Arc::clone(segment));
+        }
+        let was_here = next.seq >= mirror.fed_from && !mirror.owner_is_durable;
+        if detours && !mirror.is_own && !mirror.private && !was_here && next.seq < state.oldest_held() {
+            return Found::Detour;
+        }
+        let newest = matches!(on_gap, OnGap::Newest | OnGap::Snapshot);
+        let begin = if newest { end } else { state.first_after(next.seq, &self.config).min(end) };
+        let gap = Gap { log: Arc::clone(&self.name), epoch: next.epoch, first: next.seq, last: begin - 1 };
+        Found::Gap(gap, Position { seq: begin, ..next })
+    }
+
+    fn tell_epoch(&self, next: Position, known_through: Option<u64>, new_first: Position) -> Found {
+        let last_seen = next.seq.saturating_sub(1);
+        let log = Arc::clone(&self.name);
+        Found::EpochChanged(EpochChanged { log, old: next.epoch, last_seen, known_through, new_first })
+    }
+}
