@@ -6,8 +6,8 @@
 //!
 //! Invariants:
 //! - Nobody is let in whose certificate is not the cluster's, but who has a join token, and that one to join only.
-//! - A number is never given to two nodes. A node that was removed, or whose directory is an older copy, is refused by every
-//!   other, told what to do, and ends.
+//! - A number is never given to two nodes. A node that was removed, whose directory is an older copy, or of whose directory another
+//!   copy runs, is refused, told what to do, and ends (`started`).
 //! - A lane is a connection of its own, so that signs of life wait for nothing.
 //!
 //! Limits: [`ClusterLimits`].
@@ -33,6 +33,7 @@ mod records;
 mod seat;
 mod secure;
 mod serving;
+mod started;
 mod token;
 mod topics;
 mod transport;
@@ -135,6 +136,17 @@ impl Cluster {
         let secrets = Secrets::new(&identity.cluster, &authority, &own)?;
         let member = Member { id: identity.node, address: identity.address.clone() };
         let seat = Seat::new(config.limits, files, identity, authority, secrets);
+        // Whoever looks who is at this address is to find this start.
+        let accepting = Arc::clone(&seat);
+        handle.spawn(async move {
+            match tokio::net::TcpListener::from_std(listener) {
+                Ok(listener) => serving::accept(accepting, listener).await,
+                Err(error) => tracing::error!(%error, "cannot listen for other nodes"),
+            }
+        });
+        if seat.identity.before.is_some() {
+            handle.block_on(started::begin(&seat)).map_err(ClusterError::Refused)?;
+        }
         let links = Links::new(Arc::clone(&seat), handle.clone());
         let (disk, dir) = (Arc::new(RealDisk), Files::control_dir(&config.data_dir));
         let control = Control::take_part(node, member.id, disk, &dir, links, config.control);
@@ -144,13 +156,6 @@ impl Cluster {
         }
         seat.set_control(Arc::clone(&control));
         let topics = topics::Topics::start(node, &seat, &control, config.ownership)?;
-        let accepting = Arc::clone(&seat);
-        handle.spawn(async move {
-            match tokio::net::TcpListener::from_std(listener) {
-                Ok(listener) => serving::accept(accepting, listener).await,
-                Err(error) => tracing::error!(%error, "cannot listen for other nodes"),
-            }
-        });
         if is_new && !handle.block_on(control.is_begun())? {
             handle.block_on(control.begin(&[member]))?;
         }

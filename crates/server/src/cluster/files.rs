@@ -22,6 +22,8 @@ use super::{hex, random};
 
 /// Of `identity.json`; a later one is not read.
 const FORMAT: u32 = 1;
+/// So many starts of a directory are remembered; of those that the cluster never heard of there may be as many less one.
+const LINEAGE_MAX: usize = 256;
 const SECRET: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
 
@@ -48,6 +50,9 @@ pub(super) struct Identity {
     pub(super) now: Incarnation,
     /// The start before.
     pub(super) before: Option<Incarnation>,
+    /// Those before that one, the last first: whichever of them the cluster heard of last, this directory follows it.
+    #[serde(default)]
+    earlier: Vec<Incarnation>,
     /// It has the state of another cluster, of whose nodes none is to be looked for.
     #[serde(default)]
     pub(super) is_restored: bool,
@@ -71,6 +76,7 @@ impl Identity {
             address: address.to_owned(),
             now: Incarnation::after(None)?,
             before: None,
+            earlier: Vec::new(),
             is_restored: false,
         })
     }
@@ -88,8 +94,16 @@ impl Identity {
     /// The same node, started once more.
     pub(super) fn started_again(self, address: &str) -> Result<Identity, ClusterError> {
         let now = Incarnation::after(Some(&self.now))?;
+        let mut earlier = self.earlier;
+        earlier.splice(0..0, self.before);
+        earlier.truncate(LINEAGE_MAX - 2);
         let (before, address) = (Some(self.now), address.to_owned());
-        Ok(Identity { release: super::RELEASE.to_owned(), address, now, before, ..self })
+        Ok(Identity { release: super::RELEASE.to_owned(), address, now, before, earlier, ..self })
+    }
+
+    /// The starts of this directory, the present one first.
+    pub(super) fn lineage(&self) -> Vec<Incarnation> {
+        [&self.now].into_iter().chain(&self.before).chain(&self.earlier).cloned().collect()
     }
 }
 
@@ -216,6 +230,10 @@ mod tests {
         let again = files.identity().unwrap().unwrap().started_again("b:2").unwrap();
         assert_eq!((again.now.number, again.before.as_ref(), &*again.address), (2, Some(&first.now), "b:2"));
         assert_ne!(again.now.mark, first.now.mark);
+        let third = again.clone().started_again("b:2").unwrap();
+        assert_eq!(third.lineage(), [third.now.clone(), again.now, first.now]);
+        let long = (0..2 * LINEAGE_MAX).try_fold(third, |last, _| last.started_again("b:2")).unwrap();
+        assert_eq!(long.lineage().len(), LINEAGE_MAX);
     }
 
     #[test]

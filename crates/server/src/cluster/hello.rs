@@ -19,6 +19,8 @@ pub(super) enum Purpose {
     Admin,
     /// Becoming a node.
     Join,
+    /// Being taken in again, after a start.
+    Start,
 }
 
 /// What the side that connects says first.
@@ -94,7 +96,7 @@ pub(super) fn check_incarnation(
     }
     Err(Refused::for_good(format!(
         "the directory of node {node} is stale: the cluster knows of its start number {}, and this directory was last started as number {}. \
-         It is an older copy, or another process runs with a copy of it. Start the node with the directory it had last; if that is lost, \
+         It is an older copy, or a copy of it was started since. Start the node with the directory it had last; if that is lost, \
          `dunlin cluster remove {node}`, empty the directory and let it join anew",
         known.number,
         now.map_or(0, |now| now.number)

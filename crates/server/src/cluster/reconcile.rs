@@ -16,6 +16,7 @@ use super::error::ClusterError;
 use super::files::Known;
 use super::records::{self, NodeRecord};
 use super::seat::Seat;
+use super::started::{self, Outcome};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(300);
@@ -91,7 +92,7 @@ async fn forget_the_others(seat: &Seat, control: &Control) -> Result<(), Cluster
 }
 
 /// Has the table say where this node is, and which start of it.
-async fn announce(seat: &Seat, control: &Control) -> Result<(), ControlError> {
+async fn announce(seat: &Arc<Seat>, control: &Control) -> Result<(), ControlError> {
     let identity = &seat.identity;
     let (known, revision) = control.with(|state| records::node(state, identity.node))?;
     let removed = known.as_ref().and_then(|record| record.removed.clone());
@@ -101,14 +102,16 @@ async fn announce(seat: &Seat, control: &Control) -> Result<(), ControlError> {
         ));
         return Ok(());
     }
-    let record = NodeRecord {
-        node: identity.node,
-        address: identity.address.clone(),
-        release: super::RELEASE.to_owned(),
-        doors: seat.doors(),
-        incarnation: Some(identity.now.clone()),
-        removed: None,
-    };
+    if known.as_ref().is_none_or(|record| record.incarnation.as_ref() != Some(&identity.now)) {
+        // Its start is not in the table, as this node has it; or another has followed.
+        match started::ask_all(seat).await {
+            Outcome::Refused(why) => seat.expel(why),
+            Outcome::Silent(why) | Outcome::Unknown(why) => tracing::debug!("not taken in yet: {why}"),
+            Outcome::TakenIn => {}
+        }
+        return Ok(());
+    }
+    let record = seat.own_record();
     if known.as_ref() == Some(&record) {
         seat.is_announced();
         return Ok(());

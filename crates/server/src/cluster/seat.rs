@@ -44,8 +44,6 @@ pub(crate) struct Seat {
     doors: Mutex<BTreeMap<String, String>>,
     /// The nodes that there are, as of the last look: connections do not wait for a state that is busy.
     table: Mutex<Vec<NodeRecord>>,
-    /// Which start of each other node this one has met last.
-    met: Mutex<BTreeMap<u64, Incarnation>>,
     /// The cluster knows where this node is.
     announced: AtomicBool,
     /// Why the cluster does not want this node, and never will.
@@ -88,7 +86,6 @@ impl Seat {
             door: OnceLock::new(),
             doors: Mutex::default(),
             table: Mutex::default(),
-            met: Mutex::default(),
             announced: AtomicBool::new(false),
             expelled: OnceLock::new(),
             current: Mutex::default(),
@@ -161,8 +158,9 @@ impl Seat {
         }
     }
 
-    /// Whether this is a node that takes part, with the directory that it had last: as the table has it, and as this node
-    /// has met it, for it may have promised something before the table knew of its start.
+    /// Whether this is a node that takes part, with the directory that it had last, as the table has it. A start is in the table
+    /// before the node takes part, if there is a leader (`started`). What others have met besides is not held against it: a copy
+    /// that merely tried would shut the node out.
     pub(super) fn check_node(
         &self,
         node: u64,
@@ -172,18 +170,40 @@ impl Seat {
         if let Some(known) = self.record(node).and_then(|record| record.incarnation) {
             hello::check_incarnation(node, (now, before), &known)?;
         }
-        let mut met = lock(&self.met);
-        if let Some(known) = met.get(&node) {
-            hello::check_incarnation(node, (now, before), known)?;
-        }
-        if let Some(now) = now {
-            met.insert(node, now.clone());
-        }
         Ok(())
+    }
+
+    /// What the table is to say of this node.
+    pub(super) fn own_record(&self) -> NodeRecord {
+        NodeRecord {
+            node: self.identity.node,
+            address: self.identity.address.clone(),
+            release: super::RELEASE.to_owned(),
+            doors: self.doors(),
+            incarnation: Some(self.identity.now.clone()),
+            removed: None,
+        }
     }
 
     /// Connects to another node, and comes to terms with it.
     pub(super) async fn open(&self, node: u64, address: &str, purpose: Purpose) -> io::Result<Connection> {
+        let (connection, welcome) = self.greet(node, address, purpose).await?;
+        if purpose == Purpose::Control {
+            let started = (welcome.now.as_ref(), welcome.before.as_ref());
+            let checked = self.check_node(node, started);
+            checked.map_err(|refused| io::Error::new(io::ErrorKind::PermissionDenied, refused.why))?;
+        }
+        Ok(connection)
+    }
+
+    /// Which start of a node answers at an address.
+    pub(super) async fn who_is_at(&self, node: u64, address: &str) -> io::Result<Option<Incarnation>> {
+        let patience = Duration::from_millis(self.limits.connect_ms_max);
+        let (_, welcome) = timeout(patience, self.greet(node, address, Purpose::Admin)).await??;
+        Ok(welcome.now)
+    }
+
+    async fn greet(&self, node: u64, address: &str, purpose: Purpose) -> io::Result<(Connection, Welcome)> {
         let stream = self.secrets.connect(node, address).await?;
         let (read, mut write) = split(stream);
         let mut frames = Frames::new(read, self.limits.hello_bytes_max);
@@ -196,19 +216,14 @@ impl Seat {
         };
         say(&mut write, 0, Kind::Hello, &super::text(&hello)).await?;
         let welcome: Welcome = super::parse(frames.next().await?, Kind::Hello)?;
-        if let Some(refused) = welcome.refused {
+        if let Some(refused) = &welcome.refused {
             if refused.for_good {
                 self.expel(refused.why.clone());
             }
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, refused.why));
-        }
-        if purpose == Purpose::Control {
-            let started = (welcome.now.as_ref(), welcome.before.as_ref());
-            let checked = self.check_node(node, started);
-            checked.map_err(|refused| io::Error::new(io::ErrorKind::PermissionDenied, refused.why))?;
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, refused.why.clone()));
         }
         frames.allow(self.limits.frame_bytes_max);
-        Ok((frames, write))
+        Ok(((frames, write), welcome))
     }
 
     /// Whether a node is there.

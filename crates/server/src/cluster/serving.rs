@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 use super::frame::{self, Frames, Kind};
 use super::hello::{self, Hello, Purpose, Refused, Welcome};
 use super::seat::Seat;
-use super::{admin, join};
+use super::{admin, join, started};
 use crate::stream::Stream;
 
 /// How long accepting rests after it failed.
@@ -84,6 +84,14 @@ async fn serve(seat: Arc<Seat>, socket: TcpStream) -> io::Result<()> {
             answer_all(&seat, frames, write).await
         }
         Purpose::Admin => admin::serve(&seat, frames, write).await,
+        Purpose::Start => {
+            let Some(node) = caller.node else { return Err(io::ErrorKind::PermissionDenied.into()) };
+            let request = timeout(patience, frames.next()).await??;
+            let told = started::answer(&seat, node, super::parse(request, Kind::Request)?).await;
+            say(&mut write, 1, Kind::Answer, &super::text(&told)).await?;
+            let _ = timeout(FAREWELL, frames.next()).await;
+            Ok(())
+        }
         Purpose::Join => {
             let request = timeout(patience, frames.next()).await??;
             let answer = join::answer(&seat, super::parse(request, Kind::Request)?).await;
@@ -100,7 +108,7 @@ fn check(seat: &Seat, node: Option<u64>, hello: &Hello) -> Result<(), Refused> {
     match (hello.purpose, node) {
         (Purpose::Join, _) => Ok(()),
         (_, None) => Err(Refused::for_now("only nodes of the cluster may ask that".to_owned())),
-        (Purpose::Admin, Some(node)) => seat.check_removed(node),
+        (Purpose::Admin | Purpose::Start, Some(node)) => seat.check_removed(node),
         (Purpose::Control, Some(node)) => seat.check_node(node, (hello.now.as_ref(), hello.before.as_ref())),
     }
 }

@@ -1,0 +1,232 @@
+//! A node's new start, taken in by the cluster: of one directory, and of all its copies, one start at a time.
+//!
+//! ```text
+//!  started node                      any node                leader
+//!     | Started{lineage, address} ----> |                      |
+//!     |                                 | who is at the node's address, as the table has it?
+//!     | <---------------- Runs/Silent - |  another start of it
+//!     | <---------- Elsewhere{leader} - |  nobody              |
+//!     | Started{lineage, address} -----------------------------> |  the same, and by the table of now:
+//!     | <------------------------------------------------ Stale - |  the last start was not this directory's
+//!     | <---------------------------------------------- TakenIn - |  the table has start and address (one transaction)
+//! ```
+//!
+//! Invariants:
+//! - Only what the table has is remembered of a start: one that was refused leaves nothing behind that could refuse another.
+//! - While the start that the table has answers, or its lease holds, no other is taken in.
+//! - A directory whose own starts include the table's is taken in, be there however many that nobody heard of.
+//!
+//! Limits: who is silent is waited for as long as `SILENT_WITHIN`. With no leader a node goes on as before, and asks again once there is one.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin::Consistency;
+use dunlin::state::{Command, Operation, Reply};
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::files::{Incarnation, Known};
+use super::frame::Kind;
+use super::hello::Purpose;
+use super::records::{self, NodeRecord};
+use super::seat::Seat;
+use super::serving::say;
+
+/// How long a start waits for the lease of another that does not answer.
+const SILENT_WITHIN: Duration = Duration::from_secs(10);
+/// Between two tries.
+const AGAIN: Duration = Duration::from_millis(300);
+
+/// What a node says of its start.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Started {
+    /// The starts of its directory, this one first.
+    lineage: Vec<Incarnation>,
+    /// As the table is to have it.
+    record: NodeRecord,
+}
+
+/// What it is told.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Told {
+    /// The table has it.
+    TakenIn,
+    /// Another start of the node answers at that address.
+    Runs { address: String },
+    /// Another start of the node does not answer there, and its lease holds.
+    Silent { address: String },
+    /// The last start of the node was not of this directory.
+    Stale { number: u64 },
+    /// The leader takes it in.
+    Elsewhere { leader: Known },
+    /// Nobody can right now.
+    Later { why: String },
+}
+
+/// What came of asking all.
+pub(super) enum Outcome {
+    TakenIn,
+    /// Another start may run.
+    Silent(String),
+    Refused(String),
+    /// Nobody knows: there is no leader, or it cannot be reached.
+    Unknown(String),
+}
+
+impl Started {
+    fn of(seat: &Seat) -> Started {
+        let lineage = seat.identity.lineage();
+        let record = seat.own_record();
+        Started { lineage, record }
+    }
+}
+
+/// Has the cluster take this start in, and waits for one that is silent; why not, if another runs or has followed.
+pub(super) async fn begin(seat: &Arc<Seat>) -> Result<(), String> {
+    let deadline = Instant::now() + SILENT_WITHIN;
+    loop {
+        match ask_all(seat).await {
+            Outcome::Refused(why) => return Err(why),
+            Outcome::Silent(why) if Instant::now() >= deadline => return Err(why),
+            Outcome::Silent(_) => sleep(AGAIN).await,
+            Outcome::TakenIn => return Ok(()),
+            Outcome::Unknown(why) => {
+                tracing::debug!("the cluster does not know of this start yet: {why}");
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Asks one after another until one says what is final; itself, if it leads.
+pub(super) async fn ask_all(seat: &Arc<Seat>) -> Outcome {
+    let status = seat.status();
+    if status.as_ref().is_some_and(|status| status.leader == Some(status.id)) {
+        return outcome(seat, answer(seat, seat.identity.node, Started::of(seat)).await);
+    }
+    let mut others = seat.files.members();
+    let members = status.iter().flat_map(|status| status.voters.iter().chain(&status.learners));
+    others.extend(members.map(|member| Known { node: member.id, address: member.address.clone() }));
+    others.retain(|other| other.node != seat.identity.node);
+    others.dedup();
+    let mut last = Outcome::Unknown("no other node can be reached".to_owned());
+    for other in others {
+        let told = match ask(seat, &other).await {
+            Ok(Told::Elsewhere { leader }) if leader.node != seat.identity.node => ask(seat, &leader).await,
+            told => told,
+        };
+        if let Some(why) = seat.ended() {
+            return Outcome::Refused(why);
+        }
+        match told.map(|told| outcome(seat, told)) {
+            Ok(Outcome::Unknown(why)) => last = Outcome::Unknown(why),
+            Ok(outcome) => return outcome,
+            Err(error) => tracing::debug!(node = other.node, "cannot be asked: {error}"),
+        }
+    }
+    last
+}
+
+fn outcome(seat: &Seat, told: Told) -> Outcome {
+    let (node, own) = (seat.identity.node, seat.identity.now.number);
+    match told {
+        Told::TakenIn => Outcome::TakenIn,
+        Told::Runs { address } => Outcome::Refused(format!(
+            "node {node} runs already, at {address}: this directory is a copy of its own, or it has not ended yet. Give a new node an \
+             empty directory and let it join; to move node {node}, end it first"
+        )),
+        Told::Silent { address } => Outcome::Silent(format!(
+            "node {node} seems to run at {address}: it does not answer there, but keeps its lease. End it first; if this directory is a \
+             copy of its own, give the new node an empty one and let it join"
+        )),
+        Told::Stale { number } => Outcome::Refused(format!(
+            "the directory of node {node} is stale: the cluster knows of its start number {number}, which was not of this directory \
+             (this is its start number {own}). It is an older copy, or a copy of it was started since. Start the node with the directory it had last; \
+             if that is lost, `dunlin cluster remove {node}`, empty the directory and let it join anew"
+        )),
+        Told::Elsewhere { leader } => Outcome::Unknown(format!("node {} was said to lead", leader.node)),
+        Told::Later { why } => Outcome::Unknown(why),
+    }
+}
+
+async fn ask(seat: &Seat, other: &Known) -> io::Result<Told> {
+    let connect = Duration::from_millis(seat.limits.connect_ms_max);
+    let opened = seat.open(other.node, &other.address, Purpose::Start);
+    let (mut frames, mut write) = timeout(connect, opened).await??;
+    say(&mut write, 1, Kind::Request, &super::text(&Started::of(seat))).await?;
+    let answer = timeout(Duration::from_millis(seat.limits.handshake_ms_max), frames.next()).await??;
+    super::parse(answer, Kind::Answer)
+}
+
+/// What a node is told that has started.
+pub(super) async fn answer(seat: &Arc<Seat>, node: u64, started: Started) -> Told {
+    let later = |why: String| Told::Later { why };
+    let Some(control) = seat.control() else { return later("the node there is starting".to_owned()) };
+    let status = match control.status() {
+        Ok(status) => status,
+        Err(error) => return later(error.to_string()),
+    };
+    let leads = status.leader == Some(status.id);
+    let looked = match leads {
+        true => control.read(Consistency::Linearizable, |state| records::node(state, node)).await,
+        false => control.with(|state| records::node(state, node)),
+    };
+    let (known, revision) = match looked {
+        Ok(looked) => looked,
+        Err(error) => return later(error.to_string()),
+    };
+    if let Some(told) = check(seat, node, known.as_ref(), &started, leads).await {
+        return told;
+    }
+    if !leads {
+        let leader = status.voters.iter().find(|member| Some(member.id) == status.leader);
+        let leader = leader.map(|member| Known { node: member.id, address: member.address.clone() });
+        let none = || later("the cluster has no leader right now".to_owned());
+        return leader.map_or_else(none, |leader| Told::Elsewhere { leader });
+    }
+    let (key, value) = (records::node_key(node), records::value(&NodeRecord { node, ..started.record }));
+    let compare = vec![records::unchanged(&key, revision)];
+    let then = vec![Operation::Put { key: &key, value: &value, lease: 0 }];
+    match control.ask(&Command::System { compare, then, otherwise: Vec::new() }).await {
+        Ok(Reply::Transaction { succeeded: true, .. }) => Told::TakenIn,
+        Ok(_) => later("the node's entry was changed at the same time".to_owned()),
+        Err(error) => later(error.to_string()),
+    }
+}
+
+/// What can be said without changing the table. Only a leader's is of now, by which a directory is stale.
+async fn check(
+    seat: &Seat,
+    node: u64,
+    known: Option<&NodeRecord>,
+    started: &Started,
+    leads: bool,
+) -> Option<Told> {
+    let Some(now) = started.lineage.first() else {
+        return Some(Told::Later { why: "a node says which start of it this is".to_owned() });
+    };
+    let known = known?;
+    if let Some(why) = &known.removed {
+        return Some(Told::Later { why: format!("node {node} was removed ({why})") });
+    }
+    let last = known.incarnation.as_ref()?;
+    if last == now {
+        return leads.then_some(Told::TakenIn);
+    }
+    if leads && !started.lineage.contains(last) {
+        return Some(Told::Stale { number: last.number });
+    }
+    let address = known.address.clone();
+    match seat.who_is_at(node, &address).await {
+        Ok(Some(there)) if there == *now => None,
+        Ok(_) => Some(Told::Runs { address }),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => None,
+        Err(_) => {
+            let holds = seat.ownership().is_some_and(|ownership| ownership.is_alive(node));
+            holds.then_some(Told::Silent { address })
+        }
+    }
+}
