@@ -154,7 +154,7 @@ fn a_node_moves_and_the_others_learn_where_it_is() {
             };
             heard.len() == 3 && heard.iter().all(knows)
         });
-        flock.put(1, "key", "from there");
+        flock.put(1, "key", "from-there");
     }
 }
 

@@ -55,16 +55,20 @@ pub(super) struct Target {
 
 /// Works until nobody can ask any more.
 pub(super) async fn run(seat: Arc<Seat>, target: Target, mut asks: mpsc::Receiver<Ask>) {
-    let mut rest = REST.0;
+    let (mut rest, mut by_table) = (REST.0, false);
     while let Some(first) = asks.recv().await {
         if first.answer.is_closed() {
             continue;
         }
         let patience = Duration::from_millis(seat.limits.connect_ms_max);
-        let connecting = timeout(patience, seat.open(target.node, &target.address, Purpose::Control));
+        // Raft keeps a way to where a member was when the way was made: one that has moved is where the table has it.
+        let moved_to = seat.address_of(target.node).filter(|_| by_table);
+        let address = moved_to.unwrap_or_else(|| target.address.clone());
+        by_table = !by_table;
+        let connecting = timeout(patience, seat.open(target.node, &address, Purpose::Control));
         let failed = match connecting.await.unwrap_or_else(|late| Err(late.into())) {
             Ok(connection) => {
-                rest = REST.0;
+                (rest, by_table) = (REST.0, !by_table);
                 seat.links.opened.fetch_add(1, Ordering::Relaxed);
                 let error = talk(&seat, connection, first, &mut asks).await;
                 tracing::debug!(node = target.node, lane = ?target.lane, "lost the connection: {error}");
@@ -72,8 +76,8 @@ pub(super) async fn run(seat: Arc<Seat>, target: Target, mut asks: mpsc::Receive
             }
             Err(error) => error,
         };
-        seat.unreachable(&target, &failed);
-        let why = format!("node {} at {}: {failed}", target.node, target.address);
+        seat.unreachable(target.node, &address, &failed);
+        let why = format!("node {} at {address}: {failed}", target.node);
         fail(first, &why);
         // Nobody waits for a node that is not there.
         let until = Instant::now() + rest;

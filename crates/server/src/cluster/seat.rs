@@ -16,7 +16,7 @@ use super::authority::Authority;
 use super::files::{Files, Identity, Incarnation};
 use super::frame::{Frames, Kind};
 use super::hello::{self, Hello, Purpose, Refused, Welcome};
-use super::link::{Target, Used};
+use super::link::Used;
 use super::records::NodeRecord;
 use super::secure::Secrets;
 use super::serving::say;
@@ -136,6 +136,11 @@ impl Seat {
     /// What this node has heard of another, as of the last look.
     pub(super) fn record(&self, node: u64) -> Option<NodeRecord> {
         lock(&self.table).iter().find(|record| record.node == node).cloned()
+    }
+
+    /// Where another node is, by the table as of the last look.
+    pub(super) fn address_of(&self, node: u64) -> Option<String> {
+        lock(&self.table).iter().find(|record| record.node == node).map(|record| record.address.clone())
     }
 
     /// These are the nodes that there are.
@@ -283,15 +288,11 @@ impl Seat {
         (!takes_part).then(|| "this node owns no topics: its lease has lapsed, or is to begin".to_owned())
     }
 
-    pub(super) fn unreachable(&self, target: &Target, error: &io::Error) {
+    pub(super) fn unreachable(&self, node: u64, address: &str, error: &io::Error) {
         let mut told = lock(&self.told);
-        if told.get(&target.node).is_none_or(|at| at.elapsed() > TOLD) {
-            told.insert(target.node, Instant::now());
-            tracing::warn!(
-                node = target.node,
-                address = target.address,
-                "cannot reach another node: {error}"
-            );
+        if told.get(&node).is_none_or(|at| at.elapsed() > TOLD) {
+            told.insert(node, Instant::now());
+            tracing::warn!(node, address, "cannot reach another node: {error}");
         }
     }
 }

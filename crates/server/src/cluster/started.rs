@@ -135,12 +135,12 @@ fn outcome(seat: &Seat, told: Told) -> Outcome {
     match told {
         Told::TakenIn => Outcome::TakenIn,
         Told::Runs { address } => Outcome::Refused(format!(
-            "node {node} runs already, at {address}: this directory is a copy of its own, or it has not ended yet. Give a new node an \
+            "node {node} runs already, at {address}: this directory is a copy of that node's, or the node has not ended yet. Give a new node an \
              empty directory and let it join; to move node {node}, end it first"
         )),
         Told::Silent { address } => Outcome::Silent(format!(
             "node {node} seems to run at {address}: it does not answer there, but keeps its lease. End it first; if this directory is a \
-             copy of its own, give the new node an empty one and let it join"
+             copy of that node's, give the new node an empty one and let it join"
         )),
         Told::Stale { number } => Outcome::Refused(format!(
             "the directory of node {node} is stale: the cluster knows of its start number {number}, which was not of this directory \
