@@ -3,19 +3,23 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use dunlin_replica::protocol::{Answer, Question};
 use serde_json::Value;
 
+use crate::clocks::Clocks;
 use crate::door::ask_once;
 use crate::network::Network;
 use crate::port;
 use crate::process::{PATIENCE, Process};
+use crate::run::Stage;
 use crate::terms::Terms;
 
 const ANSWER: Duration = Duration::from_millis(300);
+/// A clock that is off by so much less or more than it was set to was not set.
+const CLOCK_OFF_S_MAX: i64 = 300;
 
 /// See the module.
 #[derive(Debug)]
@@ -28,22 +32,25 @@ pub struct Cluster {
     /// Those whose processes may end: something was done to them.
     doomed: Vec<u64>,
     terms: Terms,
+    clocks: Clocks,
     /// What lies between.
     pub network: Network,
 }
 
 impl Cluster {
     /// Starts so many nodes, which begin a group.
-    pub fn start(replica: &str, toxiproxy: &str, dir: &Path, nodes: u64, log_bytes: u64) -> Result<Cluster> {
+    pub fn start(stage: &Stage, dir: &Path, nodes: u64, log_bytes: u64) -> Result<Cluster> {
         let address = |id: u64| {
             let ip = [127, 0, 0, 10 + id as u8].into();
             (id, (port::free(ip), port::free(ip)))
         };
         let addresses: BTreeMap<_, _> = (1..=nodes).map(address).collect();
-        let network = Network::start(toxiproxy, &addresses)?;
-        let (program, dir) = (replica.to_owned(), dir.to_owned());
+        let network = Network::start(&stage.toxiproxy, &addresses)?;
+        let clocks = Clocks::start(&stage.clock, dir, network.ids())?;
+        let (program, dir) = (stage.replica.clone(), dir.to_owned());
         let (running, doomed, terms) = Default::default();
-        let mut cluster = Cluster { program, dir, log_bytes, addresses, running, doomed, terms, network };
+        let mut cluster =
+            Cluster { program, dir, log_bytes, addresses, running, doomed, terms, clocks, network };
         cluster.start_missing();
         cluster.begin()?;
         Ok(cluster)
@@ -67,13 +74,13 @@ impl Cluster {
             }
             let (peers, clients) = self.addresses[&id];
             let dir = self.dir.join(format!("node-{id}"));
-            let mut arguments = vec![id.to_string(), peers.to_string(), clients.to_string()];
-            arguments.push(dir.display().to_string());
-            arguments.push(format!("log={}", self.log_bytes));
+            let mut line = self.clocks.line(id, &self.program);
+            line.extend([id.to_string(), peers.to_string(), clients.to_string(), dir.display().to_string()]);
+            line.push(format!("log={}", self.log_bytes));
             let ways = self.network.ways.iter().filter(|((from, _), _)| *from == id);
-            arguments.extend(ways.map(|((_, to), way)| format!("{to}@{way}")));
+            line.extend(ways.map(|((_, to), way)| format!("{to}@{way}")));
             let name = format!("replica {id}");
-            self.running.insert(id, Process::start(&name, &self.program, &arguments));
+            self.running.insert(id, Process::start(&name, &line[0], &line[1..]));
         }
         for process in self.running.values_mut() {
             // Those that run have said it before, and say nothing else.
@@ -106,6 +113,20 @@ impl Cluster {
         }
     }
 
+    /// Sets the time of day of a node, which is to take it for that; seconds from the right one.
+    pub fn set_clock(&mut self, id: u64, off_s: i64) -> Result<()> {
+        self.clocks.set(id, off_s).with_context(|| format!("cannot set the clock of node {id}"))?;
+        let Ok(Answer::Status(status)) = ask_once(self.addresses[&id].1, &Question::Status, ANSWER) else {
+            return Ok(());
+        };
+        let right_s = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() as i64;
+        let it_is = status["time_of_day_s"].as_i64().context("a node says how late it is")?;
+        if (it_is - right_s - off_s).abs() > CLOCK_OFF_S_MAX {
+            bail!("the clock of node {id} was set {off_s} s off and is {} s off", it_is - right_s);
+        }
+        Ok(())
+    }
+
     /// The process of a node, if it runs.
     pub fn process(&self, id: u64) -> Option<&Process> {
         self.running.get(&id)
@@ -117,6 +138,7 @@ impl Cluster {
         self.running.values().for_each(Process::go_on);
         for id in self.network.ids().to_vec() {
             self.order(id, "well");
+            self.clocks.set(id, 0)?;
         }
         // What was ordered to tear and found nothing to do would be torn at any later time.
         let doomed = std::mem::take(&mut self.doomed);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dunlin_control::{
     Command, Compare, Found, Is, Operation as Step, Outcome, Refusal, Reply, Target, prefix_end,
@@ -10,6 +10,7 @@ use dunlin_control::{
 use dunlin_replica::seed::Seed;
 
 use crate::door::{Door, Told};
+use crate::going::Going;
 use crate::history::{Answered, Asked, Clock, Held, KEYS, Operation, key};
 
 /// How many clients share a group.
@@ -33,16 +34,15 @@ pub struct KeyClient {
     /// How many changes to this group were asked for whose outcome it does not know.
     unknown: u32,
     history: Vec<Operation>,
-    /// How many changes were acknowledged.
-    acknowledged: Arc<AtomicU64>,
+    going: Arc<Going>,
 }
 
 impl KeyClient {
     /// The client of this number.
-    pub fn new(id: u64, door: Door, clock: Clock, seed: u64, acknowledged: Arc<AtomicU64>) -> KeyClient {
+    pub fn new(id: u64, door: Door, clock: Clock, seed: u64, going: Arc<Going>) -> KeyClient {
         let seed = Seed::new(seed);
         let (seen, unknown, history) = Default::default();
-        KeyClient { id, door, clock, seed, written: 0, seen, unknown, history, acknowledged }
+        KeyClient { id, door, clock, seed, written: 0, seen, unknown, history, going }
     }
 
     /// Asks until it is told to stop; its history.
@@ -145,7 +145,7 @@ impl KeyClient {
     fn learn(&mut self, operation: &Operation) {
         let Some((_, answered)) = &operation.answered else { return };
         if let Some(revision) = operation.revision() {
-            self.acknowledged.fetch_add(1, Ordering::Relaxed);
+            self.going.changed();
             operation.writes().iter().for_each(|(at, value)| {
                 self.seen.1[*at] = if value.is_some() { revision } else { 0 };
             });

@@ -9,8 +9,10 @@
 //! Faults that are injected, and those that deliberately are not: `docs/faults.md`.
 
 pub mod audit;
+pub mod clocks;
 pub mod cluster;
 pub mod door;
+pub mod going;
 pub mod history;
 pub mod keys;
 pub mod linear;

@@ -1,5 +1,6 @@
 //! Clients that take locks under leases, write as their holders, and now and then sleep longer than their lease lives.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use dunlin_control::{Command, Compare, Is, LOCKS, Operation as Step, Reply, Targ
 use dunlin_replica::seed::Seed;
 
 use crate::door::{Door, Told};
+use crate::going::Going;
 use crate::history::Clock;
 
 /// How many locks there are.
@@ -57,6 +59,7 @@ pub struct LockClient {
     clock: Clock,
     seed: Seed,
     history: LockHistory,
+    going: Arc<Going>,
 }
 
 /// A lease, and until when at least it lives.
@@ -68,8 +71,8 @@ struct Lease {
 
 impl LockClient {
     /// The client of this number.
-    pub fn new(id: u64, door: Door, clock: Clock, seed: u64) -> LockClient {
-        LockClient { id, door, clock, seed: Seed::new(seed), history: LockHistory::default() }
+    pub fn new(id: u64, door: Door, clock: Clock, seed: u64, going: Arc<Going>) -> LockClient {
+        LockClient { id, door, clock, seed: Seed::new(seed), history: LockHistory::default(), going }
     }
 
     /// Takes and gives back until it is told to stop.
@@ -78,6 +81,7 @@ impl LockClient {
             let Some(mut lease) = self.grant() else { continue };
             let lock = self.seed.between(0, LOCK_COUNT - 1);
             if let Some(token) = self.acquire(lock, &mut lease, stop) {
+                self.going.changed_hands(lock);
                 self.hold(lock, token, lease);
             }
         }

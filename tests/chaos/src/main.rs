@@ -1,4 +1,4 @@
-//! `chaos replica=PROGRAM toxiproxy=PROGRAM linear=PROGRAM dir=DIR [first=SEED] [seeds=N] [steps=N] [count]`: N runs against the
+//! `chaos replica=PROGRAM toxiproxy=PROGRAM linear=PROGRAM clock=LIBRARY dir=DIR [first=SEED] [seeds=N] [steps=N] [count]`: N runs against the
 //! control state, of seeds that follow one another. `chaos topics dunlin=PROGRAM dir=DIR …`: runs against topics of a cluster.
 //!
 //! Ends at the first run in which something is broken, with code 1; with `count` it goes on, and says how many there were.
@@ -23,7 +23,8 @@ fn main() -> Result<()> {
         runs(first, seeds, has("count"), |seed| topics::run(&stage, seed).map(|report| report.to_string()))
     } else {
         let (replica, toxiproxy, linear) = (given("replica")?, given("toxiproxy")?, given("linear")?);
-        let stage = run::Stage { replica, toxiproxy, linear, dir, steps: number("steps", 8)? };
+        let clock = given("clock")?.into();
+        let stage = run::Stage { replica, toxiproxy, linear, clock, dir, steps: number("steps", 8)? };
         runs(first, seeds, has("count"), |seed| run::run(&stage, seed).map(|report| report.to_string()))
     };
     std::process::exit(i32::from(broken > 0))

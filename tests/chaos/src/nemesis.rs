@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
 use crate::cluster::Cluster;
+use crate::going::{Counted, Going};
 use crate::history::Clock;
 use crate::network::Way;
 use crate::plan::{Fault, Plan, Step, Who};
@@ -20,21 +20,23 @@ const LOOK: Duration = Duration::from_secs(1);
 const LEADER: Duration = Duration::from_secs(3);
 /// Changes that are acknowledged while a fault lasts that is to hold up nothing.
 const PROGRESS: u64 = 5;
+/// So often every lock changes hands while clocks are wrong. Half of the holders only give it up by letting their lease end.
+const HANDS: u64 = 4;
 
 /// See the module.
 #[derive(Debug)]
 pub struct Nemesis<'c> {
     cluster: &'c mut Cluster,
     clock: Clock,
-    acknowledged: Arc<AtomicU64>,
+    going: Arc<Going>,
     /// When something was broken or mended, ns, and what.
     pub struck: Vec<(u64, String)>,
 }
 
 impl Nemesis<'_> {
-    /// Of this cluster; clients count in `acknowledged`.
-    pub fn new(cluster: &mut Cluster, clock: Clock, acknowledged: Arc<AtomicU64>) -> Nemesis<'_> {
-        Nemesis { cluster, clock, acknowledged, struck: vec![] }
+    /// Of this cluster; clients count in `going`.
+    pub fn new(cluster: &mut Cluster, clock: Clock, going: Arc<Going>) -> Nemesis<'_> {
+        Nemesis { cluster, clock, going, struck: vec![] }
     }
 
     /// All steps. At the end all is well.
@@ -53,6 +55,11 @@ impl Nemesis<'_> {
         if step.faults.iter().all(|fault| fault.goes_on()) {
             self.progress(&format!("{:?}", step.faults))?;
         }
+        if step.faults.iter().any(|fault| matches!(fault, Fault::SetClock(..))) {
+            let before = self.going.counted().hands;
+            let change_hands = |counted: Counted| counted.hands >= before + HANDS;
+            self.go_on(&format!("locks, with {:?}", step.faults), change_hands)?;
+        }
         sleep(step.hold_ms);
         self.cluster.reap()?;
         self.cluster.heal()?;
@@ -67,9 +74,13 @@ impl Nemesis<'_> {
 
     /// Waits until changes are acknowledged.
     pub fn progress(&self, while_what: &str) -> Result<()> {
-        let (before, deadline) = (self.acknowledged.load(Ordering::Relaxed), Instant::now() + PATIENCE);
-        let mut looked = Instant::now();
-        while self.acknowledged.load(Ordering::Relaxed) < before + PROGRESS {
+        let before = self.going.counted().changes;
+        self.go_on(while_what, |counted| counted.changes >= before + PROGRESS)
+    }
+
+    fn go_on(&self, while_what: &str, is_enough: impl Fn(Counted) -> bool) -> Result<()> {
+        let (mut looked, deadline) = (Instant::now(), Instant::now() + PATIENCE);
+        while !is_enough(self.going.counted()) {
             if looked.elapsed() > LOOK {
                 self.cluster.check_terms()?;
                 looked = Instant::now();
@@ -128,6 +139,7 @@ impl Nemesis<'_> {
                 }
                 Ok(())
             }
+            Fault::SetClock(who, off_s) => self.on(who, |cluster, id| cluster.set_clock(id, off_s)),
             Fault::FullDisk(who) => self.on(who, |cluster, id| {
                 cluster.order(id, "full");
                 Ok(())

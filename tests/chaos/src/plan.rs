@@ -49,6 +49,8 @@ pub enum Fault {
     MuteDoor(Who),
     /// Every sync of every node takes so long, ms.
     SlowDisks(u64),
+    /// A node's time of day is set so many seconds off, and back when all is made well.
+    SetClock(Who, i64),
     /// A node's disk has no room.
     FullDisk(Who),
     /// A node's disk fails.
@@ -80,7 +82,7 @@ pub struct Plan {
 impl Fault {
     /// What is acknowledged while it lasts, all the same: a majority is there and reaches one another.
     pub fn goes_on(self) -> bool {
-        matches!(self, Fault::SlowDisks(_) | Fault::Delay(_))
+        matches!(self, Fault::SlowDisks(_) | Fault::Delay(_) | Fault::SetClock(..))
     }
 }
 
@@ -109,24 +111,31 @@ fn who(seed: &mut Seed) -> Who {
 fn fault(seed: &mut Seed) -> Fault {
     let who = who(seed);
     match seed.between(0, 99) {
-        0..10 => Fault::Kill(who),
-        10..20 => Fault::KillAll,
-        20..26 => Fault::Tear(who, seed.between(1, u64::MAX >> 1)),
-        26..34 => Fault::Stop(who),
-        34..44 => Fault::Isolate(who),
-        44..49 => Fault::Mute(who),
-        49..54 => Fault::Deaf(who),
-        54..59 => Fault::Halves(seed.draw()),
-        59..63 => Fault::Ring,
-        63..67 => Fault::Bridge,
-        67..80 => Fault::Moving,
-        80..84 => Fault::Delay(seed.between(20, 90)),
-        84..87 => Fault::Narrow(seed.between(20, 200)),
-        87..90 => Fault::SlowDisks(seed.between(40, 120)),
-        90..94 => Fault::FullDisk(who),
-        94..96 => Fault::BrokenDisk(who),
+        0..9 => Fault::Kill(who),
+        9..19 => Fault::KillAll,
+        19..25 => Fault::Tear(who, seed.between(1, u64::MAX >> 1)),
+        25..33 => Fault::Stop(who),
+        33..42 => Fault::Isolate(who),
+        42..47 => Fault::Mute(who),
+        47..52 => Fault::Deaf(who),
+        52..57 => Fault::Halves(seed.draw()),
+        57..61 => Fault::Ring,
+        61..65 => Fault::Bridge,
+        65..78 => Fault::Moving,
+        78..82 => Fault::Delay(seed.between(20, 90)),
+        82..85 => Fault::Narrow(seed.between(20, 200)),
+        85..88 => Fault::SlowDisks(seed.between(40, 120)),
+        88..92 => Fault::FullDisk(who),
+        92..94 => Fault::BrokenDisk(who),
+        94..98 => set_clock(seed, who),
         _ => beside(seed),
     }
+}
+
+/// By one hour to twelve, forward or back.
+fn set_clock(seed: &mut Seed, who: Who) -> Fault {
+    let off_s = seed.between(3_600, 43_200) as i64;
+    Fault::SetClock(who, if seed.between(0, 1) == 0 { off_s } else { -off_s })
 }
 
 /// What may come with another.
@@ -157,6 +166,6 @@ mod tests {
         let plans = (0..200).flat_map(|seed| plan(seed, 8).steps);
         let kinds: std::collections::BTreeSet<_> =
             plans.flat_map(|step| step.faults).map(|fault| kind(&fault)).collect();
-        assert_eq!(kinds.len(), 19, "{kinds:?}");
+        assert_eq!(kinds.len(), 20, "{kinds:?}");
     }
 }

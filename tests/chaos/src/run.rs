@@ -13,6 +13,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use crate::audit;
 use crate::cluster::Cluster;
 use crate::door::Door;
+use crate::going::Going;
 use crate::history::{Clock, Operation};
 use crate::keys::{KeyClient, SHARE, SLICE_MS};
 use crate::linear::{self, Linear};
@@ -39,6 +40,8 @@ pub struct Stage {
     pub toxiproxy: String,
     /// The checker.
     pub linear: String,
+    /// What sets the clocks of replicas.
+    pub clock: PathBuf,
     /// Where what a run leaves lies.
     pub dir: PathBuf,
     /// How many steps a plan has.
@@ -101,10 +104,10 @@ pub fn run(stage: &Stage, seed: u64) -> Result<Report> {
     let _ = std::fs::remove_dir_all(&dir);
     std::fs::create_dir_all(&dir)?;
     let plan = plan(seed, stage.steps);
-    let mut cluster = Cluster::start(&stage.replica, &stage.toxiproxy, &dir, plan.nodes, plan.log_bytes)?;
-    let (clock, acknowledged) = (Clock::start(), Arc::new(AtomicU64::new(0)));
-    let clients = Clients::start(&cluster, clock, seed, &acknowledged);
-    let mut nemesis = Nemesis::new(&mut cluster, clock, acknowledged);
+    let mut cluster = Cluster::start(stage, &dir, plan.nodes, plan.log_bytes)?;
+    let (clock, going) = (Clock::start(), Arc::<Going>::default());
+    let clients = Clients::start(&cluster, clock, seed, &going);
+    let mut nemesis = Nemesis::new(&mut cluster, clock, Arc::clone(&going));
     let done = nemesis.run(&plan).and_then(|()| nemesis.progress("peace"));
     let struck = std::mem::take(&mut nemesis.struck);
     std::fs::write(dir.join("faults.txt"), lines(&struck))?;
@@ -159,18 +162,18 @@ fn agree(cluster: &mut Cluster, deadline: Instant) -> Result<u64> {
 }
 
 impl Clients {
-    fn start(cluster: &Cluster, clock: Clock, seed: u64, acknowledged: &Arc<AtomicU64>) -> Clients {
+    fn start(cluster: &Cluster, clock: Clock, seed: u64, going: &Arc<Going>) -> Clients {
         let (stop, last) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let doors = &cluster.network.doors;
         let seed_of = |id: u64| seed.wrapping_mul(1_000).wrapping_add(id);
         let keys = (0..KEY_CLIENTS).map(|id| {
             let (door, stop) = (Door::new(doors.clone(), seed_of(id)), Arc::clone(&stop));
-            let client = KeyClient::new(id, door, clock, seed_of(100 + id), Arc::clone(acknowledged));
+            let client = KeyClient::new(id, door, clock, seed_of(100 + id), Arc::clone(going));
             spawn(move || client.run(&stop))
         });
         let locks = (0..LOCK_CLIENTS).map(|id| {
             let (door, stop) = (Door::new(doors.clone(), seed_of(200 + id)), Arc::clone(&stop));
-            let client = LockClient::new(id, door, clock, seed_of(300 + id));
+            let client = LockClient::new(id, door, clock, seed_of(300 + id), Arc::clone(going));
             spawn(move || client.run(&stop))
         });
         let watchers = (0..WATCHERS).map(|id| {

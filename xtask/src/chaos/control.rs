@@ -13,6 +13,10 @@ use crate::workspace;
 
 /// Runs of `cargo xtask test`.
 const SEEDS_IN_TEST: u64 = 3;
+/// The first of them: the last sets a clock.
+const FIRST_IN_TEST: u64 = 3;
+/// Loaded into replicas.
+const CLOCK: &str = "clock.so";
 
 /// The programs that a run needs.
 pub struct Programs {
@@ -36,7 +40,7 @@ pub fn quick() -> Result<()> {
         return Ok(());
     }
     // With the tests, which are built by then: so what all depends on has the features it was built with.
-    runs(&build(&["--tests"])?, 1, SEEDS_IN_TEST)
+    runs(&build(&["--tests"])?, FIRST_IN_TEST, SEEDS_IN_TEST)
 }
 
 fn runs(programs: &Programs, first: u64, seeds: u64) -> Result<()> {
@@ -46,6 +50,7 @@ fn runs(programs: &Programs, first: u64, seeds: u64) -> Result<()> {
 /// Builds all of them, and what `also` says.
 pub fn build(also: &[&str]) -> Result<Programs> {
     let (target, dir) = (workspace::target_directory()?, go_programs()?);
+    clock(&dir)?;
     // Of the whole workspace, so that what it depends on is built with the same features as everywhere.
     process::run(cargo(&["build", "--workspace", "--bin", "chaos", "--bin", "replica"]).args(also))?;
     Ok(Programs { dir, chaos: target.join("debug/chaos"), replica: target.join("debug/replica") })
@@ -58,6 +63,14 @@ fn go_programs() -> Result<PathBuf> {
     go(&dir, "toxiproxy", "github.com/Shopify/toxiproxy/v2/cmd/server")?;
     go(&dir, "linear", "./linear")?;
     Ok(dir)
+}
+
+/// What sets the clocks of replicas. Ring needs a compiler of C as well, so there is one.
+fn clock(dir: &Path) -> Result<()> {
+    let mut build = Command::new("cc");
+    build.args(["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(dir.join(CLOCK));
+    process::run(build.arg("tests/chaos/clock.c").current_dir(workspace::root()))
+        .context("chaos needs a compiler of C (cc)")
 }
 
 fn go(dir: &Path, name: &str, package: &str) -> Result<()> {
@@ -74,7 +87,7 @@ impl Programs {
         let path = |key: &str, path: &Path| format!("{key}={}", path.display());
         command.arg(path("replica", replica)).arg(path("dir", &self.dir.join("runs")));
         command.arg(path("toxiproxy", &self.dir.join("toxiproxy")));
-        command.arg(path("linear", &self.dir.join("linear")));
+        command.arg(path("linear", &self.dir.join("linear"))).arg(path("clock", &self.dir.join(CLOCK)));
         command.args([format!("first={first}"), format!("seeds={seeds}")]);
         command
     }

@@ -12,8 +12,8 @@ use crate::workspace;
 
 /// From the repository's root.
 const PATCHES: &str = "tests/chaos/mutants";
-/// As many as the issue asks for.
-const COUNT: usize = 5;
+/// As many as the issue asks for, and one of clocks.
+const COUNT: usize = 6;
 
 /// Every patch applies to the tree as it is.
 pub fn check() -> Result<()> {
