@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
     bench, cluster, completions, config, demo, dev, elect, errors, feed, kv, lock, log, man, publish, reply,
-    report, request, serve, subscribe, subscriptions, topics, user,
+    report, request, scale, serve, subscribe, subscriptions, topics, user,
 };
 
 /// Publish, subscribe, and be told exactly what you missed
@@ -118,6 +118,8 @@ pub enum Command {
     Subscriptions(subscriptions::Arguments),
     /// Look into the logs behind topics
     Log(log::Arguments),
+    /// How many workers there should be: planned, recommended, simulated
+    Scale(scale::Arguments),
     /// Order books and other live state: made up, watched, recorded and replayed
     Feed(feed::Arguments),
     /// Replay recorded markets to many subscribers, and account for every record

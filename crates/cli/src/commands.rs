@@ -18,6 +18,7 @@ pub mod publish;
 pub mod reply;
 pub mod report;
 pub mod request;
+pub mod scale;
 pub mod serve;
 pub mod subscribe;
 pub mod subscriptions;
@@ -35,6 +36,7 @@ pub fn run(command: &Command, global: &Global, console: &Console) -> Result<()> 
         Command::Completions(arguments) => completions::run(arguments),
         Command::Man(arguments) => man::run(arguments),
         Command::Feed(arguments) => feed::run(arguments, global, console),
+        Command::Scale(arguments) => scale::run(arguments, console),
         Command::User(arguments) => user::run(arguments, console),
         Command::Errors(arguments) => errors::run(arguments, console),
         Command::Bench(arguments) => bench::run(arguments, global),

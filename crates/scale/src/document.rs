@@ -36,15 +36,15 @@ pub struct Document {
     pub is_vertical: bool,
 }
 
-/// Machines of one kind.
+/// Nodes or workers of one kind, on machines of one kind; several may fit onto one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
     /// So many.
     pub count: u32,
-    /// Of this kind.
+    /// On machines of this kind.
     pub machine: String,
     /// Processors of each.
-    pub cpus: u32,
+    pub cpus: f64,
     /// GiB of each.
     pub memory_gib: f64,
 }
@@ -91,7 +91,7 @@ struct RawDocument {
 struct RawGroup {
     count: u32,
     instance_type: String,
-    cpu: u32,
+    cpu: f64,
     memory: String,
     spot_percentage: Option<String>,
 }
@@ -159,8 +159,16 @@ impl Document {
             return Err(DocumentError::TooLong { bytes, bytes_max });
         }
         let raw: RawDocument =
-            serde_saphyr::from_str(text).map_err(|error| DocumentError::Unreadable(error.to_string()))?;
+            serde_saphyr::from_str(text).map_err(|error| DocumentError::unreadable(&error))?;
         raw.validate()
+    }
+}
+
+impl DocumentError {
+    /// What the reader says, without its own word for "error".
+    fn unreadable(error: &serde_saphyr::Error) -> DocumentError {
+        let text = error.to_string();
+        DocumentError::Unreadable(text.strip_prefix("error: ").unwrap_or(&text).to_owned())
     }
 }
 
@@ -194,6 +202,9 @@ impl RawDocument {
 impl RawGroup {
     fn validate(self, key: &'static str) -> Result<Group, DocumentError> {
         let memory_gib = gib(key, &self.memory)?;
+        if !(self.cpu.is_finite() && self.cpu > 0.0) {
+            return Err(wrong("cpu", &self.cpu.to_string(), "a number above 0"));
+        }
         Ok(Group { count: self.count, machine: self.instance_type, cpus: self.cpu, memory_gib })
     }
 }

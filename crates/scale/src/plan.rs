@@ -1,6 +1,6 @@
 //! What a described cluster would cost and carry, and what is wrong with it.
 
-use crate::document::Document;
+use crate::document::{Document, Group};
 use crate::prices::Prices;
 use crate::sim::Node;
 
@@ -97,7 +97,7 @@ pub fn plan(document: &Document, demand: &Demand, prices: &Prices, node: &Node) 
     );
     Plan {
         workers,
-        workers_peak: peak.min(f64::from(u32::MAX)) as u32,
+        workers_peak: peak.clamp(f64::from(min), f64::from(u32::MAX)) as u32,
         coordinator_cpu,
         coordinator_memory,
         cost,
@@ -106,16 +106,24 @@ pub fn plan(document: &Document, demand: &Demand, prices: &Prices, node: &Node) 
 }
 
 fn cost(document: &Document, workers: f64, prices: &Prices, warnings: &mut Vec<String>) -> [f64; 3] {
-    let mut price = |name: &str| {
-        let machine = prices.machine(name);
-        if machine.is_none() {
-            warnings.push(format!("the table of prices has no {name}: it is not in the cost"));
+    let mut price = |group: &Group, is_alone: bool| {
+        let Some(machine) = prices.machine(&group.machine) else {
+            warnings.push(format!("the table of prices has no {}: it is not in the cost", group.machine));
+            return (0.0, 0.0);
+        };
+        let fit = (f64::from(machine.cpus) / group.cpus).min(machine.memory_gib / group.memory_gib);
+        if fit < 1.0 {
+            let Group { cpus, memory_gib, .. } = group;
+            warnings
+                .push(format!("{cpus} processors and {memory_gib} GiB do not fit onto one {}", machine.name));
         }
-        machine.map_or((0.0, 0.0), |machine| (machine.per_hour, machine.spot_per_hour))
+        let fit = if is_alone { 1.0 } else { fit.floor().max(1.0) };
+        (machine.per_hour / fit, machine.spot_per_hour / fit)
     };
     let spot = &document.policy.spot;
-    let (coordinator, _) = price(&document.coordinators.machine);
-    let (on_demand, on_spot) = price(&document.workers.machine);
+    // A machine for each coordinator: two on one would be lost together.
+    let (coordinator, _) = price(&document.coordinators, true);
+    let (on_demand, on_spot) = price(&document.workers, false);
     let spots = (workers - f64::from(spot.base)).max(0.0) * f64::from(spot.percent) / 100.0;
     let hours = prices.hours_per_month;
     [

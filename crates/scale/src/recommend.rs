@@ -58,7 +58,9 @@ pub fn recommend(
     let coordinator =
         prices.machines.iter().filter(will_do).min_by(|a, b| a.per_hour.total_cmp(&b.per_hour))?.clone();
     let coordinators = if workers_max > 50 { 5 } else { 3 };
-    let spots = f64::from(workers - workers_min.min(workers)) * f64::from(spot_percent.min(100)) / 100.0;
+    // As a document has it: half of the least are always on demand.
+    let base = workers_min / 2;
+    let spots = f64::from(workers - base.min(workers)) * f64::from(spot_percent.min(100)) / 100.0;
     let an_hour = f64::from(coordinators) * coordinator.per_hour
         + (f64::from(workers) - spots) * fit.per_worker_hour
         + spots * fit.spot_per_worker_hour;
@@ -95,10 +97,13 @@ pub fn recommend(
 }
 
 impl Recommendation {
-    /// As a document that [`Document::parse`](crate::Document::parse) reads. Its workers' machines are counted as workers: it describes one worker on each.
+    /// As a document that [`Document::parse`](crate::Document::parse) reads; each worker has its share of the machine that it is on.
     pub fn to_yaml(&self, spot_percent: u32) -> String {
         let Recommendation { coordinator, fit, .. } = self;
         let gib = |gib: f64| format!("{}Mi", (gib * 1_024.0) as u64);
+        let share = f64::from(fit.workers.max(1));
+        // Down, so that as many fit again.
+        let cpus = (f64::from(fit.machine.cpus) / share * 100.0).floor() / 100.0;
         format!(
             "coordinators:\n  count: {}\n  instanceType: {}\n  cpu: {}\n  memory: {}\n\
              workers:\n  count: {}\n  instanceType: {}\n  cpu: {}\n  memory: {}\n  spotPercentage: {}%\n\
@@ -110,8 +115,8 @@ impl Recommendation {
             gib(coordinator.memory_gib),
             self.workers,
             fit.machine.name,
-            fit.machine.cpus,
-            gib(fit.machine.memory_gib),
+            cpus,
+            gib(fit.machine.memory_gib / share),
             spot_percent.min(100),
             self.workers_min,
             self.workers_max,

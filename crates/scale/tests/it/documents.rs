@@ -37,7 +37,7 @@ const DEMAND: Demand =
 fn the_documents_own_cluster_is_read() {
     let document = Document::parse(SEED).unwrap();
     assert_eq!((document.coordinators.count, document.coordinators.memory_gib), (5, 32.0));
-    assert_eq!((document.workers.count, document.workers.cpus), (95, 2));
+    assert_eq!((document.workers.count, document.workers.cpus), (95, 2.0));
     assert!(document.is_vertical);
     let policy = &document.policy;
     assert_eq!((policy.workers_min, policy.workers_max, policy.spot.percent), (50, 200, 70));
@@ -66,6 +66,7 @@ fn what_is_wrong_is_named() {
         ("minWorkers: 50", "minWorkers: 500", "from 500 to 200 workers"),
         ("minWorkers: 50", "minWorkers: many", "invalid"),
         ("70%\n\nscaling", "170%\n\nscaling", "workers.spotPercentage is \"170%\""),
+        ("cpu: 2", "cpu: -2", "cpu is \"-2\": it has to be a number above 0"),
         ("8Gi", "8GB", "workers.memory is \"8GB\": it has to be a number with Mi, Gi or Ti"),
         ("10m", "10 minutes", "scaling.predictive.leadTime"),
         ("coordinators: manual", "coordinators: auto", "one by one, by people"),
@@ -92,6 +93,15 @@ fn a_plan_says_what_it_takes_and_what_is_wrong() {
     assert_eq!(warnings.len(), 3, "{warnings:?}");
     let other =
         Document::parse(&SEED.replace("m6i.large", "m9.huge").replace("count: 5", "count: 4")).unwrap();
+    let little = Demand { per_s: 1.0, peak_per_s: 2.0, ..DEMAND };
+    assert_eq!(
+        plan(&document, &little, &Prices::default(), &Node::default()).workers_peak,
+        50,
+        "the bounds hold"
+    );
+    let large = Document::parse(&SEED.replace("cpu: 2", "cpu: 2.5")).unwrap();
+    let warnings = plan(&large, &DEMAND, &Prices::default(), &Node::default()).warnings;
+    assert_eq!(warnings, ["2.5 processors and 8 GiB do not fit onto one m6i.large"]);
     let warnings = plan(&other, &DEMAND, &Prices::default(), &Node::default()).warnings;
     assert!(warnings.iter().any(|warning| warning.contains("no m9.huge")), "{warnings:?}");
     assert!(warnings.iter().any(|warning| warning.contains("odd")), "{warnings:?}");
@@ -105,7 +115,15 @@ fn what_is_recommended_is_a_document_that_does_without_warnings() {
         let recommended = recommend(&demand, &need, &prices, &Node::default(), 70).unwrap();
         let document = Document::parse(&recommended.to_yaml(70)).unwrap();
         let node = Node { shards: recommended.shards, ..Node::default() };
-        assert_eq!(plan(&document, &demand, &prices, &node).warnings, Vec::<String>::new());
+        let planned = plan(&document, &demand, &prices, &node);
+        assert_eq!(planned.warnings, Vec::<String>::new());
+        let cost: f64 = planned.cost.iter().sum();
+        // But for parts of a worker.
+        assert!(
+            (cost / recommended.cost - 1.0).abs() < 0.05,
+            "{cost} planned, {} recommended",
+            recommended.cost
+        );
     }
     let endless = Demand { queued: 1 << 40, ..DEMAND };
     assert!(recommend(&endless, &need, &prices, &Node::default(), 70).is_none());

@@ -1,0 +1,137 @@
+//! `scale recommend`: what a cluster should be.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use dunlin_scale::sim::Node;
+use dunlin_scale::{Document, Need, Recommendation, recommend};
+use serde_json::json;
+
+use crate::console::Console;
+use crate::outcome::Refusal;
+
+use super::{Asked, document, prices, read};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  dunlin scale recommend --per-s 5000 --peak-per-s 11000 --cpus 1.4 --memory-gib 4.6
+  dunlin scale recommend cluster.yaml --per-s 5000 --used used.txt
+
+--used is what workers were measured to use: a line for each measurement, processors and GiB.
+The recommendation is such a description itself; with a FILE it is held against that.")]
+pub struct Arguments {
+    /// A description to hold it against, YAML
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    asked: Asked,
+    /// Processors that a worker uses, 95 times in 100
+    #[arg(long, value_name = "COUNT", required_unless_present = "used")]
+    cpus: Option<f64>,
+    /// GiB that a worker uses, 99 times in 100
+    #[arg(long, value_name = "GIB", required_unless_present = "used")]
+    memory_gib: Option<f64>,
+    /// Measurements of both, in their place
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["cpus", "memory_gib"])]
+    used: Option<PathBuf>,
+    /// Of workers beyond the least, so many in a hundred on the spot market
+    #[arg(long, value_name = "PERCENT", default_value_t = 70)]
+    spot: u32,
+    /// A table of prices
+    #[arg(long, value_name = "FILE")]
+    prices: Option<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
+    let now = arguments.file.as_deref().map(document).transpose()?;
+    let prices = prices(arguments.prices.as_ref())?;
+    let (demand, need) = (arguments.asked.demand()?, need(arguments)?);
+    if arguments.spot > 100 {
+        bail!("--spot is {}: at most 100", arguments.spot);
+    }
+    let found = recommend(&demand, &need, &prices, &Node::default(), arguments.spot)
+        .ok_or_else(|| Refusal("no machine of the table of prices is large enough".to_owned()))?;
+    let mut out = console.out();
+    let yaml = found.to_yaml(arguments.spot);
+    let changes = now.map(|now| changes(&now, &found)).unwrap_or_default();
+    if console.json {
+        let object = json!({
+            "coordinators": found.coordinators, "coordinator": found.coordinator.name, "shards": found.shards,
+            "workers_min": found.workers_min, "workers": found.workers, "workers_max": found.workers_max,
+            "machine": found.fit.machine.name, "workers_a_machine": found.fit.workers,
+            "per_month": found.cost, "currency": prices.currency, "reasons": found.reasons,
+            "changes": changes, "yaml": yaml,
+        });
+        writeln!(out, "{object}")?;
+        return Ok(out.flush()?);
+    }
+    for reason in &found.reasons {
+        writeln!(out, "# {reason}")?;
+    }
+    writeln!(out, "# a month: {:.0} {}", found.cost, prices.currency)?;
+    for change in &changes {
+        writeln!(out, "# {change}")?;
+    }
+    out.write_all(yaml.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+fn changes(now: &Document, found: &Recommendation) -> Vec<String> {
+    let policy = &now.policy;
+    let pairs = [
+        ("coordinators.count", now.coordinators.count.to_string(), found.coordinators.to_string()),
+        ("coordinators.instanceType", now.coordinators.machine.clone(), found.coordinator.name.clone()),
+        ("workers.count", now.workers.count.to_string(), found.workers.to_string()),
+        ("workers.instanceType", now.workers.machine.clone(), found.fit.machine.name.clone()),
+        ("minWorkers", policy.workers_min.to_string(), found.workers_min.to_string()),
+        ("maxWorkers", policy.workers_max.to_string(), found.workers_max.to_string()),
+    ];
+    let differ = pairs.into_iter().filter(|(_, now, then)| now != then);
+    differ.map(|(key, now, then)| format!("{key}: {now} → {then}")).collect()
+}
+
+fn need(arguments: &Arguments) -> Result<Need> {
+    let need = match &arguments.used {
+        Some(path) => {
+            let (cpus, memory_gib) = used(&read(path)?).with_context(|| format!("in {}", path.display()))?;
+            Need::of(&cpus, &memory_gib).context("20 measurements at least, none below 0, are needed")?
+        }
+        None => Need {
+            cpus: arguments.cpus.unwrap_or_default(),
+            memory_gib: arguments.memory_gib.unwrap_or_default(),
+        },
+    };
+    let is_one = |value: f64| value.is_finite() && value > 0.0;
+    if !(is_one(need.cpus) && is_one(need.memory_gib)) {
+        bail!("a worker uses processors and memory: both have to be numbers above 0");
+    }
+    Ok(need)
+}
+
+fn used(text: &str) -> Result<(Vec<f64>, Vec<f64>)> {
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let pairs = lines.map(|(at, line)| {
+        let mut numbers = line.split([' ', '\t', ',']).filter(|word| !word.is_empty()).map(str::parse::<f64>);
+        match (numbers.next(), numbers.next(), numbers.next()) {
+            (Some(Ok(cpus)), Some(Ok(gib)), None) => Ok((cpus, gib)),
+            _ => bail!("line {} is not two numbers: processors and GiB", at + 1),
+        }
+    });
+    Ok(pairs.collect::<Result<Vec<_>>>()?.into_iter().unzip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measurements_are_two_numbers_a_line() {
+        assert_eq!(used("1.5 4\n\n0.5,\t3\n").unwrap(), (vec![1.5, 0.5], vec![4.0, 3.0]));
+        assert_eq!(
+            used("1 2\n3\n").unwrap_err().to_string(),
+            "line 2 is not two numbers: processors and GiB"
+        );
+        assert!(used("1 2 3").is_err() && used("a 2").is_err());
+    }
+}

@@ -1,0 +1,404 @@
+//! `scale simulate`: the tables of the document, from clusters in virtual time.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use dunlin_scale::sim::{self, Node, Series, Workload};
+use dunlin_scale::{Need, Policy, Prices};
+use serde_json::{Value, json};
+
+use crate::console::{Console, grouped};
+use crate::table::Table;
+
+use super::{percent, prices, read, seconds};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  dunlin scale simulate                               all tables, about a minute
+  dunlin scale simulate throughput --workers 100000 --tasks 10000000
+  cargo xtask data; dunlin scale simulate policies --series data/taylor.py
+
+The scheduler and the scaler are the ones that nodes run; how long tasks and machines take is made up:
+docs/autoscaling.md says how. The same seed gives the same numbers.")]
+pub struct Arguments {
+    /// Which tables; all without
+    #[arg(value_enum)]
+    tables: Vec<Which>,
+    /// What is random follows from it
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Workers, for throughput
+    #[arg(long, value_name = "COUNT", value_delimiter = ',', default_value = "10,25,50,75,100,150,200,1000")]
+    workers: Vec<u32>,
+    /// Tasks of each of its rows
+    #[arg(long, value_name = "COUNT", default_value_t = 200_000)]
+    tasks: u64,
+    /// Groups that tenants are sharded over, for throughput
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    shards: u32,
+    /// A series of half-hourly values, for policies: data/taylor.py, of which the ninth week is run
+    #[arg(long, value_name = "FILE")]
+    series: Option<PathBuf>,
+    /// How long a task takes, for policies and cost, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 500.0)]
+    task_ms: f64,
+    /// Workers that the peak takes, for policies and cost
+    #[arg(long, value_name = "COUNT", default_value_t = 200)]
+    peak: u32,
+    /// A table of prices, for cost
+    #[arg(long, value_name = "FILE")]
+    prices: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Which {
+    /// Tasks in a second, efficiency, bottleneck
+    Throughput,
+    /// From a threshold to more workers
+    Out,
+    /// From too many workers to fewer
+    In,
+    /// With and without prepared workers
+    Warm,
+    /// What each tenant gets of its quota
+    Tenants,
+    /// What one tenant's flood does to the others
+    Noisy,
+    /// Reactive, predictive and an oracle
+    Policies,
+    /// What a month costs, and what would save how much
+    Cost,
+}
+
+/// A day in an hour: half an hour of the series lasts 75 s.
+const VALUE_MS: u64 = 75_000;
+const DAY_VALUES: usize = 48;
+/// Starts of which is counted how many fail.
+const WARM_STARTS: u64 = 20_000;
+const DAY_MS: u64 = 3_600_000;
+
+pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
+    check(arguments)?;
+    let all = Which::value_variants();
+    let tables = if arguments.tables.is_empty() { all } else { &arguments.tables };
+    let prices = prices(arguments.prices.as_ref())?;
+    for &which in tables {
+        let (title, heading, rows) = match which {
+            Which::Throughput => throughput(arguments),
+            Which::Out => out(arguments.seed),
+            Which::In => inward(arguments.seed),
+            Which::Warm => warm(arguments.seed),
+            Which::Tenants => tenants(arguments.seed),
+            Which::Noisy => noisy(arguments.seed),
+            Which::Policies => policies(arguments)?,
+            Which::Cost => cost(arguments, &prices)?,
+        };
+        print(console, &title, heading, &rows)?;
+    }
+    Ok(())
+}
+
+fn check(arguments: &Arguments) -> Result<()> {
+    if arguments.workers.iter().any(|workers| !(1..=1_000_000).contains(workers)) {
+        bail!("--workers: from 1 to 1000000 each");
+    }
+    if !(1..=1_000_000_000).contains(&arguments.tasks) {
+        bail!("--tasks: from 1 to 1000000000");
+    }
+    if !(1..=100_000).contains(&arguments.peak) || !(1..=1_024).contains(&arguments.shards) {
+        bail!("--peak: from 1 to 100000; --shards: from 1 to 1024");
+    }
+    let is_one = arguments.task_ms.is_finite() && (1.0..=60_000.0).contains(&arguments.task_ms);
+    if is_one { Ok(()) } else { bail!("--task-ms: from 1 to 60000") }
+}
+
+/// A title, a heading, and of each row its cells and its object.
+type Printed = (String, &'static [&'static str], Vec<(Vec<String>, Value)>);
+
+fn print(
+    console: &Console,
+    title: &str,
+    heading: &'static [&'static str],
+    rows: &[(Vec<String>, Value)],
+) -> Result<()> {
+    let mut out = console.out();
+    if console.json {
+        for (_, object) in rows {
+            writeln!(out, "{object}")?;
+        }
+        return Ok(out.flush()?);
+    }
+    let mut table = Table::new(heading);
+    rows.iter().for_each(|(cells, _)| table.row(cells.clone()));
+    writeln!(out, "{}", console.paint.strong(title))?;
+    table.write(&mut out, console.paint)?;
+    writeln!(out)?;
+    Ok(out.flush()?)
+}
+
+fn ms(us: u64) -> String {
+    format!("{:.2}", us as f64 / 1_000.0)
+}
+
+fn throughput(arguments: &Arguments) -> Printed {
+    let node = Node { shards: arguments.shards, ..Node::default() };
+    let rows = arguments.workers.iter().map(|&workers| {
+        let row = sim::throughput(arguments.seed, workers, arguments.tasks, node);
+        let cells = vec![
+            workers.to_string(),
+            grouped(row.per_s as u64),
+            ms(row.waits.p50_us),
+            ms(row.waits.p99_us),
+            percent(row.used.workers),
+            percent(row.used.processor),
+            percent(row.used.memory),
+            percent(row.efficiency),
+            percent(row.efficiency_nominal),
+            row.used.bottleneck().to_owned(),
+        ];
+        let object = json!({
+            "table": "throughput", "workers": workers, "tasks": row.tasks, "tasks_per_s": row.per_s,
+            "wait_p50_us": row.waits.p50_us, "wait_p99_us": row.waits.p99_us,
+            "done_p50_us": row.done.p50_us, "done_p99_us": row.done.p99_us,
+            "workers_used": row.used.workers, "coordinator_used": row.used.processor, "log_used": row.used.log,
+            "network_used": row.used.network, "memory_used": row.used.memory,
+            "efficiency": row.efficiency, "efficiency_nominal": row.efficiency_nominal,
+            "bottleneck": row.used.bottleneck(),
+        });
+        (cells, object)
+    });
+    (
+        "throughput, some always waiting; waits in ms at nine tenths of that".to_owned(),
+        &[
+            "WORKERS",
+            "TASKS/S",
+            "WAIT P50",
+            "WAIT P99",
+            "WORKERS USED",
+            "COORDINATOR",
+            "MEMORY",
+            "EFFICIENCY",
+            "OF 85/S",
+            "BOTTLENECK",
+        ],
+        rows.collect(),
+    )
+}
+
+fn out(seed: u64) -> Printed {
+    let rows = sim::scale_out(seed).into_iter().map(|row| {
+        let cells = vec![
+            row.trigger.name().to_owned(),
+            seconds(row.detection_ms),
+            seconds(row.decision_ms),
+            seconds(row.ready_ms),
+            seconds(row.total_ms()),
+            row.workers.to_string(),
+        ];
+        let object = json!({
+            "table": "out", "trigger": row.trigger.name(), "detection_ms": row.detection_ms,
+            "decision_ms": row.decision_ms, "ready_ms": row.ready_ms, "total_ms": row.total_ms(), "workers": row.workers,
+        });
+        (cells, object)
+    });
+    (
+        "scaling out".to_owned(),
+        &["TRIGGER", "DETECTION", "DECISION", "READY", "TOTAL", "WORKERS"],
+        rows.collect(),
+    )
+}
+
+fn inward(seed: u64) -> Printed {
+    let rows = sim::scale_in(seed).into_iter().map(|row| {
+        let cells = vec![
+            seconds(row.cooldown_ms),
+            seconds(row.decision_ms),
+            seconds(row.drain_ms),
+            seconds(row.termination_ms),
+            seconds(row.total_ms()),
+        ];
+        let object = json!({
+            "table": "in", "cooldown_ms": row.cooldown_ms, "decision_ms": row.decision_ms, "drain_ms": row.drain_ms,
+            "termination_ms": row.termination_ms, "total_ms": row.total_ms(),
+        });
+        (cells, object)
+    });
+    ("scaling in".to_owned(), &["COOL-DOWN", "DECISION", "DRAIN", "TERMINATION", "TOTAL"], rows.collect())
+}
+
+fn warm(seed: u64) -> Printed {
+    let rows = sim::warm_pool(seed, WARM_STARTS).into_iter().map(|row| {
+        let failed = row.failed as f64 / row.starts.max(1) as f64;
+        let cells = vec![
+            row.size.to_string(),
+            seconds(row.total_ms),
+            format!("{} of {}", row.failed, grouped(row.starts)),
+            percent(failed),
+            format!("{:.1}", row.warm_hours_per_hour),
+        ];
+        let object = json!({
+            "table": "warm", "size": row.size, "total_ms": row.total_ms, "starts": row.starts, "failed": row.failed,
+            "warm_hours_per_hour": row.warm_hours_per_hour,
+        });
+        (cells, object)
+    });
+    (
+        "warm pool".to_owned(),
+        &["PREPARED", "TOTAL", "FAILED STARTS", "SHARE", "HOURS AN HOUR"],
+        rows.collect(),
+    )
+}
+
+fn tenants(seed: u64) -> Printed {
+    let (rows, jain) = sim::tenants(seed);
+    let rows = rows.into_iter().map(|row| {
+        let gb = |bytes: u64| format!("{:.0} GB", bytes as f64 / 1e9);
+        let cells = vec![
+            row.tenant.clone(),
+            format!("{:.0}", row.cpu_quota),
+            format!("{:.1}", row.cpu),
+            gb(row.memory_quota),
+            gb(row.memory),
+            if row.is_compliant { "yes" } else { "no" }.to_owned(),
+        ];
+        let object = json!({
+            "table": "tenants", "tenant": row.tenant, "cpu_quota": row.cpu_quota, "cpu": row.cpu,
+            "memory_quota_bytes": row.memory_quota, "memory_bytes": row.memory, "compliant": row.is_compliant,
+            "jain": jain,
+        });
+        (cells, object)
+    });
+    (
+        format!("tenants at saturation; Jain's index {jain:.4}"),
+        &["TENANT", "CORES MAY", "CORES", "MEMORY MAY", "MEMORY", "COMPLIANT"],
+        rows.collect(),
+    )
+}
+
+fn noisy(seed: u64) -> Printed {
+    let rows = sim::noisy_neighbour(seed).into_iter().map(|row| {
+        let cells = vec![
+            percent(row.load),
+            row.tenant.clone(),
+            format!("{:.1}", row.before_per_s),
+            format!("{:.1}", row.during_per_s),
+            format!("{:+.2} %", row.change() * 100.0),
+        ];
+        let object = json!({
+            "table": "noisy", "load": row.load, "tenant": row.tenant, "before_per_s": row.before_per_s,
+            "during_per_s": row.during_per_s, "change": row.change(),
+        });
+        (cells, object)
+    });
+    (
+        "tenant-a submits ten times as much".to_owned(),
+        &["USUAL LOAD", "TENANT", "BEFORE", "MEANWHILE", "CHANGE"],
+        rows.collect(),
+    )
+}
+
+/// Workloads whose peak takes so many workers at the document's target.
+fn workloads(arguments: &Arguments) -> Result<Vec<(&'static str, Workload)>> {
+    let high_per_s = f64::from(arguments.peak) * 1_000.0 / arguments.task_ms * 0.7;
+    let mut all = vec![
+        (
+            "diurnal",
+            Workload::Diurnal { low_per_s: high_per_s / 7.0, high_per_s, day_ms: DAY_MS, differ: 0.05 },
+        ),
+        (
+            "crowd",
+            Workload::Crowd {
+                base_per_s: high_per_s / 4.0,
+                peak_per_s: high_per_s,
+                from_ms: 1_200_000,
+                for_ms: 900_000,
+            },
+        ),
+    ];
+    if let Some(path) = &arguments.series {
+        let series = Series::parse(&read(path)?).with_context(|| format!("in {}", path.display()))?;
+        let from = 8 * 7 * DAY_VALUES % series.len();
+        let series = Arc::new(series);
+        all.push(("series", Workload::Series { series, high_per_s, value_ms: VALUE_MS, from }));
+    }
+    Ok(all)
+}
+
+fn policy(arguments: &Arguments, name: &str) -> Policy {
+    let seasons = if name == "series" { vec![DAY_VALUES, 7 * DAY_VALUES] } else { vec![DAY_VALUES] };
+    Policy::document((arguments.peak / 20).max(1), arguments.peak * 5 / 4 + 1)
+        .with_forecast(VALUE_MS, seasons)
+}
+
+fn policies(arguments: &Arguments) -> Result<Printed> {
+    let mut rows = Vec::new();
+    for (name, workload) in workloads(arguments)? {
+        let mean_us = arguments.task_ms * 1_000.0;
+        for row in sim::compare(arguments.seed, &workload, &policy(arguments, name), mean_us) {
+            let cells = vec![
+                name.to_owned(),
+                row.policy.to_owned(),
+                format!("{} of {}", row.violated_minutes, row.minutes),
+                format!("{:.1}", row.worker_hours),
+                format!("{:.1}", row.excess_hours),
+                row.forecast_error.map_or("–".to_owned(), percent),
+                row.thrash.to_string(),
+                grouped(row.tasks),
+            ];
+            let object = json!({
+                "table": "policies", "workload": name, "policy": row.policy, "violated_minutes": row.violated_minutes,
+                "minutes": row.minutes, "worker_hours": row.worker_hours, "excess_hours": row.excess_hours,
+                "forecast_error": row.forecast_error, "thrash": row.thrash, "tasks": row.tasks,
+            });
+            rows.push((cells, object));
+        }
+    }
+    Ok((
+        "a day in an hour: minutes with a P99 of submission to start over 2 s".to_owned(),
+        &[
+            "WORKLOAD",
+            "POLICY",
+            "TOO SLOW",
+            "WORKER HOURS",
+            "BEYOND ORACLE",
+            "FORECAST ERROR",
+            "THRASH",
+            "TASKS",
+        ],
+        rows,
+    ))
+}
+
+fn cost(arguments: &Arguments, prices: &Prices) -> Result<Printed> {
+    let (name, workload) = workloads(arguments)?.swap_remove(0);
+    let mean_us = arguments.task_ms * 1_000.0;
+    // The document's workers: about 17 ms of processor a task at 85 a second, 57 % of 8 GB.
+    let need = Need { cpus: 1.42, memory_gib: 4.6 };
+    let policy = policy(arguments, name);
+    let rows = sim::savings(arguments.seed, &workload, &policy, mean_us, prices, (need, "m6i.large"));
+    let rows = rows.context("the table of prices needs m6i.large, and a machine that a worker fits on")?;
+    let rows = rows.into_iter().map(|row| {
+        let cells = vec![
+            row.strategy.clone(),
+            grouped(row.before as u64),
+            grouped(row.after as u64),
+            format!("{:.0}", row.saves()),
+            row.risk.to_owned(),
+            row.seen.clone(),
+        ];
+        let object = json!({
+            "table": "cost", "strategy": row.strategy, "before_per_month": row.before, "after_per_month": row.after,
+            "saves_per_month": row.saves(), "currency": prices.currency, "risk": row.risk, "seen": row.seen,
+        });
+        (cells, object)
+    });
+    Ok((
+        format!("a month in {}: the rows overlap, and the last is all of them in one run", prices.currency),
+        &["STRATEGY", "BEFORE", "AFTER", "SAVES", "RISK", "SEEN"],
+        rows.collect(),
+    ))
+}
