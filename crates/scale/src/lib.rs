@@ -10,11 +10,13 @@
 //! - Who is sent away holds nothing when that is decided, and has the time that the longest of its tasks may take.
 //! - What counts as work that waits is only what one worker more could start now.
 
+mod conductor;
 mod decision;
 mod document;
 mod fleet;
 mod forecast;
 mod limits;
+mod meter;
 mod plan;
 mod policy;
 mod prices;
@@ -29,11 +31,13 @@ mod sizing;
 mod trigger;
 mod windows;
 
+pub use conductor::{Conductor, Looked};
 pub use decision::{Decisions, ScaleIn, ScaleOut};
 pub use document::{Document, DocumentError, Group};
 pub use fleet::{Fleet, Member, Phase};
 pub use forecast::{Ahead, Forecaster};
 pub use limits::Limits;
+pub use meter::{Meter, Totals};
 pub use plan::{Demand, Plan, plan};
 pub use policy::{Inward, Out, Policy, PolicyError, Predictive, Spot, Triggers, Warm};
 pub use prices::{Machine, PRICES_TOML, Prices, PricesError};

@@ -1,6 +1,7 @@
 //! The promises of scaling, each a test's name.
 
 mod bounds;
+mod conducted;
 mod cost;
 mod documents;
 mod forecasts;
