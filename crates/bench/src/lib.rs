@@ -47,6 +47,7 @@ mod stats;
 mod store;
 mod suites;
 mod table;
+mod tasks;
 mod timed;
 mod workload;
 mod zmq;

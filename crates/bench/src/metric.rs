@@ -24,6 +24,11 @@ pub fn less_is_better(metric: &str) -> bool {
         || metric.ends_with("times_alone")
         || metric.ends_with("cpu_share")
         || metric.ends_with("cpu_s")
+        || metric.ends_with("_minutes")
+        || metric.ends_with("_hours")
+        || metric.ends_with("hours_times")
+        || metric.ends_with("error_share")
+        || metric.ends_with("failed_share")
 }
 
 /// A value as a person reads it, in the unit that suits its size. MB is 10⁶ bytes.

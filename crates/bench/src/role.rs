@@ -19,6 +19,7 @@ use crate::grpc;
 use crate::local;
 use crate::raw;
 use crate::remote;
+use crate::tasks;
 
 /// A role's arguments.
 #[derive(Debug)]
@@ -88,6 +89,7 @@ pub fn child_main(args: &[String]) -> Result<()> {
         "grpc-echo" => grpc::serve_echo(&args),
         "grpc-node" => grpc::serve_node(&args),
         "feed-node" => feed::node::serve(&args),
+        "tasks-scheduler" => tasks::scheduler::work(&args),
         unknown => bail!("there is no role `{unknown}`"),
     }
 }

@@ -1,0 +1,63 @@
+//! Suite `tasks`: the Grey document's tables of workers, tenants, autoscaling and cost.
+//!
+//! What needs no node is here: the scheduler by itself (`dispatch`, `backlog`), and the cluster simulator, which runs the same scheduler and scaler in
+//! virtual time (`via=simulator`). A figure of virtual time is no measurement of a machine: it says what the code would decide, with the costs that
+//! `docs/autoscaling.md` names; each run of such a point takes the next seed, so that least and greatest say how much is chance.
+
+mod forecast;
+mod goals;
+mod layouts;
+mod points;
+pub mod scheduler;
+mod simulated;
+
+use crate::point::Suite;
+
+/// The suite.
+pub const SUITE: Suite = Suite {
+    name: "tasks",
+    cases: &["scaling", "phases", "tenants", "noisy", "cost", "forecast", "dispatch", "backlog", "simulator"],
+    groups: points::groups,
+    layouts: layouts::LAYOUTS,
+    goals: goals::GOALS,
+    claims: goals::CLAIMS,
+    known: &[],
+    blocks: |_| String::new(),
+};
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::options::RawOptions;
+    use crate::row::RowPattern;
+
+    fn fitting(pattern: &RowPattern) -> usize {
+        let options = RawOptions::default().validate(|_| None).unwrap();
+        let points = points::groups(&options, true).into_iter().flatten();
+        points.filter(|point| pattern.fits_point(point.case, point.target, &point.params)).count()
+    }
+
+    #[test]
+    fn no_two_points_would_make_the_same_rows() {
+        let options = RawOptions::default().validate(|_| None).unwrap();
+        let mut seen = HashSet::new();
+        for point in points::groups(&options, true).into_iter().flatten() {
+            assert!(SUITE.cases.contains(&point.case), "{point:?}");
+            assert!(
+                seen.insert((point.case, point.target, point.params.to_string())),
+                "{point:?} comes twice"
+            );
+        }
+    }
+
+    #[test]
+    fn every_goal_and_claim_speaks_of_one_point_of_each_side() {
+        let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]);
+        let claims = goals::CLAIMS.iter().map(|claim| Some(&claim.ours));
+        for pattern in goals.chain(claims).flatten() {
+            assert_eq!(fitting(pattern), 1, "{pattern:?}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Reactive, predictive and an oracle on the same arrivals: one day in an hour, by the document's delays.
+//!
+//! A target of processors says how much room there is for what comes while workers are on their way. By the document's delays two minutes pass,
+//! a thirtieth of such a day; a wave grows by less than a tenth of its peak meanwhile, and so at the document's own target of 70 % no scaler
+//! violates anything, and "four fifths fewer violations" says nothing. It says something where there is less room: so there are several targets.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use dunlin_scale::sim::{PolicyRow, Series, Workload, compare};
+use dunlin_scale::{Policy, Triggers};
+
+use crate::point::{Sample, Unavailable};
+
+/// Half an hour of the series lasts so long.
+const VALUE_MS: u64 = 75_000;
+const DAY_VALUES: usize = 48;
+const DAY_MS: u64 = VALUE_MS * DAY_VALUES as u64;
+/// How long a task takes.
+const TASK_US: f64 = 500_000.0;
+
+/// What arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrivals {
+    /// A wave from a seventh of the peak to the peak, days differing by 5 %.
+    Diurnal,
+    /// Four times as much for a quarter of the day, without a sign before.
+    Crowd,
+    /// The electricity of England and Wales: a day of the ninth week for each run.
+    Series,
+}
+
+impl Arrivals {
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Diurnal, Self::Crowd, Self::Series];
+
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Diurnal => "diurnal",
+            Self::Crowd => "crowd",
+            Self::Series => "series",
+        }
+    }
+
+    fn workload(self, high_per_s: f64, seed: u64) -> Result<Workload> {
+        Ok(match self {
+            Self::Diurnal => {
+                Workload::Diurnal { low_per_s: high_per_s / 7.0, high_per_s, day_ms: DAY_MS, differ: 0.05 }
+            }
+            Self::Crowd => Workload::Crowd {
+                base_per_s: high_per_s / 4.0,
+                peak_per_s: high_per_s,
+                from_ms: DAY_MS / 3,
+                for_ms: DAY_MS / 4,
+            },
+            Self::Series => {
+                let series = taylor()?;
+                let from = (8 * 7 + seed as usize % 7) * DAY_VALUES % series.len();
+                Workload::Series { series: Arc::new(series), high_per_s, value_ms: VALUE_MS, from }
+            }
+        })
+    }
+
+    fn seasons(self) -> Vec<usize> {
+        if self == Self::Series { vec![DAY_VALUES, 7 * DAY_VALUES] } else { vec![DAY_VALUES] }
+    }
+}
+
+/// `peak` workers are what the highest load takes at the target.
+pub fn measure(seed: u64, arrivals: Arrivals, cpu_target: u64, peak: u32) -> Result<Sample> {
+    let cpu_target = cpu_target as f64 / 100.0;
+    let high_per_s = f64::from(peak) * 1e6 / TASK_US * cpu_target;
+    let workload = arrivals.workload(high_per_s, seed)?;
+    let policy =
+        Policy::document((peak / 20).max(1), peak * 5 / 4).with_forecast(VALUE_MS, arrivals.seasons());
+    let triggers = Triggers { cpu_target, cpu_low: cpu_target * 0.8, ..policy.triggers };
+    let rows = compare(seed, &workload, &Policy { triggers, ..policy }, TASK_US);
+    let [reactive, predictive, oracle] = rows.as_slice() else { anyhow::bail!("{} policies", rows.len()) };
+    for row in &rows {
+        ensure!(row.minutes == 60 && row.tasks > 0, "{row:?} is no day");
+    }
+    Ok(sample(reactive, predictive, oracle))
+}
+
+fn sample(reactive: &PolicyRow, predictive: &PolicyRow, oracle: &PolicyRow) -> Sample {
+    let minutes = |row: &PolicyRow| row.violated_minutes as f64;
+    let mut sample = Sample::new()
+        .with("reactive_violated_minutes", minutes(reactive))
+        .with("predictive_violated_minutes", minutes(predictive))
+        .with("oracle_violated_minutes", minutes(oracle))
+        .with("reactive_worker_hours", reactive.worker_hours)
+        .with("predictive_worker_hours", predictive.worker_hours)
+        .with("oracle_worker_hours", oracle.worker_hours)
+        .with("hours_times", predictive.worker_hours / reactive.worker_hours)
+        .with("reactive_thrash", reactive.thrash as f64)
+        .with("predictive_thrash", predictive.thrash as f64);
+    if let Some(error) = predictive.forecast_error {
+        sample = sample.with("forecast_error_share", error);
+    }
+    // Of nothing, nothing can be spared.
+    if reactive.violated_minutes > 0 {
+        sample = sample.with("spared_share", 1.0 - minutes(predictive) / minutes(reactive));
+    }
+    sample
+}
+
+fn taylor() -> Result<Series> {
+    let folder = std::env::var_os("DUNLIN_DATA").map_or_else(|| PathBuf::from("data"), PathBuf::from);
+    let path = folder.join("taylor.py");
+    let text = std::fs::read_to_string(&path).map_err(|error| {
+        Unavailable(format!("{}: {error}; `cargo xtask data` fetches it", path.display()))
+    })?;
+    Series::parse(&text).with_context(|| format!("in {}", path.display()))
+}

@@ -1,0 +1,146 @@
+//! The tasks issue's table "Where it must be", as far as no node is needed, and the Grey document's figures.
+//!
+//! What is simulated is called so: its throughput follows from how long a task is said to take and a node is said to need for it.
+
+use crate::goal::{Bar, Claim, Goal};
+use crate::row::RowPattern;
+
+use Bar::{AtLeast, AtMost, TimesAtMost};
+
+type Pairs = &'static [(&'static str, &'static str)];
+
+const fn ours(case: &'static str, params: Pairs, metric: &'static str) -> RowPattern {
+    RowPattern { target: "dunlin", case, params, metric }
+}
+
+const fn goal(what: &'static str, ours: RowPattern, bar: Bar) -> Goal {
+    Goal { what, ours, bar }
+}
+
+const fn claim(what: &'static str, figure: f64, ours: RowPattern) -> Claim {
+    Claim { what, figure, ours }
+}
+
+const S: f64 = 1e9;
+
+const LIGHT: Pairs = &[("via", "simulator"), ("load", "light")];
+const SATURATED: Pairs = &[("via", "simulator"), ("load", "saturated")];
+const DIURNAL: Pairs = &[("arrivals", "diurnal"), ("cpu_target", "85")];
+const SERIES: Pairs = &[("arrivals", "series"), ("cpu_target", "90")];
+const FEW: Pairs = &[("tenants", "1"), ("queued", "1000")];
+const TEN_MILLION: Pairs = &[("tenants", "1"), ("queued", "10000000")];
+const MANY_TENANTS: Pairs = &[("tenants", "10000")];
+
+/// The bars.
+pub const GOALS: &[Goal] = &[
+    goal(
+        "200 workers × 85 tasks/s, saturated, simulated: efficiency",
+        ours("scaling", &[("via", "simulator"), ("workers", "200")], "efficiency"),
+        AtLeast(0.98),
+    ),
+    goal(
+        "10 M queued tasks, the scheduler's own: each",
+        ours("backlog", TEN_MILLION, "task_bytes"),
+        AtMost(400.0),
+    ),
+    goal(
+        "the same: a dispatch, against 1,000 queued",
+        ours("backlog", TEN_MILLION, "dispatch_ns"),
+        TimesAtMost(1.5, ours("backlog", FEW, "dispatch_ns")),
+    ),
+    goal(
+        "10,000 tenants: a dispatch, against one tenant",
+        ours("dispatch", MANY_TENANTS, "dispatch_ns"),
+        TimesAtMost(1.5, ours("backlog", FEW, "dispatch_ns")),
+    ),
+    goal(
+        "Jain's index, 4 tenants, saturated, simulated",
+        ours("tenants", &[("via", "simulator")], "jain"),
+        AtLeast(0.99),
+    ),
+    goal(
+        "noisy neighbour, 8 % load, simulated: the others keep",
+        ours("noisy", LIGHT, "least_kept_share"),
+        AtLeast(0.99),
+    ),
+    goal("the same, saturated, simulated", ours("noisy", SATURATED, "least_kept_share"), AtLeast(0.99)),
+    goal(
+        "simulator: 100,000 workers, 10 M tasks",
+        ours("simulator", &[("workers", "100000")], "elapsed_ns"),
+        AtMost(60.0 * S),
+    ),
+    goal(
+        "predictive against reactive, diurnal, target 85 %: violated minutes spared",
+        ours("forecast", DIURNAL, "spared_share"),
+        AtLeast(0.8),
+    ),
+    goal("the same: hours of workers", ours("forecast", DIURNAL, "hours_times"), AtMost(1.1)),
+    goal(
+        "predictive against reactive, real series, target 90 %: violated minutes spared",
+        ours("forecast", SERIES, "spared_share"),
+        AtLeast(0.8),
+    ),
+    goal("the same: hours of workers", ours("forecast", SERIES, "hours_times"), AtMost(1.1)),
+];
+
+macro_rules! throughput {
+    ($workers:literal, $per_s:literal) => {
+        claim(
+            concat!("Throughput, ", $workers, " workers (simulated)"),
+            $per_s,
+            ours("scaling", &[("via", "simulator"), ("workers", $workers)], "ops_per_s"),
+        )
+    };
+}
+
+macro_rules! phase {
+    ($what:literal, $phase:literal, $seconds:literal) => {
+        claim(
+            concat!($what, " (simulated)"),
+            $seconds * S,
+            ours("phases", &[("via", "simulator"), ("phase", $phase)], "total_ns"),
+        )
+    };
+}
+
+macro_rules! saves {
+    ($what:literal, $strategy:literal, $dollars:literal) => {
+        claim(
+            concat!("Monthly savings, ", $what, " (simulated)"),
+            $dollars,
+            ours("cost", &[("via", "simulator"), ("strategy", $strategy)], "saves_per_month"),
+        )
+    };
+}
+
+/// The document's tables.
+pub const CLAIMS: &[Claim] = &[
+    throughput!("10", 850.0),
+    throughput!("25", 2_100.0),
+    throughput!("50", 4_250.0),
+    throughput!("75", 6_200.0),
+    throughput!("100", 8_150.0),
+    throughput!("150", 11_800.0),
+    throughput!("200", 14_950.0),
+    claim(
+        "Latency P99, 200 workers (simulated, at 90 % load)",
+        95e6,
+        ours("scaling", &[("via", "simulator"), ("workers", "200")], "p99_ns"),
+    ),
+    phase!("Scale-out, CPU > 70%", "cpu", 120.0),
+    phase!("Scale-out, Queue > 5000", "queue", 115.0),
+    phase!("Scale-out, Latency > 2s", "latency", 125.0),
+    phase!("Scale-out, Predictive", "predictive", 55.0),
+    phase!("Scale-in, Total", "in", 450.0),
+    phase!("Scale-out time, Without Warm Pool", "cold", 120.0),
+    phase!("Scale-out time, With Warm Pool", "warm", 55.0),
+    claim("Fairness Index (simulated)", 0.97, ours("tenants", &[("via", "simulator")], "jain")),
+    claim("Noisy neighbour, tenant-b keeps (simulated)", 118.0 / 120.0, ours("noisy", LIGHT, "b_kept_share")),
+    claim("Noisy neighbour, tenant-c keeps (simulated)", 74.0 / 75.0, ours("noisy", LIGHT, "c_kept_share")),
+    claim("Noisy neighbour, tenant-d keeps (simulated)", 44.0 / 45.0, ours("noisy", LIGHT, "d_kept_share")),
+    saves!("70% Spot instances", "spot", 8_500.0),
+    saves!("Predictive scaling", "predictive", 2_100.0),
+    saves!("Right-sizing VPA", "right_sizing", 1_800.0),
+    saves!("Night/weekend scale-down", "night", 3_200.0),
+    saves!("Total", "all", 15_600.0),
+];

@@ -1,0 +1,117 @@
+//! The points of suite `tasks`.
+
+use std::rc::Rc;
+
+use crate::options::Options;
+use crate::params::Params;
+use crate::point::{Group, Point, target};
+
+use super::forecast::{self, Arrivals};
+use super::{scheduler, simulated};
+
+/// The document's, then beyond them.
+const WORKERS: [u32; 10] = [10, 25, 50, 75, 100, 150, 200, 1_000, 10_000, 100_000];
+/// Tenants and tasks that wait, of each point of the scheduler by itself.
+const BACKLOGS: [(usize, usize); 7] = [
+    (1, 1_000),
+    (1, 100_000),
+    (1, 1_000_000),
+    (1, 10_000_000),
+    (100, 10_000),
+    (1_000, 10_000),
+    (10_000, 10_000),
+];
+/// Of processors, in percent; the document's first.
+const TARGETS: [u64; 4] = [70, 80, 85, 90];
+
+/// The groups; there are no peers in it yet.
+pub fn groups(options: &Options, _with_peers: bool) -> Vec<Group> {
+    let mut groups = vec![scaling(options), phases(), tenants(options)];
+    groups.extend(forecasts(options));
+    groups.push(backlogs(options));
+    groups.push(vec![large(options)]);
+    groups
+}
+
+fn of_simulator() -> Params {
+    Params::new().with("via", "simulator")
+}
+
+fn point(
+    case: &'static str,
+    params: Params,
+    mut measure: impl FnMut(u64) -> anyhow::Result<crate::point::Sample> + 'static,
+) -> Point {
+    let mut seed = 0;
+    Point::new(case, target::DUNLIN, params, move |_| {
+        seed += 1;
+        measure(seed)
+    })
+}
+
+fn scaling(options: &Options) -> Group {
+    let tasks = options.count(200_000, 5_000);
+    let workers = WORKERS.into_iter().filter(|workers| !options.quick || *workers <= 50);
+    let of = |workers: u32| {
+        // Beyond the document's workers: so many that each does some.
+        let tasks = tasks.max(if options.quick { 0 } else { u64::from(workers) * 20 });
+        let params = of_simulator().with("workers", u64::from(workers));
+        point("scaling", params, move |seed| simulated::scaling(seed, workers, tasks))
+    };
+    workers.map(of).collect()
+}
+
+fn phases() -> Group {
+    let of = |phase: &'static str| {
+        point("phases", of_simulator().with("phase", phase), move |seed| simulated::phase(seed, phase))
+    };
+    simulated::PHASES.map(of).into()
+}
+
+fn tenants(options: &Options) -> Group {
+    let mut group = vec![point("tenants", of_simulator(), simulated::tenants)];
+    for load in simulated::LOADS {
+        let params = of_simulator().with("load", load);
+        group.push(point("noisy", params, move |seed| simulated::noisy(seed, load)));
+    }
+    let costs = Rc::new(simulated::Costs::default());
+    let strategies = if options.quick { &simulated::STRATEGIES[..0] } else { &simulated::STRATEGIES };
+    group.extend(strategies.iter().map(|strategy| {
+        let costs = Rc::clone(&costs);
+        point("cost", of_simulator().with("strategy", *strategy), move |seed| costs.of(seed, strategy))
+    }));
+    group
+}
+
+fn forecasts(options: &Options) -> Vec<Group> {
+    let targets = if options.quick { &TARGETS[2..3] } else { &TARGETS };
+    let arrivals = if options.quick { &Arrivals::ALL[..1] } else { &Arrivals::ALL };
+    let peak = options.count(200, 20) as u32;
+    let of = |arrivals: Arrivals, cpu_target: u64| {
+        let params = of_simulator()
+            .with("arrivals", arrivals.name())
+            .with("cpu_target", cpu_target)
+            .with("workers", u64::from(peak));
+        point("forecast", params, move |seed| forecast::measure(seed, arrivals, cpu_target, peak))
+    };
+    arrivals.iter().map(|arrivals| targets.iter().map(|target| of(*arrivals, *target)).collect()).collect()
+}
+
+fn backlogs(options: &Options) -> Group {
+    let backlogs = BACKLOGS.into_iter().filter(|(_, queued)| !options.quick || *queued <= 10_000);
+    let dispatches = options.count(300_000, 5_000);
+    let of = |(tenants, queued): (usize, usize)| {
+        let case = if tenants == 1 { "backlog" } else { "dispatch" };
+        let params = Params::new().with("tenants", tenants).with("queued", queued).with("of", "scheduler");
+        Point::new(case, target::DUNLIN, params, move |bench| {
+            scheduler::measure(bench, tenants, queued, dispatches)
+        })
+    };
+    backlogs.map(of).collect()
+}
+
+fn large(options: &Options) -> Point {
+    let (workers, tasks) = (options.count(100_000, 1_000) as u32, options.count(10_000_000, 20_000));
+    let params = of_simulator().with("workers", u64::from(workers)).with("tasks", tasks);
+    point("simulator", params, move |seed| simulated::large(seed, workers, tasks))
+}

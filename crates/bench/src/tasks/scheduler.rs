@@ -1,0 +1,136 @@
+//! What the scheduler's state takes by itself: bytes of a task that waits, processor time of one that is submitted and of one that is dispatched.
+//!
+//! A dispatch is all that the state does for a task: it is given to a worker, completed, and another is submitted in its place, so that as many
+//! wait at the end as at the beginning. Each point is a process of its own: what one has given back would count as the next one's.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use dunlin_tasks::{Answer, Command, Effects, Limits, NewTask, NewWorker, Order, Reply, State, Tenant};
+use serde::{Deserialize, Serialize};
+
+use crate::clock::processor_ns;
+use crate::local::memory::resident_bytes;
+use crate::point::{Bench, Sample};
+use crate::role::{RoleArgs, say};
+
+const WORKERS: usize = 200;
+/// Ten million tasks are submitted one by one.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// So many are submitted in one command.
+const BATCH: usize = 100;
+/// How many dispatches lie in a millisecond of the state's time.
+const PER_MS: usize = 100;
+
+#[derive(Serialize, Deserialize)]
+struct Taken {
+    dispatch_ns: f64,
+    submit_ns: f64,
+    task_bytes: f64,
+}
+
+/// Has another process do it.
+pub fn measure(bench: &Bench, tenants: usize, queued: usize, dispatches: u64) -> Result<Sample> {
+    let args = [
+        ("tenants", tenants.to_string()),
+        ("queued", queued.to_string()),
+        ("dispatches", dispatches.to_string()),
+    ];
+    let taken: Taken = bench.child.start("tasks-scheduler", &args)?.line(PATIENCE)?;
+    Ok(Sample::new()
+        .with("dispatch_ns", taken.dispatch_ns)
+        .with("submit_ns", taken.submit_ns)
+        .with("task_bytes", taken.task_bytes))
+}
+
+struct Scheduler {
+    state: State,
+    effects: Effects,
+    orders: VecDeque<Order>,
+    names: Vec<String>,
+    submitted: usize,
+}
+
+/// The process that does it.
+pub(crate) fn work(args: &RoleArgs) -> Result<()> {
+    let (tenants, queued): (usize, usize) = (args.get("tenants")?, args.get("queued")?);
+    let dispatches: usize = args.get("dispatches")?;
+    let mut scheduler = Scheduler::new(tenants)?;
+    let (before_bytes, before_ns) = (resident_bytes()?, processor_ns());
+    while scheduler.submitted < queued {
+        scheduler.submit(BATCH.min(queued - scheduler.submitted))?;
+    }
+    let submit_ns = (processor_ns() - before_ns) as f64 / queued as f64;
+    let task_bytes = resident_bytes()?.saturating_sub(before_bytes) as f64 / queued as f64;
+    scheduler.join()?;
+    scheduler.cycle(dispatches / 3)?;
+    let before_ns = processor_ns();
+    scheduler.cycle(dispatches)?;
+    let dispatch_ns = (processor_ns() - before_ns) as f64 / dispatches as f64;
+    let waiting: u64 = scheduler.state.tenants().map(|tenant| tenant.queued).sum();
+    let held: u64 = scheduler.state.tenants().map(|tenant| tenant.used[0]).sum();
+    ensure!(waiting + held == queued as u64, "{waiting} wait and {held} run, of {queued}");
+    say(&Taken { dispatch_ns, submit_ns, task_bytes })
+}
+
+impl Scheduler {
+    fn new(tenants: usize) -> Result<Self> {
+        let state = State::new(Limits { finished_max: 1_000, ..Limits::default() });
+        let names = (0..tenants).map(|at| format!("tenant-{at}")).collect();
+        let mut scheduler =
+            Self { state, effects: Effects::default(), orders: VecDeque::new(), names, submitted: 0 };
+        for at in 0..tenants {
+            let tenant = Tenant::new(scheduler.names[at].as_bytes());
+            apply(&mut scheduler.state, &mut scheduler.effects, &Command::Tenant { tenant })?;
+        }
+        Ok(scheduler)
+    }
+
+    /// Each command is another tenant's.
+    fn submit(&mut self, count: usize) -> Result<()> {
+        let tenant = self.names[self.submitted / count.max(1) % self.names.len()].as_bytes();
+        let tasks = vec![NewTask::new(b"work", b""); count];
+        apply(&mut self.state, &mut self.effects, &Command::Submit { tenant, tasks })?;
+        self.submitted += count;
+        self.effects.events.clear();
+        Ok(())
+    }
+
+    fn join(&mut self) -> Result<()> {
+        for _ in 0..WORKERS {
+            let worker =
+                NewWorker { kinds: vec![b"work"], credit: 1, ttl_ms: 600_000, ..NewWorker::default() };
+            apply(&mut self.state, &mut self.effects, &Command::Join { worker })?;
+        }
+        self.orders.extend(self.effects.orders.drain(..));
+        Ok(())
+    }
+
+    fn cycle(&mut self, count: usize) -> Result<()> {
+        for at in 0..count {
+            let Some(Order::Start(start)) = self.orders.pop_front() else {
+                return Err(anyhow!("a worker is idle though tasks wait"));
+            };
+            self.state.advance((at / PER_MS) as u64, &mut self.effects);
+            let answer = Answer {
+                worker: start.worker,
+                task: start.task,
+                token: start.token,
+                run_us: 1_000,
+                cpu_us: 900,
+                memory_bytes: 1_000_000,
+                credit: 1,
+            };
+            apply(&mut self.state, &mut self.effects, &Command::Complete { answer, result: b"" })?;
+            self.submit(1)?;
+            self.orders.extend(self.effects.orders.drain(..));
+            self.effects.clear();
+        }
+        Ok(())
+    }
+}
+
+fn apply(state: &mut State, effects: &mut Effects, command: &Command<'_>) -> Result<Reply> {
+    state.apply(command, effects).context("the scheduler refuses")
+}

@@ -1,0 +1,164 @@
+//! The document's tables by the cluster simulator.
+
+use std::cell::RefCell;
+
+use anyhow::{Context, Result, ensure};
+use dunlin_scale::sim::{self, CostRow, Node, ThroughputRow, Workload};
+use dunlin_scale::{Need, Policy, Prices};
+
+use crate::clock::{monotonic_ns, processor_ns};
+use crate::point::Sample;
+
+/// Of case `phases`.
+pub const PHASES: [&str; 7] = ["cpu", "queue", "latency", "predictive", "in", "cold", "warm"];
+/// How much of the workers the usual work takes, before one tenant submits ten times as much.
+pub const LOADS: [&str; 2] = ["light", "saturated"];
+/// Of case `cost`, in the document's order, then all of them.
+pub const STRATEGIES: [&str; 5] = ["spot", "predictive", "right_sizing", "night", "all"];
+
+/// Of the warm pool: starts whose failures are counted.
+const STARTS: u64 = 20_000;
+const MS: f64 = 1e6;
+const US: f64 = 1e3;
+
+fn row_of(seed: u64, workers: u32, tasks: u64) -> Result<ThroughputRow> {
+    let row = sim::throughput(seed, workers, tasks, Node::default());
+    ensure!(row.tasks >= tasks, "{} of {tasks} tasks were done", row.tasks);
+    Ok(row)
+}
+
+/// Always with some waiting, and at nine tenths of that.
+pub fn scaling(seed: u64, workers: u32, tasks: u64) -> Result<Sample> {
+    let row = row_of(seed, workers, tasks)?;
+    Ok(Sample::new()
+        .with("ops_per_s", row.per_s)
+        .with("efficiency", row.efficiency)
+        .with("efficiency_nominal", row.efficiency_nominal)
+        .with("p50_ns", row.waits.p50_us as f64 * US)
+        .with("p99_ns", row.waits.p99_us as f64 * US)
+        .with("workers_share", row.used.workers)
+        .with("node_cpu_share", row.used.processor)
+        .with("log_share", row.used.log)
+        .with("network_share", row.used.network)
+        .with("memory_share", row.used.memory))
+}
+
+/// How long the simulator takes for so much.
+pub fn large(seed: u64, workers: u32, tasks: u64) -> Result<Sample> {
+    let (start_ns, start_cpu_ns) = (monotonic_ns(), processor_ns());
+    let row = row_of(seed, workers, tasks)?;
+    let (took_ns, cpu_ns) = (monotonic_ns() - start_ns, processor_ns() - start_cpu_ns);
+    Ok(Sample::new()
+        .with("elapsed_ns", took_ns as f64)
+        .with("cpu_ns", cpu_ns as f64)
+        .with("tasks", row.tasks as f64)
+        .with("task_cpu_ns", cpu_ns as f64 / row.tasks as f64))
+}
+
+/// From a threshold to more workers, or to fewer.
+pub fn phase(seed: u64, phase: &str) -> Result<Sample> {
+    match phase {
+        "in" => scale_in(seed),
+        "cold" | "warm" => warm_pool(seed, phase == "warm"),
+        trigger => scale_out(seed, trigger),
+    }
+}
+
+fn scale_out(seed: u64, trigger: &str) -> Result<Sample> {
+    let rows = sim::scale_out(seed);
+    let row = rows.iter().find(|row| row.trigger.name() == trigger);
+    let row = row.with_context(|| format!("nothing was decided for {trigger}"))?;
+    Ok(Sample::new()
+        .with("detection_ns", row.detection_ms as f64 * MS)
+        .with("decision_ns", row.decision_ms as f64 * MS)
+        .with("ready_ns", row.ready_ms as f64 * MS)
+        .with("total_ns", row.total_ms() as f64 * MS)
+        .with("workers_more", f64::from(row.workers)))
+}
+
+fn scale_in(seed: u64) -> Result<Sample> {
+    let row = sim::scale_in(seed).context("nobody was sent away")?;
+    Ok(Sample::new()
+        .with("detection_ns", row.cooldown_ms as f64 * MS)
+        .with("decision_ns", row.decision_ms as f64 * MS)
+        .with("drain_ns", row.drain_ms as f64 * MS)
+        .with("termination_ns", row.termination_ms as f64 * MS)
+        .with("total_ns", row.total_ms() as f64 * MS))
+}
+
+fn warm_pool(seed: u64, is_warm: bool) -> Result<Sample> {
+    let rows = sim::warm_pool(seed, STARTS);
+    let row = rows.iter().find(|row| (row.size > 0) == is_warm).context("nothing was decided")?;
+    ensure!(row.starts >= STARTS, "{} starts of {STARTS}", row.starts);
+    Ok(Sample::new()
+        .with("total_ns", row.total_ms as f64 * MS)
+        .with("failed_share", row.failed as f64 / row.starts as f64)
+        .with("warm_hours_per_hour", row.warm_hours_per_hour))
+}
+
+/// The document's four tenants, each wanting more than its quota.
+pub fn tenants(seed: u64) -> Result<Sample> {
+    let (rows, jain) = sim::tenants(seed);
+    ensure!(rows.len() == 4, "{} tenants", rows.len());
+    let share = |of: fn(&sim::TenantRow) -> f64| rows.iter().map(of).fold(f64::INFINITY, f64::min);
+    Ok(Sample::new()
+        .with("jain", jain)
+        .with("compliant_share", rows.iter().filter(|row| row.is_compliant).count() as f64 / 4.0)
+        .with("cpu_quota_share", share(|row| row.cpu / row.cpu_quota))
+        .with("memory_quota_share", share(|row| row.memory as f64 / row.memory_quota as f64)))
+}
+
+/// What the others keep of their throughput: the worst of them, and each.
+pub fn noisy(seed: u64, load: &str) -> Result<Sample> {
+    let rows = sim::noisy_neighbour(seed);
+    let lightest = rows.iter().map(|row| row.load).fold(f64::INFINITY, f64::min);
+    let is_asked = |row: &&sim::NoisyRow| (row.load == lightest) == (load == LOADS[0]);
+    let kept = |tenant: &str| {
+        let row = rows.iter().filter(is_asked).find(|row| row.tenant == tenant);
+        row.map(|row| (row.load, 1.0 + row.change())).with_context(|| format!("{tenant} is missing"))
+    };
+    let ((load, a), (_, b), (_, c), (_, d)) =
+        (kept("tenant-a")?, kept("tenant-b")?, kept("tenant-c")?, kept("tenant-d")?);
+    Ok(Sample::new()
+        .with("usual_load_share", load)
+        .with("noisy_times", a)
+        .with("b_kept_share", b)
+        .with("c_kept_share", c)
+        .with("d_kept_share", d)
+        .with("least_kept_share", b.min(c).min(d)))
+}
+
+/// The rows of a seed: all strategies come of the same runs.
+#[derive(Debug, Default)]
+pub struct Costs(RefCell<Option<(u64, Vec<CostRow>)>>);
+
+impl Costs {
+    /// A month's cost without and with it, in the table's currency.
+    pub fn of(&self, seed: u64, strategy: &str) -> Result<Sample> {
+        let mut kept = self.0.borrow_mut();
+        if kept.as_ref().is_none_or(|(of, _)| *of != seed) {
+            *kept = Some((seed, savings(seed)?));
+        }
+        let rows = kept.as_ref().map(|(_, rows)| rows.as_slice()).unwrap_or_default();
+        let row = STRATEGIES.iter().zip(rows).find(|(name, _)| **name == strategy).map(|(_, row)| row);
+        let row = row.with_context(|| format!("there is no strategy {strategy}"))?;
+        Ok(Sample::new()
+            .with("before_per_month", row.before)
+            .with("after_per_month", row.after)
+            .with("saves_per_month", row.saves()))
+    }
+}
+
+fn savings(seed: u64) -> Result<Vec<CostRow>> {
+    let mean_us = 500_000.0;
+    let high_per_s = 200.0 * 1e6 / mean_us * 0.7;
+    let workload =
+        Workload::Diurnal { low_per_s: high_per_s / 7.0, high_per_s, day_ms: 3_600_000, differ: 0.05 };
+    let policy = Policy::document(10, 250).with_forecast(75_000, vec![48]);
+    // The document's workers: about 17 ms of processor a task at 85 in a second, 57 % of 8 GB.
+    let need = Need { cpus: 1.42, memory_gib: 4.6 };
+    let rows = sim::savings(seed, &workload, &policy, mean_us, &Prices::default(), (need, "m6i.large"));
+    let rows = rows.context("the table of prices has no machine that a worker fits on")?;
+    ensure!(rows.len() == STRATEGIES.len(), "{} strategies", rows.len());
+    Ok(rows)
+}
