@@ -37,6 +37,7 @@ mod tcp;
 mod tls;
 mod traffic;
 mod visit;
+pub mod workers;
 
 pub use config::{GrpcLimits, HttpLimits, Limits, NatsLimits, ServerConfig};
 pub use door::Door;

@@ -18,6 +18,7 @@ mod publishing;
 mod subscribing;
 mod tls;
 mod topics;
+mod workers;
 
 use dunlin::{Config, Node};
 use dunlin_server::{Server, ServerConfig};

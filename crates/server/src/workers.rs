@@ -1,0 +1,185 @@
+//! Workers that are processes of this machine, as many as the scaler wants.
+//!
+//! ```text
+//!            looks, 10 a second                actions
+//!  tasks ──────────────────────► Conductor ───────────────► LocalWorkers ──► processes
+//!    ▲                          (crate scale)  ◄───────────   start, SIGTERM, SIGKILL
+//!    │                                           events            │
+//!    └───────────────────────── each attaches by itself, ──────────┘
+//!                               under the name it was given
+//! ```
+//!
+//! A process is ready when a worker under its name stands among those of the scheduler, and not before: what starts and never attaches is ended and
+//! counts as failed. It is sent away by SIGTERM, upon which it takes nothing new and ends when it has done what it holds; when its grace is over, its
+//! whole process group is killed. None is left behind: each ends when its standard input does, which it does with this process however that ends.
+//!
+//! Limits: [`WorkersLimits`]. How many workers, and why: `dunlin_scale`.
+
+mod life;
+mod local;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use dunlin_scale::{Conductor, Instance, Looked, Phase, Policy, PolicyError};
+
+pub use local::{LocalWorkers, WorkerCommand, WorkersLimits};
+
+/// How often the scheduler is looked at, and processes.
+const LOOK: Duration = Duration::from_millis(100);
+/// The scaler decides so often.
+const SAMPLE_MS: u64 = 500;
+
+/// A scheduler, and who works for it.
+#[derive(Debug, Clone, Default)]
+pub struct Seen {
+    /// What the scaler goes by.
+    pub looked: Looked,
+    /// Workers, and the names that they gave themselves.
+    pub workers: Vec<(u64, String)>,
+}
+
+/// Why nobody is started.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkersError {
+    /// It makes no sense.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// There is no thread to be had.
+    #[error("cannot start the thread that looks after workers")]
+    Thread(#[source] io::Error),
+}
+
+/// Keeps workers, on a thread of its own, until it is stopped or dropped.
+#[derive(Debug)]
+pub struct Workers {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    is_stopping: AtomicBool,
+    /// How long those that hold something have for it then.
+    grace_ms: AtomicU64,
+    /// Processes that run, and those of them that work.
+    processes: AtomicU64,
+    ready: AtomicU64,
+}
+
+impl Workers {
+    /// Starts as many as `policy` wants at least, then as many as it wants by what `look` sees; that is asked ten times a second, and
+    /// says nothing where the scheduler cannot be seen.
+    pub fn start(
+        policy: Policy,
+        command: WorkerCommand,
+        limits: WorkersLimits,
+        look: impl FnMut() -> Option<Seen> + Send + 'static,
+    ) -> Result<Workers, WorkersError> {
+        let provider = LocalWorkers::new(command, limits);
+        let conductor = Conductor::new(policy, dunlin_scale::Limits::default(), provider, SAMPLE_MS)?;
+        let shared = Arc::new(Shared::default());
+        let kept = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("dunlin-workers".to_owned());
+        let thread = thread.spawn(move || Keeper::new(conductor, look, kept).run());
+        Ok(Workers { shared, thread: Some(thread.map_err(WorkersError::Thread)?) })
+    }
+
+    /// Processes that run.
+    pub fn processes(&self) -> u64 {
+        self.shared.processes.load(Ordering::Relaxed)
+    }
+
+    /// Those that work.
+    pub fn ready(&self) -> u64 {
+        self.shared.ready.load(Ordering::Relaxed)
+    }
+
+    /// Has all of them do what they hold, for so long at most, and end; waits for that.
+    pub fn stop(mut self, grace: Duration) {
+        self.end(grace);
+    }
+
+    fn end(&mut self, grace: Duration) {
+        self.shared.grace_ms.store(grace.as_millis() as u64, Ordering::Relaxed);
+        self.shared.is_stopping.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that looks after workers has failed");
+        }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.end(Duration::ZERO);
+    }
+}
+
+struct Keeper<L> {
+    conductor: Conductor<LocalWorkers>,
+    look: L,
+    shared: Arc<Shared>,
+    started: Instant,
+}
+
+impl<L: FnMut() -> Option<Seen>> Keeper<L> {
+    fn new(conductor: Conductor<LocalWorkers>, look: L, shared: Arc<Shared>) -> Keeper<L> {
+        Keeper { conductor, look, shared, started: Instant::now() }
+    }
+
+    fn run(mut self) {
+        while !self.shared.is_stopping.load(Ordering::Acquire) {
+            let seen = (self.look)();
+            self.turn(seen);
+            thread::sleep(LOOK);
+        }
+        let grace_ms = self.shared.grace_ms.load(Ordering::Relaxed);
+        let now_ms = self.now_ms();
+        self.conductor.stop(now_ms, grace_ms);
+        while !self.conductor.is_over() {
+            let now_ms = self.now_ms();
+            self.conductor.poll(now_ms);
+            self.count();
+            thread::sleep(LOOK / 10);
+        }
+    }
+
+    fn turn(&mut self, seen: Option<Seen>) {
+        let now_ms = self.now_ms();
+        let provider = self.conductor.provider();
+        match seen {
+            None => {
+                provider.cannot_see();
+                self.conductor.poll(now_ms);
+            }
+            Some(Seen { looked, workers }) => {
+                provider.attached(now_ms, workers.iter().map(|(_, name)| name.as_str()));
+                let instances: Vec<(u64, Instance)> = workers
+                    .iter()
+                    .filter_map(|(worker, name)| Some((*worker, provider.instance_of(name)?)))
+                    .collect();
+                let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+                let instance_of = |worker: u64| {
+                    instances.iter().find(|(known, _)| *known == worker).map(|(_, instance)| *instance)
+                };
+                self.conductor.look(now_ms, unix_ms as u64, &looked, instance_of);
+            }
+        }
+        self.count();
+    }
+
+    fn count(&mut self) {
+        let ready = self.conductor.members().filter(|(_, member)| member.phase == Phase::Ready).count();
+        self.shared.ready.store(ready as u64, Ordering::Relaxed);
+        self.shared.processes.store(self.conductor.provider().len() as u64, Ordering::Relaxed);
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+}

@@ -1,0 +1,178 @@
+//! How far a process is, without the process: what is seen of it and the time go in, what is said and done comes out.
+//!
+//! ```text
+//!  starting ──attached──► ready ──drain: SIGTERM──► draining ──ended──► Drained, Gone
+//!     │  │                  │                           └──grace over──► Drained; then, as it is told: SIGKILL ──► Gone
+//!     │  └─ended─► Failed   ├──ended──► Gone
+//!     └─too long: SIGKILL   └──not among the workers for too long: SIGKILL ──► Gone
+//! ```
+
+/// How far it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It has until then to attach.
+    Starting {
+        until_ms: u64,
+    },
+    /// It took too long to attach, and is killed for it.
+    Failing,
+    Ready,
+    Draining {
+        until_ms: u64,
+    },
+    /// Killed, or told to end.
+    Ending,
+}
+
+/// A process's life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Life {
+    stage: Stage,
+    /// Since when it is not among the workers.
+    unseen_ms: Option<u64>,
+}
+
+/// What is said of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Said {
+    Ready,
+    Failed,
+    Drained,
+    Gone,
+}
+
+/// What is done to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Deed {
+    Nothing,
+    /// SIGTERM, to the process.
+    Ask,
+    /// SIGKILL, to its whole group.
+    Kill,
+}
+
+impl Life {
+    pub(super) fn new(until_ms: u64) -> Life {
+        Life { stage: Stage::Starting { until_ms }, unseen_ms: None }
+    }
+
+    /// Whether it stands among the workers.
+    pub(super) fn seen(&mut self, now_ms: u64, is_attached: bool) -> Option<Said> {
+        if !is_attached {
+            self.unseen_ms.get_or_insert(now_ms);
+            return None;
+        }
+        self.unseen_ms = None;
+        if matches!(self.stage, Stage::Starting { .. }) {
+            self.stage = Stage::Ready;
+            return Some(Said::Ready);
+        }
+        None
+    }
+
+    /// Nobody could look.
+    pub(super) fn unknown(&mut self) {
+        self.unseen_ms = None;
+    }
+
+    /// What the time brings.
+    pub(super) fn advance(&mut self, now_ms: u64, silent_ms_max: u64) -> (Option<Said>, Deed) {
+        let is_silent = self.unseen_ms.is_some_and(|since_ms| now_ms >= since_ms + silent_ms_max);
+        match self.stage {
+            Stage::Starting { until_ms } if now_ms >= until_ms => {
+                self.stage = Stage::Failing;
+                (None, Deed::Kill)
+            }
+            Stage::Ready if is_silent => (None, Deed::Kill),
+            Stage::Draining { until_ms } if now_ms >= until_ms => {
+                self.stage = Stage::Ending;
+                (Some(Said::Drained), Deed::Nothing)
+            }
+            _ => (None, Deed::Nothing),
+        }
+    }
+
+    pub(super) fn drain(&mut self, until_ms: u64) -> Deed {
+        match self.stage {
+            Stage::Ready | Stage::Starting { .. } => {
+                self.stage = Stage::Draining { until_ms };
+                Deed::Ask
+            }
+            // There is less time now, never more.
+            Stage::Draining { until_ms: before_ms } => {
+                self.stage = Stage::Draining { until_ms: until_ms.min(before_ms) };
+                Deed::Nothing
+            }
+            Stage::Failing | Stage::Ending => Deed::Nothing,
+        }
+    }
+
+    pub(super) fn terminate(&mut self) -> Deed {
+        self.stage = Stage::Ending;
+        Deed::Kill
+    }
+
+    /// The process is no more.
+    pub(super) fn ended(&self) -> &'static [Said] {
+        match self.stage {
+            Stage::Starting { .. } | Stage::Failing => &[Said::Failed],
+            Stage::Draining { .. } => &[Said::Drained, Said::Gone],
+            Stage::Ready | Stage::Ending => &[Said::Gone],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SILENT_MS: u64 = 1_000;
+
+    fn ready() -> Life {
+        let mut life = Life::new(5_000);
+        assert_eq!(life.seen(100, false), None);
+        assert_eq!(life.seen(200, true), Some(Said::Ready));
+        assert_eq!(life.seen(300, true), None, "said once");
+        life
+    }
+
+    #[test]
+    fn who_ends_or_takes_too_long_before_it_attaches_has_failed() {
+        let mut life = Life::new(5_000);
+        assert_eq!(life.ended(), [Said::Failed]);
+        assert_eq!(life.advance(4_999, SILENT_MS), (None, Deed::Nothing));
+        assert_eq!(life.advance(5_000, SILENT_MS), (None, Deed::Kill));
+        assert_eq!(life.seen(5_001, true), None, "too late");
+        assert_eq!(life.ended(), [Said::Failed]);
+    }
+
+    #[test]
+    fn who_is_sent_away_has_its_grace_and_is_then_killed() {
+        let mut life = ready();
+        assert_eq!(life.drain(10_000), Deed::Ask);
+        assert_eq!(life.ended(), [Said::Drained, Said::Gone]);
+        assert_eq!(life.drain(20_000), Deed::Nothing, "no longer than it had");
+        assert_eq!(life.advance(9_999, SILENT_MS), (None, Deed::Nothing));
+        assert_eq!(life.advance(10_000, SILENT_MS), (Some(Said::Drained), Deed::Nothing));
+        assert_eq!(life.advance(10_001, SILENT_MS), (None, Deed::Nothing), "said once");
+        assert_eq!((life.terminate(), life.ended()), (Deed::Kill, &[Said::Gone][..]));
+    }
+
+    #[test]
+    fn who_is_no_worker_any_more_is_killed_unless_nobody_could_look() {
+        let mut life = ready();
+        life.seen(1_000, false);
+        life.seen(1_900, false);
+        assert_eq!(life.advance(1_999, SILENT_MS), (None, Deed::Nothing));
+        life.unknown();
+        life.seen(2_000, false);
+        assert_eq!(life.advance(2_999, SILENT_MS), (None, Deed::Nothing));
+        assert_eq!(life.advance(3_000, SILENT_MS), (None, Deed::Kill));
+        assert_eq!(life.ended(), [Said::Gone]);
+        // One that drains is gone from the workers before its process is.
+        let mut life = ready();
+        life.drain(60_000);
+        life.seen(1_000, false);
+        assert_eq!(life.advance(50_000, SILENT_MS), (None, Deed::Nothing));
+    }
+}

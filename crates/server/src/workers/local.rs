@@ -1,0 +1,245 @@
+//! The provider: processes of this machine.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use dunlin_scale::{Action, Event, Instance, Provider};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
+
+use super::life::{Deed, Life, Said};
+
+/// Under which name a worker is to attach.
+const NAME: &str = "DUNLIN_WORKER_NAME";
+/// That it is to end when its standard input does.
+const END_WITH_STDIN: &str = "DUNLIN_END_WITH_STDIN";
+
+/// What is run for each worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerCommand {
+    /// The program and its arguments; no shell comes in between.
+    pub words: Vec<String>,
+    /// What its environment has besides this process's: `DUNLIN_URL` at least.
+    pub environment: Vec<(String, String)>,
+    /// What the workers' names begin with: no other provider's may.
+    pub prefix: String,
+}
+
+/// How long processes have, and how many there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkersLimits {
+    /// From the start to the first sight among the workers.
+    pub ready_ms_max: u64,
+    /// A process that works is killed when it has not been among the workers for so long.
+    pub silent_ms_max: u64,
+    /// Processes at once.
+    pub processes_max: usize,
+}
+
+impl Default for WorkersLimits {
+    fn default() -> WorkersLimits {
+        WorkersLimits { ready_ms_max: 30_000, silent_ms_max: 30_000, processes_max: 10_000 }
+    }
+}
+
+/// Starts, drains and ends processes. Dropping it kills all of them.
+#[derive(Debug)]
+pub struct LocalWorkers {
+    command: WorkerCommand,
+    limits: WorkersLimits,
+    processes: BTreeMap<Instance, Process>,
+    said: Vec<Event>,
+}
+
+#[derive(Debug)]
+struct Process {
+    child: Child,
+    life: Life,
+}
+
+impl LocalWorkers {
+    /// With nobody yet.
+    pub fn new(command: WorkerCommand, limits: WorkersLimits) -> LocalWorkers {
+        LocalWorkers { command, limits, processes: BTreeMap::new(), said: Vec::new() }
+    }
+
+    /// How many run.
+    pub fn len(&self) -> usize {
+        self.processes.len()
+    }
+
+    /// Whether none runs.
+    pub fn is_empty(&self) -> bool {
+        self.processes.is_empty()
+    }
+
+    /// The workers that the scheduler has now, by name.
+    pub fn attached<'n>(&mut self, now_ms: u64, names: impl Iterator<Item = &'n str>) {
+        let there: Vec<Instance> = names.filter_map(|name| self.instance_of(name)).collect();
+        for (instance, process) in &mut self.processes {
+            if process.life.seen(now_ms, there.contains(instance)).is_some() {
+                tracing::info!(worker = *instance, pid = process.child.id(), "works");
+                self.said.push(Event::Ready { instance: *instance });
+            }
+        }
+    }
+
+    /// The scheduler could not be asked.
+    pub fn cannot_see(&mut self) {
+        self.processes.values_mut().for_each(|process| process.life.unknown());
+    }
+
+    /// Which of its processes has this name.
+    pub fn instance_of(&self, name: &str) -> Option<Instance> {
+        let instance = name.strip_prefix(&self.command.prefix)?.strip_prefix('-')?.parse().ok()?;
+        self.processes.contains_key(&instance).then_some(instance)
+    }
+
+    /// The process ids, for who wants to see or disturb them.
+    pub fn process_ids(&self) -> impl Iterator<Item = (Instance, u32)> {
+        self.processes.iter().map(|(instance, process)| (*instance, process.child.id()))
+    }
+
+    fn launch(&mut self, now_ms: u64, instance: Instance) {
+        let started = match self.processes.len() < self.limits.processes_max {
+            true => self.start(instance),
+            false => Err(io::Error::other(format!("{} processes are the most", self.limits.processes_max))),
+        };
+        match started {
+            Ok(child) => {
+                tracing::debug!(worker = instance, pid = child.id(), "starts");
+                let life = Life::new(now_ms.saturating_add(self.limits.ready_ms_max));
+                self.processes.insert(instance, Process { child, life });
+            }
+            Err(error) => {
+                let program = self.command.words.first().map_or("", String::as_str);
+                tracing::error!(worker = instance, program, %error, "cannot be started");
+                self.said.push(Event::Failed { instance, is_capacity: false });
+            }
+        }
+    }
+
+    fn start(&self, instance: Instance) -> io::Result<Child> {
+        let WorkerCommand { words, environment, prefix } = &self.command;
+        let (program, arguments) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        // What it prints is for people, as this process's standard error is; its standard output may be read by a machine.
+        let out = io::stderr().as_fd().try_clone_to_owned()?;
+        let mut command = Command::new(program);
+        command.args(arguments).envs(environment.iter().cloned());
+        command.env(NAME, format!("{prefix}-{instance}")).env(END_WITH_STDIN, "1");
+        command.stdin(Stdio::piped()).stdout(out).process_group(0);
+        command.spawn()
+    }
+
+    fn sweep(&mut self, now_ms: u64) {
+        let mut gone = Vec::new();
+        for (&instance, process) in &mut self.processes {
+            if let Some(status) = process.ended() {
+                let said = process.life.ended();
+                told(instance, said, status);
+                self.said.extend(said.iter().map(|said| event(*said, instance)));
+                gone.push(instance);
+                continue;
+            }
+            let (said, deed) = process.life.advance(now_ms, self.limits.silent_ms_max);
+            if deed == Deed::Kill {
+                tracing::warn!(worker = instance, pid = process.child.id(), "does not answer, and is killed");
+            }
+            process.carry_out(deed);
+            self.said.extend(said.map(|said| event(said, instance)));
+        }
+        gone.iter().for_each(|instance| drop(self.processes.remove(instance)));
+    }
+}
+
+fn told(instance: Instance, said: &[Said], status: ExitStatus) {
+    match said {
+        [Said::Failed] => tracing::error!(worker = instance, %status, "ended before it was a worker"),
+        [Said::Gone] if !status.success() => tracing::warn!(worker = instance, %status, "ended"),
+        _ => tracing::info!(worker = instance, %status, "ended"),
+    }
+}
+
+fn event(said: Said, instance: Instance) -> Event {
+    match said {
+        Said::Ready => Event::Ready { instance },
+        Said::Failed => Event::Failed { instance, is_capacity: false },
+        Said::Drained => Event::Drained { instance },
+        Said::Gone => Event::Gone { instance },
+    }
+}
+
+impl Process {
+    /// How it ended, if it has; whoever it left behind is killed first, while its number is still its group's.
+    fn ended(&mut self) -> Option<ExitStatus> {
+        let pid = Pid::from_child(&self.child);
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if !matches!(waitid(WaitId::Pid(pid), options), Ok(Some(_))) {
+            return None;
+        }
+        self.carry_out(Deed::Kill);
+        self.child.wait().ok()
+    }
+
+    fn carry_out(&self, deed: Deed) {
+        let pid = Pid::from_child(&self.child);
+        let done = match deed {
+            Deed::Nothing => Ok(()),
+            Deed::Ask => kill_process(pid, Signal::TERM),
+            Deed::Kill => kill_process_group(pid, Signal::KILL),
+        };
+        // It may have ended in this moment.
+        if let Err(error) = done {
+            tracing::debug!(pid = self.child.id(), %error, "cannot be signalled");
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            self.carry_out(Deed::Kill);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+impl Provider for LocalWorkers {
+    fn act(&mut self, now_ms: u64, action: &Action) {
+        match *action {
+            // A process that is not to work yet would hold all that one takes that does: there is no warm pool of them.
+            Action::Launch { instance, is_warm: true, .. } | Action::Park { instance } => {
+                self.processes.remove(&instance);
+                self.said.push(Event::Failed { instance, is_capacity: true });
+            }
+            Action::Launch { instance, .. } => self.launch(now_ms, instance),
+            Action::Wake { instance } => self.said.push(Event::Failed { instance, is_capacity: false }),
+            Action::Drain { instance, grace_ms } => match self.processes.get_mut(&instance) {
+                Some(process) => {
+                    let deed = process.life.drain(now_ms.saturating_add(grace_ms));
+                    process.carry_out(deed);
+                }
+                None => self.said.push(Event::Gone { instance }),
+            },
+            Action::Terminate { instance } => match self.processes.get_mut(&instance) {
+                Some(process) => {
+                    let deed = process.life.terminate();
+                    process.carry_out(deed);
+                }
+                None => self.said.push(Event::Gone { instance }),
+            },
+        }
+    }
+
+    fn events(&mut self, now_ms: u64, events: &mut Vec<Event>) {
+        self.sweep(now_ms);
+        events.append(&mut self.said);
+    }
+
+    fn next_due_ms(&self) -> Option<u64> {
+        // Processes end when they please.
+        None
+    }
+}

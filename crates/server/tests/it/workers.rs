@@ -1,0 +1,205 @@
+//! Workers that are real processes: started, drained, killed, replaced, and none left behind.
+//!
+//! A shell stands for the worker; who is attached is told by the test, as the scheduler would.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use dunlin_scale::{Action, Event, Instance, Looked, Market, Policy, Provider};
+use dunlin_server::workers::{LocalWorkers, Seen, WorkerCommand, Workers, WorkersLimits};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn command(script: &str) -> WorkerCommand {
+    WorkerCommand {
+        words: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),
+        environment: vec![("DUNLIN_URL".to_owned(), "dunlin://127.0.0.1:1".to_owned())],
+        prefix: "here".to_owned(),
+    }
+}
+
+fn launch(instance: Instance) -> Action {
+    Action::Launch { instance, market: Market::OnDemand, is_warm: false }
+}
+
+struct Stage {
+    workers: LocalWorkers,
+    started: Instant,
+    said: Vec<Event>,
+}
+
+impl Stage {
+    fn new(script: &str, limits: WorkersLimits) -> Stage {
+        Stage {
+            workers: LocalWorkers::new(command(script), limits),
+            started: Instant::now(),
+            said: Vec::new(),
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
+    fn act(&mut self, action: &Action) {
+        let now_ms = self.now_ms();
+        self.workers.act(now_ms, action);
+    }
+
+    fn attach(&mut self, instance: Instance) {
+        let now_ms = self.now_ms();
+        self.workers.attached(now_ms, [format!("here-{instance}").as_str()].into_iter());
+    }
+
+    /// Until so many events were said in all.
+    fn wait(&mut self, count: usize) -> &[Event] {
+        let deadline = Instant::now() + PATIENCE;
+        while self.said.len() < count {
+            assert!(Instant::now() < deadline, "{:?}", self.said);
+            let now_ms = self.now_ms();
+            self.workers.events(now_ms, &mut self.said);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        &self.said
+    }
+}
+
+/// Until a process has written there.
+fn written(path: &Path) -> String {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match std::fs::read_to_string(path) {
+            Ok(text) if text.ends_with('\n') => return text,
+            _ => assert!(Instant::now() < deadline, "nothing in {}", path.display()),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn is_alive(pid: &str) -> bool {
+    // A zombie that init has yet to reap is no process any more.
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
+}
+
+fn gone(pid: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    while is_alive(pid) {
+        assert!(Instant::now() < deadline, "process {pid} was left behind");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_process_is_ready_when_it_has_attached_and_ends_at_sigterm_within_its_grace() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("said");
+    let script = format!(
+        "trap 'echo drained >> {0}; exit 0' TERM; echo $DUNLIN_WORKER_NAME $DUNLIN_URL >> {0}; while :; do sleep 0.02; done",
+        file.display()
+    );
+    let mut stage = Stage::new(&script, WorkersLimits::default());
+    stage.act(&launch(7));
+    assert_eq!(written(&file), "here-7 dunlin://127.0.0.1:1\n");
+    let now_ms = stage.now_ms();
+    stage.workers.attached(now_ms, ["here-8", "there-7", "here-7x"].into_iter());
+    let mut none = Vec::new();
+    stage.workers.events(now_ms, &mut none);
+    assert_eq!(none, [], "others' names");
+    stage.attach(7);
+    assert_eq!(stage.wait(1), [Event::Ready { instance: 7 }]);
+    stage.act(&Action::Drain { instance: 7, grace_ms: 60_000 });
+    assert_eq!(stage.wait(3)[1..], [Event::Drained { instance: 7 }, Event::Gone { instance: 7 }]);
+    assert!(written(&file).ends_with("drained\n"), "it was asked, not killed");
+    assert!(stage.workers.is_empty());
+}
+
+#[test]
+fn who_does_not_go_within_its_grace_is_killed_with_all_that_it_started() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("child");
+    let script = format!("trap '' TERM; sleep 1000 & echo $! > {}; wait; wait", file.display());
+    let mut stage = Stage::new(&script, WorkersLimits::default());
+    stage.act(&launch(1));
+    let child = written(&file);
+    stage.attach(1);
+    stage.act(&Action::Drain { instance: 1, grace_ms: 50 });
+    assert_eq!(stage.wait(2)[1], Event::Drained { instance: 1 });
+    assert!(is_alive(&child));
+    stage.act(&Action::Terminate { instance: 1 });
+    assert_eq!(stage.wait(3)[2], Event::Gone { instance: 1 });
+    gone(&child);
+}
+
+#[test]
+fn who_ends_or_cannot_be_started_or_never_attaches_has_failed() {
+    let limits = WorkersLimits { ready_ms_max: 50, ..WorkersLimits::default() };
+    let mut stage = Stage::new("exit 3", WorkersLimits::default());
+    stage.act(&launch(1));
+    assert_eq!(stage.wait(1), [Event::Failed { instance: 1, is_capacity: false }]);
+    let mut stage = Stage::new("sleep 1000", limits);
+    stage.act(&launch(2));
+    assert_eq!(stage.wait(1), [Event::Failed { instance: 2, is_capacity: false }]);
+    let nowhere = WorkerCommand { words: vec!["/nowhere/at-all".to_owned()], ..command("") };
+    let mut workers = LocalWorkers::new(nowhere, limits);
+    workers.act(0, &launch(3));
+    let mut said = Vec::new();
+    workers.events(0, &mut said);
+    assert_eq!(said, [Event::Failed { instance: 3, is_capacity: false }]);
+}
+
+#[test]
+fn who_dies_or_falls_silent_is_gone() {
+    let limits = WorkersLimits { silent_ms_max: 50, ..WorkersLimits::default() };
+    let mut stage = Stage::new("sleep 1000", limits);
+    stage.act(&launch(1));
+    stage.act(&launch(2));
+    let now_ms = stage.now_ms();
+    stage.workers.attached(now_ms, ["here-1", "here-2"].into_iter());
+    stage.wait(2);
+    let pids: Vec<u32> = stage.workers.process_ids().map(|(_, pid)| pid).collect();
+    let pid = rustix::process::Pid::from_raw(pids[0] as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    assert_eq!(stage.wait(3)[2], Event::Gone { instance: 1 });
+    // Of the other nothing is seen any more.
+    stage.attach(9);
+    assert_eq!(stage.wait(4)[3], Event::Gone { instance: 2 });
+}
+
+#[test]
+fn workers_follow_the_backlog_are_replaced_when_they_die_and_end_with_the_node() {
+    let script = "trap 'exit 0' TERM; while :; do sleep 0.02; done";
+    let waiting = Arc::new(Mutex::new(0_u64));
+    let seen = Arc::clone(&waiting);
+    // Whoever could be there is: a scheduler that has them all, busy while something waits.
+    let look = move || {
+        let startable = *seen.lock().unwrap();
+        let workers: Vec<(u64, String)> = (1..60).map(|worker| (worker, format!("here-{worker}"))).collect();
+        let mut looked = Looked::default();
+        looked.signals.startable = startable;
+        looked.signals.oldest_ms = startable;
+        looked.signals.held = u64::from(startable > 0);
+        looked.signals.credit = u64::from(startable == 0);
+        looked.signals.idle = workers.iter().filter(|_| startable == 0).map(|(id, _)| (*id, 0)).collect();
+        Some(Seen { looked, workers })
+    };
+    let mut policy = Policy::local(2, 6);
+    (policy.out.detect_ms, policy.inward.cooldown_ms, policy.inward.decide_ms) = (100, 300, 100);
+    let workers = Workers::start(policy, command(script), WorkersLimits::default(), look).unwrap();
+    let until = |wanted: u64| {
+        let deadline = Instant::now() + PATIENCE;
+        while (workers.ready(), workers.processes()) != (wanted, wanted) {
+            assert!(Instant::now() < deadline, "{} ready of {}", workers.ready(), workers.processes());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    until(2);
+    *waiting.lock().unwrap() = 100_000;
+    until(6);
+    *waiting.lock().unwrap() = 0;
+    until(2);
+    let before = Instant::now();
+    workers.stop(PATIENCE);
+    assert!(before.elapsed() < PATIENCE, "they ended as they were asked to");
+}
