@@ -16,6 +16,9 @@ use dunlin_topic::Clock;
 /// The node's clock, as topics take it.
 pub const CLOCK: Clock = Clock(now_ns);
 
+/// By which leases and waits are measured, as topics take it.
+pub(crate) const STEADY: Clock = Clock(steady_ns);
+
 /// The ticks' own calibration is some 20 µs off after a second: readers in other processes would see it.
 const RENEW_NS: u64 = 20_000_000;
 
@@ -37,6 +40,12 @@ pub fn now_ns() -> u64 {
         anchor.renew(ticks_ns);
     }
     ticks_ns.wrapping_add(anchor.offset_ns.load(Ordering::Relaxed))
+}
+
+/// Ns since some moment in the past. It only goes forward, whatever is done to the time of day: for how long something takes, or may.
+#[inline]
+pub(crate) fn steady_ns() -> u64 {
+    ANCHOR.ticks_ns()
 }
 
 impl Anchor {

@@ -35,7 +35,7 @@ use std::time::Duration;
 use dunlin_control::{Command, Refusal, Reply};
 use dunlin_topic::Topic;
 
-use crate::clock::now_ns;
+use crate::clock::steady_ns;
 use crate::error::TopicError;
 use crate::node::{Inner, Node};
 
@@ -181,8 +181,9 @@ impl Ownership {
         self.id
     }
 
-    /// The node's lease was kept alive by a question asked at `asked_ns`, by the node's clock, and lasts for so long from then.
-    pub fn lease(&self, asked_ns: u64, ttl: Duration) {
+    /// The node's lease was kept alive by a question asked at `asked_ns`, by the clock that is never set, and lasts for so long
+    /// from then.
+    fn lease(&self, asked_ns: u64, ttl: Duration) {
         let until_ns = asked_ns.saturating_add(ttl.as_nanos().try_into().unwrap_or(u64::MAX));
         self.lease_until_ns.store(until_ns, Ordering::Release);
     }
@@ -240,12 +241,12 @@ impl Ownership {
 
     /// Whether a node's records were waited for in vain just now.
     fn is_late(&self, owner: u64) -> bool {
-        let since_ns = lock(&self.late).get(&owner).map(|late_ns| now_ns().saturating_sub(*late_ns));
+        let since_ns = lock(&self.late).get(&owner).map(|late_ns| steady_ns().saturating_sub(*late_ns));
         since_ns.is_some_and(|since_ns| since_ns < LATE_FOR.as_nanos() as u64)
     }
 
     fn was_late(&self, owner: u64) {
-        lock(&self.late).insert(owner, now_ns());
+        lock(&self.late).insert(owner, steady_ns());
     }
 
     fn was_in_time(&self, owner: u64) {
@@ -253,13 +254,13 @@ impl Ownership {
     }
 
     fn asked_in_vain(&self) {
-        self.asked_in_vain_ns.store(now_ns(), Ordering::Relaxed);
+        self.asked_in_vain_ns.store(steady_ns(), Ordering::Relaxed);
     }
 
     /// A cluster that did not answer just now is not asked for the next topic at once: that takes as long as its patience, and
     /// there is other work for who asks.
     fn was_asked_in_vain(&self) -> bool {
-        let since_ns = now_ns().saturating_sub(self.asked_in_vain_ns.load(Ordering::Relaxed));
+        let since_ns = steady_ns().saturating_sub(self.asked_in_vain_ns.load(Ordering::Relaxed));
         since_ns < ASK_PAUSE.as_nanos() as u64
     }
 

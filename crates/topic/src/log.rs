@@ -115,8 +115,10 @@ pub(crate) struct State {
     next_seq: u64,
     last_append_ns: u64,
     closed: bool,
-    /// From then on it takes no records, or not without asking whether it still may; 0 where it is closed, or another's.
+    /// From then on it takes no records, or not without asking whether it still may, ns by `shut_clock`; 0 where it is closed, or
+    /// another's, and the largest number for never.
     shut_at_ns: u64,
+    shut_clock: Clock,
     gave_up: bool,
     /// Size of the newest segment, from which the next one grows.
     capacity: usize,
@@ -169,6 +171,7 @@ impl Log {
             last_append_ns: 0,
             closed: false,
             shut_at_ns: u64::MAX,
+            shut_clock: Clock(|| 0),
             gave_up: false,
             capacity: 0,
             held: VecDeque::new(),

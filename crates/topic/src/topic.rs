@@ -322,7 +322,7 @@ impl Topic {
     fn append_elsewhere(&self, now_ns: u64, append: RunAppend<'_>) -> Result<Receipt, PublishError> {
         let RunAppend { run, partition, mark, expect_last, evict, relayed } = append;
         let log = &self.logs[partition];
-        if log.renew(now_ns) {
+        if log.renew() {
             match log.append_run(Append { now_ns, mark, expect_last, evict, as_owner: false }, run) {
                 // It has changed hands in between.
                 Err(PublishError::Elsewhere) => {}

@@ -9,6 +9,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use crate::config::Clock;
 use crate::log::{Log, ProducerMark, StoredState};
 use crate::publish::PublishError;
 use crate::subscribe::Start;
@@ -16,8 +17,12 @@ use crate::wake::Waiter;
 
 /// The way to a log's owner, which may be this very process. Nothing of it is called inside a log's lock.
 pub trait Upstream: Send + Sync + Debug {
-    /// Until when this process owns the log without asking again, ns by the log's clock; 0 where it does not.
+    /// Until when this process owns the log without asking again, ns by [`Upstream::clock`]; 0 where it does not.
     fn owned_until_ns(&self) -> u64;
+
+    /// By which that is said. Not the log's, which follows the time of day: set back, that would let an owner go on whose time
+    /// is over.
+    fn clock(&self) -> Clock;
 
     /// Hands a run on to the owner, behind all that was handed on before; what became of it is told by the ticket. Does
     /// not wait: where too much has no answer yet it is [`PublishError::OwnerBehind`].

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dunlin_control::{Answer, Answered, Command, Query, Refusal, Reply, State};
@@ -12,24 +12,23 @@ use super::forward::{self, Request};
 use super::machine::Replicated;
 use super::waiting::Told;
 use super::{Consistency, Control, ControlError};
-use crate::clock::now_ns;
 
 /// Between two tries where the leader is not where it was said to be.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// How long has been tried, and for how long it is.
 struct Patience {
-    began_ns: u64,
+    began: Instant,
     max: Duration,
 }
 
 impl Patience {
     fn new(control: &Control) -> Patience {
-        Patience { began_ns: now_ns(), max: Duration::from_millis(control.limits.raft.answer_ms_max) }
+        Patience { began: Instant::now(), max: Duration::from_millis(control.limits.raft.answer_ms_max) }
     }
 
     fn waited(&self) -> Duration {
-        Duration::from_nanos(now_ns().saturating_sub(self.began_ns))
+        self.began.elapsed()
     }
 
     /// Waits for another try, or gives up because of this.

@@ -9,7 +9,7 @@ use dunlin_topic::{
 };
 
 use super::way::Way;
-use crate::clock::now_ns;
+use crate::clock::steady_ns;
 
 /// What readers are called that feed the mirrors of another node; of one that feeds a single reader's it is the beginning.
 pub(super) const MIRROR: &str = "mirror";
@@ -96,7 +96,7 @@ impl Feed {
             from,
             unread_max,
             stopped: AtomicBool::new(false),
-            read_ns: AtomicU64::new(now_ns()),
+            read_ns: AtomicU64::new(steady_ns()),
             room: Waiter::new(),
         }
     }
@@ -139,7 +139,7 @@ impl Feed {
         if logs.is_empty() || !logs.iter().any(|log| log.is_mirror()) {
             return false;
         }
-        let now_ns = now_ns();
+        let now_ns = steady_ns();
         if logs.iter().any(|log| log.is_read()) {
             self.read_ns.store(now_ns, Ordering::Relaxed);
             return true;

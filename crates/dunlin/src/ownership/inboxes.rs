@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use dunlin_topic::{Log, PublishError, Start, StoredState, ToOwner, Topic, Upstream, Waiter};
+use dunlin_topic::{Clock, Log, PublishError, Start, StoredState, ToOwner, Topic, Upstream, Waiter};
 
 use super::handed::{Handed, Sender};
 use super::keeper::PAUSE;
 use super::{Ownership, lock};
-use crate::clock::{CLOCK, now_ns};
+use crate::clock::{CLOCK, STEADY, steady_ns};
 use crate::inbox::FIRST_TOKEN;
 use crate::node::make_fold;
 
@@ -117,7 +117,7 @@ impl Path {
 impl Sender for Path {
     fn again(&self, run: Handed, _why: &str) {
         let Some(ownership) = self.ownership.upgrade() else { return run.end(Err(PublishError::Closed)) };
-        let waited_ns = now_ns().saturating_sub(run.handed_ns);
+        let waited_ns = steady_ns().saturating_sub(run.handed_ns);
         match run.tried.last() {
             Some(&node)
                 if ownership.is_alive(node)
@@ -144,6 +144,10 @@ impl Sender for Path {
 }
 
 impl Upstream for Path {
+    fn clock(&self) -> Clock {
+        STEADY
+    }
+
     fn owned_until_ns(&self) -> u64 {
         0
     }
@@ -160,7 +164,7 @@ impl Upstream for Path {
         let first = first.ok_or_else(|| PublishError::NoTopic(self.pattern.to_string()))?;
         let ticket = ownership.tickets.open(run.frames.len() as u64)?;
         let (path, tickets): (Weak<Path>, _) = (Weak::clone(&self.this), &ownership.tickets);
-        let mut handed = Handed::new(ticket, path, tickets, &self.name, &self.pattern, &run, now_ns());
+        let mut handed = Handed::new(ticket, path, tickets, &self.name, &self.pattern, &run, steady_ns());
         handed.tried.push(first);
         ownership.peers.hand_on(first, handed);
         Ok(ticket)

@@ -8,7 +8,7 @@ use super::feed::Feed;
 use super::handed::Handed;
 use super::way::Way;
 use super::{Ownership, lock};
-use crate::clock::now_ns;
+use crate::clock::steady_ns;
 
 /// Between two tries.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
@@ -81,7 +81,7 @@ impl Drop for Keeper {
 
 impl Work {
     fn add(&self, pause: Duration, job: Job) {
-        let due_ns = now_ns().saturating_add(pause.as_nanos() as u64);
+        let due_ns = steady_ns().saturating_add(pause.as_nanos() as u64);
         let mut state = lock(&self.state);
         if let Job::Way(way) = &job
             && state.due.iter().any(|(other_ns, other)| {
@@ -103,7 +103,7 @@ impl Work {
                     if state.ended {
                         return;
                     }
-                    let now_ns = now_ns();
+                    let now_ns = steady_ns();
                     let (due, later): (Vec<_>, Vec<_>) =
                         std::mem::take(&mut state.due).into_iter().partition(|(due_ns, _)| *due_ns <= now_ns);
                     let next_ns = later.iter().map(|(due_ns, _)| *due_ns).min();

@@ -9,7 +9,7 @@ use dunlin_control::{Command, Kind, Placement, Reply};
 
 use super::way::Way;
 use super::{AskError, Ownership, lock};
-use crate::clock::now_ns;
+use crate::clock::steady_ns;
 
 /// Kept alive so often in its time to live.
 const PER_LIFE: u32 = 4;
@@ -29,7 +29,7 @@ impl Ownership {
 
     /// Begins a lease, and takes part under it.
     fn begin_lease(&self, ttl: Duration, value: &[u8]) -> Option<u64> {
-        let asked_ns = now_ns();
+        let asked_ns = steady_ns();
         let ttl_ms = ttl.as_millis() as u64;
         let Ok(Reply::Granted { lease, .. }) = self.peers.ask(&Command::Grant { ttl_ms }) else {
             return None;
@@ -39,7 +39,7 @@ impl Ownership {
         // Topics may have got other owners since the lease before ended. Who owns them is known here once this is.
         let until_ns = asked_ns.saturating_add(ttl.as_nanos() as u64);
         while self.enlisted.load(Ordering::Acquire) != lease {
-            if now_ns() >= until_ns {
+            if steady_ns() >= until_ns {
                 return None;
             }
             thread::sleep(LOOK);
@@ -78,7 +78,7 @@ impl Ownership {
     }
 
     fn keep_lease(&self, lease: u64, ttl: Duration) -> bool {
-        let asked_ns = now_ns();
+        let asked_ns = steady_ns();
         match self.peers.ask(&Command::KeepAlive { leases: vec![lease] }) {
             Ok(Reply::KeptAlive { ended }) if ended.is_empty() => {
                 self.lease(asked_ns, ttl - ttl / DRIFT_PART);

@@ -9,7 +9,7 @@ use dunlin_control::{Command, Kind};
 
 use super::Ownership;
 use super::way::Way;
-use crate::clock::now_ns;
+use crate::clock::steady_ns;
 
 /// Between two looks whether the others have what they are to have.
 const LOOK: Duration = Duration::from_millis(5);
@@ -20,12 +20,12 @@ impl Ownership {
     /// Has others own the node's volatile topics, and takes part no more. Those that are not moved within this time get other
     /// owners all the same, which have of them what they have read before.
     pub fn leave(self: &Arc<Ownership>, within: Duration) {
-        let until_ns = now_ns().saturating_add(within.as_nanos() as u64);
+        let until_ns = steady_ns().saturating_add(within.as_nanos() as u64);
         let moved = self.move_all(until_ns);
         let holds_any = moved.iter().any(|way| way.holds_records());
-        let come_ns = now_ns().saturating_add(if holds_any { COME_MIN.as_nanos() as u64 } else { 0 });
-        let is_fetched = || now_ns() >= come_ns && !moved.iter().any(|way| way.is_fetched());
-        while now_ns() < until_ns && !is_fetched() {
+        let come_ns = steady_ns().saturating_add(if holds_any { COME_MIN.as_nanos() as u64 } else { 0 });
+        let is_fetched = || steady_ns() >= come_ns && !moved.iter().any(|way| way.is_fetched());
+        while steady_ns() < until_ns && !is_fetched() {
             thread::sleep(LOOK);
         }
         self.is_leaving.store(true, Ordering::Release);
@@ -43,7 +43,7 @@ impl Ownership {
         let own = self.ways().into_iter().filter(own);
         let to = others.iter().cycle();
         own.zip(to)
-            .take_while(|_| now_ns() < until_ns)
+            .take_while(|_| steady_ns() < until_ns)
             .filter(|(way, to)| self.move_topic(&way.name, **to).is_ok())
             .map(|(way, _)| way)
             .collect()

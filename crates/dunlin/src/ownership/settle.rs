@@ -12,7 +12,7 @@ use dunlin_topic::{Charge, Pattern, Topic, TopicConfig, Upstream};
 use super::keeper::PAUSE;
 use super::way::Way;
 use super::{AskError, Ownership, lock};
-use crate::clock::{CLOCK, now_ns};
+use crate::clock::{CLOCK, now_ns, steady_ns};
 use crate::error::TopicError;
 use crate::node::{Node, make_fold};
 use crate::registry::cost_of;
@@ -197,11 +197,11 @@ impl Ownership {
     }
 
     fn await_topic(&self, node: &Node, name: &str) -> Result<Arc<Topic>, TopicError> {
-        let until_ns = now_ns() + ARRIVAL_MAX.as_nanos() as u64;
+        let until_ns = steady_ns() + ARRIVAL_MAX.as_nanos() as u64;
         loop {
             match node.registry().get(name) {
                 Some(topic) => return Ok(topic),
-                None if now_ns() >= until_ns => {
+                None if steady_ns() >= until_ns => {
                     return Err(TopicError::Cluster(format!(
                         "topic {name:?} was made, and is not known here yet"
                     )));
@@ -275,10 +275,10 @@ impl Ownership {
 
     /// Asks, and asks again while no node takes part yet, as it is for a moment when all of them begin.
     fn ask_somebody(&self, command: &Command<'_>) -> Result<Reply, TopicError> {
-        let until_ns = now_ns().saturating_add(self.limits.owner_wait_max.as_nanos() as u64);
+        let until_ns = steady_ns().saturating_add(self.limits.owner_wait_max.as_nanos() as u64);
         loop {
             match self.peers.ask(command) {
-                Err(AskError::Refused(Refusal::NoNodes)) if now_ns() < until_ns => {
+                Err(AskError::Refused(Refusal::NoNodes)) if steady_ns() < until_ns => {
                     std::thread::sleep(PAUSE);
                 }
                 answered => return self.in_words(command, answered),

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use dunlin_control::{Command, Kind, Placement, Reply, Wanted};
 use dunlin_topic::{
-    Log, Position, PublishError, ReaderInfo, Start, StoredState, ToOwner, Topic, TopicConfig, Upstream,
-    Waiter,
+    Clock, Log, Position, PublishError, ReaderInfo, Start, StoredState, ToOwner, Topic, TopicConfig,
+    Upstream, Waiter,
 };
 
 use super::feed::{Feed, Place};
 use super::handed::{Handed, Sender};
 use super::{AskError, Ownership, lock};
-use crate::clock::now_ns;
+use crate::clock::{STEADY, now_ns, steady_ns};
 
 /// See the module.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ struct State {
     /// They are being appended here: the log takes them, and no others yet.
     appending: bool,
     feed: Option<Arc<Feed>>,
-    /// Since when a reader of what is yet to come has waited for the mirrors to stand.
+    /// Since when, by the time of day, a reader of what is yet to come has waited for the mirrors to stand.
     read_since_ns: Option<u64>,
     why: String,
 }
@@ -118,7 +118,7 @@ impl Way {
             let epoch_before = std::mem::replace(&mut state.epoch, next.epoch);
             let is_own = ownership.is_own_now(next.owner);
             let drains = is_own && next.from != 0 && ownership.is_alive(next.from);
-            let until_ns = now_ns().saturating_add(ownership.limits.owner_wait_max.as_nanos() as u64);
+            let until_ns = steady_ns().saturating_add(ownership.limits.owner_wait_max.as_nanos() as u64);
             state.draining = drains.then_some(until_ns);
             (state.topic.upgrade(), before, epoch_before, state.feed.take())
         };
@@ -298,7 +298,7 @@ impl Way {
         let Some(topic) = self.topic() else { return false };
         if owner == ownership.id {
             match draining {
-                Some(until_ns) if now_ns() < until_ns => return false,
+                Some(until_ns) if steady_ns() < until_ns => return false,
                 // The owner before has not ended in time.
                 Some(_) => self.take_over(&topic, epoch),
                 None => {}
@@ -364,7 +364,7 @@ impl Way {
 
     /// Answers what has waited for an owner for too long.
     fn give_up_late(&self, ownership: &Ownership) {
-        let before_ns = now_ns().saturating_sub(ownership.limits.owner_wait_max.as_nanos() as u64);
+        let before_ns = steady_ns().saturating_sub(ownership.limits.owner_wait_max.as_nanos() as u64);
         let durable = self.kind != Kind::Volatile;
         let (late, why) = {
             let mut state = lock(&self.state);
@@ -407,7 +407,7 @@ impl Way {
 impl Sender for Way {
     fn again(&self, run: Handed, why: &str) {
         let Some(ownership) = self.ownership.upgrade() else { return };
-        let waited_ns = now_ns().saturating_sub(run.handed_ns);
+        let waited_ns = steady_ns().saturating_sub(run.handed_ns);
         if waited_ns >= ownership.limits.owner_wait_max.as_nanos() as u64 {
             return run.answer(Err(self.away(why)));
         }
@@ -420,6 +420,10 @@ impl Sender for Way {
 }
 
 impl Upstream for Way {
+    fn clock(&self) -> Clock {
+        STEADY
+    }
+
     fn owned_until_ns(&self) -> u64 {
         let Some(ownership) = self.ownership.upgrade() else { return 0 };
         let state = lock(&self.state);
@@ -443,7 +447,7 @@ impl Upstream for Way {
             let is_own = state.owner == ownership.id;
             (state.owner, is_own || !state.waiting.is_empty() || !ownership.is_alive(state.owner))
         };
-        if owner == ownership.id && now_ns() >= ownership.lease_until_ns.load(Ordering::Acquire) {
+        if owner == ownership.id && steady_ns() >= ownership.lease_until_ns.load(Ordering::Acquire) {
             return Err(self.away("the lease of this node, its owner, has lapsed"));
         }
         if self.kind != Kind::Volatile && !ownership.is_alive(owner) {
@@ -451,7 +455,7 @@ impl Upstream for Way {
         }
         let ticket = ownership.tickets.open(run.frames.len() as u64)?;
         let (way, tickets): (Weak<Way>, _) = (Weak::clone(&self.this), &ownership.tickets);
-        let handed = Handed::new(ticket, way, tickets, &self.name, &self.pattern, &run, now_ns());
+        let handed = Handed::new(ticket, way, tickets, &self.name, &self.pattern, &run, steady_ns());
         if waits {
             lock(&self.state).waiting.insert(ticket, handed);
             ownership.keeper.look_at(&self.this);

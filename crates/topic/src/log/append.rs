@@ -235,7 +235,8 @@ impl State {
     /// Whether the append may go on; the first outcome if it is a retry.
     #[inline(always)]
     fn admit(&mut self, append: &Append, count: u64, bytes: u64) -> Result<Option<Appended>, PublishError> {
-        if append.now_ns >= self.shut_at_ns && (self.closed || !append.as_owner) {
+        // Of most it is never, and they need no look at a clock.
+        if self.shut_at_ns != u64::MAX && self.is_shut() && (self.closed || !append.as_owner) {
             return Err(if self.closed { PublishError::Closed } else { PublishError::Elsewhere });
         }
         if let Some(mark) = append.mark
@@ -252,6 +253,11 @@ impl State {
                 None => Ok(None),
             },
         }
+    }
+
+    #[inline]
+    fn is_shut(&self) -> bool {
+        self.shut_clock.now_ns() >= self.shut_at_ns
     }
 
     /// Never goes back, whatever the clock does.

@@ -69,8 +69,10 @@ struct Past {
 impl Log {
     /// From now on the log may be owned elsewhere: it takes records only while `upstream` says that it is this process's.
     pub fn join(&self, upstream: Arc<dyn Upstream>) {
+        let clock = upstream.clock();
         let _ = self.upstream.set(upstream);
-        self.lock().shut_at_ns = 0;
+        let mut state = self.lock();
+        (state.shut_at_ns, state.shut_clock) = (0, clock);
     }
 
     /// From now on the log is another's. What it holds stays readable, and goes on where its feed does; where the next owner
@@ -181,9 +183,9 @@ impl Log {
         }
     }
 
-    /// Whether the log takes records until later than `now_ns`, as was found out by asking.
+    /// Whether the log takes records for a while yet, as was found out by asking.
     #[cold]
-    pub(crate) fn renew(&self, now_ns: u64) -> bool {
+    pub(crate) fn renew(&self) -> bool {
         let Some(upstream) = self.upstream.get() else { return false };
         let until_ns = upstream.owned_until_ns();
         let mut state = self.lock();
@@ -191,7 +193,7 @@ impl Log {
             return false;
         }
         state.shut_at_ns = until_ns;
-        now_ns < until_ns
+        upstream.clock().now_ns() < until_ns
     }
 }
 

@@ -33,6 +33,10 @@ impl Owner {
 }
 
 impl Upstream for Owner {
+    fn clock(&self) -> Clock {
+        STEADY
+    }
+
     fn owned_until_ns(&self) -> u64 {
         self.until_ns.load(Ordering::Relaxed)
     }
@@ -260,7 +264,7 @@ fn an_owner_takes_records_as_long_as_its_lease_lasts_and_not_a_nanosecond_longer
     let other = small_topic();
     let owner = Owner::of(&other);
     let own = mirror_of(&owner, config(64 << 10));
-    owner.until_ns.store(MANUAL.now_ns() + 1_000, Ordering::Relaxed);
+    owner.until_ns.store(STEADY.now_ns() + 1_000, Ordering::Relaxed);
     own.logs()[0].take_over(1, true);
     publish(&own, &["mine"]);
     pass(std::time::Duration::from_nanos(999));
@@ -269,9 +273,24 @@ fn an_owner_takes_records_as_long_as_its_lease_lasts_and_not_a_nanosecond_longer
     publish(&own, &["not mine"]);
     assert_eq!(told(&mut subscriber(&own, &earliest())), ["1-1 mine", "1-2 mine too"]);
     assert_eq!(told(&mut subscriber(&other, &earliest())), ["1-1 not mine"]);
-    owner.until_ns.store(MANUAL.now_ns() + 1_000, Ordering::Relaxed);
+    owner.until_ns.store(STEADY.now_ns() + 1_000, Ordering::Relaxed);
     publish(&own, &["mine again"]);
     assert_eq!(own.logs()[0].last().seq, 3);
+}
+
+#[test]
+fn an_owner_whose_time_of_day_is_set_back_is_none_for_any_longer() {
+    let other = small_topic();
+    let owner = Owner::of(&other);
+    let own = mirror_of(&owner, config(64 << 10));
+    owner.until_ns.store(STEADY.now_ns() + 1_000, Ordering::Relaxed);
+    own.logs()[0].take_over(1, true);
+    publish(&own, &["mine"]);
+    set_back(std::time::Duration::from_secs(600));
+    pass(std::time::Duration::from_nanos(1_000));
+    publish(&own, &["not mine"]);
+    assert_eq!(told(&mut subscriber(&own, &earliest())), ["1-1 mine"]);
+    assert_eq!(told(&mut subscriber(&other, &earliest())), ["1-1 not mine"]);
 }
 
 #[test]

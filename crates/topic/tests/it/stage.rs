@@ -8,10 +8,14 @@ use dunlin_topic::*;
 
 thread_local! {
     static NOW_NS: Cell<u64> = const { Cell::new(1_000_000_000_000) };
+    static PASSED_NS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Stands still until [`pass`] moves it; every test thread has its own.
 pub const MANUAL: Clock = Clock(|| NOW_NS.get());
+
+/// The same, but nobody can set it.
+pub const STEADY: Clock = Clock(|| PASSED_NS.get());
 
 /// Runs by itself, for tests with threads.
 pub const RUNNING: Clock = Clock(|| {
@@ -19,9 +23,15 @@ pub const RUNNING: Clock = Clock(|| {
     1_000_000_000 + START.elapsed().as_nanos() as u64
 });
 
-/// Moves this thread's [`MANUAL`] clock.
+/// Moves this thread's clocks.
 pub fn pass(time: Duration) {
     NOW_NS.set(NOW_NS.get() + time.as_nanos() as u64);
+    PASSED_NS.set(PASSED_NS.get() + time.as_nanos() as u64);
+}
+
+/// Sets this thread's [`MANUAL`] clock so far back.
+pub fn set_back(time: Duration) {
+    NOW_NS.set(NOW_NS.get() - time.as_nanos() as u64);
 }
 
 /// More than a test could use.
