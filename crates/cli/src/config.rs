@@ -65,6 +65,7 @@ pub struct Cluster {
     pub advertise: Option<String>,
     /// A node of it, and the file with the token.
     pub join: Option<(String, PathBuf)>,
+    pub lease_ttl: Duration,
 }
 
 impl TryFrom<&RawConfig> for Config {
@@ -130,6 +131,7 @@ fn cluster(raw: &RawConfig) -> Result<Option<Cluster>> {
     let advertise = text("cluster.advertise", "a host and a port, or off")?;
     let join = text("cluster.join", "a host and a port, or off")?;
     let token_file = value::<Off<PathBuf>>(raw, "cluster.token_file", "a file, or off")?.0;
+    let lease_ttl = lease_ttl(raw)?;
     let Some(listen) = listen else {
         if join.is_some() {
             bail!("cluster.join is set, but not cluster.listen: the other nodes have to reach this one");
@@ -146,7 +148,18 @@ fn cluster(raw: &RawConfig) -> Result<Option<Cluster>> {
         ),
         (None, _) => None,
     };
-    Ok(Some(Cluster { listen, advertise, join }))
+    Ok(Some(Cluster { listen, advertise, join, lease_ttl }))
+}
+
+/// Shorter, a change of the leader would cost every node its topics.
+const LEASE_TTL_MIN: Duration = Duration::from_millis(500);
+const LEASE_TTL_MAX: Duration = Duration::from_secs(60);
+
+fn lease_ttl(raw: &RawConfig) -> Result<Duration> {
+    match duration(raw, "cluster.lease_ttl")? {
+        ttl if (LEASE_TTL_MIN..=LEASE_TTL_MAX).contains(&ttl) => Ok(ttl),
+        _ => Err(out_of_bounds(raw, "cluster.lease_ttl", "500ms to 1m")),
+    }
 }
 
 fn limits(raw: &RawConfig) -> Result<Limits> {
@@ -372,6 +385,7 @@ mod tests {
         );
         assert!(with("kv.history_bytes", "1KiB").unwrap_err().to_string().contains("expected 64KiB to 1TiB"));
         assert_eq!(with("kv.history_bytes", "1MiB").unwrap().limits.control.history_bytes, 1 << 20);
+        assert!(with("cluster.lease_ttl", "1ms").unwrap_err().to_string().contains("expected 500ms to 1m"));
         assert!(with("threads", "1000000").unwrap_err().to_string().contains("expected auto, or 1 to 1024"));
         assert_eq!(with("threads", "1024").unwrap().threads, Some(1_024));
         assert!(with("log", "loud").is_err());

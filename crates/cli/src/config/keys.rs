@@ -222,6 +222,12 @@ pub const KEYS: &[Key] = &[
         help: "The file with the join token that `dunlin cluster token` made; --token-file will do as well",
     },
     Key {
+        name: "cluster.lease_ttl",
+        value: "DURATION",
+        default: "1500ms",
+        help: "How long a node that gives no sign of life keeps its volatile topics; then they get other owners. 500ms to 1m",
+    },
+    Key {
         name: "kv.history_bytes",
         value: "SIZE",
         default: "64MiB",

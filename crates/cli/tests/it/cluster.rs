@@ -68,6 +68,7 @@ fn three_nodes_are_a_cluster_that_can_be_looked_after() {
     assert!(moved.contains(&format!("\"leader\":{to}")), "{moved}");
     let table = run(&["cluster", "status", "--data-dir", &first]).done();
     assert!(table.contains("NODE") && table.lines().count() == 5, "{table}");
+    a_topic_moves(&nodes);
     // Any node's directory will do.
     let token = run(&["cluster", "token", "--ttl", "1m", "--data-dir", &format!("{dir}/node-3")]).done();
     assert!(token.starts_with("dunlin-join-1-"), "{token}");
@@ -88,6 +89,34 @@ fn three_nodes_are_a_cluster_that_can_be_looked_after() {
     let gone = run(&["cluster", "status", "--data-dir", &first]);
     assert_eq!(gone.code, Some(2), "{gone:?}");
     assert!(gone.err.contains("no node of the cluster answers"), "{gone:?}");
+}
+
+/// To another node and on to the third, asked of the first.
+fn a_topic_moves(nodes: &[serde_json::Value]) {
+    let url = format!("dunlin://{}", nodes[0]["doors"]["tcp"].as_str().expect("its door"));
+    let ask = |arguments: &[&str]| {
+        let mut command = dunlin(arguments);
+        command.env("DUNLIN_URL", &url);
+        run_with(command, b"")
+    };
+    ask(&["topics", "create", "orders"]).done();
+    ask(&["pub", "orders", "before"]).done();
+    let owner = || -> serde_json::Value {
+        let described = ask(&["topics", "describe", "orders", "--json"]).done();
+        serde_json::from_str::<serde_json::Value>(&described).expect("an object")["owner"].clone()
+    };
+    for to in [2, 3] {
+        let Outcome { code, err, .. } = ask(&["topics", "move", "orders", &to.to_string()]);
+        assert!(code == Some(0) && err.contains(&format!("moved orders to node {to}, epoch ")), "{err}");
+        let deadline = Instant::now() + PATIENCE;
+        while owner()["node"] != to {
+            assert!(Instant::now() < deadline, "{}", owner());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        ask(&["pub", "orders", &format!("at {to}")]).done();
+    }
+    let read = ["sub", "orders", "--from", "earliest", "--count", "1", "--format", "{payload}"];
+    assert_eq!(ask(&read).done().trim(), "before", "what it held went along");
 }
 
 #[test]

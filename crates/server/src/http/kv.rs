@@ -10,7 +10,7 @@ use axum::extract::RawQuery;
 use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use axum::response::Response;
 use axum::{Extension, Json};
-use dunlin::state::{Answer, Command, Found, Query as Asked, Reply, prefix_end};
+use dunlin::state::{Answer, Command, Found, Query as Asked, Reply, State, prefix_end};
 use dunlin::wire::ErrorCode;
 use dunlin::{Consistency, ControlError, Refused};
 use serde_json::{Value, json};
@@ -161,10 +161,16 @@ pub(super) async fn range(
     let end = query.get("end").map_or_else(|| prefix_end(prefix.as_bytes()), |end| end.as_bytes().to_vec());
     let limit = query.count("limit", LISTED, LISTED_MAX)? as u32;
     let asked = Asked::Range { start: &start, end: &end, limit };
-    match question(&context, &asked, query.switch("stale")?).await? {
+    context.node().may_query(&asked)?;
+    let consistency = if query.switch("stale")? { Consistency::Stale } else { Consistency::Linearizable };
+    // At one moment: with the revision it says where a watch goes on.
+    let look = |state: &State| (state.epoch(), state.answer(&asked));
+    let (epoch, answer) = context.node().control()?.read(consistency, look).await?;
+    match answer.map_err(ControlError::from)? {
         Answer::Found { revision, found } => {
             let entries: Vec<Value> = found.items.iter().map(json::pair).collect();
-            Ok(Json(json!({"revision": revision, "entries": entries, "more": found.more})))
+            let more = found.more;
+            Ok(Json(json!({"epoch": epoch, "revision": revision, "entries": entries, "more": more})))
         }
         _ => Err(odd()),
     }

@@ -44,6 +44,11 @@ fn ranges_come_in_pages_and_bytes_that_are_no_text_as_base64() {
     }
     assert_eq!(keys, (0..25).map(|number| format!("k/{number:02}")).collect::<Vec<_>>());
     let all = stage.get("/v1/kv?start=l&stale").json();
+    // What is read says where a watch goes on.
+    let id = format!("{}-{}", all["epoch"], all["revision"]);
+    ask(&stage, "PUT", "/v1/kv/m", &[], "later");
+    let mut watch = stage.events("/v1/watch", &[("last-event-id", &id)]);
+    assert_eq!(watch.next().unwrap().id, format!("{}-27", all["epoch"]));
     assert_eq!((&all["entries"][0]["value_base64"], &all["revision"]), (&json!("/w=="), &json!(26)));
 }
 
