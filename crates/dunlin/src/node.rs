@@ -365,6 +365,19 @@ impl Node {
         }
     }
 
+    /// Closes a durable topic that is not to be served, and leaves it on the disk.
+    pub(crate) fn set_aside(&self, topic: &Arc<Topic>, why: String) {
+        if self.0.registry.remove(topic.name()).is_none() {
+            return;
+        }
+        topic.close();
+        self.0.departed.add(topic);
+        self.0.deleted.add(topic, now_ns());
+        if let Some(storage) = &self.0.storage {
+            storage.set_aside(topic, why);
+        }
+    }
+
     /// The topic of this name.
     pub fn topic(&self, name: &str) -> Option<Arc<Topic>> {
         self.0.registry.get(name).filter(|topic| self.shows(topic))

@@ -131,6 +131,8 @@ pub struct Ownership {
     enlisted: AtomicU64,
     tickets: Arc<Tickets>,
     ways: Mutex<HashMap<Arc<str>, Arc<Way>>>,
+    /// Topics that are not served, and nobody has been told.
+    aside: Mutex<Vec<(String, String)>>,
     inboxes: Inboxes,
     /// Held while the registry is brought to what is agreed on.
     settling: Mutex<()>,
@@ -158,6 +160,7 @@ impl Node {
                 enlisted: AtomicU64::new(0),
                 tickets: Arc::new(Tickets::new(limits.handed_bytes_max)),
                 ways: Mutex::default(),
+                aside: Mutex::default(),
                 inboxes: Inboxes::default(),
                 settling: Mutex::default(),
                 private_mirrors: Arc::default(),

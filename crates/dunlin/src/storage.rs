@@ -65,8 +65,10 @@ struct Place {
 #[derive(Debug, Default)]
 struct Topics {
     by_name: HashMap<String, Kept>,
-    /// On the disk, and not opened.
+    /// On the disk, and not opened, or not any more.
     refused: Vec<RefusedTopic>,
+    /// Logs of topics that were closed and stay on the disk.
+    aside: Vec<Kept>,
     id_last: u64,
 }
 
@@ -130,6 +132,16 @@ impl Storage {
         removed.map_err(|error| TopicError::Disk(error.to_string()))
     }
 
+    /// Leaves a topic on the disk as it is, and its name to another. It is closed; what was on its way to the disk is stored.
+    pub(crate) fn set_aside(&self, topic: &Topic, why: String) {
+        let mut topics = self.topics();
+        let Some(kept) = topics.by_name.remove(topic.name()) else { return };
+        kept.logs.iter().for_each(|log| self.worker.visit(log));
+        topics.aside.push(kept);
+        let (name, pattern) = (topic.name().to_owned(), topic.pattern().to_owned());
+        topics.refused.push(RefusedTopic { name, pattern, why });
+    }
+
     /// Housekeeping, about once a second: what is older than topics keep goes.
     pub(crate) fn tick(&self) {
         let topics = self.topics();
@@ -139,7 +151,12 @@ impl Storage {
 
     /// Stores what is on its way, and ends the logs in good order. Their topics are closed.
     pub(crate) fn stop(&self) {
-        let logs: Vec<_> = self.topics().by_name.drain().flat_map(|(_, kept)| kept.logs).collect();
+        let logs: Vec<_> = {
+            let mut topics = self.topics();
+            let aside = std::mem::take(&mut topics.aside);
+            let all = topics.by_name.drain().map(|(_, kept)| kept).chain(aside);
+            all.flat_map(|kept| kept.logs).collect()
+        };
         logs.iter().for_each(|log| self.worker.visit(log));
         self.worker.stop();
         logs.iter().for_each(|log| log.close());

@@ -101,9 +101,18 @@ impl Ownership {
 
     fn add(self: &Arc<Ownership>, name: &str, placement: &Placement<'_>) -> Result<(), TopicError> {
         let Some(node) = self.embedded() else { return Ok(()) };
-        if node.registry().get(name).is_some() {
-            // A durable topic of this node's own.
-            return Ok(());
+        if let Some(there) = node.registry().get(name) {
+            if placement.owner == self.id {
+                // A durable topic of this node's own.
+                return Ok(());
+            }
+            // Deleted while this node was away, and made anew with another: what lies here is of the one before.
+            let owner = placement.owner;
+            let why = format!(
+                "it was deleted while this node was away and made anew; node {owner} owns the topic of this name, and the one on this                  node's disk is not served any more"
+            );
+            node.set_aside(&there, why.clone());
+            lock(&self.aside).push((name.to_owned(), why));
         }
         let config = TopicConfig { limits: node.config().limits.topic, ..config_of_words(placement.config)? };
         let config = Arc::new(config);
@@ -132,6 +141,11 @@ impl Ownership {
             Ok((topic, charge))
         });
         made.map(drop)
+    }
+
+    /// Durable topics of this node's that it does not serve any more, as was found out since this was asked last, and why.
+    pub fn set_aside(&self) -> Vec<(String, String)> {
+        std::mem::take(&mut *lock(&self.aside))
     }
 
     /// There is no such topic any more.

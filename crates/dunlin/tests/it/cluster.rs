@@ -1,6 +1,8 @@
 //! Three nodes in one process that own topics for each other. What they agree on is one state, what lies between them is
 //! carried by threads; records go the way they go between processes: by frames, cursors and answers.
 
+mod aside;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, Weak, mpsc};
 use std::task::{Wake, Waker};
@@ -183,14 +185,21 @@ impl Stage {
     }
 
     fn start(&self, id: u64) {
-        let ownership = self.join(id);
+        self.enter(id, Node::start(Config::default()).unwrap());
+    }
+
+    fn enter(&self, id: u64, node: Node) {
+        let ownership = self.join_with(id, node);
         ownership.settle_all(&self.hall.state.lock().unwrap().clone());
         ownership.take_part(Vec::new()).unwrap();
     }
 
     /// It knows nothing yet, and takes no part.
     fn join(&self, id: u64) -> Arc<Ownership> {
-        let node = Node::start(Config::default()).unwrap();
+        self.join_with(id, Node::start(Config::default()).unwrap())
+    }
+
+    fn join_with(&self, id: u64, node: Node) -> Arc<Ownership> {
         let door = Door { hall: Arc::downgrade(&self.hall), id, lanes: Mutex::default() };
         let limits = OwnershipLimits {
             lease_ttl: Duration::from_millis(800),

@@ -124,6 +124,9 @@ impl Known {
                 self.revision.store(state.revision(), Ordering::Release);
                 is_whole = true;
             }
+            for (topic, why) in ownership.set_aside() {
+                tracing::error!(topic, "a durable topic on this node's disk is not served: {why}");
+            }
             match news.try_next() {
                 Ok(Some(Event::Record(record))) => {
                     let revision = record.position.seq;

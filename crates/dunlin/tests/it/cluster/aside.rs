@@ -1,0 +1,47 @@
+//! A durable topic that its cluster deleted and made anew while its owner was away.
+
+use std::path::Path;
+
+use dunlin::journal::FakeDisk;
+use dunlin::topic::Durable;
+
+use super::*;
+
+fn open(disk: &FakeDisk) -> Node {
+    Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap().0
+}
+
+#[test]
+fn a_durable_topic_made_anew_elsewhere_is_not_served_by_its_owner_before_and_stays_on_its_disk() {
+    let stage = Stage::of(2);
+    let disk = FakeDisk::new(1);
+    stage.enter(3, open(&disk));
+    let durable = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    stage.node(3).create_topic("t", durable, false).unwrap();
+    until("all know the topic", || stage.node(1).topic("t").is_some());
+    publish(&stage.node(3), "t", "before");
+    stage.node(3).stop();
+    stage.hall.nodes.lock().unwrap().remove(&3);
+    stage.node(1).delete_topic("t").unwrap();
+    stage.node(1).create_topic("t", TopicConfig::default(), false).unwrap();
+    publish(&stage.node(1), "t", "anew");
+
+    stage.enter(3, open(&disk));
+    stage.ownership(3).announce().unwrap();
+    let told_why = stage.ownership(3).set_aside();
+    assert!(told_why.len() == 1 && told_why[0].0 == "t" && told_why[0].1.contains("node 1"), "{told_why:?}");
+    let refused = stage.node(3).refused_topics();
+    assert!(refused.len() == 1 && refused[0].name == "t", "{refused:?}");
+    let mut reader = stage.node(3).subscribe("t", &from(Start::Earliest)).unwrap();
+    assert_eq!(told(&mut reader, 1), ["anew"]);
+    publish(&stage.node(3), "t", "through it");
+    assert_eq!(told(&mut reader, 1), ["through it"]);
+    // Deleting the new one is no word about the old.
+    stage.node(2).delete_topic("t").unwrap();
+    until("it is gone", || stage.node(3).topic("t").is_none());
+    stage.node(3).stop();
+    stage.hall.nodes.lock().unwrap().remove(&3);
+    let alone = open(&disk);
+    let mut reader = alone.subscribe("t", &from(Start::Earliest)).unwrap();
+    assert_eq!(told(&mut reader, 1), ["before"]);
+}
