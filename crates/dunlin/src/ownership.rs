@@ -101,6 +101,11 @@ pub trait Peers: Send + Sync + Debug {
     /// Has the cluster take in a command; ends by itself in bounded time.
     fn ask(&self, command: &Command<'_>) -> Result<Reply, AskError>;
 
+    /// Has it take in several, one after another; what came of each.
+    fn ask_all(&self, commands: &[Command<'_>]) -> Vec<Result<Reply, AskError>> {
+        commands.iter().map(|command| self.ask(command)).collect()
+    }
+
     /// Sends a run to a node, behind those before it to the same topic; every one is [answered](Handed::answer) once.
     fn hand_on(&self, to: u64, run: Handed);
 

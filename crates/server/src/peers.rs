@@ -25,8 +25,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// What a client's name begins with that is a node.
 pub(crate) use crate::tcp::NODE_CLIENT;
 
-/// How to have the cluster take in a command.
-type Ask = Box<dyn Fn(&Command<'_>) -> Result<Reply, AskError> + Send + Sync>;
+/// How to have the cluster take in commands, and what came of each.
+type Ask = Box<dyn Fn(&[Command<'_>]) -> Vec<Result<Reply, AskError>> + Send + Sync>;
 /// Where a node's door `tcp` is for other nodes, and what to show there.
 type Reach = Arc<dyn Fn(u64) -> Option<(Address, Options)> + Send + Sync>;
 
@@ -42,7 +42,7 @@ impl NodeLinks {
     /// The connections of node `id`. `ask` waits for the cluster, within bounds; `reach` is asked anew for each connection.
     pub fn new(
         id: u64,
-        ask: impl Fn(&Command<'_>) -> Result<Reply, AskError> + Send + Sync + 'static,
+        ask: impl Fn(&[Command<'_>]) -> Vec<Result<Reply, AskError>> + Send + Sync + 'static,
         reach: impl Fn(u64) -> Option<(Address, Options)> + Send + Sync + 'static,
     ) -> NodeLinks {
         NodeLinks { id, ask: Box::new(ask), reach: Arc::new(reach), links: Mutex::default() }
@@ -63,7 +63,12 @@ impl NodeLinks {
 
 impl Peers for NodeLinks {
     fn ask(&self, command: &Command<'_>) -> Result<Reply, AskError> {
-        (self.ask)(command)
+        let none = || Err(AskError::Away("the cluster gave no answer".to_owned()));
+        self.ask_all(std::slice::from_ref(command)).pop().unwrap_or_else(none)
+    }
+
+    fn ask_all(&self, commands: &[Command<'_>]) -> Vec<Result<Reply, AskError>> {
+        (self.ask)(commands)
     }
 
     fn hand_on(&self, to: u64, run: Handed) {

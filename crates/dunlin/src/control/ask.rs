@@ -112,6 +112,20 @@ impl Control {
         Ok(Result::from(answered)?)
     }
 
+    /// The same of several, one after another and none between; what came of each.
+    pub async fn ask_all(&self, all: &[Command<'_>]) -> Result<Vec<Result<Reply, Refusal>>, ControlError> {
+        let mut commands = Commands::default();
+        all.iter().for_each(|command| commands.push_with(|out| command.encode(out)));
+        let answers = self.propose_known(commands).await?;
+        let answered = answers.iter().map(|answer| Ok(Answered::decode(answer)?.into()));
+        answered.collect::<Result<Vec<_>, ControlError>>().and_then(|answered| {
+            match answered.len() == all.len() {
+                true => Ok(answered),
+                false => Err(ControlError::Unknown),
+            }
+        })
+    }
+
     /// Waits until this node has taken in all that was answered to anybody before. Another node is asked if it leads.
     pub async fn catch_up(&self) -> Result<(), ControlError> {
         let group = self.group()?;

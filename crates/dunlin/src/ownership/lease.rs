@@ -15,6 +15,8 @@ use crate::clock::steady_ns;
 const PER_LIFE: u32 = 4;
 /// A clock may run faster than another by so much of the time: an owner stops that much earlier.
 const DRIFT_PART: u32 = 20;
+/// Topics that are begun anew by one question.
+const TOGETHER_MAX: usize = 1_024;
 /// Between two looks whether what was asked is known here.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -61,19 +63,26 @@ impl Ownership {
             self.is_anew.store(true, Ordering::Release);
         }
         let own = |way: &Arc<Way>| way.kind == Kind::Volatile && way.owner().0 == self.id;
-        self.ways().iter().filter(|way| own(way)).all(|way| {
-            let epoch = way.owner().1.saturating_add(1);
-            let command = Command::Move { topic: way.name.as_bytes(), node: self.id, epoch };
-            match self.peers.ask(&command) {
-                Ok(Reply::Placed { owner, epoch, .. }) => {
-                    let (kind, pattern) = (way.kind, way.pattern.as_bytes());
-                    way.settle(self, &Placement { owner, epoch, kind, pattern, config: b"", from: 0 });
-                    true
-                }
-                // Another has it by now, which is told where that is watched.
-                Err(AskError::Refused(_)) => true,
-                Ok(_) | Err(AskError::Away(_)) => false,
+        let own: Vec<Arc<Way>> = self.ways().into_iter().filter(own).collect();
+        own.chunks(TOGETHER_MAX).all(|ways| self.begin_anew_together(ways))
+    }
+
+    fn begin_anew_together(self: &Arc<Ownership>, ways: &[Arc<Way>]) -> bool {
+        let mut commands = Vec::with_capacity(ways.len());
+        for way in ways {
+            let (topic, epoch) = (way.name.as_bytes(), way.owner().1.saturating_add(1));
+            commands.push(Command::Move { topic, node: self.id, epoch });
+        }
+        let answers = self.peers.ask_all(&commands);
+        ways.iter().zip(answers).fold(true, |all, (way, answer)| match answer {
+            Ok(Reply::Placed { owner, epoch, .. }) => {
+                let (kind, pattern) = (way.kind, way.pattern.as_bytes());
+                way.settle(self, &Placement { owner, epoch, kind, pattern, config: b"", from: 0 });
+                all
             }
+            // Another has it by now, which is told where that is watched.
+            Err(AskError::Refused(_)) => all,
+            Ok(_) | Err(AskError::Away(_)) => false,
         })
     }
 

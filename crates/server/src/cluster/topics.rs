@@ -63,7 +63,10 @@ impl Topics {
     ) -> Result<Topics, ClusterError> {
         let id = seat.identity.node;
         let asked = Arc::clone(control);
-        let ask = move |command: &Command<'_>| block_on(asked.ask(command)).map_err(ask_error);
+        let ask = move |commands: &[Command<'_>]| match block_on(asked.ask_all(commands)) {
+            Ok(answers) => answers.into_iter().map(|answer| answer.map_err(AskError::Refused)).collect(),
+            Err(error) => vec![Err(ask_error(error)); commands.len()],
+        };
         let (ways, of) = (ways(seat)?, Arc::downgrade(seat));
         let reach = move |to: u64| reach(&*of.upgrade()?, &ways, to);
         let ownership = node.join_cluster(id, Arc::new(NodeLinks::new(id, ask, reach)), limits);

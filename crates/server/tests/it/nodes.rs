@@ -64,12 +64,13 @@ impl Hall {
         self.urls.lock().unwrap().insert(id, url);
         let (asking, reaching) = (Arc::downgrade(self), Arc::downgrade(self));
         let gone = || AskError::Away("the test is over".to_owned());
-        let ask = move |command: &Command<'_>| {
+        let ask_one = move |command: &Command<'_>| {
             let hall = asking.upgrade().ok_or_else(gone)?;
             // Who was killed says nothing more.
             let is_there = hall.urls.lock().unwrap().contains_key(&id);
             if is_there { hall.apply(Some(command)) } else { Err(gone()) }
         };
+        let ask = move |commands: &[Command<'_>]| commands.iter().map(&ask_one).collect();
         let reach = move |to: u64| {
             let url = reaching.upgrade()?.urls.lock().unwrap().get(&to)?.clone();
             Some((url.parse().unwrap(), Options::default()))
