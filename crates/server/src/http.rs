@@ -18,6 +18,7 @@ mod batch;
 mod body;
 mod connection;
 mod context;
+mod event_stream;
 mod events;
 mod gate;
 mod health;

@@ -9,12 +9,12 @@ mod subscribe;
 use std::net::SocketAddr;
 
 use axum::Extension;
-use axum::body::Body;
 use axum::extract::RawQuery;
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::HeaderMap;
 use axum::response::Response;
 
 use super::context::Context;
+use super::event_stream::EventStream;
 use super::problem::Problem;
 use super::routes::Name;
 use crate::access::Standing;
@@ -22,7 +22,7 @@ use crate::departures::{Departure, Fate, in_words};
 use crate::door::Door;
 use crate::shared::Shared;
 use request::EventsRequest;
-use stream::EventStream;
+use stream::TopicEvents;
 
 /// Who reads a stream of events.
 #[derive(Debug)]
@@ -51,12 +51,6 @@ pub(super) async fn events(
     let subscribed = subscribe::subscribe(&context, &pattern, &request);
     let subscribed =
         subscribed.inspect_err(|problem| reader.departs(context.shared(), Fate::Refused, problem))?;
-    let stream = EventStream::new(&context, subscribed, request.form, reader, standing);
-    let mut response = Response::new(Body::new(stream));
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // For proxies that would collect events before they pass them on.
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    Ok(response)
+    let (events, beginning) = TopicEvents::of(context.shared(), subscribed, request.form, reader);
+    Ok(EventStream::respond(&context, standing, beginning, events))
 }

@@ -4,8 +4,6 @@ use dunlin::topic::{LogName, Notice, Position, Record};
 use dunlin::wire::http::{base64, plain_text, write_event};
 use serde_json::{Map, Value, json};
 
-use crate::http::problem::Problem;
-
 /// How a record is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
@@ -133,11 +131,6 @@ pub(super) fn stand_after(notice: &Notice) -> Option<(&std::sync::Arc<LogName>, 
         Notice::Advance { log, through } => Some((log, *through)),
         _ => None,
     }
-}
-
-/// The last event of a stream: why it ends.
-pub(super) fn write_end(why: &Problem, out: &mut String) {
-    write_event(None, Some("end"), &why.json().to_string(), out);
 }
 
 /// Logs of which the reader was in the middle, and which are no more.

@@ -1,21 +1,12 @@
 //! `GET /v1/watch`: what changes, as server-sent events whose ids are positions: epoch and revision.
 //!
-//! Invariants:
-//! - Whoever goes on after an id of another epoch, or of revisions that are not held any more, is told so, by an event `end`.
-//! - It is read when the connection can take more, and not before: what is not read waits in history.
-
-use std::convert::Infallible;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll};
-use std::time::Duration;
+//! Invariant: whoever goes on after an id of another epoch, or of revisions that are not held any more, is told so, by an event
+//! `end`.
 
 use axum::Extension;
-use axum::body::Body;
 use axum::extract::RawQuery;
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::HeaderMap;
 use axum::response::Response;
-use bytes::Bytes;
 use dunlin::state::{Event, Events, Query as Asked, prefix_end};
 use dunlin::topic::{
     self, Charge, Notice, OnGap, Position, Record, Start, Subscribe, SubscribeError, SubscribeOptions,
@@ -24,29 +15,22 @@ use dunlin::topic::{
 use dunlin::wire::ErrorCode;
 use dunlin::wire::http::{write_comment, write_event, write_id};
 use dunlin::{KV, Refused};
-use http_body::Frame;
 use serde_json::{Value, json};
-use tokio::time::{Instant, Sleep};
 
 use super::json as shown;
 use crate::access::Standing;
 use crate::door::Door;
 use crate::http::context::Context;
+use crate::http::event_stream::{EventStream, Source};
 use crate::http::problem::Problem;
 use crate::http::query::Query;
-use crate::shared::Shared;
 
 /// See the module.
-struct WatchStream {
-    shared: Arc<Shared>,
+struct Changes {
     subscriber: Subscriber,
     prefix: Vec<u8>,
     /// The last id that was written.
     stands: Position,
-    beginning: Option<String>,
-    heartbeat: Pin<Box<Sleep>>,
-    has_ended: bool,
-    standing: Option<Standing>,
     /// What it takes of the node's memory.
     _charge: Charge,
 }
@@ -62,13 +46,11 @@ pub(in crate::http) async fn watch(
     context.node().may_query(&Asked::Range { start: &prefix, end: &prefix_end(&prefix), limit: 0 })?;
     let charge = context.shared().charge_readers(1, 0)?;
     let subscriber = subscribe(&context, &query, &headers)?;
-    let stream = WatchStream::new(&context, subscriber, prefix, standing, charge);
-    let mut response = Response::new(Body::new(stream));
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    Ok(response)
+    let mut changes = Changes { subscriber, prefix, stands: Position::default(), _charge: charge };
+    let mut beginning = String::new();
+    write_comment("watching", &mut beginning);
+    changes.say_where(&mut beginning);
+    Ok(EventStream::respond(&context, standing, beginning, changes))
 }
 
 fn subscribe(context: &Context, query: &Query, headers: &HeaderMap) -> Result<Subscriber, Problem> {
@@ -106,34 +88,7 @@ fn start(query: &Query, headers: &HeaderMap, epoch: u32) -> Result<Start, Proble
     Ok(Start::After(Position { seq, ..first }))
 }
 
-impl WatchStream {
-    fn new(
-        context: &Context,
-        subscriber: Subscriber,
-        prefix: Vec<u8>,
-        standing: Option<Standing>,
-        charge: Charge,
-    ) -> WatchStream {
-        let shared = Arc::clone(context.shared());
-        let heartbeat = Box::pin(tokio::time::sleep(heartbeat_of(&shared)));
-        let mut stream = WatchStream {
-            shared,
-            subscriber,
-            prefix,
-            stands: Position::default(),
-            beginning: None,
-            heartbeat,
-            has_ended: false,
-            standing,
-            _charge: charge,
-        };
-        let mut beginning = String::new();
-        write_comment("watching", &mut beginning);
-        stream.say_where(&mut beginning);
-        stream.beginning = Some(beginning);
-        stream
-    }
-
+impl Changes {
     /// The id to go on after, if it is another than the last; `false` where it is not.
     fn say_where(&mut self, out: &mut String) -> bool {
         let mut stands = self.stands;
@@ -145,95 +100,37 @@ impl WatchStream {
         }
         moved
     }
+}
 
-    /// Writes what is there to be read, as much as a chunk takes.
-    fn fill(&mut self, out: &mut String) {
-        let bytes_max = self.shared.limits.http.event_bytes as usize;
-        while out.len() < bytes_max && !self.has_ended {
-            let end = match self.subscriber.try_next() {
+impl Source for Changes {
+    fn subscriber(&mut self) -> &mut Subscriber {
+        &mut self.subscriber
+    }
+
+    fn fill(&mut self, bytes_max: usize, out: &mut String) -> Result<(), Problem> {
+        while out.len() < bytes_max {
+            match self.subscriber.try_next() {
                 Ok(Some(topic::Event::Record(record))) => {
                     if write(&record, &self.prefix, out) {
                         self.stands = record.position;
                     }
-                    continue;
                 }
-                Ok(Some(topic::Event::Notice(notice))) => match end_of(&notice) {
-                    Some(end) => end,
-                    None => continue,
-                },
+                Ok(Some(topic::Event::Notice(notice))) => end_of(&notice).map_or(Ok(()), Err)?,
                 Ok(None) => break,
-                Err(SubscribeError::Closed) => Problem::from(Refused::new(ErrorCode::ShuttingDown, "")),
-                Err(error) => Problem::from(error),
-            };
-            self.end(&end, out);
-        }
-        // Nothing of the log is held while the client takes its time.
-        let _ = self.subscriber.drain(0, |_| ());
-    }
-
-    fn end(&mut self, why: &Problem, out: &mut String) {
-        write_event(None, Some("end"), &why.json().to_string(), out);
-        self.has_ended = true;
-    }
-
-    fn send(&mut self, out: String) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.heartbeat.as_mut().reset(Instant::now() + heartbeat_of(&self.shared));
-        Poll::Ready(Some(Ok(Frame::data(out.into()))))
-    }
-}
-
-impl http_body::Body for WatchStream {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut TaskContext<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let this = &mut *self;
-        if this.has_ended {
-            return Poll::Ready(None);
-        }
-        let mut out = this.beginning.take().unwrap_or_default();
-        loop {
-            // The connection is woken when the users file has changed, too.
-            if let Some(Err(refused)) = this.standing.as_mut().map(Standing::check) {
-                this.end(&Problem::from(refused), &mut out);
-                return this.send(out);
-            }
-            this.fill(&mut out);
-            // The connection is woken when the server stops, and asks for more then.
-            if this.shared.is_stopping() && !this.has_ended {
-                this.end(&Problem::from(Refused::new(ErrorCode::ShuttingDown, "")), &mut out);
-            }
-            if !out.is_empty() {
-                return this.send(out);
-            }
-            match this.subscriber.poll_ready(cx) {
-                Poll::Ready(Ok(())) => continue,
-                Poll::Ready(Err(refused)) => {
-                    this.end(&Problem::from(refused), &mut out);
-                    return this.send(out);
+                Err(SubscribeError::Closed) => {
+                    return Err(Problem::from(Refused::new(ErrorCode::ShuttingDown, "")));
                 }
-                Poll::Pending => {}
+                Err(error) => return Err(Problem::from(error)),
             }
-            if this.heartbeat.as_mut().poll(cx).is_pending() {
-                return Poll::Pending;
-            }
-            if !this.say_where(&mut out) {
-                write_comment("", &mut out);
-            }
-            return this.send(out);
+        }
+        Ok(())
+    }
+
+    fn beat(&mut self, out: &mut String) {
+        if !self.say_where(out) {
+            write_comment("", out);
         }
     }
-
-    fn is_end_stream(&self) -> bool {
-        self.has_ended
-    }
-}
-
-fn heartbeat_of(shared: &Shared) -> Duration {
-    Duration::from_millis(shared.limits.http.heartbeat_ms.into())
 }
 
 /// Writes what a revision changed of the keys that begin so; whether that is anything.
