@@ -149,12 +149,6 @@ impl Way {
         self.placing.notify_all();
     }
 
-    /// It is this node's, which begins its next epoch by itself: there is nobody to have records from.
-    fn is_to_begin(&self, ownership: &Ownership) -> bool {
-        let state = lock(&self.state);
-        state.owner == ownership.id && state.draining.is_none()
-    }
-
     /// Takes all in that the owner before has, up to where it ended; not for longer than another owner would be waited for.
     fn drain(&self, ownership: &Arc<Ownership>, topic: &Arc<Topic>, from: u64, epoch: u32) {
         let Some(this) = self.this.upgrade() else { return };
@@ -487,9 +481,6 @@ impl Upstream for Way {
     fn is_read(&self, log: &Arc<Log>, start: Start) {
         let (Some(ownership), Some(this)) = (self.ownership.upgrade(), self.this.upgrade()) else { return };
         let Some(topic) = self.topic() else { return };
-        if self.is_to_begin(&ownership) {
-            return;
-        }
         self.begin_feed(&ownership, &this, &topic, start);
         if !ownership.is_alive(self.owner().0) {
             ownership.keeper.look_at(&self.this);
@@ -499,9 +490,6 @@ impl Upstream for Way {
 
     fn detour(&self, log: &Arc<Log>, start: Start, registered: bool) -> Option<Arc<Log>> {
         let (ownership, this) = (self.ownership.upgrade()?, self.this.upgrade()?);
-        if self.is_to_begin(&ownership) {
-            return None;
-        }
         let place = Place::take(&ownership.private_mirrors, ownership.limits.private_mirrors_max)?;
         let private = Log::mirror_for_one(log, ownership.limits.private_bytes_max);
         if let Start::After(at) = start {
