@@ -8,7 +8,7 @@
 pub mod control;
 mod mutants;
 mod space;
-mod topics;
+pub mod topics;
 
 use anyhow::Result;
 

@@ -46,6 +46,7 @@ const STEPS: &[Step] = &[
     Step { name: "python", quick: false, tries: 2, run: python::test },
     Step { name: "NATS clients", quick: false, tries: 2, run: nats_clients::all_there_are },
     Step { name: "chaos of the control state", quick: false, tries: 2, run: chaos::control::quick },
+    Step { name: "chaos of topics", quick: false, tries: 2, run: chaos::topics::quick },
     Step { name: "race models", quick: false, tries: 1, run: race::quick },
     Step { name: "demo", quick: false, tries: 2, run: demo_once },
     Step { name: "demo over nodes", quick: false, tries: 2, run: demo_over_nodes },

@@ -11,6 +11,9 @@ use dunlin_chaos::{run, topics};
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments == ["topics", "probe"] {
+        return topics::probe();
+    }
     let find = |key: &str| {
         arguments.iter().find_map(|argument| argument.strip_prefix(key)?.strip_prefix('=')).map(str::to_owned)
     };

@@ -21,6 +21,11 @@ mod run;
 
 pub use run::{Stage, run};
 
+/// Whether the network that a run needs can be made here; why not.
+pub fn probe() -> anyhow::Result<()> {
+    network::Network::make(1).map(drop)
+}
+
 /// The topics of a run, and whether each is durable.
 const TOPICS: [(&str, bool); 4] =
     [("durable.a", true), ("durable.b", true), ("volatile.a", false), ("volatile.b", false)];

@@ -19,8 +19,16 @@ pub struct Counts {
     pub epochs: u64,
 }
 
-/// What a reader was told of one epoch that ended: its last record, and where the next begins.
-type Ended = BTreeMap<u32, (u64, Position)>;
+/// What a reader was told of epochs that ended.
+type Ended = BTreeMap<u32, End>;
+
+/// How one ended: the last record of it that the reader has, where the next begins, and whether nothing lies between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct End {
+    last: u64,
+    next: Position,
+    is_whole: bool,
+}
 
 /// Holds all readers of a topic against its publisher.
 pub fn topic(is_durable: bool, ledger: &Ledger, traces: &[&Trace]) -> Result<Counts> {
@@ -68,13 +76,15 @@ fn follow(trace: &Trace) -> Result<Followed> {
                 gaps.push((*epoch, *first, *last));
                 (at_seq(*epoch, *first), at_seq(*epoch, *last))
             }
-            Told::Epoch(old, last_seen, new_first) => {
+            &Told::Epoch(old, last, known, next) => {
                 if let Some(at) = at {
-                    ensure!(*old == at.epoch && *last_seen == at.seq, "{told:?} after {at}");
+                    ensure!(old == at.epoch && last == at.seq, "{told:?} after {at}");
                 }
-                ensure!(new_first.epoch > *old && new_first.seq > 0, "{told:?}");
-                ended.insert(*old, (*last_seen, *new_first));
-                at = Some(at_seq(new_first.epoch, new_first.seq - 1));
+                ensure!(next.epoch > old && next.seq > 0, "{told:?}");
+                ensure!(known.is_none_or(|known| known >= last), "{told:?}");
+                let is_whole = known == Some(last) && next.seq == last + 1;
+                ended.insert(old, End { last, next, is_whole });
+                at = Some(at_seq(next.epoch, next.seq - 1));
                 continue;
             }
             Told::Wrong(what) => bail!("{what}"),
@@ -91,7 +101,7 @@ fn follow(trace: &Trace) -> Result<Followed> {
 /// A durable topic has every record, once and in order, over all epochs.
 fn in_order(records: &BTreeMap<Position, u64>, gaps: &[(u32, u64, u64)], ended: &Ended) -> Result<()> {
     ensure!(gaps.is_empty(), "a reader of a durable topic was told of gaps: {gaps:?}");
-    for (epoch, (last, next)) in ended {
+    for (epoch, End { last, next, .. }) in ended {
         ensure!(next.seq == last + 1, "epoch {epoch} ended at {last}, and the next begins at {next}");
     }
     for (due, (position, number)) in (1..).zip(records) {
@@ -115,10 +125,13 @@ fn acknowledged(
                 let in_gap = |(epoch, first, last): &(u32, u64, u64)| {
                     *epoch == position.epoch && (*first..=*last).contains(&position.seq)
                 };
-                let after_end = ended.get(&position.epoch).is_some_and(|(last, _)| position.seq > *last);
+                let is_after = |end: &End| position.seq > end.last && !end.is_whole;
+                let after_end = ended.get(&position.epoch).is_some_and(is_after);
                 // An epoch of which the reader never saw anything ended between two that it did.
-                let passed_over =
-                    ended.iter().any(|(old, (_, next))| (old + 1..next.epoch).contains(&position.epoch));
+                let is_between = |(old, end): (&u32, &End)| {
+                    (old + 1..end.next.epoch).contains(&position.epoch) && !end.is_whole
+                };
+                let passed_over = ended.iter().any(is_between);
                 gaps.iter().any(in_gap) || after_end || passed_over
             };
             match records.get(&position) {

@@ -24,8 +24,8 @@ pub enum Told {
     Record(Position, u64),
     /// Records of an epoch that it missed.
     Gap(u32, u64, u64),
-    /// An epoch ended: which, the last record of it that the reader has, and where the next begins.
-    Epoch(u32, u64, Position),
+    /// An epoch ended: which, the last record of it that the reader has, the last that is known, and where the next begins.
+    Epoch(u32, u64, Option<u64>, Position),
     /// What must not be told.
     Wrong(String),
 }
@@ -103,7 +103,7 @@ fn note(topic: &str, event: &Event<'_>, told: &mut Vec<Told>, at: &mut Position)
             Told::Gap(gap.epoch, gap.first, gap.last)
         }
         Event::Notice(Notice::EpochChanged(change)) => {
-            Told::Epoch(change.old, change.last_seen, change.new_first)
+            Told::Epoch(change.old, change.last_seen, change.known_through, change.new_first)
         }
         Event::Notice(Notice::Lagging(_)) => return,
         // It asked for everything.

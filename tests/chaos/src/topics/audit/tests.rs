@@ -31,12 +31,12 @@ fn why(is_durable: bool, ledger: &Ledger, told: Vec<Told>) -> String {
 #[test]
 fn a_durable_topic_goes_on_over_epochs_and_misses_nothing() {
     let ledger = ledger(&[(1, 2, Some(at(1, 2))), (3, 3, Some(at(3, 3)))]);
-    let whole = vec![record(1, 1, 1), record(1, 2, 2), Told::Epoch(1, 2, at(3, 3)), record(3, 3, 3)];
+    let whole = vec![record(1, 1, 1), record(1, 2, 2), Told::Epoch(1, 2, None, at(3, 3)), record(3, 3, 3)];
     let counts = topic(true, &ledger, &[&trace(whole.clone())]).unwrap();
     assert_eq!(counts, Counts { read: 3, gaps: 0, epochs: 1 });
-    let lost = vec![record(1, 1, 1), Told::Epoch(1, 1, at(3, 3)), record(3, 3, 3)];
+    let lost = vec![record(1, 1, 1), Told::Epoch(1, 1, None, at(3, 3)), record(3, 3, 3)];
     assert!(why(true, &ledger, lost).contains("epoch 1 ended at 1"));
-    let gap = vec![Told::Gap(1, 1, 1), record(1, 2, 2), Told::Epoch(1, 2, at(3, 3)), record(3, 3, 3)];
+    let gap = vec![Told::Gap(1, 1, 1), record(1, 2, 2), Told::Epoch(1, 2, None, at(3, 3)), record(3, 3, 3)];
     assert!(why(true, &ledger, gap).contains("was told of gaps"));
     let short = whole[..3].to_vec();
     assert!(why(true, &ledger, short).contains("record 3 was acknowledged at"));
@@ -51,17 +51,19 @@ fn of_a_volatile_topic_what_is_missing_is_told() {
         record(1, 1, 1),
         Told::Gap(1, 2, 2),
         record(1, 3, 3),
-        Told::Epoch(1, 3, at(2, 1)),
+        Told::Epoch(1, 3, None, at(2, 1)),
         record(2, 1, 6),
     ];
     assert_eq!(topic(false, &ledger, &[&trace(told)]).unwrap(), Counts { read: 3, gaps: 1, epochs: 1 });
+    let all = vec![record(1, 1, 1), Told::Epoch(1, 1, Some(1), at(2, 2)), record(2, 2, 6)];
+    assert!(why(false, &ledger, all).contains("record 2 was acknowledged"), "nothing is said to be missing");
     let silent = vec![record(1, 1, 1), record(1, 3, 3)];
     assert!(why(false, &ledger, silent).contains("after Some"));
     let ended = vec![record(1, 1, 1), record(1, 2, 2)];
     assert!(why(false, &ledger, ended).contains("missing without a word"));
     let other = vec![record(1, 1, 9)];
     assert!(why(false, &ledger, other).contains("where 9 was read"));
-    let back = vec![record(1, 1, 1), Told::Epoch(1, 4, at(2, 1))];
+    let back = vec![record(1, 1, 1), Told::Epoch(1, 4, None, at(2, 1))];
     assert!(why(false, &ledger, back).contains("after"), "it has not seen 4");
 }
 
