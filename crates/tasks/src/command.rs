@@ -90,6 +90,9 @@ choice! {
         /// Other limits; what is there already stays.
         Limit { /// The limits.
             limits: Limits } = 20,
+        /// Makes a tenant with a share of 1 and no limits, where there is none of this name; else changes nothing.
+        Found { /// Its name.
+            tenant: &'a [u8] } = 21,
     }
 }
 
@@ -274,5 +277,17 @@ impl<'a> Command<'a> {
     /// Reads one; what it names lies in `bytes`.
     pub fn decode(bytes: &'a [u8]) -> Result<Command<'a>, DecodeError> {
         decode(bytes)
+    }
+
+    /// Whether it makes the state larger.
+    pub fn grows(&self) -> bool {
+        matches!(
+            self,
+            Command::Tenant { .. }
+                | Command::Found { .. }
+                | Command::Submit { .. }
+                | Command::Schedule { .. }
+                | Command::Join { .. }
+        )
     }
 }

@@ -47,23 +47,37 @@ pub enum Order {
     },
 }
 
-/// A task that a worker is given.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Start {
-    /// Who.
-    pub worker: u64,
-    /// Which task.
-    pub task: u64,
-    /// Every answer shows it. Grows from start to start: whoever is shown an older one refuses it.
-    pub token: u64,
-    /// What is to be done.
-    pub kind: Arc<[u8]>,
-    /// With what.
-    pub payload: Arc<[u8]>,
-    /// The how manieth, from 1.
-    pub attempt: u32,
-    /// How long it may take.
-    pub timeout_ms: u32,
+impl Order {
+    /// For whom it is.
+    pub fn worker(&self) -> u64 {
+        match self {
+            Order::Start(start) => start.worker,
+            Order::Stop { worker, .. } | Order::Drained { worker } => *worker,
+        }
+    }
+}
+
+layout! {
+    /// A task that a worker is given.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Start {
+        /// Who.
+        pub worker: u64,
+        /// Which task.
+        pub task: u64,
+        /// Every answer shows it. Grows from start to start: whoever is shown an older one refuses it.
+        pub token: u64,
+        /// Whose it is.
+        pub tenant: Arc<[u8]>,
+        /// What is to be done.
+        pub kind: Arc<[u8]>,
+        /// With what.
+        pub payload: Arc<[u8]>,
+        /// The how manieth, from 1.
+        pub attempt: u32,
+        /// How long it may take.
+        pub timeout_ms: u32,
+    }
 }
 
 /// What is published now.

@@ -130,8 +130,6 @@ impl State {
         let is_first = task.attempts == 1 && task.lost == 0;
         let due_ms = now_ms.saturating_add(u64::from(task.timeout_ms)).min(task.deadline_ms);
         let (tenant_at, need) = (task.tenant, task.need());
-        let (payload, attempt, timeout_ms) =
-            (task.payload.clone(), u32::from(task.attempts), task.timeout_ms);
         self.set_due(at, due_ms);
         self.use_more(tenant_at, &need);
         let tenant = self.tenant(tenant_at);
@@ -146,10 +144,24 @@ impl State {
         self.stand(tenant_at);
         self.pass(tag);
         self.hold(at, worker_at);
-        let kind = self.names.get(self.classes[self.lanes[lane_at as usize].class as usize].kind).clone();
-        let (worker, task, token) = (self.workers.id(worker_at), self.tasks.id(at), self.token);
-        effects.orders.push(Order::Start(Start { worker, task, token, kind, payload, attempt, timeout_ms }));
+        let (worker, token) = (self.workers.id(worker_at), self.token);
+        effects.orders.push(Order::Start(self.start_of(at)));
         self.tell(at, Happened::Started { worker, token }, effects);
+    }
+
+    /// What the worker that holds a task was told of it.
+    pub(crate) fn start_of(&self, at: u32) -> Start {
+        let task = &self.tasks[at];
+        Start {
+            worker: self.workers.id(task.worker),
+            task: self.tasks.id(at),
+            token: task.token,
+            tenant: self.tenants[task.tenant as usize].name.clone(),
+            kind: self.names.get(self.classes[self.lanes[task.lane as usize].class as usize].kind).clone(),
+            payload: task.payload.clone(),
+            attempt: u32::from(task.attempts),
+            timeout_ms: task.timeout_ms,
+        }
     }
 
     /// A tenant uses so much more, settled before.

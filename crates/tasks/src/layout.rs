@@ -84,6 +84,28 @@ impl<'a> Layout<'a> for bool {
     }
 }
 
+impl<'a, A: Layout<'a>, B: Layout<'a>> Layout<'a> for (A, B) {
+    fn read(fields: &mut Fields<'a>) -> Result<(A, B), DecodeError> {
+        Ok((A::read(fields)?, B::read(fields)?))
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.0.write(out);
+        self.1.write(out);
+    }
+}
+
+impl<'a> Layout<'a> for String {
+    fn read(fields: &mut Fields<'a>) -> Result<String, DecodeError> {
+        let text = std::str::from_utf8(<&[u8]>::read(fields)?);
+        text.map(str::to_owned).map_err(|_| DecodeError::Inconsistent("bytes and text"))
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.as_bytes().write(out);
+    }
+}
+
 impl<'a> Layout<'a> for &'a [u8] {
     fn read(fields: &mut Fields<'a>) -> Result<&'a [u8], DecodeError> {
         let len = u32::read(fields)?;

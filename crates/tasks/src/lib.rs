@@ -11,6 +11,7 @@
 //! - What runs is counted by who holds it: no quota and no limit is exceeded, and none leaks.
 //! - A start costs what the number of its worker's kinds says, not that of tenants, tasks or workers, but for a few logarithms.
 
+mod attach;
 mod cancel;
 mod command;
 mod effects;
@@ -23,7 +24,9 @@ mod lane;
 mod layout;
 mod limits;
 mod names;
+mod orders;
 mod pages;
+mod query;
 mod queue;
 mod quota;
 mod rate;
@@ -44,11 +47,13 @@ mod why;
 mod worker;
 mod works;
 
+pub use attach::{Attach, Attached, Held};
 pub use command::{After, Answer, Command, KeyLimit, Label, NewTask, NewWorker, Tenant};
 pub use effects::{Effects, Event, Failure, Happened, Order, Publish, Start};
 pub use error::{DecodeError, Limit, Refusal};
 pub use fairness::{deal, fair_shares, index, jain};
 pub use limits::Limits;
+pub use query::{Answered, Found, ListFilter, Query};
 pub use quota::Quota;
 pub use rate::Rate;
 pub use reply::{Reply, Taken};
@@ -57,7 +62,7 @@ pub use signals::{KindSignals, Signals};
 pub use snapshot::{Frozen, Restoring};
 pub use state::State;
 pub use task::{Labelled, Outcome, PRIORITY_MAX, Stage};
-pub use tenant::Account;
+pub use tenant::{Account, Limited};
 pub use view::{Filter, QueueView, TaskView, TenantView, WorkerView};
 
 /// The version of every encoding here; the first byte of each.

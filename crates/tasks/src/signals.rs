@@ -2,40 +2,45 @@
 
 use std::sync::Arc;
 
+use crate::layout::layout;
 use crate::state::State;
 use crate::task::Stage;
 
-/// The state of a moment, as far as it matters to how many workers there should be.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Signals {
-    /// Tasks that a worker more could start now: ready, and not over their tenant's quota. What waits for a limit, another task
-    /// or its time does not count.
-    pub startable: u64,
-    /// For how long the one that waits longest has.
-    pub oldest_ms: u64,
-    /// Tasks that workers hold.
-    pub held: u64,
-    /// Tasks that workers would still take.
-    pub credit: u64,
-    /// Workers that are not to go.
-    pub workers: u64,
-    /// Of those, the ones that hold nothing, with since when; those that hold nothing longest first, at most a thousand.
-    pub idle: Vec<(u64, u64)>,
-    /// The same, by kind.
-    pub kinds: Vec<KindSignals>,
-    /// The longest timeout of a task that is held: who is told to go needs so long.
-    pub grace_ms: u64,
+layout! {
+    /// The state of a moment, as far as it matters to how many workers there should be.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct Signals {
+        /// Tasks that a worker more could start now: ready, and not over their tenant's quota. What waits for a limit, another task
+        /// or its time does not count.
+        pub startable: u64,
+        /// For how long the one that waits longest has.
+        pub oldest_ms: u64,
+        /// Tasks that workers hold.
+        pub held: u64,
+        /// Tasks that workers would still take.
+        pub credit: u64,
+        /// Workers that are not to go.
+        pub workers: u64,
+        /// Of those, the ones that hold nothing, with since when; those that hold nothing longest first, at most a thousand.
+        pub idle: Vec<(u64, u64)>,
+        /// The same, by kind.
+        pub kinds: Vec<KindSignals>,
+        /// The longest timeout of a task that is held: who is told to go needs so long.
+        pub grace_ms: u64,
+    }
 }
 
-/// What can be started of a kind.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KindSignals {
-    /// Which.
-    pub kind: Arc<[u8]>,
-    /// Tasks that a worker more could start now.
-    pub startable: u64,
-    /// Workers that can.
-    pub workers: u64,
+layout! {
+    /// What can be started of a kind.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct KindSignals {
+        /// Which.
+        pub kind: Arc<[u8]>,
+        /// Tasks that a worker more could start now.
+        pub startable: u64,
+        /// Workers that can.
+        pub workers: u64,
+    }
 }
 
 const IDLE_MAX: usize = 1_000;

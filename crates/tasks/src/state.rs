@@ -148,6 +148,7 @@ impl State {
     pub fn apply(&mut self, command: &Command<'_>, effects: &mut Effects) -> Result<Reply, Refusal> {
         let reply = match *command {
             Command::Tenant { ref tenant } => self.set_tenant(tenant, effects),
+            Command::Found { tenant } => self.found_tenant(tenant, effects),
             Command::Submit { tenant, ref tasks } => self.submit(tenant, tasks, effects),
             Command::Cancel { task } => self.cancel(task, effects),
             Command::Retry { task } => self.retry(task, effects),
@@ -180,6 +181,11 @@ impl State {
         }?;
         self.dispatch(effects);
         Ok(reply)
+    }
+
+    /// From the cluster's count to milliseconds since 1970.
+    pub fn unix_ms_of(&self, own_ms: u64) -> u64 {
+        own_ms.saturating_add_signed(self.unix_offset_ms)
     }
 
     pub(crate) fn unix_ms(&self) -> u64 {

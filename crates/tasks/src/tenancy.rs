@@ -56,6 +56,13 @@ impl State {
         Ok(Reply::Done)
     }
 
+    pub(crate) fn found_tenant(&mut self, name: &[u8], effects: &mut Effects) -> Result<Reply, Refusal> {
+        match self.tenant_at.contains_key(name) {
+            true => Ok(Reply::Done),
+            false => self.set_tenant(&command::Tenant::new(name), effects),
+        }
+    }
+
     fn check_tenant(&self, new: &command::Tenant<'_>) -> Result<(), Refusal> {
         self.check_name(new.name)?;
         if !(1..=WEIGHT_MAX).contains(&new.weight) {

@@ -50,8 +50,11 @@ layout! {
     /// A limit by a key, kept.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Limited {
+        /// A label's key, or `tenant`, `queue` or `kind`.
         pub key: Arc<[u8]>,
+        /// How many.
         pub running_max: u32,
+        /// How often they start.
         pub rate: Option<Rate>,
     }
 }

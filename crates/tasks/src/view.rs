@@ -3,51 +3,57 @@
 use std::sync::Arc;
 
 use crate::error::Refusal;
+use crate::layout::layout;
+use crate::quota::Quota;
 use crate::slab::NONE;
 use crate::state::State;
 use crate::task::{Labelled, Outcome, Stage};
-use crate::tenant::Account;
+use crate::tenant::{Account, Limited};
 
 /// So many tasks one call looks at, at most.
 const LOOKED_AT_MAX: usize = 100_000;
+/// A page of whole tasks ends when they have come to so much.
+const PAGE_BYTES_MAX: usize = 8 << 20;
 
-/// A task, as it is now. Times are of the cluster's count.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TaskView {
-    /// Its id.
-    pub task: u64,
-    /// Whose it is.
-    pub tenant: Arc<[u8]>,
-    /// Where it waits.
-    pub queue: Arc<[u8]>,
-    /// What is done.
-    pub kind: Arc<[u8]>,
-    /// With what.
-    pub payload: Arc<[u8]>,
-    /// How far it is.
-    pub stage: Stage,
-    /// 0 to 9, the highest.
-    pub priority: u8,
-    /// Attempts begun.
-    pub attempts: u32,
-    /// Workers that died under it.
-    pub lost: u32,
-    /// When it was submitted.
-    pub submitted_ms: u64,
-    /// When its last attempt began, if there was one.
-    pub started_ms: Option<u64>,
-    /// When it has to be done.
-    pub deadline_ms: Option<u64>,
-    /// Who has it.
-    pub worker: Option<u64>,
-    /// How far it said it is, in thousandths, and in words.
-    pub progress: (u16, Option<Arc<[u8]>>),
-    /// What it is known by.
-    pub labels: Vec<Labelled>,
-    /// What it waits for, or waited.
-    pub after: Vec<u64>,
-    /// What came of it, or of its last attempt.
-    pub outcome: Option<Outcome>,
+layout! {
+    /// A task, as it is now. Times are of the cluster's count.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct TaskView {
+        /// Its id.
+        pub task: u64,
+        /// Whose it is.
+        pub tenant: Arc<[u8]>,
+        /// Where it waits.
+        pub queue: Arc<[u8]>,
+        /// What is done.
+        pub kind: Arc<[u8]>,
+        /// With what.
+        pub payload: Arc<[u8]>,
+        /// How far it is.
+        pub stage: Stage,
+        /// 0 to 9, the highest.
+        pub priority: u8,
+        /// Attempts begun.
+        pub attempts: u32,
+        /// Workers that died under it.
+        pub lost: u32,
+        /// When it was submitted.
+        pub submitted_ms: u64,
+        /// When its last attempt began, if there was one.
+        pub started_ms: Option<u64>,
+        /// When it has to be done.
+        pub deadline_ms: Option<u64>,
+        /// Who has it.
+        pub worker: Option<u64>,
+        /// How far it said it is, in thousandths, and in words.
+        pub progress: (u16, Option<Arc<[u8]>>),
+        /// What it is known by.
+        pub labels: Vec<Labelled>,
+        /// What it waits for, or waited.
+        pub after: Vec<u64>,
+        /// What came of it, or of its last attempt.
+        pub outcome: Option<Outcome>,
+    }
 }
 
 /// Which tasks are listed; all that is not said fits.
@@ -65,59 +71,77 @@ pub struct Filter<'a> {
     pub label: Option<(&'a [u8], &'a [u8])>,
 }
 
-/// A tenant, as it is now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TenantView {
-    /// Its name.
-    pub name: Arc<[u8]>,
-    /// Its share.
-    pub weight: u32,
-    /// Tasks that wait, for whatever.
-    pub queued: u64,
-    /// Of those, the ones that wait for nothing but their turn.
-    pub ready: u64,
-    /// Tasks running, thousandths of a processor and bytes of memory that they need.
-    pub used: [u64; 3],
-    /// Dead letters.
-    pub dead: u64,
-    /// What it has had.
-    pub account: Account,
+layout! {
+    /// A tenant, as it is now.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct TenantView {
+        /// Its name.
+        pub name: Arc<[u8]>,
+        /// Its share.
+        pub weight: u32,
+        /// On tasks running, thousandths of a processor, bytes of memory.
+        pub quotas: [Quota; 3],
+        /// Tasks that may wait; 0 for no limit.
+        pub queued_max: u64,
+        /// Retries for each hundred first starts; 0 for no limit.
+        pub retry_percent: u32,
+        /// Its limits by key.
+        pub limits: Arc<Vec<Limited>>,
+        /// Tasks that wait, for whatever.
+        pub queued: u64,
+        /// Of those, the ones that wait for nothing but their turn.
+        pub ready: u64,
+        /// Tasks running, thousandths of a processor and bytes of memory that they need.
+        pub used: [u64; 3],
+        /// Dead letters.
+        pub dead: u64,
+        /// What it has had.
+        pub account: Account,
+    }
 }
 
-/// What a tenant has in a queue of a kind.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QueueView {
-    /// Whose.
-    pub tenant: Arc<[u8]>,
-    /// Which.
-    pub queue: Arc<[u8]>,
-    /// What is done.
-    pub kind: Arc<[u8]>,
-    /// Tasks that wait for their turn.
-    pub ready: u64,
-    /// For how long the first of them has.
-    pub oldest_ms: u64,
-    /// What one costs, by those that were done lately.
-    pub cost_us: u64,
+layout! {
+    /// What a tenant has in a queue of a kind.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct QueueView {
+        /// Whose.
+        pub tenant: Arc<[u8]>,
+        /// Which.
+        pub queue: Arc<[u8]>,
+        /// What is done.
+        pub kind: Arc<[u8]>,
+        /// Tasks that wait for their turn.
+        pub ready: u64,
+        /// For how long the first of them has.
+        pub oldest_ms: u64,
+        /// What one costs, by those that were done lately.
+        pub cost_us: u64,
+    }
 }
 
-/// A worker, as it is now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorkerView {
-    /// Its id.
-    pub worker: u64,
-    /// For people.
-    pub name: Arc<[u8]>,
-    /// Tasks it has.
-    pub held: u64,
-    /// Tasks it would take.
-    pub credit: u64,
-    /// Tasks it did.
-    pub done: u64,
-    /// It takes nothing new.
-    pub is_draining: bool,
-    /// For how long it lives without a sign.
-    pub left_ms: u64,
+layout! {
+    /// A worker, as it is now.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct WorkerView {
+        /// Its id.
+        pub worker: u64,
+        /// For people.
+        pub name: Arc<[u8]>,
+        /// What it can do.
+        pub kinds: Vec<Arc<[u8]>>,
+        /// The queues it serves; none for all.
+        pub queues: Vec<Arc<[u8]>>,
+        /// Tasks it has.
+        pub held: u64,
+        /// Tasks it would take.
+        pub credit: u64,
+        /// Tasks it did.
+        pub done: u64,
+        /// It takes nothing new.
+        pub is_draining: bool,
+        /// For how long it lives without a sign.
+        pub left_ms: u64,
+    }
 }
 
 impl State {
@@ -153,13 +177,26 @@ impl State {
 
     /// Up to `limit` tasks that fit, and from where to go on if there may be more; begins with 0.
     pub fn list(&self, filter: &Filter<'_>, from: u32, limit: usize) -> (Vec<TaskView>, Option<u32>) {
-        let mut found = Vec::new();
+        self.list_within(filter, from, limit, |_| 0)
+    }
+
+    /// The same; a page also ends when the tasks on it have come to [`PAGE_BYTES_MAX`], by what `weigh` says of each.
+    pub(crate) fn list_within(
+        &self,
+        filter: &Filter<'_>,
+        from: u32,
+        limit: usize,
+        weigh: impl Fn(&mut TaskView) -> usize,
+    ) -> (Vec<TaskView>, Option<u32>) {
+        let (mut found, mut bytes) = (Vec::new(), 0);
         for (looked, (at, _)) in self.tasks.iter_from(from).enumerate() {
-            if looked == LOOKED_AT_MAX || found.len() == limit {
+            if looked == LOOKED_AT_MAX || found.len() == limit || bytes >= PAGE_BYTES_MAX {
                 return (found, Some(at));
             }
             if self.fits(at, filter) {
-                found.push(self.view(at));
+                let mut task = self.view(at);
+                bytes += weigh(&mut task);
+                found.push(task);
             }
         }
         (found, None)
@@ -185,6 +222,10 @@ impl State {
         self.tenants.iter().map(|tenant| TenantView {
             name: tenant.name.clone(),
             weight: tenant.weight,
+            quotas: tenant.quotas,
+            queued_max: tenant.queued_max,
+            retry_percent: tenant.retry_percent,
+            limits: Arc::clone(&tenant.limits),
             queued: tenant.queued,
             ready: tenant.ready,
             used: tenant.used.map(|used| used.now),
@@ -211,9 +252,14 @@ impl State {
 
     /// All workers.
     pub fn workers(&self) -> impl Iterator<Item = WorkerView> {
-        self.workers.iter_from(0).map(|(at, worker)| WorkerView {
+        let names = |numbers: &std::collections::BTreeSet<u32>| {
+            numbers.iter().map(|&number| self.names.get(number).clone()).collect()
+        };
+        self.workers.iter_from(0).map(move |(at, worker)| WorkerView {
             worker: self.workers.id(at),
             name: worker.name.clone(),
+            kinds: names(&self.pools[worker.pool as usize].serves.kinds),
+            queues: names(&self.pools[worker.pool as usize].serves.queues),
             held: u64::from(worker.held.len),
             credit: u64::from(worker.credit),
             done: worker.done,

@@ -84,6 +84,7 @@ fn commands() -> Vec<(&'static str, Command<'static>)> {
         ("published", Command::Published { tasks: vec![1, 2] }),
         ("clock", Command::Clock { unix_ms: 3 }),
         ("limit", Command::Limit { limits: Limits::default() }),
+        ("found", Command::Found { tenant: b"tenant" }),
     ]
 }
 

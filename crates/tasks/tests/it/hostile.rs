@@ -14,6 +14,12 @@ proptest! {
             let _ = Reply::decode(&bytes);
             let _ = Refusal::decode(&bytes);
             let _ = Event::decode(&bytes);
+            let _ = Query::decode(&bytes);
+            let _ = Found::decode(&bytes);
+            let _ = Answered::decode(&bytes);
+            let _ = Attach::decode(&bytes);
+            let _ = Attached::decode(&bytes);
+            let _ = Order::decode_all(&bytes);
             let _ = restored(&[bytes]);
         }
     }

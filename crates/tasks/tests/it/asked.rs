@@ -1,0 +1,112 @@
+//! What is asked of a state and told to workers, as bytes and back.
+
+use super::*;
+
+fn both_ways<T: PartialEq + std::fmt::Debug>(
+    whole: &T,
+    encode: impl Fn(&T, &mut Vec<u8>),
+    decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
+) {
+    let mut bytes = Vec::new();
+    encode(whole, &mut bytes);
+    assert_eq!(decode(&bytes).as_ref(), Ok(whole));
+    for len in 0..bytes.len() {
+        assert!(decode(&bytes[..len]).is_err(), "{len} of {} bytes of {whole:?}", bytes.len());
+    }
+}
+
+#[test]
+fn every_question_has_an_answer_that_comes_back_as_it_was() {
+    let mut scene = Scene::new();
+    let labels = vec![Label { key: b"user", value: b"ann" }];
+    let first = scene.submit(NewTask { labels, ..work() });
+    scene.submit_all("a", vec![work(); 5]);
+    scene.join(2);
+    let start = scene.starts().remove(0);
+    scene.complete(&start, 1_000).unwrap();
+    let filter = ListFilter { tenant: b"a", kind: b"work", ..ListFilter::default() };
+    for query in [
+        Query::Get { task: first },
+        Query::List { filter: filter.clone(), from: 0, limit: 0, whole: true },
+        Query::Why { task: first },
+        Query::Queues { tenant: b"" },
+        Query::Tenants { tenant: b"a" },
+        Query::Workers,
+        Query::Signals,
+        Query::Status,
+    ] {
+        let mut bytes = Vec::new();
+        query.encode(&mut bytes);
+        assert_eq!(Query::decode(&bytes).as_ref(), Ok(&query));
+        let found = scene.state.answer(&query).unwrap();
+        both_ways(&found, Found::encode, Found::decode);
+    }
+    assert_eq!(scene.state.answer(&Query::Get { task: 9 }), Err(Refusal::NoTask { task: 9 }));
+    let none = scene.state.answer(&Query::Tenants { tenant: b"nobody" }).unwrap();
+    assert_eq!(none, Found::Tenants { tenants: vec![] });
+}
+
+#[test]
+fn a_list_comes_in_pages_and_without_payloads_unless_they_are_asked_for() {
+    let mut scene = Scene::new();
+    let ids = scene.submit_all("a", vec![work(); 25]);
+    let mut found = Vec::new();
+    let mut from = Some(0);
+    while let Some(at) = from {
+        let query =
+            Query::List { filter: ListFilter::default(), from: at, limit: 10, whole: found.is_empty() };
+        let Ok(Found::Tasks { tasks, next, .. }) = scene.state.answer(&query) else { panic!("{query:?}") };
+        assert!(tasks.len() <= 10);
+        found.extend(tasks);
+        from = next;
+    }
+    assert_eq!(found.iter().map(|task| task.task).collect::<Vec<_>>(), ids);
+    assert_eq!((&*found[0].payload, &*found[10].payload), (&b"payload"[..], &b""[..]));
+}
+
+#[test]
+fn what_a_worker_holds_is_told_again_as_it_was_given() {
+    let mut scene = Scene::new();
+    scene.submit_all("a", vec![work(); 3]);
+    let worker = scene.join(5);
+    let starts = scene.starts();
+    let held = scene.state.held(worker).unwrap();
+    assert_eq!((&held.starts, held.credit, held.is_draining), (&starts, 2, false));
+    scene.done(Command::Cancel { task: starts[1].task });
+    let stop = Order::Stop { worker, task: starts[1].task, token: starts[1].token };
+    assert_eq!(scene.state.held(worker).unwrap().stops, std::slice::from_ref(&stop));
+    assert_eq!(scene.state.held(worker + 1), Err(Refusal::NoWorker { worker: worker + 1 }));
+    assert_eq!(scene.state.tenant_of_task(starts[0].task), Some(&b"a"[..]));
+    let orders = [Order::Start(starts[0].clone()), stop, Order::Drained { worker }];
+    let mut bytes = Vec::new();
+    Order::begin(&mut bytes);
+    orders.iter().for_each(|order| order.encode(&mut bytes));
+    assert_eq!(Order::decode_all(&bytes).unwrap(), orders);
+    assert!(
+        (1..bytes.len()).all(|len| Order::decode_all(&bytes[..len]).ok().as_deref() != Some(&orders[..]))
+    );
+}
+
+#[test]
+fn who_attaches_and_what_it_is_told_come_back_as_they_were() {
+    let new = NewWorker { name: b"w", kinds: vec![b"k"], ttl_ms: 5, ..NewWorker::default() };
+    let attach = Attach { worker: 1, life: 2, slots: 3, has: vec![(4, 5)], new };
+    let mut bytes = Vec::new();
+    attach.encode(&mut bytes);
+    assert_eq!(Attach::decode(&bytes), Ok(attach));
+    let attached = Attached { worker: 1, life: 2, lost: vec![(3, 4)] };
+    both_ways(&attached, Attached::encode, Attached::decode);
+    let answered = Answered::from(Err(Refusal::NoTenant));
+    both_ways(&answered, Answered::encode, Answered::decode);
+}
+
+#[test]
+fn a_tenant_is_found_once_and_keeps_what_it_was_given() {
+    let mut scene = Scene::default();
+    scene.done(Command::Found { tenant: b"new" });
+    scene.tenant(Tenant { weight: 7, ..Tenant::new(b"new") });
+    scene.done(Command::Found { tenant: b"new" });
+    let tenants: Vec<_> = scene.state.tenants().collect();
+    assert_eq!((tenants.len(), tenants[0].weight), (1, 7));
+    assert_eq!(scene.ask(Command::Found { tenant: b"" }), Err(Refusal::EmptyName));
+}
