@@ -12,7 +12,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use dunlin::{ControlLimits, Limits};
+use dunlin::{ControlLimits, Limits, TasksLimits};
 use dunlin_server::{GrpcLimits, TlsConfig};
 
 pub use example::example;
@@ -172,6 +172,7 @@ fn limits(raw: &RawConfig) -> Result<Limits> {
         group_idle_max: duration(raw, "limits.group_idle")?,
         deleted_age_max: duration(raw, "limits.deleted_age")?,
         control: ControlLimits { history_bytes: history(raw)?, ..defaults.control },
+        tasks: TasksLimits { history_bytes: task_history(raw)?, ..defaults.tasks },
         topic: dunlin_topic::Limits {
             producers_max: narrow("limits.producers")?,
             group_members_max: narrow("limits.group_members")?,
@@ -304,6 +305,17 @@ const HISTORY_BYTES_MIN: u64 = 64 << 10;
 /// What a topic keeps at most.
 const HISTORY_BYTES_MAX: u64 = 1 << 40;
 
+/// The same of what happens to tasks, unless it is not kept.
+fn task_history(raw: &RawConfig) -> Result<u64> {
+    if raw.get("tasks.history_bytes").text == "off" {
+        return Ok(0);
+    }
+    match size(raw, "tasks.history_bytes")? {
+        bytes @ HISTORY_BYTES_MIN..=HISTORY_BYTES_MAX => Ok(bytes),
+        _ => Err(out_of_bounds(raw, "tasks.history_bytes", "off, or 64KiB to 1TiB")),
+    }
+}
+
 fn history(raw: &RawConfig) -> Result<u64> {
     match size(raw, "kv.history_bytes")? {
         bytes @ HISTORY_BYTES_MIN..=HISTORY_BYTES_MAX => Ok(bytes),
@@ -386,6 +398,8 @@ mod tests {
         assert!(with("kv.history_bytes", "1KiB").unwrap_err().to_string().contains("expected 64KiB to 1TiB"));
         assert_eq!(with("kv.history_bytes", "1MiB").unwrap().limits.control.history_bytes, 1 << 20);
         assert!(with("cluster.lease_ttl", "1ms").unwrap_err().to_string().contains("expected 500ms to 1m"));
+        assert_eq!(with("tasks.history_bytes", "off").unwrap().limits.tasks.history_bytes, 0);
+        assert!(with("tasks.history_bytes", "1KiB").is_err());
         assert!(with("threads", "1000000").unwrap_err().to_string().contains("expected auto, or 1 to 1024"));
         assert_eq!(with("threads", "1024").unwrap().threads, Some(1_024));
         assert!(with("log", "loud").is_err());

@@ -137,6 +137,7 @@ fn cluster_config(config: &Config, stop: &Stop) -> Result<Option<ClusterConfig>>
         give_up: stop.flag(),
         limits: ClusterLimits::default(),
         control: config.limits.control,
+        tasks: config.limits.tasks,
         ownership: OwnershipLimits { lease_ttl: cluster.lease_ttl, ..OwnershipLimits::default() },
     }))
 }

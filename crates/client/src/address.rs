@@ -5,7 +5,8 @@ use std::str::FromStr;
 /// The port of Dunlin's own protocol.
 pub const PORT_DEFAULT: u16 = 4220;
 
-/// Where a node is: `dunlin://host:4220` (the port may be left out), `tls://host:4220` or `unix:///path`.
+/// Where a node is: `dunlin://host:4220` (the port may be left out), `tls://host:4220` or `unix:///path`; or several nodes of a cluster,
+/// as `dunlin://one:4220,two:4220`, each of which is as good: whoever loses one goes to the next.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Address {
     /// A host and a port.
@@ -24,6 +25,8 @@ pub enum Address {
     },
     /// A Unix socket.
     Unix(PathBuf),
+    /// Any of these, in turn.
+    Any(Vec<Address>),
 }
 
 /// Text that is no address.
@@ -45,6 +48,16 @@ impl FromStr for Address {
         let error = || no_address(EXPECTED);
         if let Some(path) = text.strip_prefix("unix://") {
             return if path.starts_with('/') { Ok(Address::Unix(path.into())) } else { Err(error()) };
+        }
+        if let Some((first, rest)) = text.split_once(',') {
+            let scheme = first.split_once("://").map_or(String::new(), |(scheme, _)| format!("{scheme}://"));
+            let one = |part: &str| match part.contains("://") {
+                true => part.parse(),
+                false => format!("{scheme}{part}").parse(),
+            };
+            let all: Vec<Address> =
+                std::iter::once(first).chain(rest.split(',')).map(one).collect::<Result<_, _>>()?;
+            return Ok(Address::Any(all));
         }
         let (is_tls, rest) = match text.split_once("://") {
             Some((scheme @ ("dunlin" | "tcp" | "tls"), rest)) => {
@@ -77,6 +90,10 @@ impl std::fmt::Display for Address {
             Address::Tcp { host, port } => write!(f, "dunlin://{host}:{port}"),
             Address::Tls { host, port } => write!(f, "tls://{host}:{port}"),
             Address::Unix(path) => write!(f, "unix://{}", path.display()),
+            Address::Any(all) => {
+                let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+                f.write_str(&all.join(","))
+            }
         }
     }
 }
@@ -89,9 +106,37 @@ pub(crate) enum Endpoint {
 }
 
 impl Address {
-    /// Everything the address stands for at present, in the order to try them.
-    pub(crate) fn resolve(&self) -> std::io::Result<Vec<Endpoint>> {
+    /// For each of its nodes the host, where it is reached by TLS.
+    pub(crate) fn tls_hosts(&self) -> Vec<Option<&str>> {
         match self {
+            Address::Any(all) => all.iter().flat_map(Address::tls_hosts).collect(),
+            Address::Tls { host, .. } => vec![Some(host)],
+            Address::Tcp { .. } | Address::Unix(_) => vec![None],
+        }
+    }
+
+    /// Everything the address stands for at present, in the order to try them; each with the place of its node among those that are
+    /// named.
+    pub(crate) fn resolve(&self) -> std::io::Result<Vec<(usize, Endpoint)>> {
+        let of_one = |(at, address): (usize, &Address)| {
+            address.resolve_one().map(|found| found.into_iter().map(move |endpoint| (at, endpoint)))
+        };
+        let Address::Any(all) = self else { return of_one((0, self)).map(Iterator::collect) };
+        let found: Vec<_> = all.iter().enumerate().map(of_one).collect();
+        let why = found.iter().find_map(|found| found.as_ref().err().map(|error| error.kind()));
+        let known: Vec<_> = found.into_iter().flatten().flatten().collect();
+        match (known.is_empty(), why) {
+            (true, Some(why)) => Err(why.into()),
+            _ => Ok(known),
+        }
+    }
+
+    fn resolve_one(&self) -> std::io::Result<Vec<Endpoint>> {
+        match self {
+            // One within another is as if it stood there.
+            Address::Any(all) => {
+                Ok(all.iter().flat_map(|one| one.resolve_one().unwrap_or_default()).collect())
+            }
             Address::Unix(path) => Ok(vec![Endpoint::Unix(path.clone())]),
             Address::Tcp { host, port } | Address::Tls { host, port } => {
                 let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -120,14 +165,22 @@ mod tests {
             ("dunlin://[::1]", tcp("[::1]", PORT_DEFAULT)),
             ("tls://node-3", Ok(Address::Tls { host: "node-3".to_owned(), port: PORT_DEFAULT })),
             ("unix:///run/dunlin.sock", Ok(Address::Unix("/run/dunlin.sock".into()))),
+            ("dunlin://a:1,b", Ok(Address::Any(vec![tcp("a", 1).unwrap(), tcp("b", PORT_DEFAULT).unwrap()]))),
         ] {
             assert_eq!(text.parse::<Address>(), address, "{text}");
         }
         let beyond = "dunlin://h:99999".parse::<Address>().unwrap_err();
         assert!(beyond.to_string().contains("ports go from 0 to 65535"), "{beyond}");
-        for text in
-            ["", "http://a", "unix://relative", "dunlin://", "dunlin://h:port", "dunlin://h:99999", "a b"]
-        {
+        for text in [
+            "",
+            "http://a",
+            "unix://relative",
+            "dunlin://",
+            "dunlin://h:port",
+            "dunlin://h:99999",
+            "a b",
+            "dunlin://a,",
+        ] {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
     }

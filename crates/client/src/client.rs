@@ -69,8 +69,8 @@ pub struct Client {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) address: Address,
-    /// Where the address asks for TLS.
-    pub(crate) tls: Option<Connector>,
+    /// For each node of the address, where it asks for TLS.
+    pub(crate) tls: Vec<Option<Connector>>,
     pub(crate) options: Options,
     pub(crate) limits: Limits,
     pub(crate) link: Mutex<Link>,
@@ -116,10 +116,8 @@ impl Client {
 
     fn new(address: Address, options: Options) -> Result<Client, TlsError> {
         let limits = options.limits;
-        let tls = match &address {
-            Address::Tls { host, .. } => Some(Connector::new(&options.tls, host)?),
-            _ => None,
-        };
+        let connector = |host: Option<&str>| host.map(|host| Connector::new(&options.tls, host)).transpose();
+        let tls = address.tls_hosts().into_iter().map(connector).collect::<Result<_, _>>()?;
         Ok(Client {
             shared: Arc::new(Shared {
                 address,

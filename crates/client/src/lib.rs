@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Invariants:
-//! - No thread is started, but one for each [lease](Lease::keep) whose holder asks for it. Whoever waits drives the connection (`drive`), one at a time, and the
+//! - No thread is started, but one for each [lease](Lease::keep) whose holder asks for it, and those of [workers](Attachment). Whoever waits drives the connection (`drive`), one at a time, and the
 //!   others are woken when something came for them or when it is their turn.
 //! - What does not join up is told as a gap, whoever forgot to tell it (`continuity`).
 //! - Unread bytes of a subscription are bounded by the credit it grants, and it holds up no other.
@@ -52,6 +52,7 @@ mod respond;
 mod session;
 mod socket;
 mod subscriber;
+mod tasks;
 pub mod tls;
 mod topics;
 
@@ -59,6 +60,7 @@ pub use address::{Address, AddressError, PORT_DEFAULT};
 pub use client::{Client, ConnectError, Options};
 pub use credentials::Credentials;
 pub use dunlin_control as state;
+pub use dunlin_tasks as scheduler;
 pub use dunlin_topic as topic;
 pub use dunlin_topic::{Reply, RequestError};
 pub use dunlin_wire::{ErrorCode, Retry};
@@ -76,6 +78,10 @@ pub use relay::{Relay, Relayed, RunToRelay, Told};
 pub use request::Requester;
 pub use respond::Responder;
 pub use subscriber::Subscriber;
+pub use tasks::{
+    Attachment, AttachmentLoad, Given, Submitted, Task, TaskFailed, TaskPage, Tasks, TasksAsking, TasksError,
+    Used, Worker, WorkerOptions, WorkerStop,
+};
 pub use topics::{
     AskError, GroupDescription, LogDescription, ReaderDescription, TopicDescription, TopicSummary,
 };

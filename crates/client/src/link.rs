@@ -335,9 +335,9 @@ impl Link {
     fn connect(&mut self, shared: &Shared, away: (Why, Instant), now: Instant) -> Pumped {
         let begun = shared.address.resolve().and_then(|endpoints| {
             let at = self.endpoint % endpoints.len().max(1);
-            let endpoint = endpoints.get(at).ok_or(std::io::ErrorKind::AddrNotAvailable)?;
+            let (node, endpoint) = endpoints.get(at).ok_or(std::io::ErrorKind::AddrNotAvailable)?;
             self.endpoint = at + 1;
-            Socket::connect(endpoint, shared.tls.as_ref())
+            Socket::connect(endpoint, shared.tls.get(*node).and_then(Option::as_ref))
         });
         match begun {
             Ok(socket) => {
@@ -387,7 +387,7 @@ impl Link {
         let (chunk, at) = self.chunks.unread();
         let bytes = &chunk[at..];
         // How somebody who speaks TLS refuses what is none.
-        if shared.tls.is_none() && bytes.starts_with(&[0x15, 0x03]) {
+        if shared.tls.iter().all(Option::is_none) && bytes.starts_with(&[0x15, 0x03]) {
             return Err(Why::Io(format!(
                 "{} speaks TLS only: write tls:// instead of dunlin://",
                 shared.address

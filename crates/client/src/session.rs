@@ -7,6 +7,7 @@
 mod deliver;
 mod following;
 mod resume;
+mod tasks;
 
 use std::sync::{Arc, Mutex};
 
@@ -16,6 +17,7 @@ use hashbrown::HashMap;
 
 use crate::follow::{Waiting, lock};
 use following::Following;
+use tasks::Working;
 
 use crate::inbox::Inbox;
 use crate::limits::Limits;
@@ -41,6 +43,7 @@ pub(crate) struct Session {
     publishers: HashMap<u32, Arc<Publishing>>,
     relays: HashMap<u32, Arc<Relaying>>,
     questions: HashMap<u32, Arc<Question>>,
+    working: Working,
 }
 
 /// What has to be said to the node to begin, or go on with, a subscription.
@@ -159,6 +162,8 @@ pub(crate) enum Broken {
     Credit { sent: u64, allowed: u64 },
     #[error("the node announced more than {0} logs")]
     Channels(usize),
+    #[error("the node sent orders for workers that cannot be read: {0}")]
+    Orders(#[from] dunlin_tasks::DecodeError),
     #[error("the node ended the connection: {0}")]
     Error(Refused),
     #[error("the node is shutting down: {reason}")]
@@ -196,6 +201,16 @@ impl Session {
 
     pub(crate) fn remove_question(&mut self, number: u32) {
         self.questions.remove(&number);
+    }
+
+    /// A worker's request; `attaches` where it is the one by which it attaches.
+    pub(crate) fn add_working(&mut self, number: u32, line: &Arc<crate::tasks::Line>, attaches: bool) {
+        self.working.add(number, line, attaches);
+    }
+
+    /// The worker has ended.
+    pub(crate) fn remove_working(&mut self, line: &Arc<crate::tasks::Line>) {
+        self.working.remove(line);
     }
 
     /// Hands one message to whom it concerns. Its bytes are `chunk[start..end]`.
@@ -265,6 +280,7 @@ impl Session {
                 }
             }
             FromNode::Done { request } => self.answer(*request, Answer::Done),
+            FromNode::RequestRefused(refused) if self.working.refused(refused) => {}
             FromNode::RequestRefused(refused) => {
                 self.answer(refused.request, Answer::Refused(Refused::new(&refused.refusal)));
             }
@@ -272,6 +288,9 @@ impl Session {
             FromNode::Topic(topic) => self.answer(topic.request, Answer::Message(bytes())),
             FromNode::Settings(settings) => self.answer(settings.request, Answer::Message(bytes())),
             FromNode::Controlled(controlled) => self.answer(controlled.request, Answer::Message(bytes())),
+            FromNode::Tasked(tasked) if self.working.tasked(tasked)? => {}
+            FromNode::Tasked(tasked) => self.answer(tasked.request, Answer::Message(bytes())),
+            FromNode::TaskOrders(orders) => self.working.ordered(orders)?,
             FromNode::Settled(settled) => self.answer(settled.request, Answer::Message(bytes())),
             FromNode::Error(refusal) => return Err(Broken::Error(Refused::new(refusal))),
             FromNode::Goodbye(goodbye) => {

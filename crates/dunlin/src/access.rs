@@ -17,6 +17,7 @@
 mod keys;
 mod permissions;
 mod rule;
+mod tasks;
 
 use std::sync::Arc;
 
@@ -26,11 +27,13 @@ use dunlin_topic::{Budget, Pattern, Subject, Topic};
 pub use keys::{KeyPattern, KeyRule};
 pub use permissions::{Action, Permissions};
 pub use rule::{Extent, Rule};
+pub use tasks::TaskRule;
 
 use crate::control::KV;
 use crate::error::TopicError;
 use crate::node::Node;
 use crate::registry::{LogsToRead, is_reserved};
+use crate::tasks::{TASKS, is_of_tasks};
 
 /// Whom a node is used by.
 pub trait User: std::fmt::Debug + Send + Sync {
@@ -49,6 +52,9 @@ pub trait User: std::fmt::Debug + Send + Sync {
     /// The topic was not created.
     fn no_topic(&self, name: &str);
 }
+
+/// The tenant of tasks of those that name none, where nobody asks who they are.
+const TENANT: &str = "default";
 
 impl Node {
     /// The node as this user may use it.
@@ -98,6 +104,35 @@ impl Node {
         allowed.map_err(|subject| TopicError::Forbidden { action: Action::Keys, subject })
     }
 
+    /// Whether the user may give this command about tasks.
+    pub fn may_task(&self, command: &dunlin_tasks::Command<'_>) -> Result<(), TopicError> {
+        let rule = self.task_rule();
+        let allowed = rule.command(command, &|task| self.tenant_of_task(task));
+        allowed.map_err(|subject| TopicError::Forbidden { action: Action::Tasks, subject })
+    }
+
+    /// Whether the user may ask this about tasks.
+    pub fn may_ask_of_tasks(&self, query: &dunlin_tasks::Query<'_>) -> Result<(), TopicError> {
+        let rule = self.task_rule();
+        let allowed = rule.query(query, &|task| self.tenant_of_task(task));
+        allowed.map_err(|subject| TopicError::Forbidden { action: Action::Tasks, subject })
+    }
+
+    /// Whether the user may be a worker.
+    pub fn may_work(&self) -> Result<(), TopicError> {
+        self.may_task(&dunlin_tasks::Command::Beat { workers: Vec::new() })
+    }
+
+    /// What the user may do with tasks.
+    pub fn task_rule(&self) -> TaskRule {
+        self.user().map_or_else(|| TaskRule::all(TENANT), |user| user.permissions().tasks.clone())
+    }
+
+    fn tenant_of_task(&self, task: u64) -> Option<Vec<u8>> {
+        let tasks = self.tasks_if_any()?;
+        tasks.with(|state| state.tenant_of_task(task).map(<[u8]>::to_vec)).ok()?
+    }
+
     /// Whether the user may use the whole of what the pattern stands for.
     pub(crate) fn may_all(&self, action: Action, pattern: &Pattern) -> Result<(), TopicError> {
         match self.may(action, pattern)? {
@@ -132,6 +167,9 @@ impl Node {
         let logs = self.readable(self.registry().select(pattern, None)?);
         if logs.is_empty() && pattern.as_str() == KV {
             return Err(TopicError::Forbidden { action: Action::Keys, subject: KV.to_owned() });
+        }
+        if logs.is_empty() && is_of_tasks(pattern.as_str()) {
+            return Err(TopicError::Forbidden { action: Action::Tasks, subject: TASKS.to_owned() });
         }
         Ok(logs)
     }

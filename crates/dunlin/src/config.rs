@@ -5,6 +5,7 @@ use std::time::Duration;
 use dunlin_topic::{Retention, TopicConfig};
 
 use crate::control::ControlLimits;
+use crate::tasks::TasksLimits;
 
 /// What a node is started with. The default suits a program that embeds one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub struct Limits {
     pub loaded_bytes_max: u64,
     /// Those of what the cluster agrees on.
     pub control: ControlLimits,
+    /// Those of its tasks.
+    pub tasks: TasksLimits,
     /// How much history an inbox keeps: replies that were not read, bytes.
     pub inbox_bytes_max: u64,
     /// How long an inbox keeps a reply that was not read.
@@ -85,6 +88,7 @@ impl Default for Limits {
             unstored_bytes_max: 16 << 20,
             loaded_bytes_max: 32 << 20,
             control: ControlLimits::default(),
+            tasks: TasksLimits::default(),
             inbox_bytes_max: 1 << 20,
             inbox_age_max: Duration::from_secs(60),
         }

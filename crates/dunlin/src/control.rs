@@ -19,7 +19,7 @@ mod alone;
 mod ask;
 mod block;
 mod error;
-mod forward;
+pub(crate) mod forward;
 mod history;
 mod machine;
 mod place;

@@ -26,6 +26,7 @@ use crate::registry::{Page, Registry, cost_of, is_reserved};
 use crate::respond::Runners;
 use crate::storage::{RecoveredTopic, RefusedTopic, Storage, StorageError};
 use crate::survey::Departed;
+use crate::tasks;
 
 /// What a log's first record takes of the budget at least.
 const SEGMENT_BYTES_MIN: usize = 4 << 10;
@@ -54,6 +55,7 @@ pub(crate) struct Inner {
     groups: Groups,
     storage: Option<Storage>,
     control: Place,
+    tasks: tasks::Place,
     deleted: Deleted,
     departed: Departed,
     pub(crate) ownership: OnceLock<Arc<Ownership>>,
@@ -94,6 +96,9 @@ impl Node {
             // What stands in its way is told to whoever asks for it.
             let _ = node.control();
         }
+        if node.has_tasks() {
+            let _ = node.tasks();
+        }
         node.wait_for_epoch();
         Ok((node, recovered))
     }
@@ -122,6 +127,7 @@ impl Node {
             groups: Groups::new(limits),
             storage,
             control: Place::default(),
+            tasks: tasks::Place::default(),
             deleted: Deleted::new(limits.deleted_age_max),
             departed: Departed::default(),
             ownership: OnceLock::new(),
@@ -189,6 +195,10 @@ impl Node {
 
     pub(crate) fn control_place(&self) -> &Place {
         &self.0.control
+    }
+
+    pub(crate) fn tasks_place(&self) -> &tasks::Place {
+        &self.0.tasks
     }
 
     pub(crate) fn storage(&self) -> Option<&Storage> {
@@ -303,7 +313,8 @@ impl Node {
         epoch: u32,
     ) -> Result<Arc<Topic>, TopicError> {
         let config = Arc::new(TopicConfig { limits: self.0.config.limits.topic, ..config });
-        self.0.registry.add(name, Pattern::parse(name)?, || {
+        let pattern = Pattern::parse(config.pattern.as_deref().unwrap_or(name))?;
+        self.0.registry.add(name, pattern, || {
             let charge = Charge::over(&self.0.budget, cost_of(name, config.partitions));
             Ok((Topic::new(name, Arc::clone(&config), &self.0.budget, CLOCK, epoch)?, charge))
         })
@@ -546,6 +557,9 @@ impl Node {
     /// Ends all topics: publishers are refused, readers get what is left and are told then. Durable topics are stored
     /// to their end, and go on in the same epochs at the next start.
     pub fn stop(&self) {
+        if let Some(tasks) = self.tasks_if_any() {
+            tasks.stop();
+        }
         if let Some(control) = self.control_if_any() {
             control.stop();
         }

@@ -9,6 +9,7 @@ use crate::control::KV;
 use crate::error::forbidden;
 use crate::node::Node;
 use crate::registry::{LogsToRead, is_reserved};
+use crate::tasks::{TASKS, is_of_tasks};
 
 /// The logs a subscription reads.
 #[derive(Debug)]
@@ -80,6 +81,14 @@ impl Node {
             let logs = self.readable(self.registry().select(pattern, None)?);
             return match logs.is_empty() {
                 true => Err(SubscribeError::Forbidden(forbidden(Action::Subscribe, KV))),
+                false => Ok(Selected { logs, newcomers: None }),
+            };
+        }
+        if is_of_tasks(pattern.as_str()) {
+            self.tasks().map_err(|error| SubscribeError::Refused(error.to_string()))?;
+            let logs = self.readable(self.registry().select(pattern, None)?);
+            return match logs.is_empty() {
+                true => Err(SubscribeError::Forbidden(forbidden(Action::Subscribe, TASKS))),
                 false => Ok(Selected { logs, newcomers: None }),
             };
         }

@@ -212,6 +212,12 @@ impl<M: Machine> Group<M> {
         }
     }
 
+    /// The term it is in: another may lead in each.
+    pub fn term(&self) -> u64 {
+        use openraft::async_runtime::watch::WatchReceiver;
+        self.raft.metrics().borrow_watched().current_term
+    }
+
     /// Waits, on any thread.
     pub async fn pause(&self, pause: Duration) {
         let _ = self.handle.spawn(async move { tokio::time::sleep(pause).await }).await;

@@ -48,7 +48,7 @@ use std::time::Duration;
 
 use dunlin::journal::RealDisk;
 use dunlin::raft::Member;
-use dunlin::{Control, ControlLimits, Node, OwnershipLimits};
+use dunlin::{Control, ControlLimits, Node, OwnershipLimits, Tasks, TasksLimits};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
@@ -92,6 +92,8 @@ pub struct ClusterConfig {
     pub limits: ClusterLimits,
     /// Those of what is agreed on.
     pub control: ControlLimits,
+    /// Those of tasks.
+    pub tasks: TasksLimits,
     /// Those of topics that others own.
     pub ownership: OwnershipLimits,
 }
@@ -128,6 +130,8 @@ impl Cluster {
         let (handle, connections) = start_thread("dunlin-cluster")?;
         // What looks into the state may have to wait for it, as long as it takes a snapshot in; connections do not.
         let (looking, looks) = start_thread("dunlin-cluster-care")?;
+        // Many tasks hold up no key, nor a leader's signs of life.
+        let (scheduling, schedules) = start_thread("dunlin-cluster-tasks")?;
         let others_reach_it_at = advertised(&config, address)?;
         let files = Files::of(&config.data_dir);
         let (identity, authority, is_new) = handle.block_on(place(&files, &config, &others_reach_it_at))?;
@@ -155,13 +159,21 @@ impl Cluster {
             return Err(ClusterError::Refused("the node takes part in a cluster already".to_owned()));
         }
         seat.set_control(Arc::clone(&control));
+        let (disk, dir) = (Arc::new(RealDisk), Files::tasks_dir(&config.data_dir));
+        let links = Links::new(Arc::clone(&seat), scheduling);
+        let tasks = Tasks::take_part(node, member.id, disk, &dir, links, config.tasks);
+        let tasks = tasks.map_err(ClusterError::io("cannot take part in the cluster's tasks"))?;
+        if !node.set_tasks(Arc::clone(&tasks)) {
+            return Err(ClusterError::Refused("the node has tasks of its own already".to_owned()));
+        }
+        seat.set_tasks(tasks);
         let topics = topics::Topics::start(node, &seat, &control, config.ownership)?;
         if is_new && !handle.block_on(control.is_begun())? {
             handle.block_on(control.begin(&[member]))?;
         }
         looking.spawn(reconcile::run(Arc::clone(&seat)));
         looking.spawn(reconcile::follow(Arc::clone(&seat)));
-        Ok(Cluster { seat, address, handle, topics, running: vec![looks, connections] })
+        Ok(Cluster { seat, address, handle, topics, running: vec![looks, schedules, connections] })
     }
 
     /// Takes its share of the topics, once it knows what was agreed on: doors are open.
@@ -211,19 +223,12 @@ impl Cluster {
         let (done, handed) = std::sync::mpsc::channel();
         let seat = Arc::clone(&self.seat);
         self.handle.spawn(async move {
-            if let Some(control) = seat.control()
-                && control
-                    .status()
-                    .is_ok_and(|status| status.leader == Some(status.id) && status.voters.len() > 1)
-            {
-                match admin::hand_over(control, None).await {
-                    Ok(Some(leader)) => tracing::info!(leader, "another node leads now"),
-                    Ok(None) => {
-                        tracing::warn!("no other node took the lead: the cluster will have to notice")
-                    }
-                    Err(error) => tracing::warn!("cannot hand the lead over: {error}"),
+            let of_tasks = async {
+                if let Some(tasks) = seat.tasks() {
+                    admin::hand_over_tasks(tasks).await;
                 }
-            }
+            };
+            tokio::join!(hand_over_lead(&seat), of_tasks);
             let _ = done.send(());
         });
         let _ = handed.recv_timeout(HAND_OVER);
@@ -237,6 +242,9 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.topics.end();
+        if let Some(tasks) = self.seat.tasks() {
+            tasks.stop();
+        }
         if let Some(control) = self.seat.control() {
             control.stop();
         }
@@ -253,6 +261,19 @@ impl std::fmt::Debug for Cluster {
             .field("node", &self.node())
             .field("address", &self.address)
             .finish_non_exhaustive()
+    }
+}
+
+/// Has another node lead, if this one does and there is another.
+async fn hand_over_lead(seat: &Seat) {
+    if let Some(control) = seat.control()
+        && control.status().is_ok_and(|status| status.leader == Some(status.id) && status.voters.len() > 1)
+    {
+        match admin::hand_over(control, None).await {
+            Ok(Some(leader)) => tracing::info!(leader, "another node leads now"),
+            Ok(None) => tracing::warn!("no other node took the lead: the cluster will have to notice"),
+            Err(error) => tracing::warn!("cannot hand the lead over: {error}"),
+        }
     }
 }
 

@@ -190,6 +190,13 @@ codes! {
     108 CommandUnknown "COMMAND_UNKNOWN" No 504 Unknown "" "It may have been done or not: read what there is before asking again.";
     109 Compacted "COMPACTED" No 410 OutOfRange "the oldest revision held, the revision asked for" "Read the keys, and watch on from the revision that the answer names.";
     110 NoControl "NO_CONTROL" Later 503 Unavailable "text: why" "This node takes no part in its cluster any more: see its log, and use another.";
+    120 BadTask "BAD_TASK" No 400 InvalidArgument "text: what is wrong" "Correct the task, quota, schedule or worker.";
+    121 TaskTooLarge "TASK_TOO_LARGE" No 413 InvalidArgument "size, size allowed; text: the name of the limit" "Pass on less: where the content lies, not the content.";
+    122 NoTask "NO_TASK" No 404 NotFound "the task" "It was never there, or was over too long ago.";
+    123 TaskOver "TASK_OVER" No 409 FailedPrecondition "the task; text: how it stands" "Look at the task: it is not at the stage that this is for.";
+    124 StaleToken "STALE_TOKEN" No 409 Aborted "the task, the token" "Stop working on it: it timed out, was cancelled, or another worker has it.";
+    125 NoWorker "NO_WORKER" No 404 NotFound "the worker" "It was silent for too long or left, and what it held went to others: attach anew.";
+    126 QueueFull "QUEUE_FULL" Later 429 ResourceExhausted "milliseconds to wait, tasks waiting, tasks allowed" "Wait as long as it says, then submit more slowly, or raise the tenant's queued_max.";
 }
 
 impl ErrorCode {

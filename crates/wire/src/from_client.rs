@@ -11,6 +11,7 @@ use crate::publish::{OpenPublisher, Publish, PublishHeader};
 use crate::run::publish_head;
 use crate::state::{Follow, Resync};
 use crate::subscribe::{Credit, Resume, Subscribe};
+use crate::tasks::Tasks;
 use crate::topic::{CreateTopic, CreateTopicWith, ListTopics, NamedTopic};
 
 /// A message from the client.
@@ -41,6 +42,7 @@ pub enum FromClient<'a> {
     DescribeSettings(NamedTopic<'a>),
     Renew(Settle<'a>),
     Control(Control<'a>),
+    Tasks(Tasks<'a>),
 }
 
 impl<'a> FromClient<'a> {
@@ -71,6 +73,7 @@ impl<'a> FromClient<'a> {
             FromClient::DescribeSettings(_) => Kind::DescribeSettings,
             FromClient::Renew(_) => Kind::Renew,
             FromClient::Control(_) => Kind::Control,
+            FromClient::Tasks(_) => Kind::Tasks,
         }
     }
 
@@ -104,6 +107,7 @@ impl<'a> FromClient<'a> {
             FromClient::Ack(body) | FromClient::Renew(body) => body.write(out),
             FromClient::Nack(body) => body.write(out),
             FromClient::Control(body) => body.write(out),
+            FromClient::Tasks(body) => body.write(out),
         }
         finish(out, at);
     }
@@ -138,6 +142,7 @@ impl<'a> FromClient<'a> {
             Kind::DescribeSettings => FromClient::DescribeSettings(Layout::read(fields)?),
             Kind::Renew => FromClient::Renew(Layout::read(fields)?),
             Kind::Control => FromClient::Control(Layout::read(fields)?),
+            Kind::Tasks => FromClient::Tasks(Layout::read(fields)?),
             _ => return Ok(None),
         }))
     }

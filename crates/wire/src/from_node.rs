@@ -16,6 +16,7 @@ use crate::state::{Checksum, SnapshotPart};
 use crate::subscribe::{
     Advance, Deleted, EpochChanged, GapMessage, Heartbeat, Lagging, Log, Subscribed, SubscriptionEnded,
 };
+use crate::tasks::{TaskOrders, Tasked};
 use crate::topic::{RequestRefused, Settings, TopicState, Topics};
 
 /// A message from the node.
@@ -52,6 +53,8 @@ pub enum FromNode<'a> {
     Checksum(Checksum),
     Settings(Settings<'a>),
     Controlled(Controlled<'a>),
+    Tasked(Tasked<'a>),
+    TaskOrders(TaskOrders<'a>),
 }
 
 impl<'a> FromNode<'a> {
@@ -87,6 +90,8 @@ impl<'a> FromNode<'a> {
             FromNode::Checksum(_) => Kind::Checksum,
             FromNode::Settings(_) => Kind::Settings,
             FromNode::Controlled(_) => Kind::Controlled,
+            FromNode::Tasked(_) => Kind::Tasked,
+            FromNode::TaskOrders(_) => Kind::TaskOrders,
         }
     }
 
@@ -106,6 +111,8 @@ impl<'a> FromNode<'a> {
             FromNode::Checksum(body) => body.write(out),
             FromNode::Settings(body) => body.write(out),
             FromNode::Controlled(body) => body.write(out),
+            FromNode::Tasked(body) => body.write(out),
+            FromNode::TaskOrders(body) => body.write(out),
             FromNode::Welcome(body) => body.write(out),
             FromNode::Refused(body) | FromNode::Error(body) => body.write(out),
             FromNode::PublisherOpened(body) => body.write(out),
@@ -181,6 +188,8 @@ fn read_other<'a>(fields: &mut Fields<'a>) -> Result<Option<FromNode<'a>>, WireE
         Kind::Checksum => FromNode::Checksum(Layout::read(fields)?),
         Kind::Settings => FromNode::Settings(Layout::read(fields)?),
         Kind::Controlled => FromNode::Controlled(Layout::read(fields)?),
+        Kind::Tasked => FromNode::Tasked(Layout::read(fields)?),
+        Kind::TaskOrders => FromNode::TaskOrders(Layout::read(fields)?),
         _ => return Ok(None),
     }))
 }

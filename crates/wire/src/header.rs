@@ -101,6 +101,8 @@ kinds! {
     Renew = 23, "RENEW";
     /// A command or a question about keys and values, leases or locks.
     Control = 24, "CONTROL";
+    /// Commands or a question about tasks, or a worker that attaches.
+    Tasks = 25, "TASKS";
 
     /// The client is let in.
     Welcome = 65, "WELCOME";
@@ -160,13 +162,27 @@ kinds! {
     Settings = 92, "SETTINGS";
     /// What came of a CONTROL.
     Controlled = 93, "CONTROLLED";
+    /// What came of a TASKS.
+    Tasked = 94, "TASKED";
+    /// What the connection's workers are to do.
+    TaskOrders = 95, "TASK_ORDERS";
 }
 
 impl Kind {
     /// Whether messages of this kind carry records, or values, and so have the larger limit.
     #[inline]
     pub fn carries_records(self) -> bool {
-        matches!(self, Kind::Publish | Kind::Run | Kind::Deliver | Kind::Control | Kind::Controlled)
+        matches!(
+            self,
+            Kind::Publish
+                | Kind::Run
+                | Kind::Deliver
+                | Kind::Control
+                | Kind::Controlled
+                | Kind::Tasks
+                | Kind::Tasked
+                | Kind::TaskOrders
+        )
     }
 
     /// The version of the protocol that it came with.

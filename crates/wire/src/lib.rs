@@ -34,6 +34,7 @@ mod publish;
 mod run;
 mod state;
 mod subscribe;
+mod tasks;
 mod topic;
 mod version;
 
@@ -60,6 +61,7 @@ pub use subscribe::{
     Advance, ChannelPosition, Credit, Deleted, EpochChanged, GapMessage, Heartbeat, Lagging, Log,
     LogPosition, OnGap, Position, Resume, StartAt, Subscribe, Subscribed, SubscriptionEnded,
 };
+pub use tasks::{TaskAnswer, TaskOrders, Tasked, Tasks, TasksKind};
 pub use topic::{
     CreateTopic, CreateTopicWith, GroupState, ListTopics, LogState, NamedTopic, ReaderState, RequestRefused,
     Setting, Settings, TopicConfig, TopicLine, TopicState, Topics, WhenFull,

@@ -1,4 +1,4 @@
-//! `member DIR ADDRESS [join=ADDRESS token=FILE] [lease=MS]`: a node of a cluster, with doors tcp, nats and http. It does what its
+//! `member DIR ADDRESS [join=ADDRESS token=FILE] [lease=MS] [door=ADDRESS]`: a node of a cluster, with doors tcp, nats and http. It does what its
 //! standard input says:
 //!
 //! | line | answer |
@@ -6,6 +6,7 @@
 //! | `put KEY VALUE` | `put KEY VALUE done`, or `unknown`, or `refused` and why |
 //! | `get KEY` | `get KEY VALUE`, of all that was answered to anybody before; `-` for none |
 //! | `state` | `state LEADER MISSING`: who leads, what the node lacks, each `-` for none |
+//! | `tasks` | `tasks LEADER`: who leads the cluster's tasks; `-` for nobody |
 //! | `end` | hands the lead over and ends |
 //!
 //! What is asked is done at the same time as what was asked before.
@@ -18,7 +19,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use dunlin::journal::RealDisk;
 use dunlin::state::Command;
-use dunlin::{Config, Consistency, Control, ControlError, ControlLimits, Node, OwnershipLimits, block_on};
+use dunlin::{
+    Config, Consistency, Control, ControlError, ControlLimits, Node, OwnershipLimits, TasksLimits, block_on,
+};
 use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterLimits};
 use dunlin_server::{Server, ServerConfig};
 
@@ -46,6 +49,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         join,
         limits: ClusterLimits::default(),
         control: ControlLimits::default(),
+        tasks: TasksLimits::default(),
         ownership: OwnershipLimits {
             lease_ttl: std::time::Duration::from_millis(option(arguments, "lease", 3_000)?),
             ..OwnershipLimits::default()
@@ -53,7 +57,9 @@ pub fn run(arguments: &[String]) -> Result<()> {
     };
     let cluster = Arc::new(Cluster::start(&node, config)?);
     let anywhere = || vec![([127, 0, 0, 1], 0).into()];
-    let (tcp, nats, http) = (anywhere(), anywhere(), anywhere());
+    let door: String = option(arguments, "door", String::new())?;
+    let tcp = if door.is_empty() { anywhere() } else { vec![door.parse()?] };
+    let (nats, http) = (anywhere(), anywhere());
     let doors = ServerConfig { tcp, nats, http, threads: 1, ..ServerConfig::default() };
     let server = Server::start(node.clone(), doors)?;
     server.take_part(&cluster)?;
@@ -75,8 +81,8 @@ pub fn run(arguments: &[String]) -> Result<()> {
         if line == "end" {
             break;
         }
-        let (control, cluster) = (Arc::clone(control), Arc::clone(&cluster));
-        std::thread::spawn(move || println!("{}", answer(&line, &control, &cluster)));
+        let (control, cluster, node) = (Arc::clone(control), Arc::clone(&cluster), node.clone());
+        std::thread::spawn(move || println!("{}", answer(&line, &control, &cluster, &node)));
     }
     cluster.hand_over();
     server.stop();
@@ -84,7 +90,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     std::process::exit(0)
 }
 
-fn answer(line: &str, control: &Control, cluster: &Cluster) -> String {
+fn answer(line: &str, control: &Control, cluster: &Cluster, node: &Node) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     match words[..] {
         ["put", key, value] => {
@@ -110,6 +116,10 @@ fn answer(line: &str, control: &Control, cluster: &Cluster) -> String {
             let leader = control.status().ok().and_then(|status| status.leader);
             let leader = leader.map_or("-".to_owned(), |leader| leader.to_string());
             format!("state {leader} {}", cluster.missing().unwrap_or_else(|| "-".to_owned()))
+        }
+        ["tasks"] => {
+            let leader = node.tasks().ok().and_then(|tasks| tasks.status().ok()?.leader);
+            format!("tasks {}", leader.map_or("-".to_owned(), |leader| leader.to_string()))
         }
         _ => format!("what is {line:?}?"),
     }

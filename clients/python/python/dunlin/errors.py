@@ -455,6 +455,68 @@ class NoControlError(RefusedError):
     code = "NO_CONTROL"
 
 
+class BadTaskError(RefusedError):
+    """Correct the task, quota, schedule or worker."""
+
+    code = "BAD_TASK"
+
+
+class TaskTooLargeError(RefusedError):
+    """Pass on less: where the content lies, not the content."""
+
+    code = "TASK_TOO_LARGE"
+
+
+class NoTaskError(RefusedError):
+    """It was never there, or was over too long ago."""
+
+    code = "NO_TASK"
+
+    @property
+    def task(self) -> int:
+        """The task."""
+        return self.numbers[0]
+
+
+class TaskOverError(RefusedError):
+    """Look at the task: it is not at the stage that this is for."""
+
+    code = "TASK_OVER"
+
+    @property
+    def task(self) -> int:
+        """The task."""
+        return self.numbers[0]
+
+
+class StaleTokenError(RefusedError):
+    """Stop working on it: it timed out, was cancelled, or another worker has it."""
+
+    code = "STALE_TOKEN"
+
+    @property
+    def task(self) -> int:
+        """The task."""
+        return self.numbers[0]
+
+
+class NoWorkerError(RefusedError):
+    """It was silent for too long or left, and what it held went to others: attach anew."""
+
+    code = "NO_WORKER"
+
+
+class QueueFullError(RefusedError):
+    """Wait as long as it says, then submit more slowly, or raise the tenant's queued_max."""
+
+    code = "QUEUE_FULL"
+
+    @property
+    def retry_after_ms(self) -> int:
+        """Milliseconds to wait."""
+        return self.numbers[0]
+
+
 _LOCAL: dict[str, type[Error]] = {
     "unknown": UnknownOutcomeError,
     "away": DisconnectedError,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use dunlin::journal::RealDisk;
-use dunlin::{Config, Control, ControlLimits, Limits, Node, OwnershipLimits};
+use dunlin::{Config, Control, ControlLimits, Limits, Node, OwnershipLimits, TasksLimits};
 use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterLimits};
 use dunlin_server::{Server, ServerConfig};
 use serde::{Deserialize, Serialize};
@@ -83,6 +83,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
         join,
         limits: ClusterLimits::default(),
         control: ControlLimits::default(),
+        tasks: TasksLimits::default(),
         ownership: OwnershipLimits::default(),
     };
     let cluster = Cluster::start(&node, cluster).context("taking part in the cluster")?;

@@ -234,6 +234,12 @@ pub const KEYS: &[Key] = &[
         help: "How much of the past changes of keys and values is held for who watches from a revision; 64KiB at least",
     },
     Key {
+        name: "tasks.history_bytes",
+        value: "SIZE|off",
+        default: "64MiB",
+        help: "How much of what happened to tasks is held for who reads the topic $tasks; off: no such topic",
+    },
+    Key {
         name: "retention.bytes",
         value: "SIZE",
         default: "16MiB",

@@ -33,6 +33,7 @@ impl Session {
         for (_, question) in self.questions.drain() {
             question.answer(Answer::Lost(why.to_owned()));
         }
+        self.working.lost();
         // A request's reply would come to an inbox that is no more.
         self.inbox_prefix.clear();
     }

@@ -19,3 +19,4 @@ mod running;
 mod sharing;
 mod states;
 mod tasks;
+mod working;

@@ -4,8 +4,10 @@ use dunlin_topic::{Filter, LogName, Pattern, TailPattern};
 
 use super::keys::KeyRule;
 use super::rule::{Extent, Rule};
+use super::tasks::TaskRule;
 use crate::control::KV;
 use crate::inbox::FIRST_TOKEN as INBOX;
+use crate::tasks::TASKS;
 
 /// Something one may be allowed to do with a subject, or with a group of this name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -22,6 +24,8 @@ pub enum Action {
     Join,
     /// To read and write these keys.
     Keys,
+    /// To have to do with tasks.
+    Tasks,
 }
 
 impl std::fmt::Display for Action {
@@ -33,6 +37,7 @@ impl std::fmt::Display for Action {
             Action::Delete => "delete topic",
             Action::Join => "join group",
             Action::Keys => "use keys",
+            Action::Tasks => "use tasks",
         })
     }
 }
@@ -54,6 +59,8 @@ pub struct Permissions {
     pub groups: Rule,
     /// See [`Action::Keys`]; tenants do not bound it.
     pub keys: KeyRule,
+    /// See [`Action::Tasks`].
+    pub tasks: TaskRule,
     /// To see what the node adds up to, and who reads what: metrics, and lists of subscriptions.
     pub surveys: bool,
 }
@@ -93,19 +100,36 @@ impl Permissions {
             return None;
         }
         let wanted = if denied.is_empty() { wanted } else { Some(without(denied, wanted)) };
-        if log.topic == KV { self.keys.restrict(wanted) } else { Some(wanted) }
+        match log.topic.as_str() {
+            KV => self.keys.restrict(wanted),
+            TASKS => Some(match self.tasks.reads()? {
+                None => wanted,
+                Some(tenant) => Some(of_tenant(tenant, wanted)),
+            }),
+            _ => Some(wanted),
+        }
     }
 
     fn rule(&self, action: Action) -> &Rule {
-        /// Keys are no subjects.
+        /// Keys and tasks are no subjects.
         static NONE: Rule = Rule { allow: Vec::new(), deny: Vec::new() };
         match action {
-            Action::Keys => &NONE,
+            Action::Keys | Action::Tasks => &NONE,
             Action::Publish => &self.publish,
             Action::Subscribe => &self.subscribe,
             Action::Create => &self.create,
             Action::Delete => &self.delete,
             Action::Join => &self.groups,
+        }
+    }
+}
+
+/// Events of this tenant's tasks.
+fn of_tenant(tenant: String, wanted: Option<Filter>) -> Filter {
+    match wanted {
+        None => Filter::new(move |tail| tail == tenant),
+        Some(Filter { wants, view }) => {
+            Filter { view, ..Filter::new(move |tail| tail == tenant && wants(tail)) }
         }
     }
 }

@@ -20,7 +20,7 @@ const READ_INDEX: u8 = 2;
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Request {
+pub(crate) enum Request {
     Propose(Commands),
     ReadIndex,
 }
@@ -31,7 +31,7 @@ fn invalid(what: &'static str) -> io::Error {
 
 impl Request {
     /// Reads one; `None` where the bytes are raft's.
-    pub(super) fn read(bytes: &[u8]) -> Option<io::Result<Request>> {
+    pub(crate) fn read(bytes: &[u8]) -> Option<io::Result<Request>> {
         let rest = bytes.strip_prefix(&[MARK])?;
         Some(match rest {
             [VERSION, PROPOSE, commands @ ..] => {
@@ -44,7 +44,7 @@ impl Request {
     }
 
     /// Its bytes.
-    pub(super) fn bytes(&self) -> Bytes {
+    pub(crate) fn bytes(&self) -> Bytes {
         match self {
             Request::Propose(commands) => [&[MARK, VERSION, PROPOSE], commands.bytes()].concat().into(),
             Request::ReadIndex => Bytes::from_static(&[MARK, VERSION, READ_INDEX]),
@@ -52,11 +52,11 @@ impl Request {
     }
 }
 
-pub(super) type Answers = Result<Vec<Bytes>, GroupError>;
-pub(super) type Index = Result<u64, GroupError>;
+pub(crate) type Answers = Result<Vec<Bytes>, GroupError>;
+pub(crate) type Index = Result<u64, GroupError>;
 
 /// The bytes of what came of commands.
-pub(super) fn write_answers(answers: &Answers) -> Bytes {
+pub(crate) fn write_answers(answers: &Answers) -> Bytes {
     write(answers, |answers, out| {
         answers.iter().for_each(|answer| {
             out.put_u32_le(answer.len() as u32);
@@ -66,7 +66,7 @@ pub(super) fn write_answers(answers: &Answers) -> Bytes {
 }
 
 /// The bytes of an index.
-pub(super) fn write_index(index: &Index) -> Bytes {
+pub(crate) fn write_index(index: &Index) -> Bytes {
     write(index, |index, out| out.put_u64_le(*index))
 }
 
@@ -86,7 +86,7 @@ fn write<T>(answer: &Result<T, GroupError>, content: impl FnOnce(&T, &mut Vec<u8
 }
 
 /// Reads what came of commands.
-pub(super) fn read_answers(bytes: Bytes) -> io::Result<Answers> {
+pub(crate) fn read_answers(bytes: Bytes) -> io::Result<Answers> {
     read(bytes, |mut bytes| {
         let mut answers = Vec::new();
         while !bytes.is_empty() {
@@ -98,7 +98,7 @@ pub(super) fn read_answers(bytes: Bytes) -> io::Result<Answers> {
 }
 
 /// Reads an index.
-pub(super) fn read_index(bytes: Bytes) -> io::Result<Index> {
+pub(crate) fn read_index(bytes: Bytes) -> io::Result<Index> {
     read(bytes, |mut bytes| bytes.try_get_u64_le().ok().filter(|_| bytes.is_empty()))
 }
 

@@ -42,7 +42,7 @@ impl Node {
     }
 
     /// It is told who else there is, or its directory is such a node's: alone it would be somebody else, with the same log.
-    fn is_of_cluster(&self) -> bool {
+    pub(crate) fn is_of_cluster(&self) -> bool {
         let place = self.storage().map(Storage::place);
         let is_clusters = place
             .is_some_and(|(disk, dir)| disk.list(&dir.join("cluster")).is_ok_and(|files| !files.is_empty()));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin::topic::Pattern;
-use dunlin::{KeyPattern, KeyRule, Permissions, Rule};
+use dunlin::{KeyPattern, KeyRule, Permissions, Rule, TaskRule};
 use toml::Spanned;
 
 use super::secret::{self, Digest};
@@ -260,6 +260,7 @@ impl Reader<'_> {
             delete: rule(raw.delete, raw.delete_deny)?,
             groups: rule(raw.groups, raw.groups_deny)?,
             keys: KeyRule { allow: keys(raw.keys), deny: keys(raw.keys_deny) },
+            tasks: self.task_rule(&name, raw.tasks)?,
             surveys: raw.surveys,
         };
         let limits = raw.limits.unwrap_or_default();
@@ -276,6 +277,22 @@ impl Reader<'_> {
                 publish_bytes_per_s: self.over_zero("publish_bytes_per_s", limits.publish_bytes_per_s)?,
             },
         })
+    }
+
+    fn task_rule(&self, tenant: &str, texts: Vec<Spanned<String>>) -> Result<TaskRule, UsersError> {
+        let mut rule = TaskRule { tenant: tenant.to_owned(), ..TaskRule::default() };
+        for text in texts {
+            match text.get_ref().as_str() {
+                "submit" => rule.submit = true,
+                "work" => rule.work = true,
+                "manage" => rule.manage = true,
+                other => {
+                    let why = format!("tasks: expected submit, work or manage, not {other:?}");
+                    return Err(self.error(text.span().start, why));
+                }
+            }
+        }
+        Ok(rule)
     }
 
     fn name_of(&self, name: Spanned<String>) -> Result<String, UsersError> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dunlin::raft::{Frozen, Status};
 use dunlin::state::{Command, Operation, Reply};
-use dunlin::{Consistency, Control, ControlError};
+use dunlin::{Consistency, Control, ControlError, Tasks};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::time::{Duration, Instant, sleep};
@@ -273,6 +273,26 @@ pub(super) async fn hand_over(control: &Control, to: Option<u64>) -> Result<Opti
         }
     }
     Ok(None)
+}
+
+/// Has another node lead the tasks, if this one does and there is another.
+pub(super) async fn hand_over_tasks(tasks: &Tasks) {
+    let Ok(status) = tasks.status() else { return };
+    if status.leader != Some(status.id) {
+        return;
+    }
+    for other in status.voters.iter().filter(|member| member.id != status.id) {
+        if tasks.transfer(other.id).await.is_err() {
+            return;
+        }
+        let deadline = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < deadline {
+            if tasks.status().is_ok_and(|now| now.leader.is_some_and(|leader| leader != status.id)) {
+                return;
+            }
+            sleep(LOOK).await;
+        }
+    }
 }
 
 /// Gives all that was agreed on up to now, in parts.

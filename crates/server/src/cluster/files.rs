@@ -130,6 +130,11 @@ impl Files {
         data_dir.join("control")
     }
 
+    /// Where its tasks are kept.
+    pub(super) fn tasks_dir(data_dir: &Path) -> PathBuf {
+        data_dir.join("tasks")
+    }
+
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use dunlin::raft::{Member, Status};
 use dunlin::state::{Command, Operation, State};
-use dunlin::{Consistency, Control, ControlError};
+use dunlin::{Consistency, Control, ControlError, Tasks};
 use tokio::time::{sleep, timeout};
 
 use super::error::ClusterError;
@@ -50,9 +50,14 @@ pub(super) async fn run(seat: Arc<Seat>) {
             tracing::debug!("cannot say yet where this node is: {error}");
         }
         if status.leader == Some(status.id)
-            && let Err(error) = look_after(control, &status, &table).await
+            && let Err(error) = look_after(&**control, &status, &table).await
         {
             tracing::info!("the cluster's nodes are not yet as they are to be: {error}");
+        }
+        if let Some(tasks) = seat.tasks()
+            && let Err(error) = look_after_tasks(tasks, control, &status, &table).await
+        {
+            tracing::info!("the group of the cluster's tasks is not yet as it is to be: {error}");
         }
         remember(&seat, &status, &mut remembered);
     }
@@ -123,8 +128,71 @@ async fn announce(seat: &Arc<Seat>, control: &Control) -> Result<(), ControlErro
     control.ask(&Command::System { compare, then, otherwise: Vec::new() }).await.map(drop)
 }
 
+/// A raft group whose members are to be those of the table.
+trait Members {
+    async fn set_voters(&self, voters: &[u64]) -> Result<(), String>;
+    async fn add_learner(&self, member: &Member) -> Result<(), String>;
+    async fn remove_learner(&self, node: u64) -> Result<(), String>;
+    async fn set_address(&self, member: &Member) -> Result<(), String>;
+}
+
+macro_rules! members {
+    ($($group:ty)*) => {$(
+        impl Members for $group {
+            async fn set_voters(&self, voters: &[u64]) -> Result<(), String> {
+                <$group>::set_voters(self, voters).await.map_err(|error| error.to_string())
+            }
+
+            async fn add_learner(&self, member: &Member) -> Result<(), String> {
+                <$group>::add_learner(self, member).await.map_err(|error| error.to_string())
+            }
+
+            async fn remove_learner(&self, node: u64) -> Result<(), String> {
+                <$group>::remove_learner(self, node).await.map_err(|error| error.to_string())
+            }
+
+            async fn set_address(&self, member: &Member) -> Result<(), String> {
+                <$group>::set_address(self, member).await.map_err(|error| error.to_string())
+            }
+        }
+    )*};
+}
+members!(Control Tasks);
+
+/// The tasks' own group: one node begins it, once in the cluster's life, and who leads it sees to it that the others follow.
+async fn look_after_tasks(
+    tasks: &Tasks,
+    control: &Control,
+    status: &Status,
+    table: &[NodeRecord],
+) -> Result<(), String> {
+    let failed = |error: ControlError| error.to_string();
+    match control.with(records::begins_tasks).map_err(failed)? {
+        None if status.leader == Some(status.id) => {
+            let value = records::value(&status.id);
+            let compare = vec![records::unchanged(records::TASKS, 0)];
+            let then = vec![Operation::Put { key: records::TASKS, value: &value, lease: 0 }];
+            let command = Command::System { compare, then, otherwise: Vec::new() };
+            return control.ask(&command).await.map(drop).map_err(failed);
+        }
+        Some(node) if node == status.id && !tasks.is_begun().await.map_err(|error| error.to_string())? => {
+            let address =
+                table.iter().find(|record| record.node == node).map(|record| record.address.clone());
+            let Some(address) = address else { return Ok(()) };
+            let begun = tasks.begin(&[Member { id: node, address }]).await;
+            return begun.map_err(|error| error.to_string());
+        }
+        _ => {}
+    }
+    let of_tasks = tasks.status().map_err(|error| error.to_string())?;
+    match of_tasks.leader == Some(of_tasks.id) {
+        true => look_after(tasks, &of_tasks, table).await,
+        false => Ok(()),
+    }
+}
+
 /// Does the first thing that is to be done.
-async fn look_after(control: &Control, status: &Status, table: &[NodeRecord]) -> Result<(), ControlError> {
+async fn look_after(control: &impl Members, status: &Status, table: &[NodeRecord]) -> Result<(), String> {
     let wanted: BTreeMap<u64, &NodeRecord> =
         table.iter().filter(|record| record.removed.is_none()).map(|record| (record.node, record)).collect();
     // Before this node has said who it is there is no table to go by.

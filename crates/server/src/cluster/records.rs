@@ -3,6 +3,7 @@
 //! | key | what |
 //! |---|---|
 //! | `$cluster/nodes/<id>` | [`NodeRecord`]: who is to take part, or has been removed |
+//! | `$cluster/tasks` | the node that began the group of the cluster's tasks; written once |
 //! | `$cluster/next` | the number of the next node; never given twice |
 //! | `$cluster/tokens/<digest>` | a join token that is good; those with an end hang on a lease |
 //!
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::files::Incarnation;
 
 pub(super) const NEXT: &[u8] = b"$cluster/next";
+pub(super) const TASKS: &[u8] = b"$cluster/tasks";
 const ALL: &[u8] = b"$cluster/";
 const NODES: &str = "$cluster/nodes/";
 const TOKENS: &str = "$cluster/tokens/";
@@ -93,6 +95,11 @@ pub(super) fn next(state: &State) -> (u64, u64) {
     let next = item.and_then(read::<u64>).unwrap_or(1);
     let taken = nodes(state).last().map_or(1, |last| last.node);
     (next.max(taken + 1), item.map_or(0, |item| item.modified))
+}
+
+/// Which node begins the group of the cluster's tasks, once that is agreed on.
+pub(super) fn begins_tasks(state: &State) -> Option<u64> {
+    state.get(TASKS).and_then(read)
 }
 
 /// A token, and the revision that made it.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use dunlin::raft::Status;
-use dunlin::{Control, Ownership};
+use dunlin::{Control, Ownership, Tasks};
 use tokio::io::{ReadHalf, WriteHalf, split};
 use tokio::time::{Instant, timeout};
 
@@ -39,6 +39,7 @@ pub(crate) struct Seat {
     pub(super) secrets: Secrets,
     pub(super) links: Used,
     control: OnceLock<Arc<Control>>,
+    tasks: OnceLock<Arc<Tasks>>,
     ownership: OnceLock<Weak<Ownership>>,
     door: OnceLock<ForDoor>,
     doors: Mutex<BTreeMap<String, String>>,
@@ -82,6 +83,7 @@ impl Seat {
             secrets,
             links: Used::default(),
             control: OnceLock::new(),
+            tasks: OnceLock::new(),
             ownership: OnceLock::new(),
             door: OnceLock::new(),
             doors: Mutex::default(),
@@ -99,6 +101,14 @@ impl Seat {
 
     pub(super) fn set_control(&self, control: Arc<Control>) {
         let _ = self.control.set(control);
+    }
+
+    pub(super) fn tasks(&self) -> Option<&Arc<Tasks>> {
+        self.tasks.get()
+    }
+
+    pub(super) fn set_tasks(&self, tasks: Arc<Tasks>) {
+        let _ = self.tasks.set(tasks);
     }
 
     /// The node's part in who owns which topic.
@@ -249,7 +259,11 @@ impl Seat {
     pub(super) fn ended(&self) -> Option<String> {
         let stopped =
             || Some(format!("this node's part in the cluster has ended: {}", self.status()?.stopped?));
-        self.expelled.get().cloned().or_else(stopped)
+        let tasks = || {
+            let stopped = self.tasks()?.status().ok()?.stopped?;
+            Some(format!("this node's part in the cluster's tasks has ended: {stopped}"))
+        };
+        self.expelled.get().cloned().or_else(stopped).or_else(tasks)
     }
 
     /// The cluster knows where this node is, and which start of it.

@@ -11,6 +11,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use dunlin::Tasks;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf, split};
@@ -179,7 +180,13 @@ async fn begin(
         let Some(control) = seat.control() else {
             return (id, Err(io::Error::other("the node is not ready yet")));
         };
-        (id, control.receive(request).await)
+        if !Tasks::is_for(&request) {
+            return (id, control.receive(request).await);
+        }
+        match seat.tasks() {
+            Some(tasks) => (id, tasks.receive(request).await),
+            None => (id, Err(io::Error::other("the node is not ready yet"))),
+        }
     });
     let first = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await;
     match first {

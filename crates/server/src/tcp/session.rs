@@ -29,6 +29,7 @@ mod reading;
 mod stored;
 mod subscribe;
 mod subscription;
+mod tasks;
 mod topics;
 mod translate;
 
@@ -61,6 +62,7 @@ use scratch::Scratch;
 use spin::Spin;
 use stored::{STORED, Unstored};
 use subscription::{Channel, Resumed, Subscription};
+use tasks::{TASKED, Tasking};
 
 /// Sessions that one passes a wake on to. With 16, the last of 1,000 readers hears of a record in three
 /// steps; with two, in ten, each of which may wait for a turn of the thread.
@@ -93,6 +95,7 @@ pub(crate) struct Session {
     publishing: Publishing,
     unstored: Unstored,
     asking: Asking,
+    tasking: Tasking,
     subscriptions: HashMap<u32, Subscription>,
     /// Positions for subscriptions that are yet to begin.
     resuming: HashMap<u32, Resumed>,
@@ -185,6 +188,7 @@ impl Session {
             publishing: Publishing::default(),
             unstored: Unstored::default(),
             asking: Asking::default(),
+            tasking: Tasking::default(),
             subscriptions: HashMap::new(),
             resuming: HashMap::new(),
             following: HashMap::new(),
@@ -236,7 +240,7 @@ impl Session {
             STOP => stop = true,
             STORED => stored = true,
             // It is said when there is room.
-            CONTROLLED => {}
+            CONTROLLED | TASKED => {}
             USERS => users = true,
             // Who waits for it looks anyway.
             LOGIN => {}

@@ -195,6 +195,8 @@ pub fn from_client(v: &Values, mut each: impl FnMut(FromClient<'_>)) {
     each(FromClient::Renew(Settle { request: number, subscription: 2, tokens: List::new(&v.tokens) }));
     let kind = if v.yes { ControlKind::Command } else { ControlKind::StaleQuestion };
     each(FromClient::Control(Control { request: number, kind, bytes: Long(&v.blob) }));
+    let kind = if v.yes { TasksKind::Commands } else { TasksKind::Attach };
+    each(FromClient::Tasks(Tasks { request: number, kind, bytes: Long(&v.blob) }));
 }
 
 /// Calls `each` with a message of every kind that a node sends.
@@ -223,6 +225,8 @@ pub fn from_node(v: &Values, mut each: impl FnMut(FromNode<'_>)) {
     let settings = [Setting { name: "fold", value: &v.name }];
     each(FromNode::Settings(Settings { request: number, settings: List::new(&settings) }));
     each(FromNode::Controlled(Controlled { request: number, bytes: Long(&v.blob) }));
+    each(FromNode::Tasked(Tasked { request: number, bytes: Long(&v.blob) }));
+    each(FromNode::TaskOrders(TaskOrders { bytes: Long(&v.blob) }));
 }
 
 fn entering(v: &Values, each: &mut impl FnMut(FromNode<'_>)) {

@@ -70,6 +70,8 @@ pub(super) struct RawUser {
     #[serde(default)]
     pub(super) keys_deny: Texts,
     #[serde(default)]
+    pub(super) tasks: Texts,
+    #[serde(default)]
     pub(super) surveys: bool,
     pub(super) limits: Option<RawUserLimits>,
 }

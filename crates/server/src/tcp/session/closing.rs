@@ -77,6 +77,7 @@ impl Session {
             && self.stream.is_flushed()
             && self.unstored.is_empty()
             && self.asking.is_answered()
+            && self.tasking.is_answered()
             && !closing.ended_writing
         {
             closing.ended_writing = true;

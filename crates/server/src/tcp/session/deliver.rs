@@ -30,6 +30,7 @@ impl Session {
         if !self.outbound.full {
             self.announce();
             self.answer_control();
+            self.answer_tasks();
             self.deliver();
             self.choose(&mut scratch.turn, pace);
             if self.outbound.is_empty() && scratch.turn.is_empty() {

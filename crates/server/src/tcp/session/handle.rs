@@ -45,6 +45,7 @@ impl Session {
             FromClient::Nack(nack) => self.nack(&nack),
             FromClient::Renew(renew) => self.renew(&renew),
             FromClient::Control(asked) => self.control(&asked),
+            FromClient::Tasks(asked) => self.tasks(&asked),
         }
     }
 }

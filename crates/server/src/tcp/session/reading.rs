@@ -173,6 +173,7 @@ impl Session {
         }
         self.acknowledge();
         self.ask_cluster();
+        self.ask_scheduler();
         if !self.is_closing() {
             self.unread = bytes[at..].to_vec();
         }

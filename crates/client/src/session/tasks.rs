@@ -1,0 +1,81 @@
+//! Whose answers and orders are whose, among this client's workers.
+
+use std::sync::Arc;
+
+use dunlin_tasks::{Attached, DecodeError, Order};
+use dunlin_wire::{RequestRefused, TaskOrders, Tasked};
+use hashbrown::HashMap;
+
+use crate::refusal::Refused;
+use crate::tasks::Line;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Working {
+    requests: HashMap<u32, Asked>,
+    workers: HashMap<u64, Arc<Line>>,
+}
+
+#[derive(Debug)]
+struct Asked {
+    line: Arc<Line>,
+    attaches: bool,
+}
+
+impl Working {
+    pub(super) fn add(&mut self, number: u32, line: &Arc<Line>, attaches: bool) {
+        self.requests.insert(number, Asked { line: Arc::clone(line), attaches });
+    }
+
+    pub(super) fn remove(&mut self, line: &Arc<Line>) {
+        self.requests.retain(|_, asked| !Arc::ptr_eq(&asked.line, line));
+        self.workers.retain(|_, other| !Arc::ptr_eq(other, line));
+    }
+
+    /// Whether it was a worker's. From here on its orders are known for its own.
+    pub(super) fn tasked(&mut self, tasked: &Tasked<'_>) -> Result<bool, DecodeError> {
+        let Some(Asked { line, attaches }) = self.requests.remove(&tasked.request) else { return Ok(false) };
+        if attaches {
+            let attached = Attached::decode(tasked.bytes.0)?;
+            self.workers.retain(|_, other| !Arc::ptr_eq(other, &line));
+            self.workers.insert(attached.worker, Arc::clone(&line));
+            line.attached(Ok(attached));
+        } else {
+            line.answered(tasked.request, Ok(tasked.bytes.0.to_vec()));
+        }
+        Ok(true)
+    }
+
+    /// The same for what is refused as a whole.
+    pub(super) fn refused(&mut self, refused: &RequestRefused<'_>) -> bool {
+        let Some(Asked { line, attaches }) = self.requests.remove(&refused.request) else { return false };
+        let why = Refused::new(&refused.refusal);
+        match attaches {
+            true => line.attached(Err(why)),
+            false => line.answered(refused.request, Err(why)),
+        }
+        true
+    }
+
+    pub(super) fn ordered(&mut self, orders: &TaskOrders<'_>) -> Result<(), DecodeError> {
+        let mut last: Option<&Arc<Line>> = None;
+        for order in Order::decode_all(orders.bytes.0)? {
+            // What is for a worker that has ended, it left behind.
+            let Some(line) = self.workers.get(&order.worker()) else { continue };
+            if let Some(before) = last.replace(line)
+                && !Arc::ptr_eq(before, line)
+            {
+                before.wake();
+            }
+            line.ordered(order);
+        }
+        last.into_iter().for_each(|line| line.wake());
+        Ok(())
+    }
+
+    /// The connection is gone.
+    pub(super) fn lost(&mut self) {
+        self.workers.drain().for_each(|(_, line)| line.lost());
+        self.requests.drain().for_each(|(_, asked)| asked.line.lost());
+    }
+}

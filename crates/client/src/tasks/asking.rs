@@ -1,0 +1,111 @@
+//! Commands and questions on their way.
+
+use std::time::Instant;
+
+use dunlin_tasks::{Command, Reply};
+use dunlin_wire::{
+    ErrorCode, FromClient, FromNode, HEADER_BYTES, Kind, Long, TaskAnswer, Tasks as Message, TasksKind,
+};
+
+use super::{Tasks, TasksError};
+use crate::asked::Asked;
+use crate::refusal::Refused;
+use crate::topics::AskError;
+
+/// Between two tries of what may be asked twice.
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+/// Of a message, at most: the protocol's header, the request's number, kind and length, and what fills it up.
+const HEAD_BYTES: usize = HEADER_BYTES + 32;
+
+/// Commands that were sent together. Many may be on their way at once; what is sent together the node proposes together.
+#[derive(Debug)]
+#[must_use = "commands whose answers nobody waits for may fail in silence"]
+pub struct TasksAsking {
+    tasks: Tasks,
+    asked: Asked,
+}
+
+impl TasksAsking {
+    /// Whether the answers are there.
+    pub fn is_answered(&self) -> bool {
+        self.asked.is_answered()
+    }
+
+    /// Waits for what came of each command.
+    pub fn wait(self) -> Result<Vec<Result<Reply, Refused>>, TasksError> {
+        let TasksAsking { tasks, asked } = self;
+        let bytes = asked.wait(Some(Instant::now() + tasks.patience()))?;
+        read_answers(tasks.content(&bytes)?)
+    }
+
+    /// The same for async functions.
+    #[cfg(feature = "tokio")]
+    pub async fn answered(self) -> Result<Vec<Result<Reply, Refused>>, TasksError> {
+        let TasksAsking { tasks, asked } = self;
+        let bytes = asked.answered().await?;
+        read_answers(tasks.content(&bytes)?)
+    }
+}
+
+impl Tasks {
+    /// Sends commands, once there is a connection, and does not wait for what comes of them. They are taken in one after another.
+    pub fn begin(&self, commands: &[Command<'_>]) -> Result<TasksAsking, TasksError> {
+        let mut bytes = Vec::new();
+        commands.iter().for_each(|command| push(&mut bytes, command));
+        Ok(TasksAsking { tasks: self.clone(), asked: self.send(TasksKind::Commands, &bytes)? })
+    }
+
+    pub(super) fn send(&self, kind: TasksKind, bytes: &[u8]) -> Result<Asked, AskError> {
+        // The node would end the connection, and nobody would know what came of all that is on its way.
+        let (size, size_max) = (bytes.len() + HEAD_BYTES, dunlin_wire::Limits::default().run_bytes_max);
+        if size > size_max {
+            let (numbers, text) = ([size as u64, size_max as u64, 0], "run_bytes_max".to_owned());
+            return Err(AskError::Refused(Refused { code: ErrorCode::TaskTooLarge, numbers, text }));
+        }
+        let message = |request| FromClient::Tasks(Message { request, kind, bytes: Long(bytes) });
+        let asked = self.shared.begin_asking(message)?;
+        self.shared.check_version(Kind::Tasks)?;
+        Ok(asked)
+    }
+
+    /// Asks what does no harm when it is asked twice, until it is answered or nobody is patient any more.
+    pub(super) fn again_and_again(&self, kind: TasksKind, bytes: &[u8]) -> Result<Vec<u8>, TasksError> {
+        let until = Instant::now() + self.patience();
+        loop {
+            let waited = self.send(kind, bytes).and_then(|asked| asked.wait(Some(until)));
+            match waited.map_err(TasksError::from) {
+                Err(error) if error.is_lost() && Instant::now() + PAUSE < until => std::thread::sleep(PAUSE),
+                Err(error) => return Err(error),
+                Ok(answer) => return self.content(&answer).map(<[u8]>::to_vec),
+            }
+        }
+    }
+
+    pub(super) fn content<'b>(&self, message: &'b [u8]) -> Result<&'b [u8], TasksError> {
+        match self.shared.read_answer(message) {
+            Some(FromNode::Tasked(tasked)) => Ok(tasked.bytes.0),
+            _ => Err(TasksError::odd()),
+        }
+    }
+}
+
+/// Appends a command behind its length.
+pub(super) fn push(bytes: &mut Vec<u8>, command: &Command<'_>) {
+    let at = bytes.len();
+    bytes.extend_from_slice(&[0; 4]);
+    command.encode(bytes);
+    let len = (bytes.len() - at - 4) as u32;
+    bytes[at..at + 4].copy_from_slice(&len.to_le_bytes());
+}
+
+/// What came of each command.
+pub(super) fn read_answers(bytes: &[u8]) -> Result<Vec<Result<Reply, Refused>>, TasksError> {
+    let read = |answer| {
+        Ok(match answer {
+            Ok(TaskAnswer::Done(reply)) => Ok(Reply::decode(reply)?),
+            Ok(TaskAnswer::Refused(refusal)) => Err(Refused::new(&refusal)),
+            Err(_) => return Err(TasksError::odd()),
+        })
+    };
+    TaskAnswer::read_all(bytes).map(read).collect()
+}

@@ -1,0 +1,343 @@
+//! A worker: attached to the cluster through whatever connection there is, under one lease, for as long as it likes.
+//!
+//! It has a thread of its own, which keeps the lease alive and reads what comes while tasks run. Tasks are taken with [`Attachment::next`], by
+//! any number of threads, and answered with [`Attachment::complete`] or [`Attachment::fail`], which do not wait: what came of
+//! answers is counted ([`Attachment::load`]).
+//!
+//! Invariants:
+//! - A task whose answer was not heard of is answered again on the next connection, under the same token: it counts once.
+//! - What is not this worker's any more says so ([`Given::is_stopped`]), as soon as it is known.
+
+mod driving;
+mod standing;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use dunlin_tasks::{Answer, Command};
+
+use super::Tasks;
+use super::error::TasksError;
+use super::given::{Given, Used};
+use super::line::Line;
+use crate::client::Shared;
+use crate::follow::lock;
+use crate::interrupt::interruptible;
+use standing::{Saying, Standing};
+
+/// How a worker comes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerOptions {
+    /// For people.
+    pub name: String,
+    /// What it can do.
+    pub kinds: Vec<String>,
+    /// The queues it serves; none for all.
+    pub queues: Vec<String>,
+    /// How many tasks it takes at once.
+    pub slots: u32,
+    /// Thousandths of a processor that it has; 0 where it does not say.
+    pub cpu_milli: u32,
+    /// Bytes of memory that it has; 0 where it does not say.
+    pub memory_bytes: u64,
+    /// It is dead, and what it has goes to others, when it gave no sign of life for so long.
+    pub ttl: Duration,
+}
+
+impl Default for WorkerOptions {
+    fn default() -> WorkerOptions {
+        WorkerOptions {
+            name: String::new(),
+            kinds: Vec::new(),
+            queues: Vec::new(),
+            slots: 1,
+            cpu_milli: 0,
+            memory_bytes: 0,
+            ttl: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What a worker has, and has had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AttachmentLoad {
+    /// Who it is now; 0 while it is nobody.
+    pub worker: u64,
+    /// Tasks that wait for somebody to take them.
+    pub ready: u64,
+    /// Tasks that are not answered.
+    pub unanswered: u64,
+    /// Tasks that it was given since it came.
+    pub given: u64,
+    /// Answers that were taken in.
+    pub answered: u64,
+    /// Answers that came too late.
+    pub stale: u64,
+    /// Tasks that went to others before they were answered.
+    pub lost: u64,
+}
+
+/// See the module. Dropped, the worker leaves, and what it has goes to others.
+#[derive(Debug)]
+pub struct Attachment {
+    core: Arc<Core>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the worker's thread and those who use it have in common.
+#[derive(Debug)]
+pub(super) struct Core {
+    shared: Arc<Shared>,
+    line: Arc<Line>,
+    options: WorkerOptions,
+    phase: Mutex<Phase>,
+    /// There is a task for somebody.
+    ready: Condvar,
+    /// Something else has happened.
+    changed: Condvar,
+    /// Taken by who says what is to be said.
+    saying: Mutex<()>,
+    ended: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Phase {
+    standing: Standing,
+    error: Option<TasksError>,
+    /// When what is left to be said is given up.
+    until: Option<Instant>,
+}
+
+impl Phase {
+    /// Notes an answer that is to be said, where it is of use.
+    fn answer<'a>(&mut self, given: &Given, used: &Used, command: impl FnOnce(Answer) -> Command<'a>) {
+        let (task, token, standing) = (given.task(), given.token(), &mut self.standing);
+        if standing.answer(task, token) {
+            let answer = Answer {
+                worker: standing.worker,
+                task,
+                token,
+                run_us: Used::micros(used.run),
+                cpu_us: Used::micros(used.cpu),
+                memory_bytes: used.memory_bytes,
+                credit: 1,
+            };
+            standing.say(Saying::new(&command(answer), Some((task, token)), true));
+        }
+    }
+
+    /// It was asked to end, and has nothing left to say that is worth waiting for.
+    fn is_given_up(&self) -> bool {
+        self.standing.is_silent() || self.until.is_none_or(|until| Instant::now() >= until)
+    }
+}
+
+/// How long who leaves waits for its last words to be heard.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+impl Tasks {
+    /// Becomes a worker. Returns at once: it attaches as soon as there is a node to attach to.
+    pub fn attach(&self, options: WorkerOptions) -> std::io::Result<Attachment> {
+        let core = Arc::new(Core {
+            shared: Arc::clone(&self.shared),
+            line: Arc::default(),
+            options,
+            phase: Mutex::default(),
+            ready: Condvar::new(),
+            changed: Condvar::new(),
+            saying: Mutex::default(),
+            ended: AtomicBool::new(false),
+        });
+        let driven = Arc::clone(&core);
+        let run = move || {
+            let asked = Arc::clone(&driven);
+            // Whoever ends it does not wait for a node that is away.
+            interruptible(move || asked.ended.load(Ordering::Acquire), || driven.drive());
+        };
+        let thread = thread::Builder::new().name("dunlin-worker".to_owned()).spawn(run)?;
+        Ok(Attachment { core, thread: Some(thread) })
+    }
+}
+
+impl Attachment {
+    /// The next task, if one comes within so long. An error when the worker has ended, for good.
+    pub fn next(&self, timeout: Duration) -> Result<Option<Given>, TasksError> {
+        Ok(self.next_batch(1, timeout)?.pop())
+    }
+
+    /// The same, of as many as are there, at most so many; none when none comes.
+    pub fn next_batch(&self, count_max: usize, timeout: Duration) -> Result<Vec<Given>, TasksError> {
+        let deadline = Instant::now() + timeout;
+        let mut phase = lock(&self.core.phase);
+        loop {
+            let ready = phase.standing.ready.len().min(count_max);
+            if ready > 0 {
+                return Ok(phase.standing.ready.drain(..ready).collect());
+            }
+            if let Some(error) = &phase.error {
+                return Err(TasksError::Ended(error.to_string()));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.core.ended.load(Ordering::Acquire) {
+                return Ok(Vec::new());
+            }
+            let waited = self.core.ready.wait_timeout(phase, left);
+            phase = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// A task is done.
+    pub fn complete(&self, given: &Given, result: &[u8], used: &Used) {
+        self.answer(given, used, |answer| Command::Complete { answer, result });
+    }
+
+    /// Tasks are done that came to nothing but being done; what each took.
+    pub fn complete_all(&self, given: &[Given], used: &Used) {
+        self.core.with(|phase| {
+            given.iter().for_each(|given| {
+                phase.answer(given, used, |answer| Command::Complete { answer, result: b"" })
+            });
+        });
+        self.core.say_what_is_to_be_said();
+    }
+
+    /// A task has failed; whether it may be tried again.
+    pub fn fail(&self, given: &Given, error: &[u8], retry: bool, used: &Used) {
+        self.answer(given, used, |answer| Command::Fail { answer, error, retry });
+    }
+
+    /// How far a task has come, in thousandths, and in words.
+    pub fn progress(&self, given: &Given, permille: u16, note: &str) {
+        self.say_of(given, |worker| Command::Progress {
+            worker,
+            task: given.task(),
+            token: given.token(),
+            permille,
+            note: note.as_bytes(),
+        });
+    }
+
+    /// A task takes longer: its timeout begins anew, as long as it was where none is given.
+    pub fn extend(&self, given: &Given, timeout: Option<Duration>) {
+        let timeout_ms = timeout.map_or(0, |timeout| u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX));
+        let (task, token) = (given.task(), given.token());
+        self.say_of(given, |worker| Command::Extend { worker, task, token, timeout_ms });
+    }
+
+    /// Takes nothing new from now on; what it has is to be answered still.
+    pub fn drain(&self) {
+        self.core.with(|phase| {
+            let standing = &mut phase.standing;
+            if !std::mem::replace(&mut standing.is_draining, true) {
+                let worker = standing.worker;
+                standing.is_drained = worker == 0;
+                standing.say(Saying::new(&Command::Drain { worker }, None, true));
+            }
+        });
+        self.core.say_what_is_to_be_said();
+        self.core.line.poke();
+    }
+
+    /// Whether all that it had is done, and it may go; `false` unless it was drained.
+    pub fn is_drained(&self) -> bool {
+        self.core.with(|phase| {
+            let standing = &phase.standing;
+            standing.is_drained || standing.is_draining && standing.worker == 0
+        })
+    }
+
+    /// Waits until it is drained, at most so long; whether it is.
+    pub fn wait_drained(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        while !self.is_drained() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let phase = lock(&self.core.phase);
+            if left.is_zero() || phase.error.is_some() {
+                return false;
+            }
+            drop(self.core.changed.wait_timeout(phase, left.min(LOOK)));
+        }
+        true
+    }
+
+    /// What it has, and has had.
+    pub fn load(&self) -> AttachmentLoad {
+        self.core.with(|phase| {
+            let Standing { worker, ready, counts, .. } = &phase.standing;
+            AttachmentLoad {
+                worker: *worker,
+                ready: ready.len() as u64,
+                unanswered: phase.standing.unanswered() as u64,
+                given: counts.given,
+                answered: counts.answered,
+                stale: counts.stale,
+                lost: counts.lost,
+            }
+        })
+    }
+
+    /// Whether it is attached now, as far as it knows.
+    pub fn is_attached(&self) -> bool {
+        self.core.with(|phase| phase.standing.is_attached)
+    }
+
+    /// Why it has ended, if it has for good.
+    pub fn error(&self) -> Option<TasksError> {
+        self.core.with(|phase| phase.error.clone())
+    }
+
+    /// Waits until what was answered was heard of, at most so long; whether it was.
+    pub fn flush(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let phase = lock(&self.core.phase);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if phase.standing.is_silent() || left.is_zero() || phase.error.is_some() {
+                return phase.standing.is_silent();
+            }
+            drop(self.core.changed.wait_timeout(phase, left.min(LOOK)));
+        }
+    }
+
+    fn answer<'a>(&self, given: &Given, used: &Used, command: impl FnOnce(Answer) -> Command<'a>) {
+        self.core.with(|phase| phase.answer(given, used, command));
+        self.core.say_what_is_to_be_said();
+    }
+
+    fn say_of<'a>(&self, given: &Given, command: impl FnOnce(u64) -> Command<'a>) {
+        self.core.with(|phase| {
+            let standing = &mut phase.standing;
+            if standing.holds(given.task(), given.token()) {
+                let worker = standing.worker;
+                standing.say(Saying::new(&command(worker), None, true));
+            }
+        });
+        self.core.say_what_is_to_be_said();
+    }
+}
+
+/// How soon a wait notices what nobody told it.
+const LOOK: Duration = Duration::from_millis(50);
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.core.with(|phase| {
+            phase.until = Some(Instant::now() + FAREWELL);
+            let worker = phase.standing.worker;
+            if phase.standing.is_attached {
+                phase.standing.say(Saying::new(&Command::Leave { worker }, None, false));
+            }
+        });
+        self.core.say_what_is_to_be_said();
+        self.core.ended.store(true, Ordering::Release);
+        self.core.line.poke();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        lock(&self.core.shared.session).remove_working(&self.core.line);
+        self.core.ready.notify_all();
+        self.core.changed.notify_all();
+    }
+}

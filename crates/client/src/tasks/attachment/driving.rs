@@ -1,0 +1,218 @@
+//! The thread that attaches a worker, again and again, keeps its lease alive, and hears what came for it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use dunlin_tasks::{Attach, Command, NewWorker};
+use dunlin_wire::{ErrorCode, FromClient, Kind, Long, Retry, Tasks as Message, TasksKind};
+
+use super::super::asking::read_answers;
+use super::super::error::TasksError;
+use super::super::line::News;
+use super::standing::Saying;
+use super::{Core, Phase};
+use crate::drive::Waited;
+use crate::follow::lock;
+use crate::link::Why;
+
+/// So often in its time to live a worker says that it lives.
+const BEATS: u32 = 3;
+/// Between two tries to attach that was refused for now, or to say what was.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How long a wait lasts at most, so that its end is noticed.
+const LOOK: Duration = Duration::from_millis(100);
+
+impl Core {
+    /// Until the worker has ended.
+    pub(super) fn drive(self: &Arc<Core>) {
+        let mut beat_at = Instant::now();
+        let mut attaching: Option<Instant> = None;
+        while !self.is_over() {
+            let now = Instant::now();
+            let is_attached = self.with(|phase| phase.standing.is_attached);
+            if !is_attached && attaching.is_none_or(|until| now >= until) {
+                if self.is_up() {
+                    self.begin_attaching();
+                    attaching = Some(now + self.patience());
+                } else {
+                    attaching = None;
+                }
+            }
+            if is_attached {
+                attaching = None;
+                if now >= beat_at {
+                    beat_at = now + self.options.ttl / BEATS;
+                    self.beat();
+                }
+            }
+            self.say_what_is_to_be_said();
+            let until = now + if is_attached { LOOK.min(beat_at - now) } else { LOOK };
+            if let Waited::Away(Why::Refused(refused)) = self.wait(until) {
+                self.end(TasksError::Refused(refused));
+                return;
+            }
+            let news = self.line.take();
+            if let Some(pause) = self.heard(news, &mut attaching) {
+                std::thread::sleep(pause);
+            }
+        }
+    }
+
+    fn is_up(&self) -> bool {
+        lock(&self.shared.session).up
+    }
+
+    fn wait(&self, until: Instant) -> Waited {
+        let was_up = self.is_up();
+        let done =
+            || self.line.has_news() || self.is_over() || self.is_up() != was_up || self.has_more_to_say();
+        self.shared.wait_until(&self.line.waiting, self.shared.options.wait, Some(until), done)
+    }
+
+    fn begin_attaching(&self) {
+        if let Err(error) = self.shared.check_version(Kind::Tasks) {
+            return self.end(error.into());
+        }
+        let options = &self.options;
+        let (worker, life, has, slots) = self.with(|phase| {
+            let standing = &phase.standing;
+            (standing.worker, standing.life, standing.has(), standing.slots(options.slots))
+        });
+        let each =
+            |names: &'_ [String]| names.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>();
+        let (kinds, queues) = (each(&options.kinds), each(&options.queues));
+        let new = NewWorker {
+            name: options.name.as_bytes(),
+            kinds: kinds.iter().map(Vec::as_slice).collect(),
+            queues: queues.iter().map(Vec::as_slice).collect(),
+            cpu_milli: options.cpu_milli,
+            memory_bytes: options.memory_bytes,
+            ttl_ms: u64::try_from(options.ttl.as_millis()).unwrap_or(u64::MAX),
+            credit: 0,
+        };
+        let mut bytes = Vec::new();
+        Attach { worker, life, slots, has, new }.encode(&mut bytes);
+        self.ask(TasksKind::Attach, &bytes, true);
+    }
+
+    /// Sends a request of the worker's, if there is a connection; its number.
+    fn ask(&self, kind: TasksKind, bytes: &[u8], attaches: bool) -> u32 {
+        let mut session = lock(&self.shared.session);
+        let request = session.number();
+        if session.up {
+            session.add_working(request, &self.line, attaches);
+            self.shared.say(&FromClient::Tasks(Message { request, kind, bytes: Long(bytes) }));
+        }
+        request
+    }
+
+    fn beat(&self) {
+        self.with(|phase| {
+            let workers = vec![phase.standing.worker];
+            phase.standing.say(Saying::new(&Command::Beat { workers }, None, false));
+        });
+    }
+
+    fn has_more_to_say(&self) -> bool {
+        self.with(|phase| phase.standing.may_say())
+    }
+
+    /// Says what is to be said, unless somebody else is about to.
+    pub(super) fn say_what_is_to_be_said(&self) {
+        while self.has_more_to_say() {
+            let Ok(_saying) = self.saying.try_lock() else { return };
+            let mut session = lock(&self.shared.session);
+            if !session.up {
+                return;
+            }
+            let request = session.number();
+            let Some(bytes) = self.with(|phase| phase.standing.next_request(request)) else { return };
+            session.add_working(request, &self.line, false);
+            let kind = TasksKind::Commands;
+            self.shared.say(&FromClient::Tasks(Message { request, kind, bytes: Long(&bytes) }));
+        }
+    }
+
+    /// How long to rest before the next try of what was refused for now.
+    fn heard(&self, news: News, attaching: &mut Option<Instant>) -> Option<Duration> {
+        let News { is_lost, attached, orders, answers, .. } = news;
+        let mut rest = None;
+        match attached {
+            // Of a connection that is gone, it is to be asked for again.
+            Some(Ok(attached)) if !is_lost => {
+                self.with(|phase| phase.standing.attached(&attached));
+                *attaching = None;
+            }
+            Some(Err(refused)) if !is_lost && refused.code == ErrorCode::NoWorker => {
+                self.with(|phase| phase.standing.lost_lease());
+                *attaching = None;
+            }
+            Some(Err(refused)) if !is_lost && refused.retry() == Retry::No && !is_unknown(&refused) => {
+                self.end(TasksError::Refused(refused));
+                return None;
+            }
+            Some(Err(_)) => {
+                *attaching = None;
+                rest = Some(PAUSE);
+            }
+            _ => {}
+        }
+        let mut is_known = true;
+        let ready = self.with(|phase| {
+            let standing = &mut phase.standing;
+            orders.into_iter().for_each(|order| standing.ordered(order));
+            for (request, answer) in answers {
+                match answer.map_err(TasksError::from).and_then(|bytes| read_answers(&bytes)) {
+                    Ok(answers) => is_known &= standing.answered(request, answers),
+                    Err(TasksError::Refused(refused))
+                        if refused.retry() == Retry::No && !is_unknown(&refused) =>
+                    {
+                        standing.given_up(request);
+                    }
+                    Err(_) => {
+                        standing.refused(request);
+                        rest = Some(PAUSE);
+                    }
+                }
+            }
+            if is_lost {
+                standing.lost_connection();
+            }
+            if !is_known {
+                standing.lost_lease();
+            }
+            standing.ready.len()
+        });
+        if is_lost || !is_known {
+            *attaching = None;
+        }
+        (0..ready).for_each(|_| self.ready.notify_one());
+        self.changed.notify_all();
+        rest
+    }
+
+    fn is_over(&self) -> bool {
+        self.ended.load(Ordering::Acquire) && self.with(|phase| phase.error.is_some() || phase.is_given_up())
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_millis(self.shared.limits.answer_ms_max)
+    }
+
+    pub(super) fn end(&self, why: TasksError) {
+        self.with(|phase| phase.error.get_or_insert(why).clone());
+        self.ended.store(true, Ordering::Release);
+        self.ready.notify_all();
+        self.changed.notify_all();
+    }
+
+    pub(super) fn with<R>(&self, look: impl FnOnce(&mut Phase) -> R) -> R {
+        look(&mut lock(&self.phase))
+    }
+}
+
+/// It may have been done: it is said again, which changes nothing that was.
+fn is_unknown(refused: &crate::refusal::Refused) -> bool {
+    refused.code == ErrorCode::CommandUnknown
+}

@@ -1,0 +1,65 @@
+//! Why nothing came of it.
+
+use dunlin_tasks::DecodeError;
+use dunlin_wire::ErrorCode;
+
+use crate::interrupt::is_broken_off;
+use crate::refusal::Refused;
+use crate::topics::AskError;
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TasksError {
+    /// The node refused.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// There is no connection, and nothing was sent.
+    #[error("connection: {0}")]
+    Away(String),
+    /// It may have been done or not.
+    #[error("outcome unknown: {0}")]
+    Unknown(String),
+    /// The worker has ended.
+    #[error("the worker has ended: {0}")]
+    Ended(String),
+}
+
+impl TasksError {
+    /// Its code, where a node said one.
+    pub fn code(&self) -> Option<ErrorCode> {
+        match self {
+            TasksError::Refused(refused) => Some(refused.code),
+            TasksError::Away(_) | TasksError::Ended(_) => None,
+            TasksError::Unknown(_) => Some(ErrorCode::CommandUnknown),
+        }
+    }
+
+    /// Whether the connection took the answer with it, and the same may be asked on the next one.
+    pub(super) fn is_lost(&self) -> bool {
+        matches!(self, TasksError::Unknown(_) | TasksError::Away(_)) && !is_broken_off()
+    }
+
+    pub(super) fn odd() -> TasksError {
+        TasksError::Unknown("the node answered something else than was asked".to_owned())
+    }
+}
+
+impl From<AskError> for TasksError {
+    fn from(error: AskError) -> TasksError {
+        match error {
+            AskError::Refused(refused) if refused.code == ErrorCode::CommandUnknown => {
+                TasksError::Unknown("the leader changed, or an answer between nodes was lost".to_owned())
+            }
+            AskError::Refused(refused) => TasksError::Refused(refused),
+            AskError::Away(why) => TasksError::Away(why),
+            AskError::Unknown(why) => TasksError::Unknown(why),
+        }
+    }
+}
+
+impl From<DecodeError> for TasksError {
+    fn from(error: DecodeError) -> TasksError {
+        TasksError::Unknown(format!("the answer cannot be read: {error}"))
+    }
+}

@@ -1,0 +1,315 @@
+//! Tasks and workers at a real node.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dunlin::{Config, Node};
+use dunlin_client::scheduler::{
+    Answer, Backoff, Command, Failure, KeyLimit, ListFilter, NewTask, NewWorker, Retry, Stage, Taken,
+    TaskView, Tenant,
+};
+use dunlin_client::topic::{Event, Subscribe, SubscribeOptions};
+use dunlin_client::{ErrorCode, Task, TaskFailed, Tasks, TasksError, Used, Worker, WorkerOptions};
+
+use crate::running::Running;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const MS: Duration = Duration::from_millis(1);
+
+/// A node on which topics and tenants come into being by being used.
+fn start() -> Running {
+    Running::of(Node::start(Config::default()).unwrap())
+}
+
+fn until_over(tasks: &Tasks, task: u64) -> TaskView {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let found = tasks.get(task).unwrap();
+        if matches!(found.stage, Stage::Completed | Stage::Cancelled | Stage::Dead) {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{found:?}");
+        thread::sleep(5 * MS);
+    }
+}
+
+fn options(kind: &str, slots: u32) -> WorkerOptions {
+    WorkerOptions { kinds: vec![kind.to_owned()], slots, ..WorkerOptions::default() }
+}
+
+fn at_once() -> Option<Retry> {
+    Some(Retry { retries: 2, backoff: Backoff::Fixed { delay_ms: 1 } })
+}
+
+#[test]
+fn what_is_submitted_is_done_by_functions_that_block_and_functions_that_do_not() {
+    let node = start();
+    let client = node.client();
+    let worker = Worker::new(&node.client())
+        .handle("length", |task: Task| async move { Ok::<_, TaskFailed>(task.payload().len().to_string()) })
+        .handle_blocking("upper", |task: &Task| Ok(task.payload().to_ascii_uppercase()))
+        .slots(3)
+        .name("w");
+    let stop = worker.stop_handle();
+    let running = thread::spawn(move || worker.run().unwrap());
+    let tasks = client.tasks();
+    let length = tasks.submit("acme", NewTask::new(b"length", b"hello")).unwrap().task;
+    let many: Vec<Vec<u8>> = (0..500).map(|number: u32| format!("text {number}").into_bytes()).collect();
+    let new = many.iter().map(|text| NewTask::new(b"upper", text)).collect();
+    let submitted = tasks.submit_all("other", new).unwrap();
+    assert_eq!(&*until_over(&tasks, length).outcome.unwrap().bytes, b"5");
+    for (taken, text) in submitted.tasks.iter().zip(&many) {
+        let over = until_over(&tasks, taken.task);
+        assert_eq!(over.stage, Stage::Completed);
+        assert_eq!(&*over.outcome.unwrap().bytes, text.to_ascii_uppercase());
+    }
+    let workers = tasks.workers().unwrap();
+    assert_eq!((workers.len(), &*workers[0].name), (1, &b"w"[..]));
+    stop.stop();
+    let load = running.join().unwrap();
+    assert_eq!((load.given, load.answered, load.stale, load.lost), (501, 501, 0, 0));
+    let tenants = tasks.tenants("").unwrap();
+    let completed = |name: &[u8]| tenants.iter().find(|t| *t.name == *name).unwrap().account.completed;
+    assert_eq!((completed(b"acme"), completed(b"other")), (1, 500));
+}
+
+#[test]
+fn a_task_that_fails_is_tried_again_as_often_as_it_may_and_then_is_a_dead_letter() {
+    let node = start();
+    let tries = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&tries);
+    let worker = Worker::new(&node.client())
+        .handle_blocking("fails", move |_: &Task| -> Result<Vec<u8>, TaskFailed> {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Err(TaskFailed::new("no"))
+        })
+        .handle_blocking("panics", |_: &Task| -> Result<Vec<u8>, TaskFailed> { panic!("a bug") })
+        .handle_blocking("hopeless", |_: &Task| -> Result<Vec<u8>, TaskFailed> {
+            Err(TaskFailed::for_good("never"))
+        });
+    let stop = worker.stop_handle();
+    let running = thread::spawn(move || worker.run().unwrap());
+    let tasks = node.client().tasks();
+    let fails = NewTask { retry: at_once(), ..NewTask::new(b"fails", b"") };
+    let fails = tasks.submit("t", fails).unwrap().task;
+    let over = until_over(&tasks, fails);
+    assert_eq!((over.stage, over.attempts, tries.load(Ordering::Relaxed)), (Stage::Dead, 3, 3));
+    assert_eq!(&*over.outcome.unwrap().bytes, b"no");
+    let hopeless = tasks.submit("t", NewTask::new(b"hopeless", b"")).unwrap().task;
+    let over = until_over(&tasks, hopeless);
+    assert_eq!((over.stage, over.attempts), (Stage::Dead, 1));
+    let panics = NewTask { retry: at_once(), ..NewTask::new(b"panics", b"") };
+    let panics = tasks.submit("t", panics).unwrap().task;
+    assert_eq!(until_over(&tasks, panics).stage, Stage::Dead);
+    assert_eq!(tasks.redrive("t", 0).unwrap(), (3, false));
+    assert_eq!(until_over(&tasks, fails).stage, Stage::Dead);
+    assert!(tasks.why(fails).unwrap().contains("no"), "{}", tasks.why(fails).unwrap());
+    stop.stop();
+    running.join().unwrap();
+}
+
+#[test]
+fn a_worker_that_goes_gives_its_tasks_to_another_and_an_old_token_is_refused() {
+    let node = start();
+    let tasks = node.client().tasks();
+    let task = tasks.submit("t", NewTask::new(b"k", b"payload")).unwrap().task;
+    let first = node.client().tasks().attach(options("k", 1)).unwrap();
+    let given = first.next(PATIENCE).unwrap().unwrap();
+    assert_eq!(
+        (given.task(), given.payload(), given.tenant(), given.attempt()),
+        (task, &b"payload"[..], &b"t"[..], 1)
+    );
+    let worker = first.load().worker;
+    drop(first);
+    let second = node.client().tasks().attach(options("k", 1)).unwrap();
+    let again = second.next(PATIENCE).unwrap().unwrap();
+    assert_eq!(again.task(), task);
+    assert!(again.token() > given.token());
+    let answer =
+        |worker, token| Answer { worker, task, token, run_us: 0, cpu_us: 0, memory_bytes: 0, credit: 0 };
+    let stale = |worker, token| {
+        let command = Command::Complete { answer: answer(worker, token), result: b"stolen" };
+        tasks.command(&command).unwrap_err().code()
+    };
+    assert_eq!(stale(worker, given.token()), Some(ErrorCode::NoWorker), "it has left");
+    let second_worker = second.load().worker;
+    assert_eq!(stale(second_worker, given.token()), Some(ErrorCode::StaleToken));
+    second.complete(&again, b"done", &Used::default());
+    assert!(second.flush(PATIENCE));
+    assert_eq!(&*until_over(&tasks, task).outcome.unwrap().bytes, b"done");
+    let over = Command::Fail { answer: answer(second_worker, again.token()), error: b"late", retry: true };
+    assert_eq!(tasks.command(&over).unwrap_err().code(), Some(ErrorCode::TaskOver));
+}
+
+#[test]
+fn a_worker_keeps_its_tasks_over_a_lost_connection_and_its_answers_count_once() {
+    let mut node = start();
+    let (tasks, client) = (node.client().tasks(), node.client());
+    let attachment = client.tasks().attach(options("k", 10)).unwrap();
+    let ids: Vec<u64> = (0..10).map(|_| tasks.submit("t", NewTask::new(b"k", b"")).unwrap().task).collect();
+    let mut given = Vec::new();
+    while given.len() < 10 {
+        given.extend(attachment.next_batch(10, PATIENCE).unwrap());
+    }
+    let worker = attachment.load().worker;
+    let before = client.connections();
+    node.cut();
+    for (number, given) in given.iter().enumerate() {
+        attachment.complete(given, number.to_string().as_bytes(), &Used::default());
+    }
+    assert!(attachment.flush(PATIENCE));
+    assert!(client.connections() > before, "it was cut off");
+    let load = attachment.load();
+    assert_eq!((load.worker, load.given, load.answered, load.stale, load.lost), (worker, 10, 10, 0, 0));
+    for (number, given) in given.iter().enumerate() {
+        let over = until_over(&tasks, given.task());
+        assert_eq!(&*over.outcome.unwrap().bytes, number.to_string().as_bytes());
+    }
+    assert!(ids.iter().all(|id| given.iter().any(|given| given.task() == *id)));
+}
+
+#[test]
+fn a_task_that_is_cancelled_is_told_to_stop() {
+    let node = start();
+    let tasks = node.client().tasks();
+    let attachment = node.client().tasks().attach(options("k", 1)).unwrap();
+    let running = tasks.submit("t", NewTask::new(b"k", b"")).unwrap().task;
+    let waiting = tasks.submit("t", NewTask::new(b"k", b"")).unwrap().task;
+    let given = attachment.next(PATIENCE).unwrap().unwrap();
+    assert_eq!((given.task(), given.is_stopped()), (running, false));
+    assert_eq!(tasks.cancel(waiting).unwrap(), 1);
+    tasks.cancel(running).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while !given.is_stopped() {
+        assert!(Instant::now() < deadline);
+        thread::sleep(MS);
+    }
+    attachment.fail(&given, b"stopped", true, &Used::default());
+    assert!(attachment.flush(PATIENCE));
+    for task in [running, waiting] {
+        assert_eq!(until_over(&tasks, task).stage, Stage::Cancelled);
+    }
+}
+
+#[test]
+fn who_drains_finishes_what_it_has_and_takes_nothing_new() {
+    let node = start();
+    let tasks = node.client().tasks();
+    let attachment = node.client().tasks().attach(options("k", 2)).unwrap();
+    let first = tasks.submit("t", NewTask::new(b"k", b"")).unwrap().task;
+    let given = attachment.next(PATIENCE).unwrap().unwrap();
+    attachment.drain();
+    assert!(attachment.flush(PATIENCE) && !attachment.is_drained());
+    let second = tasks.submit("t", NewTask::new(b"k", b"")).unwrap().task;
+    assert!(attachment.next(200 * MS).unwrap().is_none());
+    attachment.complete(&given, b"", &Used::default());
+    assert!(attachment.wait_drained(PATIENCE));
+    assert_eq!(until_over(&tasks, first).stage, Stage::Completed);
+    assert_eq!(tasks.get(second).unwrap().stage, Stage::Ready);
+    assert!(tasks.why(second).unwrap().starts_with("waiting"), "{}", tasks.why(second).unwrap());
+}
+
+#[test]
+fn a_limit_is_kept_whoever_works_and_tenants_come_into_being_by_being_used() {
+    let node = start();
+    let tasks = node.client().tasks();
+    let limits = vec![KeyLimit::running(b"tenant", 2)];
+    tasks.set_tenant(Tenant { limits, ..Tenant::new(b"t") }).unwrap();
+    let attachment = node.client().tasks().attach(options("k", 10)).unwrap();
+    let new = (0..5).map(|_| NewTask::new(b"k", b"")).collect();
+    let submitted = tasks.submit_all("t", new).unwrap();
+    let mut given = Vec::new();
+    while given.len() < 2 {
+        given.extend(attachment.next_batch(10, PATIENCE).unwrap());
+    }
+    assert!(attachment.next(100 * MS).unwrap().is_none(), "two of five may run");
+    assert_eq!(given.len(), 2);
+    assert!(tasks.why(submitted.tasks[4].task).unwrap().contains("2 of 2"));
+    attachment.complete(&given[0], b"", &Used::default());
+    assert!(attachment.next(PATIENCE).unwrap().is_some());
+    let filter = ListFilter { tenant: b"t", stage: Some(Stage::Limited), ..ListFilter::default() };
+    assert_eq!(tasks.list(&filter, 0, 0, false).unwrap().tasks.len(), 2);
+    assert_eq!(tasks.signals().unwrap().held, 2);
+}
+
+#[test]
+fn what_is_wrong_is_refused_with_its_code() {
+    let node = start();
+    let tasks = node.client().tasks();
+    let code = |result: Result<Taken, TasksError>| result.unwrap_err().code();
+    let submit = |task| code(tasks.submit("t", task));
+    let large = vec![0; (1 << 20) + 1];
+    assert_eq!(submit(NewTask::new(b"k", &large)), Some(ErrorCode::TaskTooLarge));
+    assert_eq!(submit(NewTask { priority: 10, ..NewTask::new(b"k", b"") }), Some(ErrorCode::BadTask));
+    assert_eq!(submit(NewTask { deadline_ms: 1, ..NewTask::new(b"k", b"") }), Some(ErrorCode::BadTask));
+    assert_eq!(submit(NewTask::new(b"", b"")), Some(ErrorCode::BadTask));
+    assert_eq!(tasks.get(77).unwrap_err().code(), Some(ErrorCode::NoTask));
+    assert_eq!(tasks.cancel(77).unwrap_err().code(), Some(ErrorCode::NoTask));
+    tasks.set_tenant(Tenant { queued_max: 2, ..Tenant::new(b"small") }).unwrap();
+    let new = |count: usize| (0..count).map(|_| NewTask::new(b"k", b"")).collect::<Vec<_>>();
+    let full = tasks.submit_all("small", new(3)).unwrap_err();
+    assert_eq!(full.code(), Some(ErrorCode::QueueFull));
+    let TasksError::Refused(refused) = full else { panic!("{full}") };
+    assert!(refused.numbers[0] > 0, "it says when to try again");
+    let endless = node.client().tasks().attach(WorkerOptions::default()).unwrap();
+    assert!(matches!(endless.next(PATIENCE), Err(TasksError::Ended(_))), "a worker that can do nothing");
+    let key = |key| NewTask { idempotency_key: key, ..NewTask::new(b"k", b"") };
+    let first = tasks.submit("t", key(b"once")).unwrap();
+    let second = tasks.submit("t", key(b"once")).unwrap();
+    assert_eq!((first.known, second.known, first.task), (false, true, second.task));
+}
+
+#[test]
+fn a_task_that_publishes_does_so_and_events_are_told() {
+    let node = start();
+    let client = node.client();
+    let mut events = client.subscribe("$tasks.acme", SubscribeOptions::default()).unwrap();
+    let mut alarms = client.subscribe("alarms", SubscribeOptions::default()).unwrap();
+    let tasks = client.tasks();
+    let publish = NewTask { subject: b"alarms", ..NewTask::new(b"publish", b"wake up") };
+    let task = tasks.submit("acme", publish).unwrap().task;
+    let Some(Event::Record(record)) = alarms.next_timeout(PATIENCE).unwrap() else { panic!("nothing") };
+    assert_eq!(record.payload(), b"wake up");
+    assert_eq!(until_over(&tasks, task).stage, Stage::Completed);
+    let mut told = Vec::new();
+    while told.len() < 3 {
+        let Some(Event::Record(record)) = events.next_timeout(PATIENCE).unwrap() else { panic!("{told:?}") };
+        told.push(String::from_utf8(record.payload().to_vec()).unwrap());
+    }
+    for (told, what) in told.iter().zip(["submitted", "publishing", "completed"]) {
+        assert!(told.contains(&format!("\"task\":\"{task:x}\"")), "{told}");
+        assert!(told.contains(&format!("\"event\":\"{what}\"")), "{told}");
+    }
+}
+
+#[test]
+fn a_worker_that_takes_and_does_not_answer_loses_each_attempt_to_its_timeout() {
+    let node = start();
+    let tasks = node.client().tasks();
+    let join = NewWorker { kinds: vec![b"k"], ttl_ms: 300, ..NewWorker::default() };
+    let joined = tasks.command(&Command::Join { worker: join });
+    assert_eq!(joined.unwrap_err().code(), Some(ErrorCode::BadTask), "a worker attaches");
+    let task = NewTask { timeout_ms: 100, retry: at_once(), ..NewTask::new(b"k", b"") };
+    let task = tasks.submit("t", task).unwrap().task;
+    let attachment = node.client().tasks().attach(options("k", 1)).unwrap();
+    let mut tokens = Vec::new();
+    while tasks.get(task).unwrap().stage != Stage::Dead {
+        let Some(given) = attachment.next(10 * MS).unwrap() else { continue };
+        tokens.push(given.token());
+        while !given.is_stopped() {
+            thread::sleep(MS);
+        }
+        // Too late: it does not count, and makes room for another.
+        attachment.complete(&given, b"late", &Used::default());
+    }
+    assert_eq!(tokens.len(), 3);
+    assert!(tokens.is_sorted());
+    assert!(attachment.flush(PATIENCE));
+    assert_eq!((attachment.load().answered, attachment.load().stale), (0, 3));
+    let outcome = tasks.get(task).unwrap().outcome.unwrap();
+    assert_eq!(outcome.failure, Some(Failure::TimedOut));
+    let next = tasks.submit("t", NewTask::new(b"k", b"")).unwrap().task;
+    assert_eq!(attachment.next(PATIENCE).unwrap().unwrap().task(), next);
+}

@@ -1,0 +1,145 @@
+//! What a user may do with tasks.
+//!
+//! Submitting, and looking at and ending what was submitted, is within the user's tenant. Workers get tasks of all tenants, so to work is
+//! a permission of its own; so is to manage, which is all of it, of any tenant.
+
+use dunlin_tasks::{Command, Query};
+
+/// What is allowed of tasks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TaskRule {
+    /// Whose tasks are the user's.
+    pub tenant: String,
+    /// To submit tasks of the tenant, to see, cancel, retry and discard them.
+    pub submit: bool,
+    /// To do tasks, of all tenants.
+    pub work: bool,
+    /// All of it, of any tenant: shares and quotas too.
+    pub manage: bool,
+}
+
+/// Whose a task is, if it is there.
+type TenantOf<'f> = &'f dyn Fn(u64) -> Option<Vec<u8>>;
+
+impl TaskRule {
+    /// Everything.
+    pub fn all(tenant: &str) -> TaskRule {
+        TaskRule { tenant: tenant.to_owned(), submit: true, work: true, manage: true }
+    }
+
+    fn owns(&self, tenant: &[u8]) -> bool {
+        self.manage || self.submit && tenant == self.tenant.as_bytes()
+    }
+
+    fn owns_task(&self, task: u64, tenant_of: TenantOf<'_>) -> bool {
+        self.manage || tenant_of(task).is_some_and(|tenant| self.owns(&tenant))
+    }
+
+    /// Whether the command may be given; else what is refused. `tenant_of` says whose a task is.
+    pub fn command(&self, command: &Command<'_>, tenant_of: TenantOf<'_>) -> Result<(), String> {
+        let allowed = match *command {
+            Command::Submit { tenant, .. }
+            | Command::Redrive { tenant, .. }
+            | Command::Discard { tenant, .. }
+            | Command::Schedule { tenant, .. }
+            | Command::Unschedule { tenant, .. }
+            | Command::Found { tenant } => self.owns(tenant),
+            Command::Cancel { task } | Command::Retry { task } => self.owns_task(task, tenant_of),
+            Command::Pull { .. }
+            | Command::Beat { .. }
+            | Command::Complete { .. }
+            | Command::Fail { .. }
+            | Command::Progress { .. }
+            | Command::Extend { .. }
+            | Command::Drain { .. }
+            | Command::Leave { .. }
+            | Command::Join { .. } => self.work || self.manage,
+            Command::Tenant { .. } | Command::Limit { .. } => self.manage,
+            // What the nodes tell one another.
+            Command::Published { .. } | Command::Clock { .. } => false,
+        };
+        if allowed { Ok(()) } else { Err(shown(command)) }
+    }
+
+    /// Whether the question may be asked; else what is refused.
+    pub fn query(&self, query: &Query<'_>, tenant_of: TenantOf<'_>) -> Result<(), String> {
+        let (allowed, what) = match *query {
+            Query::Get { task } | Query::Why { task } => {
+                (self.work || self.owns_task(task, tenant_of), format!("task {task:x}"))
+            }
+            Query::List { ref filter, .. } => (self.owns(filter.tenant), "tasks of other tenants".to_owned()),
+            Query::Queues { tenant } | Query::Tenants { tenant } => {
+                (self.owns(tenant), "tasks of other tenants".to_owned())
+            }
+            Query::Workers | Query::Signals | Query::Status => {
+                (self.work || self.manage, "workers".to_owned())
+            }
+        };
+        if allowed { Ok(()) } else { Err(what) }
+    }
+
+    /// Whether something of it is allowed.
+    pub fn is_any(&self) -> bool {
+        self.submit || self.work || self.manage
+    }
+
+    /// Whether events of all tenants may be read; else those of the user's own, if any.
+    pub(super) fn reads(&self) -> Option<Option<String>> {
+        match (self.manage, self.submit) {
+            (true, _) => Some(None),
+            (false, true) => Some(Some(self.tenant.clone())),
+            (false, false) => None,
+        }
+    }
+}
+
+fn shown(command: &Command<'_>) -> String {
+    match *command {
+        Command::Submit { tenant, .. }
+        | Command::Redrive { tenant, .. }
+        | Command::Discard { tenant, .. }
+        | Command::Schedule { tenant, .. }
+        | Command::Unschedule { tenant, .. }
+        | Command::Found { tenant } => format!("of tenant {}", String::from_utf8_lossy(tenant)),
+        Command::Cancel { task } | Command::Retry { task } => format!("task {task:x}"),
+        Command::Tenant { .. } | Command::Limit { .. } => "shares and quotas".to_owned(),
+        Command::Published { .. } | Command::Clock { .. } => "what nodes tell one another".to_owned(),
+        _ => "as a worker".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(submit: bool, work: bool, manage: bool) -> TaskRule {
+        TaskRule { tenant: "acme".to_owned(), submit, work, manage }
+    }
+
+    #[test]
+    fn who_submits_has_its_own_tenants_tasks_and_no_others() {
+        let tenant_of = |task| Some(if task == 1 { b"acme".to_vec() } else { b"other".to_vec() });
+        let submit = |tenant| Command::Submit { tenant, tasks: vec![] };
+        let user = rule(true, false, false);
+        assert!(user.command(&submit(b"acme"), &tenant_of).is_ok());
+        assert!(user.command(&submit(b"other"), &tenant_of).is_err());
+        assert!(user.command(&Command::Cancel { task: 1 }, &tenant_of).is_ok());
+        assert!(user.command(&Command::Cancel { task: 2 }, &tenant_of).is_err());
+        assert!(user.command(&Command::Beat { workers: vec![] }, &tenant_of).is_err());
+        assert!(user.query(&Query::Get { task: 2 }, &tenant_of).is_err());
+        assert!(user.query(&Query::Tenants { tenant: b"" }, &tenant_of).is_err());
+        assert!(user.query(&Query::Tenants { tenant: b"acme" }, &tenant_of).is_ok());
+    }
+
+    #[test]
+    fn who_works_submits_nothing_and_nobody_says_what_nodes_say() {
+        let tenant_of = |_| None;
+        let worker = rule(false, true, false);
+        assert!(worker.command(&Command::Beat { workers: vec![] }, &tenant_of).is_ok());
+        assert!(worker.command(&Command::Submit { tenant: b"acme", tasks: vec![] }, &tenant_of).is_err());
+        let manager = rule(false, false, true);
+        assert!(manager.command(&Command::Cancel { task: 9 }, &tenant_of).is_ok());
+        assert!(manager.command(&Command::Clock { unix_ms: 1 }, &tenant_of).is_err());
+        assert!(!rule(false, false, false).is_any());
+    }
+}

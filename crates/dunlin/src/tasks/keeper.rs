@@ -1,0 +1,122 @@
+//! The thread that does what follows from tasks and takes time: it publishes what is due, and keeps the cluster's idea of how
+//! late it is in the world.
+//!
+//! Invariants:
+//! - Only the leader's publishes, and only what is not confirmed yet: a node that takes in its log again publishes nothing.
+//! - What is published and not confirmed comes again, after `publish_retry_ms`, under the same producer and number, so that a topic that
+//!   remembers it appends it once.
+
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dunlin_raft::Commands;
+use dunlin_tasks::{Command, Publish as Due, Stage};
+use dunlin_topic::{Draft, Payload, ProducerMark, Publish, PublishError};
+
+use super::Tasks;
+use crate::control::block_on;
+use crate::node::Node;
+
+/// How often the clock is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+/// So many tasks are confirmed at once.
+const TOGETHER_MAX: usize = 1_000;
+
+/// What the thread is to do.
+pub(super) enum Work {
+    Publish(Vec<Due>),
+    End,
+}
+
+/// A handle to the thread.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    work: Sender<Work>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Keeper {
+    /// What it will be told, and where.
+    pub(super) fn new() -> (Keeper, Receiver<Work>) {
+        let (work, told) = channel();
+        (Keeper { work, thread: Mutex::default() }, told)
+    }
+
+    pub(super) fn sender(&self) -> Sender<Work> {
+        self.work.clone()
+    }
+
+    /// Works from now on, as long as there are tasks.
+    pub(super) fn start(&self, told: Receiver<Work>, tasks: Weak<Tasks>, node: Node) -> io::Result<()> {
+        let run = move || run(&told, &tasks, &node);
+        let thread = thread::Builder::new().name("dunlin-tasks".to_owned()).spawn(run)?;
+        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        Ok(())
+    }
+
+    pub(super) fn stop(&self) {
+        let _ = self.work.send(Work::End);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.thread().id() != thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(told: &Receiver<Work>, tasks: &Weak<Tasks>, node: &Node) {
+    loop {
+        let work = told.recv_timeout(LOOK);
+        let Some(tasks) = tasks.upgrade() else { return };
+        match work {
+            Ok(Work::Publish(due)) => publish(&tasks, node, due),
+            Ok(Work::End) | Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {
+                // Where another leads meanwhile, that one does it.
+                let _ = block_on(tasks.see_to_clock());
+            }
+        }
+    }
+}
+
+fn publish(tasks: &Arc<Tasks>, node: &Node, due: Vec<Due>) {
+    // All that was confirmed is known then, also where this node has just taken its log in again.
+    if !tasks.leads() || block_on(tasks.catch_up()).is_err() {
+        return;
+    }
+    let is_due = |due: &Due| {
+        tasks
+            .with(|state| state.get(due.task).is_ok_and(|task| task.stage == Stage::Running))
+            .unwrap_or(false)
+    };
+    let mut done = Vec::new();
+    for due in due.into_iter().filter(is_due) {
+        // What cannot be published yet is due again soon.
+        if publish_one(tasks, node, &due).is_some() {
+            done.push(due.task);
+        }
+    }
+    for together in done.chunks(TOGETHER_MAX) {
+        let mut commands = Commands::default();
+        commands.push_with(|out| Command::Published { tasks: together.to_vec() }.encode(out));
+        // What is not confirmed comes again.
+        let _ = block_on(tasks.propose_known(commands));
+    }
+}
+
+fn publish_one(tasks: &Tasks, node: &Node, due: &Due) -> Option<()> {
+    let subject = std::str::from_utf8(&due.subject).ok()?;
+    let mark = ProducerMark { producer: tasks.producer_of(due.task), producer_epoch: 1, producer_seq: 1 };
+    let payload = Payload::Shared(Bytes::copy_from_slice(&due.payload));
+    let draft = Draft { meta: Default::default(), payload };
+    match node.publisher(subject).ok()?.identified(mark).publish(draft) {
+        // It was appended, and others after it.
+        Ok(_) | Err(PublishError::DuplicateForgotten { .. }) => Some(()),
+        Err(_) => None,
+    }
+}

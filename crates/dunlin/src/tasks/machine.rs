@@ -1,0 +1,138 @@
+//! The scheduler as a machine that a raft group replicates.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use bytes::Bytes;
+use dunlin_raft::{Frozen, Machine};
+use dunlin_tasks::{Answered, Command, Effects, Limits, Publish, Restoring, State};
+
+use super::history::{self, History};
+use super::keeper::Work;
+use super::outlets::Outlets;
+
+/// 2026-01-01, and how much later another life is sure to be another's.
+const LIFE_BEGIN_MS: u64 = 1_767_225_600_000;
+const LIFE_UNIT_MS: u64 = 100;
+
+/// The state, and who is told of what it becomes.
+pub(super) struct Replicated {
+    state: State,
+    effects: Effects,
+    history: History,
+    outlets: Arc<Outlets>,
+    keeper: Sender<Work>,
+    /// An answer while it is written.
+    said: Vec<u8>,
+}
+
+impl Replicated {
+    pub(super) fn new(history: History, outlets: Arc<Outlets>, keeper: Sender<Work>) -> Replicated {
+        let state = State::new(Limits::default());
+        Replicated { state, effects: Effects::default(), history, outlets, keeper, said: Vec::new() }
+    }
+
+    pub(super) fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// In which epoch its events are.
+    pub(super) fn epoch(&self) -> u32 {
+        self.history.stands().0
+    }
+
+    fn take_in(&mut self, command: &Command<'_>) -> Answered {
+        // The first clock of a state's life says which life it is.
+        if let (Command::Clock { unix_ms }, (0, count)) = (command, self.history.stands()) {
+            self.history.move_on(life_of(*unix_ms), count);
+        }
+        self.state.apply(command, &mut self.effects).into()
+    }
+}
+
+/// Lives begin at different times, a later one has a higher number.
+fn life_of(unix_ms: u64) -> u32 {
+    let units = unix_ms.saturating_sub(LIFE_BEGIN_MS) / LIFE_UNIT_MS;
+    u32::try_from(units).unwrap_or(u32::MAX).max(1)
+}
+
+impl Machine for Replicated {
+    fn advance(&mut self, now_ms: u64) {
+        self.state.advance(now_ms, &mut self.effects);
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.state.now_ms()
+    }
+
+    fn next_due_ms(&self) -> Option<u64> {
+        self.state.next_due_ms()
+    }
+
+    /// What this build does not know is not refused for its size.
+    fn grows(command: &[u8]) -> bool {
+        Command::decode(command).is_ok_and(|command| command.grows())
+    }
+
+    /// # Panics
+    /// Of a command that this build does not know, which stops this node: skipped here, and taken in by others, it would
+    /// make nodes differ. Nobody proposes what its own build does not know.
+    fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
+        let command = Command::decode(command);
+        let command = command.expect("a command of the log is one of a version that this node knows");
+        let answered = self.take_in(&command);
+        self.said.clear();
+        answered.encode(&mut self.said);
+        Bytes::copy_from_slice(&self.said)
+    }
+
+    fn end_entry(&mut self) {
+        let Effects { orders, publishes, events } = &mut self.effects;
+        if !orders.is_empty() {
+            self.outlets.hand_out(orders.drain(..));
+        }
+        if !publishes.is_empty() {
+            let due: Vec<Publish> = std::mem::take(publishes);
+            // Whoever has ended publishes nothing; another node's does, or the next start's.
+            let _ = self.keeper.send(Work::Publish(due));
+        }
+        if !events.is_empty() {
+            self.history.record(&self.state, events);
+            events.clear();
+        }
+    }
+
+    fn freeze(&self) -> Box<dyn Frozen> {
+        Box::new(Still { head: history::write_head(self.history.stands()), state: self.state.freeze() })
+    }
+
+    fn restore(&mut self, blocks: &mut dyn Iterator<Item = Bytes>) -> io::Result<()> {
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        let head = blocks.next().and_then(|block| history::read_head(&block));
+        let (epoch, count) =
+            head.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no snapshot of tasks"))?;
+        let mut restoring = Restoring::default();
+        for block in blocks {
+            restoring.take(&block).map_err(invalid)?;
+        }
+        self.state = restoring.end().map_err(invalid)?;
+        self.effects.clear();
+        self.history.move_on(epoch, count);
+        self.outlets.look(&self.state);
+        Ok(())
+    }
+}
+
+/// The state at one moment.
+struct Still {
+    head: Vec<u8>,
+    state: dunlin_tasks::Frozen,
+}
+
+impl Frozen for Still {
+    fn write(&self, take: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        take(&self.head)?;
+        self.state.write(take)
+    }
+}

@@ -1,0 +1,56 @@
+//! Refusals of the scheduler, as they look through every door.
+
+use dunlin_tasks::Refusal;
+use dunlin_wire::ErrorCode as Code;
+
+use super::TasksError;
+use crate::refusal::Refused;
+
+impl From<&Refusal> for Refused {
+    fn from(refusal: &Refusal) -> Refused {
+        let of = |code, numbers| Refused { numbers, ..Refused::new(code, "") };
+        let named = |code, numbers, name: &str| Refused { numbers, ..Refused::new(code, name) };
+        match *refusal {
+            Refusal::NoTenant => Refused::new(Code::TenantUnknown, refusal.to_string()),
+            Refusal::NoTask { task } => of(Code::NoTask, [task, 0, 0]),
+            Refusal::NoWorker { worker } => of(Code::NoWorker, [worker, 0, 0]),
+            Refusal::NameTooLong { bytes, bytes_max } => {
+                named(Code::TaskTooLarge, [bytes, bytes_max, 0], "name_bytes_max")
+            }
+            Refusal::PayloadTooLong { bytes, bytes_max } => {
+                named(Code::TaskTooLarge, [bytes, bytes_max, 0], "payload_bytes_max")
+            }
+            Refusal::ResultTooLong { bytes, bytes_max } => {
+                named(Code::TaskTooLarge, [bytes, bytes_max, 0], "result_bytes_max")
+            }
+            Refusal::NeedsTooMuch { bytes, bytes_max } => {
+                named(Code::TaskTooLarge, [bytes, bytes_max, 0], "need_bytes_max")
+            }
+            Refusal::TooMany { limit, count_max, .. } => Refused::limit(limit.name(), count_max),
+            Refusal::QueueFull { queued, queued_max, retry_after_ms } => {
+                of(Code::QueueFull, [retry_after_ms, queued, queued_max])
+            }
+            Refusal::StaleToken { task, token } => of(Code::StaleToken, [task, token, 0]),
+            Refusal::NotHeld { task, .. } => {
+                named(Code::StaleToken, [task, 0, 0], "the worker does not hold it")
+            }
+            Refusal::Over { task } => named(Code::TaskOver, [task, 0, 0], "it is over already"),
+            Refusal::NotDead { task } => named(Code::TaskOver, [task, 0, 0], "it is no dead letter"),
+            Refusal::DependencyCancelled { task, .. } => {
+                Refused { numbers: [task, 0, 0], ..Refused::new(Code::TaskOver, refusal.to_string()) }
+            }
+            Refusal::NoRoom { bytes, bytes_max } => of(Code::NoRoom, [bytes, bytes_max, 0]),
+            _ => Refused::new(Code::BadTask, refusal.to_string()),
+        }
+    }
+}
+
+impl From<&TasksError> for Refused {
+    fn from(error: &TasksError) -> Refused {
+        match error {
+            TasksError::Refused(refusal) => refusal.into(),
+            TasksError::Malformed(error) => Refused::new(Code::Protocol, error.to_string()),
+            TasksError::Agreeing(error) => error.into(),
+        }
+    }
+}

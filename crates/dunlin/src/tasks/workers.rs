@@ -1,0 +1,171 @@
+//! Workers that attach to this node.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin_raft::Commands;
+use dunlin_tasks::{Answered, Attached, Command, Held, NewWorker, Order, Refusal, Reply};
+
+use super::machine::Replicated;
+use super::{Outlet, Tasks, TasksError};
+use crate::control::ControlError;
+
+/// Between two tries to have a worker given as many tasks as it takes.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A worker that attaches, kept.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Attaching {
+    /// Who it was; 0 for nobody.
+    pub worker: u64,
+    /// In which life of the cluster's tasks.
+    pub life: u32,
+    /// How many tasks it takes at once.
+    pub slots: u32,
+    /// What it has: tasks and tokens.
+    pub has: Vec<(u64, u64)>,
+    /// Its name.
+    pub name: Vec<u8>,
+    /// What it can do.
+    pub kinds: Vec<Vec<u8>>,
+    /// The queues it serves.
+    pub queues: Vec<Vec<u8>>,
+    /// Thousandths of a processor that it has.
+    pub cpu_milli: u32,
+    /// Bytes of memory that it has.
+    pub memory_bytes: u64,
+    /// Its time to live.
+    pub ttl_ms: u64,
+}
+
+impl From<&dunlin_tasks::Attach<'_>> for Attaching {
+    fn from(attach: &dunlin_tasks::Attach<'_>) -> Attaching {
+        let dunlin_tasks::Attach { worker, life, slots, ref has, ref new } = *attach;
+        let each = |names: &[&[u8]]| names.iter().map(|name| name.to_vec()).collect();
+        Attaching {
+            worker,
+            life,
+            slots,
+            has: has.clone(),
+            name: new.name.to_vec(),
+            kinds: each(&new.kinds),
+            queues: each(&new.queues),
+            cpu_milli: new.cpu_milli,
+            memory_bytes: new.memory_bytes,
+            ttl_ms: new.ttl_ms,
+        }
+    }
+}
+
+impl Tasks {
+    /// Has what a worker is to do handed to this outlet from now on: one that is known already, or a new one. `told` is called with
+    /// who it is before the first order is handed over.
+    pub async fn attach(
+        &self,
+        asked: &Attaching,
+        outlet: &Arc<Outlet>,
+        told: impl FnOnce(Attached),
+    ) -> Result<u64, TasksError> {
+        let known = self.known(asked).await?;
+        let worker = match known {
+            Some(worker) => worker,
+            None => self.join(asked).await?,
+        };
+        let group = self.group()?;
+        group.with(|machine| self.begin_orders(machine, worker, asked, outlet, told))?;
+        // Who has been told that it is attached relies on it.
+        loop {
+            match self.fill_up(worker, asked.slots).await {
+                Ok(()) | Err(TasksError::Refused(_)) => return Ok(worker),
+                Err(TasksError::Agreeing(ControlError::Stopped(why))) => {
+                    return Err(ControlError::Stopped(why).into());
+                }
+                Err(_) => self.group()?.pause(PAUSE).await,
+            }
+        }
+    }
+
+    /// Who it was, if the cluster knows it still; it lives on from now.
+    async fn known(&self, asked: &Attaching) -> Result<Option<u64>, TasksError> {
+        if asked.worker == 0 {
+            return Ok(None);
+        }
+        self.catch_up().await?;
+        if self.group()?.with(Replicated::epoch) != asked.life {
+            return Ok(None);
+        }
+        match self.ask(&Command::Beat { workers: vec![asked.worker] }).await? {
+            Reply::Beaten { gone } if gone.is_empty() => Ok(Some(asked.worker)),
+            _ => Ok(None),
+        }
+    }
+
+    async fn join(&self, asked: &Attaching) -> Result<u64, TasksError> {
+        let new = NewWorker {
+            name: &asked.name,
+            kinds: asked.kinds.iter().map(Vec::as_slice).collect(),
+            queues: asked.queues.iter().map(Vec::as_slice).collect(),
+            cpu_milli: asked.cpu_milli,
+            memory_bytes: asked.memory_bytes,
+            ttl_ms: asked.ttl_ms,
+            // It is given tasks when it is known where to send them.
+            credit: 0,
+        };
+        match self.ask(&Command::Join { worker: new }).await? {
+            Reply::Joined { worker } => {
+                // This node may lead or follow: it has to know the worker, too.
+                self.catch_up().await?;
+                Ok(worker)
+            }
+            _ => Err(TasksError::unknown()),
+        }
+    }
+
+    /// While nothing else is taken in: what it holds and has not got is handed over, and from then on what it is given.
+    fn begin_orders(
+        &self,
+        machine: &Replicated,
+        worker: u64,
+        asked: &Attaching,
+        outlet: &Arc<Outlet>,
+        told: impl FnOnce(Attached),
+    ) -> Result<(), Refusal> {
+        let Held { starts, stops, .. } = machine.state().held(worker)?;
+        let is_held = |&(task, token): &(u64, u64)| {
+            starts.iter().any(|start| (start.task, start.token) == (task, token))
+        };
+        let lost = asked.has.iter().filter(|has| !is_held(has)).copied().collect();
+        told(Attached { worker, life: machine.epoch(), lost });
+        self.outlets.attach(worker, outlet);
+        let has = |start: &dunlin_tasks::Start| asked.has.contains(&(start.task, start.token));
+        let missing = starts.iter().filter(|start| !has(start)).cloned().map(Order::Start);
+        self.outlets.hand_out(missing.chain(stops));
+        Ok(())
+    }
+
+    /// Has it take as many tasks as it has slots, those it holds among them. Each answer of a worker gives back what its task took,
+    /// so that this is true for good.
+    async fn fill_up(&self, worker: u64, slots: u32) -> Result<(), TasksError> {
+        loop {
+            let held = self.with(|state| state.held(worker))??;
+            let takes = held.credit.saturating_add(held.starts.len() as u32);
+            let credit = slots.saturating_sub(takes);
+            if credit == 0 || held.is_draining {
+                return Ok(());
+            }
+            match self.ask(&Command::Pull { worker, credit }).await {
+                Err(TasksError::Agreeing(ControlError::Unknown)) => self.catch_up().await?,
+                pulled => return pulled.map(drop),
+            }
+        }
+    }
+}
+
+impl Tasks {
+    /// Has the cluster take commands in, and gives what came of each; they need not have been decoded; see [`Tasks::propose_known`].
+    pub async fn propose(&self, commands: Commands) -> Result<Vec<Answered>, TasksError> {
+        commands.iter().try_for_each(|command| Command::decode(command).map(drop))?;
+        let answers = self.propose_known(commands).await?;
+        answers.iter().map(|answer| Ok(Answered::decode(answer)?)).collect()
+    }
+}

@@ -1,0 +1,36 @@
+//! What a node knows of its cluster's tasks; nothing where it takes no part by now.
+
+use dunlin::{Lead, Node};
+
+use super::exposition::Exposition;
+use super::exposition::Kind::{Counter, Gauge};
+
+pub(super) fn write(node: &Node, out: &mut Exposition) {
+    let Some(tasks) = node.tasks_if_any() else { return };
+    let Ok((signals, known, bytes, bytes_max)) =
+        tasks.with(|state| (state.signals(), state.len(), state.bytes(), state.limits().state_bytes_max))
+    else {
+        return;
+    };
+    let leads = u64::from(tasks.lead().is_ok_and(|lead| lead == Lead::Here));
+    for (name, help, value) in [
+        ("dunlin_tasks_leader", "1 while this node leads the tasks.", leads),
+        ("dunlin_tasks_known", "Tasks that are known, those that are over among them.", known),
+        ("dunlin_tasks_bytes", "What tasks take, roughly.", bytes),
+        ("dunlin_tasks_bytes_limit", "Beyond this, growth is refused.", bytes_max),
+        ("dunlin_tasks_startable", "Tasks that a worker more could start now.", signals.startable),
+        ("dunlin_tasks_held", "Tasks that workers have.", signals.held),
+        ("dunlin_tasks_credit", "Tasks that workers would still take.", signals.credit),
+        ("dunlin_tasks_workers", "Workers that are not to go.", signals.workers),
+    ] {
+        out.one(Gauge, name, help, value);
+    }
+    let oldest = signals.oldest_ms as f64 / 1e3;
+    out.one(Gauge, "dunlin_tasks_oldest_seconds", "For how long the task that waits longest has.", oldest);
+    if let Ok((commands, took)) = tasks.commits() {
+        let help = "Commands about tasks that were committed through this node as the leader.";
+        out.one(Counter, "dunlin_tasks_committed_total", help, commands);
+        let help = "What they took together, from being asked for until they were taken in here.";
+        out.one(Counter, "dunlin_tasks_commit_seconds_total", help, took.as_secs_f64());
+    }
+}

@@ -1,0 +1,411 @@
+//! Tasks and workers: what a client asks is gathered while its bytes are handled, and asked of the cluster at once; what came of it, and
+//! what its workers are to do, is said when it is there.
+//!
+//! Invariants:
+//! - One read of the socket costs one proposal, and one wake when it is done, however many commands it held.
+//! - A worker's number is said before the first order for it.
+//! - Answers and orders are written when there is room to say them, so that they wait in nobody's memory twice.
+//!
+//! Limits: [`REQUESTS_MAX`] and [`REQUEST_BYTES_MAX`] unanswered, [`WORKERS_MAX`] workers; one more is refused.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use dunlin::raft::Commands;
+use dunlin::scheduler::{Answered, Attach, Attached, Command, Order, Query};
+use dunlin::topic::Waiter;
+use dunlin::wire::{self, FromNode, Long, RequestRefused, TaskAnswer, TaskOrders, Tasked, TasksKind};
+use dunlin::{Attaching, Outlet, Refused, Tasks, TasksError};
+use tokio::task::AbortHandle;
+
+use super::outbound::protocol;
+use super::{CONTROL_BYTES_MAX, Session};
+
+/// The token by which a session is told that something has come of what it asked, or that there are orders.
+pub(super) const TASKED: u32 = u32::MAX - 8;
+
+/// Requests of one session without an answer.
+const REQUESTS_MAX: usize = 4_096;
+/// Bytes of them.
+const REQUEST_BYTES_MAX: usize = 64 << 20;
+/// Workers of one session.
+const WORKERS_MAX: usize = 4_096;
+/// Tenants that a session remembers to have been there.
+const TENANTS_KEPT_MAX: usize = 10_000;
+/// Orders of one message come to so many bytes, or are one.
+const ORDERS_BYTES_MAX: usize = 256 << 10;
+
+/// What a session has asked of the cluster's tasks.
+#[derive(Debug, Default)]
+pub(super) struct Tasking {
+    commands: Commands,
+    of_commands: Vec<Batch>,
+    questions: Vec<(Request, Bytes)>,
+    outcomes: Outcomes,
+    unanswered: usize,
+    unanswered_bytes: usize,
+    /// Tenants that are known to be there.
+    tenants: HashSet<Vec<u8>>,
+    outlet: Option<Arc<Outlet>>,
+    workers: Arc<AtomicUsize>,
+    /// Workers that are on their way in.
+    attaching: Vec<AbortHandle>,
+}
+
+/// A request's number, and its bytes.
+#[derive(Debug, Clone, Copy)]
+struct Request {
+    number: u32,
+    bytes: usize,
+}
+
+/// Commands of one request among those that are proposed together.
+#[derive(Debug)]
+struct Batch {
+    request: Request,
+    /// For each of its commands: the client's own, or one that this session has put before it.
+    is_own: Vec<bool>,
+}
+
+/// What has come of a request.
+#[derive(Debug)]
+struct Outcome(Request, Result<Content, Refused>);
+
+#[derive(Debug)]
+enum Content {
+    /// The bytes of an [`Answered`] for each command.
+    Answered(Vec<Bytes>),
+    /// It may be looked for now.
+    Question(Bytes),
+    /// A worker is attached.
+    Attached(Attached),
+}
+
+type Outcomes = Arc<Mutex<VecDeque<Outcome>>>;
+
+fn lock(outcomes: &Outcomes) -> MutexGuard<'_, VecDeque<Outcome>> {
+    outcomes.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn tell(outcomes: &Outcomes, waiter: &Arc<Waiter>, came: impl Iterator<Item = Outcome>) {
+    lock(outcomes).extend(came);
+    waiter.notify(TASKED);
+}
+
+impl Session {
+    pub(super) fn tasks(&mut self, asked: &wire::Tasks<'_>) {
+        if let Err(refused) = self.take_tasks(asked) {
+            self.refuse_tasks(asked.request, &refused);
+        }
+    }
+
+    fn take_tasks(&mut self, asked: &wire::Tasks<'_>) -> Result<(), Refused> {
+        let request = Request { number: asked.request, bytes: asked.bytes.0.len() };
+        if self.tasking.unanswered >= REQUESTS_MAX {
+            return Err(Refused::limit("task_requests_max", REQUESTS_MAX as u64));
+        }
+        if self.tasking.unanswered_bytes + request.bytes > REQUEST_BYTES_MAX {
+            return Err(Refused::limit("task_request_bytes_max", REQUEST_BYTES_MAX as u64));
+        }
+        match asked.kind {
+            TasksKind::Commands => self.take_task_commands(request, asked.bytes.0)?,
+            TasksKind::Attach => self.take_worker(request, asked.bytes.0)?,
+            TasksKind::Question | TasksKind::StaleQuestion => {
+                Query::decode(asked.bytes.0).map_err(|error| protocol(error.to_string()))?;
+                let bytes = Bytes::copy_from_slice(asked.bytes.0);
+                if asked.kind == TasksKind::Question {
+                    self.tasking.questions.push((request, bytes));
+                } else {
+                    lock(&self.tasking.outcomes).push_back(Outcome(request, Ok(Content::Question(bytes))));
+                }
+            }
+        }
+        self.tasking.unanswered += 1;
+        self.tasking.unanswered_bytes += request.bytes;
+        Ok(())
+    }
+
+    /// All commands of a request, or none.
+    fn take_task_commands(&mut self, request: Request, bytes: &[u8]) -> Result<(), Refused> {
+        let (mut taken, mut is_own) = (Commands::default(), Vec::new());
+        let (mut rest, own) = (bytes, self.node.task_rule().tenant);
+        let short = || protocol("commands that end before they should");
+        let mut found = Vec::new();
+        while !rest.is_empty() {
+            let (len, after) = rest.split_first_chunk().ok_or_else(short)?;
+            let (bytes, after) =
+                after.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or_else(short)?;
+            rest = after;
+            let command = Command::decode(bytes).map_err(|error| protocol(error.to_string()))?;
+            self.take_task_command((command, bytes), own.as_bytes(), &mut taken, &mut is_own, &mut found)?;
+        }
+        for bytes in taken.iter() {
+            self.tasking.commands.push(bytes);
+        }
+        if self.tasking.tenants.len() + found.len() <= TENANTS_KEPT_MAX {
+            self.tasking.tenants.extend(found);
+        }
+        self.tasking.of_commands.push(Batch { request, is_own });
+        Ok(())
+    }
+
+    fn take_task_command<'c>(
+        &self,
+        (mut command, bytes): (Command<'c>, &[u8]),
+        own: &'c [u8],
+        taken: &mut Commands,
+        is_own: &mut Vec<bool>,
+        found: &mut Vec<Vec<u8>>,
+    ) -> Result<(), Refused> {
+        let is_named = name_tenant(&mut command, own);
+        self.node.may_task(&command).map_err(|error| Refused::from(&error))?;
+        if let Command::Submit { tenant, ref tasks } = command {
+            self.admit_publish(tasks.len() as u32, bytes.len())?;
+            self.found_tenant(tenant, taken, is_own, found);
+        } else if let Command::Schedule { tenant, .. } = command {
+            self.found_tenant(tenant, taken, is_own, found);
+        } else if let Command::Join { .. } = command {
+            return Err(Refused::new(wire::ErrorCode::BadTask, "a worker attaches, and so joins by itself"));
+        } else if let Command::Published { .. } | Command::Clock { .. } = command {
+            return Err(Refused::new(wire::ErrorCode::Forbidden, "this is for the node itself"));
+        }
+        match is_named {
+            true => taken.push_with(|out| command.encode(out)),
+            false => taken.push(bytes),
+        }
+        is_own.push(true);
+        Ok(())
+    }
+
+    /// Where topics come into being by being used, so do tenants.
+    fn found_tenant(
+        &self,
+        tenant: &[u8],
+        taken: &mut Commands,
+        is_own: &mut Vec<bool>,
+        found: &mut Vec<Vec<u8>>,
+    ) {
+        let is_known = || self.tasking.tenants.contains(tenant) || found.iter().any(|known| known == tenant);
+        if tenant.is_empty() || !self.node.config().auto_create || is_known() {
+            return;
+        }
+        taken.push_with(|out| Command::Found { tenant }.encode(out));
+        is_own.push(false);
+        found.push(tenant.to_vec());
+    }
+
+    fn take_worker(&mut self, request: Request, bytes: &[u8]) -> Result<(), Refused> {
+        let attach = Attach::decode(bytes).map_err(|error| protocol(error.to_string()))?;
+        self.node.may_work().map_err(|error| Refused::from(&error))?;
+        let workers = &self.tasking.workers;
+        if workers.load(Ordering::Relaxed) >= WORKERS_MAX {
+            return Err(Refused::limit("session_workers_max", WORKERS_MAX as u64));
+        }
+        workers.fetch_add(1, Ordering::Relaxed);
+        let (asked, tasks) = (Attaching::from(&attach), self.scheduler()?);
+        let waiter = Arc::clone(&self.waiter);
+        let outlet = self.tasking.outlet.get_or_insert_with(|| Outlet::new(waiter, TASKED));
+        let (outlet, outcomes) = (Arc::downgrade(outlet), Arc::clone(&self.tasking.outcomes));
+        let (waiter, workers) = (Arc::clone(&self.waiter), Arc::clone(&self.tasking.workers));
+        let attaching = tokio::spawn(async move {
+            let Some(outlet) = outlet.upgrade() else { return };
+            let mut is_told = false;
+            let attached = tasks.attach(&asked, &outlet, |attached| {
+                is_told = true;
+                tell(&outcomes, &waiter, std::iter::once(Outcome(request, Ok(Content::Attached(attached)))));
+            });
+            let attached = attached.await;
+            if let (Err(error), false) = (attached, is_told) {
+                workers.fetch_sub(1, Ordering::Relaxed);
+                let outcome = Outcome(request, Err(Refused::from(&error)));
+                tell(&outcomes, &waiter, std::iter::once(outcome));
+            }
+        });
+        self.tasking.attaching.retain(|attaching| !attaching.is_finished());
+        self.tasking.attaching.push(attaching.abort_handle());
+        Ok(())
+    }
+
+    fn scheduler(&self) -> Result<Arc<Tasks>, Refused> {
+        self.node.tasks().map(Arc::clone).map_err(|error| Refused::from(&error))
+    }
+
+    /// Asks what was gathered.
+    pub(super) fn ask_scheduler(&mut self) {
+        if self.tasking.of_commands.is_empty() && self.tasking.questions.is_empty() {
+            return;
+        }
+        let commands = std::mem::take(&mut self.tasking.commands);
+        let of_commands = std::mem::take(&mut self.tasking.of_commands);
+        let questions = std::mem::take(&mut self.tasking.questions);
+        let tasks = match self.scheduler() {
+            Ok(tasks) => tasks,
+            Err(refused) => {
+                let requests = of_commands.into_iter().map(|batch| batch.request);
+                let requests = requests.chain(questions.into_iter().map(|(request, _)| request));
+                let mut outcomes = lock(&self.tasking.outcomes);
+                outcomes.extend(requests.map(|request| Outcome(request, Err(refused.clone()))));
+                return;
+            }
+        };
+        let (outcomes, waiter) = (&self.tasking.outcomes, &self.waiter);
+        if !of_commands.is_empty() {
+            let (tasks, outcomes, waiter) = (Arc::clone(&tasks), Arc::clone(outcomes), Arc::clone(waiter));
+            tokio::spawn(async move {
+                let answers = tasks.propose_known(commands).await;
+                tell(&outcomes, &waiter, each(of_commands, answers).into_iter());
+            });
+        }
+        if !questions.is_empty() {
+            let (outcomes, waiter) = (Arc::clone(outcomes), Arc::clone(waiter));
+            tokio::spawn(async move {
+                let caught_up = tasks.catch_up().await.map_err(|error| Refused::from(&error));
+                let came = questions.into_iter().map(|(request, bytes)| {
+                    Outcome(request, caught_up.clone().map(|()| Content::Question(bytes)))
+                });
+                tell(&outcomes, &waiter, came);
+            });
+        }
+    }
+
+    /// Says what has come, and what there is to do, as far as there is room.
+    pub(super) fn answer_tasks(&mut self) {
+        while self.outbound.control.len() <= CONTROL_BYTES_MAX {
+            let Some(Outcome(request, content)) = lock(&self.tasking.outcomes).pop_front() else {
+                return self.say_orders();
+            };
+            self.tasking.unanswered -= 1;
+            self.tasking.unanswered_bytes -= request.bytes;
+            let said = content.and_then(|content| match content {
+                Content::Answered(answers) => self.say_task_answers(request.number, &answers),
+                Content::Question(bytes) => self.say_task_found(request.number, &bytes),
+                Content::Attached(attached) => {
+                    let mut out = Vec::new();
+                    attached.encode(&mut out);
+                    self.say_tasked(request.number, &out);
+                    Ok(())
+                }
+            });
+            if let Err(refused) = said {
+                self.refuse_tasks(request.number, &refused);
+            }
+        }
+    }
+
+    fn say_task_answers(&mut self, request: u32, answers: &[Bytes]) -> Result<(), Refused> {
+        let mut out = Vec::with_capacity(answers.iter().map(|answer| answer.len() + 8).sum());
+        for answer in answers {
+            match **answer {
+                // A version, which of the two it is, and the reply, whose own bytes begin with a version as well.
+                [version, DONE, ref reply @ ..] => {
+                    TaskAnswer::Done(&[&[version], reply].concat()).write(&mut out);
+                }
+                _ => {
+                    let answered = Answered::decode(answer).map_err(|error| protocol(error.to_string()))?;
+                    let Answered::Refused { refusal } = answered else { continue };
+                    TaskAnswer::Refused(Refused::from(&refusal).as_wire()).write(&mut out);
+                }
+            }
+        }
+        self.say_tasked(request, &out);
+        Ok(())
+    }
+
+    fn say_task_found(&mut self, request: u32, bytes: &[u8]) -> Result<(), Refused> {
+        let mut query = Query::decode(bytes).map_err(|error| protocol(error.to_string()))?;
+        let rule = self.node.task_rule();
+        if !rule.manage {
+            ask_of_tenant(&mut query, rule.tenant.as_bytes());
+        }
+        self.node.may_ask_of_tasks(&query).map_err(|error| Refused::from(&error))?;
+        let answer =
+            self.scheduler()?.with(|state| state.answer(&query)).map_err(|error| Refused::from(&error))?;
+        let mut out = Vec::new();
+        answer.map_err(|refusal| Refused::from(&refusal))?.encode(&mut out);
+        self.say_tasked(request, &out);
+        Ok(())
+    }
+
+    fn say_tasked(&mut self, request: u32, bytes: &[u8]) {
+        self.outbound.say(FromNode::Tasked(Tasked { request, bytes: Long(bytes) }));
+    }
+
+    fn say_orders(&mut self) {
+        let Some(outlet) = self.tasking.outlet.clone() else { return };
+        while self.outbound.control.len() <= CONTROL_BYTES_MAX && !outlet.is_empty() {
+            let mut out = Vec::new();
+            Order::begin(&mut out);
+            outlet.take(|order| {
+                order.encode(&mut out);
+                out.len() < ORDERS_BYTES_MAX
+            });
+            self.outbound.say(FromNode::TaskOrders(TaskOrders { bytes: Long(&out) }));
+        }
+    }
+
+    fn refuse_tasks(&mut self, request: u32, refused: &Refused) {
+        let refusal = refused.as_wire();
+        self.outbound.say(FromNode::RequestRefused(RequestRefused { request, refusal }));
+    }
+}
+
+impl Tasking {
+    /// Nothing that was asked is without an answer.
+    pub(super) fn is_answered(&self) -> bool {
+        self.unanswered == 0
+    }
+}
+
+impl Drop for Tasking {
+    fn drop(&mut self) {
+        self.attaching.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// What the second byte of an [`Answered`] is where it was taken in.
+const DONE: u8 = 1;
+
+/// Whose tasks a command is about that names nobody: the user's own. Whether it was about nobody's.
+fn name_tenant<'a>(command: &mut Command<'a>, own: &'a [u8]) -> bool {
+    match command {
+        Command::Submit { tenant, .. }
+        | Command::Redrive { tenant, .. }
+        | Command::Discard { tenant, .. }
+        | Command::Schedule { tenant, .. }
+        | Command::Unschedule { tenant, .. }
+            if tenant.is_empty() =>
+        {
+            *tenant = own;
+            true
+        }
+        _ => false,
+    }
+}
+
+/// The same for questions, which else are about all tenants.
+fn ask_of_tenant<'a>(query: &mut Query<'a>, own: &'a [u8]) {
+    match query {
+        Query::List { filter, .. } if filter.tenant.is_empty() => filter.tenant = own,
+        Query::Queues { tenant } | Query::Tenants { tenant } if tenant.is_empty() => *tenant = own,
+        _ => {}
+    }
+}
+
+fn each(batches: Vec<Batch>, answers: Result<Vec<Bytes>, TasksError>) -> Vec<Outcome> {
+    match answers {
+        Ok(answers) => {
+            let mut answers = answers.into_iter();
+            let of = |Batch { request, is_own }: Batch| {
+                let own = is_own.into_iter().filter_map(|is_own| answers.next().filter(|_| is_own));
+                Outcome(request, Ok(Content::Answered(own.collect())))
+            };
+            batches.into_iter().map(of).collect()
+        }
+        Err(error) => {
+            let refused = Refused::from(&error);
+            batches.into_iter().map(|batch| Outcome(batch.request, Err(refused.clone()))).collect()
+        }
+    }
+}
