@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
     bench, cluster, completions, config, demo, dev, elect, errors, feed, kv, lock, log, man, publish, reply,
-    report, request, scale, serve, subscribe, subscriptions, topics, user,
+    report, request, scale, serve, subscribe, subscriptions, task, topics, user,
 };
 
 /// Publish, subscribe, and be told exactly what you missed
@@ -114,6 +114,8 @@ pub enum Command {
     Lock(lock::Arguments),
     /// Be elected, and stay so until ended
     Elect(elect::Arguments),
+    /// Work for workers that come and go: submitted, done, looked at, tried again
+    Task(task::Arguments),
     /// Who reads what, and how far behind
     Subscriptions(subscriptions::Arguments),
     /// Look into the logs behind topics

@@ -22,6 +22,7 @@ pub mod scale;
 pub mod serve;
 pub mod subscribe;
 pub mod subscriptions;
+pub mod task;
 pub mod topics;
 pub mod user;
 
@@ -55,6 +56,7 @@ pub fn run(command: &Command, global: &Global, console: &Console) -> Result<()> 
         Command::Kv(arguments) => kv::run(arguments, global, console),
         Command::Lock(arguments) => lock::run(arguments, global, console),
         Command::Elect(arguments) => elect::run(arguments, global, console),
+        Command::Task(arguments) => task::run(arguments, global, console),
         Command::Subscriptions(arguments) => subscriptions::run(arguments, global, console),
         Command::Log(arguments) => log::run(arguments, global, console),
     }

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use dunlin::Refused;
-use dunlin_client::{AskError, KvError, WatchError};
+use dunlin_client::{AskError, KvError, TasksError, WatchError};
 use dunlin_topic::{PublishError, SubjectError, SubscribeError};
 use dunlin_wire::{CODES, CodeRow, ErrorCode};
 use serde_json::json;
@@ -86,6 +86,9 @@ fn row(error: &anyhow::Error) -> Option<&'static CodeRow> {
         if let Some(error) = cause.downcast_ref::<KvError>() {
             return error.code();
         }
+        if let Some(error) = cause.downcast_ref::<TasksError>() {
+            return error.code();
+        }
         if let Some(WatchError::Compacted { .. }) = cause.downcast_ref() {
             return Some(ErrorCode::Compacted);
         }
@@ -115,6 +118,7 @@ fn code(error: &anyhow::Error) -> u8 {
             || cause.is::<SubjectError>()
             || matches!(cause.downcast_ref(), Some(AskError::Refused(_)))
             || cause.downcast_ref::<KvError>().is_some_and(kv_refused)
+            || matches!(cause.downcast_ref(), Some(TasksError::Refused(_)))
             || matches!(
                 cause.downcast_ref(),
                 Some(WatchError::Compacted { .. } | WatchError::Restarted { .. })

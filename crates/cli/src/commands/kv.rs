@@ -16,7 +16,7 @@ use crate::connect::connect;
 use crate::console::Console;
 use crate::outcome::Refusal;
 use crate::signals::Stop;
-pub use show::text as shown;
+pub use show::{line, text as shown};
 
 #[derive(Debug, clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]

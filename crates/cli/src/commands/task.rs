@@ -1,0 +1,208 @@
+//! `task`: work of many tenants, done by workers that come and go.
+
+mod show;
+mod submit;
+mod tenant;
+mod usage;
+mod watch;
+mod worker;
+
+use std::io::Write;
+
+use anyhow::Result;
+use dunlin_client::Tasks;
+use dunlin_client::scheduler::{ListFilter, Stage};
+use serde_json::json;
+
+use crate::arguments::Global;
+use crate::connect::connect;
+use crate::console::Console;
+
+#[derive(Debug, clap::Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+#[command(after_help = "\
+Try it, in three terminals:
+  dunlin dev
+  dunlin task worker --kind count -- wc -c        each task's payload is the command's standard input
+  dunlin task submit count 'hello' --wait         prints what the command wrote")]
+pub struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Submit tasks: arguments, or lines of files
+    Submit(submit::Arguments),
+    /// Do tasks of a kind, each with a command
+    Worker(worker::Arguments),
+    /// List tasks
+    #[command(after_help = "\
+Examples:
+  dunlin task list                              all that are known
+  dunlin task list --tenant acme --stage dead   dead letters of one tenant
+  dunlin task list --label user=ann -n 20 --json")]
+    List {
+        /// Of this tenant
+        #[arg(long)]
+        tenant: Option<String>,
+        /// In this queue
+        #[arg(long)]
+        queue: Option<String>,
+        /// Of this kind
+        #[arg(long)]
+        kind: Option<String>,
+        /// At this stage: blocked, delayed, limited, ready, running, stopping, completed, cancelled or dead
+        #[arg(long, value_parser = show::stage)]
+        stage: Option<Stage>,
+        /// With this label
+        #[arg(long, value_name = "KEY=VALUE", value_parser = crate::commands::parse::header)]
+        label: Option<(String, String)>,
+        /// At most so many
+        #[arg(long, short = 'n', default_value_t = 100)]
+        limit: usize,
+    },
+    /// Print all of a task: how far it is, what it was given, what came of it
+    Get {
+        /// The task, as `submit` and `list` print it
+        #[arg(value_parser = show::id)]
+        task: u64,
+        /// What came of it, as it is, and nothing else
+        #[arg(long)]
+        result: bool,
+    },
+    /// Say in one sentence why a task does not run, or what it does
+    Why {
+        /// The task
+        #[arg(value_parser = show::id)]
+        task: u64,
+    },
+    /// What waits, by tenant, queue and kind
+    Queues {
+        /// Of this tenant
+        #[arg(long)]
+        tenant: Option<String>,
+    },
+    /// Tenants: shares, quotas, limits, and what they have had
+    Tenants {
+        /// This one
+        tenant: Option<String>,
+    },
+    /// Make a tenant, or change its share, quotas and limits; they hold from the next start on
+    Tenant(tenant::Arguments),
+    /// Workers that are there, and what they have
+    Workers,
+    /// End tasks, and those that wait for them
+    Cancel {
+        /// The tasks
+        #[arg(required = true, value_parser = show::id)]
+        tasks: Vec<u64>,
+    },
+    /// Begin dead letters anew, with all their retries
+    Retry {
+        /// The tasks
+        #[arg(required = true, value_parser = show::id)]
+        tasks: Vec<u64>,
+    },
+    /// Begin the oldest dead letters of a tenant anew
+    Redrive {
+        /// Whose
+        #[arg(long, default_value = "", hide_default_value = true)]
+        tenant: String,
+        /// At most so many
+        #[arg(long, short = 'n')]
+        limit: Option<u32>,
+    },
+    /// Print what happens to tasks, as it happens
+    Watch(watch::Arguments),
+}
+
+pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+    if let Verb::Worker(worker) = &arguments.verb {
+        return worker::run(worker, global, console);
+    }
+    let client = connect(global, "dunlin task")?;
+    let tasks = client.tasks();
+    match &arguments.verb {
+        Verb::Submit(submit) => submit::run(submit, &tasks, console),
+        Verb::Worker(_) => Ok(()),
+        Verb::List { tenant, queue, kind, stage, label, limit } => {
+            let text = |of: &'_ Option<String>| of.clone().unwrap_or_default();
+            let (tenant, queue, kind) = (text(tenant), text(queue), text(kind));
+            let label = label.as_ref().map_or((&b""[..], &b""[..]), |(k, v)| (k.as_bytes(), v.as_bytes()));
+            let (tenant, queue, kind) = (tenant.as_bytes(), queue.as_bytes(), kind.as_bytes());
+            let filter = ListFilter { tenant, queue, kind, stage: *stage, label };
+            list(&tasks, &filter, *limit, console)
+        }
+        Verb::Get { task, result } => show::task(&tasks.get(*task)?, *result, console),
+        Verb::Why { task } => {
+            let why = tasks.why(*task)?;
+            let mut out = console.out();
+            match console.json {
+                true => writeln!(out, "{}", json!({"task": show::hex(*task), "why": why}))?,
+                false => writeln!(out, "{why}")?,
+            }
+            Ok(out.flush()?)
+        }
+        Verb::Queues { tenant } => show::queues(&tasks.queues(tenant.as_deref().unwrap_or(""))?, console),
+        Verb::Tenants { tenant } => show::tenants(&tasks.tenants(tenant.as_deref().unwrap_or(""))?, console),
+        Verb::Tenant(tenant) => tenant::run(tenant, &tasks, console),
+        Verb::Workers => show::workers(&tasks.workers()?, console),
+        Verb::Cancel { tasks: ids } => each(ids, "cancelled", |id| Ok(tasks.cancel(id)?), console),
+        Verb::Retry { tasks: ids } => each(ids, "begun anew", |id| Ok(tasks.retry(id)?), console),
+        Verb::Redrive { tenant, limit } => redrive(&tasks, tenant, *limit, console),
+        Verb::Watch(watch) => watch::run(watch, &client, console),
+    }
+}
+
+fn list(tasks: &Tasks, filter: &ListFilter<'_>, limit: usize, console: &Console) -> Result<()> {
+    let (mut found, mut from) = (Vec::new(), Some(0));
+    while let Some(at) = from
+        && found.len() < limit
+    {
+        let left = u32::try_from(limit - found.len()).unwrap_or(u32::MAX);
+        let page = tasks.list(filter, at, left, false)?;
+        found.extend(page.tasks);
+        from = page.next;
+    }
+    show::tasks(&found, console)?;
+    if from.is_some() && !console.json {
+        writeln!(std::io::stderr(), "there may be more: --limit shows more than {limit}")?;
+    }
+    Ok(())
+}
+
+fn each(ids: &[u64], done: &str, act: impl Fn(u64) -> Result<u64>, console: &Console) -> Result<()> {
+    let mut out = console.out();
+    for &id in ids {
+        let changed = act(id)?;
+        match console.json {
+            true => writeln!(out, "{}", json!({"task": show::hex(id), "changed": changed}))?,
+            false if changed > 1 => {
+                writeln!(out, "{} {done}, and {} that waited for it", show::hex(id), changed - 1)?;
+            }
+            false => writeln!(out, "{} {done}", show::hex(id))?,
+        }
+        out.flush()?;
+    }
+    Ok(())
+}
+
+/// The cluster begins so many anew at once. What fails again meanwhile is left as it is.
+fn redrive(tasks: &Tasks, tenant: &str, limit: Option<u32>, console: &Console) -> Result<()> {
+    let dead: u64 = tasks.tenants(tenant)?.iter().map(|found| found.dead).sum();
+    let (mut all, limit) = (0, limit.map_or(dead, u64::from).min(dead));
+    while all < limit {
+        let (some, more) = tasks.redrive(tenant, u32::try_from(limit - all).unwrap_or(u32::MAX))?;
+        all += some;
+        if !more || some == 0 {
+            break;
+        }
+    }
+    let mut out = console.out();
+    match console.json {
+        true => writeln!(out, "{}", json!({ "redriven": all }))?,
+        false => writeln!(out, "{all} dead letters begun anew")?,
+    }
+    Ok(out.flush()?)
+}

@@ -1,0 +1,264 @@
+//! Tasks, tenants, queues and workers as people and programs read them.
+
+use std::io::Write;
+
+use anyhow::Result;
+use dunlin_client::scheduler::{
+    Failure, Limited, Outcome, QueueView, Quota, Stage, TaskView, TenantView, WorkerView,
+};
+use serde_json::{Value, json};
+
+use crate::commands::kv::{line, shown as text};
+use crate::console::{Console, grouped};
+use crate::table::Table;
+
+/// A task's or worker's number, as it is written everywhere.
+pub fn hex(id: u64) -> String {
+    format!("{id:x}")
+}
+
+pub fn id(text: &str) -> Result<u64, String> {
+    u64::from_str_radix(text, 16)
+        .map_err(|_| "expected a task's number, as `dunlin task list` prints it".into())
+}
+
+const STAGES: [(&str, Stage); 9] = [
+    ("blocked", Stage::Blocked),
+    ("delayed", Stage::Delayed),
+    ("limited", Stage::Limited),
+    ("ready", Stage::Ready),
+    ("running", Stage::Running),
+    ("stopping", Stage::Stopping),
+    ("completed", Stage::Completed),
+    ("cancelled", Stage::Cancelled),
+    ("dead", Stage::Dead),
+];
+
+pub fn stage(text: &str) -> Result<Stage, String> {
+    let found = STAGES.iter().find(|(name, _)| *name == text);
+    let names = || STAGES.map(|(name, _)| name).join(", ");
+    found.map(|(_, stage)| *stage).ok_or_else(|| format!("expected one of {}", names()))
+}
+
+fn word(stage: Stage) -> &'static str {
+    STAGES.iter().find(|(_, other)| *other == stage).map_or("", |(name, _)| name)
+}
+
+fn reason(failure: Failure) -> &'static str {
+    match failure {
+        Failure::Failed => "failed",
+        Failure::TimedOut => "timed_out",
+        Failure::Deadline => "deadline",
+        Failure::Poisoned => "poisoned",
+    }
+}
+
+/// All of a task, or what came of it alone.
+pub fn task(task: &TaskView, result: bool, console: &Console) -> Result<()> {
+    let mut out = console.out();
+    if result {
+        out.write_all(task.outcome.as_ref().map_or(&b""[..], |outcome| &outcome.bytes))?;
+    } else if console.json {
+        writeln!(out, "{}", object(task))?;
+    } else {
+        let rows = [
+            ("task", hex(task.task)),
+            ("tenant", line(&task.tenant)),
+            ("queue", line(&task.queue)),
+            ("kind", line(&task.kind)),
+            ("stage", word(task.stage).to_owned()),
+            ("priority", task.priority.to_string()),
+            ("attempts", task.attempts.to_string()),
+            ("workers lost", task.lost.to_string()),
+            ("worker", task.worker.map_or_else(|| "–".to_owned(), hex)),
+            ("waits for", task.after.iter().map(|id| hex(*id)).collect::<Vec<_>>().join(" ")),
+            ("labels", labels(task)),
+            ("payload", line(&task.payload)),
+        ];
+        for (name, value) in rows.iter().filter(|(_, value)| !value.is_empty()) {
+            writeln!(out, "{name:<13} {value}")?;
+        }
+        if let Some(note) = &task.progress.1 {
+            writeln!(out, "{:<13} {} ‰ {}", "progress", task.progress.0, line(note))?;
+        }
+        if let Some(Outcome { bytes, failure, run_us, cpu_us, .. }) = &task.outcome {
+            let what = if failure.is_some() { "error" } else { "result" };
+            writeln!(out, "{what:<13} {}", line(bytes))?;
+            writeln!(out, "{:<13} {} µs, processor {} µs", "ran", grouped(*run_us), grouped(*cpu_us))?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+fn labels(task: &TaskView) -> String {
+    let one =
+        |label: &dunlin_client::scheduler::Labelled| format!("{}={}", line(&label.key), line(&label.value));
+    task.labels.iter().map(one).collect::<Vec<_>>().join(" ")
+}
+
+pub fn object(task: &TaskView) -> Value {
+    let outcome = task.outcome.as_ref().map(|outcome| {
+        json!({
+            "bytes": text(&outcome.bytes), "failure": outcome.failure.map(reason),
+            "run_us": outcome.run_us, "cpu_us": outcome.cpu_us, "memory_bytes": outcome.memory_bytes,
+        })
+    });
+    let labels: serde_json::Map<String, Value> = task
+        .labels
+        .iter()
+        .map(|label| (String::from_utf8_lossy(&label.key).into_owned(), text(&label.value)))
+        .collect();
+    json!({
+        "task": hex(task.task), "tenant": text(&task.tenant), "queue": text(&task.queue), "kind": text(&task.kind),
+        "stage": word(task.stage), "priority": task.priority, "attempts": task.attempts, "lost": task.lost,
+        "worker": task.worker.map(hex), "payload": text(&task.payload), "labels": labels,
+        "after": task.after.iter().map(|id| hex(*id)).collect::<Vec<_>>(),
+        "permille": task.progress.0, "note": task.progress.1.as_ref().map(|note| text(note)), "outcome": outcome,
+    })
+}
+
+pub fn tasks(tasks: &[TaskView], console: &Console) -> Result<()> {
+    let mut out = console.out();
+    if console.json {
+        tasks.iter().try_for_each(|task| writeln!(out, "{}", object(task)))?;
+        return Ok(out.flush()?);
+    }
+    let mut table =
+        Table::new(&["TASK", "TENANT", "QUEUE", "KIND", "STAGE", "PRIORITY", "ATTEMPTS", "WORKER"]);
+    for task in tasks {
+        table.row([
+            hex(task.task),
+            line(&task.tenant),
+            line(&task.queue),
+            line(&task.kind),
+            word(task.stage).to_owned(),
+            task.priority.to_string(),
+            task.attempts.to_string(),
+            task.worker.map_or_else(|| "–".to_owned(), hex),
+        ]);
+    }
+    table.write(&mut out, console.paint)?;
+    Ok(out.flush()?)
+}
+
+pub fn queues(queues: &[QueueView], console: &Console) -> Result<()> {
+    let mut out = console.out();
+    if console.json {
+        for queue in queues {
+            let object = json!({
+                "tenant": text(&queue.tenant), "queue": text(&queue.queue), "kind": text(&queue.kind),
+                "ready": queue.ready, "oldest_ms": queue.oldest_ms, "cost_us": queue.cost_us,
+            });
+            writeln!(out, "{object}")?;
+        }
+        return Ok(out.flush()?);
+    }
+    let mut table = Table::new(&["TENANT", "QUEUE", "KIND", "READY", "OLDEST MS", "COST µs"]);
+    for queue in queues {
+        table.row([
+            line(&queue.tenant),
+            line(&queue.queue),
+            line(&queue.kind),
+            grouped(queue.ready),
+            grouped(queue.oldest_ms),
+            grouped(queue.cost_us),
+        ]);
+    }
+    table.write(&mut out, console.paint)?;
+    Ok(out.flush()?)
+}
+
+pub fn tenants(tenants: &[TenantView], console: &Console) -> Result<()> {
+    let mut out = console.out();
+    if console.json {
+        for tenant in tenants {
+            let [concurrency, cpu_milli, memory_bytes] = tenant.quotas.map(quota_object);
+            let account = tenant.account;
+            let limits = tenant.limits.iter();
+            let object = json!({
+                "tenant": text(&tenant.name), "weight": tenant.weight, "queued": tenant.queued, "ready": tenant.ready,
+                "dead": tenant.dead, "used": tenant.used, "queued_max": tenant.queued_max,
+                "retry_percent": tenant.retry_percent, "concurrency": concurrency, "cpu_milli": cpu_milli,
+                "memory_bytes": memory_bytes,
+                "limits": limits.map(|of| limit(of)).collect::<Vec<_>>(),
+                "submitted": account.submitted, "started": account.started, "completed": account.completed,
+                "failed": account.failed, "lost": account.lost, "dead_total": account.dead,
+                "cancelled": account.cancelled, "cpu_us": account.cpu_us, "run_us": account.run_us,
+                "memory_mb_ms": account.memory_mb_ms,
+            });
+            writeln!(out, "{object}")?;
+        }
+        return Ok(out.flush()?);
+    }
+    let mut table = Table::new(&[
+        "TENANT",
+        "WEIGHT",
+        "RUNNING",
+        "OF",
+        "WAITING",
+        "READY",
+        "DEAD",
+        "SUBMITTED",
+        "COMPLETED",
+        "CPU s",
+    ]);
+    for tenant in tenants {
+        let hard = tenant.quotas[0].hard;
+        table.row([
+            line(&tenant.name),
+            tenant.weight.to_string(),
+            grouped(tenant.used[0]),
+            if hard == 0 { "–".to_owned() } else { grouped(hard) },
+            grouped(tenant.queued),
+            grouped(tenant.ready),
+            grouped(tenant.dead),
+            grouped(tenant.account.submitted),
+            grouped(tenant.account.completed),
+            format!("{:.3}", tenant.account.cpu_us as f64 / 1e6),
+        ]);
+    }
+    table.write(&mut out, console.paint)?;
+    Ok(out.flush()?)
+}
+
+fn limit(of: &Limited) -> Value {
+    let rate = of.rate.map(|rate| json!({"count": rate.count, "per_ms": rate.per_ms, "burst": rate.burst}));
+    let running_max = (of.running_max < u32::MAX).then_some(of.running_max);
+    json!({"key": text(&of.key), "running_max": running_max, "rate": rate})
+}
+
+fn quota_object(quota: Quota) -> Value {
+    json!({"reserved": quota.reserved, "soft": quota.soft, "hard": quota.hard, "burst": quota.burst})
+}
+
+pub fn workers(workers: &[WorkerView], console: &Console) -> Result<()> {
+    let mut out = console.out();
+    if console.json {
+        for worker in workers {
+            let object = json!({
+                "worker": hex(worker.worker), "name": text(&worker.name),
+                "kinds": worker.kinds.iter().map(|kind| text(kind)).collect::<Vec<_>>(),
+                "queues": worker.queues.iter().map(|queue| text(queue)).collect::<Vec<_>>(),
+                "held": worker.held, "credit": worker.credit, "done": worker.done,
+                "draining": worker.is_draining, "left_ms": worker.left_ms,
+            });
+            writeln!(out, "{object}")?;
+        }
+        return Ok(out.flush()?);
+    }
+    let mut table = Table::new(&["WORKER", "NAME", "KINDS", "HAS", "TAKES", "DONE", "LIVES FOR ms", "STATE"]);
+    for worker in workers {
+        table.row([
+            hex(worker.worker),
+            line(&worker.name),
+            worker.kinds.iter().map(|kind| line(kind)).collect::<Vec<_>>().join(" "),
+            grouped(worker.held),
+            grouped(worker.credit),
+            grouped(worker.done),
+            grouped(worker.left_ms),
+            if worker.is_draining { "draining".to_owned() } else { "working".to_owned() },
+        ]);
+    }
+    table.write(&mut out, console.paint)?;
+    Ok(out.flush()?)
+}

@@ -1,0 +1,220 @@
+//! `task submit`: one task, or one for each line.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result, anyhow};
+use dunlin_client::Tasks;
+use dunlin_client::scheduler::{After, Label, NewTask, Retry, Stage, Taken, TaskView};
+use serde_json::json;
+
+use super::show;
+use crate::commands::kv::content;
+use crate::commands::parse::{duration, header, moment, unix_ns};
+use crate::console::Console;
+use crate::outcome::Refusal;
+use crate::signals::Stop;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  dunlin task submit thumb https://example.org/a.jpg --wait
+  dunlin task submit thumb --tenant acme --each urls.txt      a task for each line
+  dunlin task submit report --in 10m --timeout 5m --retries 5
+  dunlin task submit publish 'wake up' --subject alarms --at 2026-11-23T07:00:00Z
+  dunlin task submit merge --after 100000003 --after 100000004  when both are done
+
+Prints each task's number. With --wait it prints what came of it, and the exit code is 1 when it failed.")]
+pub struct Arguments {
+    /// What is to be done; `publish` publishes the payload, without a worker
+    kind: String,
+    /// With what; `-` is standard input
+    #[arg(default_value = "", hide_default_value = true)]
+    payload: String,
+    /// Whose [default: the user's own tenant, or `default`]
+    #[arg(long, default_value = "", hide_default_value = true)]
+    tenant: String,
+    /// Where it waits
+    #[arg(long, default_value = "default")]
+    queue: String,
+    /// One task for each line of this file; `-` is standard input
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["payload", "key"])]
+    each: Option<PathBuf>,
+    /// 0 to 9, the highest
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(0..=9))]
+    priority: u8,
+    /// Not before so long from now
+    #[arg(long = "in", value_name = "DURATION", value_parser = duration, conflicts_with = "at")]
+    delay: Option<Duration>,
+    /// Not before then
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    at: Option<SystemTime>,
+    /// A dead letter if it is not done by then
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    deadline: Option<SystemTime>,
+    /// How long one attempt may take
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    timeout: Option<Duration>,
+    /// Attempts after the first that failed
+    #[arg(long, value_name = "COUNT")]
+    retries: Option<u16>,
+    /// A second task with this key is the first
+    #[arg(long)]
+    key: Option<String>,
+    /// Waits until this task is done; may be given several times
+    #[arg(long, value_name = "TASK", value_parser = show::id)]
+    after: Vec<u64>,
+    /// What it is known by; may be given several times
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = header)]
+    labels: Vec<(String, String)>,
+    /// Where a task of kind `publish` publishes
+    #[arg(long)]
+    subject: Option<String>,
+    /// Thousandths of a processor that it needs
+    #[arg(long, default_value_t, hide_default_value = true)]
+    cpu_milli: u32,
+    /// Bytes of memory that it needs
+    #[arg(long, default_value_t, hide_default_value = true)]
+    memory_bytes: u64,
+    /// Wait until it is over, and print what came of it
+    #[arg(long)]
+    wait: bool,
+}
+
+/// Lines that become one command.
+const TOGETHER_MAX: usize = 500;
+/// Bytes of them, one line apart.
+const TOGETHER_BYTES_MAX: usize = 1 << 20;
+/// Between two looks at a task that is waited for: soon at first.
+const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
+
+pub fn run(arguments: &Arguments, tasks: &Tasks, console: &Console) -> Result<()> {
+    let stop = Stop::on_signal()?;
+    let mut submitted = Vec::new();
+    match &arguments.each {
+        None => {
+            let payload = content(&arguments.payload)?;
+            submit(arguments, tasks, &[payload], console, &mut submitted)?;
+        }
+        Some(path) => {
+            let lines: Box<dyn BufRead> = match path.as_os_str() == "-" {
+                true => Box::new(BufReader::new(std::io::stdin())),
+                false => Box::new(BufReader::new(
+                    File::open(path).with_context(|| format!("cannot read {}", path.display()))?,
+                )),
+            };
+            let (mut together, mut bytes) = (Vec::new(), 0);
+            for line in lines.split(b'\n') {
+                let line = line.with_context(|| format!("cannot read {}", path.display()))?;
+                bytes += line.len();
+                together.push(line);
+                if together.len() == TOGETHER_MAX || bytes > TOGETHER_BYTES_MAX {
+                    submit(arguments, tasks, &together, console, &mut submitted)?;
+                    (together, bytes) = (Vec::new(), 0);
+                }
+                if stop.is_set() {
+                    break;
+                }
+            }
+            if !together.is_empty() {
+                submit(arguments, tasks, &together, console, &mut submitted)?;
+            }
+        }
+    }
+    if arguments.wait { wait(tasks, &submitted, &stop, console) } else { Ok(()) }
+}
+
+fn submit(
+    arguments: &Arguments,
+    tasks: &Tasks,
+    payloads: &[Vec<u8>],
+    console: &Console,
+    submitted: &mut Vec<u64>,
+) -> Result<()> {
+    let unix_ms = |at: SystemTime| unix_ns(at) / 1_000_000;
+    let at = arguments.delay.and_then(|delay| SystemTime::now().checked_add(delay)).or(arguments.at);
+    let retries = arguments.retries.map(|retries| Retry { retries, ..Retry::default() });
+    let labels = arguments.labels.iter();
+    let labels: Vec<_> =
+        labels.map(|(key, value)| Label { key: key.as_bytes(), value: value.as_bytes() }).collect();
+    let after: Vec<_> = arguments.after.iter().map(|&task| After::Task { task }).collect();
+    let new = payloads.iter().map(|payload| NewTask {
+        queue: arguments.queue.as_bytes(),
+        kind: arguments.kind.as_bytes(),
+        payload,
+        priority: arguments.priority,
+        not_before_ms: at.map_or(0, unix_ms),
+        deadline_ms: arguments.deadline.map_or(0, unix_ms),
+        timeout_ms: arguments.timeout.map_or(0, |of| u32::try_from(of.as_millis()).unwrap_or(u32::MAX)),
+        retry: retries,
+        idempotency_key: arguments.key.as_deref().unwrap_or("").as_bytes(),
+        after: after.clone(),
+        labels: labels.clone(),
+        cpu_milli: arguments.cpu_milli,
+        memory_bytes: arguments.memory_bytes,
+        subject: arguments.subject.as_deref().unwrap_or("").as_bytes(),
+    });
+    let done = tasks.submit_all(&arguments.tenant, new.collect())?;
+    submitted.extend(done.tasks.iter().map(|taken| taken.task));
+    if !arguments.wait {
+        said(&done.tasks, console)?;
+    }
+    // As it was asked to.
+    std::thread::sleep(done.slow_down);
+    Ok(())
+}
+
+fn said(taken: &[Taken], console: &Console) -> Result<()> {
+    let mut out = console.out();
+    for Taken { task, known } in taken {
+        match console.json {
+            true => writeln!(out, "{}", json!({"task": show::hex(*task), "known": known}))?,
+            false => writeln!(out, "{}", show::hex(*task))?,
+        }
+    }
+    Ok(out.flush()?)
+}
+
+fn wait(tasks: &Tasks, submitted: &[u64], stop: &Stop, console: &Console) -> Result<()> {
+    let mut failed = 0;
+    for &task in submitted {
+        let Some(over) = wait_for(tasks, task, stop)? else {
+            return Err(anyhow!("interrupted: task {} goes on", show::hex(task)));
+        };
+        let mut out = console.out();
+        if over.stage != Stage::Completed {
+            failed += 1;
+        }
+        if console.json {
+            writeln!(out, "{}", show::object(&over))?;
+        } else if over.stage == Stage::Completed {
+            let result = over.outcome.as_ref().map_or(&b""[..], |outcome| &outcome.bytes);
+            out.write_all(result)?;
+            if !result.is_empty() && !result.ends_with(b"\n") {
+                writeln!(out)?;
+            }
+        } else {
+            writeln!(std::io::stderr(), "task {}: {}", show::hex(task), tasks.why(task)?)?;
+        }
+        out.flush()?;
+    }
+    match failed {
+        0 => Ok(()),
+        1 if submitted.len() == 1 => Err(Refusal("the task failed".to_owned()).into()),
+        _ => Err(Refusal(format!("{failed} of {} tasks failed", submitted.len())).into()),
+    }
+}
+
+fn wait_for(tasks: &Tasks, task: u64, stop: &Stop) -> Result<Option<TaskView>> {
+    let began = Instant::now();
+    while !stop.is_set() {
+        let found = tasks.get(task)?;
+        if matches!(found.stage, Stage::Completed | Stage::Cancelled | Stage::Dead) {
+            return Ok(Some(found));
+        }
+        std::thread::sleep((began.elapsed() / 4).clamp(LOOK.0, LOOK.1));
+    }
+    Ok(None)
+}

@@ -1,0 +1,85 @@
+//! What a command took of processor and memory, as the kernel has counted it.
+//!
+//! The kernel forgets a process's memory as soon as it has ended, so that is looked at while it runs: a peak of the last moment may be
+//! missed. Its processor time, and that of the children it has waited for, stands until it is waited for.
+
+use std::fs::read_to_string;
+use std::time::Duration;
+
+use rustix::param::clock_ticks_per_second;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Usage {
+    pub cpu: Duration,
+    pub memory_bytes: u64,
+}
+
+impl Usage {
+    /// Looks at a child; whether it has ended, and is to be waited for.
+    pub fn look(&mut self, pid: Option<Pid>) -> bool {
+        let Some(pid) = pid else { return true };
+        let number = pid.as_raw_nonzero();
+        if let Some(peak) = read_to_string(format!("/proc/{number}/status")).ok().and_then(|text| peak(&text))
+        {
+            self.memory_bytes = self.memory_bytes.max(peak);
+        }
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if let Ok(None) = waitid(WaitId::Pid(pid), options) {
+            return false;
+        }
+        let ticks = read_to_string(format!("/proc/{number}/stat")).ok().and_then(|text| ticks(&text));
+        let by_ticks =
+            ticks.map(|ticks| Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64));
+        // Ticks are coarse; this is exact, and of the first thread alone.
+        let exact = read_to_string(format!("/proc/{number}/schedstat")).ok().and_then(|text| exact(&text));
+        self.cpu = by_ticks.unwrap_or_default().max(exact.unwrap_or_default());
+        true
+    }
+}
+
+/// The most memory that was resident, bytes.
+fn peak(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1_024)
+}
+
+/// Of the processor for the process and the children that it has waited for: fields 14 to 17, the second being a name in
+/// brackets (proc_pid_stat(5)).
+fn ticks(stat: &str) -> Option<u64> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_whitespace().skip(11).take(4).map(|field| field.parse::<u64>().ok()).sum()
+}
+
+fn exact(schedstat: &str) -> Option<Duration> {
+    schedstat.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn what_a_command_took_is_found_when_it_has_ended() {
+        let work = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
+        let mut child = Command::new("sh").args(["-c", work]).spawn().unwrap();
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let mut usage = Usage::default();
+        while !usage.look(pid) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(child.wait().unwrap().success());
+        assert!(usage.cpu > Duration::from_millis(1), "{usage:?}");
+    }
+
+    #[test]
+    fn fields_are_found_behind_any_name() {
+        let stat = "7 (a b) c) S 1 7 7 0 -1 0 0 0 0 0 3 4 5 6 20 0 1 0";
+        assert_eq!(ticks(stat), Some(18));
+        assert_eq!(peak("VmPeak:  9 kB\nVmHWM:\t   12 kB\n"), Some(12 * 1_024));
+        assert_eq!(exact("1500 3 4"), Some(Duration::from_nanos(1_500)));
+    }
+}

@@ -1,0 +1,89 @@
+//! `task watch`: what happens to tasks.
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::Result;
+use dunlin_client::Client;
+use dunlin_topic::{Event, Notice, Start, Subscribe, SubscribeOptions};
+use serde_json::Value;
+
+use crate::console::Console;
+use crate::outage::Outage;
+use crate::signals::Stop;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  dunlin task watch                        all tenants, from now on
+  dunlin task watch --tenant acme --json   one tenant's events, as they are
+  dunlin task watch --from earliest        all that is held
+
+The same is read from the topic $tasks through every door: dunlin sub '$tasks.acme'.")]
+pub struct Arguments {
+    /// Of this tenant
+    #[arg(long)]
+    tenant: Option<String>,
+    /// From where on: latest, earliest, a position or a time
+    #[arg(long, default_value = "latest", value_parser = crate::commands::parse::start)]
+    from: Start,
+    /// End after so many events
+    #[arg(long, short = 'n', value_name = "EVENTS")]
+    count: Option<usize>,
+}
+
+/// How soon a watch notices that it is time to end.
+const LOOK: Duration = Duration::from_millis(100);
+
+pub fn run(arguments: &Arguments, client: &Client, console: &Console) -> Result<()> {
+    let stop = Stop::on_signal()?;
+    stop.when_nobody_reads();
+    let pattern = format!("$tasks.{}", arguments.tenant.as_deref().unwrap_or(">"));
+    let options = SubscribeOptions {
+        name: "dunlin task watch".to_owned(),
+        start: arguments.from,
+        ..Default::default()
+    };
+    let mut events = client.subscribe(&pattern, options)?;
+    let (mut out, mut left, mut outage) =
+        (console.out(), arguments.count.unwrap_or(usize::MAX), Outage::default());
+    while left > 0 && !stop.is_set() {
+        match events.next_timeout(LOOK) {
+            Ok(None) => {}
+            Ok(Some(Event::Record(record))) => {
+                outage.over();
+                left -= 1;
+                match console.json {
+                    true => writeln!(out, "{}", String::from_utf8_lossy(record.payload()))?,
+                    false => writeln!(out, "{}", in_a_line(record.payload()))?,
+                }
+                out.flush()?;
+            }
+            Ok(Some(Event::Notice(Notice::Lagging(_)))) => {}
+            Ok(Some(Event::Notice(notice))) => {
+                writeln!(std::io::stderr(), "{} {notice:?}", console.errors.warning("missed:"))?;
+            }
+            Err(error) => outage.wait_out(error, console.errors)?,
+        }
+    }
+    Ok(())
+}
+
+fn in_a_line(record: &[u8]) -> String {
+    let Ok(Value::Object(mut event)) = serde_json::from_slice(record) else {
+        return String::from_utf8_lossy(record).into_owned();
+    };
+    let mut take = |name: &str| event.remove(name).map_or_else(String::new, plain);
+    let (task, tenant, what) = (take("task"), take("tenant"), take("event"));
+    drop(take("at_ms"));
+    let rest: Vec<String> =
+        event.into_iter().map(|(name, value)| format!("{name} {}", plain(value))).collect();
+    format!("{task}\t{tenant}\t{what}\t{}", rest.join(", ")).trim_end().to_owned()
+}
+
+fn plain(value: Value) -> String {
+    match value {
+        Value::String(text) => text,
+        other => other.to_string(),
+    }
+}
