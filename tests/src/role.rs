@@ -5,6 +5,7 @@ pub mod failovers;
 pub mod member;
 pub mod node;
 pub mod read;
+pub mod worker;
 pub mod write;
 
 use std::io::BufRead;
@@ -26,6 +27,7 @@ pub fn run(mut arguments: Vec<String>) -> Result<()> {
         "member" => member::run(&arguments),
         "failovers" => failovers::run(&arguments),
         "crowd" => crowd::run(&arguments),
+        "worker" => worker::run(&arguments),
         other => bail!("there is no role {other}"),
     }
 }

@@ -19,5 +19,6 @@ mod readme;
 mod refused;
 mod stage;
 mod stopped;
+mod tasks;
 mod tier;
 mod tls_node;

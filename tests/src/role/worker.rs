@@ -1,0 +1,71 @@
+//! `worker URL kind=KIND [slots=COUNT] [ttl=MS] [work=MS] [die=TEXT]`: a worker, which takes `work` for each task and says `did TASK TOKEN`
+//! of each whose answer was given. With `die` a task of this payload kills it. It drains when it is told `drain`, and says what it did.
+
+use std::io::BufRead;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use dunlin_client::{Client, Options, Used, WorkerOptions};
+
+use super::option;
+
+/// Works until it is told to drain, or whoever started it is gone.
+pub fn run(arguments: &[String]) -> Result<()> {
+    let slots: u32 = option(arguments, "slots", 4)?;
+    let work = Duration::from_millis(option(arguments, "work", 0)?);
+    let die: String = option(arguments, "die", String::new())?;
+    let client = Client::connect(&arguments[0], Options { name: "worker".to_owned(), ..Options::default() })?;
+    let options = WorkerOptions {
+        name: format!("process {}", std::process::id()),
+        kinds: vec![option(arguments, "kind", "work".to_owned())?],
+        slots,
+        ttl: Duration::from_millis(option(arguments, "ttl", 2_000)?),
+        ..WorkerOptions::default()
+    };
+    let attachment = client.tasks().attach(options)?;
+    println!("READY pid={}", std::process::id());
+    let drain = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&drain);
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            told.fetch_or(line == "drain", Ordering::Relaxed);
+        }
+        std::process::exit(3);
+    });
+    std::thread::scope(|scope| {
+        for _ in 0..slots {
+            scope.spawn(|| {
+                while !attachment.is_drained() {
+                    if drain.load(Ordering::Relaxed) {
+                        attachment.drain();
+                    }
+                    match attachment.next(Duration::from_millis(20)) {
+                        Ok(Some(given)) => {
+                            if !die.is_empty() && given.payload() == die.as_bytes() {
+                                std::process::abort();
+                            }
+                            std::thread::sleep(work);
+                            println!("did {:x} {}", given.task(), given.token());
+                            attachment.complete(
+                                &given,
+                                given.payload(),
+                                &Used { run: work, ..Used::default() },
+                            );
+                        }
+                        Ok(None) => {}
+                        Err(error) => {
+                            println!("ended {error}");
+                            std::process::exit(1);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    attachment.flush(Duration::from_secs(30));
+    let load = attachment.load();
+    println!("drained {} {} {} {}", load.given, load.answered, load.stale, load.lost);
+    Ok(())
+}

@@ -1,0 +1,286 @@
+//! Tasks under faults: workers and nodes are processes that are killed, and every task is accounted for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dunlin_client::scheduler::{Backoff, NewTask, Retry, Stage, TaskView};
+use dunlin_client::{Client, Options, Tasks, TasksError};
+use dunlin_system_tests::port;
+use dunlin_system_tests::process::{PATIENCE, Process};
+
+use crate::cluster_stage::{Flock, Member};
+use crate::stage::{Node, alone, role};
+use crate::tier;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn connect(url: &str) -> Client {
+    Client::connect(url, Options { name: "test".to_owned(), ..Options::default() }).expect("its door is open")
+}
+
+fn worker(url: &str, arguments: &[&str]) -> Process {
+    let mut worker = role("worker", &[&["worker", url], arguments].concat());
+    worker.until("READY");
+    worker
+}
+
+fn until_over(tasks: &Tasks, task: u64) -> TaskView {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match tasks.get(task) {
+            Ok(found) if matches!(found.stage, Stage::Completed | Stage::Cancelled | Stage::Dead) => {
+                return found;
+            }
+            Ok(found) => assert!(Instant::now() < deadline, "{found:?}: {:?}", tasks.why(task)),
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        thread::sleep(10 * MS);
+    }
+}
+
+fn submit(tasks: &Tasks, count: usize, payload: &[u8]) -> Vec<u64> {
+    let new = (0..count).map(|_| NewTask::new(b"work", payload)).collect();
+    tasks.submit_all("t", new).expect("there is room").tasks.iter().map(|taken| taken.task).collect()
+}
+
+/// The tasks and tokens that workers say they did.
+fn did(lines: impl IntoIterator<Item = String>) -> Vec<(u64, u64)> {
+    let read = |line: String| {
+        let (task, token) = line.strip_prefix("did ")?.split_once(' ')?;
+        Some((u64::from_str_radix(task, 16).ok()?, token.parse().ok()?))
+    };
+    lines.into_iter().filter_map(read).collect()
+}
+
+#[test]
+fn a_worker_that_is_killed_loses_its_tasks_to_another() {
+    let _alone = alone();
+    let node = Node::anywhere(&[]);
+    let tasks = connect(&node.url()).tasks();
+    let mut first = worker(&node.url(), &["slots=8", "work=60000", "ttl=1000"]);
+    let ids = submit(&tasks, 8, b"");
+    let deadline = Instant::now() + PATIENCE;
+    while tasks.signals().expect("the node answers").held < 8 {
+        assert!(Instant::now() < deadline);
+        thread::sleep(10 * MS);
+    }
+    let tokens: BTreeMap<u64, u32> = ids.iter().map(|&id| (id, tasks.get(id).unwrap().attempts)).collect();
+    assert!(tokens.values().all(|attempts| *attempts == 1));
+    first.kill();
+    let mut second = worker(&node.url(), &["slots=8", "ttl=1000"]);
+    for &id in &ids {
+        let over = until_over(&tasks, id);
+        assert_eq!((over.stage, over.lost), (Stage::Completed, 1), "{over:?}");
+    }
+    second.say("drain");
+    assert_eq!(second.until("drained"), "8 8 0 0");
+    node.kill();
+}
+
+#[test]
+fn a_task_under_which_workers_die_is_a_dead_letter_and_others_are_done() {
+    let _alone = alone();
+    let node = Node::anywhere(&[]);
+    let tasks = connect(&node.url()).tasks();
+    let poisoned = submit(&tasks, 1, b"poison")[0];
+    let harmless = submit(&tasks, 20, b"bread");
+    let stop = Arc::new(AtomicBool::new(false));
+    let (url, stopped) = (node.url(), Arc::clone(&stop));
+    // Somebody starts it again, as a supervisor would.
+    let supervising = thread::spawn(move || {
+        let mut deaths = 0;
+        while !stopped.load(Ordering::Relaxed) {
+            let mut worker = role("worker", &["worker", &url, "slots=1", "ttl=500", "die=poison"]);
+            while worker.ended().is_none() && !stopped.load(Ordering::Relaxed) {
+                thread::sleep(10 * MS);
+            }
+            deaths += usize::from(!stopped.load(Ordering::Relaxed));
+            worker.kill();
+        }
+        deaths
+    });
+    let over = until_over(&tasks, poisoned);
+    assert_eq!((over.stage, over.lost), (Stage::Dead, 3), "{over:?}");
+    harmless.iter().for_each(|&id| assert_eq!(until_over(&tasks, id).stage, Stage::Completed));
+    stop.store(true, Ordering::Relaxed);
+    assert!(supervising.join().unwrap() >= 3);
+    assert_eq!(tasks.tenants("t").unwrap()[0].dead, 1);
+    node.kill();
+}
+
+#[test]
+fn what_was_acknowledged_outlives_a_killed_node_and_workers_go_on_by_themselves() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let data = format!("data={}", dir.path().display());
+    let address = port::free();
+    let mut node = Node::start_with(address, &[&data]);
+    let client = connect(&node.url());
+    let tasks = client.tasks();
+    let mut worker = worker(&node.url(), &["slots=4", "work=2", "ttl=20000"]);
+    let mut ids = submit(&tasks, 400, b"first");
+    for round in 0..3 {
+        thread::sleep(100 * MS);
+        node.kill();
+        node = Node::start_with(address, &[&data]);
+        let deadline = Instant::now() + PATIENCE;
+        // What was lost with the connection was never acknowledged.
+        ids.extend(loop {
+            let new = (0..50).map(|_| NewTask::new(b"work", b"later")).collect();
+            match tasks.submit_all("t", new) {
+                Ok(done) => break done.tasks.into_iter().map(|taken| taken.task).collect::<Vec<u64>>(),
+                Err(error) => assert!(Instant::now() < deadline, "round {round}: {error}"),
+            }
+        });
+    }
+    ids.iter().for_each(|&id| assert_eq!(until_over(&tasks, id).stage, Stage::Completed));
+    worker.say("drain");
+    let lines = worker.finish(PATIENCE);
+    let done = did(lines.clone());
+    let each: BTreeSet<(u64, u64)> = done.iter().copied().collect();
+    assert_eq!(done.len(), each.len(), "nothing is done twice under one token");
+    assert!(ids.iter().all(|id| each.iter().any(|(task, _)| task == id)));
+    assert!(lines.iter().any(|line| line.starts_with("drained")), "{lines:?}");
+    let account = tasks.tenants("t").unwrap()[0].account;
+    assert_eq!(account.completed, account.submitted, "each is completed once");
+    node.kill();
+}
+
+/// A cluster whose nodes come back at the same doors.
+struct Doors {
+    flock: Flock,
+    doors: Vec<String>,
+}
+
+impl Doors {
+    fn of(count: usize) -> Doors {
+        let doors: Vec<String> = (0..count).map(|_| port::free().to_string()).collect();
+        let flock = Flock::at_doors(&doors);
+        Doors { flock, doors }
+    }
+
+    fn url(&self) -> String {
+        format!("dunlin://{}", self.doors.join(","))
+    }
+
+    /// The place among the members of who leads the tasks.
+    fn leader(&mut self) -> usize {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            for at in 0..self.flock.members.len() {
+                let said = self.flock.ask(at, "tasks", "tasks ");
+                let leads = said.trim().parse::<u64>().ok();
+                let found = self.flock.members.iter().position(|member| Some(member.number) == leads);
+                if let Some(found) = found {
+                    return found;
+                }
+            }
+            assert!(Instant::now() < deadline, "nobody leads the tasks");
+            thread::sleep(20 * MS);
+        }
+    }
+
+    fn restart(&mut self, member: &Member, door: &str) {
+        let back = crate::cluster_stage::start_at_door(&member.dir, &member.address, None, Some(door));
+        self.flock.members.push(back.expect("it starts again"));
+    }
+
+    fn door_of(&self, at: usize) -> String {
+        self.flock.members[at].door("tcp")
+    }
+}
+
+/// Submits under keys until it is told to end; what was acknowledged.
+fn submitting(url: String, stop: Arc<AtomicBool>) -> thread::JoinHandle<(Vec<u64>, usize)> {
+    thread::spawn(move || {
+        let tasks = connect(&url).tasks();
+        let (mut ids, mut sent) = (Vec::new(), 0);
+        while !stop.load(Ordering::Relaxed) {
+            let keys: Vec<String> = (0..10).map(|number| format!("{sent}-{number}")).collect();
+            let retry = Some(Retry { retries: 100, backoff: Backoff::Fixed { delay_ms: 10 } });
+            let new = keys.iter().map(|key| NewTask {
+                idempotency_key: key.as_bytes(),
+                retry,
+                ..NewTask::new(b"work", key.as_bytes())
+            });
+            // A batch whose outcome is not known is submitted again, and is the same.
+            match tasks.submit_all("t", new.collect()) {
+                Ok(done) => {
+                    ids.extend(done.tasks.iter().map(|taken| taken.task));
+                    sent += 1;
+                    thread::sleep(10 * MS);
+                }
+                Err(TasksError::Refused(refused)) if refused.retry() == dunlin_client::Retry::No => {
+                    panic!("{refused}");
+                }
+                Err(_) => thread::sleep(10 * MS),
+            }
+        }
+        (ids, sent * 10)
+    })
+}
+
+#[test]
+fn a_leader_killed_under_load_loses_no_acknowledged_task_and_none_is_completed_twice() {
+    let _alone = alone();
+    let mut doors = Doors::of(3);
+    let url = doors.url();
+    let mut workers: Vec<Process> =
+        (0..2).map(|_| worker(&url, &["slots=4", "work=1", "ttl=5000"])).collect();
+    let stop = Arc::new(AtomicBool::new(false));
+    let submitter = submitting(url.clone(), Arc::clone(&stop));
+    for _ in tier::seeds(20) {
+        thread::sleep(200 * MS);
+        let leader = doors.leader();
+        let door = doors.door_of(leader);
+        let killed = doors.flock.kill(leader);
+        // Another leads, and the tasks go on.
+        doors.leader();
+        doors.restart(&killed, &door);
+    }
+    stop.store(true, Ordering::Relaxed);
+    let (ids, sent) = submitter.join().unwrap();
+    assert!(ids.len() > 100, "it was under load: {}", ids.len());
+    let distinct: BTreeSet<u64> = ids.iter().copied().collect();
+    assert_eq!(distinct.len(), sent, "a batch that was submitted again is the same");
+    let tasks = connect(&url).tasks();
+    let deadline = Instant::now() + PATIENCE;
+    let account = loop {
+        match tasks.tenants("t") {
+            Ok(found) if found[0].account.completed == found[0].account.submitted => break found[0].account,
+            Ok(found) => assert!(Instant::now() < deadline, "{found:?}"),
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        thread::sleep(50 * MS);
+    };
+    assert!(account.completed >= sent as u64, "none that was acknowledged is lost: {account:?}");
+    assert_eq!(account.dead, 0, "{account:?}");
+    for &id in &distinct {
+        assert_eq!(until_over(&tasks, id).stage, Stage::Completed);
+    }
+    let mut done = Vec::new();
+    for worker in &mut workers {
+        worker.say("drain");
+        done.extend(did(worker.finish(PATIENCE)));
+    }
+    let each: BTreeSet<(u64, u64)> = done.iter().copied().collect();
+    assert_eq!(done.len(), each.len(), "nothing is done twice under one token");
+}
+
+#[test]
+fn a_worker_at_a_follower_is_given_tasks_that_were_submitted_elsewhere() {
+    let _alone = alone();
+    let mut doors = Doors::of(3);
+    let leader = doors.leader();
+    let follower = (0..3).find(|at| *at != leader).expect("there are three");
+    let at = |doors: &Doors, at: usize| format!("dunlin://{}", doors.door_of(at));
+    let mut worker = worker(&at(&doors, follower), &["slots=4"]);
+    let tasks = connect(&at(&doors, leader)).tasks();
+    let ids = submit(&tasks, 100, b"x");
+    ids.iter().for_each(|&id| assert_eq!(until_over(&tasks, id).stage, Stage::Completed));
+    worker.say("drain");
+    assert_eq!(worker.until("drained"), "100 100 0 0");
+}
