@@ -17,6 +17,7 @@ mod publish_subscribe;
 mod request_reply;
 mod serve;
 mod states;
+mod task;
 mod tls;
 mod topics;
 mod users;

@@ -1,0 +1,121 @@
+//! `task`.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use crate::dunlin::{Node, Outcome, Program, signal};
+
+fn worker(node: &Node, arguments: &[&str]) -> Program {
+    let mut command = node.command(&[&["task", "worker", "--ttl", "2s"], arguments].concat());
+    Program::from(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts"))
+}
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text.lines().next().unwrap_or_default()).expect("an object")
+}
+
+#[test]
+fn tasks_are_submitted_done_by_a_command_looked_at_and_told_of() {
+    let node = Node::start();
+    let working = worker(&node, &["--kind", "count", "--slots", "2", "--", "wc", "-c"]);
+    assert_eq!(node.run(&["task", "submit", "count", "hello", "--wait"]).done().trim(), "5");
+    let many =
+        node.run_with(&["task", "submit", "count", "--tenant", "acme", "--each", "-"], b"a\nbb\nccc\n");
+    let ids: Vec<String> = many.done().lines().map(str::to_owned).collect();
+    assert_eq!(ids.len(), 3);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !node.run(&["task", "get", &ids[2]]).done().contains("completed") {
+        assert!(std::time::Instant::now() < deadline);
+    }
+    assert_eq!(node.run(&["task", "get", &ids[2], "--result"]).done().trim(), "3");
+    let task = json(&node.run(&["task", "get", &ids[2], "--json"]).done());
+    assert_eq!((&task["tenant"], &task["payload"]), (&"acme".into(), &"ccc".into()));
+    assert!(
+        task["outcome"]["memory_bytes"].as_u64() > Some(0) || task["outcome"]["cpu_us"].as_u64() > Some(0),
+        "{task}"
+    );
+    let listed = node.run(&["task", "list", "--tenant", "acme", "--stage", "completed"]).done();
+    assert!(listed.lines().count() >= 2, "{listed}");
+    let tenants = json(&node.run(&["task", "tenants", "acme", "--json"]).done());
+    assert_eq!(tenants["submitted"], 3);
+    let workers = json(&node.run(&["task", "workers", "--json"]).done());
+    assert_eq!((&workers["kinds"][0], &workers["draining"]), (&"count".into(), &false.into()));
+    assert!(node.run(&["task", "queues"]).done().contains("acme"));
+    let events = node.run(&["task", "watch", "--from", "earliest", "-n", "3", "--tenant", "default"]).done();
+    let what: Vec<&str> = events.lines().filter_map(|line| line.split('\t').nth(2)).collect();
+    assert_eq!(what, ["submitted", "started", "completed"]);
+    signal("TERM", working.id());
+    let ended = Outcome::of(working);
+    assert_eq!((ended.code, ended.err.contains("4 tasks done")), (Some(0), true), "{ended:?}");
+}
+
+#[test]
+fn what_fails_is_a_dead_letter_that_is_explained_and_tried_again() {
+    let node = Node::start();
+    let working = worker(&node, &["--kind", "bad", "--", "sh", "-c", "echo no such thing >&2; exit 100"]);
+    let failed = node.run(&["task", "submit", "bad", "--wait"]);
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    assert!(failed.err.contains("no such thing"), "{failed:?}");
+    let dead = json(&node.run(&["task", "list", "--stage", "dead", "--json"]).done());
+    let id = dead["task"].as_str().expect("a number");
+    assert_eq!(node.run(&["task", "retry", id]).done(), format!("{id} begun anew\n"));
+    drop(working);
+    let waiting = node.run(&["task", "submit", "nobody"]).done();
+    let why = node.run(&["task", "why", waiting.trim()]).done();
+    assert!(why.starts_with("waiting"), "{why}");
+    assert_eq!(
+        node.run(&["task", "cancel", waiting.trim()]).done(),
+        format!("{} cancelled\n", waiting.trim())
+    );
+    let gone = node.run(&["task", "why", "ffff"]);
+    assert_eq!((gone.code, gone.err.contains("NO_TASK")), (Some(1), true), "{gone:?}");
+    assert_eq!(node.run(&["task", "why", "zz"]).code, Some(2));
+    node.run(&["task", "tenant", "acme", "--weight", "3", "--concurrency", "0,0,2,0", "--queued", "1"])
+        .done();
+    let full = node.run_with(&["task", "submit", "nobody", "--tenant", "acme", "--each", "-"], b"a\nb\n");
+    assert_eq!((full.code, full.err.contains("QUEUE_FULL")), (Some(1), true), "{full:?}");
+}
+
+#[test]
+fn a_command_is_told_to_end_when_its_task_is_cancelled() {
+    let node = Node::start();
+    let working = worker(&node, &["--kind", "long", "--", "sh", "-c", "echo began >&2; exec sleep 600"]);
+    let id = node.run(&["task", "submit", "long"]).done();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !node.run(&["task", "get", id.trim()]).done().contains("running") {
+        assert!(std::time::Instant::now() < deadline);
+    }
+    node.run(&["task", "cancel", id.trim()]).done();
+    while !node.run(&["task", "get", id.trim()]).done().contains("cancelled") {
+        assert!(std::time::Instant::now() < deadline);
+    }
+    signal("TERM", working.id());
+    assert_eq!(Outcome::of(working).code, Some(0));
+}
+
+#[test]
+fn who_has_no_command_takes_no_task() {
+    let node = Node::start();
+    let none = node.run(&["task", "worker", "--kind", "k", "--", "/nonexistent"]);
+    assert_eq!((none.code, none.err.contains("there is no such command")), (Some(1), true), "{none:?}");
+    assert_eq!(node.run(&["task", "workers", "--json"]).done(), "");
+}
+
+/// What a watch prints is there at once, also for who reads it line by line.
+#[test]
+fn a_watch_tells_events_as_they_happen() {
+    let node = Node::start();
+    let mut command = node.command(&["task", "watch", "--json"]);
+    let mut watch = Program::from(command.stdout(Stdio::piped()).spawn().expect("it starts"));
+    let mut lines = BufReader::new(watch.stdout.take().expect("a pipe")).lines();
+    // The watch may begin a moment later than it is started.
+    let id = std::thread::scope(|scope| {
+        let submitting = scope
+            .spawn(|| (0..50).map(|_| node.run(&["task", "submit", "nobody"]).done()).collect::<String>());
+        let line = lines.next().expect("it tells").expect("it is text");
+        let event = json(&line);
+        assert_eq!(event["event"], "submitted");
+        submitting.join().expect("it submits")
+    });
+    assert!(!id.is_empty());
+}
