@@ -180,7 +180,7 @@ pub fn tenants(tenants: &[TenantView], console: &Console) -> Result<()> {
                 "dead": tenant.dead, "used": tenant.used, "queued_max": tenant.queued_max,
                 "retry_percent": tenant.retry_percent, "concurrency": concurrency, "cpu_milli": cpu_milli,
                 "memory_bytes": memory_bytes,
-                "limits": limits.map(|of| limit(of)).collect::<Vec<_>>(),
+                "limits": limits.map(limit).collect::<Vec<_>>(),
                 "submitted": account.submitted, "started": account.started, "completed": account.completed,
                 "failed": account.failed, "lost": account.lost, "dead_total": account.dead,
                 "cancelled": account.cancelled, "cpu_us": account.cpu_us, "run_us": account.run_us,
