@@ -413,7 +413,7 @@ struct AtOnce {
 impl Wake for AtOnce {
     fn wake(self: Arc<AtOnce>) {
         for (log, filter) in self.newcomers.take() {
-            let cursor = Cursor::new(log, &from(Start::Latest), filter, Consumption::Reads).unwrap();
+            let cursor = Cursor::new(log, &from(Start::Earliest), filter, Consumption::Reads).unwrap();
             *self.reading.lock().unwrap() = Some(Subscriber::one(cursor, Wait::Parked));
         }
     }
