@@ -17,6 +17,7 @@
 
 mod alone;
 mod ask;
+pub(crate) mod asking;
 mod block;
 mod error;
 pub(crate) mod forward;

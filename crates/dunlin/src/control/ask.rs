@@ -1,48 +1,16 @@
 //! Asking: here where this node leads, else the leader over the transport.
 
-use std::io;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use dunlin_control::{Answer, Answered, Command, Query, Refusal, Reply, State};
-use dunlin_raft::{Commands, Group, GroupError, Lane, Lead, Member};
+use dunlin_raft::{Commands, Group, GroupError, Lead};
 
-use super::forward::{self, Request};
+use super::asking::{self, PAUSE, Patience};
+use super::forward::Request;
 use super::machine::Replicated;
 use super::waiting::Told;
 use super::{Consistency, Control, ControlError};
-
-/// Between two tries where the leader is not where it was said to be.
-const PAUSE: Duration = Duration::from_millis(5);
-
-/// How long has been tried, and for how long it is.
-struct Patience {
-    began: Instant,
-    max: Duration,
-}
-
-impl Patience {
-    fn new(control: &Control) -> Patience {
-        Patience { began: Instant::now(), max: Duration::from_millis(control.limits.raft.answer_ms_max) }
-    }
-
-    fn waited(&self) -> Duration {
-        self.began.elapsed()
-    }
-
-    /// Waits for another try, or gives up because of this.
-    async fn again(&self, group: &Group<Replicated>, why: String) -> Result<(), ControlError> {
-        if self.waited() >= self.max {
-            return Err(ControlError::NoLeader { waited_ms: self.waited().as_millis() as u64, why });
-        }
-        match group.lead() {
-            Lead::Nobody => drop(group.leader().await),
-            Lead::Here | Lead::There(_) => group.pause(PAUSE).await,
-        }
-        Ok(())
-    }
-}
 
 impl Control {
     /// Has the cluster take commands in, one after another and none between; the bytes of an [`Answered`] for each. Where
@@ -55,52 +23,24 @@ impl Control {
     /// [`Control::propose`], of commands that were decoded before.
     pub async fn propose_known(&self, mut commands: Commands) -> Result<Vec<Bytes>, ControlError> {
         let group = self.group()?;
-        let patience = Patience::new(self);
+        let patience = self.patience();
         loop {
-            let why = match group.lead() {
-                Lead::Here => {
-                    if !self.has_begun(&group) {
-                        self.begin_epoch().await?;
-                    }
-                    match group.propose_all(commands).await {
-                        Ok(answers) => return Ok(answers),
-                        Err((error @ GroupError::NotLeader { .. }, back)) => {
-                            commands = back;
-                            error.to_string()
-                        }
-                        Err((error, _)) => return Err(error.into()),
-                    }
+            let lead = group.lead();
+            if lead == Lead::Here && !self.has_begun(&group) {
+                self.begin_epoch().await?;
+            }
+            match asking::propose(&group, &*self.transport, lead, commands).await? {
+                Ok(answers) => return Ok(answers),
+                Err((back, why)) => {
+                    commands = back;
+                    patience.again(&group, why).await?;
                 }
-                Lead::There(leader) => {
-                    let asked = Request::Propose(std::mem::take(&mut commands));
-                    match self.forward(&leader, &asked).await? {
-                        Ok(answers) => return Ok(answers),
-                        Err(why) => {
-                            let Request::Propose(back) = asked else { return Err(ControlError::Unknown) };
-                            commands = back;
-                            why
-                        }
-                    }
-                }
-                Lead::Nobody => "no node leads".to_owned(),
-            };
-            patience.again(&group, why).await?;
+            }
         }
     }
 
-    /// Has the leader do it; why it was not done, if that is certain.
-    async fn forward(
-        &self,
-        leader: &Member,
-        asked: &Request,
-    ) -> Result<Result<Vec<Bytes>, String>, ControlError> {
-        match self.transport.ask(leader, Lane::Forward, asked.bytes()).await.and_then(forward::read_answers) {
-            Ok(Ok(answers)) => Ok(Ok(answers)),
-            Ok(Err(error @ GroupError::NotLeader { .. })) => Ok(Err(error.to_string())),
-            Ok(Err(error)) => Err(error.into()),
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(Err(error.to_string())),
-            Err(_lost) => Err(ControlError::Unknown),
-        }
+    fn patience(&self) -> Patience {
+        Patience::new(Duration::from_millis(self.limits.raft.answer_ms_max))
     }
 
     /// Has the cluster take one command in.
@@ -128,30 +68,7 @@ impl Control {
 
     /// Waits until this node has taken in all that was answered to anybody before. Another node is asked if it leads.
     pub async fn catch_up(&self) -> Result<(), ControlError> {
-        let group = self.group()?;
-        let patience = Patience::new(self);
-        loop {
-            let index = match group.lead() {
-                Lead::Here => group.read_index().await,
-                Lead::There(leader) => {
-                    let asked = self.transport.ask(&leader, Lane::Forward, Request::ReadIndex.bytes()).await;
-                    asked
-                        .and_then(forward::read_index)
-                        .unwrap_or_else(|error| Err(GroupError::NoQuorum(error.to_string())))
-                }
-                Lead::Nobody => Err(GroupError::NotLeader { leader: None }),
-            };
-            match index {
-                Ok(index) => match group.applied(index).await {
-                    Ok(()) => return Ok(()),
-                    Err(late) => patience.again(&group, late.to_string()).await?,
-                },
-                Err(error @ (GroupError::NotLeader { .. } | GroupError::NoQuorum(_))) => {
-                    patience.again(&group, error.to_string()).await?;
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
+        asking::catch_up(&*self.group()?, &*self.transport, self.patience()).await
     }
 
     /// Looks at the state, as fresh as is asked for.
@@ -211,25 +128,12 @@ impl Control {
     }
 
     /// What another node asks of this one, which leads or says that it does not.
-    pub(super) async fn answer(&self, group: &Arc<Group<Replicated>>, request: Request) -> Bytes {
-        match request {
-            Request::ReadIndex => forward::write_index(&group.read_index().await),
-            Request::Propose(commands)
-                if commands.iter().any(|command| Command::decode(command).is_err()) =>
-            {
-                let error =
-                    GroupError::Refused("a command of a version that the leader does not know".to_owned());
-                forward::write_answers(&Err(error))
-            }
-            Request::Propose(commands) => {
-                if group.lead() == Lead::Here && !self.has_begun(group) {
-                    // What comes of it shows in what follows.
-                    let _ = self.begin_epoch().await;
-                }
-                let answers = group.propose_all(commands).await;
-                forward::write_answers(&answers.map_err(|(error, _)| error))
-            }
+    pub(super) async fn answer(&self, group: &Group<Replicated>, request: Request) -> Bytes {
+        if matches!(request, Request::Propose(_)) && group.lead() == Lead::Here && !self.has_begun(group) {
+            // What comes of it shows in what follows.
+            let _ = self.begin_epoch().await;
         }
+        asking::answer(group, request, |command| Command::decode(command).is_ok()).await
     }
 }
 

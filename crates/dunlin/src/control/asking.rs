@@ -1,0 +1,127 @@
+//! Asking a group of nodes, whatever it agrees on: here where this node leads, else the leader over the transport.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use dunlin_raft::{Commands, Group, GroupError, Lane, Lead, Machine, Member, Transport};
+
+use super::ControlError;
+use super::forward::{self, Request};
+
+/// Between two tries where the leader is not where it was said to be.
+pub(crate) const PAUSE: Duration = Duration::from_millis(5);
+
+/// How long has been tried, and for how long it is.
+pub(crate) struct Patience {
+    began: Instant,
+    max: Duration,
+}
+
+impl Patience {
+    pub(crate) fn new(max: Duration) -> Patience {
+        Patience { began: Instant::now(), max }
+    }
+
+    /// Waits for another try, or gives up because of this.
+    pub(crate) async fn again<M: Machine>(&self, group: &Group<M>, why: String) -> Result<(), ControlError> {
+        let waited = self.began.elapsed();
+        if waited >= self.max {
+            return Err(ControlError::NoLeader { waited_ms: waited.as_millis() as u64, why });
+        }
+        match group.lead() {
+            Lead::Nobody => drop(group.leader().await),
+            Lead::Here | Lead::There(_) => group.pause(PAUSE).await,
+        }
+        Ok(())
+    }
+}
+
+/// What came of commands, or they and why they were certainly not done.
+pub(crate) type Tried = Result<Vec<Bytes>, (Commands, String)>;
+
+/// Has whoever leads take commands in, one after another and none between; tries once.
+pub(crate) async fn propose<M: Machine>(
+    group: &Group<M>,
+    transport: &dyn Transport,
+    lead: Lead,
+    commands: Commands,
+) -> Result<Tried, ControlError> {
+    match lead {
+        Lead::Here => match group.propose_all(commands).await {
+            Ok(answers) => Ok(Ok(answers)),
+            Err((error @ GroupError::NotLeader { .. }, back)) => Ok(Err((back, error.to_string()))),
+            Err((error, _)) => Err(error.into()),
+        },
+        Lead::There(leader) => forward(transport, &leader, commands).await,
+        Lead::Nobody => Ok(Err((commands, "no node leads".to_owned()))),
+    }
+}
+
+async fn forward(
+    transport: &dyn Transport,
+    leader: &Member,
+    commands: Commands,
+) -> Result<Tried, ControlError> {
+    let request = Request::Propose(commands);
+    let came = transport.ask(leader, Lane::Forward, request.bytes()).await;
+    let why = match came.and_then(forward::read_answers) {
+        Ok(Ok(answers)) => return Ok(Ok(answers)),
+        Ok(Err(error @ GroupError::NotLeader { .. })) => error.to_string(),
+        Ok(Err(error)) => return Err(error.into()),
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => error.to_string(),
+        Err(_lost) => return Err(ControlError::Unknown),
+    };
+    let Request::Propose(back) = request else { return Err(ControlError::Unknown) };
+    Ok(Err((back, why)))
+}
+
+/// Waits until this node has taken in all that was answered to anybody before. Another node is asked if it leads.
+pub(crate) async fn catch_up<M: Machine>(
+    group: &Group<M>,
+    transport: &dyn Transport,
+    patience: Patience,
+) -> Result<(), ControlError> {
+    loop {
+        let index = match group.lead() {
+            Lead::Here => group.read_index().await,
+            Lead::There(leader) => {
+                let asked = transport.ask(&leader, Lane::Forward, Request::ReadIndex.bytes()).await;
+                asked
+                    .and_then(forward::read_index)
+                    .unwrap_or_else(|error| Err(GroupError::NoQuorum(error.to_string())))
+            }
+            Lead::Nobody => Err(GroupError::NotLeader { leader: None }),
+        };
+        match index {
+            Ok(index) => match group.applied(index).await {
+                Ok(()) => return Ok(()),
+                Err(late) => patience.again(group, late.to_string()).await?,
+            },
+            Err(error @ (GroupError::NotLeader { .. } | GroupError::NoQuorum(_))) => {
+                patience.again(group, error.to_string()).await?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// What another node asks of this one, which leads or says that it does not.
+pub(crate) async fn answer<M: Machine>(
+    group: &Group<M>,
+    request: Request,
+    is_known: impl Fn(&[u8]) -> bool,
+) -> Bytes {
+    match request {
+        Request::ReadIndex => forward::write_index(&group.read_index().await),
+        Request::Propose(commands) if !commands.iter().all(is_known) => {
+            let error =
+                GroupError::Refused("a command of a version that the leader does not know".to_owned());
+            forward::write_answers(&Err(error))
+        }
+        Request::Propose(commands) => {
+            let answers = group.propose_all(commands).await;
+            forward::write_answers(&answers.map_err(|(error, _)| error))
+        }
+    }
+}
