@@ -1,10 +1,15 @@
-//! The disk's floor: one file written from front to back, each write synced before the next; and what processes write beside it.
+//! The disk's floor: one file written from front to back, each write synced before the next; and what its device is given
+//! under load.
 
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::clock::monotonic_ns;
 use crate::payload::FILLER;
@@ -39,13 +44,71 @@ pub fn measure(bytes: usize, time: Duration) -> Result<Sample> {
         .and(latencies.sample()))
 }
 
-/// What processes have had written to disks since they began, bytes.
-pub fn written(processes: &[u32]) -> Result<u64> {
-    let of = |process: &u32| {
-        let path = format!("/proc/{process}/io");
-        let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
-        let bytes = text.lines().find_map(|line| line.strip_prefix("write_bytes: ")?.parse::<u64>().ok());
-        bytes.with_context(|| format!("{path} has no write_bytes"))
+/// How often a device is asked what it was given.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Looks at what the device of a scratch directory is given. What processes are said to have written is another figure: where the
+/// page cache has large folios, a small write counts as all of its folio.
+pub struct Watch {
+    looks: JoinHandle<Vec<Look>>,
+    stop: Sender<()>,
+}
+
+/// When, and what had been written to the device by then, bytes.
+type Look = (u64, u64);
+
+impl Watch {
+    /// `None` where the directory is on no device of its own, as in a container's layers.
+    pub fn start() -> Result<Option<Self>> {
+        let dir = ScratchDisk::new()?;
+        let device = std::fs::metadata(dir.path())?.dev();
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let path = PathBuf::from(format!("/sys/dev/block/{major}:{minor}/stat"));
+        if written(&path).is_none() {
+            return Ok(None);
+        }
+        let (stop, stopped) = channel();
+        let looks = thread::spawn(move || {
+            let mut looks = Vec::new();
+            while stopped.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                looks.extend(written(&path).map(|bytes| (monotonic_ns(), bytes)));
+            }
+            looks
+        });
+        Ok(Some(Self { looks, stop }))
+    }
+
+    /// The most within so long a time, bytes per second.
+    pub fn most_per_s(self, within: Duration) -> Option<f64> {
+        let _ = self.stop.send(());
+        most_per_s(&self.looks.join().ok()?, within)
+    }
+}
+
+fn most_per_s(looks: &[Look], within: Duration) -> Option<f64> {
+    let per_s = |(from, (begun_ns, before)): (usize, &Look)| {
+        let long = |(now_ns, _): &&Look| now_ns - begun_ns >= within.as_nanos() as u64;
+        let (now_ns, bytes) = looks[from..].iter().find(long)?;
+        Some((bytes - before) as f64 * 1e9 / (now_ns - begun_ns) as f64)
     };
-    processes.iter().map(of).sum()
+    looks.iter().enumerate().filter_map(per_s).max_by(f64::total_cmp)
+}
+
+/// By the kernel's Documentation/block/stat.rst the seventh figure is of sectors of 512 bytes.
+fn written(stat: &Path) -> Option<u64> {
+    let text = std::fs::read_to_string(stat).ok()?;
+    Some(text.split_whitespace().nth(6)?.parse::<u64>().ok()? * 512)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_of_a_window_is_of_the_time_under_load() {
+        let seconds = |at: u64, bytes: u64| (at * 1_000_000_000, bytes);
+        let looks = [seconds(0, 0), seconds(1, 10), seconds(2, 110), seconds(3, 230), seconds(4, 231)];
+        assert_eq!(most_per_s(&looks, Duration::from_secs(2)), Some(110.0));
+        assert_eq!(most_per_s(&looks, Duration::from_secs(5)), None, "never looked so long");
+    }
 }

@@ -15,15 +15,13 @@ const FLOOR: Duration = Duration::from_millis(300);
 /// Starts so many nodes, and has clients work.
 pub fn measure(bench: &Bench, whose: &'static str, nodes: usize, work: &Work) -> Result<Sample> {
     let cluster = cluster::start(bench, whose, nodes)?;
-    let before = disk::written(&cluster.processes())?;
-    let report = Report::of(work, &mut cluster.clients(bench, work)?)?;
-    let sample = report.sample();
-    if !matches!(work.case.as_str(), "put" | "cas" | "batch") {
-        return Ok(sample);
-    }
-    let written = disk::written(&cluster.processes())? - before;
+    let device = disk::Watch::start()?;
+    let sample = Report::of(work, &mut cluster.clients(bench, work)?)?.sample();
+    let per_s = device.and_then(|device| device.most_per_s(Duration::from_nanos(work.time_ns)));
     drop(cluster);
-    let per_s = written as f64 * 1e9 / (work.warmup_ns + work.time_ns) as f64;
+    // At half of the peak the peak came before.
+    let writes = matches!(work.case.as_str(), "put" | "cas" | "batch") && !work.half;
+    let Some(per_s) = per_s.filter(|_| writes) else { return Ok(sample) };
     let floor = disk::measure(disk::LARGE_BYTES, FLOOR.min(bench.options.time))?;
     let share = per_s / floor.get("bytes_per_s").unwrap_or(f64::NAN);
     Ok(sample.with("disk_bytes_per_s", per_s).with("disk_share", share))

@@ -163,7 +163,9 @@ fn watched(options: &Options) -> Point {
     let watchers = options.count(1_000, 20) as usize;
     let rate = 2_000.0;
     let base = Load { in_flight: 64, ..Load::of("watch", 3) };
-    let work = Work { watchers, rate, ..base.work(options) };
+    let mut work = Work { watchers, rate, ..base.work(options) };
+    work.time_ns = work.time_ns.max(options.count(10_000_000_000, 50_000_000));
+    work.warmup_ns = work.time_ns / 2;
     let params = base.params(target::DUNLIN).with("subscribers", watchers).with("rate", rate as u64);
     Point::new("watch", target::DUNLIN, params, move |bench| load::watched(bench, base.nodes, &work))
 }

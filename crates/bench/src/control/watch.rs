@@ -5,7 +5,6 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use dunlin::KV;
@@ -55,8 +54,7 @@ pub async fn run(work: &Work, leader: &Connection, keeper: &Keeper) -> Result<Re
 async fn read(mut watcher: Subscriber, events: &Cell<u64>, total: &Cell<Option<u64>>) -> Result<()> {
     let (mut last, mut mine) = (None, 0_u64);
     while total.get() != Some(mine) {
-        let next = tokio::time::timeout(Duration::from_secs(30), watcher.next_async());
-        match next.await.context("nothing came for 30 s")?? {
+        match watcher.next_async().await? {
             Event::Record(record) => {
                 ensure!(
                     last.is_none_or(|last: u64| record.seq() == last + 1),

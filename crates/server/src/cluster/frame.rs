@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 const HEAD_BYTES: usize = 13;
 /// Bytes of a frame besides its payload that `length` counts.
 const COUNTED: usize = 9;
-/// Room that a reader makes at once.
+/// What a reader takes of its connection at once.
 const READ_BYTES: usize = 64 << 10;
 
 /// What a frame is.
@@ -66,6 +66,9 @@ pub(super) fn put(out: &mut Vec<u8>, id: u64, kind: Kind, payload: &[u8]) {
 #[derive(Debug)]
 pub(super) struct Frames<R> {
     from: R,
+    /// Read into, so that a frame takes no more memory than it has bytes: entries of a log are kept for long.
+    chunk: Box<[u8]>,
+    /// Read, and no whole frame yet.
     buffer: BytesMut,
     /// The longest payload.
     bytes_max: usize,
@@ -73,7 +76,7 @@ pub(super) struct Frames<R> {
 
 impl<R: AsyncRead + Unpin> Frames<R> {
     pub(super) fn new(from: R, bytes_max: usize) -> Frames<R> {
-        Frames { from, buffer: BytesMut::new(), bytes_max }
+        Frames { from, chunk: vec![0; READ_BYTES].into(), buffer: BytesMut::new(), bytes_max }
     }
 
     /// From now on.
@@ -87,9 +90,9 @@ impl<R: AsyncRead + Unpin> Frames<R> {
             if let Some(frame) = self.take()? {
                 return Ok(frame);
             }
-            self.buffer.reserve(READ_BYTES);
-            if self.from.read_buf(&mut self.buffer).await? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+            match self.from.read(&mut self.chunk).await? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => self.buffer.extend_from_slice(&self.chunk[..count]),
             }
         }
     }
