@@ -92,17 +92,17 @@ impl State {
         let tenant = &self.tenants[task.tenant as usize];
         let (ahead, is_all) = self.ahead_of(at);
         let pace = tenant.pace.per_1000_s(self.now_ms);
-        let about = match (ahead * 1_000_000).checked_div(pace) {
-            Some(ms) => format!("; about {}", for_people(ms)),
-            None => String::new(),
-        };
         let more = if is_all { "" } else { " and more" };
-        let behind = format!("{ahead}{more} ahead of it{about}");
+        let behind = format!("{ahead}{more} ahead of it");
         let workers: u64 = class.pools.iter().map(|&pool| self.pools[pool as usize].workers).sum();
         if workers == 0 {
             let (queue, kind) = (text(self.names.get(class.queue)), text(self.names.get(class.kind)));
             return format!("waiting: no worker serves kind {kind} in queue {queue}; {behind}");
         }
+        let behind = match (ahead * 1_000_000).checked_div(pace) {
+            Some(ms) if ahead > 0 => format!("{behind}; about {}", for_people(ms)),
+            _ => behind,
+        };
         let need = task.need();
         for (what, part) in [("tasks", 0), ("mCPU", 1), ("bytes", 2)] {
             let (quota, used) = (&tenant.quotas[part], &tenant.used[part]);
