@@ -8,7 +8,7 @@ use crate::refusal::Refused;
 
 impl From<&Refusal> for Refused {
     fn from(refusal: &Refusal) -> Refused {
-        let of = |code, numbers| Refused { numbers, ..Refused::new(code, "") };
+        let of = |code, numbers| Refused { numbers, ..Refused::new(code, refusal.to_string()) };
         let named = |code, numbers, name: &str| Refused { numbers, ..Refused::new(code, name) };
         match *refusal {
             Refusal::NoTenant => Refused::new(Code::TenantUnknown, refusal.to_string()),
@@ -31,14 +31,10 @@ impl From<&Refusal> for Refused {
                 of(Code::QueueFull, [retry_after_ms, queued, queued_max])
             }
             Refusal::StaleToken { task, token } => of(Code::StaleToken, [task, token, 0]),
-            Refusal::NotHeld { task, .. } => {
-                named(Code::StaleToken, [task, 0, 0], "the worker does not hold it")
-            }
-            Refusal::Over { task } => named(Code::TaskOver, [task, 0, 0], "it is over already"),
-            Refusal::NotDead { task } => named(Code::TaskOver, [task, 0, 0], "it is no dead letter"),
-            Refusal::DependencyCancelled { task, .. } => {
-                Refused { numbers: [task, 0, 0], ..Refused::new(Code::TaskOver, refusal.to_string()) }
-            }
+            Refusal::NotHeld { task, .. } => of(Code::StaleToken, [task, 0, 0]),
+            Refusal::Over { task }
+            | Refusal::NotDead { task }
+            | Refusal::DependencyCancelled { task, .. } => of(Code::TaskOver, [task, 0, 0]),
             Refusal::NoRoom { bytes, bytes_max } => of(Code::NoRoom, [bytes, bytes_max, 0]),
             _ => Refused::new(Code::BadTask, refusal.to_string()),
         }
