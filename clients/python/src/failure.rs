@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dunlin_client::{
-    AskError, ConnectError, ErrorCode, KvError, LeaseLost, Refused, RequestError, WatchError, Why,
+    AskError, ConnectError, ErrorCode, KvError, LeaseLost, Refused, RequestError, TasksError, WatchError, Why,
 };
 use dunlin_topic::{PublishError, SubscribeError};
 use dunlin_wire::CODES;
@@ -208,6 +208,17 @@ impl From<KvError> for Failure {
             KvError::Away(why) => Failure::Away(why),
             KvError::Unknown(why) => Failure::Refused(ErrorCode::CommandUnknown, why),
             _ => Failure::Refused(ErrorCode::Internal, text),
+        }
+    }
+}
+
+impl From<TasksError> for Failure {
+    fn from(error: TasksError) -> Failure {
+        match error {
+            TasksError::Refused(refused) => refused.into(),
+            TasksError::Away(why) | TasksError::Ended(why) => Failure::Away(why),
+            TasksError::Unknown(why) => Failure::Refused(ErrorCode::CommandUnknown, why),
+            other => Failure::Refused(ErrorCode::Internal, other.to_string()),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The Python package `dunlin`: the part of it that is Rust, over the Rust client.
 //!
 //! What people import stands in `python/dunlin`; this module, `dunlin._dunlin`, has what is done per record or waits:
-//! records, notices, subscriptions, publishers, groups, replicas, and keys with their watches, leases and locks.
+//! records, notices, subscriptions, publishers, groups, replicas, keys with their watches, leases and locks, tasks and their workers.
 //!
 //! Invariants:
 //! - Whoever waits, or waits for a lock, has let go of the interpreter's lock, and looks at its signals each 100 ms.
@@ -44,6 +44,9 @@ mod lease;
 mod lock;
 mod watch;
 
+mod attachment;
+mod tasks;
+
 use pyo3::prelude::*;
 
 /// `dunlin._dunlin`.
@@ -67,6 +70,8 @@ fn extension(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<watch::RawWatch>()?;
     module.add_class::<lease::RawLease>()?;
     module.add_class::<lock::RawLock>()?;
+    module.add_class::<tasks::TaskCalls>()?;
+    module.add_class::<attachment::RawAttachment>()?;
     module.add_function(wrap_pyfunction!(failure::end, module)?)?;
     module.add("CODES", failure::codes(module.py())?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))

@@ -14,7 +14,7 @@
 
 import atexit as _atexit
 
-from . import aio, errors, kv
+from . import aio, errors, kv, tasks
 from ._dunlin import (
     Batch,
     Deleted,
@@ -43,7 +43,9 @@ from .errors import (
     UnknownOutcomeError,
 )
 from .live import Book, Change, Forgotten, Level, Table, Trouble
+from .tasks import NewTask, TaskInfo
 from .topics import Topic, TopicSummary
+from .worker import Task, TaskFailed, Worker
 
 _atexit.register(_end)
 
@@ -64,6 +66,7 @@ __all__ = [
     "Level",
     "Levels",
     "Member",
+    "NewTask",
     "Position",
     "Publisher",
     "Receipt",
@@ -74,13 +77,18 @@ __all__ = [
     "Snapshot",
     "Subscription",
     "Table",
+    "Task",
+    "TaskFailed",
+    "TaskInfo",
     "Topic",
     "TopicSummary",
     "Trouble",
     "UnknownOutcomeError",
+    "Worker",
     "__version__",
     "aio",
     "connect",
     "errors",
     "kv",
+    "tasks",
 ]

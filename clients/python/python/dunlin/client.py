@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 from ._dunlin import Connection, Member, Position, Publisher, Receipt, Record, Subscription
 from .kv import Kv
 from .live import Book, Table, live
+from .tasks import Tasks
 from .topics import Topic, TopicSummary, described
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class Client:
         self._publishers: dict[str, Publisher] = {}
         self._publishers_lock = threading.Lock()
         self._kv = Kv(connection)
+        self._tasks = Tasks(connection)
 
     def __enter__(self) -> Client:
         return self
@@ -144,6 +146,11 @@ class Client:
     def kv(self) -> Kv:
         """Keys and values, leases, locks and elections of the node's cluster."""
         return self._kv
+
+    @property
+    def tasks(self) -> Tasks:
+        """Tasks of the node's cluster: submitted, looked at, ended. `Worker` does them."""
+        return self._tasks
 
     # Publishing.
 

@@ -1,0 +1,14 @@
+"""A worker in ten lines: run it beside `dunlin dev`, then `dunlin task submit shout hello --wait`."""
+
+import dunlin
+
+worker = dunlin.Worker(slots=2)
+
+
+@worker.task("shout")
+def shout(task: dunlin.Task) -> bytes:
+    return task.payload.upper()
+
+
+if __name__ == "__main__":
+    worker.run()

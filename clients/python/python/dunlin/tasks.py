@@ -1,0 +1,302 @@
+"""Tasks of a cluster: submitted, looked at, ended, as `client.tasks`. `dunlin.Worker` does them.
+
+    task = client.tasks.submit("shop", "thumbnail", b"...", priority=7, labels={"user": "ann"})
+    print(client.tasks.why(task), client.tasks.wait(task).result)
+
+Payloads are bytes, text, or anything that JSON has a form for. `docs/tasks.md` says what is promised.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from . import errors
+from ._dunlin import TaskCalls
+from .worker import encode
+
+if TYPE_CHECKING:
+    from ._dunlin import Connection
+
+Stage: TypeAlias = Literal[
+    "blocked", "delayed", "limited", "ready", "running", "stopping", "completed", "cancelled", "dead"
+]
+_OVER = ("completed", "cancelled", "dead")
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """What is done when an attempt fails: so many more, after delays that grow from `base` to `cap` seconds, by chance."""
+
+    retries: int
+    base: float = 1.0
+    cap: float = 60.0
+
+
+class NewTask:
+    """A task to submit; `submit` takes the same by name. Times are seconds since the Unix epoch."""
+
+    __slots__ = (
+        "after",
+        "cpu_milli",
+        "deadline_ms",
+        "idempotency_key",
+        "kind",
+        "labels",
+        "memory_bytes",
+        "not_before_ms",
+        "payload",
+        "priority",
+        "queue",
+        "retry",
+        "subject",
+        "timeout_ms",
+    )
+
+    def __init__(
+        self,
+        kind: str,
+        payload: Any = None,
+        *,
+        queue: str = "default",
+        priority: int = 5,
+        not_before: float | None = None,
+        deadline: float | None = None,
+        timeout: float | None = None,
+        retry: Retry | int | None = None,
+        idempotency_key: str | bytes = b"",
+        after: Iterable[int] = (),
+        labels: Mapping[str, str] | None = None,
+        cpu_milli: int = 0,
+        memory_bytes: int = 0,
+        subject: str = "",
+    ) -> None:
+        retry = Retry(retry) if isinstance(retry, int) else retry
+        self.kind = kind
+        self.payload = encode(payload)
+        self.queue = queue
+        self.priority = priority
+        self.not_before_ms = round((not_before or 0.0) * 1000)
+        self.deadline_ms = round((deadline or 0.0) * 1000)
+        self.timeout_ms = round((timeout or 0.0) * 1000)
+        self.retry = None if retry is None else (retry.retries, round(retry.base * 1000), round(retry.cap * 1000))
+        self.idempotency_key = idempotency_key.encode() if isinstance(idempotency_key, str) else idempotency_key
+        self.after = list(after)
+        self.labels = list((labels or {}).items())
+        self.cpu_milli = cpu_milli
+        self.memory_bytes = memory_bytes
+        self.subject = subject
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInfo:
+    """A task as it is now."""
+
+    id: int
+    tenant: str
+    queue: str
+    kind: str
+    payload: bytes
+    stage: Stage
+    priority: int
+    attempts: int
+    lost: int
+    """Workers that died under it."""
+    worker: int | None
+    """Who has it."""
+    waited: float | None
+    """Seconds from when it was submitted to when its last attempt began."""
+    progress: float
+    """How far it said it is, 0 to 1."""
+    note: str
+    labels: list[tuple[str, str]]
+    after: list[int]
+    """What it waits for, or waited."""
+    result: bytes
+    error: str | None
+    """What its last attempt failed with."""
+    failure: str | None
+    """Why that failed: failed, timedout, deadline, poisoned."""
+    run: float
+    """Seconds that it ran."""
+    cpu: float
+    """Seconds of a processor that it took."""
+    memory_bytes: int
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing becomes of it any more by itself."""
+        return self.stage in _OVER
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Of a tenant's tasks with one value under `key` (a label's, or tenant, queue or kind) `running` run at once; `rate` says how often they start:
+    so many in so many seconds, and so many at once after a pause."""
+
+    key: str
+    running: int | None = None
+    rate: tuple[int, float, int] | None = None
+
+
+@dataclass(slots=True)
+class _Tenant:
+    name: str
+    weight: int
+    queued_max: int
+    reserved: int
+    running_max: int
+    burst: int
+    limits: list[_Limit] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Limit:
+    key: str
+    running: int | None
+    rate: tuple[int, int, int] | None
+
+
+class TenantInfo(NamedTuple):
+    """A tenant, and what it has had."""
+
+    name: str
+    queued: int
+    running: int
+    completed: int
+    failed: int
+    """Attempts that came to nothing."""
+    dead: int
+    cpu: float
+    """Seconds of a processor."""
+
+
+class WorkerInfo(NamedTuple):
+    """A worker as it is now."""
+
+    id: int
+    name: str
+    held: int
+    credit: int
+    """Tasks that it would take."""
+    done: int
+    is_draining: bool
+
+
+class Submitted(NamedTuple):
+    """What came of tasks that were submitted together."""
+
+    ids: list[int]
+    known: list[bool]
+    """Which were there already, under the same idempotency key."""
+    slow_down: float
+    """Much waits already: submit so many seconds slower."""
+
+
+class Tasks:
+    """See the module. Threads may share it. What changes something is sent once: `CommandUnknownError` where its answer is lost."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._calls = TaskCalls(connection)
+
+    def submit(self, tenant: str, kind: str, payload: Any = None, **options: Any) -> int:
+        """Submits a task, described as by `NewTask`; its id. A tenant that there is not yet is made."""
+        return self.submit_all(tenant, [NewTask(kind, payload, **options)]).ids[0]
+
+    def submit_all(self, tenant: str, tasks: Sequence[NewTask]) -> Submitted:
+        """Submits tasks, all or none."""
+        taken, slow_down = self._calls.submit(tenant, list(tasks))
+        return Submitted([task for task, _ in taken], [known for _, known in taken], slow_down)
+
+    def get(self, task: int) -> TaskInfo:
+        """A task; `NoTaskError` where it is not known, or no more."""
+        return TaskInfo(**self._calls.get(task))
+
+    def list(
+        self,
+        tenant: str = "",
+        *,
+        queue: str = "",
+        kind: str = "",
+        stage: Stage | None = None,
+        label: tuple[str, str] = ("", ""),
+        whole: bool = False,
+    ) -> Iterator[TaskInfo]:
+        """Tasks that fit, page by page; with payloads and results if `whole`."""
+        start: int | None = 0
+        while start is not None:
+            rows, start = self._calls.page(tenant, queue, kind, stage, label, start, 0, whole)
+            for row in rows:
+                yield TaskInfo(**row)
+
+    def wait(self, task: int, timeout: float | None = None) -> TaskInfo:
+        """Waits until a task is over; `RequestTimeoutError` where it is not after `timeout` seconds."""
+        until = None if timeout is None else time.monotonic() + timeout
+        pause = 0.005
+        while not (info := self.get(task)).is_over:
+            if until is not None and time.monotonic() >= until:
+                raise errors.RequestTimeoutError(f"task {task:x} is {info.stage}: {self.why(task)}")
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.25)
+        return info
+
+    def why(self, task: int) -> str:
+        """Why a task does not run, or what it does, in one sentence."""
+        return self._calls.why(task)
+
+    def cancel(self, task: int) -> None:
+        """Ends a task, and those that wait for it; one that runs, when its worker says so."""
+        self._calls.cancel(task)
+
+    def retry(self, task: int) -> None:
+        """Begins a dead letter anew."""
+        self._calls.retry(task)
+
+    def redrive(self, tenant: str, count: int | None = None) -> int:
+        """Begins the oldest dead letters of a tenant anew, so many or all; how many. What dies again meanwhile is left as it is."""
+        return self._of_dead(tenant, count, self._calls.redrive)
+
+    def discard(self, tenant: str, count: int | None = None) -> int:
+        """Lets go of the oldest dead letters of a tenant, so many or all, and ends what waits for them; how many."""
+        return self._of_dead(tenant, count, self._calls.discard)
+
+    def _of_dead(self, tenant: str, count: int | None, call: Callable[[str, int], tuple[int, bool]]) -> int:
+        """The cluster takes so many at once, and says whether there are more."""
+        found = self.tenants().get(tenant)
+        dead = found.dead if found is not None else 0
+        left = dead if count is None else min(count, dead)
+        done, more = 0, True
+        while left > done and more:
+            some, more = call(tenant, min(left - done, 0xFFFF_FFFF))
+            if some == 0:
+                break
+            done += some
+        return done
+
+    def set_tenant(
+        self,
+        name: str,
+        *,
+        weight: int = 1,
+        queued_max: int = 0,
+        reserved: int = 0,
+        running_max: int = 0,
+        burst: int = 0,
+        limits: Iterable[Limit] = (),
+    ) -> None:
+        """Makes a tenant, or changes its share, its quota of tasks at once and its limits; they hold from the next start on."""
+        draft = _Tenant(name, weight, queued_max, reserved, running_max, burst)
+        for limit in limits:
+            rate = limit.rate and (limit.rate[0], round(limit.rate[1] * 1000), limit.rate[2])
+            draft.limits.append(_Limit(limit.key, limit.running, rate))
+        self._calls.set_tenant(draft)
+
+    def tenants(self) -> dict[str, TenantInfo]:
+        """Tenants by name."""
+        return {row[0]: TenantInfo(*row) for row in self._calls.tenants()}
+
+    def workers(self) -> Sequence[WorkerInfo]:
+        """Workers."""
+        return [WorkerInfo(*row) for row in self._calls.workers()]

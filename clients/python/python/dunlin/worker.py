@@ -1,0 +1,353 @@
+"""A worker: functions that do tasks.
+
+    worker = dunlin.Worker(slots=4)
+
+    @worker.task("thumbnail")
+    def thumbnail(task: dunlin.Task) -> bytes:
+        return shrink(task.payload)
+
+    if __name__ == "__main__":
+        worker.run()
+
+What a function gives back is the task's result: bytes, text, `None`, or anything that JSON has a form for. What it raises is why the attempt failed:
+it is tried again as the task says, unless the exception has `retry = False`, as `TaskFailed(..., retry=False)` has. A task may be done more than once,
+under a higher `token` each time: whatever it does outside should be done under that token.
+
+At SIGTERM or SIGINT a worker takes nothing new, does what it holds, and ends; at the second it ends at once, and what it held goes to others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from . import errors
+from ._slots import ProcessSlot, Ran, failed, peak_memory_bytes, run_here
+
+if TYPE_CHECKING:
+    from ._dunlin import RawAttachment
+    from .client import Client
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_LOOK = 0.1
+"""How often the main thread looks for signals, seconds."""
+_FAREWELL = 5.0
+"""How long threads that have nothing to do have for their end, seconds."""
+
+
+class TaskFailed(Exception):
+    """The attempt came to nothing; with `retry=False` there is no other, and the task is a dead letter."""
+
+    def __init__(self, why: str = "", *, retry: bool = True) -> None:
+        super().__init__(why)
+        self.retry = retry
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task that this worker was given."""
+
+    id: int
+    """Its number, for as long as it is known."""
+    token: int
+    """Of this start; it grows from start to start, of whatever task."""
+    kind: str
+    tenant: str
+    payload: bytes
+    attempt: int
+    """1 for the first."""
+    timeout: float
+    """Seconds that this attempt may take, unless it is extended."""
+    _attachment: RawAttachment | None = field(default=None, repr=False, compare=False)
+
+    def json(self) -> Any:
+        """The payload, read as JSON."""
+        return json.loads(self.payload)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nobody waits for it any more: it was cancelled, took too long, or went to another worker.
+
+        Where it runs in a process of its own that process is ended instead, so that it says `False` there.
+        """
+        return self._attachment is not None and self._attachment.is_stopped(self.token)
+
+    def progress(self, share: float, note: str = "") -> None:
+        """Tells those who look how far it is, 0 to 1, and in words."""
+        self._attached().progress(self.token, round(min(max(share, 0.0), 1.0) * 1000), note)
+
+    def extend(self, seconds: float = 0.0) -> None:
+        """It takes longer: its time begins anew, with so many seconds, or as many as it had."""
+        self._attached().extend(self.token, seconds)
+
+    def _attached(self) -> RawAttachment:
+        if self._attachment is None:
+            raise errors.ForkedError("a task in a process of its own has no connection")
+        return self._attachment
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_attachment": None}
+
+
+def encode(value: Any) -> bytes:
+    """A payload or a result as bytes: bytes as they are, text as UTF-8, `None` as nothing, all else as JSON."""
+    if value is None:
+        return b""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, str):
+        return value.encode()
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+class Worker:
+    """Does tasks of the kinds that `task` was told functions for. `run` does so until it is told to end."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        name: str = "",
+        slots: int = 0,
+        processes: bool = False,
+        queues: tuple[str, ...] = (),
+        cpu_milli: int = 0,
+        memory_bytes: int = 0,
+        ttl: float = 10.0,
+        connect: Callable[[], Client] | None = None,
+    ) -> None:
+        """`url` as for `dunlin.connect`; `connect` makes the connection instead, for credentials.
+
+        `slots` tasks run at once, as many as there are processors if it is 0: functions that are not `async` each in a thread, or, with
+        `processes`, each in a process of its own, for code that computes. `queues` are those it serves, none for all; `cpu_milli` and
+        `memory_bytes` are what it has for tasks that say what they need. When nothing is heard of it for `ttl` seconds, others get its tasks.
+        """
+        self._url = url
+        self._connect = connect
+        self._name = name or os.environ.get("DUNLIN_WORKER_NAME", "") or f"{socket.gethostname()}-{os.getpid()}"
+        self._slots = slots or os.cpu_count() or 1
+        self._processes = processes
+        self._queues = queues
+        self._needs = (cpu_milli, memory_bytes)
+        self._ttl = ttl
+        self._functions: dict[str, Callable[..., Any]] = {}
+        self._stops = 0
+
+    def task(self, kind: str) -> Callable[[Function], Function]:
+        """A decorator: this function does tasks of this kind. It is given the task, and may be `async`."""
+
+        def decorate(function: Function) -> Function:
+            if kind in self._functions:
+                raise ValueError(f"two functions for tasks of kind {kind!r}")
+            self._functions[kind] = function
+            return function
+
+        return decorate
+
+    def stop(self) -> None:
+        """Has `run` end when what it holds is done; called again, at once. From any thread or signal handler."""
+        self._stops += 1
+
+    def run(self) -> None:
+        """Does tasks until SIGTERM, SIGINT or `stop`. From the main thread signals are heard; from another only `stop` is."""
+        if not self._functions:
+            raise ValueError("a worker needs a function for one kind of tasks at least")
+        restore = self._hear_signals()
+        client = self._connected()
+        try:
+            cpu_milli, memory_bytes = self._needs
+            attachment = client.tasks._calls.attach(
+                self._name, list(self._functions), list(self._queues), self._slots, cpu_milli, memory_bytes, self._ttl
+            )
+            running = _Running(attachment, self._functions, self._slots, self._processes)
+            try:
+                self._turn(attachment, running)
+            finally:
+                running.end()
+                attachment.leave()
+        finally:
+            client.close()
+            restore()
+
+    def _connected(self) -> Client:
+        from .client import connect
+
+        return self._connect() if self._connect is not None else connect(self._url, name=self._name)
+
+    def _turn(self, attachment: RawAttachment, running: _Running) -> None:
+        is_draining = False
+        while self._stops < 2:
+            if self._stops and not is_draining:
+                is_draining = True
+                attachment.drain()
+            if is_draining and running.is_idle and attachment.is_drained():
+                return
+            given = attachment.next(_LOOK)
+            if given is not None:
+                running.begin(Task(*given, _attachment=attachment))
+
+    def _hear_signals(self) -> Callable[[], None]:
+        if os.environ.get("DUNLIN_END_WITH_STDIN"):
+            threading.Thread(target=self._end_with_stdin, daemon=True).start()
+        if threading.current_thread() is not threading.main_thread():
+            return lambda: None
+
+        def hear(_number: int, _frame: FrameType | None) -> None:
+            self.stop()
+
+        before = {number: signal.signal(number, hear) for number in (signal.SIGTERM, signal.SIGINT)}
+
+        def restore() -> None:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+        return restore
+
+    @staticmethod
+    def _end_with_stdin() -> None:
+        """Whoever started this process holds the other end, and is gone when nothing more can come."""
+        try:
+            while os.read(0, 4096):
+                pass
+        except OSError:
+            pass
+        os._exit(1)
+
+
+class _Running:
+    """The tasks that run, and where."""
+
+    def __init__(
+        self, attachment: RawAttachment, functions: dict[str, Callable[..., Any]], slots: int, processes: bool
+    ) -> None:
+        self._attachment = attachment
+        self._functions = functions
+        self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._under_way = 0
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._threads: list[threading.Thread] = []
+        if any(not inspect.iscoroutinefunction(function) for function in functions.values()):
+            self._threads = [
+                threading.Thread(target=self._serve, args=(processes,), daemon=True, name=f"dunlin-slot-{number}")
+                for number in range(slots)
+            ]
+        if any(inspect.iscoroutinefunction(function) for function in functions.values()):
+            self._loop = asyncio.new_event_loop()
+            self._threads.append(threading.Thread(target=self._loop.run_forever, daemon=True, name="dunlin-loop"))
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def is_idle(self) -> bool:
+        with self._lock:
+            return self._under_way == 0
+
+    def begin(self, task: Task) -> None:
+        with self._lock:
+            self._under_way += 1
+        if inspect.iscoroutinefunction(self._functions[task.kind]):
+            assert self._loop is not None
+            asyncio.run_coroutine_threadsafe(self._serve_async(task), self._loop)
+        else:
+            self._queue.put(task)
+
+    def end(self) -> None:
+        """What still runs is given up: nobody waits for it here."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        for _ in self._threads:
+            self._queue.put(None)
+        if self.is_idle:
+            # Slots' processes are ended by their threads, and an interpreter that ends is no place for threads.
+            for thread in self._threads:
+                thread.join(_FAREWELL)
+
+    def _serve(self, processes: bool) -> None:
+        slot = ProcessSlot() if processes else None
+        while (task := self._queue.get()) is not None:
+            function = self._functions[task.kind]
+            started = time.monotonic_ns()
+            ran = slot.run(function, (task,), lambda t=task: t.is_stopped) if slot else run_here(function, (task,))  # type: ignore[misc]
+            self._answer(task, ran, started)
+        if slot is not None:
+            slot.end()
+
+    async def _serve_async(self, task: Task) -> None:
+        started = time.monotonic_ns()
+        used = _Used()
+        work = asyncio.ensure_future(_measured(self._functions[task.kind](task), used))
+        while not work.done():
+            await asyncio.wait([work], timeout=_LOOK)
+            if not work.done() and task.is_stopped:
+                work.cancel()
+        try:
+            ran = Ran(work.result(), cpu_us=used.cpu_ns // 1000)
+        except BaseException as error:
+            ran = failed(error, cpu_us=used.cpu_ns // 1000)
+        # What is said waits for a lock that others may hold for a moment: not on the loop's time.
+        await asyncio.get_running_loop().run_in_executor(None, self._answer, task, ran, started)
+
+    def _answer(self, task: Task, ran: Ran, started: int) -> None:
+        run_us = (time.monotonic_ns() - started) // 1000
+        memory_bytes = ran.memory_bytes or peak_memory_bytes()
+        error, retry, result = ran.error, ran.retry, b""
+        if error is None:
+            try:
+                result = encode(ran.value)
+            except Exception as wrong:
+                error, retry = f"what it gave back cannot be sent: {wrong}", False
+        try:
+            if error is None:
+                self._attachment.complete(task.token, result, run_us, ran.cpu_us, memory_bytes)
+            else:
+                self._attachment.fail(task.token, error, retry, run_us, ran.cpu_us, memory_bytes)
+        except errors.Error as refused:
+            # It went to another, or was cancelled; or there is no connection, and it will have gone to another.
+            print(f"dunlin worker: task {task.id:x}: {refused}", file=sys.stderr)
+        finally:
+            with self._lock:
+                self._under_way -= 1
+
+
+@dataclass(slots=True)
+class _Used:
+    cpu_ns: int = 0
+
+
+class _measured(Awaitable[Any]):
+    """A coroutine, and what its steps take of the processor."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], used: _Used) -> None:
+        self._coroutine = coroutine
+        self._used = used
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        step: Callable[[Any], Any] = self._coroutine.send
+        argument: Any = None
+        while True:
+            started = time.thread_time_ns()
+            try:
+                yielded = step(argument)
+            except StopIteration as stop:
+                return stop.value
+            finally:
+                self._used.cpu_ns += time.thread_time_ns() - started
+            try:
+                argument = yield yielded
+                step = self._coroutine.send
+            except BaseException as error:
+                argument, step = error, self._coroutine.throw

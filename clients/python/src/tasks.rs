@@ -1,0 +1,300 @@
+//! Tasks, as `python/dunlin/tasks.py` asks for them.
+
+use std::time::Duration;
+
+use dunlin_client::scheduler::{
+    After, Backoff, KeyLimit, Label, ListFilter, NewTask, Quota, Rate, Retry, Stage, TaskView, Tenant,
+};
+use dunlin_client::{Tasks, TasksError, WorkerOptions};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyDict, PyList};
+
+use crate::attachment::RawAttachment;
+use crate::connection::Connection;
+use crate::failure::Failure;
+
+/// Of a tenant: name, waiting, running, completed, failed attempts, dead letters, seconds of a processor.
+type TenantRow = (String, u64, u64, u64, u64, u64, f64);
+/// Of a worker: id, name, tasks it has, tasks it would take, tasks it did, whether it drains.
+type WorkerRow = (u64, String, u64, u64, u64, bool);
+
+/// See the module.
+#[pyclass(frozen, module = "dunlin._dunlin")]
+pub struct TaskCalls {
+    connection: Py<Connection>,
+}
+
+/// A task as `tasks.NewTask` has it.
+#[derive(FromPyObject)]
+struct Draft {
+    kind: String,
+    payload: PyBackedBytes,
+    queue: String,
+    priority: u8,
+    not_before_ms: u64,
+    deadline_ms: u64,
+    timeout_ms: u32,
+    /// Retries, base and cap of their delay; none for the usual.
+    retry: Option<(u16, u32, u32)>,
+    idempotency_key: PyBackedBytes,
+    after: Vec<u64>,
+    labels: Vec<(String, String)>,
+    cpu_milli: u32,
+    memory_bytes: u64,
+    subject: String,
+}
+
+impl Draft {
+    fn task(&self) -> NewTask<'_> {
+        let labels = self.labels.iter();
+        let retry = self.retry.map(|(retries, base_ms, cap_ms)| Retry {
+            retries,
+            backoff: Backoff::Exponential { base_ms, cap_ms },
+        });
+        NewTask {
+            queue: self.queue.as_bytes(),
+            kind: self.kind.as_bytes(),
+            payload: &self.payload,
+            priority: self.priority,
+            not_before_ms: self.not_before_ms,
+            deadline_ms: self.deadline_ms,
+            timeout_ms: self.timeout_ms,
+            retry,
+            idempotency_key: &self.idempotency_key,
+            after: self.after.iter().map(|task| After::Task { task: *task }).collect(),
+            labels: labels
+                .map(|(key, value)| Label { key: key.as_bytes(), value: value.as_bytes() })
+                .collect(),
+            cpu_milli: self.cpu_milli,
+            memory_bytes: self.memory_bytes,
+            subject: self.subject.as_bytes(),
+        }
+    }
+}
+
+/// A limit as `tasks.Limit` has it.
+#[derive(FromPyObject)]
+struct DraftLimit {
+    key: String,
+    running: Option<u32>,
+    rate: Option<(u32, u32, u32)>,
+}
+
+/// A tenant as `tasks.Tenant` has it.
+#[derive(FromPyObject)]
+struct DraftTenant {
+    name: String,
+    weight: u32,
+    queued_max: u64,
+    reserved: u64,
+    running_max: u64,
+    burst: u64,
+    limits: Vec<DraftLimit>,
+}
+
+impl DraftTenant {
+    fn tenant(&self) -> Tenant<'_> {
+        let limits = self.limits.iter().map(|limit| KeyLimit {
+            key: limit.key.as_bytes(),
+            running_max: limit.running.unwrap_or(u32::MAX),
+            rate: limit.rate.map(|(count, per_ms, burst)| Rate { count, per_ms, burst }),
+        });
+        Tenant {
+            weight: self.weight,
+            queued_max: self.queued_max,
+            concurrency: Quota {
+                reserved: self.reserved,
+                soft: 0,
+                hard: self.running_max,
+                burst: self.burst,
+            },
+            limits: limits.collect(),
+            ..Tenant::new(self.name.as_bytes())
+        }
+    }
+}
+
+const STAGES: [(&str, Stage); 9] = [
+    ("blocked", Stage::Blocked),
+    ("delayed", Stage::Delayed),
+    ("limited", Stage::Limited),
+    ("ready", Stage::Ready),
+    ("running", Stage::Running),
+    ("stopping", Stage::Stopping),
+    ("completed", Stage::Completed),
+    ("cancelled", Stage::Cancelled),
+    ("dead", Stage::Dead),
+];
+
+fn stage_of(name: &str) -> PyResult<Stage> {
+    let found = STAGES.iter().find(|(known, _)| *known == name).map(|(_, stage)| *stage);
+    found.ok_or_else(|| PyValueError::new_err(format!("{name:?} is no stage of a task")))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A task by the names of `tasks.TaskInfo`'s fields.
+fn info<'py>(py: Python<'py>, view: &TaskView) -> PyResult<Bound<'py, PyDict>> {
+    let found = PyDict::new(py);
+    let stage = STAGES.iter().find(|(_, stage)| *stage == view.stage).map_or("", |(name, _)| name);
+    let labels: Vec<_> = view.labels.iter().map(|label| (text(&label.key), text(&label.value))).collect();
+    found.set_item("id", view.task)?;
+    found.set_item("tenant", text(&view.tenant))?;
+    found.set_item("queue", text(&view.queue))?;
+    found.set_item("kind", text(&view.kind))?;
+    found.set_item("payload", PyBytes::new(py, &view.payload))?;
+    found.set_item("stage", stage)?;
+    found.set_item("priority", view.priority)?;
+    found.set_item("attempts", view.attempts)?;
+    found.set_item("lost", view.lost)?;
+    found.set_item("worker", view.worker)?;
+    let waited_ms = view.started_ms.map(|started_ms| started_ms.saturating_sub(view.submitted_ms));
+    found.set_item("waited", waited_ms.map(|waited_ms| waited_ms as f64 / 1e3))?;
+    found.set_item("progress", f64::from(view.progress.0) / 1_000.0)?;
+    found.set_item("note", view.progress.1.as_deref().map(text).unwrap_or_default())?;
+    found.set_item("labels", labels)?;
+    found.set_item("after", view.after.clone())?;
+    let outcome = view.outcome.as_ref();
+    let failure = outcome.and_then(|outcome| outcome.failure);
+    let bytes = outcome.map(|outcome| &*outcome.bytes).unwrap_or_default();
+    found.set_item(
+        "result",
+        if failure.is_none() { PyBytes::new(py, bytes) } else { PyBytes::new(py, b"") },
+    )?;
+    found.set_item("error", failure.map(|_| text(bytes)))?;
+    found.set_item("failure", failure.map(|failure| format!("{failure:?}").to_lowercase()))?;
+    found.set_item("run", outcome.map_or(0.0, |outcome| outcome.run_us as f64 / 1e6))?;
+    found.set_item("cpu", outcome.map_or(0.0, |outcome| outcome.cpu_us as f64 / 1e6))?;
+    found.set_item("memory_bytes", outcome.map_or(0, |outcome| outcome.memory_bytes))?;
+    Ok(found)
+}
+
+impl TaskCalls {
+    fn ask<R: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&Tasks) -> Result<R, TasksError> + Send,
+    ) -> PyResult<R> {
+        self.connection.get().ask(py, move |client| Ok::<_, Failure>(call(&client.tasks())?))
+    }
+}
+
+#[pymethods]
+impl TaskCalls {
+    #[new]
+    fn new(connection: Py<Connection>) -> TaskCalls {
+        TaskCalls { connection }
+    }
+
+    /// Ids, which of them were there already, and by how many seconds to slow down.
+    fn submit(&self, py: Python<'_>, tenant: &str, drafts: Vec<Draft>) -> PyResult<(Vec<(u64, bool)>, f64)> {
+        let submitted =
+            self.ask(py, |tasks| tasks.submit_all(tenant, drafts.iter().map(Draft::task).collect()))?;
+        let ids = submitted.tasks.iter().map(|taken| (taken.task, taken.known)).collect();
+        Ok((ids, submitted.slow_down.as_secs_f64()))
+    }
+
+    fn get<'py>(&self, py: Python<'py>, task: u64) -> PyResult<Bound<'py, PyDict>> {
+        let view = self.ask(py, |tasks| tasks.get(task))?;
+        info(py, &view)
+    }
+
+    /// A page, and from where the next goes on.
+    #[pyo3(signature = (tenant, queue, kind, stage, label, start, limit, whole))]
+    #[expect(clippy::too_many_arguments, reason = "as many as a filter has parts; Python gives them names")]
+    fn page<'py>(
+        &self,
+        py: Python<'py>,
+        tenant: &str,
+        queue: &str,
+        kind: &str,
+        stage: Option<&str>,
+        label: (String, String),
+        start: u32,
+        limit: u32,
+        whole: bool,
+    ) -> PyResult<(Bound<'py, PyList>, Option<u32>)> {
+        let filter = ListFilter {
+            tenant: tenant.as_bytes(),
+            queue: queue.as_bytes(),
+            kind: kind.as_bytes(),
+            stage: stage.map(stage_of).transpose()?,
+            label: (label.0.as_bytes(), label.1.as_bytes()),
+        };
+        let page = self.ask(py, |tasks| tasks.list(&filter, start, limit, whole))?;
+        let rows = page.tasks.iter().map(|view| info(py, view)).collect::<PyResult<Vec<_>>>()?;
+        Ok((PyList::new(py, rows)?, page.next))
+    }
+
+    fn why(&self, py: Python<'_>, task: u64) -> PyResult<String> {
+        self.ask(py, |tasks| tasks.why(task))
+    }
+
+    fn cancel(&self, py: Python<'_>, task: u64) -> PyResult<u64> {
+        self.ask(py, |tasks| tasks.cancel(task))
+    }
+
+    fn retry(&self, py: Python<'_>, task: u64) -> PyResult<u64> {
+        self.ask(py, |tasks| tasks.retry(task))
+    }
+
+    /// How many were begun anew at once, and whether there are more.
+    fn redrive(&self, py: Python<'_>, tenant: &str, count: u32) -> PyResult<(u64, bool)> {
+        self.ask(py, |tasks| tasks.redrive(tenant, count))
+    }
+
+    /// The same of those that were let go of.
+    fn discard(&self, py: Python<'_>, tenant: &str, count: u32) -> PyResult<(u64, bool)> {
+        self.ask(py, |tasks| tasks.discard(tenant, count))
+    }
+
+    fn set_tenant(&self, py: Python<'_>, draft: DraftTenant) -> PyResult<()> {
+        self.ask(py, |tasks| tasks.set_tenant(draft.tenant()))
+    }
+
+    /// Each tenant.
+    fn tenants(&self, py: Python<'_>) -> PyResult<Vec<TenantRow>> {
+        let tenants = self.ask(py, |tasks| tasks.tenants(""))?;
+        let row = |view: &dunlin_client::scheduler::TenantView| {
+            let account = &view.account;
+            let (done, failed, cpu) = (account.completed, account.failed, account.cpu_us as f64 / 1e6);
+            (text(&view.name), view.queued, view.used[0], done, failed, view.dead, cpu)
+        };
+        Ok(tenants.iter().map(row).collect())
+    }
+
+    /// Each worker.
+    fn workers(&self, py: Python<'_>) -> PyResult<Vec<WorkerRow>> {
+        let workers = self.ask(py, Tasks::workers)?;
+        let rows = workers
+            .iter()
+            .map(|view| (view.worker, text(&view.name), view.held, view.credit, view.done, view.is_draining));
+        Ok(rows.collect())
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "as many as a worker has traits; Python gives them names")]
+    fn attach(
+        &self,
+        py: Python<'_>,
+        name: String,
+        kinds: Vec<String>,
+        queues: Vec<String>,
+        slots: u32,
+        cpu_milli: u32,
+        memory_bytes: u64,
+        ttl: f64,
+    ) -> PyResult<RawAttachment> {
+        let ttl = Duration::try_from_secs_f64(ttl)
+            .map_err(|_| PyValueError::new_err(format!("a worker does not live for {ttl} seconds")))?;
+        let options = WorkerOptions { name, kinds, queues, slots, cpu_milli, memory_bytes, ttl };
+        let tasks = self.connection.get().client(py)?.tasks();
+        let attachment = tasks.attach(options);
+        let attachment =
+            attachment.map_err(|error| Failure::Value(format!("cannot start a thread: {error}")))?;
+        Ok(RawAttachment::new(attachment))
+    }
+}

@@ -1,0 +1,83 @@
+"""A worker for the tests: run as a program, so that its processes find its functions."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import dunlin
+
+worker = dunlin.Worker(slots=4, processes="--processes" in sys.argv, ttl=2.0)
+
+
+@worker.task("upper")
+def upper(task: dunlin.Task) -> bytes:
+    return task.payload.upper()
+
+
+@worker.task("sum")
+async def total(task: dunlin.Task) -> dict[str, Any]:
+    await asyncio.sleep(0.01)
+    return {"sum": sum(task.json()), "attempt": task.attempt}
+
+
+@worker.task("flaky")
+def flaky(task: dunlin.Task) -> str:
+    if task.attempt < 3:
+        raise OSError(f"attempt {task.attempt} came to nothing")
+    return "at last"
+
+
+@worker.task("hopeless")
+def hopeless(task: dunlin.Task) -> None:
+    raise dunlin.TaskFailed("there is no way", retry=False)
+
+
+@worker.task("crash")
+def crash(task: dunlin.Task) -> str:
+    if task.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "survived"
+
+
+@worker.task("slow")
+def slow(task: dunlin.Task) -> str:
+    """Writes a line when it begins, and ends when its payload's file is there or nobody waits for it any more."""
+    path = task.payload.decode()
+    with open(f"{path}.begun", "a") as file:
+        file.write(f"{task.token}\n")
+    while not os.path.exists(path):
+        if task.is_stopped:
+            return "stopped"
+        time.sleep(0.02)
+    return "done"
+
+
+@worker.task("aslow")
+async def aslow(task: dunlin.Task) -> None:
+    path = task.payload.decode()
+    with open(f"{path}.begun", "a") as file:
+        file.write(f"{task.token}\n")
+    try:
+        await asyncio.sleep(3600)
+    except asyncio.CancelledError:
+        with open(f"{path}.cancelled", "w") as file:
+            file.write("cancelled\n")
+        raise
+
+
+@worker.task("burn")
+def burn(task: dunlin.Task) -> int:
+    ended = time.process_time() + float(task.payload)
+    count = 0
+    while time.process_time() < ended:
+        count += 1
+    return os.getpid()
+
+
+if __name__ == "__main__":
+    worker.run()

@@ -1,0 +1,188 @@
+"""Tasks and workers, with a real node and real worker processes. What is asserted never depends on time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import dunlin
+import pytest
+from conftest import PATIENCE, Node, until
+from dunlin import errors
+from dunlin.tasks import Limit, NewTask, Retry
+
+WORKER = Path(__file__).with_name("tasks_worker.py")
+_tenants = count(1)
+
+
+@pytest.fixture
+def tenant() -> str:
+    return f"tenant-{next(_tenants)}"
+
+
+@pytest.fixture
+def client(own_node: Node) -> Iterator[dunlin.Client]:
+    with dunlin.connect(own_node.url) as client:
+        yield client
+
+
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def start(own_node: Node, tmp_path: Path) -> Iterator[Start]:
+    """Starts a worker; all that are left are killed."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*options: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, str(WORKER), *options],
+            env={**os.environ, "DUNLIN_URL": own_node.url},
+            stderr=(tmp_path / "workers.log").open("a"),
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("options", [(), ("--processes",)])
+def test_functions_of_every_sort_do_tasks_and_their_results_come_back(
+    client: dunlin.Client, tenant: str, start: Start, options: tuple[str, ...]
+) -> None:
+    start(*options)
+    tasks = client.tasks
+    upper = tasks.submit_all(tenant, [NewTask("upper", f"task {number}") for number in range(50)])
+    total = tasks.submit(tenant, "sum", [1, 2, 3])
+    for number, task in enumerate(upper.ids):
+        done = tasks.wait(task, PATIENCE)
+        assert (done.stage, done.result) == ("completed", f"TASK {number}".encode())
+        assert done.memory_bytes > 1_000_000
+    assert json.loads(tasks.wait(total, PATIENCE).result) == {"sum": 6, "attempt": 1}
+    retry = Retry(5, base=0.01, cap=0.02)
+    flaky = tasks.wait(tasks.submit(tenant, "flaky", retry=retry), PATIENCE)
+    assert (flaky.stage, flaky.result, flaky.attempts) == ("completed", b"at last", 3)
+    hopeless = tasks.wait(tasks.submit(tenant, "hopeless", retry=retry), PATIENCE)
+    assert (hopeless.stage, hopeless.attempts) == ("dead", 1)
+    assert hopeless.error is not None and "there is no way" in hopeless.error and "tasks_worker.py" in hopeless.error
+    burnt = tasks.wait(tasks.submit(tenant, "burn", "0.1"), PATIENCE)
+    assert 0.09 <= burnt.cpu <= burnt.run + 0.05, "what it took of a processor is told"
+    account = tasks.tenants()[tenant]
+    assert (account.completed, account.dead, account.queued, account.running) == (53, 1, 0, 0)
+
+
+def test_a_process_that_dies_takes_only_its_task_along_and_the_task_is_tried_again(
+    client: dunlin.Client, tenant: str, start: Start
+) -> None:
+    worker = start("--processes")
+    crash = client.tasks.submit(tenant, "crash", retry=Retry(3, base=0.01, cap=0.02))
+    done = client.tasks.wait(crash, PATIENCE)
+    assert (done.stage, done.result, done.attempts) == ("completed", b"survived", 2)
+    assert worker.poll() is None, "the worker lives on"
+
+
+def test_a_cancelled_task_is_stopped_wherever_it_runs(
+    client: dunlin.Client, tenant: str, start: Start, tmp_path: Path
+) -> None:
+    start("--processes")
+    for kind in ("slow", "aslow"):
+        path = tmp_path / kind
+        task = client.tasks.submit(tenant, kind, str(path))
+        until(Path(f"{path}.begun").exists)
+        client.tasks.cancel(task)
+        assert client.tasks.wait(task, PATIENCE).stage == "cancelled"
+    until((tmp_path / "aslow.cancelled").exists)
+    # Its slots are free again.
+    assert client.tasks.wait(client.tasks.submit(tenant, "upper", "a"), PATIENCE).result == b"A"
+
+
+def test_sigterm_lets_a_worker_do_what_it_holds_and_end(
+    client: dunlin.Client, tenant: str, start: Start, tmp_path: Path
+) -> None:
+    worker = start()
+    task = client.tasks.submit(tenant, "slow", str(tmp_path / "slow"))
+    until((tmp_path / "slow.begun").exists)
+    worker.send_signal(signal.SIGTERM)
+    until(lambda: all(found.is_draining for found in client.tasks.workers()))
+    later = client.tasks.submit(tenant, "upper", "later")
+    assert worker.poll() is None, "it still has a task"
+    (tmp_path / "slow").touch()
+    assert client.tasks.wait(task, PATIENCE).result == b"done"
+    assert worker.wait(PATIENCE) == 0
+    assert client.tasks.get(later).stage == "ready", "it took nothing new"
+    assert "no worker serves kind upper" in client.tasks.why(later)
+
+
+def test_a_killed_workers_tasks_go_to_others_under_a_higher_token(
+    client: dunlin.Client, tenant: str, start: Start, tmp_path: Path
+) -> None:
+    first = start()
+    task = client.tasks.submit(tenant, "slow", str(tmp_path / "slow"))
+    begun = tmp_path / "slow.begun"
+    until(begun.exists)
+    first.kill()
+    start()
+    until(lambda: len(begun.read_text().split()) == 2)
+    tokens = [int(token) for token in begun.read_text().split()]
+    assert tokens[0] < tokens[1]
+    (tmp_path / "slow").touch()
+    done = client.tasks.wait(task, PATIENCE)
+    assert (done.stage, done.attempts, done.lost) == ("completed", 1, 1)
+
+
+def test_a_worker_finds_its_node_again(own_node: Node, tenant: str, start: Start, tmp_path: Path) -> None:
+    worker = start()
+    with dunlin.connect(own_node.url) as client:
+        assert client.tasks.wait(client.tasks.submit(tenant, "upper", "a"), PATIENCE).result == b"A"
+    own_node.kill()
+    own_node.start()
+    with dunlin.connect(own_node.url) as client:
+        assert client.tasks.wait(client.tasks.submit(tenant, "upper", "b"), PATIENCE).result == b"B"
+    assert worker.poll() is None
+
+
+def test_what_is_asked_wrongly_is_refused_by_the_class_that_says_so(client: dunlin.Client, tenant: str) -> None:
+    tasks = client.tasks
+    with pytest.raises(errors.NoTaskError) as refused:
+        tasks.get(77)
+    assert refused.value.task == 77
+    with pytest.raises(errors.BadTaskError):
+        tasks.submit(tenant, "upper", priority=12)
+    with pytest.raises(errors.BadTaskError):
+        tasks.submit(tenant, "upper", deadline=1.0)
+    task = tasks.submit(tenant, "upper", labels={"user": "ann"}, idempotency_key="once")
+    again = tasks.submit_all(tenant, [NewTask("upper", idempotency_key="once")])
+    assert (again.ids, again.known) == ([task], [True])
+    assert [found.id for found in tasks.list(tenant, label=("user", "ann"))] == [task]
+    assert [found.id for found in tasks.list(tenant, stage="dead")] == []
+    tasks.cancel(task)
+    with pytest.raises(errors.TaskOverError):
+        tasks.cancel(task)
+    with pytest.raises(ValueError):
+        list(tasks.list(stage="asleep"))  # type: ignore[arg-type]
+    with pytest.raises(errors.RequestTimeoutError):
+        tasks.wait(tasks.submit(tenant, "nobody does this"), 0.05)
+    with pytest.raises(ValueError):
+        dunlin.Worker().run()
+
+
+def test_limits_by_key_hold_and_change_while_tasks_wait(client: dunlin.Client, tenant: str) -> None:
+    tasks = client.tasks
+    tasks.set_tenant(tenant, limits=[Limit("user", running=1), Limit("user", rate=(1, 3600.0, 2))])
+    of_ann = [NewTask("upper", labels={"user": "ann"}) for _ in range(3)]
+    ids = tasks.submit_all(tenant, of_ann).ids
+    assert [tasks.get(task).stage for task in ids] == ["ready", "limited", "limited"]
+    tasks.set_tenant(tenant, limits=[Limit("user", rate=(1, 3600.0, 2))])
+    assert [tasks.get(task).stage for task in ids] == ["ready", "ready", "limited"]
+    assert "may start in" in tasks.why(ids[2])
+    tasks.set_tenant(tenant)
+    assert tasks.get(ids[2]).stage == "ready"
