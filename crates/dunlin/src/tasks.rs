@@ -24,6 +24,7 @@ mod refused;
 mod workers;
 
 use std::io;
+use std::iter;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +32,7 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use dunlin_journal::Disk;
-use dunlin_raft::{Asking, Group, Lane, Lead, Member, Status, Transport};
+use dunlin_raft::{Asking, Frozen, Group, Lane, Lead, Member, Status, Transport, seed};
 use dunlin_tasks::State;
 use tokio::runtime::Handle;
 
@@ -195,6 +196,26 @@ impl Tasks {
     /// Takes a snapshot now.
     pub async fn snapshot(&self) -> Result<(), TasksError> {
         Ok(self.group()?.snapshot().await?)
+    }
+
+    /// The state as this node has it, for a backup; [`Tasks::catch_up`] first makes it as it has to be.
+    pub fn freeze(&self) -> Result<Box<dyn Frozen>, TasksError> {
+        Ok(self.group()?.freeze())
+    }
+
+    /// Writes what a node finds that is started in this directory: it alone is the group, with the tasks of a backup, in a
+    /// life of their own: their next events are in another epoch than those that followed the backup.
+    pub fn seed(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        member: &Member,
+        mut blocks: impl Iterator<Item = io::Result<Bytes>>,
+    ) -> io::Result<()> {
+        let head = blocks.next().transpose()?.as_ref().and_then(history::read_head);
+        let (_, count) =
+            head.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no state of tasks"))?;
+        let anew = Bytes::from(history::write_head((0, count)));
+        seed(disk, dir, member, iter::once(Ok(anew)).chain(blocks))
     }
 
     /// How many commands were committed through this node as the leader, and how long they took together.

@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use dunlin::journal::RealDisk;
 use dunlin::state::Command;
+use dunlin::topic::{Event, Start, Subscribe, SubscribeOptions};
 use dunlin::{Config, Node, block_on};
+use dunlin_client::scheduler::{NewTask, Stage};
+use dunlin_client::{Client, Tasks};
 use dunlin_server::cluster::{ClusterClient, back_up, restore};
 use dunlin_system_tests::port;
 use dunlin_system_tests::process::PATIENCE;
@@ -194,6 +197,23 @@ fn nodes_of_two_clusters_do_not_mix_and_are_told_what_to_do() {
     assert!(refused.contains("cannot listen"), "{refused}");
 }
 
+fn submit(tasks: &Tasks, count: usize) -> Vec<u64> {
+    let new = (0..count).map(|_| NewTask::new(b"work", b"")).collect();
+    tasks.submit_all("t", new).expect("there is room").tasks.iter().map(|taken| taken.task).collect()
+}
+
+/// In which epoch what happened to tasks stands.
+fn epoch_of_tasks(client: &Client) -> u32 {
+    let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
+    let mut events = client.subscribe("$tasks.>", options).expect("it may be read");
+    loop {
+        if let Event::Record(record) = events.next_timeout(PATIENCE).expect("it is open").expect("something")
+        {
+            return record.position.epoch;
+        }
+    }
+}
+
 #[test]
 fn a_backup_becomes_a_new_cluster() {
     let _alone = alone();
@@ -201,10 +221,14 @@ fn a_backup_becomes_a_new_cluster() {
     for number in 0..20 {
         flock.put(number % 2, &format!("key-{number}"), &number.to_string());
     }
+    let client = flock.members[0].connect();
+    let waiting = submit(&client.tasks(), 3);
     let file = flock.dir.path().join("backup");
     let revision = back_up(&flock.client(), &file, 0).expect("a backup");
     assert!(revision >= 20, "{revision}");
     flock.put(0, "key-0", "after-the-backup");
+    submit(&client.tasks(), 1);
+    let last_life = epoch_of_tasks(&client);
     let dir = flock.dir.path().join("restored");
     let address = port::free().to_string();
     restore(&file, &dir, &address).expect("it can be restored");
@@ -224,6 +248,11 @@ fn a_backup_becomes_a_new_cluster() {
     for number in 0..20 {
         assert_eq!(new.get(0, &format!("key-{number}")), number.to_string());
     }
+    let client = new.members[0].connect();
+    let stages = waiting.iter().map(|&task| client.tasks().get(task).map(|found| found.stage));
+    assert_eq!(stages.collect::<Result<Vec<_>, _>>().expect("they are there"), [Stage::Ready; 3]);
+    submit(&client.tasks(), 1);
+    assert!(epoch_of_tasks(&client) > last_life, "what follows a backup is another life");
     new.join("2").expect("others join it");
     new.until_voters(2);
     assert_eq!(new.get(1, "key-7"), "7");

@@ -110,7 +110,7 @@ fn run_verb(verb: &Verb, dir: &Path, console: &Console) -> Result<()> {
         Verb::Backup { file } => {
             let made = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let revision = back_up(&ClusterClient::open(dir)?, file, made.as_millis() as u64)?;
-            let said = format!("wrote {}: all keys as of revision {revision}", file.display());
+            let said = format!("wrote {}: all keys as of revision {revision}, and all tasks", file.display());
             done(console, &json!({"file": file, "revision": revision}), &said)
         }
         Verb::Restore { file, address } => {

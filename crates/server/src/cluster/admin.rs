@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dunlin::raft::{Frozen, Status};
 use dunlin::state::{Command, Operation, Reply};
-use dunlin::{Consistency, Control, ControlError, Tasks};
+use dunlin::{Consistency, Control, ControlError, Tasks, TasksError};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::time::{Duration, Instant, sleep};
@@ -36,8 +36,10 @@ pub(super) enum Question {
     Remove { node: u64 },
     /// Another leads; any that can, where none is named.
     Transfer { to: Option<u64> },
-    /// All that was agreed on, in parts before the answer.
+    /// All keys and what else was agreed on beside them, in parts before the answer.
     Backup,
+    /// All tasks, likewise.
+    BackupTasks,
 }
 
 /// What is answered.
@@ -113,7 +115,14 @@ pub(super) async fn serve(
         let frame = frames.next().await?;
         let id = frame.id;
         let said = match super::parse(frame, Kind::Request)? {
-            Question::Backup => back_up(seat, id, &mut write).await?,
+            Question::Backup => match keys_of(seat).await {
+                Ok((keys, revision)) => give(keys, revision, id, &mut write).await?,
+                Err(said) => said,
+            },
+            Question::BackupTasks => match tasks_of(seat).await {
+                Ok(tasks) => give(tasks, 0, id, &mut write).await?,
+                Err(said) => said,
+            },
             question => answer(seat, question).await,
         };
         say(&mut write, id, Kind::Answer, &super::text(&said)).await?;
@@ -122,7 +131,7 @@ pub(super) async fn serve(
 
 async fn answer(seat: &Arc<Seat>, question: Question) -> Said {
     let Some(control) = seat.control() else {
-        return Said::Failed { why: "the node is starting".to_owned() };
+        return starting();
     };
     let status = match control.status() {
         Ok(status) => status,
@@ -133,7 +142,9 @@ async fn answer(seat: &Arc<Seat>, question: Question) -> Said {
         Question::Token { ttl_ms, reusable } => make_token(seat, control, ttl_ms, reusable).await,
         Question::Remove { node } => remove(control, node).await,
         Question::Transfer { to } => transfer(control, &status, to).await,
-        Question::Backup => Err(Said::Refused { why: "asked for otherwise".to_owned() }),
+        Question::Backup | Question::BackupTasks => {
+            Err(Said::Refused { why: "asked for otherwise".to_owned() })
+        }
     };
     said.unwrap_or_else(|said| said)
 }
@@ -295,19 +306,33 @@ pub(super) async fn hand_over_tasks(tasks: &Tasks) {
     }
 }
 
-/// Gives all that was agreed on up to now, in parts.
-async fn back_up(seat: &Arc<Seat>, id: u64, write: &mut WriteHalf<Stream>) -> io::Result<Said> {
-    let Some(control) = seat.control() else {
-        return Ok(Said::Failed { why: "the node is starting".to_owned() });
-    };
-    let revision = match control.read(Consistency::Linearizable, |state| state.revision()).await {
-        Ok(revision) => revision,
-        Err(error) => return Ok(failed(&error)),
-    };
-    let frozen: Box<dyn Frozen> = match control.freeze() {
-        Ok(frozen) => frozen,
-        Err(error) => return Ok(failed(&error)),
-    };
+/// All keys up to now, and their last revision.
+async fn keys_of(seat: &Seat) -> Result<(Box<dyn Frozen>, u64), Said> {
+    let control = seat.control().ok_or_else(starting)?;
+    let read = control.read(Consistency::Linearizable, |state| state.revision()).await;
+    let revision = read.map_err(|error| failed(&error))?;
+    Ok((control.freeze().map_err(|error| failed(&error))?, revision))
+}
+
+/// All tasks up to now.
+async fn tasks_of(seat: &Seat) -> Result<Box<dyn Frozen>, Said> {
+    let tasks = seat.tasks().ok_or_else(starting)?;
+    let failed = |error: TasksError| Said::Failed { why: error.to_string() };
+    tasks.catch_up().await.map_err(failed)?;
+    tasks.freeze().map_err(failed)
+}
+
+fn starting() -> Said {
+    Said::Failed { why: "the node is starting".to_owned() }
+}
+
+/// Gives a state in parts.
+async fn give(
+    frozen: Box<dyn Frozen>,
+    revision: u64,
+    id: u64,
+    write: &mut WriteHalf<Stream>,
+) -> io::Result<Said> {
     let (blocks, mut given) = tokio::sync::mpsc::channel::<Vec<u8>>(4);
     let writing = tokio::task::spawn_blocking(move || {
         frozen.write(&mut |block| {

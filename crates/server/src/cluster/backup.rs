@@ -1,7 +1,8 @@
 //! All that a cluster has agreed on, in a file, and a new cluster from it.
 //!
 //! ```text
-//!  "DUNLINB\n" | version u32 | length u32, header (JSON) | length u32, block … | 0 u32 | CRC-64/NVME u64 of all before it
+//!  "DUNLINB\n" | version u32 | length u32, header (JSON) | keys | tasks | CRC-64/NVME u64 of all before it
+//!  keys, tasks: length u32, block … | 0 u32                  version 1 has no tasks
 //! ```
 //! Integers are little-endian. A file that is cut short or changed is refused, whole or not at all.
 //!
@@ -14,6 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use dunlin::Tasks;
 use dunlin::journal::RealDisk;
 use dunlin::raft::{Member, seed};
 use serde::{Deserialize, Serialize};
@@ -24,7 +26,9 @@ use super::error::ClusterError;
 use super::files::{Files, Identity};
 
 const MAGIC: &[u8; 8] = b"DUNLINB\n";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The first, of keys alone.
+const VERSION_OF_KEYS: u32 = 1;
 /// Of one block; a longer one is damage.
 const BLOCK_BYTES_MAX: u32 = 64 << 20;
 /// The number of a new cluster's first node.
@@ -56,6 +60,9 @@ pub fn back_up(client: &ClusterClient, file: &Path, made_ms: u64) -> Result<u64,
     })();
     begun.map_err(cannot())?;
     let made = client.back_up(|block| out.write_block(block)).and_then(|revision| {
+        out.end_part().map_err(cannot())?;
+        client.back_up_tasks(|block| out.write_block(block))?;
+        out.end_part().map_err(cannot())?;
         out.finish().map_err(cannot())?;
         std::fs::rename(&beside, file).map_err(cannot())?;
         Ok(revision)
@@ -77,14 +84,21 @@ pub fn restore(file: &Path, data_dir: &Path, address: &str) -> Result<BackupHead
     // Read twice: nothing is made of a file that turns out to be damaged.
     let header = {
         let mut backup = Backup::open(file).map_err(cannot("cannot read"))?;
-        backup.by_ref().try_for_each(|block| block.map(drop)).map_err(cannot("cannot restore"))?;
+        while backup.has_part() {
+            backup.part().try_for_each(|block| block.map(drop)).map_err(cannot("cannot restore"))?;
+        }
         backup.header
     };
     let cluster = super::new_cluster()?;
     let member = Member { id: FIRST, address: address.to_owned() };
-    let blocks = Backup::open(file).map_err(cannot("cannot read"))?;
-    let dir = Files::control_dir(data_dir);
-    seed(Arc::new(RealDisk), &dir, &member, blocks).map_err(cannot("cannot restore"))?;
+    let mut backup = Backup::open(file).map_err(cannot("cannot read"))?;
+    let keys_dir = Files::control_dir(data_dir);
+    seed(Arc::new(RealDisk), &keys_dir, &member, backup.part()).map_err(cannot("cannot restore"))?;
+    if backup.has_part() {
+        let tasks_dir = Files::tasks_dir(data_dir);
+        let seeded = Tasks::seed(Arc::new(RealDisk), &tasks_dir, &member, backup.part());
+        seeded.map_err(cannot("cannot restore the tasks of"))?;
+    }
     files.write_authority(&Authority::make(&cluster)?)?;
     files.write_identity(&Identity::restored(&cluster, FIRST, address)?)?;
     Ok(header)
@@ -114,11 +128,14 @@ impl<W: Write> Checked<W> {
         self.write(&(block.len() as u32).to_le_bytes())?;
         self.write(block)
     }
+
+    fn end_part(&mut self) -> io::Result<()> {
+        self.write(&0u32.to_le_bytes())
+    }
 }
 
 impl Checked<BufWriter<File>> {
     fn finish(&mut self) -> io::Result<()> {
-        self.write(&0u32.to_le_bytes())?;
         let check = self.digest.finalize();
         self.out.write_all(&check.to_le_bytes())?;
         self.out.flush()?;
@@ -126,11 +143,17 @@ impl Checked<BufWriter<File>> {
     }
 }
 
-/// A backup's blocks, one after another; an error where it is damaged, and nothing after it.
+/// A backup that is read, part after part.
 struct Backup {
     from: BufReader<File>,
     digest: crc_fast::Digest,
     header: BackupHeader,
+    parts_left: u32,
+}
+
+/// The blocks of a part, one after another; an error where it is damaged, and nothing after it.
+struct Part<'a> {
+    of: &'a mut Backup,
     is_over: bool,
 }
 
@@ -138,20 +161,32 @@ impl Backup {
     fn open(file: &Path) -> io::Result<Backup> {
         let header = BackupHeader { cluster: String::new(), release: String::new(), made_ms: 0 };
         let from = BufReader::new(File::open(file)?);
-        let mut backup = Backup { from, digest: digest(), header, is_over: false };
+        let mut backup = Backup { from, digest: digest(), header, parts_left: 2 };
         let damaged = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
         if backup.read(8)? != MAGIC[..] {
             return Err(damaged("it is no backup of a cluster".to_owned()));
         }
         let version = backup.read_u32()?;
-        if version != VERSION {
-            return Err(damaged(format!(
-                "it is a backup of format {version}; this build reads format {VERSION}: use the release that made it, or a later one"
-            )));
+        match version {
+            VERSION => {}
+            VERSION_OF_KEYS => backup.parts_left = 1,
+            _ => {
+                return Err(damaged(format!(
+                    "it is a backup of format {version}; this build reads formats up to {VERSION}: use the release that made it, or a later one"
+                )));
+            }
         }
         let header = backup.read_block()?.ok_or_else(|| damaged("it has no header".to_owned()))?;
         backup.header = serde_json::from_slice(&header).map_err(io::Error::other)?;
         Ok(backup)
+    }
+
+    fn has_part(&self) -> bool {
+        self.parts_left > 0
+    }
+
+    fn part(&mut self) -> Part<'_> {
+        Part { is_over: !self.has_part(), of: self }
     }
 
     fn read(&mut self, count: usize) -> io::Result<Vec<u8>> {
@@ -173,6 +208,10 @@ impl Backup {
         let damaged = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
         match self.read_u32()? {
             0 => {
+                self.parts_left -= 1;
+                if self.parts_left > 0 {
+                    return Ok(None);
+                }
                 let check = self.digest.finalize();
                 let stored = self.read(8)?;
                 if stored != check.to_le_bytes() {
@@ -186,14 +225,14 @@ impl Backup {
     }
 }
 
-impl Iterator for Backup {
+impl Iterator for Part<'_> {
     type Item = io::Result<Bytes>;
 
     fn next(&mut self) -> Option<io::Result<Bytes>> {
         if self.is_over {
             return None;
         }
-        let read = self.read_block();
+        let read = self.of.read_block();
         self.is_over = !matches!(read, Ok(Some(_)));
         read.transpose().map(|block| block.map(Bytes::from))
     }
@@ -203,35 +242,51 @@ impl Iterator for Backup {
 mod tests {
     use super::*;
 
-    fn written(blocks: &[&[u8]]) -> Vec<u8> {
+    fn written(version: u32, parts: &[&[&[u8]]]) -> Vec<u8> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("backup");
         let mut out = Checked::new(BufWriter::new(File::create(&path).unwrap()));
         let header = BackupHeader { cluster: "c".to_owned(), release: "r".to_owned(), made_ms: 7 };
         out.write(MAGIC).unwrap();
-        out.write(&VERSION.to_le_bytes()).unwrap();
+        out.write(&version.to_le_bytes()).unwrap();
         out.write_block(&super::super::text(&header)).unwrap();
-        blocks.iter().for_each(|block| out.write_block(block).unwrap());
+        for blocks in parts {
+            blocks.iter().for_each(|block| out.write_block(block).unwrap());
+            out.end_part().unwrap();
+        }
         out.finish().unwrap();
         std::fs::read(path).unwrap()
     }
 
-    fn read(bytes: &[u8]) -> io::Result<Vec<Bytes>> {
+    fn read(bytes: &[u8]) -> io::Result<Vec<Vec<Bytes>>> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("backup");
         std::fs::write(&path, bytes).unwrap();
-        Backup::open(&path)?.collect()
+        let (mut backup, mut parts) = (Backup::open(&path)?, Vec::new());
+        while backup.has_part() {
+            parts.push(backup.part().collect::<io::Result<_>>()?);
+        }
+        Ok(parts)
     }
 
     #[test]
     fn a_backup_comes_back_as_it_was_and_damage_is_seen_wherever_it_is() {
-        let bytes = written(&[b"one", b"two"]);
-        assert_eq!(read(&bytes).unwrap(), [Bytes::from("one"), Bytes::from("two")]);
+        let bytes = written(VERSION, &[&[b"one", b"two"], &[b"three"]]);
+        assert_eq!(
+            read(&bytes).unwrap(),
+            [vec![Bytes::from("one"), Bytes::from("two")], vec!["three".into()]]
+        );
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 1;
             assert!(read(&changed).is_err(), "byte {at} was changed");
             assert!(read(&bytes[..at]).is_err(), "cut after {at}");
         }
+    }
+
+    #[test]
+    fn a_backup_of_before_there_were_tasks_is_one_of_keys() {
+        let bytes = written(VERSION_OF_KEYS, &[&[b"one"]]);
+        assert_eq!(read(&bytes).unwrap(), [vec![Bytes::from("one")]]);
     }
 }

@@ -128,8 +128,21 @@ impl ClusterClient {
         }
     }
 
-    /// Hands out all that was agreed on up to now, in parts; the revision it is of.
-    pub fn back_up(&self, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> Result<u64, ClusterError> {
+    /// Hands out all keys up to now, in parts; the revision they are of.
+    pub fn back_up(&self, take: impl FnMut(&[u8]) -> io::Result<()>) -> Result<u64, ClusterError> {
+        self.hand_out(&Question::Backup, take)
+    }
+
+    /// Hands out all tasks up to now, in parts.
+    pub fn back_up_tasks(&self, take: impl FnMut(&[u8]) -> io::Result<()>) -> Result<(), ClusterError> {
+        self.hand_out(&Question::BackupTasks, take).map(drop)
+    }
+
+    fn hand_out(
+        &self,
+        question: &Question,
+        mut take: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<u64, ClusterError> {
         let (said, revision) = self.runtime.block_on(async {
             let (mut parts, mut failed) = (0, None);
             let mut take_part = |part: Bytes| {
@@ -138,7 +151,7 @@ impl ClusterClient {
                     failed = take(&part).err();
                 }
             };
-            let said = self.ask_anyone(&Question::Backup, &mut take_part).await?;
+            let said = self.ask_anyone(question, &mut take_part).await?;
             if let Some(error) = failed {
                 return Err(ClusterError::io("cannot write the backup")(error));
             }
