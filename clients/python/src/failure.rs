@@ -186,6 +186,7 @@ impl From<SubscribeError> for Failure {
             SubscribeError::Limit { .. } => ErrorCode::Limit,
             SubscribeError::Closed => ErrorCode::Closed,
             SubscribeError::Forbidden(_) => ErrorCode::Forbidden,
+            SubscribeError::OwnerAway(_) => ErrorCode::OwnerAway,
             SubscribeError::Connection(why) => return Failure::Away(why.clone()),
             SubscribeError::Refused(text) => return from_text(text),
             _ => ErrorCode::Internal,

@@ -125,6 +125,7 @@ impl From<&SubscribeError> for Refused {
             SubscribeError::Limit { limit, value } => Refused::limit(limit, *value),
             SubscribeError::Closed => Refused::new(Code::Closed, ""),
             SubscribeError::Forbidden(what) => Refused::new(Code::Forbidden, what.as_str()),
+            SubscribeError::OwnerAway(why) => Refused::new(Code::OwnerAway, why.as_str()),
             SubscribeError::Refused(said) => {
                 Refused::of_words(said).unwrap_or_else(|| Refused::new(Code::Internal, error.to_string()))
             }

@@ -211,13 +211,12 @@ impl Cursor {
             return Some(Fill::Notice(Notice::Lagging(lagging)));
         }
         let reader = self.reader.filter(|_| self.consumption == Consumption::Reads);
+        let is_asked = self.unasked != Some(self.next);
         let found = match self.log.find(self.next, self.on_gap, reader) {
-            Found::Detour if self.make_detour() => return None,
-            Found::Detour => self.log.find_here(self.next, self.on_gap),
+            Found::Detour if is_asked && self.make_detour() => return None,
+            Found::Detour => self.log.find_here(self.next, self.on_gap, is_asked),
             // What a mirror turns out to begin after is for no reader that named no place, nor has one yet.
-            Found::Skip(next) if self.unasked == Some(self.next) || self.log.is_private() => {
-                Found::Skip(next)
-            }
+            Found::Skip(next) if !is_asked || self.log.is_private() => Found::Skip(next),
             Found::Skip(_) if self.make_detour() => return None,
             Found::Skip(next) => {
                 let (log, Position { epoch, seq }) = (Arc::clone(self.log.name()), self.next);

@@ -225,6 +225,9 @@ pub enum SubscribeError {
     /// A permission is missing, or was taken away.
     #[error("{0}")]
     Forbidden(String),
+    /// To another node: this one does not own the topic, and cannot feed a mirror of it from there.
+    #[error("{0}")]
+    OwnerAway(String),
     /// A refusal by a remote node that this version has no variant for.
     #[error("refused by the node: {0}")]
     Refused(String),

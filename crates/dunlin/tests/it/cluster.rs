@@ -506,3 +506,24 @@ fn a_node_that_is_started_again_and_hears_of_a_move_to_it_takes_it_for_another_l
     ownership.take_part(Vec::new()).unwrap();
     assert_eq!(told(&mut reader, 1), ["epoch after 3 of None"]);
 }
+
+#[test]
+fn who_goes_on_from_an_owners_life_before_at_a_node_that_was_away_gets_all_of_the_present_one() {
+    let stage = Stage::of(2);
+    stage.topic_at(1, "t");
+    let last = ["1", "2", "3", "4", "5"].map(|payload| publish(&stage.node(2), "t", payload))[4];
+    let before = stage.hall.state.lock().unwrap().clone();
+    // Both die. The second hears of all that was agreed on after the first has begun anew, and taken records.
+    let ownership = stage.join(2);
+    ownership.settle_all(&before);
+    stage.start(1);
+    until("another epoch has begun", || stage.owner("t").1 > last.epoch);
+    until("its owner knows", || !stage.node(1).topic("t").unwrap().logs()[0].is_mirror());
+    for payload in ["a", "b"] {
+        publish(&stage.node(1), "t", payload);
+    }
+    let _newest = stage.node(2).subscribe("t", &from(Start::Latest)).unwrap();
+    until("its mirror is fed", || stage.node(2).topic("t").unwrap().logs()[0].is_placed());
+    let mut reader = stage.node(2).subscribe("t", &from(Start::After(last))).unwrap();
+    assert_eq!(told(&mut reader, 3), ["epoch after 5 of None", "a", "b"]);
+}

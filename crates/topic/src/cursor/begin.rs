@@ -64,8 +64,10 @@ impl Cursor {
         follows: bool,
     ) -> Result<(), SubscribeError> {
         let may_move = self.log.upstream.get().is_some();
-        if may_move && !options.here {
-            start = self.begin_elsewhere(options, start);
+        match options.here {
+            true if may_move => self.log.check_feeds(start)?,
+            false if may_move => start = self.begin_elsewhere(options, start),
+            _ => {}
         }
         let begin = self.log.start(start, follows)?;
         self.next = begin.next;

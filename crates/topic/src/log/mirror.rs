@@ -4,6 +4,8 @@
 //! Invariants:
 //! - Positions are the owner's. What the feed lacks is a hole, told to each reader as a gap when it comes there; what no
 //!   reader was to get (it lies before the feed's beginning) is passed over.
+//! - From where its feed began a mirror has every record and the end of every epoch, or says what it lacks. Of what lies before it
+//!   says nothing: whoever comes from there has it from the owner. Numbers of two epochs are not compared.
 //! - An epoch lower than the log's own is never taken in: that is who was the owner, and does not know yet.
 //! - A segment lies in one epoch. Numbers that go on from one epoch to the next keep the history readable; where they start
 //!   over, the history is given up, and its readers are told how far it is known to have gone.
@@ -26,6 +28,7 @@ use crate::subscribe::Start;
 use crate::upstream::Upstream;
 
 pub use feeding::FeedError;
+pub(super) use finding::Unfed;
 
 /// Epochs before the present one whose records are told apart.
 const EPOCHS_MAX: usize = 64;
@@ -39,14 +42,16 @@ pub(super) struct Mirror {
     is_own: bool,
     /// It stands where its owner does, or did.
     placed: bool,
+    /// It was this process's until it was handed over: who owns it next takes from here what it has not.
+    was_own: bool,
     /// One reader's alone.
     private: bool,
     /// Its owner has on disk what memory here gives up.
     owner_is_durable: bool,
     /// The first record of the present epoch.
     first_seq: u64,
-    /// What lies before this was never here.
-    fed_from: u64,
+    /// Where its feed began: what lies before this was never here.
+    fed_from: Position,
     /// Epochs that are over, oldest first.
     past: VecDeque<Past>,
     /// The epoch whose numbers started over, and the last record of it that is known.
@@ -88,12 +93,14 @@ impl Log {
         let (epoch_first, has_records) = (state.oldest_held(), state.next_seq > 1);
         // Only who had all of an epoch can say where it ends.
         let was_own = !state.is_mirror();
+        let is_new = state.mirror().is_none();
         let mirror = state.mirror_or_new();
         if mirror.first_seq == 0 {
             // It was never fed, so whatever it has is whole.
-            (mirror.first_seq, mirror.fed_from) = (epoch_first.min(1), 0);
+            (mirror.first_seq, mirror.fed_from) = (epoch_first.min(1), Position::default());
             mirror.placed |= has_records;
         }
+        mirror.was_own |= was_own && (has_records || !is_new);
         (mirror.is_own, mirror.owner_is_durable) = (false, owner_is_durable);
         // Others know by now how far each has come: should the log come back, it begins with what they send then.
         let limits = state.limits;
@@ -165,7 +172,7 @@ impl Log {
     /// A mirror for one reader begins after what that reader has.
     pub fn begin_at(&self, after: Position) {
         let mut state = self.lock();
-        (state.epoch, state.next_seq) = (after.epoch, after.seq + 1);
+        (state.epoch, state.next_seq) = (after.epoch, after.seq.saturating_add(1));
     }
 
     /// Whether it is one reader's alone.
@@ -197,7 +204,17 @@ impl Log {
     }
 }
 
+/// The record that follows `at`.
+fn after(at: Position) -> Position {
+    Position { seq: at.seq.saturating_add(1), ..at }
+}
+
 impl Mirror {
+    /// It is another process's, and of all who read it here.
+    fn is_shared(&self) -> bool {
+        !self.is_own && !self.private
+    }
+
     /// The epoch in which this number was given out, as far as it is known.
     fn epoch_of(&self, state: &State, seq: u64) -> u32 {
         self.past.iter().find(|past| seq < past.next_seq).map_or(state.epoch, |past| past.epoch)
@@ -230,8 +247,19 @@ impl State {
     /// Whether a reader that has all through `at` can go on here.
     fn reaches(&self, mirror: &Mirror, at: Position) -> bool {
         let known = at.epoch == self.epoch || mirror.past.iter().any(|past| past.epoch == at.epoch);
-        let from = if mirror.owner_is_durable { self.oldest_held() } else { mirror.fed_from };
-        known && at.seq + 1 >= from
+        known && self.was_here(mirror, after(at))
+    }
+
+    /// Whether all from `next` on was here, and is, where that is no reason for a gap.
+    fn was_here(&self, mirror: &Mirror, next: Position) -> bool {
+        next >= mirror.fed_from && (!mirror.owner_is_durable || next.seq >= self.oldest_held())
+    }
+
+    /// The feed begins where the log stands now.
+    fn is_fed_from_here(&mut self) {
+        let here = Position { epoch: self.epoch, seq: self.next_seq };
+        let mirror = self.mirror_or_new();
+        (mirror.placed, mirror.fed_from) = (true, here);
     }
 
     fn at_the_end(&self, seq: u64) -> Found {
@@ -278,7 +306,6 @@ impl State {
             mirror.past.clear();
             mirror.skips.clear();
             mirror.given_up = Some(Position { epoch, seq: next_seq - 1 });
-            mirror.fed_from = first.seq;
         } else {
             let mirror = self.mirror_or_new();
             if mirror.past.len() >= EPOCHS_MAX {

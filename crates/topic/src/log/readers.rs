@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::event::{EpochChanged, Gap, Lagging, Position, Record};
+use crate::log::mirror::Unfed;
 use crate::log::sleepers::{Armed, SleeperId};
 use crate::log::{Log, Owed};
 use crate::publish::PublishError;
@@ -138,7 +139,7 @@ impl Log {
             return self.find_stored(state, next, on_gap);
         }
         if state.mirror().is_some() {
-            return self.find_mirrored(&state, next, on_gap, true);
+            return self.find_mirrored(&state, next, on_gap, Unfed::Elsewhere);
         }
         // Publishers of a reliable topic wait for its readers before a segment goes, not before a number of records.
         let oldest =

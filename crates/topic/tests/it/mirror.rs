@@ -353,12 +353,13 @@ fn a_log_that_is_moved_ends_its_epoch_so_that_the_next_owner_knows_that_it_has_a
     let mut reader = subscriber(&old, &earliest());
     let next = mirror_of(&Owner::of(&old), config(64 << 10));
     old.logs()[0].hand_over(false, Some(4));
-    let here = SubscribeOptions { here: true, ..earliest() };
-    feed(&mut subscriber(&old, &here), &next.logs()[0]);
+    let here = |start| SubscribeOptions { here: true, ..from(start) };
+    feed(&mut subscriber(&old, &here(Start::Earliest)), &next.logs()[0]);
     assert_eq!(next.logs()[0].last(), Position { epoch: 4, seq: 2 }, "it stands where the next epoch begins");
     let all = ["1-1 1", "1-2 2", "1 after 2 of Some(2) becomes 4-3"];
     assert_eq!(told(&mut reader), all);
-    assert_eq!(told(&mut subscriber(&next, &here)), all);
+    let before_first = Position { epoch: 1, seq: 0 };
+    assert_eq!(told(&mut subscriber(&next, &here(Start::After(before_first)))), all);
 }
 
 #[test]
@@ -406,4 +407,86 @@ fn a_reader_is_never_moved_on_in_silence_though_its_mirror_begins_anew_elsewhere
     for reader in &mut two {
         assert_eq!(lost(reader), ["gap 1: 6-6", "1-7 next"]);
     }
+}
+
+/// A mirror that knew of epoch 1 and was fed from the middle of epoch 8, whose numbers had started over.
+fn fed_from_the_middle() -> (Arc<Owner>, Arc<Topic>, Subscriber) {
+    let owned = Arc::new(Topic::new("t", Arc::new(config(64 << 10)), &budget(), MANUAL, 8).unwrap());
+    let owner = Owner::of(&owned);
+    let mirror = mirror_of(&owner, config(64 << 10));
+    publish(&owned, &["a", "b", "c"]);
+    let newest = subscriber(&mirror, &from(Start::Latest));
+    (owner, mirror, newest)
+}
+
+#[test]
+fn who_comes_from_an_epoch_before_is_not_taken_for_farther_than_a_mirror_of_the_next_for_a_higher_number() {
+    let (owner, mirror, mut newest) = fed_from_the_middle();
+    let ninth_of_the_first = from(Start::After(Position { epoch: 1, seq: 9 }));
+    let all = ["1 after 9 of None becomes 8-1", "8-1 a", "8-2 b", "8-3 c"];
+    assert_eq!(told(&mut subscriber(&mirror, &ninth_of_the_first)), all);
+    owner.is_full.store(true, Ordering::Relaxed);
+    let lost = [all[0], "gap 8: 1-3"];
+    assert_eq!(told(&mut subscriber(&mirror, &ninth_of_the_first)), lost, "nobody has it for this reader");
+    assert!(told(&mut newest).is_empty(), "it asked for nothing of that");
+}
+
+#[test]
+fn an_owner_that_was_fed_from_the_middle_of_an_epoch_says_what_it_lacks_of_it() {
+    let (owner, mirror, _newest) = fed_from_the_middle();
+    let log = &mirror.logs()[0];
+    publish(&owner.topic, &["d"]);
+    feed(&mut subscriber(&owner.topic, &from(Start::After(log.fed_through().unwrap()))), log);
+    owner.until_ns.store(u64::MAX, Ordering::Relaxed);
+    log.take_over(9, false);
+    publish(&mirror, &["e"]);
+    let reader = from(Start::After(Position { epoch: 1, seq: 9 }));
+    let all =
+        ["1 after 9 of None becomes 8-1", "gap 8: 1-3", "8-4 d", "8 after 4 of None becomes 9-5", "9-5 e"];
+    assert_eq!(told(&mut subscriber(&mirror, &reader)), all);
+}
+
+#[test]
+fn a_mirror_that_is_fed_again_from_before_it_was_starved_does_not_claim_what_it_leaves_out() {
+    let owned = small_topic();
+    let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
+    let log = &mirror.logs()[0];
+    let reader = subscriber(&mirror, &from(Start::Latest));
+    publish(&owned, &["1", "2", "3"]);
+    feed(&mut subscriber(&owned, &earliest()), log);
+    drop(reader);
+    log.starve();
+    let after_first = Position { epoch: 1, seq: 1 };
+    log.feed_from(after_first);
+    feed(&mut subscriber(&owned, &from(Start::After(after_first))), log);
+    assert_eq!(told(&mut subscriber(&mirror, &from(Start::After(after_first)))), ["1-2 2", "1-3 3"]);
+}
+
+#[test]
+fn a_node_that_does_not_own_a_log_feeds_nobody_from_before_its_own_feed() {
+    let (owner, mirror, _newest) = fed_from_the_middle();
+    let fed = |mirror: &Arc<Topic>, start| {
+        let cursor = Cursor::new(
+            Arc::clone(&mirror.logs()[0]),
+            &SubscribeOptions { here: true, ..from(start) },
+            None,
+            Consumption::Reads,
+        );
+        cursor.map(drop)
+    };
+    let is_refused = |outcome| matches!(outcome, Err(SubscribeError::OwnerAway(_)));
+    let unplaced = mirror_of(&owner, config(64 << 10));
+    let after = |epoch, seq| Start::After(Position { epoch, seq });
+    for start in [Start::Latest, Start::Earliest, after(1, 0), after(8, 3)] {
+        assert!(is_refused(fed(&unplaced, start)), "{start:?}");
+    }
+    for start in [Start::Earliest, Start::Time(1), after(1, 9), after(8, 2)] {
+        assert!(is_refused(fed(&mirror, start)), "{start:?}");
+    }
+    for start in [Start::Latest, after(8, 3), after(8, 7)] {
+        assert_eq!(fed(&mirror, start), Ok(()), "{start:?}");
+    }
+    mirror.logs()[0].take_over(9, false);
+    mirror.logs()[0].hand_over(false, Some(10));
+    assert_eq!(fed(&mirror, after(1, 9)), Ok(()), "it was the owner, and another takes what it has");
 }

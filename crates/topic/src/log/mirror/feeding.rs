@@ -2,6 +2,7 @@
 
 use dunlin_frame::Frame;
 
+use super::after;
 use crate::checked_run::CheckedRun;
 use crate::event::{EpochChanged, Position};
 use crate::fold::FoldError;
@@ -31,8 +32,8 @@ impl Log {
     }
 
     /// The feed begins after this position, or goes on there.
-    pub fn feed_from(&self, after: Position) {
-        let next = Position { seq: after.seq + 1, ..after };
+    pub fn feed_from(&self, at: Position) {
+        let next = after(at);
         self.change(|state| {
             if state.mirror().is_some_and(|mirror| mirror.placed) {
                 return;
@@ -42,8 +43,8 @@ impl Log {
             } else if next.epoch == state.epoch && next.seq > state.next_seq {
                 state.skip_to(next.seq);
             }
-            let mirror = state.mirror_or_new();
-            (mirror.placed, mirror.fed_from) = (true, next.seq);
+            // What it brings of before is known here, and left out: that may have been given up.
+            state.is_fed_from_here();
         });
     }
 
@@ -60,6 +61,7 @@ impl Log {
             return Ok(());
         }
         let placed = state.mirror().is_some_and(|mirror| mirror.placed);
+        let goes_on = placed && first.epoch == state.epoch;
         if first.epoch > state.epoch {
             state.begin_epoch(first, false);
         } else if first.seq > state.next_seq {
@@ -69,8 +71,11 @@ impl Log {
                 state.leave_out(first.seq)
             }
         }
-        state.mirror_or_new().placed = true;
-        let (bytes, count, time_ns) = after(run, state.next_seq - first.seq);
+        if !goes_on {
+            // To whom it feeds from before, the owner tells where an epoch ends: this feed begins here.
+            state.is_fed_from_here();
+        }
+        let (bytes, count, time_ns) = rest(run, state.next_seq - first.seq);
         let append = Append { now_ns: time_ns, ..Append::default() };
         let writer = self.make_room(state, bytes.len(), 0, &append).map_err(FeedError::from)?;
         let from = writer.written();
@@ -106,16 +111,15 @@ impl Log {
     /// The owner's state after the record at `position`.
     pub fn feed_state(&self, position: Position, snapshot: &[u8]) -> Result<(), FoldError> {
         self.restore_fold(position.seq, snapshot)?;
-        let next = Position { seq: position.seq + 1, ..position };
+        let next = after(position);
         self.change(|state| {
             if next.epoch > state.epoch {
                 state.begin_epoch(next, false);
-            } else if next.seq > state.next_seq {
+            } else if next.epoch == state.epoch && next.seq > state.next_seq {
                 state.skip_to(next.seq);
             }
-            let placed = &mut state.mirror_or_new().placed;
-            if !std::mem::replace(placed, true) {
-                state.mirror_or_new().fed_from = next.seq;
+            if !state.mirror().is_some_and(|mirror| mirror.placed) {
+                state.is_fed_from_here();
             }
         });
         Ok(())
@@ -126,7 +130,7 @@ impl Log {
         self.change(|state| {
             state.give_up_all();
             let mirror = state.mirror_or_new();
-            mirror.placed = false;
+            (mirror.placed, mirror.was_own) = (false, false);
             mirror.past.clear();
             mirror.skips.clear();
             mirror.given_up = None;
@@ -149,7 +153,7 @@ impl Log {
 }
 
 /// What of a run comes after its first `known` records, and when the last was appended.
-fn after(run: CheckedRun<'_>, known: u64) -> (&[u8], u32, u64) {
+fn rest(run: CheckedRun<'_>, known: u64) -> (&[u8], u32, u64) {
     let mut bytes = run.bytes();
     for _ in 0..known {
         bytes = &bytes[Frame::split(bytes).map_or(0, |(_, stride)| stride)..];

@@ -3,15 +3,27 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::Mirror;
+use super::{Mirror, after};
 use crate::event::{EpochChanged, Gap, Position};
 use crate::log::{Found, Log, State};
-use crate::subscribe::{OnGap, Start, SubscribeOptions};
+use crate::subscribe::{OnGap, Start, SubscribeError, SubscribeOptions};
+
+/// What becomes of records that never were here, for a reader that comes to them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::log) enum Unfed {
+    /// It is to be given them from elsewhere.
+    Elsewhere,
+    /// It cannot be, and is told.
+    Lost,
+    /// It named no place, and they are nothing to it.
+    Unasked,
+}
 
 impl Log {
-    /// [`Log::find`] for a reader that has nowhere else to go.
-    pub(crate) fn find_here(&self, next: Position, on_gap: OnGap) -> Found {
-        self.find_mirrored(&self.lock(), next, on_gap, false)
+    /// [`Log::find`] for a reader that has nowhere else to go; whether it named its place, or had one.
+    pub(crate) fn find_here(&self, next: Position, on_gap: OnGap, asked: bool) -> Found {
+        let unfed = if asked { Unfed::Lost } else { Unfed::Unasked };
+        self.find_mirrored(&self.lock(), next, on_gap, unfed)
     }
 
     /// Where a reader with this start is to read, if not here.
@@ -21,7 +33,7 @@ impl Log {
         let registered = options.registered && self.config().reliable.is_some();
         let reaches = {
             let state = self.lock();
-            let mirror = state.mirror().filter(|mirror| !mirror.is_own && !mirror.private)?;
+            let mirror = state.mirror().filter(|mirror| mirror.is_shared())?;
             match start {
                 _ if registered => false,
                 _ if options.follows_state() => true,
@@ -34,6 +46,26 @@ impl Log {
         if reaches { None } else { upstream.detour(self, start, registered) }
     }
 
+    /// Whether another node may be fed from here with this start. A node that took this one for the owner is to ask again: what
+    /// this log holds of another's says nothing of what came before, and where it will begin is not known yet.
+    #[cold]
+    pub(crate) fn check_feeds(&self, start: Start) -> Result<(), SubscribeError> {
+        let state = self.lock();
+        let Some(mirror) = state.mirror().filter(|mirror| !mirror.is_own && !mirror.was_own) else {
+            return Ok(());
+        };
+        let reaches = match start {
+            Start::After(at) => state.was_here(mirror, after(at)),
+            Start::Earliest | Start::Time(_) => state.was_here(mirror, Position::default()),
+            Start::Latest | Start::Snapshot => true,
+        };
+        if mirror.placed && reaches {
+            return Ok(());
+        }
+        let topic = &self.name.topic;
+        Err(SubscribeError::OwnerAway(format!("topic {topic:?}: the node that was asked is not its owner")))
+    }
+
     /// [`Log::find`] of a log that changed hands.
     #[cold]
     pub(in crate::log) fn find_mirrored(
@@ -41,12 +73,12 @@ impl Log {
         state: &State,
         next: Position,
         on_gap: OnGap,
-        detours: bool,
+        unfed: Unfed,
     ) -> Found {
         let Some(mirror) = state.mirror() else { return Found::Nothing };
         if next.epoch == state.epoch {
             return match next.seq.cmp(&state.next_seq) {
-                Ordering::Less => self.find_within(state, mirror, next, state.next_seq, on_gap, detours),
+                Ordering::Less => self.find_within(state, mirror, next, state.next_seq, on_gap, unfed),
                 Ordering::Equal => state.at_the_end(next.seq),
                 // Its reader has had more from elsewhere: that comes here, too.
                 Ordering::Greater => Found::Nothing,
@@ -57,18 +89,26 @@ impl Log {
         }
         match mirror.past.iter().find(|past| past.epoch == next.epoch) {
             Some(past) if next.seq < past.next_seq => {
-                self.find_within(state, mirror, next, past.next_seq, on_gap, detours)
+                self.find_within(state, mirror, next, past.next_seq, on_gap, unfed)
             }
+            // Its epoch may have gone on, and others may have come, before the feed began.
+            _ if unfed == Unfed::Elsewhere && mirror.is_shared() && next < mirror.fed_from => Found::Detour,
             Some(past) => {
                 let is_whole = past.whole && next.seq == past.next_seq;
-                self.tell_epoch(next, is_whole.then(|| past.next_seq - 1), past.after)
+                self.tell_epoch(mirror, next, unfed, is_whole.then(|| past.next_seq - 1), past.after)
             }
             None => {
                 let given_up = mirror.given_up.filter(|last| last.epoch == next.epoch);
                 let known = given_up.map(|last| last.seq).filter(|&last| last >= next.seq);
                 let newest = matches!(on_gap, OnGap::Newest | OnGap::Snapshot);
                 let seq = if newest { state.next_seq } else { state.oldest_seq(&self.config) };
-                self.tell_epoch(next, known, Position { epoch: mirror.epoch_of(state, seq), seq })
+                self.tell_epoch(
+                    mirror,
+                    next,
+                    unfed,
+                    known,
+                    Position { epoch: mirror.epoch_of(state, seq), seq },
+                )
             }
         }
     }
@@ -81,7 +121,7 @@ impl Log {
         next: Position,
         end: u64,
         on_gap: OnGap,
-        detours: bool,
+        unfed: Unfed,
     ) -> Found {
         if let Some(skip) = mirror.skips.iter().find(|skip| skip.contains(&next.seq)) {
             return Found::Skip(Position { seq: skip.end.min(end), ..next });
@@ -90,8 +130,9 @@ impl Log {
         if retained && let Some(segment) = state.segment_of(next.seq) {
             return Found::Segment(Arc::clone(segment));
         }
-        let was_here = next.seq >= mirror.fed_from && !mirror.owner_is_durable;
-        if detours && !mirror.is_own && !mirror.private && !was_here && next.seq < state.oldest_held() {
+        let was_here = next >= mirror.fed_from && !mirror.owner_is_durable;
+        let is_elsewhere = unfed == Unfed::Elsewhere && mirror.is_shared() && !was_here;
+        if is_elsewhere && next.seq < state.oldest_held() {
             return Found::Detour;
         }
         let newest = matches!(on_gap, OnGap::Newest | OnGap::Snapshot);
@@ -100,7 +141,20 @@ impl Log {
         Found::Gap(gap, Position { seq: begin, ..next })
     }
 
-    fn tell_epoch(&self, next: Position, known_through: Option<u64>, new_first: Position) -> Found {
+    fn tell_epoch(
+        &self,
+        mirror: &Mirror,
+        next: Position,
+        unfed: Unfed,
+        known_through: Option<u64>,
+        mut new_first: Position,
+    ) -> Found {
+        let is_lost = mirror.is_own || unfed == Unfed::Lost;
+        if is_lost && next < mirror.fed_from && new_first.epoch == mirror.fed_from.epoch {
+            // The feed began in the middle of that epoch, and nobody else can be asked: what is lacking of it is told as a gap. Whether
+            // its numbers had gone on is not known, so it may have been less.
+            new_first.seq = 1;
+        }
         let last_seen = next.seq.saturating_sub(1);
         let log = Arc::clone(&self.name);
         Found::EpochChanged(EpochChanged { log, old: next.epoch, last_seen, known_through, new_first })
