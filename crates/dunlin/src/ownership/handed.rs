@@ -52,6 +52,8 @@ pub struct Handed {
     /// Append only if the log's last record has this sequence.
     pub expect_last: Option<u64>,
     pub(super) handed_ns: u64,
+    /// Somebody may have taken it, who was not heard.
+    pub(super) was_lost: bool,
     answered: bool,
 }
 
@@ -79,6 +81,7 @@ impl Handed {
             mark,
             expect_last,
             handed_ns,
+            was_lost: false,
             answered: false,
         }
     }
@@ -109,8 +112,9 @@ impl Handed {
     }
 
     /// It was sent, and the answer is lost. Under its producer's number it may be sent again; else it is unknown.
-    pub fn lost(self, why: &str) {
+    pub fn lost(mut self, why: &str) {
         if self.mark.is_some() {
+            self.was_lost = true;
             return self.not_taken(why);
         }
         self.answer(Err(PublishError::Unknown(why.to_owned())));

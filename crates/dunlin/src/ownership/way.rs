@@ -356,13 +356,20 @@ impl Way {
         }
     }
 
+    /// Whether this run is sent until an owner answers. One that may have been taken is not said to be refused: its publisher would
+    /// give its number to other records, which who has it would take for the same.
+    fn waits_on(&self, run: &Handed) -> bool {
+        run.was_lost && self.kind == Kind::Volatile
+    }
+
     /// Answers what has waited for an owner for too long.
     fn give_up_late(&self, ownership: &Ownership) {
         let before_ns = steady_ns().saturating_sub(ownership.limits.owner_wait_max.as_nanos() as u64);
         let durable = self.kind != Kind::Volatile;
         let (late, why) = {
             let mut state = lock(&self.state);
-            let is_late = |_: &u64, run: &mut Handed| durable || run.handed_ns <= before_ns;
+            let is_late =
+                |_: &u64, run: &mut Handed| !self.waits_on(run) && (durable || run.handed_ns <= before_ns);
             (state.waiting.extract_if(.., is_late).collect::<Vec<_>>(), state.why.clone())
         };
         late.into_iter().for_each(|(_, run)| run.answer(Err(self.away(&why))));
@@ -402,7 +409,8 @@ impl Sender for Way {
     fn again(&self, run: Handed, why: &str) {
         let Some(ownership) = self.ownership.upgrade() else { return };
         let waited_ns = steady_ns().saturating_sub(run.handed_ns);
-        if waited_ns >= ownership.limits.owner_wait_max.as_nanos() as u64 {
+        let is_late = waited_ns >= ownership.limits.owner_wait_max.as_nanos() as u64;
+        if is_late && !self.waits_on(&run) {
             return run.answer(Err(self.away(why)));
         }
         let mut state = lock(&self.state);

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use dunlin::state::{Command, Effects, Events, Reply, State};
 use dunlin::topic::{
-    CheckedRun, Consumption, Cursor, Event, Newcomers, Notice, Pattern, Position, Publish, PublishError,
-    RunAppend, Start, Subscribe, SubscribeOptions, Subscriber, TopicConfig, Wait, Waiter,
+    CheckedRun, Consumption, Cursor, Event, Newcomers, Notice, Pattern, Position, ProducerMark, Publish,
+    PublishError, RunAppend, Start, Subscribe, SubscribeOptions, Subscriber, TopicConfig, Wait, Waiter,
 };
 use dunlin::{
     AskError, Beginning, Config, Feed, Handed, Node, Ownership, OwnershipLimits, Peers, Taken, now_ns,
@@ -30,6 +30,8 @@ struct Hall {
     cut: Mutex<HashSet<u64>>,
     /// Those that take part, and whose records do not come through.
     mute: Mutex<HashSet<u64>>,
+    /// Those who take what is handed on to them, and whose answers are lost.
+    unheard: Mutex<HashSet<u64>>,
 }
 
 /// One node's view of the others.
@@ -115,7 +117,7 @@ fn deliver(hall: &Weak<Hall>, id: u64, to: u64, run: Handed) {
     let append = RunAppend { run: checked, partition, mark, expect_last, evict: false, relayed: true };
     match topic.append_run(now_ns(), append) {
         Err(PublishError::OwnerAway(why)) => run.not_taken(&why),
-        outcome if hall.is_cut(id, to) => {
+        outcome if hall.is_cut(id, to) || hall.unheard.lock().unwrap().contains(&to) => {
             drop(outcome);
             run.lost("the answer was lost");
         }
@@ -167,6 +169,7 @@ impl Stage {
             nodes: Mutex::default(),
             cut: Mutex::default(),
             mute: Mutex::default(),
+            unheard: Mutex::default(),
         });
         let stage = Stage { hall };
         (1..=nodes).for_each(|id| stage.start(id));
@@ -526,4 +529,18 @@ fn who_goes_on_from_an_owners_life_before_at_a_node_that_was_away_gets_all_of_th
     until("its mirror is fed", || stage.node(2).topic("t").unwrap().logs()[0].is_placed());
     let mut reader = stage.node(2).subscribe("t", &from(Start::After(last))).unwrap();
     assert_eq!(told(&mut reader, 3), ["epoch after 5 of None", "a", "b"]);
+}
+
+#[test]
+fn what_an_owner_may_have_taken_is_not_said_to_be_refused_however_long_it_is_not_heard() {
+    let stage = Stage::of(2);
+    stage.topic_at(1, "t");
+    stage.hall.unheard.lock().unwrap().insert(1);
+    let node = stage.node(2);
+    let mark = ProducerMark { producer: 7, producer_epoch: 1, producer_seq: 1 };
+    let publishing = thread::spawn(move || node.publisher("t").unwrap().identified(mark).publish("once"));
+    thread::sleep(OwnershipLimits::default().owner_wait_max + Duration::from_millis(500));
+    stage.hall.unheard.lock().unwrap().clear();
+    assert_eq!(publishing.join().unwrap().unwrap().position.seq, 1);
+    assert_eq!(stage.node(1).topic("t").unwrap().logs()[0].last().seq, 1, "it stands there once");
 }
