@@ -5,6 +5,7 @@ pub mod failovers;
 pub mod member;
 pub mod node;
 pub mod read;
+pub mod space;
 pub mod worker;
 pub mod write;
 
@@ -27,6 +28,7 @@ pub fn run(mut arguments: Vec<String>) -> Result<()> {
         "member" => member::run(&arguments),
         "failovers" => failovers::run(&arguments),
         "crowd" => crowd::run(&arguments),
+        "space" => space::run(&arguments),
         "worker" => worker::run(&arguments),
         other => bail!("there is no role {other}"),
     }

@@ -43,6 +43,7 @@ mod request;
 mod respond;
 mod select;
 mod simulation;
+pub mod space;
 mod storage;
 mod survey;
 mod tasks;

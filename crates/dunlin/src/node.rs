@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use dunlin_control::Command;
 use dunlin_journal::Disk;
+use dunlin_space::{AnyRegion, REGION};
 use dunlin_topic::{
     Budget, Charge, ConfigError, Consumption, Cursor, Fold, FoldConfig, FoldError, Newcomers, Pattern,
     PublishError, Publisher, Start, Subject, SubscribeError, SubscribeOptions, Subscriber, Topic,
@@ -33,6 +34,9 @@ const SEGMENT_BYTES_MIN: usize = 4 << 10;
 
 /// The state of a kind that ships.
 pub(crate) fn make_fold(of: &FoldConfig) -> Result<Box<dyn Fold>, FoldError> {
+    if of.kind == REGION {
+        return AnyRegion::of(&of.options).map(AnyRegion::boxed).map_err(FoldError);
+    }
     dunlin_feed::fold(&of.kind, &of.options).map_err(|error| FoldError(error.to_string()))
 }
 

@@ -31,6 +31,7 @@ mod runtime;
 mod server;
 mod session;
 mod shared;
+pub mod space;
 pub mod spans;
 mod stream;
 mod tcp;

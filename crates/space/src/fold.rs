@@ -2,10 +2,6 @@
 //!
 //! Snapshots are of everything; since mostly everything moves, the changes since a record are no shorter, and are not offered:
 //! who fell behind is given a snapshot.
-//!
-//! ```text
-//!  snapshot:  version u8, tick u64, hand-overs, entities by row
-//! ```
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -13,7 +9,6 @@ use std::sync::Arc;
 use dunlin_topic::{Fold, FoldError, Frame, Frozen};
 
 use crate::handover::{Handover, RegionId, Standby, Timing};
-use crate::layout::{Fields, VERSION, put_u64};
 use crate::limits::Limits;
 use crate::region::{RecordError, RegionState};
 use crate::store::{Schema, Store};
@@ -51,14 +46,9 @@ impl<const D: usize> RegionFold<D> {
         &self.state
     }
 
-    fn read(&self, snapshot: &[u8]) -> Result<RegionState<D>, RecordError> {
-        let mut fields = Fields::versioned(snapshot)?;
-        let tick = fields.u64()?;
-        let handover = Handover::read_snapshot(&mut fields, self.standby, self.timing)?;
-        let handover = handover.with_limits(self.limits.handover);
-        let store = Store::read_snapshot(&mut fields, &self.schema, self.limits)?;
-        fields.end()?;
-        Ok(RegionState::restored(*self.state.world(), store, handover, tick))
+    /// The same, to be kept: the next record changes a copy.
+    pub fn share(&self) -> Arc<RegionState<D>> {
+        Arc::clone(&self.state)
     }
 }
 
@@ -84,7 +74,7 @@ impl<const D: usize> Fold for RegionFold<D> {
         let (world, region) = (*self.state.world(), self.state.handover().region());
         let empty =
             || RegionFold::new(region, world, self.schema.clone(), self.limits, self.standby, self.timing);
-        let read = self.read(snapshot);
+        let read = self.state.read(snapshot);
         self.checksum.set(None);
         match read {
             Ok(state) => self.state = Arc::new(state),
@@ -133,9 +123,6 @@ struct FrozenRegion<const D: usize>(Arc<RegionState<D>>);
 
 impl<const D: usize> Frozen for FrozenRegion<D> {
     fn write(&self, out: &mut Vec<u8>) {
-        out.push(VERSION);
-        put_u64(out, self.0.tick());
-        self.0.handover().write_snapshot(out);
-        self.0.store().write_snapshot(out);
+        self.0.write(out);
     }
 }

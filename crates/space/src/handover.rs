@@ -43,7 +43,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use crate::entity::EntityId;
 
 pub use entry::{Entry, Step};
-pub use message::{Message, Saying};
+pub use message::{Heading, Message, Saying};
 pub use parcel::{Parcel, Refusal, Refused, RegionId, Transfer};
 
 use inbound::Inbound;
@@ -270,6 +270,14 @@ impl Handover {
     /// The epoch of another region's owner, as far as it is known.
     pub fn epoch_of(&self, peer: RegionId) -> Option<u64> {
         self.peers.get(&peer).map(|peer| peer.epoch)
+    }
+
+    pub(crate) fn standby(&self) -> Standby {
+        self.standby
+    }
+
+    pub(crate) fn timing(&self) -> Timing {
+        self.timing
     }
 
     /// How many entries were written so far.

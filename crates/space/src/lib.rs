@@ -31,18 +31,22 @@ mod ghost;
 mod partition;
 mod region;
 
+mod configured;
+mod flights;
 mod fold;
 mod interest;
 mod lockstep;
 
 pub use behaviour::{Around, Behaviour, Moment, Motion, Other, Own};
+pub use configured::{AnyRegion, REGION, fold_config, topic_of};
 pub use curve::{Curve, Morton, Tetrahedral};
 pub use entity::EntityId;
+pub use flights::{Flights, FlightsError};
 pub use fold::RegionFold;
 pub use ghost::{Ghost, GhostBatch, Ghosts};
 pub use handover::{
-    Effect, Entry, Handover, HandoverLimits, Holdings, Message, OfferError, Parcel, Refusal, Refused,
-    RegionId, Saying, Standby, Step, Timing, Transfer,
+    Counts as HandoverCounts, Effect, Entry, Handover, HandoverLimits, Heading, Holdings, Message,
+    OfferError, Parcel, Refusal, Refused, RegionId, Saying, Standby, Step, Timing, Transfer,
 };
 pub use index::{Columns, Grid, Index, Near, Octree, Scan, Tetree, Tree};
 pub use interest::{Glimpse, GlimpseError, InterestError, Interests, Rule, ViewerId, Watch};

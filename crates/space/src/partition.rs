@@ -56,6 +56,29 @@ impl Partition {
         Partition { version: 1, end, cuts }
     }
 
+    /// Of regions and their first keys, in the order of the curve, as somebody else made it.
+    pub fn of(
+        dimensions: usize,
+        version: u64,
+        cuts: Vec<(u64, RegionId)>,
+    ) -> Result<Partition, PartitionError> {
+        let end = Morton::end(dimensions);
+        for (at, (first, region)) in cuts.iter().enumerate() {
+            if cuts[..at].iter().any(|(_, other)| other == region) {
+                return Err(PartitionError::Known(*region));
+            }
+            let fits = if at == 0 { *first == 0 } else { *first > cuts[at - 1].0 };
+            if !fits || *first >= end {
+                return Err(PartitionError::Empty { at: *first });
+            }
+        }
+        if cuts.is_empty() {
+            Err(PartitionError::Empty { at: 0 })
+        } else {
+            Ok(Partition { version, end, cuts })
+        }
+    }
+
     /// Grows with every change.
     pub fn version(&self) -> u64 {
         self.version

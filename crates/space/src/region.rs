@@ -16,6 +16,7 @@ mod setup;
 mod state;
 mod trial;
 mod view;
+mod whole;
 
 use crate::behaviour::Behaviour;
 use crate::entity::EntityId;
@@ -80,8 +81,8 @@ pub enum StepError {
     Channel(u8),
 }
 
-const HANDOVER: u8 = 1;
-const GHOSTS: u8 = 2;
+pub(crate) const HANDOVER: u8 = 1;
+pub(crate) const GHOSTS: u8 = 2;
 
 /// A region and what moves it.
 #[derive(Debug)]
@@ -186,6 +187,11 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     /// How many ticks it has made.
     pub fn tick_number(&self) -> u64 {
         self.state.tick()
+    }
+
+    /// The last tick that its standby knows.
+    pub fn known_tick(&self) -> u64 {
+        self.standby_tick
     }
 
     /// What it knows of its neighbours.

@@ -47,8 +47,6 @@ pub struct Store<const D: usize> {
     velocity: [Vec<f32>; D],
     components: Vec<Column>,
     rows: HashTable<u32>,
-    order: Vec<(u64, u32)>,
-    scratch: Vec<(u64, u32)>,
 }
 
 /// Why an entity is not taken in.
@@ -103,8 +101,6 @@ impl<const D: usize> Store<D> {
             velocity: std::array::from_fn(|_| Vec::new()),
             components,
             rows: HashTable::new(),
-            order: Vec::new(),
-            scratch: Vec::new(),
         }
     }
 
@@ -305,8 +301,8 @@ impl<const D: usize> Store<D> {
 
     /// Brings the rows into the Morton order, of equal cells by id.
     pub fn sort(&mut self, world: &World<D>) {
-        let (mut order, mut scratch) = (std::mem::take(&mut self.order), std::mem::take(&mut self.scratch));
-        order.clear();
+        // Given back after it: it is needed once in many ticks, and as much as half of all the rest.
+        let (mut order, mut scratch) = (Vec::with_capacity(self.len()), Vec::new());
         order.extend((0..self.len()).map(|row| (Morton::key(world.place(&self.position(row))), row as u32)));
         <Morton as Curve<D>>::sort(&mut order, &mut scratch);
         for run in order.chunk_by_mut(|a, b| a.0 == b.0).filter(|run| run.len() > 1) {
@@ -326,7 +322,6 @@ impl<const D: usize> Store<D> {
         for (row, id) in (0..).zip(&self.ids) {
             self.rows.insert_unique(hash(*id), row, |row| hash(self.ids[*row as usize]));
         }
-        (self.order, self.scratch) = (order, scratch);
     }
 
     /// Bytes of memory it holds.
@@ -334,9 +329,8 @@ impl<const D: usize> Store<D> {
         let fixed = self.ids.capacity() * 8 + self.flags.capacity();
         let words = self.generations.capacity() + self.kinds.capacity() + self.rests_until.capacity();
         let floats: usize = self.position.iter().chain(&self.velocity).map(Vec::capacity).sum();
-        let orders = (self.order.capacity() + self.scratch.capacity()) * size_of::<(u64, u32)>();
         let components: usize = self.components.iter().map(Column::bytes).sum();
-        fixed + (words + floats) * 4 + orders + components + self.rows.allocation_size()
+        fixed + (words + floats) * 4 + components + self.rows.allocation_size()
     }
 }
 

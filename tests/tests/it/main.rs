@@ -17,6 +17,7 @@ mod nats_stage;
 mod promises;
 mod readme;
 mod refused;
+mod space;
 mod stage;
 mod stopped;
 mod tasks;

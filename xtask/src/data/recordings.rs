@@ -26,6 +26,27 @@ pub struct Recording {
 }
 
 pub const PACKAGES: &[Package] = &[
+    // Aircraft over Switzerland on an afternoon and evening of 2018, as the OpenSky Network heard them (MIT); and over France in 2021.
+    Package {
+        name: "traffic",
+        version: "2.13",
+        sha256: "5e0cd61d931d03103294361542188f08f959a55e862d5cba80ab61291021e66c",
+        archive: "traffic-2.13-py3-none-any.whl",
+        source_only: false,
+        wheel_of: None,
+        recordings: &[
+            Recording {
+                member: "traffic/data/samples/collections/switzerland.json.gz",
+                file: "aircraft-switzerland.json",
+                sha256: "d0dbea7e04032cc258ad3d7ae77f2bccc4520592bd4ec7b30a637f7deba4d0ba",
+            },
+            Recording {
+                member: "traffic/data/samples/collections/quickstart.json.gz",
+                file: "aircraft-quickstart.json",
+                sha256: "ac51be074e48fef902dc654e2afc2bd738b87a4042fd135cd7493088f8fba284",
+            },
+        ],
+    },
     // Betfair Exchange streams, one JSON message a line.
     Package {
         name: "flumine",

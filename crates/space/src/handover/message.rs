@@ -56,6 +56,65 @@ pub enum Saying {
     Settled,
 }
 
+/// What can be told of a message between regions without reading it whole, for whoever carries and counts them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heading {
+    /// A source offers so many entities.
+    Prepare {
+        /// The source.
+        from: RegionId,
+        /// The transfer.
+        transfer: Transfer,
+        /// How many.
+        entities: u32,
+    },
+    /// A target has what this transfer gave it.
+    Taken {
+        /// Who says so.
+        from: RegionId,
+        /// The transfer.
+        transfer: Transfer,
+    },
+    /// So many ghosts.
+    Ghosts {
+        /// How many.
+        count: u32,
+        /// After which tick.
+        tick: u64,
+    },
+    /// Anything else.
+    Other,
+}
+
+/// Where a hand-over's transfer stands, behind the channel's byte; and a batch of ghosts' tick and count.
+const TRANSFER_AT: usize = 1 + 30;
+const GHOST_TICK_AT: usize = 1 + 2 + 4 + 8;
+const GHOST_COUNT_AT: usize = GHOST_TICK_AT + 16;
+
+impl Heading {
+    /// Of a message as a region gives it out.
+    pub fn of(bytes: &[u8]) -> Heading {
+        let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+        let number = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+        let transfer = || Some(Transfer { epoch: number(TRANSFER_AT)?, number: number(TRANSFER_AT + 8)? });
+        let from = || word(3).map(RegionId);
+        let known = match bytes {
+            [crate::region::HANDOVER, VERSION, 1, ..] => from()
+                .zip(transfer())
+                .zip(word(TRANSFER_AT + 16))
+                .map(|((from, transfer), entities)| Heading::Prepare { from, transfer, entities }),
+            [crate::region::HANDOVER, VERSION, 4, ..] => {
+                from().zip(transfer()).map(|(from, transfer)| Heading::Taken { from, transfer })
+            }
+            [crate::region::GHOSTS, VERSION, ..] => number(GHOST_TICK_AT)
+                .zip(word(GHOST_COUNT_AT))
+                .map(|(tick, count)| Heading::Ghosts { count, tick }),
+            _ => None,
+        };
+        known.unwrap_or(Heading::Other)
+    }
+}
+
 impl Message {
     /// Appends its bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {

@@ -27,7 +27,6 @@ pub struct Grid<const D: usize> {
     at: [Vec<f32>; D],
     items: Vec<u32>,
     slots: Vec<u32>,
-    cells: Vec<u32>,
 }
 
 impl<const D: usize> Grid<D> {
@@ -42,7 +41,7 @@ impl<const D: usize> Grid<D> {
         let counts = fitting(length);
         let per_unit = std::array::from_fn(|axis| counts[axis] as f32 / extent[axis]);
         let at = std::array::from_fn(|_| Vec::new());
-        let (items, slots, cells) = (Vec::new(), Vec::new(), Vec::new());
+        let (items, slots) = (Vec::new(), Vec::new());
         Grid {
             world,
             counts,
@@ -51,7 +50,6 @@ impl<const D: usize> Grid<D> {
             at,
             items,
             slots,
-            cells,
         }
     }
 
@@ -99,28 +97,60 @@ impl<const D: usize> Grid<D> {
         self.slots[item] as usize
     }
 
-    /// Brings the points of each cell into the order of these, which stand by item. `order` is room that may be reused.
-    pub(crate) fn sort_cells<K: Copy + Ord>(&mut self, by: &[K], order: &mut Vec<(K, u32)>) {
-        order.clear();
-        order.extend(self.items.iter().map(|item| (by[*item as usize], *item)));
-        let before: [Vec<f32>; D] = self.at.clone();
-        for cell in self.starts.windows(2) {
-            let slots = cell[0] as usize..cell[1] as usize;
-            if slots.len() > 1 {
-                order[slots].sort_unstable();
-            }
-        }
-        for (slot, (_, item)) in order.iter().enumerate() {
-            if self.items[slot] == *item {
+    /// Brings the points of each cell into the order of what is given for each item. `room` may be reused.
+    pub(crate) fn sort_cells<K: Copy + Ord>(
+        &mut self,
+        by: impl Fn(usize) -> K,
+        room: &mut Vec<(K, u32, Point<D>)>,
+    ) {
+        for cell in 1..self.starts.len() {
+            let slots = self.starts[cell - 1] as usize..self.starts[cell] as usize;
+            if slots.len() < 2 {
                 continue;
             }
-            let from = self.slots[*item as usize] as usize;
-            self.at.iter_mut().zip(&before).for_each(|(column, before)| column[slot] = before[from]);
+            room.clear();
+            room.extend(slots.clone().map(|slot| {
+                let item = self.items[slot];
+                (by(item as usize), item, self.slot(slot))
+            }));
+            room.sort_unstable_by_key(|(key, item, _)| (*key, *item));
+            for (slot, (_, item, at)) in slots.zip(&*room) {
+                self.items[slot] = *item;
+                self.slots[*item as usize] = slot as u32;
+                self.at.iter_mut().zip(at).for_each(|(column, along)| column[slot] = *along);
+            }
         }
-        for (slot, (_, item)) in order.iter().enumerate() {
-            self.items[slot] = *item;
-            self.slots[*item as usize] = slot as u32;
+    }
+
+    /// Takes in so many points, which stand wherever.
+    pub(crate) fn rebuild_of(&mut self, count: usize, point: impl Fn(usize) -> Point<D>) {
+        self.starts.fill(0);
+        // An item's cell, until it has a slot.
+        let mut slots = std::mem::take(&mut self.slots);
+        slots.resize(count, 0);
+        for (item, place) in slots.iter_mut().enumerate() {
+            *place = self.cell(&point(item)) as u32;
+            self.starts[*place as usize + 1] += 1;
         }
+        for cell in 1..self.starts.len() {
+            self.starts[cell] += self.starts[cell - 1];
+        }
+        self.items.resize(count, 0);
+        self.at.iter_mut().for_each(|column| column.resize(count, 0.0));
+        // Each start moves on to the next cell's, and is put back after that.
+        for (item, place) in slots.iter_mut().enumerate() {
+            let start = &mut self.starts[*place as usize];
+            let slot = *start as usize;
+            *start += 1;
+            *place = slot as u32;
+            self.items[slot] = item as u32;
+            let at = point(item);
+            self.at.iter_mut().zip(at).for_each(|(column, along)| column[slot] = along);
+        }
+        self.slots = slots;
+        let last = self.starts.len() - 1;
+        self.starts.copy_within(0..last, 1);
+        self.starts[0] = 0;
     }
 
     fn slot(&self, slot: usize) -> Point<D> {
@@ -158,35 +188,7 @@ impl<const D: usize> Grid<D> {
 
 impl<const D: usize> Index<D> for Grid<D> {
     fn rebuild(&mut self, points: Columns<'_, D>) {
-        let count = points[0].len();
-        self.cells.resize(count, 0);
-        self.starts.fill(0);
-        let mut cells = std::mem::take(&mut self.cells);
-        for (item, place) in cells.iter_mut().enumerate() {
-            *place = self.cell(&point_at(&points, item)) as u32;
-            self.starts[*place as usize + 1] += 1;
-        }
-        for cell in 1..self.starts.len() {
-            self.starts[cell] += self.starts[cell - 1];
-        }
-        self.items.resize(count, 0);
-        self.slots.resize(count, 0);
-        self.at.iter_mut().for_each(|column| column.resize(count, 0.0));
-        // Each start moves on to the next cell's, and is put back after that.
-        for (item, cell) in cells.iter().enumerate() {
-            let start = &mut self.starts[*cell as usize];
-            let slot = *start as usize;
-            *start += 1;
-            self.items[slot] = item as u32;
-            self.slots[item] = slot as u32;
-            for (column, given) in self.at.iter_mut().zip(&points) {
-                column[slot] = given[item];
-            }
-        }
-        self.cells = cells;
-        let last = self.starts.len() - 1;
-        self.starts.copy_within(0..last, 1);
-        self.starts[0] = 0;
+        self.rebuild_of(points[0].len(), |item| point_at(&points, item));
     }
 
     fn len(&self) -> usize {
@@ -221,8 +223,7 @@ impl<const D: usize> Index<D> for Grid<D> {
     }
 
     fn bytes(&self) -> usize {
-        let words =
-            self.starts.capacity() + self.items.capacity() + self.slots.capacity() + self.cells.capacity();
+        let words = self.starts.capacity() + self.items.capacity() + self.slots.capacity();
         let coordinates: usize = self.at.iter().map(Vec::capacity).sum();
         (words + coordinates) * 4
     }

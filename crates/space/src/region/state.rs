@@ -10,6 +10,7 @@
 //!   6 moved    tick u64, rows u32, flags u8, columns           positions by axis, then velocities if flag 1 is set: f32 each
 //!   7 frozen   id u64, u8                                      1: it stands still; 0: it goes on
 //!   8 tick     u64                                             a tick in which nothing moved
+//!   9 whole    snapshot: bytes                                 everything anew; the only section of its record
 //! ```
 
 use crate::entity::EntityId;
@@ -44,6 +45,8 @@ pub enum Section {
     Frozen(EntityId, bool),
     /// A tick in which nothing moved.
     Tick(u64),
+    /// Everything anew, as a snapshot.
+    Whole(Vec<u8>),
 }
 
 /// Why a record is not what follows on a state.
@@ -56,6 +59,9 @@ pub enum RecordError {
     /// It changes what the state does not have, or the like.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// It begins everything anew, and there is more beside that.
+    #[error("a record that begins a region anew is alone in its append")]
+    NotAlone,
     /// It moves another number of rows than there are.
     #[error("the record moves {rows} entities, there are {held}")]
     Rows {
@@ -74,6 +80,7 @@ const SORT: u8 = 5;
 const MOVED: u8 = 6;
 const FROZEN: u8 = 7;
 const TICK: u8 = 8;
+const WHOLE: u8 = 9;
 
 impl Section {
     /// Appends its bytes.
@@ -104,6 +111,10 @@ impl Section {
             Section::Tick(tick) => {
                 out.push(TICK);
                 put_u64(out, *tick);
+            }
+            Section::Whole(snapshot) => {
+                out.push(WHOLE);
+                put_bytes(out, snapshot);
             }
         }
     }
@@ -205,6 +216,7 @@ impl<const D: usize> RegionState<D> {
                     self.store.set_frozen(row, frozen);
                 }
                 Step::Tick(tick) => self.tick = tick,
+                Step::Whole(snapshot) => *self = self.read(snapshot)?,
             }
         }
         Ok(())
@@ -246,6 +258,7 @@ pub(super) enum Step<'a> {
     Moved(Moved<'a>),
     Frozen(EntityId, bool),
     Tick(u64),
+    Whole(&'a [u8]),
 }
 
 /// Where all rows are.
@@ -279,6 +292,11 @@ impl<'a> Sections<'a> {
         Sections { fields: Fields::plain(record) }
     }
 
+    /// Whether nothing follows.
+    pub(super) fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
     pub(super) fn next<const D: usize>(&mut self) -> Result<Option<Step<'a>>, DecodeError> {
         let fields = &mut self.fields;
         if fields.is_empty() {
@@ -297,6 +315,7 @@ impl<'a> Sections<'a> {
             }
             FROZEN => Step::Frozen(EntityId(fields.u64()?), fields.u8()? != 0),
             TICK => Step::Tick(fields.u64()?),
+            WHOLE => Step::Whole(fields.bytes()?),
             number => return Err(DecodeError::Unknown { what: "section", number }),
         }))
     }

@@ -15,11 +15,22 @@ pub(crate) struct Trial<'a, const D: usize> {
     handover: Option<Handover>,
     come: HashSet<EntityId>,
     gone: HashSet<EntityId>,
+    /// A record was tried.
+    any: bool,
+    /// It begins everything anew.
+    anew: bool,
 }
 
 impl<const D: usize> RegionState<D> {
     pub(crate) fn trial(&self) -> Trial<'_, D> {
-        Trial { state: self, handover: None, come: HashSet::new(), gone: HashSet::new() }
+        Trial {
+            state: self,
+            handover: None,
+            come: HashSet::new(),
+            gone: HashSet::new(),
+            any: false,
+            anew: false,
+        }
     }
 }
 
@@ -27,6 +38,10 @@ impl<const D: usize> Trial<'_, D> {
     /// Whether this record would be taken in after those before.
     pub(crate) fn follow(&mut self, record: &[u8]) -> Result<(), RecordError> {
         let mut sections = Sections::new(record);
+        if self.anew {
+            return Err(RecordError::NotAlone);
+        }
+        let mut first = !std::mem::replace(&mut self.any, true);
         while let Some(step) = sections.next::<D>()? {
             match step {
                 Step::Entry(entry) => self.enter(entry)?,
@@ -39,7 +54,15 @@ impl<const D: usize> Trial<'_, D> {
                 Step::Sort | Step::Tick(_) => {}
                 Step::Moved(moved) => moved.check(self.len())?,
                 Step::Frozen(id, _) => self.expect(id)?,
+                Step::Whole(snapshot) => {
+                    if !first || !sections.is_empty() {
+                        return Err(RecordError::NotAlone);
+                    }
+                    drop(self.state.read(snapshot)?);
+                    self.anew = true;
+                }
             }
+            first = false;
         }
         Ok(())
     }

@@ -5,40 +5,34 @@
 
 use crate::behaviour::{Around, Other};
 use crate::entity::EntityId;
-use crate::ghost::Ghosts;
+use crate::ghost::{Ghost, Ghosts};
 use crate::index::{Grid, Index};
 use crate::shape::Aabb;
 use crate::store::Store;
 use crate::world::{Point, World};
 
-/// Everybody that may be seen.
+/// Everybody that may be seen. What is the region's own stands in its store, and is not copied but into slots.
 #[derive(Debug)]
 pub(super) struct View<const D: usize> {
     sight: f32,
     grid: Grid<D>,
-    at: [Vec<f32>; D],
-    ids: Vec<EntityId>,
-    kinds: Vec<u32>,
-    velocity: [Vec<f32>; D],
+    /// The neighbours', whose items come after all rows.
+    others: Vec<Ghost<D>>,
     /// By slot of the grid.
     slot_kinds: Vec<u32>,
     slot_velocity: [Vec<f32>; D],
-    order: Vec<(EntityId, u32)>,
+    room: Vec<(EntityId, u32, Point<D>)>,
 }
 
 impl<const D: usize> View<D> {
     pub(super) fn new(world: World<D>, sight: f32) -> View<D> {
-        let columns = || std::array::from_fn(|_| Vec::new());
         View {
             sight,
             grid: Grid::new(world, if sight > 0.0 { sight } else { f32::MAX }),
-            at: columns(),
-            ids: Vec::new(),
-            kinds: Vec::new(),
-            velocity: columns(),
+            others: Vec::new(),
             slot_kinds: Vec::new(),
-            slot_velocity: columns(),
-            order: Vec::new(),
+            slot_velocity: std::array::from_fn(|_| Vec::new()),
+            room: Vec::new(),
         }
     }
 
@@ -51,33 +45,28 @@ impl<const D: usize> View<D> {
         seconds: f32,
         ticks_max: u64,
     ) {
-        self.ids.clear();
-        self.kinds.clear();
-        self.at.iter_mut().chain(&mut self.velocity).for_each(Vec::clear);
-        self.ids.extend_from_slice(store.ids());
-        self.kinds.extend_from_slice(store.kinds());
-        for axis in 0..D {
-            self.at[axis].extend_from_slice(store.positions()[axis]);
-            self.velocity[axis].extend_from_slice(store.velocities()[axis]);
-        }
+        self.others.clear();
         ghosts.each(tick, seconds, ticks_max, |ghost| {
             if store.row(ghost.id).is_none() {
-                self.ids.push(ghost.id);
-                self.kinds.push(ghost.kind);
-                for axis in 0..D {
-                    self.at[axis].push(ghost.position[axis]);
-                    self.velocity[axis].push(ghost.velocity[axis]);
-                }
+                self.others.push(*ghost);
             }
         });
-        self.grid.rebuild(std::array::from_fn(|axis| &self.at[axis][..]));
-        self.grid.sort_cells(&self.ids, &mut self.order);
-        let items = self.grid.items();
+        let (own, others) = (store.len(), &self.others);
+        let point = |item: usize| if item < own { store.position(item) } else { others[item - own].position };
+        let id = |item: usize| if item < own { store.ids()[item] } else { others[item - own].id };
+        self.grid.rebuild_of(own + others.len(), point);
+        self.grid.sort_cells(id, &mut self.room);
+        let kind = |item: usize| if item < own { store.kinds()[item] } else { others[item - own].kind };
+        let items = || self.grid.items().iter().map(|item| *item as usize);
         self.slot_kinds.clear();
-        self.slot_kinds.extend(items.iter().map(|item| self.kinds[*item as usize]));
+        self.slot_kinds.extend(items().map(kind));
+        let velocities = store.velocities();
         for axis in 0..D {
+            let velocity = |item: usize| {
+                if item < own { velocities[axis][item] } else { others[item - own].velocity[axis] }
+            };
             self.slot_velocity[axis].clear();
-            self.slot_velocity[axis].extend(items.iter().map(|item| self.velocity[axis][*item as usize]));
+            self.slot_velocity[axis].extend(items().map(velocity));
         }
     }
 
@@ -89,10 +78,10 @@ impl<const D: usize> View<D> {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let floats =
-            self.at.iter().chain(&self.velocity).chain(&self.slot_velocity).map(Vec::capacity).sum::<usize>();
-        let words = self.kinds.capacity() + self.slot_kinds.capacity() + floats;
-        self.grid.bytes() + words * 4 + self.ids.capacity() * 8 + self.order.capacity() * 16
+        let floats: usize = self.slot_velocity.iter().map(Vec::capacity).sum();
+        let others = self.others.capacity() * size_of::<Ghost<D>>();
+        let room = self.room.capacity() * size_of::<(EntityId, u32, Point<D>)>();
+        self.grid.bytes() + (self.slot_kinds.capacity() + floats) * 4 + others + room
     }
 }
 

@@ -240,3 +240,25 @@ fn a_hand_over_waits_for_cool_down_and_hysteresis() {
     assert!(run(40, 0.0) <= 6);
     assert_eq!(run(0, 2.0), 0, "it never strays so far");
 }
+
+/// Everything that a region holds for it, what it sees of others included.
+#[test]
+fn one_of_a_flock_takes_no_more_than_128_bytes() {
+    const COUNT: u64 = 5_000;
+    // 30 neighbours on average.
+    let sight = (100.0_f32.powi(3) / COUNT as f32 * 31.0 * 3.0 / (4.0 * std::f32::consts::PI)).cbrt();
+    let flock = dunlin_space::behaviour::Flock { sight, ..Default::default() };
+    let (mut region, mut out) = lone(flock, |setup| setup.sort_every = 4);
+    let mut dice = Dice(3);
+    for id in 0..COUNT {
+        let place = std::array::from_fn(|_| dice.unit() * 100.0);
+        region.spawn(&Entity { velocity: [5.0, 1.0, 0.0], ..Entity::at(id, place) }, &mut out).unwrap();
+    }
+    for now in 0..6 {
+        out.clear();
+        region.tick(now, &mut out).unwrap();
+    }
+    let each = region.bytes() as f64 / COUNT as f64;
+    assert!(each <= 128.0, "{each} bytes");
+    assert!(out.record.len() as f64 / COUNT as f64 <= 25.0, "its record is {} bytes", out.record.len());
+}

@@ -1,0 +1,458 @@
+//! All regions of one process.
+//!
+//! Invariants:
+//! - Messages between its own regions are heard before a call returns; those for others are in [`Turn::messages`], in the order in
+//!   which they were said.
+//! - What changed is published, and told to standbys, before what follows from it can be sent: both leave in one [`Turn`].
+//! - A region that may not act, or waits for its standby, holds up no other.
+//!
+//! Limits: those of `space::Limits`; reports beyond `reports_max` are counted.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use dunlin_space::{
+    Authority, Behaviour, Entity, EntityId, Outputs, Partition, Region, RegionId, RegionState, Report, Setup,
+    StepError, StoreError, Succession, curve::Curve, curve::Morton, fold_config, topic_of,
+};
+use dunlin_topic::{Publish, PublishError, Publisher, Retention, TopicConfig};
+
+use crate::error::TopicError;
+use crate::node::Node;
+
+/// Records of a region: positions and velocities of so many entities as there may be.
+const RECORD_BYTES_MAX: u32 = 64 << 20;
+
+/// Where a process publishes what changes in its regions.
+#[derive(Debug, Clone)]
+pub struct Stage {
+    /// The node that has the topics.
+    pub node: Node,
+    /// The world's name, which is part of theirs.
+    pub world: String,
+    /// How much history each keeps, bytes.
+    pub history_bytes: u64,
+}
+
+/// Why a region cannot be begun here.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostError {
+    /// It is here already.
+    #[error("region {} is here already", .0.0)]
+    Here(RegionId),
+    /// It is not one of the world's.
+    #[error("region {} is not in the partition of this world", .0.0)]
+    Unknown(RegionId),
+    /// Its topic cannot be made.
+    #[error("the topic of region {}: {why}", .region.0)]
+    Topic {
+        /// Which.
+        region: RegionId,
+        /// Why.
+        why: TopicError,
+    },
+    /// Its topic does not take what it has.
+    #[error("the topic of region {}: {why}", .region.0)]
+    Publish {
+        /// Which.
+        region: RegionId,
+        /// Why.
+        why: PublishError,
+    },
+}
+
+/// What leaves a host after a call: to be sent in this order, records first.
+#[derive(Debug, Default)]
+pub struct Turn {
+    /// What changed in regions that somebody stands by.
+    pub records: Vec<(RegionId, Bytes)>,
+    /// Messages for regions elsewhere.
+    pub messages: Vec<(RegionId, Vec<u8>)>,
+}
+
+/// What has happened so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HostCounts {
+    /// Ticks of all regions.
+    pub ticks: u64,
+    /// Ticks that a region could not make: it may not act.
+    pub unauthorised: u64,
+    /// Ticks that waited for a standby.
+    pub behind: u64,
+    /// Messages that could not be read, or were for nobody here.
+    pub refused: u64,
+    /// Records that their topic did not take.
+    pub unpublished: u64,
+    /// Reports that found no room.
+    pub reports_dropped: u64,
+}
+
+struct Running<const D: usize, B> {
+    region: Region<D, B>,
+    out: Outputs,
+    publisher: Option<Publisher>,
+    followed: bool,
+}
+
+/// See the module.
+pub struct Host<const D: usize, B> {
+    setup: Setup<D>,
+    behaviour: B,
+    partition: Partition,
+    stage: Option<Stage>,
+    regions: BTreeMap<RegionId, Running<D, B>>,
+    near: VecDeque<(RegionId, Vec<u8>)>,
+    turn: Turn,
+    reports: Vec<(RegionId, Report)>,
+    counts: HostCounts,
+}
+
+impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
+    /// Without regions. The setup is that of every region, but for its number.
+    pub fn new(setup: Setup<D>, behaviour: B, partition: Partition, stage: Option<Stage>) -> Host<D, B> {
+        Host {
+            setup,
+            behaviour,
+            partition,
+            stage,
+            regions: BTreeMap::new(),
+            near: VecDeque::new(),
+            turn: Turn::default(),
+            reports: Vec::new(),
+            counts: HostCounts::default(),
+        }
+    }
+
+    /// A region that begins without entities.
+    pub fn begin(&mut self, region: RegionId, authority: Authority) -> Result<(), HostError> {
+        self.check_new(region)?;
+        let setup = Setup { region, ..self.setup.clone() };
+        let made = Region::new(setup, self.behaviour.clone(), self.partition.clone(), authority);
+        self.take_in(region, made, Outputs::default())
+    }
+
+    /// A region that goes on from what its standby had.
+    pub fn take_over(
+        &mut self,
+        region: RegionId,
+        state: RegionState<D>,
+        succession: &Succession<'_>,
+    ) -> Result<(), HostError> {
+        self.check_new(region)?;
+        let (setup, mut out) = (Setup { region, ..self.setup.clone() }, Outputs::default());
+        let (behaviour, partition) = (self.behaviour.clone(), self.partition.clone());
+        let made = Region::take_over(setup, behaviour, partition, state, succession, &mut out);
+        // What it wrote as it took over is part of what it begins its topic with.
+        out.record.clear();
+        self.take_in(region, made, out)
+    }
+
+    fn check_new(&self, region: RegionId) -> Result<(), HostError> {
+        if self.regions.contains_key(&region) {
+            return Err(HostError::Here(region));
+        }
+        self.partition.stretch(region).map(drop).ok_or(HostError::Unknown(region))
+    }
+
+    fn take_in(&mut self, id: RegionId, region: Region<D, B>, out: Outputs) -> Result<(), HostError> {
+        let mut publisher = self.publisher(id)?;
+        if let Some(publisher) = &mut publisher {
+            // The topic may be there, with the state of an owner before.
+            let record = region.state().whole();
+            publisher.publish(Bytes::from(record)).map_err(|why| HostError::Publish { region: id, why })?;
+        }
+        self.regions.insert(id, Running { region, out, publisher, followed: false });
+        let others: Vec<(RegionId, u64)> =
+            self.regions.iter().map(|(id, running)| (*id, running.epoch())).collect();
+        for (peer, epoch) in others {
+            // Who has no lease yet hears of it by the first message.
+            let _ = self.meet(peer, epoch, 0);
+        }
+        self.settle(0);
+        Ok(())
+    }
+
+    fn publisher(&self, region: RegionId) -> Result<Option<Publisher>, HostError> {
+        let Some(stage) = &self.stage else { return Ok(None) };
+        let failed = |why| HostError::Topic { region, why };
+        let name = topic_of(&stage.world, region);
+        let config = TopicConfig {
+            retention: Retention { bytes: stage.history_bytes, ..Retention::default() },
+            record_bytes_max: RECORD_BYTES_MAX,
+            fold: Some(fold_config(&Setup { region, ..self.setup.clone() })),
+            ..TopicConfig::default()
+        };
+        stage.node.create_topic(&name, config, true).map_err(failed)?;
+        let publisher = stage.node.publisher(&name);
+        publisher.map(Some).map_err(|why| HostError::Publish { region, why })
+    }
+
+    /// A region is another's now, or nobody's; what it was.
+    pub fn end(&mut self, region: RegionId) -> Option<Region<D, B>> {
+        self.regions.remove(&region).map(|running| running.region)
+    }
+
+    /// Takes in an entity that is new in the world. One whose place is not here is refused.
+    pub fn spawn(&mut self, entity: &Entity<'_, D>) -> Result<(), StoreError> {
+        let owner = self.owner_of(&entity.position);
+        match self.regions.get_mut(&owner) {
+            Some(running) => running.region.spawn(entity, &mut running.out),
+            None => Err(StoreError::Outside(entity.id)),
+        }
+    }
+
+    /// Takes an entity out of the world.
+    pub fn despawn(&mut self, id: EntityId) -> Result<(), StoreError> {
+        let here = self.regions.values_mut().find(|running| running.region.store().row(id).is_some());
+        let running = here.ok_or(StoreError::Unknown(id))?;
+        running.region.despawn(id, &mut running.out)
+    }
+
+    /// Changes an entity: what its client commands.
+    pub fn command(&mut self, entity: &Entity<'_, D>) -> Result<(), StoreError> {
+        let here = self.regions.values_mut().find(|running| running.region.store().row(entity.id).is_some());
+        let running = here.ok_or(StoreError::Unknown(entity.id))?;
+        running.region.command(entity, &mut running.out)
+    }
+
+    /// The region whose place a point is.
+    pub fn owner_of(&self, at: &[f32; D]) -> RegionId {
+        self.partition.owner(Morton::key(self.setup.world.place(at)))
+    }
+
+    /// Makes a tick in every region, and hears what they say to each other; ghosts are sent apart.
+    pub fn tick(&mut self, now_ns: u64) {
+        for running in self.regions.values_mut() {
+            match running.region.tick(now_ns, &mut running.out) {
+                Ok(()) => self.counts.ticks += 1,
+                Err(StepError::StandbyBehind { .. }) => self.counts.behind += 1,
+                Err(_) => self.counts.unauthorised += 1,
+            }
+        }
+        self.settle(now_ns);
+    }
+
+    /// Tells neighbours who is near their borders.
+    pub fn send_ghosts(&mut self, now_ns: u64) {
+        for running in self.regions.values_mut() {
+            running.region.send_ghosts(&mut running.out);
+        }
+        self.settle(now_ns);
+    }
+
+    /// A message for one of its regions has come.
+    pub fn receive(&mut self, to: RegionId, bytes: &[u8], now_ns: u64) {
+        let heard = self
+            .regions
+            .get_mut(&to)
+            .is_some_and(|running| running.region.receive(bytes, now_ns, &mut running.out).is_ok());
+        self.counts.refused += u64::from(!heard);
+        self.settle(now_ns);
+    }
+
+    /// A region elsewhere has an owner of this epoch.
+    pub fn meet(&mut self, peer: RegionId, epoch: u64, now_ns: u64) -> Result<(), StepError> {
+        let mut met = Ok(());
+        for (_, running) in self.regions.iter_mut().filter(|(id, _)| **id != peer) {
+            met = met.and(running.region.meet(peer, epoch, now_ns, &mut running.out));
+        }
+        self.settle(now_ns);
+        met
+    }
+
+    /// Time has passed between ticks.
+    pub fn elapse(&mut self, now_ns: u64) {
+        for running in self.regions.values_mut() {
+            // Who may not act does nothing.
+            let _ = running.region.elapse(now_ns, &mut running.out);
+        }
+        self.settle(now_ns);
+    }
+
+    /// Its lease was given, renewed or taken away.
+    pub fn set_authority(&mut self, region: RegionId, authority: Option<Authority>) {
+        if let Some(running) = self.regions.get_mut(&region) {
+            running.region.set_authority(authority);
+        }
+    }
+
+    /// The curve is cut anew: who is in another's stretch now is handed over at once.
+    pub fn set_partition(&mut self, partition: &Partition, now_ns: u64) {
+        if partition.version() <= self.partition.version() {
+            return;
+        }
+        self.partition = partition.clone();
+        for running in self.regions.values_mut() {
+            running.region.set_partition(partition.clone());
+            // Who may not act does it in its first tick.
+            let _ = running.region.offer_misplaced(now_ns, &mut running.out);
+        }
+        self.settle(now_ns);
+    }
+
+    /// Somebody stands by from here on: the state from which it starts, and how many entries of hand-overs it knows.
+    pub fn standby_starts(&mut self, region: RegionId) -> Option<(Vec<u8>, u64)> {
+        self.publish();
+        let running = self.regions.get_mut(&region)?;
+        running.followed = true;
+        let (state, entries) = running.region.standby_starts();
+        Some((state.whole(), entries))
+    }
+
+    /// Nobody stands by any more.
+    pub fn standby_ends(&mut self, region: RegionId) {
+        if let Some(running) = self.regions.get_mut(&region) {
+            running.followed = false;
+        }
+    }
+
+    /// Whether somebody stands by.
+    pub fn is_followed(&self, region: RegionId) -> bool {
+        self.regions.get(&region).is_some_and(|running| running.followed)
+    }
+
+    /// A standby has taken in so much.
+    pub fn standby_knows(&mut self, region: RegionId, entries: u64, tick: u64, now_ns: u64) {
+        if let Some(running) = self.regions.get_mut(&region) {
+            running.region.standby_knows(entries, tick, now_ns, &mut running.out);
+        }
+        self.settle(now_ns);
+    }
+
+    /// Whether its standby knows all that has happened in a region.
+    pub fn is_known(&self, region: RegionId) -> bool {
+        self.regions.get(&region).is_none_or(|running| {
+            let (region, handover) = (&running.region, running.region.handover());
+            running.out.record.is_empty()
+                && handover.known() == handover.written()
+                && region.known_tick() == region.tick_number()
+        })
+    }
+
+    /// What is to be sent since the last call.
+    pub fn take_turn(&mut self) -> Turn {
+        self.publish();
+        std::mem::take(&mut self.turn)
+    }
+
+    /// Gives its memory back, to be used again.
+    pub fn return_turn(&mut self, mut turn: Turn) {
+        if self.turn.messages.is_empty() && self.turn.records.is_empty() {
+            turn.messages.clear();
+            turn.records.clear();
+            self.turn = turn;
+        }
+    }
+
+    /// What somebody should know, since the last call.
+    pub fn take_reports(&mut self) -> Vec<(RegionId, Report)> {
+        std::mem::take(&mut self.reports)
+    }
+
+    /// Its regions.
+    pub fn regions(&self) -> impl Iterator<Item = (RegionId, &Region<D, B>)> {
+        self.regions.iter().map(|(id, running)| (*id, &running.region))
+    }
+
+    /// One of its regions.
+    pub fn region(&self, region: RegionId) -> Option<&Region<D, B>> {
+        self.regions.get(&region).map(|running| &running.region)
+    }
+
+    /// How the world is cut.
+    pub fn partition(&self) -> &Partition {
+        &self.partition
+    }
+
+    /// What all regions have in common.
+    pub fn setup(&self) -> &Setup<D> {
+        &self.setup
+    }
+
+    /// What has happened so far.
+    pub fn counts(&self) -> HostCounts {
+        self.counts
+    }
+
+    /// Transfers of its regions that are not over, out and in.
+    pub fn under_way(&self) -> (usize, usize) {
+        let each = self.regions.values().map(|running| running.region.handover().under_way());
+        each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    }
+
+    /// The set of all entities here: id, generation, hash of the state; by id.
+    pub fn ledger(&self) -> Vec<(EntityId, u32, u64)> {
+        let mut all: Vec<_> =
+            self.regions.values().flat_map(|running| running.region.store().ledger()).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// How many entities are here.
+    pub fn len(&self) -> usize {
+        self.regions.values().map(|running| running.region.store().len()).sum()
+    }
+
+    /// Whether nobody is here.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Carries messages until nobody here has anything to say to anybody here.
+    fn settle(&mut self, now_ns: u64) {
+        let mut speakers: BTreeSet<RegionId> = self.regions.keys().copied().collect();
+        while let Some(speaker) = speakers.pop_first() {
+            let Some(running) = self.regions.get_mut(&speaker) else { continue };
+            self.near.extend(running.out.messages.drain(..));
+            while let Some((to, bytes)) = self.near.pop_front() {
+                let Some(running) = self.regions.get_mut(&to) else {
+                    self.turn.messages.push((to, bytes));
+                    continue;
+                };
+                if running.region.receive(&bytes, now_ns, &mut running.out).is_err() {
+                    self.counts.refused += 1;
+                }
+                speakers.insert(to);
+            }
+        }
+    }
+
+    /// Publishes what changed, and keeps what standbys are to be told.
+    fn publish(&mut self) {
+        for (id, running) in &mut self.regions {
+            let room = (self.setup.limits.reports_max as usize).saturating_sub(self.reports.len());
+            self.counts.reports_dropped += running.out.reports.len().saturating_sub(room) as u64;
+            self.reports.extend(running.out.reports.drain(..).take(room).map(|report| (*id, report)));
+            if running.out.record.is_empty() {
+                continue;
+            }
+            if running.publisher.is_none() && !running.followed {
+                running.out.record.clear();
+                continue;
+            }
+            let record = Bytes::from(std::mem::take(&mut running.out.record));
+            if let Some(publisher) = &mut running.publisher
+                && publisher.publish(record.clone()).is_err()
+            {
+                self.counts.unpublished += 1;
+            }
+            if running.followed {
+                self.turn.records.push((*id, record));
+            }
+        }
+    }
+}
+
+impl<const D: usize, B: Behaviour<D>> Running<D, B> {
+    fn epoch(&self) -> u64 {
+        self.region.handover().epoch()
+    }
+}
+
+impl<const D: usize, B> std::fmt::Debug for Host<D, B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut debug = f.debug_struct("Host");
+        debug.field("regions", &self.regions.keys()).field("counts", &self.counts).finish_non_exhaustive()
+    }
+}

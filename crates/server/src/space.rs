@@ -1,0 +1,33 @@
+//! Regions of space over many processes: the runner that makes ticks at a fixed rate, and the connections between runners.
+//!
+//! A [`Runner`] is one thread. It makes the ticks of its [`Host`]'s regions when they are due, and carries hand-overs, ghosts and
+//! records for standbys over one connection to each other runner; between ticks it sleeps in one `poll` of them all. So messages
+//! are handled between ticks, and an answer waits for nobody's wake.
+//!
+//! What a message means is the crate `space`'s business, what regions one process has the crate `dunlin`'s.
+
+mod config;
+mod connection;
+mod error;
+mod frame;
+mod handle;
+mod hello;
+mod links;
+mod lockstep;
+mod owners;
+mod pace;
+mod poll;
+mod runner;
+mod samples;
+mod standing;
+mod stats;
+
+pub use config::{Peer, SpaceConfig, SpaceLimits};
+pub use error::{Refused, SpaceError};
+pub use handle::Space;
+pub use hello::{VERSION, WorldKey};
+pub use owners::{Owners, OwnersConfig, Populate, Told};
+pub use pace::{Pace, monotonic_ns};
+pub use runner::Runner;
+pub use samples::Samples;
+pub use stats::Stats;

@@ -1,0 +1,209 @@
+//! What runners send each other, as bytes.
+//!
+//! ```text
+//!  0         4      5
+//!  +---------+------+----------------------+
+//!  | length  | kind | what it says         |     length: of kind and what it says; all numbers little-endian
+//!  | u32     | u8   |                      |
+//!  +---------+------+----------------------+
+//!   1 hello     see `hello`; the first of each side
+//!   2 refused   text; the last
+//!   3 turn      tick u64, time u64     begins what one turn of the sender says; its monotonic clock
+//!   4 message   to u32, bytes          for a region
+//!   5 region    region u32, epoch u64  the sender runs it from here on
+//!   6 gone      region u32             the sender does not run it any more
+//!   7 settled   tick u64               in lock-step: all that the sender had to hand over after this tick is handed over
+//!   8 follow    region u32             the sender stands by for a region of the receiver's
+//!   9 whole     region u32, bytes      all there is of it: the standby begins
+//!  10 record    region u32, bytes      what changed in it
+//!  11 knows     region u32, entries u64, tick u64     the standby has taken in so much
+//!  12 ping
+//! ```
+
+use dunlin::space::RegionId;
+
+use super::error::Refused;
+
+/// Bytes before a body.
+const HEAD: usize = 5;
+
+/// One of them.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Frame<'a> {
+    Hello(&'a [u8]),
+    Refused(&'a str),
+    Turn { tick: u64, time_ns: u64 },
+    Message { to: RegionId, bytes: &'a [u8] },
+    Region { region: RegionId, epoch: u64 },
+    Gone(RegionId),
+    Settled(u64),
+    Follow(RegionId),
+    Whole { region: RegionId, bytes: &'a [u8] },
+    Record { region: RegionId, bytes: &'a [u8] },
+    Knows { region: RegionId, entries: u64, tick: u64 },
+    Ping,
+}
+
+impl Frame<'_> {
+    /// Appends its bytes.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let (kind, head, body) = self.parts();
+        out.extend_from_slice(&((1 + head.bytes().len() + body.len()) as u32).to_le_bytes());
+        out.push(kind);
+        out.extend_from_slice(head.bytes());
+        out.extend_from_slice(body);
+    }
+
+    fn parts(&self) -> (u8, Head, &[u8]) {
+        let head = Head::default();
+        match self {
+            Frame::Hello(bytes) => (1, head, bytes),
+            Frame::Refused(text) => (2, head, text.as_bytes()),
+            Frame::Turn { tick, time_ns } => (3, head.u64(*tick).u64(*time_ns), &[]),
+            Frame::Message { to, bytes } => (4, head.u32(to.0), bytes),
+            Frame::Region { region, epoch } => (5, head.u32(region.0).u64(*epoch), &[]),
+            Frame::Gone(region) => (6, head.u32(region.0), &[]),
+            Frame::Settled(tick) => (7, head.u64(*tick), &[]),
+            Frame::Follow(region) => (8, head.u32(region.0), &[]),
+            Frame::Whole { region, bytes } => (9, head.u32(region.0), bytes),
+            Frame::Record { region, bytes } => (10, head.u32(region.0), bytes),
+            Frame::Knows { region, entries, tick } => (11, head.u32(region.0).u64(*entries).u64(*tick), &[]),
+            Frame::Ping => (12, head, &[]),
+        }
+    }
+
+    /// The first of these bytes, and how many of them it is; nothing while it is not whole.
+    pub(super) fn decode(bytes: &[u8], max: usize) -> Result<Option<(Frame<'_>, usize)>, Refused> {
+        let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
+        let length = u32::from_le_bytes(*length) as usize;
+        if length == 0 || length > max {
+            return Err(Refused::Frame("a frame of this length is not allowed"));
+        }
+        let Some(frame) = rest.get(..length) else { return Ok(None) };
+        let (kind, mut body) = (frame[0], Body(&frame[1..]));
+        let frame = match kind {
+            1 => Frame::Hello(body.rest()),
+            2 => Frame::Refused(str::from_utf8(body.rest()).map_err(|_| SHORT)?),
+            3 => Frame::Turn { tick: body.u64()?, time_ns: body.u64()? },
+            4 => Frame::Message { to: body.region()?, bytes: body.rest() },
+            5 => Frame::Region { region: body.region()?, epoch: body.u64()? },
+            6 => Frame::Gone(body.region()?),
+            7 => Frame::Settled(body.u64()?),
+            8 => Frame::Follow(body.region()?),
+            9 => Frame::Whole { region: body.region()?, bytes: body.rest() },
+            10 => Frame::Record { region: body.region()?, bytes: body.rest() },
+            11 => Frame::Knows { region: body.region()?, entries: body.u64()?, tick: body.u64()? },
+            12 => Frame::Ping,
+            _ => return Err(Refused::Frame("a frame of this kind is not known")),
+        };
+        if body.0.is_empty() { Ok(Some((frame, HEAD - 1 + length))) } else { Err(SHORT) }
+    }
+}
+
+const SHORT: Refused = Refused::Frame("a frame is shorter or longer than what it says");
+
+/// The numbers before a body.
+#[derive(Default)]
+struct Head {
+    bytes: [u8; 24],
+    len: usize,
+}
+
+impl Head {
+    fn u32(self, number: u32) -> Head {
+        self.put(&number.to_le_bytes())
+    }
+
+    fn u64(self, number: u64) -> Head {
+        self.put(&number.to_le_bytes())
+    }
+
+    fn put(mut self, bytes: &[u8]) -> Head {
+        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+        self
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// What is still to be read.
+pub(super) struct Body<'a>(pub(super) &'a [u8]);
+
+impl<'a> Body<'a> {
+    pub(super) fn take<const N: usize>(&mut self) -> Result<[u8; N], Refused> {
+        let (here, rest) = self.0.split_first_chunk::<N>().ok_or(SHORT)?;
+        self.0 = rest;
+        Ok(*here)
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16, Refused> {
+        self.take().map(u16::from_le_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, Refused> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    pub(super) fn region(&mut self) -> Result<RegionId, Refused> {
+        self.take().map(u32::from_le_bytes).map(RegionId)
+    }
+
+    pub(super) fn bytes(&mut self, count: usize) -> Result<&'a [u8], Refused> {
+        let (here, rest) = self.0.split_at_checked(count).ok_or(SHORT)?;
+        self.0 = rest;
+        Ok(here)
+    }
+
+    fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_frame_is_read_as_it_was_written_and_none_before_it_is_whole() {
+        let region = RegionId(7);
+        let frames = [
+            Frame::Hello(b"hello"),
+            Frame::Refused("no"),
+            Frame::Turn { tick: 3, time_ns: u64::MAX },
+            Frame::Message { to: region, bytes: &[1, 2, 3] },
+            Frame::Region { region, epoch: 9 },
+            Frame::Gone(region),
+            Frame::Settled(5),
+            Frame::Follow(region),
+            Frame::Whole { region, bytes: &[4; 100] },
+            Frame::Record { region, bytes: &[] },
+            Frame::Knows { region, entries: 1, tick: 2 },
+            Frame::Ping,
+        ];
+        for frame in &frames {
+            let mut bytes = Vec::new();
+            frame.encode(&mut bytes);
+            for part in 0..bytes.len() {
+                assert_eq!(Frame::decode(&bytes[..part], 1_000), Ok(None));
+            }
+            let length = bytes.len();
+            bytes.push(0xff);
+            let (read, taken) = Frame::decode(&bytes, 1_000).unwrap().unwrap();
+            assert_eq!((&read, taken), (frame, length));
+        }
+    }
+
+    #[test]
+    fn what_is_no_frame_is_refused() {
+        for bytes in [&[0, 0, 0, 0][..], &[255, 255, 255, 255, 4], &[1, 0, 0, 0, 99], &[2, 0, 0, 0, 7, 1]] {
+            assert!(matches!(Frame::decode(bytes, 1_000), Err(Refused::Frame(_))), "{bytes:?}");
+        }
+        assert!(matches!(
+            Frame::decode(&[10, 0, 0, 0, 7, 1, 1, 1, 1, 1, 1, 1, 1, 1], 1_000),
+            Err(Refused::Frame(_))
+        ));
+    }
+}

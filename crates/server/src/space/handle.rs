@@ -1,0 +1,127 @@
+//! A runner from outside: orders to its thread.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use dunlin::space::{Behaviour, Host};
+
+use super::config::SpaceConfig;
+use super::error::SpaceError;
+use super::poll::Waker;
+use super::runner::Runner;
+
+/// What the thread does between ticks.
+pub(super) type Order<const D: usize, B> = Box<dyn FnOnce(&mut Runner<D, B>) + Send>;
+
+/// Orders on their way to the thread.
+pub(super) struct Orders<const D: usize, B> {
+    pub(super) orders: Receiver<Order<D, B>>,
+    pub(super) waiting: Arc<AtomicUsize>,
+    /// Nobody gives orders any more.
+    pub(super) ended: Arc<AtomicBool>,
+}
+
+/// A runner on a thread of its own. It ends when this is dropped.
+pub struct Space<const D: usize, B> {
+    orders: Sender<Order<D, B>>,
+    waiting: Arc<AtomicUsize>,
+    ended: Arc<AtomicBool>,
+    orders_max: usize,
+    waker: Waker,
+    thread: Mutex<Option<JoinHandle<Result<(), String>>>>,
+    address: SocketAddr,
+}
+
+impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Space<D, B> {
+    /// Starts the thread; it makes ticks as the configuration says.
+    pub fn start(config: SpaceConfig, host: Host<D, B>) -> Result<Space<D, B>, SpaceError> {
+        let address = config.listen;
+        if !address.ip().is_loopback() && !config.insecure {
+            return Err(SpaceError::Exposed(address));
+        }
+        if config.peers.iter().any(|peer| peer.process == config.process) {
+            return Err(SpaceError::Number(config.process));
+        }
+        let (count, max) = (config.peers.len(), config.limits.peers_max);
+        if count > max {
+            return Err(SpaceError::Peers { count, max });
+        }
+        let failed = |why| SpaceError::Listen { address, why };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let (waker, (sender, orders)) = (Waker::new().map_err(SpaceError::Thread)?, channel());
+        let (waiting, orders_max) = (Arc::new(AtomicUsize::new(0)), config.limits.orders_max);
+        let ended = Arc::new(AtomicBool::new(false));
+        let taken = Orders { orders, waiting: Arc::clone(&waiting), ended: Arc::clone(&ended) };
+        let mut runner = Runner::new(config, host, listener, waker.clone(), taken);
+        let thread = std::thread::Builder::new().name("space".to_owned()).spawn(move || runner.run());
+        let thread = Mutex::new(Some(thread.map_err(SpaceError::Thread)?));
+        Ok(Space { orders: sender, waiting, ended, orders_max, waker, thread, address })
+    }
+
+    /// Where other processes connect to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Has the thread do something between two ticks, and does not wait for it.
+    pub fn order(&self, order: impl FnOnce(&mut Runner<D, B>) + Send + 'static) -> Result<(), SpaceError> {
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.orders_max {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            return Err(SpaceError::Busy { max: self.orders_max });
+        }
+        self.orders.send(Box::new(order)).map_err(|_| self.why())?;
+        self.waker.wake();
+        Ok(())
+    }
+
+    /// Has the thread do something between two ticks; what comes of it.
+    pub fn ask<T: Send + 'static>(
+        &self,
+        order: impl FnOnce(&mut Runner<D, B>) -> T + Send + 'static,
+    ) -> Result<T, SpaceError> {
+        let (sender, answer) = channel();
+        // Who asked waits for it.
+        self.order(move |runner| drop(sender.send(order(runner))))?;
+        answer.recv().map_err(|_| self.why())
+    }
+
+    /// Ends it; what went wrong, if something did.
+    pub fn stop(&self) -> Result<(), SpaceError> {
+        // It may have ended.
+        let _ = self.order(Runner::end);
+        match self.join() {
+            None | Some(Ok(())) => Ok(()),
+            Some(Err(why)) => Err(SpaceError::Ended(Some(why))),
+        }
+    }
+
+    fn join(&self) -> Option<Result<(), String>> {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        Some(thread.join().unwrap_or_else(|_| Err("its thread panicked".to_owned())))
+    }
+
+    fn why(&self) -> SpaceError {
+        SpaceError::Ended(self.join().and_then(Result::err))
+    }
+}
+
+impl<const D: usize, B> Drop for Space<D, B> {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+        self.waker.wake();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // It ends with whatever it does now.
+        drop(thread.map(JoinHandle::join));
+    }
+}
+
+impl<const D: usize, B> std::fmt::Debug for Space<D, B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Space").field("address", &self.address).finish_non_exhaustive()
+    }
+}

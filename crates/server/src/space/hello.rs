@@ -1,0 +1,163 @@
+//! Who a runner is: the first that each side of a connection says.
+//!
+//! ```text
+//!  magic "dunlinSP", version u16, process u64, setup u64, world: u16 length, UTF-8, regions: u16 count, (u32, epoch u64) each
+//! ```
+//! What stands before `process` stays so in every version. Another version, another world, or a world that is set up otherwise is
+//! refused, in words.
+
+use dunlin::space::{Kind, Partition, RegionId, Setup};
+
+use super::error::Refused;
+use super::frame::Body;
+
+/// The version of what runners say to each other.
+pub const VERSION: u16 = 1;
+
+const MAGIC: &[u8; 8] = b"dunlinSP";
+
+/// Which world, and how it is set up, in a number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorldKey {
+    /// Its name.
+    pub name: String,
+    /// All that its processes have to agree on.
+    pub setup: u64,
+}
+
+impl WorldKey {
+    /// Of a world of this name that is set up so.
+    pub fn of<const D: usize>(name: &str, setup: &Setup<D>, partition: &Partition, lockstep: bool) -> Self {
+        let mut hash = Hash(0xcbf2_9ce4_8422_2325);
+        hash.add(&[D as u8, u8::from(lockstep)]);
+        for along in setup.world.min().iter().chain(&setup.world.max()).chain(&[setup.strip]) {
+            hash.add(&along.to_le_bytes());
+        }
+        for number in [setup.tick_ns, setup.seed, u64::from(setup.ghosts_every)] {
+            hash.add(&number.to_le_bytes());
+        }
+        for component in setup.schema.components() {
+            hash.add(component.name.as_bytes());
+            hash.add(&[0, u8::from(component.kind == Kind::F32)]);
+            hash.add(&component.kind.size().to_le_bytes());
+        }
+        // Where it is cut may change while it runs; by then the processes know each other.
+        for (_, region) in partition.regions() {
+            hash.add(&region.0.to_le_bytes());
+        }
+        WorldKey { name: name.to_owned(), setup: hash.0 }
+    }
+}
+
+/// FNV-1a, 64 bits.
+struct Hash(u64);
+
+impl Hash {
+    fn add(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+/// What a side says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Hello {
+    pub(super) process: u64,
+    pub(super) world: WorldKey,
+    /// The regions it runs, and in which epochs.
+    pub(super) regions: Vec<(RegionId, u64)>,
+}
+
+impl Hello {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&self.process.to_le_bytes());
+        out.extend_from_slice(&self.world.setup.to_le_bytes());
+        let name = &self.world.name.as_bytes()[..self.world.name.len().min(usize::from(u16::MAX))];
+        out.extend_from_slice(&(name.len() as u16).to_le_bytes());
+        out.extend_from_slice(name);
+        let regions = &self.regions[..self.regions.len().min(usize::from(u16::MAX))];
+        out.extend_from_slice(&(regions.len() as u16).to_le_bytes());
+        for (region, epoch) in regions {
+            out.extend_from_slice(&region.0.to_le_bytes());
+            out.extend_from_slice(&epoch.to_le_bytes());
+        }
+        out
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Hello, Refused> {
+        let mut body = Body(bytes);
+        if body.take::<8>() != Ok(*MAGIC) {
+            return Err(Refused::Stranger);
+        }
+        let theirs = body.u16()?;
+        if theirs != VERSION {
+            return Err(Refused::Version { theirs, ours: VERSION });
+        }
+        let (process, setup) = (body.u64()?, body.u64()?);
+        let length = usize::from(body.u16()?);
+        let name = String::from_utf8_lossy(body.bytes(length)?).into_owned();
+        let count = body.u16()?;
+        let regions =
+            (0..count).map(|_| Ok((body.region()?, body.u64()?))).collect::<Result<_, Refused>>()?;
+        Ok(Hello { process, world: WorldKey { name, setup }, regions })
+    }
+
+    /// Whether this one, ours, can speak with another.
+    pub(super) fn check(&self, theirs: &Hello) -> Result<(), Refused> {
+        if theirs.world.name != self.world.name {
+            let (theirs, ours) = (theirs.world.name.clone(), self.world.name.clone());
+            return Err(Refused::World { theirs, ours });
+        }
+        if theirs.world.setup != self.world.setup {
+            return Err(Refused::Setup(self.world.name.clone()));
+        }
+        if theirs.process == self.process {
+            return Err(Refused::Number(self.process));
+        }
+        for (region, epoch) in &theirs.regions {
+            let ours = self.regions.iter().find(|(own, _)| own == region).map(|(_, epoch)| *epoch);
+            if let Some(ours) = ours.filter(|ours| ours >= epoch) {
+                return Err(Refused::Region { region: *region, epoch: *epoch, ours });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello() -> Hello {
+        let world = WorldKey { name: "flock".to_owned(), setup: 5 };
+        Hello { process: 3, world, regions: vec![(RegionId(1), 4), (RegionId(2), 1)] }
+    }
+
+    #[test]
+    fn a_hello_is_read_as_it_was_written() {
+        assert_eq!(Hello::decode(&hello().encode()), Ok(hello()));
+        assert_eq!(Hello::decode(b"GET / HTTP/1.1"), Err(Refused::Stranger));
+        let mut newer = hello().encode();
+        newer[8] = 2;
+        assert_eq!(Hello::decode(&newer[..12]), Err(Refused::Version { theirs: 2, ours: 1 }));
+    }
+
+    #[test]
+    fn another_world_and_a_region_that_is_ours_are_refused() {
+        let other = |change: fn(&mut Hello)| {
+            let mut other = Hello { process: 4, regions: vec![(RegionId(9), 1)], ..hello() };
+            change(&mut other);
+            hello().check(&other)
+        };
+        assert_eq!(other(|_| {}), Ok(()));
+        assert!(matches!(other(|one| one.world.name = "fish".to_owned()), Err(Refused::World { .. })));
+        assert!(matches!(other(|one| one.world.setup = 6), Err(Refused::Setup(_))));
+        assert_eq!(other(|one| one.process = 3), Err(Refused::Number(3)));
+        let claims = |one: &mut Hello| one.regions = vec![(RegionId(1), 4)];
+        assert_eq!(other(claims), Err(Refused::Region { region: RegionId(1), epoch: 4, ours: 4 }));
+        assert_eq!(other(|one| one.regions = vec![(RegionId(1), 5)]), Ok(()), "it took over");
+    }
+}

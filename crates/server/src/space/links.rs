@@ -1,0 +1,390 @@
+//! The connections to all other runners, and which region is run where.
+//!
+//! Of two processes the one of the higher number connects to the other, and tries again while it is away. A connection begins with
+//! both sides' hellos; a newer one of the same process takes the place of the older.
+//!
+//! Invariant: a region is looked for where its highest epoch is.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+
+use dunlin::space::RegionId;
+
+use super::config::{Peer, SpaceLimits};
+use super::connection::Connection;
+use super::error::Refused;
+use super::frame::Frame;
+use super::hello::Hello;
+
+/// Who could not be reached is tried again after the first of these, ns, then less and less often, up to the second.
+const REST_NS: (u64, u64) = (20_000_000, 500_000_000);
+/// Refusals that are kept until they are asked for.
+const REFUSALS_MAX: usize = 64;
+
+/// A connection's number.
+pub(super) type Key = u64;
+
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) connection: Connection,
+    /// Who it is, once it has said so.
+    pub(super) process: Option<u64>,
+    /// Whom we meant to reach.
+    expected: Option<u64>,
+    since_ns: u64,
+    /// This turn's first frame is there.
+    turned: bool,
+    /// What comes belongs to a later tick.
+    pub(super) waits: bool,
+    /// The tick and time of what comes.
+    pub(super) turn: (u64, u64),
+    /// It ends when all is sent.
+    ending: bool,
+}
+
+#[derive(Debug)]
+struct Dial {
+    address: SocketAddr,
+    at_ns: u64,
+    rest_ns: u64,
+}
+
+/// What happened to connections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Event {
+    Met { process: u64, regions: Vec<(RegionId, u64)> },
+    Lost { process: u64, regions: Vec<RegionId> },
+}
+
+#[derive(Debug)]
+pub(super) struct Links {
+    pub(super) listener: TcpListener,
+    hello: Hello,
+    limits: SpaceLimits,
+    links: BTreeMap<Key, Link>,
+    next_key: Key,
+    by_process: BTreeMap<u64, Key>,
+    dials: BTreeMap<u64, Dial>,
+    /// Where regions are run, and in which epoch.
+    routes: BTreeMap<RegionId, (u64, u64)>,
+    turn: (u64, u64),
+    events: Vec<Event>,
+    refusals: Vec<(Option<u64>, Refused)>,
+    pub(super) dropped: u64,
+    pub(super) made: u64,
+    /// Of connections that are over.
+    past_bytes: (u64, u64),
+}
+
+impl Links {
+    pub(super) fn new(listener: TcpListener, hello: Hello, limits: SpaceLimits) -> Links {
+        Links {
+            listener,
+            hello,
+            limits,
+            links: BTreeMap::new(),
+            next_key: 0,
+            by_process: BTreeMap::new(),
+            dials: BTreeMap::new(),
+            routes: BTreeMap::new(),
+            turn: (0, 0),
+            events: Vec::new(),
+            refusals: Vec::new(),
+            dropped: 0,
+            made: 0,
+            past_bytes: (0, 0),
+        }
+    }
+
+    /// Another process is known: if it is ours to connect, we do.
+    pub(super) fn add_peer(&mut self, peer: Peer, now_ns: u64) {
+        if peer.process >= self.hello.process {
+            return;
+        }
+        let known = self.dials.get(&peer.process).is_some_and(|dial| dial.address == peer.address);
+        if !known {
+            let dial = Dial { address: peer.address, at_ns: now_ns, rest_ns: REST_NS.0 };
+            self.dials.insert(peer.process, dial);
+        }
+    }
+
+    /// A process is gone for good.
+    pub(super) fn remove_peer(&mut self, process: u64) {
+        self.dials.remove(&process);
+        if let Some(key) = self.by_process.get(&process).copied() {
+            self.close(key, None);
+        }
+    }
+
+    /// Connects to those who are due.
+    pub(super) fn dial(&mut self, now_ns: u64) {
+        let due = |(process, dial): (&u64, &Dial)| (dial.at_ns <= now_ns).then_some((*process, dial.address));
+        let due: Vec<(u64, SocketAddr)> = self.dials.iter().filter_map(due).collect();
+        for (process, address) in due {
+            let under_way = self.links.values().any(|link| link.expected == Some(process));
+            if under_way || self.by_process.contains_key(&process) {
+                self.put_off(process, now_ns);
+                continue;
+            }
+            self.put_off(process, now_ns);
+            if let Ok(connection) = Connection::begin(address) {
+                self.add(connection, Some(process), now_ns);
+            }
+        }
+        let late = |link: &Link| {
+            let patience_ns = self.limits.hello_ms_max * 1_000_000;
+            link.process.is_none() && now_ns.saturating_sub(link.since_ns) > patience_ns
+        };
+        let late: Vec<Key> = self.links.iter().filter(|(_, link)| late(link)).map(|(key, _)| *key).collect();
+        late.into_iter().for_each(|key| self.close(key, None));
+    }
+
+    fn put_off(&mut self, process: u64, now_ns: u64) {
+        if let Some(dial) = self.dials.get_mut(&process) {
+            dial.at_ns = now_ns + dial.rest_ns;
+            dial.rest_ns = (dial.rest_ns * 2).min(REST_NS.1);
+        }
+    }
+
+    /// When [`Links::dial`] has something to do.
+    pub(super) fn next_dial_ns(&self) -> Option<u64> {
+        let strangers = self.links.values().filter(|link| link.process.is_none());
+        let patience_ns = self.limits.hello_ms_max * 1_000_000;
+        let late = strangers.map(|link| link.since_ns + patience_ns + 1);
+        self.dials.values().map(|dial| dial.at_ns).chain(late).min()
+    }
+
+    /// Lets in who waits at the door.
+    pub(super) fn accept(&mut self, now_ns: u64) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            let strangers = self.links.values().filter(|link| link.process.is_none()).count();
+            if strangers < self.limits.strangers_max
+                && let Ok(connection) = Connection::of(stream)
+            {
+                self.add(connection, None, now_ns);
+            }
+        }
+    }
+
+    fn add(&mut self, mut connection: Connection, expected: Option<u64>, now_ns: u64) {
+        connection.put(&Frame::Hello(&self.hello.encode()));
+        let link = Link {
+            connection,
+            process: None,
+            expected,
+            since_ns: now_ns,
+            turned: false,
+            waits: false,
+            turn: (0, now_ns),
+            ending: false,
+        };
+        self.next_key += 1;
+        self.links.insert(self.next_key, link);
+    }
+
+    /// A connection has said who it is.
+    pub(super) fn meet(&mut self, key: Key, hello: &[u8]) -> Result<(), Refused> {
+        let theirs = Hello::decode(hello)?;
+        self.hello.check(&theirs)?;
+        let process = theirs.process;
+        let Some(link) = self.links.get(&key) else { return Ok(()) };
+        if link.expected.is_some_and(|expected| expected != process) {
+            return Err(Refused::Frame("another process listens where this one was expected"));
+        }
+        let max = self.limits.peers_max;
+        if !self.by_process.contains_key(&process) && self.by_process.len() >= max {
+            return Err(Refused::Full { max });
+        }
+        if let Some(older) = self.by_process.get(&process).copied() {
+            self.close(older, None);
+        }
+        let Some(link) = self.links.get_mut(&key) else { return Ok(()) };
+        link.process = Some(process);
+        self.by_process.insert(process, key);
+        self.made += 1;
+        if let Some(dial) = self.dials.get_mut(&process) {
+            dial.rest_ns = REST_NS.0;
+        }
+        for (region, epoch) in &theirs.regions {
+            self.route(*region, process, *epoch);
+        }
+        self.events.push(Event::Met { process, regions: theirs.regions });
+        Ok(())
+    }
+
+    /// A region is run by this process in this epoch.
+    pub(super) fn route(&mut self, region: RegionId, process: u64, epoch: u64) {
+        let newer = self.routes.get(&region).is_none_or(|(_, known)| *known <= epoch);
+        if newer {
+            self.routes.insert(region, (process, epoch));
+        }
+    }
+
+    /// A process does not run a region any more.
+    pub(super) fn unroute(&mut self, region: RegionId, process: u64) {
+        if self.routes.get(&region).is_some_and(|(known, _)| *known == process) {
+            self.routes.remove(&region);
+        }
+    }
+
+    /// Where a region is run.
+    pub(super) fn whereabouts(&self, region: RegionId) -> Option<(u64, u64)> {
+        self.routes.get(&region).copied()
+    }
+
+    /// All regions elsewhere, their processes and epochs.
+    pub(super) fn routes(&self) -> impl Iterator<Item = (RegionId, u64, u64)> + '_ {
+        self.routes.iter().map(|(region, (process, epoch))| (*region, *process, *epoch))
+    }
+
+    /// The regions that are run here, which others are told.
+    pub(super) fn set_regions(&mut self, regions: Vec<(RegionId, u64)>) {
+        let before = std::mem::replace(&mut self.hello.regions, regions.clone());
+        let gone = before.iter().filter(|(region, _)| regions.iter().all(|(now, _)| now != region));
+        let gone: Vec<RegionId> = gone.map(|(region, _)| *region).collect();
+        let new: Vec<(RegionId, u64)> =
+            regions.into_iter().filter(|region| !before.contains(region)).collect();
+        for link in self.links.values_mut().filter(|link| link.process.is_some()) {
+            gone.iter().for_each(|region| link.connection.put(&Frame::Gone(*region)));
+            for (region, epoch) in &new {
+                link.connection.put(&Frame::Region { region: *region, epoch: *epoch });
+            }
+        }
+        for (region, epoch) in new {
+            let elsewhere = self.routes.get(&region).is_some_and(|(_, known)| *known <= epoch);
+            if elsewhere {
+                self.routes.remove(&region);
+            }
+        }
+    }
+
+    /// A turn begins: its tick, and the time.
+    pub(super) fn begin_turn(&mut self, tick: u64, now_ns: u64) {
+        self.turn = (tick, now_ns);
+        self.links.values_mut().for_each(|link| link.turned = false);
+    }
+
+    /// Sends a frame to a process, unless too much waits for it.
+    pub(super) fn send(&mut self, process: u64, frame: &Frame<'_>) {
+        let link = self.by_process.get(&process).and_then(|key| self.links.get_mut(key));
+        match link.filter(|link| link.connection.queued() <= self.limits.queued_bytes_max) {
+            Some(link) => {
+                if !std::mem::replace(&mut link.turned, true) {
+                    let (tick, time_ns) = self.turn;
+                    link.connection.put(&Frame::Turn { tick, time_ns });
+                }
+                link.connection.put(frame);
+            }
+            None => self.dropped += 1,
+        }
+    }
+
+    /// Sends a frame to all who are known.
+    pub(super) fn send_all(&mut self, frame: &Frame<'_>) {
+        let all: Vec<u64> = self.by_process.keys().copied().collect();
+        all.into_iter().for_each(|process| self.send(process, frame));
+    }
+
+    /// Sends a message to whoever runs a region.
+    pub(super) fn send_to(&mut self, to: RegionId, bytes: &[u8]) {
+        match self.routes.get(&to).copied() {
+            Some((process, _)) => self.send(process, &Frame::Message { to, bytes }),
+            None => self.dropped += 1,
+        }
+    }
+
+    /// Refuses a connection, in words; it ends.
+    pub(super) fn refuse(&mut self, key: Key, refused: Refused) {
+        let by_them = matches!(refused, Refused::ByThem(_));
+        if let Some(link) = self.links.get_mut(&key).filter(|_| !by_them) {
+            link.connection.put(&Frame::Refused(&refused.to_string()));
+            // Whether it arrives or not.
+            let _ = link.connection.flush();
+            link.ending = true;
+        }
+        self.close(key, Some(refused));
+    }
+
+    /// A connection is over.
+    pub(super) fn close(&mut self, key: Key, refused: Option<Refused>) {
+        let Some(link) = self.links.remove(&key) else { return };
+        self.past_bytes.0 += link.connection.sent_bytes;
+        self.past_bytes.1 += link.connection.received_bytes;
+        if let Some(refused) = refused
+            && self.refusals.len() < REFUSALS_MAX
+        {
+            self.refusals.push((link.process.or(link.expected), refused));
+        }
+        let Some(process) = link.process else { return };
+        if self.by_process.get(&process) == Some(&key) {
+            self.by_process.remove(&process);
+            let here = self.routes.iter().filter(|(_, (owner, _))| *owner == process);
+            let regions = here.map(|(region, _)| *region).collect();
+            self.events.push(Event::Lost { process, regions });
+        }
+    }
+
+    /// Gives the kernel what is to be sent.
+    pub(super) fn flush(&mut self) {
+        let broken = |(key, link): (&Key, &mut Link)| link.connection.flush().is_err().then_some(*key);
+        let broken: Vec<Key> = self.links.iter_mut().filter_map(broken).collect();
+        broken.into_iter().for_each(|key| self.close(key, None));
+    }
+
+    /// A connection can be written to: its outcome may be there.
+    pub(super) fn writable(&mut self, key: Key) {
+        let Some(link) = self.links.get_mut(&key) else { return };
+        let connecting = link.connection.connecting;
+        let connected = if connecting { link.connection.connected() } else { Ok(()) };
+        if connected.and_then(|()| link.connection.flush()).is_err() {
+            self.close(key, None);
+        }
+    }
+
+    /// Takes what the kernel has for us; whether there may be more.
+    pub(super) fn fill(&mut self, key: Key) -> bool {
+        let Some(link) = self.links.get_mut(&key) else { return false };
+        match link.connection.fill() {
+            Ok(more) => more,
+            Err(error) => {
+                let refused = (error.kind() != io::ErrorKind::UnexpectedEof).then(|| error.to_string());
+                tracing::debug!(process = link.process, "connection lost: {}", refused.unwrap_or_default());
+                self.close(key, None);
+                false
+            }
+        }
+    }
+
+    pub(super) fn get(&mut self, key: Key) -> Option<&mut Link> {
+        self.links.get_mut(&key)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = (Key, &Link)> {
+        self.links.iter().map(|(key, link)| (*key, link))
+    }
+
+    pub(super) fn is_connected(&self, process: u64) -> bool {
+        self.by_process.contains_key(&process)
+    }
+
+    /// Who is connected.
+    pub(super) fn processes(&self) -> impl Iterator<Item = u64> + '_ {
+        self.by_process.keys().copied()
+    }
+
+    pub(super) fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    pub(super) fn take_refusals(&mut self) -> Vec<(Option<u64>, Refused)> {
+        std::mem::take(&mut self.refusals)
+    }
+
+    /// Bytes sent and received.
+    pub(super) fn bytes(&self) -> (u64, u64) {
+        self.links.values().fold(self.past_bytes, |sum, link| {
+            (sum.0 + link.connection.sent_bytes, sum.1 + link.connection.received_bytes)
+        })
+    }
+}

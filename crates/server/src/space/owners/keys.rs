@@ -1,0 +1,94 @@
+//! What stands in the cluster of a world.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use dunlin::space::RegionId;
+use dunlin_client::Entry;
+use serde::{Deserialize, Serialize};
+
+/// Where a process is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Place {
+    /// For the others of its world.
+    pub(super) address: SocketAddr,
+    /// Its node's door, for clients.
+    pub(super) url: String,
+}
+
+/// Whose a region is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Owner {
+    pub(super) process: u64,
+}
+
+/// Who stands by for it, and who did before and still counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct StandbyKey {
+    pub(super) process: u64,
+    /// 0 for nobody.
+    pub(super) before: Option<u64>,
+}
+
+/// All of it, as it was read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) processes: BTreeMap<u64, Place>,
+    /// Owner, and the epoch.
+    pub(super) owners: BTreeMap<RegionId, (u64, u64)>,
+    pub(super) standbys: BTreeMap<RegionId, StandbyKey>,
+    pub(super) began: BTreeSet<RegionId>,
+    /// Nobody makes ticks.
+    pub(super) hold: bool,
+}
+
+/// What a world's keys begin with.
+pub(super) fn prefix(world: &str) -> String {
+    format!("space/{world}/")
+}
+
+/// The key of something of a world.
+pub(super) fn key(world: &str, what: &str, number: u64) -> Vec<u8> {
+    format!("space/{world}/{what}/{number}").into_bytes()
+}
+
+impl Seen {
+    /// Of a world's keys; what cannot be read is as good as not there.
+    pub(super) fn of(world: &str, entries: &[Entry]) -> Seen {
+        let (prefix, mut seen) = (prefix(world), Seen::default());
+        for entry in entries {
+            let Some(rest) = str::from_utf8(&entry.key).ok().and_then(|key| key.strip_prefix(&prefix)) else {
+                continue;
+            };
+            let Some((what, number)) = rest.split_once('/') else { continue };
+            let Ok(number) = number.parse::<u64>() else { continue };
+            let region = RegionId(number as u32);
+            match what {
+                "process" => {
+                    if let Ok(place) = serde_json::from_slice(&entry.value) {
+                        seen.processes.insert(number, place);
+                    }
+                }
+                "region" => {
+                    if let Ok(Owner { process }) = serde_json::from_slice(&entry.value) {
+                        seen.owners.insert(region, (process, entry.created));
+                    }
+                }
+                "standby" => {
+                    if let Ok(standby) = serde_json::from_slice(&entry.value) {
+                        seen.standbys.insert(region, standby);
+                    }
+                }
+                "hold" => seen.hold = true,
+                "began" => drop(seen.began.insert(region)),
+                _ => {}
+            }
+        }
+        seen
+    }
+
+    /// How many regions a process owns.
+    pub(super) fn count(&self, process: u64) -> usize {
+        self.owners.values().filter(|(owner, _)| *owner == process).count()
+    }
+}

@@ -1,0 +1,392 @@
+//! The thread that keeps a process's part in its world.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use dunlin::space::{Authority, Behaviour, Host, RegionId, Succession};
+use dunlin::state::{Is, Operation, Target};
+use dunlin_client::{Kv, KvError, Lease, LeaseLost, Transaction};
+
+use super::keys::{Owner, Place, Seen, StandbyKey, key, prefix};
+use super::plan::{Deed, Own, plan};
+use crate::space::config::Peer;
+use crate::space::error::SpaceError;
+use crate::space::handle::Space;
+use crate::space::pace::{Pace, monotonic_ns};
+
+/// A copy is asked for again after so long.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// A region that is let go has this long to be known to its standby, in steps of the second.
+const RELEASE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_millis(1));
+
+/// How a process takes part.
+#[derive(Debug, Clone)]
+pub struct OwnersConfig {
+    /// The world's name.
+    pub world: String,
+    /// This process.
+    pub process: u64,
+    /// Where others of the world connect to.
+    pub address: SocketAddr,
+    /// Where clients connect to.
+    pub url: String,
+    /// All regions.
+    pub regions: Vec<RegionId>,
+    /// So many processes there are to be before regions are shared out.
+    pub expected: usize,
+    /// Whether regions need a standby.
+    pub standby: bool,
+    /// How long a process that is not heard of keeps its regions.
+    pub ttl: Duration,
+    /// How often the cluster is looked at.
+    pub look: Duration,
+    /// How long a region waits for who has a copy of it.
+    pub patience: Duration,
+    /// When ticks are made.
+    pub pace: Pace,
+}
+
+/// Fills a region that is begun for the first time.
+pub type Populate<const D: usize, B> = Arc<dyn Fn(&mut Host<D, B>, RegionId) + Send + Sync>;
+
+/// What happened here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Told {
+    /// A region is run here from now on.
+    Owns {
+        /// Which.
+        region: RegionId,
+        /// The fencing epoch.
+        epoch: u64,
+        /// The tick from which it goes on, where it is another's; nothing where it begins.
+        from_tick: Option<u64>,
+    },
+    /// What a region held is lost: its owner is gone, and nobody has a copy that counts.
+    Lost(RegionId),
+    /// A region is another's from now on.
+    Released(RegionId),
+    /// The lease was lost; the process takes part anew.
+    LeaseLost(String),
+    /// The cluster did not do as asked; it is asked again.
+    Away(String),
+}
+
+/// A process's part in its world. It ends when this is dropped: its regions go to those who stand by for them.
+#[derive(Debug)]
+pub struct Owners {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Keeper<const D: usize, B> {
+    kv: Kv,
+    config: OwnersConfig,
+    space: Arc<Space<D, B>>,
+    populate: Populate<D, B>,
+    tell: Box<dyn FnMut(Told) + Send>,
+    lease: Option<Lease>,
+    /// Regions that are run here, and in which epoch.
+    claims: BTreeMap<RegionId, u64>,
+    free_since: BTreeMap<RegionId, Instant>,
+    asked: BTreeMap<RegionId, Instant>,
+    peers: BTreeMap<u64, SocketAddr>,
+    holds: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum KeepError {
+    #[error(transparent)]
+    Kv(#[from] KvError),
+    #[error(transparent)]
+    Lease(#[from] LeaseLost),
+    #[error(transparent)]
+    Space(#[from] SpaceError),
+    #[error("cannot keep the lease: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+impl Owners {
+    /// Takes part, as the keys and leases of this cluster say. `tell` is told what happens.
+    pub fn start<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
+        kv: Kv,
+        config: OwnersConfig,
+        space: Arc<Space<D, B>>,
+        populate: Populate<D, B>,
+        tell: impl FnMut(Told) + Send + 'static,
+    ) -> Result<Owners, SpaceError> {
+        space.order(crate::space::Runner::name_standbys)?;
+        let (look, stop) = (config.look, Arc::new(AtomicBool::new(false)));
+        let mut keeper = Keeper {
+            kv,
+            config,
+            space,
+            populate,
+            tell: Box::new(tell),
+            lease: None,
+            claims: BTreeMap::new(),
+            free_since: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            holds: false,
+        };
+        let stopped = Arc::clone(&stop);
+        let work = move || {
+            while !stopped.load(Ordering::Relaxed) {
+                if let Err(error) = keeper.turn() {
+                    keeper.went_wrong(&error);
+                }
+                std::thread::sleep(look);
+            }
+        };
+        let thread = std::thread::Builder::new().name("space-owners".to_owned()).spawn(work);
+        Ok(Owners { stop, thread: Some(thread.map_err(SpaceError::Thread)?) })
+    }
+}
+
+impl Drop for Owners {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // With its lease its keys go.
+        drop(self.thread.take().map(JoinHandle::join));
+    }
+}
+
+impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
+    fn turn(&mut self) -> Result<(), KeepError> {
+        let until = self.hold_lease()?;
+        let seen = Seen::of(&self.config.world, &self.kv.prefix(prefix(&self.config.world))?);
+        self.meet_others(&seen)?;
+        if seen.hold != self.holds {
+            self.holds = seen.hold;
+            let pace = if seen.hold { Pace::Hold } else { self.config.pace };
+            self.space.order(move |runner| runner.set_pace(pace, None))?;
+        }
+        self.renew(&seen, until)?;
+        let own = self.own(&seen)?;
+        for deed in plan(&seen, &own) {
+            self.perform(deed, &seen)?;
+        }
+        Ok(())
+    }
+
+    fn went_wrong(&mut self, error: &KeepError) {
+        if let KeepError::Lease(lost) = error {
+            (self.tell)(Told::LeaseLost(lost.to_string()));
+            self.lease = None;
+            // Others may own them by now.
+            let claims = std::mem::take(&mut self.claims);
+            for region in claims.into_keys() {
+                // The runner may have ended.
+                let _ = self.space.order(move |runner| runner.end_region(region));
+            }
+        } else {
+            (self.tell)(Told::Away(error.to_string()));
+        }
+    }
+
+    /// Until when the lease is sure to last.
+    fn hold_lease(&mut self) -> Result<Instant, KeepError> {
+        if let Some(lease) = &self.lease {
+            return Ok(lease.check()?);
+        }
+        let mut lease = self.kv.lease(self.config.ttl)?;
+        lease.keep()?;
+        let place = Place { address: self.config.address, url: self.config.url.clone() };
+        let value = serde_json::to_vec(&place).unwrap_or_default();
+        self.kv.put_under(key(&self.config.world, "process", self.config.process), value, lease.id())?;
+        let until = lease.check()?;
+        self.lease = Some(lease);
+        Ok(until)
+    }
+
+    fn meet_others(&mut self, seen: &Seen) -> Result<(), KeepError> {
+        let others = || seen.processes.iter().filter(|(process, _)| **process != self.config.process);
+        let now: BTreeMap<u64, SocketAddr> =
+            others().map(|(process, place)| (*process, place.address)).collect();
+        let gone: Vec<u64> =
+            self.peers.keys().filter(|process| !now.contains_key(process)).copied().collect();
+        let new: Vec<Peer> = now
+            .iter()
+            .filter(|(process, address)| self.peers.get(process) != Some(address))
+            .map(|(process, address)| Peer { process: *process, address: *address })
+            .collect();
+        if !gone.is_empty() || !new.is_empty() {
+            self.space.order(move |runner| {
+                gone.into_iter().for_each(|process| runner.remove_peer(process));
+                new.into_iter().for_each(|peer| runner.add_peer(peer));
+            })?;
+            self.peers = now;
+        }
+        Ok(())
+    }
+
+    /// Regions act as long as the lease is sure to last; one that is another's by now ends.
+    fn renew(&mut self, seen: &Seen, until: Instant) -> Result<(), KeepError> {
+        let process = self.config.process;
+        let is_ours = |region: &RegionId, epoch: u64| seen.owners.get(region) == Some(&(process, epoch));
+        let lost: Vec<RegionId> = self
+            .claims
+            .iter()
+            .filter(|(region, epoch)| !is_ours(region, **epoch))
+            .map(|claim| *claim.0)
+            .collect();
+        self.claims.retain(|region, _| !lost.contains(region));
+        let claims = self.claims.clone();
+        let until_ns = until_ns(until);
+        self.space.order(move |runner| {
+            lost.into_iter().for_each(|region| runner.end_region(region));
+            for (region, epoch) in claims {
+                runner.host_mut().set_authority(region, Some(Authority { epoch, until_ns }));
+            }
+        })?;
+        Ok(())
+    }
+
+    fn own(&mut self, seen: &Seen) -> Result<Own, KeepError> {
+        let regions = self.config.regions.clone();
+        self.free_since.retain(|region, _| !seen.owners.contains_key(region));
+        for region in regions.iter().filter(|region| !seen.owners.contains_key(region)) {
+            self.free_since.entry(*region).or_insert_with(Instant::now);
+        }
+        let all = regions.clone();
+        let (copies, begun_copies) = self.space.ask(move |runner| {
+            let copies = all.iter().filter(|region| runner.copy_of(**region).is_some()).copied().collect();
+            let begun = all.iter().filter(|region| runner.has_candidate(**region)).copied().collect();
+            (copies, begun)
+        })?;
+        let since = |(region, since): (&RegionId, &Instant)| (*region, since.elapsed().as_millis() as u64);
+        Ok(Own {
+            process: self.config.process,
+            regions,
+            expected: self.config.expected,
+            standby: self.config.standby,
+            copies,
+            begun_copies,
+            free_ms: self.free_since.iter().map(since).collect(),
+            patience_ms: self.config.patience.as_millis() as u64,
+        })
+    }
+
+    fn perform(&mut self, deed: Deed, seen: &Seen) -> Result<(), KeepError> {
+        match deed {
+            Deed::TakeOver(region) => self.take_over(region, seen),
+            Deed::Begin { region, lost } => self.begin(region, lost),
+            Deed::Name(region, standby) => self.name(region, standby),
+            Deed::Follow(region) => self.follow(region),
+            Deed::Forget(region) => Ok(self.space.order(move |runner| runner.unfollow(region))?),
+            Deed::Release(region) => self.release(region),
+        }
+    }
+
+    /// The region's key, if nobody has it: the epoch, and until when it may act.
+    fn claim(&mut self, region: RegionId) -> Result<Option<(u64, Authority)>, KeepError> {
+        let Some(lease) = &self.lease else { return Ok(None) };
+        let until = lease.check()?;
+        let key = key(&self.config.world, "region", region.0.into());
+        let value = serde_json::to_vec(&Owner { process: self.config.process }).unwrap_or_default();
+        let put = Operation::Put { key: &key, value: &value, lease: lease.id() };
+        // Whoever stood by for the owner before does not for this one.
+        let standby = super::keys::key(&self.config.world, "standby", region.0.into());
+        let claim = Transaction::new().if_modified_at(&key, 0).then(put).delete(&standby);
+        let done = self.kv.transact(&claim)?;
+        if !done.succeeded {
+            return Ok(None);
+        }
+        self.claims.insert(region, done.revision);
+        Ok(Some((done.revision, Authority { epoch: done.revision, until_ns: until_ns(until) })))
+    }
+
+    fn take_over(&mut self, region: RegionId, seen: &Seen) -> Result<(), KeepError> {
+        let Some((epoch, authority)) = self.claim(region)? else { return Ok(()) };
+        let others = seen.owners.iter().filter(|(other, _)| **other != region);
+        let peers: Vec<(RegionId, u64)> = others.map(|(other, (_, epoch))| (*other, *epoch)).collect();
+        let taken = self.space.ask(move |runner| {
+            let from = runner.copy_of(region).map(|state| state.tick());
+            let succession = Succession { authority, peers: &peers, now_ns: monotonic_ns() };
+            runner.take_over(region, &succession).map(|taken| from.filter(|_| taken))
+        })?;
+        let from_tick = taken.map_err(SpaceError::from)?;
+        (self.tell)(Told::Owns { region, epoch, from_tick });
+        Ok(())
+    }
+
+    fn begin(&mut self, region: RegionId, lost: bool) -> Result<(), KeepError> {
+        let Some((epoch, authority)) = self.claim(region)? else { return Ok(()) };
+        let populate = Arc::clone(&self.populate);
+        let begun = self.space.ask(move |runner| {
+            runner.unfollow(region);
+            runner.host_mut().begin(region, authority)?;
+            if !lost {
+                populate(runner.host_mut(), region);
+            }
+            runner.regions_changed();
+            Ok::<_, SpaceError>(())
+        })?;
+        begun?;
+        self.kv.put(key(&self.config.world, "began", region.0.into()), b"1")?;
+        if lost {
+            (self.tell)(Told::Lost(region));
+        }
+        (self.tell)(Told::Owns { region, epoch, from_tick: None });
+        Ok(())
+    }
+
+    /// Says who stands by, if the region is still ours.
+    fn name(&mut self, region: RegionId, standby: StandbyKey) -> Result<(), KeepError> {
+        let Some(epoch) = self.claims.get(&region).copied() else { return Ok(()) };
+        let (own, key) = (
+            key(&self.config.world, "region", region.0.into()),
+            key(&self.config.world, "standby", region.0.into()),
+        );
+        let value = serde_json::to_vec(&standby).unwrap_or_default();
+        let ours = Transaction::new().compare(&own, Is::Equal, Target::Created { revision: epoch });
+        if self.kv.transact(&ours.put(&key, &value))?.succeeded {
+            self.space.order(move |runner| match standby.before {
+                Some(_) => runner.name_standby(region, standby.process),
+                None => runner.promote_standby(region, standby.process),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, region: RegionId) -> Result<(), KeepError> {
+        let recent = self.asked.get(&region).is_some_and(|asked| asked.elapsed() < ASK_AGAIN);
+        if !recent {
+            self.asked.insert(region, Instant::now());
+            self.space.order(move |runner| runner.follow(region))?;
+        }
+        Ok(())
+    }
+
+    /// Stands still, sees to it that its standby knows all, and gives the region up.
+    fn release(&mut self, region: RegionId) -> Result<(), KeepError> {
+        let Some(epoch) = self.claims.get(&region).copied() else { return Ok(()) };
+        self.space.ask(move |runner| runner.host_mut().set_authority(region, None))?;
+        let deadline = Instant::now() + RELEASE.0;
+        while !self.space.ask(move |runner| runner.host().is_known(region))? {
+            if Instant::now() > deadline {
+                // The next turn lets it act again.
+                return Ok(());
+            }
+            std::thread::sleep(RELEASE.1);
+        }
+        let own = key(&self.config.world, "region", region.0.into());
+        let ours = Transaction::new().compare(&own, Is::Equal, Target::Created { revision: epoch });
+        if self.kv.transact(&ours.delete(&own))?.succeeded {
+            self.claims.remove(&region);
+            self.space.ask(move |runner| runner.end_region(region))?;
+            (self.tell)(Told::Released(region));
+        }
+        Ok(())
+    }
+}
+
+/// A moment of this process, on the runner's clock.
+fn until_ns(until: Instant) -> u64 {
+    monotonic_ns() + until.saturating_duration_since(Instant::now()).as_nanos() as u64
+}

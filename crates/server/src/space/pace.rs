@@ -1,0 +1,93 @@
+//! When ticks are made.
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// When ticks are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// Not until it is told otherwise; messages are handled all the same.
+    Hold,
+    /// One each so many nanoseconds, in phase on all processes of a machine.
+    Every(u64),
+    /// One after another.
+    FlatOut,
+}
+
+/// Now, ns since some moment of this boot: the same on all processes of a machine.
+#[inline]
+pub fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// The ticks of a pace. They are made on multiples of their length; who is behind makes them one after another, and leaves out
+/// what is more than so many behind.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    pace: Pace,
+    due_ns: u64,
+    behind_max: u64,
+    /// So many more, then none.
+    left: Option<u64>,
+}
+
+impl Schedule {
+    pub(super) fn new(pace: Pace, behind_max: u64, now_ns: u64) -> Schedule {
+        let mut schedule = Schedule { pace, due_ns: 0, behind_max, left: None };
+        schedule.set(pace, None, now_ns);
+        schedule
+    }
+
+    pub(super) fn set(&mut self, pace: Pace, ticks: Option<u64>, now_ns: u64) {
+        (self.pace, self.left) = (pace, ticks);
+        self.due_ns = match pace {
+            Pace::Every(length_ns) => now_ns.next_multiple_of(length_ns.max(1)),
+            Pace::Hold | Pace::FlatOut => now_ns,
+        };
+    }
+
+    /// When the next is due; none while it holds.
+    pub(super) fn due_ns(&self) -> Option<u64> {
+        (self.pace != Pace::Hold && self.left != Some(0)).then_some(self.due_ns)
+    }
+
+    /// One begins now: how late it is, and how many are left out.
+    pub(super) fn begin(&mut self, now_ns: u64) -> (u64, u64) {
+        self.left = self.left.map(|left| left - 1);
+        let late_ns = now_ns.saturating_sub(self.due_ns);
+        let Pace::Every(length_ns) = self.pace else {
+            self.due_ns = now_ns;
+            return (0, 0);
+        };
+        let length_ns = length_ns.max(1);
+        let behind = late_ns / length_ns;
+        let left_out = if behind > self.behind_max { behind } else { 0 };
+        self.due_ns += length_ns * (1 + left_out);
+        (late_ns, left_out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_a_little_behind_catches_up_and_who_is_far_behind_leaves_ticks_out() {
+        let mut schedule = Schedule::new(Pace::Every(10), 5, 101);
+        assert_eq!((schedule.due_ns(), schedule.begin(110)), (Some(110), (0, 0)));
+        assert_eq!((schedule.due_ns(), schedule.begin(155)), (Some(120), (35, 0)));
+        assert_eq!(schedule.due_ns(), Some(130));
+        assert_eq!((schedule.begin(200), schedule.due_ns()), ((70, 7), Some(210)));
+    }
+
+    #[test]
+    fn so_many_ticks_and_no_more() {
+        let mut schedule = Schedule::new(Pace::Hold, 5, 0);
+        assert_eq!(schedule.due_ns(), None);
+        schedule.set(Pace::FlatOut, Some(2), 7);
+        schedule.begin(7);
+        assert!(schedule.due_ns().is_some());
+        schedule.begin(8);
+        assert_eq!(schedule.due_ns(), None);
+    }
+}

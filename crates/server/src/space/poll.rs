@@ -1,0 +1,82 @@
+//! One wait for everything a runner waits for.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use super::links::{Key, Links};
+
+/// Wakes the runner's thread from others.
+#[derive(Debug, Clone)]
+pub(super) struct Waker(Arc<OwnedFd>);
+
+impl Waker {
+    pub(super) fn new() -> io::Result<Waker> {
+        Ok(Waker(Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?)))
+    }
+
+    pub(super) fn wake(&self) {
+        // A counter that is full wakes as well.
+        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+    }
+
+    fn calm(&self) {
+        let _ = rustix::io::read(&*self.0, &mut [0_u8; 8]);
+    }
+}
+
+/// What there is to do.
+#[derive(Debug, Default)]
+pub(super) struct Ready {
+    pub(super) door: bool,
+    pub(super) readable: Vec<Key>,
+    pub(super) writable: Vec<Key>,
+}
+
+/// Waits until something can be read or written, somebody wakes us, or the time has passed.
+pub(super) fn wait(
+    links: &Links,
+    waker: &Waker,
+    patience_ns: Option<u64>,
+    ready: &mut Ready,
+) -> io::Result<()> {
+    ready.door = false;
+    ready.readable.clear();
+    ready.writable.clear();
+    let keys: Vec<Key> = links.all().map(|(key, _)| key).collect();
+    let mut fds = Vec::with_capacity(keys.len() + 2);
+    fds.push(PollFd::new(&links.listener, PollFlags::IN));
+    fds.push(PollFd::from_borrowed_fd(waker.0.as_fd(), PollFlags::IN));
+    for (_, link) in links.all() {
+        let mut wanted = PollFlags::empty();
+        if !link.waits {
+            wanted |= PollFlags::IN;
+        }
+        if link.connection.connecting || link.connection.queued() > 0 {
+            wanted |= PollFlags::OUT;
+        }
+        fds.push(PollFd::new(&link.connection.stream, wanted));
+    }
+    let patience = patience_ns
+        .map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ });
+    match poll(&mut fds, patience.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    ready.door = fds[0].revents().contains(PollFlags::IN);
+    if fds[1].revents().contains(PollFlags::IN) {
+        waker.calm();
+    }
+    for (key, fd) in keys.iter().zip(&fds[2..]) {
+        let seen = fd.revents();
+        if seen.contains(PollFlags::OUT) {
+            ready.writable.push(*key);
+        }
+        if seen.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+            ready.readable.push(*key);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! What other processes say.
+
+use dunlin::space::{Behaviour, Heading, RegionId};
+
+use super::super::error::Refused;
+use super::super::frame::Frame;
+use super::super::links::Key;
+use super::super::pace::monotonic_ns;
+use super::Runner;
+
+impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
+    /// Reads what has come over a connection, up to what has to wait.
+    pub(super) fn read(&mut self, key: Key) {
+        let Some(link) = self.links.get(key) else { return };
+        let (came, mut at) = link.connection.take_came();
+        let now_ns = monotonic_ns();
+        let max = self.config.limits.frame_bytes_max;
+        let outcome = loop {
+            match Frame::decode(&came[at..], max) {
+                Ok(Some((Frame::Turn { tick, .. }, _))) if self.is_ahead(tick) => break Ok(true),
+                Ok(Some((frame, taken))) => match self.hear(key, &frame, now_ns) {
+                    Ok(()) => at += taken,
+                    Err(refused) => break Err(refused),
+                },
+                Ok(None) => break Ok(false),
+                Err(refused) => break Err(refused),
+            }
+        };
+        match outcome {
+            Ok(waits) => {
+                if let Some(link) = self.links.get(key) {
+                    link.waits = waits;
+                    link.connection.put_back(came, at);
+                }
+            }
+            Err(refused) => self.links.refuse(key, refused),
+        }
+    }
+
+    /// Whether a step is not begun here.
+    fn is_ahead(&self, step: u64) -> bool {
+        self.lockstep.as_ref().is_some_and(|lockstep| step > lockstep.step())
+    }
+
+    fn hear(&mut self, key: Key, frame: &Frame<'_>, now_ns: u64) -> Result<(), Refused> {
+        let Some(link) = self.links.get(key) else { return Ok(()) };
+        let Some(process) = link.process else {
+            return match frame {
+                Frame::Hello(hello) => self.links.meet(key, hello),
+                Frame::Refused(why) => Err(Refused::ByThem((*why).to_owned())),
+                _ => Err(Refused::Stranger),
+            };
+        };
+        match *frame {
+            Frame::Turn { tick, time_ns } => link.turn = (tick, time_ns),
+            Frame::Message { to, bytes } => {
+                let turn_ns = link.turn.1;
+                self.hear_message(to, bytes, turn_ns, now_ns);
+            }
+            Frame::Region { region, epoch } => self.hear_claim(region, process, epoch, now_ns)?,
+            Frame::Gone(region) => self.links.unroute(region, process),
+            Frame::Settled(step) => {
+                if let Some(lockstep) = &mut self.lockstep {
+                    lockstep.hear(process, step);
+                }
+            }
+            Frame::Follow(region) => self.begin_standby(region, process),
+            Frame::Whole { region, bytes } => self.follow_on(region, process, bytes, true),
+            Frame::Record { region, bytes } => self.follow_on(region, process, bytes, false),
+            Frame::Knows { region, entries, tick } => {
+                if self.standing.hear(region, process, entries, tick) {
+                    self.host.standby_knows(region, entries, tick, now_ns);
+                }
+            }
+            Frame::Ping => {}
+            Frame::Refused(why) => return Err(Refused::ByThem(why.to_owned())),
+            Frame::Hello(_) => return Err(Refused::Frame("a second hello")),
+        }
+        Ok(())
+    }
+
+    fn hear_message(&mut self, to: RegionId, bytes: &[u8], turn_ns: u64, now_ns: u64) {
+        match Heading::of(bytes) {
+            Heading::Taken { from, transfer } => {
+                if let Some((sent_ns, entities)) = self.timed.remove(&(to, from, transfer)) {
+                    self.stats.handovers.record_many(now_ns.saturating_sub(sent_ns), entities.into());
+                }
+            }
+            Heading::Ghosts { count, .. } => {
+                self.stats.ghosts += u64::from(count);
+                self.host.receive(to, bytes, now_ns);
+                return self.stats.ghosts_late.record(monotonic_ns().saturating_sub(turn_ns));
+            }
+            _ => {}
+        }
+        self.host.receive(to, bytes, now_ns);
+    }
+
+    /// Somebody runs a region from here on.
+    fn hear_claim(&mut self, region: RegionId, process: u64, epoch: u64, now_ns: u64) -> Result<(), Refused> {
+        let ours = self.host.region(region).map(|region| region.handover().epoch());
+        if let Some(ours) = ours.filter(|ours| *ours >= epoch) {
+            return Err(Refused::Region { region, epoch, ours });
+        }
+        self.meet(region, process, epoch, now_ns);
+        Ok(())
+    }
+
+    /// Somebody stands by for a region of ours from here on.
+    fn begin_standby(&mut self, region: RegionId, process: u64) {
+        // What was said before is not for it.
+        self.ship();
+        if self.host.region(region).is_none() || !self.standing.begin(region, process) {
+            return;
+        }
+        if let Some((whole, _)) = self.host.standby_starts(region) {
+            self.links.send(process, &Frame::Whole { region, bytes: &whole });
+        }
+    }
+
+    fn follow_on(&mut self, region: RegionId, process: u64, bytes: &[u8], whole: bool) {
+        let from_owner = self.links.whereabouts(region).is_some_and(|(owner, _)| owner == process);
+        // What came before a copy begins is in it.
+        let begins = whole || self.standing.copy(region).is_some();
+        if !from_owner || !self.standing.wants(region) || !begins {
+            return;
+        }
+        if !self.standing.take_in(region, bytes, whole) {
+            self.links.send(process, &Frame::Follow(region));
+        }
+    }
+}

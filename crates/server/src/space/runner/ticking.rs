@@ -1,0 +1,104 @@
+//! When a tick is made, and what is done around it.
+
+use dunlin::space::Behaviour;
+
+use super::super::frame::Frame;
+use super::super::lockstep::Next;
+use super::super::pace::monotonic_ns;
+use super::{ELAPSE_NS, Runner};
+
+impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
+    /// Makes a tick if one is due, and what else time asks for.
+    pub(super) fn advance(&mut self) {
+        let now_ns = monotonic_ns();
+        if now_ns >= self.elapse_at_ns {
+            self.elapse_at_ns = now_ns + ELAPSE_NS;
+            self.host.elapse(now_ns);
+        }
+        self.open = self.may_tick();
+        if self.open && self.schedule.due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
+            self.tick(now_ns);
+            self.open = self.may_tick();
+        }
+        self.ship();
+    }
+
+    fn tick(&mut self, began_ns: u64) {
+        let (late_ns, left_out) = self.schedule.begin(began_ns);
+        self.stats.late.record(late_ns);
+        self.stats.left_out += left_out;
+        if let Some(lockstep) = &mut self.lockstep {
+            lockstep.begin();
+            self.links.begin_turn(lockstep.step(), began_ns);
+        }
+        self.host.tick(began_ns);
+        self.ticks += 1;
+        if self.lockstep.is_none() {
+            self.host.send_ghosts(began_ns);
+        }
+        self.ship();
+        self.stats.ticks.record(monotonic_ns() - began_ns);
+        let (host, ticks) = (&self.host, self.ticks);
+        self.watchers.retain_mut(|watcher| watcher(host, ticks));
+        self.wake_waiting();
+    }
+
+    /// Whether the last tick is over for all, where that matters; says and does what brings it there.
+    fn may_tick(&mut self) -> bool {
+        // What is said while somebody is away would be missed.
+        let all_there = self.config.peers.iter().all(|peer| self.links.is_connected(peer.process));
+        if self.lockstep.is_some() && !all_there {
+            return false;
+        }
+        loop {
+            // Only what we offered holds others up: it is over when they have said that they have it.
+            let settled = self.host.under_way().0 == 0;
+            let Some(lockstep) = &mut self.lockstep else { return true };
+            match lockstep.next(settled) {
+                Next::Wait => return false,
+                Next::Tick => return true,
+                Next::Say(step) => {
+                    self.ship();
+                    self.links.send_all(&Frame::Settled(step));
+                }
+                Next::TellGhosts => {
+                    let now_ns = monotonic_ns();
+                    self.links.begin_turn(self.step(), now_ns);
+                    self.host.send_ghosts(now_ns);
+                    self.ship();
+                    self.wake_waiting();
+                }
+            }
+        }
+    }
+
+    /// A run begins: in lock-step with a round without a tick.
+    pub(super) fn begin_run(&mut self) {
+        if self.schedule.due_ns().is_none() {
+            return;
+        }
+        if let Some(lockstep) = &mut self.lockstep {
+            lockstep.begin();
+            self.links.begin_turn(lockstep.step(), monotonic_ns());
+            self.wake_waiting();
+        }
+    }
+
+    pub(super) fn is_between_steps(&mut self) -> bool {
+        self.lockstep.is_some() && !self.may_tick()
+    }
+
+    /// What came before its step was begun here may be read now.
+    fn wake_waiting(&mut self) {
+        let waiting: Vec<_> = self.links.all().filter(|(_, link)| link.waits).map(|(key, _)| key).collect();
+        waiting.into_iter().for_each(|key| self.read(key));
+    }
+
+    /// How long there is nothing to do.
+    pub(super) fn patience_ns(&self, now_ns: u64) -> Option<u64> {
+        let tick = if self.open { self.schedule.due_ns() } else { None };
+        let deadlines = (self.host.under_way() != (0, 0)).then_some(self.elapse_at_ns);
+        let next = [tick, deadlines, self.links.next_dial_ns()].into_iter().flatten().min();
+        next.map(|at_ns| at_ns.saturating_sub(now_ns))
+    }
+}

@@ -1,0 +1,99 @@
+//! Durations, in buckets: each is told to within 1/32 of itself, the longest exactly.
+
+/// Buckets to a doubling.
+const PARTS: usize = 32;
+
+/// How long things took, ns.
+#[derive(Debug, Clone)]
+pub struct Samples {
+    counts: Vec<u64>,
+    total: u64,
+    sum_ns: u128,
+    max_ns: u64,
+}
+
+impl Default for Samples {
+    fn default() -> Samples {
+        Samples { counts: vec![0; PARTS * 60], total: 0, sum_ns: 0, max_ns: 0 }
+    }
+}
+
+impl Samples {
+    /// One took so long.
+    pub fn record(&mut self, ns: u64) {
+        self.record_many(ns, 1);
+    }
+
+    /// So many took so long.
+    pub fn record_many(&mut self, ns: u64, count: u64) {
+        self.counts[bucket(ns)] += count;
+        self.total += count;
+        self.sum_ns += u128::from(ns) * u128::from(count);
+        self.max_ns = self.max_ns.max(ns);
+    }
+
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.total
+    }
+
+    /// The longest.
+    pub fn max_ns(&self) -> u64 {
+        self.max_ns
+    }
+
+    /// The mean; 0 of none.
+    pub fn mean_ns(&self) -> u64 {
+        (self.sum_ns / u128::from(self.total.max(1))) as u64
+    }
+
+    /// So long or less this share (0 to 1) of all took; 0 where there are none.
+    pub fn quantile_ns(&self, share: f64) -> u64 {
+        let wanted = ((self.total as f64 * share).ceil() as u64).clamp(1, self.total.max(1));
+        let mut sum = 0;
+        for (at, count) in self.counts.iter().enumerate() {
+            sum += count;
+            if sum >= wanted {
+                return upper(at).min(self.max_ns);
+            }
+        }
+        self.max_ns
+    }
+}
+
+fn bucket(ns: u64) -> usize {
+    if ns < PARTS as u64 {
+        return ns as usize;
+    }
+    let doublings = ns.ilog2() - PARTS.ilog2();
+    (doublings as usize + 1) * PARTS + ((ns >> doublings) as usize - PARTS)
+}
+
+/// The longest that a bucket holds.
+fn upper(bucket: usize) -> u64 {
+    let (doublings, part) = (bucket / PARTS, bucket % PARTS);
+    if doublings == 0 {
+        return part as u64;
+    }
+    // The last bucket ends where numbers do.
+    u64::try_from(((PARTS + part + 1) as u128) << (doublings - 1)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_told_to_within_a_thirtysecond() {
+        let mut samples = Samples::default();
+        assert_eq!(samples.quantile_ns(0.99), 0);
+        (1..=100_000).for_each(|ns| samples.record(ns * 17));
+        for share in [0.01, 0.5, 0.95, 0.99] {
+            let (told, exact) = (samples.quantile_ns(share) as f64, share * 1_700_000.0);
+            assert!(told >= exact && told <= exact * 33.5 / 32.0, "{share}: {told}, {exact}");
+        }
+        assert_eq!((samples.max_ns(), samples.quantile_ns(1.0)), (1_700_000, 1_700_000));
+        samples.record(u64::MAX);
+        assert_eq!(samples.quantile_ns(1.0), u64::MAX);
+    }
+}

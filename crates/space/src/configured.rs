@@ -1,0 +1,155 @@
+//! The state of a region's topic, as a topic's configuration names it.
+//!
+//! ```text
+//!  kind "region", options: region, min, max (coordinates with commas between; as many as the world has dimensions),
+//!                          components ("name:f32" or "name:BYTES", with commas between; none without)
+//! ```
+
+use std::collections::BTreeMap;
+
+use dunlin_topic::{Fold, FoldConfig};
+
+use crate::fold::RegionFold;
+use crate::handover::{RegionId, Standby, Timing};
+use crate::limits::Limits;
+use crate::region::Setup;
+use crate::store::{Component, Kind, Schema};
+use crate::world::World;
+
+/// The name of the kind.
+pub const REGION: &str = "region";
+
+/// The topic of a region of a world.
+pub fn topic_of(world: &str, region: RegionId) -> String {
+    format!("space.{world}.region.{}", region.0)
+}
+
+/// How a region's topic is configured.
+pub fn fold_config<const D: usize>(setup: &Setup<D>) -> FoldConfig {
+    let point = |point: [f32; D]| point.map(|along| along.to_string()).join(",");
+    let component = |component: &Component| match component.kind {
+        Kind::F32 => format!("{}:f32", component.name),
+        other => format!("{}:{}", component.name, other.size()),
+    };
+    let components: Vec<String> = setup.schema.components().iter().map(component).collect();
+    let mut options = BTreeMap::from([
+        ("region".to_owned(), setup.region.0.to_string()),
+        ("min".to_owned(), point(setup.world.min())),
+        ("max".to_owned(), point(setup.world.max())),
+    ]);
+    if !components.is_empty() {
+        options.insert("components".to_owned(), components.join(","));
+    }
+    FoldConfig { kind: REGION.to_owned(), options }
+}
+
+/// A state without entities, of a world of two dimensions or of three.
+#[derive(Debug)]
+pub enum AnyRegion {
+    /// Two.
+    Plane(RegionFold<2>),
+    /// Three.
+    Space(RegionFold<3>),
+}
+
+impl AnyRegion {
+    /// As a topic's configuration says; what is wrong with it, in words.
+    pub fn of(options: &BTreeMap<String, String>) -> Result<AnyRegion, String> {
+        let known = ["region", "min", "max", "components"];
+        if let Some(option) = options.keys().find(|option| !known.contains(&option.as_str())) {
+            return Err(format!("regions have no option {option:?}: {} are known", known.join(", ")));
+        }
+        let region = RegionId(number(options, "region")?);
+        let (min, max) = (floats(options, "min")?, floats(options, "max")?);
+        let schema = schema(options.get("components").map_or("", String::as_str))?;
+        match (min.len(), max.len()) {
+            (2, 2) => empty(region, &min, &max, schema).map(AnyRegion::Plane),
+            (3, 3) => empty(region, &min, &max, schema).map(AnyRegion::Space),
+            (low, high) => {
+                Err(format!("min has {low} coordinates and max {high}: a world has 2 dimensions or 3"))
+            }
+        }
+    }
+
+    /// As the state of a topic.
+    pub fn boxed(self) -> Box<dyn Fold> {
+        match self {
+            AnyRegion::Plane(fold) => Box::new(fold),
+            AnyRegion::Space(fold) => Box::new(fold),
+        }
+    }
+}
+
+fn empty<const D: usize>(
+    region: RegionId,
+    min: &[f32],
+    max: &[f32],
+    schema: Schema,
+) -> Result<RegionFold<D>, String> {
+    let corner = |ends: &[f32]| std::array::from_fn(|axis| ends[axis]);
+    let world = World::<D>::new(corner(min), corner(max)).map_err(|error| error.to_string())?;
+    let (limits, timing) = (Limits::default(), Timing::default());
+    Ok(RegionFold::new(region, world, schema, limits, Standby::None, timing))
+}
+
+fn text<'a>(options: &'a BTreeMap<String, String>, name: &str) -> Result<&'a str, String> {
+    options.get(name).map(String::as_str).ok_or_else(|| format!("a region needs the option {name:?}"))
+}
+
+fn number(options: &BTreeMap<String, String>, name: &str) -> Result<u32, String> {
+    let value = text(options, name)?;
+    value.parse().map_err(|_| format!("{name} is a number, not {value:?}"))
+}
+
+fn floats(options: &BTreeMap<String, String>, name: &str) -> Result<Vec<f32>, String> {
+    let value = text(options, name)?;
+    let parsed: Result<Vec<f32>, _> = value.split(',').map(|along| along.trim().parse()).collect();
+    parsed.map_err(|_| format!("{name} is coordinates with commas between, not {value:?}"))
+}
+
+fn schema(components: &str) -> Result<Schema, String> {
+    let mut schema = Schema::default();
+    for component in components.split(',').filter(|component| !component.is_empty()) {
+        let wrong = || format!("a component is name:f32 or name:BYTES, not {component:?}");
+        let (name, size) = component.split_once(':').ok_or_else(wrong)?;
+        let kind = match size {
+            "f32" => Kind::F32,
+            bytes => Kind::Bytes(bytes.parse().map_err(|_| wrong())?),
+        };
+        schema.register(name, kind).map_err(|error| error.to_string())?;
+    }
+    Ok(schema)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setup_is_known_again_from_its_configuration() {
+        let world = World::<3>::new([0.0, -1.5, 0.0], [100.0, 1.5, 1e6]).unwrap();
+        let mut setup = Setup::new(RegionId(7), world, 1.0);
+        setup.schema.register("fuel", Kind::F32).unwrap();
+        setup.schema.register("name", Kind::Bytes(16)).unwrap();
+        let config = fold_config(&setup);
+        let AnyRegion::Space(made) = AnyRegion::of(&config.options).unwrap() else { panic!("it has three") };
+        let state = made.state();
+        assert_eq!((state.handover().region(), state.world()), (RegionId(7), &world));
+        assert_eq!(state.store().schema(), &setup.schema);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let with = |name: &str, value: &str| {
+            let world = World::<2>::cube(10.0).unwrap();
+            let mut options = fold_config(&Setup::new(RegionId(1), world, 1.0)).options;
+            options.insert(name.to_owned(), value.to_owned());
+            AnyRegion::of(&options).unwrap_err()
+        };
+        assert!(with("depth", "3").contains("\"depth\""));
+        assert!(with("region", "one").contains("\"one\""));
+        assert!(with("max", "10").contains("2 dimensions or 3"));
+        assert!(with("max", "10,0").contains("axis 1"));
+        assert!(with("components", "fuel").contains("name:f32"));
+    }
+}

@@ -1,0 +1,169 @@
+//! Recorded aircraft, as the `traffic` library keeps its samples: a JSON array of where who was when.
+//!
+//! ```text
+//!  [{"timestamp": ms, "icao24": "4b1803", "latitude": °, "longitude": °, "altitude": feet, …}, …]
+//! ```
+//! Places are put on a plane that touches the globe in the middle of the recording: kilometres east and north of it, and up. At 200 km from
+//! there distances are off by less than 0.3 %. Entries without a place, and second ones of the same moment, are left out and counted.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::behaviour::{Track, Tracks};
+use crate::entity::EntityId;
+use crate::world::{Point, World, WorldError};
+
+/// A degree of latitude, km.
+const DEGREE_KM: f64 = 111.195;
+const FOOT_KM: f64 = 0.000_304_8;
+/// Room around what was recorded, km.
+const MARGIN_KM: f32 = 1.0;
+
+/// Everybody of a recording.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Flights {
+    /// Where each was, by number.
+    pub tracks: BTreeMap<EntityId, Track<3>>,
+    /// Their transponders' addresses, by number.
+    pub names: Vec<String>,
+    /// All of them are in it, km.
+    pub world: World<3>,
+    /// How long the recording is, seconds.
+    pub seconds: f64,
+    /// Entries that were used.
+    pub fixes: usize,
+    /// Entries that were left out.
+    pub left_out: usize,
+}
+
+/// Why a recording cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FlightsError {
+    /// It is not as expected.
+    #[error("this is no recording of flights: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Nobody is in it.
+    #[error("the recording has nobody in it")]
+    Empty,
+    /// It has no extent.
+    #[error("the recording has no extent: {0}")]
+    World(#[from] WorldError),
+}
+
+#[derive(Deserialize)]
+struct Fix {
+    timestamp: i64,
+    icao24: String,
+    latitude: Option<f64>,
+    longitude: Option<f64>,
+    altitude: Option<f64>,
+}
+
+impl Flights {
+    /// Of a recording's bytes. Numbers are given from `first` on, in the order of addresses.
+    pub fn read(json: &[u8], first: u64) -> Result<Flights, FlightsError> {
+        let all: Vec<Fix> = serde_json::from_slice(json)?;
+        let (began, ended) = all
+            .iter()
+            .fold((i64::MAX, i64::MIN), |(low, high), fix| (low.min(fix.timestamp), high.max(fix.timestamp)));
+        let center = center(&all).ok_or(FlightsError::Empty)?;
+        let mut flights: BTreeMap<String, Vec<(f64, Point<3>)>> = BTreeMap::new();
+        let count = all.len();
+        for fix in all {
+            let (Some(latitude), Some(longitude), Some(altitude)) =
+                (fix.latitude, fix.longitude, fix.altitude)
+            else {
+                continue;
+            };
+            let at = place((latitude, longitude, altitude), center);
+            if at.iter().all(|along| along.is_finite()) {
+                let seconds = (fix.timestamp - began) as f64 / 1e3;
+                flights.entry(fix.icao24).or_default().push((seconds, at));
+            }
+        }
+        for fixes in flights.values_mut() {
+            fixes.sort_by(|a, b| a.0.total_cmp(&b.0));
+            fixes.dedup_by(|a, b| a.0 == b.0);
+        }
+        let fixes = flights.values().map(Vec::len).sum();
+        let world = world(&flights)?;
+        let (mut tracks, mut names) = (BTreeMap::new(), Vec::new());
+        for (id, (name, fixes)) in (first..).zip(flights) {
+            // They are in order and finite, and nobody is there without one.
+            if let Ok(track) = Track::new(fixes) {
+                tracks.insert(EntityId(id), track);
+                names.push(name);
+            }
+        }
+        Ok(Flights {
+            tracks,
+            names,
+            world,
+            seconds: (ended - began) as f64 / 1e3,
+            fixes,
+            left_out: count - fixes,
+        })
+    }
+
+    /// They fly again, so many times as fast as they did.
+    pub fn replayed(&self, speed: f64) -> Tracks<3> {
+        Tracks::new(self.tracks.clone(), speed)
+    }
+}
+
+fn center(all: &[Fix]) -> Option<(f64, f64)> {
+    let places = || all.iter().filter_map(|fix| fix.latitude.zip(fix.longitude));
+    let (latitude, longitude) = places().fold((0.0, 0.0), |sum, place| (sum.0 + place.0, sum.1 + place.1));
+    let count = places().count();
+    (count > 0).then(|| (latitude / count as f64, longitude / count as f64))
+}
+
+fn place((latitude, longitude, altitude): (f64, f64, f64), center: (f64, f64)) -> Point<3> {
+    let east = (longitude - center.1) * DEGREE_KM * center.0.to_radians().cos();
+    let north = (latitude - center.0) * DEGREE_KM;
+    [east as f32, north as f32, (altitude * FOOT_KM) as f32]
+}
+
+fn world(flights: &BTreeMap<String, Vec<(f64, Point<3>)>>) -> Result<World<3>, FlightsError> {
+    let (mut low, mut high) = ([f32::MAX; 3], [f32::MIN; 3]);
+    for (_, at) in flights.values().flatten() {
+        for axis in 0..3 {
+            low[axis] = low[axis].min(at[axis] - MARGIN_KM);
+            high[axis] = high[axis].max(at[axis] + MARGIN_KM);
+        }
+    }
+    if flights.is_empty() { Err(FlightsError::Empty) } else { Ok(World::new(low, high)?) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECORDED: &str = r#"[
+        {"timestamp":1533099610000,"altitude":32808.4,"callsign":"DLH8JW","icao24":"b","latitude":47.0,"longitude":8.0},
+        {"timestamp":1533099600000,"altitude":32808.4,"callsign":"DLH8JW","icao24":"b","latitude":46.0,"longitude":8.0},
+        {"timestamp":1533099600000,"altitude":0.0,"callsign":"DLH8JW","icao24":"b","latitude":46.0,"longitude":8.0},
+        {"timestamp":1533099600000,"altitude":null,"icao24":"c","latitude":46.0,"longitude":8.0},
+        {"timestamp":1533099605000,"altitude":16404.2,"icao24":"a","latitude":46.5,"longitude":9.0}]"#;
+
+    #[test]
+    fn a_recording_becomes_tracks_in_kilometres() {
+        let flights = Flights::read(RECORDED.as_bytes(), 7).unwrap();
+        assert_eq!((flights.fixes, flights.left_out, flights.seconds), (3, 2, 10.0));
+        assert_eq!(flights.names, ["a", "b"]);
+        let half_way = flights.tracks[&EntityId(8)].at(5.0);
+        assert!((half_way.velocity[1] - 11.1195).abs() < 0.01, "{half_way:?} goes north at 111 km in 10 s");
+        assert!((half_way.position[2] - 10.0).abs() < 0.01, "{half_way:?} flies at 10 km");
+        let apart = flights.tracks[&EntityId(7)].at(5.0).position[0] - half_way.position[0];
+        assert!((apart - 76.6).abs() < 0.5, "a degree of longitude at 46.4° is {apart} km");
+        assert!(flights.tracks.values().all(|track| flights.world.holds(&track.at(0.0).position)));
+    }
+
+    #[test]
+    fn what_is_no_recording_is_refused() {
+        assert!(matches!(Flights::read(b"[{}]", 0), Err(FlightsError::Json(_))));
+        assert!(matches!(Flights::read(b"[]", 0), Err(FlightsError::Empty)));
+    }
+}

@@ -1,0 +1,63 @@
+//! All that a standby has to know at once: a snapshot, or a record that begins anew.
+//!
+//! ```text
+//!  snapshot:  version u8, tick u64, hand-overs, entities by row
+//! ```
+
+use super::state::{RecordError, RegionState, Section};
+use crate::handover::{Handover, Standby, Timing};
+use crate::layout::{Fields, VERSION, put_u64};
+use crate::limits::Limits;
+use crate::region::Setup;
+use crate::store::{Schema, Store};
+use crate::world::World;
+
+impl<const D: usize> RegionState<D> {
+    /// Appends its snapshot.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        out.push(VERSION);
+        put_u64(out, self.tick());
+        self.handover().write_snapshot(out);
+        self.store().write_snapshot(out);
+    }
+
+    /// A record that makes any state of this region this one.
+    pub fn whole(&self) -> Vec<u8> {
+        let mut snapshot = Vec::with_capacity(self.store().snapshot_bytes() + 64);
+        self.write(&mut snapshot);
+        let mut record = Vec::with_capacity(snapshot.len() + 5);
+        Section::Whole(snapshot).encode(&mut record);
+        record
+    }
+
+    /// The state that a [whole](RegionState::whole) record makes.
+    pub fn read_whole(setup: &Setup<D>, record: &[u8]) -> Result<RegionState<D>, RecordError> {
+        let handover = Handover::new(setup.region, 0, setup.standby, setup.timing);
+        let store = Store::new(setup.schema.clone(), setup.limits);
+        let handover = handover.with_limits(setup.limits.handover);
+        let mut state = RegionState::new(setup.world, store, handover);
+        state.follow(record)?;
+        Ok(state)
+    }
+
+    /// The state of a snapshot, of the same world and made of the same components.
+    pub(crate) fn read(&self, snapshot: &[u8]) -> Result<RegionState<D>, RecordError> {
+        let (standby, timing) = (self.handover().standby(), self.handover().timing());
+        read(self.world(), self.store().schema(), *self.store().limits(), (standby, timing), snapshot)
+    }
+}
+
+fn read<const D: usize>(
+    world: &World<D>,
+    schema: &Schema,
+    limits: Limits,
+    (standby, timing): (Standby, Timing),
+    snapshot: &[u8],
+) -> Result<RegionState<D>, RecordError> {
+    let mut fields = Fields::versioned(snapshot)?;
+    let tick = fields.u64()?;
+    let handover = Handover::read_snapshot(&mut fields, standby, timing)?.with_limits(limits.handover);
+    let store = Store::read_snapshot(&mut fields, schema, limits)?;
+    fields.end()?;
+    Ok(RegionState::restored(*world, store, handover, tick))
+}

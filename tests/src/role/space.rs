@@ -1,0 +1,182 @@
+//! `space process=N processes=COUNT ports=P1,P2 …`: one of the processes of a world, which runs region N of as many.
+//!
+//! Says `listens PORT`. What it is told: `spawn COUNT SEED` (those of them that are in its region), `pace NS` (0: as fast as it goes),
+//! `run TICKS`, `hold`, `ledger` (`entity ID GENERATION HASH` each, then `end`), `follow REGION`, `known REGION`, `take REGION EPOCH`, `counts`,
+//! `refusals`. Every order is answered with a line.
+
+use std::io::BufRead as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use dunlin::space::behaviour::Walk;
+use dunlin::space::{
+    Authority, Entity, Host, Moment, Partition, RegionId, Setup, Standby, Succession, Timing, World,
+};
+use dunlin_server::space::{Pace, Peer, Space, SpaceConfig, SpaceLimits};
+
+use super::option;
+
+/// The world's edge.
+pub const EDGE: f32 = 100.0;
+/// How entities move.
+pub const WALK: Walk = Walk { speed_max: 60.0, turn: 9.0 };
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How all regions of the tests' world are set up.
+pub fn setup(standby: bool) -> Setup<3> {
+    let world = World::<3>::cube(EDGE).expect("it has an extent");
+    let mut setup = Setup::new(RegionId(0), world, 2.0);
+    setup.sort_every = 7;
+    if standby {
+        setup.standby = Standby::Required;
+    }
+    setup.timing = Timing { prepare_ns: 30_000_000_000, ..Timing::default() };
+    setup
+}
+
+/// Entity so many of a seed: at random, and with a velocity.
+pub fn entity(id: u64, seed: u64) -> Entity<'static, 3> {
+    let world = World::<3>::cube(EDGE).expect("it has an extent");
+    let moment = Moment { tick: 0, seconds: 0.0, world, seed };
+    let swing = |which| moment.swing(dunlin::space::EntityId(id), which);
+    let place = std::array::from_fn(|axis| (swing(axis as u64) + 1.0) * EDGE / 2.0);
+    Entity { velocity: std::array::from_fn(|axis| swing(3 + axis as u64) * 40.0), ..Entity::at(id, place) }
+}
+
+/// Even stretches for regions 1 and up.
+pub fn partition(regions: u32) -> Partition {
+    Partition::even(3, &(1..=regions).map(RegionId).collect::<Vec<_>>())
+}
+
+type Process = Space<3, Walk>;
+
+/// Runs it until its input ends.
+pub fn run(arguments: &[String]) -> Result<()> {
+    let (number, count): (u32, u32) = (option(arguments, "process", 1)?, option(arguments, "processes", 1)?);
+    let ports: String = option(arguments, "ports", String::new())?;
+    let (lockstep, standby) = (option(arguments, "lockstep", false)?, option(arguments, "standby", false)?);
+    let ports: Vec<u16> =
+        ports.split(',').filter(|port| !port.is_empty()).map(str::parse).collect::<Result<_, _>>()?;
+    let others = (1..=count).filter(|other| *other != number);
+    let loopback = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    // Those of higher numbers connect to us.
+    let port = |other: u32| ports.get(other as usize - 1).copied().unwrap_or(0);
+    let config = SpaceConfig {
+        world: option(arguments, "world", "tests".to_owned())?,
+        process: number.into(),
+        listen: loopback(0),
+        peers: others.map(|other| Peer { process: other.into(), address: loopback(port(other)) }).collect(),
+        pace: Pace::Hold,
+        lockstep,
+        insecure: false,
+        limits: SpaceLimits::default(),
+    };
+    let mut host = Host::new(setup(standby), WALK, partition(count), None);
+    host.begin(RegionId(number), Authority { epoch: 1, until_ns: u64::MAX })?;
+    let space = Space::start(config, host)?;
+    println!("listens {}", space.address().port());
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        let words: Vec<&str> = line.split(' ').collect();
+        obey(&space, &words, number).with_context(|| line.clone())?;
+    }
+    Ok(())
+}
+
+fn obey(space: &Process, words: &[&str], number: u32) -> Result<()> {
+    let word = |at: usize| words.get(at).copied().context("more is to be said");
+    let region = |at: usize| -> Result<RegionId> { Ok(RegionId(word(at)?.parse()?)) };
+    match words[0] {
+        "spawn" => spawn(space, word(1)?.parse()?, word(2)?.parse()?, RegionId(number))?,
+        "pace" => {
+            let pace = match word(1)?.parse()? {
+                0 => Pace::FlatOut,
+                length_ns => Pace::Every(length_ns),
+            };
+            space.ask(move |runner| runner.set_pace(pace, None))?;
+            println!("paced");
+        }
+        "run" => {
+            let ticks: u64 = word(1)?.parse()?;
+            space.ask(move |runner| runner.set_pace(Pace::FlatOut, Some(ticks)))?;
+            until(|| Ok(!space.ask(|runner| runner.is_busy())?))?;
+            println!("ran {}", space.ask(|runner| runner.ticks())?);
+        }
+        "hold" => {
+            space.ask(|runner| runner.set_pace(Pace::Hold, None))?;
+            until(|| Ok(space.ask(|runner| runner.host().under_way() == (0, 0))?))?;
+            println!("held");
+        }
+        "ledger" => {
+            for (id, generation, hash) in space.ask(|runner| runner.host().ledger())? {
+                println!("entity {id} {generation} {hash}");
+            }
+            println!("end");
+        }
+        "follow" => {
+            let region = region(1)?;
+            space.ask(move |runner| runner.follow(region))?;
+            until(|| Ok(space.ask(move |runner| runner.copy_of(region).is_some())?))?;
+            println!("follows");
+        }
+        "known" => {
+            let region = region(1)?;
+            let tick = space.ask(move |runner| runner.copy_of(region).map_or(0, |state| state.tick()))?;
+            println!("knows {tick}");
+        }
+        "take" => take(space, region(1)?, word(2)?.parse()?)?,
+        "counts" => {
+            let of = |runner: &mut dunlin_server::space::Runner<3, Walk>| {
+                let each = runner.host().regions().map(|(_, region)| region.handover().counts());
+                each.fold((0, 0), |sum, counts| (sum.0 + counts.departed, sum.1 + counts.admitted))
+            };
+            let (departed, admitted) = space.ask(of)?;
+            println!("counts {departed} {admitted} {}", space.ask(|runner| runner.ticks())?);
+        }
+        "refusals" => {
+            let mut refusals = Vec::new();
+            until(|| {
+                refusals.extend(space.ask(|runner| runner.take_refusals())?);
+                Ok(!refusals.is_empty())
+            })?;
+            println!("refused {}", refusals[0].1);
+        }
+        other => bail!("there is no order {other}"),
+    }
+    Ok(())
+}
+
+fn spawn(space: &Process, count: u64, seed: u64, region: RegionId) -> Result<()> {
+    let spawned = space.ask(move |runner| {
+        let host = runner.host_mut();
+        let here = (0..count).map(|id| entity(id, seed)).filter(|one| host.owner_of(&one.position) == region);
+        let here: Vec<_> = here.collect();
+        here.iter().try_for_each(|one| host.spawn(one)).map(|()| here.len())
+    })??;
+    println!("spawned {spawned}");
+    Ok(())
+}
+
+/// Goes on in the place of a region's owner.
+fn take(space: &Process, region: RegionId, epoch: u64) -> Result<()> {
+    let took = space.ask(move |runner| {
+        let peers: Vec<_> = runner.elsewhere().iter().map(|(region, _, epoch)| (*region, *epoch)).collect();
+        let peers: Vec<_> = peers.into_iter().filter(|(peer, _)| *peer != region).collect();
+        let authority = Authority { epoch, until_ns: u64::MAX };
+        let now_ns = dunlin_server::space::monotonic_ns();
+        runner.take_over(region, &Succession { authority, peers: &peers, now_ns })
+    })??;
+    ensure!(took, "nothing is known of region {}", region.0);
+    println!("took {}", region.0);
+    Ok(())
+}
+
+fn until(mut done: impl FnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !done()? {
+        ensure!(Instant::now() < deadline, "it did not come to that within {PATIENCE:?}");
+        sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! Regions over separate processes: no entity is lost or doubled, and in lock-step their bytes are those of one process.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use dunlin::space::{EntityId, Lockstep};
+use dunlin_system_tests::process::{PATIENCE, Process};
+use dunlin_system_tests::role::space::{WALK, entity, setup};
+
+const ENTITIES: u64 = 400;
+const SEED: u64 = 11;
+/// How often what cannot be waited for is looked at.
+const LOOK: Duration = Duration::from_millis(10);
+
+struct World {
+    processes: Vec<Process>,
+    ports: Vec<String>,
+    options: Vec<String>,
+    count: u32,
+}
+
+type Ledger = Vec<(EntityId, u32, u64)>;
+
+impl World {
+    fn of(count: u32, options: &[&str]) -> World {
+        let options = options.iter().map(|option| (*option).to_owned()).collect();
+        let mut world = World { processes: Vec::new(), ports: Vec::new(), options, count };
+        (1..=count).for_each(|number| world.start(number));
+        world
+    }
+
+    fn start(&mut self, number: u32) {
+        let mut arguments = vec![
+            "space".to_owned(),
+            format!("process={number}"),
+            format!("processes={}", self.count),
+            format!("ports={}", self.ports.join(",")),
+        ];
+        arguments.extend(self.options.iter().cloned());
+        let name = format!("process {number}");
+        let mut process = Process::start(&name, env!("CARGO_BIN_EXE_system-role"), &arguments);
+        self.ports.push(process.until("listens"));
+        self.processes.push(process);
+    }
+
+    /// Says it to all first, then waits for what each answers.
+    fn all(&mut self, order: &str, answer: &str) -> Vec<String> {
+        self.processes.iter_mut().for_each(|process| process.say(order));
+        self.processes.iter_mut().map(|process| process.until(answer)).collect()
+    }
+
+    fn ledger(&mut self) -> Ledger {
+        let mut all: Ledger = self.processes.iter_mut().flat_map(ledger).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// Looks again and again until the counts are so.
+    fn until(&mut self, what: &str, done: impl Fn(&[[u64; 3]]) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let now = self.counts();
+            if done(&now) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}: {now:?}");
+            sleep(LOOK);
+        }
+    }
+
+    /// Entities handed over and taken, ticks.
+    fn counts(&mut self) -> Vec<[u64; 3]> {
+        let numbers = |text: String| {
+            let numbers: Vec<u64> = text.split(' ').map(|number| number.parse().unwrap()).collect();
+            [numbers[0], numbers[1], numbers[2]]
+        };
+        self.all("counts", "counts").into_iter().map(numbers).collect()
+    }
+}
+
+fn ledger(process: &mut Process) -> Ledger {
+    process.say("ledger");
+    let mut all = Vec::new();
+    loop {
+        let line = process.line_within(PATIENCE).expect("it goes on");
+        if line == "end" {
+            return all;
+        }
+        let Some(rest) = line.strip_prefix("entity ") else { continue };
+        let numbers: Vec<u64> = rest.split(' ').map(|number| number.parse().unwrap()).collect();
+        all.push((EntityId(numbers[0]), numbers[1] as u32, numbers[2]));
+    }
+}
+
+fn ids(ledger: &Ledger) -> Vec<u64> {
+    ledger.iter().map(|(id, ..)| id.0).collect()
+}
+
+/// The same inputs, in one region of one process.
+fn alone(ticks: u64) -> Ledger {
+    let mut stage = Lockstep::new(&setup(false), &WALK, 1);
+    (0..ENTITIES).for_each(|id| stage.spawn(&entity(id, SEED)).unwrap());
+    (0..ticks).for_each(|_| stage.tick().unwrap());
+    stage.ledger()
+}
+
+#[test]
+fn processes_in_lock_step_have_the_bytes_of_one() {
+    for count in [2, 3] {
+        let mut world = World::of(count, &["lockstep=true"]);
+        let spawned = world.all(&format!("spawn {ENTITIES} {SEED}"), "spawned");
+        assert_eq!(spawned.iter().map(|one| one.parse::<u64>().unwrap()).sum::<u64>(), ENTITIES);
+        // A run begins anew where the last one ended.
+        for (ticks, so_far) in [(40, 40), (1, 41), (39, 80)] {
+            world.all(&format!("run {ticks}"), "ran");
+            assert_eq!(world.ledger(), alone(so_far), "{count} processes, after {so_far} ticks");
+        }
+        let counts = world.counts();
+        let sum = |which: usize| counts.iter().map(|counts| counts[which]).sum::<u64>();
+        assert_eq!(sum(0), sum(1));
+        assert!(sum(0) > 100, "{counts:?}");
+    }
+}
+
+#[test]
+fn processes_that_run_freely_lose_and_double_nobody() {
+    let mut world = World::of(3, &[]);
+    world.all(&format!("spawn {ENTITIES} {SEED}"), "spawned");
+    world.all("pace 2000000", "paced");
+    world
+        .until("each has handed over and taken some", |now| now.iter().all(|now| now[0] > 10 && now[1] > 10));
+    world.all("hold", "held");
+    // What the last ticks handed over has arrived by the second time.
+    world.all("hold", "held");
+    let (after, counts) = (world.ledger(), world.counts());
+    assert_eq!(ids(&after), (0..ENTITIES).collect::<Vec<_>>());
+    let sum = |which: usize| counts.iter().map(|counts| counts[which]).sum::<u64>();
+    assert_eq!(sum(0), sum(1), "{counts:?}");
+}
+
+#[test]
+fn a_killed_process_region_goes_on_from_its_standby_with_everybody() {
+    let mut world = World::of(3, &["standby=true"]);
+    world.all(&format!("spawn {ENTITIES} {SEED}"), "spawned");
+    for (process, region) in [(0, 2), (1, 3), (2, 1)] {
+        world.processes[process].say(&format!("follow {region}"));
+    }
+    world.processes.iter_mut().for_each(|process| drop(process.until("follows")));
+    world.all("pace 2000000", "paced");
+    let known = |world: &mut World| {
+        world.processes[0].say("known 2");
+        world.processes[0].until("knows").parse::<u64>().unwrap()
+    };
+    let deadline = Instant::now() + PATIENCE;
+    while known(&mut world) < 50 {
+        assert!(Instant::now() < deadline, "the standby is not told of ticks");
+        sleep(LOOK);
+    }
+    world.processes.remove(1).kill();
+    // Its standby goes on in its place, and others in that of who stood by for the third.
+    world.processes[0].say("take 2 2");
+    world.processes[0].until("took");
+    world.processes[0].say("follow 3");
+    world.processes[1].say("follow 2");
+    world.processes.iter_mut().for_each(|process| drop(process.until("follows")));
+    let before = world.counts();
+    world.until("all go on", |now| now.iter().zip(&before).all(|(now, before)| now[2] >= before[2] + 50));
+    world.all("hold", "held");
+    world.all("hold", "held");
+    assert_eq!(ids(&world.ledger()), (0..ENTITIES).collect::<Vec<_>>());
+    let moved: u64 = world.counts().iter().map(|counts| counts[0]).sum();
+    assert!(moved > before.iter().map(|counts| counts[0]).sum::<u64>(), "they are handed over again");
+}
+
+#[test]
+fn a_process_of_another_world_is_refused_in_words() {
+    let mut world = World::of(1, &[]);
+    world.count = 2;
+    world.options = vec!["world=elsewhere".to_owned()];
+    world.start(2);
+    world.processes[1].say("refusals");
+    let told = world.processes[1].until("refused");
+    assert!(told.contains("\"elsewhere\"") && told.contains("\"tests\""), "{told}");
+    // The first goes on.
+    world.processes[0].say("spawn 10 1");
+    world.processes[0].until("spawned");
+    world.processes[0].say("run 5");
+    assert_eq!(world.processes[0].until("ran"), "5");
+}
