@@ -20,6 +20,8 @@ layout! {
         pub life: u32,
         /// How many tasks it takes at once, those it has included.
         pub slots: u32,
+        /// How many more it is given before it can begin them, where many wait.
+        pub ahead: u32,
         /// What it has, or has answered without hearing what came of it: tasks and their tokens.
         pub has: Vec<(u64, u64)>,
         /// Who it is where it is not known any more. Its credit counts for nothing: `slots` does.

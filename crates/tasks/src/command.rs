@@ -93,6 +93,11 @@ choice! {
         /// Makes a tenant with a share of 1 and no limits, where there is none of this name; else changes nothing.
         Found { /// Its name.
             tenant: &'a [u8] } = 21,
+        /// A worker does so many tasks at once, those that it holds among them, whatever it took before.
+        Slots { /// Which.
+            worker: u64, /// How many.
+            slots: u32, /// And where many wait, so many more are given to it before it can begin them.
+            ahead: u32 } = 22,
     }
 }
 

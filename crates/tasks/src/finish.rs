@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::command::Answer;
 use crate::effects::{Effects, Failure, Happened, Order};
 use crate::error::Refusal;
+use crate::layout::shared;
 use crate::reply::Reply;
 use crate::slab::NONE;
 use crate::state::State;
@@ -198,7 +199,7 @@ impl State {
     fn set_outcome(&mut self, at: u32, failure: Option<Failure>, spent: Spent, bytes: &[u8]) {
         let Spent { run_us, cpu_us, memory_bytes } = spent;
         let outcome =
-            Outcome { bytes: bytes.into(), failure, at_ms: self.now_ms, run_us, cpu_us, memory_bytes };
+            Outcome { bytes: shared(bytes), failure, at_ms: self.now_ms, run_us, cpu_us, memory_bytes };
         self.amend(at, |task| task.outcome = Some(Arc::new(outcome)));
     }
 

@@ -52,13 +52,18 @@ impl State {
     /// A worker gets as many tasks as it takes.
     pub(crate) fn fill(&mut self, worker: u32, effects: &mut Effects) {
         while self.give(worker, effects) {}
+        self.fill_ahead(worker, effects);
         self.settle_idle(worker);
     }
 
     /// A worker gets the task that is next for it, if any is.
     fn give(&mut self, worker: u32, effects: &mut Effects) -> bool {
-        while self.workers[worker].takes() {
-            let Some((lane, at)) = self.choose(worker) else { return false };
+        self.workers[worker].takes() && self.give_next(worker, effects)
+    }
+
+    /// The same, whether it takes one or not.
+    pub(crate) fn give_next(&mut self, worker: u32, effects: &mut Effects) -> bool {
+        while let Some((lane, at)) = self.choose(worker) {
             let (tenant_at, need, now_ms) = (self.tasks[at].tenant, self.tasks[at].need(), self.now_ms);
             let tenant = self.tenant(tenant_at);
             for (used, quota) in tenant.used.iter_mut().zip(&tenant.quotas) {
@@ -179,10 +184,12 @@ impl State {
 
     fn hold(&mut self, at: u32, worker_at: u32) {
         let need = self.tasks[at].need();
+        if self.workers[worker_at].credit == 0 {
+            self.count_ahead(worker_at);
+        } else {
+            self.take_credit_of(worker_at, 1);
+        }
         let worker = &mut self.workers[worker_at];
-        worker.credit -= 1;
-        self.free[0] -= 1;
-        self.pools[worker.pool as usize].credit -= 1;
         for part in 0..2 {
             worker.used[part] += need[part + 1];
             if worker.has[part] > 0 {

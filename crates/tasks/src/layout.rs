@@ -45,6 +45,11 @@ pub(crate) fn encode<'a, T: Layout<'a>>(whole: &T, out: &mut Vec<u8>) {
     whole.write(out);
 }
 
+/// Bytes that are shared. Most payloads and results are empty, and those all share the one that takes no memory.
+pub(crate) fn shared(bytes: &[u8]) -> Arc<[u8]> {
+    if bytes.is_empty() { Arc::default() } else { bytes.into() }
+}
+
 /// Something that has a place among the bytes.
 pub(crate) trait Layout<'a>: Sized {
     fn read(fields: &mut Fields<'a>) -> Result<Self, DecodeError>;
@@ -120,7 +125,7 @@ impl<'a> Layout<'a> for &'a [u8] {
 
 impl<'a> Layout<'a> for Arc<[u8]> {
     fn read(fields: &mut Fields<'a>) -> Result<Arc<[u8]>, DecodeError> {
-        <&[u8]>::read(fields).map(Arc::from)
+        <&[u8]>::read(fields).map(shared)
     }
 
     fn write(&self, out: &mut Vec<u8>) {

@@ -11,6 +11,7 @@
 //! - What runs is counted by who holds it: no quota and no limit is exceeded, and none leaks.
 //! - A start costs what the number of its worker's kinds says, not that of tenants, tasks or workers, but for a few logarithms.
 
+mod ahead;
 mod attach;
 mod cancel;
 mod command;

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::ahead::Ahead;
 use crate::error::DecodeError;
 use crate::group::{self, Group, GroupKey};
 use crate::lane::{Class, Lane};
@@ -23,6 +24,8 @@ use crate::worker::{Pool, Serves, Worker};
 /// A block is written when it has come to so much.
 const BLOCK_BYTES: usize = 64 << 10;
 
+/// Of a state in which workers have tasks at hand; else it is the other, as it was before there were such.
+const HEAD_AHEAD: u8 = 0;
 const HEAD: u8 = 1;
 const NAMES: u8 = 2;
 const TENANTS: u8 = 3;
@@ -35,6 +38,7 @@ const WORKERS: u8 = 9;
 const SCHEDULES: u8 = 10;
 const RESERVED: u8 = 11;
 const BUCKETS: u8 = 12;
+const AHEAD: u8 = 13;
 
 layout! {
     /// What there is one of.
@@ -84,6 +88,22 @@ layout! {
     }
 }
 
+layout! {
+    #[derive(Debug, Clone)]
+    pub struct HeadAhead {
+        pub head: Head,
+        /// Workers that have, or may have, tasks at hand.
+        pub ahead: u32,
+    }
+}
+
+layout! {
+    pub struct AheadEntry {
+        pub worker: u32,
+        pub ahead: Ahead,
+    }
+}
+
 /// A state as it was at one moment, while the state goes on.
 #[derive(Debug, Clone)]
 pub struct Frozen(State);
@@ -99,7 +119,11 @@ impl Frozen {
     /// Gives its blocks, one after another, until `take` refuses one.
     pub fn write<E>(&self, mut take: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let state = &self.0;
-        write_all(HEAD, std::iter::once(self.head()), &mut take)?;
+        let (head, ahead) = (self.head(), state.ahead.len() as u32);
+        match ahead {
+            0 => write_all(HEAD, std::iter::once(head), &mut take)?,
+            _ => write_all(HEAD_AHEAD, std::iter::once(HeadAhead { head, ahead }), &mut take)?,
+        }
         write_all(NAMES, state.names.iter().cloned(), &mut take)?;
         write_each(TENANTS, state.tenants.iter(), &mut take)?;
         let classes = state.classes.iter().map(|&Class { queue, kind, .. }| ClassEntry { queue, kind });
@@ -116,7 +140,9 @@ impl Frozen {
         write_each(SCHEDULES, state.schedules.slots().0, &mut take)?;
         let reserved = state.reserved.iter().map(|(&worker, &task)| ReservedEntry { worker, task });
         write_all(RESERVED, reserved, &mut take)?;
-        write_all(BUCKETS, buckets(state), &mut take)
+        write_all(BUCKETS, buckets(state), &mut take)?;
+        let ahead = state.ahead.iter().map(|(&worker, &ahead)| AheadEntry { worker, ahead });
+        write_all(AHEAD, ahead, &mut take)
     }
 
     fn head(&self) -> Head {
@@ -203,7 +229,7 @@ impl<'l, T: Layout<'l>> Layout<'l> for Lent<'_, T> {
 /// A state that is made again, block by block.
 #[derive(Debug, Default)]
 pub struct Restoring {
-    head: Option<Head>,
+    head: Option<HeadAhead>,
     last: u8,
     state: State,
 }
@@ -216,7 +242,7 @@ impl Restoring {
         if version != crate::VERSION {
             return Err(DecodeError::Version(version));
         }
-        if kind < self.last || (kind == HEAD) != self.head.is_none() {
+        if kind < self.last || matches!(kind, HEAD | HEAD_AHEAD) != self.head.is_none() {
             return Err(DecodeError::Order("blocks"));
         }
         self.last = kind;
@@ -229,8 +255,9 @@ impl Restoring {
     fn take_one(&mut self, kind: u8, fields: &mut Fields<'_>) -> Result<(), DecodeError> {
         let state = &mut self.state;
         match kind {
-            HEAD if self.head.is_some() => return Err(DecodeError::Trailing(fields.rest.len())),
-            HEAD => self.head = Some(Head::read(fields)?),
+            HEAD | HEAD_AHEAD if self.head.is_some() => return Err(DecodeError::Trailing(fields.rest.len())),
+            HEAD => self.head = Some(HeadAhead { head: Head::read(fields)?, ahead: 0 }),
+            HEAD_AHEAD => self.head = Some(HeadAhead::read(fields)?),
             NAMES => {
                 let before = state.names.len();
                 state.names.insert(<&[u8]>::read(fields)?);
@@ -262,6 +289,10 @@ impl Restoring {
                 let group = Group { bucket, ..Group::default() };
                 check(state.groups.insert((tenant, limit, value), group).is_none(), "rates")?;
             }
+            AHEAD => {
+                let AheadEntry { worker, ahead } = AheadEntry::read(fields)?;
+                check(state.ahead.insert(worker, ahead).is_none(), "workers")?;
+            }
             number => return Err(DecodeError::Unknown { what: "kind of block", number }),
         }
         Ok(())
@@ -269,9 +300,9 @@ impl Restoring {
 
     /// The state, if all of it has come.
     pub fn end(self) -> Result<State, DecodeError> {
-        let head = self.head.ok_or(DecodeError::Short)?;
+        let HeadAhead { head, ahead } = self.head.ok_or(DecodeError::Short)?;
         let mut state = self.state;
-        if counts(&state) != head.counts {
+        if counts(&state) != head.counts || state.ahead.len() != ahead as usize {
             return Err(DecodeError::Short);
         }
         state.limits = head.limits;
@@ -342,6 +373,13 @@ impl State {
         for (&worker, &task) in &self.reserved {
             let is_ready = self.tasks.find(task).is_some_and(|at| self.tasks[at].stage == Stage::Ready);
             check(is_ready && self.workers.has(worker), "reservations")?;
+        }
+        for (&worker, ahead) in &self.ahead {
+            let is_so = self.workers.has(worker)
+                && *ahead != Ahead::default()
+                && (ahead.given == 0 || self.workers[worker].credit == 0)
+                && !self.workers[worker].is_draining;
+            check(is_so, "workers")?;
         }
         let schedules = self.schedules.iter_from(0);
         check(schedules.into_iter().all(|(_, found)| is(found.tenant, tenants)), "schedules")

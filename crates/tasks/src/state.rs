@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
+use crate::ahead::Ahead;
 use crate::command::Command;
 use crate::effects::{Effects, Event, Happened};
 use crate::error::{Limit, Refusal};
@@ -72,6 +73,8 @@ pub struct State {
     pub(crate) is_held_back: bool,
     /// Workers that take nothing until the task they are kept for fits, and that task's id.
     pub(crate) reserved: OrdMap<u32, u64>,
+    /// What workers may have at hand, and have, where it is anything.
+    pub(crate) ahead: OrdMap<u32, Ahead>,
     /// Classes in which somebody has come to stand; none between commands.
     pub(crate) dirty: Vec<u32>,
 }
@@ -156,6 +159,7 @@ impl State {
             Command::Discard { tenant, count } => self.discard(tenant, count, effects),
             Command::Join { ref worker } => self.join(worker),
             Command::Pull { worker, credit } => self.pull(worker, credit, effects),
+            Command::Slots { worker, slots, ahead } => self.set_slots(worker, slots, ahead, effects),
             Command::Beat { ref workers } => self.beat(workers),
             Command::Complete { ref answer, result } => self.complete(answer, result, effects),
             Command::Fail { ref answer, error, retry } => self.fail(answer, error, retry, effects),

@@ -10,6 +10,7 @@ use crate::command::{After, NewTask};
 use crate::effects::{Effects, Happened};
 use crate::error::{Limit, Refusal};
 use crate::lane::{Class, Lane};
+use crate::layout::shared;
 use crate::reply::{Reply, Taken};
 use crate::retry::Retry;
 use crate::slab::NONE;
@@ -248,7 +249,7 @@ impl State {
             deadline_ms: self.own_ms(new.deadline_ms).unwrap_or(NEVER_MS),
             due_ms: NEVER_MS,
             token: 0,
-            payload: new.payload.into(),
+            payload: shared(new.payload),
             extra,
             outcome: None,
         };

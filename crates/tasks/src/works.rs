@@ -87,10 +87,14 @@ impl State {
 
     /// Not to one that is to go.
     fn add_credit(&mut self, at: u32, credit: u32) {
-        let worker = &mut self.workers[at];
-        if worker.is_draining || credit == 0 {
+        if self.workers[at].is_draining {
             return;
         }
+        let credit = self.pay(at, credit);
+        if credit == 0 {
+            return;
+        }
+        let worker = &mut self.workers[at];
         worker.credit += credit;
         self.free[0] += u64::from(credit);
         self.pools[worker.pool as usize].credit += u64::from(credit);
@@ -210,10 +214,23 @@ impl State {
         if worker.is_draining {
             return;
         }
-        let credit = u64::from(std::mem::take(&mut worker.credit));
-        self.free[0] -= credit;
         (0..2).for_each(|part| self.free[part + 1] -= worker.has[part].saturating_sub(worker.used[part]));
-        self.pools[worker.pool as usize].credit -= credit;
+        self.take_back_credit(at);
+        self.ahead.remove(&at);
+    }
+
+    /// It takes no more tasks until it has credit again.
+    pub(crate) fn take_back_credit(&mut self, at: u32) {
+        self.take_credit_of(at, self.workers[at].credit);
+        self.settle_idle(at);
+    }
+
+    /// So much of its credit is gone.
+    pub(crate) fn take_credit_of(&mut self, at: u32, credit: u32) {
+        let worker = &mut self.workers[at];
+        worker.credit -= credit;
+        self.free[0] -= u64::from(credit);
+        self.pools[worker.pool as usize].credit -= u64::from(credit);
     }
 
     pub(crate) fn tell_drained(&self, at: u32, effects: &mut Effects) {

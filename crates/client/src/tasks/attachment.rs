@@ -92,6 +92,8 @@ pub(super) struct Core {
     shared: Arc<Shared>,
     line: Arc<Line>,
     options: WorkerOptions,
+    /// Tasks that it may have at hand.
+    ahead: u32,
     phase: Mutex<Phase>,
     /// There is a task for somebody.
     ready: Condvar,
@@ -106,6 +108,8 @@ pub(super) struct Core {
 struct Phase {
     standing: Standing,
     error: Option<TasksError>,
+    /// Who waits for a task.
+    idle: usize,
     /// When what is left to be said is given up.
     until: Option<Instant>,
 }
@@ -140,10 +144,17 @@ const FAREWELL: Duration = Duration::from_secs(2);
 impl Tasks {
     /// Becomes a worker. Returns at once: it attaches as soon as there is a node to attach to.
     pub fn attach(&self, options: WorkerOptions) -> std::io::Result<Attachment> {
+        self.attach_ahead(options, 0)
+    }
+
+    /// The same. Where more tasks wait than there are workers, so many more are given to it before it can begin them, so that it need not wait
+    /// for the next; the time that such a task may take runs meanwhile.
+    pub fn attach_ahead(&self, options: WorkerOptions, ahead: u32) -> std::io::Result<Attachment> {
         let core = Arc::new(Core {
             shared: Arc::clone(&self.shared),
             line: Arc::default(),
             options,
+            ahead,
             phase: Mutex::default(),
             ready: Condvar::new(),
             changed: Condvar::new(),
@@ -183,8 +194,10 @@ impl Attachment {
             if left.is_zero() || self.core.ended.load(Ordering::Acquire) {
                 return Ok(Vec::new());
             }
+            phase.idle += 1;
             let waited = self.core.ready.wait_timeout(phase, left);
             phase = waited.unwrap_or_else(PoisonError::into_inner).0;
+            phase.idle -= 1;
         }
     }
 

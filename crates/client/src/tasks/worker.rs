@@ -202,8 +202,8 @@ impl Worker {
         self
     }
 
-    /// Tasks that it is given ahead, so that a slot has the next at once; 0 if nothing is said. Of use where tasks are short: what
-    /// is given ahead waits for this worker, and its timeout runs.
+    /// Tasks that it is given ahead where more wait than there are workers, so that a slot has the next at once; 0 if nothing is said. Of use
+    /// where tasks are short: what is given ahead waits for this worker, and its timeout runs.
     pub fn prefetch(mut self, tasks: u32) -> Worker {
         self.prefetch = tasks;
         self
@@ -249,8 +249,7 @@ impl Worker {
     pub fn run(self) -> Result<AttachmentLoad, TasksError> {
         let Worker { client, options, prefetch, functions, stop } = self;
         let slots = options.slots;
-        let options = WorkerOptions { slots: slots.saturating_add(prefetch), ..options };
-        let attachment = client.tasks().attach(options);
+        let attachment = client.tasks().attach_ahead(options, prefetch);
         let attachment = Arc::new(attachment.map_err(|error| TasksError::Ended(error.to_string()))?);
         let runner = Runner::of_this_thread();
         let slot = || work(&attachment, &functions, &runner, &stop);

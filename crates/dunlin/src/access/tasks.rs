@@ -46,6 +46,7 @@ impl TaskRule {
             | Command::Found { tenant } => self.owns(tenant),
             Command::Cancel { task } | Command::Retry { task } => self.owns_task(task, tenant_of),
             Command::Pull { .. }
+            | Command::Slots { .. }
             | Command::Beat { .. }
             | Command::Complete { .. }
             | Command::Fail { .. }

@@ -22,6 +22,8 @@ pub struct Attaching {
     pub life: u32,
     /// How many tasks it takes at once.
     pub slots: u32,
+    /// How many more it is given before it can begin them, where many wait.
+    pub ahead: u32,
     /// What it has: tasks and tokens.
     pub has: Vec<(u64, u64)>,
     /// Its name.
@@ -40,12 +42,13 @@ pub struct Attaching {
 
 impl From<&dunlin_tasks::Attach<'_>> for Attaching {
     fn from(attach: &dunlin_tasks::Attach<'_>) -> Attaching {
-        let dunlin_tasks::Attach { worker, life, slots, ref has, ref new } = *attach;
+        let dunlin_tasks::Attach { worker, life, slots, ahead, ref has, ref new } = *attach;
         let each = |names: &[&[u8]]| names.iter().map(|name| name.to_vec()).collect();
         Attaching {
             worker,
             life,
             slots,
+            ahead,
             has: has.clone(),
             name: new.name.to_vec(),
             kinds: each(&new.kinds),
@@ -75,8 +78,10 @@ impl Tasks {
         group.with(|machine| self.begin_orders(machine, worker, asked, outlet, told))?;
         // Who has been told that it is attached relies on it.
         loop {
-            match self.fill_up(worker, asked.slots).await {
-                Ok(()) | Err(TasksError::Refused(_)) => return Ok(worker),
+            let slots = Command::Slots { worker, slots: asked.slots, ahead: asked.ahead };
+            // Said twice, it is the same.
+            match self.ask(&slots).await {
+                Ok(_) | Err(TasksError::Refused(_)) => return Ok(worker),
                 Err(TasksError::Agreeing(ControlError::Stopped(why))) => {
                     return Err(ControlError::Stopped(why).into());
                 }
@@ -141,23 +146,6 @@ impl Tasks {
         let missing = starts.iter().filter(|start| !has(start)).cloned().map(Order::Start);
         self.outlets.hand_out(missing.chain(stops));
         Ok(())
-    }
-
-    /// Has it take as many tasks as it has slots, those it holds among them. Each answer of a worker gives back what its task took,
-    /// so that this is true for good.
-    async fn fill_up(&self, worker: u64, slots: u32) -> Result<(), TasksError> {
-        loop {
-            let held = self.with(|state| state.held(worker))??;
-            let takes = held.credit.saturating_add(held.starts.len() as u32);
-            let credit = slots.saturating_sub(takes);
-            if credit == 0 || held.is_draining {
-                return Ok(());
-            }
-            match self.ask(&Command::Pull { worker, credit }).await {
-                Err(TasksError::Agreeing(ControlError::Unknown)) => self.catch_up().await?,
-                pulled => return pulled.map(drop),
-            }
-        }
     }
 }
 

@@ -90,7 +90,7 @@ fn what_a_worker_holds_is_told_again_as_it_was_given() {
 #[test]
 fn who_attaches_and_what_it_is_told_come_back_as_they_were() {
     let new = NewWorker { name: b"w", kinds: vec![b"k"], ttl_ms: 5, ..NewWorker::default() };
-    let attach = Attach { worker: 1, life: 2, slots: 3, has: vec![(4, 5)], new };
+    let attach = Attach { worker: 1, life: 2, slots: 3, ahead: 6, has: vec![(4, 5)], new };
     let mut bytes = Vec::new();
     attach.encode(&mut bytes);
     assert_eq!(Attach::decode(&bytes), Ok(attach));

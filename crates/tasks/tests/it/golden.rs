@@ -85,6 +85,7 @@ fn commands() -> Vec<(&'static str, Command<'static>)> {
         ("clock", Command::Clock { unix_ms: 3 }),
         ("limit", Command::Limit { limits: Limits::default() }),
         ("found", Command::Found { tenant: b"tenant" }),
+        ("slots", Command::Slots { worker: 1, slots: 2, ahead: 3 }),
     ]
 }
 

@@ -1,5 +1,6 @@
 //! The scheduler, from outside.
 
+mod ahead;
 mod asked;
 mod fair;
 mod golden;

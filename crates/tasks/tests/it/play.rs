@@ -127,6 +127,11 @@ impl Deed {
                     ..NewWorker::default()
                 },
             },
+            7 if self.0[4].is_multiple_of(3) => Command::Slots {
+                worker: self.pick(2, &workers)?,
+                slots: u32::from(self.0[3] % 4),
+                ahead: u32::from(self.0[5] % 3),
+            },
             7 => Command::Pull { worker: self.pick(2, &workers)?, credit: u32::from(self.0[3] % 3) },
             8..=10 => Command::Complete { answer: answer(self.pick(2, &held)?), result: b"r" },
             11 => Command::Fail { answer: answer(self.pick(2, &held)?), error: b"e", retry: self.0[3] > 40 },

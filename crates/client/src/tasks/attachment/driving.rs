@@ -92,7 +92,7 @@ impl Core {
             credit: 0,
         };
         let mut bytes = Vec::new();
-        Attach { worker, life, slots, has, new }.encode(&mut bytes);
+        Attach { worker, life, slots, ahead: self.ahead, has, new }.encode(&mut bytes);
         self.ask(TasksKind::Attach, &bytes, true);
     }
 
@@ -159,7 +159,7 @@ impl Core {
             _ => {}
         }
         let mut is_known = true;
-        let ready = self.with(|phase| {
+        let woken = self.with(|phase| {
             let standing = &mut phase.standing;
             orders.into_iter().for_each(|order| standing.ordered(order));
             for (request, answer) in answers {
@@ -182,12 +182,13 @@ impl Core {
             if !is_known {
                 standing.lost_lease();
             }
-            standing.ready.len()
+            standing.ready.len().min(phase.idle)
         });
         if is_lost || !is_known {
             *attaching = None;
         }
-        (0..ready).for_each(|_| self.ready.notify_one());
+        // Each is a call of the kernel, whether anybody waits or not.
+        (0..woken).for_each(|_| self.ready.notify_one());
         self.changed.notify_all();
         rest
     }

@@ -1,0 +1,99 @@
+//! Tasks that workers have at hand while they do others.
+
+use super::snapshots::{blocks, restored};
+use super::*;
+
+/// One that does so many at once.
+fn worker(scene: &mut Scene, slots: u32, ahead: u32) -> u64 {
+    let worker = scene.join(0);
+    scene.done(Command::Slots { worker, slots, ahead });
+    worker
+}
+
+fn plain(scene: &mut Scene, count: usize) {
+    scene.submit_all("a", vec![work(); count]);
+}
+
+/// How many tasks a worker holds, and how many it takes besides.
+fn held(scene: &Scene, worker: u64) -> (usize, u32) {
+    let held = scene.state.held(worker).unwrap();
+    (held.starts.len(), held.credit)
+}
+
+#[test]
+fn tasks_are_given_ahead_only_where_more_wait_than_there_are_workers() {
+    let mut scene = Scene::new();
+    let workers = [worker(&mut scene, 1, 1), worker(&mut scene, 1, 1)];
+    plain(&mut scene, 5);
+    let starts = scene.starts();
+    assert_eq!(starts.len(), 2, "whoever can begin at once has one, and nobody two");
+    scene.complete(&starts[0], 1_000).unwrap();
+    assert_eq!(scene.starts().len(), 1, "two wait for two workers");
+    plain(&mut scene, 2);
+    assert_eq!(scene.starts(), [], "nobody has answered");
+    scene.complete(&starts[1], 1_000).unwrap();
+    let starts = scene.starts();
+    assert!(starts.len() == 2 && starts.iter().all(|start| start.worker == workers[1]), "{starts:?}");
+    assert_eq!((held(&scene, workers[0]), held(&scene, workers[1])), ((1, 0), (2, 0)));
+}
+
+#[test]
+fn what_was_given_ahead_is_paid_for_by_the_next_answers() {
+    let mut scene = Scene::new();
+    let worker = worker(&mut scene, 2, 3);
+    plain(&mut scene, 12);
+    let mut starts = scene.starts();
+    assert_eq!(starts.len(), 2);
+    let mut most = 0;
+    for _ in 0..12 {
+        let first = starts.remove(0);
+        scene.complete(&first, 1_000).unwrap();
+        starts.extend(scene.starts());
+        let (holds, credit) = held(&scene, worker);
+        assert_eq!((holds, credit), (starts.len(), 2_u32.saturating_sub(starts.len() as u32)));
+        most = most.max(holds);
+    }
+    assert_eq!(most, 5, "two at once and three ahead");
+    assert_eq!(held(&scene, worker), (0, 2));
+}
+
+#[test]
+fn a_worker_that_says_again_what_it_does_at_once_takes_as_many() {
+    let mut scene = Scene::new();
+    let worker = worker(&mut scene, 1, 2);
+    plain(&mut scene, 9);
+    let first = scene.one_start();
+    scene.complete(&first, 1_000).unwrap();
+    assert_eq!(held(&scene, worker), (3, 0));
+    scene.done(Command::Slots { worker, slots: 1, ahead: 2 });
+    assert_eq!(held(&scene, worker), (3, 0), "said twice, it is the same");
+    scene.done(Command::Slots { worker, slots: 5, ahead: 0 });
+    assert_eq!(held(&scene, worker), (5, 0));
+    scene.done(Command::Slots { worker, slots: 2, ahead: 0 });
+    for start in scene.starts() {
+        scene.complete(&start, 1_000).unwrap();
+        assert!(held(&scene, worker).0 >= 2 || scene.state.signals().startable == 0);
+    }
+    assert!(held(&scene, worker).0 <= 2, "what it held beyond is not given anew");
+    let refused = scene.ask(Command::Slots { worker, slots: 10_000, ahead: 1 });
+    let count_max = u64::from(Limits::default().credit_max);
+    assert_eq!(refused, Err(Refusal::TooMany { limit: Limit::Credit, count: 10_001, count_max }));
+}
+
+#[test]
+fn what_was_given_ahead_goes_to_others_when_its_worker_is_gone_and_over_in_a_snapshot() {
+    let mut scene = Scene::new();
+    let gone = worker(&mut scene, 1, 2);
+    plain(&mut scene, 6);
+    let first = scene.one_start();
+    scene.complete(&first, 1_000).unwrap();
+    let kept = blocks(&scene.state);
+    let again = restored(&kept).unwrap();
+    assert_eq!((blocks(&again), again.held(gone).unwrap().starts.len()), (kept.clone(), 3));
+    let cut = restored(&kept[..kept.len() - 1]);
+    assert_eq!(cut.map(|_| ()), Err(DecodeError::Short), "without who has what ahead it is no state");
+    scene.starts();
+    scene.done(Command::Leave { worker: gone });
+    scene.join(9);
+    assert_eq!(scene.starts().len(), 5);
+}
