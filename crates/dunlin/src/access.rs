@@ -106,7 +106,15 @@ impl Node {
 
     /// Whether the user may give this command about tasks.
     pub fn may_task(&self, command: &dunlin_tasks::Command<'_>) -> Result<(), TopicError> {
-        let rule = self.task_rule();
+        self.may_task_by(&self.task_rule(), command)
+    }
+
+    /// The same, by what the user may do, for whoever asks for many.
+    pub fn may_task_by(
+        &self,
+        rule: &TaskRule,
+        command: &dunlin_tasks::Command<'_>,
+    ) -> Result<(), TopicError> {
         let allowed = rule.command(command, &|task| self.tenant_of_task(task));
         allowed.map_err(|subject| TopicError::Forbidden { action: Action::Tasks, subject })
     }

@@ -58,18 +58,15 @@ impl Working {
     }
 
     pub(super) fn ordered(&mut self, orders: &TaskOrders<'_>) -> Result<(), DecodeError> {
-        let mut last: Option<&Arc<Line>> = None;
-        for order in Order::decode_all(orders.bytes.0)? {
-            // What is for a worker that has ended, it left behind.
-            let Some(line) = self.workers.get(&order.worker()) else { continue };
-            if let Some(before) = last.replace(line)
-                && !Arc::ptr_eq(before, line)
-            {
-                before.wake();
+        let mut orders = Order::decode_all(orders.bytes.0)?.into_iter().peekable();
+        while let Some(worker) = orders.peek().map(Order::worker) {
+            let of_worker = std::iter::from_fn(|| orders.next_if(|order| order.worker() == worker));
+            match self.workers.get(&worker) {
+                Some(line) => line.ordered(of_worker),
+                // What is for a worker that has ended, it left behind.
+                None => of_worker.for_each(drop),
             }
-            line.ordered(order);
         }
-        last.into_iter().for_each(|line| line.wake());
         Ok(())
     }
 

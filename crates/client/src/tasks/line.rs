@@ -52,16 +52,13 @@ impl Line {
         self.waiting.wake();
     }
 
-    pub(crate) fn ordered(&self, order: Order) {
-        lock(&self.news).orders.push(order);
+    pub(crate) fn ordered(&self, orders: impl Iterator<Item = Order>) {
+        lock(&self.news).orders.extend(orders);
+        self.waiting.wake();
     }
 
     pub(crate) fn answered(&self, request: u32, answer: Result<Vec<u8>, Refused>) {
         lock(&self.news).answers.push((request, answer));
-        self.waiting.wake();
-    }
-
-    pub(crate) fn wake(&self) {
         self.waiting.wake();
     }
 

@@ -3,12 +3,14 @@
 //! A record is one JSON object; its subject is the topic's name and the tenant's: `$tasks.TENANT`, or `$tasks._` for a tenant whose
 //! name cannot be part of a subject.
 
-use std::fmt::Write;
+mod text;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_tasks::{Event, Failure, Happened, State};
+use dunlin_tasks::{Event, State};
 use dunlin_topic::{Draft, Meta, Payload, Position, PublishError, Retention, Subject, Topic, TopicConfig};
+use hashbrown::HashMap;
 
 use crate::clock::now_ns;
 use crate::error::TopicError;
@@ -77,12 +79,13 @@ impl History {
         let Some(topic) = &self.topic else { return };
         self.text.clear();
         self.parts.clear();
+        let mut tenants = Tenants::default();
         for event in events {
-            write_event(&mut self.text, state, event);
+            let tenant = tenants.of(state, event.tenant);
+            text::write_event(&mut self.text, &tenant.quoted, state.unix_ms_of(event.at_ms), event);
             self.parts.push((self.text.len(), event.tenant));
         }
-        let (text, mut tails) = (self.text.as_bytes(), Tails::default());
-        self.parts.iter().for_each(|(_, tenant)| tails.learn(state, *tenant));
+        let text = self.text.as_bytes();
         let mut at = 0;
         let drafts: Vec<Draft<'_>> = self
             .parts
@@ -90,7 +93,7 @@ impl History {
             .map(|&(end, tenant)| {
                 let payload = Payload::Copied(&text[at..end]);
                 at = end;
-                Draft { meta: Meta { subject_tail: tails.of(tenant), ..Meta::default() }, payload }
+                Draft { meta: Meta { subject_tail: tenants.tail(tenant), ..Meta::default() }, payload }
             })
             .collect();
         match topic.append_drafts(now_ns(), 0, false, drafts.iter()) {
@@ -103,77 +106,28 @@ impl History {
     }
 }
 
-/// The tails of tenants' subjects, as far as they were needed.
+/// Tenants as events name them, as far as they were needed.
 #[derive(Default)]
-struct Tails(Vec<(u32, String)>);
+struct Tenants(HashMap<u32, Named>);
 
-impl Tails {
-    fn learn(&mut self, state: &State, tenant: u32) {
-        if let Err(at) = self.0.binary_search_by_key(&tenant, |(tenant, _)| *tenant) {
-            let name = state.tenant_name(tenant).and_then(|name| std::str::from_utf8(name).ok());
-            let tail = name.filter(|name| Subject::parse(name).is_ok()).unwrap_or(UNNAMED);
-            self.0.insert(at, (tenant, tail.to_owned()));
-        }
-    }
-
-    fn of(&self, tenant: u32) -> &str {
-        let found = self.0.binary_search_by_key(&tenant, |(tenant, _)| *tenant);
-        found.map_or(UNNAMED, |at| &self.0[at].1)
-    }
+struct Named {
+    quoted: String,
+    /// Of its events' subjects.
+    tail: String,
 }
 
-fn write_event(out: &mut String, state: &State, event: &Event) {
-    let tenant = state.tenant_name(event.tenant).map_or(&b""[..], |name| name);
-    let at_ms = state.unix_ms_of(event.at_ms);
-    // Writing to text cannot fail.
-    let _ = write!(out, "{{\"task\":\"{:x}\",\"tenant\":", event.task);
-    write_text(out, tenant);
-    let _ = write!(out, ",\"at_ms\":{at_ms},\"event\":");
-    let _ = match event.what {
-        Happened::Submitted => write!(out, "\"submitted\""),
-        Happened::Started { worker: 0, .. } => write!(out, "\"publishing\""),
-        Happened::Started { worker, token } => {
-            write!(out, "\"started\",\"worker\":\"{worker:x}\",\"token\":{token}")
-        }
-        Happened::Progressed { permille } => write!(out, "\"progressed\",\"permille\":{permille}"),
-        Happened::Completed { cpu_us, run_us } => {
-            write!(out, "\"completed\",\"cpu_us\":{cpu_us},\"run_us\":{run_us}")
-        }
-        Happened::Retrying { why, delay_ms } => {
-            write!(out, "\"retrying\",\"why\":\"{}\",\"delay_ms\":{delay_ms}", word(why))
-        }
-        Happened::Lost { times } => write!(out, "\"lost\",\"times\":{times}"),
-        Happened::Dead { why } => write!(out, "\"dead\",\"why\":\"{}\"", word(why)),
-        Happened::Cancelled => write!(out, "\"cancelled\""),
-        Happened::Redriven => write!(out, "\"redriven\""),
-        Happened::Discarded => write!(out, "\"discarded\""),
-    };
-    out.push('}');
-}
-
-fn word(why: Failure) -> &'static str {
-    match why {
-        Failure::Failed => "failed",
-        Failure::TimedOut => "timed_out",
-        Failure::Deadline => "deadline",
-        Failure::Poisoned => "poisoned",
+impl Tenants {
+    fn of(&mut self, state: &State, tenant: u32) -> &Named {
+        self.0.entry(tenant).or_insert_with(|| {
+            let name = state.tenant_name(tenant).map_or(&b""[..], |name| name);
+            let tail = std::str::from_utf8(name).ok().filter(|name| Subject::parse(name).is_ok());
+            Named { quoted: text::quoted(name), tail: tail.unwrap_or(UNNAMED).to_owned() }
+        })
     }
-}
 
-/// As JSON has text (RFC 8259, section 7); bytes that are none show as `U+FFFD`.
-fn write_text(out: &mut String, bytes: &[u8]) {
-    out.push('"');
-    for char in String::from_utf8_lossy(bytes).chars() {
-        match char {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            control if control < ' ' => {
-                let _ = write!(out, "\\u{:04x}", u32::from(control));
-            }
-            other => out.push(other),
-        }
+    fn tail(&self, tenant: u32) -> &str {
+        self.0.get(&tenant).map_or(UNNAMED, |named| &named.tail)
     }
-    out.push('"');
 }
 
 /// What stands before the state in a snapshot: a version, the epoch, and how many events there have been.
@@ -196,12 +150,5 @@ mod tests {
         let head = Bytes::from(write_head((7, 9)));
         assert_eq!(read_head(&head), Some((7, 9)));
         (0..head.len()).for_each(|len| assert_eq!(read_head(&head.slice(..len)), None));
-    }
-
-    #[test]
-    fn text_is_json_whatever_is_in_it() {
-        let mut out = String::new();
-        write_text(&mut out, b"a\"b\\c\n\xff");
-        assert_eq!(out, "\"a\\\"b\\\\c\\u000a\u{fffd}\"");
     }
 }

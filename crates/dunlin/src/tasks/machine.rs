@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 
 use bytes::Bytes;
 use dunlin_raft::{Frozen, Machine};
-use dunlin_tasks::{Answered, Command, Effects, Limits, Publish, Restoring, State};
+use dunlin_tasks::{Answered, Command, Effects, Limits, Publish, Reply, Restoring, State};
 
 use super::history::{self, History};
 use super::keeper::Work;
@@ -25,12 +25,17 @@ pub(super) struct Replicated {
     keeper: Sender<Work>,
     /// An answer while it is written.
     said: Vec<u8>,
+    /// The one that nearly all are, which all share.
+    done: Bytes,
 }
 
 impl Replicated {
     pub(super) fn new(history: History, outlets: Arc<Outlets>, keeper: Sender<Work>) -> Replicated {
         let state = State::new(Limits::default());
-        Replicated { state, effects: Effects::default(), history, outlets, keeper, said: Vec::new() }
+        let mut done = Vec::new();
+        Answered::Done { reply: Reply::Done }.encode(&mut done);
+        let (effects, said, done) = (Effects::default(), Vec::new(), done.into());
+        Replicated { state, effects, history, outlets, keeper, said, done }
     }
 
     pub(super) fn state(&self) -> &State {
@@ -82,6 +87,9 @@ impl Machine for Replicated {
         let command = Command::decode(command);
         let command = command.expect("a command of the log is one of a version that this node knows");
         let answered = self.take_in(&command);
+        if answered == (Answered::Done { reply: Reply::Done }) {
+            return self.done.clone();
+        }
         self.said.clear();
         answered.encode(&mut self.said);
         Bytes::copy_from_slice(&self.said)

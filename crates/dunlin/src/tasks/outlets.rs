@@ -49,11 +49,12 @@ impl Outlet {
         lock(&self.orders).is_empty()
     }
 
-    /// Whether it was empty before.
-    fn push(&self, order: Order) -> bool {
+    /// Whether it was empty before, and is not now.
+    fn push(&self, more: impl Iterator<Item = Order>) -> bool {
         let mut orders = lock(&self.orders);
-        orders.push_back(order);
-        orders.len() == 1
+        let was_empty = orders.is_empty();
+        orders.extend(more);
+        was_empty && !orders.is_empty()
     }
 
     fn forget(&self, worker: u64) {
@@ -99,10 +100,15 @@ impl Outlets {
     pub(super) fn hand_out(&self, orders: impl Iterator<Item = Order>) {
         let attached = lock(&self.0);
         let mut woken: Vec<Arc<Outlet>> = Vec::new();
-        for order in orders {
-            if let Some(outlet) = attached.by_worker.get(&order.worker()).and_then(Weak::upgrade)
-                && outlet.push(order)
-            {
+        // A worker that answers much at once is given as much.
+        let mut orders = orders.peekable();
+        while let Some(worker) = orders.peek().map(Order::worker) {
+            let of_worker = std::iter::from_fn(|| orders.next_if(|order| order.worker() == worker));
+            let Some(outlet) = attached.by_worker.get(&worker).and_then(Weak::upgrade) else {
+                of_worker.for_each(drop);
+                continue;
+            };
+            if outlet.push(of_worker) {
                 woken.push(outlet);
             }
         }

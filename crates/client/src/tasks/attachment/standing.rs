@@ -4,12 +4,13 @@
 //! - What was given is held until what was answered for it was heard of, or it is known to be another's.
 //! - Answers that were lost with a connection are said again before anything else.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dunlin_tasks::{Attached, Command, Order, Reply, Start};
 use dunlin_wire::ErrorCode;
+use hashbrown::HashMap;
 
 use super::super::asking::push;
 use super::super::given::Given;
@@ -17,6 +18,8 @@ use crate::refusal::Refused;
 
 /// Requests on their way at once; what is to be said meanwhile goes together, so that a busy worker says more with each.
 const REQUESTS_MAX: usize = 4;
+/// What an answer without a result takes, or a little more.
+const ANSWER_BYTES: usize = 80;
 /// Bytes of one request, one command apart.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
@@ -73,7 +76,7 @@ pub(super) struct Saying {
 
 impl Saying {
     pub(super) fn new(command: &Command<'_>, answers: Option<(u64, u64)>, is_kept: bool) -> Saying {
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(ANSWER_BYTES);
         push(&mut bytes, command);
         Saying { bytes, answers, is_kept, is_again: false }
     }

@@ -8,16 +8,18 @@
 //!
 //! Limits: [`REQUESTS_MAX`] and [`REQUEST_BYTES_MAX`] unanswered, [`WORKERS_MAX`] workers; one more is refused.
 
+mod answers;
+
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use dunlin::raft::Commands;
-use dunlin::scheduler::{Answered, Attach, Attached, Command, Order, Query};
+use dunlin::scheduler::{Attach, Attached, Command, Order, Query};
 use dunlin::topic::Waiter;
-use dunlin::wire::{self, FromNode, Long, RequestRefused, TaskAnswer, TaskOrders, Tasked, TasksKind};
-use dunlin::{Attaching, Outlet, Refused, Tasks, TasksError};
+use dunlin::wire::{self, FromNode, Long, RequestRefused, TaskOrders, Tasked, TasksKind};
+use dunlin::{Attaching, Outlet, Refused, TaskRule, Tasks, TasksError};
 use tokio::task::AbortHandle;
 
 use super::outbound::protocol;
@@ -75,7 +77,7 @@ struct Outcome(Request, Result<Content, Refused>);
 
 #[derive(Debug)]
 enum Content {
-    /// The bytes of an [`Answered`] for each command.
+    /// The bytes of an [`Answered`](dunlin::scheduler::Answered) for each command.
     Answered(Vec<Bytes>),
     /// It may be looked for now.
     Question(Bytes),
@@ -130,7 +132,7 @@ impl Session {
     /// All commands of a request, or none.
     fn take_task_commands(&mut self, request: Request, bytes: &[u8]) -> Result<(), Refused> {
         let (mut taken, mut is_own) = (Commands::default(), Vec::new());
-        let (mut rest, own) = (bytes, self.node.task_rule().tenant);
+        let (mut rest, rule) = (bytes, self.node.task_rule());
         let short = || protocol("commands that end before they should");
         let mut found = Vec::new();
         while !rest.is_empty() {
@@ -139,7 +141,7 @@ impl Session {
                 after.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or_else(short)?;
             rest = after;
             let command = Command::decode(bytes).map_err(|error| protocol(error.to_string()))?;
-            self.take_task_command((command, bytes), own.as_bytes(), &mut taken, &mut is_own, &mut found)?;
+            self.take_task_command((command, bytes), &rule, &mut taken, &mut is_own, &mut found)?;
         }
         for bytes in taken.iter() {
             self.tasking.commands.push(bytes);
@@ -154,13 +156,13 @@ impl Session {
     fn take_task_command<'c>(
         &self,
         (mut command, bytes): (Command<'c>, &[u8]),
-        own: &'c [u8],
+        rule: &'c TaskRule,
         taken: &mut Commands,
         is_own: &mut Vec<bool>,
         found: &mut Vec<Vec<u8>>,
     ) -> Result<(), Refused> {
-        let is_named = name_tenant(&mut command, own);
-        self.node.may_task(&command).map_err(|error| Refused::from(&error))?;
+        let is_named = name_tenant(&mut command, rule.tenant.as_bytes());
+        self.node.may_task_by(rule, &command).map_err(|error| Refused::from(&error))?;
         if let Command::Submit { tenant, ref tasks } = command {
             self.admit_publish(tasks.len() as u32, bytes.len())?;
             self.found_tenant(tenant, taken, is_own, found);
@@ -279,7 +281,10 @@ impl Session {
             self.tasking.unanswered -= 1;
             self.tasking.unanswered_bytes -= request.bytes;
             let said = content.and_then(|content| match content {
-                Content::Answered(answers) => self.say_task_answers(request.number, &answers),
+                Content::Answered(answers) => {
+                    self.say_tasked(request.number, &answers::write_all(&answers));
+                    Ok(())
+                }
                 Content::Question(bytes) => self.say_task_found(request.number, &bytes),
                 Content::Attached(attached) => {
                     let mut out = Vec::new();
@@ -292,25 +297,6 @@ impl Session {
                 self.refuse_tasks(request.number, &refused);
             }
         }
-    }
-
-    fn say_task_answers(&mut self, request: u32, answers: &[Bytes]) -> Result<(), Refused> {
-        let mut out = Vec::with_capacity(answers.iter().map(|answer| answer.len() + 8).sum());
-        for answer in answers {
-            match **answer {
-                // A version, which of the two it is, and the reply, whose own bytes begin with a version as well.
-                [version, DONE, ref reply @ ..] => {
-                    TaskAnswer::Done(&[&[version], reply].concat()).write(&mut out);
-                }
-                _ => {
-                    let answered = Answered::decode(answer).map_err(|error| protocol(error.to_string()))?;
-                    let Answered::Refused { refusal } = answered else { continue };
-                    TaskAnswer::Refused(Refused::from(&refusal).as_wire()).write(&mut out);
-                }
-            }
-        }
-        self.say_tasked(request, &out);
-        Ok(())
     }
 
     fn say_task_found(&mut self, request: u32, bytes: &[u8]) -> Result<(), Refused> {
@@ -364,9 +350,6 @@ impl Drop for Tasking {
     }
 }
 
-/// What the second byte of an [`Answered`] is where it was taken in.
-const DONE: u8 = 1;
-
 /// Whose tasks a command is about that names nobody: the user's own. Whether it was about nobody's.
 fn name_tenant<'a>(command: &mut Command<'a>, own: &'a [u8]) -> bool {
     match command {
@@ -398,7 +381,10 @@ fn each(batches: Vec<Batch>, answers: Result<Vec<Bytes>, TasksError>) -> Vec<Out
         Ok(answers) => {
             let mut answers = answers.into_iter();
             let of = |Batch { request, is_own }: Batch| {
-                let own = is_own.into_iter().filter_map(|is_own| answers.next().filter(|_| is_own));
+                // One that is missing keeps its place, too.
+                let mut next = || answers.next().unwrap_or_default();
+                let own = is_own.into_iter().map(|is_own| (is_own, next()));
+                let own = own.filter_map(|(is_own, answer)| is_own.then_some(answer));
                 Outcome(request, Ok(Content::Answered(own.collect())))
             };
             batches.into_iter().map(of).collect()

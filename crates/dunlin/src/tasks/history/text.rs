@@ -1,0 +1,130 @@
+//! An event as one JSON object (RFC 8259).
+//!
+//! Three are written for each task, by the thread that all of them wait for: so without `std::fmt`, which takes several times as long.
+
+use dunlin_tasks::{Event, Failure, Happened};
+
+/// A tenant's name as it stands in events. Bytes that are no text show as `U+FFFD`.
+pub(super) fn quoted(name: &[u8]) -> String {
+    let mut out = String::from("\"");
+    for char in String::from_utf8_lossy(name).chars() {
+        match char {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            control if control < ' ' => out.push_str(&format!("\\u{:04x}", u32::from(control))),
+            other => out.push(other),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Appends an event of the tenant of this quoted name.
+pub(super) fn write_event(out: &mut String, tenant: &str, at_unix_ms: u64, event: &Event) {
+    out.push_str("{\"task\":\"");
+    push_hex(out, event.task);
+    out.push_str("\",\"tenant\":");
+    out.push_str(tenant);
+    push_field(out, ",\"at_ms\":", at_unix_ms);
+    out.push_str(",\"event\":\"");
+    write_what(out, &event.what);
+    out.push('}');
+}
+
+/// What happened, behind a quotation mark that is open, and what belongs to it.
+fn write_what(out: &mut String, what: &Happened) {
+    match *what {
+        Happened::Submitted => out.push_str("submitted\""),
+        Happened::Started { worker: 0, .. } => out.push_str("publishing\""),
+        Happened::Started { worker, token } => {
+            out.push_str("started\",\"worker\":\"");
+            push_hex(out, worker);
+            push_field(out, "\",\"token\":", token);
+        }
+        Happened::Progressed { permille } => {
+            push_field(out, "progressed\",\"permille\":", u64::from(permille));
+        }
+        Happened::Completed { cpu_us, run_us } => {
+            push_field(out, "completed\",\"cpu_us\":", cpu_us);
+            push_field(out, ",\"run_us\":", run_us);
+        }
+        Happened::Retrying { why, delay_ms } => {
+            out.push_str("retrying\",\"why\":\"");
+            out.push_str(word(why));
+            push_field(out, "\",\"delay_ms\":", u64::from(delay_ms));
+        }
+        Happened::Lost { times } => push_field(out, "lost\",\"times\":", u64::from(times)),
+        Happened::Dead { why } => {
+            out.push_str("dead\",\"why\":\"");
+            out.push_str(word(why));
+            out.push('"');
+        }
+        Happened::Cancelled => out.push_str("cancelled\""),
+        Happened::Redriven => out.push_str("redriven\""),
+        Happened::Discarded => out.push_str("discarded\""),
+    }
+}
+
+fn word(why: Failure) -> &'static str {
+    match why {
+        Failure::Failed => "failed",
+        Failure::TimedOut => "timed_out",
+        Failure::Deadline => "deadline",
+        Failure::Poisoned => "poisoned",
+    }
+}
+
+fn push_field(out: &mut String, name: &str, number: u64) {
+    out.push_str(name);
+    out.push_str(itoa::Buffer::new().format(number));
+}
+
+fn push_hex(out: &mut String, number: u64) {
+    let digits = (64 - number.leading_zeros()).div_ceil(4).max(1);
+    for digit in (0..digits).rev() {
+        let digit = (number >> (4 * digit)) as u32 & 15;
+        out.push(char::from_digit(digit, 16).unwrap_or('0'));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_json_whatever_is_in_it() {
+        assert_eq!(quoted(b"a\"b\\c\n\xff"), "\"a\\\"b\\\\c\\u000a\u{fffd}\"");
+    }
+
+    #[test]
+    fn every_event_is_an_object_with_what_belongs_to_it() {
+        let said = |what| {
+            let event = Event { task: 0x1_0000_000a, tenant: 0, at_ms: 1, what };
+            let mut out = String::new();
+            write_event(&mut out, "\"acme\"", 1_700, &event);
+            let begins = "{\"task\":\"10000000a\",\"tenant\":\"acme\",\"at_ms\":1700,\"event\":\"";
+            let rest = out.strip_prefix(begins).and_then(|rest| rest.strip_suffix('}'));
+            rest.unwrap_or_else(|| panic!("{out}")).to_owned()
+        };
+        let started = Happened::Started { worker: 0x20_0000_0000, token: u64::MAX };
+        assert_eq!(said(started), "started\",\"worker\":\"2000000000\",\"token\":18446744073709551615");
+        assert_eq!(said(Happened::Started { worker: 0, token: 0 }), "publishing\"");
+        let completed = Happened::Completed { cpu_us: 0, run_us: 12 };
+        assert_eq!(said(completed), "completed\",\"cpu_us\":0,\"run_us\":12");
+        let retrying = Happened::Retrying { why: Failure::TimedOut, delay_ms: 5 };
+        assert_eq!(said(retrying), "retrying\",\"why\":\"timed_out\",\"delay_ms\":5");
+        assert_eq!(said(Happened::Dead { why: Failure::Poisoned }), "dead\",\"why\":\"poisoned\"");
+        assert_eq!(said(Happened::Progressed { permille: 7 }), "progressed\",\"permille\":7");
+        assert_eq!(said(Happened::Lost { times: 2 }), "lost\",\"times\":2");
+        assert_eq!(said(Happened::Submitted), "submitted\"");
+    }
+
+    #[test]
+    fn numbers_are_written_in_hexadecimal_as_they_are_read() {
+        for number in [0, 1, 15, 16, 0xabc, u64::MAX] {
+            let mut out = String::new();
+            push_hex(&mut out, number);
+            assert_eq!(out, format!("{number:x}"));
+        }
+    }
+}

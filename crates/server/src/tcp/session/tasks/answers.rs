@@ -1,0 +1,66 @@
+//! What came of the commands of a request, as its client reads it: an answer for each, in the command's place.
+
+use bytes::Bytes;
+use dunlin::Refused;
+use dunlin::scheduler::Answered;
+use dunlin::wire::{ErrorCode, TaskAnswer};
+
+/// What the second byte of an [`Answered`] is where it was taken in.
+const DONE: u8 = 1;
+
+/// Of each the bytes of an [`Answered`]. What cannot be read keeps its place: of its command it is not known what came.
+pub(super) fn write_all(answers: &[Bytes]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(answers.iter().map(|answer| answer.len() + 8).sum());
+    let mut done = Vec::new();
+    for answer in answers {
+        match **answer {
+            // A version, which of the two it is, and the reply, whose own bytes begin with a version as well.
+            [version, DONE, ref reply @ ..] => {
+                done.clear();
+                done.push(version);
+                done.extend_from_slice(reply);
+                TaskAnswer::Done(&done).write(&mut out);
+            }
+            _ => TaskAnswer::Refused(refused(answer).as_wire()).write(&mut out),
+        }
+    }
+    out
+}
+
+fn refused(answer: &[u8]) -> Refused {
+    match Answered::decode(answer) {
+        Ok(Answered::Refused { refusal }) => Refused::from(&refusal),
+        _ => Refused::new(ErrorCode::CommandUnknown, "an answer that this node cannot read"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin::scheduler::{Refusal, Reply, Taken};
+
+    use super::*;
+
+    fn encoded(answered: &Answered) -> Bytes {
+        let mut bytes = Vec::new();
+        answered.encode(&mut bytes);
+        bytes.into()
+    }
+
+    #[test]
+    fn what_cannot_be_read_moves_no_answer_to_another_command() {
+        let tasks = vec![Taken { task: 7, known: false }];
+        let done = Answered::Done { reply: Reply::Submitted { tasks: tasks.clone(), slow_down_ms: 3 } };
+        let refused = Answered::Refused { refusal: Refusal::NoTask { task: 9 } };
+        let answers = [Bytes::new(), encoded(&refused), Bytes::from_static(&[255, 9, 9]), encoded(&done)];
+        let written = write_all(&answers);
+        let read: Vec<_> = TaskAnswer::read_all(&written).map(Result::unwrap).collect();
+        let codes = read[..3].iter().map(|answer| match answer {
+            TaskAnswer::Refused(refusal) => refusal.code,
+            TaskAnswer::Done(_) => panic!("{answer:?} was not taken in"),
+        });
+        let expected = [ErrorCode::CommandUnknown, ErrorCode::NoTask, ErrorCode::CommandUnknown];
+        assert!(codes.eq(expected), "{read:?}");
+        let [_, _, _, TaskAnswer::Done(reply)] = read[..] else { panic!("{read:?}") };
+        assert_eq!(Reply::decode(reply), Ok(Reply::Submitted { tasks, slow_down_ms: 3 }));
+    }
+}
