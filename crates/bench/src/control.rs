@@ -4,7 +4,7 @@
 //! in memory is refused. What was acknowledged is read back. Ours and the rivals' clients are given the same order (`work`).
 
 pub mod clients;
-mod cluster;
+pub(crate) mod cluster;
 mod disk;
 mod failover;
 mod frame;
@@ -18,10 +18,10 @@ mod line;
 mod load;
 mod network;
 pub mod node;
-mod ours;
+pub(crate) mod ours;
 mod points;
 mod probe;
-mod rival;
+pub(crate) mod rival;
 mod session;
 mod watch;
 mod work;

@@ -39,6 +39,12 @@ pub mod target {
     pub const RTRB: &str = "rtrb";
     /// Our own log on disk, without a topic on top: the floor of durable ones.
     pub const JOURNAL: &str = "journal";
+    /// Tasks on Redis, by the Go library.
+    pub const ASYNQ: &str = "asynq";
+    /// Tasks on Redis, by the Python library.
+    pub const CELERY: &str = "celery";
+    /// Tasks by HyperQueue's own server.
+    pub const HYPERQUEUE: &str = "hyperqueue";
     /// The standard library's collections.
     pub const STD: &str = "std";
 }

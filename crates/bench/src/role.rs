@@ -89,6 +89,7 @@ pub fn child_main(args: &[String]) -> Result<()> {
         "grpc-echo" => grpc::serve_echo(&args),
         "grpc-node" => grpc::serve_node(&args),
         "feed-node" => feed::node::serve(&args),
+        "tasks-clients" => tasks::clients::work(&args),
         "tasks-scheduler" => tasks::scheduler::work(&args),
         unknown => bail!("there is no role `{unknown}`"),
     }

@@ -1,22 +1,45 @@
 //! Suite `tasks`: the Grey document's tables of workers, tenants, autoscaling and cost.
 //!
-//! What needs no node is here: the scheduler by itself (`dispatch`, `backlog`), and the cluster simulator, which runs the same scheduler and scaler in
+//! Through nodes (`via=node`, as suite `control` starts them): the cycle of tasks that do nothing (`noop`), beside asynq, Celery and HyperQueue, and real
+//! workers, each with a connection and a lease of its own. Each task that was submitted is done, and none twice, or nothing is reported.
+//!
+//! Without a node: the scheduler by itself (`dispatch`, `backlog`), and the cluster simulator, which runs the same scheduler and scaler in
 //! virtual time (`via=simulator`). A figure of virtual time is no measurement of a machine: it says what the code would decide, with the costs that
 //! `docs/autoscaling.md` names; each run of such a point takes the next seed, so that least and greatest say how much is chance.
 
+pub mod clients;
 mod forecast;
 mod goals;
 mod layouts;
+mod load;
+mod nodes;
 mod points;
+mod rival;
 pub mod scheduler;
 mod simulated;
+mod submitters;
+mod tally;
+mod through;
+mod work;
+mod workers;
 
 use crate::point::Suite;
 
 /// The suite.
 pub const SUITE: Suite = Suite {
     name: "tasks",
-    cases: &["scaling", "phases", "tenants", "noisy", "cost", "forecast", "dispatch", "backlog", "simulator"],
+    cases: &[
+        "noop",
+        "scaling",
+        "phases",
+        "tenants",
+        "noisy",
+        "cost",
+        "forecast",
+        "dispatch",
+        "backlog",
+        "simulator",
+    ],
     groups: points::groups,
     layouts: layouts::LAYOUTS,
     goals: goals::GOALS,

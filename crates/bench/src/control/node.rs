@@ -49,12 +49,15 @@ pub struct Seen {
     pub asked: u64,
     /// Connections that were opened for them.
     pub opened: u64,
+    /// Who leads the tasks, and how many have a vote there; nothing before it takes part in them.
+    pub tasks: Option<(u64, usize)>,
 }
 
 /// What the connections of this suite are served by.
 pub struct Serving {
     /// The node's part in its cluster.
     pub control: Arc<Control>,
+    node: Node,
     door: SocketAddr,
     cluster: Cluster,
     /// Commits that do not count any more.
@@ -91,7 +94,8 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let server = Server::start(node.clone(), doors).context("opening the door")?;
     server.take_part(&cluster).context("taking part in topics")?;
     let door = *server.tcp_addresses().first().context("no door is open")?;
-    let serving = Serving { control: Arc::clone(node.control()?), door, cluster, before: Mutex::default() };
+    let control = Arc::clone(node.control()?);
+    let serving = Serving { control, node, door, cluster, before: Mutex::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind(suite).await?;
@@ -119,6 +123,7 @@ impl Serving {
         if anew {
             *before = (commands, took);
         }
+        let tasks = self.node.tasks_if_any().and_then(|tasks| tasks.status().ok());
         Ok(Seen {
             leader: status.leader,
             voters: status.voters.len(),
@@ -130,6 +135,7 @@ impl Serving {
             door: self.door,
             asked: links.asked,
             opened: links.opened,
+            tasks: tasks.and_then(|tasks| Some((tasks.leader?, tasks.voters.len()))),
         })
     }
 }

@@ -1,16 +1,20 @@
-//! The tasks issue's table "Where it must be", as far as no node is needed, and the Grey document's figures.
+//! The tasks issue's table "Where it must be", and the Grey document's figures.
 //!
 //! What is simulated is called so: its throughput follows from how long a task is said to take and a node is said to need for it.
 
 use crate::goal::{Bar, Claim, Goal};
 use crate::row::RowPattern;
 
-use Bar::{AtLeast, AtMost, TimesAtMost};
+use Bar::{AtLeast, AtMost, TimesAtLeast, TimesAtMost};
 
 type Pairs = &'static [(&'static str, &'static str)];
 
 const fn ours(case: &'static str, params: Pairs, metric: &'static str) -> RowPattern {
     RowPattern { target: "dunlin", case, params, metric }
+}
+
+const fn peer(target: &'static str) -> RowPattern {
+    RowPattern { target, case: "noop", params: &[], metric: OPS }
 }
 
 const fn goal(what: &'static str, ours: RowPattern, bar: Bar) -> Goal {
@@ -21,7 +25,13 @@ const fn claim(what: &'static str, figure: f64, ours: RowPattern) -> Claim {
     Claim { what, figure, ours }
 }
 
+const OPS: &str = "ops_per_s";
+const MS: f64 = 1e6;
 const S: f64 = 1e9;
+
+const NOOP_ONE: Pairs = &[("via", "node"), ("nodes", "1")];
+const NOOP_THREE: Pairs = &[("via", "node"), ("nodes", "3")];
+const WORKERS: Pairs = &[("via", "node"), ("workers", "200")];
 
 const LIGHT: Pairs = &[("via", "simulator"), ("load", "light")];
 const SATURATED: Pairs = &[("via", "simulator"), ("load", "saturated")];
@@ -33,6 +43,42 @@ const MANY_TENANTS: Pairs = &[("tenants", "10000")];
 
 /// The bars.
 pub const GOALS: &[Goal] = &[
+    goal("no-op tasks, full cycle, one node, durable", ours("noop", NOOP_ONE, OPS), AtLeast(150_000.0)),
+    goal("the same, three nodes", ours("noop", NOOP_THREE, OPS), AtLeast(50_000.0)),
+    goal(
+        "no-op tasks, one node, beside asynq",
+        ours("noop", NOOP_ONE, OPS),
+        TimesAtLeast(3.0, peer("asynq")),
+    ),
+    goal("the same, beside HyperQueue", ours("noop", NOOP_ONE, OPS), TimesAtLeast(5.0, peer("hyperqueue"))),
+    goal("the same, beside Celery", ours("noop", NOOP_ONE, OPS), TimesAtLeast(30.0, peer("celery"))),
+    goal(
+        "200 workers × 85 tasks/s, saturated: efficiency, against the same workers looping alone",
+        ours("scaling", WORKERS, "efficiency"),
+        AtLeast(0.98),
+    ),
+    goal("the same: tasks", ours("scaling", WORKERS, OPS), AtLeast(16_100.0)),
+    goal("the same at 90 % load: submit to start, p99", ours("scaling", WORKERS, "p99_ns"), AtMost(3.0 * MS)),
+    goal(
+        "Jain's index, 4 tenants, saturated",
+        ours("tenants", &[("via", "node"), ("tenants", "4")], "jain"),
+        AtLeast(0.99),
+    ),
+    goal(
+        "the same, 1,000 tenants",
+        ours("tenants", &[("via", "node"), ("tenants", "1000")], "jain"),
+        AtLeast(0.99),
+    ),
+    goal(
+        "noisy neighbour, 8 % load: the others keep",
+        ours("noisy", &[("via", "node"), ("load", "light")], "least_kept_share"),
+        AtLeast(0.97),
+    ),
+    goal(
+        "the same, saturated",
+        ours("noisy", &[("via", "node"), ("load", "saturated")], "least_kept_share"),
+        AtLeast(0.97),
+    ),
     goal(
         "200 workers × 85 tasks/s, saturated, simulated: efficiency",
         ours("scaling", &[("via", "simulator"), ("workers", "200")], "efficiency"),
@@ -93,6 +139,16 @@ macro_rules! throughput {
     };
 }
 
+macro_rules! measured {
+    ($workers:literal, $per_s:literal) => {
+        claim(
+            concat!("Throughput, ", $workers, " workers"),
+            $per_s,
+            ours("scaling", &[("via", "node"), ("workers", $workers)], "ops_per_s"),
+        )
+    };
+}
+
 macro_rules! phase {
     ($what:literal, $phase:literal, $seconds:literal) => {
         claim(
@@ -115,6 +171,15 @@ macro_rules! saves {
 
 /// The document's tables.
 pub const CLAIMS: &[Claim] = &[
+    measured!("10", 850.0),
+    measured!("25", 2_100.0),
+    measured!("50", 4_250.0),
+    measured!("75", 6_200.0),
+    measured!("100", 8_150.0),
+    measured!("150", 11_800.0),
+    measured!("200", 14_950.0),
+    claim("Latency P99, 200 workers (at 90 % load)", 95e6, ours("scaling", WORKERS, "p99_ns")),
+    claim("Fairness Index", 0.97, ours("tenants", &[("via", "node"), ("tenants", "4")], "jain")),
     throughput!("10", 850.0),
     throughput!("25", 2_100.0),
     throughput!("50", 4_250.0),

@@ -2,16 +2,34 @@
 
 use crate::layout::{Cell, Layout};
 
-use Cell::{Metric, Param};
+use Cell::{Metric, Param, Range};
 
 /// The layouts.
 pub const LAYOUTS: &[Layout] = &[
     Layout {
+        case: "noop",
+        title: "Tasks that do nothing: submitted, given to a worker, completed",
+        columns: &[
+            ("Nodes", Param("nodes")),
+            ("Workers", Param("workers")),
+            ("Tasks", Metric("ops_per_s")),
+            ("Least … most", Range("ops_per_s")),
+            ("Start p50", Metric("p50_ns")),
+            ("Start p99", Metric("p99_ns")),
+            ("Nodes' processor, a task", Metric("task_node_cpu_ns")),
+            ("Clients' processor, a task", Metric("task_clients_cpu_ns")),
+            ("Memory", Metric("memory_bytes")),
+        ],
+    },
+    Layout {
         case: "scaling",
         title: "Throughput by workers, 11.76 ms a task",
         columns: &[
+            ("By", Param("via")),
             ("Workers", Param("workers")),
+            ("In a process", Metric("workers_in_a_process")),
             ("Tasks", Metric("ops_per_s")),
+            ("Alone", Metric("bare_per_s")),
             ("Wait p50, at 90 %", Metric("p50_ns")),
             ("Wait p99, at 90 %", Metric("p99_ns")),
             ("Efficiency", Metric("efficiency")),
@@ -21,6 +39,9 @@ pub const LAYOUTS: &[Layout] = &[
             ("Log", Metric("log_share")),
             ("Network", Metric("network_share")),
             ("Memory", Metric("memory_share")),
+            ("Node's processor, a task", Metric("task_node_cpu_ns")),
+            ("Workers' processor, a task", Metric("task_clients_cpu_ns")),
+            ("Node's memory", Metric("memory_bytes")),
         ],
     },
     Layout {
@@ -40,10 +61,15 @@ pub const LAYOUTS: &[Layout] = &[
     },
     Layout {
         case: "tenants",
-        title: "Four tenants at saturation",
+        title: "Tenants at saturation",
         columns: &[
+            ("By", Param("via")),
+            ("Tenants", Param("tenants")),
+            ("Tasks", Metric("ops_per_s")),
             ("Jain's index", Metric("jain")),
             ("Within their quotas", Metric("compliant_share")),
+            ("Least of its share", Metric("least_share")),
+            ("Most", Metric("most_share")),
             ("Least used of its cores", Metric("cpu_quota_share")),
             ("Of its memory", Metric("memory_quota_share")),
         ],
@@ -52,6 +78,7 @@ pub const LAYOUTS: &[Layout] = &[
         case: "noisy",
         title: "Tenant-a submits ten times as much",
         columns: &[
+            ("By", Param("via")),
             ("Load", Param("load")),
             ("Usual load", Metric("usual_load_share")),
             ("tenant-a, times", Metric("noisy_times")),

@@ -7,7 +7,7 @@ use crate::params::Params;
 use crate::point::{Group, Point, target};
 
 use super::forecast::{self, Arrivals};
-use super::{scheduler, simulated};
+use super::{scheduler, simulated, through};
 
 /// The document's, then beyond them.
 const WORKERS: [u32; 10] = [10, 25, 50, 75, 100, 150, 200, 1_000, 10_000, 100_000];
@@ -24,9 +24,10 @@ const BACKLOGS: [(usize, usize); 7] = [
 /// Of processors, in percent; the document's first.
 const TARGETS: [u64; 4] = [70, 80, 85, 90];
 
-/// The groups; there are no peers in it yet.
-pub fn groups(options: &Options, _with_peers: bool) -> Vec<Group> {
-    let mut groups = vec![scaling(options), phases(), tenants(options)];
+/// The groups.
+pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
+    let mut groups = through::groups(options, with_peers);
+    groups.extend([scaling(options), phases(), tenants(options)]);
     groups.extend(forecasts(options));
     groups.push(backlogs(options));
     groups.push(vec![large(options)]);

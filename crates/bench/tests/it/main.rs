@@ -6,3 +6,4 @@ mod control;
 mod feed;
 mod runs;
 mod stand;
+mod tasks;

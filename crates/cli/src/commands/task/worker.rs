@@ -84,7 +84,6 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         kinds: arguments.kinds.clone(),
         queues: arguments.queues.clone(),
         slots: arguments.slots,
-        ahead: 0,
         cpu_milli: arguments.cpu_milli,
         memory_bytes: arguments.memory_bytes,
         ttl: arguments.ttl,

@@ -1,0 +1,110 @@
+//! Our submitters and workers in a process of their own: what `peers/tasks` is to the rivals.
+
+use std::thread::{ScopedJoinHandle, scope};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use dunlin_client::topic::Wait;
+use dunlin_client::{Attachment, Client, Options, Tasks};
+use dunlin_tasks::Tenant;
+
+use super::submitters::{self, tenant_of};
+use super::tally::{Done, Tally};
+use super::work::{Report, Work};
+use super::workers;
+use crate::child::PATIENCE;
+use crate::role::{RoleArgs, say};
+
+/// How often it is looked whether all is there, or done.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// The clients' process.
+pub(crate) fn work(args: &RoleArgs) -> Result<()> {
+    let work: Work = serde_json::from_str(args.text("work")?).context("reading the order")?;
+    say(&if work.ours.bare { bare(&work)? } else { asked(&work)? })
+}
+
+fn bare(work: &Work) -> Result<Report> {
+    let tally = Tally::begin(work);
+    let done = scope(|scope| {
+        let run = || workers::run_bare(work, &tally);
+        let running: Vec<_> = (0..work.workers).map(|_| scope.spawn(run)).collect();
+        running.into_iter().map(|thread| joined(thread.join())).collect::<Result<Vec<_>>>()
+    })?;
+    Ok(tally.report(work, &done))
+}
+
+fn asked(work: &Work) -> Result<Report> {
+    let own = connect(work)?;
+    for (nth, tenant) in work.ours.tenants.iter().enumerate() {
+        let name = tenant_of(nth);
+        own.set_tenant(Tenant { weight: tenant.weight, ..Tenant::new(name.as_bytes()) })?;
+    }
+    let attachments = attach(work)?;
+    let tally = Tally::begin(work);
+    let done = scope(|scope| {
+        let (tally, attachments) = (&tally, &attachments);
+        let working: Vec<_> = attachments
+            .iter()
+            .map(|attachment| scope.spawn(move || workers::run(attachment, work, tally)))
+            .collect();
+        let is_paced = work.rate > 0.0 || work.ours.tenants.iter().any(|tenant| tenant.per_s > 0.0);
+        let submitting = (0..work.ours.submitters).map(|nth| {
+            scope.spawn(move || match is_paced {
+                true => submitters::pace(&connect(work)?, work, tally),
+                false => submitters::keep_waiting(&connect(work)?, work, tally, nth),
+            })
+        });
+        let outcome = until_done(submitting.collect(), &working, tally);
+        tally.end();
+        let done = working.into_iter().map(|thread| joined(thread.join())?).collect::<Result<Vec<Done>>>();
+        outcome.and(done)
+    })?;
+    Ok(tally.report(work, &done))
+}
+
+/// A connection of its own.
+fn connect(work: &Work) -> Result<Tasks> {
+    // Hundreds that spin would take the machine from each other.
+    let wait = if work.task_ns > 0 { Wait::Parked } else { Wait::Default };
+    Ok(Client::connect(&work.ours.url, Options { wait, ..Options::default() })?.tasks())
+}
+
+fn attach(work: &Work) -> Result<Vec<Attachment>> {
+    let attach = |_| workers::attach(&connect(work)?, work);
+    let attachments = (0..work.workers).map(attach).collect::<Result<Vec<_>>>()?;
+    let deadline = Instant::now() + PATIENCE;
+    while !attachments.iter().all(Attachment::is_attached) {
+        ensure!(Instant::now() < deadline, "not all workers were attached within {PATIENCE:?}");
+        std::thread::sleep(LOOK);
+    }
+    Ok(attachments)
+}
+
+/// Waits until all is submitted and done.
+fn until_done(
+    submitting: Vec<ScopedJoinHandle<'_, Result<()>>>,
+    working: &[ScopedJoinHandle<'_, Result<Done>>],
+    tally: &Tally,
+) -> Result<()> {
+    submitting.into_iter().try_for_each(|thread| joined(thread.join())?)?;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let (submitted, done) = tally.counts();
+        if done == submitted {
+            return Ok(());
+        }
+        if working.iter().any(ScopedJoinHandle::is_finished) {
+            // It says why when it is joined.
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            bail!("{done} of {submitted} tasks were done within {PATIENCE:?}");
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn joined<T>(joined: std::thread::Result<T>) -> Result<T> {
+    joined.map_err(|_| anyhow!("a thread of the clients panicked"))
+}

@@ -1,0 +1,103 @@
+//! Tasks through nodes: the cycle of one that does nothing, workers that sleep, tenants, a noisy one among them.
+
+use anyhow::Result;
+use dunlin_tasks::jain;
+
+use super::nodes::Nodes;
+use super::rival;
+use super::work::{Report, TenantLoad, Work};
+use crate::point::{Bench, Sample, target};
+
+/// Of what workers could do, while the waits are measured.
+pub const PACED_SHARE: f64 = 0.9;
+
+/// Tasks that are submitted, given to workers and done, as many as there can be.
+pub fn cycles(bench: &Bench, whose: &'static str, nodes: usize, work: &Work) -> Result<Sample> {
+    if whose != target::DUNLIN {
+        return Ok(rival::measure(bench, whose, work)?.sample());
+    }
+    let nodes = Nodes::start(bench, nodes)?;
+    let (report, used) = observed(bench, &nodes, work)?;
+    Ok(report.sample().and(used))
+}
+
+/// Workers that sleep: without anybody, with always some tasks waiting, and at nine tenths of that.
+pub fn scaled(bench: &Bench, work: &Work) -> Result<Sample> {
+    let nodes = Nodes::start(bench, 1)?;
+    let mut bare = work.clone();
+    bare.ours.bare = true;
+    let bare = Report::of(&bare, &mut nodes.clients(bench, &bare)?)?;
+    let (saturated, used) = observed(bench, &nodes, work)?;
+    let nominal_per_s = work.workers as f64 * 1e9 / work.task_ns as f64;
+    let paced = Work { rate: PACED_SHARE * nominal_per_s, ..work.clone() };
+    let paced = Report::of(&paced, &mut nodes.clients(bench, &paced)?)?;
+    Ok(Sample::new()
+        .with("ops_per_s", saturated.per_s())
+        .with("workers_in_a_process", saturated.workers_in_a_process as f64)
+        .with("bare_per_s", bare.per_s())
+        .with("efficiency", saturated.per_s() / bare.per_s())
+        .with("efficiency_nominal", saturated.per_s() / nominal_per_s)
+        .with("paced_per_s", paced.per_s())
+        .and(paced.latencies())
+        .and(used))
+}
+
+/// What tenants get of workers that are always busy, against their shares by weight.
+pub fn shared(bench: &Bench, work: &Work) -> Result<Sample> {
+    let nodes = Nodes::start(bench, 1)?;
+    let (report, used) = observed(bench, &nodes, work)?;
+    let got: Vec<f64> = report.tenants.iter().map(|ops| *ops as f64).collect();
+    let weights: Vec<f64> = work.ours.tenants.iter().map(|tenant| f64::from(tenant.weight)).collect();
+    // Each has always more waiting than it gets.
+    let demands = vec![f64::INFINITY; got.len()];
+    let (sum, weight): (f64, f64) = (got.iter().sum(), weights.iter().sum());
+    let shares = got.iter().zip(&weights).map(|(got, of)| got / (sum * of / weight));
+    Ok(report
+        .sample()
+        .with("jain", jain(&got, &demands, &weights))
+        .with("least_share", shares.clone().fold(f64::INFINITY, f64::min))
+        .with("most_share", shares.fold(0.0, f64::max))
+        .and(used))
+}
+
+/// What the others keep of their throughput while the first submits so many times as much.
+pub fn disturbed(bench: &Bench, work: &Work, times: f64) -> Result<Sample> {
+    let nodes = Nodes::start(bench, 1)?;
+    let before = Report::of(work, &mut nodes.clients(bench, work)?)?;
+    let mut noisy = work.clone();
+    noisy.ours.tenants[0].per_s *= times;
+    let during = Report::of(&noisy, &mut nodes.clients(bench, &noisy)?)?;
+    let kept: Vec<f64> = during
+        .tenants
+        .iter()
+        .zip(&before.tenants)
+        .map(|(during, before)| *during as f64 / *before as f64)
+        .collect();
+    let [a, b, c, d] = kept.as_slice() else { anyhow::bail!("{} tenants", kept.len()) };
+    Ok(Sample::new()
+        .with("usual_load_share", load_of(work))
+        .with("noisy_times", *a)
+        .with("b_kept_share", *b)
+        .with("c_kept_share", *c)
+        .with("d_kept_share", *d)
+        .with("least_kept_share", b.min(*c).min(*d)))
+}
+
+fn load_of(work: &Work) -> f64 {
+    let per_s: f64 = work.ours.tenants.iter().map(|TenantLoad { per_s, .. }| per_s).sum();
+    per_s * work.task_ns as f64 / 1e9 / work.workers as f64
+}
+
+/// What came of it, and what the nodes took for it.
+fn observed(bench: &Bench, nodes: &Nodes, work: &Work) -> Result<(Report, Sample)> {
+    let cpu_ns = nodes.cpu_ns()?;
+    let report = Report::of(work, &mut nodes.clients(bench, work)?)?;
+    // Over all tasks, those outside of the time among them.
+    let node_ns = (nodes.cpu_ns()? - cpu_ns) as f64 / report.completed as f64;
+    let clients_ns = report.cpu_ns as f64 / report.ops as f64;
+    let sample = Sample::new()
+        .with("task_node_cpu_ns", node_ns)
+        .with("task_clients_cpu_ns", clients_ns)
+        .with("memory_bytes", nodes.memory_bytes()? as f64);
+    Ok((report, sample))
+}

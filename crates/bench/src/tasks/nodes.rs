@@ -1,0 +1,97 @@
+//! Nodes of ours that have agreed who leads their tasks, as suite `control` starts them: each a process of its own, on a real disk.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::work::Work;
+use crate::child::{Child, PATIENCE};
+use crate::control::clients::Connection;
+use crate::control::cluster::Cluster;
+use crate::control::ours::Ours;
+use crate::point::Bench;
+
+/// Between two looks whether they agree.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// See the module. Gone when dropped.
+#[derive(Debug)]
+pub struct Nodes {
+    nodes: Ours,
+    url: String,
+}
+
+impl Nodes {
+    /// So many.
+    pub fn start(bench: &Bench, count: usize) -> Result<Self> {
+        let nodes = Ours::start(bench, count)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let url = runtime.block_on(leader(&nodes.endpoints()))?;
+        Ok(Self { nodes, url })
+    }
+
+    /// Starts submitters and workers in a process of their own, which speak with the node that leads.
+    pub fn clients(&self, bench: &Bench, work: &Work) -> Result<Child> {
+        let mut work = work.clone();
+        work.ours.url.clone_from(&self.url);
+        bench.child.start("tasks-clients", &[("work", serde_json::to_string(&work)?)])
+    }
+
+    /// What all nodes have taken of the processors.
+    pub fn cpu_ns(&self) -> Result<u64> {
+        self.nodes.processes().iter().map(|process| cpu_ns_of(*process)).sum()
+    }
+
+    /// What all nodes have in memory.
+    pub fn memory_bytes(&self) -> Result<u64> {
+        self.nodes.processes().iter().map(|process| memory_bytes_of(*process)).sum()
+    }
+}
+
+/// The door of who leads the tasks, once all agree and each has a vote.
+async fn leader(endpoints: &[String]) -> Result<String> {
+    let nodes: Vec<_> = endpoints.iter().map(|endpoint| Connection::to(endpoint)).collect();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let why = match agreed(&nodes).await {
+            Ok(url) => return Ok(url),
+            Err(why) => why,
+        };
+        ensure!(Instant::now() < deadline, "nobody led the tasks within {PATIENCE:?}: {why:#}");
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn agreed(nodes: &[Connection]) -> Result<String> {
+    let mut leader = None;
+    for node in nodes {
+        let seen = node.seen().await?;
+        let Some((leads, voters)) = seen.tasks else { bail!("not every node has its part in the tasks") };
+        ensure!(voters == nodes.len(), "{voters} nodes have a vote");
+        ensure!(leader.replace(leads).is_none_or(|before| before == leads), "they differ in who leads");
+    }
+    let leader = leader.context("there is no node")?;
+    let node = nodes.get(leader as usize - 1).context("a leader that was not started")?;
+    Ok(format!("dunlin://{}", node.seen().await?.door))
+}
+
+/// Of the kernel's clock, by which processes are charged.
+const TICK_NS: u64 = 10_000_000;
+
+fn cpu_ns_of(process: u32) -> Result<u64> {
+    let path = format!("/proc/{process}/stat");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+    // Behind its name, which may hold anything: the 14th and 15th field are the third's 12th and 13th.
+    let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    let ticks = ticks(11).zip(ticks(12)).with_context(|| format!("{path} is not as it should be"))?;
+    Ok((ticks.0 + ticks.1) * TICK_NS)
+}
+
+fn memory_bytes_of(process: u32) -> Result<u64> {
+    let path = format!("/proc/{process}/status");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    Ok(kib.with_context(|| format!("{path} has no VmRSS"))? * 1024)
+}

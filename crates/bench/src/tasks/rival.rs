@@ -1,0 +1,72 @@
+//! Queues of the rivals: asynq and Celery on Redis, HyperQueue by itself, each as its users start it.
+//!
+//! Redis is told to sync its log before it answers (`appendfsync always`), as our nodes do; HyperQueue's queue is on no disk.
+
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use super::work::{Report, Work};
+use crate::child::{Child, PATIENCE};
+use crate::control::rival::free_ports;
+use crate::point::{Bench, target};
+use crate::scratch_disk::ScratchDisk;
+
+/// Who does tasks beside us; in how many processes or threads each does best is said by who orders.
+pub fn measure(bench: &Bench, whose: &str, work: &Work) -> Result<Report> {
+    let (program, mut args): (PathBuf, Vec<String>) = match whose {
+        target::ASYNQ => (bench.peers.program("asynq_load")?, Vec::new()),
+        target::CELERY => python(bench, "celery_load.py")?,
+        _ => python(bench, "hyperqueue_load.py")?,
+    };
+    let redis = match whose {
+        target::HYPERQUEUE => None,
+        _ => Some(Redis::start(bench)?),
+    };
+    let endpoint = redis.as_ref().map(|redis| redis.endpoint.clone()).unwrap_or_default();
+    args.push(serde_json::to_string(&Work { endpoint, ..work.clone() })?);
+    Report::of(work, &mut bench.child.start_program(&program, &args)?)
+}
+
+fn python(bench: &Bench, name: &str) -> Result<(PathBuf, Vec<String>)> {
+    let script = bench.peers.program(name)?;
+    Ok((bench.peers.program("tasks_python/bin/python")?, vec![script.display().to_string()]))
+}
+
+/// A server with a directory on a real disk, gone when dropped.
+struct Redis {
+    endpoint: String,
+    _child: Child,
+    _disk: ScratchDisk,
+}
+
+impl Redis {
+    fn start(bench: &Bench) -> Result<Self> {
+        let (program, disk) = (bench.peers.program("redis-server")?, ScratchDisk::new()?);
+        let port = free_ports(1)?[0].to_string();
+        let dir = disk.path().display().to_string();
+        let args = [
+            ("--port", port.as_str()),
+            ("--bind", "127.0.0.1"),
+            ("--daemonize", "no"),
+            ("--save", ""),
+            ("--appendonly", "yes"),
+            ("--appendfsync", "always"),
+            ("--dir", &dir),
+        ];
+        let args: Vec<String> =
+            args.iter().flat_map(|(name, value)| [*name, *value]).map(str::to_owned).collect();
+        let mut child = bench.child.start_program(&program, &args)?;
+        let endpoint = format!("127.0.0.1:{port}");
+        let deadline = Instant::now() + PATIENCE;
+        while TcpStream::connect(&endpoint).is_err() {
+            if child.ended()?.is_some() || Instant::now() > deadline {
+                bail!("redis-server did not start{}", child.last_words());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(Self { endpoint, _child: child, _disk: disk })
+    }
+}

@@ -1,0 +1,170 @@
+//! Who submits: as many as may wait, or at a rate.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use dunlin_client::{Tasks, TasksAsking};
+use dunlin_tasks::{Command, NewTask};
+
+use super::tally::Tally;
+use super::work::Work;
+use super::workers::KIND;
+use crate::clock::monotonic_ns;
+use crate::names::Draws;
+
+/// Requests of one connection that are on their way.
+const IN_FLIGHT: usize = 4;
+/// Requests at a rate that nobody has waited for yet.
+const IN_FLIGHT_PACED_MAX: usize = 4_096;
+/// Who finds enough waiting looks again so soon.
+const REST: Duration = Duration::from_micros(200);
+
+/// A tenant's name.
+pub fn tenant_of(nth: usize) -> String {
+    format!("tenant-{nth}")
+}
+
+/// Keeps so many of each of its tenants waiting until the time is up: of so many submitters, every so manieth tenant is this one's.
+pub fn keep_waiting(tasks: &Tasks, work: &Work, tally: &Tally, nth: usize) -> Result<()> {
+    let names: Vec<String> = (0..work.ours.tenants.len().max(1)).map(tenant_of).collect();
+    // One tenant's are shared among all.
+    let own: Vec<usize> = match names.len() {
+        1 => vec![0],
+        count => (nth..count).step_by(work.ours.submitters).collect(),
+    };
+    let mut on_the_way = VecDeque::new();
+    while !tally.is_time_up() {
+        let mut is_enough = true;
+        for &tenant in &own {
+            if tally.waiting(tenant) + work.ours.batch as u64 > work.backlog as u64 {
+                continue;
+            }
+            is_enough = false;
+            let payloads = payloads(tally, work, tenant, work.ours.batch, monotonic_ns());
+            on_the_way.push_back(begin(tasks, &names[tenant], &payloads)?);
+            if on_the_way.len() >= IN_FLIGHT {
+                on_the_way.pop_front().map_or(Ok(()), taken)?;
+            }
+        }
+        if is_enough {
+            on_the_way.drain(..).try_for_each(taken)?;
+            std::thread::sleep(REST);
+        }
+    }
+    on_the_way.into_iter().try_for_each(taken)
+}
+
+/// Tasks come at a rate, each when it is due, whatever waits; what is due at the same time goes together.
+pub fn pace(tasks: &Tasks, work: &Work, tally: &Tally) -> Result<()> {
+    let names: Vec<String> = (0..work.ours.tenants.len().max(1)).map(tenant_of).collect();
+    let mut arrivals: Vec<Arrivals> = match work.ours.tenants.as_slice() {
+        [] => vec![Arrivals::poisson(work.rate)],
+        tenants => tenants.iter().map(|tenant| Arrivals::steady(tenant.per_s)).collect(),
+    };
+    let (sender, on_the_way) = sync_channel(IN_FLIGHT_PACED_MAX);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(move || wait(&on_the_way));
+        while !tally.is_time_up() {
+            for (tenant, arrivals) in arrivals.iter_mut().enumerate() {
+                let now_ns = monotonic_ns();
+                let mut payloads = Vec::new();
+                while let Some(due_ns) = arrivals.due(now_ns) {
+                    payloads.push(tally.next(tenant, due_ns, work.bytes));
+                }
+                for payloads in payloads.chunks(work.ours.batch.max(1)) {
+                    let asking = begin(tasks, &names[tenant], payloads)?;
+                    sender.send(asking).map_err(|_| anyhow!("a submission has failed"))?;
+                }
+            }
+            let next_ns = arrivals.iter().map(|arrivals| arrivals.next_ns).min().unwrap_or(0);
+            std::thread::sleep(Duration::from_nanos(next_ns.saturating_sub(monotonic_ns())));
+        }
+        drop(sender);
+        waiting.join().map_err(|_| anyhow!("a submitter panicked"))?
+    })
+}
+
+fn wait(on_the_way: &Receiver<TasksAsking>) -> Result<()> {
+    on_the_way.iter().try_for_each(taken)
+}
+
+fn payloads(tally: &Tally, work: &Work, tenant: usize, count: usize, due_ns: u64) -> Vec<Vec<u8>> {
+    (0..count).map(|_| tally.next(tenant, due_ns, work.bytes)).collect()
+}
+
+fn begin(tasks: &Tasks, tenant: &str, payloads: &[Vec<u8>]) -> Result<TasksAsking> {
+    let new = payloads.iter().map(|payload| NewTask::new(KIND.as_bytes(), payload)).collect();
+    Ok(tasks.begin(&[Command::Submit { tenant: tenant.as_bytes(), tasks: new }])?)
+}
+
+fn taken(asking: TasksAsking) -> Result<()> {
+    for answer in asking.wait()? {
+        answer.context("a submission was refused")?;
+    }
+    Ok(())
+}
+
+/// When tasks are due.
+struct Arrivals {
+    mean_ns: f64,
+    draws: Option<Draws>,
+    next_ns: u64,
+}
+
+impl Arrivals {
+    /// Whenever chance has it.
+    fn poisson(per_s: f64) -> Self {
+        Self { mean_ns: 1e9 / per_s, draws: Some(Draws::default()), next_ns: monotonic_ns() }
+    }
+
+    /// One after another in equal times.
+    fn steady(per_s: f64) -> Self {
+        Self { mean_ns: 1e9 / per_s, draws: None, next_ns: monotonic_ns() }
+    }
+
+    /// The next, if it is due.
+    fn due(&mut self, now_ns: u64) -> Option<u64> {
+        let due_ns = self.next_ns;
+        (due_ns <= now_ns).then(|| {
+            self.next_ns = due_ns + self.gap_ns();
+            due_ns
+        })
+    }
+
+    fn gap_ns(&mut self) -> u64 {
+        const PARTS: usize = 1 << 40;
+        let times = self.draws.as_mut().map_or(1.0, |draws| {
+            // From 0, which is none, to 1, which is.
+            let uniform = (draws.below(PARTS) + 1) as f64 / PARTS as f64;
+            -uniform.ln()
+        });
+        (self.mean_ns * times) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrivals_come_as_often_as_they_are_to_and_by_chance_where_they_are_to() {
+        let gaps = |mut arrivals: Arrivals| -> Vec<u64> {
+            let mut before_ns = arrivals.next_ns;
+            let next = |_| {
+                let due_ns = arrivals.due(u64::MAX).unwrap();
+                due_ns - std::mem::replace(&mut before_ns, due_ns)
+            };
+            (0..100_001).map(next).skip(1).collect()
+        };
+        let mean = |gaps: &[u64]| gaps.iter().sum::<u64>() as f64 / gaps.len() as f64;
+        let steady = gaps(Arrivals::steady(10_000.0));
+        assert!(steady.iter().all(|gap| *gap == 100_000));
+        let poisson = gaps(Arrivals::poisson(10_000.0));
+        assert!((98_000.0..102_000.0).contains(&mean(&poisson)), "{}", mean(&poisson));
+        // Of an exponential distribution, e⁻¹ lie above the mean.
+        let above = poisson.iter().filter(|gap| **gap > 100_000).count();
+        assert!((35_500..38_100).contains(&above), "{above}");
+    }
+}

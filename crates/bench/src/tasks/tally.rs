@@ -1,0 +1,183 @@
+//! What was submitted and done, by all threads of our clients: each task once.
+//!
+//! A payload begins with what its task is: `number u64, when it was due, ns u64`; of the number the upper sixteen bits are the tenant's. The
+//! rest fills it up.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use anyhow::{Context, Result};
+
+use super::work::{Report, Work};
+use crate::clock::{monotonic_ns, processor_ns};
+use crate::stats::Latencies;
+
+/// What a payload has at least.
+pub const HEAD_BYTES: usize = 16;
+const TENANT_SHIFT: u32 = 48;
+/// So many tasks can be told apart.
+const TASKS_MAX: u64 = 1 << 27;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Tally {
+    begin_ns: u64,
+    end_ns: u64,
+    /// A bit for each task that was done.
+    seen: Vec<AtomicU64>,
+    submitted: AtomicU64,
+    done: AtomicU64,
+    twice: AtomicU64,
+    /// Of each tenant: what was submitted and is not done.
+    waiting: Vec<AtomicU64>,
+    is_over: AtomicBool,
+    before_cpu_ns: u64,
+}
+
+/// What one worker has done.
+#[derive(Debug, Default)]
+pub struct Done {
+    tenants: Vec<u64>,
+    starts: Latencies,
+    ends: Latencies,
+}
+
+impl Tally {
+    /// The time begins after the warm-up, from now.
+    pub fn begin(work: &Work) -> Self {
+        let begin_ns = monotonic_ns() + work.warmup_ns;
+        let zeros = |count: usize| (0..count).map(|_| AtomicU64::new(0)).collect();
+        Self {
+            begin_ns,
+            end_ns: begin_ns + work.time_ns,
+            seen: zeros((TASKS_MAX / 64) as usize),
+            submitted: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            twice: AtomicU64::new(0),
+            waiting: zeros(work.ours.tenants.len().max(1)),
+            is_over: AtomicBool::new(false),
+            before_cpu_ns: processor_ns(),
+        }
+    }
+
+    /// Whether nothing more is to be submitted.
+    pub fn is_time_up(&self) -> bool {
+        monotonic_ns() >= self.end_ns
+    }
+
+    /// Whether workers are to end: all was done, or nobody waits for it any more.
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Workers are to end.
+    pub fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+
+    /// How many of a tenant's tasks are not done.
+    pub fn waiting(&self, tenant: usize) -> u64 {
+        self.waiting[tenant].load(Ordering::Relaxed)
+    }
+
+    /// The payload of a tenant's next task.
+    pub fn next(&self, tenant: usize, due_ns: u64, bytes: usize) -> Vec<u8> {
+        let number = self.submitted.fetch_add(1, Ordering::Relaxed) | (tenant as u64) << TENANT_SHIFT;
+        self.waiting[tenant].fetch_add(1, Ordering::Relaxed);
+        let mut payload = vec![0; bytes.max(HEAD_BYTES)];
+        payload[..8].copy_from_slice(&number.to_le_bytes());
+        payload[8..HEAD_BYTES].copy_from_slice(&due_ns.to_le_bytes());
+        payload
+    }
+
+    /// How many were submitted and done.
+    pub fn counts(&self) -> (u64, u64) {
+        // What is done was submitted before.
+        let done = self.done.load(Ordering::Acquire);
+        (self.submitted.load(Ordering::Acquire), done)
+    }
+
+    /// A task was done.
+    pub fn note(&self, payload: &[u8], started_ns: u64, ended_ns: u64, done: &mut Done) -> Result<()> {
+        let (number, due_ns) = read(payload).context("a payload is not as it was submitted")?;
+        let (tenant, number) = ((number >> TENANT_SHIFT) as usize, number & ((1 << TENANT_SHIFT) - 1));
+        let word = self.seen.get((number / 64) as usize).context("more tasks than can be told apart")?;
+        let bit = 1 << (number % 64);
+        if word.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
+            self.twice.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        }
+        self.waiting.get(tenant).context("nobody's task")?.fetch_sub(1, Ordering::Relaxed);
+        self.count(tenant, (due_ns, started_ns, ended_ns), done);
+        self.done.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// The same without anybody who was asked.
+    pub fn count(&self, tenant: usize, (due_ns, started_ns, ended_ns): (u64, u64, u64), done: &mut Done) {
+        if (self.begin_ns..self.end_ns).contains(&ended_ns) {
+            if done.tenants.len() <= tenant {
+                done.tenants.resize(tenant + 1, 0);
+            }
+            done.tenants[tenant] += 1;
+            done.starts.record(started_ns.saturating_sub(due_ns));
+            done.ends.record(ended_ns.saturating_sub(due_ns));
+        }
+    }
+
+    /// What came of it.
+    pub fn report(&self, work: &Work, all: &[Done]) -> Report {
+        let mut tenants = vec![0; self.waiting.len()];
+        let (mut starts, mut ends) = (Latencies::default(), Latencies::default());
+        for done in all {
+            tenants.iter_mut().zip(&done.tenants).for_each(|(sum, ops)| *sum += ops);
+            starts.add(&done.starts);
+            ends.add(&done.ends);
+        }
+        let (submitted, completed) = self.counts();
+        let took_ns = monotonic_ns().saturating_sub(self.begin_ns).saturating_add(work.warmup_ns);
+        let cpu_ns = processor_ns() - self.before_cpu_ns;
+        Report {
+            ops: tenants.iter().sum(),
+            submitted,
+            completed,
+            twice: self.twice.load(Ordering::Relaxed),
+            elapsed_ns: work.time_ns,
+            start_p50_ns: starts.quantile_ns(0.5),
+            start_p99_ns: starts.quantile_ns(0.99),
+            end_p50_ns: ends.quantile_ns(0.5),
+            end_p99_ns: ends.quantile_ns(0.99),
+            workers_in_a_process: work.workers as u64,
+            tenants,
+            // Of a time as long as that which counts.
+            cpu_ns: (cpu_ns as f64 * work.time_ns as f64 / took_ns.max(1) as f64) as u64,
+        }
+    }
+}
+
+fn read(payload: &[u8]) -> Option<(u64, u64)> {
+    let (number, rest) = payload.split_first_chunk()?;
+    Some((u64::from_le_bytes(*number), u64::from_le_bytes(*rest.first_chunk()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_task_counts_once_and_for_its_tenant() {
+        let load = super::super::work::TenantLoad { weight: 1, per_s: 0.0 };
+        let ours = super::super::work::Ours { tenants: vec![load; 3], ..Default::default() };
+        let work = Work { time_ns: 1_000_000_000_000, ours, ..Work::default() };
+        let (tally, mut done) = (Tally::begin(&work), Done::default());
+        let payload = tally.next(2, 5, 0);
+        tally.next(0, 5, 100);
+        let now_ns = monotonic_ns();
+        tally.note(&payload, now_ns, now_ns, &mut done).unwrap();
+        assert_eq!((tally.counts(), tally.waiting(2), tally.waiting(0)), ((2, 1), 0, 1));
+        tally.note(&payload, now_ns, now_ns, &mut done).unwrap();
+        let report = tally.report(&work, &[done]);
+        assert_eq!((report.ops, report.completed, report.twice), (1, 1, 1));
+        assert_eq!(report.tenants, [0, 0, 1]);
+        assert!(tally.note(b"short", 0, 0, &mut Done::default()).is_err());
+    }
+}

@@ -1,0 +1,94 @@
+//! The points of suite `tasks` that go through nodes.
+
+use super::load;
+use super::work::{Ours, TenantLoad, Work};
+use crate::options::Options;
+use crate::params::Params;
+use crate::point::{Group, Point, target};
+
+/// As the document has it: 85 tasks a second of each worker.
+const TASK_NS: u64 = 11_760_000;
+/// Its workers.
+const WORKERS: [usize; 7] = [10, 25, 50, 75, 100, 150, 200];
+/// Payloads of tasks that do nothing.
+const BYTES: usize = 16;
+/// Tasks that do nothing: of ours, so many workers that take so many at once.
+const NOOP_WORKERS: usize = 2;
+const NOOP_SLOTS: u32 = 1_000;
+/// What asynq's workers do best with on two cores, and what Celery and HyperQueue have by themselves: a process for each core.
+const ASYNQ_WORKERS: usize = 64;
+const CORES: usize = 2;
+/// The document's tenants: tasks a second of each.
+const USUAL_PER_S: [f64; 4] = [85.0, 120.0, 75.0, 45.0];
+/// What the first submits while it is noisy, against that.
+const NOISY_TIMES: f64 = 10.0;
+/// Tenants that share what there is.
+const TENANTS: [usize; 2] = [4, 1_000];
+
+/// The groups.
+pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
+    let mut groups = vec![noops(options, with_peers)];
+    let scaling = WORKERS.into_iter().filter(|workers| !options.quick || *workers <= 10);
+    groups.push(scaling.map(|workers| scaling_of(workers, options)).collect());
+    groups.push(TENANTS.into_iter().map(|tenants| tenants_of(tenants, options)).collect());
+    groups
+        .push([("light", 48), ("saturated", 5)].map(|(load, workers)| noisy(load, workers, options)).into());
+    groups
+}
+
+fn params(nodes: usize, workers: usize) -> Params {
+    Params::new().with("via", "node").with("nodes", nodes).with("workers", workers)
+}
+
+/// Within so long a cluster has found its pace, and a neighbour's second is not all there is.
+fn times(options: &Options) -> (u64, u64) {
+    let time_ns = (options.time.as_nanos() as u64).max(options.count(3_000_000_000, 1_000_000_000));
+    (time_ns / 3, time_ns)
+}
+
+fn work(workers: usize, task_ns: u64, options: &Options) -> Work {
+    let (warmup_ns, time_ns) = times(options);
+    Work { workers, task_ns, bytes: BYTES, warmup_ns, time_ns, ..Work::default() }
+}
+
+fn noops(options: &Options, with_peers: bool) -> Group {
+    let ours = Ours { submitters: 1, batch: 500, slots: NOOP_SLOTS, ..Ours::default() };
+    let of = |whose: &'static str, nodes: usize, workers: usize, backlog: usize| {
+        let work = Work { backlog, ours: ours.clone(), ..work(workers, 0, options) };
+        let params = params(nodes, workers).with("bytes", BYTES).with("backlog", backlog);
+        Point::new("noop", whose, params, move |bench| load::cycles(bench, whose, nodes, &work))
+    };
+    let backlog = options.count(20_000, 2_000) as usize;
+    let mut group = Group::from([1, 3].map(|nodes| of(target::DUNLIN, nodes, NOOP_WORKERS, backlog)));
+    if with_peers {
+        group.push(of(target::ASYNQ, 1, ASYNQ_WORKERS, backlog));
+        group.push(of(target::CELERY, 1, CORES, 1_000));
+        group.push(of(target::HYPERQUEUE, 1, CORES, 1_000));
+    }
+    group
+}
+
+fn scaling_of(workers: usize, options: &Options) -> Point {
+    let ours = Ours { submitters: 1, batch: 100, slots: 1, ahead: 1, ..Ours::default() };
+    let work = Work { backlog: 20 * workers, ours, ..work(workers, TASK_NS, options) };
+    Point::new("scaling", target::DUNLIN, params(1, workers), move |bench| load::scaled(bench, &work))
+}
+
+/// Weights from one to four, and more waiting of each than it can get.
+fn tenants_of(tenants: usize, options: &Options) -> Point {
+    let loads = (0..tenants).map(|nth| TenantLoad { weight: 1 + nth as u32 % 4, per_s: 0.0 }).collect();
+    let ours = Ours { submitters: 1, batch: 20, slots: 1, ahead: 1, tenants: loads, ..Ours::default() };
+    let work = Work { backlog: 100, ours, ..work(50, 2_000_000, options) };
+    let params = params(1, 50).with("tenants", tenants);
+    Point::new("tenants", target::DUNLIN, params, move |bench| load::shared(bench, &work))
+}
+
+fn noisy(load: &'static str, workers: usize, options: &Options) -> Point {
+    let loads = USUAL_PER_S.map(|per_s| TenantLoad { weight: 1, per_s }).to_vec();
+    let ours = Ours { submitters: 1, batch: 100, slots: 1, tenants: loads, ..Ours::default() };
+    let mut work = Work { ours, ..work(workers, TASK_NS, options) };
+    // One task more or less is less than a thousandth of what the smallest submits.
+    work.time_ns = work.time_ns.max(options.count(20_000_000_000, 1_000_000_000));
+    let params = params(1, workers).with("load", load);
+    Point::new("noisy", target::DUNLIN, params, move |bench| load::disturbed(bench, &work, NOISY_TIMES))
+}

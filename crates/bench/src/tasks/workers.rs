@@ -1,0 +1,81 @@
+//! Who does tasks: workers that sleep, or that are done at once, and the same without anybody who gives them any.
+//!
+//! A worker sleeps by `std::thread::sleep` (`clock_nanosleep`, with the kernel's own slack of 50 µs), with us as without us.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use dunlin_client::{Attachment, Tasks, Used, WorkerOptions};
+
+use super::tally::{Done, Tally};
+use super::work::Work;
+use crate::clock::monotonic_ns;
+
+/// What all tasks are.
+pub const KIND: &str = "work";
+/// How soon a worker notices that all is over.
+const LOOK: Duration = Duration::from_millis(20);
+/// What was answered is heard of within so long.
+const FLUSH: Duration = Duration::from_secs(20);
+/// A neighbour may take the whole machine for a while.
+const TTL: Duration = Duration::from_secs(60);
+
+/// Becomes a worker.
+pub fn attach(tasks: &Tasks, work: &Work) -> Result<Attachment> {
+    let options = WorkerOptions {
+        kinds: vec![KIND.to_owned()],
+        slots: work.ours.slots,
+        ttl: TTL,
+        ..WorkerOptions::default()
+    };
+    Ok(tasks.attach_ahead(options, work.ours.ahead)?)
+}
+
+/// Works until all is over; each answer was taken in.
+pub fn run(attachment: &Attachment, work: &Work, tally: &Tally) -> Result<Done> {
+    let mut done = Done::default();
+    while !tally.is_over() {
+        if work.task_ns == 0 {
+            do_batch(attachment, work, tally, &mut done)?;
+        } else {
+            do_one(attachment, work, tally, &mut done)?;
+        }
+    }
+    let is_heard = attachment.flush(FLUSH);
+    let load = attachment.load();
+    ensure!(is_heard && load.given == load.answered, "not all that was given was answered: {load:?}");
+    Ok(done)
+}
+
+/// What does nothing is done as soon as it is there.
+fn do_batch(attachment: &Attachment, work: &Work, tally: &Tally, done: &mut Done) -> Result<()> {
+    let given = attachment.next_batch(work.ours.slots as usize, LOOK)?;
+    let now_ns = monotonic_ns();
+    given.iter().try_for_each(|given| tally.note(given.payload(), now_ns, now_ns, done))?;
+    attachment.complete_all(&given, &Used::default());
+    Ok(())
+}
+
+fn do_one(attachment: &Attachment, work: &Work, tally: &Tally, done: &mut Done) -> Result<()> {
+    let Some(given) = attachment.next(LOOK)? else { return Ok(()) };
+    let started_ns = monotonic_ns();
+    std::thread::sleep(Duration::from_nanos(work.task_ns));
+    let ended_ns = monotonic_ns();
+    attachment.complete(
+        &given,
+        b"",
+        &Used { run: Duration::from_nanos(ended_ns - started_ns), ..Used::default() },
+    );
+    tally.note(given.payload(), started_ns, ended_ns, done)
+}
+
+/// The same over and over, without anybody.
+pub fn run_bare(work: &Work, tally: &Tally) -> Done {
+    let mut done = Done::default();
+    while !tally.is_time_up() {
+        let started_ns = monotonic_ns();
+        std::thread::sleep(Duration::from_nanos(work.task_ns));
+        tally.count(0, (started_ns, started_ns, monotonic_ns()), &mut done);
+    }
+    done
+}

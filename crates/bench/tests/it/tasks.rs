@@ -1,0 +1,39 @@
+//! The cases of suite `tasks` that go through nodes, small, on real processes and a real disk: each task is done once; never how fast.
+
+use dunlin_bench::Row;
+
+use crate::runs::rows_of;
+
+fn rows(args: &[&str]) -> Vec<Row> {
+    let folder = tempfile::tempdir().unwrap();
+    let args: Vec<&str> = ["tasks", "--via=node"].iter().chain(args).copied().collect();
+    rows_of(folder.path(), &args)
+}
+
+fn has(rows: &[Row], case: &str, metric: &str) -> bool {
+    rows.iter().filter(|row| row.case == case && row.metric == metric && row.median > 0.0).count() == 1
+}
+
+#[test]
+fn tasks_that_do_nothing_go_through_three_nodes_each_once() {
+    let rows = rows(&["--case=noop", "--nodes=3"]);
+    for metric in ["ops_per_s", "p99_ns", "task_node_cpu_ns"] {
+        assert!(has(&rows, "noop", metric), "{metric}: {rows:?}");
+    }
+}
+
+#[test]
+fn workers_that_sleep_are_held_against_the_same_without_a_node() {
+    let rows = rows(&["--case=scaling", "--workers=10"]);
+    for metric in ["ops_per_s", "bare_per_s", "efficiency", "p99_ns"] {
+        assert!(has(&rows, "scaling", metric), "{metric}: {rows:?}");
+    }
+}
+
+#[test]
+fn tenants_that_always_have_tasks_waiting_share_the_workers() {
+    let rows = rows(&["--case=tenants", "--tenants=4"]);
+    for metric in ["ops_per_s", "jain", "least_share"] {
+        assert!(has(&rows, "tenants", metric), "{metric}: {rows:?}");
+    }
+}
