@@ -1,6 +1,6 @@
 //! `chaos`: the crashes of the log on disk, by the thousand; then the whole-system tests, many tries of each; then the
-//! control state of several nodes. `chaos control` runs those alone, `chaos mutants` shows that they find bugs. `chaos topics` is
-//! about topics of a cluster. `chaos space` and `chaos space-mutants` do the same for hand-overs between regions.
+//! control state of several nodes. `chaos control` runs those alone, `chaos topics` is about topics of a cluster, `chaos mutants`
+//! shows that both find bugs. `chaos space` and `chaos space-mutants` do the same for hand-overs between regions.
 //!
 //! `cargo test` runs the same tests with few tries. A failing try prints its seed; `--seed` makes its decisions
 //! again (what the machine does in between is another matter, so a rare failure may take several runs).

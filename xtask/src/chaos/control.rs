@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::process::{self, cargo};
 use crate::workspace;
@@ -91,29 +91,4 @@ impl Programs {
         command.args([format!("first={first}"), format!("seeds={seeds}")]);
         command
     }
-
-    /// Where the mutants are built.
-    pub fn mutants(&self) -> PathBuf {
-        self.dir.join("mutants")
-    }
-}
-
-/// How many of these seeds found something broken; of `count`, all are tried, else as many as it takes.
-pub fn broken(programs: &Programs, replica: &Path, seeds: u64, count: bool) -> Result<(u64, u64)> {
-    let mut command = programs.command(replica, 1, seeds);
-    if count {
-        command.arg("count");
-    }
-    let output = process::output(&mut command)?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let tried = text.lines().filter(|line| line.starts_with("seed ")).count() as u64;
-    let broken: Vec<&str> = text.lines().filter(|line| line.contains("BROKEN")).collect();
-    for line in &broken {
-        let line: String = line.chars().take(300).collect();
-        println!("  {line}");
-    }
-    if tried == 0 {
-        bail!("nothing was tried: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    Ok((broken.len() as u64, tried))
 }

@@ -1,23 +1,33 @@
 //! `chaos mutants`: does the net catch fish? Each patch of `tests/chaos/mutants` puts one bug back into a copy of the tree
-//! under `target/chaos/mutants`, and the same runs have to find it.
+//! under `target/chaos/mutants`, and the same runs have to find it: those of the control state, or, for the patches in `topics`,
+//! those of a cluster's topics.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::control::{self, Programs};
+use super::{control, topics};
 use crate::process;
 use crate::workspace;
 
-/// From the repository's root.
-const PATCHES: &str = "tests/chaos/mutants";
+/// What is tried.
+struct Net {
+    /// Where its patches are, from the repository's root.
+    patches: &'static str,
+    /// How many: none is to be lost unnoticed.
+    count: usize,
+    /// The program that a patch changes.
+    program: &'static str,
+}
+
 /// As many as the issue asks for, and one of clocks.
-const COUNT: usize = 6;
+const CONTROL: Net = Net { patches: "tests/chaos/mutants", count: 6, program: "replica" };
+const TOPICS: Net = Net { patches: "tests/chaos/mutants/topics", count: 2, program: "dunlin" };
 
 /// Every patch applies to the tree as it is.
 pub fn check() -> Result<()> {
-    for patch in patches()? {
+    for patch in CONTROL.patches()?.into_iter().chain(TOPICS.patches()?) {
         let mut apply = Command::new("git");
         apply.args(["apply", "--check"]).arg(&patch).current_dir(workspace::root());
         process::text(&mut apply).with_context(|| format!("{} is to be made anew", patch.display()))?;
@@ -28,48 +38,97 @@ pub fn check() -> Result<()> {
 /// Tries each against these many seeds, or those whose names contain `only`.
 pub fn run(seeds: u64, count: bool, only: Option<&str>) -> Result<()> {
     check()?;
-    let programs = control::build(&[])?;
-    let (tree, mut missed) = (programs.mutants().join("tree"), Vec::new());
-    for patch in patches()? {
-        let name = patch.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        if only.is_some_and(|only| !name.contains(only)) {
-            continue;
-        }
-        let replica = build(&programs, &tree, &patch)?;
-        let (broken, tried) = control::broken(&programs, &replica, seeds, count)?;
-        println!("{name}: found by {broken} of {tried} seeds");
-        if broken == 0 {
-            missed.push(name);
-        }
+    let mut missed = Vec::new();
+    let (of_control, of_topics) = (CONTROL.only(only)?, TOPICS.only(only)?);
+    if !of_control.is_empty() {
+        let programs = control::build(&[])?;
+        missed.extend(CONTROL.cast(&of_control, count, |replica| programs.command(replica, 1, seeds))?);
+    }
+    if !of_topics.is_empty() {
+        let programs = topics::build(&[])?;
+        missed.extend(TOPICS.cast(&of_topics, count, |dunlin| programs.command(dunlin, 1, seeds))?);
     }
     ensure!(missed.is_empty(), "not found by {seeds} seeds: {}", missed.join(", "));
     Ok(())
 }
 
-fn patches() -> Result<Vec<PathBuf>> {
-    let dir = workspace::root().join(PATCHES);
-    let entries = std::fs::read_dir(&dir).with_context(|| format!("cannot read {}", dir.display()))?;
-    let mut patches: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-    patches.sort();
-    if patches.len() != COUNT {
-        bail!("{PATCHES} has {} patches, not {COUNT}", patches.len());
+impl Net {
+    fn patches(&self) -> Result<Vec<PathBuf>> {
+        let dir = workspace::root().join(self.patches);
+        let entries = std::fs::read_dir(&dir).with_context(|| format!("cannot read {}", dir.display()))?;
+        let mut patches: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+        patches.retain(|path| path.extension().is_some_and(|ending| ending == "patch"));
+        patches.sort();
+        if patches.len() != self.count {
+            bail!("{} has {} patches, not {}", self.patches, patches.len(), self.count);
+        }
+        Ok(patches)
     }
-    Ok(patches)
+
+    fn only(&self, only: Option<&str>) -> Result<Vec<PathBuf>> {
+        let mut patches = self.patches()?;
+        patches.retain(|patch| only.is_none_or(|only| name_of(patch).contains(only)));
+        Ok(patches)
+    }
+
+    /// Tries these; the names of those that were not found.
+    fn cast(
+        &self,
+        patches: &[PathBuf],
+        count: bool,
+        command: impl Fn(&Path) -> Command,
+    ) -> Result<Vec<String>> {
+        let mut missed = Vec::new();
+        for patch in patches {
+            let (name, program) = (name_of(patch), self.build(patch)?);
+            let (broken, tried) = broken(command(&program), count)?;
+            println!("{name}: found by {broken} of {tried} seeds");
+            if broken == 0 {
+                missed.push(name);
+            }
+        }
+        Ok(missed)
+    }
+
+    fn build(&self, patch: &Path) -> Result<PathBuf> {
+        let dir = workspace::target_directory()?.join("chaos").join("mutants");
+        let tree = dir.join("tree");
+        copy_tree(&tree)?;
+        let mut apply = Command::new("git");
+        apply.arg("apply").arg(patch).current_dir(&tree);
+        // The copy lies in the repository and is none.
+        apply.env("GIT_CEILING_DIRECTORIES", &dir);
+        process::run(&mut apply)?;
+        let target = dir.join("target");
+        let mut build = process::cargo(&["build", "--workspace", "--bin", self.program, "--target-dir"]);
+        process::run(build.arg(&target).current_dir(&tree))?;
+        let (built, kept) = (target.join("debug").join(self.program), dir.join(self.program));
+        std::fs::copy(&built, &kept).with_context(|| format!("cannot copy {}", built.display()))?;
+        Ok(kept)
+    }
 }
 
-fn build(programs: &Programs, tree: &Path, patch: &Path) -> Result<PathBuf> {
-    copy_tree(tree)?;
-    let mut apply = Command::new("git");
-    apply.arg("apply").arg(patch).current_dir(tree);
-    // The copy lies in the repository and is none.
-    apply.env("GIT_CEILING_DIRECTORIES", tree.parent().context("it lies somewhere")?);
-    process::run(&mut apply)?;
-    let target = programs.mutants().join("target");
-    let mut build = process::cargo(&["build", "--workspace", "--bin", "replica", "--target-dir"]);
-    process::run(build.arg(&target).current_dir(tree))?;
-    let (built, kept) = (target.join("debug/replica"), programs.mutants().join("replica"));
-    std::fs::copy(&built, &kept).with_context(|| format!("cannot copy {}", built.display()))?;
-    Ok(kept)
+fn name_of(patch: &Path) -> String {
+    patch.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// How many of a command's seeds found something broken; of `count`, all are tried, else as many as it takes.
+fn broken(mut command: Command, count: bool) -> Result<(u64, u64)> {
+    if count {
+        command.arg("count");
+    }
+    let output = process::output(&mut command)?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let tried = text.lines().filter(|line| line.starts_with("seed ")).count() as u64;
+    let broken: Vec<&str> = text.lines().filter(|line| line.contains("BROKEN")).collect();
+    for line in &broken {
+        let line: String = line.chars().take(300).collect();
+        println!("  {line}");
+    }
+    if tried == 0 {
+        bail!("nothing was tried: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok((broken.len() as u64, tried))
 }
 
 /// Files that are as they were are left alone, so that cargo builds only what a patch changes.
