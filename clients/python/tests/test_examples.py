@@ -11,7 +11,7 @@ from pathlib import Path
 
 import dunlin
 import pytest
-from conftest import PATIENCE, Node
+from conftest import PATIENCE, STEADY_MS, Node
 
 PACKAGE = Path(__file__).parent.parent
 README = PACKAGE.parent.parent / "README.md"
@@ -80,3 +80,19 @@ def test_the_subscription_of_the_projects_readme_runs(own_node: Node) -> None:
         reading.kill()
         reading.communicate()
         publishing.join()
+
+
+def test_the_worker_of_the_projects_readme_runs_where_a_node_starts_it(tmp_path: Path) -> None:
+    chapter = README.read_text().split("\n## Tasks and workers\n")[1].split("\n## ")[0]
+    (program,) = re.findall(r"^```python\n(.*?)^```", chapter, re.M | re.S)
+    worker = tmp_path / "worker.py"
+    worker.write_text(program)
+    assert "dunlin dev --workers 'python3 worker.py' --scale 1..4" in chapter
+    assert "dunlin task submit shout hello --wait " in chapter
+    node = Node(tmp_path, STEADY_MS, "--workers", f"'{sys.executable}' '{worker}'", "--scale", "1..4")
+    node.start()
+    try:
+        binary = os.environ["DUNLIN_BINARY"]
+        assert output([binary, "task", "submit", "shout", "hello", "--wait"], node) == "HELLO\n"
+    finally:
+        node.kill()

@@ -22,6 +22,7 @@ pub use raw::{Origin, RawConfig};
 pub use values::{Off, Size};
 
 use crate::outcome::Refusal;
+use crate::workers::WorkersConfig;
 
 /// What a node is to do, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub struct Config {
     pub otlp_endpoint: Option<String>,
     /// How long a NATS client may take over one operation.
     pub nats_publish: Duration,
+    /// Processes that work for its tasks.
+    pub workers: Option<WorkersConfig>,
 }
 
 /// Its part in a cluster.
@@ -105,6 +108,7 @@ impl TryFrom<&RawConfig> for Config {
             log_as_json: log_as_json(raw)?,
             otlp_endpoint: value::<Off<String>>(raw, "otlp.endpoint", "a URL, or off")?.0,
             nats_publish: duration(raw, "nats.publish_timeout")?,
+            workers: WorkersConfig::of(raw)?,
         };
         refuse_the_open_network(&config, raw)?;
         if config.addresses().next().is_none() && config.unix.is_none() {

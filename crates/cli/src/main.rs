@@ -26,6 +26,7 @@ mod signals;
 mod state;
 mod table;
 mod telemetry;
+mod workers;
 
 use std::process::ExitCode;
 

@@ -31,6 +31,14 @@ impl Program {
 
     /// Whether there is such a command: one that cannot be run is to take no record from those that could do it.
     pub fn check(&self) -> Result<()> {
+        match self.missing() {
+            Some(why) => Err(Refusal(format!("{why}; no record was taken")).into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Why it cannot be run, if that is known beforehand.
+    pub fn missing(&self) -> Option<String> {
         let found = match self.name.contains('/') {
             true => is_command(Path::new(&self.name)),
             false => {
@@ -39,13 +47,13 @@ impl Program {
             }
         };
         if found {
-            return Ok(());
+            return None;
         }
         let why = match Path::new(&self.name).exists() && self.name.contains('/') {
             true => "it is there, but cannot be executed (chmod +x?)",
             false => "there is no such command",
         };
-        Err(Refusal(format!("cannot run {}: {why}; no record was taken", self.name)).into())
+        Some(format!("cannot run {}: {why}", self.name))
     }
 
     /// Runs it to its end; it writes where we write.

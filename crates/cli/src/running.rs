@@ -8,6 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use dunlin::journal::RealDisk;
 use dunlin::{Node, OwnershipLimits, RecoveredTopic};
 use dunlin_server::cluster::{Cluster, ClusterConfig, ClusterError, ClusterLimits};
+use dunlin_server::workers::Workers;
 use dunlin_server::{Door, NatsLimits, Server, ServerConfig, StartError};
 use dunlin_topic::{Retention, TopicConfig};
 
@@ -15,6 +16,7 @@ use crate::config::Config;
 use crate::outcome::Refusal;
 use crate::signals::Stop;
 use crate::telemetry::Telemetry;
+use crate::workers::GRACE;
 
 #[derive(Debug)]
 pub struct Running {
@@ -24,6 +26,8 @@ pub struct Running {
     pub cluster: Option<Cluster>,
     /// What it tells of itself, where that is more than its callers do.
     pub telemetry: Option<Telemetry>,
+    /// Processes that work for its tasks.
+    pub workers: Option<Workers>,
 }
 
 impl Running {
@@ -39,7 +43,10 @@ impl Running {
         if let Some(cluster) = &cluster {
             server.take_part(cluster).context("cannot serve the other nodes")?;
         }
-        Ok(Running { node, server, cluster, telemetry: None })
+        let mut running = Running { node, server, cluster, telemetry: None, workers: None };
+        let workers = config.workers.as_ref().map(|workers| workers.start(&running.node, running.url()));
+        running.workers = workers.transpose()?;
+        Ok(running)
     }
 
     /// The first address a client of Dunlin's own can use.
@@ -65,6 +72,9 @@ impl Running {
 
     /// Hands the lead of its cluster over, says good-bye to everyone, then ends the topics.
     pub fn stop(self) {
+        if let Some(workers) = self.workers {
+            workers.stop(GRACE);
+        }
         if let Some(cluster) = &self.cluster {
             cluster.hand_over();
         }

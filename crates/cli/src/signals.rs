@@ -41,8 +41,8 @@ impl Reload {
     }
 }
 
-/// Set when it is time to end.
-#[derive(Debug, Clone)]
+/// Set when it is time to end. The default is set by nobody but those who are told to.
+#[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
@@ -83,7 +83,7 @@ impl Stop {
 
     #[cfg(test)]
     pub fn never() -> Stop {
-        Stop(Arc::new(AtomicBool::new(false)))
+        Stop::default()
     }
 
     pub fn is_set(&self) -> bool {

@@ -17,16 +17,19 @@
 
 mod life;
 mod local;
+mod seen;
 
+use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use dunlin_scale::{Conductor, Instance, Looked, Phase, Policy, PolicyError};
+use dunlin_scale::{Conductor, Instance, Looked, Phase, Policy, PolicyError, ScaleIn, ScaleOut};
 
 pub use local::{LocalWorkers, WorkerCommand, WorkersLimits};
+pub use seen::of_node;
 
 /// How often the scheduler is looked at, and processes.
 const LOOK: Duration = Duration::from_millis(100);
@@ -68,7 +71,20 @@ struct Shared {
     /// Processes that run, and those of them that work.
     processes: AtomicU64,
     ready: AtomicU64,
+    decided: Mutex<Decided>,
 }
+
+/// The last that was decided, and how far each is. Times are of the thread that keeps the workers, from its start.
+#[derive(Debug, Clone, Default)]
+pub struct Decided {
+    /// There are to be more; the oldest first.
+    pub out: Vec<ScaleOut>,
+    /// There are to be fewer; one for each process.
+    pub inward: Vec<ScaleIn>,
+}
+
+/// So many of each kind are kept for whoever looks.
+const DECIDED_MAX: usize = 16;
 
 impl Workers {
     /// Starts as many as `policy` wants at least, then as many as it wants by what `look` sees; that is asked ten times a second, and
@@ -98,6 +114,11 @@ impl Workers {
         self.shared.ready.load(Ordering::Relaxed)
     }
 
+    /// What was decided lately, and when each phase of it was over.
+    pub fn decided(&self) -> Decided {
+        self.shared.decided().clone()
+    }
+
     /// Has all of them do what they hold, for so long at most, and end; waits for that.
     pub fn stop(mut self, grace: Duration) {
         self.end(grace);
@@ -111,6 +132,12 @@ impl Workers {
         {
             tracing::error!("the thread that looks after workers has failed");
         }
+    }
+}
+
+impl Shared {
+    fn decided(&self) -> MutexGuard<'_, Decided> {
+        self.decided.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -177,9 +204,23 @@ impl<L: FnMut() -> Option<Seen>> Keeper<L> {
         let ready = self.conductor.members().filter(|(_, member)| member.phase == Phase::Ready).count();
         self.shared.ready.store(ready as u64, Ordering::Relaxed);
         self.shared.processes.store(self.conductor.provider().len() as u64, Ordering::Relaxed);
+        let decisions = self.conductor.scaler().decisions();
+        *self.shared.decided() = Decided { out: last(decisions.out()), inward: last(decisions.inward()) };
     }
 
     fn now_ms(&self) -> u64 {
         self.started.elapsed().as_millis() as u64
     }
+}
+
+/// The last of them, the oldest first.
+fn last<'a, D: Copy + 'a>(all: impl Iterator<Item = &'a D>) -> Vec<D> {
+    let mut last = VecDeque::with_capacity(DECIDED_MAX);
+    for decision in all {
+        if last.len() == DECIDED_MAX {
+            last.pop_front();
+        }
+        last.push_back(*decision);
+    }
+    last.into()
 }

@@ -16,6 +16,7 @@ use crate::connect::URL_DEFAULT;
 use crate::console::Console;
 use crate::running::Running;
 use crate::signals::{Reload, Stop};
+use crate::workers::WorkersConfig;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -24,6 +25,8 @@ Examples:
   dunlin dev --listen 127.0.0.1:0            beside another node
   dunlin dev --tls                           by TLS, with certificates of its own in ./dunlin-tls
   dunlin dev --nodes 3                       a cluster of three, each a process of its own
+  dunlin dev --workers 'python3 worker.py' --scale 1..8
+                                             workers for tasks, as many as those that wait need
 
 The same node as `dunlin serve` with the same options; it only says more, and opens all doors.")]
 pub struct Arguments {
@@ -52,7 +55,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     let (mut raw, mut warnings) = arguments.config.gather_over(defaults)?;
     shut_doors_in_use(&mut raw, &mut warnings);
     let running = serve::start_with(&raw, &warnings, &stop, console)?;
-    greet(&running, certificates.as_ref(), console)?;
+    greet(&running, certificates.as_ref(), WorkersConfig::of(&raw)?.as_ref(), console)?;
     let ended = serve::wait_and_reload(&running, &stop, &reload);
     running.stop();
     ended?;
@@ -82,7 +85,12 @@ const COMMANDS: [(&str, &str); 5] = [
     ("dunlin topics list", "what there is"),
 ];
 
-fn greet(running: &Running, certificates: Option<&Certificates>, console: &Console) -> Result<()> {
+fn greet(
+    running: &Running,
+    certificates: Option<&Certificates>,
+    workers: Option<&WorkersConfig>,
+    console: &Console,
+) -> Result<()> {
     let paint = console.paint;
     let mut out = console.out();
     writeln!(out, "{} {} is up", paint.good("dunlin"), env!("CARGO_PKG_VERSION"))?;
@@ -91,6 +99,9 @@ fn greet(running: &Running, certificates: Option<&Certificates>, console: &Conso
     }
     for (door, url) in running.other_urls() {
         writeln!(out, "  {}  {}", paint.strong(&url), paint.faint(clients_of(door)))?;
+    }
+    if let Some(workers) = workers {
+        writeln!(out, "  {}", paint.faint(&format!("workers: {workers}")))?;
     }
     writeln!(out, "\nTry, in other terminals:")?;
     let url = running.url();

@@ -228,6 +228,19 @@ pub const KEYS: &[Key] = &[
         help: "How long a node that gives no sign of life keeps its volatile topics; then they get other owners. 500ms to 1m",
     },
     Key {
+        name: "workers",
+        value: "COMMAND|off",
+        default: "off",
+        help: "Workers for tasks: this command is run as often as it takes, within `scale`; each run finds the node by DUNLIN_URL, and is \
+               ended by SIGTERM",
+    },
+    Key {
+        name: "scale",
+        value: "MIN..MAX",
+        default: "1..4",
+        help: "How many workers there are at least and at most, where `workers` says what they are",
+    },
+    Key {
         name: "kv.history_bytes",
         value: "SIZE",
         default: "64MiB",

@@ -21,3 +21,4 @@ mod task;
 mod tls;
 mod topics;
 mod users;
+mod workers;

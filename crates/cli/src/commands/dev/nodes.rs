@@ -124,6 +124,12 @@ fn start(number: u32, dir: &Path, raw: &RawConfig, through: Option<&str>, base: 
         std::fs::write(&file, client.token(Some(Duration::from_secs(60)), false)?.to_string())?;
         command.args(["--join", through, "--cluster-token-file"]).arg(file);
     }
+    if number == 1 {
+        // Workers are one node's: the bounds are for all nodes together, as whoever typed them expects.
+        for name in ["workers", "scale"] {
+            command.arg(format!("--{name}={}", raw.get(name).text));
+        }
+    }
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().context("cannot start its process")?;
     let out = child.stdout.take().context("its output")?;

@@ -20,6 +20,7 @@ use crate::connect::connect;
 use crate::console::Console;
 use crate::program::Program;
 use crate::signals::Stop;
+use crate::workers::{NAME_VARIABLE, ends_with_stdin};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -32,7 +33,9 @@ What the command writes is the task's result. When it fails the task is tried ag
 good. It finds DUNLIN_TASK, DUNLIN_TASK_TOKEN, DUNLIN_TASK_ATTEMPT, DUNLIN_TASK_KIND and DUNLIN_TASK_TENANT in its environment. A task that is
 cancelled, or takes longer than its timeout, has its command sent SIGTERM, and SIGKILL after two seconds.
 
-SIGTERM or Ctrl-C: nothing new is taken, what runs is finished, then it ends with exit code 0.")]
+SIGTERM or Ctrl-C: nothing new is taken, what runs is finished, then it ends with exit code 0.
+
+A node starts such workers itself, as many as the tasks that wait need: `dunlin dev --workers 'dunlin task worker --kind count -- wc -c' --scale 1..8`.")]
 pub struct Arguments {
     /// What it can do; may be given several times
     #[arg(long = "kind", required = true, value_name = "KIND")]
@@ -43,8 +46,8 @@ pub struct Arguments {
     /// Tasks at once
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     slots: u32,
-    /// A name, for people [default: host and process]
-    #[arg(long)]
+    /// A name, for people; for a node that started it, it is who it is [default: host and process]
+    #[arg(long, env = NAME_VARIABLE)]
     name: Option<String>,
     /// What it has goes to others when nobody hears from it for so long
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
@@ -76,6 +79,10 @@ const RESULT_BYTES_MAX: u64 = 8 << 20;
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let stop = Stop::on_signal()?;
+    let orphaned = Stop::default();
+    if ends_with_stdin() {
+        orphaned.when_stdin_ends();
+    }
     let program = Program::new(&arguments.command).ok_or_else(|| anyhow!("no command"))?;
     program.check()?;
     let client = connect(global, "dunlin task worker")?;
@@ -91,9 +98,13 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let attachment = client.tasks().attach(options).context("cannot start a thread")?;
     thread::scope(|scope| {
         for _ in 0..arguments.slots {
-            scope.spawn(|| slot(arguments, &attachment, &stop, console));
+            scope.spawn(|| slot(arguments, &attachment, (&stop, &orphaned), console));
         }
     });
+    if orphaned.is_set() {
+        // Whoever started it is gone, and most likely the node with it: nobody is there to say good-bye to.
+        std::process::exit(1);
+    }
     attachment.flush(GRACE);
     let ended = attachment.error();
     said(&attachment.load(), console)?;
@@ -118,8 +129,8 @@ fn said(load: &AttachmentLoad, console: &Console) -> Result<()> {
     Ok(writeln!(std::io::stderr(), "{answered} tasks done{late}")?)
 }
 
-fn slot(arguments: &Arguments, attachment: &Attachment, stop: &Stop, console: &Console) {
-    loop {
+fn slot(arguments: &Arguments, attachment: &Attachment, (stop, orphaned): (&Stop, &Stop), console: &Console) {
+    while !orphaned.is_set() {
         if arguments.count.is_some_and(|count| attachment.load().given >= count) {
             stop.set();
         }
@@ -132,7 +143,7 @@ fn slot(arguments: &Arguments, attachment: &Attachment, stop: &Stop, console: &C
         }
         match attachment.next(LOOK) {
             Ok(Some(given)) => {
-                let (came, used) = run_one(arguments, &given);
+                let (came, used) = run_one(arguments, &given, orphaned);
                 if let Err(failed) = &came {
                     let task = show::hex(given.task());
                     let why = String::from_utf8_lossy(&failed.why);
@@ -165,10 +176,10 @@ impl Failed {
     }
 }
 
-fn run_one(arguments: &Arguments, given: &Given) -> (Result<Vec<u8>, Failed>, Used) {
+fn run_one(arguments: &Arguments, given: &Given, orphaned: &Stop) -> (Result<Vec<u8>, Failed>, Used) {
     let began = Instant::now();
     let (came, used) = match start(arguments, given) {
-        Ok(child) => follow(child, given, began),
+        Ok(child) => follow(child, given, orphaned, began),
         Err(error) => {
             (Err(Failed::new(format!("cannot run {}: {error}", arguments.command[0]))), Used::default())
         }
@@ -195,7 +206,12 @@ fn start(arguments: &Arguments, given: &Given) -> std::io::Result<Child> {
     command.spawn()
 }
 
-fn follow(mut child: Child, given: &Given, began: Instant) -> (Result<Vec<u8>, Failed>, Used) {
+fn follow(
+    mut child: Child,
+    given: &Given,
+    orphaned: &Stop,
+    began: Instant,
+) -> (Result<Vec<u8>, Failed>, Used) {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let payload: Arc<[u8]> = given.payload().into();
     // A command that does not read is no failure.
@@ -206,7 +222,8 @@ fn follow(mut child: Child, given: &Given, began: Instant) -> (Result<Vec<u8>, F
     let (mut asked, deadline) = (None, began + given.timeout());
     let mut usage = Usage::default();
     while !usage.look(pid) {
-        if asked.is_none() && (given.is_stopped() || Instant::now() >= deadline) {
+        let is_over = given.is_stopped() || orphaned.is_set() || Instant::now() >= deadline;
+        if asked.is_none() && is_over {
             asked = Some(Instant::now());
             signal(pid, Signal::TERM);
         }

@@ -1,0 +1,119 @@
+//! Processes that work for a node's tasks, where `workers` says what they are.
+
+use std::process;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use dunlin::Node;
+use dunlin_scale::Policy;
+use dunlin_server::workers::{WorkerCommand, Workers, WorkersLimits, of_node};
+
+use crate::config::RawConfig;
+use crate::outcome::Refusal;
+use crate::program::Program;
+
+/// When the node stops, who holds something has so long for it.
+pub const GRACE: Duration = Duration::from_secs(10);
+/// Under which name a worker is to attach, so that the node knows which of its processes it is.
+pub const NAME_VARIABLE: &str = "DUNLIN_WORKER_NAME";
+/// That a worker is to end when its standard input does: whoever started it is gone.
+const END_WITH_STDIN_VARIABLE: &str = "DUNLIN_END_WITH_STDIN";
+
+/// Whether whoever started this process wants it to end along.
+pub fn ends_with_stdin() -> bool {
+    std::env::var_os(END_WITH_STDIN_VARIABLE).is_some_and(|set| !set.is_empty())
+}
+
+/// What to run, and how many of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkersConfig {
+    pub words: Vec<String>,
+    pub min: u32,
+    pub max: u32,
+}
+
+impl WorkersConfig {
+    /// From `workers` and `scale`; none where there are no workers.
+    pub fn of(raw: &RawConfig) -> Result<Option<WorkersConfig>> {
+        let (command, scale) = (raw.get("workers"), raw.get("scale"));
+        let Some((min, max)) = bounds(&scale.text) else {
+            let most = WorkersLimits::default().processes_max;
+            bail!(
+                "scale = {:?} ({}): expected how many workers at least and at most, like 1..8; up to {most}",
+                scale.text,
+                scale.origin
+            );
+        };
+        if command.text == "off" {
+            return Ok(None);
+        }
+        match shlex::split(&command.text).filter(|words| !words.is_empty()) {
+            Some(words) => Ok(Some(WorkersConfig { words, min, max })),
+            None => bail!(
+                "workers = {:?} ({}): expected a command, like 'python3 worker.py', or off",
+                command.text,
+                command.origin
+            ),
+        }
+    }
+
+    /// Starts them for a node that clients reach at `url`.
+    pub fn start(&self, node: &Node, url: String) -> Result<Workers> {
+        ensure!(
+            !url.is_empty(),
+            Refusal("workers need a way to the node: set listen or unix, or workers to off".to_owned())
+        );
+        if let Some(why) = Program::new(&self.words).and_then(|program| program.missing()) {
+            bail!(Refusal(format!("workers: {why}")));
+        }
+        let command = WorkerCommand {
+            words: self.words.clone(),
+            environment: vec![("DUNLIN_URL".to_owned(), url)],
+            prefix: format!("{}-{}", rustix::system::uname().nodename().to_string_lossy(), process::id()),
+        };
+        let policy = Policy::local(self.min, self.max);
+        Workers::start(policy, command, WorkersLimits::default(), of_node(node))
+            .context("cannot keep workers")
+    }
+}
+
+impl std::fmt::Display for WorkersConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let words = self.words.iter().map(String::as_str);
+        let command = shlex::try_join(words).unwrap_or_else(|_| self.words.join(" "));
+        write!(f, "{} to {} of: {command}", self.min, self.max)
+    }
+}
+
+fn bounds(text: &str) -> Option<(u32, u32)> {
+    let (min, max) = text.split_once("..")?;
+    let (min, max): (u32, u32) = (min.trim().parse().ok()?, max.trim().parse().ok()?);
+    let is_possible = (1..=max).contains(&min) && max as usize <= WorkersLimits::default().processes_max;
+    is_possible.then_some((min, max))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_two_numbers_the_lower_first() {
+        assert_eq!((bounds("1..8"), bounds("3 .. 3")), (Some((1, 8)), Some((3, 3))));
+        for text in ["0..3", "4..3", "1..", "..3", "3", "1..9999999", "a..b"] {
+            assert_eq!(bounds(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_command_is_split_as_a_shell_would() {
+        let mut raw = RawConfig::defaults();
+        assert_eq!(WorkersConfig::of(&raw).unwrap(), None);
+        raw.set_default("workers", "dunlin task worker --kind k -- sh -c 'sleep 1; wc -c'");
+        raw.set_default("scale", "2..3");
+        let workers = WorkersConfig::of(&raw).unwrap().unwrap();
+        assert_eq!(workers.words[5..], ["--", "sh", "-c", "sleep 1; wc -c"]);
+        assert_eq!(workers.to_string(), "2 to 3 of: dunlin task worker --kind k -- sh -c 'sleep 1; wc -c'");
+        raw.set_default("workers", "sh -c 'never ends");
+        assert!(WorkersConfig::of(&raw).unwrap_err().to_string().contains("never ends"));
+    }
+}

@@ -1,0 +1,156 @@
+//! `--workers` and `--scale`: a node that starts, drains and replaces real workers.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::dunlin::{Node, Outcome, Program, dunlin, run, signal};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Does until it is so; what it last saw where it never is.
+fn until<T: std::fmt::Debug>(what: &str, mut look: impl FnMut() -> T, is_so: impl Fn(&T) -> bool) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let seen = look();
+        if is_so(&seen) {
+            return seen;
+        }
+        assert!(Instant::now() < deadline, "{what}: {seen:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The processes that a process started and that run.
+fn children(parent: u32) -> Vec<u32> {
+    let of = |entry: std::fs::DirEntry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let (_, fields) = stat.rsplit_once(") ")?;
+        let mut fields = fields.split(' ');
+        let is_zombie = fields.next() == Some("Z");
+        (fields.next()?.parse() == Ok(parent) && !is_zombie).then_some(pid)
+    };
+    let mut found: Vec<u32> = std::fs::read_dir("/proc").expect("Linux").flatten().filter_map(of).collect();
+    found.sort_unstable();
+    found
+}
+
+/// The names of workers that are attached and take tasks.
+fn attached(node: &Node) -> Vec<String> {
+    let said = node.run(&["task", "workers", "--json"]).done();
+    let workers =
+        said.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("an object"));
+    let there = workers.filter(|worker| worker["draining"] == false);
+    there.map(|worker| worker["name"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+fn completed(node: &Node) -> u64 {
+    let said = node.run(&["task", "tenants", "acme", "--json"]).done();
+    serde_json::from_str::<serde_json::Value>(said.trim()).expect("an object")["completed"]
+        .as_u64()
+        .unwrap_or(0)
+}
+
+fn workers(script: &str) -> String {
+    format!("'{}' task worker --kind work --ttl 1s -- sh -c '{script}'", env!("CARGO_BIN_EXE_dunlin"))
+}
+
+#[test]
+fn a_backlog_starts_workers_an_empty_queue_drains_them_and_who_is_killed_is_replaced() {
+    let node = Node::start_with(&["--workers", &workers("sleep 0.5"), "--scale", "1..3"]);
+    let first = until("one is there at once", || attached(&node), |names| names.len() == 1);
+    let pids = children(node.pid());
+    assert_eq!(pids.len(), 1, "{first:?}");
+
+    // Who dies is replaced, by another under another name.
+    signal("KILL", pids[0]);
+    let second = until("another is there", || attached(&node), |names| names.len() == 1 && *names != first);
+    let replaced = children(node.pid());
+    assert!(replaced.len() == 1 && replaced != pids, "{second:?}");
+
+    // More to do than one can.
+    let lines: String = (0..40).map(|number| format!("{number}\n")).collect();
+    let submitted =
+        node.run_with(&["task", "submit", "work", "--tenant", "acme", "--each", "-"], lines.as_bytes());
+    assert_eq!(submitted.done().lines().count(), 40);
+    until("there are more", || attached(&node).len(), |workers| *workers == 3);
+    let busy = children(node.pid());
+    assert_eq!(busy.len(), 3);
+    signal("KILL", busy[1]);
+    until("the killed one is replaced", || children(node.pid()), |now| now.len() == 3 && *now != busy);
+    until("all is done", || completed(&node), |completed| *completed == 40);
+
+    // Nothing to do: those that are not needed are asked to go, and do.
+    until("one is left", || (attached(&node).len(), children(node.pid()).len()), |left| *left == (1, 1));
+    assert_eq!(completed(&node), 40);
+    let last = children(node.pid());
+    assert_eq!(node.stop(), Some(0));
+    until("none is left behind", || is_there(last[0]), |there| !there);
+}
+
+fn is_there(pid: u32) -> bool {
+    // A zombie that nobody has reaped yet is no process any more.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with('Z'))
+}
+
+#[test]
+fn workers_and_what_they_run_end_with_a_node_that_is_killed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let begun = dir.path().join("begun");
+    let script = format!("echo $$ > {0}.part; mv {0}.part {0}; exec sleep 600", begun.display());
+    let node = Node::start_with(&["--workers", &workers(&script), "--scale", "2..2"]);
+    until("both are there", || attached(&node).len(), |workers| *workers == 2);
+    node.run(&["task", "submit", "work"]).done();
+    let said = until(
+        "one has begun",
+        || std::fs::read_to_string(&begun).unwrap_or_default(),
+        |said| !said.is_empty(),
+    );
+    let command: u32 = said.trim().parse().expect("a number");
+    let pids = children(node.pid());
+    assert_eq!(pids.len(), 2);
+    assert!(is_there(command));
+    node.kill();
+    for pid in [pids[0], pids[1], command] {
+        until("it ended along", || is_there(pid), |there| !there);
+    }
+}
+
+#[test]
+fn what_cannot_be_a_worker_is_refused_before_the_node_is_up() {
+    let refused = |arguments: &[&str]| -> Outcome {
+        let refused = run(&[&["serve"], arguments].concat());
+        assert_eq!(
+            (refused.code.is_some_and(|code| code > 0), refused.out.as_str()),
+            (true, ""),
+            "{refused:?}"
+        );
+        refused
+    };
+    let here = ["--listen", "127.0.0.1:0", "--workers"];
+    assert!(refused(&[&here[..], &["/nowhere/at-all"]].concat()).err.contains("there is no such command"));
+    assert!(refused(&[&here[..], &["sh -c 'never ends"]].concat()).err.contains("expected a command"));
+    let wrong = refused(&[&here[..], &["sleep 1", "--scale", "8..1"]].concat());
+    assert!(wrong.err.contains("scale = \"8..1\"") && wrong.err.contains("1..8"), "{wrong:?}");
+    let nowhere = refused(&["--listen", "off", "--http-listen", "127.0.0.1:0", "--workers", "sleep 1"]);
+    assert!(nowhere.err.contains("workers need a way to the node"), "{nowhere:?}");
+}
+
+/// Who is started and is no worker is started again, but not for ever at once.
+#[test]
+fn a_command_that_is_no_worker_does_not_keep_the_node_from_its_work() {
+    let mut command =
+        dunlin(&["serve", "--listen", "127.0.0.1:0", "--workers", "sh -c 'exit 3'", "--scale", "2..4"]);
+    let mut node =
+        Program::from(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts"));
+    let mut lines = BufReader::new(node.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+    let has_failed = |line: &String| line.contains("ended before it was a worker");
+    assert_eq!(lines.by_ref().filter(has_failed).take(2).count(), 2, "each time it is said");
+    assert!(node.try_wait().expect("it can be waited for").is_none(), "the node goes on");
+    signal("TERM", node.id());
+    let more = lines.filter(has_failed).count();
+    assert!(more <= 20, "{more} more");
+    assert_eq!(Outcome::of(node).code, Some(0));
+}
