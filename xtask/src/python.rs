@@ -57,6 +57,17 @@ pub fn test() -> Result<()> {
     process::run(tests.env("DUNLIN_BINARY", workspace::target_directory()?.join("debug/dunlin")))
 }
 
+/// One of the package's examples, with the package that is built and installed for it.
+pub fn example(name: &str) -> Result<Command> {
+    let wheel = build()?;
+    let python = Tools::ready()?;
+    let mut install = python.pip();
+    process::run(install.args(["install", "--quiet", "--no-deps", "--force-reinstall"]).arg(&wheel))?;
+    let mut example = Command::new(&python.program);
+    example.arg(package().join("examples").join(name)).env("PYTHONDONTWRITEBYTECODE", "1");
+    Ok(example)
+}
+
 /// The package is formatted, which cargo's look at the workspace does not see.
 pub fn format() -> Result<()> {
     process::run(&mut cargo(&["fmt", "--manifest-path", MANIFEST, "--check"]))

@@ -50,6 +50,7 @@ const STEPS: &[Step] = &[
     Step { name: "race models", quick: false, tries: 1, run: race::quick },
     Step { name: "demo", quick: false, tries: 2, run: demo_once },
     Step { name: "demo over nodes", quick: false, tries: 2, run: demo_over_nodes },
+    Step { name: "demo of tasks", quick: false, tries: 2, run: demo_of_tasks },
     Step { name: "benchmarks, quick", quick: false, tries: 2, run: bench_quick },
 ];
 
@@ -75,6 +76,10 @@ fn demo_once() -> Result<()> {
 
 fn demo_over_nodes() -> Result<()> {
     process::run(&mut demo::prepare(&demo::Options::over_nodes())?)
+}
+
+fn demo_of_tasks() -> Result<()> {
+    process::run(&mut demo::prepare(&demo::Options::of_tasks())?)
 }
 
 /// Every point of these suites is run and checked; speeds are not judged.

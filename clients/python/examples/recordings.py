@@ -1,0 +1,290 @@
+"""Four tenants have recorded markets parsed and checksummed by Python workers that a node starts, scales and replaces; some are killed.
+
+`cargo xtask demo --tasks` runs it. A round is some steady work, then one tenant's spike, during which workers are killed, then quiet until
+as few workers are left as may be. After each round every task is accounted for: done, and with the result that this program finds by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dunlin
+from dunlin.tasks import NewTask, Retry, TaskInfo
+from recordings_screen import Screen
+from recordings_worker import digest
+
+WORKER = Path(__file__).with_name("recordings_worker.py")
+TENANTS = ("ann", "bob", "cat", "dan")
+FRAME = 0.25
+"""Seconds between two looks."""
+KILL_EVERY = 2.0
+PATIENCE = 120.0
+"""Seconds after which a phase is given up, and the run has failed."""
+
+
+class Piece(NamedTuple):
+    """Whole lines of a recording."""
+
+    path: str
+    first: int
+    last: int
+
+
+def pieces(data: Path, piece_bytes: int) -> list[Piece]:
+    """The recordings of markets, cut between lines."""
+    found = []
+    for path in sorted(path for path in data.iterdir() if path.is_file() and path.suffix != ".py" and path.name[0] != "."):
+        with path.open("rb") as file:
+            first, size = 0, path.stat().st_size
+            while first < size:
+                file.seek(first + piece_bytes)
+                file.readline()
+                last = min(file.tell(), size)
+                found.append(Piece(str(path), first, last))
+                first = last
+    return found
+
+
+class Node:
+    """`dunlin serve` with workers, until it is stopped. It ends along with this program, however that ends."""
+
+    def __init__(self, binary: str, scale: str, log: Path) -> None:
+        shut = ["--nats-listen", "off", "--http-listen", "off", "--grpc-listen", "off"]
+        workers = f"'{sys.executable}' '{WORKER}'"
+        self.process = subprocess.Popen(
+            [binary, "serve", "--end-with-stdin", "--listen", "127.0.0.1:0", *shut, "--workers", workers, "--scale", scale],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log.open("w"),
+            text=True,
+            # Ctrl-C is for this program, which stops the node when all is accounted for.
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        found = re.search(r"tcp=(\S+)", self.process.stdout.readline())
+        if found is None:
+            raise SystemExit(f"the node did not start: {log.read_text()}")
+        self.url = f"dunlin://{found[1]}"
+
+    def stop(self) -> int:
+        self.process.terminate()
+        return self.process.wait(PATIENCE)
+
+    def workers(self) -> list[int]:
+        """The processes that it started."""
+        return sorted(int(path.name) for path in Path("/proc").glob("[0-9]*") if _parent(path) == self.process.pid)
+
+
+def _parent(process: Path) -> int:
+    try:
+        return int((process / "stat").read_text().rsplit(") ", 1)[1].split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0  # It is gone.
+
+
+@dataclass
+class Account:
+    """What became of a tenant's tasks."""
+
+    submitted: int = 0
+    right: int = 0
+    lost: int = 0
+    cpu: float = 0.0
+    waited: list[float] = field(default_factory=list)
+
+    def row(self, name: str) -> list[str]:
+        waited = sorted(self.waited)
+        at = [f"{waited[min(len(waited) * share // 100, len(waited) - 1)]:.2f} s" if waited else "–" for share in (50, 99)]
+        return [name, f"{self.submitted:,}", f"{self.right:,}", f"{self.lost:,}", *at, f"{self.cpu:.1f} s"]
+
+
+class Demo:
+    """Submits, waits, kills, and keeps the books."""
+
+    def __init__(self, client: dunlin.Client, node: Node, options: argparse.Namespace, work: list[Piece]) -> None:
+        self.client = client
+        self.node = node
+        self.options = options
+        self.work = work
+        self.next = itertools.cycle(work)
+        self.least, self.bound = (int(bound) for bound in options.scale.split(".."))
+        self.screen = Screen(TENANTS, self.least, self.bound)
+        self.accounts = {name: Account() for name in TENANTS}
+        self.under_way: dict[int, tuple[str, Piece]] = {}
+        self.known: dict[Piece, dict[str, Any]] = {}
+        self.killed: list[int] = []
+        self.most = self.workers = 0
+        self.wrong = 0
+        self.interrupted = False
+
+    def submit(self, tenant: str, count: int) -> None:
+        chosen = list(itertools.islice(self.next, count))
+        tasks = [NewTask("digest", piece._asdict(), retry=Retry(10, base=0.1, cap=1.0), timeout=60.0) for piece in chosen]
+        ids = self.client.tasks.submit_all(tenant, tasks).ids
+        self.under_way.update(zip(ids, ((tenant, piece) for piece in chosen), strict=True))
+        self.accounts[tenant].submitted += count
+
+    def look(self, phase: str) -> int:
+        """Draws how it is; how many tasks are not done."""
+        tenants = self.client.tasks.tenants()
+        attached = sum(not worker.is_draining for worker in self.client.tasks.workers())
+        processes = len(self.node.workers())
+        # Who was killed is among the workers until its time to live is over.
+        self.workers = min(attached, processes)
+        self.most = max(self.most, self.workers)
+        self.screen.draw(phase, self.workers, processes, tenants)
+        return sum(tenant.queued + tenant.running for tenant in tenants.values())
+
+    def frames(self, phase: str, seconds: float = PATIENCE, *, goes_on: bool = False) -> Iterator[tuple[float, int]]:
+        """Looks again and again, for so long: seconds since it began, tasks that are not done. Ctrl-C ends it, unless it `goes_on`."""
+        began = time.monotonic()
+        while (passed := time.monotonic() - began) < seconds and (goes_on or not self.interrupted):
+            yield passed, self.look(phase)
+            time.sleep(FRAME)
+
+    def interrupt(self, *_: object) -> None:
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True
+        self.screen.tell("Ctrl-C: what was submitted is done still; again to end at once")
+
+    def steadily(self, tenants: tuple[str, ...], passed: float, before: float) -> float:
+        """Two tasks a second of each tenant."""
+        while before <= passed:
+            for tenant in tenants:
+                self.submit(tenant, 1)
+            before += 0.5
+        return before
+
+    def kill_one(self) -> None:
+        running = [pid for pid in self.node.workers() if pid not in self.killed]
+        if running:
+            pid = running[len(self.killed) % len(running)]
+            os.kill(pid, signal.SIGKILL)
+            self.killed.append(pid)
+            self.screen.tell(f"worker process {pid} killed (SIGKILL): others get its tasks when it was silent for 2 s")
+
+    def round(self) -> None:
+        options, spiker = self.options, TENANTS[0]
+        self.screen.tell("four tenants submit steadily")
+        until = 0.0
+        for passed, _ in self.frames("steady", options.steady):
+            until = self.steadily(TENANTS, passed, until)
+        if not self.interrupted:
+            self.submit(spiker, options.spike)
+            self.screen.tell(f"{spiker} submits {options.spike:,} tasks at once; the others go on")
+        until, kills, seen = 0.0, KILL_EVERY, self.workers
+        left = options.kills
+        for passed, waiting in self.frames(f"{spiker}'s spike"):
+            if self.workers > seen:
+                self.screen.tell(f"{self.workers} workers, {passed:.1f} s after the spike began")
+                seen = self.workers
+            if not waiting:
+                break
+            until = self.steadily(TENANTS[1:], passed, until) if passed < options.steady else until
+            if passed >= kills and left and self.workers > self.least:
+                self.kill_one()
+                kills, left = kills + KILL_EVERY, left - 1
+        self.screen.tell("all is done: fewer workers will do")
+        unknown = list(dict.fromkeys(piece for _, piece in self.under_way.values() if piece not in self.known))
+        for passed, _ in self.frames("quiet"):
+            ended = time.monotonic() + FRAME
+            while unknown and time.monotonic() < ended:
+                piece = unknown.pop()
+                self.known[piece] = digest(*piece)
+            if self.workers <= self.least and not unknown:
+                self.screen.tell(f"{self.workers} worker left, {passed:.1f} s after the last task")
+                break
+
+    def settle(self) -> None:
+        """Waits for what is under way, and looks at every task that was submitted."""
+        for _, waiting in self.frames("settling accounts", goes_on=True):
+            if not waiting:
+                break
+        for tenant in TENANTS:
+            found = {info.id: info for info in self.client.tasks.list(tenant, whole=True)}
+            for task in [task for task, (whose, _) in self.under_way.items() if whose == tenant]:
+                _, piece = self.under_way.pop(task)
+                self.check(tenant, piece, task, found.get(task))
+        for name, info in self.client.tasks.tenants().items():
+            if name in self.accounts:
+                self.accounts[name].cpu = info.cpu
+
+    def check(self, tenant: str, piece: Piece, task: int, info: TaskInfo | None) -> None:
+        account = self.accounts[tenant]
+        if piece not in self.known:
+            self.known[piece] = digest(*piece)
+        if info is not None and info.stage == "completed" and json.loads(info.result) == self.known[piece]:
+            account.right += 1
+        else:
+            self.wrong += 1
+            said = "it is not known" if info is None else f"{info.stage}: {info.error or info.result!r}"
+            self.screen.tell(f"task {task:x} of {tenant}, {piece}: {said}")
+        if info is not None:
+            account.lost += info.lost
+            account.waited += [info.waited] if info.waited is not None else []
+
+    def close(self) -> None:
+        submitted, right, lost = (
+            sum(getattr(account, name) for account in self.accounts.values()) for name in ("submitted", "right", "lost")
+        )
+        lines, size = (sum(int(found[name]) for found in self.known.values()) for name in ("lines", "bytes"))
+        self.screen.close(
+            ["TENANT", "SUBMITTED", "DONE AND RIGHT", "LOST UNDER A WORKER", "WAITED P50", "P99", "PROCESSOR"],
+            [account.row(name) for name, account in self.accounts.items()],
+            [
+                f"{submitted:,} tasks: {right:,} done and right, {self.wrong:,} not",
+                f"{len(self.known):,} of {len(self.work):,} pieces of recordings, {lines:,} lines, {size / 1e6:.1f} MB; "
+                "each task's result is what this program found by itself",
+                f"{self.most} workers at the most, {self.workers} at the end; {len(self.killed)} killed, which lost "
+                f"{lost:,} tasks to others",
+            ],
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--once", action="store_true", help="one round; otherwise it goes on until Ctrl-C")
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("DUNLIN_DATA", "data")))
+    parser.add_argument("--scale", default="1..6", help="workers at least and at most")
+    parser.add_argument("--piece-bytes", type=int, default=500_000)
+    parser.add_argument("--steady", type=float, default=5.0, help="seconds of steady work")
+    parser.add_argument("--spike", type=int, default=400, help="tasks that one tenant submits at once")
+    parser.add_argument("--kills", type=int, default=3, help="workers that are killed in a round")
+    options = parser.parse_args()
+    work = pieces(options.data, options.piece_bytes)
+    with tempfile.TemporaryDirectory(prefix="dunlin-demo-") as folder:
+        log = Path(folder, "node.log")
+        node = Node(os.environ.get("DUNLIN_BINARY", "dunlin"), options.scale, log)
+        with dunlin.connect(node.url) as client:
+            demo = Demo(client, node, options, work)
+            signal.signal(signal.SIGINT, demo.interrupt)
+            while not demo.interrupted:
+                demo.round()
+                demo.settle()
+                if options.once:
+                    break
+        code = node.stop()
+        demo.close()
+        scaled = demo.most > demo.least and demo.workers == demo.least
+        failed = demo.wrong > 0 or code != 0 or not (scaled or demo.interrupted)
+        if failed:
+            print(f"FAILED: the node ended with {code}; it said:\n{log.read_text()}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

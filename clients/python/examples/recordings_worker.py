@@ -1,0 +1,62 @@
+"""The worker of `recordings.py`: reads a piece of a recorded market, parses every line of it, and says what it found and its checksum."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import Counter
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import dunlin
+
+worker = dunlin.Worker(slots=2, ttl=2.0)
+
+
+def digest(path: str, first: int, last: int) -> dict[str, Any]:
+    """Of the bytes from `first` up to, not including, `last`: what is in them, how many lines are not what they should be, and the checksum."""
+    with open(path, "rb") as file:
+        file.seek(first)
+        piece = file.read(last - first)
+    lines = piece.splitlines()
+    found = markets(lines) if piece.startswith(b"{") else orders(lines)
+    return {**found, "lines": len(lines), "bytes": len(piece), "crc": zlib.crc32(piece)}
+
+
+def markets(lines: list[bytes]) -> dict[str, Any]:
+    """Messages of a betting exchange, one a line: changes of markets, of runners, and of prices."""
+    found: Counter[str] = Counter()
+    for line in lines:
+        try:
+            for market in json.loads(line)["mc"]:
+                found["markets"] += 1
+                for runner in market.get("rc", ()):
+                    found["runners"] += 1
+                    found["prices"] += sum(len(value) for value in runner.values() if isinstance(value, list))
+        except (ValueError, KeyError, TypeError):
+            found["broken"] += 1
+    return dict(found)
+
+
+def orders(lines: list[bytes]) -> dict[str, Any]:
+    """Orders of a currency exchange, one a row: how many were created, changed and deleted, and for how much."""
+    found: Counter[str] = Counter()
+    volume = Decimal(0)
+    for line in lines:
+        try:
+            _id, _at, _at_exchange, price, amount, action, _direction = line.decode().split(",")
+            volume += Decimal(price) * Decimal(amount)
+            found[action] += 1
+        except (ValueError, InvalidOperation):
+            found["broken"] += 1
+    return {**found, "volume": str(volume)}
+
+
+@worker.task("digest")
+def run(task: dunlin.Task) -> dict[str, Any]:
+    piece = task.json()
+    return digest(piece["path"], piece["first"], piece["last"])
+
+
+if __name__ == "__main__":
+    worker.run()
