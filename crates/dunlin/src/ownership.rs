@@ -196,6 +196,11 @@ impl Ownership {
         self.lease_until_ns.store(until_ns, Ordering::Release);
     }
 
+    /// Whether the node's own lease is sure to last.
+    fn has_lease(&self) -> bool {
+        steady_ns() < self.lease_until_ns.load(Ordering::Acquire)
+    }
+
     /// A node takes part; clients find it at this address.
     fn came(&self, node: u64, address: &[u8]) {
         let address: Arc<str> = String::from_utf8_lossy(address).into();

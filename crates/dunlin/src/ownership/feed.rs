@@ -32,6 +32,7 @@ pub struct Feed {
     pub(super) from: u64,
     pub(super) unread_max: Duration,
     stopped: AtomicBool,
+    stood: AtomicBool,
     read_ns: AtomicU64,
     /// For whoever waits for a private mirror's reader.
     room: Arc<Waiter>,
@@ -96,6 +97,7 @@ impl Feed {
             from,
             unread_max,
             stopped: AtomicBool::new(false),
+            stood: AtomicBool::new(false),
             read_ns: AtomicU64::new(steady_ns()),
             room: Waiter::new(),
         }
@@ -162,9 +164,15 @@ impl Feed {
             from,
             unread_max: self.unread_max,
             stopped: AtomicBool::new(false),
+            stood: AtomicBool::new(false),
             read_ns: AtomicU64::new(self.read_ns.load(Ordering::Relaxed)),
             room: Waiter::new(),
         })
+    }
+
+    /// Whether its owner ever fed it.
+    pub(super) fn stood(&self) -> bool {
+        self.stood.load(Ordering::Acquire)
     }
 
     pub(super) fn stop(&self) {
@@ -173,6 +181,7 @@ impl Feed {
 
     /// The subscription stands: of each log, after which position its records follow.
     pub fn stands(&self, after: &[(Arc<LogName>, Position)]) {
+        self.stood.store(true, Ordering::Release);
         for (name, after) in after {
             let Some(log) = self.log(name) else { continue };
             if self.stateful && self.private.is_none() && log.fed_through().is_none() {

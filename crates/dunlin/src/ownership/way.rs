@@ -254,8 +254,10 @@ impl Way {
             if state.feed.take_if(|last| Arc::ptr_eq(last, feed)).is_none() {
                 return;
             }
-            // Whoever comes to read has it fed anew, which waits for this: so nothing is given up that a feed goes on from.
+            // Whoever comes to read has it fed anew, which waits for this: so nothing is given up that a feed goes on from. Nor what
+            // the next owner has not taken from here yet: it feeds nobody before it has.
             if let Some(topic) = topic
+                && feed.stood()
                 && state.draining.is_none()
                 && !topic.logs().iter().any(|log| log.is_read())
             {
@@ -292,13 +294,12 @@ impl Way {
         let Some(topic) = self.topic() else { return false };
         if owner == ownership.id {
             match draining {
-                Some(until_ns) if steady_ns() < until_ns => return false,
+                Some(until_ns) if steady_ns() < until_ns => return true,
                 // The owner before has not ended in time.
                 Some(_) => self.take_over(&topic, epoch),
                 None => {}
             }
-            self.append_waiting(&topic);
-            return false;
+            return self.append_waiting(ownership, &topic);
         }
         let is_read = topic.logs().iter().any(|log| log.is_read());
         if !wants && !is_read {
@@ -385,11 +386,12 @@ impl Way {
         waiting.into_values().for_each(|run| ownership.peers.hand_on(owner, run));
     }
 
-    /// What waited for an owner is this node's own now.
-    fn append_waiting(&self, topic: &Arc<Topic>) {
+    /// What waited for an owner is this node's own now, as long as its lease lasts: who was away hears of all that it was said to own
+    /// meanwhile, and does not own any more. Whether there is more to do soon.
+    fn append_waiting(&self, ownership: &Ownership, topic: &Arc<Topic>) -> bool {
         let _in_order = lock(&self.sending);
         lock(&self.state).appending = true;
-        loop {
+        while ownership.has_lease() {
             let first = lock(&self.state).waiting.pop_first();
             let Some((_, run)) = first else { break };
             match run.append_to(topic) {
@@ -401,7 +403,15 @@ impl Way {
                 outcome => run.answer(outcome),
             }
         }
-        lock(&self.state).appending = false;
+        let is_left = {
+            let mut state = lock(&self.state);
+            state.appending = false;
+            !state.waiting.is_empty()
+        };
+        if is_left {
+            self.give_up_late(ownership);
+        }
+        is_left
     }
 }
 
@@ -449,7 +459,7 @@ impl Upstream for Way {
             let is_own = state.owner == ownership.id;
             (state.owner, is_own || !state.waiting.is_empty() || !ownership.is_alive(state.owner))
         };
-        if owner == ownership.id && steady_ns() >= ownership.lease_until_ns.load(Ordering::Acquire) {
+        if owner == ownership.id && !ownership.has_lease() {
             return Err(self.away("the lease of this node, its owner, has lapsed"));
         }
         if self.kind != Kind::Volatile && !ownership.is_alive(owner) {

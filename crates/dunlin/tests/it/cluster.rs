@@ -9,7 +9,7 @@ use std::task::{Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dunlin::state::{Command, Effects, Events, Reply, State};
+use dunlin::state::{Command, Effects, Events, Placement, Reply, State};
 use dunlin::topic::{
     CheckedRun, Consumption, Cursor, Event, Newcomers, Notice, Pattern, Position, ProducerMark, Publish,
     PublishError, RunAppend, Start, Subscribe, SubscribeOptions, Subscriber, TopicConfig, Wait, Waiter,
@@ -543,4 +543,35 @@ fn what_an_owner_may_have_taken_is_not_said_to_be_refused_however_long_it_is_not
     stage.hall.unheard.lock().unwrap().clear();
     assert_eq!(publishing.join().unwrap().unwrap().position.seq, 1);
     assert_eq!(stage.node(1).topic("t").unwrap().logs()[0].last().seq, 1, "it stands there once");
+}
+
+#[test]
+fn who_was_away_takes_nothing_that_waited_when_it_hears_that_it_was_the_owner_meanwhile() {
+    let stage = Stage::of(3);
+    stage.topic_at(1, "t");
+    let (_, epoch) = stage.owner("t");
+    stage.cut(2);
+    let node = stage.node(2);
+    let publishing = thread::spawn(move || {
+        loop {
+            match node.publisher("t").unwrap().publish("waits") {
+                Err(PublishError::OwnerAway(_)) => thread::sleep(Duration::from_millis(1)),
+                outcome => return outcome,
+            }
+        }
+    });
+    // Its lease ends, and the topic goes on without it.
+    thread::sleep(Duration::from_millis(1_000));
+    for to in [3, 1] {
+        stage.ownership(1).move_topic("t", to).unwrap();
+        until("it is moved", || !stage.node(to).topic("t").unwrap().logs()[0].is_mirror());
+    }
+    let state = stage.hall.state.lock().unwrap().clone();
+    let now = state.placement(b"t").unwrap();
+    stage.ownership(2).settle("t", &Placement { owner: 2, epoch: epoch + 1, from: 0, ..now }).unwrap();
+    thread::sleep(Duration::from_millis(200));
+    stage.mend(2);
+    let position = publishing.join().unwrap().unwrap().position;
+    assert_eq!(position.epoch, now.epoch);
+    until("its owner has it", || stage.node(1).topic("t").unwrap().logs()[0].last() == position);
 }

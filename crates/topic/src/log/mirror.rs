@@ -116,10 +116,14 @@ impl Log {
         }
     }
 
-    /// From now on the log is this process's own, in this epoch. `whole` where nothing of the epoch before is missing here.
+    /// From now on the log is this process's own, in this epoch. `whole` where nothing of the epoch before is missing here. Nothing where
+    /// its feed has brought a later one: that has another owner, as will be heard here, too.
     pub fn take_over(&self, epoch: u32, whole: bool) {
         let armed = {
             let mut state = self.lock();
+            if epoch < state.epoch && state.is_mirror() {
+                return;
+            }
             let next = Position { epoch, seq: state.next_seq };
             if epoch > state.epoch {
                 state.begin_epoch(next, whole);

@@ -490,3 +490,14 @@ fn a_node_that_does_not_own_a_log_feeds_nobody_from_before_its_own_feed() {
     mirror.logs()[0].hand_over(false, Some(10));
     assert_eq!(fed(&mirror, after(1, 9)), Ok(()), "it was the owner, and another takes what it has");
 }
+
+#[test]
+fn who_hears_late_that_it_was_the_owner_takes_nothing_in_the_epoch_of_the_one_after_it() {
+    let (owner, mirror, _newest) = fed_from_the_middle();
+    owner.until_ns.store(u64::MAX, Ordering::Relaxed);
+    mirror.logs()[0].take_over(7, false);
+    assert!(mirror.logs()[0].is_mirror());
+    publish(&mirror, &["d"]);
+    assert_eq!(mirror.logs()[0].last(), Position { epoch: 8, seq: 3 }, "it is not written here");
+    assert_eq!(owner.topic.logs()[0].last(), Position { epoch: 8, seq: 4 });
+}
