@@ -2,8 +2,8 @@
 //!
 //! Safe to repeat: what is there and newer than its source is kept. Rivals come from where their users get
 //! them: libzmq and Redis from Debian's packages, nats-server, nats.go, asynq, etcd and its client from the Go module proxy, their
-//! versions pinned with checksums in each module's `go.mod` and `go.sum`, Celery and HyperQueue from PyPI. The product links none
-//! of them.
+//! versions pinned with checksums in each module's `go.mod` and `go.sum`, Celery and HyperQueue from PyPI, krABMaga, rstar and kiddo
+//! from crates.io, pinned in `peers/space`. The product links none of them.
 
 use std::path::Path;
 use std::process::Command;
@@ -26,6 +26,7 @@ pub fn run() -> Result<()> {
     go(&peers.join("tasks"), &build, "asynq_load", "./load")?;
     python(&peers.join("tasks"), &build)?;
     redis(&build)?;
+    rust(&peers.join("space"), &build, "space_peer")?;
     println!("The peers are in {}; `dunlin bench peers <suite>` runs them.", build.display());
     Ok(())
 }
@@ -121,6 +122,24 @@ fn python(module: &Path, build: &Path) -> Result<()> {
     install.args(["install", "--quiet", "--disable-pip-version-check", "--requirement"]).arg(&pins);
     process::run(&mut install).context("cannot install Celery and HyperQueue by pip")?;
     std::fs::write(&done, "").with_context(|| format!("cannot write {}", done.display()))
+}
+
+/// A program of crates, which are pinned by a lock file of its own.
+fn rust(crate_dir: &Path, build: &Path, name: &str) -> Result<()> {
+    let program = build.join(name);
+    let sources =
+        ["Cargo.toml", "Cargo.lock", "src/main.rs", "src/flock.rs"].map(|file| crate_dir.join(file));
+    if sources.iter().all(|source| is_newer(&program, source)) {
+        return kept(&program);
+    }
+    let mut compile = Command::new("cargo");
+    compile
+        .args(["build", "--release", "--locked", "--quiet"])
+        .current_dir(crate_dir)
+        .env_remove("CARGO_TARGET_DIR");
+    process::run(&mut compile).with_context(|| format!("cannot build {name}"))?;
+    let made = crate_dir.join("target/release").join(name);
+    std::fs::copy(&made, &program).with_context(|| format!("cannot copy {}", made.display())).map(drop)
 }
 
 /// A program is current when it was built after its source was last written.

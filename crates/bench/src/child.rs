@@ -113,8 +113,14 @@ impl Child {
 
     /// The next line the child prints, read as JSON.
     pub fn line<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<T> {
+        let line = self.text_line(patience)?;
+        serde_json::from_str(&line).with_context(|| format!("{} said: {line}", self.name))
+    }
+
+    /// The next line the child prints, as it is.
+    pub fn text_line(&mut self, patience: Duration) -> Result<String> {
         match self.lines.recv_timeout(patience) {
-            Ok(line) => serde_json::from_str(&line).with_context(|| format!("{} said: {line}", self.name)),
+            Ok(line) => Ok(line),
             Err(RecvTimeoutError::Timeout) => {
                 bail!("{} said nothing for {patience:?}{}", self.name, self.last_words())
             }

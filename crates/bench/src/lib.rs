@@ -42,6 +42,7 @@ mod row;
 mod runner;
 mod scratch_disk;
 mod sockets;
+mod space;
 mod spot;
 mod stats;
 mod store;

@@ -19,6 +19,7 @@ use crate::grpc;
 use crate::local;
 use crate::raw;
 use crate::remote;
+use crate::space;
 use crate::tasks;
 
 /// A role's arguments.
@@ -89,6 +90,8 @@ pub fn child_main(args: &[String]) -> Result<()> {
         "grpc-echo" => grpc::serve_echo(&args),
         "grpc-node" => grpc::serve_node(&args),
         "feed-node" => feed::node::serve(&args),
+        "space-delay" => space::delay::relay(&args),
+        "space-node" => space::node::serve(&args),
         "tasks-clients" => tasks::clients::work(&args),
         "tasks-scheduler" => tasks::scheduler::work(&args),
         unknown => bail!("there is no role `{unknown}`"),

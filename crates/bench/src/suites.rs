@@ -1,11 +1,11 @@
 //! The suites there are.
 
 use crate::point::Suite;
-use crate::{broker, control, feed, grpc, spot, tasks};
+use crate::{broker, control, feed, grpc, space, spot, tasks};
 
 /// Every suite, in the order `all` runs them.
 pub const SUITES: &[Suite] =
-    &[spot::SUITE, feed::SUITE, broker::SUITE, grpc::SUITE, control::SUITE, tasks::SUITE];
+    &[spot::SUITE, feed::SUITE, broker::SUITE, grpc::SUITE, control::SUITE, tasks::SUITE, space::SUITE];
 
 /// The suites a name means: one, or `all`.
 pub fn named(name: &str) -> Option<&'static [Suite]> {

@@ -5,5 +5,6 @@ mod children;
 mod control;
 mod feed;
 mod runs;
+mod space;
 mod stand;
 mod tasks;

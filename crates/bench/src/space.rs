@@ -1,0 +1,85 @@
+//! Suite `space`: the Luciferase document's benchmarks and what it left to do, over real processes.
+//!
+//! A worker is a process that runs one region ([`node`]) and prints the document's markers; the parent gives orders and
+//! compares: the set of (id, generation, hash of the state) over all workers after the last tick with that of one region in
+//! this process after the same ticks ([`audit`]). So nothing is counted that was lost, doubled or changed.
+
+mod audit;
+mod capacity;
+mod conduct;
+mod crowd;
+pub mod delay;
+mod flock;
+mod ghosts;
+mod goals;
+mod handover;
+mod index;
+mod layouts;
+pub mod node;
+mod points;
+mod setting;
+mod simultaneous;
+mod workers;
+
+use crate::point::Suite;
+
+/// The suite.
+pub const SUITE: Suite = Suite {
+    name: "space",
+    cases: &[
+        "handover",
+        "handover_saturating",
+        "concurrent",
+        "latency",
+        "capacity",
+        "cpu",
+        "bucket",
+        "ghosts",
+        "flock",
+        "crowd",
+        "index",
+    ],
+    groups: points::groups,
+    layouts: layouts::LAYOUTS,
+    goals: goals::GOALS,
+    claims: goals::CLAIMS,
+    known: &[],
+    blocks: capacity::fit,
+};
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::options::RawOptions;
+    use crate::point::Group;
+    use crate::row::RowPattern;
+
+    fn points() -> Group {
+        let options = RawOptions::default().validate(|_| None).unwrap();
+        points::groups(&options, true).into_iter().flatten().collect()
+    }
+
+    fn fitting(pattern: &RowPattern) -> usize {
+        points().iter().filter(|point| pattern.fits_point(point.case, point.target, &point.params)).count()
+    }
+
+    #[test]
+    fn no_two_points_would_make_the_same_rows() {
+        let mut seen = HashSet::new();
+        for point in points() {
+            let known = (point.case, point.target, point.params.to_string());
+            assert!(seen.insert(known), "{point:?} comes twice");
+        }
+    }
+
+    #[test]
+    fn every_goal_and_claim_speaks_of_one_point_of_each_side() {
+        let goals = goals::GOALS.iter().flat_map(|goal| [Some(&goal.ours), goal.bar.other()]);
+        let claims = goals::CLAIMS.iter().map(|claim| Some(&claim.ours));
+        for pattern in goals.chain(claims).flatten() {
+            assert_eq!(fitting(pattern), 1, "{pattern:?}");
+        }
+    }
+}

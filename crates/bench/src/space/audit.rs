@@ -1,0 +1,65 @@
+//! Conservation: all entities over all workers after a tick, held against what one region makes of the same ticks.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use dunlin::space::{Lockstep, RegionId};
+
+use super::node::Order;
+use super::workers::Workers;
+use crate::sockets::fresh_path;
+
+/// An entity: id, generation, hash of its state.
+type Line = (u64, u64, u64);
+
+/// Every entity is there once, and is in lock-step, byte by byte, what one region makes of the same ticks.
+pub fn check(workers: &mut Workers) -> Result<()> {
+    let all = gather(workers)?;
+    let setting = workers.setting;
+    let ids = all.iter().map(|line| (line.0, line.1));
+    ensure!(
+        ids.eq((0..setting.entities).map(|id| (id, u64::from(setting.entity(id).generation)))),
+        "{} entities were counted of {}, or some twice or of another generation",
+        all.len(),
+        setting.entities
+    );
+    if setting.lockstep {
+        let expected = replay(workers)?;
+        let wrong = all.iter().zip(&expected).filter(|(one, other)| one != other).count();
+        ensure!(wrong == 0, "{wrong} of {} entities are not what one region makes of them", all.len());
+    }
+    Ok(())
+}
+
+fn replay(workers: &Workers) -> Result<Vec<Line>> {
+    let setting = workers.setting;
+    let mut alone = Lockstep::new(&setting.setup(RegionId(0)), &setting.conduct, 1);
+    for nth in 0..setting.entities {
+        alone.spawn(&setting.entity(nth))?;
+    }
+    for _ in 0..workers.ticks {
+        alone.tick()?;
+        drop(alone.take_records());
+    }
+    Ok(alone.ledger().into_iter().map(|(id, generation, hash)| (id.0, generation.into(), hash)).collect())
+}
+
+fn gather(workers: &mut Workers) -> Result<Vec<Line>> {
+    let mut all = Vec::new();
+    for worker in 0..workers.setting.processes as usize {
+        let path: PathBuf = fresh_path("ledger");
+        let written: Result<usize> = workers.one(worker, &Order::Ledger(path.clone()));
+        let bytes = std::fs::read(&path).with_context(|| format!("reading {}", path.display()));
+        // It may not have come into being.
+        let _ = std::fs::remove_file(&path);
+        let (written, bytes) = (written?, bytes?);
+        let (lines, rest) = bytes.as_chunks::<24>();
+        ensure!(lines.len() == written && rest.is_empty(), "a worker's ledger is not whole");
+        let word = |line: &[u8; 24], at: usize| {
+            u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| line[at * 8 + byte]))
+        };
+        all.extend(lines.iter().map(|line| (word(line, 0), word(line, 1), word(line, 2))));
+    }
+    all.sort_unstable();
+    Ok(all)
+}

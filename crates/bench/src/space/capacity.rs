@@ -1,0 +1,91 @@
+//! How many entities a region holds: ticks, memory and processor time at so many, with all that changes published.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::handover::ended;
+use super::node::Seen;
+use super::setting::Setting;
+use super::workers::Workers;
+use crate::metric;
+use crate::params::Value;
+use crate::point::{Bench, Sample};
+use crate::row::RowSet;
+
+/// Ticks at their own pace.
+pub fn measure(bench: &Bench, setting: Setting, at_least: Duration) -> Result<Sample> {
+    let empty = Setting { entities: 0, ..setting };
+    let empty_bytes =
+        Workers::start(bench, empty, Duration::ZERO)?.run(setting.tick_ns, 5)?[0].resident_bytes;
+    let mut workers = Workers::start(bench, setting, Duration::ZERO)?;
+    let time = bench.options.time.max(if bench.options.quick { Duration::ZERO } else { at_least });
+    let ticks = (time.as_nanos() as u64 / setting.tick_ns).max(5);
+    workers.run(setting.tick_ns, if bench.options.quick { 5 } else { 50 })?;
+    let seen = workers.run(setting.tick_ns, ticks)?;
+    ended(&mut workers)?;
+    let most = |of: fn(&Seen) -> u64| seen.iter().map(of).max().unwrap_or(0) as f64;
+    let sum = |of: fn(&Seen) -> u64| seen.iter().map(of).sum::<u64>() as f64;
+    let elapsed_ns = seen[0].end_ns.saturating_sub(seen[0].start_ns).max(1) as f64;
+    let grown = most(|seen| seen.resident_bytes) - empty_bytes as f64;
+    let per_region = setting.entities as f64 / f64::from(setting.processes);
+    Ok(Sample::new()
+        .with("p50_ns", most(|seen| seen.tick_ns[0]))
+        .with("p95_ns", most(|seen| seen.tick_ns[1]))
+        .with("p99_ns", most(|seen| seen.tick_ns[2]))
+        .with("max_ns", most(|seen| seen.tick_ns[3]))
+        .with("stall_ns", most(|seen| seen.late_ns))
+        .with("ticks_per_s", most(|seen| seen.ticks) * 1e9 / elapsed_ns)
+        .with("left_out", sum(|seen| seen.left_out))
+        .with("cpu_share", most(|seen| seen.cpu_ns) / elapsed_ns)
+        .with("rss_bytes", most(|seen| seen.resident_bytes))
+        .with("grown_bytes", grown.max(0.0))
+        .with("entity_bytes", sum(|seen| seen.store_bytes) / setting.entities.max(1) as f64)
+        .with("process_entity_bytes", grown.max(0.0) / per_region.max(1.0)))
+}
+
+/// Memory against entities, as a line: the document expects a linear growth.
+pub fn fit(rows: &RowSet) -> String {
+    let number = |value: &Value| if let Value::Number(number) = value { Some(*number as f64) } else { None };
+    let points: Vec<(f64, f64)> = rows
+        .iter()
+        .filter(|row| row.case == "capacity" && row.metric == "rss_bytes")
+        .filter_map(|row| Some((number(row.params.get("entities")?)?, row.median)))
+        .collect();
+    if points.len() < 3 {
+        return String::new();
+    }
+    let (slope, base, fit) = line(&points);
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "\nMemory of a process = {} + {:.1} B × entities of its region (R² {fit:.4}, {} points)",
+        metric::human("rss_bytes", base),
+        slope,
+        points.len()
+    );
+    out
+}
+
+/// Least squares: slope, value at 0, and the share of the variance that the line explains.
+fn line(points: &[(f64, f64)]) -> (f64, f64, f64) {
+    let count = points.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+    let sum = |of: &dyn Fn(f64, f64) -> f64| points.iter().map(|(a, b)| of(a - x, b - y)).sum::<f64>();
+    let (xx, xy, yy) = (sum(&|a, _| a * a), sum(&|a, b| a * b), sum(&|_, b| b * b));
+    let slope = xy / xx.max(f64::MIN_POSITIVE);
+    (slope, y - slope * x, if yy > 0.0 { xy * xy / (xx * yy).max(f64::MIN_POSITIVE) } else { 1.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_found_again() {
+        let (slope, base, fit) = line(&[(1.0, 5.0), (2.0, 7.0), (10.0, 23.0)]);
+        assert!((slope - 2.0).abs() < 1e-9 && (base - 3.0).abs() < 1e-9 && (fit - 1.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,88 @@
+//! How entities move in a measurement.
+
+use dunlin::space::behaviour::Flock;
+use dunlin::space::{Around, Behaviour, Moment, Motion, Own};
+use serde::{Deserialize, Serialize};
+
+/// The axis along which two regions part the world: the curve's coarsest.
+pub const ACROSS: usize = 2;
+
+/// How entities move.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Conduct {
+    /// To and fro across the border between two walls.
+    Oscillate {
+        /// The lower wall.
+        low: f32,
+        /// The upper wall.
+        high: f32,
+    },
+    /// To and fro within the half in which it is, so that nobody crosses the border at the middle.
+    Halves {
+        /// Where the halves meet.
+        middle: f32,
+    },
+    /// As flocks do, everybody seeing so far.
+    Flock {
+        /// How far.
+        sight: f32,
+    },
+    /// Walks to a place, and stays around it.
+    Gather {
+        /// The place.
+        at: [f32; 3],
+        /// How close it comes.
+        radius: f32,
+    },
+}
+
+impl Behaviour<3> for Conduct {
+    fn sight(&self) -> f32 {
+        match self {
+            Self::Flock { sight } => *sight,
+            _ => 0.0,
+        }
+    }
+
+    #[inline(always)]
+    fn step(&self, own: &Own<3>, around: &impl Around<3>, moment: &Moment<3>) -> Motion<3> {
+        match *self {
+            Self::Oscillate { low, high } => {
+                let (mut from, mut to) = (moment.world.min(), moment.world.max());
+                (from[ACROSS], to[ACROSS]) = (low, high);
+                moment.fly_between(&own.position, &own.velocity, &from, &to)
+            }
+            Self::Halves { middle } => {
+                let (mut low, mut high) = (moment.world.min(), moment.world.max());
+                if own.position[ACROSS] < middle {
+                    high[ACROSS] = below(middle)
+                } else {
+                    low[ACROSS] = middle
+                }
+                moment.fly_between(&own.position, &own.velocity, &low, &high)
+            }
+            Self::Flock { sight } => Flock { sight, ..Flock::default() }.step(own, around, moment),
+            Self::Gather { at, radius } => gather(own, moment, at, radius),
+        }
+    }
+}
+
+/// A little less, so that it is still of the lower half.
+fn below(middle: f32) -> f32 {
+    middle * (1.0 - 1e-5)
+}
+
+/// Those whose kind is 1 go straight to a place of their own around `at`; all others stay where they are.
+fn gather(own: &Own<3>, moment: &Moment<3>, at: [f32; 3], radius: f32) -> Motion<3> {
+    if own.kind != 1 {
+        return Motion { position: own.position, velocity: [0.0; 3] };
+    }
+    let still = Moment { tick: 0, ..*moment };
+    let goal: [f32; 3] = std::array::from_fn(|axis| at[axis] + still.swing(own.id, axis as u64) * radius);
+    let step = 25.0 * moment.seconds;
+    let offset: [f32; 3] = std::array::from_fn(|axis| goal[axis] - own.position[axis]);
+    let far = offset.iter().map(|along| along * along).sum::<f32>().sqrt();
+    let part = if far <= step { 1.0 } else { step / far };
+    let position = std::array::from_fn(|axis| own.position[axis] + offset[axis] * part);
+    Motion { position, velocity: offset.map(|along| along * part / moment.seconds) }
+}

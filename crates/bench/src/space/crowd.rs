@@ -1,0 +1,64 @@
+//! A flash crowd: four of five walk into one region, and the curve is cut anew as loads are measured.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use dunlin::space::{Load, Partition, RegionId};
+
+use super::handover::ended;
+use super::node::{Order, Weight};
+use super::setting::Setting;
+use super::workers::Workers;
+use crate::point::{Bench, Sample};
+
+/// Cuts are made anew where the busiest has more than this times the mean.
+const TOLERANCE: f64 = 1.1;
+/// What the busiest may have, times the mean.
+const EVEN: f64 = 1.15;
+/// Ticks between two looks at the loads.
+const LOOK_TICKS: u64 = 5;
+
+/// Lets them walk; how unevenly they are shared out at worst, and how long until that is mended.
+pub fn measure(bench: &Bench, setting: Setting) -> Result<Sample> {
+    let mut workers = Workers::start(bench, setting, Duration::ZERO)?;
+    let mut partition = setting.partition();
+    let ticks = bench.options.count(240, 40);
+    let (mut since_uneven, mut longest, mut cuts, mut worst_ns, mut handed) = (0, 0, 0, 0_u64, 0);
+    let mut last = 1.0;
+    for _ in 0..ticks / LOOK_TICKS {
+        let seen = workers.run(setting.tick_ns, LOOK_TICKS)?;
+        worst_ns = worst_ns.max(seen.iter().map(|seen| seen.tick_ns[3]).max().unwrap_or(0));
+        handed += seen.iter().map(|seen| seen.departed).sum::<u64>();
+        let weights: Vec<Weight> = workers.all(&Order::Load)?;
+        let loads: Vec<Load> = weights.into_iter().map(Load::from).collect();
+        last = unevenness(&loads);
+        since_uneven = if last > EVEN { since_uneven + LOOK_TICKS } else { 0 };
+        longest = longest.max(since_uneven);
+        if let Some(next) = partition.rebalance(&loads, TOLERANCE) {
+            cut(&mut workers, &next)?;
+            partition = next;
+            cuts += 1;
+        }
+    }
+    ensure!(cuts > 0, "the curve was never cut anew");
+    ended(&mut workers)?;
+    Ok(Sample::new()
+        .with("uneven_ticks", longest as f64)
+        .with("unevenness", last)
+        .with("cuts", f64::from(cuts))
+        .with("handovers", handed as f64)
+        .with("max_ns", worst_ns as f64)
+        .with("lost", 0.0))
+}
+
+/// What the busiest has, times the mean.
+fn unevenness(loads: &[Load]) -> f64 {
+    let mean = loads.iter().map(|load| load.amount).sum::<f64>() / loads.len().max(1) as f64;
+    loads.iter().fold(0.0, |most: f64, load| most.max(load.amount)) / mean.max(1.0)
+}
+
+fn cut(workers: &mut Workers, partition: &Partition) -> Result<()> {
+    let cuts = partition.regions().iter().map(|(first, RegionId(region))| (*first, *region)).collect();
+    let done: Vec<bool> = workers.all(&Order::Cut(cuts))?;
+    done.iter().all(|done| *done).then_some(()).context("a worker did not cut the curve anew")
+}

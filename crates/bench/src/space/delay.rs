@@ -1,0 +1,111 @@
+//! A way that takes its time: bytes come out as long after they went in as is said, in order, however many they are.
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::node::Listening;
+use crate::child::{Child, PATIENCE};
+use crate::point::Bench;
+use crate::role::{RoleArgs, say};
+
+/// Bytes that are under way in a direction at most.
+const HELD_BYTES_MAX: usize = 256 << 20;
+const READ_BYTES: usize = 256 << 10;
+
+/// A process that stands in the way to a port.
+#[derive(Debug)]
+pub struct Delay {
+    _child: Child,
+    port: u16,
+}
+
+impl Delay {
+    /// To a port of this machine, so long in each direction.
+    pub fn start(bench: &Bench, to: u16, one_way: Duration) -> Result<Self> {
+        let args = [("to", to.to_string()), ("us", one_way.as_micros().to_string())];
+        let mut child = bench.child.start("space-delay", &args)?;
+        let Listening { port } = child.line(PATIENCE)?;
+        Ok(Self { _child: child, port })
+    }
+
+    /// Where it lets in.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+/// The process: every connection gets one of its own on the other side.
+pub(crate) fn relay(args: &RoleArgs) -> Result<()> {
+    let (to, one_way): (u16, u64) = (args.get("to")?, args.get("us")?);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    say(&Listening { port: listener.local_addr()?.port() })?;
+    for near in listener.incoming() {
+        let near = near?;
+        let far = TcpStream::connect((Ipv4Addr::LOCALHOST, to)).context("the other side is away")?;
+        for stream in [&near, &far] {
+            stream.set_nodelay(true)?;
+        }
+        let one_way = Duration::from_micros(one_way);
+        carry(near.try_clone()?, far.try_clone()?, one_way);
+        carry(far, near, one_way);
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Way {
+    held: VecDeque<(Instant, Vec<u8>)>,
+    bytes: usize,
+    over: bool,
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream, one_way: Duration) {
+    let way = Arc::new((Mutex::new(Way::default()), Condvar::new()));
+    let filled = Arc::clone(&way);
+    thread::spawn(move || {
+        let mut buffer = vec![0; READ_BYTES];
+        loop {
+            let read = from.read(&mut buffer).unwrap_or(0);
+            let mut held = filled.0.lock().unwrap_or_else(PoisonError::into_inner);
+            while held.bytes > HELD_BYTES_MAX && !held.over {
+                held = filled.1.wait(held).unwrap_or_else(PoisonError::into_inner);
+            }
+            held.over |= read == 0;
+            held.bytes += read;
+            held.held.push_back((Instant::now() + one_way, buffer[..read].to_vec()));
+            filled.1.notify_all();
+            if held.over {
+                return;
+            }
+        }
+    });
+    thread::spawn(move || {
+        loop {
+            let mut held = way.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let (due, bytes) = loop {
+                match held.held.pop_front() {
+                    Some(next) => break next,
+                    None => held = way.1.wait(held).unwrap_or_else(PoisonError::into_inner),
+                }
+            };
+            drop(held);
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            let ended = bytes.is_empty() || to.write_all(&bytes).is_err();
+            let mut held = way.0.lock().unwrap_or_else(PoisonError::into_inner);
+            held.bytes -= bytes.len();
+            held.over |= ended;
+            way.1.notify_all();
+            if ended {
+                // The other side may be gone.
+                let _ = to.shutdown(Shutdown::Both);
+                return;
+            }
+        }
+    });
+}

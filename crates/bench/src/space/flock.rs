@@ -1,0 +1,75 @@
+//! Flocks, everybody seeing 30 others at first: in a world of three dimensions, and in a plane, beside krABMaga, which has two.
+//!
+//! All make the same ticks from the same beginning, since a flock draws together and sees more as time goes by.
+
+use anyhow::{Context, Result, bail};
+use dunlin::space::behaviour::Flock;
+use serde::{Deserialize, Serialize};
+
+use super::conduct::Conduct;
+use super::handover::{ended, sample};
+use super::setting::Setting;
+use super::workers::Workers;
+use crate::child::PATIENCE;
+use crate::point::{Bench, Sample};
+
+fn ticks(bench: &Bench) -> u64 {
+    bench.options.count(100, 5)
+}
+
+/// In lock-step over processes; everybody is compared after it.
+pub fn ours(bench: &Bench, setting: Setting) -> Result<Sample> {
+    let mut workers = Workers::start(bench, setting, std::time::Duration::ZERO)?;
+    let seen = workers.run(0, ticks(bench))?;
+    ended(&mut workers)?;
+    Ok(sample(&seen).with("lost", 0.0))
+}
+
+/// What the program in `peers/space` is asked for.
+#[derive(Serialize)]
+struct Order {
+    edge: f32,
+    seconds: f32,
+    ticks: u64,
+    sight: f32,
+    apart: f32,
+    speed_max: f32,
+    force_max: f32,
+    weights: [f32; 3],
+    birds: Vec<[f32; 4]>,
+}
+
+/// What it says.
+#[derive(Deserialize)]
+struct Told {
+    counted_ns: u64,
+    ticks: u64,
+    neighbours: f64,
+}
+
+/// krABMaga, in one process on one core.
+pub fn rival(bench: &Bench, setting: Setting) -> Result<Sample> {
+    let Conduct::Flock { sight } = setting.conduct else { bail!("{:?} is no flock", setting.conduct) };
+    let program = bench.peers.program("space_peer")?;
+    let args = ["flock".to_owned(), "krabmaga".to_owned()];
+    let mut child = bench.child.start_program(&program, &args)?;
+    let Flock { apart, speed_max, force_max, weights, .. } = Flock::default();
+    let bird = |nth| {
+        let bird = setting.entity(nth);
+        [bird.position[1], bird.position[2], bird.velocity[1], bird.velocity[2]]
+    };
+    child.tell(&Order {
+        edge: setting.edge,
+        seconds: (setting.tick_ns as f64 / 1e9) as f32,
+        ticks: ticks(bench),
+        sight,
+        apart,
+        speed_max,
+        force_max,
+        weights,
+        birds: (0..setting.entities).map(bird).collect(),
+    })?;
+    let Told { counted_ns, ticks, neighbours } = child.line(PATIENCE * 10).context("krABMaga's flock")?;
+    let rate = ticks as f64 * 1e9 / counted_ns.max(1) as f64;
+    Ok(Sample::new().with("ticks_per_s", rate).with("neighbours", neighbours))
+}

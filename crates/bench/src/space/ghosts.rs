@@ -1,0 +1,36 @@
+//! Ghosts: everybody is near the border, and told to the neighbour at every tick.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::handover::{elapsed_ns, ended, nothing_dropped};
+use super::node::Seen;
+use super::setting::Setting;
+use super::workers::Workers;
+use crate::point::{Bench, Sample};
+
+/// At the ticks' own pace.
+pub fn measure(bench: &Bench, setting: Setting, rtt: Duration) -> Result<Sample> {
+    let mut workers = Workers::start(bench, setting, rtt)?;
+    let ticks = (bench.options.time.as_nanos() as u64 / setting.tick_ns).max(5);
+    workers.run(setting.tick_ns, 5)?;
+    let seen = workers.run(setting.tick_ns, ticks)?;
+    nothing_dropped(&seen)?;
+    ended(&mut workers)?;
+    let elapsed_ns = elapsed_ns(&seen) as f64;
+    let sum = |of: fn(&Seen) -> u64| seen.iter().map(of).sum::<u64>();
+    let (ghosts, rounds) = (sum(|seen| seen.ghosts), ticks / u64::from(setting.ghosts_every));
+    if setting.lockstep {
+        // A run begins with a round without a tick, and nobody is left out.
+        let told = setting.entities * (rounds + 1);
+        ensure!(ghosts == told, "{ghosts} ghosts were told, not {told}");
+    }
+    let late = seen.iter().map(|seen| seen.ghosts_late_ns).max().unwrap_or(0);
+    Ok(Sample::new()
+        .with("ghosts_per_s", ghosts as f64 * 1e9 / elapsed_ns)
+        .with("bytes_per_s", sum(|seen| seen.sent_bytes) as f64 * 1e9 / elapsed_ns)
+        .with("late_p99_ns", late as f64)
+        .with("ticks_per_s", seen[0].ticks as f64 * 1e9 / elapsed_ns)
+        .with("tick_p99_ns", seen.iter().map(|seen| seen.tick_ns[2]).max().unwrap_or(0) as f64))
+}

@@ -1,0 +1,93 @@
+//! Hand-overs between processes: at a pace that a geometry offers, or as fast as they go.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::audit;
+use super::node::Seen;
+use super::setting::Setting;
+use super::workers::Workers;
+use crate::point::{Bench, Sample};
+
+/// Ticks before what is measured.
+const WARM_TICKS: u64 = 25;
+
+/// At the ticks' own pace, for as long as a run is to take; all is compared after it.
+pub fn paced(bench: &Bench, setting: Setting, rtt: Duration, at_least: Duration) -> Result<Sample> {
+    let mut workers = Workers::start(bench, setting, rtt)?;
+    let time = bench.options.time.max(if bench.options.quick { Duration::ZERO } else { at_least });
+    let ticks = (time.as_nanos() as u64 / setting.tick_ns).max(5);
+    workers.run(setting.tick_ns, if bench.options.quick { 5 } else { WARM_TICKS })?;
+    let seen = workers.run(setting.tick_ns, ticks)?;
+    ended(&mut workers)?;
+    let offered = setting.offered_per_s();
+    let sample = sample(&seen);
+    let rate = sample.get("handovers_per_s").unwrap_or(0.0);
+    let sample = if offered > 0.0 {
+        sample.with("offered_per_s", offered).with("offered_share", rate / offered)
+    } else {
+        sample
+    };
+    Ok(sample.with("lost", 0.0))
+}
+
+/// One tick after another, in lock-step: every entity crosses in every tick.
+pub fn saturating(bench: &Bench, setting: Setting) -> Result<Sample> {
+    let mut workers = Workers::start(bench, setting, Duration::ZERO)?;
+    let probe = workers.run(0, if bench.options.quick { 2 } else { 20 })?;
+    let tick_ns = elapsed_ns(&probe) / probe[0].ticks.max(1);
+    let ticks = (bench.options.time.as_nanos() as u64 / tick_ns.max(1)).clamp(2, 1_000_000);
+    let seen = workers.run(0, ticks)?;
+    ended(&mut workers)?;
+    let crossings = seen.iter().map(|seen| seen.departed).sum::<u64>() as f64;
+    let share = crossings / (setting.entities * ticks) as f64;
+    Ok(sample(&seen).with("crossed_share", share).with("lost", 0.0))
+}
+
+/// Nothing is under way any more, and everybody is there.
+pub fn ended(workers: &mut Workers) -> Result<()> {
+    // What the last tick of one handed over has come to the other by the second time.
+    for _ in 0..2 {
+        drop(workers.all::<usize>(&super::node::Order::Hold)?);
+    }
+    audit::check(workers)
+}
+
+/// From the first tick of any until the last of all.
+pub fn elapsed_ns(seen: &[Seen]) -> u64 {
+    let start_ns = seen.iter().map(|seen| seen.start_ns).min().unwrap_or(0);
+    let end_ns = seen.iter().map(|seen| seen.end_ns).max().unwrap_or(0);
+    end_ns.saturating_sub(start_ns).max(1)
+}
+
+/// What all workers saw, in the document's columns.
+pub fn sample(seen: &[Seen]) -> Sample {
+    let elapsed_ns = elapsed_ns(seen) as f64;
+    let sum = |of: fn(&Seen) -> u64| seen.iter().map(of).sum::<u64>() as f64;
+    let most = |of: fn(&Seen) -> u64| seen.iter().map(of).max().unwrap_or(0) as f64;
+    let rate = sum(|seen| seen.departed) * 1e9 / elapsed_ns;
+    let mut sample = Sample::new()
+        .with("handovers_per_s", rate)
+        .with("node_handovers_per_s", rate / seen.len().max(1) as f64)
+        .with("bytes_per_s", sum(|seen| seen.sent_bytes) * 1e9 / elapsed_ns)
+        .with("tick_p99_ns", most(|seen| seen.tick_ns[2]))
+        .with("ticks_per_s", most(|seen| seen.ticks) * 1e9 / elapsed_ns)
+        .with("rss_bytes", most(|seen| seen.resident_bytes));
+    if sum(|seen| seen.handovers) > 0.0 {
+        let handed = |which: usize| seen.iter().map(|seen| seen.handover_ns[which]).max().unwrap_or(0) as f64;
+        sample = sample.with("p50_ns", handed(0)).with("p99_ns", handed(1)).with("max_ns", handed(2));
+    }
+    sample
+}
+
+/// The share of the offered load that makes a row of the document count as reached: what is under way at both ends of a window
+/// may fall on either side of it.
+pub const OFFERED_SHARE_MIN: f64 = 0.98;
+
+/// Fails where messages were dropped, which would make hand-overs wait.
+pub fn nothing_dropped(seen: &[Seen]) -> Result<()> {
+    let dropped: u64 = seen.iter().map(|seen| seen.dropped).sum();
+    ensure!(dropped == 0, "{dropped} messages found no room");
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! What is where: 100,000 points that all move, and the nearest ten of each, every tick.
+//!
+//! What an index answers is compared with what looking at everything gives, for some of the points.
+
+use anyhow::{Result, ensure};
+use dunlin::space::{Grid, Index, Near, Octree, Scan, Tetree, World};
+use serde::{Deserialize, Serialize};
+
+use super::setting::Setting;
+use crate::child::PATIENCE;
+use crate::clock::monotonic_ns;
+use crate::point::{Bench, Sample};
+
+/// How many of the nearest.
+const NEAREST: usize = 10;
+/// Points whose answers are compared with looking at everything.
+const COMPARED: usize = 50;
+
+/// One of ours.
+pub fn ours(bench: &Bench, name: &str, setting: Setting) -> Result<Sample> {
+    let world = setting.world();
+    match name {
+        "octree" => measure(bench, Octree::new(world), setting),
+        "tetree" => measure(bench, Tetree::new(world), setting),
+        _ => {
+            // About four to a cell.
+            let edge = setting.edge / (setting.entities as f32 / 4.0).cbrt().max(1.0);
+            measure(bench, Grid::new(world, edge), setting)
+        }
+    }
+}
+
+fn measure(bench: &Bench, mut index: impl Index<3>, setting: Setting) -> Result<Sample> {
+    let mut points = columns(&setting);
+    let (mut found, mut ticks, mut recall) = (Vec::new(), 0_u32, 1.0_f64);
+    let mut counted_ns = 0;
+    while counted_ns < bench.options.time.as_nanos() as u64 || ticks < 2 {
+        advance(&mut points, &setting.world(), ticks);
+        let begin_ns = monotonic_ns();
+        index.rebuild(std::array::from_fn(|axis| &points[axis][..]));
+        index.nearest_of_each(NEAREST, &mut found);
+        counted_ns += monotonic_ns() - begin_ns;
+        ensure!(found.len() == points[0].len() * NEAREST, "{} were found", found.len());
+        recall = recall.min(compare(&points, &found));
+        ticks += 1;
+    }
+    ensure!(recall == 1.0, "recall {recall}");
+    Ok(told(counted_ns, ticks, setting.entities, recall))
+}
+
+fn told(counted_ns: u64, ticks: u32, entities: u64, recall: f64) -> Sample {
+    let tick_ns = counted_ns as f64 / f64::from(ticks.max(1));
+    Sample::new()
+        .with("tick_ns", tick_ns)
+        .with("queries_per_s", entities as f64 * 1e9 / tick_ns)
+        .with("recall", recall)
+}
+
+/// Where all are in the beginning.
+fn columns(setting: &Setting) -> [Vec<f32>; 3] {
+    let mut columns: [Vec<f32>; 3] = Default::default();
+    for nth in 0..setting.entities {
+        let at = setting.entity(nth).position;
+        columns.iter_mut().zip(at).for_each(|(column, along)| column.push(along));
+    }
+    columns
+}
+
+/// All move, the same way for every index: a little, and back at the walls.
+fn advance(points: &mut [Vec<f32>; 3], world: &World<3>, tick: u32) {
+    for (axis, column) in points.iter_mut().enumerate() {
+        let edge = world.max()[axis];
+        for (nth, along) in column.iter_mut().enumerate() {
+            let step = ((nth * 7 + axis * 3 + tick as usize) % 11) as f32 * 0.02 - 0.1;
+            let moved = *along + step;
+            *along = if moved < 0.0 || moved > edge { *along - step } else { moved };
+        }
+    }
+}
+
+/// The share of the nearest that were found, of some points.
+fn compare(points: &[Vec<f32>; 3], found: &[Near]) -> f64 {
+    let mut scan = Scan::<3>::new();
+    scan.rebuild(std::array::from_fn(|axis| &points[axis][..]));
+    let (mut exact, mut right) = (Vec::new(), 0);
+    let every = (points[0].len() / COMPARED).max(1);
+    let asked: Vec<usize> = (0..points[0].len()).step_by(every).collect();
+    for item in &asked {
+        let at = std::array::from_fn(|axis| points[axis][*item]);
+        scan.nearest(&at, NEAREST + 1, &mut exact);
+        let own = &found[item * NEAREST..(item + 1) * NEAREST];
+        let wanted: Vec<f32> =
+            exact.iter().filter(|near| near.item as usize != *item).map(|near| near.distance_sq).collect();
+        right += own.iter().zip(wanted).filter(|(near, wanted)| near.distance_sq <= *wanted).count();
+    }
+    right as f64 / (asked.len() * NEAREST) as f64
+}
+
+/// What a rival's program says.
+#[derive(Serialize, Deserialize)]
+struct Rival {
+    counted_ns: u64,
+    ticks: u32,
+    recall: f64,
+}
+
+/// rstar, kiddo: the program in `peers/space`, on the same points.
+pub fn rival(bench: &Bench, name: &'static str, setting: Setting) -> Result<Sample> {
+    let program = bench.peers.program("space_peer")?;
+    let args = [
+        "index".to_owned(),
+        name.to_owned(),
+        setting.entities.to_string(),
+        bench.options.time.as_millis().to_string(),
+    ];
+    let mut child = bench.child.start_program(&program, &args)?;
+    // The points go in by a file of their own kind: three coordinates each.
+    let points = columns(&setting);
+    let rows: Vec<[f32; 3]> =
+        (0..points[0].len()).map(|row| std::array::from_fn(|axis| points[axis][row])).collect();
+    child.tell(&rows)?;
+    let Rival { counted_ns, ticks, recall } = child.line(PATIENCE)?;
+    ensure!(recall == 1.0, "{name} finds {recall} of the nearest");
+    Ok(told(counted_ns, ticks, setting.entities, recall))
+}

@@ -1,0 +1,321 @@
+//! A worker: a process that runs one region, obeys the parent, and prints the document's markers.
+//!
+//! ```text
+//!  READY                     it listens; then a line {"port":…}
+//!  MIGRATION_COUNT: N        hand-overs sent and received in what was measured
+//!  P99_LATENCY_MS: X         of its ticks
+//!  HEAP_MB: N                what it takes of memory; then a line of all that was seen
+//! ```
+
+use std::io::{BufWriter, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use dunlin::space::curve::{Curve, Morton};
+use dunlin::space::{Authority, Host, Load, Partition, RegionId, Report, Stage};
+use dunlin::{Config, Limits, Node};
+use dunlin_server::space::{Pace, Peer, Runner, Space, SpaceConfig, SpaceLimits};
+use serde::{Deserialize, Serialize};
+
+use super::conduct::Conduct;
+use super::setting::Setting;
+use crate::child::PATIENCE;
+use crate::clock::{monotonic_ns, processor_ns};
+use crate::role::{RoleArgs, hear, say};
+
+/// Where it listens.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Listening {
+    /// For other workers.
+    pub port: u16,
+}
+
+/// What the parent tells it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Order {
+    /// Take in those entities that belong here; says how many.
+    Spawn,
+    /// Make so many ticks, each so many ns (0: one after another), and say what was seen.
+    Run {
+        /// Between two ticks.
+        every_ns: u64,
+        /// How many.
+        ticks: u64,
+    },
+    /// Make no ticks, and wait until nothing is under way; says how many are here.
+    Hold,
+    /// Write all entities into a file.
+    Ledger(PathBuf),
+    /// Say what there is to do here.
+    Load,
+    /// The curve is cut anew: the first keys of all regions, in order.
+    Cut(Vec<(u64, u32)>),
+}
+
+/// What a run was like.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Seen {
+    /// On the machine's monotonic clock.
+    pub start_ns: u64,
+    /// On the same clock.
+    pub end_ns: u64,
+    /// Entities handed over and taken.
+    pub departed: u64,
+    /// See [`Seen::departed`].
+    pub admitted: u64,
+    /// Ticks: how many, median, 95th and 99th percentile, longest.
+    pub ticks: u64,
+    /// See [`Seen::ticks`].
+    pub tick_ns: [u64; 4],
+    /// How late the latest tick began.
+    pub late_ns: u64,
+    /// Ticks that were left out.
+    pub left_out: u64,
+    /// Prepare sent until Taken heard: how many, median, 99th percentile, longest.
+    pub handovers: u64,
+    /// See [`Seen::handovers`].
+    pub handover_ns: [u64; 3],
+    /// Ghosts taken in, and 99th percentile of how late after the tick.
+    pub ghosts: u64,
+    /// See [`Seen::ghosts`].
+    pub ghosts_late_ns: u64,
+    /// To other workers.
+    pub sent_bytes: u64,
+    /// Messages that found no room.
+    pub dropped: u64,
+    /// Of the processors.
+    pub cpu_ns: u64,
+    /// Its memory now, and what its entities take of it as it counts itself.
+    pub resident_bytes: u64,
+    /// See [`Seen::resident_bytes`].
+    pub store_bytes: u64,
+    /// Entities here.
+    pub entities: u64,
+    /// Of the tick after which the last was admitted, the first of this run being 1; 0 if none was.
+    pub last_admitted: u64,
+}
+
+type Worker = Space<3, Conduct>;
+
+/// The worker's process.
+pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
+    let setting: Setting = serde_json::from_str(args.text("setting")?)?;
+    let ports: Vec<u16> = serde_json::from_str(args.text("ports")?)?;
+    let number: u32 = args.get("process")?;
+    let region = RegionId(number);
+    let stage = if setting.publish { Some(stage()?) } else { None };
+    let mut host = Host::new(setting.setup(region), setting.conduct, setting.partition(), stage);
+    host.begin(region, Authority { epoch: 1, until_ns: u64::MAX })?;
+    let space = Space::start(config(&setting, number, &ports), host)?;
+    marker(format_args!("READY"))?;
+    say(&Listening { port: space.address().port() })?;
+    let mut before = (0, 0);
+    loop {
+        match hear()? {
+            Order::Spawn => say(&spawn(&space, setting, region)?)?,
+            Order::Run { every_ns, ticks } => {
+                let seen = run(&space, every_ns, ticks, &mut before)?;
+                marker(format_args!("MIGRATION_COUNT: {}", seen.departed + seen.admitted))?;
+                marker(format_args!("P99_LATENCY_MS: {:.3}", seen.tick_ns[2] as f64 / 1e6))?;
+                marker(format_args!("HEAP_MB: {}", seen.resident_bytes / 1_000_000))?;
+                say(&seen)?;
+            }
+            Order::Hold => say(&hold(&space)?)?,
+            Order::Ledger(path) => {
+                let ledger = space.ask(|runner| runner.host().ledger())?;
+                let mut file = BufWriter::new(std::fs::File::create(&path)?);
+                for (id, generation, hash) in &ledger {
+                    file.write_all(&id.0.to_le_bytes())?;
+                    file.write_all(&u64::from(*generation).to_le_bytes())?;
+                    file.write_all(&hash.to_le_bytes())?;
+                }
+                file.flush()?;
+                say(&ledger.len())?;
+            }
+            Order::Load => say(&load(&space, region)?)?,
+            Order::Cut(cuts) => {
+                let now_ns = monotonic_ns();
+                space.ask(move |runner| {
+                    let version = runner.host().partition().version();
+                    let cuts = cuts.into_iter().map(|(first, region)| (first, RegionId(region))).collect();
+                    Partition::of(3, version + 1, cuts)
+                        .map(|partition| runner.host_mut().set_partition(&partition, now_ns))
+                })??;
+                say(&true)?;
+            }
+        }
+    }
+}
+
+fn marker(text: std::fmt::Arguments<'_>) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{text}")?;
+    out.flush().context("speaking to the process that started this one")
+}
+
+fn stage() -> Result<Stage> {
+    let limits = Limits { memory_bytes_max: 4 << 30, ..Limits::default() };
+    let node = Node::start(Config { limits, ..Config::default() })?;
+    Ok(Stage { node, world: "bench".to_owned(), history_bytes: 64 << 20 })
+}
+
+fn config(setting: &Setting, number: u32, ports: &[u16]) -> SpaceConfig {
+    let loopback = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let port = |other: u32| ports.get(other as usize - 1).copied().unwrap_or(0);
+    let others = (1..=setting.processes).filter(|other| *other != number);
+    SpaceConfig {
+        world: "bench".to_owned(),
+        process: number.into(),
+        listen: loopback(0),
+        peers: others.map(|other| Peer { process: other.into(), address: loopback(port(other)) }).collect(),
+        pace: Pace::Hold,
+        lockstep: setting.lockstep,
+        insecure: false,
+        limits: SpaceLimits::default(),
+    }
+}
+
+fn spawn(space: &Worker, setting: Setting, region: RegionId) -> Result<usize> {
+    let spawned = space.ask(move |runner| {
+        let host = runner.host_mut();
+        let mut count = 0;
+        for nth in 0..setting.entities {
+            let entity = setting.entity(nth);
+            if host.owner_of(&entity.position) == region {
+                host.spawn(&entity)?;
+                count += 1;
+            }
+        }
+        Ok::<_, dunlin::space::StoreError>(count)
+    })?;
+    Ok(spawned?)
+}
+
+fn counts(runner: &Runner<3, Conduct>) -> (u64, u64) {
+    let each = runner.host().regions().map(|(_, region)| region.handover().counts());
+    each.fold((0, 0), |sum, counts| (sum.0 + counts.departed, sum.1 + counts.admitted))
+}
+
+fn run(space: &Worker, every_ns: u64, ticks: u64, before: &mut (u64, u64)) -> Result<Seen> {
+    let (sender, done) = channel();
+    let cpu_ns = processor_ns();
+    let start_ns = monotonic_ns();
+    let admitted_before = before.1;
+    space.ask(move |runner| {
+        runner.stats_anew();
+        let first = runner.ticks();
+        let (mut admitted, mut last_admitted) = (admitted_before, 0);
+        runner.after_ticks(move |host, tick| {
+            let now = host.regions().map(|(_, region)| region.handover().counts().admitted).sum();
+            if now != admitted {
+                (admitted, last_admitted) = (now, tick - first);
+            }
+            if tick < first + ticks {
+                return true;
+            }
+            // The parent may be gone.
+            let _ = sender.send((monotonic_ns(), last_admitted));
+            false
+        });
+        let pace = if every_ns == 0 { Pace::FlatOut } else { Pace::Every(every_ns) };
+        runner.set_pace(pace, Some(ticks));
+    })?;
+    let (end_ns, last_admitted) =
+        done.recv_timeout(PATIENCE * 10).context("the ticks were not made in time")?;
+    wait(space, Runner::is_busy, "lock-step did not come to its end")?;
+    let reports = space.ask(Runner::take_reports)?;
+    let grave = reports.iter().find(|(_, report)| !matches!(report, Report::Held { .. }));
+    ensure!(grave.is_none(), "{grave:?}");
+    let (stats, now, host_counts, (entities, store_bytes)) = space.ask(|runner| {
+        let bytes = runner.host().regions().map(|(_, region)| region.bytes()).sum::<usize>();
+        (runner.stats(), counts(runner), runner.host().counts(), (runner.host().len(), bytes))
+    })?;
+    ensure!(host_counts.refused == 0 && host_counts.unpublished == 0, "{host_counts:?}");
+    let seen = Seen {
+        start_ns,
+        end_ns,
+        departed: now.0 - before.0,
+        admitted: now.1 - before.1,
+        ticks: stats.ticks.count(),
+        tick_ns: [0.5, 0.95, 0.99, 1.0].map(|share| stats.ticks.quantile_ns(share)),
+        late_ns: stats.late.max_ns(),
+        left_out: stats.left_out,
+        handovers: stats.handovers.count(),
+        handover_ns: [0.5, 0.99, 1.0].map(|share| stats.handovers.quantile_ns(share)),
+        ghosts: stats.ghosts,
+        ghosts_late_ns: stats.ghosts_late.quantile_ns(0.99),
+        sent_bytes: stats.sent_bytes,
+        dropped: stats.dropped,
+        cpu_ns: processor_ns() - cpu_ns,
+        resident_bytes: resident_bytes()?,
+        store_bytes: store_bytes as u64,
+        entities: entities as u64,
+        last_admitted,
+    };
+    *before = now;
+    Ok(seen)
+}
+
+fn hold(space: &Worker) -> Result<usize> {
+    space.ask(|runner| runner.set_pace(Pace::Hold, None))?;
+    wait(space, |runner| runner.host().under_way() != (0, 0), "hand-overs did not come to their end")?;
+    Ok(space.ask(|runner| runner.host().len())?)
+}
+
+fn wait(
+    space: &Worker,
+    is_busy: impl Fn(&mut Runner<3, Conduct>) -> bool + Copy + Send + 'static,
+    otherwise: &str,
+) -> Result<()> {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while space.ask(is_busy)? {
+        ensure!(std::time::Instant::now() < deadline, "{otherwise} within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// How many are here, and keys that part them evenly.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Weight {
+    /// Whose it is.
+    pub region: u32,
+    /// Entities.
+    pub amount: f64,
+    /// See `space::Load`.
+    pub quantiles: Vec<u64>,
+}
+
+impl From<Weight> for Load {
+    fn from(weight: Weight) -> Load {
+        Load { region: RegionId(weight.region), amount: weight.amount, quantiles: weight.quantiles }
+    }
+}
+
+/// Parts of a region that its load is told by.
+const PARTS: usize = 64;
+
+fn load(space: &Worker, region: RegionId) -> Result<Weight> {
+    let keys = space.ask(move |runner| {
+        let host = runner.host();
+        let world = host.setup().world;
+        let store = host.region(region).map(|region| region.store());
+        let key =
+            |row: usize, store: &dunlin::space::Store<3>| Morton::key(world.place(&store.position(row)));
+        let mut keys: Vec<u64> =
+            store.map(|store| (0..store.len()).map(|row| key(row, store)).collect()).unwrap_or_default();
+        keys.sort_unstable();
+        keys
+    })?;
+    let quantiles = (1..PARTS).filter_map(|part| keys.get(keys.len() * part / PARTS).copied()).collect();
+    Ok(Weight { region: region.0, amount: keys.len() as f64, quantiles })
+}
+
+fn resident_bytes() -> Result<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").context("reading /proc/self/statm")?;
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    Ok(pages.context("/proc/self/statm is not as expected")? * rustix::param::page_size() as u64)
+}

@@ -1,0 +1,245 @@
+//! The points of suite `space`.
+
+use std::time::Duration;
+
+use super::conduct::Conduct;
+use super::setting::{Setting, Spread};
+use super::{capacity, crowd, flock, ghosts, handover, index, simultaneous};
+use crate::options::Options;
+use crate::params::Params;
+use crate::point::{Bench, Group, Point, Sample, target};
+
+/// As the document describes its geometry: walls at 0 and 100, 0.25 crossings a second for each entity.
+pub const DESCRIBED: &str = "described";
+/// As its program has it: one side throws back at once, which gives what walls at 26 and 74 do, 0.52 a second. Its table counts these.
+pub const PROGRAM: &str = "program";
+/// Walls close to the border: more than four crossings a second.
+pub const CLOSE: &str = "close";
+
+/// The document's counts, and one more than it asks for.
+const SCALING: [u64; 11] = [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 200_000];
+/// Its capacities, and up to a million.
+const CAPACITIES: [u64; 5] = [1_000, 5_000, 10_000, 100_000, 1_000_000];
+/// A path of the document's geometry takes 8 s.
+const LONG: Duration = Duration::from_secs(8);
+const SHORT: Duration = Duration::from_secs(2);
+const NO_DELAY: Duration = Duration::ZERO;
+
+fn walls(geometry: &str) -> (f32, f32) {
+    match geometry {
+        DESCRIBED => (0.0, 100.0),
+        PROGRAM => (26.0, 74.0),
+        _ => (47.0, 53.0),
+    }
+}
+
+/// The groups.
+pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
+    let mut groups =
+        vec![document(options), scaling(options), saturating(options), at_once(options), latency(options)];
+    groups.extend([capacities(options), cpu(options), vec![bucket(options)], ghost_points(options)]);
+    groups.push(flocks(options, with_peers));
+    groups.push(vec![crowd_point(options)]);
+    groups.push(indexes(options, with_peers));
+    groups
+}
+
+fn point(
+    case: &'static str,
+    params: Params,
+    measure: impl FnMut(&Bench) -> anyhow::Result<Sample> + 'static,
+) -> Point {
+    Point::new(case, target::DUNLIN, params, measure)
+}
+
+fn paced(geometry: &'static str, entities: u64, at_least: Duration) -> Point {
+    let (low, high) = walls(geometry);
+    let setting = Setting::between(low, high, entities);
+    let params = Params::new().with("entities", entities).with("geometry", geometry).with("nodes", 2_usize);
+    point("handover", params, move |bench| handover::paced(bench, setting, NO_DELAY, at_least))
+}
+
+/// Benchmark 1.
+fn document(options: &Options) -> Group {
+    let counts: &[u64] = if options.quick { &[50] } else { &[50, 100, 200] };
+    counts.iter().map(|entities| paced(CLOSE, *entities, SHORT)).collect()
+}
+
+fn scaling(options: &Options) -> Group {
+    let counts: &[u64] = if options.quick { &SCALING[1..2] } else { &SCALING };
+    counts
+        .iter()
+        .flat_map(|entities| [DESCRIBED, PROGRAM].map(|geometry| paced(geometry, *entities, LONG)))
+        .collect()
+}
+
+/// Everybody crosses in every tick: a unit to and fro over the border, a unit a tick.
+fn saturating(options: &Options) -> Group {
+    let counts: &[u64] = if options.quick { &[400] } else { &[2_000, 10_000, 50_000] };
+    let of = |entities: u64| {
+        let setting = Setting { speed: 50.0, ..Setting::between(49.5, 50.5, entities) };
+        let params = Params::new().with("entities", entities).with("nodes", 2_usize);
+        point("handover_saturating", params, move |bench| handover::saturating(bench, setting))
+    };
+    counts.iter().map(|entities| of(*entities)).collect()
+}
+
+fn at_once(options: &Options) -> Group {
+    let counts: &[u64] = if options.quick { &[50] } else { &[50, 100, 1_000, 10_000] };
+    let of = |entities: u64| {
+        let walls = Conduct::Oscillate { low: 0.0, high: 100.0 };
+        let tick_ns = 20_000_000;
+        let start = simultaneous::start(25.0, tick_ns, 50.0);
+        let setting = Setting { lockstep: false, ..Setting::of(walls, Spread::At(start), entities) };
+        let params = Params::new().with("entities", entities).with("nodes", 2_usize);
+        point("concurrent", params, move |bench| simultaneous::measure(bench, setting))
+    };
+    counts.iter().map(|entities| of(*entities)).collect()
+}
+
+/// One hand-over among so many entities; free ticks, as users run them.
+fn latency(options: &Options) -> Group {
+    let entities = options.count(20_000, 200);
+    let of = |rtt_ms: u64| {
+        let setting = Setting { lockstep: false, ..Setting::between(0.0, 100.0, entities) };
+        let params = Params::new().with("entities", entities).with("nodes", 2_usize).with("rtt_ms", rtt_ms);
+        let rtt = Duration::from_millis(rtt_ms);
+        point("latency", params, move |bench| handover::paced(bench, setting, rtt, SHORT))
+    };
+    let rtts: &[u64] = if options.quick { &[0, 50] } else { &[0, 1, 50] };
+    rtts.iter().map(|rtt_ms| of(*rtt_ms)).collect()
+}
+
+/// Both processes have so many each, in their own halves; all changes are published.
+fn halves(per_region: u64, tick_ns: u64) -> Setting {
+    let of = Setting::of(Conduct::Halves { middle: 50.0 }, Spread::Anywhere, per_region * 2);
+    Setting { publish: true, lockstep: false, tick_ns, ..of }
+}
+
+fn capacities(options: &Options) -> Group {
+    let counts: &[u64] = if options.quick { &CAPACITIES[..1] } else { &CAPACITIES };
+    let of = |entities: u64| {
+        let tick_ns = if entities >= 500_000 { 50_000_000 } else { 20_000_000 };
+        // Its halves are drawn by chance: about so many in each.
+        let setting = halves(entities, tick_ns);
+        let params = Params::new()
+            .with("entities", entities)
+            .with("nodes", 2_usize)
+            .with("rate", 1_000_000_000 / tick_ns);
+        point("capacity", params, move |bench| capacity::measure(bench, setting, SHORT))
+    };
+    let mut points: Group = counts.iter().map(|entities| of(*entities)).collect();
+    if !options.quick {
+        points.push(million());
+    }
+    points
+}
+
+/// A million over two processes, nothing published.
+fn million() -> Point {
+    let setting = Setting { publish: false, ..halves(500_000, 50_000_000) };
+    let params = Params::new()
+        .with("entities", 500_000_u64)
+        .with("nodes", 2_usize)
+        .with("rate", 20_u64)
+        .with("publish", "no");
+    point("capacity", params, move |bench| capacity::measure(bench, setting, SHORT))
+}
+
+/// Of one process: the other has as much to do.
+fn cpu(options: &Options) -> Group {
+    let counts: &[u64] = if options.quick { &[100] } else { &[100, 1_000, 10_000] };
+    let of = |entities: u64| {
+        let setting = halves(entities, 20_000_000);
+        let params = Params::new().with("entities", entities).with("nodes", 2_usize).with("rate", 50_u64);
+        point("cpu", params, move |bench| capacity::measure(bench, setting, SHORT))
+    };
+    counts.iter().map(|entities| of(*entities)).collect()
+}
+
+/// A bucket of the document is 100 ms: a tick that moves, hands over, publishes and tells ghosts.
+fn bucket(options: &Options) -> Point {
+    let entities = options.count(20_000, 200);
+    let setting = Setting {
+        tick_ns: 100_000_000,
+        publish: true,
+        lockstep: false,
+        strip: 5.0,
+        ..Setting::between(0.0, 100.0, entities)
+    };
+    let params = Params::new().with("entities", entities).with("nodes", 2_usize).with("rate", 10_u64);
+    point("bucket", params, move |bench| capacity::measure(bench, setting, SHORT))
+}
+
+fn ghost_points(options: &Options) -> Group {
+    let of = |entities: u64, rtt_ms: u64| {
+        let walls = Conduct::Halves { middle: 50.0 };
+        let spread = Spread::Between(46.0, 54.0);
+        let setting = Setting { strip: 6.0, speed: 0.0, ..Setting::of(walls, spread, entities) };
+        let params = Params::new().with("entities", entities).with("nodes", 2_usize).with("rtt_ms", rtt_ms);
+        // Across a long way lock-step would wait for it in every tick.
+        let setting = Setting { lockstep: rtt_ms == 0, ..setting };
+        point("ghosts", params, move |bench| ghosts::measure(bench, setting, Duration::from_millis(rtt_ms)))
+    };
+    if options.quick {
+        return vec![of(200, 0), of(200, 50)];
+    }
+    // At 50 ticks a second: the documents' rate of updates; then bytes, to the 500, 200 and 50 MB/s of a link.
+    vec![of(20_000, 0), of(300_000, 0), of(120_000, 1), of(30_000, 50)]
+}
+
+/// 30 neighbours on average at first, in two processes in lock-step; in a plane beside krABMaga, in one process on one core.
+fn flocks(options: &Options, with_peers: bool) -> Group {
+    let entities = options.count(100_000, 500);
+    let (edge, neighbours) = (100.0_f32, 31.0 / entities as f32);
+    // A ball of this radius, or a circle, has 30 others in it.
+    let ball = edge * (neighbours * 3.0 / (4.0 * std::f32::consts::PI)).cbrt();
+    let circle = edge * (neighbours / std::f32::consts::PI).sqrt();
+    let of = |spread: Spread, sight: f32| {
+        let flock = Setting::of(Conduct::Flock { sight }, spread, entities);
+        Setting { strip: sight, speed: 10.0, edge, ..flock }
+    };
+    let (space, plane) = (of(Spread::Anywhere, ball), of(Spread::Plane, circle));
+    let params = |geometry: &str| Params::new().with("entities", entities).with("geometry", geometry);
+    // One process is the same flock without anything distributed.
+    let mut points: Group = [("space", space, 2), ("space", space, 1), ("plane", plane, 2)]
+        .into_iter()
+        .map(|(geometry, setting, processes)| {
+            let setting = Setting { processes, ..setting };
+            let params = params(geometry).with("nodes", u64::from(processes));
+            point("flock", params, move |bench| flock::ours(bench, setting))
+        })
+        .collect();
+    if with_peers {
+        let params = params("plane").with("nodes", 1_usize);
+        points.push(Point::new("flock", "krabmaga", params, move |bench| flock::rival(bench, plane)));
+    }
+    points
+}
+
+fn crowd_point(options: &Options) -> Point {
+    let entities = options.count(20_000, 400);
+    let walks = Conduct::Gather { at: [12.0, 12.0, 12.0], radius: 10.0 };
+    let setting =
+        Setting { processes: 4, tick_ns: 50_000_000, ..Setting::of(walks, Spread::Anywhere, entities) };
+    let params = Params::new().with("entities", entities).with("nodes", 4_usize).with("rate", 20_u64);
+    point("crowd", params, move |bench| crowd::measure(bench, setting))
+}
+
+fn indexes(options: &Options, with_peers: bool) -> Group {
+    let entities = options.count(100_000, 1_000);
+    let setting = Setting::of(Conduct::Halves { middle: 50.0 }, Spread::Anywhere, entities);
+    let params = |name: &str| Params::new().with("index", name).with("entities", entities);
+    let mut points: Group = ["grid", "octree", "tetree"]
+        .into_iter()
+        .map(|name| point("index", params(name), move |bench| index::ours(bench, name, setting)))
+        .collect();
+    if with_peers {
+        for name in ["rstar", "kiddo"] {
+            points.push(Point::new("index", name, Params::new().with("entities", entities), move |bench| {
+                index::rival(bench, name, setting)
+            }));
+        }
+    }
+    points
+}

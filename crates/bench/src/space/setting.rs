@@ -1,0 +1,127 @@
+//! What a measurement consists of: the world, who is in it, how it is cut, when it ticks.
+
+use dunlin::space::{Entity, EntityId, HandoverLimits, Limits, Moment, Partition, RegionId, Setup, World};
+use serde::{Deserialize, Serialize};
+
+use super::conduct::{ACROSS, Conduct};
+
+/// Where entities are in the beginning, along the axis that crosses the border; along the others anywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Spread {
+    /// Anywhere between two places, in both directions: all phases of a path between walls.
+    Between(f32, f32),
+    /// All at one place.
+    At(f32),
+    /// Anywhere, in all directions.
+    Anywhere,
+    /// Anywhere in a plane through the middle that crosses the border, in all its directions.
+    Plane,
+}
+
+/// See the module; the same for every worker and for the parent.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Setting {
+    /// Processes, with a region each.
+    pub processes: u32,
+    /// How entities move.
+    pub conduct: Conduct,
+    /// Where they are at first.
+    pub spread: Spread,
+    /// How fast, units a second.
+    pub speed: f32,
+    /// How many there are in all.
+    pub entities: u64,
+    /// The world's edge; the border between two regions is at its middle.
+    pub edge: f32,
+    /// How far over a border neighbours see.
+    pub strip: f32,
+    /// How long a tick is in the world, ns.
+    pub tick_ns: u64,
+    /// Every so many ticks ghosts are told.
+    pub ghosts_every: u32,
+    /// Ticks in lock-step.
+    pub lockstep: bool,
+    /// What changes is published as a stateful topic of a node in the worker.
+    pub publish: bool,
+}
+
+/// What chance follows from.
+pub const SEED: u64 = 7;
+
+impl Setting {
+    /// Two processes, the world and the ticks of the document, moving as said.
+    pub fn of(conduct: Conduct, spread: Spread, entities: u64) -> Self {
+        Self {
+            processes: 2,
+            conduct,
+            spread,
+            speed: 25.0,
+            entities,
+            edge: 100.0,
+            strip: 0.5,
+            tick_ns: 20_000_000,
+            ghosts_every: 1,
+            lockstep: true,
+            publish: false,
+        }
+    }
+
+    /// To and fro between two walls, all phases.
+    pub fn between(low: f32, high: f32, entities: u64) -> Self {
+        Self::of(Conduct::Oscillate { low, high }, Spread::Between(low, high), entities)
+    }
+
+    /// The world.
+    pub fn world(&self) -> World<3> {
+        World::cube(self.edge).expect("its edge is a number above zero")
+    }
+
+    /// How each region is set up.
+    pub fn setup(&self, region: RegionId) -> Setup<3> {
+        let mut setup = Setup::new(region, self.world(), self.strip);
+        (setup.tick_ns, setup.ghosts_every, setup.seed) = (self.tick_ns, self.ghosts_every, SEED);
+        let handover = HandoverLimits { batch_max: 1 << 15, ..HandoverLimits::default() };
+        setup.limits = Limits { handover, ..Limits::default() };
+        // A machine that is busy with something else is not to undo what is measured.
+        setup.timing.prepare_ns = 20_000_000_000;
+        setup.timing.resend_ns = 5_000_000_000;
+        setup
+    }
+
+    /// The regions, 1 and up, and their stretches: halves where there are two.
+    pub fn partition(&self) -> Partition {
+        Partition::even(3, &(1..=self.processes).map(RegionId).collect::<Vec<_>>())
+    }
+
+    /// The nth entity.
+    pub fn entity(&self, nth: u64) -> Entity<'static, 3> {
+        let moment = Moment { tick: 0, seconds: 0.0, world: self.world(), seed: SEED };
+        let unit = |which: u64| (moment.swing(EntityId(nth), which) + 1.0) / 2.0;
+        let mut place: [f32; 3] = std::array::from_fn(|axis| unit(axis as u64) * self.edge);
+        let direction = if moment.chance(EntityId(nth), 9) & 1 == 0 { 1.0 } else { -1.0 };
+        let mut velocity = [0.0; 3];
+        velocity[ACROSS] = self.speed * direction;
+        match self.spread {
+            Spread::Between(low, high) => place[ACROSS] = low + unit(ACROSS as u64) * (high - low),
+            Spread::At(at) => (place[ACROSS], velocity[ACROSS]) = (at, self.speed),
+            Spread::Anywhere | Spread::Plane => {
+                velocity = std::array::from_fn(|axis| (unit(3 + axis as u64) - 0.5) * 2.0 * self.speed);
+            }
+        }
+        if self.spread == Spread::Plane {
+            (place[0], velocity[0]) = (self.edge / 2.0, 0.0);
+        }
+        // Four in five walk where walking is to a place.
+        Entity { kind: u32::from(!nth.is_multiple_of(5)), velocity, ..Entity::at(nth, place) }
+    }
+
+    /// Crossings of the border that these entities make in a second, where they go to and fro across it.
+    pub fn offered_per_s(&self) -> f64 {
+        match self.conduct {
+            Conduct::Oscillate { low, high } => {
+                self.entities as f64 * f64::from(self.speed) / f64::from(high - low)
+            }
+            _ => 0.0,
+        }
+    }
+}

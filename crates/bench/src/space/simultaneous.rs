@@ -1,0 +1,33 @@
+//! So many entities that all cross the border in one tick.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::handover::{ended, sample};
+use super::setting::Setting;
+use super::workers::Workers;
+use crate::point::{Bench, Sample};
+
+/// Ticks in which all have to be over.
+const TICKS: u64 = 20;
+
+/// All cross in the third tick; how long until the last is taken.
+pub fn measure(bench: &Bench, setting: Setting) -> Result<Sample> {
+    let mut workers = Workers::start(bench, setting, Duration::ZERO)?;
+    let seen = workers.run(setting.tick_ns, TICKS)?;
+    ended(&mut workers)?;
+    let (departed, admitted) = (seen[0].departed, seen[1].admitted);
+    ensure!(departed == setting.entities, "{departed} of {} were handed over", setting.entities);
+    ensure!(admitted == departed, "{admitted} of {departed} were taken");
+    let taken = seen[1].last_admitted;
+    Ok(sample(&seen).with("ticks_taken", taken.saturating_sub(CROSSING_TICK) as f64).with("lost", 0.0))
+}
+
+/// The tick in which they cross, counted from 1: they begin two and a half ticks' way before the border.
+const CROSSING_TICK: u64 = 3;
+
+/// Where they begin.
+pub fn start(speed: f32, tick_ns: u64, border: f32) -> f32 {
+    border - speed * (tick_ns as f32 / 1e9) * 2.5
+}

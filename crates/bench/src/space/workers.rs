@@ -1,0 +1,94 @@
+//! The workers of a measurement, from the parent.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::de::DeserializeOwned;
+
+use super::delay::Delay;
+use super::node::{Listening, Order, Seen};
+use super::setting::Setting;
+use crate::child::{Child, PATIENCE};
+use crate::point::Bench;
+
+/// Processes of one world, connected with each other. All are killed when this is dropped.
+#[derive(Debug)]
+pub struct Workers {
+    pub setting: Setting,
+    children: Vec<Child>,
+    _delays: Vec<Delay>,
+    /// Ticks that all have made.
+    pub ticks: u64,
+}
+
+impl Workers {
+    /// Starts them, and has them take in all entities; each connection takes so long there and back.
+    pub fn start(bench: &Bench, setting: Setting, rtt: Duration) -> Result<Self> {
+        let (mut children, mut delays, mut ports) = (Vec::new(), Vec::new(), Vec::new());
+        for number in 1..=setting.processes {
+            let args = [
+                ("setting", serde_json::to_string(&setting)?),
+                ("process", number.to_string()),
+                ("ports", serde_json::to_string(&ports)?),
+            ];
+            let mut child = bench.child.start("space-node", &args)?;
+            let ready = child.text_line(PATIENCE)?;
+            ensure!(ready == "READY", "worker {number} said {ready:?} instead of READY");
+            let Listening { port } = child.line(PATIENCE)?;
+            if rtt.is_zero() {
+                ports.push(port);
+            } else {
+                let delay = Delay::start(bench, port, rtt / 2)?;
+                ports.push(delay.port());
+                delays.push(delay);
+            }
+            children.push(child);
+        }
+        let mut workers = Self { setting, children, _delays: delays, ticks: 0 };
+        let spawned: Vec<u64> = workers.all(&Order::Spawn)?;
+        let all: u64 = spawned.iter().sum();
+        ensure!(all == setting.entities, "{all} of {} entities were taken in", setting.entities);
+        Ok(workers)
+    }
+
+    /// Tells all of them, then hears all of them.
+    pub fn all<T: DeserializeOwned>(&mut self, order: &Order) -> Result<Vec<T>> {
+        self.tell(order)?;
+        self.children.iter_mut().map(|child| child.line(PATIENCE * 10)).collect()
+    }
+
+    fn tell(&mut self, order: &Order) -> Result<()> {
+        self.children.iter_mut().try_for_each(|child| child.tell(order))
+    }
+
+    /// Has all make so many ticks, so far apart (0: one after another).
+    pub fn run(&mut self, every_ns: u64, ticks: u64) -> Result<Vec<Seen>> {
+        self.tell(&Order::Run { every_ns, ticks })?;
+        self.ticks += ticks;
+        self.children.iter_mut().map(seen).collect()
+    }
+
+    /// Tells one of them, and hears it.
+    pub fn one<T: DeserializeOwned>(&mut self, worker: usize, order: &Order) -> Result<T> {
+        let child = self.children.get_mut(worker).context("there is no such worker")?;
+        child.tell(order)?;
+        child.line(PATIENCE * 10)
+    }
+}
+
+/// A run's markers, and what was seen; both have to say the same.
+fn seen(child: &mut Child) -> Result<Seen> {
+    let patience = PATIENCE * 10;
+    let mut marker = |name: &str| -> Result<f64> {
+        let line = child.text_line(patience)?;
+        match line.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")) {
+            Some(value) => value.parse().with_context(|| line.clone()),
+            None => bail!("a worker said {line:?} instead of {name}"),
+        }
+    };
+    let count = marker("MIGRATION_COUNT")?;
+    let (_, _) = (marker("P99_LATENCY_MS")?, marker("HEAP_MB")?);
+    let seen: Seen = child.line(patience)?;
+    ensure!(count as u64 == seen.departed + seen.admitted, "the marker says {count}, not {seen:?}");
+    Ok(seen)
+}

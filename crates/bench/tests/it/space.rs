@@ -1,0 +1,48 @@
+//! The cases of suite `space`, small, over real processes: nobody is lost, doubled or changed; never how fast.
+
+use dunlin_bench::Row;
+
+use crate::runs::rows_of;
+
+fn rows(cases: &[&str]) -> Vec<Row> {
+    let folder = tempfile::tempdir().unwrap();
+    let cases: Vec<String> = cases.iter().map(|case| format!("--case={case}")).collect();
+    let args: Vec<&str> = ["space"].into_iter().chain(cases.iter().map(String::as_str)).collect();
+    rows_of(folder.path(), &args)
+}
+
+fn some(rows: &[Row], case: &str, metric: &str) -> usize {
+    rows.iter().filter(|row| row.case == case && row.metric == metric && row.median > 0.0).count()
+}
+
+#[test]
+fn hand_overs_between_processes_leave_everybody_there_once_and_unchanged() {
+    let rows = rows(&["handover", "handover_saturating", "concurrent", "latency"]);
+    assert_eq!(some(&rows, "handover_saturating", "handovers_per_s"), 1);
+    let crossed = rows.iter().find(|row| row.metric == "crossed_share").unwrap();
+    assert!(crossed.median > 0.9, "{crossed:?}");
+    assert_eq!(some(&rows, "handover", "offered_per_s"), 3);
+    assert!(rows.iter().any(|row| row.case == "concurrent" && row.metric == "ticks_taken"));
+    let slow = rows.iter().find(|row| {
+        row.case == "latency" && row.params.contain(&[("rtt_ms", "50")]) && row.metric == "p50_ns"
+    });
+    // Four ways of 25 ms each, whatever the machine does.
+    assert!(slow.is_none_or(|slow| slow.median >= 100e6), "{slow:?}");
+    assert!(rows.iter().filter(|row| row.metric == "lost").all(|row| row.median == 0.0 && row.checked));
+}
+
+#[test]
+fn ticks_ghosts_flocks_crowds_and_indexes_are_measured_and_checked() {
+    let rows = rows(&["capacity", "cpu", "bucket", "ghosts", "flock", "crowd", "index"]);
+    for (case, metric, count) in [
+        ("capacity", "p99_ns", 1),
+        ("cpu", "cpu_share", 1),
+        ("bucket", "p99_ns", 1),
+        ("ghosts", "ghosts_per_s", 2),
+        ("flock", "ticks_per_s", 3),
+        ("crowd", "cuts", 1),
+        ("index", "recall", 3),
+    ] {
+        assert_eq!(some(&rows, case, metric), count, "{case} {metric}: {rows:?}");
+    }
+}

@@ -1,0 +1,184 @@
+//! A flock in krABMaga: the rule of Dunlin's `Flock`, on the field and the schedule that krABMaga offers for it.
+//!
+//! Its schedule is sequential. The other one (feature `parallel`) holds a lock on the whole state while an agent takes its step, so
+//! it gains nothing by threads. The field's cells are half as wide as birds see far, which is faster than as wide as that.
+
+use std::any::Any;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::time::Instant;
+
+use krabmaga::engine::agent::Agent;
+use krabmaga::engine::fields::field::Field;
+use krabmaga::engine::fields::field_2d::{Field2D, Location2D};
+use krabmaga::engine::location::Real2D;
+use krabmaga::engine::schedule::Schedule;
+use krabmaga::engine::state::State;
+
+/// What is asked for; as `crates/bench/src/space/flock.rs` says it.
+#[derive(serde::Deserialize)]
+pub struct Order {
+    edge: f32,
+    seconds: f32,
+    ticks: u32,
+    sight: f32,
+    apart: f32,
+    speed_max: f32,
+    force_max: f32,
+    weights: [f32; 3],
+    /// Place and velocity of each.
+    birds: Vec<[f32; 4]>,
+}
+
+/// What came of it.
+#[derive(serde::Serialize)]
+pub struct Told {
+    counted_ns: u64,
+    ticks: u32,
+    /// How many others each saw in the last tick, on average.
+    neighbours: f64,
+}
+
+#[derive(Clone, Copy)]
+struct Bird {
+    id: u32,
+    at: Real2D,
+    velocity: [f32; 2],
+}
+
+struct World {
+    order: Order,
+    field: Field2D<Bird>,
+    seen: u64,
+}
+
+/// Makes the ticks.
+pub fn run(order: Order) -> Told {
+    let ticks = order.ticks;
+    let field = Field2D::new(order.edge, order.edge, order.sight / 2.0, false);
+    let (mut world, mut schedule) = (World { order, field, seen: 0 }, Schedule::new());
+    world.init(&mut schedule);
+    let begin = Instant::now();
+    for _ in 0..ticks {
+        world.seen = 0;
+        schedule.step(&mut world);
+    }
+    let counted_ns = begin.elapsed().as_nanos() as u64;
+    let neighbours = world.seen as f64 / world.order.birds.len().max(1) as f64;
+    Told { counted_ns, ticks, neighbours }
+}
+
+impl Agent for Bird {
+    fn step(&mut self, state: &mut dyn State) {
+        let world = state.as_any_mut().downcast_mut::<World>().expect("there is no other");
+        let order = &world.order;
+        let (mut apart, mut alike, mut together, mut count) = ([0.0_f32; 2], [0.0_f32; 2], [0.0_f32; 2], 0_u32);
+        for other in world.field.get_neighbors_within_relax_distance(self.at, order.sight) {
+            let offset = [other.at.x - self.at.x, other.at.y - self.at.y];
+            let distance_sq = offset[0] * offset[0] + offset[1] * offset[1];
+            if distance_sq > order.sight * order.sight || other.id == self.id {
+                continue;
+            }
+            let close = distance_sq < order.apart * order.apart;
+            let push = if close { 1.0 / distance_sq.max(1e-6) } else { 0.0 };
+            for axis in 0..2 {
+                apart[axis] -= offset[axis] * push;
+                alike[axis] += other.velocity[axis];
+                together[axis] += offset[axis];
+            }
+            count += 1;
+        }
+        if count > 0 {
+            let [push, align, gather] = order.weights;
+            let count = count as f32;
+            let wish = [0, 1].map(|axis| {
+                let alike = alike[axis] / count - self.velocity[axis];
+                push * apart[axis] * order.speed_max + align * alike + gather * (together[axis] / count)
+            });
+            let change = shorten(wish, order.force_max);
+            let velocity = [0, 1].map(|axis| self.velocity[axis] + change[axis] * order.seconds);
+            self.velocity = shorten(velocity, order.speed_max);
+        }
+        let end = order.edge * (1.0 - f32::EPSILON);
+        for (along, velocity) in [&mut self.at.x, &mut self.at.y].into_iter().zip(&mut self.velocity) {
+            let ahead = *along + *velocity * order.seconds;
+            if !(0.0..=end).contains(&ahead) {
+                *velocity = -*velocity;
+            }
+            let thrown = if ahead < 0.0 { -ahead } else { 2.0 * end - ahead };
+            *along = if (0.0..=end).contains(&ahead) { ahead } else { thrown.clamp(0.0, end) };
+        }
+        world.seen += u64::from(count);
+        world.field.set_object_location(*self, self.at);
+    }
+}
+
+impl State for World {
+    fn init(&mut self, schedule: &mut Schedule) {
+        for (nth, [x, y, along, across]) in self.order.birds.iter().copied().enumerate() {
+            let bird = Bird { id: nth as u32, at: Real2D { x, y }, velocity: [along, across] };
+            self.field.set_object_location(bird, bird.at);
+            schedule.schedule_repeating(Box::new(bird), 0.0, 0);
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn as_state(&self) -> &dyn State {
+        self
+    }
+
+    fn as_state_mut(&mut self) -> &mut dyn State {
+        self
+    }
+
+    fn reset(&mut self) {}
+
+    fn update(&mut self, _step: u64) {
+        self.field.lazy_update();
+    }
+}
+
+impl Location2D<Real2D> for Bird {
+    fn get_location(self) -> Real2D {
+        self.at
+    }
+
+    fn set_location(&mut self, at: Real2D) {
+        self.at = at;
+    }
+}
+
+impl Hash for Bird {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.id.hash(state);
+    }
+}
+
+impl PartialEq for Bird {
+    fn eq(&self, other: &Bird) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Eq for Bird {}
+
+impl fmt::Display for Bird {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "bird {}", self.id)
+    }
+}
+
+fn shorten(vector: [f32; 2], max: f32) -> [f32; 2] {
+    let length_sq = vector[0] * vector[0] + vector[1] * vector[1];
+    if length_sq <= max * max {
+        return vector;
+    }
+    vector.map(|along| along * (max / length_sq.sqrt()))
+}

@@ -1,0 +1,115 @@
+//! What krABMaga, rstar and kiddo do of what Dunlin's space does. What it is about comes on standard input, as a line of JSON; what came of
+//! it goes out as another.
+//!
+//! ```text
+//! space_peer index rstar|kiddo COUNT MS     points that all move every tick; the ten nearest of each, every tick, for about so many ms
+//! space_peer flock krabmaga                 so many ticks of a flock (see `flock`)
+//! ```
+//! rstar and kiddo are rebuilt for every tick, by what they offer for that: rstar by bulk loading, kiddo by its immutable tree, which is its fastest.
+
+mod flock;
+
+use std::time::Instant;
+
+const NEAREST: usize = 10;
+const COMPARED: usize = 50;
+const EDGE: f32 = 100.0;
+
+type Found = Vec<f32>;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).expect("an order");
+    if arguments[1] == "flock" {
+        let told = flock::run(serde_json::from_str(&line).expect("a flock"));
+        println!("{}", serde_json::to_string(&told).expect("they are numbers"));
+        return;
+    }
+    let time_ms: u128 = arguments[4].parse().expect("a time");
+    let mut points: Vec<[f32; 3]> = serde_json::from_str(&line).expect("points are triples");
+    let tick: fn(&[[f32; 3]], &mut Found) = match arguments[2].as_str() {
+        "rstar" => rstar_tick,
+        "kiddo" => kiddo_tick,
+        other => panic!("there is no {other}"),
+    };
+    let (mut found, mut counted_ns, mut ticks, mut recall) = (Vec::new(), 0, 0_u32, 1.0_f64);
+    while counted_ns < time_ms * 1_000_000 || ticks < 2 {
+        advance(&mut points, ticks);
+        found.clear();
+        let begin = Instant::now();
+        tick(&points, &mut found);
+        counted_ns += begin.elapsed().as_nanos();
+        recall = recall.min(compare(&points, &found));
+        ticks += 1;
+    }
+    println!("{{\"counted_ns\":{counted_ns},\"ticks\":{ticks},\"recall\":{recall}}}");
+}
+
+/// As Dunlin's points move in the same measurement.
+fn advance(points: &mut [[f32; 3]], tick: u32) {
+    for (nth, point) in points.iter_mut().enumerate() {
+        for (axis, along) in point.iter_mut().enumerate() {
+            let step = ((nth * 7 + axis * 3 + tick as usize) % 11) as f32 * 0.02 - 0.1;
+            let moved = *along + step;
+            *along = if !(0.0..=EDGE).contains(&moved) { *along - step } else { moved };
+        }
+    }
+}
+
+struct Item {
+    at: [f32; 3],
+    nth: usize,
+}
+
+impl rstar::RTreeObject for Item {
+    type Envelope = rstar::AABB<[f32; 3]>;
+    fn envelope(&self) -> Self::Envelope {
+        rstar::AABB::from_point(self.at)
+    }
+}
+
+impl rstar::PointDistance for Item {
+    fn distance_2(&self, point: &[f32; 3]) -> f32 {
+        distance_sq(&self.at, point)
+    }
+}
+
+fn rstar_tick(points: &[[f32; 3]], found: &mut Found) {
+    let items = points.iter().enumerate().map(|(nth, at)| Item { at: *at, nth }).collect();
+    let tree = rstar::RTree::bulk_load(items);
+    for (nth, at) in points.iter().enumerate() {
+        let near = tree.nearest_neighbor_iter_with_distance_2(*at).filter(|(item, _)| item.nth != nth);
+        found.extend(near.take(NEAREST).map(|(_, distance)| distance));
+    }
+}
+
+fn kiddo_tick(points: &[[f32; 3]], found: &mut Found) {
+    use std::num::NonZero;
+    let tree = kiddo::ImmutableKdTree::new_from_slice(points).expect("its points are numbers");
+    let count = NonZero::new(NEAREST + 1).expect("it is more than none");
+    for (nth, at) in points.iter().enumerate() {
+        let near = tree.query(at).nearest_n::<kiddo::SquaredEuclidean<f32>>(count).execute();
+        found.extend(near.iter().filter(|near| near.item as usize != nth).take(NEAREST).map(|near| near.distance));
+    }
+}
+
+fn distance_sq(a: &[f32; 3], b: &[f32; 3]) -> f32 {
+    a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
+}
+
+/// The share of the nearest that were found, of some points.
+fn compare(points: &[[f32; 3]], found: &Found) -> f64 {
+    let every = (points.len() / COMPARED).max(1);
+    let (mut right, mut asked) = (0, 0);
+    for nth in (0..points.len()).step_by(every) {
+        let others = points.iter().enumerate().filter(|(other, _)| *other != nth);
+        let mut exact: Vec<f32> = others.map(|(_, at)| distance_sq(at, &points[nth])).collect();
+        exact.sort_unstable_by(f32::total_cmp);
+        let own = &found[nth * NEAREST..(nth + 1) * NEAREST];
+        // Sums of squares may be rounded in another order.
+        right += own.iter().zip(&exact).filter(|(own, exact)| **own <= **exact * 1.000_01).count();
+        asked += NEAREST;
+    }
+    right as f64 / asked as f64
+}
