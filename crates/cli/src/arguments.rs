@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
     bench, cluster, completions, config, demo, dev, elect, errors, feed, kv, lock, log, man, publish, reply,
-    report, request, scale, serve, subscribe, subscriptions, task, topics, user,
+    report, request, scale, serve, space, subscribe, subscriptions, task, topics, user,
 };
 
 /// Publish, subscribe, and be told exactly what you missed
@@ -122,6 +122,8 @@ pub enum Command {
     Log(log::Arguments),
     /// How many workers there should be: planned, recommended, simulated
     Scale(scale::Arguments),
+    /// A world full of moving entities, over as many processes as wanted
+    Space(space::Arguments),
     /// Order books and other live state: made up, watched, recorded and replayed
     Feed(feed::Arguments),
     /// Replay recorded markets to many subscribers, and account for every record

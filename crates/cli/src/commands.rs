@@ -20,6 +20,7 @@ pub mod report;
 pub mod request;
 pub mod scale;
 pub mod serve;
+pub mod space;
 pub mod subscribe;
 pub mod subscriptions;
 pub mod task;
@@ -54,6 +55,7 @@ pub fn run(command: &Command, global: &Global, console: &Console) -> Result<()> 
         Command::Reply(arguments) => reply::run(arguments, global, console),
         Command::Topics(arguments) => topics::run(arguments, global, console),
         Command::Kv(arguments) => kv::run(arguments, global, console),
+        Command::Space(arguments) => space::run(arguments, global, console),
         Command::Lock(arguments) => lock::run(arguments, global, console),
         Command::Elect(arguments) => elect::run(arguments, global, console),
         Command::Task(arguments) => task::run(arguments, global, console),

@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use crate::arguments::Global;
 use crate::commands::dev::url_argument;
-use crate::commands::{parse, serve};
+use crate::commands::{parse, serve, space};
 use crate::config::{Config, RawConfig};
 use crate::connect::{connect, connect_slow};
 use crate::console::{Console, grouped};
@@ -29,7 +29,8 @@ Examples:
   dunlin demo --data data                     over in about a minute; the node stays up to be looked at
   dunlin demo --data data --speed max --once
   dunlin demo --allow-generated               without the recordings
-  dunlin demo --nodes 3                       over a cluster, whose nodes are killed and started again meanwhile")]
+  dunlin demo --nodes 3                       over a cluster, whose nodes are killed and started again meanwhile
+  dunlin demo --space                         aircraft and a flock of 50,000 over three processes")]
 pub struct Arguments {
     /// Directory of the recordings
     #[arg(long, value_name = "DIRECTORY", default_value = "data")]
@@ -46,6 +47,12 @@ pub struct Arguments {
     /// Only so many lines of each market
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(2..))]
     lines: Option<u32>,
+    /// Not markets, but a world: recorded aircraft and a flock over three processes, one of which is killed and comes back
+    #[arg(long, conflicts_with_all = ["nodes", "kills", "lines"])]
+    space: bool,
+    /// With --space: how many flock
+    #[arg(long, value_name = "COUNT", default_value_t = 50_000, requires = "space", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    flock: u64,
     /// End after the table instead of leaving the node up
     #[arg(long)]
     once: bool,
@@ -60,6 +67,9 @@ const GENERATED: &str = "GENERATED DATA: these are made-up markets, not the reco
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     let stop = Stop::on_signal()?;
     let mut narration = Narration { console };
+    if arguments.space {
+        return space::demo::run(&arguments.data, arguments.flock, arguments.allow_generated, console, &stop);
+    }
     let mut source = Source::load(&arguments.data, arguments.allow_generated)?;
     if let Some(lines) = arguments.lines {
         source.recordings.iter_mut().for_each(|recording| recording.cut(lines as usize));

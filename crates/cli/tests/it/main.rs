@@ -16,6 +16,7 @@ mod otel;
 mod publish_subscribe;
 mod request_reply;
 mod serve;
+mod space;
 mod states;
 mod task;
 mod tls;

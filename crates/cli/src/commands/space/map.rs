@@ -1,0 +1,90 @@
+//! A world seen from above, in characters: two by four dots each (the Braille patterns of Unicode).
+
+/// A picture being made.
+#[derive(Debug)]
+pub struct Map {
+    columns: usize,
+    rows: usize,
+    low: [f32; 2],
+    scale: [f32; 2],
+    /// Dots of each character, and whose it is: the region of the last dot, or a mark of its own.
+    cells: Vec<(u8, u32, Option<char>)>,
+}
+
+/// Bits of the dots of a character, by column and row.
+const DOTS: [[u8; 4]; 2] = [[0x01, 0x02, 0x04, 0x40], [0x08, 0x10, 0x20, 0x80]];
+const BLANK: u32 = 0x2800;
+
+impl Map {
+    /// Of so many characters, from a corner to the one across.
+    pub fn new(columns: usize, rows: usize, low: [f32; 2], high: [f32; 2]) -> Map {
+        let (columns, rows) = (columns.max(1), rows.max(1));
+        let dots = [(columns * 2) as f32, (rows * 4) as f32];
+        let scale = [0, 1].map(|axis| dots[axis] / (high[axis] - low[axis]).max(f32::MIN_POSITIVE));
+        Map { columns, rows, low, scale, cells: vec![(0, 0, None); columns * rows] }
+    }
+
+    fn dot(&self, at: [f32; 2]) -> Option<(usize, usize)> {
+        let place = [0, 1].map(|axis| (at[axis] - self.low[axis]) * self.scale[axis]);
+        let (x, y) = (place[0] as usize, place[1] as usize);
+        let inside = place.iter().all(|along| *along >= 0.0);
+        // The edge is part of the world; north is up.
+        let (x, y) =
+            (x.min(self.columns * 2 - 1), (self.rows * 4 - 1).checked_sub(y.min(self.rows * 4 - 1))?);
+        inside.then_some((x, y))
+    }
+
+    /// Somebody of a region is here.
+    pub fn put(&mut self, at: [f32; 2], region: u32) {
+        if let Some((x, y)) = self.dot(at) {
+            let cell = &mut self.cells[y / 4 * self.columns + x / 2];
+            (cell.0, cell.1) = (cell.0 | DOTS[x % 2][y % 4], region);
+        }
+    }
+
+    /// Somebody is here who is shown by a character.
+    pub fn mark(&mut self, at: [f32; 2], region: u32, mark: char) {
+        if let Some((x, y)) = self.dot(at) {
+            let cell = &mut self.cells[y / 4 * self.columns + x / 2];
+            (cell.1, cell.2) = (region, Some(mark));
+        }
+    }
+
+    /// The lines, each character in its region's colour where colours are wanted.
+    pub fn lines(&self, coloured: bool) -> Vec<String> {
+        const COLOURS: [u8; 6] = [36, 33, 32, 35, 34, 31];
+        let line = |row: &[(u8, u32, Option<char>)]| {
+            let (mut line, mut colour) = (String::new(), 0);
+            for (dots, region, mark) in row {
+                let wanted = COLOURS[*region as usize % COLOURS.len()];
+                if coloured && (*dots != 0 || mark.is_some()) && colour != wanted {
+                    line.push_str(&format!("\x1b[{wanted}m"));
+                    colour = wanted;
+                }
+                line.push(mark.unwrap_or_else(|| char::from_u32(BLANK + u32::from(*dots)).unwrap_or(' ')));
+            }
+            if colour != 0 {
+                line.push_str("\x1b[0m");
+            }
+            line
+        };
+        self.cells.chunks(self.columns).map(line).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn corners_of_the_world_are_corners_of_the_map() {
+        let mut map = Map::new(2, 1, [0.0, 0.0], [4.0, 4.0]);
+        map.put([0.0, 0.0], 1);
+        map.put([4.0, 4.0], 1);
+        map.put([9e9, -1.0], 1);
+        assert_eq!(map.lines(false), ["⡀⠈"]);
+        map.mark([0.5, 3.0], 2, '+');
+        assert_eq!(map.lines(false), ["+⠈"]);
+        assert!(map.lines(true)[0].contains("\x1b[32m+"), "region 2 is green");
+    }
+}

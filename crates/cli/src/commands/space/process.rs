@@ -1,0 +1,224 @@
+//! A process of a world: a node of its own with the regions' topics, the runner, and its part in the cluster's leases.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use dunlin::space::{Host, Stage};
+use dunlin::{Config, Limits, Node};
+use dunlin_client::{Client, Kv, Options as ClientOptions};
+use dunlin_server::space::{Owners, OwnersConfig, Pace, Populate, Space, SpaceConfig, SpaceLimits, Told};
+use dunlin_server::{Server, ServerConfig};
+use serde_json::json;
+
+use super::life::Life;
+use super::spec::{Made, Spec};
+use crate::arguments::Global;
+use crate::commands::parse::duration;
+use crate::connect::connect;
+use crate::console::Console;
+use crate::signals::Stop;
+
+/// History of a region's topic, bytes.
+const HISTORY_BYTES: u64 = 64 << 20;
+const MEMORY_BYTES_MAX: u64 = 4 << 30;
+/// How often the cluster is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What every process can be told.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Options {
+    /// How long the regions of a process that is not heard of wait for it
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
+    pub ttl: Duration,
+    /// How long a region waits for who has a copy of it, before it begins without entities
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub patience: Duration,
+    /// Where the world's other processes connect to; a loopback address
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub between: SocketAddr,
+    /// End when standard input does: whoever started this has gone
+    #[arg(long, hide = true)]
+    pub end_with_stdin: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  dunlin space join                              the world of the node on this machine
+  dunlin space join birds --url dunlin://127.0.0.1:4230
+
+A process may come at any time, and is given regions of those that have more than one.")]
+pub struct Arguments {
+    /// The world's name
+    #[arg(default_value = "world")]
+    name: String,
+    #[command(flatten)]
+    process: Options,
+}
+
+/// See the module.
+pub struct Process {
+    node: Node,
+    server: Server,
+    client: Client,
+    url: String,
+    options: Options,
+}
+
+pub fn join(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+    let process = Process::start(global, SocketAddr::from(([127, 0, 0, 1], 0)), &arguments.process, false)?;
+    let spec = Spec::read(&process.kv(), &arguments.name)?;
+    process.take_part(spec.make()?, console)
+}
+
+impl Process {
+    /// A node; `alone` where it holds what the processes agree on.
+    pub fn start(global: &Global, listen: SocketAddr, options: &Options, alone: bool) -> Result<Process> {
+        let limits = Limits { memory_bytes_max: MEMORY_BYTES_MAX, ..Limits::default() };
+        let node = Node::start(Config { name: "space".to_owned(), limits, ..Config::default() })?;
+        let server =
+            Server::start(node.clone(), ServerConfig { tcp: vec![listen], ..ServerConfig::default() });
+        let server = server.map_err(anyhow::Error::from).map_err(crate::running::way_out)?;
+        let address = server.tcp_addresses().first().context("the node's door is not open")?;
+        let url = format!("dunlin://{address}");
+        let client = if alone {
+            let named = ClientOptions { name: "dunlin space".to_owned(), ..ClientOptions::default() };
+            Client::connect(&url, named)?
+        } else {
+            connect(global, "dunlin space")?
+        };
+        Ok(Process { node, server, client, url, options: options.clone() })
+    }
+
+    /// What all processes agree on.
+    pub fn kv(&self) -> Kv {
+        self.client.kv()
+    }
+
+    /// Runs until it is told to end.
+    pub fn take_part(self, made: Made, console: &Console) -> Result<()> {
+        let stop = Stop::on_signal()?;
+        if self.options.end_with_stdin {
+            stop.when_stdin_ends();
+        }
+        let number = self.number(&made.spec.name)?;
+        let space = Arc::new(self.space(&made, number)?);
+        let (sender, told) = channel();
+        let config = OwnersConfig {
+            world: made.spec.name.clone(),
+            process: number,
+            address: space.address(),
+            url: self.url.clone(),
+            regions: made.spec.region_ids(),
+            expected: made.spec.processes as usize,
+            standby: made.spec.standby,
+            ttl: self.options.ttl,
+            look: LOOK,
+            patience: self.options.patience,
+            pace: Pace::Every(made.setup.tick_ns),
+        };
+        let entities = made.entities();
+        self.greet(&config, entities, console)?;
+        let populate: Populate<3, Life> = Arc::new(move |host, region| made.populate(host, region));
+        let tell = move |what| {
+            // Nobody listens any more when it ends.
+            let _ = sender.send(what);
+        };
+        let owners = Owners::start(self.kv(), config, Arc::clone(&space), populate, tell)?;
+        while !stop.is_set() {
+            if let Ok(what) = told.recv_timeout(Duration::from_millis(100)) {
+                say(&what, console)?;
+            }
+        }
+        drop(owners);
+        space.stop()?;
+        self.server.stop();
+        self.node.stop();
+        Ok(())
+    }
+
+    fn space(&self, made: &Made, number: u64) -> Result<Space<3, Life>> {
+        let world = made.spec.name.clone();
+        let stage = Stage { node: self.node.clone(), world: world.clone(), history_bytes: HISTORY_BYTES };
+        let (setup, life) = (made.setup.clone(), made.life.clone());
+        let host = Host::new(setup, life, made.partition.clone(), Some(stage));
+        let config = SpaceConfig {
+            world,
+            process: number,
+            listen: self.options.between,
+            peers: Vec::new(),
+            pace: Pace::Every(made.setup.tick_ns),
+            lockstep: false,
+            insecure: false,
+            limits: SpaceLimits::default(),
+        };
+        Ok(Space::start(config, host)?)
+    }
+
+    /// A number that no process of this world ever had: it stands under no lease.
+    fn number(&self, world: &str) -> Result<u64> {
+        Ok(self.kv().put(format!("space/{world}/newest"), std::process::id().to_string())?)
+    }
+
+    fn greet(&self, config: &OwnersConfig, entities: u64, console: &Console) -> Result<()> {
+        let mut out = std::io::stdout();
+        let OwnersConfig { world, process, expected, .. } = config;
+        if console.json {
+            let line = json!({"event": "started", "world": world, "process": process, "url": self.url, "entities": entities});
+            writeln!(out, "{line}")?;
+        } else {
+            writeln!(
+                out,
+                "process {process} of world {world:?} is up at {}",
+                console.paint.strong(&self.url)
+            )?;
+            writeln!(
+                out,
+                "  {} regions, {entities} entities, for {expected} processes",
+                config.regions.len()
+            )?;
+            writeln!(
+                out,
+                "  {}  another process",
+                console.paint.command(&format!("dunlin space join {world}"))
+            )?;
+            writeln!(out, "  {}  the map", console.paint.command(&format!("dunlin space watch {world}")))?;
+        }
+        Ok(out.flush()?)
+    }
+}
+
+fn say(what: &Told, console: &Console) -> Result<()> {
+    let mut out = std::io::stdout();
+    let (line, text) = match what {
+        Told::Owns { region, epoch, from_tick } => {
+            let from =
+                from_tick.map_or_else(|| "begins".to_owned(), |tick| format!("goes on from tick {tick}"));
+            let line = json!({"event": "owns", "region": region.0, "epoch": epoch, "from_tick": from_tick});
+            (line, format!("region {} {from} here, in epoch {epoch}", region.0))
+        }
+        Told::Lost(region) => (
+            json!({"event": "lost", "region": region.0}),
+            format!("region {}: what it held is lost, nobody has a copy that counts", region.0),
+        ),
+        Told::Released(region) => (
+            json!({"event": "released", "region": region.0}),
+            format!("region {} is given to the process that stands by for it", region.0),
+        ),
+        Told::LeaseLost(why) => {
+            (json!({"event": "lease_lost", "why": why}), format!("the lease is lost, and taken anew: {why}"))
+        }
+        Told::Away(why) => (json!({"event": "away", "why": why}), format!("asking again: {why}")),
+        _ => return Ok(()),
+    };
+    if console.json {
+        writeln!(out, "{line}")?
+    } else {
+        writeln!(out, "{text}")?
+    }
+    Ok(out.flush()?)
+}

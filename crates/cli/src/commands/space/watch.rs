@@ -1,0 +1,209 @@
+//! `space watch`: the regions' topics, drawn.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use dunlin::space::{Limits, RegionFold, RegionId, RegionState, Setup, Standby, Timing, topic_of};
+use dunlin_client::{Client, Kv, Options, Subscriber};
+use dunlin_feed::Replica;
+use dunlin_topic::{LogName, OnGap, Start, SubscribeOptions};
+use serde_json::json;
+
+use super::life::AIRCRAFT;
+use super::map::Map;
+use super::owner::{Owned, regions};
+use super::spec::Spec;
+use crate::arguments::Global;
+use crate::commands::parse::duration;
+use crate::connect::connect;
+use crate::console::Console;
+use crate::signals::Stop;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  dunlin space watch                     the map, until Ctrl-C
+  dunlin space watch --json              a line a second for each region
+  dunlin space watch --once              one picture")]
+pub struct Arguments {
+    /// The world's name
+    #[arg(default_value = "world")]
+    name: String,
+    /// How often the map is drawn [default: 200ms; 1s where nobody watches]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    every: Option<Duration>,
+    /// Draw it once, when all regions have been heard of, and end
+    #[arg(long)]
+    once: bool,
+}
+
+/// How often it is asked who owns what.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long `--once` waits for all regions.
+const PATIENCE: Duration = Duration::from_secs(20);
+const DRAIN_MAX: usize = 4_096;
+
+/// A region as its owner's node tells of it.
+struct Seen {
+    url: String,
+    replica: Replica<RegionFold<3>, Subscriber>,
+}
+
+/// All regions of a world, followed wherever they are.
+pub struct Watcher {
+    kv: Kv,
+    spec: Spec,
+    setup: Setup<3>,
+    seen: BTreeMap<u64, Seen>,
+    pub owned: Vec<Owned>,
+    began: Instant,
+}
+
+pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+    let stop = Stop::on_signal()?;
+    stop.when_nobody_reads();
+    let kv = connect(global, "dunlin space watch")?.kv();
+    let spec = Spec::read(&kv, &arguments.name)?;
+    let setup = spec.make()?.setup;
+    let mut watcher = Watcher::new(kv, spec, setup);
+    let draws = console.is_terminal && !console.json && !arguments.once;
+    let every =
+        arguments.every.unwrap_or(if draws { Duration::from_millis(200) } else { Duration::from_secs(1) });
+    let (mut looked, mut drawn) = (None::<Instant>, Instant::now());
+    if draws {
+        print!("\x1b[2J");
+    }
+    while !stop.is_set() {
+        if looked.is_none_or(|looked| looked.elapsed() > LOOK) {
+            watcher.look()?;
+            looked = Some(Instant::now());
+        }
+        watcher.drain();
+        let is_whole =
+            watcher.seen.len() == watcher.owned.len() && watcher.states().count() == watcher.seen.len();
+        let late = watcher.began.elapsed() > PATIENCE;
+        let due = if arguments.once { is_whole || late } else { drawn.elapsed() >= every };
+        if due {
+            watcher.tell(draws, console)?;
+            drawn = Instant::now();
+            if arguments.once {
+                return Ok(());
+            }
+        }
+        stop.sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+impl Watcher {
+    /// Of this world.
+    pub fn new(kv: Kv, spec: Spec, setup: Setup<3>) -> Watcher {
+        let (seen, owned) = (BTreeMap::new(), Vec::new());
+        Watcher { kv, spec, setup, seen, owned, began: Instant::now() }
+    }
+
+    /// Follows each region where it is now.
+    pub fn look(&mut self) -> Result<()> {
+        self.owned = regions(&self.kv, &self.spec)?;
+        for owned in &self.owned {
+            let Some(url) = &owned.url else { continue };
+            if self.seen.get(&owned.region).is_some_and(|seen| seen.url == *url) {
+                continue;
+            }
+            // Its node may be gone by now: it is looked for again.
+            if let Ok(seen) = follow(url, &self.spec, &self.setup, owned.region) {
+                self.seen.insert(owned.region, seen);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in what they told.
+    pub fn drain(&mut self) {
+        let now_ns = self.began.elapsed().as_nanos() as u64;
+        self.seen.retain(|_, seen| seen.replica.drain(now_ns, DRAIN_MAX, |_| {}).is_ok());
+    }
+
+    /// The regions whose state is whole.
+    pub fn states(&self) -> impl Iterator<Item = (u64, &RegionState<3>)> {
+        self.seen.iter().filter_map(|(region, seen)| {
+            let (_, _, fold) = seen.replica.states().next()?;
+            Some((*region, fold.state()))
+        })
+    }
+
+    fn tell(&self, draws: bool, console: &Console) -> Result<()> {
+        let mut out = std::io::stdout().lock();
+        if console.json {
+            for (region, state) in self.states() {
+                let counts = state.handover().counts();
+                let line = json!({
+                    "region": region, "tick": state.tick(), "entities": state.store().len(),
+                    "handed_over": counts.departed, "taken": counts.admitted,
+                });
+                writeln!(out, "{line}")?;
+            }
+            return Ok(out.flush()?);
+        }
+        let (width, height) = size();
+        let world = self.setup.world;
+        let (low, high) = ([world.min()[0], world.min()[1]], [world.max()[0], world.max()[1]]);
+        let mut map = Map::new(width, height.saturating_sub(self.owned.len() + 2), low, high);
+        for (region, state) in self.states() {
+            let (store, region) = (state.store(), region as u32);
+            for row in 0..store.len() {
+                let at = store.position(row);
+                if store.kinds()[row] == AIRCRAFT {
+                    map.mark([at[0], at[1]], region, '✈')
+                } else {
+                    map.put([at[0], at[1]], region)
+                }
+            }
+        }
+        if draws {
+            write!(out, "\x1b[H")?;
+        }
+        let end = if draws { "\x1b[K" } else { "" };
+        for line in map.lines(console.paint.is_on()) {
+            writeln!(out, "{line}{end}")?;
+        }
+        for owned in &self.owned {
+            writeln!(out, "{}{end}", self.line(owned))?;
+        }
+        Ok(out.flush()?)
+    }
+
+    fn line(&self, owned: &Owned) -> String {
+        let state = self.states().find(|(region, _)| *region == owned.region);
+        let held = state.map_or_else(String::new, |(_, state)| {
+            format!("tick {}, {} entities", state.tick(), state.store().len())
+        });
+        match owned.owner {
+            Some((process, epoch)) => {
+                format!("region {}: process {process}, epoch {epoch}, {held}", owned.region)
+            }
+            None => format!("region {}: nobody owns it, its {held} stand still", owned.region),
+        }
+    }
+}
+
+/// The terminal's width and height; of a pipe, what a person can read.
+pub fn size() -> (usize, usize) {
+    terminal_size::terminal_size().map_or((80, 24), |(width, height)| (width.0.into(), height.0.into()))
+}
+
+fn follow(url: &str, spec: &Spec, setup: &Setup<3>, region: u64) -> Result<Seen> {
+    let client =
+        Client::connect(url, Options { name: "dunlin space watch".to_owned(), ..Options::default() })?;
+    let options =
+        SubscribeOptions { start: Start::Snapshot, on_gap: OnGap::Snapshot, ..SubscribeOptions::default() };
+    let id = RegionId(region as u32);
+    let subscriber = client.subscribe(&topic_of(&spec.name, id), options).context("following a region")?;
+    let (world, schema) = (setup.world, setup.schema.clone());
+    let make = move |_: &LogName| {
+        RegionFold::new(id, world, schema.clone(), Limits::default(), Standby::None, Timing::default())
+    };
+    Ok(Seen { url: url.to_owned(), replica: Replica::new(subscriber, make) })
+}
