@@ -64,7 +64,7 @@ pub fn pairs<'a>(
             columns.iter_mut().zip(store.position(row)).for_each(|(column, along)| column.push(along));
         }
     }
-    let by = |mut index: Box<dyn FnMut(u32, &mut Vec<u32>)>| {
+    let by = |index: &mut dyn FnMut(u32, &mut Vec<u32>)| {
         let mut found = Vec::new();
         let each = (0..columns[0].len() as u32).map(|item| {
             index(item, &mut found);
@@ -77,7 +77,7 @@ pub fn pairs<'a>(
     octree.rebuild(points);
     scan.rebuild(points);
     (
-        by(Box::new(move |item, found| octree.neighbours(item, radius, found))),
-        by(Box::new(move |item, found| scan.neighbours(item, radius, found))),
+        by(&mut |item, found| octree.neighbours(item, radius, found)),
+        by(&mut |item, found| scan.neighbours(item, radius, found)),
     )
 }
