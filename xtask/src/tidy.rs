@@ -4,6 +4,7 @@
 //! That doors hold no topic state and that limits stand in one struct per crate no machine can see; readers must.
 
 mod absence;
+mod conflicts;
 mod crates;
 mod lengths;
 mod naming;
@@ -19,8 +20,8 @@ use repository::Repository;
 /// The page whose tables are compared with the tree.
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
-const RULES: [fn(&Repository, &mut Findings); 5] =
-    [crates::check, absence::check, naming::check, pages::check, lengths::check];
+const RULES: [fn(&Repository, &mut Findings); 6] =
+    [crates::check, absence::check, naming::check, pages::check, lengths::check, conflicts::check];
 
 /// Runs every rule, prints what was found, and fails unless there were only warnings.
 pub fn run() -> Result<()> {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
+use crate::against::Comparison;
 use crate::child::ChildProgram;
 use crate::goal::mark_unfair_peers;
 use crate::layout;
@@ -33,6 +34,8 @@ pub struct Request {
     pub command: String,
     /// Where runs are kept.
     pub runs_folder: PathBuf,
+    /// A kept run to hold this one against.
+    pub against: Option<PathBuf>,
     /// How this program is started again.
     pub child: ChildProgram,
 }
@@ -41,6 +44,7 @@ pub struct Request {
 pub fn run(request: Request) -> Result<bool> {
     let suites = suites::named(&request.suite).with_context(|| unknown_suite(&request.suite))?;
     let options = request.options.clone().validate(|name| std::env::var(name).ok())?;
+    let against = request.against.as_deref().map(KeptRun::read).transpose()?;
     let warnings = Observed::now(options.quick).warnings();
     warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
     let bench = Bench { options, child: request.child.clone(), peers: PeerPrograms::find() };
@@ -50,6 +54,9 @@ pub fn run(request: Request) -> Result<bool> {
         let mut outcome = runner::run(suite, &bench, request.with_peers)?;
         mark_unfair_peers(&mut outcome.rows, suite.known);
         print(suite, &bench.options, &outcome).context("printing the results")?;
+        if let Some(then) = &against {
+            print_comparison(&Comparison::of(&outcome.rows, then), bench.options.json)?;
+        }
         all_went_well &= outcome.failed.is_empty();
         let kept = kept_run(suite, &request, &bench.options, date, warnings.clone(), outcome)
             .keep(&request.runs_folder)?;
@@ -89,7 +96,7 @@ fn kept_run(
 
 fn print(suite: &Suite, options: &Options, outcome: &Outcome) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    let colour = out.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let colour = colour(&out);
     if options.json {
         for row in outcome.rows.iter() {
             writeln!(out, "{}", serde_json::to_string(row)?)?;
@@ -107,6 +114,27 @@ fn print(suite: &Suite, options: &Options, outcome: &Outcome) -> Result<()> {
     out.flush()?;
     say_the_rest(outcome);
     Ok(())
+}
+
+fn print_comparison(comparison: &Comparison, json: bool) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    if json {
+        for row in comparison.rows() {
+            writeln!(out, "{}", serde_json::to_string(row)?)?;
+        }
+    } else {
+        let table = comparison.table();
+        if !table.is_empty() {
+            write!(out, "{}", table.text(colour(&out)))?;
+        }
+    }
+    out.flush()?;
+    eprintln!("{}", comparison.summary());
+    Ok(())
+}
+
+fn colour(out: &impl IsTerminal) -> bool {
+    out.is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
 
 fn say_the_rest(outcome: &Outcome) {

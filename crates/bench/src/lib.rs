@@ -12,6 +12,7 @@
 //! Elsewhere: what the peers are and how they are built is `cargo xtask peers`, their sources
 //! are in `peers/`; the options' flags are the CLI's.
 
+mod against;
 mod broker;
 pub mod child;
 mod clock;

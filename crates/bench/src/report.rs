@@ -1,18 +1,27 @@
-//! The report: `docs/benchmarks.md`, made from kept runs and nothing else.
+//! The report: `docs/benchmarks.md`, or one HTML file with plots, made from kept runs and nothing else.
 //!
 //! Invariants: a ratio is taken within one run; the newest run that can tell a figure tells it, and is
 //! named beside it; quick runs and debug builds are refused; a shortfall is marked, never left out.
+
+mod cited;
+mod curves;
+mod distributions;
+mod html;
+mod plot;
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use cited::Cited;
+use plot::Plot;
 
 use crate::goal::{Claim, Goal, Verdict};
 use crate::layout;
 use crate::metric;
 use crate::point::Suite;
+use crate::row::RowSet;
 use crate::store::KeptRun;
 use crate::suites;
 use crate::table::{Table, Tone};
@@ -24,19 +33,24 @@ pub struct Made {
     pub refused: Vec<String>,
 }
 
-/// Makes the page from the runs in `runs_folder` and writes it to `page`.
+/// Makes the page from the runs in `runs_folder` and writes it to `page`: HTML with plots where its name ends in
+/// `.html`, else Markdown.
 pub fn write(runs_folder: &Path, page: &Path) -> Result<Made> {
-    let (runs, refused): (Vec<_>, Vec<_>) =
-        KeptRun::read_all(runs_folder)?.into_iter().partition(|run| run.refusal().is_none());
-    let refused: Vec<String> = refused
-        .iter()
-        .map(|run| format!("{} {}: {}", run.date, run.name, run.refusal().unwrap_or_default()))
-        .collect();
+    let kept = KeptRun::read_all(runs_folder)?;
+    let mut refused = kept.damaged;
+    let (runs, left_out): (Vec<_>, Vec<_>) = kept.runs.into_iter().partition(|run| run.refusal().is_none());
+    refused.extend(
+        left_out
+            .iter()
+            .map(|run| format!("{} {}: {}", run.date, run.name, run.refusal().unwrap_or_default())),
+    );
     ensure!(!runs.is_empty(), "no run in {} can be reported{}", runs_folder.display(), listed(&refused));
     if let Some(folder) = page.parent() {
         fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
     }
-    fs::write(page, markdown(&runs)).with_context(|| format!("writing {}", page.display()))?;
+    let is_html = page.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html"));
+    let text = if is_html { html::page(INTRODUCTION, &chapters(&runs))? } else { markdown(&runs) };
+    fs::write(page, text).with_context(|| format!("writing {}", page.display()))?;
     Ok(Made { refused })
 }
 
@@ -44,38 +58,52 @@ fn listed(refused: &[String]) -> String {
     if refused.is_empty() { String::new() } else { format!(" (refused: {})", refused.join("; ")) }
 }
 
-/// The page; the runs are in order of their dates.
+const INTRODUCTION: &str = "# Benchmarks\n\nMade by `dunlin report` from the runs kept in `bench-runs/`; not edited by hand. \
+     Medians over runs; MB is 10⁶ bytes. Ratios are taken within one run, since the machine's \
+     mood changes between two. ✗ marks a shortfall.\n";
+
+/// The page in Markdown; the runs are in order of their dates.
 pub fn markdown(runs: &[KeptRun]) -> String {
-    let mut page = String::from(
-        "# Benchmarks\n\nMade by `dunlin report` from the runs kept in `bench-runs/`; not edited by hand. \
-         Medians over runs; MB is 10⁶ bytes. Ratios are taken within one run, since the machine's \
-         mood changes between two. ✗ marks a shortfall.\n",
-    );
-    for suite in suites::SUITES {
-        let of_suite: Vec<&KeptRun> =
-            runs.iter().filter(|run| run.rows.iter().any(|row| row.suite == suite.name)).collect();
-        if !of_suite.is_empty() {
-            write_suite(&mut page, suite, &of_suite);
-        }
-    }
-    page
+    let chapters = chapters(runs);
+    std::iter::once(INTRODUCTION).chain(chapters.iter().map(|chapter| chapter.markdown.as_str())).collect()
 }
 
-fn write_suite(page: &mut String, suite: &Suite, runs: &[&KeptRun]) {
+/// What is said of one suite.
+struct Chapter {
+    suite: &'static str,
+    markdown: String,
+    plots: Vec<Plot>,
+}
+
+fn chapters(runs: &[KeptRun]) -> Vec<Chapter> {
+    let of_suite = |suite: &'static Suite| {
+        let runs: Vec<&KeptRun> =
+            runs.iter().filter(|run| run.rows.iter().any(|row| row.suite == suite.name)).collect();
+        (!runs.is_empty()).then(|| chapter(suite, &runs))
+    };
+    suites::SUITES.iter().filter_map(of_suite).collect()
+}
+
+fn chapter(suite: &'static Suite, runs: &[&KeptRun]) -> Chapter {
+    let mut page = String::new();
     let mut cited = Cited::new(runs);
     let goals = goals_table(suite.goals, &mut cited);
     let claims = claims_table(suite.claims, &mut cited);
-    let tables = case_tables(suite, &mut cited);
+    let cases = cases(suite, &mut cited);
     let _ = write!(page, "\n## Suite `{}`\n", suite.name);
     for (title, table) in [("Where it must be", goals), ("The document's figures", claims)] {
         if !table.is_empty() {
             let _ = write!(page, "\n### {title}\n\n{}", table.markdown());
         }
     }
-    for (run, table) in tables {
+    let mut plots = Vec::new();
+    for (run, Case { table, rows }) in cases {
         let _ = write!(page, "\n### {} (run {run})\n\n{}", table.title, table.markdown());
+        plots.extend(curves::of(&table.title, &rows));
+        plots.extend(distributions::of(&table.title, &rows));
     }
-    cited.write(page);
+    cited.write(&mut page);
+    Chapter { suite: suite.name, markdown: page, plots }
 }
 
 fn goals_table(goals: &[Goal], cited: &mut Cited) -> Table {
@@ -133,90 +161,20 @@ fn claims_table(claims: &[Claim], cited: &mut Cited) -> Table {
     table
 }
 
-/// Each case's tables, from the newest run that measured it.
-fn case_tables(suite: &Suite, cited: &mut Cited) -> Vec<(String, Table)> {
-    let mut tables = Vec::new();
-    for case in suite.cases {
-        let found = cited.newest(
-            |run| {
-                let mut rows = crate::row::RowSet::default();
-                let of_case = run.rows.iter().filter(|row| row.suite == suite.name && row.case == *case);
-                of_case.for_each(|row| drop(rows.push(row.clone())));
-                layout::tables(suite.layouts, &rows).pop()
-            },
-            |_| true,
-        );
-        tables.extend(found);
-    }
-    tables
+/// One case of one run.
+struct Case {
+    table: Table,
+    rows: RowSet,
 }
 
-/// The runs the page speaks of, named A, B, … in the order they are first cited.
-struct Cited<'a> {
-    runs: &'a [&'a KeptRun],
-    cited: Vec<usize>,
-}
-
-impl<'a> Cited<'a> {
-    fn new(runs: &'a [&'a KeptRun]) -> Self {
-        Self { runs, cited: Vec::new() }
-    }
-
-    /// What the newest run says that can say it well, else what the newest run says that says anything.
-    fn newest<T>(
-        &mut self,
-        says: impl Fn(&KeptRun) -> Option<T>,
-        well: impl Fn(&T) -> bool,
-    ) -> Option<(String, T)> {
-        let mut second_best = None;
-        for (nth, run) in self.runs.iter().enumerate().rev() {
-            match says(run) {
-                Some(said) if well(&said) => return Some((self.cite(nth), said)),
-                Some(said) if second_best.is_none() => second_best = Some((nth, said)),
-                _ => {}
-            }
-        }
-        second_best.map(|(nth, said)| (self.cite(nth), said))
-    }
-
-    fn cite(&mut self, nth: usize) -> String {
-        let place = self.cited.iter().position(|cited| *cited == nth).unwrap_or_else(|| {
-            self.cited.push(nth);
-            self.cited.len() - 1
-        });
-        (place + 1).to_string()
-    }
-
-    fn write(&self, page: &mut String) {
-        let _ = write!(page, "\n### Runs\n\n");
-        for (place, nth) in self.cited.iter().enumerate() {
-            let run = self.runs[*nth];
-            let _ = writeln!(
-                page,
-                "{}. {}, commit `{}`, `{}`; {}.",
-                place + 1,
-                run.date,
-                run.commit,
-                run.command,
-                run.machine
-            );
-            for (kind, lines) in
-                [("warned", &run.warnings), ("skipped", &run.skipped), ("failed", &run.failed)]
-            {
-                for line in lines {
-                    let _ = writeln!(page, "   - {kind}: {line}");
-                }
-            }
-            for row in run.rows.iter().filter(|row| row.note.is_some()) {
-                let _ = writeln!(
-                    page,
-                    "   - {} {} {}: {}",
-                    row.target,
-                    row.params,
-                    row.metric,
-                    row.note.as_deref().unwrap_or_default()
-                );
-            }
-        }
-    }
+/// Each case, from the newest run that measured it.
+fn cases(suite: &Suite, cited: &mut Cited) -> Vec<(String, Case)> {
+    let of_case = |run: &KeptRun, case: &str| {
+        let mut rows = RowSet::default();
+        let of_case = run.rows.iter().filter(|row| row.suite == suite.name && row.case == case);
+        of_case.for_each(|row| drop(rows.push(row.clone())));
+        let table = layout::tables(suite.layouts, &rows).pop()?;
+        Some(Case { table, rows })
+    };
+    suite.cases.iter().filter_map(|case| cited.newest(|run| of_case(run, case), |_| true)).collect()
 }

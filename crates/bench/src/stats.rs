@@ -85,13 +85,15 @@ impl Latencies {
         self.0.value_at_quantile(share)
     }
 
-    /// The document's columns: average, p50, p95, p99.
+    /// The document's columns (average, p50, p95, p99), and how long the tail is.
     pub fn sample(&self) -> Sample {
         Sample::new()
             .with("avg_ns", self.0.mean())
             .with("p50_ns", self.quantile_ns(0.50) as f64)
             .with("p95_ns", self.quantile_ns(0.95) as f64)
             .with("p99_ns", self.quantile_ns(0.99) as f64)
+            .with("p999_ns", self.quantile_ns(0.999) as f64)
+            .with("p9999_ns", self.quantile_ns(0.9999) as f64)
     }
 }
 

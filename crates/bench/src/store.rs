@@ -68,9 +68,9 @@ impl KeptRun {
     }
 
     /// Reads every run of a folder, oldest first; no folder means no runs.
-    pub fn read_all(folder: &Path) -> Result<Vec<Self>> {
+    pub fn read_all(folder: &Path) -> Result<Kept> {
         if !folder.is_dir() {
-            return Ok(Vec::new());
+            return Ok(Kept::default());
         }
         let entries = fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
         let mut paths = Vec::new();
@@ -81,10 +81,25 @@ impl KeptRun {
             }
         }
         paths.sort();
-        let mut runs = paths.iter().map(|path| Self::read(path)).collect::<Result<Vec<_>>>()?;
-        runs.sort_by(|one, other| one.date.cmp(&other.date));
-        Ok(runs)
+        let mut kept = Kept::default();
+        for path in paths {
+            match Self::read(&path) {
+                Ok(run) => kept.runs.push(run),
+                Err(error) => kept.damaged.push(format!("{error:#}")),
+            }
+        }
+        kept.runs.sort_by(|one, other| one.date.cmp(&other.date));
+        Ok(kept)
     }
+}
+
+/// What a folder of runs holds.
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// The runs, oldest first.
+    pub runs: Vec<KeptRun>,
+    /// Files that are none, each with why: broken, or of another version.
+    pub damaged: Vec<String>,
 }
 
 /// Two runs may begin within one second.
@@ -119,9 +134,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (one, other) = (run(false).keep(folder.path()).unwrap(), run(false).keep(folder.path()).unwrap());
         assert_ne!(one, other);
-        let runs = KeptRun::read_all(folder.path()).unwrap();
-        assert_eq!(runs.len(), 2);
-        assert_eq!(runs[0].warnings, ["2 cores"]);
+        let kept = KeptRun::read_all(folder.path()).unwrap();
+        assert_eq!(kept.runs.len(), 2);
+        assert_eq!(kept.runs[0].warnings, ["2 cores"]);
     }
 
     #[test]
@@ -130,14 +145,16 @@ mod tests {
         let path = run(true).keep(folder.path()).unwrap();
         assert_eq!(path.parent().unwrap(), folder.path().join("scratch"));
         assert_eq!(run(true).refusal(), Some("a quick run"));
-        assert!(KeptRun::read_all(folder.path()).unwrap().is_empty());
+        assert!(KeptRun::read_all(folder.path()).unwrap().runs.is_empty());
     }
 
     #[test]
-    fn a_damaged_file_is_named() {
+    fn a_damaged_file_is_named_and_costs_no_other() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("x.json"), "{").unwrap();
-        let error = KeptRun::read_all(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("x.json is no kept run"), "{error}");
+        run(false).keep(folder.path()).unwrap();
+        let kept = KeptRun::read_all(folder.path()).unwrap();
+        assert_eq!(kept.runs.len(), 1);
+        assert!(kept.damaged[0].contains("x.json is no kept run"), "{:?}", kept.damaged);
     }
 }

@@ -53,6 +53,7 @@ fn request(all: &[String], args: &[String], with_peers: bool) -> Result<Request>
         options,
         command,
         runs_folder,
+        against: None,
         child: ChildProgram::current()?,
     })
 }

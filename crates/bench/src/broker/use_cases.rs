@@ -123,7 +123,6 @@ pub fn run(
     Ok(Sample::new()
         .with("msgs_per_s", all as f64 * 1e9 / end_ns.saturating_sub(start_ns).max(1) as f64)
         .and(latencies.sample())
-        .with("p999_ns", latencies.quantile_ns(0.999) as f64)
         .with("limit_ns", limit_ns as f64)
         .with("within_percent", within as f64 * 100.0 / count as f64))
 }

@@ -48,9 +48,9 @@ fn raw_round_trips_come_back_in_every_way_of_waiting() {
 fn a_quick_run_is_kept_in_scratch_and_refused_by_the_report() {
     let folder = tempfile::tempdir().unwrap();
     rows_of(folder.path(), &["peers", "spot", "--case=topics", "--topics=100"]);
-    assert!(KeptRun::read_all(folder.path()).unwrap().is_empty());
+    assert!(KeptRun::read_all(folder.path()).unwrap().runs.is_empty());
     let scratch = folder.path().join("scratch");
-    let kept = KeptRun::read_all(&scratch).unwrap();
+    let kept = KeptRun::read_all(&scratch).unwrap().runs;
     assert!(kept[0].quick && kept[0].command.contains("peers spot"));
     let error = report::write(&scratch, &folder.path().join("page.md")).err().unwrap().to_string();
     assert!(error.contains("a quick run"), "{error}");
@@ -60,7 +60,7 @@ fn a_quick_run_is_kept_in_scratch_and_refused_by_the_report() {
 fn a_report_tells_its_run_and_marks_what_was_not_measured() {
     let folder = tempfile::tempdir().unwrap();
     rows_of(folder.path(), &["peers", "spot", "--case=topics", "--topics=100"]);
-    let mut kept = KeptRun::read_all(&folder.path().join("scratch")).unwrap().remove(0);
+    let mut kept = KeptRun::read_all(&folder.path().join("scratch")).unwrap().runs.remove(0);
     (kept.quick, kept.debug_build) = (false, false);
     kept.keep(folder.path()).unwrap();
     let page = folder.path().join("docs/benchmarks.md");
@@ -71,6 +71,13 @@ fn a_report_tells_its_run_and_marks_what_was_not_measured() {
         "{page}"
     );
     assert!(page.contains("Topic scalability"), "{page}");
+    std::fs::write(folder.path().join("older.json"), "{\"name\": \"spot\"}").unwrap();
+    let page = folder.path().join("report.html");
+    let made = report::write(folder.path(), &page).unwrap();
+    assert!(made.refused[0].contains("older.json is no kept run"), "{:?}", made.refused);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("Topic scalability") && page.contains(&kept.commit), "{page}");
+    assert!(!page.contains("<script") && !page.contains("src="), "it asks nothing of a network");
 }
 
 #[test]

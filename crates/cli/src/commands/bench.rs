@@ -18,6 +18,7 @@ Examples:
   dunlin bench peers spot                        the same work on libzmq, nats-server and raw sockets
   dunlin bench peers broker                      every door, beside nats-server and Redis
   dunlin bench all --quick --json
+  dunlin bench control --against bench-runs/2026-11-22T18-42-05Z-control-peers.json
 
 Figures are medians over runs, and deliveries count when their content was checked. Runs are kept;
 `dunlin report` makes the page from them. --url measures a node that already runs elsewhere.")]
@@ -43,6 +44,9 @@ pub struct Arguments {
     /// Fewer and shorter runs, checked as strictly; implied by CI and GITHUB_ACTIONS
     #[arg(long)]
     quick: bool,
+    /// A kept run: say which rows got worse since, beyond noise
+    #[arg(long, value_name = "RUN")]
+    against: Option<PathBuf>,
     #[command(flatten)]
     feed: FeedArguments,
     /// Where runs are kept
@@ -99,6 +103,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> Result<()> {
         options: options(arguments, global)?,
         command: format!("dunlin {typed}"),
         runs_folder: arguments.keep.clone(),
+        against: arguments.against.clone(),
         child: ChildProgram::current()?,
     };
     if !dunlin_bench::run(request)? {

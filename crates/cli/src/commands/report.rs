@@ -11,14 +11,15 @@ use crate::console::Console;
 #[command(after_help = "\
 Examples:
   dunlin bench peers spot && dunlin report
+  dunlin report --out report.html          one file, with plots
   dunlin report --runs elsewhere/bench-runs --out page.md
 
-Quick runs and debug builds are left out, and named.")]
+Quick runs, debug builds and files that are no kept run are left out, and named.")]
 pub struct Arguments {
     /// Directory of kept runs
     #[arg(long, value_name = "DIRECTORY", default_value = "bench-runs")]
     runs: PathBuf,
-    /// The page to write
+    /// The page to write: HTML with plots where the name ends in .html, else Markdown
     #[arg(long, value_name = "FILE", default_value = "docs/benchmarks.md")]
     out: PathBuf,
 }

@@ -1,0 +1,214 @@
+//! `--against RUN`: what got worse since a kept run, beyond what the machine's mood explains.
+//!
+//! Two runs lie hours or machines apart. What peers and raw sockets did in both is the machine's doing, not ours; so a
+//! row has changed only where it changed by more than the runs of either were apart, by more than the others of the
+//! same two runs drifted, and by more than [`NOISE_MIN`].
+
+use serde::Serialize;
+
+use crate::metric;
+use crate::point::target;
+use crate::row::{Row, RowSet};
+use crate::stats::Summary;
+use crate::store::KeptRun;
+use crate::table::{Table, Tone};
+
+/// No change below this share is called one.
+pub const NOISE_MIN: f64 = 0.05;
+/// How many rows of others tell how the machine drifted.
+const OTHERS_MIN: usize = 5;
+
+/// One row of ours, then and now.
+#[derive(Clone, Debug, Serialize)]
+pub struct Compared {
+    /// Case, parameters and metric.
+    pub row: String,
+    /// The metric's name, which tells its unit and which way is better.
+    pub metric: String,
+    /// The median of the run it is held against.
+    pub then: f64,
+    /// The median of this run.
+    pub now: f64,
+    /// How many times better now; below one, it is worse.
+    pub times_better: f64,
+    /// The share by which it may differ for no reason of ours.
+    pub noise: f64,
+}
+
+impl Compared {
+    /// Worse than noise explains.
+    pub fn is_worse(&self) -> bool {
+        self.times_better < 1.0 / (1.0 + self.noise)
+    }
+
+    /// Better than noise explains.
+    pub fn is_better(&self) -> bool {
+        self.times_better > 1.0 + self.noise
+    }
+}
+
+/// A whole run held against an earlier one.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    then: String,
+    drift: Option<f64>,
+    rows: Vec<Compared>,
+}
+
+impl Comparison {
+    /// Every row of ours that both have; the worst first.
+    pub fn of(now: &RowSet, then: &KeptRun) -> Self {
+        let pairs: Vec<(&Row, &Row)> = now
+            .iter()
+            .filter_map(|row| Some((row, then.rows.iter().find(|other| alike(row, other))?)))
+            .collect();
+        let drift = drift(pairs.iter().filter(|(row, _)| row.target != target::DUNLIN));
+        let ours = pairs.into_iter().filter(|(row, _)| row.target == target::DUNLIN);
+        let mut rows: Vec<Compared> = ours.map(|(now, then)| compared(now, then, drift)).collect();
+        rows.sort_by(|one, other| one.times_better.total_cmp(&other.times_better));
+        Self { then: format!("{} of {}, commit {}", then.name, then.date, then.commit), drift, rows }
+    }
+
+    /// Every row that was compared.
+    pub fn rows(&self) -> &[Compared] {
+        &self.rows
+    }
+
+    /// The rows that changed.
+    pub fn table(&self) -> Table {
+        let title = format!("Against {}", self.then);
+        let mut table = Table::new(&title, &["What changed", "Then", "Now", "Times better", "Noise"]);
+        for row in self.rows.iter().filter(|row| row.is_worse() || row.is_better()) {
+            let tone = if row.is_worse() { Tone::Bad } else { Tone::Good };
+            let cells = vec![
+                row.row.clone(),
+                metric::human(&row.metric, row.then),
+                metric::human(&row.metric, row.now),
+                format!("{} ×", metric::number(row.times_better)),
+                format!("± {:.0} %", row.noise * 100.0),
+            ];
+            table.line(tone, cells);
+        }
+        table
+    }
+
+    /// The whole in a sentence.
+    pub fn summary(&self) -> String {
+        let worse = self.rows.iter().filter(|row| row.is_worse()).count();
+        let better = self.rows.iter().filter(|row| row.is_better()).count();
+        let drift = match self.drift {
+            Some(drift) => format!("the others in both runs drifted by {:.0} %", drift * 100.0),
+            None => "no others in both runs tell how the machine drifted".to_owned(),
+        };
+        format!(
+            "against {}: {worse} of {} rows regressed, {better} got better, the rest lies within noise; {drift}",
+            self.then,
+            self.rows.len()
+        )
+    }
+}
+
+fn alike(one: &Row, other: &Row) -> bool {
+    one.suite == other.suite
+        && one.case == other.case
+        && one.target == other.target
+        && one.metric == other.metric
+        && one.params == other.params
+        && other.median > 0.0
+        && one.median > 0.0
+}
+
+/// The median of how far others moved: what the machine did to everybody.
+fn drift<'a>(others: impl Iterator<Item = &'a (&'a Row, &'a Row)>) -> Option<f64> {
+    let moved: Vec<f64> = others.map(|(now, then)| (now.median / then.median).ln().abs().exp_m1()).collect();
+    if moved.len() < OTHERS_MIN { None } else { Summary::of(&moved).map(|summary| summary.median) }
+}
+
+fn compared(now: &Row, then: &Row, drift: Option<f64>) -> Compared {
+    let less = metric::less_is_better(&now.metric);
+    let times_better = if less { then.median / now.median } else { now.median / then.median };
+    let spread = now.summary().spread().max(then.summary().spread());
+    Compared {
+        row: format!("{} {} {}", now.case, now.params, now.metric),
+        metric: now.metric.clone(),
+        then: then.median,
+        now: now.median,
+        times_better,
+        noise: spread.max(drift.unwrap_or(0.0)).max(NOISE_MIN),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+    use crate::params::Params;
+
+    fn rows(figures: &[(&str, &str, u64, &[f64])]) -> RowSet {
+        let mut rows = RowSet::default();
+        for (target, metric, bytes, runs) in figures {
+            let params = Params::new().with("bytes", *bytes);
+            let row =
+                Row::new("spot", "throughput", target, &params, metric, Summary::of(runs).unwrap(), true);
+            rows.push(row).unwrap();
+        }
+        rows
+    }
+
+    fn kept(rows: RowSet) -> KeptRun {
+        KeptRun {
+            name: "spot".into(),
+            date: "2026-11-20T11:40:02Z".into(),
+            machine: Machine::default(),
+            commit: "abc".into(),
+            command: "dunlin bench spot".into(),
+            quick: false,
+            debug_build: false,
+            warnings: Vec::new(),
+            skipped: Vec::new(),
+            failed: Vec::new(),
+            rows,
+        }
+    }
+
+    #[test]
+    fn a_fall_beyond_the_runs_spread_is_a_regression() {
+        let then =
+            kept(rows(&[("dunlin", "msgs_per_s", 64, &[98.0, 100.0]), ("dunlin", "p50_ns", 64, &[10.0])]));
+        let now = rows(&[("dunlin", "msgs_per_s", 64, &[79.0, 81.0]), ("dunlin", "p50_ns", 64, &[10.3])]);
+        let comparison = Comparison::of(&now, &then);
+        let worse: Vec<&Compared> = comparison.rows().iter().filter(|row| row.is_worse()).collect();
+        assert_eq!(worse.len(), 1, "{comparison:?}");
+        assert!(worse[0].row.ends_with("msgs_per_s"));
+        assert!(
+            comparison.summary().contains("1 of 2 rows regressed, 0 got better"),
+            "{}",
+            comparison.summary()
+        );
+    }
+
+    #[test]
+    fn runs_far_apart_prove_nothing() {
+        let then = kept(rows(&[("dunlin", "msgs_per_s", 64, &[70.0, 100.0, 130.0])]));
+        let comparison = Comparison::of(&rows(&[("dunlin", "msgs_per_s", 64, &[80.0])]), &then);
+        assert!(!comparison.rows()[0].is_worse());
+    }
+
+    #[test]
+    fn what_the_machine_did_to_everybody_is_not_ours() {
+        let peers = |value: f64| (0..5).map(move |bytes| ("nats", "msgs_per_s", bytes, value));
+        let all = |ours: f64, theirs: f64| {
+            let mut set = rows(&[("dunlin", "msgs_per_s", 64, &[ours])]);
+            for (target, metric, bytes, value) in peers(theirs) {
+                rows(&[(target, metric, bytes, &[value])])
+                    .iter()
+                    .for_each(|row| set.push(row.clone()).unwrap());
+            }
+            set
+        };
+        let slow_machine = Comparison::of(&all(75.0, 70.0), &kept(all(100.0, 100.0)));
+        assert!(!slow_machine.rows()[0].is_worse(), "{slow_machine:?}");
+        let slow_dunlin = Comparison::of(&all(75.0, 99.0), &kept(all(100.0, 100.0)));
+        assert!(slow_dunlin.rows()[0].is_worse(), "{slow_dunlin:?}");
+    }
+}

@@ -1,0 +1,147 @@
+//! How a figure goes with what grows: throughput, latency, memory and efficiency over a parameter's values.
+//!
+//! Nothing is listed by hand: wherever a case was measured at three or more values of a count, the others alike, there
+//! is a curve; so a new case has its plots without a line here.
+
+use std::collections::BTreeMap;
+
+use crate::params::{Params, Value};
+use crate::report::plot::{Axis, LINES_MAX, Line, Plot, Scale};
+use crate::row::{Row, RowSet};
+
+/// Parameters that grow, in the order in which they are preferred.
+const GROWING: [&str; 12] = [
+    "subscribers",
+    "workers",
+    "entities",
+    "nodes",
+    "topics",
+    "tenants",
+    "clients",
+    "keys",
+    "batch",
+    "bytes",
+    "rate",
+    "rtt_ms",
+];
+
+/// What is drawn of a case, the first of each line that it has.
+const DRAWN: [&[&str]; 4] = [
+    &["deliveries_per_s", "handovers_per_s", "tasks_per_s", "ops_per_s", "msgs_per_s", "lookups_per_s"],
+    &["p99_ns", "lookup_ns", "tick_p99_ns"],
+    &["rss_bytes", "entity_bytes"],
+    &["efficiency"],
+];
+
+/// A curve needs this many points.
+const POINTS_MIN: usize = 3;
+/// From this ratio of greatest to least on, an axis is logarithmic.
+const LOG_FROM: f64 = 20.0;
+
+/// The curves of one case.
+pub fn of(title: &str, rows: &RowSet) -> Vec<Plot> {
+    let drawn = DRAWN
+        .iter()
+        .filter_map(|names| names.iter().find(|name| rows.iter().any(|row| row.metric == **name)));
+    drawn
+        .filter_map(|metric| GROWING.iter().find_map(|growing| curve(title, rows, growing, metric)))
+        .collect()
+}
+
+fn curve(title: &str, rows: &RowSet, growing: &str, metric: &str) -> Option<Plot> {
+    let mut lines: BTreeMap<(bool, String), Vec<(f64, f64)>> = BTreeMap::new();
+    for row in rows.iter().filter(|row| row.metric == metric) {
+        if let Some(Value::Number(x)) = row.params.get(growing) {
+            let key = (row.target != "dunlin", format!("{}{}", row.target, others(&row.params, growing)));
+            lines.entry(key).or_default().push((*x as f64, row.median));
+        }
+    }
+    lines.retain(|_, points| points.len() >= POINTS_MIN);
+    let left_out = lines.len().saturating_sub(LINES_MAX);
+    let lines: Vec<Line> = lines
+        .into_iter()
+        .take(LINES_MAX)
+        .map(|((_, name), mut points)| {
+            points.sort_by(|one, other| one.0.total_cmp(&other.0));
+            Line { name, points }
+        })
+        .collect();
+    let scale = |values: Vec<f64>| scale_of(&values);
+    let all = || lines.iter().flat_map(|line| line.points.iter());
+    let x = Axis {
+        name: growing.replace('_', " "),
+        metric: None,
+        scale: scale(all().map(|point| point.0).collect()),
+    };
+    let y = Axis {
+        name: metric.replace('_', " "),
+        metric: Some(metric.to_owned()),
+        scale: scale(all().map(|point| point.1).collect()),
+    };
+    let title = format!("{title}: {} over {}", y.name, x.name);
+    (!lines.is_empty()).then_some(Plot { title, x, y, lines, left_out })
+}
+
+fn scale_of(values: &[f64]) -> Scale {
+    let least = values.iter().copied().fold(f64::MAX, f64::min);
+    let most = values.iter().copied().fold(0.0, f64::max);
+    if least > 0.0 && most / least >= LOG_FROM { Scale::Log } else { Scale::Linear }
+}
+
+/// The parameters by which lines are told apart.
+pub fn others(params: &Params, but: &str) -> String {
+    let told = |(name, value): (&str, &Value)| match value {
+        Value::Text(text) => format!(" {text}"),
+        Value::Number(number) => format!(" {name}={number}"),
+    };
+    params.iter().filter(|(name, _)| *name != but).map(told).collect()
+}
+
+/// Rows of one point, in the order in which the points come.
+pub fn points(rows: &RowSet) -> Vec<Vec<&Row>> {
+    let mut points: Vec<Vec<&Row>> = Vec::new();
+    for row in rows.iter() {
+        let same = |point: &&mut Vec<&Row>| point[0].target == row.target && point[0].params == row.params;
+        match points.iter_mut().find(same) {
+            Some(point) => point.push(row),
+            None => points.push(vec![row]),
+        }
+    }
+    points
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::Summary;
+
+    fn rows(subscribers: &[u64]) -> RowSet {
+        let mut rows = RowSet::default();
+        for &count in subscribers {
+            let params = Params::new().with("transport", "tcp").with("subscribers", count);
+            let summary = Summary::of(&[1e6 / count as f64]).unwrap();
+            rows.push(Row::new("spot", "fanout", "dunlin", &params, "deliveries_per_s", summary, true))
+                .unwrap();
+        }
+        rows
+    }
+
+    #[test]
+    fn what_was_measured_at_three_counts_has_a_curve() {
+        let plots = of("Fan-out", &rows(&[1000, 10, 100]));
+        assert_eq!(plots.len(), 1);
+        assert_eq!(plots[0].lines[0].name, "dunlin tcp");
+        assert_eq!(
+            plots[0].lines[0].points.iter().map(|point| point.0).collect::<Vec<_>>(),
+            [10.0, 100.0, 1000.0]
+        );
+        assert_eq!((&plots[0].x.scale, &plots[0].y.scale), (&Scale::Log, &Scale::Log));
+        let svg = plots[0].svg().unwrap();
+        assert!(svg.contains("<svg") && svg.contains("dunlin tcp") && svg.contains("10.0 k/s"), "{svg}");
+    }
+
+    #[test]
+    fn two_counts_are_no_curve() {
+        assert!(of("Fan-out", &rows(&[10, 100])).is_empty());
+    }
+}

@@ -1,0 +1,88 @@
+//! Latencies from the median to the rare: one line for each point that was measured, ours and the peers'.
+
+use crate::report::curves::{others, points};
+use crate::report::plot::{Axis, LINES_MAX, Line, Plot, Scale};
+use crate::row::{Row, RowSet};
+
+/// The quantiles a plot shows; a row has those that its run measured.
+const QUANTILES: [(&str, &str); 5] =
+    [("p50_ns", "p50"), ("p95_ns", "p95"), ("p99_ns", "p99"), ("p999_ns", "p99.9"), ("p9999_ns", "p99.99")];
+
+/// The distribution plot of one case; none where nothing has more than one quantile.
+pub fn of(title: &str, rows: &RowSet) -> Option<Plot> {
+    let mut lines: Vec<(bool, Line)> =
+        points(rows).iter().filter_map(|point| Some((point[0].target != "dunlin", line(point)?))).collect();
+    if lines.is_empty() {
+        return None;
+    }
+    lines.sort_by_key(|(theirs, _)| *theirs);
+    let left_out = lines.len().saturating_sub(LINES_MAX);
+    let lines = balanced(lines);
+    let far = lines.iter().flat_map(|line| &line.points).map(|point| point.0 as usize).max()?;
+    let words = QUANTILES[..=far].iter().map(|(_, word)| *word).collect();
+    Some(Plot {
+        title: format!("{title}: latencies"),
+        x: Axis { name: "share of all that took no longer".into(), metric: None, scale: Scale::Words(words) },
+        y: Axis { name: "latency".into(), metric: Some("p50_ns".into()), scale: Scale::Log },
+        lines,
+        left_out,
+    })
+}
+
+fn line(point: &[&Row]) -> Option<Line> {
+    let at = |(place, (metric, _)): (usize, &(&str, &str))| {
+        let row = point.iter().find(|row| row.metric == *metric && row.median > 0.0)?;
+        Some((place as f64, row.median))
+    };
+    let points: Vec<(f64, f64)> = QUANTILES.iter().enumerate().filter_map(at).collect();
+    let name = format!("{}{}", point[0].target, others(&point[0].params, ""));
+    (points.len() > 1).then_some(Line { name, points })
+}
+
+/// As many of the peers' as of ours, where not all can be shown; ours come first.
+fn balanced(lines: Vec<(bool, Line)>) -> Vec<Line> {
+    let (theirs, ours): (Vec<_>, Vec<_>) = lines.into_iter().partition(|(theirs, _)| *theirs);
+    let room_for_ours = LINES_MAX - theirs.len().min(LINES_MAX / 2);
+    let ours: Vec<Line> = ours.into_iter().take(room_for_ours).map(|(_, line)| line).collect();
+    let room = LINES_MAX - ours.len();
+    ours.into_iter().chain(theirs.into_iter().take(room).map(|(_, line)| line)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::params::Params;
+    use crate::stats::Summary;
+
+    fn push(rows: &mut RowSet, target: &str, bytes: u64, metrics: &[(&str, f64)]) {
+        let params = Params::new().with("bytes", bytes);
+        for (metric, value) in metrics {
+            let summary = Summary::of(&[*value]).unwrap();
+            rows.push(Row::new("spot", "latency", target, &params, metric, summary, true)).unwrap();
+        }
+    }
+
+    #[test]
+    fn each_point_is_a_line_as_far_as_it_was_measured() {
+        let mut rows = RowSet::default();
+        push(&mut rows, "nats", 64, &[("p50_ns", 9e4), ("p99_ns", 2e5), ("p9999_ns", 9e5)]);
+        push(&mut rows, "dunlin", 64, &[("p50_ns", 2e4), ("p99_ns", 5e4)]);
+        push(&mut rows, "raw", 64, &[("p50_ns", 1e4)]);
+        let plot = of("Latency", &rows).unwrap();
+        let names: Vec<&str> = plot.lines.iter().map(|line| line.name.as_str()).collect();
+        assert_eq!(names, ["dunlin bytes=64", "nats bytes=64"]);
+        assert_eq!(plot.lines[1].points, [(0.0, 9e4), (2.0, 2e5), (4.0, 9e5)]);
+        assert!(plot.svg().unwrap().contains("p99.99"));
+    }
+
+    #[test]
+    fn where_there_are_too_many_both_sides_are_shown() {
+        let mut rows = RowSet::default();
+        for target in ["dunlin", "nats"] {
+            (0..9).for_each(|bytes| push(&mut rows, target, bytes, &[("p50_ns", 1e4), ("p99_ns", 2e4)]));
+        }
+        let plot = of("Latency", &rows).unwrap();
+        assert_eq!((plot.lines.len(), plot.left_out), (8, 10));
+        assert_eq!(plot.lines.iter().filter(|line| line.name.starts_with("nats")).count(), 4);
+    }
+}

@@ -1,0 +1,89 @@
+//! The report as one self-contained HTML file: the very words of the Markdown page, and the plots.
+//!
+//! Invariant: the file asks nothing of a network and runs no script.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use pulldown_cmark::{CowStr, Event, Options, Parser, html};
+
+use crate::report::Chapter;
+use crate::report::plot::Plot;
+
+const STYLE: &str = include_str!("report.css");
+
+/// The whole page.
+pub fn page(introduction: &str, chapters: &[Chapter]) -> Result<String> {
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\"><title>Dunlin: benchmarks</title>\
+         <style>{STYLE}</style></head><body>\n<nav aria-label=\"Suites\">"
+    );
+    for Chapter { suite, .. } in chapters {
+        let _ = write!(page, "<a href=\"#{suite}\">{suite}</a>");
+    }
+    let _ = write!(page, "</nav><main>\n{}", of_markdown(introduction));
+    for Chapter { suite, markdown, plots } in chapters {
+        let _ = write!(page, "<section id=\"{suite}\">\n{}", of_markdown(markdown));
+        for plot in plots {
+            figure(&mut page, plot)?;
+        }
+        page.push_str("</section>\n");
+    }
+    page.push_str("</main></body></html>\n");
+    Ok(page)
+}
+
+fn figure(page: &mut String, plot: &Plot) -> Result<()> {
+    let more =
+        if plot.left_out > 0 { format!(" ({} more in the table)", plot.left_out) } else { String::new() };
+    let mut caption = String::new();
+    html::push_html(&mut caption, std::iter::once(Event::Text(format!("{}{more}", plot.title).into())));
+    let _ = writeln!(page, "<figure>{}<figcaption>{caption}</figcaption></figure>", plot.svg()?);
+    Ok(())
+}
+
+/// Verdicts are marked, so that a shortfall is seen before it is read.
+fn of_markdown(markdown: &str) -> String {
+    let marked = Parser::new_ext(markdown, Options::ENABLE_TABLES).map(|event| match event {
+        Event::Text(text) => match verdict(&text) {
+            Some(class) => Event::InlineHtml(CowStr::from(format!("<b class=\"{class}\">{text}</b>"))),
+            None => Event::Text(text),
+        },
+        // Words of a run's file are no markup of ours.
+        Event::Html(text) | Event::InlineHtml(text) => Event::Text(text),
+        other => other,
+    });
+    let mut out = String::new();
+    html::push_html(&mut out, marked);
+    // Wide tables scroll by themselves, and can be reached by the keyboard.
+    out.replace("<table>", "<div class=\"table\" tabindex=\"0\"><table>")
+        .replace("</table>", "</table></div>")
+}
+
+fn verdict(text: &str) -> Option<&'static str> {
+    match text {
+        "✓" => Some("met"),
+        "✗" => Some("missed"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shortfall_is_marked_and_a_wide_table_scrolls() {
+        let html = of_markdown("| a | b |\n|---|---|\n| put | ✗ |\n");
+        assert!(html.contains("<b class=\"missed\">✗</b>"), "{html}");
+        assert!(html.contains("<div class=\"table\" tabindex=\"0\"><table>"), "{html}");
+    }
+
+    #[test]
+    fn what_a_run_says_of_itself_is_shown_and_never_executed() {
+        let html = of_markdown("   - failed: <script>alert(1)</script>\n\n<img src=x onerror=alert(1)>\n");
+        assert!(!html.contains("<script") && !html.contains("<img"), "{html}");
+        assert!(html.contains("&lt;script&gt;"), "{html}");
+    }
+}

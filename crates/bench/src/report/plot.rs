@@ -1,0 +1,166 @@
+//! One plot: lines over an axis, drawn as SVG by `plotters`.
+//!
+//! Invariant: colours of text and axes are the page's own (CSS overrides what is written here), so a plot is
+//! readable on a dark page and on a light one.
+
+use anyhow::{Result, anyhow};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use crate::metric;
+
+const SIZE: (u32, u32) = (720, 380);
+const INK: RGBColor = RGBColor(110, 118, 129);
+/// Ours first; then others, told apart by people who see colours differently (Okabe and Ito, 2008).
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(140, 140, 140),
+    RGBColor(160, 82, 45),
+];
+/// As many lines as a plot takes: as there are colours.
+pub const LINES_MAX: usize = COLOURS.len();
+
+/// How values lie on an axis.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Scale {
+    /// Evenly, from zero.
+    Linear,
+    /// By their logarithm.
+    Log,
+    /// These words, at 0, 1, 2, …
+    Words(Vec<&'static str>),
+}
+
+/// One axis.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    /// What stands beside it.
+    pub name: String,
+    /// The metric by which its values are written; none for plain counts.
+    pub metric: Option<String>,
+    /// How values lie on it.
+    pub scale: Scale,
+}
+
+/// One line.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// What the legend says.
+    pub name: String,
+    /// Its points, by rising x.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Lines over two axes.
+#[derive(Clone, Debug)]
+pub struct Plot {
+    /// What stands above it.
+    pub title: String,
+    /// Across.
+    pub x: Axis,
+    /// Upwards.
+    pub y: Axis,
+    /// At most [`LINES_MAX`].
+    pub lines: Vec<Line>,
+    /// How many more there would be.
+    pub left_out: usize,
+}
+
+impl Axis {
+    fn place(&self, value: f64) -> f64 {
+        if self.scale == Scale::Log { value.max(f64::MIN_POSITIVE).log10() } else { value }
+    }
+
+    fn label(&self, place: f64) -> String {
+        let value = match &self.scale {
+            Scale::Words(words) => return word(words, place),
+            Scale::Log if (place - place.round()).abs() > 1e-6 => return String::new(),
+            Scale::Log => 10f64.powf(place),
+            Scale::Linear => place,
+        };
+        self.metric.as_deref().map_or_else(|| metric::scaled(value), |name| metric::human(name, value))
+    }
+
+    fn range(&self, values: impl Iterator<Item = f64>) -> std::ops::Range<f64> {
+        let (least, most) = values
+            .map(|value| self.place(value))
+            .fold((f64::MAX, f64::MIN), |(least, most), value| (least.min(value), most.max(value)));
+        match &self.scale {
+            Scale::Linear => 0.0..if most > 0.0 { most * 1.1 } else { 1.0 },
+            Scale::Log => (least - 0.05).floor()..(most + 0.05).ceil(),
+            Scale::Words(words) => -0.25..words.len() as f64 - 0.75,
+        }
+    }
+}
+
+fn word(words: &[&'static str], place: f64) -> String {
+    let nearest = place.round();
+    let is_at_one = (place - nearest).abs() < 0.01 && nearest >= 0.0;
+    if is_at_one {
+        words.get(nearest as usize).copied().unwrap_or_default().to_owned()
+    } else {
+        String::new()
+    }
+}
+
+impl Plot {
+    /// The plot as an SVG element.
+    pub fn svg(&self) -> Result<String> {
+        let mut svg = String::new();
+        {
+            let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+            self.draw(&area).map_err(|error| anyhow!("drawing {}: {error}", self.title))?;
+            area.present().map_err(|error| anyhow!("drawing {}: {error}", self.title))?;
+        }
+        Ok(svg)
+    }
+
+    fn draw<'a>(
+        &self,
+        area: &DrawingArea<SVGBackend<'a>, Shift>,
+    ) -> Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>> {
+        let points = || self.lines.iter().flat_map(|line| line.points.iter().copied());
+        let across = self.x.range(points().map(|(x, _)| x));
+        let upwards = self.y.range(points().map(|(_, y)| y));
+        let text = ("sans-serif", 13).into_font().color(&INK);
+        let mut chart = ChartBuilder::on(area)
+            .margin(12)
+            .x_label_area_size(40)
+            .y_label_area_size(78)
+            .build_cartesian_2d(across, upwards)?;
+        let x_labels = if let Scale::Words(words) = &self.x.scale { words.len() * 4 } else { 8 };
+        chart
+            .configure_mesh()
+            .x_labels(x_labels)
+            .y_labels(8)
+            .axis_style(INK)
+            .bold_line_style(INK.mix(0.25))
+            .light_line_style(INK.mix(0.0))
+            .label_style(text.clone())
+            .x_desc(self.x.name.as_str())
+            .y_desc(self.y.name.as_str())
+            .x_label_formatter(&|place| self.x.label(*place))
+            .y_label_formatter(&|place| self.y.label(*place))
+            .draw()?;
+        for (line, colour) in self.lines.iter().zip(COLOURS) {
+            let placed = line.points.iter().map(|&(x, y)| (self.x.place(x), self.y.place(y)));
+            let placed: Vec<(f64, f64)> = placed.collect();
+            chart
+                .draw_series(LineSeries::new(placed.iter().copied(), colour.stroke_width(2)).point_size(3))?
+                .label(line.name.as_str())
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(3)));
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .border_style(TRANSPARENT)
+            .label_font(text)
+            .draw()?;
+        Ok(())
+    }
+}

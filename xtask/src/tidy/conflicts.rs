@@ -1,0 +1,36 @@
+//! No file keeps what git wrote into it where two changes met.
+
+use super::Findings;
+use super::repository::Repository;
+
+const MARKERS: [&str; 2] = ["<<<<<<< ", ">>>>>>> "];
+
+/// Looks at every text.
+pub fn check(repository: &Repository, findings: &mut Findings) {
+    for (path, text) in repository.texts() {
+        for (nth, line) in text.lines().enumerate() {
+            if MARKERS.iter().any(|marker| line.starts_with(marker)) {
+                findings.fail(
+                    path,
+                    nth + 1,
+                    "two changes meet here: keep what is true, take git's marks out".into(),
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_with_both_sides_of_a_conflict_fails() {
+        let mut findings = Findings::default();
+        let page = "# Dunlin\n<<<<<<< HEAD\none\n=======\nother\n>>>>>>> 8d82277 (more)\n";
+        check(&Repository::of([("README.md", page), ("b.md", "a << b\n=======\n")]), &mut findings);
+        let failures = findings.failures();
+        assert_eq!(failures.len(), 2, "{failures:?}");
+        assert!(failures[0].starts_with("README.md:2:"), "{failures:?}");
+    }
+}
