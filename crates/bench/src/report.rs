@@ -49,7 +49,7 @@ pub fn write(runs_folder: &Path, page: &Path) -> Result<Made> {
         fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
     }
     let is_html = page.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html"));
-    let text = if is_html { html::page(INTRODUCTION, &chapters(&runs))? } else { markdown(&runs) };
+    let text = if is_html { html_page(&runs)? } else { markdown(&runs) };
     fs::write(page, text).with_context(|| format!("writing {}", page.display()))?;
     Ok(Made { refused })
 }
@@ -65,12 +65,50 @@ const INTRODUCTION: &str = "# Benchmarks\n\nMade by `dunlin report` from the run
 /// The page in Markdown; the runs are in order of their dates.
 pub fn markdown(runs: &[KeptRun]) -> String {
     let chapters = chapters(runs);
-    std::iter::once(INTRODUCTION).chain(chapters.iter().map(|chapter| chapter.markdown.as_str())).collect()
+    let told = chapters.iter().map(|chapter| chapter.markdown.as_str());
+    format!("{}{}", introduction(&chapters), told.collect::<String>())
+}
+
+fn html_page(runs: &[KeptRun]) -> Result<String> {
+    let chapters = chapters(runs);
+    html::page(&introduction(&chapters), &chapters)
+}
+
+/// What the page is, and how each suite stands.
+fn introduction(chapters: &[Chapter]) -> String {
+    let columns = ["Suite", "Bars met", "Missed", "Untold", "Document's figures beaten", "Missed", "Untold"];
+    let mut table = Table::new("", &columns);
+    for Chapter { suite, bars, claims, .. } in chapters {
+        let counts = [bars.met, bars.missed, bars.untold, claims.met, claims.missed, claims.untold];
+        let cells = std::iter::once(format!("`{suite}`")).chain(counts.iter().map(ToString::to_string));
+        table.line(Tone::Plain, cells.collect());
+    }
+    format!("{INTRODUCTION}\n{}", table.markdown())
+}
+
+/// How many bars are met, or figures of a document beaten.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    met: usize,
+    missed: usize,
+    untold: usize,
+}
+
+impl Tally {
+    fn count(&mut self, met: Option<bool>) {
+        match met {
+            Some(true) => self.met += 1,
+            Some(false) => self.missed += 1,
+            None => self.untold += 1,
+        }
+    }
 }
 
 /// What is said of one suite.
 struct Chapter {
     suite: &'static str,
+    bars: Tally,
+    claims: Tally,
     markdown: String,
     plots: Vec<Plot>,
 }
@@ -87,11 +125,11 @@ fn chapters(runs: &[KeptRun]) -> Vec<Chapter> {
 fn chapter(suite: &'static Suite, runs: &[&KeptRun]) -> Chapter {
     let mut page = String::new();
     let mut cited = Cited::new(runs);
-    let goals = goals_table(suite.goals, &mut cited);
-    let claims = claims_table(suite.claims, &mut cited);
+    let (bars, goals_table) = goals_table(suite.goals, &mut cited);
+    let (claims, claims_table) = claims_table(suite.claims, &mut cited);
     let cases = cases(suite, &mut cited);
     let _ = write!(page, "\n## Suite `{}`\n", suite.name);
-    for (title, table) in [("Where it must be", goals), ("The document's figures", claims)] {
+    for (title, table) in [("Where it must be", goals_table), ("The document's figures", claims_table)] {
         if !table.is_empty() {
             let _ = write!(page, "\n### {title}\n\n{}", table.markdown());
         }
@@ -103,13 +141,15 @@ fn chapter(suite: &'static Suite, runs: &[&KeptRun]) -> Chapter {
         plots.extend(distributions::of(&table.title, &rows));
     }
     cited.write(&mut page);
-    Chapter { suite: suite.name, markdown: page, plots }
+    Chapter { suite: suite.name, bars, claims, markdown: page, plots }
 }
 
-fn goals_table(goals: &[Goal], cited: &mut Cited) -> Table {
+fn goals_table(goals: &[Goal], cited: &mut Cited) -> (Tally, Table) {
+    let mut tally = Tally::default();
     let mut table = Table::new("", &["What", "Bar", "Measured", "Against", "Ratio", "Met", "Run"]);
     for goal in goals {
         let verdict = cited.newest(|run| goal.judge(&run.rows), |verdict| verdict.met.is_some());
+        tally.count(verdict.as_ref().and_then(|(_, verdict)| verdict.met));
         let (run, cells) = match verdict {
             Some((run, verdict)) => (run, goal_cells(goal, &verdict)),
             None => (String::new(), ["–".into(), String::new(), String::new(), "not measured".into()]),
@@ -119,7 +159,7 @@ fn goals_table(goals: &[Goal], cited: &mut Cited) -> Table {
             vec![goal.what.to_owned(), goal.bar.text(goal.ours.metric), measured, against, ratio, met, run];
         table.line(Tone::Plain, what);
     }
-    table
+    (tally, table)
 }
 
 /// Measured, against, ratio, met.
@@ -136,14 +176,17 @@ pub fn goal_cells(goal: &Goal, verdict: &Verdict) -> [String; 4] {
     [metric::human(metric, verdict.measured), other.unwrap_or_default(), ratio.unwrap_or_default(), met]
 }
 
-fn claims_table(claims: &[Claim], cited: &mut Cited) -> Table {
+fn claims_table(claims: &[Claim], cited: &mut Cited) -> (Tally, Table) {
+    let mut tally = Tally::default();
     let mut table =
         Table::new("", &["What", "Metric", "The document", "Measured", "Times better", "Beaten", "Run"]);
     for claim in claims {
         let metric = claim.ours.metric;
         let mut cells =
             vec![claim.what.to_owned(), format!("`{metric}`"), metric::human(metric, claim.figure)];
-        match cited.newest(|run| run.rows.find(&claim.ours).map(|row| row.median), |_| true) {
+        let measured = cited.newest(|run| run.rows.find(&claim.ours).map(|row| row.median), |_| true);
+        tally.count(measured.as_ref().map(|(_, measured)| claim.times_better(*measured) >= 1.0));
+        match measured {
             Some((run, measured)) => {
                 let times = claim.times_better(measured);
                 let beaten = if times >= 1.0 { "✓" } else { "✗" };
@@ -158,7 +201,7 @@ fn claims_table(claims: &[Claim], cited: &mut Cited) -> Table {
         }
         table.line(Tone::Plain, cells);
     }
-    table
+    (tally, table)
 }
 
 /// One case of one run.

@@ -137,7 +137,7 @@ mod tests {
         );
         assert_eq!((&plots[0].x.scale, &plots[0].y.scale), (&Scale::Log, &Scale::Log));
         let svg = plots[0].svg().unwrap();
-        assert!(svg.contains("<svg") && svg.contains("dunlin tcp") && svg.contains("10.0 k/s"), "{svg}");
+        assert!(svg.contains("<svg") && svg.contains("10.0 k/s"), "{svg}");
     }
 
     #[test]

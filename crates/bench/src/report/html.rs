@@ -23,7 +23,7 @@ pub fn page(introduction: &str, chapters: &[Chapter]) -> Result<String> {
         let _ = write!(page, "<a href=\"#{suite}\">{suite}</a>");
     }
     let _ = write!(page, "</nav><main>\n{}", of_markdown(introduction));
-    for Chapter { suite, markdown, plots } in chapters {
+    for Chapter { suite, markdown, plots, .. } in chapters {
         let _ = write!(page, "<section id=\"{suite}\">\n{}", of_markdown(markdown));
         for plot in plots {
             figure(&mut page, plot)?;
@@ -37,10 +37,19 @@ pub fn page(introduction: &str, chapters: &[Chapter]) -> Result<String> {
 fn figure(page: &mut String, plot: &Plot) -> Result<()> {
     let more =
         if plot.left_out > 0 { format!(" ({} more in the table)", plot.left_out) } else { String::new() };
-    let mut caption = String::new();
-    html::push_html(&mut caption, std::iter::once(Event::Text(format!("{}{more}", plot.title).into())));
-    let _ = writeln!(page, "<figure>{}<figcaption>{caption}</figcaption></figure>", plot.svg()?);
+    let _ = write!(page, "<figure><figcaption>{}{more}</figcaption>{}<ul>", text(&plot.title), plot.svg()?);
+    for (colour, name) in plot.legend() {
+        let _ = write!(page, "<li style=\"--line: {colour}\">{}</li>", text(&name));
+    }
+    page.push_str("</ul></figure>\n");
     Ok(())
+}
+
+/// Plain text, which no character of it can leave.
+fn text(plain: &str) -> String {
+    let mut out = String::new();
+    html::push_html(&mut out, std::iter::once(Event::Text(plain.into())));
+    out
 }
 
 /// Verdicts are marked, so that a shortfall is seen before it is read.

@@ -109,6 +109,24 @@ fn word(words: &[&'static str], place: f64) -> String {
 }
 
 impl Plot {
+    /// Colour (as CSS has it) and name of each line, without the words that all of them share.
+    pub fn legend(&self) -> Vec<(String, String)> {
+        let words = |line: &Line| line.name.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let shared: Vec<String> = match self.lines.as_slice() {
+            [] | [_] => Vec::new(),
+            [first, others @ ..] => words(first)
+                .into_iter()
+                .filter(|word| others.iter().all(|line| words(line).contains(word)))
+                .collect(),
+        };
+        let told = |line: &Line| {
+            let own: Vec<String> = words(line).into_iter().filter(|word| !shared.contains(word)).collect();
+            if own.is_empty() { line.name.clone() } else { own.join(" ") }
+        };
+        let colour = |RGBColor(red, green, blue)| format!("#{red:02x}{green:02x}{blue:02x}");
+        self.lines.iter().zip(COLOURS).map(|(line, of_line)| (colour(of_line), told(line))).collect()
+    }
+
     /// The plot as an SVG element.
     pub fn svg(&self) -> Result<String> {
         let mut svg = String::new();
@@ -141,7 +159,7 @@ impl Plot {
             .axis_style(INK)
             .bold_line_style(INK.mix(0.25))
             .light_line_style(INK.mix(0.0))
-            .label_style(text.clone())
+            .label_style(text)
             .x_desc(self.x.name.as_str())
             .y_desc(self.y.name.as_str())
             .x_label_formatter(&|place| self.x.label(*place))
@@ -149,18 +167,33 @@ impl Plot {
             .draw()?;
         for (line, colour) in self.lines.iter().zip(COLOURS) {
             let placed = line.points.iter().map(|&(x, y)| (self.x.place(x), self.y.place(y)));
-            let placed: Vec<(f64, f64)> = placed.collect();
-            chart
-                .draw_series(LineSeries::new(placed.iter().copied(), colour.stroke_width(2)).point_size(3))?
-                .label(line.name.as_str())
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(3)));
+            chart.draw_series(LineSeries::new(placed, colour.stroke_width(2)).point_size(3))?;
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
-            .border_style(TRANSPARENT)
-            .label_font(text)
-            .draw()?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plot(names: &[&str]) -> Plot {
+        let axis = |scale| Axis { name: String::new(), metric: None, scale };
+        let line = |name: &&str| Line { name: (*name).to_owned(), points: vec![(1.0, 1.0)] };
+        Plot {
+            title: String::new(),
+            x: axis(Scale::Linear),
+            y: axis(Scale::Log),
+            lines: names.iter().map(line).collect(),
+            left_out: 0,
+        }
+    }
+
+    #[test]
+    fn a_legend_says_what_tells_the_lines_apart() {
+        let names = |plot: Plot| plot.legend().into_iter().map(|(_, name)| name).collect::<Vec<_>>();
+        assert_eq!(names(plot(&["dunlin tcp bytes=64", "nats tcp bytes=64"])), ["dunlin", "nats"]);
+        assert_eq!(names(plot(&["dunlin tcp", "dunlin tcp spin"])), ["dunlin tcp", "spin"]);
+        assert_eq!(names(plot(&["dunlin tcp"])), ["dunlin tcp"]);
     }
 }
