@@ -6,6 +6,8 @@
 //!   every batch has its answer; then numbering goes on at the refused one.
 //! - What was refused is put aside until it is sent again, or something else is: no more than may be unanswered, and the
 //!   batch being filled.
+//! - The number of what may have been appended is never given to other bytes, which the owner would take for it: it is sent
+//!   again, as it was, before anything else.
 
 use std::collections::VecDeque;
 
@@ -41,6 +43,8 @@ struct Sent {
     bytes: Vec<u8>,
     first: u64,
     count: u32,
+    /// The owner may have appended it, and was not heard.
+    unknown: bool,
 }
 
 impl Lane {
@@ -89,7 +93,8 @@ impl Lane {
     pub(crate) fn put_batch_aside(&mut self) {
         if self.count > 0 {
             let bytes = std::mem::take(&mut self.batch);
-            self.aside.push_back(Sent { bytes, first: 0, count: std::mem::take(&mut self.count) });
+            let count = std::mem::take(&mut self.count);
+            self.aside.push_back(Sent { bytes, first: 0, count, unknown: false });
         }
     }
 
@@ -99,10 +104,25 @@ impl Lane {
             sent.first = self.next_seq;
             let header = self.header(publisher, 0, sent.count, sent.bytes.len());
             sent.bytes[..RUN_HEAD_BYTES].copy_from_slice(&publish_head(&header, 0));
-            send(&sent.bytes);
-            self.next_seq += u64::from(sent.count);
-            self.unanswered_bytes += sent.bytes.len();
-            self.unanswered.push_back(sent);
+            self.send_numbered(sent, &mut send);
+        }
+    }
+
+    fn send_numbered(&mut self, sent: Sent, send: &mut impl FnMut(&[u8])) {
+        send(&sent.bytes);
+        self.next_seq = sent.first + u64::from(sent.count);
+        self.unanswered_bytes += sent.bytes.len();
+        self.unanswered.push_back(sent);
+    }
+
+    /// Forgets what was refused, and sends what may have been appended again, as it was: where the owner has it, it says so.
+    fn settle_unknown(&mut self, send: &mut impl FnMut(&[u8])) {
+        for sent in std::mem::take(&mut self.aside) {
+            // Behind what was refused for certain nothing was appended.
+            if !sent.unknown || sent.first != self.next_seq {
+                break;
+            }
+            self.send_numbered(sent, send);
         }
     }
 
@@ -128,10 +148,10 @@ impl Lane {
         flags: u8,
         expect_seq: u64,
         answered: bool,
-        send: impl FnOnce(&[u8]),
+        mut send: impl FnMut(&[u8]),
     ) {
-        // Whoever goes on with something else does not want it any more.
-        self.aside.clear();
+        // Whoever goes on with something else does not want what was refused any more.
+        self.settle_unknown(&mut send);
         let header = self.header(publisher, expect_seq, self.count, self.batch.len());
         let mut bytes = std::mem::replace(&mut self.batch, self.spare.pop().unwrap_or_default());
         bytes[..RUN_HEAD_BYTES].copy_from_slice(&publish_head(&header, flags));
@@ -140,7 +160,8 @@ impl Lane {
         self.count = 0;
         if answered {
             self.unanswered_bytes += bytes.len();
-            self.unanswered.push_back(Sent { bytes, first: header.producer_seq, count: header.count });
+            let (first, count) = (header.producer_seq, header.count);
+            self.unanswered.push_back(Sent { bytes, first, count, unknown: false });
         } else {
             self.recycle(bytes);
         }
@@ -182,14 +203,16 @@ impl Lane {
         }
     }
 
-    /// The batch that begins with this number was refused.
-    pub(crate) fn refused(&mut self, first: u64) {
+    /// The batch that begins with this number was refused; or nobody knows whether it was appended.
+    pub(crate) fn refused(&mut self, first: u64, unknown: bool) {
         if let Some(at) = self.unanswered.iter().position(|sent| sent.first == first)
             && let Some(sent) = self.unanswered.remove(at)
         {
             self.refused_from = Some(self.refused_from.unwrap_or(first).min(first));
             self.unanswered_bytes -= sent.bytes.len();
-            self.aside.push_back(sent);
+            // A batch that was never numbered comes last.
+            let place = self.aside.iter().position(|other| other.first > first || other.first == 0);
+            self.aside.insert(place.unwrap_or(self.aside.len()), Sent { unknown, ..sent });
             self.settle();
         }
     }
@@ -288,9 +311,9 @@ mod tests {
             send(&mut lane, &[b"a", b"b"]);
         }
         lane.published(2);
-        lane.refused(3);
+        lane.refused(3, false);
         assert!(lane.is_settling());
-        lane.refused(5);
+        lane.refused(5, false);
         assert!(!lane.is_settling());
         assert_eq!(publish(&send(&mut lane, &[b"c"])).header.producer_seq, 3);
     }
@@ -302,8 +325,8 @@ mod tests {
             [b"a", b"b", b"c"].map(|payload| send(&mut lane, &[payload, payload])).into();
         lane.push(&Meta::default(), b"d", 1 << 20).unwrap();
         lane.published(2);
-        lane.refused(3);
-        lane.refused(5);
+        lane.refused(3, false);
+        lane.refused(5, false);
         lane.put_batch_aside();
         let mut again = Vec::new();
         lane.send_again(7, |bytes| again.push(bytes.to_vec()));
@@ -322,10 +345,32 @@ mod tests {
     }
 
     #[test]
+    fn what_may_have_been_appended_is_sent_again_as_it_was_before_anything_else() {
+        let mut lane = Lane::new(0);
+        let sent: Vec<Vec<u8>> = [b"a", b"b", b"c"].map(|payload| send(&mut lane, &[payload])).into();
+        // Answers of different batches may overtake one another.
+        lane.refused(3, true);
+        lane.refused(1, true);
+        lane.refused(2, false);
+        lane.push(&Meta::default(), b"d", 1 << 20).unwrap();
+        let mut again = Vec::new();
+        lane.seal(7, FLAG_ACK, 0, true, |bytes| again.push(bytes.to_vec()));
+        assert_eq!(again[0], sent[0], "the very bytes, under their number");
+        let last = publish(&again[1]);
+        assert_eq!(
+            (again.len(), last.header.producer_seq),
+            (2, 2),
+            "the third cannot be there without the second"
+        );
+        lane.published(2);
+        assert!(lane.is_answered() && lane.acknowledged() == 2);
+    }
+
+    #[test]
     fn what_was_refused_is_forgotten_when_something_else_is_sent() {
         let mut lane = Lane::new(0);
         send(&mut lane, &[b"a"]);
-        lane.refused(1);
+        lane.refused(1, false);
         send(&mut lane, &[b"b"]);
         lane.send_again(7, |bytes| panic!("{bytes:?}"));
     }
@@ -336,7 +381,7 @@ mod tests {
         for _ in 0..3 {
             send(&mut lane, &[b"a", b"b"]);
         }
-        lane.refused(1);
+        lane.refused(1, false);
         lane.published(6);
         assert!(!lane.is_settling() && lane.is_answered());
         assert_eq!(publish(&send(&mut lane, &[b"c"])).header.producer_seq, 7);

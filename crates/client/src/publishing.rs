@@ -3,7 +3,9 @@
 use std::sync::{Mutex, MutexGuard};
 
 use dunlin_topic::{Acknowledged, Position, PublishError, Receipt};
-use dunlin_wire::{AckKind, FromClient, OpenPublisher, PublishRefused, Published, PublisherOpened, Refusal};
+use dunlin_wire::{
+    AckKind, ErrorCode, FromClient, OpenPublisher, PublishRefused, Published, PublisherOpened, Refusal,
+};
 
 use crate::follow::{Waiting, lock};
 use crate::lane::Lane;
@@ -124,7 +126,8 @@ impl Publishing {
     pub(crate) fn publish_refused(&self, refused: &PublishRefused<'_>) {
         let mut state = self.lock();
         if let Some(lane) = state.lanes.get_mut(refused.partition as usize) {
-            lane.refused(refused.producer_seq);
+            let unknown = refused.refusal.code == ErrorCode::OutcomeUnknown;
+            lane.refused(refused.producer_seq, unknown);
         }
         state.fail(publish_error(&refused.refusal));
         drop(state);

@@ -373,7 +373,14 @@ impl Way {
                 |_: &u64, run: &mut Handed| !self.waits_on(run) && (durable || run.handed_ns <= before_ns);
             (state.waiting.extract_if(.., is_late).collect::<Vec<_>>(), state.why.clone())
         };
-        late.into_iter().for_each(|(_, run)| run.answer(Err(self.away(&why))));
+        late.into_iter().for_each(|(_, run)| self.give_up(run, &why));
+    }
+
+    /// Whether the owner has it is not said where that is not known.
+    fn give_up(&self, run: Handed, why: &str) {
+        let away = self.away(why);
+        let error = if run.was_lost { PublishError::Unknown(away.to_string()) } else { away };
+        run.answer(Err(error));
     }
 
     /// In the order in which they were handed on; what comes meanwhile waits behind them.
@@ -421,7 +428,7 @@ impl Sender for Way {
         let waited_ns = steady_ns().saturating_sub(run.handed_ns);
         let is_late = waited_ns >= ownership.limits.owner_wait_max.as_nanos() as u64;
         if is_late && !self.waits_on(&run) {
-            return run.answer(Err(self.away(why)));
+            return self.give_up(run, why);
         }
         let mut state = lock(&self.state);
         state.why = why.to_owned();

@@ -4,15 +4,18 @@
 mod aside;
 
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex, Weak, mpsc};
 use std::task::{Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use dunlin::journal::{Disk, FakeDisk};
 use dunlin::state::{Command, Effects, Events, Placement, Reply, State};
 use dunlin::topic::{
-    CheckedRun, Consumption, Cursor, Event, Newcomers, Notice, Pattern, Position, ProducerMark, Publish,
-    PublishError, RunAppend, Start, Subscribe, SubscribeOptions, Subscriber, TopicConfig, Wait, Waiter,
+    CheckedRun, Consumption, Cursor, Durable, Event, Newcomers, Notice, Pattern, Position, ProducerMark,
+    Publish, PublishError, RunAppend, Start, Subscribe, SubscribeOptions, Subscriber, TopicConfig, Wait,
+    Waiter,
 };
 use dunlin::{
     AskError, Beginning, Config, Feed, Handed, Node, Ownership, OwnershipLimits, Peers, Taken, now_ns,
@@ -543,6 +546,27 @@ fn what_an_owner_may_have_taken_is_not_said_to_be_refused_however_long_it_is_not
     stage.hall.unheard.lock().unwrap().clear();
     assert_eq!(publishing.join().unwrap().unwrap().position.seq, 1);
     assert_eq!(stage.node(1).topic("t").unwrap().logs()[0].last().seq, 1, "it stands there once");
+}
+
+#[test]
+fn what_a_durable_owner_may_have_taken_is_said_to_be_unknown_and_stands_once_when_it_is_sent_again() {
+    let stage = Stage::of(1);
+    let disk: Arc<dyn Disk> = Arc::new(FakeDisk::new(1));
+    stage.enter(2, Node::open(Config::default(), disk, Path::new("/data")).unwrap().0);
+    let config = TopicConfig { durable: Some(Durable::default()), ..TopicConfig::default() };
+    stage.node(2).create_topic("t", config, false).unwrap();
+    until("the other knows of both", || {
+        stage.node(1).topic("t").is_some() && stage.ownership(1).nodes().len() == 2
+    });
+    assert_eq!(stage.owner("t").0, 2);
+    stage.hall.unheard.lock().unwrap().insert(2);
+    let mark = ProducerMark { producer: 7, producer_epoch: 1, producer_seq: 1 };
+    let publish = || stage.node(1).publisher("t").unwrap().identified(mark).publish("once");
+    let outcome = publish();
+    assert!(matches!(outcome, Err(PublishError::Unknown(_))), "{outcome:?}");
+    stage.hall.unheard.lock().unwrap().clear();
+    assert_eq!(publish().unwrap().position.seq, 1);
+    assert_eq!(stage.node(2).topic("t").unwrap().logs()[0].last().seq, 1, "it stands there once");
 }
 
 #[test]
