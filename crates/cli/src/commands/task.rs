@@ -4,6 +4,7 @@ mod show;
 mod submit;
 mod tenant;
 mod usage;
+mod warden;
 mod watch;
 mod worker;
 
@@ -36,6 +37,9 @@ enum Verb {
     Submit(submit::Arguments),
     /// Do tasks of a kind, each with a command
     Worker(worker::Arguments),
+    /// Beside a worker, started by it: kills what its commands left running when it is killed
+    #[command(hide = true)]
+    Warden,
     /// List tasks
     #[command(after_help = "\
 Examples:
@@ -118,14 +122,19 @@ Examples:
 }
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
-    if let Verb::Worker(worker) = &arguments.verb {
-        return worker::run(worker, global, console);
+    match &arguments.verb {
+        Verb::Worker(worker) => return worker::run(worker, global, console),
+        Verb::Warden => {
+            warden::run();
+            return Ok(());
+        }
+        _ => {}
     }
     let client = connect(global, "dunlin task")?;
     let tasks = client.tasks();
     match &arguments.verb {
         Verb::Submit(submit) => submit::run(submit, &tasks, console),
-        Verb::Worker(_) => Ok(()),
+        Verb::Worker(_) | Verb::Warden => Ok(()),
         Verb::List { tenant, queue, kind, stage, label, limit } => {
             let text = |of: &'_ Option<String>| of.clone().unwrap_or_default();
             let (tenant, queue, kind) = (text(tenant), text(queue), text(kind));

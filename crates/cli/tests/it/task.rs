@@ -6,7 +6,8 @@ use std::process::Stdio;
 use crate::dunlin::{Node, Outcome, Program, signal};
 
 fn worker(node: &Node, arguments: &[&str]) -> Program {
-    let mut command = node.command(&[&["task", "worker", "--ttl", "2s"], arguments].concat());
+    let ttl = if arguments.contains(&"--ttl") { &[][..] } else { &["--ttl", "2s"] };
+    let mut command = node.command(&[&["task", "worker"], ttl, arguments].concat());
     Program::from(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts"))
 }
 
@@ -118,4 +119,41 @@ fn a_watch_tells_events_as_they_happen() {
         submitting.join().expect("it submits")
     });
     assert!(!id.is_empty());
+}
+
+fn is_there(pid: &str) -> bool {
+    // A zombie that nobody has reaped yet is no process any more.
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with('Z'))
+}
+
+/// Its lease would hold its task for ten minutes.
+#[test]
+fn of_a_worker_that_is_killed_nothing_runs_on_and_another_has_its_task_long_before_its_lease_ends() {
+    let node = Node::start();
+    let dir = tempfile::tempdir().expect("a directory");
+    let begun = dir.path().join("begun");
+    let script = format!("sleep 600 & echo $$ $! > {0}.part; mv {0}.part {0}; wait", begun.display());
+    let first = worker(&node, &["--ttl", "10min", "--kind", "work", "--", "sh", "-c", &script]);
+    let id = node.run(&["task", "submit", "work"]).done();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(120);
+    let running = loop {
+        match std::fs::read_to_string(&begun) {
+            Ok(running) => break running,
+            Err(_) => assert!(std::time::Instant::now() < deadline, "it has not begun"),
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    };
+    let running: Vec<&str> = running.split_whitespace().collect();
+    assert_eq!((running.len(), running.iter().all(|pid| is_there(pid))), (2, true), "{running:?}");
+    signal("KILL", first.id());
+    while running.iter().any(|pid| is_there(pid)) {
+        assert!(std::time::Instant::now() < deadline, "{running:?}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let _second = worker(&node, &["--kind", "work", "--", "echo", "done by another"]);
+    while !node.run(&["task", "get", id.trim()]).done().contains("completed") {
+        assert!(std::time::Instant::now() < deadline, "{}", node.run(&["task", "why", id.trim()]).done());
+    }
+    assert_eq!(node.run(&["task", "get", id.trim(), "--result"]).done(), "done by another\n");
 }

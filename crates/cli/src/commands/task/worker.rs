@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::show;
 use super::usage::Usage;
+use super::warden::Warden;
 use crate::arguments::Global;
 use crate::commands::lock::ourselves;
 use crate::commands::parse::duration;
@@ -95,10 +96,12 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         memory_bytes: arguments.memory_bytes,
         ttl: arguments.ttl,
     };
+    let warden = Warden::start().context("cannot start this program beside itself")?;
     let attachment = client.tasks().attach(options).context("cannot start a thread")?;
+    let running = Running { arguments, warden: &warden, orphaned: &orphaned };
     thread::scope(|scope| {
         for _ in 0..arguments.slots {
-            scope.spawn(|| slot(arguments, &attachment, (&stop, &orphaned), console));
+            scope.spawn(|| slot(&running, &attachment, &stop, console));
         }
     });
     if orphaned.is_set() {
@@ -129,9 +132,16 @@ fn said(load: &AttachmentLoad, console: &Console) -> Result<()> {
     Ok(writeln!(std::io::stderr(), "{answered} tasks done{late}")?)
 }
 
-fn slot(arguments: &Arguments, attachment: &Attachment, (stop, orphaned): (&Stop, &Stop), console: &Console) {
-    while !orphaned.is_set() {
-        if arguments.count.is_some_and(|count| attachment.load().given >= count) {
+/// How commands are run.
+struct Running<'r> {
+    arguments: &'r Arguments,
+    warden: &'r Warden,
+    orphaned: &'r Stop,
+}
+
+fn slot(running: &Running<'_>, attachment: &Attachment, stop: &Stop, console: &Console) {
+    while !running.orphaned.is_set() {
+        if running.arguments.count.is_some_and(|count| attachment.load().given >= count) {
             stop.set();
         }
         if stop.is_set() {
@@ -143,7 +153,7 @@ fn slot(arguments: &Arguments, attachment: &Attachment, (stop, orphaned): (&Stop
         }
         match attachment.next(LOOK) {
             Ok(Some(given)) => {
-                let (came, used) = run_one(arguments, &given, orphaned);
+                let (came, used) = running.run_one(&given);
                 if let Err(failed) = &came {
                     let task = show::hex(given.task());
                     let why = String::from_utf8_lossy(&failed.why);
@@ -176,15 +186,59 @@ impl Failed {
     }
 }
 
-fn run_one(arguments: &Arguments, given: &Given, orphaned: &Stop) -> (Result<Vec<u8>, Failed>, Used) {
-    let began = Instant::now();
-    let (came, used) = match start(arguments, given) {
-        Ok(child) => follow(child, given, orphaned, began),
-        Err(error) => {
-            (Err(Failed::new(format!("cannot run {}: {error}", arguments.command[0]))), Used::default())
+impl Running<'_> {
+    fn run_one(&self, given: &Given) -> (Result<Vec<u8>, Failed>, Used) {
+        let began = Instant::now();
+        let (came, used) = match start(self.arguments, given) {
+            Ok(child) => {
+                self.warden.begun(&child);
+                self.follow(child, given, began)
+            }
+            Err(error) => {
+                let why = format!("cannot run {}: {error}", self.arguments.command[0]);
+                (Err(Failed::new(why)), Used::default())
+            }
+        };
+        (came, Used { run: began.elapsed(), ..used })
+    }
+
+    fn follow(&self, mut child: Child, given: &Given, began: Instant) -> (Result<Vec<u8>, Failed>, Used) {
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let payload: Arc<[u8]> = given.payload().into();
+        // A command that does not read is no failure.
+        let feeding = thread::spawn(move || stdin.is_some_and(|mut stdin| stdin.write_all(&payload).is_ok()));
+        let reading = thread::spawn(move || read(stdout, RESULT_BYTES_MAX));
+        let hearing = thread::spawn(move || read(stderr, ERROR_BYTES_MAX as u64));
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let (mut asked, deadline) = (None, began + given.timeout());
+        let mut usage = Usage::default();
+        while !usage.look(pid) {
+            let is_over = given.is_stopped() || self.orphaned.is_set() || Instant::now() >= deadline;
+            if asked.is_none() && is_over {
+                asked = Some(Instant::now());
+                signal(pid, Signal::TERM);
+            }
+            if asked.is_some_and(|asked: Instant| asked.elapsed() > GRACE) {
+                signal(pid, Signal::KILL);
+            }
+            thread::sleep((began.elapsed() / 20).clamp(Duration::from_micros(200), LOOK));
         }
-    };
-    (came, Used { run: began.elapsed(), ..used })
+        self.warden.ended(&child);
+        let ended = child.wait();
+        drop(feeding.join());
+        let out = reading.join().unwrap_or_default();
+        let said = hearing.join().unwrap_or_default();
+        let came = match ended.map(|status| (status.code(), status)) {
+            Ok((Some(0), _)) => Ok(out),
+            Ok((Some(code), _)) => {
+                let why = [format!("exit code {code}: ").as_bytes(), said.trim_ascii()].concat();
+                Err(Failed { why, retry: code != FOR_GOOD })
+            }
+            Ok((None, status)) => Err(Failed::new(format!("it was ended: {status}"))),
+            Err(error) => Err(Failed::new(format!("cannot wait for it: {error}"))),
+        };
+        (came, Used { cpu: usage.cpu, memory_bytes: usage.memory_bytes, ..Used::default() })
+    }
 }
 
 fn start(arguments: &Arguments, given: &Given) -> std::io::Result<Child> {
@@ -204,48 +258,6 @@ fn start(arguments: &Arguments, given: &Given) -> std::io::Result<Child> {
         // Ctrl-C is for us alone; what it starts is ended with it.
         .process_group(0);
     command.spawn()
-}
-
-fn follow(
-    mut child: Child,
-    given: &Given,
-    orphaned: &Stop,
-    began: Instant,
-) -> (Result<Vec<u8>, Failed>, Used) {
-    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let payload: Arc<[u8]> = given.payload().into();
-    // A command that does not read is no failure.
-    let feeding = thread::spawn(move || stdin.is_some_and(|mut stdin| stdin.write_all(&payload).is_ok()));
-    let reading = thread::spawn(move || read(stdout, RESULT_BYTES_MAX));
-    let hearing = thread::spawn(move || read(stderr, ERROR_BYTES_MAX as u64));
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let (mut asked, deadline) = (None, began + given.timeout());
-    let mut usage = Usage::default();
-    while !usage.look(pid) {
-        let is_over = given.is_stopped() || orphaned.is_set() || Instant::now() >= deadline;
-        if asked.is_none() && is_over {
-            asked = Some(Instant::now());
-            signal(pid, Signal::TERM);
-        }
-        if asked.is_some_and(|asked: Instant| asked.elapsed() > GRACE) {
-            signal(pid, Signal::KILL);
-        }
-        thread::sleep((began.elapsed() / 20).clamp(Duration::from_micros(200), LOOK));
-    }
-    let ended = child.wait();
-    drop(feeding.join());
-    let out = reading.join().unwrap_or_default();
-    let said = hearing.join().unwrap_or_default();
-    let came = match ended.map(|status| (status.code(), status)) {
-        Ok((Some(0), _)) => Ok(out),
-        Ok((Some(code), _)) => {
-            let why = [format!("exit code {code}: ").as_bytes(), said.trim_ascii()].concat();
-            Err(Failed { why, retry: code != FOR_GOOD })
-        }
-        Ok((None, status)) => Err(Failed::new(format!("it was ended: {status}"))),
-        Err(error) => Err(Failed::new(format!("cannot wait for it: {error}"))),
-    };
-    (came, Used { cpu: usage.cpu, memory_bytes: usage.memory_bytes, ..Used::default() })
 }
 
 fn signal(pid: Option<Pid>, signal: Signal) {
