@@ -69,6 +69,11 @@ impl State {
         Ok(held)
     }
 
+    /// When a worker is taken for dead, as it stands: each sign of life moves it.
+    pub fn lease_end_ms(&self, worker: u64) -> Result<u64, Refusal> {
+        Ok(self.workers[self.find_worker(worker)?].end_ms)
+    }
+
     /// Whose a task is, by name, if it is known.
     pub fn tenant_of_task(&self, task: u64) -> Option<&[u8]> {
         let at = self.find_task(task).ok()?;

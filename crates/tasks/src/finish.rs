@@ -19,6 +19,13 @@ pub(crate) struct Spent {
     memory_bytes: u64,
 }
 
+impl Spent {
+    /// What it is charged as: the longer of the time the worker was held and the processor's.
+    pub(crate) fn cost_us(&self) -> u64 {
+        self.run_us.max(self.cpu_us).max(1)
+    }
+}
+
 impl State {
     pub(crate) fn complete(
         &mut self,
@@ -208,7 +215,7 @@ impl State {
         self.set_due(at, NEVER_MS);
         self.settle_cost(at, spent);
         let need = self.tasks[at].need();
-        let worker_at = self.tasks[at].worker;
+        let (worker_at, charged_us) = (self.tasks[at].worker, self.tasks[at].charged_us);
         let mut held = self.workers[worker_at].held;
         held.remove(&mut self.tasks, at);
         let worker = &mut self.workers[worker_at];
@@ -222,6 +229,7 @@ impl State {
                 self.free[part + 1] += need[part + 1];
             }
         }
+        self.was_foreseen(worker_at, charged_us, spent);
         self.settle_idle(worker_at);
         self.tell_drained(worker_at, effects);
         if !keeps_places {
@@ -233,7 +241,7 @@ impl State {
 
     /// The tenant uses less, and is charged what the attempt really cost.
     fn settle_cost(&mut self, at: u32, spent: Spent) {
-        let cost_us = spent.run_us.max(spent.cpu_us).max(1);
+        let cost_us = spent.cost_us();
         let (need, now_ms) = (self.tasks[at].need(), self.now_ms);
         let charged_us = u64::from(self.tasks[at].charged_us);
         let lane = &mut self.lanes[self.tasks[at].lane as usize];

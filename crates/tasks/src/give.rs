@@ -18,11 +18,15 @@ type Candidate = ((u8, u64, i64), u32, u32);
 impl State {
     /// Serves all classes in which somebody has come to stand.
     pub(crate) fn dispatch(&mut self, effects: &mut Effects) {
+        let has_come = !self.dirty.is_empty();
         while let Some(class) = self.dirty.pop() {
             for at in 0..self.classes[class as usize].pools.len() {
                 let pool = self.classes[class as usize].pools[at];
                 self.serve(class, pool, effects);
             }
+        }
+        if has_come {
+            self.serve_soon(effects);
         }
     }
 
@@ -199,6 +203,9 @@ impl State {
         let mut held: List = worker.held;
         held.push_back(&mut self.tasks, at);
         self.workers[worker_at].held = held;
+        if held.len == 1 {
+            self.foresee(worker_at);
+        }
         self.settle_idle(worker_at);
     }
 

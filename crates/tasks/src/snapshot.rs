@@ -376,7 +376,7 @@ impl State {
         }
         for (&worker, ahead) in &self.ahead {
             let is_so = self.workers.has(worker)
-                && *ahead != Ahead::default()
+                && (ahead.most > 0 || ahead.given > 0)
                 && (ahead.given == 0 || self.workers[worker].credit == 0)
                 && !self.workers[worker].is_draining;
             check(is_so, "workers")?;
@@ -496,6 +496,11 @@ impl State {
                 pool.credit += u64::from(worker.credit);
                 free[0] += u64::from(worker.credit);
                 (0..2).for_each(|part| free[part + 1] += worker.has[part].saturating_sub(worker.used[part]));
+            }
+        }
+        for (&at, ahead) in &self.ahead {
+            if let Some(ends_ms) = ahead.place() {
+                self.pools[self.workers[at].pool as usize].soon.insert((ends_ms, at));
             }
         }
         self.free = free;

@@ -129,6 +129,7 @@ impl State {
         }
         self.trim_finished();
         self.dispatch(effects);
+        self.serve_soon(effects);
     }
 
     /// The one thing happens that is due first.

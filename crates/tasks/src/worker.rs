@@ -53,13 +53,16 @@ pub(crate) struct Pool {
     pub(crate) classes: Arc<Vec<u32>>,
     /// Workers that take more, those first that hold the fewest tasks.
     pub(crate) idle: OrdSet<(u32, u32)>,
+    /// Workers that may be given a task ahead, by when they are foreseen to end.
+    pub(crate) soon: OrdSet<(u64, u32)>,
     pub(crate) workers: u64,
     pub(crate) credit: u64,
 }
 
 impl Pool {
     pub(crate) fn new(serves: Arc<Serves>) -> Pool {
-        Pool { serves, classes: Arc::default(), idle: OrdSet::new(), workers: 0, credit: 0 }
+        let (idle, soon) = (OrdSet::new(), OrdSet::new());
+        Pool { serves, classes: Arc::default(), idle, soon, workers: 0, credit: 0 }
     }
 }
 

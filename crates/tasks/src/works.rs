@@ -216,7 +216,7 @@ impl State {
         }
         (0..2).for_each(|part| self.free[part + 1] -= worker.has[part].saturating_sub(worker.used[part]));
         self.take_back_credit(at);
-        self.ahead.remove(&at);
+        self.forget_ahead(at);
     }
 
     /// It takes no more tasks until it has credit again.

@@ -12,7 +12,7 @@ mod driving;
 mod standing;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -110,6 +110,8 @@ struct Phase {
     error: Option<TasksError>,
     /// Who waits for a task.
     idle: usize,
+    /// Who waits for something else.
+    watching: usize,
     /// When what is left to be said is given up.
     until: Option<Instant>,
 }
@@ -270,7 +272,7 @@ impl Attachment {
             if left.is_zero() || phase.error.is_some() {
                 return false;
             }
-            drop(self.core.changed.wait_timeout(phase, left.min(LOOK)));
+            self.core.wait_for_change(phase, left.min(LOOK));
         }
         true
     }
@@ -310,7 +312,7 @@ impl Attachment {
             if phase.standing.is_silent() || left.is_zero() || phase.error.is_some() {
                 return phase.standing.is_silent();
             }
-            drop(self.core.changed.wait_timeout(phase, left.min(LOOK)));
+            self.core.wait_for_change(phase, left.min(LOOK));
         }
     }
 
@@ -328,6 +330,15 @@ impl Attachment {
             }
         });
         self.core.say_what_is_to_be_said();
+    }
+}
+
+impl Core {
+    /// Waits until something has happened, at most so long.
+    fn wait_for_change(&self, mut phase: MutexGuard<'_, Phase>, longest: Duration) {
+        phase.watching += 1;
+        let waited = self.changed.wait_timeout(phase, longest);
+        waited.unwrap_or_else(PoisonError::into_inner).0.watching -= 1;
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! Invariants:
 //! - A worker has one connection; the one that attached last.
-//! - A connection is woken when its line of orders is no longer empty, once for all orders of an entry of the log.
+//! - A connection is woken when its line of orders is no longer empty, once for all orders of an entry of the log, and behind the answers to
+//!   that entry's commands: a worker that answers is nearly always given its next task by the same entry, and its connection then writes once.
 //!
 //! Limits: orders wait in a line as long as their workers' credit; payloads are the state's own, not copies.
 
@@ -13,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use dunlin_tasks::{Order, State};
 use dunlin_topic::Waiter;
+use tokio::runtime::Handle;
 
 /// So many workers more than twice as many as were left last, and connections that are no more are left out.
 const SWEPT_MIN: usize = 64;
@@ -22,6 +24,8 @@ const SWEPT_MIN: usize = 64;
 #[derive(Debug)]
 pub struct Outlet {
     orders: Mutex<VecDeque<Order>>,
+    /// Its workers, and when each was to be taken for dead when it was heard of last through this connection.
+    workers: Mutex<HashMap<u64, u64>>,
     waiter: Arc<Waiter>,
     token: u32,
 }
@@ -29,7 +33,7 @@ pub struct Outlet {
 impl Outlet {
     /// One that notifies `waiter` by `token`.
     pub fn new(waiter: Arc<Waiter>, token: u32) -> Arc<Outlet> {
-        Arc::new(Outlet { orders: Mutex::default(), waiter, token })
+        Arc::new(Outlet { orders: Mutex::default(), workers: Mutex::default(), waiter, token })
     }
 
     /// Hands out orders, the oldest first, as long as `each` says that there is room for another.
@@ -57,8 +61,36 @@ impl Outlet {
         was_empty && !orders.is_empty()
     }
 
+    /// A worker has just come, by this connection.
+    pub(super) fn came(&self, worker: u64, state: &State) {
+        if let Ok(end_ms) = state.lease_end_ms(worker) {
+            lock(&self.workers).insert(worker, end_ms);
+        }
+    }
+
+    /// Some of its workers have just been heard of. Those that are known no more are left out.
+    pub(super) fn heard(&self, state: &State) {
+        lock(&self.workers).retain(|worker, end_ms| {
+            let now = state.lease_end_ms(*worker);
+            now.map(|now_ms| *end_ms = now_ms).is_ok()
+        });
+    }
+
+    /// Its workers that nobody has heard of since, by whatever connection.
+    pub(super) fn silent(&self, state: &State) -> Vec<u64> {
+        let workers = lock(&self.workers);
+        let silent = workers.iter().filter(|(worker, end_ms)| state.lease_end_ms(**worker) == Ok(**end_ms));
+        silent.map(|(worker, _)| *worker).collect()
+    }
+
+    /// Whether a worker has come by it.
+    pub fn has_workers(&self) -> bool {
+        !lock(&self.workers).is_empty()
+    }
+
     fn forget(&self, worker: u64) {
         lock(&self.orders).retain(|order| order.worker() != worker);
+        lock(&self.workers).remove(&worker);
     }
 
     fn wake(&self) {
@@ -96,7 +128,7 @@ impl Outlets {
         }
     }
 
-    /// Hands each order to who it is for, where that is one of this node's.
+    /// Hands each order to who it is for, where that is one of this node's, and wakes them soon.
     pub(super) fn hand_out(&self, orders: impl Iterator<Item = Order>) {
         let attached = lock(&self.0);
         let mut woken: Vec<Arc<Outlet>> = Vec::new();
@@ -113,7 +145,9 @@ impl Outlets {
             }
         }
         drop(attached);
-        woken.iter().for_each(|outlet| outlet.wake());
+        if !woken.is_empty() {
+            wake_behind_answers(woken);
+        }
     }
 
     /// The state has become another at once: workers are told again all they hold. What they have of it they know.
@@ -121,5 +155,23 @@ impl Outlets {
         let workers: Vec<u64> = lock(&self.0).by_worker.keys().copied().collect();
         let held = workers.into_iter().filter_map(|worker| state.held(worker).ok());
         self.hand_out(held.flat_map(|held| held.starts.into_iter().map(Order::Start).chain(held.stops)));
+    }
+}
+
+/// Wakes connections once the thread that took an entry in has given out what it answered. Those that have been woken by that, and have taken
+/// their orders along, are left alone.
+fn wake_behind_answers(woken: Vec<Arc<Outlet>>) {
+    let wake = |woken: &[Arc<Outlet>]| {
+        woken.iter().filter(|outlet| !outlet.is_empty()).for_each(|outlet| outlet.wake());
+    };
+    match Handle::try_current() {
+        Ok(runtime) => {
+            runtime.spawn(async move {
+                // The answers go by a task of this thread that is ready by then.
+                tokio::task::yield_now().await;
+                wake(&woken);
+            });
+        }
+        Err(_no_runtime) => wake(&woken),
     }
 }

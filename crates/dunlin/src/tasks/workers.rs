@@ -12,6 +12,8 @@ use crate::control::ControlError;
 
 /// Between two tries to have a worker given as many tasks as it takes.
 const PAUSE: Duration = Duration::from_millis(50);
+/// A worker whose connection has ended has so long to come by another, before what it has goes to others.
+const RETURN: Duration = Duration::from_secs(1);
 
 /// A worker that attaches, kept.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -142,6 +144,7 @@ impl Tasks {
         let lost = asked.has.iter().filter(|has| !is_held(has)).copied().collect();
         told(Attached { worker, life: machine.epoch(), lost });
         self.outlets.attach(worker, outlet);
+        outlet.came(worker, machine.state());
         let has = |start: &dunlin_tasks::Start| asked.has.contains(&(start.task, start.token));
         let missing = starts.iter().filter(|start| !has(start)).cloned().map(Order::Start);
         self.outlets.hand_out(missing.chain(stops));
@@ -150,6 +153,29 @@ impl Tasks {
 }
 
 impl Tasks {
+    /// Some of this connection's workers have said that they live, and the cluster has taken that in.
+    pub async fn heard(&self, outlet: &Outlet) -> Result<(), TasksError> {
+        if !self.leads() {
+            self.catch_up().await?;
+        }
+        self.with(|state| outlet.heard(state))
+    }
+
+    /// A connection has ended. Those of its workers that do not come back soon, by this node or another, are taken for dead: a process
+    /// that was killed ends its connection, and its tasks need not wait for its lease to end. Where a worker lives and was only late,
+    /// its answers are refused by their tokens, as after the end of a lease.
+    pub async fn deserted(&self, outlet: &Outlet) -> Result<(), TasksError> {
+        self.group()?.pause(RETURN).await;
+        self.catch_up().await?;
+        let silent = self.with(|state| outlet.silent(state))?;
+        if silent.is_empty() {
+            return Ok(());
+        }
+        let mut commands = Commands::default();
+        silent.iter().for_each(|&worker| commands.push_with(|out| Command::Leave { worker }.encode(out)));
+        self.propose_known(commands).await.map(drop)
+    }
+
     /// Has the cluster take commands in, and gives what came of each; they need not have been decoded; see [`Tasks::propose_known`].
     pub async fn propose(&self, commands: Commands) -> Result<Vec<Answered>, TasksError> {
         commands.iter().try_for_each(|command| Command::decode(command).map(drop))?;

@@ -97,3 +97,80 @@ fn what_was_given_ahead_goes_to_others_when_its_worker_is_gone_and_over_in_a_sna
     scene.join(9);
     assert_eq!(scene.starts().len(), 5);
 }
+
+const TASK_MS: u64 = 20;
+
+/// So many workers that do one at a time and may have one at hand; each has had so many of [`TASK_MS`] that it is foreseen when it ends. The time.
+fn steady(scene: &mut Scene, count: usize) -> u64 {
+    for _ in 0..count {
+        worker(scene, 1, 1);
+    }
+    let mut now_ms = 0;
+    for _ in 0..8 {
+        plain(scene, count);
+        now_ms += TASK_MS;
+        scene.advance(now_ms);
+        for start in scene.starts() {
+            scene.complete(&start, TASK_MS * 1_000).unwrap();
+        }
+    }
+    now_ms
+}
+
+/// Who is given a task that is submitted now.
+fn given(scene: &mut Scene) -> Option<u64> {
+    scene.plain();
+    scene.starts().pop().map(|start| start.worker)
+}
+
+#[test]
+fn what_nobody_can_begin_is_given_to_who_is_about_to_end_and_to_nobody_sooner() {
+    let mut scene = Scene::new();
+    let began_ms = steady(&mut scene, 2);
+    let first = given(&mut scene).unwrap();
+    scene.advance(began_ms + 8);
+    let second = given(&mut scene).unwrap();
+    assert_ne!(first, second, "who is idle comes first");
+    assert_eq!(given(&mut scene), None, "nobody is about to end");
+    scene.advance(began_ms + 15);
+    assert_eq!(scene.starts(), []);
+    scene.advance(began_ms + 16);
+    assert_eq!(scene.one_start().worker, first);
+    assert_eq!(given(&mut scene), None, "it has one at hand, and the other is not about to end");
+    scene.advance(began_ms + 24);
+    assert_eq!(scene.one_start().worker, second);
+    assert_eq!((held(&scene, first), held(&scene, second)), ((2, 0), (2, 0)));
+    let again = restored(&blocks(&scene.state)).unwrap();
+    assert_eq!(blocks(&again), blocks(&scene.state));
+}
+
+#[test]
+fn who_is_late_or_was_not_foreseen_of_late_is_given_nothing_before_it_ends() {
+    let mut scene = Scene::new();
+    let began_ms = steady(&mut scene, 1);
+    scene.plain();
+    let start = scene.one_start();
+    // Long after it was to end.
+    scene.advance(began_ms + 3 * TASK_MS);
+    assert_eq!(given(&mut scene), None, "nobody knows when it ends");
+    scene.complete(&start, 3 * TASK_MS * 1_000).unwrap();
+    let start = scene.one_start();
+    scene.advance(began_ms + 4 * TASK_MS);
+    assert_eq!(given(&mut scene), None, "its last took three times as long as was foreseen");
+    scene.complete(&start, TASK_MS * 1_000).unwrap();
+    assert!(scene.one_start().token > start.token);
+}
+
+#[test]
+fn one_that_is_about_to_end_and_leaves_takes_nothing_along() {
+    let mut scene = Scene::new();
+    let began_ms = steady(&mut scene, 2);
+    let first = given(&mut scene).unwrap();
+    scene.advance(began_ms + TASK_MS - 1);
+    given(&mut scene).unwrap();
+    assert_eq!(given(&mut scene), Some(first));
+    scene.done(Command::Leave { worker: first });
+    scene.join(9);
+    assert_eq!(scene.starts().len(), 2, "what it did, and what it had at hand");
+    assert_eq!(given(&mut scene).map(|worker| worker == first), Some(false));
+}

@@ -20,8 +20,10 @@ use crate::link::Why;
 const BEATS: u32 = 3;
 /// Between two tries to attach that was refused for now, or to say what was.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long a wait lasts at most, so that its end is noticed.
-const LOOK: Duration = Duration::from_millis(100);
+/// How long a wait lasts at most. Its end is noticed in between, at each tick; a wait that is not shorter than a tick takes one system call, not two.
+const LOOK: Duration = Duration::from_secs(1);
+/// The same for who has nobody to hear from.
+const LOOK_AWAY: Duration = Duration::from_millis(100);
 
 impl Core {
     /// Until the worker has ended.
@@ -47,7 +49,7 @@ impl Core {
                 }
             }
             self.say_what_is_to_be_said();
-            let until = now + if is_attached { LOOK.min(beat_at - now) } else { LOOK };
+            let until = now + if is_attached { LOOK.min(beat_at - now) } else { LOOK_AWAY };
             if let Waited::Away(Why::Refused(refused)) = self.wait(until) {
                 self.end(TasksError::Refused(refused));
                 return;
@@ -159,7 +161,7 @@ impl Core {
             _ => {}
         }
         let mut is_known = true;
-        let woken = self.with(|phase| {
+        let (woken, is_watched) = self.with(|phase| {
             let standing = &mut phase.standing;
             orders.into_iter().for_each(|order| standing.ordered(order));
             for (request, answer) in answers {
@@ -182,14 +184,16 @@ impl Core {
             if !is_known {
                 standing.lost_lease();
             }
-            standing.ready.len().min(phase.idle)
+            (standing.ready.len().min(phase.idle), phase.watching > 0)
         });
         if is_lost || !is_known {
             *attaching = None;
         }
         // Each is a call of the kernel, whether anybody waits or not.
         (0..woken).for_each(|_| self.ready.notify_one());
-        self.changed.notify_all();
+        if is_watched {
+            self.changed.notify_all();
+        }
         rest
     }
 

@@ -12,7 +12,7 @@ mod answers;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
 use dunlin::raft::Commands;
@@ -20,6 +20,7 @@ use dunlin::scheduler::{Attach, Attached, Command, Order, Query};
 use dunlin::topic::Waiter;
 use dunlin::wire::{self, FromNode, Long, RequestRefused, TaskOrders, Tasked, TasksKind};
 use dunlin::{Attaching, Outlet, Refused, TaskRule, Tasks, TasksError};
+use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use super::outbound::protocol;
@@ -51,6 +52,10 @@ pub(super) struct Tasking {
     /// Tenants that are known to be there.
     tenants: HashSet<Vec<u8>>,
     outlet: Option<Arc<Outlet>>,
+    /// Where its workers are.
+    scheduler: Weak<Tasks>,
+    /// A worker says that it lives, among what is to be asked.
+    beats: bool,
     workers: Arc<AtomicUsize>,
     /// Workers that are on their way in.
     attaching: Vec<AbortHandle>,
@@ -141,6 +146,7 @@ impl Session {
                 after.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or_else(short)?;
             rest = after;
             let command = Command::decode(bytes).map_err(|error| protocol(error.to_string()))?;
+            self.tasking.beats |= matches!(command, Command::Beat { .. });
             self.take_task_command((command, bytes), &rule, &mut taken, &mut is_own, &mut found)?;
         }
         for bytes in taken.iter() {
@@ -208,6 +214,7 @@ impl Session {
         workers.fetch_add(1, Ordering::Relaxed);
         let (asked, tasks) = (Attaching::from(&attach), self.scheduler()?);
         let waiter = Arc::clone(&self.waiter);
+        self.tasking.scheduler = Arc::downgrade(&tasks);
         let outlet = self.tasking.outlet.get_or_insert_with(|| Outlet::new(waiter, TASKED));
         let (outlet, outcomes) = (Arc::downgrade(outlet), Arc::clone(&self.tasking.outcomes));
         let (waiter, workers) = (Arc::clone(&self.waiter), Arc::clone(&self.tasking.workers));
@@ -255,9 +262,14 @@ impl Session {
         let (outcomes, waiter) = (&self.tasking.outcomes, &self.waiter);
         if !of_commands.is_empty() {
             let (tasks, outcomes, waiter) = (Arc::clone(&tasks), Arc::clone(outcomes), Arc::clone(waiter));
+            let heard = self.tasking.outlet.clone().filter(|_| std::mem::take(&mut self.tasking.beats));
             tokio::spawn(async move {
                 let answers = tasks.propose_known(commands).await;
                 tell(&outcomes, &waiter, each(of_commands, answers).into_iter());
+                if let Some(outlet) = heard {
+                    // Who is not known to have been heard of keeps its lease to its end.
+                    let _ = tasks.heard(&outlet).await;
+                }
             });
         }
         if !questions.is_empty() {
@@ -347,6 +359,11 @@ impl Tasking {
 impl Drop for Tasking {
     fn drop(&mut self) {
         self.attaching.iter().for_each(AbortHandle::abort);
+        let Some(outlet) = self.outlet.take().filter(|outlet| outlet.has_workers()) else { return };
+        if let (Some(tasks), Ok(runtime)) = (self.scheduler.upgrade(), Handle::try_current()) {
+            // Where it cannot be done, the end of their leases does it.
+            runtime.spawn(async move { tasks.deserted(&outlet).await });
+        }
     }
 }
 
