@@ -135,6 +135,16 @@ impl Child {
         }
     }
 
+    /// All lines that it has printed and nobody has read.
+    pub fn said(&self) -> Vec<String> {
+        self.lines.try_iter().collect()
+    }
+
+    /// All lines that it has printed and nobody has read, of one that has ended.
+    pub fn rest(&self) -> Vec<String> {
+        self.lines.iter().collect()
+    }
+
     /// Waits until the child ends of itself.
     pub fn wait(&mut self, patience: Duration) -> Result<ExitStatus> {
         let deadline = Instant::now() + patience;

@@ -92,6 +92,7 @@ pub fn child_main(args: &[String]) -> Result<()> {
         "feed-node" => feed::node::serve(&args),
         "space-delay" => space::delay::relay(&args),
         "space-node" => space::node::serve(&args),
+        "tasks-crew" => tasks::crew::work(&args),
         "tasks-clients" => tasks::clients::work(&args),
         "tasks-scheduler" => tasks::scheduler::work(&args),
         unknown => bail!("there is no role `{unknown}`"),

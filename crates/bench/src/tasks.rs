@@ -1,16 +1,20 @@
 //! Suite `tasks`: the Grey document's tables of workers, tenants, autoscaling and cost.
 //!
 //! Through nodes (`via=node`, as suite `control` starts them): the cycle of tasks that do nothing (`noop`), beside asynq, Celery and HyperQueue, and real
-//! workers, each with a connection and a lease of its own. Each task that was submitted is done, and none twice, or nothing is reported.
+//! workers, each with a connection and a lease of its own. Each task that was submitted is done, and none twice, or nothing is reported; also where
+//! the node that leads, or workers, are killed (`failover`).
 //!
 //! Without a node: the scheduler by itself (`dispatch`, `backlog`), and the cluster simulator, which runs the same scheduler and scaler in
 //! virtual time (`via=simulator`). A figure of virtual time is no measurement of a machine: it says what the code would decide, with the costs that
 //! `docs/autoscaling.md` names; each run of such a point takes the next seed, so that least and greatest say how much is chance.
 
 pub mod clients;
+pub mod crew;
+mod failover;
 mod forecast;
 mod goals;
 mod layouts;
+mod ledger;
 mod load;
 mod nodes;
 mod points;
@@ -34,6 +38,7 @@ pub const SUITE: Suite = Suite {
         "phases",
         "tenants",
         "noisy",
+        "failover",
         "cost",
         "forecast",
         "dispatch",

@@ -80,6 +80,17 @@ pub const GOALS: &[Goal] = &[
         AtLeast(0.97),
     ),
     goal(
+        "leader killed → tasks begin again, 3 nodes, median",
+        ours("failover", &[("killed", "leader")], "p50_ns"),
+        AtMost(300.0 * MS),
+    ),
+    goal("the same, p99", ours("failover", &[("killed", "leader")], "p99_ns"), AtMost(520.0 * MS)),
+    goal(
+        "worker killed → its tasks begin with others, p99",
+        ours("failover", &[("killed", "worker")], "p99_ns"),
+        AtMost(2.0 * S),
+    ),
+    goal(
         "200 workers × 85 tasks/s, saturated, simulated: efficiency",
         ours("scaling", &[("via", "simulator"), ("workers", "200")], "efficiency"),
         AtLeast(0.98),

@@ -88,6 +88,19 @@ pub const LAYOUTS: &[Layout] = &[
         ],
     },
     Layout {
+        case: "failover",
+        title: "Killed under load: until tasks begin again",
+        columns: &[
+            ("Killed", Param("killed")),
+            ("Kills", Metric("kills")),
+            ("p50", Metric("p50_ns")),
+            ("p99", Metric("p99_ns")),
+            ("Most", Metric("max_ns")),
+            ("Tasks, each done once", Metric("tasks")),
+            ("Begun again", Metric("begun_again")),
+        ],
+    },
+    Layout {
         case: "cost",
         title: "A month's cost, in the price table's currency; the strategies overlap",
         columns: &[

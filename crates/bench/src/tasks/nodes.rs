@@ -25,9 +25,35 @@ impl Nodes {
     /// So many.
     pub fn start(bench: &Bench, count: usize) -> Result<Self> {
         let nodes = Ours::start(bench, count)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let url = runtime.block_on(leader(&nodes.endpoints()))?;
+        let (_, url) = agreed_on(&nodes)?;
         Ok(Self { nodes, url })
+    }
+
+    /// Which node leads, once all agree again and each has a vote.
+    pub fn leader(&self) -> Result<usize> {
+        agreed_on(&self.nodes).map(|(leader, _)| leader)
+    }
+
+    /// The doors of all, as one address.
+    pub fn doors(&self) -> Result<String> {
+        let doors = on_a_runtime(async {
+            let mut doors = Vec::new();
+            for endpoint in self.nodes.endpoints() {
+                doors.push(Connection::to(&endpoint).seen().await?.door.to_string());
+            }
+            anyhow::Ok(doors)
+        })?;
+        Ok(format!("dunlin://{}", doors?.join(",")))
+    }
+
+    /// Kills a node.
+    pub fn kill(&mut self, nth: usize) -> Result<()> {
+        self.nodes.kill(nth)
+    }
+
+    /// Starts it again over what it has on its disk.
+    pub fn restart(&mut self, bench: &Bench, nth: usize) -> Result<()> {
+        self.nodes.restart(bench, nth)
     }
 
     /// Starts submitters and workers in a process of their own, which speak with the node that leads.
@@ -48,13 +74,22 @@ impl Nodes {
     }
 }
 
-/// The door of who leads the tasks, once all agree and each has a vote.
-async fn leader(endpoints: &[String]) -> Result<String> {
+fn on_a_runtime<R>(future: impl Future<Output = R>) -> Result<R> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(runtime.block_on(future))
+}
+
+fn agreed_on(nodes: &Ours) -> Result<(usize, String)> {
+    on_a_runtime(leader(&nodes.endpoints()))?
+}
+
+/// Who leads the tasks, and its door, once all agree and each has a vote.
+async fn leader(endpoints: &[String]) -> Result<(usize, String)> {
     let nodes: Vec<_> = endpoints.iter().map(|endpoint| Connection::to(endpoint)).collect();
     let deadline = Instant::now() + PATIENCE;
     loop {
         let why = match agreed(&nodes).await {
-            Ok(url) => return Ok(url),
+            Ok(leader) => return Ok(leader),
             Err(why) => why,
         };
         ensure!(Instant::now() < deadline, "nobody led the tasks within {PATIENCE:?}: {why:#}");
@@ -62,7 +97,7 @@ async fn leader(endpoints: &[String]) -> Result<String> {
     }
 }
 
-async fn agreed(nodes: &[Connection]) -> Result<String> {
+async fn agreed(nodes: &[Connection]) -> Result<(usize, String)> {
     let mut leader = None;
     for node in nodes {
         let seen = node.seen().await?;
@@ -70,9 +105,9 @@ async fn agreed(nodes: &[Connection]) -> Result<String> {
         ensure!(voters == nodes.len(), "{voters} nodes have a vote");
         ensure!(leader.replace(leads).is_none_or(|before| before == leads), "they differ in who leads");
     }
-    let leader = leader.context("there is no node")?;
-    let node = nodes.get(leader as usize - 1).context("a leader that was not started")?;
-    Ok(format!("dunlin://{}", node.seen().await?.door))
+    let leader = leader.context("there is no node")? as usize - 1;
+    let node = nodes.get(leader).context("a leader that was not started")?;
+    Ok((leader, format!("dunlin://{}", node.seen().await?.door)))
 }
 
 /// Of the kernel's clock, by which processes are charged.

@@ -1,5 +1,6 @@
 //! The points of suite `tasks` that go through nodes.
 
+use super::failover::{self, Victim};
 use super::load;
 use super::work::{Ours, TenantLoad, Work};
 use crate::options::Options;
@@ -33,7 +34,16 @@ pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
     groups.push(TENANTS.into_iter().map(|tenants| tenants_of(tenants, options)).collect());
     groups
         .push([("light", 48), ("saturated", 5)].map(|(load, workers)| noisy(load, workers, options)).into());
+    let victims = [("leader", Victim::Leader), ("worker", Victim::Worker)];
+    groups.push(victims.map(|(killed, victim)| failover(killed, victim, options)).into());
     groups
+}
+
+fn failover(killed: &'static str, victim: Victim, options: &Options) -> Point {
+    let (params, kills) = (Params::new().with("via", "node").with("killed", killed), options.count(100, 3));
+    Point::new("failover", target::DUNLIN, params.with("nodes", 3_usize), move |bench| {
+        failover::measure(bench, victim, kills)
+    })
 }
 
 fn params(nodes: usize, workers: usize) -> Params {

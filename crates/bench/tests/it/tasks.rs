@@ -37,3 +37,16 @@ fn tenants_that_always_have_tasks_waiting_share_the_workers() {
         assert!(has(&rows, "tenants", metric), "{metric}: {rows:?}");
     }
 }
+
+#[test]
+fn tasks_outlive_leaders_and_workers_each_done_once() {
+    let rows = rows(&["--case=failover"]);
+    for killed in ["leader", "worker"] {
+        let of = |row: &&Row| row.case == "failover" && row.params.to_string().contains(killed);
+        let of_killed: Vec<&Row> = rows.iter().filter(of).collect();
+        for metric in ["kills", "tasks", "p99_ns"] {
+            let found = of_killed.iter().filter(|row| row.metric == metric && row.median > 0.0).count();
+            assert_eq!(found, 1, "{killed} {metric}: {rows:?}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Case `failover`: the node that leads the tasks, or a worker, is killed under load, again and again.
+//!
+//! Three nodes, a crew of worker processes ([`crew`](super::crew)), and a submitter that goes on whatever happens: what it does not know to be
+//! submitted it submits again under the same idempotency key. The time is measured
+//! - of a leader, from its death until a task begins that was to be submitted after it;
+//! - of a worker, from its death until all that it had begun and not ended has begun with others.
+//!
+//! Nothing is reported unless each task that was acknowledged is done at the end, each once, and no token was shown twice
+//! ([`Ledger`](super::ledger::Ledger)).
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::crew::Crew;
+use super::ledger::{Ledger, Submitting};
+use super::nodes::Nodes;
+use crate::child::PATIENCE;
+use crate::clock::monotonic_ns;
+use crate::point::{Bench, Sample};
+use crate::stats::Latencies;
+
+/// Who is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Victim {
+    /// The node that leads.
+    Leader,
+    /// A worker that has begun something.
+    Worker,
+}
+
+const NODES: usize = 3;
+/// Tasks that have to begin between two deaths, so that all goes on as before.
+const CALM_TASKS: usize = 200;
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Kills so many, one after another.
+pub fn measure(bench: &Bench, victim: Victim, kills: u64) -> Result<Sample> {
+    let mut stage = Stage::start(bench)?;
+    let mut latencies = Latencies::default();
+    while latencies.count() < kills {
+        stage.calm_down()?;
+        match victim {
+            Victim::Leader => latencies.record(stage.kill_leader()?),
+            // One that has just ended all it had is no loss to anybody, and not counted.
+            Victim::Worker => stage.kill_worker()?.into_iter().for_each(|ns| latencies.record(ns)),
+        }
+    }
+    let (tasks, begun_again) = stage.end()?;
+    Ok(latencies
+        .sample()
+        .with("max_ns", latencies.quantile_ns(1.0) as f64)
+        .with("kills", kills as f64)
+        .with("tasks", tasks as f64)
+        .with("begun_again", begun_again as f64))
+}
+
+struct Stage<'b> {
+    bench: &'b Bench,
+    nodes: Nodes,
+    crew: Crew,
+    ledger: Ledger,
+    submitting: Submitting,
+}
+
+impl<'b> Stage<'b> {
+    fn start(bench: &'b Bench) -> Result<Self> {
+        let nodes = Nodes::start(bench, NODES)?;
+        let url = nodes.doors()?;
+        let crew = Crew::start(bench, &url)?;
+        let submitting = Submitting::start(&url)?;
+        Ok(Self { bench, nodes, crew, ledger: Ledger::default(), submitting })
+    }
+
+    /// Hears of what has begun and ended, until it is so.
+    fn until(&mut self, what: &str, is_so: impl Fn(&Ledger) -> bool) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.crew.hear(&mut self.ledger)?;
+            self.submitting.hear(&mut self.ledger)?;
+            if is_so(&self.ledger) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "waiting for {what}: {}", self.ledger);
+            thread::sleep(LOOK);
+        }
+    }
+
+    fn calm_down(&mut self) -> Result<()> {
+        let begun = self.ledger.begun() + CALM_TASKS;
+        self.until("tasks that begin", |ledger| ledger.begun() >= begun)
+    }
+
+    fn kill_leader(&mut self) -> Result<u64> {
+        let leader = self.nodes.leader()?;
+        let killed_ns = monotonic_ns();
+        self.nodes.kill(leader)?;
+        self.until("tasks that begin without their leader", |ledger| {
+            ledger.first_after(killed_ns).is_some()
+        })?;
+        let began_ns = self.ledger.first_after(killed_ns).context("one has begun")?;
+        self.nodes.restart(self.bench, leader)?;
+        Ok(began_ns - killed_ns)
+    }
+
+    fn kill_worker(&mut self) -> Result<Option<u64>> {
+        let killed_ns = monotonic_ns();
+        let victim = self.crew.kill_next(&mut self.ledger)?;
+        let held = self.ledger.held_by(victim);
+        self.until("what a worker had begun", |ledger| {
+            held.iter().all(|task| ledger.is_done(*task) || ledger.begun_by_others(*task, victim).is_some())
+        })?;
+        self.crew.replace(self.bench)?;
+        let again = held.iter().filter_map(|task| self.ledger.begun_by_others(*task, victim));
+        Ok(again.max().map(|began_ns| began_ns.saturating_sub(killed_ns)))
+    }
+
+    /// Waits until all that was submitted is done, and sees that it was done once.
+    fn end(mut self) -> Result<(usize, usize)> {
+        self.submitting.stop()?;
+        self.until("all that was submitted", Ledger::is_all_done)?;
+        self.submitting.check(&self.ledger)?;
+        Ok((self.ledger.submitted(), self.ledger.begun_again()))
+    }
+}

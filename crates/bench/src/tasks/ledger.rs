@@ -1,0 +1,305 @@
+//! Who submitted, began and ended what, while nodes and workers are killed: what was promised, held against what came.
+//!
+//! What ended is known from the topic of events, read by a subscriber that outlives nodes: nobody's word but the cluster's own.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use dunlin_client::topic::{Event, Notice, Position, Start, Subscribe, SubscribeOptions};
+use dunlin_client::{Client, Options, Tasks, TasksError};
+use dunlin_tasks::NewTask;
+use serde::Deserialize;
+
+use super::crew::{Begun, KIND};
+use crate::child::PATIENCE;
+use crate::clock::monotonic_ns;
+
+const TENANT: &str = "failover";
+/// Tasks of a request, and how often there is one: 400 a second, of a thousand that the crew could do.
+const BATCH: usize = 4;
+const EVERY: Duration = Duration::from_millis(10);
+/// Between two tries of what failed.
+const AGAIN: Duration = Duration::from_millis(5);
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A task's begin.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    worker: usize,
+    token: u64,
+    due_ns: u64,
+    began_ns: u64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    acknowledged: HashSet<u64>,
+    runs: HashMap<u64, Vec<Run>>,
+    tokens: HashSet<u64>,
+    begun: usize,
+    done: HashSet<u64>,
+    /// Of what begins, the first that was to be submitted after a time, among the latest.
+    latest: Vec<Run>,
+}
+
+impl Ledger {
+    /// A worker begins a task.
+    pub fn begins(&mut self, worker: usize, begun: Begun) -> Result<()> {
+        let Begun { task, token, due_ns, began_ns } = begun;
+        ensure!(
+            self.tokens.insert(token),
+            "token {token} was given twice, the second time for task {task:x}"
+        );
+        let runs = self.runs.entry(task).or_default();
+        let is_later = runs.iter().all(|run| run.token < token);
+        // Workers are heard one after another: an older one may be heard of later, of a worker that was killed as well.
+        let run = Run { worker, token, due_ns, began_ns };
+        if is_later {
+            runs.push(run)
+        } else {
+            runs.insert(0, run)
+        }
+        self.begun += 1;
+        self.latest.push(run);
+        if self.latest.len() > 20_000 {
+            self.latest.drain(..10_000);
+        }
+        Ok(())
+    }
+
+    fn ends(&mut self, task: u64) -> Result<()> {
+        ensure!(self.done.insert(task), "task {task:x} was completed twice");
+        Ok(())
+    }
+
+    /// Begins so far.
+    pub fn begun(&self) -> usize {
+        self.begun
+    }
+
+    /// When the first began of those that were to be submitted after a time.
+    pub fn first_after(&self, due_ns: u64) -> Option<u64> {
+        self.latest.iter().filter(|run| run.due_ns > due_ns).map(|run| run.began_ns).min()
+    }
+
+    /// What a worker has begun, and nobody has ended.
+    pub fn held_by(&self, worker: usize) -> Vec<u64> {
+        let of = |(task, runs): (&u64, &Vec<Run>)| {
+            let is_its = runs.last().is_some_and(|run| run.worker == worker);
+            (is_its && !self.is_done(*task)).then_some(*task)
+        };
+        self.runs.iter().filter_map(of).collect()
+    }
+
+    /// When a task began with another than this worker, after it did with that.
+    pub fn begun_by_others(&self, task: u64, worker: usize) -> Option<u64> {
+        let last = self.runs.get(&task)?.last()?;
+        (last.worker != worker).then_some(last.began_ns)
+    }
+
+    /// Whether the cluster has said that it is completed.
+    pub fn is_done(&self, task: u64) -> bool {
+        self.done.contains(&task)
+    }
+
+    /// Whether all that was acknowledged is.
+    pub fn is_all_done(&self) -> bool {
+        self.acknowledged.is_subset(&self.done)
+    }
+
+    /// Tasks that were acknowledged.
+    pub fn submitted(&self) -> usize {
+        self.acknowledged.len()
+    }
+
+    /// Begins of tasks that had begun before.
+    pub fn begun_again(&self) -> usize {
+        self.begun - self.runs.len()
+    }
+}
+
+impl fmt::Display for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (acknowledged, done) = (self.acknowledged.len(), self.done.len());
+        write!(f, "{acknowledged} acknowledged, {} begun, {done} done", self.begun)
+    }
+}
+
+/// Who submits, and who hears what has ended: a thread each.
+#[derive(Debug)]
+pub struct Submitting {
+    tasks: Tasks,
+    over: Arc<AtomicBool>,
+    acknowledged: Receiver<u64>,
+    ended: Receiver<u64>,
+    submitter: Option<JoinHandle<Result<()>>>,
+    watcher: Option<JoinHandle<Result<()>>>,
+    /// Workers may still be busy when nothing is submitted any more.
+    watched: Arc<AtomicBool>,
+}
+
+impl Submitting {
+    /// Begins, at nodes any of which may be killed.
+    pub fn start(url: &str) -> Result<Self> {
+        let connect = || Client::connect(url, Options::default()).context("connecting");
+        let tasks = connect()?.tasks();
+        let (over, watched) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        let ((sender, acknowledged), (telling, ended)) = (channel(), channel());
+        let events = connect()?;
+        let (of_submitter, own) = (Arc::clone(&over), connect()?.tasks());
+        let submitter = thread::spawn(move || submit(&own, &of_submitter, &sender));
+        let of_watcher = Arc::clone(&watched);
+        let watcher = thread::spawn(move || watch(&events, &of_watcher, &telling));
+        let (submitter, watcher) = (Some(submitter), Some(watcher));
+        Ok(Self { tasks, over, acknowledged, ended, submitter, watcher, watched })
+    }
+
+    /// Notes what was acknowledged, and what has ended.
+    pub fn hear(&mut self, ledger: &mut Ledger) -> Result<()> {
+        ledger.acknowledged.extend(self.acknowledged.try_iter());
+        self.ended.try_iter().try_for_each(|task| ledger.ends(task))?;
+        // They end before they are asked to only when something is wrong.
+        for (thread, may_end) in [(&mut self.submitter, &self.over), (&mut self.watcher, &self.watched)] {
+            if !may_end.load(Ordering::Acquire)
+                && let Some(ended) = thread.take_if(|thread| thread.is_finished())
+            {
+                joined(ended)?;
+                bail!("submitting, or watching, has ended by itself");
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing more is submitted.
+    pub fn stop(&mut self) -> Result<()> {
+        self.over.store(true, Ordering::Release);
+        self.submitter.take().map_or(Ok(()), joined)
+    }
+
+    /// By the cluster's own count, too, all that was acknowledged is done, and nothing besides.
+    pub fn check(mut self, ledger: &Ledger) -> Result<()> {
+        self.watched.store(true, Ordering::Release);
+        self.watcher.take().map_or(Ok(()), joined)?;
+        let tenants = self.tasks.tenants(TENANT)?;
+        let completed = tenants.first().context("nobody has submitted")?.account.completed;
+        let (acknowledged, done) = (ledger.acknowledged.len() as u64, ledger.done.len() as u64);
+        ensure!(
+            (completed, done) == (acknowledged, acknowledged),
+            "{acknowledged} tasks were acknowledged, {completed} completed, {done} of them told of"
+        );
+        Ok(())
+    }
+}
+
+fn joined(thread: JoinHandle<Result<()>>) -> Result<()> {
+    thread.join().map_err(|_| anyhow!("a thread panicked"))?
+}
+
+/// Submits until it is over; what may have been taken in or not again and again, under the same keys.
+fn submit(tasks: &Tasks, over: &AtomicBool, acknowledged: &Sender<u64>) -> Result<()> {
+    let (mut number, mut next) = (0_u64, Instant::now());
+    while !over.load(Ordering::Acquire) {
+        let due = monotonic_ns().to_le_bytes();
+        let keys: Vec<[u8; 8]> = (number..).take(BATCH).map(u64::to_be_bytes).collect();
+        number += BATCH as u64;
+        let deadline = Instant::now() + PATIENCE;
+        let taken = loop {
+            let new = keys
+                .iter()
+                .map(|key| NewTask { idempotency_key: key, ..NewTask::new(KIND.as_bytes(), &due) });
+            match tasks.submit_all(TENANT, new.collect()) {
+                Ok(submitted) => break submitted.tasks,
+                Err(TasksError::Unknown(_) | TasksError::Away(_) | TasksError::Refused(_))
+                    if Instant::now() < deadline =>
+                {
+                    thread::sleep(AGAIN);
+                }
+                Err(error) => return Err(error).context("submitting"),
+            }
+        };
+        for taken in taken {
+            acknowledged.send(taken.task).context("nobody hears what was acknowledged")?;
+        }
+        // What could not be submitted in time is not made up for.
+        next = (next + EVERY).max(Instant::now());
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+    Ok(())
+}
+
+#[derive(Deserialize)]
+struct Happened {
+    task: String,
+    event: String,
+}
+
+/// Hears what ends, until nobody wants to know any more.
+fn watch(client: &Client, watched: &AtomicBool, ended: &Sender<u64>) -> Result<()> {
+    let mut after = None;
+    while !watched.load(Ordering::Acquire) {
+        let start = after.map_or(Start::Earliest, Start::After);
+        let options = SubscribeOptions { start, ..SubscribeOptions::default() };
+        // A node that was just started has yet to come as far as the one that was read from before: it is asked again.
+        if let Ok(mut events) = client.subscribe("$tasks.>", options) {
+            while !watched.load(Ordering::Acquire)
+                && let Ok(next) = events.next_timeout(LOOK)
+            {
+                after = next.map_or(Ok(None), |event| heard(&event, ended))?.or(after);
+            }
+        }
+        thread::sleep(AGAIN);
+    }
+    Ok(())
+}
+
+/// Which record it was.
+fn heard(event: &Event<'_>, ended: &Sender<u64>) -> Result<Option<Position>> {
+    match event {
+        Event::Record(record) => {
+            let Happened { task, event } = serde_json::from_slice(record.payload())?;
+            match event.as_str() {
+                "completed" => ended.send(u64::from_str_radix(&task, 16)?)?,
+                "dead" | "cancelled" => bail!("task {task} is {event}"),
+                _ => {}
+            }
+            Ok(Some(record.position))
+        }
+        Event::Notice(Notice::Gap(gap)) => bail!("events were missed: {gap:?}"),
+        Event::Notice(Notice::EpochChanged(changed)) => bail!("the tasks are others: {changed:?}"),
+        Event::Notice(_) => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begun(task: u64, token: u64, began_ns: u64) -> Begun {
+        Begun { task, token, due_ns: began_ns - 1, began_ns }
+    }
+
+    #[test]
+    fn what_was_begun_and_not_ended_is_held_until_another_begins_it() {
+        let mut ledger = Ledger::default();
+        ledger.acknowledged.extend([1, 2]);
+        ledger.begins(0, begun(1, 10, 100)).unwrap();
+        ledger.begins(0, begun(2, 11, 100)).unwrap();
+        ledger.ends(2).unwrap();
+        assert_eq!((ledger.held_by(0), ledger.begun_by_others(1, 0)), (vec![1], None));
+        ledger.begins(1, begun(1, 12, 300)).unwrap();
+        assert_eq!((ledger.held_by(0), ledger.begun_by_others(1, 0)), (vec![], Some(300)));
+        assert_eq!((ledger.begun(), ledger.begun_again(), ledger.first_after(150)), (3, 1, Some(300)));
+        assert!(!ledger.is_all_done());
+        ledger.ends(1).unwrap();
+        assert!(ledger.is_all_done());
+        assert!(ledger.ends(1).is_err(), "it is done once");
+        assert!(ledger.begins(2, begun(2, 12, 400)).is_err(), "a token is given once");
+    }
+}
