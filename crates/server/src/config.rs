@@ -92,6 +92,8 @@ pub struct Limits {
     pub nats: NatsLimits,
     /// Those of door `http`.
     pub http: HttpLimits,
+    /// What only door `ws` has.
+    pub ws: WsLimits,
     /// What only door `grpc` has.
     pub grpc: GrpcLimits,
 }
@@ -170,6 +172,21 @@ impl Default for HttpLimits {
     }
 }
 
+/// The bounds of door `ws`, where it speaks JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WsLimits {
+    /// The largest message from a client, bytes.
+    pub message_bytes_max: usize,
+    /// Subscriptions of one connection.
+    pub subscriptions_max: u32,
+}
+
+impl Default for WsLimits {
+    fn default() -> WsLimits {
+        WsLimits { message_bytes_max: 16 << 20, subscriptions_max: 1_024 }
+    }
+}
+
 /// The bounds of door `grpc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GrpcLimits {
@@ -216,6 +233,7 @@ impl Default for Limits {
             access: AccessLimits::default(),
             nats: NatsLimits::default(),
             http: HttpLimits::default(),
+            ws: WsLimits::default(),
             grpc: GrpcLimits::default(),
         }
     }

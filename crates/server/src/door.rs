@@ -12,11 +12,13 @@ pub enum Door {
     Http,
     /// gRPC.
     Grpc,
+    /// WebSocket, at the addresses of door `http`.
+    Ws,
 }
 
 impl Door {
     /// Every door.
-    pub const ALL: [Door; 4] = [Door::Tcp, Door::Nats, Door::Http, Door::Grpc];
+    pub const ALL: [Door; 5] = [Door::Tcp, Door::Nats, Door::Http, Door::Grpc, Door::Ws];
 
     /// As it stands in the `READY` line.
     pub fn name(self) -> &'static str {
@@ -25,6 +27,7 @@ impl Door {
             Door::Nats => "nats",
             Door::Http => "http",
             Door::Grpc => "grpc",
+            Door::Ws => "ws",
         }
     }
 
@@ -34,6 +37,7 @@ impl Door {
             Door::Tcp => "dunlin",
             Door::Nats => "nats",
             Door::Http | Door::Grpc => "http",
+            Door::Ws => "ws",
         }
     }
 
@@ -42,6 +46,7 @@ impl Door {
         match self {
             Door::Tcp | Door::Nats => "tls",
             Door::Http | Door::Grpc => "https",
+            Door::Ws => "wss",
         }
     }
 }

@@ -2,7 +2,7 @@
 //! node ask of it (`docs/doors.md`).
 //!
 //! `connection` serves one connection, `gate` turns away what must not come in before anything of it is read, `routes`
-//! says who answers what. Whatever is refused is a [`Problem`](problem::Problem), made from the one table of errors.
+//! says who answers what; at one path a connection becomes a WebSocket (`socket`). Whatever is refused is a [`Problem`](problem::Problem), made from the one table of errors.
 //!
 //! Invariants:
 //! - A request never makes its thread wait: what takes long waits as a task, or is done by another thread.
@@ -30,6 +30,7 @@ mod publish;
 mod query;
 mod routes;
 mod settings;
+mod socket;
 mod subscriptions;
 mod surveys;
 mod topics;

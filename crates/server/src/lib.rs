@@ -1,7 +1,8 @@
 //! The doors of a node: sockets on one side, a [`Node`](dunlin::Node) on the other.
 //!
 //! A door only translates. Door `tcp` speaks Dunlin's own protocol (`docs/protocol.md`) over TCP and
-//! Unix sockets, door `nats` the NATS client protocol, door `http` HTTP/1.1, door `grpc` gRPC (`docs/doors.md`).
+//! Unix sockets, door `nats` the NATS client protocol, door `http` HTTP/1.1, door `ws` WebSocket at the addresses of
+//! `http`, door `grpc` gRPC (`docs/doors.md`).
 //!
 //! `listener` lets connections in and begins a session of its door, `stream` is what TCP and Unix sockets have in
 //! common, `tls` how they begin where clients come by TLS, `session` what the sessions of all doors have in common.
@@ -40,7 +41,7 @@ mod traffic;
 mod visit;
 pub mod workers;
 
-pub use config::{GrpcLimits, HttpLimits, Limits, NatsLimits, ServerConfig};
+pub use config::{GrpcLimits, HttpLimits, Limits, NatsLimits, ServerConfig, WsLimits};
 pub use door::Door;
 pub use error::StartError;
 pub use server::Server;

@@ -140,7 +140,7 @@ fn begin(door: Door, core: &Core, shared: &Arc<Shared>, accepted: Accepted) {
     let shared = Arc::clone(shared);
     core.handle.spawn(async move {
         let _seat = seat;
-        let _passage = shared.traffic.accepted(door);
+        let passage = shared.traffic.accepted(door);
         // The connection broke before it began: nobody is there to be told.
         let Ok(stream) = Stream::new(accepted) else { return };
         // In a box: sessions are not to be larger for it.
@@ -156,7 +156,7 @@ fn begin(door: Door, core: &Core, shared: &Arc<Shared>, accepted: Accepted) {
         match door {
             Door::Tcp => tcp::Session::begin(shared, stream).await,
             Door::Nats => nats::Session::begin(shared, stream, told).await,
-            Door::Http => http::serve(shared, stream).await,
+            Door::Http | Door::Ws => http::serve(shared, stream, passage).await,
             Door::Grpc => grpc::serve(shared, stream).await,
         }
     });

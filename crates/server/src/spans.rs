@@ -133,7 +133,7 @@ pub(crate) fn of_session(door: Door, peer: Option<SocketAddr>, session: u64) -> 
         dunlin.records.sent = Empty,
     );
     if !span.is_disabled() {
-        let protocol = if door == Door::Tcp { "dunlin" } else { door.name() };
+        let protocol = if matches!(door, Door::Tcp | Door::Ws) { "dunlin" } else { door.name() };
         span.record("otel.name", format!("{protocol} session"));
         span.record("network.protocol.name", protocol);
         span.record("network.transport", if peer.is_some() { "tcp" } else { "unix" });

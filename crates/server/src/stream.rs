@@ -1,5 +1,7 @@
-//! What TCP and Unix sockets have in common, with TLS and without.
+//! What TCP and Unix sockets have in common, with TLS and without, and WebSockets over TCP.
 
+mod framed;
+mod frames;
 mod secured;
 
 use std::io::{self, IoSlice};
@@ -11,8 +13,10 @@ use rustix::net::{RecvFlags, Shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::door::Door;
 use crate::tls::ClientCertificate;
 
+pub(crate) use framed::Framed;
 pub(crate) use secured::{Secured, explain};
 
 /// A connection on its way to the thread that will serve it.
@@ -40,14 +44,18 @@ pub(crate) enum Stream {
     Unix(UnixStream),
     /// TCP, after the handshake.
     Tls(Box<Secured>),
+    /// A WebSocket over one of those, after its handshake.
+    Ws(Box<Framed>),
 }
 
+/// One expression for sockets, one for what is spoken over them.
 macro_rules! either {
-    ($self:ident, $stream:ident => $call:expr, $tls:ident => $secured:expr) => {
+    ($self:ident, $stream:ident => $call:expr, $over:ident => $spoken:expr) => {
         match $self {
             Stream::Tcp($stream) => $call,
             Stream::Unix($stream) => $call,
-            Stream::Tls($tls) => $secured,
+            Stream::Tls($over) => $spoken,
+            Stream::Ws($over) => $spoken,
         }
     };
 }
@@ -67,6 +75,15 @@ impl Stream {
             Stream::Tcp(stream) => Some(stream),
             Stream::Unix(_) => None,
             Stream::Tls(tls) => Some(tls.socket()),
+            Stream::Ws(ws) => ws.socket(),
+        }
+    }
+
+    /// The door that Dunlin's own protocol comes in by over it.
+    pub(crate) fn door(&self) -> Door {
+        match self {
+            Stream::Ws(_) => Door::Ws,
+            _ => Door::Tcp,
         }
     }
 
@@ -93,13 +110,14 @@ impl Stream {
         either!(self, stream => stream.poll_write_ready(cx), tls => tls.poll_writable(cx))
     }
 
-    /// Sends what [`write`](Stream::write) took and the socket did not. Only TLS keeps such; whoever has nothing more to
-    /// write has to see to it.
+    /// Sends what [`write`](Stream::write) took and the socket did not. Only TLS and WebSockets keep such; whoever has nothing
+    /// more to write has to see to it.
     #[inline]
     pub(crate) fn poll_flush_taken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(Ok(())),
             Stream::Tls(tls) => tls.poll_writable(cx),
+            Stream::Ws(ws) => ws.poll_flush_taken(cx),
         }
     }
 
@@ -161,22 +179,21 @@ impl Stream {
 impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let tls = either!(
+        either!(
             this,
-            stream => return Pin::new(stream).poll_read(cx, into),
-            tls => tls
-        );
-        loop {
-            ready!(tls.poll_readable(cx))?;
-            match tls.read(into.initialize_unfilled()) {
-                Ok(read) => {
-                    into.advance(read);
-                    return Poll::Ready(Ok(()));
+            stream => Pin::new(stream).poll_read(cx, into),
+            over => loop {
+                ready!(over.poll_readable(cx))?;
+                match over.read(into.initialize_unfilled()) {
+                    Ok(read) => {
+                        into.advance(read);
+                        return Poll::Ready(Ok(()));
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Poll::Ready(Err(error)),
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
             }
-        }
+        )
     }
 }
 
@@ -191,17 +208,16 @@ impl AsyncWrite for Stream {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let tls = either!(
+        either!(
             this,
-            stream => return Pin::new(stream).poll_write_vectored(cx, slices),
-            tls => tls
-        );
-        loop {
-            match tls.write(slices) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(tls.poll_writable(cx))?,
-                wrote => return Poll::Ready(wrote),
+            stream => Pin::new(stream).poll_write_vectored(cx, slices),
+            over => loop {
+                match over.write(slices) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(over.poll_writable(cx))?,
+                    wrote => return Poll::Ready(wrote),
+                }
             }
-        }
+        )
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -214,12 +230,13 @@ impl AsyncWrite for Stream {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let tls = either!(
+        either!(
             this,
-            stream => return Pin::new(stream).poll_shutdown(cx),
-            tls => tls
-        );
-        ready!(tls.poll_writable(cx))?;
-        Poll::Ready(tls.end_writing())
+            stream => Pin::new(stream).poll_shutdown(cx),
+            over => {
+                ready!(over.poll_writable(cx))?;
+                Poll::Ready(over.end_writing())
+            }
+        )
     }
 }

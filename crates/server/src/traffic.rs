@@ -75,6 +75,13 @@ impl Traffic {
     }
 }
 
+impl Passage {
+    /// The connection goes on as one of another door.
+    pub(crate) fn moves_to(self, door: Door) -> Passage {
+        self.0.accepted(door)
+    }
+}
+
 impl Drop for Passage {
     fn drop(&mut self) {
         self.0.of(self.1).open.fetch_sub(1, Ordering::Relaxed);

@@ -10,13 +10,23 @@ mod http;
 mod nats;
 mod rust;
 mod trial;
+mod ws;
 
 use checks::{PROMISES, Promise};
 use door::Door;
 use trial::{Started, Trial};
 
-const DOORS: &[&dyn Door] =
-    &[&rust::InProcess, &rust::Tcp, &rust::Unix, &nats::Plain, &nats::Numbered, &http::Http, &grpc::Grpc];
+const DOORS: &[&dyn Door] = &[
+    &rust::InProcess,
+    &rust::Tcp,
+    &rust::Unix,
+    &nats::Plain,
+    &nats::Numbered,
+    &http::Http,
+    &ws::Binary,
+    &ws::Json,
+    &grpc::Grpc,
+];
 
 /// Tries all promises that the door makes; fails with all that were broken.
 fn keeps_its_promises(door: &dyn Door) {
@@ -61,6 +71,16 @@ fn http() {
 }
 
 #[test]
+fn websocket() {
+    keeps_its_promises(&ws::Binary);
+}
+
+#[test]
+fn websocket_json() {
+    keeps_its_promises(&ws::Json);
+}
+
+#[test]
 fn grpc() {
     keeps_its_promises(&grpc::Grpc);
 }
@@ -83,6 +103,12 @@ fn tcp_to_users() {
 #[test]
 fn http_to_users() {
     keeps_its_promises_to_users(&http::Http);
+}
+
+#[test]
+fn websocket_to_users() {
+    keeps_its_promises_to_users(&ws::Binary);
+    keeps_its_promises_to_users(&ws::Json);
 }
 
 #[test]

@@ -19,17 +19,18 @@ use tokio::net::TcpStream;
 
 use super::context::Context;
 use super::problem::Problem;
-use super::routes;
+use super::{routes, socket};
 use crate::config::Limits;
 use crate::departures::{Departure, Fate, in_words};
 use crate::door::Door;
 use crate::shared::Shared;
 use crate::stream::Stream;
+use crate::traffic::Passage;
 
-/// Serves the connection to its end.
-pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream) {
+/// Serves the connection to its end, as a WebSocket where it becomes one.
+pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream, passage: Passage) {
     let waiter = Waiter::new();
-    let Some(_place) = shared.admit(shared.node.next_session(), &waiter) else {
+    let Some(place) = shared.admit(shared.node.next_session(), &waiter) else {
         return turn_away(&shared, stream).await;
     };
     // Only addresses are listened on for this door.
@@ -38,8 +39,9 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream) {
     let peer = socket.peer_addr().ok();
     let is_local = stream.local_address().is_some_and(|address| address.ip().to_canonical().is_loopback());
     let context = Context::new(Arc::clone(&shared), peer, is_local, stream.client_certificate());
-    let service = service_fn(move |request| routes::answer(context.clone(), request));
-    let connection = builder(&shared.limits).serve_connection(TokioIo::new(stream), service);
+    let of_requests = context.clone();
+    let service = service_fn(move |request| routes::answer(of_requests.clone(), request));
+    let connection = builder(&shared.limits).serve_connection(TokioIo::new(stream), service).with_upgrades();
     let mut connection = pin!(connection);
     let mut is_stopping = false;
     let served = poll_fn(|cx| {
@@ -54,6 +56,12 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: Stream) {
         if let Some((fate, why)) = complaint(&error, &shared.limits) {
             shared.departures.note(Departure::new(Door::Http, fate, &why).of("", peer));
         }
+    }
+    if let Some(upgrade) = context.take_upgrade() {
+        drop(place);
+        let _passage = passage.moves_to(Door::Ws);
+        // In a box: requests are not to be larger for it.
+        Box::pin(socket::serve(context, upgrade)).await;
     }
 }
 

@@ -1,11 +1,12 @@
 //! What answers to a request know of where it came from.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin::wire::ErrorCode;
 use dunlin::{Node, Refused, Rule};
 
+use super::socket::Upgrade;
 use crate::access::{Login, Remembered, slow_down};
 use crate::config::Limits;
 use crate::shared::Shared;
@@ -24,6 +25,8 @@ struct Inner {
     peer: Option<SocketAddr>,
     is_local: bool,
     remembered: Remembered,
+    /// What it goes on as when it was answered.
+    upgrade: Mutex<Option<Upgrade>>,
 }
 
 /// Whose request it is.
@@ -41,7 +44,8 @@ impl Context {
         certificate: Option<ClientCertificate>,
     ) -> Context {
         let remembered = Remembered::of(certificate);
-        Context { of_connection: Arc::new(Inner { shared, peer, is_local, remembered }), user: None }
+        let upgrade = Mutex::default();
+        Context { of_connection: Arc::new(Inner { shared, peer, is_local, remembered, upgrade }), user: None }
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
@@ -93,6 +97,16 @@ impl Context {
 
     pub(super) fn limits(&self) -> &Limits {
         &self.of_connection.shared.limits
+    }
+
+    /// The connection is no more HTTP behind the answer.
+    pub(super) fn will_go_on_as(&self, upgrade: Upgrade) {
+        *self.of_connection.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgrade);
+    }
+
+    /// What it goes on as.
+    pub(super) fn take_upgrade(&self) -> Option<Upgrade> {
+        self.of_connection.upgrade.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Whether it came in at an address that only this machine reaches.

@@ -1,10 +1,10 @@
 //! `GET /v1/topics/{pattern}/events`: a subscription as server-sent events.
 
-mod format;
-mod request;
-mod stands;
+pub(super) mod format;
+pub(super) mod request;
+pub(super) mod stands;
 mod stream;
-mod subscribe;
+pub(super) mod subscribe;
 
 use std::net::SocketAddr;
 
@@ -26,15 +26,16 @@ use stream::TopicEvents;
 
 /// Who reads a stream of events.
 #[derive(Debug)]
-struct Reader {
-    name: String,
-    peer: Option<SocketAddr>,
+pub(super) struct Reader {
+    pub(super) door: Door,
+    pub(super) name: String,
+    pub(super) peer: Option<SocketAddr>,
 }
 
 impl Reader {
     /// Remembers why it gets no more, for those who ask later.
-    fn departs(&self, shared: &Shared, fate: Fate, why: &Problem) {
-        let departure = Departure::new(Door::Http, fate, &in_words(why.refused()));
+    pub(super) fn departs(&self, shared: &Shared, fate: Fate, why: &Problem) {
+        let departure = Departure::new(self.door, fate, &in_words(why.refused()));
         shared.departures.note(departure.of(&self.name, self.peer));
     }
 }
@@ -46,7 +47,8 @@ pub(super) async fn events(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let request = EventsRequest::read(query.as_deref(), &headers, &context.peer())?;
-    let reader = Reader { name: request.options.name.clone(), peer: context.peer_address() };
+    let (door, name) = (Door::Http, request.options.name.clone());
+    let reader = Reader { door, name, peer: context.peer_address() };
     let standing = context.login().map(Standing::of);
     let subscribed = subscribe::subscribe(&context, &pattern, &request);
     let subscribed =

@@ -14,12 +14,13 @@ pub(super) const WATCH: &str = "/v1/watch";
 pub(super) const LEASES: &str = "/v1/leases";
 pub(super) const LEASE: &str = "/v1/leases/{name}";
 pub(super) const LOCK: &str = "/v1/locks/{*name}";
+pub(super) const WS: &str = "/v1/ws";
 pub(super) const HEALTHZ: &str = "/healthz";
 pub(super) const READYZ: &str = "/readyz";
 pub(super) const STARTUPZ: &str = "/startupz";
 pub(super) const METRICS: &str = "/metrics";
 
-const ALL: [&str; 17] = [
+const ALL: [&str; 18] = [
     INDEX,
     TOPICS,
     TOPIC,
@@ -33,6 +34,7 @@ const ALL: [&str; 17] = [
     LEASES,
     LEASE,
     LOCK,
+    WS,
     HEALTHZ,
     READYZ,
     STARTUPZ,

@@ -54,14 +54,25 @@ pub(super) async fn publish(
         reply: None,
         headers: &headers,
     };
+    publish_record(&context, &target, &meta, &content.bytes, terms).await.map(Json)
+}
+
+/// Appends one record, and says what became of it.
+pub(super) async fn publish_record(
+    context: &Context,
+    target: &Target,
+    meta: &Meta<'_>,
+    payload: &[u8],
+    terms: Terms,
+) -> Result<Value, Problem> {
     let mut frame = Vec::new();
-    encode(&meta, &content.bytes, &mut frame)?;
+    encode(meta, payload, &mut frame)?;
     let partition = target.topic.partition_of(meta.key);
     let Terms { mark, expect_last } = terms;
     let what = ToAppend { frames: &frame, count: 1, partition, mark, expect_last };
     context.admit_publish(1, frame.len()).await?;
     let receipt = append(&target.topic, what).await?;
-    Ok(Json(receipt_json(&target.topic, &receipt)))
+    Ok(receipt_json(&target.topic, &receipt))
 }
 
 impl Target {

@@ -18,7 +18,7 @@ use tower_service::Service;
 
 use super::context::Context;
 use super::problem::Problem;
-use super::{batch, events, gate, health, kv, metrics, paths, publish, subscriptions, topics};
+use super::{batch, events, gate, health, kv, metrics, paths, publish, socket, subscriptions, topics};
 use crate::spans::{self, Traced};
 
 /// What there is, for people who try.
@@ -33,8 +33,8 @@ Dunlin, door http. Try:
   curl HERE/healthz HERE/readyz HERE/startupz          for who looks after it
 ";
 
-/// What is answered without knowing who asks.
-const OPEN: [&str; 4] = ["/", "/healthz", "/readyz", "/startupz"];
+/// What is answered without knowing who asks: who comes by WebSocket says so in its first message.
+const OPEN: [&str; 5] = [paths::INDEX, paths::HEALTHZ, paths::READYZ, paths::STARTUPZ, paths::WS];
 
 static ROUTES: LazyLock<Router> = LazyLock::new(|| {
     let only = |methods: MethodRouter| methods.fallback(wrong_method);
@@ -55,6 +55,7 @@ static ROUTES: LazyLock<Router> = LazyLock::new(|| {
         .route(paths::LEASES, only(post(kv::grant)))
         .route(paths::LEASE, only(get(kv::lease).put(kv::keep_alive).delete(kv::revoke)))
         .route(paths::LOCK, only(get(kv::holder).put(kv::acquire).delete(kv::release)))
+        .route(paths::WS, only(get(socket::upgrade)))
         .route(paths::HEALTHZ, only(get(health::healthz)))
         .route(paths::READYZ, only(get(health::readyz)))
         .route(paths::STARTUPZ, only(get(health::startupz)))

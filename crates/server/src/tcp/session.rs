@@ -43,7 +43,6 @@ use dunlin::wire::{Decoder, Follow, Limits};
 use dunlin::{Inbox, Node};
 use hashbrown::HashMap;
 
-use crate::door::Door;
 use crate::session::{Gone, Progress, pace, scratch, spin};
 use crate::shared::{LOGIN, Place, STOP, Shared, USERS};
 use crate::stream::Stream;
@@ -166,7 +165,7 @@ impl Session {
             run_bytes_max: shared.limits.run_bytes_max as usize,
             control_bytes_max: shared.limits.control_bytes_max as usize,
         };
-        let visit = Visit::begin(&shared, Door::Tcp, &stream, id);
+        let visit = Visit::begin(&shared, stream.door(), &stream, id);
         Session {
             inbox: Inbox::new(shared.node.clone(), id),
             node: shared.node.clone(),

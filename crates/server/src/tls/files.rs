@@ -86,7 +86,7 @@ impl Identity {
         Arc::clone(match door {
             Door::Tcp => &current.own,
             Door::Nats => &current.nats,
-            Door::Http => &current.http,
+            Door::Http | Door::Ws => &current.http,
             Door::Grpc => &current.grpc,
         })
     }

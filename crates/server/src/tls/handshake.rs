@@ -204,7 +204,7 @@ async fn refuse_in_plain(door: Door, socket: &mut TcpStream, refused: &Refused) 
             said
         }
         Door::Nats => nats::refusal(refused),
-        Door::Http => http::refusal(refused.clone()).into_bytes(),
+        Door::Http | Door::Ws => http::refusal(refused.clone()).into_bytes(),
         Door::Grpc => grpc::refusal(refused),
     };
     say_and_part(socket, &said).await;

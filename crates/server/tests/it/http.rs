@@ -13,6 +13,7 @@ pub(crate) mod peer;
 mod publishing;
 mod recent;
 mod resuming;
+mod socket;
 mod topics;
 
 use std::net::SocketAddr;

@@ -80,7 +80,8 @@ struct Inside {
     answering: Vec<dunlin::Responder>,
 }
 
-struct Outside {
+/// A client over a connection.
+pub struct Outside {
     client: Client,
     answering: Vec<Answering>,
 }
@@ -139,7 +140,7 @@ impl Visitor for Inside {
 }
 
 impl Outside {
-    fn connect(url: &str) -> Result<Box<dyn Visitor>> {
+    pub fn connect(url: &str) -> Result<Box<dyn Visitor>> {
         let credentials = Credentials::token(TOKEN.0.as_str());
         let client = Client::connect(url, Options { credentials, ..Options::default() })?;
         Ok(Box::new(Outside { client, answering: Vec::new() }))

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 /// How a record is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(in crate::http) enum Form {
     /// Its payload alone.
     Payload,
     /// All of it, as `dunlin sub --json` shows it.
@@ -17,7 +17,7 @@ pub(super) enum Form {
 const BASE64: &str = "base64";
 
 /// Writes a record.
-pub(super) fn write_record(form: Form, record: &Record<'_>, id: Option<&str>, out: &mut String) {
+pub(in crate::http) fn write_record(form: Form, record: &Record<'_>, id: Option<&str>, out: &mut String) {
     match (form, plain_text(record.payload())) {
         (Form::Payload, Some(text)) => write_event(id, None, text, out),
         (Form::Payload, None) => {
@@ -25,11 +25,12 @@ pub(super) fn write_record(form: Form, record: &Record<'_>, id: Option<&str>, ou
             base64(record.payload(), &mut text);
             write_event(id, Some(BASE64), &text, out);
         }
-        (Form::Json, _) => write_event(id, None, &record_json(record).to_string(), out),
+        (Form::Json, _) => write_event(id, None, &Value::Object(record_object(record)).to_string(), out),
     }
 }
 
-fn record_json(record: &Record<'_>) -> Value {
+/// All of a record.
+pub(in crate::http) fn record_object(record: &Record<'_>) -> Map<String, Value> {
     let frame = &record.frame;
     let mut object = head(record.log);
     let mut put = |name: &str, value: Value| object.insert(name.to_owned(), value);
@@ -49,7 +50,7 @@ fn record_json(record: &Record<'_>) -> Value {
         object.insert("headers".to_owned(), headers.into());
     }
     put_bytes(&mut object, "payload", record.payload());
-    object.into()
+    object
 }
 
 fn header_json((name, value): (&str, &[u8])) -> Value {
@@ -78,7 +79,7 @@ fn head(log: &LogName) -> Map<String, Value> {
 }
 
 /// The event of a notice, and where the reader stands when it has it; `None` for what needs no event.
-pub(super) fn notice(notice: &Notice) -> Option<(&'static str, Value)> {
+pub(in crate::http) fn notice(notice: &Notice) -> Option<(&'static str, Value)> {
     let of = |name, log: &LogName, more: Value| {
         let mut object = head(log);
         if let Value::Object(more) = more {
@@ -122,7 +123,7 @@ pub(super) fn notice(notice: &Notice) -> Option<(&'static str, Value)> {
 }
 
 /// Where a reader stands that was given the notice; `None` where it stands as it did.
-pub(super) fn stand_after(notice: &Notice) -> Option<(&std::sync::Arc<LogName>, Position)> {
+pub(in crate::http) fn stand_after(notice: &Notice) -> Option<(&std::sync::Arc<LogName>, Position)> {
     let before = |next: Position| Position { seq: next.seq - 1, ..next };
     match notice {
         Notice::Gap(gap) => Some((&gap.log, Position { epoch: gap.epoch, seq: gap.last })),
@@ -134,6 +135,6 @@ pub(super) fn stand_after(notice: &Notice) -> Option<(&std::sync::Arc<LogName>, 
 }
 
 /// Logs of which the reader was in the middle, and which are no more.
-pub(super) fn write_gone(logs: usize, out: &mut String) {
+pub(in crate::http) fn write_gone(logs: usize, out: &mut String) {
     write_event(None, Some("deleted"), &json!({"topic": null, "logs": logs}).to_string(), out);
 }

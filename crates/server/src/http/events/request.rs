@@ -19,46 +19,70 @@ const LAST_EVENT_ID: &str = "last-event-id";
 const NAME_BYTES_MAX: usize = 255;
 
 #[derive(Debug)]
-pub(super) struct EventsRequest {
-    pub(super) options: SubscribeOptions,
+pub(in crate::http) struct EventsRequest {
+    pub(in crate::http) options: SubscribeOptions,
     /// Where the reader was.
-    pub(super) resume: Option<Resume>,
-    pub(super) form: Form,
+    pub(in crate::http) resume: Option<Resume>,
+    pub(in crate::http) form: Form,
+}
+
+/// The same, as it was said.
+#[derive(Debug)]
+pub(in crate::http) struct Asked<'a> {
+    pub(in crate::http) from: Option<&'a str>,
+    pub(in crate::http) on_gap: Option<&'a str>,
+    pub(in crate::http) conflate: bool,
+    pub(in crate::http) name: &'a str,
+    pub(in crate::http) resume: Option<&'a str>,
+    pub(in crate::http) form: Form,
+    pub(in crate::http) door: Door,
 }
 
 impl EventsRequest {
-    pub(super) fn read(
+    pub(in crate::http) fn read(
         query: Option<&str>,
         headers: &HeaderMap,
         peer: &str,
     ) -> Result<EventsRequest, Problem> {
         let query = Query::parse(query, &KNOWN)?;
-        let name = query.get("name").filter(|name| !name.is_empty()).unwrap_or(peer);
+        let last = headers.get(LAST_EVENT_ID).map(|value| value.to_str());
+        let last = last.transpose().map_err(|_| Problem::bad_request("Last-Event-ID: not plain text"))?;
+        let form = match query.get("as") {
+            None | Some("payload") => Form::Payload,
+            Some("json") => Form::Json,
+            Some(text) => return Err(Problem::bad_request(format!("as={text}: expected payload or json"))),
+        };
+        EventsRequest::of(&Asked {
+            from: query.get("from"),
+            on_gap: query.get("on_gap"),
+            conflate: query.switch("conflate")?,
+            name: query.get("name").filter(|name| !name.is_empty()).unwrap_or(peer),
+            // An empty one is what a reader sends that was given none.
+            resume: last.or(query.get("last_event_id")).filter(|text| !text.is_empty()),
+            form,
+            door: Door::Http,
+        })
+    }
+
+    pub(in crate::http) fn of(asked: &Asked<'_>) -> Result<EventsRequest, Problem> {
+        let name = asked.name;
         if name.len() > NAME_BYTES_MAX || name.contains(char::is_control) {
             let text = format!("name: at most {NAME_BYTES_MAX} bytes, and no control characters");
             return Err(Problem::bad_request(text));
         }
         let options = SubscribeOptions {
             name: name.to_owned(),
-            door: Door::Http.name(),
-            start: query.get("from").map_or(Ok(Start::Latest), start)?,
-            on_gap: query.get("on_gap").map_or(Ok(OnGap::Oldest), on_gap)?,
+            door: asked.door.name(),
+            start: asked.from.map_or(Ok(Start::Latest), start)?,
+            on_gap: asked.on_gap.map_or(Ok(OnGap::Oldest), on_gap)?,
             wait: Wait::Parked,
-            conflate: query.switch("conflate")?,
+            conflate: asked.conflate,
             ..SubscribeOptions::default()
         };
-        let last = headers.get(LAST_EVENT_ID).map(|value| value.to_str());
-        let last = last.transpose().map_err(|_| Problem::bad_request("Last-Event-ID: not plain text"))?;
-        // An empty one is what a reader sends that was given none.
-        let last = last.or(query.get("last_event_id")).filter(|text| !text.is_empty());
-        let resume = last.map(Resume::parse).transpose();
-        let resume = resume.map_err(|error| Problem::bad_request(format!("Last-Event-ID: {error}")))?;
-        let form = match query.get("as") {
-            None | Some("payload") => Form::Payload,
-            Some("json") => Form::Json,
-            Some(text) => return Err(Problem::bad_request(format!("as={text}: expected payload or json"))),
-        };
-        Ok(EventsRequest { options, resume, form })
+        let resume = asked.resume.map(Resume::parse).transpose();
+        let resume =
+            resume.map_err(|error| Problem::bad_request(format!("where the reader was: {error}")))?;
+        Ok(EventsRequest { options, resume, form: asked.form })
     }
 }
 

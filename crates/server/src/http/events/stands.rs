@@ -9,7 +9,7 @@ use dunlin::wire::http::{LogKey, Resume, write_one};
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Stands {
+pub(in crate::http) struct Stands {
     /// It reads one log and no other can come: an id is a position.
     is_one: bool,
     /// Where it began is where it stands until it is given something.
@@ -23,13 +23,13 @@ pub(super) struct Stands {
 impl Stands {
     /// A reader that is to get a state, or what came after some time, stands nowhere before it got something: it would go
     /// on without.
-    pub(super) fn new(is_one: bool, start: Start, follows_state: bool) -> Stands {
+    pub(in crate::http) fn new(is_one: bool, start: Start, follows_state: bool) -> Stands {
         let begins = !follows_state && !matches!(start, Start::Time(_));
         Stands { is_one, begins, positions: BTreeMap::new(), last: None, changed: false }
     }
 
     /// It was given everything of the log through here.
-    pub(super) fn at(&mut self, log: &Arc<LogName>, position: Position) {
+    pub(in crate::http) fn at(&mut self, log: &Arc<LogName>, position: Position) {
         let key = match &self.last {
             Some((last, key)) if Arc::ptr_eq(last, log) => *key,
             _ => {
@@ -43,7 +43,7 @@ impl Stands {
     }
 
     /// It is where the subscriber is, which may have skipped records.
-    pub(super) fn look(&mut self, subscriber: &Subscriber) {
+    pub(in crate::http) fn look(&mut self, subscriber: &Subscriber) {
         let mut found = Vec::new();
         subscriber.for_each_position(|log, position| found.push((Arc::clone(log), position)));
         for (log, position) in found {
@@ -54,21 +54,21 @@ impl Stands {
     }
 
     /// The log is gone.
-    pub(super) fn left(&mut self, log: &LogName) {
+    pub(in crate::http) fn left(&mut self, log: &LogName) {
         self.changed |= self.positions.remove(&LogKey::of(&log.topic, log.partition)).is_some();
     }
 
-    pub(super) fn logs(&self) -> usize {
+    pub(in crate::http) fn logs(&self) -> usize {
         self.positions.len()
     }
 
     /// Whether each event has an id of its own.
-    pub(super) fn is_one(&self) -> bool {
+    pub(in crate::http) fn is_one(&self) -> bool {
         self.is_one
     }
 
     /// The id, if it is another than the last time.
-    pub(super) fn take_id(&mut self) -> Option<String> {
+    pub(in crate::http) fn take_id(&mut self) -> Option<String> {
         if !std::mem::take(&mut self.changed) {
             return None;
         }

@@ -15,19 +15,19 @@ use crate::http::problem::Problem;
 
 /// A subscriber, and what its reader is to know of it.
 #[derive(Debug)]
-pub(super) struct Subscribed {
-    pub(super) subscriber: Subscriber,
-    pub(super) stands: Stands,
+pub(in crate::http) struct Subscribed {
+    pub(in crate::http) subscriber: Subscriber,
+    pub(in crate::http) stands: Stands,
     /// Logs in which the reader was, and which are no more.
-    pub(super) gone: usize,
+    pub(in crate::http) gone: usize,
     /// What it takes of the node's memory.
-    pub(super) charge: Charge,
+    pub(in crate::http) charge: Charge,
 }
 
 /// The limit's name.
-pub(super) const LOGS_MAX: &str = "event_logs_max";
+pub(in crate::http) const LOGS_MAX: &str = "event_logs_max";
 
-pub(super) fn subscribe(
+pub(in crate::http) fn subscribe(
     context: &Context,
     pattern: &str,
     request: &EventsRequest,

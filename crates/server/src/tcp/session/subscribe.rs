@@ -67,7 +67,8 @@ impl Session {
             return Err(Refused::new(ErrorCode::Forbidden, "the inbox of another session"));
         }
         let resumes = matches!(subscribe.start, StartAt::Resume);
-        let mut options = options(subscribe, self.following.remove(&subscribe.subscription));
+        let follow = self.following.remove(&subscribe.subscription);
+        let mut options = options(subscribe, follow, self.stream.door());
         options.here = self.from_node;
         let waiter = &self.waiter;
         let newcomers = || Newcomers::waking(waiter.clone());
@@ -318,8 +319,8 @@ impl Subscription {
     }
 }
 
-fn options(subscribe: &wire::Subscribe<'_>, follow: Option<Follow>) -> SubscribeOptions {
-    let mut options = plain_options(subscribe);
+fn options(subscribe: &wire::Subscribe<'_>, follow: Option<Follow>, door: Door) -> SubscribeOptions {
+    let mut options = plain_options(subscribe, door);
     if let Some(follow) = follow {
         if follow.start {
             options.start = Start::Snapshot;
@@ -333,10 +334,10 @@ fn options(subscribe: &wire::Subscribe<'_>, follow: Option<Follow>) -> Subscribe
     options
 }
 
-fn plain_options(subscribe: &wire::Subscribe<'_>) -> SubscribeOptions {
+fn plain_options(subscribe: &wire::Subscribe<'_>, door: Door) -> SubscribeOptions {
     SubscribeOptions {
         name: subscribe.name.to_owned(),
-        door: Door::Tcp.name(),
+        door: door.name(),
         start: match subscribe.start {
             StartAt::Earliest | StartAt::Resume => Start::Earliest,
             StartAt::Latest => Start::Latest,

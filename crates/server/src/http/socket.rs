@@ -1,0 +1,63 @@
+//! Door `ws`: `GET /v1/ws`, where a connection goes on as a WebSocket (RFC 6455).
+//!
+//! In the sub-protocol `dunlin.v1` it is a session of door `tcp` whose bytes come and go in binary messages; nothing of that
+//! session knows. In `dunlin.v1.json` each message is an object of JSON (`texts`). Who comes says so in the first message: there is
+//! no place for credentials in an address, and a page cannot set headers here.
+//!
+//! Limits: [`WsLimits`](crate::WsLimits), and those of door `tcp`.
+//!
+//! Not here: frames ([`Framed`]); whose pages may come in, which is seen to before (`gate`).
+
+mod handshake;
+mod reading;
+mod said;
+mod texts;
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::http::Request;
+use axum::response::Response;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+
+use super::context::Context;
+use super::problem::Problem;
+use crate::stream::{Framed, Stream};
+use crate::tcp;
+use handshake::Speaks;
+
+/// A connection that is about to go on as a WebSocket.
+#[derive(Debug)]
+pub(super) struct Upgrade {
+    on: OnUpgrade,
+    speaks: Speaks,
+}
+
+/// Answers the handshake; the connection goes on with [`serve`] when that was sent.
+pub(super) async fn upgrade(
+    Extension(context): Extension<Context>,
+    mut request: Request<Body>,
+) -> Result<Response, Problem> {
+    let (speaks, response) = handshake::answer(request.headers())?;
+    context.will_go_on_as(Upgrade { on: hyper::upgrade::on(&mut request), speaks });
+    Ok(response)
+}
+
+/// Serves the WebSocket to its end.
+pub(super) async fn serve(context: Context, upgrade: Upgrade) {
+    let Upgrade { on, speaks } = upgrade;
+    // Where it is none of ours nobody is there to be told.
+    let Ok(upgraded) = on.await else { return };
+    let Ok(parts) = upgraded.downcast::<TokioIo<Stream>>() else { return };
+    let (stream, given) = (parts.io.into_inner(), parts.read_buf.to_vec());
+    let shared = Arc::clone(context.shared());
+    match speaks {
+        Speaks::Bytes => {
+            let framed = Box::new(Framed::of_bytes(stream, given));
+            tcp::Session::begin(shared, Stream::Ws(framed)).await;
+        }
+        Speaks::Texts => texts::serve(context, Framed::of_texts(stream, given)).await,
+    }
+}

@@ -1,0 +1,145 @@
+//! From a request to a WebSocket: section 4.2 of RFC 6455.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use dunlin::wire::ErrorCode;
+use tungstenite::handshake::derive_accept_key;
+
+use crate::http::problem::Problem;
+
+/// The version of the protocol.
+const VERSION: &str = "13";
+/// What a client makes up has so many bytes.
+const KEY_BYTES: usize = 16;
+
+/// A sub-protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Speaks {
+    /// Dunlin's own protocol, in binary messages.
+    Bytes,
+    /// An object of JSON in each message.
+    Texts,
+}
+
+impl Speaks {
+    const ALL: [Speaks; 2] = [Speaks::Bytes, Speaks::Texts];
+
+    fn name(self) -> &'static str {
+        match self {
+            Speaks::Bytes => "dunlin.v1",
+            Speaks::Texts => "dunlin.v1.json",
+        }
+    }
+}
+
+/// What is spoken from now on, and the answer that says so.
+pub(super) fn answer(headers: &HeaderMap) -> Result<(Speaks, Response), Problem> {
+    if !lists(headers, &header::CONNECTION, "upgrade") || !lists(headers, &header::UPGRADE, "websocket") {
+        let text = "this is for WebSockets: Connection: Upgrade, Upgrade: websocket";
+        let problem = Problem::of(StatusCode::UPGRADE_REQUIRED, ErrorCode::Protocol, text);
+        return Err(problem.with_header(header::UPGRADE, "websocket"));
+    }
+    if only(headers, &header::SEC_WEBSOCKET_VERSION) != Some(VERSION) {
+        let text = "Sec-WebSocket-Version: expected 13";
+        let problem = Problem::of(StatusCode::UPGRADE_REQUIRED, ErrorCode::Protocol, text);
+        return Err(problem.with_header(header::SEC_WEBSOCKET_VERSION, VERSION));
+    }
+    let key = only(headers, &header::SEC_WEBSOCKET_KEY).filter(|key| is_key(key));
+    let key =
+        key.ok_or_else(|| Problem::bad_request("Sec-WebSocket-Key: expected 16 bytes in base64, once"))?;
+    let speaks = wanted(headers).ok_or_else(|| {
+        Problem::bad_request(
+            "Sec-WebSocket-Protocol: expected dunlin.v1 or dunlin.v1.json among those offered",
+        )
+    })?;
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let accept = HeaderValue::try_from(derive_accept_key(key.as_bytes()));
+    let accept = accept.map_err(|_| Problem::bad_request("Sec-WebSocket-Key: no key"))?;
+    let said = response.headers_mut();
+    said.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    said.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    said.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
+    said.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(speaks.name()));
+    Ok((speaks, response))
+}
+
+/// The items of a header that is a list.
+fn items<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h str> {
+    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(str::trim)
+}
+
+fn lists(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
+    items(headers, name).any(|item| item.eq_ignore_ascii_case(wanted))
+}
+
+/// The value of a header that stands there once.
+fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
+    let mut values = headers.get_all(name).into_iter();
+    let value = values.next().filter(|_| values.next().is_none())?;
+    value.to_str().ok().map(str::trim)
+}
+
+fn is_key(key: &str) -> bool {
+    STANDARD.decode(key).is_ok_and(|bytes| bytes.len() == KEY_BYTES)
+}
+
+/// The first of those that the client offers which there is.
+fn wanted(headers: &HeaderMap) -> Option<Speaks> {
+    items(headers, &header::SEC_WEBSOCKET_PROTOCOL)
+        .find_map(|item| Speaks::ALL.into_iter().find(|speaks| speaks.name() == item))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOUND: [(&str, &str); 5] = [
+        ("connection", "keep-alive, Upgrade"),
+        ("upgrade", "WebSocket"),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ("sec-websocket-protocol", "chat, dunlin.v1.json, dunlin.v1"),
+    ];
+
+    fn headers(changed: (&str, &str)) -> HeaderMap {
+        let of = |(name, value): (&str, &str)| {
+            let value = if name == changed.0 { changed.1 } else { value };
+            (HeaderName::try_from(name).unwrap(), HeaderValue::try_from(value).unwrap())
+        };
+        SOUND.map(of).into_iter().filter(|(_, value)| !value.is_empty()).collect()
+    }
+
+    #[test]
+    fn the_first_that_is_known_of_what_is_offered_is_spoken() {
+        let (speaks, response) = answer(&headers(("", ""))).unwrap();
+        assert_eq!((speaks, response.status().as_u16()), (Speaks::Texts, 101));
+        // The example of the standard.
+        assert_eq!(response.headers()["sec-websocket-accept"], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        assert_eq!(response.headers()["sec-websocket-protocol"], "dunlin.v1.json");
+    }
+
+    #[test]
+    fn what_is_no_handshake_is_refused_with_what_is_wrong() {
+        for (name, value, status) in [
+            ("connection", "keep-alive", 426),
+            ("upgrade", "h2c", 426),
+            ("upgrade", "", 426),
+            ("sec-websocket-version", "8", 426),
+            ("sec-websocket-key", "", 400),
+            ("sec-websocket-key", "dGhl", 400),
+            ("sec-websocket-key", "!", 400),
+            ("sec-websocket-protocol", "", 400),
+            ("sec-websocket-protocol", "dunlin.v2", 400),
+        ] {
+            assert_eq!(answer(&headers((name, value))).unwrap_err().status(), status, "{name}: {value}");
+        }
+        let mut twice = headers(("", ""));
+        twice.append("sec-websocket-key", HeaderValue::from_static("AAAAAAAAAAAAAAAAAAAAAA=="));
+        assert_eq!(answer(&twice).unwrap_err().status(), 400);
+    }
+}

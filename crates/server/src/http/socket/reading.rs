@@ -1,0 +1,142 @@
+//! A subscription over a WebSocket that speaks JSON: the events of `GET /v1/topics/{pattern}/events?as=json`, an object of its own each.
+//!
+//! Invariant: nothing of a log is held between two calls, and no more is read than goes out before the next.
+
+use std::task::{Context as TaskContext, Poll};
+
+use dunlin::Refused;
+use dunlin::topic::{Charge, Event, Notice, Subscribe, SubscribeError, Subscriber};
+use dunlin::wire::http::RESUME_LOGS_MAX;
+use serde_json::{Map, Value, json};
+
+use super::said;
+use crate::access::Standing;
+use crate::door::Door;
+use crate::http::context::Context;
+use crate::http::events::Reader;
+use crate::http::events::format::{Form, notice, record_object, stand_after};
+use crate::http::events::request::{Asked, EventsRequest};
+use crate::http::events::stands::Stands;
+use crate::http::events::subscribe::{LOGS_MAX, Subscribed, subscribe};
+use crate::http::problem::Problem;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Reading {
+    id: u64,
+    subscriber: Subscriber,
+    stands: Stands,
+    standing: Option<Standing>,
+    pub(super) reader: Reader,
+    /// What it takes of the node's memory.
+    _charge: Charge,
+}
+
+impl Reading {
+    /// Begins one, and says so.
+    pub(super) fn begin(
+        context: &Context,
+        asked: &said::Subscribe,
+        client: &str,
+        out: &mut Vec<String>,
+    ) -> Result<Reading, Problem> {
+        let peer = context.peer();
+        let named = asked.name.as_deref().filter(|name| !name.is_empty());
+        let request = EventsRequest::of(&Asked {
+            from: asked.from.as_deref(),
+            on_gap: asked.on_gap.as_deref(),
+            conflate: asked.conflate,
+            name: named.unwrap_or(if client.is_empty() { &peer } else { client }),
+            resume: asked.resume.as_deref().filter(|text| !text.is_empty()),
+            form: Form::Json,
+            door: Door::Ws,
+        })?;
+        let standing = context.login().map(Standing::of);
+        let reader =
+            Reader { door: Door::Ws, name: request.options.name.clone(), peer: context.peer_address() };
+        let Subscribed { subscriber, stands, gone, charge } = subscribe(context, &asked.pattern, &request)?;
+        let mut reading = Reading { id: asked.id, subscriber, stands, standing, reader, _charge: charge };
+        let mut object = Map::new();
+        if gone > 0 {
+            object.insert("gone".to_owned(), gone.into());
+        }
+        reading.say("subscribed", object, true, out);
+        Ok(reading)
+    }
+
+    /// Ready when there is something to read, or why there never will be again.
+    pub(super) fn poll_ready(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<(), SubscribeError>> {
+        self.subscriber.poll_ready(cx)
+    }
+
+    /// Says what is there, until `out` has about so many bytes.
+    pub(super) fn fill(&mut self, bytes_max: usize, out: &mut Vec<String>) -> Result<(), Problem> {
+        let read = self.read(bytes_max, out);
+        let _ = self.subscriber.drain(0, |_| ());
+        read
+    }
+
+    fn read(&mut self, bytes_max: usize, out: &mut Vec<String>) -> Result<(), Problem> {
+        if let Some(standing) = &mut self.standing {
+            standing.check()?;
+        }
+        let mut bytes = 0;
+        while bytes < bytes_max {
+            let (op, object) = match self.subscriber.try_next()? {
+                Some(Event::Record(record)) => {
+                    self.stands.at(record.log, record.position);
+                    ("record", record_object(&record))
+                }
+                Some(Event::Notice(told)) => {
+                    let Some(told) = self.tell(&told) else { continue };
+                    told
+                }
+                None => break,
+            };
+            self.say(op, object, self.stands.is_one(), out);
+            bytes += out.last().map_or(0, String::len);
+        }
+        if self.stands.logs() > RESUME_LOGS_MAX {
+            return Err(Problem::from(Refused::limit(LOGS_MAX, RESUME_LOGS_MAX as u64)));
+        }
+        self.say_where(out);
+        Ok(())
+    }
+
+    fn tell(&mut self, told: &Notice) -> Option<(&'static str, Map<String, Value>)> {
+        if let Some((log, position)) = stand_after(told) {
+            self.stands.at(log, position);
+        }
+        if let Notice::Deleted { log, .. } = told
+            && !self.stands.is_one()
+        {
+            self.stands.left(log);
+        }
+        match notice(told)? {
+            (op, Value::Object(object)) => Some((op, object)),
+            _ => None,
+        }
+    }
+
+    /// How far it has come where nothing was told, because records were skipped.
+    pub(super) fn beat(&mut self, out: &mut Vec<String>) {
+        self.stands.look(&self.subscriber);
+        self.say_where(out);
+    }
+
+    /// Where a reader goes on that is cut off behind this.
+    fn say_where(&mut self, out: &mut Vec<String>) {
+        if let Some(at) = self.stands.take_id() {
+            out.push(json!({"op": "at", "id": self.id, "resume": at}).to_string());
+        }
+    }
+
+    fn say(&mut self, op: &str, mut object: Map<String, Value>, with_place: bool, out: &mut Vec<String>) {
+        object.insert("op".to_owned(), op.into());
+        object.insert("id".to_owned(), self.id.into());
+        if with_place && let Some(at) = self.stands.take_id() {
+            object.insert("resume".to_owned(), at.into());
+        }
+        out.push(Value::Object(object).to_string());
+    }
+}

@@ -1,0 +1,214 @@
+//! What a client says in JSON.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::http::problem::Problem;
+
+/// Something a client said.
+#[derive(Debug)]
+pub(super) enum Said<'a> {
+    Hello(Hello),
+    Subscribe(Subscribe),
+    Unsubscribe(Unsubscribe),
+    Publish(Box<Publish<'a>>),
+    Ping,
+}
+
+/// Which of them.
+#[derive(Debug, Deserialize)]
+struct Op<'a> {
+    #[serde(borrow)]
+    op: Cow<'a, str>,
+}
+
+/// Who the client is.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Hello {
+    #[serde(rename = "op")]
+    _op: String,
+    pub(super) token: Option<String>,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<String>,
+    /// For operators.
+    #[serde(default)]
+    pub(super) name: String,
+}
+
+/// A subscription begins; the rest is as over HTTP.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Subscribe {
+    #[serde(rename = "op")]
+    _op: String,
+    /// What the client calls it.
+    pub(super) id: u64,
+    pub(super) pattern: String,
+    pub(super) from: Option<String>,
+    pub(super) on_gap: Option<String>,
+    #[serde(default)]
+    pub(super) conflate: bool,
+    pub(super) name: Option<String>,
+    /// Where the reader was.
+    pub(super) resume: Option<String>,
+}
+
+/// A subscription ends.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Unsubscribe {
+    #[serde(rename = "op")]
+    _op: String,
+    pub(super) id: u64,
+}
+
+/// A record.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Publish<'a> {
+    #[serde(rename = "op")]
+    _op: String,
+    /// What the answer is to be known by.
+    pub(super) request: u64,
+    pub(super) subject: String,
+    #[serde(borrow)]
+    payload: Option<&'a RawValue>,
+    payload_base64: Option<String>,
+    pub(super) key: Option<String>,
+    #[serde(default)]
+    pub(super) headers: Vec<Header>,
+    pub(super) reply: Option<String>,
+    pub(super) event_time_ns: Option<u64>,
+    pub(super) expires_ns: Option<u64>,
+    pub(super) expect_seq: Option<u64>,
+}
+
+/// A header of a record.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Header {
+    pub(super) name: String,
+    pub(super) value: String,
+}
+
+impl<'a> Said<'a> {
+    pub(super) fn read(text: &'a [u8]) -> Result<Said<'a>, Problem> {
+        let Op { op } = parse(text)?;
+        Ok(match &*op {
+            "hello" => Said::Hello(parse(text)?),
+            "subscribe" => Said::Subscribe(parse(text)?),
+            "unsubscribe" => Said::Unsubscribe(parse(text)?),
+            "publish" => Said::Publish(Box::new(parse(text)?)),
+            "ping" => Said::Ping,
+            other => {
+                let text = format!("op {other:?}: expected hello, subscribe, unsubscribe, publish or ping");
+                return Err(Problem::bad_request(text));
+            }
+        })
+    }
+}
+
+fn parse<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, Problem> {
+    serde_json::from_slice(text)
+        .map_err(|error| Problem::bad_request(format!("not what is expected: {error}")))
+}
+
+impl Hello {
+    /// As the header `authorization` would say it.
+    pub(super) fn authorization(&self) -> Option<Vec<u8>> {
+        match self {
+            Hello { token: Some(token), .. } => Some(format!("Bearer {token}").into_bytes()),
+            Hello { user: Some(user), password, .. } => {
+                let password = password.as_deref().unwrap_or("");
+                Some(format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))).into_bytes())
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Publish<'_> {
+    /// The payload's bytes: those of a text, or of any other JSON its text.
+    pub(super) fn payload(&self) -> Result<Cow<'_, [u8]>, Problem> {
+        let wrong = |text: &str| Problem::bad_request(text);
+        match (self.payload, &self.payload_base64) {
+            (Some(_), Some(_)) => Err(wrong("either payload or payload_base64")),
+            (None, None) => Ok(Cow::Borrowed(&[])),
+            (None, Some(text)) => {
+                let bytes = STANDARD.decode(text);
+                bytes.map(Cow::Owned).map_err(|error| wrong(&format!("payload_base64: {error}")))
+            }
+            (Some(value), None) if value.get().starts_with('"') => {
+                let text: Cow<'_, str> =
+                    serde_json::from_str(value.get()).map_err(|error| wrong(&format!("payload: {error}")))?;
+                Ok(match text {
+                    Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+                    Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+                })
+            }
+            (Some(value), None) => Ok(Cow::Borrowed(value.get().as_bytes())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn payload(rest: &str) -> Result<Vec<u8>, Problem> {
+        let text = format!(r#"{{"op":"publish","request":1,"subject":"a"{rest}}}"#);
+        let Said::Publish(publish) = Said::read(text.as_bytes())? else { panic!("{text}") };
+        publish.payload().map(Cow::into_owned)
+    }
+
+    #[test]
+    fn a_payload_may_be_text_or_bytes_or_json() {
+        for (rest, wanted) in [
+            ("", &b""[..]),
+            (r#","payload":"a\nb""#, b"a\nb"),
+            (r#","payload":{"z":1, "a":[]}"#, br#"{"z":1, "a":[]}"#),
+            (r#","payload_base64":"AP8=""#, &[0, 255]),
+        ] {
+            assert_eq!(payload(rest).unwrap(), wanted);
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused() {
+        for text in [
+            "",
+            "[]",
+            "{}",
+            r#"{"op":1}"#,
+            r#"{"op":"cry"}"#,
+            r#"{"op":"subscribe","pattern":"a"}"#,
+            r#"{"op":"subscribe","id":1,"pattern":"a","form":"latest"}"#,
+            r#"{"op":"hello","token":"\ud800"}"#,
+        ] {
+            assert!(Said::read(text.as_bytes()).is_err(), "{text}");
+        }
+        assert!(Said::read(b"{\"op\":\"hello\",\"token\":\"\xff\"}").is_err());
+        for rest in
+            [r#","payload":"a","payload_base64":"""#, r#","payload_base64":"?""#, r#","payload":1,"x":1"#]
+        {
+            assert!(payload(rest).is_err(), "{rest}");
+        }
+    }
+
+    #[test]
+    fn who_it_is_is_said_as_over_http() {
+        let header = |text: &str| match Said::read(text.as_bytes()).unwrap() {
+            Said::Hello(hello) => hello.authorization(),
+            _ => panic!("{text}"),
+        };
+        assert_eq!(header(r#"{"op":"hello"}"#), None);
+        assert_eq!(header(r#"{"op":"hello","token":"t"}"#).unwrap(), b"Bearer t");
+        let basic = header(r#"{"op":"hello","user":"ana","password":"p:w"}"#).unwrap();
+        assert_eq!(basic, b"Basic YW5hOnA6dw==");
+    }
+}

@@ -1,0 +1,379 @@
+//! A WebSocket that speaks JSON.
+//!
+//! Invariants:
+//! - What a client says is done in its order; while it does not take its answers, nothing more of it is read.
+//! - What a client does not read waits in history: of all its subscriptions one chunk is held, and nothing of a log.
+//! - Who is no longer let in, and who is connected to a node that stops, is told so.
+//!
+//! Limits: `ws.message_bytes_max`, charged to the node's budget while it comes in; `ws.subscriptions_max`; `http.event_bytes`, after which
+//! a chunk ends (one record may go beyond it, and is charged).
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use dunlin::Refused;
+use dunlin::topic::frame::Meta;
+use dunlin::topic::{Charge, PublishError, Waiter};
+use dunlin::wire::ErrorCode;
+use serde_json::{Value, json};
+use tokio::time::{Instant, Sleep, timeout};
+
+use super::reading::Reading;
+use super::said::{Hello, Publish, Said, Subscribe};
+use crate::departures::{Departure, Fate, in_words};
+use crate::door::Door;
+use crate::http::context::Context;
+use crate::http::problem::Problem;
+use crate::http::publish::{Target, Terms, publish_record};
+use crate::stream::Framed;
+
+/// Bytes read at once.
+const READ_BYTES: usize = 16 << 10;
+/// How long a client has to take why it is parted with.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// The statuses of an end: a node that stops, a client that broke the rules or is not let in.
+const GOING_AWAY: u16 = 1_001;
+const NOT_ALLOWED: u16 = 1_008;
+
+/// Why it ends.
+#[derive(Debug)]
+enum End {
+    /// There is nobody to talk to.
+    Gone,
+    /// The client is told why.
+    Told(Box<Problem>),
+}
+
+/// What is to be done next.
+#[derive(Debug)]
+enum Next {
+    /// The text is whole.
+    Said,
+    /// A subscription has something, or has ended.
+    Ready(u64, Result<(), Box<Problem>>),
+    /// Nothing was said for as long as a client may wait.
+    Beat,
+    /// Look whether all is as it was.
+    Look,
+}
+
+/// See the module.
+struct Texts {
+    context: Context,
+    framed: Framed,
+    waiter: Arc<Waiter>,
+    /// As the client calls itself.
+    name: String,
+    /// What has come of a text, and what it takes of the node's memory.
+    text: Vec<u8>,
+    charge: Charge,
+    buffer: Box<[u8]>,
+    readings: BTreeMap<u64, Reading>,
+    /// Whose turn it was last.
+    turn: u64,
+    heartbeat: Pin<Box<Sleep>>,
+}
+
+/// Serves the connection to its end.
+pub(super) async fn serve(context: Context, framed: Framed) {
+    let shared = Arc::clone(context.shared());
+    let waiter = Waiter::new();
+    let place = shared.admit(shared.node.next_session(), &waiter);
+    let heartbeat = Duration::from_millis(shared.limits.http.heartbeat_ms.into());
+    let mut texts = Texts {
+        framed,
+        waiter,
+        name: String::new(),
+        text: Vec::new(),
+        charge: Charge::none(shared.node.budget()),
+        buffer: vec![0; READ_BYTES].into(),
+        readings: BTreeMap::new(),
+        turn: 0,
+        heartbeat: Box::pin(tokio::time::sleep(heartbeat)),
+        context,
+    };
+    let ended = match place {
+        Some(_) => texts.come_in().await,
+        None => Err(told(Refused::limit("sessions_max", shared.limits.sessions_max as u64))),
+    };
+    let ended = match ended {
+        Ok(()) => texts.talk().await,
+        Err(end) => end,
+    };
+    if let End::Told(why) = ended {
+        // Who does not even take this is not waited for.
+        let _ = timeout(FAREWELL, texts.part(&why)).await;
+    }
+}
+
+fn told(refused: Refused) -> End {
+    End::Told(Box::new(Problem::from(refused)))
+}
+
+fn gone(_: io::Error) -> End {
+    End::Gone
+}
+
+impl Texts {
+    /// Finds out who the client is.
+    async fn come_in(&mut self) -> Result<(), End> {
+        let patience_ms = self.context.limits().handshake_ms_max;
+        let hello = timeout(Duration::from_millis(patience_ms.into()), self.hello()).await;
+        let late = |_| {
+            let numbers = [patience_ms.into(), 0, 0];
+            Err(told(Refused { numbers, ..Refused::new(ErrorCode::Handshake, "") }))
+        };
+        hello.unwrap_or_else(late)
+    }
+
+    async fn hello(&mut self) -> Result<(), End> {
+        if !poll_fn(|cx| self.poll_text(cx)).await? {
+            return Err(End::Gone);
+        }
+        let text = std::mem::take(&mut self.text);
+        let hello = match Said::read(&text) {
+            Ok(Said::Hello(hello)) => hello,
+            Ok(_) => {
+                return Err(End::Told(Box::new(Problem::bad_request("the first that is said is hello"))));
+            }
+            Err(problem) => return Err(End::Told(Box::new(problem))),
+        };
+        self.charge.release();
+        let Hello { name, .. } = &hello;
+        self.name = name.chars().filter(|char| !char.is_control()).take(200).collect();
+        let authorization = hello.authorization();
+        self.context = self.context.log_in(authorization.as_deref()).await.map_err(told)?;
+        let (node, limits) = (&self.context.shared().node, self.context.limits());
+        let welcome = json!({
+            "op": "welcome",
+            "node": format!("{:016x}", node.id()),
+            "name": node.config().name,
+            "heartbeat_ms": limits.http.heartbeat_ms,
+        });
+        self.send(&[welcome.to_string()]).await
+    }
+
+    async fn talk(&mut self) -> End {
+        loop {
+            let step = match poll_fn(|cx| self.poll_next(cx)).await {
+                Ok(next) => self.take_next(next).await,
+                Err(end) => Err(end),
+            };
+            if let Err(end) = step {
+                return end;
+            }
+        }
+    }
+
+    fn poll_next(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<Next, End>> {
+        if !self.waiter.set_waker(cx.waker()) {
+            self.waiter.take_ready(|_| ());
+            return Poll::Ready(Ok(Next::Look));
+        }
+        match self.poll_text(cx) {
+            Poll::Ready(Ok(true)) => return Poll::Ready(Ok(Next::Said)),
+            Poll::Ready(Ok(false)) => return Poll::Ready(Err(End::Gone)),
+            Poll::Ready(Err(end)) => return Poll::Ready(Err(end)),
+            Poll::Pending => {}
+        }
+        // Each gets its turn: those behind the last one first.
+        let turn = self.turn;
+        let (before, behind): (Vec<_>, Vec<_>) = self.readings.iter_mut().partition(|(id, _)| **id <= turn);
+        for (id, reading) in behind.into_iter().chain(before) {
+            if let Poll::Ready(ready) = reading.poll_ready(cx) {
+                self.turn = *id;
+                let ready = ready.map_err(|error| Box::new(Problem::from(error)));
+                return Poll::Ready(Ok(Next::Ready(*id, ready)));
+            }
+        }
+        // A ping that was answered late.
+        if let Poll::Ready(Err(_)) = self.framed.poll_flush_taken(cx) {
+            return Poll::Ready(Err(End::Gone));
+        }
+        self.heartbeat.as_mut().poll(cx).map(|()| Ok(Next::Beat))
+    }
+
+    /// Whether the text is whole; it never will be where the client says no more.
+    fn poll_text(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<bool, End>> {
+        let bytes_max = self.context.limits().ws.message_bytes_max;
+        let Texts { framed, text, charge, buffer, .. } = self;
+        let mut refused = None;
+        let polled = framed.poll_text(cx, buffer, |some| {
+            if text.len() + some.len() > bytes_max {
+                refused = Some(Refused::limit("ws.message_bytes_max", bytes_max as u64));
+            } else if let Err(spent) = charge.grow_to(text.len() + some.len()) {
+                refused = Some(Refused::from(&PublishError::from(spent)));
+            }
+            if refused.is_some() {
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
+            text.extend_from_slice(some);
+            Ok(())
+        });
+        match (polled, refused) {
+            (_, Some(refused)) => Poll::Ready(Err(told(refused))),
+            (polled, None) => polled.map_err(gone),
+        }
+    }
+
+    async fn take_next(&mut self, next: Next) -> Result<(), End> {
+        match next {
+            Next::Look if self.context.shared().is_stopping() => {
+                Err(told(Refused::new(ErrorCode::ShuttingDown, "")))
+            }
+            Next::Look => self.context.login().map_or(Ok(()), |login| login.standing()).map_err(told),
+            Next::Said => {
+                let text = std::mem::take(&mut self.text);
+                let done = self.take_text(&text).await;
+                self.charge.release();
+                done
+            }
+            Next::Ready(id, Err(why)) => self.end_reading(id, &why).await,
+            Next::Ready(id, Ok(())) => self.read(id).await,
+            Next::Beat => {
+                let mut out = Vec::new();
+                self.readings.values_mut().for_each(|reading| reading.beat(&mut out));
+                out.push(json!({"op": "heartbeat"}).to_string());
+                self.send(&out).await
+            }
+        }
+    }
+
+    async fn read(&mut self, id: u64) -> Result<(), End> {
+        let bytes_max = self.context.limits().http.event_bytes as usize;
+        let Some(reading) = self.readings.get_mut(&id) else { return Ok(()) };
+        let mut out = Vec::new();
+        let filled = reading.fill(bytes_max, &mut out);
+        self.send(&out).await?;
+        match filled {
+            Ok(()) => Ok(()),
+            Err(why) => self.end_reading(id, &why).await,
+        }
+    }
+
+    async fn end_reading(&mut self, id: u64, why: &Problem) -> Result<(), End> {
+        if let Some(reading) = self.readings.remove(&id)
+            && !matches!(why.refused().code, ErrorCode::ShuttingDown | ErrorCode::Closed)
+        {
+            reading.reader.departs(self.context.shared(), Fate::CutOff, why);
+        }
+        self.send(&[answer("end", "id", id, why.json())]).await
+    }
+
+    async fn take_text(&mut self, text: &[u8]) -> Result<(), End> {
+        if let Some(login) = self.context.login() {
+            login.standing().map_err(told)?;
+        }
+        match Said::read(text) {
+            Ok(Said::Subscribe(asked)) => self.subscribe(&asked).await,
+            Ok(Said::Unsubscribe(asked)) => {
+                let had = self.readings.remove(&asked.id).is_some();
+                let why = if had {
+                    Refused::new(ErrorCode::Asked, "")
+                } else {
+                    Refused { numbers: [asked.id, 0, 0], ..Refused::new(ErrorCode::NotOpen, "") }
+                };
+                self.send(&[answer("end", "id", asked.id, Problem::from(why).json())]).await
+            }
+            Ok(Said::Publish(asked)) => {
+                let said = match self.publish(&asked).await {
+                    Ok(receipt) => answer("published", "request", asked.request, receipt),
+                    Err(why) => answer("refused", "request", asked.request, why.json()),
+                };
+                self.send(&[said]).await
+            }
+            Ok(Said::Ping) => self.send(&[json!({"op": "pong"}).to_string()]).await,
+            Ok(Said::Hello(_)) => Err(End::Told(Box::new(Problem::bad_request("hello is said once")))),
+            Err(problem) => Err(End::Told(Box::new(problem))),
+        }
+    }
+
+    async fn subscribe(&mut self, asked: &Subscribe) -> Result<(), End> {
+        let limits = self.context.limits();
+        let subscriptions_max = limits.ws.subscriptions_max as usize;
+        let mut out = Vec::new();
+        let begun = if self.readings.contains_key(&asked.id) {
+            Err(Problem::bad_request(format!("there is a subscription {} already", asked.id)))
+        } else if self.readings.len() >= subscriptions_max {
+            Err(Problem::from(Refused::limit("ws.subscriptions_max", subscriptions_max as u64)))
+        } else {
+            Reading::begin(&self.context, asked, &self.name, &mut out)
+        };
+        match begun {
+            Ok(reading) => drop(self.readings.insert(asked.id, reading)),
+            Err(why) => {
+                let peer = self.context.peer_address();
+                let name = asked.name.as_deref().unwrap_or(&self.name);
+                let departure = Departure::new(Door::Ws, Fate::Refused, &in_words(why.refused()));
+                self.context.shared().departures.note(departure.of(name, peer));
+                out.push(answer("end", "id", asked.id, why.json()));
+            }
+        }
+        self.send(&out).await
+    }
+
+    async fn publish(&self, asked: &Publish<'_>) -> Result<Value, Problem> {
+        let payload = asked.payload()?;
+        let target = Target::find(&self.context, &asked.subject, payload.len())?;
+        let headers: Vec<_> =
+            asked.headers.iter().map(|header| (header.name.as_str(), header.value.as_bytes())).collect();
+        let meta = Meta {
+            event_time_ns: asked.event_time_ns,
+            expires_ns: asked.expires_ns,
+            subject_tail: &target.tail,
+            key: asked.key.as_deref().map(str::as_bytes),
+            reply: asked.reply.as_deref(),
+            headers: &headers,
+        };
+        let terms = Terms { mark: None, expect_last: asked.expect_seq };
+        publish_record(&self.context, &target, &meta, &payload, terms).await
+    }
+
+    /// Sends the texts, and waits until the socket has taken them.
+    async fn send(&mut self, texts: &[String]) -> Result<(), End> {
+        let limits = self.context.limits();
+        self.heartbeat
+            .as_mut()
+            .reset(Instant::now() + Duration::from_millis(limits.http.heartbeat_ms.into()));
+        let bytes: usize = texts.iter().map(String::len).sum();
+        let budget = self.context.shared().node.budget();
+        // What every connection may have is not counted.
+        let counted = bytes.saturating_sub(2 * limits.http.event_bytes as usize);
+        let charge =
+            Charge::of(budget, 2 * counted).map_err(|spent| told(Refused::from(&PublishError::from(spent))));
+        let _charge = charge?;
+        texts.iter().for_each(|text| self.framed.put_text(text));
+        poll_fn(|cx| self.framed.poll_flush_taken(cx)).await.map_err(gone)
+    }
+
+    /// Says why, and waits for the client's end.
+    async fn part(&mut self, why: &Problem) -> Result<(), End> {
+        let code = why.refused().code;
+        if code != ErrorCode::ShuttingDown {
+            let departure = Departure::new(Door::Ws, Fate::CutOff, &in_words(why.refused()));
+            let peer = self.context.peer_address();
+            self.context.shared().departures.note(departure.of(&self.name, peer));
+        }
+        let mut last = why.json();
+        last["op"] = "error".into();
+        self.framed.put_text(&last.to_string());
+        self.framed.put_close(if code == ErrorCode::ShuttingDown { GOING_AWAY } else { NOT_ALLOWED });
+        poll_fn(|cx| self.framed.poll_flush_taken(cx)).await.map_err(gone)?;
+        self.framed.end_writing().map_err(gone)?;
+        let Texts { framed, buffer, .. } = self;
+        while poll_fn(|cx| framed.poll_text(cx, buffer, |_| Ok(()))).await.map_err(gone)? {}
+        Ok(())
+    }
+}
+
+/// What came of something that the client has given a number.
+fn answer(op: &str, name: &str, number: u64, mut object: Value) -> String {
+    object["op"] = op.into();
+    object[name] = number.into();
+    object.to_string()
+}

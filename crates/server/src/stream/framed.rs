@@ -1,0 +1,319 @@
+//! A WebSocket. As a stream of bytes: what is written goes out in binary messages, what comes in such is read, and where messages
+//! begin and end means nothing. Or of texts, each of which is a message.
+//!
+//! What is written is not copied: a frame's head goes to the socket together with the pieces it is about. What the socket does
+//! not take of a frame that was begun is.
+//!
+//! Limits: a frame of bytes carries [`FRAME_BYTES_MAX`], which is what a connection holds at most whose client does not read; of texts
+//! it holds those that its user has [put](Framed::put_text). One ping waits to be answered, the last.
+
+use std::io::{self, IoSlice};
+use std::task::{Context, Poll, ready};
+
+use tokio::net::TcpStream;
+use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
+
+use super::Stream;
+use super::frames::{Asked, Decoded, Frames, head_of};
+use crate::tls::ClientCertificate;
+
+/// See the module.
+const FRAME_BYTES_MAX: usize = 64 << 10;
+/// Pieces of one frame, and its head.
+const PIECES_MAX: usize = 66;
+/// The status of an end that nobody complains about.
+const NORMAL: u16 = 1_000;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Framed {
+    inner: Stream,
+    frames: Frames,
+    /// What was read of the connection before it became a WebSocket.
+    given: Vec<u8>,
+    /// What of frames the socket has not taken; it ends with a frame.
+    unsent: Vec<u8>,
+    /// To be answered behind what is unsent.
+    ping: Option<Vec<u8>>,
+    has_said_close: bool,
+    has_heard_close: bool,
+}
+
+impl Framed {
+    /// A stream of bytes over the connection, after the handshake; `given` was read behind it.
+    pub(crate) fn of_bytes(inner: Stream, given: Vec<u8>) -> Framed {
+        Framed::of(Data::Binary, inner, given)
+    }
+
+    /// The same of texts.
+    pub(crate) fn of_texts(inner: Stream, given: Vec<u8>) -> Framed {
+        Framed::of(Data::Text, inner, given)
+    }
+
+    fn of(kind: Data, inner: Stream, given: Vec<u8>) -> Framed {
+        Framed {
+            inner,
+            frames: Frames::of(kind),
+            given,
+            unsent: Vec::new(),
+            ping: None,
+            has_said_close: false,
+            has_heard_close: false,
+        }
+    }
+
+    pub(super) fn socket(&self) -> Option<&TcpStream> {
+        self.inner.socket()
+    }
+
+    pub(super) fn client_certificate(&self) -> Option<ClientCertificate> {
+        self.inner.client_certificate()
+    }
+
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty() || self.ping.is_some() || !self.inner.is_flushed()
+    }
+
+    pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.given.is_empty() || self.has_heard_close {
+            return Poll::Ready(Ok(()));
+        }
+        self.inner.poll_readable(cx)
+    }
+
+    /// Ready when nothing waits to go out and the socket may take more.
+    pub(super) fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.inner.poll_writable(cx))?;
+            if self.flush()? {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    /// Ready when nothing waits to go out.
+    pub(crate) fn poll_flush_taken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.unsent.is_empty() || self.ping.is_some() {
+            ready!(self.poll_writable(cx))?;
+        }
+        self.inner.poll_flush_taken(cx)
+    }
+
+    /// Whether everything that was framed has gone to the socket.
+    fn flush(&mut self) -> io::Result<bool> {
+        if let Some(ping) = self.ping.take() {
+            self.say(Control::Pong, &ping);
+        }
+        while !self.unsent.is_empty() {
+            match self.inner.write(&[IoSlice::new(&self.unsent)]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(wrote) if wrote == self.unsent.len() => self.unsent = Vec::new(),
+                Ok(wrote) => drop(self.unsent.drain(..wrote)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    fn say(&mut self, kind: Control, payload: &[u8]) {
+        head_of(OpCode::Control(kind), payload.len(), &mut self.unsent);
+        self.unsent.extend_from_slice(payload);
+    }
+
+    fn say_close(&mut self, status: u16) {
+        if !std::mem::replace(&mut self.has_said_close, true) {
+            self.say(Control::Close, &status.to_be_bytes());
+        }
+    }
+
+    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.read_by(into, Stream::read)
+    }
+
+    pub(super) fn read_now(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.read_by(into, Stream::read_now)
+    }
+
+    /// Reads until something was said, or the socket holds nothing.
+    fn read_by(
+        &mut self,
+        into: &mut [u8],
+        receive: impl Fn(&mut Stream, &mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        while !self.has_heard_close && !into.is_empty() {
+            let came = self.receive_by(into, &receive)?;
+            if came == 0 {
+                return Ok(0);
+            }
+            let said = self.take(&mut into[..came])?.said;
+            if said > 0 {
+                return Ok(said);
+            }
+        }
+        Ok(0)
+    }
+
+    fn receive_by(
+        &mut self,
+        into: &mut [u8],
+        receive: impl Fn(&mut Stream, &mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let some = self.given.len().min(into.len());
+        if some == 0 {
+            return receive(&mut self.inner, into);
+        }
+        into[..some].copy_from_slice(&self.given[..some]);
+        self.given.drain(..some);
+        Ok(some)
+    }
+
+    /// Gives what comes of a text to `take`, through `buffer`. Ready when the text is whole, which it never will be where the client
+    /// says no more: then it is false.
+    pub(crate) fn poll_text(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+        mut take: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> Poll<io::Result<bool>> {
+        while !self.has_heard_close {
+            ready!(self.poll_readable(cx))?;
+            let came = match self.receive_by(buffer, Stream::read) {
+                Ok(0) => return Poll::Ready(Ok(false)),
+                Ok(came) => came,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) => return Poll::Ready(Err(error)),
+            };
+            let Decoded { said, read, ends_text } = self.take(&mut buffer[..came])?;
+            take(&buffer[..said])?;
+            self.given.splice(..0, buffer[read..came].iter().copied());
+            if ends_text {
+                return Poll::Ready(Ok(true));
+            }
+        }
+        Poll::Ready(Ok(false))
+    }
+
+    /// A text goes out when this is [flushed](Framed::poll_flush_taken).
+    pub(crate) fn put_text(&mut self, text: &str) {
+        if !self.has_said_close {
+            head_of(OpCode::Data(Data::Text), text.len(), &mut self.unsent);
+            self.unsent.extend_from_slice(text.as_bytes());
+        }
+    }
+
+    /// The last that is said, with one of the standard's statuses.
+    pub(crate) fn put_close(&mut self, status: u16) {
+        self.say_close(status);
+    }
+
+    /// What these bytes of the socket say lies at their beginning then.
+    fn take(&mut self, bytes: &mut [u8]) -> io::Result<Decoded> {
+        let mut asked = Asked::default();
+        let said = self.frames.decode(bytes, &mut asked);
+        if let Err(broken) = said {
+            self.say_close(broken.status());
+        }
+        if asked.close {
+            self.has_heard_close = true;
+            self.say_close(NORMAL);
+        }
+        if asked.ping.is_some() && !self.has_said_close {
+            self.ping = asked.ping;
+        }
+        if !self.unsent.is_empty() || self.ping.is_some() {
+            // What does not fit goes out before what is said next.
+            self.flush()?;
+        }
+        Ok(said?)
+    }
+
+    /// Writes what the socket takes, and what of a frame it does not take is kept: that counts as written, too.
+    pub(super) fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        if !self.flush()? {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let mut pieces = slices.iter().map(|slice| &slice[..]).filter(|slice| !slice.is_empty());
+        let (mut rest, mut taken): (&[u8], usize) = (&[], 0);
+        loop {
+            let mut frame = Frame::new();
+            while frame.has_room() {
+                if rest.is_empty() {
+                    let Some(next) = pieces.next() else { break };
+                    rest = next;
+                }
+                rest = frame.add(rest);
+            }
+            if frame.bytes == 0 {
+                return Ok(taken);
+            }
+            match self.send(&frame) {
+                Ok(is_sent) => {
+                    taken += frame.bytes;
+                    if !is_sent {
+                        return Ok(taken);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && taken > 0 => return Ok(taken),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Whether the socket took all of it; what it did not take is kept.
+    fn send(&mut self, frame: &Frame<'_>) -> io::Result<bool> {
+        let mut head = Vec::with_capacity(10);
+        head_of(OpCode::Data(Data::Binary), frame.bytes, &mut head);
+        let mut slices = [IoSlice::new(&[]); PIECES_MAX];
+        slices[0] = IoSlice::new(&head);
+        for (slice, piece) in slices[1..].iter_mut().zip(frame.pieces()) {
+            *slice = IoSlice::new(piece);
+        }
+        let slices = &slices[..=frame.count];
+        let mut wrote = self.inner.write(slices)?;
+        for slice in slices {
+            let skipped = wrote.min(slice.len());
+            wrote -= skipped;
+            self.unsent.extend_from_slice(&slice[skipped..]);
+        }
+        Ok(self.unsent.is_empty())
+    }
+
+    /// To be called when everything has gone out.
+    pub(crate) fn end_writing(&mut self) -> io::Result<()> {
+        self.say_close(NORMAL);
+        self.flush()?;
+        self.inner.end_writing()
+    }
+}
+
+/// What one frame is about.
+struct Frame<'a> {
+    pieces: [&'a [u8]; PIECES_MAX - 1],
+    count: usize,
+    bytes: usize,
+}
+
+impl<'a> Frame<'a> {
+    fn new() -> Frame<'a> {
+        Frame { pieces: [&[]; PIECES_MAX - 1], count: 0, bytes: 0 }
+    }
+
+    fn has_room(&self) -> bool {
+        self.bytes < FRAME_BYTES_MAX && self.count < self.pieces.len()
+    }
+
+    /// What there is no room for.
+    fn add(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let (now, later) = bytes.split_at(bytes.len().min(FRAME_BYTES_MAX - self.bytes));
+        self.pieces[self.count] = now;
+        self.count += 1;
+        self.bytes += now.len();
+        later
+    }
+
+    fn pieces(&self) -> &[&'a [u8]] {
+        &self.pieces[..self.count]
+    }
+}

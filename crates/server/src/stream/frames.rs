@@ -1,0 +1,320 @@
+//! From frames of WebSocket (RFC 6455) to what they carry, in place. Binary messages are one stream of bytes, whatever its
+//! messages and frames; of text messages it is told where each ends.
+//!
+//! Limits: of a frame that is not whole nothing is held but its head; of a control frame its 125 bytes.
+
+use std::io::{self, Cursor};
+
+use tungstenite::protocol::frame::FrameHeader;
+use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
+
+/// A head with a length of 64 bits and a mask.
+const HEAD_BYTES_MAX: usize = 14;
+/// What a control frame carries at most.
+const CONTROL_BYTES_MAX: u64 = 125;
+
+/// What a client sent cannot be understood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Broken {
+    /// It breaks the rules of frames: status 1002.
+    Rules(&'static str),
+    /// Text where bytes are spoken, or bytes where text is: status 1003.
+    Kind,
+}
+
+/// What some bytes said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Decoded {
+    /// So many bytes, which lie at the beginning now.
+    pub(super) said: usize,
+    /// By so many of the bytes there were; all of them, but for those behind the end of a text or a close.
+    pub(super) read: usize,
+    /// They end a text.
+    pub(super) ends_text: bool,
+}
+
+/// What is to be done that no bytes say.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Asked {
+    /// The last of the pings, to be answered.
+    pub(super) ping: Option<Vec<u8>>,
+    /// The client says no more.
+    pub(super) close: bool,
+}
+
+/// Reads frames that come in pieces.
+#[derive(Debug)]
+pub(super) struct Frames {
+    /// What messages are.
+    kind: Data,
+    head: [u8; HEAD_BYTES_MAX],
+    head_bytes: usize,
+    within: Option<Within>,
+    /// A message goes on in the next frame.
+    is_fragment: bool,
+    control: Vec<u8>,
+}
+
+/// In the middle of a frame.
+#[derive(Debug, Clone, Copy)]
+struct Within {
+    left: u64,
+    mask: [u8; 4],
+    /// How much of the payload was read: which byte of the mask comes next.
+    at: usize,
+    control: Option<Control>,
+}
+
+impl Frames {
+    /// Of binary messages, or of texts.
+    pub(super) fn of(kind: Data) -> Frames {
+        Frames {
+            kind,
+            head: [0; HEAD_BYTES_MAX],
+            head_bytes: 0,
+            within: None,
+            is_fragment: false,
+            control: Vec::new(),
+        }
+    }
+
+    /// Reads frames, and leaves what they carry at the beginning of `bytes`. After `close` nothing is read.
+    pub(super) fn decode(&mut self, bytes: &mut [u8], asked: &mut Asked) -> Result<Decoded, Broken> {
+        let (mut at, mut said) = (0, 0);
+        loop {
+            if let Some(within) = &mut self.within {
+                let some = usize::try_from(within.left).unwrap_or(usize::MAX).min(bytes.len() - at);
+                unmask(&mut bytes[at..at + some], within.mask, within.at);
+                within.at += some;
+                within.left -= some as u64;
+                if within.control.is_some() {
+                    self.control.extend_from_slice(&bytes[at..at + some]);
+                } else {
+                    bytes.copy_within(at..at + some, said);
+                    said += some;
+                }
+                at += some;
+                if within.left > 0 {
+                    return Ok(Decoded { said, read: at, ends_text: false });
+                }
+                let control = within.control;
+                self.within = None;
+                self.take_control(control, asked);
+                if self.kind == Data::Text && control.is_none() && !self.is_fragment {
+                    return Ok(Decoded { said, read: at, ends_text: true });
+                }
+            }
+            if at == bytes.len() || asked.close {
+                return Ok(Decoded { said, read: at, ends_text: false });
+            }
+            at += self.take_head(&bytes[at..])?;
+        }
+    }
+
+    fn take_control(&mut self, control: Option<Control>, asked: &mut Asked) {
+        match control {
+            Some(Control::Close) => asked.close = true,
+            Some(Control::Ping) => asked.ping = Some(std::mem::take(&mut self.control)),
+            _ => {}
+        }
+        self.control.clear();
+    }
+
+    /// Takes what there is of a head; how many of the bytes are its.
+    fn take_head(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
+        let before = self.head_bytes;
+        let more = bytes.len().min(HEAD_BYTES_MAX - before);
+        self.head[before..before + more].copy_from_slice(&bytes[..more]);
+        let mut cursor = Cursor::new(&self.head[..before + more]);
+        let parsed =
+            FrameHeader::parse(&mut cursor).map_err(|_| Broken::Rules("a frame of an unknown kind"))?;
+        let Some((head, length)) = parsed else {
+            self.head_bytes += more;
+            return Ok(more);
+        };
+        // The length of a head follows from the head.
+        let taken = head.len(length) - before;
+        self.head_bytes = 0;
+        self.within = Some(self.check(&head, length)?);
+        Ok(taken)
+    }
+
+    fn check(&mut self, head: &FrameHeader, length: u64) -> Result<Within, Broken> {
+        if head.rsv1 || head.rsv2 || head.rsv3 {
+            return Err(Broken::Rules("a frame of an extension that was not agreed on"));
+        }
+        let Some(mask) = head.mask else {
+            return Err(Broken::Rules("a frame without a mask"));
+        };
+        if length > i64::MAX as u64 {
+            return Err(Broken::Rules("a frame whose length is no length"));
+        }
+        let control = match head.opcode {
+            OpCode::Data(kind) if kind != Data::Continue && kind != self.kind => return Err(Broken::Kind),
+            OpCode::Data(kind) => {
+                if (kind == Data::Continue) != self.is_fragment {
+                    return Err(Broken::Rules("a message begins in the middle of another, or nowhere"));
+                }
+                self.is_fragment = !head.is_final;
+                None
+            }
+            OpCode::Control(_) if !head.is_final || length > CONTROL_BYTES_MAX => {
+                return Err(Broken::Rules("a control frame in pieces, or too long"));
+            }
+            OpCode::Control(kind) => Some(kind),
+        };
+        Ok(Within { left: length, mask, at: 0, control })
+    }
+}
+
+/// Takes the mask off bytes, the first of which is number `at` of its frame.
+fn unmask(bytes: &mut [u8], mask: [u8; 4], at: usize) {
+    let mut turned = mask;
+    turned.rotate_left(at % 4);
+    let word = u32::from_ne_bytes(turned);
+    let mut words = bytes.chunks_exact_mut(4);
+    for chunk in &mut words {
+        let masked = u32::from_ne_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]);
+        chunk.copy_from_slice(&(masked ^ word).to_ne_bytes());
+    }
+    words.into_remainder().iter_mut().zip(turned).for_each(|(byte, key)| *byte ^= key);
+}
+
+/// The head of a frame that a node sends.
+pub(super) fn head_of(kind: OpCode, length: usize, out: &mut Vec<u8>) {
+    let head = FrameHeader { is_final: true, opcode: kind, mask: None, ..FrameHeader::default() };
+    // Nothing can go wrong with memory that grows.
+    let _: Result<(), tungstenite::Error> = head.format(length as u64, out);
+}
+
+impl From<Broken> for io::Error {
+    fn from(broken: Broken) -> io::Error {
+        let text = match broken {
+            Broken::Rules(text) => text,
+            Broken::Kind => "text where bytes are spoken, or bytes where text is",
+        };
+        io::Error::new(io::ErrorKind::InvalidData, text)
+    }
+}
+
+impl Broken {
+    /// The status that the end is told with.
+    pub(super) fn status(self) -> u16 {
+        match self {
+            Broken::Rules(_) => 1_002,
+            Broken::Kind => 1_003,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(first: u8, payload: &[u8], mask: [u8; 4]) -> Vec<u8> {
+        let mut frame = vec![first];
+        match payload.len() {
+            len @ ..126 => frame.push(0x80 | len as u8),
+            len @ ..65_536 => {
+                frame.push(0x80 | 126);
+                frame.extend((len as u16).to_be_bytes());
+            }
+            len => {
+                frame.push(0x80 | 127);
+                frame.extend((len as u64).to_be_bytes());
+            }
+        }
+        frame.extend(mask);
+        frame.extend(payload.iter().zip(mask.iter().cycle()).map(|(byte, key)| byte ^ key));
+        frame
+    }
+
+    /// What comes out of the bytes, given in pieces of this size.
+    fn decode(bytes: &[u8], piece: usize) -> Result<(Vec<u8>, Asked), Broken> {
+        let (mut frames, mut asked, mut out) = (Frames::of(Data::Binary), Asked::default(), Vec::new());
+        for piece in bytes.chunks(piece) {
+            let mut piece = piece.to_vec();
+            let decoded = frames.decode(&mut piece, &mut asked)?;
+            assert!(asked.close || decoded.read == piece.len() && !decoded.ends_text);
+            out.extend_from_slice(&piece[..decoded.said]);
+        }
+        Ok((out, asked))
+    }
+
+    #[test]
+    fn bytes_come_out_as_they_went_in_however_they_are_cut() {
+        let long: Vec<u8> = (0..70_000_u32).map(|n| (n * 7) as u8).collect();
+        let sent = [
+            frame(0x82, b"one", [1, 2, 3, 4]),
+            frame(0x02, &long[..300], [9, 0, 255, 7]),
+            frame(0x89, b"are you there?", [5, 6, 7, 8]),
+            frame(0x00, &[], [0; 4]),
+            frame(0x80, &long, [1, 1, 2, 3]),
+            frame(0x8a, b"", [1, 1, 2, 3]),
+        ]
+        .concat();
+        let wanted = [b"one", &long[..300], &long[..]].concat();
+        for piece in [1, 2, 3, 7, 14, 100, 4_096, sent.len()] {
+            let (out, asked) = decode(&sent, piece).unwrap();
+            assert!(out == wanted, "in pieces of {piece}");
+            assert_eq!(asked, Asked { ping: Some(b"are you there?".to_vec()), close: false });
+        }
+    }
+
+    #[test]
+    fn after_a_close_nothing_is_read() {
+        let sent =
+            [frame(0x82, b"one", [1, 2, 3, 4]), frame(0x88, &[3, 232], [0; 4]), vec![0xff; 9]].concat();
+        let (out, asked) = decode(&sent, sent.len()).unwrap();
+        assert_eq!((&out[..], asked.close), (&b"one"[..], true));
+    }
+
+    #[test]
+    fn what_breaks_the_rules_is_refused() {
+        let unmasked = vec![0x82, 1, b'a'];
+        let reserved = frame(0xc2, b"a", [1; 4]);
+        let kind = frame(0x83, b"a", [1; 4]);
+        let begins_nowhere = frame(0x80, b"a", [1; 4]);
+        let begins_within = [frame(0x02, b"a", [1; 4]), frame(0x82, b"b", [1; 4])].concat();
+        let ping_in_pieces = frame(0x09, b"a", [1; 4]);
+        let ping_too_long = frame(0x89, &[0; 126], [1; 4]);
+        let no_length = [&[0x82, 0xff][..], &[0xff; 8], &[0; 4]].concat();
+        for wrong in [
+            unmasked,
+            reserved,
+            kind,
+            begins_nowhere,
+            begins_within,
+            ping_in_pieces,
+            ping_too_long,
+            no_length,
+        ] {
+            for piece in [1, wrong.len()] {
+                assert!(matches!(decode(&wrong, piece), Err(Broken::Rules(_))), "{wrong:x?}");
+            }
+        }
+        assert_eq!(decode(&frame(0x81, b"text", [1; 4]), 3), Err(Broken::Kind));
+    }
+
+    #[test]
+    fn a_text_ends_where_its_last_frame_does() {
+        let mut sent = [
+            frame(0x01, b"he", [1, 2, 3, 4]),
+            frame(0x89, b"", [1, 2, 3, 4]),
+            frame(0x80, b"llo", [4, 3, 2, 1]),
+            frame(0x81, b"", [1, 2, 3, 4]),
+            frame(0x81, b"world", [1, 2, 3, 4]),
+        ]
+        .concat();
+        let (mut frames, mut asked) = (Frames::of(Data::Text), Asked::default());
+        let mut rest = &mut sent[..];
+        for wanted in [&b"hello"[..], b"", b"world"] {
+            let Decoded { said, read, ends_text } = frames.decode(rest, &mut asked).unwrap();
+            assert!(ends_text);
+            assert_eq!(&rest[..said], wanted);
+            rest = &mut rest[read..];
+        }
+        assert!(rest.is_empty() && asked.ping.is_some());
+        assert_eq!(frames.decode(&mut frame(0x82, b"x", [1; 4]), &mut asked), Err(Broken::Kind));
+    }
+}

@@ -1,0 +1,267 @@
+//! WebSockets from raw sockets: whose pages get one, and what becomes of who breaks the rules.
+
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{Peer, Stage, short};
+
+const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
+const MASK: [u8; 4] = [7, 0, 255, 3];
+const TEXT: u8 = 1;
+const BINARY: u8 = 2;
+const CLOSE: u8 = 8;
+const PING: u8 = 9;
+const PONG: u8 = 10;
+
+/// A WebSocket, frame by frame.
+struct Socket(Peer);
+
+fn shake(stage: &Stage, more: &[(&str, &str)]) -> (Peer, u16) {
+    let mut headers =
+        vec![("connection", "Upgrade"), ("upgrade", "websocket"), ("sec-websocket-version", "13")];
+    headers.push(("sec-websocket-key", KEY));
+    headers.extend(more);
+    let mut peer = stage.peer();
+    peer.head("GET", "/v1/ws", &headers);
+    let (status, _) = peer.answer_head();
+    (peer, status)
+}
+
+impl Socket {
+    fn open(stage: &Stage, protocol: &str) -> Socket {
+        let (peer, status) = shake(stage, &[("sec-websocket-protocol", protocol)]);
+        assert_eq!(status, 101);
+        Socket(peer)
+    }
+
+    fn json(stage: &Stage) -> Socket {
+        let mut socket = Socket::open(stage, "dunlin.v1.json");
+        socket.say(&json!({"op": "hello", "name": "raw"}));
+        assert_eq!(socket.hear()["op"], "welcome");
+        socket
+    }
+
+    fn frame(&mut self, first: u8, payload: &[u8]) {
+        let mut frame = vec![first];
+        match payload.len() {
+            len @ ..126 => frame.push(0x80 | len as u8),
+            len @ ..65_536 => {
+                frame.push(0x80 | 126);
+                frame.extend((len as u16).to_be_bytes());
+            }
+            len => {
+                frame.push(0x80 | 127);
+                frame.extend((len as u64).to_be_bytes());
+            }
+        }
+        frame.extend(MASK);
+        frame.extend(payload.iter().zip(MASK.iter().cycle()).map(|(byte, key)| byte ^ key));
+        self.0.send_some(&frame);
+    }
+
+    fn say(&mut self, what: &Value) {
+        self.frame(0x80 | TEXT, what.to_string().as_bytes());
+    }
+
+    /// The next frame: its kind, and what it carries.
+    fn next(&mut self) -> (u8, Vec<u8>) {
+        let mut head = [0; 2];
+        self.0.stream.read_exact(&mut head).unwrap();
+        assert!(head[0] & 0x80 != 0 && head[1] & 0x80 == 0, "a node neither cuts messages nor masks them");
+        let mut long = [0; 8];
+        let length = match head[1] {
+            126 => {
+                self.0.stream.read_exact(&mut long[6..]).unwrap();
+                u64::from_be_bytes(long)
+            }
+            127 => {
+                self.0.stream.read_exact(&mut long).unwrap();
+                u64::from_be_bytes(long)
+            }
+            length => length.into(),
+        };
+        let mut payload = vec![0; length as usize];
+        self.0.stream.read_exact(&mut payload).unwrap();
+        (head[0] & 15, payload)
+    }
+
+    fn hear(&mut self) -> Value {
+        let (kind, payload) = self.next();
+        assert_eq!(kind, TEXT, "{payload:?}");
+        serde_json::from_slice(&payload).unwrap()
+    }
+
+    /// The status that the connection is closed with, and nothing behind it.
+    fn closed(&mut self) -> u16 {
+        let (kind, payload) = self.next();
+        assert_eq!(kind, CLOSE, "{payload:?}");
+        let mut rest = Vec::new();
+        let _ = self.0.stream.read_to_end(&mut rest);
+        assert!(rest.is_empty());
+        u16::from_be_bytes([payload[0], payload[1]])
+    }
+}
+
+#[test]
+fn a_page_of_another_origin_gets_no_socket_and_the_nodes_own_does() {
+    let stage = Stage::with(|config| config.http_origins = vec!["https://app.example".to_owned()]);
+    let protocol = ("sec-websocket-protocol", "dunlin.v1.json");
+    let own = format!("http://{}", stage.address());
+    for (origin, status) in
+        [("http://evil.example", 403), ("null", 403), ("https://app.example", 101), (own.as_str(), 101)]
+    {
+        assert_eq!(shake(&stage, &[protocol, ("origin", origin)]).1, status, "{origin}");
+    }
+    assert_eq!(shake(&stage, &[protocol, ("host", "evil.example")]).1, 403, "a name that points here");
+    assert_eq!(shake(&stage, &[]).1, 400, "no sub-protocol");
+    assert_eq!(stage.get("/v1/ws").status, 426);
+}
+
+#[test]
+fn what_is_said_in_json_is_done_in_its_order() {
+    let stage = Stage::new();
+    let mut socket = Socket::json(&stage);
+    socket.say(&json!({"op": "subscribe", "id": 7, "pattern": "a.>"}));
+    assert_eq!(socket.hear()["op"], "subscribed");
+    for request in 1..=3 {
+        socket.say(&json!({"op": "publish", "request": request, "subject": "a.b", "payload": {"n": request}, "key": "k"}));
+    }
+    socket.say(&json!({"op": "publish", "request": 4, "subject": "a..b", "payload": "x"}));
+    socket.say(&json!({"op": "unsubscribe", "id": 7}));
+    socket.say(&json!({"op": "ping"}));
+    let (mut answers, mut records) = (Vec::new(), Vec::new());
+    loop {
+        let said = socket.hear();
+        match said["op"].as_str().unwrap() {
+            "pong" => break,
+            "record" => records.push(said["payload"].as_str().unwrap().to_owned()),
+            "at" => {}
+            op => answers.push((op.to_owned(), said["title"].as_str().unwrap_or("").to_owned())),
+        }
+    }
+    let wanted = [
+        ("published", ""),
+        ("published", ""),
+        ("published", ""),
+        ("refused", "SUBJECT"),
+        ("end", "AS_ASKED"),
+    ];
+    assert_eq!(answers, wanted.map(|(op, title)| (op.to_owned(), title.to_owned())));
+    assert!(records.len() <= 3 && records.iter().zip(1..).all(|(text, n)| *text == format!("{{\"n\":{n}}}")));
+}
+
+#[test]
+fn who_breaks_the_rules_is_told_by_which_status_and_the_node_lives_on() {
+    let stage = Stage::new();
+    let mut text = Socket::open(&stage, "dunlin.v1");
+    text.frame(0x80 | TEXT, b"{}");
+    assert_eq!(text.closed(), 1003);
+    let mut bytes = Socket::json(&stage);
+    bytes.frame(0x80 | BINARY, b"DUNLIN");
+    assert_eq!(bytes.closed(), 1003);
+    let mut reserved = Socket::open(&stage, "dunlin.v1");
+    reserved.frame(0xf0 | BINARY, b"DUNLIN");
+    assert_eq!(reserved.closed(), 1002);
+    let mut not_json = Socket::json(&stage);
+    not_json.frame(0x80 | TEXT, b"{\"op\":");
+    assert_eq!(not_json.hear()["op"], "error");
+    assert_eq!(not_json.closed(), 1008);
+    let mut no_hello = Socket::open(&stage, "dunlin.v1.json");
+    no_hello.say(&json!({"op": "ping"}));
+    assert_eq!(no_hello.hear()["title"], "PROTOCOL");
+    assert_eq!(no_hello.closed(), 1008);
+    assert_eq!(stage.get("/healthz").status, 200);
+}
+
+#[test]
+fn a_message_over_the_limit_is_refused_before_it_is_whole() {
+    let stage = Stage::with(|config| config.limits.ws.message_bytes_max = 1 << 16);
+    let mut socket = Socket::json(&stage);
+    socket.frame(0x80 | TEXT, &vec![b' '; 1 << 17]);
+    let said = socket.hear();
+    assert_eq!((said["op"].as_str(), said["title"].as_str()), (Some("error"), Some("LIMIT")));
+    assert!(said["detail"].as_str().unwrap().contains("ws.message_bytes_max"), "{said}");
+    let mut subscribing = Socket::json(&stage);
+    subscribing.say(&json!({"op": "subscribe", "id": 1, "pattern": "a"}));
+    assert_eq!(subscribing.hear()["op"], "subscribed");
+    subscribing.say(&json!({"op": "subscribe", "id": 1, "pattern": "b"}));
+    assert_eq!(subscribing.hear()["op"], "end");
+}
+
+#[test]
+fn a_ping_is_answered_in_either_language_and_a_close_by_a_close() {
+    let stage = Stage::new();
+    for protocol in ["dunlin.v1", "dunlin.v1.json"] {
+        let mut socket = Socket::open(&stage, protocol);
+        socket.frame(0x80 | PING, b"still there?");
+        assert_eq!(socket.next(), (PONG, b"still there?".to_vec()), "{protocol}");
+        socket.frame(0x80 | CLOSE, &1000_u16.to_be_bytes());
+        assert_eq!(socket.closed(), 1000, "{protocol}");
+    }
+}
+
+#[test]
+fn who_does_not_read_costs_the_node_no_more_than_what_it_was_sent_and_is_told_its_gap() {
+    let stage = Stage::new();
+    stage.node.create_topic("t", short(), false).unwrap();
+    let mut socket = Socket::json(&stage);
+    socket.say(&json!({"op": "subscribe", "id": 1, "pattern": "t"}));
+    assert_eq!(socket.hear()["op"], "subscribed");
+    let before = stage.node.budget().used();
+    // More than the socket's buffers hold, by far.
+    for _ in 0..200_000 {
+        stage.publish("t", &[b'x'; 100]);
+    }
+    assert!(stage.node.budget().used() < before + (1 << 20));
+    let (mut next, mut lost) = (1, 0);
+    while next <= 200_000 {
+        let said = socket.hear();
+        let number = |name: &str| said[name].as_u64().unwrap();
+        match said["op"].as_str().unwrap() {
+            "record" => {
+                assert_eq!(number("seq"), next);
+                next += 1;
+            }
+            "gap" => {
+                assert_eq!(number("first"), next);
+                lost += number("records");
+                next = number("last") + 1;
+            }
+            "lagging" | "at" => {}
+            other => panic!("{other}: {said}"),
+        }
+    }
+    assert!(lost > 0);
+}
+
+#[test]
+fn a_node_that_stops_says_so_and_closes() {
+    let stage = Stage::new();
+    let mut socket = Socket::json(&stage);
+    let server = stage.server;
+    let stopping = std::thread::spawn(move || server.stop());
+    let said = socket.hear();
+    assert_eq!((said["op"].as_str(), said["title"].as_str()), (Some("error"), Some("SHUTTING_DOWN")));
+    assert_eq!(socket.closed(), 1001);
+    stopping.join().unwrap();
+}
+
+#[test]
+fn connections_are_counted_at_the_door_they_came_to() {
+    let stage = Stage::new();
+    let _socket = Socket::json(&stage);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let metrics = stage.get("/metrics").text().to_owned();
+        if metrics.contains("dunlin_connections{door=\"ws\"} 1\n") {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{metrics}");
+    }
+    // A connection that says nothing more after its head is no WebSocket yet, nor for ever.
+    let mut half = stage.peer();
+    half.send(b"GET /v1/ws HTTP/1.1\r\n");
+    half.stream.get_mut().flush().unwrap();
+}

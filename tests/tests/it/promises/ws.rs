@@ -1,0 +1,303 @@
+//! Door `ws`. In binary messages it is Dunlin's own client that talks, its bytes carried by a bridge that knows WebSockets and
+//! nothing of them; in JSON it is a client of a few lines.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use tungstenite::client::IntoClientRequest;
+use tungstenite::handshake::client::generate_key;
+use tungstenite::http::HeaderValue;
+use tungstenite::protocol::WebSocketConfig;
+use tungstenite::protocol::frame::coding::{Data, OpCode};
+use tungstenite::protocol::frame::{FrameHeader, FrameSocket};
+use tungstenite::{Message as Text, WebSocket};
+
+use super::door::{Door, Message, Reader, Seen, Taken, Visitor, Wish};
+use super::rust::Outside;
+use super::trial::{PATIENCE, Started, TOKEN};
+
+pub struct Binary;
+pub struct Json;
+
+impl Door for Binary {
+    fn name(&self) -> &'static str {
+        "WebSocket"
+    }
+
+    fn address(&self, node: &Started) -> Option<SocketAddr> {
+        Some(node.http())
+    }
+
+    fn enter(&self, _: &Started, address: Option<SocketAddr>) -> Result<Box<dyn Visitor>> {
+        let bridge = bridge_to(address.context("no address")?)?;
+        Outside::connect(&format!("dunlin://{bridge}"))
+    }
+}
+
+impl Door for Json {
+    fn name(&self) -> &'static str {
+        "WebSocket, JSON"
+    }
+
+    fn address(&self, node: &Started) -> Option<SocketAddr> {
+        Some(node.http())
+    }
+
+    fn not_offered(&self, promise: &str) -> Option<&'static str> {
+        match promise {
+            "groups" => Some("groups are joined through other doors"),
+            "requests" => Some("requests are made through other doors"),
+            _ => None,
+        }
+    }
+
+    fn enter(&self, _: &Started, address: Option<SocketAddr>) -> Result<Box<dyn Visitor>> {
+        Ok(Box::new(Client { address: address.context("no address")?, talk: None, requests: 0 }))
+    }
+}
+
+/// A WebSocket in this sub-protocol, and its socket.
+fn open(address: SocketAddr, protocol: &'static str) -> Result<(WebSocket<TcpStream>, TcpStream)> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut request = format!("ws://{address}/v1/ws").into_client_request()?;
+    request.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(protocol));
+    let config = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
+    let socket = stream.try_clone()?;
+    let (talk, response) = tungstenite::client::client_with_config(request, stream, Some(config))
+        .map_err(|error| anyhow::anyhow!("{error}"))?;
+    ensure!(response.headers()["sec-websocket-protocol"] == protocol, "{response:?}");
+    Ok((talk, socket))
+}
+
+/// Where a client of plain TCP may connect to, as often as it likes: each connection becomes a WebSocket to the node.
+fn bridge_to(node: SocketAddr) -> Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            // Who connects while the node is away is turned away like by it.
+            let Ok((_talk, node)) = open(node, "dunlin.v1") else { continue };
+            let both = client.try_clone().and_then(|client| Ok((client, node.try_clone()?)));
+            let Ok((client_to_write, node_to_read)) = both else { continue };
+            let _ = node.set_read_timeout(None);
+            thread::spawn(move || carry_in(client, node));
+            thread::spawn(move || carry_out(node_to_read, client_to_write));
+        }
+    });
+    Ok(address)
+}
+
+/// What the client says, in masked frames of whatever size it comes in; some messages are in pieces.
+fn carry_in(mut client: TcpStream, mut node: TcpStream) {
+    let mut bytes = vec![0; 40_000];
+    let mut is_fragment = false;
+    for count in 0.. {
+        let Ok(read @ 1..) = client.read(&mut bytes) else { break };
+        let mask = generate_key().into_bytes();
+        let mask = [mask[0], mask[1], mask[2], mask[3]];
+        let opcode = OpCode::Data(if is_fragment { Data::Continue } else { Data::Binary });
+        is_fragment = count % 3 == 1;
+        let head = FrameHeader { is_final: !is_fragment, opcode, mask: Some(mask), ..FrameHeader::default() };
+        let mut frame = Vec::new();
+        if head.format(read as u64, &mut frame).is_err() {
+            break;
+        }
+        frame.extend(bytes[..read].iter().zip(mask.iter().cycle()).map(|(byte, key)| byte ^ key));
+        if node.write_all(&frame).is_err() {
+            break;
+        }
+    }
+    let _ = node.shutdown(Shutdown::Both);
+}
+
+/// What the node says.
+fn carry_out(node: TcpStream, mut client: TcpStream) {
+    let mut frames = FrameSocket::new(node);
+    while let Ok(Some(frame)) = frames.read(Some(1 << 20)) {
+        if frame.header().opcode != OpCode::Data(Data::Binary) || client.write_all(frame.payload()).is_err() {
+            break;
+        }
+    }
+    let _ = client.shutdown(Shutdown::Both);
+}
+
+struct Client {
+    address: SocketAddr,
+    talk: Option<Talk>,
+    requests: u64,
+}
+
+/// A connection that was let in.
+struct Talk {
+    socket: WebSocket<TcpStream>,
+    stream: TcpStream,
+}
+
+impl Talk {
+    fn begin(address: SocketAddr) -> Result<Talk> {
+        let (socket, stream) = open(address, "dunlin.v1.json")?;
+        let mut talk = Talk { socket, stream };
+        talk.say(&json!({"op": "hello", "token": TOKEN.0}))?;
+        let welcome = talk.hear(PATIENCE)?.context("no welcome")?;
+        ensure!(welcome["op"] == "welcome", "{welcome}");
+        Ok(talk)
+    }
+
+    fn say(&mut self, what: &Value) -> Result<()> {
+        Ok(self.socket.send(Text::text(what.to_string()))?)
+    }
+
+    /// What is said next; `None` after the patience.
+    fn hear(&mut self, patience: Duration) -> Result<Option<Value>> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            self.stream.set_read_timeout(Some(left))?;
+            match self.socket.read() {
+                Ok(Text::Text(text)) => {
+                    let said: Value = serde_json::from_str(&text)?;
+                    if said["op"] != "heartbeat" {
+                        return Ok(Some(said));
+                    }
+                }
+                Ok(Text::Close(_)) => bail!("closed"),
+                Ok(_) => {}
+                Err(tungstenite::Error::Io(error))
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                {
+                    if Instant::now() >= deadline {
+                        return Ok(None);
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl Visitor for Client {
+    fn publish(&mut self, message: &Message<'_>) -> Result<Option<u64>> {
+        if self.talk.is_none() {
+            self.talk = Some(Talk::begin(self.address)?);
+        }
+        let talk = self.talk.as_mut().context("no connection")?;
+        self.requests += 1;
+        let headers: Vec<_> =
+            message.headers.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+        talk.say(&json!({
+            "op": "publish", "request": self.requests, "subject": message.subject,
+            "payload": String::from_utf8(message.payload.to_vec())?, "headers": headers,
+        }))?;
+        let said = talk.hear(PATIENCE)?.context("no answer")?;
+        ensure!(said["op"] == "published" && said["request"] == self.requests, "{said}");
+        Ok(said["seq"].as_u64())
+    }
+
+    fn subscribe(&mut self, wish: &Wish<'_>) -> Result<Box<dyn Reader>> {
+        let from = match wish {
+            Wish { with_state: true, .. } => "snapshot",
+            Wish { from_earliest: true, .. } => "earliest",
+            _ => "latest",
+        };
+        let asked = json!({"op": "subscribe", "id": 7, "pattern": wish.subject, "from": from});
+        let mut reading =
+            Reading { address: self.address, asked, talk: None, resume: Value::Null, seen: VecDeque::new() };
+        reading.connect()?;
+        Ok(Box::new(reading))
+    }
+}
+
+/// A subscription that comes back where it was.
+struct Reading {
+    address: SocketAddr,
+    asked: Value,
+    talk: Option<Talk>,
+    resume: Value,
+    seen: VecDeque<Seen>,
+}
+
+impl Reading {
+    fn connect(&mut self) -> Result<()> {
+        let mut talk = Talk::begin(self.address)?;
+        let mut asked = self.asked.clone();
+        asked["resume"] = self.resume.clone();
+        talk.say(&asked)?;
+        let said = talk.hear(PATIENCE)?.context("no answer")?;
+        ensure!(said["op"] == "subscribed", "{said}");
+        self.talk = Some(talk);
+        self.take(&said)
+    }
+
+    fn take(&mut self, said: &Value) -> Result<()> {
+        let number = |name: &str| said[name].as_u64().with_context(|| format!("no {name} in {said}"));
+        ensure!(said["id"] == 7, "{said}");
+        if said["resume"].is_string() {
+            self.resume = said["resume"].clone();
+        }
+        let op = said["op"].as_str().unwrap_or("");
+        self.seen.push_back(match op {
+            "record" => Seen::Record(taken(said)?),
+            "gap" => Seen::Gap(number("first")?, number("last")?),
+            "lagging" => Seen::Lagging,
+            "epoch" => Seen::Anew,
+            "snapshot" => {
+                let seq = said["position"].as_str().and_then(|at| at.split_once('-')?.1.parse().ok());
+                Seen::State(seq.with_context(|| format!("no position in {said}"))?)
+            }
+            "checksum" | "at" | "subscribed" => return Ok(()),
+            other => bail!("{other}: {said}"),
+        });
+        Ok(())
+    }
+}
+
+impl Reader for Reading {
+    fn next(&mut self, patience: Duration) -> Result<Seen> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(seen) = self.seen.pop_front() {
+                return Ok(seen);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(Seen::Nothing);
+            }
+            let Some(talk) = &mut self.talk else {
+                if self.connect().is_err() {
+                    thread::sleep(Duration::from_millis(20).min(left));
+                }
+                continue;
+            };
+            match talk.hear(left) {
+                // It says why it ends, and closes: it is there again soon.
+                Ok(Some(said)) if said["op"] == "error" => self.talk = None,
+                Ok(Some(said)) => self.take(&said)?,
+                Ok(None) => {}
+                Err(_) => self.talk = None,
+            }
+        }
+    }
+}
+
+fn taken(said: &Value) -> Result<Taken> {
+    let text = |name: &str| said[name].as_str().with_context(|| format!("no {name} in {said}"));
+    let headers = said["headers"].as_array().map_or(&[][..], Vec::as_slice);
+    let header = |header: &Value| {
+        let of = |name: &str| header[name].as_str().unwrap_or("?").to_owned();
+        (of("name"), of("value"))
+    };
+    Ok(Taken {
+        subject: text("subject")?.to_owned(),
+        seq: said["seq"].as_u64(),
+        payload: text("payload")?.as_bytes().to_vec(),
+        headers: headers.iter().map(header).collect(),
+    })
+}
