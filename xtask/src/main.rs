@@ -19,6 +19,7 @@ mod python;
 mod race;
 mod test;
 mod tidy;
+mod web;
 mod workspace;
 
 use std::process::ExitCode;
@@ -56,6 +57,8 @@ enum Command {
     NatsClients,
     /// Build the program with OpenTelemetry, and try its exporter
     Otel,
+    /// Try the client for browsers against the real binary
+    Web,
     /// Check format, lints and tidiness; reads only
     Check,
     /// Compare what ARCHITECTURE.md and the other pages say with the tree; reads only
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
         Command::Python(options) => python::run(&options),
         Command::NatsClients => nats_clients::run(),
         Command::Otel => otel::run(),
+        Command::Web => web::run(),
         Command::Check => check::run(),
         Command::Tidy => tidy::run(),
         Command::Charts => charts::run(),

@@ -1,0 +1,171 @@
+/** Records of a run, read where they lie. */
+
+import { bytesText, padded, u64 } from "./bytes.js";
+import { Flag } from "./kinds.js";
+
+/** One log of a subscription. */
+export interface Log {
+  readonly topic: string;
+  readonly partition: number;
+  readonly channel: number;
+  /** What stands before a record's own part of its subject. */
+  readonly subjectPrefix: string;
+  /** The last record that was given to the reader. */
+  position: { epoch: number; seq: number };
+}
+
+/**
+ * Consecutive records of one log. It, and all that it gives out, is good during the callback only: the bytes are the
+ * connection's. `next()` moves on to the first record, then to each.
+ */
+export class Batch {
+  log!: Log;
+  epoch = 0;
+  prevSeq = 0;
+  firstSeq = 0;
+  count = 0;
+  /** The frames. */
+  bytes!: Uint8Array;
+  view!: DataView;
+
+  /** Of the record that the batch stands on. */
+  seq = 0;
+  payloadOffset = 0;
+  payloadLength = 0;
+
+  private nextAt = 0;
+  private left = 0;
+  private meta = 0;
+  private flags = 0;
+
+  /** @internal */
+  reset(log: Log, epoch: number, prevSeq: number, firstSeq: number, count: number, bytes: Uint8Array): void {
+    this.log = log;
+    this.epoch = epoch;
+    this.prevSeq = prevSeq;
+    this.firstSeq = firstSeq;
+    this.count = count;
+    this.bytes = bytes;
+    this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    this.rewind();
+  }
+
+  /** @internal leaves out the first records, which were given before. */
+  skip(records: number): void {
+    for (let n = 0; n < records && this.next(); n++);
+    this.bytes = this.bytes.subarray(this.nextAt);
+    this.view = new DataView(this.bytes.buffer, this.bytes.byteOffset, this.bytes.byteLength);
+    this.firstSeq += records;
+    this.count -= records;
+    this.rewind();
+  }
+
+  /** Stands before the first record again. */
+  rewind(): void {
+    this.nextAt = 0;
+    this.left = this.count;
+    this.seq = this.firstSeq - 1;
+  }
+
+  /** Moves to the next record; false behind the last. */
+  next(): boolean {
+    if (this.left === 0) return false;
+    const at = this.nextAt;
+    const length = this.view.getUint32(at, true);
+    const metaLength = this.view.getUint16(at + 6, true);
+    if (length < 16 || 8 + metaLength > length || at + length > this.bytes.length) {
+      throw new RangeError("a record that is not whole");
+    }
+    this.left--;
+    this.flags = this.view.getUint8(at + 5);
+    this.meta = at + 8;
+    this.payloadOffset = at + 8 + metaLength;
+    this.payloadLength = length - 8 - metaLength;
+    this.nextAt = at + padded(length);
+    this.seq++;
+    return true;
+  }
+
+  /** A view; copy it to keep it. */
+  get payload(): Uint8Array {
+    return this.bytes.subarray(this.payloadOffset, this.payloadOffset + this.payloadLength);
+  }
+
+  text(): string {
+    return bytesText(this.payload);
+  }
+
+  json<T = unknown>(): T {
+    return JSON.parse(this.text()) as T;
+  }
+
+  /** When the node appended it, ns since 1970. */
+  appendTimeNs(): bigint {
+    return this.view.getBigUint64(this.meta, true);
+  }
+
+  appendTimeMs(): number {
+    return u64(this.view, this.meta) / 1e6;
+  }
+
+  /** When it happened, as its publisher says. */
+  eventTimeMs(): number | undefined {
+    return this.flags & Flag.EVENT_TIME ? u64(this.view, this.meta + 8) / 1e6 : undefined;
+  }
+
+  subject(): string {
+    const tail = this.field(Flag.SUBJECT);
+    return tail ? this.log.subjectPrefix + bytesText(tail) : this.log.subjectPrefix || this.log.topic;
+  }
+
+  /** A view. */
+  key(): Uint8Array | undefined {
+    return this.field(Flag.KEY);
+  }
+
+  /** Where an answer is expected. */
+  reply(): string | undefined {
+    const reply = this.field(Flag.REPLY);
+    return reply && bytesText(reply);
+  }
+
+  /** Names, and views of values. */
+  headers(): [string, Uint8Array][] {
+    const found: [string, Uint8Array][] = [];
+    if (!(this.flags & Flag.HEADERS)) return found;
+    let at = this.fieldsEnd();
+    let left = this.view.getUint16(at, true);
+    at += 2;
+    for (; left > 0; left--) {
+      const nameLength = this.view.getUint16(at, true);
+      const valueLength = this.view.getUint16(at + 2, true);
+      const value = at + 4 + nameLength;
+      found.push([bytesText(this.bytes.subarray(at + 4, value)), this.bytes.subarray(value, value + valueLength)]);
+      at = value + valueLength;
+    }
+    return found;
+  }
+
+  private fixedEnd(): number {
+    return this.meta + 8 + (this.flags & Flag.EVENT_TIME ? 8 : 0) + (this.flags & Flag.EXPIRES ? 8 : 0);
+  }
+
+  private field(wanted: number): Uint8Array | undefined {
+    let at = this.fixedEnd();
+    for (const flag of [Flag.SUBJECT, Flag.KEY, Flag.REPLY]) {
+      if (!(this.flags & flag)) continue;
+      const length = this.view.getUint16(at, true);
+      if (flag === wanted) return this.bytes.subarray(at + 2, at + 2 + length);
+      at += 2 + length;
+    }
+    return undefined;
+  }
+
+  private fieldsEnd(): number {
+    let at = this.fixedEnd();
+    for (const flag of [Flag.SUBJECT, Flag.KEY, Flag.REPLY]) {
+      if (this.flags & flag) at += 2 + this.view.getUint16(at, true);
+    }
+    return at;
+  }
+}

@@ -1,0 +1,221 @@
+/** Order books: replicas of topics whose state is `book` or `orders` (docs/feeds.md has the bytes). */
+
+import { type Batch } from "./batch.js";
+import { i64, type Position, u64 } from "./bytes.js";
+import { level as hashOfLevel } from "./checksum.js";
+import type { Client } from "./client.js";
+import type { NoticeEvent } from "./events.js";
+import type { Subscription } from "./subscription.js";
+
+export interface Level {
+  /** In the instrument's smallest unit. */
+  price: number;
+  size: number;
+  /** Where the state knows single orders. */
+  orders?: number;
+}
+
+export interface Book {
+  readonly topic: string;
+  readonly kind: "book" | "orders";
+  /** Whether it is what the node has, but for what is on its way. */
+  readonly right: boolean;
+  readonly position: Position;
+  readonly updates: number;
+  readonly gapsHealed: number;
+  /** How often it was found to add up to what the node said. */
+  readonly verified: number;
+  /** When the last record was appended, ms since 1970; 0 before the first. */
+  readonly lastChangeMs: number;
+  /** The best levels of each side, the best first. */
+  depth(levels?: number): { bids: Level[]; asks: Level[] };
+}
+
+export interface BookReplica {
+  /** By topic. */
+  readonly books: ReadonlyMap<string, Book>;
+  close(): void;
+}
+
+export interface FollowBookOptions {
+  conflate?: boolean;
+  onChange?: (book: Book) => void;
+  onEvent?: (event: NoticeEvent) => void;
+}
+
+/** Books of more levels are not checked: their checksum would take too long here. */
+const CHECKED_LEVELS_MAX = 20_000;
+
+interface Order {
+  side: 1 | 2;
+  price: number;
+  size: number;
+}
+
+/** A book's own state. */
+export class BookState implements Book {
+  kind: "book" | "orders" = "book";
+  right = false;
+  position: Position = { epoch: 0, seq: 0 };
+  updates = 0;
+  gapsHealed = 0;
+  verified = 0;
+  lastChangeMs = 0;
+  private readonly sides: [Map<number, Level>, Map<number, Level>] = [new Map(), new Map()];
+  private readonly orders = new Map<number, Order>();
+  private sorted: { bids: Level[]; asks: Level[] } | undefined;
+
+  constructor(readonly topic: string) {}
+
+  depth(levels = Infinity): { bids: Level[]; asks: Level[] } {
+    this.sorted ??= {
+      bids: [...this.sides[0].values()].sort((a, b) => b.price - a.price),
+      asks: [...this.sides[1].values()].sort((a, b) => a.price - b.price),
+    };
+    const { bids, asks } = this.sorted;
+    return { bids: bids.slice(0, levels), asks: asks.slice(0, levels) };
+  }
+
+  /** Takes in the record that the batch stands on. */
+  apply(batch: Batch): void {
+    const { view, payloadOffset: start, payloadLength: length } = batch;
+    const step = this.kind === "book" ? 24 : 32;
+    if (length % step !== 0) throw new RangeError(`${length} bytes of a book`);
+    for (let at = start; at < start + length; at += step) {
+      if (this.kind === "book") this.applyLevel(view, at);
+      else this.applyOrder(view, at);
+    }
+    this.updates += length / step;
+    this.lastChangeMs = batch.appendTimeMs();
+    this.sorted = undefined;
+  }
+
+  private applyLevel(view: DataView, at: number): void {
+    const op = view.getUint8(at);
+    const side = this.sides[view.getUint8(at + 1) - 1];
+    if (!side || op < 1 || op > 3) throw new RangeError(`operation ${op} of a book`);
+    const price = i64(view, at + 8);
+    if (op === 1) side.set(price, { price, size: i64(view, at + 16) });
+    else if (op === 2) side.delete(price);
+    else side.clear();
+  }
+
+  private applyOrder(view: DataView, at: number): void {
+    const op = view.getUint8(at);
+    const side = view.getUint8(at + 1) as 1 | 2;
+    const id = u64(view, at + 8);
+    const [price, size] = [i64(view, at + 16), i64(view, at + 24)];
+    if (op === 4) {
+      for (const [id, order] of this.orders) if (order.side === side) this.orders.delete(id);
+      this.sides[side - 1]?.clear();
+      return;
+    }
+    const before = this.orders.get(id);
+    if (before) this.add(before, -1);
+    if (op === 1 || op === 2) {
+      const order = { side: op === 1 ? side : (before?.side ?? side), price, size };
+      this.orders.set(id, order);
+      this.add(order, 1);
+    } else if (op === 3) {
+      this.orders.delete(id);
+    } else {
+      throw new RangeError(`operation ${op} of a book`);
+    }
+  }
+
+  private add({ side, price, size }: Order, sign: 1 | -1): void {
+    const levels = this.sides[side - 1];
+    if (!levels) throw new RangeError(`side ${side} of a book`);
+    const level = levels.get(price) ?? { price, size: 0, orders: 0 };
+    level.size += sign * size;
+    level.orders = (level.orders ?? 0) + sign;
+    if (level.orders > 0) levels.set(price, level);
+    else levels.delete(price);
+  }
+
+  /** Becomes the state of these bytes. */
+  restore(bytes: Uint8Array, position: Position): void {
+    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    const kind = bytes.length < 16 ? 0 : view.getUint8(0);
+    if (kind !== 1 && kind !== 2) throw new RangeError("no state of a book");
+    this.kind = kind === 1 ? "book" : "orders";
+    this.sides.forEach((side) => side.clear());
+    this.orders.clear();
+    const [bids, asks] = [view.getUint32(4, true), view.getUint32(8, true)];
+    let at = 16;
+    for (let n = 0; n < bids + asks; n++) {
+      const side = n < bids ? 1 : 2;
+      if (kind === 1) {
+        const price = i64(view, at);
+        this.sides[side - 1]!.set(price, { price, size: i64(view, at + 8) });
+        at += 16;
+      } else {
+        const order = { side, price: i64(view, at + 8), size: i64(view, at + 16) } as const;
+        this.orders.set(u64(view, at), order);
+        this.add(order, 1);
+        at += 24;
+      }
+    }
+    this.position = position;
+    this.right = true;
+    this.sorted = undefined;
+  }
+
+  /** Whether it adds up to that; undefined where it is not looked at. */
+  addsUpTo(checksum: bigint): boolean | undefined {
+    const levels = this.sides[0].size + this.sides[1].size;
+    if (this.kind !== "book" || levels > CHECKED_LEVELS_MAX) return undefined;
+    let sum = 0n;
+    this.sides.forEach((side, n) => {
+      for (const { price, size } of side.values()) sum += hashOfLevel(n === 0, price, size);
+    });
+    return BigInt.asUintN(64, sum) === checksum;
+  }
+}
+
+/** Follows the books of a topic, or of all that a pattern takes in. */
+export function followBook(client: Client, pattern: string, options: FollowBookOptions = {}): BookReplica {
+  const books = new Map<string, BookState>();
+  const of = (topic: string): BookState => {
+    const book = books.get(topic) ?? new BookState(topic);
+    books.set(topic, book);
+    return book;
+  };
+  const subscription: Subscription = client.subscribe(pattern, {
+    follow: true,
+    conflate: options.conflate ?? false,
+    onBatch: (batch) => {
+      const book = of(batch.log.topic);
+      while (batch.next()) book.apply(batch);
+      book.position = { epoch: batch.epoch, seq: batch.firstSeq + batch.count - 1 };
+      if (!book.right) book.gapsHealed++;
+      book.right = true;
+      options.onChange?.(book);
+    },
+    onEvent: (event) => {
+      take(event);
+      options.onEvent?.(event);
+    },
+  });
+  const take = (event: NoticeEvent): void => {
+    if (event.type === "state") {
+      const book = of(event.topic);
+      if (book.position.epoch > 0 && !book.right) book.gapsHealed++;
+      book.restore(event.bytes, event.position);
+      options.onChange?.(book);
+    } else if (event.type === "gap" || event.type === "epoch") {
+      of(event.topic).right = false;
+    } else if (event.type === "checksum") {
+      const book = of(event.topic);
+      const isRight = book.right ? book.addsUpTo(event.checksum) : undefined;
+      if (isRight) book.verified++;
+      if (isRight === false) {
+        book.right = false;
+        subscription.resync(event.topic, event.partition);
+      }
+    } else if (event.type === "deleted") {
+      books.delete(event.topic);
+    }
+  };
+  return { books, close: () => subscription.unsubscribe() };
+}

@@ -1,0 +1,16 @@
+/** What the entries of a state add up to: the hashes of docs/feeds.md, of 64 bits. */
+
+const FACTOR = 0xd6e8feb86659fd93n;
+const BID = 0x9e3779b97f4a7c15n;
+const ASK = 0xc2b2ae3d27d4eb4fn;
+const MASK = (1n << 64n) - 1n;
+
+function mix(hash: bigint, word: bigint): bigint {
+  const product = (hash ^ (word & MASK)) * FACTOR;
+  return (product & MASK) ^ (product >> 64n);
+}
+
+/** Of a price level. */
+export function level(isBid: boolean, price: number, size: number): bigint {
+  return mix(mix(isBid ? BID : ASK, BigInt(price)), BigInt(size));
+}

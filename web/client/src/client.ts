@@ -1,0 +1,334 @@
+/** A client of a node or a cluster: connects in the background, comes back when it was cut off, and goes on where it was. */
+
+import { Fields, type Position, textBytes, type Writer } from "./bytes.js";
+import { Connection, refusal, type Welcome } from "./connection.js";
+import { Code, DunlinError } from "./errors.js";
+import { Http, type TopicsPage } from "./http.js";
+import { FromNode } from "./kinds.js";
+import { Kv } from "./kv.js";
+import { type Published, type PublishOptions, Publisher } from "./publisher.js";
+import { type SubscribeOptions, Subscription } from "./subscription.js";
+
+export interface ConnectOptions {
+  token?: string;
+  user?: string;
+  password?: string;
+  /** What operators see. */
+  name?: string;
+  /** Comes back when the connection was lost; true without it. */
+  reconnect?: boolean;
+  WebSocket?: typeof WebSocket;
+  fetch?: typeof fetch;
+}
+
+export type State = "connecting" | "open" | "waiting" | "closed";
+
+export interface NodeInfo {
+  id: string;
+  name: string;
+  session: bigint;
+  url: string;
+  heartbeatMs: number;
+}
+
+/** The shortest and the longest span within which it comes back, at a random moment. */
+const BACKOFF_MS = 50;
+const BACKOFF_MS_MAX = 2_000;
+
+/** See the file. */
+export class Client {
+  readonly stats = { messages: 0, bytes: 0, records: 0, gaps: 0, reconnects: 0 };
+  readonly kv: Kv;
+  state: State = "connecting";
+  node: NodeInfo | undefined;
+  /** Why there is no connection. */
+  why: DunlinError | undefined;
+  private readonly bases: string[];
+  private turn = 0;
+  private attempts = 0;
+  private connection: Connection | undefined;
+  private welcome: Welcome | undefined;
+  private retry: ReturnType<typeof setTimeout> | undefined;
+  private readonly watchers = new Set<(state: State, why?: DunlinError) => void>();
+  private readonly subscriptions = new Map<number, Subscription>();
+  private readonly channels = new Map<number, Subscription>();
+  private readonly publishers = new Map<number, Publisher>();
+  private readonly publishersOf = new Map<string, Publisher>();
+  private numbers = 0;
+  private readonly web: Http;
+
+  /** @internal */
+  constructor(
+    urls: string | readonly string[],
+    private readonly options: ConnectOptions,
+  ) {
+    this.bases = (typeof urls === "string" ? [urls] : urls).map(baseOf);
+    if (this.bases.length === 0) throw new TypeError("no address to connect to");
+    this.web = new Http(() => this.bases[this.turn]!, options);
+    this.kv = new Kv(this.web);
+    this.open();
+  }
+
+  /** Tells each change of `state`; the function that is given back ends that. */
+  onState(watcher: (state: State, why?: DunlinError) => void): () => void {
+    this.watchers.add(watcher);
+    return () => this.watchers.delete(watcher);
+  }
+
+  /** The address of the node that it talks to, for HTTP. */
+  get url(): string {
+    return this.bases[this.turn]!;
+  }
+
+  subscribe(pattern: string, options: SubscribeOptions = {}): Subscription {
+    const client = this;
+    const port = {
+      get out(): Writer | undefined {
+        return client.out;
+      },
+      wrote: () => this.connection?.wrote(),
+      forget: (subscription: Subscription) => this.forgetSubscription(subscription),
+      stats: this.stats,
+    };
+    const named = { ...(this.options.name !== undefined && { name: this.options.name }), ...options };
+    const subscription = new Subscription(++this.numbers, pattern, named, port);
+    if (this.state === "closed") {
+      subscription.end(new DunlinError(Code.Asked, "the client was closed"));
+      return subscription;
+    }
+    this.subscriptions.set(subscription.id, subscription);
+    if (this.out) {
+      subscription.begin(this.out);
+      this.connection?.wrote();
+    }
+    return subscription;
+  }
+
+  publisher(subject: string): Publisher {
+    const client = this;
+    const port = {
+      get out(): Writer | undefined {
+        return client.out;
+      },
+      get inFlightBytesMax(): number {
+        return client.welcome?.inFlightBytesMax ?? 0;
+      },
+      wrote: () => this.connection?.wrote(),
+      forget: (publisher: Publisher) => {
+        this.publishers.delete(publisher.id);
+        if (this.publishersOf.get(subject) === publisher) this.publishersOf.delete(subject);
+      },
+    };
+    const publisher = new Publisher(++this.numbers, subject, port);
+    if (this.state === "closed") {
+      publisher.end(new DunlinError(Code.Asked, "the client was closed"));
+      return publisher;
+    }
+    this.publishers.set(publisher.id, publisher);
+    if (this.out) {
+      publisher.begin(this.out);
+      this.connection?.wrote();
+    }
+    return publisher;
+  }
+
+  /** Publishes one record, and waits for its answer. */
+  publish(subject: string, payload: string | Uint8Array, options: PublishOptions = {}): Promise<Published> {
+    let publisher = this.publishersOf.get(subject);
+    if (!publisher) {
+      publisher = this.publisher(subject);
+      if (!publisher.ended) this.publishersOf.set(subject, publisher);
+    }
+    return publisher.publish(payload, options);
+  }
+
+  topics(query: { pattern?: string; after?: string; limit?: number } = {}): Promise<TopicsPage> {
+    return this.web.topics(query);
+  }
+
+  /** A request to the node's door `http`, with the credentials; a refusal is thrown. */
+  http<T = unknown>(path: string, init: RequestInit = {}): Promise<T> {
+    return this.web.json<T>(path, init);
+  }
+
+  httpText(path: string, init: RequestInit = {}): Promise<string> {
+    return this.web.text(path, init);
+  }
+
+  close(): void {
+    if (this.state === "closed") return;
+    clearTimeout(this.retry);
+    const why = new DunlinError(Code.Asked, "the client was closed");
+    for (const subscription of [...this.subscriptions.values()]) subscription.end(why);
+    for (const publisher of [...this.publishers.values()]) publisher.end(why);
+    const connection = this.connection;
+    this.connection = undefined;
+    connection?.close();
+    this.become("closed", why);
+  }
+
+  private get out(): Writer | undefined {
+    return this.connection?.isOpen ? this.connection.out : undefined;
+  }
+
+  private become(state: State, why?: DunlinError): void {
+    this.state = state;
+    this.why = why;
+    for (const watcher of [...this.watchers]) watcher(state, why);
+  }
+
+  private open(): void {
+    const base = this.bases[this.turn]!;
+    const url = `${base.replace(/^http/, "ws")}/v1/ws`;
+    const connection = new Connection(
+      {
+        url,
+        credentials: credentialsOf(this.options),
+        name: this.options.name ?? "",
+        WebSocket: this.options.WebSocket ?? globalThis.WebSocket,
+      },
+      {
+        welcomed: (welcome) => this.welcomed(welcome, base),
+        message: (kind, view, at, end) => this.message(kind, view, at, end),
+        settled: () => this.settled(connection),
+        ended: (why, after) => {
+          if (this.connection === connection) this.lost(why, after);
+        },
+      },
+    );
+    this.connection = connection;
+  }
+
+  private welcomed(welcome: Welcome, base: string): void {
+    this.welcome = welcome;
+    const { node: id, name, session, heartbeatMs } = welcome;
+    this.node = { id, name, session, url: base, heartbeatMs };
+    this.attempts = 0;
+    const out = this.out!;
+    for (const subscription of this.subscriptions.values()) subscription.begin(out);
+    for (const publisher of this.publishers.values()) publisher.begin(out);
+    this.connection?.wrote();
+    this.become("open");
+  }
+
+  private settled(connection: Connection): void {
+    this.stats.messages += connection.messages;
+    this.stats.bytes += connection.bytes;
+    connection.messages = 0;
+    connection.bytes = 0;
+    for (const subscription of this.subscriptions.values()) subscription.settled();
+  }
+
+  private lost(why: DunlinError, after?: number): void {
+    this.connection = undefined;
+    this.channels.clear();
+    for (const subscription of this.subscriptions.values()) subscription.lost();
+    const isOver = this.options.reconnect === false || why.retry === "no";
+    if (isOver) {
+      for (const subscription of [...this.subscriptions.values()]) subscription.end(why);
+      for (const publisher of [...this.publishers.values()]) publisher.end(why);
+      return this.become("closed", why);
+    }
+    const span = Math.min(BACKOFF_MS_MAX, BACKOFF_MS * 2 ** this.attempts++);
+    this.stats.reconnects++;
+    this.turn = (this.turn + 1) % this.bases.length;
+    this.become("waiting", why);
+    if ((this.state as State) === "closed") return;
+    this.retry = setTimeout(
+      () => {
+        this.become("connecting", why);
+        if ((this.state as State) !== "closed") this.open();
+      },
+      Math.max(after ?? 0, Math.random() * span),
+    );
+  }
+
+  private forgetSubscription(subscription: Subscription): void {
+    this.subscriptions.delete(subscription.id);
+    for (const [channel, of] of this.channels) if (of === subscription) this.channels.delete(channel);
+  }
+
+  private message(kind: number, view: DataView, at: number, end: number): void {
+    // Most messages are runs.
+    if (kind === FromNode.RUN) {
+      this.channels.get(view.getUint32(at + 8, true))?.run(view, at, end);
+      return;
+    }
+    const fields = new Fields(view, at + 8, end);
+    if (kind >= FromNode.PUBLISHER_OPENED && kind <= FromNode.PUBLISH_REFUSED) return this.ofPublisher(kind, fields);
+    switch (kind) {
+      case FromNode.LOG:
+        return this.ofLog(fields);
+      case FromNode.SUBSCRIBED:
+        return this.subscriptions.get(fields.u32())?.subscribed(fields.u32());
+      case FromNode.SUBSCRIPTION_ENDED: {
+        const subscription = this.subscriptions.get(fields.u32());
+        return subscription?.end(refusal(fields));
+      }
+      case FromNode.HEARTBEAT:
+        for (let left = fields.u32(); left > 0; left--) {
+          const channel = fields.u32();
+          const position: Position = fields.position();
+          this.channels.get(channel)?.heartbeat(channel, position);
+        }
+        return;
+      default:
+        return this.ofChannel(kind, fields, end - at);
+    }
+  }
+
+  private ofLog(fields: Fields): void {
+    const subscription = this.subscriptions.get(fields.u32());
+    if (subscription) this.channels.set(subscription.log(fields), subscription);
+  }
+
+  private ofPublisher(kind: number, fields: Fields): void {
+    const publisher = this.publishers.get(fields.u32());
+    if (!publisher) return;
+    if (kind === FromNode.PUBLISHER_OPENED) publisher.open(fields);
+    else if (kind === FromNode.PUBLISHER_REFUSED) publisher.end(refusal(fields));
+    else if (kind === FromNode.PUBLISHED) publisher.published(fields);
+    else publisher.refusedRecords(fields, refusal);
+  }
+
+  private ofChannel(kind: number, fields: Fields, cost: number): void {
+    const channel = fields.u32();
+    const subscription = this.channels.get(channel);
+    if (!subscription) return;
+    switch (kind) {
+      case FromNode.GAP:
+        return subscription.gap(channel, fields, cost);
+      case FromNode.LAGGING:
+        return subscription.lagging(channel, fields, cost);
+      case FromNode.EPOCH_CHANGED:
+        return subscription.epochChanged(channel, fields, cost);
+      case FromNode.ADVANCE:
+        return subscription.advance(channel, fields, cost);
+      case FromNode.DELETED:
+        return subscription.deleted(channel, fields);
+      case FromNode.SNAPSHOT:
+        return subscription.snapshot(channel, fields, cost);
+      case FromNode.CHECKSUM:
+        return subscription.checksum(channel, fields);
+    }
+  }
+}
+
+/** Connects in the background; with several addresses, to the next when one fails. An empty one is the page's own node. */
+export function connect(urls: string | readonly string[] = "", options: ConnectOptions = {}): Client {
+  return new Client(urls, options);
+}
+
+/** The address as HTTP has it, without a slash at its end. */
+function baseOf(url: string): string {
+  const own = typeof location === "undefined" ? undefined : location.origin;
+  const base = url === "" || url === "/" ? own : url.replace(/^ws/, "http").replace(/\/+$/, "");
+  if (!base || !/^https?:\/\//.test(base)) throw new TypeError(`${JSON.stringify(url)} is no address of a node`);
+  if (/^https?:\/\/[^/]*@/.test(base)) throw new TypeError("credentials do not belong into an address");
+  return base;
+}
+
+function credentialsOf({ token, user, password }: ConnectOptions): Uint8Array {
+  if (token !== undefined) return textBytes(token);
+  return user === undefined ? new Uint8Array() : textBytes(`${user}\0${password ?? ""}`);
+}

@@ -1,0 +1,254 @@
+/** One WebSocket: the bytes of Dunlin's own protocol, from the first eight on, cut into messages where they lie. */
+
+import { Fields, u64, Writer } from "./bytes.js";
+import { Code, DunlinError } from "./errors.js";
+import { FromNode, SUBPROTOCOL, ToNode, VERSION_MAX, VERSION_MIN } from "./kinds.js";
+
+/** What the node said when it let the client in. */
+export interface Welcome {
+  node: string;
+  session: bigint;
+  name: string;
+  inboxPrefix: string;
+  heartbeatMs: number;
+  runBytesMax: number;
+  controlBytesMax: number;
+  inFlightBytesMax: number;
+}
+
+/** Who uses a connection. */
+export interface Handler {
+  welcomed(welcome: Welcome): void;
+  /** A message, whose body lies from `at + 8` to `end`; good during the call only. */
+  message(kind: number, view: DataView, at: number, end: number): void;
+  /** Everything that came together was told. */
+  settled(): void;
+  /** The connection is over. Told once, and nothing after it. */
+  ended(why: DunlinError, reconnectAfterMs?: number): void;
+}
+
+export interface ConnectionOptions {
+  url: string;
+  credentials: Uint8Array;
+  name: string;
+  WebSocket: typeof WebSocket;
+}
+
+/** How long a node has to let a client in. */
+const HELLO_MS = 10_000;
+/** So many heartbeats may fail to come. */
+const HEARTBEATS_MISSED = 3;
+/** A message beyond this is no message. */
+const MESSAGE_BYTES_MAX = (1 << 28) + 64;
+const MAGIC = [0x44, 0x55, 0x4e, 0x4c, 0x49, 0x4e];
+
+/** See the file. */
+export class Connection {
+  readonly out = new Writer();
+  messages = 0;
+  bytes = 0;
+  private readonly socket: WebSocket;
+  private phase: "preamble" | "hello" | "open" | "over" = "preamble";
+  /** The start of a message whose end has not come. */
+  private rest: Uint8Array | undefined;
+  private restLength = 0;
+  private heardAt = Date.now();
+  private watch: ReturnType<typeof setInterval> | undefined;
+  private welcome: Welcome | undefined;
+  private flushing = false;
+
+  constructor(
+    options: ConnectionOptions,
+    private readonly handler: Handler,
+  ) {
+    this.socket = new options.WebSocket(options.url, SUBPROTOCOL);
+    this.socket.binaryType = "arraybuffer";
+    this.socket.onopen = () => {
+      this.out.raw(Uint8Array.from([...MAGIC, VERSION_MIN, VERSION_MAX]));
+      this.out.message(ToNode.HELLO, (out) => out.text("").bytes16(options.credentials).text(options.name));
+      this.flush();
+    };
+    this.socket.onmessage = (event: MessageEvent) => this.received(event.data as ArrayBuffer);
+    this.socket.onclose = () => this.end(new DunlinError(Code.ShuttingDown, "the connection was lost"));
+    // The close event follows, and tells as much.
+    this.socket.onerror = () => {};
+    this.watch = setInterval(() => this.lookForLife(), 1_000);
+  }
+
+  get isOpen(): boolean {
+    return this.phase === "open";
+  }
+
+  /** What was written to `out` goes out when the present turn is over. */
+  wrote(): void {
+    if (this.flushing) return;
+    this.flushing = true;
+    queueMicrotask(() => {
+      this.flushing = false;
+      this.flush();
+    });
+  }
+
+  private flush(): void {
+    if (this.out.length > 0 && this.phase !== "over" && this.socket.readyState === 1) this.socket.send(this.out.take());
+  }
+
+  /** What the browser has taken and not sent yet, bytes. */
+  get unsent(): number {
+    return this.socket.bufferedAmount;
+  }
+
+  /** Ends it in good order. */
+  close(): void {
+    if (this.phase === "open") {
+      this.out.message(ToNode.LEAVE, () => {});
+      this.flush();
+    }
+    this.end(new DunlinError(Code.Asked, "closed"));
+  }
+
+  private end(why: DunlinError, reconnectAfterMs?: number): void {
+    if (this.phase === "over") return;
+    this.phase = "over";
+    clearInterval(this.watch);
+    this.rest = undefined;
+    this.socket.close();
+    this.handler.ended(why, reconnectAfterMs);
+  }
+
+  private lookForLife(): void {
+    const patience = this.welcome ? HEARTBEATS_MISSED * this.welcome.heartbeatMs : HELLO_MS;
+    if (Date.now() - this.heardAt > patience) {
+      this.end(new DunlinError(Code.ShuttingDown, `nothing was heard of the node for ${patience} ms`));
+    }
+  }
+
+  private received(buffer: ArrayBuffer): void {
+    if (this.phase === "over") return;
+    this.heardAt = Date.now();
+    this.messages++;
+    this.bytes += buffer.byteLength;
+    try {
+      this.take(new Uint8Array(buffer));
+      if ((this.phase as string) !== "over") this.handler.settled();
+    } catch (error) {
+      // What the node said cannot be understood: nothing later can be trusted.
+      this.end(error instanceof DunlinError ? error : new DunlinError(Code.Protocol, String(error)));
+      if (!(error instanceof RangeError || error instanceof DunlinError)) throw error;
+    }
+  }
+
+  private take(bytes: Uint8Array): void {
+    let at = 0;
+    while (this.rest) {
+      at += this.complete(bytes.subarray(at));
+      if (this.rest && at === bytes.length) return;
+    }
+    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    for (;;) {
+      const length = this.lengthOf(view, at);
+      if (length === 0 || at + length > bytes.length) break;
+      this.whole(view, at, at + length);
+      if (this.phase === "over") return;
+      at += length;
+    }
+    if (at < bytes.length) {
+      this.rest = bytes.slice(at);
+      this.restLength = this.rest.length;
+    }
+  }
+
+  /** Adds to the message that has begun; how many of the bytes are its. */
+  private complete(bytes: Uint8Array): number {
+    const before = this.restLength;
+    const rest = this.rest!;
+    const length = this.lengthOf(new DataView(rest.buffer, rest.byteOffset, before), 0);
+    const more = Math.min((length || 8) - before, bytes.length);
+    // Room is made as its bytes come, not as its length claims.
+    if (before + more > rest.length) {
+      const grown = new Uint8Array(Math.max(before + more, Math.min(2 * rest.length, length || 8)));
+      grown.set(rest.subarray(0, before));
+      this.rest = grown;
+    }
+    this.rest!.set(bytes.subarray(0, more), before);
+    this.restLength = before + more;
+    if (length > 0 && this.restLength === length) {
+      const message = this.rest!;
+      this.rest = undefined;
+      this.whole(new DataView(message.buffer, message.byteOffset, length), 0, length);
+    }
+    return more;
+  }
+
+  /** How long the message is that begins there; 0 where that is not known yet. */
+  private lengthOf(view: DataView, at: number): number {
+    if (view.byteLength - at < 8) return 0;
+    if (this.phase === "preamble") return 8;
+    const length = view.getUint32(at, true);
+    if (length < 8 || length % 8 !== 0 || length > MESSAGE_BYTES_MAX) {
+      throw new DunlinError(Code.Protocol, `a message of ${length} bytes`);
+    }
+    return length;
+  }
+
+  private whole(view: DataView, at: number, end: number): void {
+    if (this.phase === "preamble") return this.preamble(view, at);
+    const kind = view.getUint8(at + 4);
+    switch (kind) {
+      case FromNode.WELCOME:
+        return this.letIn(new Fields(view, at + 8, end));
+      case FromNode.REFUSED:
+      case FromNode.ERROR:
+        return this.end(refusal(new Fields(view, at + 8, end)));
+      case FromNode.GOODBYE: {
+        const fields = new Fields(view, at + 8, end);
+        const after = fields.u32();
+        return this.end(refusal(fields), after);
+      }
+      default:
+        return this.handler.message(kind, view, at, end);
+    }
+  }
+
+  private preamble(view: DataView, at: number): void {
+    if (MAGIC.some((byte, n) => view.getUint8(at + n) !== byte)) {
+      throw new DunlinError(Code.Protocol, "the other side is no Dunlin");
+    }
+    // Where the versions differ, REFUSED says so.
+    this.phase = "hello";
+  }
+
+  private letIn(fields: Fields): void {
+    const node = fields.big().toString(16).padStart(16, "0");
+    const session = fields.big();
+    const name = fields.text();
+    const inboxPrefix = fields.text();
+    const heartbeatMs = fields.u32();
+    const [runBytesMax, controlBytesMax] = [fields.u32(), fields.u32()];
+    fields.u32();
+    fields.u32();
+    const inFlightBytesMax = fields.u32();
+    this.phase = "open";
+    this.welcome = { node, session, name, inboxPrefix, heartbeatMs, runBytesMax, controlBytesMax, inFlightBytesMax };
+    this.handler.welcomed(this.welcome);
+  }
+}
+
+/** A refusal: its code, three numbers, a text. */
+export function refusal(fields: Fields): DunlinError {
+  const code = fields.u16();
+  const numbers = [fields.big(), fields.big(), fields.big()];
+  return new DunlinError(code, fields.text(), numbers);
+}
+
+/** What stands before the frames of a RUN. */
+export function runHead(view: DataView, at: number) {
+  return {
+    channel: view.getUint32(at + 8, true),
+    epoch: view.getUint32(at + 12, true),
+    prevSeq: u64(view, at + 16),
+    firstSeq: u64(view, at + 24),
+    count: view.getUint32(at + 32, true),
+    bytes: view.getUint32(at + 36, true),
+  };
+}

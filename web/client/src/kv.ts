@@ -1,0 +1,99 @@
+/** Keys and values of the cluster (docs/control.md), over HTTP. */
+
+import { Code, DunlinError } from "./errors.js";
+import type { Http } from "./http.js";
+
+/** What an entry or a change is, as the door says it: with `key` and `value`, or `key_base64` and `value_base64`. */
+type Said = Record<string, unknown>;
+
+export interface KvChange {
+  type: string;
+  /** Where a watch goes on after this. */
+  id: string;
+  data: Said;
+}
+
+/** See the file. */
+export class Kv {
+  constructor(private readonly web: Http) {}
+
+  async get(key: string): Promise<{ value: Uint8Array; revision: number } | undefined> {
+    try {
+      const response = await this.web.request(pathOf(key));
+      const revision = Number((response.headers.get("etag") ?? "").replaceAll('"', ""));
+      return { value: new Uint8Array(await response.arrayBuffer()), revision };
+    } catch (error) {
+      if (error instanceof DunlinError && error.status === 404) return undefined;
+      throw error;
+    }
+  }
+
+  put(key: string, value: string | Uint8Array, options: { ifRevision?: number; lease?: number } = {}): Promise<{ revision: number }> {
+    const lease = options.lease === undefined ? "" : `?lease=${options.lease}`;
+    const body = typeof value === "string" ? value : new Uint8Array(value);
+    return this.web.json(pathOf(key) + lease, { method: "PUT", body, headers: conditions(options.ifRevision) });
+  }
+
+  delete(key: string, options: { ifRevision?: number } = {}): Promise<{ revision: number }> {
+    return this.web.json(pathOf(key), { method: "DELETE", headers: conditions(options.ifRevision) });
+  }
+
+  async range(
+    prefix: string,
+    options: { limit?: number; after?: string; stale?: boolean } = {},
+  ): Promise<{ epoch: number; revision: number; entries: Said[]; more: boolean }> {
+    const query = new URLSearchParams({ prefix });
+    if (options.limit !== undefined) query.set("limit", String(options.limit));
+    if (options.after !== undefined) query.set("after", options.after);
+    return this.web.json(`/v1/kv?${query}${options.stale ? "&stale" : ""}`);
+  }
+
+  /** What changes, from a revision on or from now on. It ends with the connection: go on with `from` the last `id`. */
+  async *watch(prefix: string, options: { from?: string; signal?: AbortSignal } = {}): AsyncGenerator<KvChange> {
+    const query = new URLSearchParams({ prefix });
+    if (options.from !== undefined) query.set("from", options.from);
+    const init = options.signal ? { signal: options.signal } : {};
+    const response = await this.web.request(`/v1/watch?${query}`, init);
+    if (!response.body) throw new DunlinError(Code.Internal, "a response without a body");
+    for await (const { event, id, data } of eventsOf(response.body)) {
+      yield { type: event, id, data: JSON.parse(data) as Said };
+    }
+  }
+}
+
+const pathOf = (key: string): string => `/v1/kv/${key.split("/").map(encodeURIComponent).join("/")}`;
+
+function conditions(revision: number | undefined): Record<string, string> {
+  if (revision === undefined) return {};
+  return revision === 0 ? { "if-none-match": "*" } : { "if-match": `"${revision}"` };
+}
+
+/** Server-sent events, as the standard has them read. */
+async function* eventsOf(body: ReadableStream<Uint8Array>): AsyncGenerator<{ event: string; id: string; data: string }> {
+  const reader = body.getReader();
+  let [rest, event, id] = ["", "message", ""];
+  let data: string[] = [];
+  const decoder = new TextDecoder();
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      rest += decoder.decode(value, { stream: true });
+      const lines = rest.split("\n");
+      rest = lines.pop()!;
+      for (const line of lines) {
+        if (line === "") {
+          if (data.length > 0) yield { event, id, data: data.join("\n") };
+          [event, data] = ["message", []];
+          continue;
+        }
+        const [, name, text] = /^([^:]*):? ?(.*)$/.exec(line) ?? [];
+        if (name === "data") data.push(text ?? "");
+        else if (name === "event") event = text ?? "message";
+        else if (name === "id") id = text ?? "";
+      }
+    }
+  } finally {
+    await reader.cancel().catch(() => {});
+  }
+}

@@ -1,0 +1,324 @@
+/**
+ * Publishing to a topic. Records are numbered under an identity of this publisher, so that those whose answer was lost with
+ * the connection are sent again without being appended twice.
+ */
+
+import { type Fields, type Position, textBytes, type Writer } from "./bytes.js";
+import { Code, DunlinError } from "./errors.js";
+import { Flag, FLAG_ACK, ToNode } from "./kinds.js";
+
+export interface PublishOptions {
+  /** Records of one key keep their order, and lie in one partition. */
+  key?: string | Uint8Array;
+  headers?: readonly (readonly [string, string | Uint8Array])[];
+  eventTimeMs?: number;
+  /** Where an answer is expected. */
+  reply?: string;
+}
+
+export interface Published {
+  topic: string;
+  partition: number;
+  /** Undefined where one answer was for many records. */
+  position: Position | undefined;
+  acknowledged: "memory" | "written" | "synced" | "quorum";
+  duplicate: boolean;
+}
+
+/** What a publisher needs of the client. */
+export interface PublisherPort {
+  readonly out: Writer | undefined;
+  wrote(): void;
+  forget(publisher: Publisher): void;
+  /** Bytes without an answer that a node takes. */
+  readonly inFlightBytesMax: number;
+}
+
+interface Sent {
+  frame: Uint8Array;
+  flags: number;
+  seq: number;
+  resolve?: (published: Published) => void;
+  reject?: (error: DunlinError) => void;
+}
+
+interface Partition {
+  next: number;
+  inFlight: Sent[];
+  waiting: Sent[];
+  /** Where to number on when all answers are there; 0 while nothing was refused. */
+  again: number;
+  refusedLater: Sent[];
+}
+
+/** Bytes of records that wait here; beyond it they are refused. */
+const WAITING_BYTES_MAX = 64 << 20;
+const LEVELS = ["memory", "written", "synced", "quorum"] as const;
+
+/** See the file. */
+export class Publisher {
+  /** Why nothing more can be published, once that is so. */
+  ended: DunlinError | undefined;
+  private readonly producer: bigint;
+  private opened: { partitions: number; recordBytesMax: number; topic: string; prefix: string } | undefined;
+  private partitions: Partition[] = [];
+  private readonly unopened: { payload: Uint8Array; options: PublishOptions; sent: Omit<Sent, "frame" | "seq"> }[] = [];
+  private bytes = 0;
+  private inFlightBytes = 0;
+  private drained: (() => void)[] = [];
+  private failure: DunlinError | undefined;
+
+  /** @internal */
+  constructor(
+    readonly id: number,
+    readonly subject: string,
+    private readonly port: PublisherPort,
+  ) {
+    const random = crypto.getRandomValues(new BigUint64Array(1))[0]!;
+    this.producer = random === 0n ? 1n : random;
+  }
+
+  /** Publishes one record, and waits for its answer. */
+  publish(payload: string | Uint8Array, options: PublishOptions = {}): Promise<Published> {
+    return new Promise((resolve, reject) => this.add(payload, options, { flags: FLAG_ACK, resolve, reject }));
+  }
+
+  /** Publishes one record; `flush` says what became of it. */
+  send(payload: string | Uint8Array, options: PublishOptions = {}): void {
+    this.add(payload, options, { flags: 0 });
+  }
+
+  /** Waits until everything sent was answered; throws the first refusal since the last call. */
+  async flush(): Promise<void> {
+    if (!this.ended && this.bytes > 0) await new Promise<void>((resolve) => this.drained.push(resolve));
+    const failed = this.failure ?? this.ended;
+    this.failure = undefined;
+    if (failed) throw failed;
+  }
+
+  close(): void {
+    if (this.ended) return;
+    this.port.out?.message(ToNode.CLOSE_PUBLISHER, (out) => out.u32(this.id));
+    this.port.wrote();
+    this.end(new DunlinError(Code.NotOpen, "the publisher was closed"));
+  }
+
+  private add(payload: string | Uint8Array, options: PublishOptions, sent: Omit<Sent, "frame" | "seq">): void {
+    const bytes = typeof payload === "string" ? textBytes(payload) : payload;
+    const refused =
+      this.ended ??
+      (this.bytes + bytes.length > WAITING_BYTES_MAX
+        ? new DunlinError(Code.Limit, "bytes that wait to be published", [BigInt(WAITING_BYTES_MAX)])
+        : undefined);
+    if (refused) return this.refuse(sent, refused);
+    if (!this.opened) {
+      // Whoever gave it may write into it again at once.
+      this.unopened.push({ payload: bytes.slice(), options, sent });
+      this.bytes += bytes.length + 1;
+      return;
+    }
+    this.queue(bytes, options, sent);
+    this.pump();
+  }
+
+  private queue(payload: Uint8Array, options: PublishOptions, sent: Omit<Sent, "frame" | "seq">): void {
+    const { prefix, partitions, recordBytesMax } = this.opened!;
+    const tail = this.subject.startsWith(prefix) ? this.subject.slice(prefix.length) : "";
+    const key = typeof options.key === "string" ? textBytes(options.key) : options.key;
+    const frame = encodeFrame(tail, key, payload, options);
+    if (frame.length > recordBytesMax) {
+      const text = `${frame.length} bytes, ${recordBytesMax} allowed`;
+      return this.refuse(sent, new DunlinError(40, text, [BigInt(frame.length), BigInt(recordBytesMax)]));
+    }
+    const partition = key && partitions > 1 ? Number(fnv1a(key) % BigInt(partitions)) : 0;
+    this.bytes += frame.length;
+    this.partitions[partition]!.waiting.push({ ...sent, frame, seq: 0 });
+  }
+
+  private refuse(sent: Omit<Sent, "frame" | "seq">, error: DunlinError): void {
+    if (sent.reject) sent.reject(error);
+    else this.failure ??= error;
+  }
+
+  /** Sends what may be sent. */
+  private pump(): void {
+    const { out } = this.port;
+    if (!out || !this.opened) return;
+    for (const [number, partition] of this.partitions.entries()) {
+      while (partition.again === 0 && partition.waiting.length > 0) {
+        if (this.inFlightBytes > 0 && this.inFlightBytes + partition.waiting[0]!.frame.length + 48 > this.port.inFlightBytesMax) return;
+        this.write(out, number, partition, partition.waiting.shift()!);
+      }
+    }
+    this.port.wrote();
+  }
+
+  private write(out: Writer, number: number, partition: Partition, sent: Sent): void {
+    if (sent.seq === 0) sent.seq = partition.next++;
+    partition.inFlight.push(sent);
+    this.inFlightBytes += sent.frame.length + 48;
+    out.message(
+      ToNode.PUBLISH,
+      (out) => out.u32(this.id).u32(number).u64(0).u64(sent.seq).u32(1).u32(sent.frame.length).raw(sent.frame),
+      sent.flags,
+    );
+  }
+
+  /** @internal Opens it on a new connection; what has no answer is sent again. */
+  begin(out: Writer): void {
+    this.opened = undefined;
+    this.inFlightBytes = 0;
+    out.message(ToNode.OPEN_PUBLISHER, (out) => out.u32(this.id).u64(this.producer).u32(0).text(this.subject));
+  }
+
+  /** @internal */
+  open(fields: Fields): void {
+    const partitions = fields.u16();
+    const recordBytesMax = fields.u32();
+    this.opened = { partitions, recordBytesMax, topic: fields.text(), prefix: fields.text() };
+    while (this.partitions.length < partitions) {
+      this.partitions.push({ next: 1, inFlight: [], waiting: [], again: 0, refusedLater: [] });
+    }
+    for (const partition of this.partitions) {
+      // Under the same numbers: what was appended is answered as a duplicate.
+      partition.waiting = [...partition.inFlight, ...partition.refusedLater.map((sent) => ({ ...sent, seq: 0 })), ...partition.waiting];
+      if (partition.again > 0) {
+        partition.next = partition.again;
+        partition.waiting = partition.waiting.map((sent) => ({ ...sent, seq: 0 }));
+      }
+      Object.assign(partition, { inFlight: [], again: 0, refusedLater: [] });
+    }
+    for (const { payload, options, sent } of this.unopened.splice(0)) {
+      this.bytes -= payload.length + 1;
+      this.queue(payload, options, sent);
+    }
+    this.pump();
+    this.look();
+  }
+
+  /** @internal Everything through a number was answered. */
+  published(fields: Fields): void {
+    const number = fields.u32();
+    const through = fields.u64();
+    const position = fields.position();
+    const acknowledged = LEVELS[fields.u8()] ?? "memory";
+    const duplicate = fields.bool();
+    const partition = this.partitions[number];
+    while (partition?.inFlight[0] && partition.inFlight[0].seq <= through) {
+      const sent = partition.inFlight.shift()!;
+      this.done(sent);
+      const at = sent.seq === through ? position : undefined;
+      sent.resolve?.({ topic: this.opened?.topic ?? "", partition: number, position: at, acknowledged, duplicate });
+    }
+    this.recover(partition);
+  }
+
+  /** @internal */
+  refusedRecords(fields: Fields, readRefusal: (fields: Fields) => DunlinError): void {
+    const partition = this.partitions[fields.u32()];
+    const first = fields.u64();
+    const count = fields.u32();
+    const error = readRefusal(fields);
+    if (!partition) return;
+    const isRefused = (sent: Sent): boolean => sent.seq >= first && sent.seq < first + count;
+    const refused = partition.inFlight.filter(isRefused);
+    partition.inFlight = partition.inFlight.filter((sent) => !isRefused(sent));
+    for (const sent of refused) {
+      this.inFlightBytes -= sent.frame.length + 48;
+      // Only because the one before it was refused: it goes out again under another number.
+      if (error.code === Code.ProducerGap && partition.again > 0) {
+        partition.refusedLater.push(sent);
+      } else {
+        this.bytes -= sent.frame.length;
+        this.refuse(sent, error);
+        partition.again = Math.min(partition.again || first, first);
+      }
+    }
+    this.recover(partition);
+  }
+
+  /** All answers are there: numbers on from the refused one. */
+  private recover(partition: Partition | undefined): void {
+    if (partition && partition.again > 0 && partition.inFlight.length === 0) {
+      partition.next = partition.again;
+      partition.again = 0;
+      const again = partition.refusedLater.splice(0).map((sent) => ({ ...sent, seq: 0 }));
+      partition.waiting = [...again, ...partition.waiting];
+    }
+    this.pump();
+    this.look();
+  }
+
+  private done(sent: Sent): void {
+    this.bytes -= sent.frame.length;
+    this.inFlightBytes -= sent.frame.length + 48;
+  }
+
+  private look(): void {
+    if (this.bytes > 0) return;
+    for (const resolve of this.drained.splice(0)) resolve();
+  }
+
+  /** @internal It is over. */
+  end(error: DunlinError): void {
+    if (this.ended) return;
+    this.ended = error;
+    this.port.forget(this);
+    const all = this.partitions.flatMap(({ inFlight, refusedLater, waiting }) => [...inFlight, ...refusedLater, ...waiting]);
+    for (const sent of [...all, ...this.unopened.map(({ sent }) => sent)]) this.refuse(sent, error);
+    this.partitions = [];
+    this.unopened.length = 0;
+    this.bytes = 0;
+    this.look();
+  }
+}
+
+/** A record's frame, its padding included. */
+export function encodeFrame(tail: string, key: Uint8Array | undefined, payload: Uint8Array, options: PublishOptions): Uint8Array {
+  const parts: Uint8Array[] = [];
+  let flags = 0;
+  const field = (flag: number, bytes: Uint8Array): void => {
+    if (bytes.length > 0xffff) throw new RangeError("a field of more than 65535 bytes");
+    flags |= flag;
+    parts.push(Uint8Array.of(bytes.length & 0xff, bytes.length >> 8), bytes);
+  };
+  if (options.eventTimeMs !== undefined) {
+    const time = new Uint8Array(8);
+    new DataView(time.buffer).setBigUint64(0, BigInt(Math.round(options.eventTimeMs * 1e3)) * 1000n, true);
+    flags |= Flag.EVENT_TIME;
+    parts.push(time);
+  }
+  if (tail) field(Flag.SUBJECT, textBytes(tail));
+  if (key) field(Flag.KEY, key);
+  if (options.reply) field(Flag.REPLY, textBytes(options.reply));
+  if (options.headers?.length) {
+    flags |= Flag.HEADERS;
+    parts.push(Uint8Array.of(options.headers.length & 0xff, options.headers.length >> 8));
+    for (const [name, value] of options.headers) {
+      const [n, v] = [textBytes(name), typeof value === "string" ? textBytes(value) : value];
+      parts.push(Uint8Array.of(n.length & 0xff, n.length >> 8, v.length & 0xff, v.length >> 8), n, v);
+    }
+  }
+  const meta = 8 + parts.reduce((sum, part) => sum + part.length, 0);
+  const length = 8 + meta + payload.length;
+  const frame = new Uint8Array((length + 7) & ~7);
+  const view = new DataView(frame.buffer);
+  view.setUint32(0, length, true);
+  view.setUint8(4, 1);
+  view.setUint8(5, flags);
+  view.setUint16(6, meta, true);
+  let at = 16;
+  for (const part of parts) {
+    frame.set(part, at);
+    at += part.length;
+  }
+  frame.set(payload, at);
+  return frame;
+}
+
+/** FNV-1a, 64 bits. */
+export function fnv1a(bytes: Uint8Array): bigint {
+  let hash = 0xcbf29ce484222325n;
+  for (const byte of bytes) hash = ((hash ^ BigInt(byte)) * 0x100000001b3n) & 0xffffffffffffffffn;
+  return hash;
+}

@@ -1,0 +1,441 @@
+/**
+ * A subscription: where it stands in each of its logs, the check that nothing went missing, credit, and going on after
+ * the connection was lost.
+ *
+ * Nothing queues for a reader that does not read: credit is given back as records are consumed, what is not sent waits in
+ * the node's history, and what is lost there is told as a gap.
+ */
+
+import { Batch, type Log } from "./batch.js";
+import type { Fields, Position, Writer } from "./bytes.js";
+import { runHead } from "./connection.js";
+import { Code, DunlinError } from "./errors.js";
+import { type Event, type NoticeEvent, recordEvent } from "./events.js";
+import { ToNode } from "./kinds.js";
+
+export interface SubscribeOptions {
+  /** Where to begin; `latest` without it. */
+  from?: "latest" | "earliest" | { after: Position } | { timeMs: number };
+  /** Where to go on after a loss; `oldest` without it. */
+  onGap?: "oldest" | "newest" | "fail";
+  /** Stateful topics: begins with a state, and is brought back to one after a loss. */
+  follow?: boolean;
+  /** With `follow`: one record that merges all since the last that was consumed. */
+  conflate?: boolean;
+  /** On reliable topics: publishers wait for this reader. */
+  registered?: boolean;
+  /** Bytes that may be under way; 1 MiB without it. */
+  creditBytes?: number;
+  /** What operators see. */
+  name?: string;
+  /** Each run, read in place; false pauses. */
+  onBatch?: (batch: Batch) => boolean | void;
+  onEvent?: (event: NoticeEvent) => void;
+}
+
+/** What a subscription needs of the client. */
+export interface Port {
+  /** Where to write; undefined while there is no connection. */
+  readonly out: Writer | undefined;
+  wrote(): void;
+  forget(subscription: Subscription): void;
+  readonly stats: { records: number; gaps: number };
+}
+
+interface Channel {
+  log: Log & { position: Position };
+  /** What makes up for a gap is owed since here. */
+  owed?: Position;
+  /** A state of which some has come. */
+  parts?: { position: Position; checksum: bigint; total: number; bytes: Uint8Array; length: number };
+  /** Another channel takes its place. */
+  gone: boolean;
+}
+
+/** Positions in one RESUME: well below what a node takes at once. */
+const RESUME_LOGS = 100;
+const ON_GAP = { oldest: 0, newest: 1, fail: 2 } as const;
+const CREDIT_BYTES = 1 << 20;
+/** A state beyond this is not put together. */
+const STATE_BYTES_MAX = 1 << 28;
+
+/** See the file. */
+export class Subscription implements AsyncIterable<Event> {
+  ended: DunlinError | undefined;
+  private readonly channels = new Map<number, Channel>();
+  /** Where it stood when the connection was lost, by topic and partition. */
+  private before = new Map<string, { topic: string; partition: number; position: Position }>();
+  private subscribedOnce = false;
+  private readonly credit: number;
+  private granted = 0;
+  private received = 0;
+  private returned = 0;
+  private paused = false;
+  private readonly consumed = new Map<number, Position>();
+  private readonly batch = new Batch();
+  private queue: { event: Event; cost: number }[] | undefined;
+  private wake: (() => void) | undefined;
+
+  /** @internal */
+  constructor(
+    readonly id: number,
+    readonly pattern: string,
+    private readonly options: SubscribeOptions,
+    private readonly port: Port,
+  ) {
+    this.credit = Math.max(options.creditBytes ?? CREDIT_BYTES, 1 << 15);
+    if (!options.onBatch) this.queue = [];
+  }
+
+  /** Its logs, by their channels on the present connection. */
+  get logs(): ReadonlyMap<number, Log> {
+    return new Map([...this.channels].map(([number, channel]) => [number, channel.log]));
+  }
+
+  /** Where it stands. */
+  positions(): { topic: string; partition: number; position: Position }[] {
+    const now = [...this.channels.values()].filter((channel) => !channel.gone);
+    const standing = now.map(({ log }) => ({ topic: log.topic, partition: log.partition, position: { ...log.position } }));
+    return this.channels.size > 0 ? standing : [...this.before.values()];
+  }
+
+  /** No more is allowed: what is under way still comes, then nothing until `resume`. */
+  pause(): void {
+    this.paused = true;
+  }
+
+  resume(): void {
+    if (!this.paused) return;
+    this.paused = false;
+    this.renew();
+  }
+
+  unsubscribe(): void {
+    if (this.ended) return;
+    this.port.out?.message(ToNode.UNSUBSCRIBE, (out) => out.u32(this.id));
+    this.port.wrote();
+    this.end(new DunlinError(Code.Asked, "unsubscribed"));
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<Event> {
+    if (!this.queue) throw new Error("a subscription with onBatch is not iterated");
+    try {
+      for (;;) {
+        const first = this.queue.shift();
+        if (first) {
+          this.consume(first.cost);
+          yield first.event;
+          if (first.event.type === "ended") return;
+        } else if (this.ended) {
+          return;
+        } else {
+          await new Promise<void>((resolve) => (this.wake = resolve));
+        }
+      }
+    } finally {
+      this.unsubscribe();
+    }
+  }
+
+  /** @internal Says what begins it, on a new connection. */
+  begin(out: Writer): void {
+    const { follow, conflate, onGap, registered, name } = this.options;
+    this.channels.clear();
+    this.consumed.clear();
+    this.granted = this.credit;
+    // What the last connection brought and nobody has read yet is still to be read.
+    this.received = this.queue?.reduce((sum, { cost }) => sum + cost, 0) ?? 0;
+    this.returned = 0;
+    const stood = [...this.before.values()];
+    for (let at = 0; this.subscribedOnce && at < stood.length; at += RESUME_LOGS) {
+      const some = stood.slice(at, at + RESUME_LOGS);
+      out.message(ToNode.RESUME, (out) => {
+        out.u32(this.id).u32(some.length);
+        for (const { topic, partition, position } of some) out.text(topic).u16(partition).position(position);
+      });
+    }
+    if (follow) {
+      out.message(ToNode.FOLLOW, (out) => out.u32(this.id).bool(true).bool(true).bool(conflate ?? false).u32(0));
+    }
+    out.message(ToNode.SUBSCRIBE, (out) => {
+      out.u32(this.id).u64(this.granted);
+      this.writeStart(out);
+      out.u8(ON_GAP[onGap ?? "oldest"]).bool(registered ?? false).text(this.pattern).text(name ?? "");
+    });
+  }
+
+  private writeStart(out: Writer): void {
+    const { from = "latest" } = this.options;
+    const nowhere = { epoch: 0, seq: 0 };
+    if (this.subscribedOnce) out.u8(4).position(nowhere).u64(0);
+    else if (from === "earliest") out.u8(0).position(nowhere).u64(0);
+    else if (from === "latest") out.u8(1).position(nowhere).u64(0);
+    else if ("after" in from) out.u8(2).position(from.after).u64(0);
+    else out.u8(3).position(nowhere).u64(BigInt(Math.round(from.timeMs * 1e3)) * 1000n);
+  }
+
+  /** @internal The connection is lost: remembers where it stands. */
+  lost(): void {
+    if (this.channels.size === 0) return;
+    this.before.clear();
+    for (const { log, owed, gone } of this.channels.values()) {
+      const position = owed ?? log.position;
+      if (!gone && position.epoch > 0) {
+        const { topic, partition } = log;
+        this.before.set(key(topic, partition), { topic, partition, position: { ...position } });
+      }
+    }
+    this.channels.clear();
+  }
+
+  /** @internal A log gets a channel. */
+  log(fields: Fields): number {
+    const channel = fields.u32();
+    const partition = fields.u16();
+    const position = fields.position();
+    const topic = fields.text();
+    const subjectPrefix = fields.text();
+    const stood = this.before.get(key(topic, partition));
+    const log = { topic, partition, channel, subjectPrefix, position };
+    this.channels.set(channel, { log, gone: false });
+    if (stood && this.subscribedOnce && stood.position.epoch === position.epoch && position.seq > stood.position.seq) {
+      this.tellGap(log, position.epoch, stood.position.seq + 1, position.seq, 0);
+    }
+    this.before.delete(key(topic, partition));
+    return channel;
+  }
+
+  /** @internal */
+  subscribed(logs: number): void {
+    const again = this.subscribedOnce;
+    this.subscribedOnce = true;
+    this.tell(again ? { type: "reconnected" } : { type: "subscribed", logs }, 0);
+  }
+
+  /** @internal The node ended it. */
+  end(error: DunlinError): void {
+    if (this.ended) return;
+    this.ended = error;
+    this.port.forget(this);
+    this.tell({ type: "ended", error }, 0);
+    this.channels.clear();
+  }
+
+  /** @internal Records: `at` is where the message begins. */
+  run(view: DataView, at: number, end: number): void {
+    const cost = end - at;
+    this.received += cost;
+    const head = runHead(view, at);
+    const channel = this.channels.get(head.channel);
+    if (!channel || channel.gone) return this.consume(cost);
+    const stands = channel.owed && head.prevSeq === channel.owed.seq ? channel.owed : channel.log.position;
+    const last = head.firstSeq + head.count - 1;
+    if (head.epoch < stands.epoch || (head.epoch === stands.epoch && last <= stands.seq)) return this.consume(cost);
+    if (head.epoch > stands.epoch) throw new RangeError("records of an epoch that nobody has told of");
+    const bytes = new Uint8Array(view.buffer, view.byteOffset + at + 40, head.bytes);
+    if (at + 40 + head.bytes > end) throw new RangeError("a run that is not whole");
+    const { batch } = this;
+    batch.reset(channel.log, head.epoch, head.prevSeq, head.firstSeq, head.count, bytes);
+    if (head.prevSeq > stands.seq) this.tellGap(channel.log, head.epoch, stands.seq + 1, head.prevSeq, 0);
+    else if (head.firstSeq <= stands.seq) batch.skip(stands.seq - head.firstSeq + 1);
+    delete channel.owed;
+    this.port.stats.records += batch.count;
+    this.give(batch, cost);
+    channel.log.position = { epoch: head.epoch, seq: last };
+    if (this.options.conflate || this.options.registered) this.consumed.set(head.channel, channel.log.position);
+  }
+
+  private give(batch: Batch, cost: number): void {
+    const { onBatch } = this.options;
+    if (onBatch) {
+      if (called(() => onBatch(batch)) === false) this.pause();
+      this.consume(cost);
+      return;
+    }
+    while (batch.next()) {
+      this.queue!.push({ event: recordEvent(batch), cost: 0 });
+    }
+    this.queue![this.queue!.length - 1]!.cost += cost;
+    this.wakeUp();
+  }
+
+  /** @internal */
+  gap(channel: number, fields: Fields, cost: number): void {
+    const found = this.find(channel, cost);
+    const [epoch, first, last] = [fields.u32(), fields.u64(), fields.u64()];
+    if (!found) return;
+    if (this.options.follow) found.owed ??= found.log.position;
+    found.log.position = { epoch, seq: last };
+    this.tellGap(found.log, epoch, first, last, cost);
+  }
+
+  private tellGap(log: Log, epoch: number, first: number, last: number, cost: number): void {
+    this.port.stats.gaps++;
+    const { topic, partition } = log;
+    this.tell({ type: "gap", topic, partition, epoch, first, last, records: last - first + 1 }, cost);
+  }
+
+  /** @internal */
+  lagging(channel: number, fields: Fields, cost: number): void {
+    const found = this.find(channel, cost);
+    if (!found) return;
+    const { topic, partition } = found.log;
+    this.tell({ type: "lagging", topic, partition, behind: fields.u64(), retained: fields.u64() }, cost);
+  }
+
+  /** @internal */
+  epochChanged(channel: number, fields: Fields, cost: number): void {
+    const found = this.find(channel, cost);
+    const [old, lastSeen] = [fields.u32(), fields.u64()];
+    const [isKnown, through] = [fields.bool(), fields.u64()];
+    const newFirst = fields.position();
+    if (!found) return;
+    found.log.position = { epoch: newFirst.epoch, seq: newFirst.seq - 1 };
+    const { topic, partition } = found.log;
+    const known = isKnown ? { knownThrough: through } : {};
+    this.tell({ type: "epoch", topic, partition, old, lastSeen, ...known, newFirst }, cost);
+  }
+
+  /** @internal Nothing of interest came before this. */
+  advance(channel: number, fields: Fields, cost: number): void {
+    const found = this.find(channel, cost);
+    if (found) found.log.position = fields.position();
+    this.consume(cost);
+  }
+
+  /** @internal */
+  deleted(channel: number, fields: Fields): void {
+    const found = this.channels.get(channel);
+    if (!found) return;
+    const { topic, partition } = found.log;
+    this.channels.delete(channel);
+    this.tell({ type: "deleted", topic, partition, last: fields.position() }, 0);
+  }
+
+  /** @internal The node says where it stands: what it has not got by now never comes. */
+  heartbeat(channel: number, position: Position): void {
+    const found = this.channels.get(channel);
+    if (!found || found.gone || found.owed || found.log.position.epoch !== position.epoch) return;
+    if (found.log.position.seq < position.seq) {
+      const first = found.log.position.seq + 1;
+      found.log.position = position;
+      this.tellGap(found.log, position.epoch, first, position.seq, 0);
+    }
+  }
+
+  /** @internal Part of a state. */
+  snapshot(channel: number, fields: Fields, cost: number): void {
+    const found = this.find(channel, cost);
+    const position = fields.position();
+    const checksum = fields.big();
+    const [total, offset, length] = [fields.u64(), fields.u64(), fields.u64()];
+    const some = fields.bytes(length);
+    if (!found) return;
+    if (total > STATE_BYTES_MAX) throw new DunlinError(Code.Limit, `a state of ${total} bytes`);
+    if (offset === 0) {
+      // Room is made as its bytes come, not as its length claims.
+      found.parts = { position, checksum, total, bytes: new Uint8Array(Math.min(total, 1 << 20)), length: 0 };
+    }
+    const parts = found.parts;
+    if (!parts || parts.length !== offset || parts.total !== total) throw new RangeError("a part that does not follow");
+    if (offset + length > parts.bytes.length) {
+      const grown = new Uint8Array(Math.min(total, Math.max(offset + length, 2 * parts.bytes.length)));
+      grown.set(parts.bytes);
+      parts.bytes = grown;
+    }
+    parts.bytes.set(some, offset);
+    parts.length += length;
+    if (parts.length < total) return this.consume(cost);
+    delete found.parts;
+    delete found.owed;
+    found.log.position = position;
+    if (this.options.conflate || this.options.registered) this.consumed.set(channel, position);
+    const { topic, partition } = found.log;
+    this.tell({ type: "state", topic, partition, position, checksum, bytes: parts.bytes }, cost);
+  }
+
+  /** @internal */
+  checksum(channel: number, fields: Fields): void {
+    const found = this.channels.get(channel);
+    if (!found || found.gone) return;
+    const { topic, partition } = found.log;
+    this.tell({ type: "checksum", topic, partition, position: fields.position(), checksum: fields.big() }, 0);
+  }
+
+  /** The reader has found out that its state is wrong: asks for it anew. */
+  resync(topic: string, partition: number): void {
+    for (const [number, channel] of this.channels) {
+      if (channel.log.topic !== topic || channel.log.partition !== partition || channel.gone) continue;
+      channel.gone = true;
+      this.port.out?.message(ToNode.RESYNC, (out) => out.u32(number).bool(true).position({ epoch: 0, seq: 0 }));
+      this.port.wrote();
+    }
+  }
+
+  private find(channel: number, cost: number): Channel | undefined {
+    this.received += cost;
+    const found = this.channels.get(channel);
+    if (found && !found.gone) return found;
+    this.consume(cost);
+    return undefined;
+  }
+
+  private tell(event: NoticeEvent, cost: number): void {
+    if (this.queue && !this.options.onEvent) {
+      this.queue.push({ event, cost });
+      this.wakeUp();
+      return;
+    }
+    const { onEvent } = this.options;
+    if (onEvent) called(() => onEvent(event));
+    this.consume(cost);
+  }
+
+  private wakeUp(): void {
+    this.wake?.();
+    this.wake = undefined;
+  }
+
+  /** So many bytes were consumed, and may come again. */
+  private consume(cost: number): void {
+    this.returned += cost;
+    this.renew();
+  }
+
+  private renew(): void {
+    if (this.paused || this.granted - this.returned > this.credit / 2) return;
+    this.sendCredit();
+  }
+
+  /** @internal What was consumed is told where somebody waits for it. */
+  settled(): void {
+    if (this.consumed.size > 0 && !this.paused) this.sendCredit();
+  }
+
+  private sendCredit(): void {
+    const { out } = this.port;
+    if (!out || this.ended) return;
+    this.granted = this.returned + this.credit;
+    const consumed = [...this.consumed];
+    this.consumed.clear();
+    out.message(ToNode.CREDIT, (out) => {
+      out.u32(this.id).u64(this.granted).u32(consumed.length);
+      for (const [channel, position] of consumed) out.u32(channel).position(position);
+    });
+    this.port.wrote();
+  }
+}
+
+/** Calls somebody else's function: what it throws is reported as uncaught, and harms nobody else of the connection. */
+function called<T>(call: () => T): T | undefined {
+  try {
+    return call();
+  } catch (error) {
+    queueMicrotask(() => {
+      throw error;
+    });
+    return undefined;
+  }
+}
+
+const key = (topic: string, partition: number): string => `${partition} ${topic}`;
