@@ -46,6 +46,9 @@ impl Running {
         let mut running = Running { node, server, cluster, telemetry: None, workers: None };
         let workers = config.workers.as_ref().map(|workers| workers.start(&running.node, running.url()));
         running.workers = workers.transpose()?;
+        if let Some(workers) = &running.workers {
+            running.server.shows_workers(workers);
+        }
         Ok(running)
     }
 

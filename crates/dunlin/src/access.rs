@@ -31,6 +31,7 @@ pub use tasks::TaskRule;
 
 use crate::control::KV;
 use crate::error::TopicError;
+use crate::itself::{ITSELF, is_of_itself};
 use crate::node::Node;
 use crate::registry::{LogsToRead, is_reserved};
 use crate::tasks::{TASKS, is_of_tasks};
@@ -178,6 +179,9 @@ impl Node {
         }
         if logs.is_empty() && is_of_tasks(pattern.as_str()) {
             return Err(TopicError::Forbidden { action: Action::Tasks, subject: TASKS.to_owned() });
+        }
+        if logs.is_empty() && is_of_itself(pattern.as_str()) {
+            return Err(TopicError::Forbidden { action: Action::Subscribe, subject: ITSELF.to_owned() });
         }
         Ok(logs)
     }

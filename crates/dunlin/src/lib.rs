@@ -34,6 +34,7 @@ mod epoch;
 mod error;
 mod groups;
 mod inbox;
+mod itself;
 mod node;
 mod owner;
 mod ownership;
@@ -67,6 +68,7 @@ pub use groups::{
     WorkMember, WorkOptions,
 };
 pub use inbox::Inbox;
+pub use itself::ITSELF;
 pub use node::Node;
 pub use owner::Owner;
 pub use ownership::{AskError, Beginning, Feed, Handed, Ownership, OwnershipLimits, Peers, Taken};

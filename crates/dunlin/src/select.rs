@@ -7,6 +7,7 @@ use dunlin_topic::{Log, Newcomers, Pattern, Start, Subject, SubscribeError};
 use crate::access::Action;
 use crate::control::KV;
 use crate::error::forbidden;
+use crate::itself::{ITSELF, is_of_itself};
 use crate::node::Node;
 use crate::registry::{LogsToRead, is_reserved};
 use crate::tasks::{TASKS, is_of_tasks};
@@ -89,6 +90,15 @@ impl Node {
             let logs = self.readable(self.registry().select(pattern, None)?);
             return match logs.is_empty() {
                 true => Err(SubscribeError::Forbidden(forbidden(Action::Subscribe, TASKS))),
+                false => Ok(Selected { logs, newcomers: None }),
+            };
+        }
+        if is_of_itself(pattern.as_str()) {
+            // Somebody has to say something before it can be heard.
+            self.own_topic().map_err(|error| SubscribeError::Refused(error.to_string()))?;
+            let logs = self.readable(self.registry().select(pattern, None)?);
+            return match logs.is_empty() {
+                true => Err(SubscribeError::Forbidden(forbidden(Action::Subscribe, ITSELF))),
                 false => Ok(Selected { logs, newcomers: None }),
             };
         }

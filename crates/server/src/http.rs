@@ -22,6 +22,7 @@ mod event_stream;
 mod events;
 mod gate;
 mod health;
+mod itself;
 mod kv;
 mod metrics;
 mod paths;
@@ -36,4 +37,7 @@ mod surveys;
 mod topics;
 
 pub(crate) use connection::{refusal, serve};
+pub(crate) use health::missing;
+pub(crate) use metrics::Process;
+pub(crate) use subscriptions::{departure_json, subscription_json};
 pub(crate) use surveys::Surveys;

@@ -23,6 +23,7 @@ mod error;
 pub mod grpc;
 mod housekeeping;
 mod http;
+mod itself;
 mod listener;
 mod nats;
 pub mod peers;

@@ -17,6 +17,7 @@ use crate::config::ServerConfig;
 use crate::door::Door;
 use crate::error::StartError;
 use crate::housekeeping;
+use crate::itself;
 use crate::listener::{Listener, accept};
 use crate::reload;
 use crate::responders::OnDoorThreads;
@@ -25,6 +26,7 @@ use crate::shared::Shared;
 use crate::stream::Stream;
 use crate::tcp;
 use crate::tls::Identity;
+use crate::workers::Workers;
 
 /// The open doors of a node. Dropping it closes them at once; [`Server::stop`] says good-bye first.
 pub struct Server {
@@ -71,8 +73,10 @@ impl Server {
             shared.reloads.add(Arc::new(users));
         }
         shared.set_cores(&cores);
+        shared.set_addresses(&addresses);
         let first = cores[0].handle.clone();
         let mut tasks = vec![first.spawn(housekeeping::keep(Arc::clone(&shared))).abort_handle()];
+        tasks.push(first.spawn(itself::keep(Arc::clone(&shared))).abort_handle());
         tasks.push(first.spawn(reload::watch(Arc::clone(&shared.reloads))).abort_handle());
         for listener in listeners {
             let accepting = accept(listener, Arc::clone(&shared), cores.clone());
@@ -114,6 +118,11 @@ impl Server {
         let _ = self.shared.cluster.set(Arc::clone(cluster.seat()));
         cluster.own_topics();
         Ok(())
+    }
+
+    /// These workers are the node's: it says of itself how many there are and why.
+    pub fn shows_workers(&self, workers: &Workers) {
+        self.shared.itself.starts(workers.view());
     }
 
     /// The addresses of every door, with their real ports.

@@ -1,8 +1,10 @@
 //! What all sessions of a server share.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
 use dunlin::Node;
 use dunlin::topic::{Charge, SubscribeError, Topic, Waiter};
@@ -12,9 +14,11 @@ use crate::access::{Access, UsersError};
 use crate::cluster::{Owner, Seat};
 use crate::config::{Limits, ServerConfig};
 use crate::departures::Departures;
+use crate::door::Door;
 use crate::grpc;
 use crate::housekeeping::Housekeeping;
 use crate::http::Surveys;
+use crate::itself::Itself;
 use crate::reload::Reloads;
 use crate::runtime::Core;
 use crate::tls::Identity;
@@ -46,11 +50,14 @@ pub(crate) struct Shared {
     pub(crate) reloads: Arc<Reloads>,
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) surveys: Surveys,
+    pub(crate) itself: Itself,
+    pub(crate) began: Instant,
     pub(crate) departures: Departures,
     pub(crate) housekeeping: Housekeeping,
     /// Who may be in a handshake of TLS.
     pub(crate) handshakes: Semaphore,
     cores: OnceLock<Vec<Core>>,
+    addresses: OnceLock<Vec<(Door, SocketAddr)>>,
     /// Where the node is one of a cluster.
     pub(crate) cluster: OnceLock<Arc<Seat>>,
     pub(crate) grpc: grpc::Services,
@@ -83,11 +90,14 @@ impl Shared {
             reloads: Arc::default(),
             traffic: Arc::default(),
             surveys: Surveys::default(),
+            itself: Itself::default(),
+            began: Instant::now(),
             departures: Departures::new(config.limits.departures_max),
             housekeeping: Housekeeping::default(),
             grpc: grpc::Services::default(),
             handshakes: Semaphore::new(config.limits.handshakes_max.clamp(1, Semaphore::MAX_PERMITS)),
             cores: OnceLock::new(),
+            addresses: OnceLock::new(),
             cluster: OnceLock::new(),
             stopping,
             sessions,
@@ -120,6 +130,16 @@ impl Shared {
     /// Says, once, which threads serve sessions.
     pub(crate) fn set_cores(&self, cores: &[Core]) {
         let _ = self.cores.set(cores.to_vec());
+    }
+
+    /// Where doors listen.
+    pub(crate) fn addresses(&self) -> &[(Door, SocketAddr)] {
+        self.addresses.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Says, once, where doors listen.
+    pub(crate) fn set_addresses(&self, addresses: &[(Door, SocketAddr)]) {
+        let _ = self.addresses.set(addresses.to_vec());
     }
 
     /// Who owns a topic, where nodes are many.

@@ -18,6 +18,7 @@
 mod life;
 mod local;
 mod seen;
+mod view;
 
 use std::collections::VecDeque;
 use std::io;
@@ -30,6 +31,7 @@ use dunlin_scale::{Conductor, Instance, Looked, Phase, Policy, PolicyError, Scal
 
 pub use local::{LocalWorkers, WorkerCommand, WorkersLimits};
 pub use seen::of_node;
+pub use view::WorkersView;
 
 /// How often the scheduler is looked at, and processes.
 const LOOK: Duration = Duration::from_millis(100);
@@ -60,6 +62,7 @@ pub enum WorkersError {
 #[derive(Debug)]
 pub struct Workers {
     shared: Arc<Shared>,
+    view: WorkersView,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -95,13 +98,17 @@ impl Workers {
         limits: WorkersLimits,
         look: impl FnMut() -> Option<Seen> + Send + 'static,
     ) -> Result<Workers, WorkersError> {
+        let (workers_min, workers_max) = (policy.workers_min, policy.workers_max);
         let provider = LocalWorkers::new(command, limits);
         let conductor = Conductor::new(policy, dunlin_scale::Limits::default(), provider, SAMPLE_MS)?;
         let shared = Arc::new(Shared::default());
         let kept = Arc::clone(&shared);
+        let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let began_unix_ms = began.as_millis() as u64;
+        let view = WorkersView { shared: Arc::clone(&shared), workers_min, workers_max, began_unix_ms };
         let thread = thread::Builder::new().name("dunlin-workers".to_owned());
         let thread = thread.spawn(move || Keeper::new(conductor, look, kept).run());
-        Ok(Workers { shared, thread: Some(thread.map_err(WorkersError::Thread)?) })
+        Ok(Workers { shared, view, thread: Some(thread.map_err(WorkersError::Thread)?) })
     }
 
     /// Processes that run.
@@ -112,6 +119,11 @@ impl Workers {
     /// Those that work.
     pub fn ready(&self) -> u64 {
         self.shared.ready.load(Ordering::Relaxed)
+    }
+
+    /// For who looks on.
+    pub fn view(&self) -> WorkersView {
+        self.view.clone()
     }
 
     /// What was decided lately, and when each phase of it was over.

@@ -7,6 +7,7 @@ use super::rule::{Extent, Rule};
 use super::tasks::TaskRule;
 use crate::control::KV;
 use crate::inbox::FIRST_TOKEN as INBOX;
+use crate::itself::ITSELF;
 use crate::tasks::TASKS;
 
 /// Something one may be allowed to do with a subject, or with a group of this name.
@@ -102,6 +103,8 @@ impl Permissions {
         let wanted = if denied.is_empty() { wanted } else { Some(without(denied, wanted)) };
         match log.topic.as_str() {
             KV => self.keys.restrict(wanted),
+            // It tells of all tenants.
+            ITSELF => (self.surveys && self.tenant.is_everything()).then_some(wanted),
             TASKS => Some(match self.tasks.reads()? {
                 None => wanted,
                 Some(tenant) => Some(of_tenant(tenant, wanted)),

@@ -153,7 +153,7 @@ fn failed(error: &ControlError) -> Said {
     Said::Failed { why: error.to_string() }
 }
 
-fn survey(seat: &Seat, control: &Control, status: &Status) -> NodeStatus {
+pub(super) fn survey(seat: &Seat, control: &Control, status: &Status) -> NodeStatus {
     let (revision, nodes) =
         control.with(|state| (state.revision(), records::nodes(state))).unwrap_or_default();
     let ids = |members: &[dunlin::raft::Member]| members.iter().map(|member| member.id).collect();

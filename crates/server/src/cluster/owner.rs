@@ -33,6 +33,11 @@ impl Seat {
 }
 
 impl Owner {
+    /// Its number.
+    pub(crate) fn node(&self) -> u64 {
+        self.node
+    }
+
     /// As settings that have names.
     pub(crate) fn settings(self) -> Vec<(String, String)> {
         let Owner { node, epoch, here, alive, address } = self;

@@ -12,6 +12,7 @@ use tokio::io::{ReadHalf, WriteHalf, split};
 use tokio::time::{Instant, timeout};
 
 use super::ClusterLimits;
+use super::admin::{self, NodeStatus};
 use super::authority::Authority;
 use super::files::{Files, Identity, Incarnation};
 use super::frame::{Frames, Kind};
@@ -141,6 +142,19 @@ impl Seat {
     /// How raft sees the cluster.
     pub(super) fn status(&self) -> Option<Status> {
         self.control()?.status().ok()
+    }
+
+    /// How this node sees its cluster; nothing while it takes no part.
+    pub(crate) fn as_seen(&self) -> Option<NodeStatus> {
+        let control = self.control()?;
+        Some(admin::survey(self, control, &control.status().ok()?))
+    }
+
+    /// Whether a page of this origin came from the door `http` of a node of the cluster.
+    pub(crate) fn is_origin(&self, is: impl Fn(&str) -> bool) -> bool {
+        let table = lock(&self.table);
+        let there = table.iter().filter(|record| record.removed.is_none());
+        there.filter_map(|record| record.doors.get("http")).any(|address| is(address))
     }
 
     /// What this node has heard of another, as of the last look.

@@ -2,7 +2,8 @@
 //!
 //! A browser lets any page send requests to this machine. Who wrote the page stands in `Origin`, and a name that was
 //! made to point here for the occasion stands in `Host`; neither can be forged by the page:
-//! - an `Origin` other than the door's own is refused unless it is named in the configuration;
+//! - an `Origin` other than the door's own is refused unless it is named in the configuration, or is that of another node of
+//!   the cluster;
 //! - at an address that only this machine reaches, a `Host` that is no IP address and not `localhost` is refused unless
 //!   it is that of a named origin.
 //!
@@ -43,6 +44,7 @@ pub(super) fn check<B>(context: &Context, request: &Request<B>) -> Result<(), Pr
     if let Some(origin) = request.headers().get(header::ORIGIN)
         && !is_own(origin, host.as_ref())
         && !origins.iter().any(|named| named.as_bytes() == origin.as_bytes())
+        && !is_of_cluster(context, origin)
     {
         return Err(forbidden("a page of another origin may not; name its origin in http.origins if it may"));
     }
@@ -100,6 +102,25 @@ fn is_own_name(host: &str) -> bool {
 fn is_named(origins: &[String], host: &Authority) -> bool {
     let of = |origin: &String| origin.split_once("://").map(|(_, rest)| rest.to_owned());
     origins.iter().filter_map(of).any(|named| named.eq_ignore_ascii_case(host.as_str()))
+}
+
+/// Whether the page came from the same door of another node of the cluster.
+fn is_of_cluster(context: &Context, origin: &HeaderValue) -> bool {
+    let rest = origin.to_str().ok().and_then(|text| text.split_once("://")).map(|(_, rest)| rest);
+    let (Some(rest), Some(seat)) = (rest, context.shared().cluster.get()) else { return false };
+    seat.is_origin(|address| is_same_place(rest, address))
+}
+
+/// Whether both are the same host and port; all names of this machine are one.
+fn is_same_place(one: &str, other: &str) -> bool {
+    let parts = |place: &str| {
+        let (host, port) = place.rsplit_once(':')?;
+        let is_here = host.parse::<std::net::Ipv4Addr>().is_ok_and(|ip| ip.is_loopback())
+            || host == "[::1]"
+            || host.eq_ignore_ascii_case("localhost");
+        Some((if is_here { "localhost".to_owned() } else { host.to_ascii_lowercase() }, port.to_owned()))
+    };
+    parts(one).is_some_and(|one| parts(other) == Some(one))
 }
 
 /// Whether the page came from this very door.
@@ -161,6 +182,19 @@ mod tests {
         for host in ["example.com", "localhost.example.com", "127.0.0.1.example.com", "notlocalhost"] {
             assert!(!is_own_name(host), "{host}");
         }
+    }
+
+    #[test]
+    fn a_place_has_many_names_on_this_machine_and_one_elsewhere() {
+        for other in ["localhost:8222", "127.0.0.1:8222", "[::1]:8222", "LOCALHOST:8222"] {
+            assert!(is_same_place("127.0.0.1:8222", other), "{other}");
+        }
+        for other in ["localhost:8223", "10.0.0.1:8222", "evil.example:8222", "localhost", ""] {
+            assert!(!is_same_place("127.0.0.1:8222", other), "{other}");
+        }
+        assert!(
+            is_same_place("a.example:1", "A.example:1") && !is_same_place("a.example:1", "b.a.example:1")
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ use axum::{Extension, Json};
 use serde_json::{Value, json};
 
 use super::context::Context;
+use crate::shared::Shared;
 
 /// A thread of the doors that takes longer than this to run a task does not live.
 const ALIVE_WITHIN: Duration = Duration::from_secs(5);
@@ -31,7 +32,11 @@ pub(super) async fn healthz(Extension(context): Extension<Context>) -> (StatusCo
 
 /// Ready: it takes new connections, its housekeeping runs, and in a cluster it has a leader and has caught up.
 pub(super) async fn readyz(Extension(context): Extension<Context>) -> (StatusCode, Json<Value>) {
-    let shared = context.shared();
+    verdict("ready", missing(context.shared()))
+}
+
+/// What a node lacks to be of use.
+pub(crate) fn missing(shared: &Shared) -> Vec<String> {
     let mut missing = Vec::new();
     if shared.is_stopping() {
         missing.push("the node is shutting down".to_owned());
@@ -44,7 +49,7 @@ pub(super) async fn readyz(Extension(context): Extension<Context>) -> (StatusCod
         missing.push(format!("the housekeeping did not run for {HOUSEKEEPING_WITHIN:?}"));
     }
     missing.extend(shared.cluster.get().and_then(|cluster| cluster.missing()));
-    verdict("ready", missing)
+    missing
 }
 
 /// Started: doors open after durable topics were recovered, so that whoever can ask has the answer.

@@ -14,13 +14,14 @@ pub(super) const WATCH: &str = "/v1/watch";
 pub(super) const LEASES: &str = "/v1/leases";
 pub(super) const LEASE: &str = "/v1/leases/{name}";
 pub(super) const LOCK: &str = "/v1/locks/{*name}";
+pub(super) const NODE: &str = "/v1/node/{name}";
 pub(super) const WS: &str = "/v1/ws";
 pub(super) const HEALTHZ: &str = "/healthz";
 pub(super) const READYZ: &str = "/readyz";
 pub(super) const STARTUPZ: &str = "/startupz";
 pub(super) const METRICS: &str = "/metrics";
 
-const ALL: [&str; 18] = [
+const ALL: [&str; 19] = [
     INDEX,
     TOPICS,
     TOPIC,
@@ -34,6 +35,7 @@ const ALL: [&str; 18] = [
     LEASES,
     LEASE,
     LOCK,
+    NODE,
     WS,
     HEALTHZ,
     READYZ,

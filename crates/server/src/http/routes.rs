@@ -18,7 +18,9 @@ use tower_service::Service;
 
 use super::context::Context;
 use super::problem::Problem;
-use super::{batch, events, gate, health, kv, metrics, paths, publish, socket, subscriptions, topics};
+use super::{
+    batch, events, gate, health, itself, kv, metrics, paths, publish, socket, subscriptions, topics,
+};
 use crate::spans::{self, Traced};
 
 /// What there is, for people who try.
@@ -55,6 +57,7 @@ static ROUTES: LazyLock<Router> = LazyLock::new(|| {
         .route(paths::LEASES, only(post(kv::grant)))
         .route(paths::LEASE, only(get(kv::lease).put(kv::keep_alive).delete(kv::revoke)))
         .route(paths::LOCK, only(get(kv::holder).put(kv::acquire).delete(kv::release)))
+        .route(paths::NODE, only(get(itself::about)))
         .route(paths::WS, only(get(socket::upgrade)))
         .route(paths::HEALTHZ, only(get(health::healthz)))
         .route(paths::READYZ, only(get(health::readyz)))

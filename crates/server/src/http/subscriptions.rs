@@ -43,7 +43,7 @@ pub(super) async fn subscriptions(
 }
 
 /// Somebody who was refused or cut off.
-fn departure_json(departure: &Departure) -> Value {
+pub(crate) fn departure_json(departure: &Departure) -> Value {
     let Departure { door, fate, name, peer, why, behind, times, first_ns, last_ns } = departure;
     json!({
         "door": door.name(),
@@ -58,7 +58,7 @@ fn departure_json(departure: &Departure) -> Value {
     })
 }
 
-fn subscription_json(subscription: &SubscriptionInfo) -> Value {
+pub(crate) fn subscription_json(subscription: &SubscriptionInfo) -> Value {
     let mut object = reader_json(&subscription.reader);
     object["topic"] = subscription.topic.name().into();
     object["why"] = why(subscription).into();

@@ -40,7 +40,7 @@ impl Surveys {
         Arc::new(tokio::task::spawn_blocking(survey).await.unwrap_or_default())
     }
 
-    pub(super) async fn take(shared: &Arc<Shared>) -> Arc<Survey> {
+    pub(crate) async fn take(shared: &Arc<Shared>) -> Arc<Survey> {
         let mut last = shared.surveys.0.lock().await;
         if let Some((made, survey)) = &last.survey
             && made.elapsed() < FRESH

@@ -5,6 +5,7 @@ mod curl;
 mod deploy;
 mod events;
 mod following;
+mod itself;
 mod kv;
 mod metrics;
 mod operating;

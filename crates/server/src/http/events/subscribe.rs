@@ -37,7 +37,8 @@ pub(in crate::http) fn subscribe(
     if pattern.as_str().starts_with("_INBOX") {
         return Err(Problem::from(Refused::new(ErrorCode::Forbidden, "the inbox of another session")));
     }
-    if pattern.as_str().starts_with('$') {
+    let is_told = ["$tasks.", "$node."].iter().any(|start| pattern.as_str().starts_with(start));
+    if pattern.as_str().starts_with('$') && !is_told {
         let text = format!(
             "{:?} is the system's: over HTTP every stream tells its sequences; ask for the subject itself",
             pattern.as_str()

@@ -24,6 +24,27 @@ pub(super) fn write(out: &mut Exposition) {
     }
 }
 
+/// What is to be known of the process now; nothing where the system does not say.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Process {
+    pub(crate) rss_bytes: Option<u64>,
+    /// Time on processors since it began, seconds.
+    pub(crate) cpu_s: Option<f64>,
+    pub(crate) threads: Option<u64>,
+    pub(crate) open_files: Option<usize>,
+}
+
+impl Process {
+    pub(crate) fn now() -> Process {
+        Process {
+            rss_bytes: resident_bytes(),
+            cpu_s: cpu_seconds(),
+            threads: stat(17),
+            open_files: fs::read_dir("/proc/self/fd").ok().map(Iterator::count),
+        }
+    }
+}
+
 fn resident_bytes() -> Option<u64> {
     let statm = fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;

@@ -288,4 +288,14 @@ fn who_may_survey_sees_what_lies_within_the_tenant_and_nothing_of_others() {
     assert!(text("ana", "/metrics").contains("dunlin_topics 1\n"));
     let recent = guarded.http("GET", "/v1/subscriptions?recent", &basic("ana", PASSWORD), b"");
     assert_eq!(recent.status, 403, "{recent:?}");
+    // What the node says of itself is of all tenants.
+    for path in ["/v1/node/stats", "/v1/topics/$node.%3E/events?from=snapshot"] {
+        for user in ["ana", "bob"] {
+            let refused = guarded.http("GET", path, &basic(user, PASSWORD), b"");
+            assert_eq!(refused.status, 403, "{user}: {refused:?}");
+        }
+    }
+    assert!(text("root", "/v1/node/stats").contains("reader-of-bob"));
+    assert!(ana.subscribe("$node.>", named("curious")).is_err());
+    guarded.by_password("root").subscribe("$node.>", named("operator")).unwrap();
 }

@@ -1,0 +1,28 @@
+//! `GET /v1/node/{about}`: what the node says of itself, as it is now (`crate::itself` has what that is).
+
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use dunlin::Refused;
+use dunlin::wire::ErrorCode;
+use serde_json::Value;
+
+use super::context::Context;
+use super::problem::Problem;
+use super::routes::Name;
+use crate::itself::{About, say};
+
+pub(super) async fn about(
+    Extension(context): Extension<Context>,
+    Name(about): Name,
+) -> Result<Json<Value>, Problem> {
+    context.may_survey()?;
+    if context.bounds().is_some() {
+        let text = "what a node says of itself is told to users of a tenant without bounds";
+        return Err(Refused::new(ErrorCode::Forbidden, text).into());
+    }
+    let Some(about) = About::ALL.into_iter().find(|known| known.name() == about) else {
+        let text = format!("{about}: expected {}", About::ALL.map(About::name).join(", "));
+        return Err(Problem::of(StatusCode::NOT_FOUND, ErrorCode::Protocol, text));
+    };
+    Ok(Json(say(context.shared(), about).await))
+}

@@ -1,0 +1,130 @@
+//! What a node says of itself: five objects of JSON, over HTTP (`GET /v1/node/…`), and once a second in its topic `$node`
+//! (`docs/doors.md`), each under its name as the key.
+//!
+//! Nothing is counted for it while records pass, and while nobody reads the topic nothing is said.
+//!
+//! Limits: [`TOPICS_SHOWN`], [`ROWS_SHOWN`], [`EVENTS_KEPT`].
+
+mod cluster;
+mod past;
+mod spaces;
+mod stats;
+mod topics;
+mod work;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dunlin::now_ns;
+use dunlin::topic::{Draft, Meta, Payload, Topic};
+use serde_json::Value;
+use tokio::time::{Instant, sleep_until};
+
+use crate::shared::Shared;
+use crate::workers::WorkersView;
+use cluster::Noticed;
+use past::Past;
+
+/// Between two sayings.
+const TICK: Duration = Duration::from_secs(1);
+/// Topics that are shown, the busiest.
+const TOPICS_SHOWN: usize = 50;
+/// Tenants, queues and workers that are shown, each.
+const ROWS_SHOWN: usize = 100;
+/// What was noticed of the cluster, the last of it.
+const EVENTS_KEPT: usize = 100;
+
+/// What is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum About {
+    Stats,
+    Topics,
+    Cluster,
+    Work,
+    Spaces,
+}
+
+impl About {
+    pub(crate) const ALL: [About; 5] =
+        [About::Stats, About::Topics, About::Cluster, About::Work, About::Spaces];
+
+    /// The key it is said under.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            About::Stats => "stats",
+            About::Topics => "topics",
+            About::Cluster => "cluster",
+            About::Work => "work",
+            About::Spaces => "spaces",
+        }
+    }
+}
+
+/// What is remembered for what is said next.
+#[derive(Debug, Default)]
+pub(crate) struct Itself {
+    past: Mutex<Past>,
+    noticed: Mutex<Noticed>,
+    workers: Mutex<Option<WorkersView>>,
+}
+
+impl Itself {
+    /// This node starts workers.
+    pub(crate) fn starts(&self, workers: WorkersView) {
+        *lock(&self.workers) = Some(workers);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says something of the node as it is now.
+pub(crate) async fn say(shared: &Arc<Shared>, about: About) -> Value {
+    let mut said = match about {
+        About::Stats => stats::say(shared).await,
+        About::Topics => topics::say(shared).await,
+        About::Cluster => cluster::say(shared),
+        About::Work => work::say(shared),
+        About::Spaces => spaces::say(shared),
+    };
+    said["at_ms"] = (now_ns() / 1_000_000).into();
+    said
+}
+
+/// Says all of it once a second while somebody reads it, until the task is aborted.
+pub(crate) async fn keep(shared: Arc<Shared>) {
+    let Ok(topic) = shared.node.own_topic() else {
+        return tracing::warn!("the node has no topic for what it says of itself");
+    };
+    let mut tick = Instant::now();
+    loop {
+        tick = (tick + TICK).max(Instant::now());
+        sleep_until(tick).await;
+        lock(&shared.itself.noticed).look(&shared);
+        // All of its records are for whoever reads any of it.
+        if !topic.logs()[0].has_listener("") {
+            continue;
+        }
+        for about in About::ALL {
+            let said = say(&shared, about).await.to_string();
+            publish(&shared, &topic, about, &said);
+        }
+    }
+}
+
+fn publish(shared: &Shared, topic: &Topic, about: About, said: &str) {
+    let tail = format!("{}.{}", number_of(shared), about.name());
+    let key = about.name().as_bytes();
+    let meta = Meta { subject_tail: &tail, key: Some(key), ..Meta::default() };
+    let draft = Draft { meta, payload: Payload::Copied(said.as_bytes()) };
+    if let Err(error) = topic.append_drafts(now_ns(), 0, false, [draft].iter()) {
+        tracing::debug!(%error, "what the node says of itself was not taken");
+    }
+}
+
+/// The node's number in its cluster; a node without one is number 1 of itself.
+fn number_of(shared: &Shared) -> u64 {
+    let status = shared.node.control_if_any().and_then(|control| control.status().ok());
+    status.map_or(1, |status| status.id)
+}

@@ -1,0 +1,102 @@
+//! What was a moment ago, for what is said per second.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+/// Samples are taken no closer.
+const APART: Duration = Duration::from_millis(900);
+/// How far back they are kept.
+const KEPT: usize = 6;
+/// What is older says nothing of now.
+const OLD: Duration = Duration::from_secs(20);
+
+/// Samples of something that counts up.
+#[derive(Debug)]
+pub(super) struct Samples<T>(VecDeque<(Instant, T)>);
+
+impl<T> Default for Samples<T> {
+    fn default() -> Samples<T> {
+        Samples(VecDeque::new())
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Past {
+    /// Records, bytes, gaps, warnings, requests.
+    pub(super) totals: Samples<[u64; 5]>,
+    /// Processor time, seconds.
+    pub(super) cpu: Samples<f64>,
+    /// Records and bytes of each topic.
+    pub(super) topics: Samples<HashMap<String, [u64; 2]>>,
+    /// What came of tasks.
+    pub(super) tasks: Samples<HashMap<Vec<u8>, Done>>,
+}
+
+/// What a tenant has had.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Done {
+    pub(super) submitted: u64,
+    pub(super) started: u64,
+    pub(super) completed: u64,
+    pub(super) failed: u64,
+    pub(super) dead: u64,
+    pub(super) cpu_us: u64,
+    pub(super) cost_us: u64,
+}
+
+impl<T> Samples<T> {
+    /// Takes one, unless the last is too near.
+    pub(super) fn take(&mut self, now: Instant, sample: T) {
+        if self.0.back().is_some_and(|(at, _)| now - *at < APART) {
+            return;
+        }
+        if self.0.len() == KEPT {
+            self.0.pop_front();
+        }
+        self.0.push_back((now, sample));
+    }
+
+    /// The newest that is far enough back, and how many seconds that is.
+    pub(super) fn last(&self, now: Instant) -> Option<(f64, &T)> {
+        let found = self.0.iter().rev().find(|(at, _)| now - *at >= APART)?;
+        Samples::aged(now, found)
+    }
+
+    /// The oldest there is that still says something.
+    pub(super) fn first(&self, now: Instant) -> Option<(f64, &T)> {
+        let found = self.0.iter().find(|(at, _)| now - *at >= APART && now - *at < OLD)?;
+        Samples::aged(now, found)
+    }
+
+    fn aged(now: Instant, (at, sample): &(Instant, T)) -> Option<(f64, &T)> {
+        let age = now - *at;
+        (age < OLD).then_some((age.as_secs_f64(), sample))
+    }
+}
+
+/// So many a second, as a whole number.
+pub(super) fn per_s(now: u64, before: u64, seconds: f64) -> u64 {
+    (now.saturating_sub(before) as f64 / seconds).round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_over_about_a_second_and_over_nothing_that_is_long_past() {
+        let began = Instant::now();
+        let at = |ms| began + Duration::from_millis(ms);
+        let mut samples = Samples::default();
+        assert!(samples.last(at(0)).is_none());
+        for ms in [0, 100, 1_000, 1_500, 2_000] {
+            samples.take(at(ms), ms);
+        }
+        assert_eq!(samples.last(at(2_100)), Some((1.1, &1_000)));
+        assert_eq!(samples.first(at(2_100)), Some((2.1, &0)));
+        assert_eq!(samples.last(at(30_000)), None);
+        assert_eq!(per_s(1_500, 500, 2.0), 500);
+        assert_eq!(per_s(1, 500, 2.0), 0, "what counts anew");
+    }
+}

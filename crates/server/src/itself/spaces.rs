@@ -1,0 +1,87 @@
+//! Worlds of entities on the move whose processes agree through this node or its cluster: by the keys that
+//! `crates/server/src/space/owners.rs` lists, and `space/WORLD/world`, as whoever began it wrote it.
+
+use std::collections::BTreeMap;
+
+use dunlin::state::{Pair, State, prefix_end};
+use serde_json::{Map, Value, json};
+
+use crate::shared::Shared;
+
+const SPACES: &[u8] = b"space/";
+/// Keys that are looked at.
+const KEYS_MAX: u32 = 10_000;
+
+/// What stands of one world.
+#[derive(Debug, Default)]
+struct World {
+    spec: Option<Value>,
+    held: bool,
+    processes: BTreeMap<u64, Value>,
+    regions: BTreeMap<u64, Map<String, Value>>,
+}
+
+pub(super) fn say(shared: &Shared) -> Value {
+    let Some(control) = shared.node.control_if_any() else { return json!({"worlds": []}) };
+    let look = |state: &State| state.range(SPACES, &prefix_end(SPACES), KEYS_MAX).items;
+    let mut worlds: BTreeMap<String, World> = BTreeMap::new();
+    for pair in control.with(look).unwrap_or_default() {
+        take(&pair, &mut worlds);
+    }
+    let worlds: Vec<Value> = worlds.into_iter().map(|(name, world)| world.say(&name)).collect();
+    json!({"worlds": worlds})
+}
+
+fn take(pair: &Pair, worlds: &mut BTreeMap<String, World>) -> Option<()> {
+    let rest = std::str::from_utf8(pair.key.get(SPACES.len()..)?).ok()?;
+    let (name, rest) = rest.split_once('/')?;
+    let world = worlds.entry(name.to_owned()).or_default();
+    let value: Value = serde_json::from_slice(&pair.item.value).unwrap_or(Value::Null);
+    let Some((what, number)) = rest.split_once('/') else {
+        if rest == "world" {
+            world.spec = Some(value);
+        }
+        return Some(());
+    };
+    let number: u64 = number.parse().ok()?;
+    let mut of_region = |name: &str, value: Value| {
+        world.regions.entry(number).or_default().insert(name.to_owned(), value);
+    };
+    match what {
+        "process" => drop(world.processes.insert(number, value)),
+        "hold" => world.held = true,
+        "region" => {
+            of_region("process", value["process"].clone());
+            of_region("epoch", pair.item.created.into());
+        }
+        "standby" => of_region("standby", value["process"].clone()),
+        "began" => of_region("began", true.into()),
+        _ => {}
+    }
+    Some(())
+}
+
+impl World {
+    fn say(self, name: &str) -> Value {
+        let edge = self.spec.as_ref().and_then(|spec| spec["edge"].as_f64());
+        let processes: Vec<Value> = self
+            .processes
+            .into_iter()
+            .map(|(process, place)| json!({"process": process, "address": place["address"], "url": place["url"]}))
+            .collect();
+        let regions: Vec<Value> = self
+            .regions
+            .into_iter()
+            .map(|(region, mut said)| {
+                said.insert("region".to_owned(), region.into());
+                Value::Object(said)
+            })
+            .collect();
+        json!({
+            "world": name, "dimensions": 3,
+            "low": edge.map(|_| [0.0; 3]), "high": edge.map(|edge| [edge; 3]),
+            "tick_us": self.spec.as_ref().map(|spec| spec["tick_us"].clone()),
+            "held": self.held, "processes": processes, "regions": regions,
+        })
+    }
+}

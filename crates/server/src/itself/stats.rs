@@ -1,0 +1,92 @@
+//! The node as a whole: rates, bytes, doors, memory, who reads slowest, who was cut off.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use dunlin::Survey;
+use serde_json::{Value, json};
+
+use super::past::per_s;
+use super::{lock, number_of};
+use crate::door::Door;
+use crate::http::{Process, Surveys, departure_json, missing, subscription_json};
+use crate::shared::Shared;
+
+/// Readers that are shown, the slowest.
+const SLOWEST_SHOWN: usize = 20;
+/// Clients that were refused or cut off, the last.
+const DEPARTED_SHOWN: usize = 10;
+
+pub(super) async fn say(shared: &Arc<Shared>) -> Value {
+    let survey = Surveys::take(shared).await;
+    let process = Process::now();
+    let (node, budget) = (&shared.node, shared.node.budget());
+    let slowest: Vec<Value> = survey.slowest.iter().take(SLOWEST_SHOWN).map(subscription_json).collect();
+    let recent: Vec<Value> = shared.departures.newest(DEPARTED_SHOWN).iter().map(departure_json).collect();
+    let losses = &survey.totals.losses;
+    json!({
+        "node": format!("{:016x}", node.id()),
+        "id": number_of(shared),
+        "name": node.config().name,
+        "version": env!("CARGO_PKG_VERSION"),
+        "uptime_s": shared.began.elapsed().as_secs_f64(),
+        "rates": rates(shared, &survey),
+        "totals": {
+            "records": survey.totals.records, "bytes": survey.totals.bytes,
+            "gaps": losses.gaps, "gap_records": losses.records, "lagging": losses.warnings,
+        },
+        "topics": survey.topics,
+        "subscriptions": survey.subscriptions,
+        "doors": doors(shared),
+        "connections": {
+            "open": shared.session_count(), "limit": shared.limits.sessions_max, "refused": shared.traffic.refusals(),
+        },
+        "memory": {"used_bytes": budget.used(), "limit_bytes": budget.limit()},
+        "process": {
+            "rss_bytes": process.rss_bytes, "cpu_percent": cpu_percent(shared, &process),
+            "threads": process.threads, "open_files": process.open_files,
+        },
+        "slowest": slowest,
+        "recent": recent,
+        "missing": missing(shared),
+    })
+}
+
+/// By the second; null as long as there is nothing to compare with.
+fn rates(shared: &Shared, survey: &Survey) -> Value {
+    let (now, totals) = (Instant::now(), &survey.totals);
+    let requests = shared.traffic.answers().iter().map(|(_, _, count)| *count).sum();
+    let counts = [totals.records, totals.bytes, totals.losses.gaps, totals.losses.warnings, requests];
+    let mut past = lock(&shared.itself.past);
+    let said = past.totals.last(now).map(|(seconds, before)| {
+        let of = |at: usize| per_s(counts[at], before[at], seconds);
+        json!({
+            "records_per_s": of(0), "bytes_per_s": of(1), "gaps_per_s": of(2), "lagging_per_s": of(3), "http_per_s": of(4),
+        })
+    });
+    past.totals.take(now, counts);
+    said.unwrap_or(Value::Null)
+}
+
+fn cpu_percent(shared: &Shared, process: &Process) -> Value {
+    let (now, Some(cpu_s)) = (Instant::now(), process.cpu_s) else { return Value::Null };
+    let mut past = lock(&shared.itself.past);
+    let said = past.cpu.last(now).map(|(seconds, before)| {
+        let percent = (cpu_s - before).max(0.0) / seconds * 100.0;
+        (percent * 10.0).round() / 10.0
+    });
+    past.cpu.take(now, cpu_s);
+    said.into()
+}
+
+/// Each door, where it listens, and its connections.
+fn doors(shared: &Shared) -> Vec<Value> {
+    let addresses = shared.addresses();
+    let of = |(door, open, accepted): (Door, u64, u64)| {
+        let listens = if door == Door::Ws { Door::Http } else { door };
+        let address = addresses.iter().find(|(other, _)| *other == listens);
+        let address = address.map(|(_, address)| address.to_string());
+        json!({"door": door.name(), "address": address, "open": open, "accepted": accepted})
+    };
+    shared.traffic.doors().map(of).collect()
+}

@@ -1,0 +1,160 @@
+//! Tasks: queues, tenants with what they had of what there was, workers, and what was decided about how many there are.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use dunlin::scheduler::{Account, QueueView, Quota, State, TenantView, WorkerView};
+use serde_json::{Value, json};
+
+use super::past::{Done, per_s};
+use super::{ROWS_SHOWN, lock};
+use crate::shared::Shared;
+use crate::workers::WorkersView;
+
+/// What was seen of the tasks at one moment.
+struct Seen {
+    tenants: Vec<TenantView>,
+    queues: Vec<QueueView>,
+    workers: Vec<WorkerView>,
+    said: Value,
+}
+
+pub(super) fn say(shared: &Shared) -> Value {
+    let scaling = lock(&shared.itself.workers).as_ref().map(WorkersView::said);
+    let seen = shared.node.tasks_if_any().and_then(|tasks| tasks.with(look).ok());
+    let Some(Seen { mut tenants, queues, workers, mut said }) = seen else {
+        return json!({"known": 0, "tenants": [], "queues": [], "workers": [], "jain": null, "scaling": scaling});
+    };
+    let now = Instant::now();
+    let done: HashMap<Vec<u8>, Done> =
+        tenants.iter().map(|tenant| (tenant.name.to_vec(), done(&tenant.account))).collect();
+    let mut past = lock(&shared.itself.past);
+    let rates = past.tasks.last(now).map(|(seconds, before)| rates(&done, before, seconds));
+    let lately = past.tasks.first(now).map(|(seconds, before)| (seconds, before.clone()));
+    past.tasks.take(now, done.clone());
+    drop(past);
+    let before = |tenant: &TenantView| {
+        let (seconds, before) = lately.as_ref()?;
+        Some((*seconds, before.get(&tenant.name[..]).copied().unwrap_or_default()))
+    };
+    said["jain"] = jain(&tenants, |tenant| Some(before(tenant)?.1)).into();
+    tenants.sort_by_key(|tenant| (Reverse(tenant.queued + tenant.used[0]), Arc::clone(&tenant.name)));
+    let weights: u64 = tenants.iter().map(|tenant| u64::from(tenant.weight)).sum();
+    let of_tenant = |tenant: &TenantView| tenant_json(tenant, weights, before(tenant));
+    said["rates"] = rates.unwrap_or(Value::Null);
+    said["tenants"] = tenants.iter().take(ROWS_SHOWN).map(of_tenant).collect();
+    said["queues"] = queues.iter().take(ROWS_SHOWN).map(queue_json).collect();
+    said["workers"] = workers.iter().take(ROWS_SHOWN).map(worker_json).collect();
+    said["scaling"] = scaling.into();
+    said
+}
+
+fn look(state: &State) -> Seen {
+    let signals = state.signals();
+    let said = json!({
+        "known": state.len(), "bytes": state.bytes(), "bytes_limit": state.limits().state_bytes_max,
+        "startable": signals.startable, "held": signals.held, "credit": signals.credit, "workers_up": signals.workers,
+        "oldest_ms": signals.oldest_ms,
+    });
+    let mut queues: Vec<QueueView> = state.queues().collect();
+    queues.sort_by_key(|queue| Reverse(queue.ready));
+    Seen { tenants: state.tenants().collect(), queues, workers: state.workers().collect(), said }
+}
+
+fn done(account: &Account) -> Done {
+    let Account { submitted, started, completed, failed, dead, cpu_us, cost_us, .. } = *account;
+    Done { submitted, started, completed, failed, dead, cpu_us, cost_us }
+}
+
+/// Of all tenants together.
+fn rates(now: &HashMap<Vec<u8>, Done>, before: &HashMap<Vec<u8>, Done>, seconds: f64) -> Value {
+    let of = |pick: fn(&Done) -> u64| {
+        let sum = |of: &HashMap<Vec<u8>, Done>| of.values().map(pick).sum();
+        per_s(sum(now), sum(before), seconds)
+    };
+    json!({
+        "submitted_per_s": of(|done| done.submitted), "started_per_s": of(|done| done.started),
+        "completed_per_s": of(|done| done.completed), "failed_per_s": of(|done| done.failed),
+        "dead_per_s": of(|done| done.dead),
+    })
+}
+
+/// Jain's index of what tenants got lately, each by its weight, over those that had something to do: 1 is fair. `None` with fewer
+/// than two of them.
+fn jain(tenants: &[TenantView], before: impl Fn(&TenantView) -> Option<Done>) -> Option<f64> {
+    let got = |tenant: &TenantView| {
+        let got = tenant.account.cost_us.saturating_sub(before(tenant)?.cost_us);
+        let is_busy = got > 0 || tenant.queued > 0 || tenant.used[0] > 0;
+        is_busy.then(|| got as f64 / f64::from(tenant.weight.max(1)))
+    };
+    index(&tenants.iter().filter_map(got).collect::<Vec<_>>())
+}
+
+fn index(shares: &[f64]) -> Option<f64> {
+    let (sum, squares) = shares.iter().fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
+    (shares.len() > 1 && squares > 0.0).then(|| sum * sum / (shares.len() as f64 * squares))
+}
+
+fn tenant_json(tenant: &TenantView, weights: u64, before: Option<(f64, Done)>) -> Value {
+    let account = &tenant.account;
+    let [running, cpu_milli, memory_bytes] = tenant.used;
+    let lately = |now: u64, pick: fn(&Done) -> u64| {
+        before.map(|(seconds, done)| now.saturating_sub(pick(&done)) as f64 / seconds)
+    };
+    json!({
+        "name": text(&tenant.name), "weight": tenant.weight,
+        "share": (weights > 0).then(|| f64::from(tenant.weight) / weights as f64),
+        "queued": tenant.queued, "ready": tenant.ready, "running": running, "cpu_milli": cpu_milli,
+        "memory_bytes": memory_bytes, "running_max": hard(&tenant.quotas[0]), "cpu_milli_max": hard(&tenant.quotas[1]),
+        "memory_bytes_max": hard(&tenant.quotas[2]),
+        "queued_max": (tenant.queued_max > 0).then_some(tenant.queued_max), "dead": tenant.dead,
+        "submitted": account.submitted, "completed": account.completed, "failed": account.failed,
+        "lost": account.lost, "cancelled": account.cancelled,
+        "cpu_ms": account.cpu_us / 1_000, "run_ms": account.run_us / 1_000,
+        // Processor seconds in a second: how many processors it has.
+        "cpu_per_s": lately(account.cpu_us, |done| done.cpu_us).map(|us| us / 1e6),
+        "completed_per_s": lately(account.completed, |done| done.completed),
+        "submitted_per_s": lately(account.submitted, |done| done.submitted),
+    })
+}
+
+/// Beyond it nothing starts, where there is such a limit.
+fn hard(quota: &Quota) -> Option<u64> {
+    (quota.hard > 0).then_some(quota.hard)
+}
+
+fn queue_json(queue: &QueueView) -> Value {
+    json!({
+        "tenant": text(&queue.tenant), "queue": text(&queue.queue), "kind": text(&queue.kind),
+        "ready": queue.ready, "oldest_ms": queue.oldest_ms, "cost_us": queue.cost_us,
+    })
+}
+
+fn worker_json(worker: &WorkerView) -> Value {
+    let texts = |names: &[Arc<[u8]>]| names.iter().map(|name| text(name)).collect::<Vec<_>>();
+    json!({
+        "worker": format!("{:x}", worker.worker), "name": text(&worker.name), "kinds": texts(&worker.kinds),
+        "queues": texts(&worker.queues), "held": worker.held, "credit": worker.credit, "done": worker.done,
+        "draining": worker.is_draining, "left_ms": worker.left_ms,
+    })
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::index;
+
+    #[test]
+    fn the_index_is_one_where_all_have_the_same_and_falls_to_one_of_many() {
+        assert_eq!(index(&[]), None);
+        assert_eq!(index(&[3.0]), None);
+        assert_eq!(index(&[0.0, 0.0]), None);
+        assert_eq!(index(&[3.0, 3.0, 3.0]), Some(1.0));
+        assert_eq!(index(&[3.0, 0.0, 0.0]), Some(1.0 / 3.0));
+    }
+}

@@ -1,0 +1,59 @@
+//! Workers as those see them who look on.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use dunlin_scale::{ScaleIn, ScaleOut};
+use serde_json::{Value, json};
+
+use super::Shared;
+
+/// How many there are and may be, and what was decided lately.
+#[derive(Debug, Clone)]
+pub struct WorkersView {
+    pub(super) shared: Arc<Shared>,
+    pub(super) workers_min: u32,
+    pub(super) workers_max: u32,
+    /// When the times of decisions begin, ms since 1970.
+    pub(super) began_unix_ms: u64,
+}
+
+impl WorkersView {
+    /// As JSON; times are ms since 1970.
+    pub(crate) fn said(&self) -> Value {
+        let decided = self.shared.decided().clone();
+        let mut events: Vec<Value> = decided.out.iter().map(|out| self.more(out)).collect();
+        events.extend(decided.inward.iter().map(|inward| self.fewer(inward)));
+        events.sort_by_key(|event| event["decided_ms"].as_u64());
+        json!({
+            "here": true, "min": self.workers_min, "max": self.workers_max,
+            "processes": self.shared.processes.load(Ordering::Relaxed),
+            "ready": self.shared.ready.load(Ordering::Relaxed),
+            "events": events, "forecast": null,
+        })
+    }
+
+    /// What has not come about yet is 0.
+    fn at(&self, ms: u64) -> Option<u64> {
+        (ms > 0).then(|| self.began_unix_ms + ms)
+    }
+
+    fn more(&self, out: &ScaleOut) -> Value {
+        json!({
+            "kind": "out", "trigger": out.trigger.name(), "workers": out.workers, "woken": out.woken,
+            "missing": out.missing, "failed": out.failed,
+            "at_ms": self.at(out.decided_ms), "passed_ms": self.at(out.passed_ms),
+            "detected_ms": self.at(out.detected_ms), "decided_ms": self.at(out.decided_ms),
+            "ready_ms": (out.missing == 0).then(|| self.at(out.ready_ms)),
+        })
+    }
+
+    fn fewer(&self, inward: &ScaleIn) -> Value {
+        json!({
+            "kind": "in", "workers": inward.workers, "at_ms": self.at(inward.decided_ms),
+            "low_ms": self.at(inward.low_ms), "cooled_ms": self.at(inward.cooled_ms),
+            "decided_ms": self.at(inward.decided_ms), "drained_ms": self.at(inward.drained_ms),
+            "gone_ms": self.at(inward.gone_ms),
+        })
+    }
+}
