@@ -47,6 +47,12 @@ impl ChildProgram {
         Self { program, before: vec!["bench-child".into()] }
     }
 
+    /// The words that start one of our own roles, for who starts processes itself.
+    pub fn words(&self, role: &str) -> Vec<String> {
+        let words = [self.program.as_os_str()].into_iter().chain(self.before.iter().map(OsString::as_os_str));
+        words.map(|word| word.to_string_lossy().into_owned()).chain([role.to_owned()]).collect()
+    }
+
     /// Starts one of our own roles.
     pub fn start(&self, role: &str, args: &[(&str, String)]) -> Result<Child> {
         let mut command = Command::new(&self.program);

@@ -94,6 +94,7 @@ pub fn child_main(args: &[String]) -> Result<()> {
         "space-node" => space::node::serve(&args),
         "tasks-crew" => tasks::crew::work(&args),
         "tasks-clients" => tasks::clients::work(&args),
+        "tasks-local-worker" => tasks::local::work(),
         "tasks-scheduler" => tasks::scheduler::work(&args),
         unknown => bail!("there is no role `{unknown}`"),
     }

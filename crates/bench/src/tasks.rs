@@ -16,6 +16,7 @@ mod goals;
 mod layouts;
 mod ledger;
 mod load;
+pub mod local;
 mod nodes;
 mod points;
 mod rival;

@@ -111,6 +111,26 @@ pub const GOALS: &[Goal] = &[
         TimesAtMost(1.5, ours("backlog", FEW, "dispatch_ns")),
     ),
     goal(
+        "local provider: CPU is high → worker ready",
+        ours("phases", &[("via", "local"), ("phase", "cpu")], "total_ns"),
+        AtMost(5.0 * S),
+    ),
+    goal(
+        "local provider: much waits → worker ready",
+        ours("phases", &[("via", "local"), ("phase", "queue")], "total_ns"),
+        AtMost(5.0 * S),
+    ),
+    goal(
+        "local provider: waits are long → worker ready",
+        ours("phases", &[("via", "local"), ("phase", "latency")], "total_ns"),
+        AtMost(5.0 * S),
+    ),
+    goal(
+        "local provider, predictive: workers are ready before the need, by seconds",
+        ours("phases", &[("via", "local"), ("phase", "predictive")], "ahead_s"),
+        AtLeast(0.0),
+    ),
+    goal(
         "Jain's index, 4 tenants, saturated, simulated",
         ours("tenants", &[("via", "simulator")], "jain"),
         AtLeast(0.99),

@@ -46,8 +46,9 @@ pub const LAYOUTS: &[Layout] = &[
     },
     Layout {
         case: "phases",
-        title: "Scaling out and in, warm pool, by the document's delays",
+        title: "Scaling out and in, warm pool: simulated, by the document's delays; local, worker processes of a real node",
         columns: &[
+            ("Via", Param("via")),
             ("Phase", Param("phase")),
             ("Detection, cool-down", Metric("detection_ns")),
             ("Decision", Metric("decision_ns")),
@@ -55,6 +56,7 @@ pub const LAYOUTS: &[Layout] = &[
             ("Drain", Metric("drain_ns")),
             ("Termination", Metric("termination_ns")),
             ("Total", Metric("total_ns")),
+            ("Ahead of the need, s", Metric("ahead_s")),
             ("Failed starts", Metric("failed_share")),
             ("Warm hours an hour", Metric("warm_hours_per_hour")),
         ],

@@ -7,7 +7,7 @@ use crate::params::Params;
 use crate::point::{Group, Point, target};
 
 use super::forecast::{self, Arrivals};
-use super::{scheduler, simulated, through};
+use super::{local, scheduler, simulated, through};
 
 /// The document's, then beyond them.
 const WORKERS: [u32; 10] = [10, 25, 50, 75, 100, 150, 200, 1_000, 10_000, 100_000];
@@ -27,7 +27,7 @@ const TARGETS: [u64; 4] = [70, 80, 85, 90];
 /// The groups.
 pub fn groups(options: &Options, with_peers: bool) -> Vec<Group> {
     let mut groups = through::groups(options, with_peers);
-    groups.extend([scaling(options), phases(), tenants(options)]);
+    groups.extend([scaling(options), phases(), local_phases(options), tenants(options)]);
     groups.extend(forecasts(options));
     groups.push(backlogs(options));
     groups.push(vec![large(options)]);
@@ -67,6 +67,16 @@ fn phases() -> Group {
         point("phases", of_simulator().with("phase", phase), move |seed| simulated::phase(seed, phase))
     };
     simulated::PHASES.map(of).into()
+}
+
+/// By real processes; the forecast's takes half a minute to be learnt.
+fn local_phases(options: &Options) -> Group {
+    let phases = local::PHASES.iter().filter(|phase| !options.quick || **phase != "predictive");
+    let of = |phase: &'static str| {
+        let params = Params::new().with("via", "local").with("phase", phase);
+        Point::new("phases", target::DUNLIN, params, move |bench| local::measure(bench, phase))
+    };
+    phases.map(|phase| of(phase)).collect()
 }
 
 fn tenants(options: &Options) -> Group {

@@ -50,3 +50,12 @@ fn tasks_outlive_leaders_and_workers_each_done_once() {
         }
     }
 }
+
+#[test]
+fn what_waits_brings_worker_processes_of_a_real_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = rows_of(folder.path(), &["tasks", "--via=local", "--phase=queue"]);
+    for metric in ["detection_ns", "ready_ns", "total_ns", "workers_more"] {
+        assert!(has(&rows, "phases", metric), "{metric}: {rows:?}");
+    }
+}

@@ -1,0 +1,284 @@
+//! Case `phases`, `via=local`: a real node, real tasks, and worker processes that its provider starts and sends away, by `Policy::local`.
+//!
+//! Each trigger is met alone: the thresholds of the others are out of reach. `total_ns` counts from when the load comes, not from when the scaler
+//! first saw it, to the last worker of the first decision; for fewer, from when fewer would have done to the end of a process. A task sleeps
+//! [`TASK`], so that more workers do more on however few processors.
+//!
+//! *predictive*: the load comes in waves, and no threshold counts. `ahead_s` is by how much the workers of the first decision were ready before the next
+//! wave rose. There is no warm pool of processes: what starts in a tenth of a second needs none.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use dunlin::{Config, Node};
+use dunlin_client::scheduler::NewTask;
+use dunlin_client::{Client, Options, Task, Tasks, Worker};
+use dunlin_scale::{Policy, Predictive, ScaleIn, ScaleOut, Trigger};
+use dunlin_server::workers::{Decided, WorkerCommand, Workers, WorkersLimits, of_node};
+use dunlin_server::{Server, ServerConfig};
+
+use crate::point::{Bench, Sample};
+
+/// What is measured: a trigger, or that there come to be fewer.
+pub const PHASES: [&str; 5] = ["cpu", "queue", "latency", "in", "predictive"];
+
+/// How long a task takes; a worker does one at a time.
+const TASK: Duration = Duration::from_millis(20);
+const WORKERS_MAX: u32 = 8;
+/// What is waited for takes no longer, unless it never comes.
+const PATIENCE: Duration = Duration::from_secs(90);
+const LOOK: Duration = Duration::from_millis(2);
+const TENANT: &str = "bench";
+const KIND: &str = "nap";
+const MS: f64 = 1e6;
+
+/// Waves of the forecast's load: half low, half high.
+const WAVE: Duration = Duration::from_secs(10);
+const BUCKET_MS: u64 = 500;
+const LOW_PER_S: f64 = 10.0;
+const HIGH_PER_S: f64 = 160.0;
+
+/// Measures once.
+pub fn measure(bench: &Bench, phase: &str) -> Result<Sample> {
+    let mut stage = Stage::start(bench, phase)?;
+    let sample = match phase {
+        "cpu" => {
+            let load_at = Instant::now();
+            // Nine tenths of what the one worker does.
+            stage.pace(0.9 / TASK.as_secs_f64(), |decided| is_ready(decided).is_some())?;
+            stage.came_out(Trigger::Cpu, load_at)?
+        }
+        "queue" => stage.burst(1_000, Trigger::Queue)?,
+        "latency" => stage.burst(500, Trigger::Latency)?,
+        "in" => {
+            stage.burst(500, Trigger::Latency)?;
+            stage.went_in()?
+        }
+        _ => stage.foresaw()?,
+    };
+    stage.end()?;
+    Ok(sample)
+}
+
+/// By `Policy::local`, with the one trigger that is measured.
+fn policy(phase: &str) -> Policy {
+    let mut policy = Policy::local(1, WORKERS_MAX);
+    let triggers = &mut policy.triggers;
+    if phase != "cpu" {
+        triggers.cpu_target = 1.0;
+    }
+    if phase != "queue" {
+        triggers.queue_max = u64::MAX;
+    }
+    if !matches!(phase, "latency" | "in") {
+        triggers.latency_ms_max = u64::MAX;
+    }
+    if phase == "predictive" {
+        policy.predictive = Some(Predictive {
+            lead_ms: 3_000,
+            bucket_ms: BUCKET_MS,
+            seasons: vec![(WAVE.as_millis() as u64 / BUCKET_MS) as usize],
+            quantile: 0.95,
+            rise_percent: 10,
+            error_max: 0.5,
+            error_good: 0.3,
+        });
+    }
+    policy
+}
+
+fn is_ready(decided: &Decided) -> Option<&ScaleOut> {
+    // The first worker of all is there by the bounds.
+    decided.out.iter().find(|out| out.trigger != Trigger::Bounds && out.missing == 0 && out.ready_ms > 0)
+}
+
+/// A node with one worker, which waits for tasks.
+struct Stage {
+    node: Node,
+    server: Server,
+    workers: Workers,
+    /// When the workers' own count of time began, within a millisecond or so.
+    began: Instant,
+    tasks: Tasks,
+    submitted: u64,
+}
+
+impl Stage {
+    fn start(bench: &Bench, phase: &str) -> Result<Stage> {
+        let node = Node::start(Config::default()).context("starting a node")?;
+        let any = vec!["127.0.0.1:0".parse().context("an address")?];
+        let config = ServerConfig { tcp: any, ..ServerConfig::default() };
+        let server = Server::start(node.clone(), config).context("opening its door")?;
+        let address = *server.tcp_addresses().first().context("no door is open")?;
+        let url = format!("dunlin://{address}");
+        let client = Client::connect(&url, Options::default()).context("connecting")?;
+        let command = WorkerCommand {
+            words: bench.child.words("tasks-local-worker"),
+            environment: vec![("DUNLIN_URL".to_owned(), url)],
+            prefix: format!("bench-{}", std::process::id()),
+        };
+        let began = Instant::now();
+        let workers = Workers::start(policy(phase), command, WorkersLimits::default(), of_node(&node))?;
+        let stage = Stage { node, server, workers, began, tasks: client.tasks(), submitted: 0 };
+        stage.until("the first worker", |_| stage.workers.ready() == 1)?;
+        Ok(stage)
+    }
+
+    fn until(&self, what: &str, is_so: impl Fn(&Decided) -> bool) -> Result<Decided> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let decided = self.workers.decided();
+            if is_so(&decided) {
+                return Ok(decided);
+            }
+            ensure!(Instant::now() < deadline, "waiting for {what}: {decided:?}");
+            thread::sleep(LOOK);
+        }
+    }
+
+    fn submit(&mut self, count: u64) -> Result<()> {
+        let tasks = (0..count).map(|_| NewTask::new(KIND.as_bytes(), b"")).collect();
+        self.tasks.submit_all(TENANT, tasks).context("submitting")?;
+        self.submitted += count;
+        Ok(())
+    }
+
+    /// So many a second, until it is enough.
+    fn pace(&mut self, per_s: f64, is_enough: impl Fn(&Decided) -> bool) -> Result<()> {
+        let began = Instant::now();
+        let mut submitted = 0;
+        while !is_enough(&self.workers.decided()) {
+            ensure!(began.elapsed() < PATIENCE, "nothing came of it: {:?}", self.workers.decided());
+            let due = (began.elapsed().as_secs_f64() * per_s) as u64;
+            if due > submitted {
+                self.submit(due - submitted)?;
+                submitted = due;
+            }
+            thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// So many at once.
+    fn burst(&mut self, count: u64, trigger: Trigger) -> Result<Sample> {
+        let load_at = Instant::now();
+        self.submit(count)?;
+        self.until("more workers", |decided| is_ready(decided).is_some())?;
+        self.came_out(trigger, load_at)
+    }
+
+    /// The phases of the first decision that is through.
+    fn came_out(&self, trigger: Trigger, load_at: Instant) -> Result<Sample> {
+        let decided = self.workers.decided();
+        let out = is_ready(&decided).context("nothing was decided")?;
+        ensure!(out.trigger == trigger, "{out:?} is not by {trigger:?}");
+        ensure!(out.failed == 0, "some did not start: {out:?}");
+        let load_ms = load_at.duration_since(self.began).as_secs_f64() * 1e3;
+        Ok(Sample::new()
+            .with("detection_ns", (out.detected_ms as f64 - load_ms) * MS)
+            .with("decision_ns", (out.decided_ms - out.detected_ms) as f64 * MS)
+            .with("ready_ns", (out.ready_ms - out.decided_ms) as f64 * MS)
+            .with("total_ns", (out.ready_ms as f64 - load_ms) * MS)
+            .with("workers_more", f64::from(out.workers)))
+    }
+
+    /// The phases of the first process that is sent away.
+    fn went_in(&self) -> Result<Sample> {
+        let is_gone = |decided: &Decided| decided.inward.iter().any(|inward| inward.gone_ms > 0);
+        let decided = self.until("fewer workers", is_gone)?;
+        let first = decided.inward.iter().find(|inward| inward.gone_ms > 0).context("nobody went")?;
+        let ScaleIn { low_ms, cooled_ms, decided_ms, drained_ms, gone_ms, .. } = *first;
+        Ok(Sample::new()
+            .with("detection_ns", (cooled_ms - low_ms) as f64 * MS)
+            .with("decision_ns", (decided_ms - cooled_ms) as f64 * MS)
+            .with("drain_ns", drained_ms.saturating_sub(decided_ms) as f64 * MS)
+            .with("termination_ns", gone_ms.saturating_sub(drained_ms) as f64 * MS)
+            .with("total_ns", (gone_ms - low_ms) as f64 * MS))
+    }
+
+    /// Waves, until workers were started for one that had not come yet. The first low half is half as long, so that two whole waves, which a
+    /// forecast takes, are known in the middle of a low half.
+    fn foresaw(&mut self) -> Result<Sample> {
+        let (began, half) = (Instant::now(), WAVE / 2);
+        let mut until = began + half / 2;
+        while began.elapsed() < PATIENCE {
+            self.pace(LOW_PER_S, |_| Instant::now() >= until)?;
+            if let Some(out) = self.launched_within(until, half) {
+                return self.foreseen(&out, until);
+            }
+            self.pace(HIGH_PER_S, |_| Instant::now() >= until + half)?;
+            until += WAVE;
+        }
+        bail!("nothing was foreseen: {:?}", self.workers.decided())
+    }
+
+    fn at(&self, ms: u64) -> Instant {
+        self.began + Duration::from_millis(ms)
+    }
+
+    /// What was decided by a forecast in the time before a rise.
+    fn launched_within(&self, rise: Instant, within: Duration) -> Option<ScaleOut> {
+        let foreseen = |out: &&ScaleOut| out.trigger == Trigger::Predictive;
+        let decided = self.workers.decided();
+        decided.out.iter().filter(foreseen).find(|out| self.at(out.decided_ms) + within > rise).copied()
+    }
+
+    /// By how much the workers of this decision were ready before the rise.
+    fn foreseen(&self, decision: &ScaleOut, rise: Instant) -> Result<Sample> {
+        let is_it =
+            |out: &&ScaleOut| out.decided_ms == decision.decided_ms && out.trigger == decision.trigger;
+        let is_ready = |decided: &Decided| decided.out.iter().find(is_it).is_some_and(|out| out.missing == 0);
+        let decided = self.until("workers that were foreseen", is_ready)?;
+        let out = decided.out.iter().find(is_it).context("it was decided")?;
+        let ready = self.at(out.ready_ms);
+        let ahead_s = match rise.checked_duration_since(ready) {
+            Some(ahead) => ahead.as_secs_f64(),
+            None => -ready.duration_since(rise).as_secs_f64(),
+        };
+        Ok(Sample::new()
+            .with("decision_ns", (out.decided_ms - out.passed_ms) as f64 * MS)
+            .with("ready_ns", (out.ready_ms - out.decided_ms) as f64 * MS)
+            .with("total_ns", (out.ready_ms - out.passed_ms) as f64 * MS)
+            .with("ahead_s", ahead_s)
+            .with("workers_more", f64::from(out.workers)))
+    }
+
+    /// Every task is done, and every process gone.
+    fn end(self) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let tenant = self.tasks.tenants(TENANT)?;
+            let account = tenant.first().context("no tenant")?.account;
+            if account.completed == self.submitted {
+                break;
+            }
+            ensure!(Instant::now() < deadline, "{account:?} of {} tasks", self.submitted);
+            thread::sleep(LOOK);
+        }
+        self.workers.stop(PATIENCE);
+        self.server.stop();
+        self.node.stop();
+        Ok(())
+    }
+}
+
+/// A worker: the process that the provider starts.
+pub(crate) fn work() -> Result<()> {
+    let url = std::env::var("DUNLIN_URL").context("DUNLIN_URL")?;
+    let name = std::env::var("DUNLIN_WORKER_NAME").context("DUNLIN_WORKER_NAME")?;
+    let stop = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::clone(&stop))
+        .context("listening for SIGTERM")?;
+    let client = Client::connect(&url, Options::default()).context("connecting")?;
+    let nap = |_: &Task| {
+        thread::sleep(TASK);
+        Ok("")
+    };
+    let worker = Worker::new(&client).handle_blocking(KIND, nap).name(&name).stop_when(Arc::clone(&stop));
+    worker.run().context("working")?;
+    ensure!(stop.load(Ordering::Acquire), "nobody asked it to end");
+    Ok(())
+}
