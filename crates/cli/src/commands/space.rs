@@ -5,6 +5,7 @@ pub mod demo;
 mod life;
 mod map;
 mod owner;
+mod pictures;
 mod process;
 mod run;
 mod spec;

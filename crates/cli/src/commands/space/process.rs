@@ -15,6 +15,7 @@ use dunlin_server::{Server, ServerConfig};
 use serde_json::json;
 
 use super::life::Life;
+use super::pictures::Pictures;
 use super::spec::{Made, Spec};
 use crate::arguments::Global;
 use crate::commands::parse::duration;
@@ -123,17 +124,21 @@ impl Process {
         };
         let entities = made.entities();
         self.greet(&config, entities, console)?;
+        let (spec, setup) = (made.spec.clone(), made.setup.clone());
         let populate: Populate<3, Life> = Arc::new(move |host, region| made.populate(host, region));
         let tell = move |what| {
             // Nobody listens any more when it ends.
             let _ = sender.send(what);
         };
         let owners = Owners::start(self.kv(), config, Arc::clone(&space), populate, tell)?;
+        let pictures =
+            Pictures::start(self.node.clone(), self.client.clone(), spec, setup, self.url.clone())?;
         while !stop.is_set() {
             if let Ok(what) = told.recv_timeout(Duration::from_millis(100)) {
                 say(&what, console)?;
             }
         }
+        drop(pictures);
         drop(owners);
         space.stop()?;
         self.server.stop();

@@ -1,0 +1,186 @@
+//! Pictures of a process's regions, ten a second, for maps: records of topic `space.WORLD.map` on the node or cluster that
+//! the world's processes agree through. Only the newest of a region matters.
+//!
+//! ```text
+//!  subject space.WORLD.map.REGION, little-endian, filled up to a multiple of 8
+//!   0  version u32 = 1 | region u32 | tick u64 | Unix ms f64 | count u32 | ghosts u32, all ones where nobody says
+//!  32  handed over since the region began here u32 | flags u32: 1 = has z
+//!  40  ids u32 × count | x u16 × count | y u16 × count | z u16 × count        0 … 65535 over the world's box
+//! ```
+//!
+//! A region of more than [`ENTITIES_MAX`] gives none: its owner has better things to do. Neither has a cluster that does not
+//! answer: a picture that cannot be published is not published, and nobody waits for it but this thread.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result};
+use dunlin::Node;
+use dunlin::space::{Limits, RegionFold, RegionId, RegionState, Setup, Standby, Timing, World, topic_of};
+use dunlin::topic::Subscriber;
+use dunlin_client::{Client, Publisher};
+use dunlin_feed::Replica;
+use dunlin_topic::{LogName, OnGap, Publish, Retention, Start, SubscribeOptions, TopicConfig};
+
+use super::owner::regions;
+use super::spec::Spec;
+
+const EVERY: Duration = Duration::from_millis(100);
+/// How often it is asked who owns what.
+const LOOK: Duration = Duration::from_millis(500);
+const ENTITIES_MAX: usize = 500_000;
+/// What late readers may still have; only the newest of each region is of use.
+const HISTORY_BYTES: u64 = 16 << 20;
+const DRAIN_MAX: usize = 4_096;
+const VERSION: u32 = 1;
+const HAS_Z: u32 = 1;
+const NOT_SAID: u32 = u32::MAX;
+const HEAD_BYTES: usize = 40;
+
+/// The thread that makes them; dropping it ends it.
+pub struct Pictures {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread works with.
+struct Maker {
+    node: Node,
+    client: Client,
+    spec: Spec,
+    setup: Setup<3>,
+    url: String,
+    /// The regions that are this process's, followed in it.
+    followed: BTreeMap<u64, (Replica<RegionFold<3>, Subscriber>, Option<Publisher>)>,
+    began: Instant,
+    buffer: Vec<u8>,
+}
+
+impl Pictures {
+    /// Of the regions whose owner's node is at `url`, which is `node`.
+    pub fn start(node: Node, client: Client, spec: Spec, setup: Setup<3>, url: String) -> Result<Pictures> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (followed, began, buffer) = (BTreeMap::new(), Instant::now(), Vec::new());
+        let maker = Maker { node, client, spec, setup, url, followed, began, buffer };
+        let thread = std::thread::Builder::new().name("space-map".to_owned());
+        let thread = thread.spawn({
+            let stop = Arc::clone(&stop);
+            move || maker.run(&stop)
+        });
+        Ok(Pictures { stop, thread: Some(thread.context("cannot start the thread of the map")?) })
+    }
+}
+
+impl Drop for Pictures {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // It panicked, and has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Maker {
+    fn run(mut self, stop: &AtomicBool) {
+        let mut looked = None::<Instant>;
+        while !stop.load(Ordering::Relaxed) {
+            let began = Instant::now();
+            if looked.is_none_or(|looked| looked.elapsed() > LOOK) {
+                self.look();
+                looked = Some(began);
+            }
+            self.draw();
+            std::thread::park_timeout(EVERY.saturating_sub(began.elapsed()));
+        }
+    }
+
+    /// Who is to be followed by now. Where it cannot be asked, those that were.
+    fn look(&mut self) {
+        let Ok(owned) = regions(&self.client.kv(), &self.spec) else { return };
+        let own = |region: u64| {
+            owned.iter().any(|owned| owned.region == region && owned.url.as_deref() == Some(&self.url))
+        };
+        self.followed.retain(|region, _| own(*region));
+        for region in owned.iter().map(|owned| owned.region).filter(|region| own(*region)) {
+            if !self.followed.contains_key(&region)
+                && let Some(replica) = self.follow(region)
+            {
+                self.followed.insert(region, (replica, None));
+            }
+        }
+    }
+
+    fn follow(&self, region: u64) -> Option<Replica<RegionFold<3>, Subscriber>> {
+        let options =
+            SubscribeOptions { start: Start::Snapshot, on_gap: OnGap::Snapshot, ..Default::default() };
+        let id = RegionId(u32::try_from(region).ok()?);
+        let subscriber = self.node.subscribe(&topic_of(&self.spec.name, id), &options).ok()?;
+        let (world, schema) = (self.setup.world, self.setup.schema.clone());
+        let make = move |_: &LogName| {
+            RegionFold::new(id, world, schema.clone(), Limits::default(), Standby::None, Timing::default())
+        };
+        Some(Replica::new(subscriber, make))
+    }
+
+    fn draw(&mut self) {
+        let now_ns = self.began.elapsed().as_nanos() as u64;
+        let topic = format!("space.{}.map", self.spec.name);
+        self.followed.retain(|region, (replica, publisher)| {
+            if replica.drain(now_ns, DRAIN_MAX, |_| {}).is_err() {
+                return false;
+            }
+            let Some(state) = replica.states().next().map(|(_, _, fold)| fold.state()) else { return true };
+            if state.store().len() > ENTITIES_MAX {
+                return true;
+            }
+            encode(*region as u32, &self.setup.world, state, &mut self.buffer);
+            if publisher.is_none() {
+                *publisher = open(&self.client, &topic, *region);
+            }
+            if publisher.as_mut().is_some_and(|publisher| publisher.publish(&self.buffer[..]).is_err()) {
+                *publisher = None;
+            }
+            true
+        });
+    }
+}
+
+/// A publisher of a region's pictures; the topic is made by whoever comes first.
+fn open(client: &Client, topic: &str, region: u64) -> Option<Publisher> {
+    let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
+    let config = TopicConfig { pattern: Some(format!("{topic}.>")), retention, ..TopicConfig::default() };
+    client.create_topic(topic, &config, true).ok()?;
+    client.publisher(&format!("{topic}.{region}")).ok()
+}
+
+fn encode(region: u32, world: &World<3>, state: &RegionState<3>, out: &mut Vec<u8>) {
+    let (store, counts) = (state.store(), state.handover().counts());
+    let unix_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let unix_ms = unix_ms.map_or(0.0, |since| since.as_secs_f64() * 1e3);
+    out.clear();
+    out.reserve(HEAD_BYTES + store.len() * 10 + 8);
+    for number in [VERSION, region] {
+        out.extend(number.to_le_bytes());
+    }
+    out.extend(state.tick().to_le_bytes());
+    out.extend(unix_ms.to_le_bytes());
+    let handed_over = u32::try_from(counts.departed).unwrap_or(u32::MAX);
+    for number in [store.len() as u32, NOT_SAID, handed_over, HAS_Z] {
+        out.extend(number.to_le_bytes());
+    }
+    store.ids().iter().for_each(|id| out.extend((id.0 as u32).to_le_bytes()));
+    for (axis, column) in store.positions().into_iter().enumerate() {
+        let (low, length) = (world.min()[axis], world.max()[axis] - world.min()[axis]);
+        column.iter().for_each(|at| {
+            // What is beyond the box, on its way to be put back, is drawn at its edge.
+            let place = ((at - low) / length * 65_535.0) as u16;
+            out.extend(place.to_le_bytes());
+        });
+    }
+    out.resize(out.len().next_multiple_of(8), 0);
+}
