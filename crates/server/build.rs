@@ -1,4 +1,7 @@
-//! Compiles the protobuf files of door `grpc`; no protoc is needed.
+//! Compiles the protobuf files of door `grpc`, for which no protoc is needed, and lists the files of the dashboard.
+
+#[path = "build/page.rs"]
+mod page;
 
 use std::path::PathBuf;
 
@@ -17,5 +20,5 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .build_transport(false)
         .bytes(".")
         .compile_fds(descriptors)?;
-    Ok(())
+    page::write(&out)
 }

@@ -7,11 +7,13 @@ mod chaos;
 mod charts;
 mod check;
 mod clients;
+mod dashboard;
 mod data;
 mod demo;
 mod fuzz;
 mod nats_clients;
 mod otel;
+mod page;
 mod peers;
 mod pictures;
 mod process;
@@ -59,6 +61,10 @@ enum Command {
     Otel,
     /// Try the client for browsers against the real binary
     Web,
+    /// Build the dashboard and compare it with the committed one
+    Dashboard(dashboard::Options),
+    /// Open every page of the dashboard in a browser, against real nodes
+    Page(page::Options),
     /// Check format, lints and tidiness; reads only
     Check,
     /// Compare what ARCHITECTURE.md and the other pages say with the tree; reads only
@@ -85,6 +91,8 @@ fn main() -> ExitCode {
         Command::NatsClients => nats_clients::run(),
         Command::Otel => otel::run(),
         Command::Web => web::run(),
+        Command::Dashboard(options) => dashboard::run(&options),
+        Command::Page(options) => page::run(&options),
         Command::Check => check::run(),
         Command::Tidy => tidy::run(),
         Command::Charts => charts::run(),

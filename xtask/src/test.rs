@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::process::{self, cargo};
-use crate::{chaos, check, clients, demo, nats_clients, python, race, tidy, web, workspace};
+use crate::{chaos, check, clients, demo, nats_clients, page, python, race, tidy, web, workspace};
 
 /// What to run.
 #[derive(clap::Args)]
@@ -46,6 +46,7 @@ const STEPS: &[Step] = &[
     Step { name: "python", quick: false, tries: 2, run: python::test },
     Step { name: "NATS clients", quick: false, tries: 2, run: nats_clients::all_there_are },
     Step { name: "web", quick: false, tries: 2, run: web::all_there_is },
+    Step { name: "page", quick: false, tries: 2, run: page::where_it_can_be_had },
     Step { name: "chaos of the control state", quick: false, tries: 2, run: chaos::control::quick },
     Step { name: "chaos of topics", quick: false, tries: 2, run: chaos::topics::quick },
     Step { name: "race models", quick: false, tries: 1, run: race::quick },

@@ -33,6 +33,8 @@ pub struct Config {
     pub http: Option<SocketAddr>,
     /// Of pages that may use HTTP.
     pub http_origins: Vec<String>,
+    /// A file of `dunlin report`, for the dashboard.
+    pub http_report: Option<PathBuf>,
     pub grpc: Option<SocketAddr>,
     pub grpc_limits: GrpcLimits,
     pub tls: Option<TlsConfig>,
@@ -81,6 +83,7 @@ impl TryFrom<&RawConfig> for Config {
             nats: address(raw, "nats.listen", "an address like 127.0.0.1:4222, or off")?,
             http: address(raw, "http.listen", "an address like 127.0.0.1:8222, or off")?,
             http_origins: origins(raw)?,
+            http_report: value::<Off<PathBuf>>(raw, "http.report", "a file, or off")?.0,
             grpc: address(raw, "grpc.listen", "an address like 127.0.0.1:50051, or off")?,
             grpc_limits: grpc_limits(raw)?,
             tls: tls(raw)?,

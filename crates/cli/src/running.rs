@@ -178,6 +178,7 @@ fn server_config(config: &Config) -> ServerConfig {
         nats: config.nats.into_iter().collect(),
         http: config.http.into_iter().collect(),
         http_origins: config.http_origins.clone(),
+        http_report: config.http_report.clone(),
         users_file: config.users_file.clone(),
         grpc: config.grpc.into_iter().collect(),
         tls: config.tls.clone(),

@@ -20,6 +20,8 @@ pub struct ServerConfig {
     pub http: Vec<SocketAddr>,
     /// Pages of these origins, like `https://example.com`, may use door `http` from a browser, beside its own.
     pub http_origins: Vec<String>,
+    /// The file that door `http` gives at `/report`.
+    pub http_report: Option<PathBuf>,
     /// TCP addresses of door `grpc`.
     pub grpc: Vec<SocketAddr>,
     /// TLS for all TCP addresses, of every door.
@@ -149,6 +151,8 @@ pub struct HttpLimits {
     pub event_bytes: u32,
     /// Topics in `/metrics`, the busiest.
     pub topics_shown: u32,
+    /// Bytes of the file at `/report`.
+    pub report_bytes_max: u64,
     /// Subscriptions that are listed, the slowest.
     pub subscriptions_shown: u32,
     /// Subscriptions in `/metrics`, the slowest.
@@ -166,6 +170,7 @@ impl Default for HttpLimits {
             heartbeat_ms: 10_000,
             event_bytes: 32 << 10,
             topics_shown: 100,
+            report_bytes_max: 16 << 20,
             subscriptions_shown: 1_000,
             metrics_subscriptions_max: 20,
         }

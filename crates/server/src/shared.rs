@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) access: Option<Arc<Access>>,
     /// Pages of these origins may use door `http`.
     pub(crate) origins: Vec<String>,
+    /// The file that is given at `/report`.
+    pub(crate) report: Option<std::path::PathBuf>,
     /// Where clients come by TLS.
     pub(crate) tls: Option<Arc<Identity>>,
     pub(crate) reloads: Arc<Reloads>,
@@ -86,6 +88,7 @@ impl Shared {
             spin: config.spin,
             access,
             origins: config.http_origins.clone(),
+            report: config.http_report.clone(),
             tls,
             reloads: Arc::default(),
             traffic: Arc::default(),

@@ -142,6 +142,12 @@ pub const KEYS: &[Key] = &[
         help: "Pages that may use HTTP from a browser, like https://example.com, with commas between them",
     },
     Key {
+        name: "http.report",
+        value: "FILE|off",
+        default: "off",
+        help: "A file of `dunlin report --out`, which the dashboard shows",
+    },
+    Key {
         name: "tls.cert",
         value: "FILE|off",
         default: "off",

@@ -16,12 +16,15 @@ pub(super) const LEASE: &str = "/v1/leases/{name}";
 pub(super) const LOCK: &str = "/v1/locks/{*name}";
 pub(super) const NODE: &str = "/v1/node/{name}";
 pub(super) const WS: &str = "/v1/ws";
+pub(super) const TASKS: &str = "/v1/tasks";
+pub(super) const TASK: &str = "/v1/tasks/{name}";
 pub(super) const HEALTHZ: &str = "/healthz";
 pub(super) const READYZ: &str = "/readyz";
 pub(super) const STARTUPZ: &str = "/startupz";
 pub(super) const METRICS: &str = "/metrics";
+pub(super) const REPORT: &str = "/report";
 
-const ALL: [&str; 19] = [
+const ALL: [&str; 22] = [
     INDEX,
     TOPICS,
     TOPIC,
@@ -37,10 +40,13 @@ const ALL: [&str; 19] = [
     LOCK,
     NODE,
     WS,
+    TASKS,
+    TASK,
     HEALTHZ,
     READYZ,
     STARTUPZ,
     METRICS,
+    REPORT,
 ];
 
 /// The path among these that a request's is one of.

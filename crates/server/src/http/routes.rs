@@ -8,7 +8,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
-use axum::http::{Method, Request, Response, StatusCode, Uri, header};
+use axum::http::{HeaderMap, Method, Request, Response, StatusCode, Uri, header};
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, get, post, put};
 use dunlin::Refused;
@@ -19,13 +19,14 @@ use tower_service::Service;
 use super::context::Context;
 use super::problem::Problem;
 use super::{
-    batch, events, gate, health, itself, kv, metrics, paths, publish, socket, subscriptions, topics,
+    batch, events, gate, health, itself, kv, metrics, page, paths, publish, report, socket, subscriptions,
+    tasks, topics,
 };
 use crate::spans::{self, Traced};
 
 /// What there is, for people who try.
-const INDEX: &str = "\
-Dunlin, door http. Try:
+pub(super) const INDEX: &str = "\
+Dunlin, door http. In a browser it is the dashboard. Try:
   curl -N HERE/v1/topics/ticks/events                  read from now on
   curl HERE/v1/topics/ticks -d hello                   publish a record
   curl HERE/v1/topics                                  list the topics
@@ -36,12 +37,13 @@ Dunlin, door http. Try:
 ";
 
 /// What is answered without knowing who asks: who comes by WebSocket says so in its first message.
-const OPEN: [&str; 5] = [paths::INDEX, paths::HEALTHZ, paths::READYZ, paths::STARTUPZ, paths::WS];
+const OPEN: [&str; 6] =
+    [paths::INDEX, paths::HEALTHZ, paths::READYZ, paths::STARTUPZ, paths::WS, paths::REPORT];
 
 static ROUTES: LazyLock<Router> = LazyLock::new(|| {
     let only = |methods: MethodRouter| methods.fallback(wrong_method);
     Router::new()
-        .route(paths::INDEX, only(get(async || INDEX)))
+        .route(paths::INDEX, only(get(page::index)))
         .route(paths::TOPICS, only(get(topics::list)))
         .route(
             paths::TOPIC,
@@ -59,10 +61,13 @@ static ROUTES: LazyLock<Router> = LazyLock::new(|| {
         .route(paths::LOCK, only(get(kv::holder).put(kv::acquire).delete(kv::release)))
         .route(paths::NODE, only(get(itself::about)))
         .route(paths::WS, only(get(socket::upgrade)))
+        .route(paths::TASKS, only(get(tasks::list)))
+        .route(paths::TASK, only(get(tasks::describe).delete(tasks::cancel)))
         .route(paths::HEALTHZ, only(get(health::healthz)))
         .route(paths::READYZ, only(get(health::readyz)))
         .route(paths::STARTUPZ, only(get(health::startupz)))
         .route(paths::METRICS, only(get(metrics::metrics)))
+        .route(paths::REPORT, only(get(report::report)))
         .fallback(nothing_here)
 });
 
@@ -97,7 +102,7 @@ pub(super) async fn answer(
 
 /// Routes the request of whoever may come in. Probes come without credentials, and learn nothing of anybody.
 async fn admit(context: &Context, request: Request<Incoming>) -> Response<Body> {
-    if OPEN.contains(&request.uri().path()) {
+    if OPEN.contains(&request.uri().path()) || page::is_file(request.uri().path()) {
         return route(context.clone(), request).await;
     }
     let mut given = request.headers().get_all(header::AUTHORIZATION).iter();
@@ -132,9 +137,12 @@ fn note(context: &Context, method: &Method, uri: &Uri, status: StatusCode, began
     tracing::debug!(door = "http", peer = %context.peer(), %method, path = uri.path(), status, us, "answered");
 }
 
-async fn nothing_here(uri: Uri) -> Problem {
+async fn nothing_here(method: Method, uri: Uri, headers: HeaderMap) -> Response<Body> {
+    if let Some(file) = page::answer(&method, uri.path(), &headers) {
+        return file;
+    }
     let text = format!("there is nothing at {}; what there is stands at /", uri.path());
-    Problem::of(StatusCode::NOT_FOUND, ErrorCode::Protocol, text)
+    Problem::of(StatusCode::NOT_FOUND, ErrorCode::Protocol, text).into_response()
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> Problem {

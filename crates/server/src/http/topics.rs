@@ -7,7 +7,7 @@ use axum::extract::RawQuery;
 use axum::http::{Request, StatusCode};
 use axum::{Extension, Json};
 use dunlin::state::Reply;
-use dunlin::topic::{LogInfo, Pattern, Position, ReaderInfo, Topic};
+use dunlin::topic::{LogInfo, Position, ReaderInfo, Topic};
 use dunlin::wire::ErrorCode;
 use dunlin::{GroupKind, Refused};
 use serde::Deserialize;
@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::body;
 use super::context::Context;
+use super::finding::{Finding, state_of};
 use super::problem::Problem;
 use super::query::{Query, shown_time};
 use super::routes::Name;
@@ -29,17 +30,17 @@ pub(super) async fn list(
     Extension(context): Extension<Context>,
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Problem> {
-    let query = Query::parse(query.as_deref(), &["pattern", "after", "limit"])?;
-    let pattern = query.get("pattern").map(Pattern::parse).transpose()?;
+    let query = Query::parse(query.as_deref(), &["pattern", "contains", "state", "after", "limit"])?;
+    let finding = Finding::of(&query)?;
     let limit = query.count("limit", LISTED, context.node().config().limits.page_topics_max)?;
-    let page = context.node().topics(pattern.as_ref(), query.get("after").unwrap_or(""), limit);
+    let page = finding.page(&context, query.get("after").unwrap_or(""), limit).await;
     let mut topics: Vec<_> = page.topics.iter().map(|topic| line(&context, topic)).collect();
-    if !page.more && pattern.is_none() {
+    if !page.more && finding.is_all() {
         // What is on disk and could not be opened comes last.
         let refused = context.node().refused_topics();
         topics.extend(refused.iter().map(|topic| json!({"name": topic.name, "refused": topic.why})));
     }
-    Ok(Json(json!({"topics": topics, "more": page.more})))
+    Ok(Json(json!({"topics": topics, "more": page.more, "next": page.next})))
 }
 
 fn line(context: &Context, topic: &Arc<Topic>) -> Value {
@@ -55,7 +56,7 @@ fn line(context: &Context, topic: &Arc<Topic>) -> Value {
         "name": topic.name(), "pattern": topic.pattern(), "partitions": config.partitions,
         "durable": config.durable.is_some(), "reliable": config.reliable.is_some(),
         "retained_records": retained, "retained_bytes": bytes, "records": appended,
-        "owner": context.shared().owner_of(topic),
+        "owner": context.shared().owner_of(topic), "state": state_of(topic),
     })
 }
 

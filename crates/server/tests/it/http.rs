@@ -10,6 +10,7 @@ mod kv;
 mod metrics;
 mod operating;
 mod origin;
+mod page;
 pub(crate) mod peer;
 mod publishing;
 mod recent;

@@ -1,3 +1,4 @@
+use dunlin::topic::TopicConfig;
 use serde_json::json;
 
 use super::Stage;
@@ -45,6 +46,36 @@ fn a_long_list_comes_in_pages() {
     assert_eq!(names, (0..25).map(|n| format!("t{n:02}")).collect::<Vec<_>>());
     let some = stage.get("/v1/topics?pattern=t01").json();
     assert_eq!(some["topics"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn topics_are_found_by_a_part_of_their_names_and_by_their_state() {
+    let stage = Stage::new();
+    for n in 0..2_500 {
+        stage.node.create_topic(&format!("many.{n:04}.Part"), TopicConfig::default(), false).unwrap();
+    }
+    let put = |name: &str, body: &[u8]| {
+        stage.peer().request("PUT", &format!("/v1/topics/{name}"), &[], body).status
+    };
+    assert_eq!(put("book.a", br#"{"fold": {"kind": "book"}}"#), 201);
+    assert_eq!(put("zz.last", br#"{"fold": {"kind": "last"}}"#), 201);
+    let names = |query: &str| {
+        let page = stage.get(&format!("/v1/topics?{query}")).json();
+        let topics = page["topics"].as_array().unwrap();
+        let names = topics.iter().map(|topic| topic["name"].as_str().unwrap().to_owned());
+        (names.collect::<Vec<_>>(), page["next"].as_str().map(str::to_owned))
+    };
+    assert_eq!(names("contains=2499.pART"), (vec!["many.2499.Part".to_owned()], None));
+    assert_eq!(names("contains=nothing").0, Vec::<String>::new());
+    assert_eq!(names("state=any").0, ["book.a", "zz.last"]);
+    assert_eq!(names("state=last&contains=ZZ").0, ["zz.last"]);
+    assert_eq!(names("state=book&pattern=many.%3E").0, Vec::<String>::new());
+    let (first, next) = names("contains=49&limit=2");
+    assert_eq!(first, ["many.0049.Part", "many.0149.Part"]);
+    let (second, _) = names(&format!("contains=49&limit=2&after={}", next.unwrap()));
+    assert_eq!(second, ["many.0249.Part", "many.0349.Part"]);
+    let shown = stage.get("/v1/topics?state=book").json();
+    assert_eq!(shown["topics"][0]["state"], "book");
 }
 
 #[test]

@@ -1,0 +1,57 @@
+//! The built dashboard, `web/dashboard/dist`, as a table of files with their bytes, plain and compressed. Where it is not
+//! there the table is empty, and nodes say at `/` what they always said: `cargo build` needs neither Node nor the page.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+const DIST: &str = "../../web/dashboard/dist";
+
+/// Writes `page.rs` into `out`.
+pub fn write(out: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo:rerun-if-changed=build/page.rs");
+    println!("cargo:rerun-if-changed={DIST}");
+    let mut files = Vec::new();
+    gather(Path::new(DIST), &mut files)?;
+    files.sort();
+    let mut table = String::from("&[\n");
+    for (number, file) in files.iter().enumerate() {
+        // A copy, so that a page that is built anew meanwhile does not end the compiler.
+        let (plain, compressed) = (out.join(format!("page.{number}")), out.join(format!("page.{number}.gz")));
+        let bytes = fs::read(file)?;
+        fs::write(&plain, &bytes)?;
+        let mut gzip = GzEncoder::new(fs::File::create(&compressed)?, Compression::best());
+        gzip.write_all(&bytes)?;
+        gzip.finish()?;
+        let path = file.strip_prefix(DIST)?.to_str().ok_or("a name that is not UTF-8")?.replace('\\', "/");
+        writeln!(
+            table,
+            "File {{ path: {:?}, plain: include_bytes!({plain:?}), gzip: include_bytes!({compressed:?}) }},",
+            format!("/{path}"),
+        )?;
+    }
+    table.push_str("]\n");
+    fs::write(out.join("page.rs"), table)?;
+    Ok(())
+}
+
+fn gather(directory: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    if !directory.is_dir() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            // A directory's own time says nothing of what lies deeper.
+            println!("cargo:rerun-if-changed={}", path.display());
+            gather(&path, files)?;
+        } else {
+            files.push(path);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! Which topics a list is of: those of a pattern, whose names contain something, that keep a state.
+//!
+//! Limits: one request looks at [`LOOKED_AT_MAX`] topics, in pages between which others have their turn; where it ends
+//! before the last topic it says after which name to go on.
+
+use std::sync::Arc;
+
+use dunlin::topic::{Pattern, Topic};
+
+use super::context::Context;
+use super::problem::Problem;
+use super::query::Query;
+
+/// Topics that one request looks at.
+const LOOKED_AT_MAX: usize = 200_000;
+/// Kinds of states are named by who makes them; this one stands for all.
+const ANY_STATE: &str = "any";
+
+/// What is looked for.
+pub(super) struct Finding {
+    pattern: Option<Pattern>,
+    /// In small letters.
+    contains: Option<String>,
+    state: Option<String>,
+}
+
+/// Topics in the order of their names.
+pub(super) struct Found {
+    pub(super) topics: Vec<Arc<Topic>>,
+    /// There may be more after `next`.
+    pub(super) more: bool,
+    pub(super) next: Option<String>,
+}
+
+impl Finding {
+    /// What a query asks for by `pattern`, `contains` and `state`.
+    pub(super) fn of(query: &Query) -> Result<Finding, Problem> {
+        Ok(Finding {
+            pattern: query.get("pattern").map(Pattern::parse).transpose()?,
+            contains: query.get("contains").map(str::to_lowercase).filter(|text| !text.is_empty()),
+            state: query.get("state").map(str::to_owned),
+        })
+    }
+
+    /// Everything is looked for.
+    pub(super) fn is_all(&self) -> bool {
+        self.pattern.is_none() && self.contains.is_none() && self.state.is_none()
+    }
+
+    /// At most `limit` topics behind the name `after`.
+    pub(super) async fn page(&self, context: &Context, after: &str, limit: usize) -> Found {
+        let (mut topics, mut looked_at) = (Vec::new(), 0);
+        let mut next = after.to_owned();
+        loop {
+            let page = context.node().topics(self.pattern.as_ref(), &next, self.page_topics(context, limit));
+            looked_at += page.topics.len();
+            for (at, topic) in page.topics.iter().enumerate() {
+                next = topic.name().to_owned();
+                if self.takes(topic) {
+                    topics.push(Arc::clone(topic));
+                }
+                if topics.len() == limit {
+                    let more = page.more || at + 1 < page.topics.len();
+                    return Found { topics, more, next: more.then_some(next) };
+                }
+            }
+            if !page.more {
+                return Found { topics, more: false, next: None };
+            }
+            if looked_at >= LOOKED_AT_MAX {
+                return Found { topics, more: true, next: Some(next) };
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// All that a page holds where most are left out, no more than are wanted where none is.
+    fn page_topics(&self, context: &Context, limit: usize) -> usize {
+        let most = context.node().config().limits.page_topics_max;
+        if self.contains.is_none() && self.state.is_none() { limit } else { most }
+    }
+
+    fn takes(&self, topic: &Topic) -> bool {
+        let contains =
+            self.contains.as_ref().is_none_or(|text| topic.name().to_lowercase().contains(text.as_str()));
+        contains
+            && self.state.as_ref().is_none_or(|state| {
+                state_of(topic).is_some_and(|kind| state == ANY_STATE || kind == state.as_str())
+            })
+    }
+}
+
+/// The kind of state that a topic keeps.
+pub(super) fn state_of(topic: &Topic) -> Option<&str> {
+    topic.config().fold.as_ref().map(|fold| fold.kind.as_str())
+}

@@ -1,0 +1,138 @@
+//! The dashboard (`docs/dashboard.md`): files that were built in, for whoever reaches the door. They hold no data; all that
+//! the page asks for is checked like any request.
+//!
+//! Invariants: no script but these files' own, no style but theirs, nothing embeds the page, and no name that it
+//! shows can become one of these: that is what the policy says to browsers.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use axum::response::IntoResponse;
+
+use super::routes::INDEX;
+
+/// A file of the page.
+struct File {
+    path: &'static str,
+    plain: &'static [u8],
+    gzip: &'static [u8],
+}
+
+/// Empty where the page had not been built when this program was.
+static FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/page.rs"));
+
+const START: &str = "/index.html";
+/// Names below it hold a hash of what is in them.
+const NEVER_CHANGES: &str = "/assets/";
+
+/// The page talks to the other nodes of its cluster, too; so it may connect anywhere, and those decide whom they answer.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; \
+                      connect-src *; worker-src 'self'; manifest-src 'self'; frame-src 'self'; base-uri 'none'; \
+                      form-action 'none'; frame-ancestors 'none'";
+
+/// `/`: the page for browsers, words for everybody else.
+pub(super) async fn index(headers: HeaderMap) -> Response<Body> {
+    let is_browser = headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .any(|accept| accept.to_str().is_ok_and(|text| text.contains("text/html")));
+    let start = find(START).filter(|_| is_browser);
+    let mut response = start.map_or_else(|| INDEX.into_response(), |file| send(file, &headers));
+    response.headers_mut().append(header::VARY, HeaderValue::from_static("accept"));
+    response
+}
+
+/// Whether it is a file of the page, which may be had without saying who one is.
+pub(super) fn is_file(path: &str) -> bool {
+    find(path).is_some()
+}
+
+/// The file at that path, if it is one of the page's.
+pub(super) fn answer(method: &Method, path: &str, headers: &HeaderMap) -> Option<Response<Body>> {
+    let file = find(path)?;
+    let is_read = [Method::GET, Method::HEAD].contains(method);
+    Some(if is_read { send(file, headers) } else { StatusCode::METHOD_NOT_ALLOWED.into_response() })
+}
+
+fn find(path: &str) -> Option<&'static File> {
+    FILES.iter().find(|file| file.path == path)
+}
+
+fn send(file: &'static File, headers: &HeaderMap) -> Response<Body> {
+    let compressed = takes_gzip(headers);
+    let bytes = if compressed { file.gzip } else { file.plain };
+    let mut response = Response::new(Body::from(bytes));
+    let cache = match file.path {
+        START => "no-store",
+        path if path.starts_with(NEVER_CHANGES) => "public, max-age=31536000, immutable",
+        _ => "no-cache",
+    };
+    let said = [
+        (header::CONTENT_TYPE, kind_of(file.path)),
+        (header::CACHE_CONTROL, cache),
+        (header::VARY, "accept-encoding"),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    ];
+    for (name, value) in said {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    if compressed {
+        response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    response
+}
+
+fn kind_of(path: &str) -> &'static str {
+    match path.rsplit('.').next() {
+        Some("html") => "text/html; charset=utf-8",
+        Some("js") => "text/javascript; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("svg") => "image/svg+xml",
+        Some("woff2") => "font/woff2",
+        _ => "application/octet-stream",
+    }
+}
+
+/// A client that says nothing, or `gzip;q=0`, is sent the file as it is.
+fn takes_gzip(headers: &HeaderMap) -> bool {
+    let mut codings = headers
+        .get_all(header::ACCEPT_ENCODING)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|text| text.split(','));
+    codings.any(|coding| {
+        let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
+        let weight = weight.replace(' ', "");
+        let is_none = matches!(weight.as_str(), "q=0" | "q=0.0" | "q=0.00" | "q=0.000");
+        name.trim().eq_ignore_ascii_case("gzip") && !is_none
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_takes_gzip_is_sent_it() {
+        let takes = |text: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(text));
+            takes_gzip(&headers)
+        };
+        assert!(takes("gzip") && takes("br, GZIP;q=0.5") && takes("deflate,gzip"));
+        assert!(
+            !takes("gzip;q=0") && !takes("gzip; q=0.000") && !takes("br") && !takes("") && !takes("xgzip")
+        );
+        assert!(!takes_gzip(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn every_file_has_a_kind_and_is_what_it_is_compressed() {
+        for file in FILES {
+            assert_ne!(kind_of(file.path), "application/octet-stream", "{}", file.path);
+            assert!(file.gzip.starts_with(&[0x1f, 0x8b]), "{}", file.path);
+        }
+    }
+}

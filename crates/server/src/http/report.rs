@@ -1,0 +1,60 @@
+//! `GET /report`: the file of `dunlin report` that the node was told of, for the dashboard to show.
+//!
+//! It is open to whoever reaches the door: figures of benchmarks, in a file that the operator named. It is read anew for each
+//! request, and runs no script wherever it came from: that is what its policy says to browsers.
+
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use axum::Extension;
+use axum::body::Body;
+use axum::http::{HeaderValue, Response, StatusCode, header};
+use dunlin::wire::ErrorCode;
+
+use super::context::Context;
+use super::problem::Problem;
+
+const POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'; sandbox";
+
+pub(super) async fn report(Extension(context): Extension<Context>) -> Result<Response<Body>, Problem> {
+    let Some(path) = context.shared().report.clone() else {
+        return Err(missing("the node was started without one; http.report names it"));
+    };
+    let bytes_max = context.limits().http.report_bytes_max;
+    let read = tokio::task::spawn_blocking(move || read(&path, bytes_max)).await;
+    let bytes = read.unwrap_or_else(|_| Err(missing("it could not be read")))?;
+    let mut response = Response::new(Body::from(bytes));
+    for (name, value) in [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CACHE_CONTROL, "no-cache"),
+    ] {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    Ok(response)
+}
+
+fn read(path: &PathBuf, bytes_max: u64) -> Result<Vec<u8>, Problem> {
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(|error| failed(path, &error))?;
+    file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(|error| failed(path, &error))?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(missing(format!("the file has more than {bytes_max} bytes")));
+    }
+    Ok(bytes)
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> Problem {
+    tracing::warn!(path = %path.display(), %error, "the report cannot be read");
+    // Whoever asks is not told what lies where.
+    missing(match error.kind() {
+        ErrorKind::NotFound => "the file is not there",
+        _ => "the file cannot be read; the node's log says why",
+    })
+}
+
+fn missing(why: impl std::fmt::Display) -> Problem {
+    Problem::of(StatusCode::NOT_FOUND, ErrorCode::Protocol, format!("there is no report: {why}"))
+}

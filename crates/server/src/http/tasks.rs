@@ -1,0 +1,157 @@
+//! `/v1/tasks`: tasks as this node has them, why one stands where it does, and ending it.
+//!
+//! Limits: a page is as long as the scheduler's (`PAGE_MAX`); payloads and results of a list are left out.
+
+use axum::extract::RawQuery;
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use dunlin::scheduler::{Command, Found, ListFilter, Query as Question, Stage, TaskView};
+use dunlin::wire::ErrorCode;
+use dunlin::{Refused, TasksError};
+use serde_json::{Map, Value, json};
+
+use super::context::Context;
+use super::problem::Problem;
+use super::query::Query;
+use super::routes::Name;
+
+/// Tasks of a list that does not say how many.
+const LISTED: usize = 100;
+const LISTED_MAX: usize = 1_000;
+const STAGES: [Stage; 9] = [
+    Stage::Blocked,
+    Stage::Delayed,
+    Stage::Limited,
+    Stage::Ready,
+    Stage::Running,
+    Stage::Stopping,
+    Stage::Completed,
+    Stage::Cancelled,
+    Stage::Dead,
+];
+
+pub(super) async fn list(
+    Extension(context): Extension<Context>,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Value>, Problem> {
+    let query = Query::parse(query.as_deref(), &["tenant", "queue", "kind", "stage", "limit", "from"])?;
+    let named = |name: &str| query.get(name).unwrap_or("").as_bytes();
+    let rule = context.node().task_rule();
+    let mut filter = ListFilter {
+        tenant: named("tenant"),
+        queue: named("queue"),
+        kind: named("kind"),
+        stage: query.get("stage").map(stage).transpose()?,
+        ..ListFilter::default()
+    };
+    if !rule.manage && filter.tenant.is_empty() {
+        filter.tenant = rule.tenant.as_bytes();
+    }
+    let limit = query.count("limit", LISTED, LISTED_MAX)? as u32;
+    let from = query.get("from").map_or(Ok(0), str::parse);
+    let from = from.map_err(|_| Problem::bad_request("from: expected the `next` of a page before"))?;
+    let found = ask(&context, &Question::List { filter, from, limit, whole: false })?;
+    Ok(Json(match found {
+        Some(Found::Tasks { tasks, next, now_ms }) => {
+            let tasks: Vec<_> = tasks.iter().map(|task| task_json(task, now_ms)).collect();
+            json!({"tasks": tasks, "next": next})
+        }
+        _ => json!({"tasks": [], "next": null}),
+    }))
+}
+
+pub(super) async fn describe(
+    Extension(context): Extension<Context>,
+    Name(name): Name,
+) -> Result<Json<Value>, Problem> {
+    let task = id(&name)?;
+    let Some(Found::Task { task: view, now_ms }) = ask(&context, &Question::Get { task })? else {
+        return Err(none(&name));
+    };
+    let mut object = task_json(&view, now_ms);
+    if let Some(Found::Why { why }) = ask(&context, &Question::Why { task })? {
+        object["why"] = why.into();
+    }
+    Ok(Json(object))
+}
+
+pub(super) async fn cancel(
+    Extension(context): Extension<Context>,
+    Name(name): Name,
+) -> Result<StatusCode, Problem> {
+    let command = Command::Cancel { task: id(&name)? };
+    context.node().may_task(&command)?;
+    let Some(tasks) = context.node().tasks_if_any() else { return Err(none(&name)) };
+    tasks.ask(&command).await.map_err(|error| refused(&error))?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Nothing where no task was ever submitted.
+fn ask(context: &Context, question: &Question<'_>) -> Result<Option<Found>, Problem> {
+    context.node().may_ask_of_tasks(question)?;
+    let Some(tasks) = context.node().tasks_if_any() else { return Ok(None) };
+    let answer = tasks.with(|state| state.answer(question)).map_err(|error| refused(&error))?;
+    answer.map(Some).map_err(|refusal| refused(&TasksError::from(refusal)))
+}
+
+fn refused(error: &TasksError) -> Problem {
+    Problem::from(Refused::from(error))
+}
+
+fn none(name: &str) -> Problem {
+    Problem::of(StatusCode::NOT_FOUND, ErrorCode::NoTask, format!("no task {name} is known"))
+}
+
+fn id(text: &str) -> Result<u64, Problem> {
+    u64::from_str_radix(text, 16)
+        .map_err(|_| Problem::bad_request(format!("{text:?}: expected a task's number, in hexadecimal")))
+}
+
+fn word(stage: Stage) -> String {
+    format!("{stage:?}").to_lowercase()
+}
+
+fn stage(text: &str) -> Result<Stage, Problem> {
+    STAGES.into_iter().find(|stage| word(*stage) == text).ok_or_else(|| {
+        let names = STAGES.map(word).join(", ");
+        Problem::bad_request(format!("stage={text}: expected one of {names}"))
+    })
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Its times by the clock on the wall: the cluster's own count is nobody's outside.
+fn task_json(task: &TaskView, now_ms: u64) -> Value {
+    let now_unix_ms = dunlin::now_ns() / 1_000_000;
+    let when = |ms: u64| (now_unix_ms + ms).saturating_sub(now_ms);
+    let labels: Map<String, Value> =
+        task.labels.iter().map(|label| (text(&label.key), text(&label.value).into())).collect();
+    let (permille, note) = &task.progress;
+    let progress = (*permille > 0 || note.is_some())
+        .then(|| json!({"permille": permille, "note": note.as_ref().map(|note| text(note))}));
+    json!({
+        "task": format!("{:x}", task.task),
+        "tenant": text(&task.tenant),
+        "queue": text(&task.queue),
+        "kind": text(&task.kind),
+        "stage": word(task.stage),
+        "priority": task.priority,
+        "attempts": task.attempts,
+        "lost": task.lost,
+        "submitted_ms": when(task.submitted_ms),
+        "started_ms": task.started_ms.map(when),
+        "deadline_ms": task.deadline_ms.map(when),
+        "worker": task.worker.map(|worker| format!("{worker:x}")),
+        "progress": progress,
+        "labels": labels,
+        "after": task.after.iter().map(|task| format!("{task:x}")).collect::<Vec<_>>(),
+        "outcome": task.outcome.as_ref().map(|outcome| json!({
+            "bytes": text(&outcome.bytes),
+            "failure": outcome.failure.map(|failure| format!("{failure:?}").to_lowercase()),
+            "run_us": outcome.run_us,
+            "cpu_us": outcome.cpu_us,
+        })),
+    })
+}

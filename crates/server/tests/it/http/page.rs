@@ -1,0 +1,68 @@
+use super::Stage;
+
+#[test]
+fn a_report_is_given_without_scripts_and_its_absence_is_said() {
+    let none = Stage::new().get("/report");
+    assert_eq!(none.status, 404);
+    assert!(none.text().contains("http.report"), "{none:?}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "<h1>figures</h1>").unwrap();
+    let stage = Stage::with(|config| config.http_report = Some(file.path().to_owned()));
+    let report = stage.get("/report");
+    assert_eq!((report.status, report.text()), (200, "<h1>figures</h1>"));
+    let policy = report.header("content-security-policy").unwrap();
+    assert!(policy.contains("sandbox") && policy.contains("default-src 'none'"), "{policy}");
+    std::fs::write(file.path(), vec![b'x'; (16 << 20) + 1]).unwrap();
+    assert!(stage.get("/report").text().contains("more than"));
+    drop(file);
+    let gone = stage.get("/report");
+    assert_eq!(gone.status, 404);
+    assert!(gone.text().contains("not there"), "{gone:?}");
+}
+
+/// What browsers send for a page.
+const BROWSER: [(&str, &str); 2] =
+    [("accept", "text/html,application/xhtml+xml"), ("accept-encoding", "gzip, br")];
+
+#[test]
+fn a_browser_is_given_the_page_under_a_strict_policy_and_curl_is_given_words() {
+    let stage = Stage::new();
+    let words = stage.get("/");
+    assert!(words.text().starts_with("Dunlin, door http."), "{words:?}");
+    let page = stage.peer().request("GET", "/", &[BROWSER[0]], b"");
+    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    assert_eq!(page.header("cache-control"), Some("no-store"));
+    let policy = page.header("content-security-policy").unwrap();
+    for part in ["default-src 'none'", "script-src 'self';", "style-src 'self';", "frame-ancestors 'none'"] {
+        assert!(policy.contains(part), "{policy}");
+    }
+    assert!(!policy.contains("unsafe"), "{policy}");
+    assert!(
+        !page.text().contains("<style") && !page.text().contains("<script>"),
+        "nothing that the policy refuses"
+    );
+}
+
+#[test]
+fn all_that_the_page_names_is_there_compressed_and_small() {
+    let stage = Stage::new();
+    let page = stage.peer().request("GET", "/", &[BROWSER[0]], b"");
+    let named: Vec<_> =
+        page.text().split('"').filter(|text| text.starts_with("/assets/") || *text == "/icon.svg").collect();
+    assert!(named.len() >= 3, "a script, a style and an icon: {named:?}");
+    let mut bytes = 0;
+    for path in named {
+        let file = stage.peer().request("GET", path, &BROWSER, b"");
+        assert_eq!((file.status, file.header("content-encoding")), (200, Some("gzip")), "{path}");
+        assert_eq!(file.header("x-content-type-options"), Some("nosniff"), "{path}");
+        let plain = stage.get(path);
+        assert_eq!((plain.status, plain.header("content-encoding")), (200, None), "{path}");
+        assert!(plain.body.len() > file.body.len(), "{path}");
+        let forever = file.header("cache-control").unwrap().contains("immutable");
+        assert_eq!(forever, path.starts_with("/assets/"), "{path}");
+        bytes += file.body.len();
+    }
+    assert!(bytes < 300_000, "the page is {bytes} bytes");
+    assert_eq!(stage.peer().request("POST", "/icon.svg", &[], b"").status, 405);
+    assert_eq!(stage.get("/assets/none.js").status, 404);
+}

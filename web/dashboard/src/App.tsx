@@ -1,0 +1,81 @@
+// The frame: pages by name, what is said of the connection above them, and one boundary around each page, so that a page
+// that fails says so and the others live on.
+
+import { Component, type ComponentChildren, type FunctionComponent } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { Banner } from "./frame/Banner.tsx";
+import { Head } from "./frame/Head.tsx";
+import { Login } from "./frame/Login.tsx";
+import { Side } from "./frame/Side.tsx";
+import { forgetPast, remember } from "./node/history.ts";
+import { useConnection } from "./node/hooks.ts";
+import { useNode } from "./node/live.ts";
+import { know } from "./node/places.ts";
+import type { Cluster, Stats } from "./node/told.ts";
+import { PAGES } from "./pages.ts";
+import { useRoute, type Route } from "./route.ts";
+import { Empty } from "./parts/Empty.tsx";
+
+const RETRY_MS = 3_000;
+
+export function App() {
+  const route = useRoute();
+  const { reach, run } = useConnection();
+  const main = useRef<HTMLElement>(null);
+  const stats = useNode<Stats>("stats");
+  if (stats.data) remember(stats.data);
+  const cluster = useNode<Cluster>("cluster");
+  if (cluster.data) know(cluster.data.nodes);
+  useEffect(() => forgetPast(), [run]);
+  useEffect(() => {
+    const page = PAGES.find((one) => one.name === route.page);
+    document.title = [...route.rest, page?.title ?? "Not here", stats.data?.name ?? "Dunlin"].join(" · ");
+  }, [route.page, route.rest.join("/"), stats.data?.name]);
+  // Who reads with a screen reader is told of another page by where the focus is.
+  useEffect(() => main.current?.focus({ preventScroll: true }), [route.page]);
+  return (
+    <div class="frame">
+      <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), main.current?.focus())}>Skip to content</a>
+      <Side route={route} stats={stats.data} />
+      <Head stats={stats.data} />
+      <main class="main" id="main" ref={main} tabIndex={-1}>
+        <Banner />
+        {reach === "login" ? <Login /> : <Boundary key={route.page}><Page route={route} /></Boundary>}
+      </main>
+    </div>
+  );
+}
+
+function Page({ route }: { route: Route }) {
+  const page = PAGES.find((one) => one.name === route.page);
+  if (!page) return <><h1>Not here</h1><Empty title={`There is no page ${route.page}`}>The pages stand at the side; <kbd>?</kbd> shows what keys do.</Empty></>;
+  const Shown: FunctionComponent<{ route: Route }> = page.shown;
+  return <Shown route={route} />;
+}
+
+class Boundary extends Component<{ children: ComponentChildren }, { failed: Error | null }> {
+  override state: { failed: Error | null } = { failed: null };
+
+  static override getDerivedStateFromError(failed: Error) {
+    return { failed };
+  }
+
+  override componentDidCatch(error: Error) {
+    console.error(error);
+    // It may have been one answer that it could not show.
+    setTimeout(() => this.setState({ failed: null }), RETRY_MS);
+  }
+
+  override render() {
+    const { failed } = this.state;
+    if (!failed) return this.props.children;
+    return (
+      <div role="alert">
+        <Empty title="This page met something it cannot show">
+          {failed.message}{" "}
+          <button type="button" class="button" onClick={() => this.setState({ failed: null })}>Try again</button>
+        </Empty>
+      </div>
+    );
+  }
+}

@@ -1,0 +1,24 @@
+// The one connection of the page to its node, for all that is live. It is opened when the first page asks for it, and
+// anew after a login.
+
+import { connect, type Client } from "dunlin";
+import { connection, credentials, listen, type Credentials } from "./node/connection.ts";
+
+let made: { client: Client; who: Credentials | null; base: string } | null = null;
+
+export function live(): Client {
+  const who = credentials();
+  const base = connection().through;
+  if (made && made.who === who && made.base === base) return made.client;
+  made?.client.close();
+  const client = connect(base || location.origin, { name: "dashboard", ...who });
+  made = { client, who, base };
+  return client;
+}
+
+listen(() => {
+  if (connection().reach === "login") {
+    made?.client.close();
+    made = null;
+  }
+});

@@ -1,0 +1,51 @@
+// What is to be known of the connection: the node is away, was started again, or lacks something.
+
+import { useEffect, useState } from "preact/hooks";
+import { useClock, useConnection } from "../node/hooks.ts";
+import { useNode } from "../node/live.ts";
+import type { Stats } from "../node/told.ts";
+import { moment, span } from "../quantity.ts";
+
+const SAID_MS = 15_000;
+
+export function Banner() {
+  const { reach, since, restarted, through } = useConnection();
+  const now = useClock();
+  const back = useBack(reach, since);
+  const { data } = useNode<Stats>("stats");
+  if (reach === "away") {
+    return (
+      <p class="notice bad" role="alert" data-said="away">
+        The node has not answered for {span(Math.max(0, Math.round((now - since) / 1000)))}. What you see is from before; the page asks again every second.
+      </p>
+    );
+  }
+  return (
+    <>
+      {through !== "" && (
+        <p class="notice" role="status" data-said="through">The node this page came from does not answer. Shown through another of its cluster, at <code>{through}</code>, until it is back.</p>
+      )}
+      {restarted !== null && now - restarted < SAID_MS && (
+        <p class="notice" role="status" data-said="restarted">The node was started again: counters begin anew, and topics in memory may be gone (noticed {moment(restarted)}).</p>
+      )}
+      {back !== null && now - back.at < SAID_MS && (
+        <p class="notice good" role="status" data-said="back">The node answers again, after {span(back.away / 1000)}.</p>
+      )}
+      {data?.missing && data.missing.length > 0 && <p class="notice" role="status">The node is not ready: {data.missing.join("; ")}</p>}
+    </>
+  );
+}
+
+/** When it came back, and how long it was away. */
+function useBack(reach: string, since: number): { at: number; away: number } | null {
+  const [left, leave] = useState<number | null>(null);
+  const [back, come] = useState<{ at: number; away: number } | null>(null);
+  useEffect(() => {
+    if (reach === "away") leave(since);
+    if (reach === "up" && left !== null) {
+      come({ at: since, away: since - left });
+      leave(null);
+    }
+  }, [reach, since]);
+  return back;
+}

@@ -1,0 +1,18 @@
+import { PAGES } from "../pages.ts";
+import { Dialog } from "../parts/Dialog.tsx";
+import { SHORTCUTS } from "./shortcuts.ts";
+
+export function Keys({ close }: { close: () => void }) {
+  return (
+    <Dialog title="Keys" close={close}>
+      <div>
+        <h2>Keys</h2>
+        <dl class="facts">
+          {SHORTCUTS.map(([key, what]) => [<dt key={key}><kbd>{key}</kbd></dt>, <dd key={what}>{what}</dd>])}
+          {PAGES.map((page) => [<dt key={page.name}><kbd>g</kbd> <kbd>{page.key}</kbd></dt>, <dd key={page.title}>{page.title}</dd>])}
+        </dl>
+        <button type="button" class="button" onClick={close}>Close</button>
+      </div>
+    </Dialog>
+  );
+}

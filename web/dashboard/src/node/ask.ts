@@ -1,0 +1,73 @@
+// Requests to the node this page came from. A refusal is a Problem with the node's own words; a node that
+// does not answer within ASK_MS is away.
+
+import { answered, authorization, connection, goThrough, refused, silent } from "./connection.ts";
+import { elsewhere, placeOf } from "./places.ts";
+
+const ASK_MS = 10_000;
+
+/** What the node refused, in its words (application/problem+json). */
+export class Problem extends Error {
+  constructor(readonly status: number, readonly title: string, readonly detail: string, readonly advice: string) {
+    super(detail || title);
+  }
+}
+
+/** The node could not be reached, or was cut off while it answered. */
+export class Away extends Error {}
+
+export interface Request {
+  method?: "GET" | "PUT" | "POST" | "DELETE";
+  body?: string | Uint8Array<ArrayBuffer>;
+  headers?: Record<string, string>;
+  signal?: AbortSignal;
+}
+
+export async function ask<T>(path: string, request: Request = {}): Promise<T> {
+  const response = await send(path, request);
+  if (response.status === 204) return undefined as T;
+  const text = await body(response);
+  return (response.headers.get("content-type") ?? "").includes("json") ? (JSON.parse(text) as T) : (text as T);
+}
+
+export async function send(path: string, request: Request = {}): Promise<Response> {
+  const headers: Record<string, string> = { ...request.headers };
+  const who = authorization();
+  if (who) headers.authorization = who;
+  const late = AbortSignal.timeout(ASK_MS);
+  const signal = request.signal ? AbortSignal.any([request.signal, late]) : late;
+  const from = placeOf(path);
+  const init: RequestInit = { method: request.method ?? "GET", headers, signal, cache: "no-store", ...(request.body !== undefined && { body: request.body }) };
+  const response = await fetch(from + path, init).catch((error: unknown) => {
+    if (request.signal?.aborted) throw error;
+    return null;
+  });
+  if (!response) {
+    // Questions may be asked of another node of the cluster; what acts is not sent twice.
+    const other = init.method === "GET" && connection().through === from ? await elsewhere(from, path, init) : null;
+    if (!other) silent();
+    else goThrough(other.place);
+    if (!other) throw new Away("the node does not answer");
+    return other.response;
+  }
+  if (!response.ok) throw await problem(response);
+  answered(response.headers.get("dunlin-node"));
+  return response;
+}
+
+async function body(response: Response): Promise<string> {
+  try {
+    return await response.text();
+  } catch {
+    silent();
+    throw new Away("the node was cut off while it answered");
+  }
+}
+
+async function problem(response: Response): Promise<Problem> {
+  const said = await response.json().catch(() => ({})) as Partial<Record<"title" | "detail" | "advice", string>>;
+  const found = new Problem(response.status, said.title ?? `HTTP ${response.status}`, said.detail ?? "", said.advice ?? "");
+  if (response.status === 401) refused(found.message);
+  else if (response.status !== 503) answered(response.headers.get("dunlin-node"));
+  return found;
+}

@@ -1,0 +1,71 @@
+// How components look at the node.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Away } from "./ask.ts";
+import { connection, listen, type Connection } from "./connection.ts";
+
+export interface Asked<T> {
+  data: T | undefined;
+  error: Error | undefined;
+  /** When `data` was had, ms. */
+  at: number;
+  again: () => void;
+}
+
+export function useConnection(): Connection {
+  const [seen, see] = useState(connection());
+  useEffect(() => listen(() => see(connection())), []);
+  return seen;
+}
+
+/** Changes when all that is live has to be opened anew, through another node; null while a login is needed. */
+export function useSession(): string | null {
+  const { reach, through } = useConnection();
+  return reach === "login" ? null : through;
+}
+
+/**
+ * Asks now and every `everyMs`, while the tab is seen, until the component goes or `key` changes. What was last heard
+ * stays while the node is away; who is away is asked again sooner.
+ */
+export function useAsked<T>(key: string, question: (signal: AbortSignal) => Promise<T>, everyMs: number): Asked<T> {
+  const [state, set] = useState<{ key: string; data?: T; error?: Error; at: number }>({ key, at: 0 });
+  const now = useRef<() => void>(() => {});
+  const session = useSession();
+  useEffect(() => {
+    const stop = new AbortController();
+    let timer = 0;
+    const once = async () => {
+      clearTimeout(timer);
+      let wait = everyMs;
+      try {
+        const data = await question(stop.signal);
+        if (!stop.signal.aborted) set({ key, data, at: Date.now() });
+      } catch (error) {
+        if (stop.signal.aborted) return;
+        if (error instanceof Away) wait = Math.min(everyMs, 1000);
+        set((before) => ({ ...(before.key === key ? before : { key, at: 0 }), error: error as Error }));
+      }
+      if (!stop.signal.aborted && everyMs > 0) timer = window.setTimeout(turn, wait);
+    };
+    const turn = () => (document.hidden ? void (timer = window.setTimeout(turn, 500)) : void once());
+    now.current = () => void once();
+    if (session !== null) void once();
+    return () => {
+      stop.abort();
+      clearTimeout(timer);
+    };
+  }, [key, everyMs, session]);
+  const mine = state.key === key;
+  return { data: mine ? state.data : undefined, error: mine ? state.error : undefined, at: mine ? state.at : 0, again: () => now.current() };
+}
+
+/** Renders anew every so often, for ages that grow. */
+export function useClock(everyMs = 1000): number {
+  const [now, set] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => set(Date.now()), everyMs);
+    return () => clearInterval(timer);
+  }, [everyMs]);
+  return now;
+}

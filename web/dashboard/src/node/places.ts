@@ -1,0 +1,43 @@
+// Where questions go: to the node this page came from, or, while that is away, to another of its cluster.
+
+import { connection, goThrough } from "./connection.ts";
+import type { ClusterNode } from "./told.ts";
+
+const TRY_MS = 1_500;
+const HOME_MS = 2_000;
+
+let others: string[] = [];
+let returning = 0;
+
+/** What the node says of its cluster. Its word is taken: it is told the token, too. */
+export function know(nodes: ClusterNode[]): void {
+  const own = location.host;
+  const places = nodes.filter((node) => !node.removed).map((node) => node.doors?.http).filter((at): at is string => Boolean(at) && at !== own);
+  if (places.length > 0) others = places.map((at) => `${location.protocol}//${at}`);
+}
+
+export function placeOf(path: string): string {
+  return path.startsWith("/") ? connection().through : "";
+}
+
+/** Asks the others in turn. */
+export async function elsewhere(not: string, path: string, init: RequestInit): Promise<{ place: string; response: Response } | null> {
+  for (const place of ["", ...others]) {
+    if (place === not) continue;
+    const response = await fetch(place + path, { ...init, signal: AbortSignal.timeout(TRY_MS) }).catch(() => null);
+    if (!response?.ok) continue;
+    if (place !== "") goHomeLater();
+    return { place, response };
+  }
+  return null;
+}
+
+/** Looks whether the page's own node answers again. */
+function goHomeLater(): void {
+  clearTimeout(returning);
+  returning = window.setTimeout(async () => {
+    const home = await fetch("/readyz", { signal: AbortSignal.timeout(TRY_MS), cache: "no-store" }).catch(() => null);
+    if (home?.ok) goThrough("");
+    else if (connection().through !== "") goHomeLater();
+  }, HOME_MS);
+}

@@ -1,0 +1,123 @@
+// What a node says of itself: the objects of topic `$node` and of GET /v1/node/*. Every field but `at_ms` may be absent in
+// an older or newer node; the pages show "–" for what is not told.
+
+export interface Stats {
+  at_ms: number;
+  node: string;
+  id: number;
+  name: string;
+  version: string;
+  uptime_s: number;
+  /** Null as long as there is nothing to compare with. */
+  rates: Record<"records_per_s" | "bytes_per_s" | "gaps_per_s" | "lagging_per_s" | "http_per_s", number | null> | null;
+  totals: { records: number; bytes: number; gaps: number; gap_records: number; lagging: number };
+  topics: number;
+  subscriptions: number;
+  doors: { door: string; address: string; open: number; accepted: number }[];
+  connections: { open: number; limit: number; refused: number };
+  memory: { used_bytes: number; limit_bytes: number };
+  process: Record<"rss_bytes" | "cpu_percent" | "threads" | "open_files", number | null>;
+  slowest: Reader[];
+  recent: Departure[];
+  missing: string[];
+  history?: { step_ms: number; records: number[]; bytes: number[] };
+}
+
+export interface Reader {
+  name: string;
+  topic?: string;
+  door: string;
+  partition: number;
+  position: string;
+  lag: number;
+  lost: number;
+  lagging_at: string | null;
+  lost_at: string | null;
+  registered: boolean;
+  why?: string;
+}
+
+export interface Departure {
+  door: string;
+  what: string;
+  why: string;
+  name: string;
+  peer: string | null;
+  behind: number | null;
+  times: number;
+  first: string;
+  last: string;
+}
+
+export interface BusyTopic {
+  name: string;
+  records_per_s: number | null;
+  bytes_per_s: number | null;
+  records: number;
+  retained_bytes: number;
+  readers: number;
+  gaps: number;
+}
+
+export interface Busiest {
+  at_ms: number;
+  total: number;
+  topics: BusyTopic[];
+}
+
+export interface ClusterNode {
+  node: number;
+  address: string | null;
+  release: string;
+  doors: { tcp?: string; http?: string; nats?: string; grpc?: string };
+  alive: boolean;
+  removed: string | null;
+  topics_owned: number;
+}
+
+export interface ClusterEvent {
+  at_ms: number;
+  event: string;
+  node?: number;
+  term?: number;
+  topic?: string;
+  from?: number | null;
+  to?: number | null;
+}
+
+export interface Cluster {
+  at_ms: number;
+  id: number;
+  /** Null for a node that is no cluster's. */
+  cluster: string | null;
+  leader: number | null;
+  term: number | null;
+  last: number | null;
+  applied: number | null;
+  snapshot: number | null;
+  revision: number | null;
+  voters: number[];
+  learners: number[];
+  tasks_leader: number | null;
+  tasks_term: number | null;
+  missing: string | null;
+  nodes: ClusterNode[];
+  events: ClusterEvent[];
+}
+
+export interface World {
+  world: string;
+  dimensions: number;
+  /** Null where the box follows from a recording. */
+  low: number[] | null;
+  high: number[] | null;
+  held: boolean;
+  processes: { process: number; address: string; url: string }[];
+  /** What nobody has said is absent. */
+  regions: { region: number; process?: number | null; epoch?: number; standby?: number | null; began?: boolean }[];
+}
+
+export interface Spaces {
+  at_ms: number;
+  worlds: World[];
+}

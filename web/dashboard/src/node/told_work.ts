@@ -1,0 +1,102 @@
+// What a node says of the tasks of its cluster: `work` of topic `$node`, and single tasks.
+
+export interface Tenant {
+  name: string;
+  weight: number;
+  share: number;
+  queued: number;
+  ready: number;
+  running: number;
+  running_max: number | null;
+  queued_max: number | null;
+  dead: number;
+  submitted: number;
+  completed: number;
+  failed: number;
+  cpu_ms: number;
+  cpu_per_s: number | null;
+  completed_per_s: number | null;
+}
+
+export interface Queue {
+  tenant: string;
+  queue: string;
+  kind: string;
+  ready: number;
+  oldest_ms: number;
+  cost_us: number;
+}
+
+export interface Worker {
+  worker: string;
+  name: string;
+  kinds: string[];
+  held: number;
+  credit: number;
+  done: number;
+  draining: boolean;
+  left_ms: number;
+}
+
+export interface ScalingEvent {
+  at_ms?: number | null;
+  kind: string;
+  trigger?: string;
+  workers?: number;
+  woken?: number;
+  failed?: number;
+  passed_ms?: number | null;
+  detected_ms?: number | null;
+  ready_ms?: number | null;
+  low_ms?: number | null;
+  cooled_ms?: number | null;
+  decided_ms?: number | null;
+  gone_ms?: number | null;
+}
+
+export interface Scaling {
+  here: boolean;
+  min: number;
+  max: number;
+  processes: number;
+  ready: number;
+  events: ScalingEvent[];
+  forecast: { wanted: number; upper_per_s: number; error: number; used: boolean } | null;
+}
+
+export interface Work {
+  at_ms: number;
+  known: number;
+  bytes: number;
+  startable: number;
+  held: number;
+  credit: number;
+  workers_up: number;
+  oldest_ms: number;
+  rates: Record<"submitted_per_s" | "started_per_s" | "completed_per_s" | "failed_per_s" | "dead_per_s", number | null> | null;
+  jain: number | null;
+  tenants: Tenant[];
+  queues: Queue[];
+  workers: Worker[];
+  scaling: Scaling | null;
+}
+
+export interface Task {
+  task: string;
+  tenant: string;
+  queue: string;
+  kind: string;
+  stage: string;
+  priority: number;
+  attempts: number;
+  lost: number;
+  submitted_ms: number;
+  started_ms: number | null;
+  deadline_ms: number | null;
+  worker: string | null;
+  progress: { permille: number; note: string | null } | null;
+  labels: Record<string, string>;
+  after: string[];
+  outcome: unknown;
+  why?: string;
+}

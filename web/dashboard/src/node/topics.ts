@@ -1,0 +1,85 @@
+// Topics as GET /v1/topics has them.
+
+import { ask } from "./ask.ts";
+import type { Reader } from "./told.ts";
+
+export interface TopicLine {
+  name: string;
+  pattern?: string;
+  partitions?: number;
+  durable?: boolean;
+  reliable?: boolean;
+  retained_records?: number;
+  retained_bytes?: number;
+  records?: number;
+  owner?: Owner | null;
+  state?: string | null;
+  /** It lies on disk and could not be opened: why. */
+  refused?: string;
+}
+
+export interface Owner {
+  node: number;
+  epoch: number;
+  /** It is the node that was asked. */
+  here: boolean;
+  alive: boolean;
+  address?: string;
+}
+
+export interface TopicPage {
+  topics: TopicLine[];
+  more: boolean;
+  /** The name after which to go on. */
+  next?: string | null;
+}
+
+export interface TopicInfo {
+  name: string;
+  config: Record<string, unknown> & { pattern?: string };
+  owner: Owner | null;
+  publishers: number;
+  logs: TopicLog[];
+  readers: Reader[];
+  groups: { name: string; kind: string; members: number; waiting: number; claimed: number }[];
+}
+
+export interface TopicLog {
+  partition: number;
+  epoch: number;
+  first: string | null;
+  last: string | null;
+  retained_records: number;
+  memory_bytes: number;
+  disk_bytes: number | null;
+  synced: string | null;
+  last_append: string | null;
+}
+
+export interface Which {
+  pattern?: string;
+  contains?: string;
+  state?: string;
+  after?: string;
+  limit?: number;
+}
+
+export function list(which: Which, signal?: AbortSignal): Promise<TopicPage> {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(which)) if (value) query.set(name, String(value));
+  return ask<TopicPage>(`/v1/topics?${query}`, signal ? { signal } : {});
+}
+
+/** The path of a topic; a name is one segment, whatever is in it. */
+export function path(name: string, rest = ""): string {
+  return `/v1/topics/${encodeURIComponent(name)}${rest}`;
+}
+
+export function ownerText(owner: Owner | null | undefined): string {
+  return owner == null ? "–" : `node ${owner.node}`;
+}
+
+/** The last sequence of a position like 7-1042. */
+export function seqOf(position: string | null | undefined): number {
+  return position ? Number(position.slice(position.lastIndexOf("-") + 1)) : 0;
+}

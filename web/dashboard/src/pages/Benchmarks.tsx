@@ -1,0 +1,28 @@
+// The report that the node was started with: one file with all figures and plots, shown as it is, without scripts.
+
+import { ask, Problem } from "../node/ask.ts";
+import { useAsked } from "../node/hooks.ts";
+import { Empty, Failed, Waiting } from "../parts/Empty.tsx";
+
+export function Benchmarks() {
+  const { data, error } = useAsked("report", (signal) => ask<string>("/report", { signal }).then(() => true), 0);
+  const missing = error instanceof Problem && error.status === 404;
+  return (
+    <>
+      <div class="title">
+        <h1>Benchmarks</h1>
+        {data && <span class="right"><a class="button" href="/report" target="_blank" rel="noopener">Open by itself</a></span>}
+      </div>
+      {missing && (
+        <section class="card">
+          <Empty title="This node was started without a report" run={["dunlin bench all --keep bench-runs", "dunlin report --out report.html", "dunlin serve --http-report report.html"]}>
+            Measure here, or take the runs that come with Dunlin's source; then start the node with the file.
+          </Empty>
+        </section>
+      )}
+      {!missing && <Failed error={error} />}
+      {!data && !error && <Waiting what="the report" />}
+      {data && <iframe class="report" src="/report" title="The report: every figure beside the documents' and the peers'" sandbox="" />}
+    </>
+  );
+}

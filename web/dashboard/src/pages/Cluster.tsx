@@ -1,0 +1,56 @@
+// The cluster: who is there, who leads, who owns how much, and what happens to it while one looks.
+
+import { useConnection } from "../node/hooks.ts";
+import { useNode } from "../node/live.ts";
+import type { Cluster as Told } from "../node/told.ts";
+import { Cli, Copy } from "../parts/Copy.tsx";
+import { Failed, Waiting } from "../parts/Empty.tsx";
+import { Stat, Stats } from "../parts/Stat.tsx";
+import { exact } from "../quantity.ts";
+import { Happened } from "./cluster/Happened.tsx";
+import { Nodes } from "./cluster/Nodes.tsx";
+import { Owners } from "./cluster/Owners.tsx";
+
+export function Cluster() {
+  const { data, error } = useNode<Told>("cluster");
+  const head = <div class="title"><h1>Cluster</h1>{data?.cluster && <span class="soft small mono">{data.cluster}</span>}<span class="right"><Copy text="dunlin cluster status" label="Copy as CLI" /></span></div>;
+  if (!data) return <>{head}{error ? <Failed error={error} /> : <Waiting what="the cluster" />}</>;
+  return (
+    <>
+      {head}
+      <Failed error={error} />
+      {data.missing && <p class="notice" role="status">This node does not take part fully: {data.missing}</p>}
+      <Figures told={data} />
+      <Nodes told={data} />
+      {data.nodes.length < 2 && (
+        <section class="card"><div class="empty"><b>This node is alone</b><p>A cluster of three on this machine, with its addresses printed:</p><Cli line="dunlin dev --nodes 3" /></div></section>
+      )}
+      <div class="grid">
+        <Happened told={data} />
+        <Owners told={data} />
+      </div>
+    </>
+  );
+}
+
+function Figures({ told }: { told: Told }) {
+  const { reach } = useConnection();
+  const members = told.nodes.filter((node) => !node.removed);
+  const alive = members.filter((node) => node.alive).length;
+  const away = members.length - alive;
+  const majority = Math.floor(told.voters.length / 2) + 1;
+  const spare = alive - majority;
+  const alone = members.length < 2;
+  const behind = (told.last ?? 0) - (told.applied ?? 0);
+  return (
+    <Stats label="Of the cluster">
+      <Stat label="Nodes" value={`${alive} of ${members.length}`} tone={away > 0 ? "bad" : "good"} note={away > 0 ? `${away} away` : "all there"} figure="cluster.alive" raw={reach === "up" ? alive : undefined} />
+      <Stat label="Leader" value={told.leader === null ? (alone ? "–" : "none") : `node ${told.leader}`} tone={told.leader === null && !alone ? "bad" : undefined} note="of keys and leases" figure="cluster.leader" raw={told.leader ?? 0} />
+      <Stat label="Term" value={exact(told.term)} figure="cluster.term" raw={told.term ?? undefined} />
+      <Stat label="Leader of tasks" value={told.tasks_leader == null ? "–" : `node ${told.tasks_leader}`} note={`term ${exact(told.tasks_term)}`} />
+      <Stat label="May yet fail" value={members.length < 2 ? "–" : exact(Math.max(0, spare))} tone={members.length >= 2 && spare <= 0 ? "warn" : undefined} note={`${majority} of ${told.voters.length} votes needed`} />
+      <Stat label="Agreed on" value={exact(told.applied)} note={behind > 0 ? `${exact(behind)} to take in` : "all taken in"} figure="cluster.applied" raw={told.applied ?? undefined} />
+      <Stat label="Revision of keys" value={exact(told.revision)} figure="cluster.revision" raw={told.revision ?? undefined} />
+    </Stats>
+  );
+}

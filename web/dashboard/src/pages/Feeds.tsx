@@ -1,0 +1,86 @@
+// Feeds: topics that keep a state. A list of them, and one of them live: a book's ladder and depth, or the last values.
+
+import { ask } from "../node/ask.ts";
+import { useAsked } from "../node/hooks.ts";
+import { list, path, type TopicInfo, type TopicLine } from "../node/topics.ts";
+import { Card } from "../parts/Card.tsx";
+import { Copy } from "../parts/Copy.tsx";
+import { Empty, Failed, Waiting } from "../parts/Empty.tsx";
+import { count } from "../quantity.ts";
+import { keep, link, type Route } from "../route.ts";
+import { command } from "../shell.ts";
+import { BookView } from "./feeds/BookView.tsx";
+import { LastView } from "./feeds/LastView.tsx";
+
+const LISTED = 500;
+
+export interface Fold {
+  kind: string;
+  options: Record<string, string>;
+}
+
+export function Feeds({ route }: { route: Route }) {
+  const find = route.query.get("find") ?? "";
+  const feeds = useAsked(`feeds ${find}`, (signal) => list({ state: "any", contains: find, limit: LISTED }, signal), 3000);
+  // Regions of space have a page of their own, and the node's figures about itself are no feed.
+  const all = (feeds.data?.topics ?? []).filter((topic) => topic.state && topic.state !== "region" && !topic.name.startsWith("$"));
+  const name = route.rest[0] ?? all[0]?.name;
+  if (!name) {
+    return (
+      <>
+        <h1>Feeds</h1>
+        <Failed error={feeds.error} />
+        {feeds.data ? <section class="card"><Nothing /></section> : !feeds.error && <Waiting what="topics with a state" />}
+      </>
+    );
+  }
+  return (
+    <>
+      <div class="title">
+        <h1>Feeds</h1>
+        <span class="right"><Copy text={command("dunlin", "feed", "watch", name)} label="Copy as CLI" /></span>
+      </div>
+      <Failed error={feeds.error} />
+      <div class="sides">
+        <Names all={all} chosen={name} find={find} more={feeds.data?.more ?? false} />
+        <div class="stack"><Feed key={name} name={name} /></div>
+      </div>
+    </>
+  );
+}
+
+function Names({ all, chosen, find, more }: { all: TopicLine[]; chosen: string; find: string; more: boolean }) {
+  return (
+    <Card title={`${count(all.length)} with a state${more ? ", and more" : ""}`} flush>
+      <div class="body">
+        <input class="input" type="search" placeholder="Part of a name" aria-label="Find a feed" value={find} onInput={(event) => keep({ find: event.currentTarget.value })} />
+      </div>
+      <ul class="names">
+        {all.map((topic) => (
+          <li key={topic.name}>
+            <a href={link("feeds", topic.name)} aria-current={topic.name === chosen ? "true" : undefined}>
+              <span class="mono clip" title={topic.name}>{topic.name}</span><span class="small soft">{topic.state}</span>
+            </a>
+          </li>
+        ))}
+      </ul>
+    </Card>
+  );
+}
+
+function Feed({ name }: { name: string }) {
+  const asked = useAsked(`feed ${name}`, (signal) => ask<TopicInfo>(path(name), { signal }), 5000);
+  if (!asked.data) return asked.error ? <Failed error={asked.error} /> : <Waiting what="the topic" />;
+  const fold = asked.data.config.fold as Fold | null;
+  if (fold?.kind === "book" || fold?.kind === "orders") return <BookView topic={name} fold={fold} />;
+  if (fold?.kind === "last") return <LastView topic={name} />;
+  return <section class="card"><Empty title={fold ? `Its state is of kind ${fold.kind}` : "This topic keeps no state"}><a href={link("topics", name)}>See it as a topic</a></Empty></section>;
+}
+
+function Nothing() {
+  return (
+    <Empty title="No topic keeps a state yet" run={["dunlin feed serve --config baseline_1x1_10k", "dunlin topics create quotes --fold last"]}>
+      An order book or the last value of each key, kept by its topic. A simulated one:
+    </Empty>
+  );
+}

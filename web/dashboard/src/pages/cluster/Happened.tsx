@@ -1,0 +1,52 @@
+// What happened to the cluster, the newest first, as this node noticed it.
+
+import type { Cluster, ClusterEvent } from "../../node/told.ts";
+import { Card } from "../../parts/Card.tsx";
+import { Empty } from "../../parts/Empty.tsx";
+import { moment } from "../../quantity.ts";
+import { link } from "../../route.ts";
+
+export function Happened({ told }: { told: Cluster }) {
+  const events = [...(told.events ?? [])].reverse();
+  return (
+    <Card title="What happened" flush right={<span class="soft small">as node {told.id} noticed</span>}>
+      {events.length === 0
+        ? <Empty title="Nothing since this node looks">A new leader, a node that goes or comes back, and topics that change hands stand here.</Empty>
+        : (
+          <ol class="events" aria-label="What happened" aria-live="polite" tabIndex={0}>
+            {events.map((event) => {
+              const [tone, text] = words(event);
+              return (
+                <li key={`${event.at_ms}${event.event}${event.node}${event.topic}`} data-event={event.event}>
+                  <time class="soft num small" dateTime={new Date(event.at_ms).toISOString()}>{moment(event.at_ms)}</time>
+                  <span class={`pill ${tone}`}>{event.event}</span>
+                  <span class="clip">{event.topic ? <><a class="mono" href={link("topics", event.topic)}>{event.topic}</a> {text}</> : text}</span>
+                </li>
+              );
+            })}
+          </ol>
+        )}
+    </Card>
+  );
+}
+
+function words(event: ClusterEvent): ["good" | "bad" | "warn" | "accent" | "", string] {
+  switch (event.event) {
+    case "leader":
+      return ["accent", event.node == null ? "nobody leads" : `node ${event.node} leads, term ${event.term ?? "?"}`];
+    case "no_leader":
+      return ["bad", "nobody leads"];
+    case "joined":
+      return ["good", `node ${event.node} joined`];
+    case "removed":
+      return ["warn", `node ${event.node} was removed`];
+    case "gone":
+      return ["bad", `node ${event.node} is away`];
+    case "back":
+      return ["good", `node ${event.node} is there`];
+    case "owner":
+      return ["warn", `${event.from == null ? "is owned" : `went from node ${event.from}`} ${event.to == null ? "to nobody" : event.from == null ? `by node ${event.to}` : `to node ${event.to}`}`];
+    default:
+      return ["", [event.node != null && `node ${event.node}`, event.term != null && `term ${event.term}`].filter(Boolean).join(", ")];
+  }
+}

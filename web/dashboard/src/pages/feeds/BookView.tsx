@@ -1,0 +1,54 @@
+// A live order book: ladder, depth, how old it is, and what was healed on the way.
+
+import { Card } from "../../parts/Card.tsx";
+import { Empty, Waiting } from "../../parts/Empty.tsx";
+import { Ladder, type Scale } from "../../parts/Ladder.tsx";
+import { Stat, Stats } from "../../parts/Stat.tsx";
+import { useClock } from "../../node/hooks.ts";
+import { count, exact, rate, span } from "../../quantity.ts";
+import { link } from "../../route.ts";
+import type { Fold } from "../Feeds.tsx";
+import { Depth } from "./Depth.tsx";
+import { useBook, type Seen } from "./book.ts";
+
+const SHOWN = 15;
+const STALE_S = 5;
+
+export function BookView({ topic, fold }: { topic: string; fold: Fold }) {
+  const seen = useBook(topic);
+  useClock(500);
+  if (seen.ended) return <section class="card"><Empty title="The feed has ended for this page">{seen.ended}</Empty></section>;
+  if (!seen.book) return <Waiting what="the book's snapshot" />;
+  const scale = { price: Number(fold.options.price_decimals ?? 0), size: Number(fold.options.size_decimals ?? 0) };
+  const { bids, asks } = seen.book.depth(200);
+  return (
+    <>
+      <Figures seen={seen} scale={scale} bid={bids[0]?.price} ask={asks[0]?.price} />
+      <div class="grid narrow">
+        <Card title="Ladder" right={<a class="small" href={link("topics", topic)}>As a topic</a>}>
+          <Ladder bids={bids.slice(0, SHOWN)} asks={asks.slice(0, SHOWN)} scale={scale} />
+        </Card>
+        <Card title="Depth"><Depth bids={bids} asks={asks} scale={scale} /></Card>
+      </div>
+    </>
+  );
+}
+
+function Figures({ seen, scale, bid, ask }: { seen: Seen; scale: Scale; bid: number | undefined; ask: number | undefined }) {
+  const book = seen.book;
+  if (!book) return null;
+  const unit = 10 ** -scale.price;
+  const spread = bid !== undefined && ask !== undefined ? (ask - bid) * unit : undefined;
+  const age = (Date.now() - book.lastChangeMs) / 1000;
+  return (
+    <Stats label="Of this book">
+      <Stat label="Bid" value={<span class="good">{bid === undefined ? "–" : (bid * unit).toFixed(scale.price)}</span>} figure="book.bid" raw={bid} />
+      <Stat label="Ask" value={<span class="bad">{ask === undefined ? "–" : (ask * unit).toFixed(scale.price)}</span>} figure="book.ask" raw={ask} />
+      <Stat label="Spread" value={spread === undefined ? "–" : spread.toFixed(scale.price)} tone={spread !== undefined && spread < 0 ? "warn" : undefined} note={spread !== undefined && spread <= 0 ? "locked or crossed" : undefined} />
+      <Stat label="Records" value={rate(seen.perSecond)} note={`${count(book.updates)} entries taken in`} figure="book.updates" raw={book.updates} />
+      <Stat label="Last change" value={book.lastChangeMs ? `${span(Math.max(0, age))} ago` : "–"} tone={age > STALE_S ? "warn" : undefined} note={`at ${book.position.epoch}-${exact(book.position.seq)}`} />
+      <Stat label="Gaps healed" value={exact(book.gapsHealed)} note={seen.gaps > 0 ? `${exact(seen.gaps)} told` : "none told"} figure="book.healed" raw={book.gapsHealed} />
+      <Stat label="This copy" value={book.right ? "right" : "healing"} tone={book.right ? "good" : "warn"} note={book.verified > 0 ? `checked ${count(book.verified)} times` : "each record follows the last"} figure="book.right" raw={book.right ? 1 : 0} />
+    </Stats>
+  );
+}

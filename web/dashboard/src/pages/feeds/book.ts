@@ -1,0 +1,57 @@
+// A book as the page follows it: conflated, so a slow tab is late by its own work only, and drawn at most ten times a second.
+
+import { followBook, type Book } from "dunlin";
+import { useEffect, useState } from "preact/hooks";
+import { live } from "../../client.ts";
+import { useSession } from "../../node/hooks.ts";
+
+const DRAW_MS = 100;
+const RATE_MS = 1000;
+
+export interface Seen {
+  book: Book | undefined;
+  /** Records of the topic each second; the page gets them merged. */
+  perSecond: number | undefined;
+  gaps: number;
+  ended: string | undefined;
+}
+
+export function useBook(topic: string): Seen {
+  const [seen, see] = useState<Seen>({ book: undefined, perSecond: undefined, gaps: 0, ended: undefined });
+  const session = useSession();
+  useEffect(() => {
+    if (session === null) return;
+    let timer = 0;
+    let [since, before] = [performance.now(), 0];
+    const now: Seen = { book: undefined, perSecond: undefined, gaps: 0, ended: undefined };
+    const draw = () => {
+      timer = 0;
+      see({ ...now });
+    };
+    let counted = false;
+    const replica = followBook(live(), topic, {
+      conflate: true,
+      onChange: (book) => {
+        now.book = book;
+        const passed = performance.now() - since;
+        if (passed >= RATE_MS) {
+          if (counted) now.perSecond = ((book.position.seq - before) * 1000) / passed;
+          [since, before] = [performance.now(), book.position.seq];
+          counted = true;
+        }
+        timer ||= window.setTimeout(draw, DRAW_MS);
+      },
+      onEvent: (event) => {
+        if (event.type === "gap") now.gaps += 1;
+        if (event.type === "ended") now.ended = event.error.message;
+        if (event.type === "deleted") now.ended = "The topic was deleted.";
+        timer ||= window.setTimeout(draw, DRAW_MS);
+      },
+    });
+    return () => {
+      clearTimeout(timer);
+      replica.close();
+    };
+  }, [topic, session]);
+  return seen;
+}

@@ -1,0 +1,99 @@
+// The map: drag to move, wheel or + and - to zoom, a click says who is there.
+
+import type { RefObject } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { World } from "../../node/told.ts";
+import { exact } from "../../quantity.ts";
+import { hue, Painter, word } from "../../space/draw.ts";
+import type { Scene } from "../../space/scene.ts";
+import { View } from "../../space/view.ts";
+import { colour } from "../../theme.ts";
+import { Pointer } from "./Pointer.ts";
+
+const PIXELS_MAX = 1.5;
+
+interface Props {
+  world: World;
+  scene: Scene;
+  frames: (perSecond: number) => void;
+}
+
+export function MapView({ world, scene, frames }: Props) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const view = useRef(new View(side(world, 0), side(world, 1)));
+  const [who, point] = useState<{ id: number; region: number } | null>(null);
+  const [find, type] = useState("");
+  usePainting(canvas, view.current, scene, frames);
+  useEffect(() => {
+    const element = canvas.current;
+    return element ? Pointer.attach(element, view.current, (px, py) => point(scene.nearest(...view.current.toWorld(px, py), 1500 / view.current.zoom))) : undefined;
+  }, []);
+  const go = (event: Event) => {
+    event.preventDefault();
+    const at = scene.where(Number(find));
+    point(at ? { id: Number(find), region: at.region } : null);
+    if (!at) return;
+    view.current.zoom = Math.max(view.current.zoom, 8);
+    view.current.moveTo(at.x, at.y);
+  };
+  const key = (event: KeyboardEvent) => {
+    const step = { ArrowLeft: [60, 0], ArrowRight: [-60, 0], ArrowUp: [0, 60], ArrowDown: [0, -60] }[event.key];
+    if (step) view.current.moveBy(step[0] ?? 0, step[1] ?? 0);
+    else if (event.key === "+" || event.key === "=") view.current.zoomAt(view.current.width / 2, view.current.height / 2, 1.4);
+    else if (event.key === "-") view.current.zoomAt(view.current.width / 2, view.current.height / 2, 1 / 1.4);
+    else if (event.key === "0") view.current.fit();
+    else return;
+    event.preventDefault();
+  };
+  return (
+    <>
+      <div class="row" style={{ padding: "var(--s2) var(--s3)" }}>
+        <form class="row" onSubmit={go}>
+          <label class="field">Find an entity<input class="input mono" inputMode="numeric" size={10} value={find} onInput={(event) => type(event.currentTarget.value)} /></label>
+          <button type="submit" class="button">Find</button>
+        </form>
+        <button type="button" class="button" onClick={() => view.current.fit()}>All of it</button>
+        <span class="soft small" role="status">{who ? `${exact(who.id)}, in region ${who.region}` : find && !scene.where(Number(find)) ? "nobody has this number" : "click to see who is there"}</span>
+      </div>
+      <div class="map">
+        <canvas ref={canvas} tabIndex={0} role="img" aria-label={`Map of ${world.world}: ${scene.entities} entities in ${world.regions.length} regions. Arrow keys move it, plus and minus zoom, 0 shows all.`} onKeyDown={key} />
+      </div>
+    </>
+  );
+}
+
+/** Draws at every frame while the page is seen. */
+function usePainting(canvas: RefObject<HTMLCanvasElement | null>, view: View, scene: Scene, frames: (perSecond: number) => void): void {
+  useEffect(() => {
+    const element = canvas.current;
+    const context = element?.getContext("2d", { alpha: false });
+    if (!element || !context) return;
+    const painter = new Painter(context);
+    const sizes = new ResizeObserver(() => {
+      const scale = Math.min(PIXELS_MAX, devicePixelRatio);
+      element.width = view.width = Math.max(1, Math.round(element.clientWidth * scale));
+      element.height = view.height = Math.max(1, Math.round(element.clientHeight * scale));
+    });
+    sizes.observe(element);
+    let [drawn, since, next] = [0, performance.now(), 0];
+    const draw = (now: number) => {
+      next = requestAnimationFrame(draw);
+      const dark = document.documentElement.dataset.theme === "dark";
+      painter.paint(scene, view, performance.now(), (region) => hue(region, dark), word(colour("raised")), colour("strong"));
+      drawn += 1;
+      if (now - since < 1000) return;
+      frames(Math.round((drawn * 1000) / (now - since)));
+      [drawn, since] = [0, now];
+    };
+    next = requestAnimationFrame(draw);
+    return () => {
+      cancelAnimationFrame(next);
+      sizes.disconnect();
+    };
+  }, []);
+}
+
+function side(world: World, axis: number): number {
+  const length = (world.high?.[axis] ?? 1) - (world.low?.[axis] ?? 0);
+  return length > 0 && Number.isFinite(length) ? length : 1;
+}

@@ -1,0 +1,36 @@
+// The regions: whose each is, who stands by, and what is in it.
+
+import type { World } from "../../node/told.ts";
+import { Card } from "../../parts/Card.tsx";
+import { Table } from "../../parts/Table.tsx";
+import { exact, span } from "../../quantity.ts";
+import { css, hue } from "../../space/draw.ts";
+import type { Scene } from "../../space/scene.ts";
+
+const STALE_MS = 1500;
+
+export function Regions({ world, scene }: { world: World; scene: Scene }) {
+  const now = performance.now();
+  const dark = document.documentElement.dataset.theme === "dark";
+  const address = new Map(world.processes.map((process) => [process.process, process.address]));
+  return (
+    <Card title="Regions" flush>
+      <Table label="Regions" rows={world.regions} id={(region) => String(region.region)} columns={[
+        { head: "Region", by: (region) => region.region, cell: (region) => <><span class="dot" aria-hidden="true" style={{ background: css(hue(region.region, dark)) }} /> {region.region}</> },
+        { head: "Process", cell: (region) => region.process == null ? <span class="bad">nobody</span> : <>{region.process} <span class="soft small mono">{address.get(region.process)}</span></> },
+        { head: "Stands by", cell: (region) => region.standby == null ? <span class="warn">nobody</span> : region.standby },
+        { head: "Epoch", num: true, cell: (region) => exact(region.epoch) },
+        { head: "Entities", num: true, by: (region) => scene.regions.get(region.region)?.picture.count ?? 0, cell: (region) => exact(scene.regions.get(region.region)?.picture.count) },
+        { head: "Ghosts", num: true, cell: (region) => exact(scene.regions.get(region.region)?.picture.ghosts) },
+        { head: "Handed over", num: true, cell: (region) => exact(scene.regions.get(region.region)?.picture.handedOver) },
+        { head: "Tick", num: true, cell: (region) => exact(scene.regions.get(region.region)?.picture.tick) },
+        { head: "State", cell: (region) => <Age at={scene.regions.get(region.region)?.at} now={now} /> },
+      ]} />
+    </Card>
+  );
+}
+
+function Age({ at, now }: { at: number | undefined; now: number }) {
+  if (at === undefined) return <span class="pill">no picture yet</span>;
+  return now - at > STALE_MS ? <span class="pill warn">silent for {span((now - at) / 1000)}</span> : <span class="pill good">alive</span>;
+}

@@ -1,0 +1,95 @@
+// A topic's logs, what it was created with, who owns it; moving and deleting it.
+
+import { useState } from "preact/hooks";
+import { ask } from "../../node/ask.ts";
+import { useNode } from "../../node/live.ts";
+import type { Cluster } from "../../node/told.ts";
+import { path, type TopicInfo } from "../../node/topics.ts";
+import { Card } from "../../parts/Card.tsx";
+import { Copy } from "../../parts/Copy.tsx";
+import { Failed } from "../../parts/Empty.tsx";
+import { Table } from "../../parts/Table.tsx";
+import { bytes, count, exact, moment } from "../../quantity.ts";
+import { link } from "../../route.ts";
+import { command } from "../../shell.ts";
+
+export function Settings({ topic, again }: { topic: TopicInfo; again: () => void }) {
+  return (
+    <>
+      <Card title="Logs" flush>
+        <Table label="Logs" rows={topic.logs} id={(log) => String(log.partition)} columns={[
+          { head: "Partition", num: true, cell: (log) => log.partition },
+          { head: "Oldest held", class: "mono", num: true, cell: (log) => log.first ?? "–" },
+          { head: "Newest", class: "mono", num: true, cell: (log) => log.last ?? "–" },
+          { head: "Held", num: true, cell: (log) => count(log.retained_records) },
+          { head: "Memory", num: true, cell: (log) => bytes(log.memory_bytes) },
+          { head: "Disk", num: true, cell: (log) => bytes(log.disk_bytes) },
+          { head: "Synced", class: "mono", num: true, cell: (log) => log.synced ?? "–" },
+          { head: "Last record", cell: (log) => moment(log.last_append) },
+        ]} />
+      </Card>
+      <div class="grid">
+        <Card title="Created with"><pre class="payload" tabIndex={0} aria-label="Settings">{JSON.stringify(topic.config, null, 2)}</pre></Card>
+        <Move topic={topic} again={again} />
+        <Delete topic={topic} />
+      </div>
+    </>
+  );
+}
+
+function Move({ topic, again }: { topic: TopicInfo; again: () => void }) {
+  const { data: cluster } = useNode<Cluster>("cluster");
+  const others = (cluster?.nodes ?? []).filter((node) => node.node !== topic.owner?.node && !node.removed);
+  const [to, choose] = useState("");
+  const [error, fail] = useState<Error>();
+  const move = async (event: Event) => {
+    event.preventDefault();
+    try {
+      await ask(path(topic.name, "/owner"), { method: "PUT", body: JSON.stringify({ node: Number(to) }) });
+      fail(undefined);
+      again();
+    } catch (refused) {
+      fail(refused as Error);
+    }
+  };
+  const note = topic.owner ? `Node ${topic.owner.node} owns it in epoch ${exact(topic.owner.epoch)}. Moving it loses nothing; readers notice a new epoch.` : "This node is alone and owns all topics.";
+  return (
+    <Card title="Owner" right={to && <Copy text={command("dunlin", "topics", "move", topic.name, to)} label="Copy as CLI" />}>
+      <p class="soft">{note}</p>
+      {others.length > 0 && (
+        <form class="row" onSubmit={move} style={{ marginTop: "var(--s3)" }}>
+          <label class="field">Move to<select class="input" value={to} onChange={(event) => choose(event.currentTarget.value)}>
+            <option value="">choose a node</option>
+            {others.map((node) => <option key={node.node} value={String(node.node)} disabled={!node.alive}>node {node.node}{node.alive ? "" : " (away)"}</option>)}
+          </select></label>
+          <button type="submit" class="button" disabled={to === ""}>Move</button>
+        </form>
+      )}
+      <Failed error={error} />
+    </Card>
+  );
+}
+
+function Delete({ topic }: { topic: TopicInfo }) {
+  const [typed, type] = useState("");
+  const [error, fail] = useState<Error>();
+  const remove = async (event: Event) => {
+    event.preventDefault();
+    try {
+      await ask(path(topic.name), { method: "DELETE" });
+      location.hash = link("topics");
+    } catch (refused) {
+      fail(refused as Error);
+    }
+  };
+  return (
+    <Card title="Delete" right={<Copy text={command("dunlin", "topics", "delete", topic.name)} label="Copy as CLI" />}>
+      <p class="soft">Readers read the rest and are told that it was deleted. There is no way back.</p>
+      <form class="row" onSubmit={remove} style={{ marginTop: "var(--s3)" }}>
+        <label class="field">Its name, to be sure<input class="input mono" value={typed} onInput={(event) => type(event.currentTarget.value)} /></label>
+        <button type="submit" class="button" disabled={typed !== topic.name}>Delete</button>
+      </form>
+      <Failed error={error} />
+    </Card>
+  );
+}

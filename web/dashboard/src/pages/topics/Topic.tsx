@@ -1,0 +1,92 @@
+// One topic: what it holds, who reads it, and reading along.
+
+import { useRef } from "preact/hooks";
+import { ask, Problem } from "../../node/ask.ts";
+import { useAsked } from "../../node/hooks.ts";
+import { ownerText, path, seqOf, type TopicInfo } from "../../node/topics.ts";
+import { Empty, Failed, Waiting } from "../../parts/Empty.tsx";
+import { Stat, Stats } from "../../parts/Stat.tsx";
+import { Tabs } from "../../parts/Tabs.tsx";
+import { ago, bytes, count, exact, rate } from "../../quantity.ts";
+import { keep, link, type Route } from "../../route.ts";
+import { command } from "../../shell.ts";
+import { Publish } from "./Publish.tsx";
+import { Readers } from "./Readers.tsx";
+import { Settings } from "./Settings.tsx";
+import { TailPanel } from "./TailPanel.tsx";
+
+const TABS = ["tail", "readers", "publish", "settings"];
+
+export function Topic({ name, route }: { name: string; route: Route }) {
+  const asked = useAsked(name, (signal) => ask<TopicInfo>(path(name), { signal }), 1000);
+  const tab = TABS.includes(route.query.get("tab") ?? "") ? (route.query.get("tab") ?? "tail") : "tail";
+  const topic = asked.data;
+  const head = (
+    <div class="title">
+      <a href={link("topics")}>Topics</a><span class="soft" aria-hidden="true">/</span>
+      <h1 class="mono">{name}</h1>
+      {topic && <Pills topic={topic} />}
+    </div>
+  );
+  if (!topic) {
+    if (asked.error instanceof Problem && asked.error.status === 404) {
+      return <>{head}<Empty title="There is no topic of this name" run={[command("dunlin", "pub", name, "hello")]}>It comes into being when something is published to it.</Empty></>;
+    }
+    return <>{head}{asked.error ? <Failed error={asked.error} /> : <Waiting what="the topic" />}</>;
+  }
+  const readers = topic.readers.length;
+  return (
+    <>
+      {head}
+      <Failed error={asked.error} />
+      <Figures topic={topic} at={asked.at} />
+      <Tabs label="Of this topic" chosen={tab} choose={(to) => keep({ tab: to === "tail" ? null : to })}
+        tabs={[{ name: "tail", title: "Tail" }, { name: "readers", title: `Readers ${readers > 0 ? readers : ""}` }, { name: "publish", title: "Publish" }, { name: "settings", title: "Log and settings" }]}>
+        {tab === "tail" && <TailPanel pattern={topic.config.pattern ?? name} route={route} />}
+        {tab === "readers" && <Readers topic={topic} />}
+        {tab === "publish" && <Publish topic={topic} />}
+        {tab === "settings" && <Settings topic={topic} again={asked.again} />}
+      </Tabs>
+    </>
+  );
+}
+
+function Pills({ topic }: { topic: TopicInfo }) {
+  const { durable, reliable, fold } = topic.config as { durable?: unknown; reliable?: unknown; fold?: { kind: string } | null };
+  const pattern = topic.config.pattern;
+  return (
+    <>
+      {pattern && pattern !== topic.name && <span class="pill mono">{pattern}</span>}
+      {Boolean(durable) && <span class="pill">durable</span>}
+      {Boolean(reliable) && <span class="pill">reliable</span>}
+      {fold && <a class="pill accent" href={fold.kind === "region" ? link("space") : link("feeds", topic.name)}>{fold.kind}</a>}
+    </>
+  );
+}
+
+function Figures({ topic, at }: { topic: TopicInfo; at: number }) {
+  const total = topic.logs.reduce((all, log) => all + seqOf(log.last), 0);
+  const held = topic.logs.reduce((all, log) => all + log.retained_records, 0);
+  const memory = topic.logs.reduce((all, log) => all + log.memory_bytes, 0);
+  const disk = topic.logs.reduce((all, log) => all + (log.disk_bytes ?? 0), 0);
+  const last = topic.logs.map((log) => log.last_append).filter((when) => when !== null).sort().at(-1);
+  const perSecond = useRate(total, at);
+  return (
+    <Stats label="Of this topic">
+      <Stat label="Records" value={count(total)} note={perSecond === undefined ? " " : rate(perSecond)} figure="topic.records" raw={total} />
+      <Stat label="Held" value={count(held)} note={bytes(memory) + (disk > 0 ? `, ${bytes(disk)} on disk` : " in memory")} figure="topic.held" raw={held} />
+      <Stat label="Readers" value={exact(topic.readers.length)} note={`${exact(topic.groups.length)} groups`} />
+      <Stat label="Publishers" value={exact(topic.publishers)} />
+      <Stat label="Last record" value={last ? ago(last).replace(/ ago$/, "") : "–"} note={last ? "ago" : " "} />
+      <Stat label="Owner" value={ownerText(topic.owner)} note={topic.owner ? `epoch ${topic.owner.epoch}${topic.owner.alive ? "" : ", away"}` : "a node alone"} tone={topic.owner && !topic.owner.alive ? "bad" : undefined} />
+    </Stats>
+  );
+}
+
+/** Of a number that grows, over what was asked before. */
+function useRate(total: number, at: number): number | undefined {
+  const seen = useRef<{ total: number; at: number; rate: number | undefined }>({ total, at, rate: undefined });
+  const seconds = (at - seen.current.at) / 1000;
+  if (seconds > 0.5) seen.current = { total, at, rate: total >= seen.current.total ? (total - seen.current.total) / seconds : undefined };
+  return seen.current.rate;
+}

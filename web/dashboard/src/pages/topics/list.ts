@@ -1,0 +1,123 @@
+// A list of topics that grows as it is scrolled: pages of PAGE lines, in the order of their names, and what is seen asked
+// for again every REFRESH_MS. The node keeps nothing for it.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { useSession } from "../../node/hooks.ts";
+import { list, type TopicLine, type Which } from "../../node/topics.ts";
+
+const PAGE = 1000;
+const REFRESH_MS = 2000;
+
+export interface Shown extends TopicLine {
+  /** Records a second, once it was asked for twice. */
+  rate?: number | undefined;
+  at?: number;
+}
+
+export interface TopicList {
+  rows: Shown[];
+  more: boolean;
+  loading: boolean;
+  error: Error | undefined;
+  seen: (first: number, end: number) => void;
+  all: () => void;
+}
+
+interface State {
+  rows: Shown[];
+  more: boolean;
+  error?: Error | undefined;
+}
+
+export function useTopicList(which: Which): TopicList {
+  const key = JSON.stringify(which);
+  const [state, set] = useState<State>({ rows: [], more: true });
+  const [loading, load] = useState(true);
+  const view = useRef({ first: 0, end: 0, busy: false, wanted: 0, next: "" });
+  const now = useRef(state);
+  now.current = state;
+  const session = useSession();
+
+  const next = async (signal: AbortSignal): Promise<void> => {
+    if (view.current.busy) return;
+    view.current.busy = true;
+    load(true);
+    try {
+      while (!signal.aborted && now.current.more && now.current.rows.length < view.current.wanted) {
+        const after = view.current.next;
+        const page = await list({ ...which, after, limit: PAGE }, signal);
+        if (signal.aborted) return;
+        view.current.next = page.next ?? page.topics.at(-1)?.name ?? after;
+        now.current = { rows: now.current.rows.concat(page.topics.map(stamped)), more: page.more };
+        set(now.current);
+      }
+    } catch (error) {
+      if (!signal.aborted) set({ ...now.current, error: error as Error });
+    } finally {
+      if (!signal.aborted) {
+        view.current.busy = false;
+        load(false);
+      }
+    }
+  };
+
+  const stop = useRef(new AbortController());
+  useEffect(() => {
+    const mine = (stop.current = new AbortController());
+    view.current = { first: 0, end: 0, busy: false, wanted: PAGE, next: "" };
+    now.current = { rows: [], more: true };
+    set(now.current);
+    if (session === null) return;
+    void next(mine.signal);
+    const timer = setInterval(() => !document.hidden && void refresh(mine.signal), REFRESH_MS);
+    return () => {
+      mine.abort();
+      clearInterval(timer);
+    };
+  }, [key, session]);
+
+  const refresh = async (signal: AbortSignal) => {
+    const { first, end, busy } = view.current;
+    if (busy) return;
+    const { rows } = now.current;
+    const limit = Math.max(50, end - first);
+    const page = await list({ ...which, after: rows[first - 1]?.name ?? "", limit }, signal).catch(() => null);
+    if (!page || signal.aborted || now.current.rows !== rows) return;
+    now.current = { rows: merged(rows, first, page.topics, page.more), more: now.current.more || page.more };
+    set(now.current);
+  };
+
+  return {
+    ...state,
+    error: state.error,
+    loading,
+    seen: (first, end) => {
+      Object.assign(view.current, { first, end, wanted: Math.max(view.current.wanted, end + PAGE / 2) });
+      if (now.current.more) void next(stop.current.signal);
+    },
+    all: () => {
+      view.current.wanted = Number.POSITIVE_INFINITY;
+      void next(stop.current.signal);
+    },
+  };
+}
+
+/** What is there from `first` on, with the rates since the last time; topics that came or went move the rest. */
+function merged(rows: Shown[], first: number, lines: TopicLine[], more: boolean): Shown[] {
+  const before = new Map(rows.slice(first, first + lines.length + 50).map((row) => [row.name, row]));
+  const fresh = lines.map((line) => rated(line, before.get(line.name)));
+  const last = lines.at(-1)?.name;
+  const rest = last === undefined || !more ? [] : rows.slice(first).filter((row) => row.name > last);
+  return [...rows.slice(0, first), ...fresh, ...rest];
+}
+
+function rated(line: TopicLine, before: Shown | undefined): Shown {
+  const now = stamped(line);
+  const seconds = before?.at ? ((now.at ?? 0) - before.at) / 1000 : 0;
+  const grown = (line.records ?? 0) - (before?.records ?? 0);
+  return seconds > 0.2 && grown >= 0 ? { ...now, rate: grown / seconds } : { ...now, rate: before?.rate };
+}
+
+function stamped(line: TopicLine): Shown {
+  return { ...line, at: Date.now() };
+}

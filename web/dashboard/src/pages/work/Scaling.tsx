@@ -1,0 +1,55 @@
+// How many workers there are, how many the forecast wants, and each decision with the time it took.
+
+import type { ScalingEvent, Work } from "../../node/told_work.ts";
+import { Card } from "../../parts/Card.tsx";
+import { Chart } from "../../parts/Chart.tsx";
+import { Empty } from "../../parts/Empty.tsx";
+import { Table } from "../../parts/Table.tsx";
+import { count, exact, moment, percent, rate, span } from "../../quantity.ts";
+import { workPast } from "./past.ts";
+
+export function Scaling({ told }: { told: Work }) {
+  const past = workPast();
+  const { scaling } = told;
+  const wanted = scaling?.forecast ? [{ label: "the forecast wants", colour: "c4", values: past.wanted, dashed: true }] : [];
+  return (
+    <div class="grid">
+      <Card title="Workers and what waits" right={scaling && <span class="soft small">{exact(scaling.ready)} ready of {exact(scaling.processes)}, {exact(scaling.min)} to {exact(scaling.max)}</span>}>
+        <Chart label="Workers" x={past.at} show={count} stepped height={120} lines={[{ label: "workers", colour: "c1", values: past.workers, area: true }, ...wanted]} />
+        <Chart label="Tasks" x={past.at} show={count} height={110} lines={[{ label: "could start", colour: "c2", values: past.waiting }, { label: "running", colour: "c3", values: past.held }]} />
+        {scaling?.forecast && (
+          <p class="soft small">
+            The forecast's upper bound is {rate(scaling.forecast.upper_per_s)}, its mean error {percent(scaling.forecast.error)}; it is {scaling.forecast.used ? "gone by" : "not gone by: too wrong, or too little history"}.
+          </p>
+        )}
+      </Card>
+      <Card title="Decisions" flush>
+        {scaling
+          ? <Decisions events={scaling.events ?? []} />
+          : <Empty title="This node starts no workers" run={["dunlin dev --workers 'dunlin task worker --kind count -- wc -c' --scale 1..8"]}>Told what a worker is, it runs as many as the waiting tasks need.</Empty>}
+      </Card>
+    </div>
+  );
+}
+
+function Decisions({ events }: { events: ScalingEvent[] }) {
+  const rows = events.map((event, index) => ({ event, index })).reverse();
+  return (
+    <Table label="Decisions" rows={rows} id={(row) => `${row.index}/${when(row.event)}`} empty={<Empty title="Nothing was decided yet" />} columns={[
+      { head: "When", cell: ({ event }) => moment(when(event)) },
+      { head: "What", cell: ({ event }) => <span class={`pill ${event.kind === "out" ? "accent" : event.kind === "in" ? "good" : "warn"}`}>{event.kind === "out" ? `+${event.workers ?? 1}` : event.kind === "in" ? `−${event.workers ?? 1}` : event.kind}</span> },
+      { head: "Why", class: "name", cell: ({ event }) => event.trigger ?? (event.kind === "in" ? "fewer do" : "–") },
+      { head: "Seen for", num: true, cell: ({ event }) => took(event.passed_ms ?? event.low_ms, event.detected_ms ?? event.cooled_ms) },
+      { head: "Decided", num: true, cell: ({ event }) => took(event.detected_ms ?? event.cooled_ms, event.decided_ms) },
+      { head: "Ready, gone", num: true, cell: ({ event }) => took(event.decided_ms, event.ready_ms ?? event.gone_ms) },
+    ]} />
+  );
+}
+
+function when(event: ScalingEvent): number | undefined {
+  return event.at_ms ?? event.decided_ms ?? event.passed_ms ?? undefined;
+}
+
+function took(from: number | null | undefined, to: number | null | undefined): string {
+  return from != null && to != null && to >= from ? `+${span((to - from) / 1000)}` : "–";
+}

@@ -1,0 +1,44 @@
+// One task: where it stands and why, and ending it.
+
+import { useState } from "preact/hooks";
+import { ask, Problem } from "../../node/ask.ts";
+import { useAsked } from "../../node/hooks.ts";
+import type { Task } from "../../node/told_work.ts";
+import { Card } from "../../parts/Card.tsx";
+import { Copy } from "../../parts/Copy.tsx";
+import { Empty, Failed, Waiting } from "../../parts/Empty.tsx";
+import { ago, exact, moment, percent } from "../../quantity.ts";
+import { link } from "../../route.ts";
+import { command } from "../../shell.ts";
+import { Stage } from "./Tasks.tsx";
+
+const OVER = ["completed", "cancelled"];
+
+export function Why({ id }: { id: string }) {
+  const path = `/v1/tasks/${encodeURIComponent(id)}`;
+  const asked = useAsked(path, (signal) => ask<Task>(path, { signal }), 1000);
+  const [error, fail] = useState<Error>();
+  const task = asked.data;
+  const cancel = () => ask(path, { method: "DELETE" }).then(asked.again, fail);
+  if (!task) {
+    const none = asked.error instanceof Problem && asked.error.status === 404;
+    return <section class="card">{none ? <Empty title={`No task ${id} is known`}>It never was, or it was over long ago.</Empty> : asked.error ? <Failed error={asked.error} /> : <Waiting what="the task" />}</section>;
+  }
+  return (
+    <Card title={`Task ${task.task}`} right={<><Stage stage={task.stage} /><Copy text={command("dunlin", "task", "why", task.task)} label="Copy as CLI" />{!OVER.includes(task.stage) && <button type="button" class="button" onClick={cancel}>Cancel it</button>}<a href={link("work")}>Close</a></>}>
+      {task.why && <p class="notice" role="status" data-figure="why">{task.why}</p>}
+      <Failed error={error} />
+      <dl class="facts" style={{ marginTop: "var(--s3)" }}>
+        <dt>For</dt><dd>{task.tenant}, queue {task.queue}, kind {task.kind}, priority {task.priority}</dd>
+        <dt>Submitted</dt><dd>{moment(task.submitted_ms)} ({ago(task.submitted_ms)})</dd>
+        {task.started_ms != null && <><dt>Started</dt><dd>{moment(task.started_ms)} by worker {task.worker ?? "?"}</dd></>}
+        <dt>Attempts</dt><dd>{exact(task.attempts)}{task.lost > 0 ? `, ${exact(task.lost)} lost with their workers` : ""}</dd>
+        {task.deadline_ms != null && <><dt>Deadline</dt><dd>{moment(task.deadline_ms)}</dd></>}
+        {task.progress && <><dt>Progress</dt><dd>{percent(task.progress.permille / 1000)} {task.progress.note}</dd></>}
+        {task.after?.length > 0 && <><dt>After</dt><dd>{task.after.map((other) => <a key={other} class="mono" href={link("work", other)}>{other} </a>)}</dd></>}
+        {Object.entries(task.labels ?? {}).map(([name, value]) => [<dt key={name} class="mono">{name}</dt>, <dd key={`${name} value`}>{value}</dd>])}
+        {task.outcome != null && <><dt>Outcome</dt><dd class="mono">{typeof task.outcome === "string" ? task.outcome : JSON.stringify(task.outcome)}</dd></>}
+      </dl>
+    </Card>
+  );
+}

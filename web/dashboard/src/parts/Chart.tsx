@@ -1,0 +1,120 @@
+// Lines over time, by uPlot. It is drawn on a canvas; beside it a legend says the newest values as text, which is also
+// what a screen reader is told.
+
+import { useEffect, useRef } from "preact/hooks";
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import { colour, useTheme } from "../theme.ts";
+
+export interface Line {
+  label: string;
+  /** A token of styles.css. */
+  colour: string;
+  values: (number | null)[];
+  dashed?: boolean;
+  /** Filled down to zero. */
+  area?: boolean;
+}
+
+interface Props {
+  label: string;
+  /** Seconds since 1970; or any x with `time` false. */
+  x: number[];
+  lines: Line[];
+  show: (value: number) => string;
+  height?: number;
+  time?: boolean;
+  legend?: boolean;
+  /** Steps between points instead of slopes. */
+  stepped?: boolean;
+}
+
+export function Chart({ label, x, lines, show, height = 150, time = true, legend = true, stepped = false }: Props) {
+  const box = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const [, drawn] = useTheme();
+  const shape = lines.map((line) => `${line.label}|${line.colour}|${line.dashed}|${line.area}`).join(";");
+  useEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    const made = new uPlot(options({ lines, show, height, time, stepped, width: element.clientWidth }), data(x, lines), element);
+    plot.current = made;
+    const sizes = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height }));
+    sizes.observe(element);
+    return () => {
+      sizes.disconnect();
+      made.destroy();
+      plot.current = null;
+    };
+  }, [shape, height, time, stepped, drawn]);
+  useEffect(() => plot.current?.setData(data(x, lines)), [x, lines]);
+  const said = lines.map((line) => `${line.label} ${show(last(line.values) ?? 0)}`).join(", ");
+  return (
+    <figure>
+      <div class="chart" ref={box} role="img" aria-label={`${label}: ${said}`} />
+      {legend && <Legend lines={lines} show={show} />}
+    </figure>
+  );
+}
+
+function Legend({ lines, show }: { lines: Line[]; show: (value: number) => string }) {
+  return (
+    <figcaption class="legend" aria-hidden="true">
+      {lines.map((line) => {
+        const value = last(line.values);
+        return (
+          <span key={line.label}>
+            <i style={{ background: `var(--${line.colour})` }} />
+            {line.label} <b>{value == null ? "–" : show(value)}</b>
+          </span>
+        );
+      })}
+    </figcaption>
+  );
+}
+
+function options({ lines, show, height, time, stepped, width }: Omit<Required<Pick<Props, "lines" | "show" | "height" | "time" | "stepped">>, never> & { width: number }): uPlot.Options {
+  const font = "11px system-ui, sans-serif";
+  const axis = { stroke: colour("soft"), font, ticks: { show: false }, grid: { stroke: colour("line"), width: 1 } };
+  const paths = stepped ? uPlot.paths.stepped?.({ align: 1 }) : undefined;
+  return {
+    width: Math.max(80, width),
+    height,
+    legend: { show: false },
+    cursor: { y: false, points: { size: 5 } },
+    padding: [8, 8, 0, 0],
+    scales: { x: { time }, y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.08 : 1] } },
+    axes: [
+      { ...axis, grid: { show: false }, size: 24, space: 70, ...(time ? { values: (_: uPlot, ticks: number[]) => ticks.map(clock) } : {}) },
+      { ...axis, size: 62, space: 32, values: (_, ticks) => ticks.map(show) },
+    ],
+    series: [
+      {},
+      ...lines.map((line): uPlot.Series => ({
+        label: line.label,
+        stroke: colour(line.colour),
+        width: 1.5,
+        points: { show: false },
+        ...(line.dashed ? { dash: [5, 4] } : {}),
+        ...(line.area ? { fill: `${colour(line.colour)}22` } : {}),
+        ...(paths ? { paths } : {}),
+      })),
+    ],
+  };
+}
+
+function clock(seconds: number): string {
+  return new Date(seconds * 1000).toLocaleTimeString("en-GB");
+}
+
+function data(x: number[], lines: Line[]): uPlot.AlignedData {
+  return [x, ...lines.map((line) => line.values)] as uPlot.AlignedData;
+}
+
+function last(values: (number | null)[]): number | null {
+  for (let at = values.length - 1; at >= 0; at -= 1) {
+    const value = values[at];
+    if (value != null) return value;
+  }
+  return null;
+}

@@ -1,0 +1,57 @@
+// Deep links. `#/topics/orders.eu?tab=tail` is the page `topics`, the rest ["orders.eu"], and tab=tail.
+// Whatever stands in an address is text: a name that cannot be decoded is taken as it stands.
+
+import { useEffect, useState } from "preact/hooks";
+
+export interface Route {
+  page: string;
+  rest: string[];
+  query: URLSearchParams;
+}
+
+export function parse(hash: string): Route {
+  const [path = "", query = ""] = split(hash.replace(/^#?\/?/, ""), "?");
+  const parts = path.split("/").filter((part) => part !== "").map(decoded);
+  return { page: parts[0] ?? "overview", rest: parts.slice(1), query: new URLSearchParams(query) };
+}
+
+/** The address of a page: link("topics", "a/b") → "#/topics/a%2Fb". */
+export function link(page: string, ...rest: string[]): string {
+  return `#/${[page, ...rest].map(encodeURIComponent).join("/")}`;
+}
+
+export function useRoute(): Route {
+  const [route, set] = useState(() => parse(location.hash));
+  useEffect(() => {
+    const changed = () => set(parse(location.hash));
+    addEventListener("hashchange", changed);
+    return () => removeEventListener("hashchange", changed);
+  }, []);
+  return route;
+}
+
+/** Changes what stands behind `?`, without a step in the history. */
+export function keep(changes: Record<string, string | null>): void {
+  const [path = "", query = ""] = split(location.hash || "#/overview", "?");
+  const all = new URLSearchParams(query);
+  for (const [name, value] of Object.entries(changes)) {
+    if (value) all.set(name, value);
+    else all.delete(name);
+  }
+  const rest = all.toString();
+  history.replaceState(null, "", rest ? `${path}?${rest}` : path);
+  dispatchEvent(new HashChangeEvent("hashchange"));
+}
+
+function split(text: string, at: string): string[] {
+  const found = text.indexOf(at);
+  return found < 0 ? [text] : [text.slice(0, found), text.slice(found + 1)];
+}
+
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}

@@ -1,0 +1,50 @@
+// A picture of a region as its owner publishes it on `space.WORLD.map.REGION`, little-endian:
+//
+//   0 u32 version 1 | 4 u32 region | 8 u64 tick | 16 f64 Unix ms | 24 u32 count | 28 u32 ghosts, all ones where nobody says
+//   32 u32 handed over since the region began there | 36 u32 flags: 1 has z, 2 has velocities
+//   40 ids u32 × count | x u16 × count | y u16 × count | [z u16 × count] | …
+//
+// x, y, z run from 0 to 65535 over the world's box. Ids are the low 32 bits.
+
+const HEAD_BYTES = 40;
+const HAS_Z = 1;
+const NOT_SAID = 0xffff_ffff;
+
+export interface Picture {
+  region: number;
+  tick: number;
+  atMs: number;
+  count: number;
+  ghosts: number | null;
+  handedOver: number;
+  ids: Uint32Array;
+  x: Uint16Array;
+  y: Uint16Array;
+  z: Uint16Array | null;
+}
+
+/** A picture's own copy of a payload; null where it is none, or one of a version that is not known here. */
+export function decode(payload: Uint8Array): Picture | null {
+  if (payload.length < HEAD_BYTES) return null;
+  // A copy lies at a multiple of eight, and is ours when the socket's buffer goes.
+  const bytes = payload.slice();
+  const view = new DataView(bytes.buffer);
+  const count = view.getUint32(24, true);
+  const flags = view.getUint32(36, true);
+  const columns = flags & HAS_Z ? 3 : 2;
+  if (view.getUint32(0, true) !== 1 || bytes.length < HEAD_BYTES + count * (4 + 2 * columns)) return null;
+  const xs = HEAD_BYTES + 4 * count;
+  const column = (n: number) => new Uint16Array(bytes.buffer, xs + 2 * count * n, count);
+  return {
+    region: view.getUint32(4, true),
+    tick: Number(view.getBigUint64(8, true)),
+    atMs: view.getFloat64(16, true),
+    count,
+    ghosts: view.getUint32(28, true) === NOT_SAID ? null : view.getUint32(28, true),
+    handedOver: view.getUint32(32, true),
+    ids: new Uint32Array(bytes.buffer, HEAD_BYTES, count),
+    x: column(0),
+    y: column(1),
+    z: flags & HAS_Z ? column(2) : null,
+  };
+}

@@ -1,0 +1,92 @@
+// Everybody of a world, from the newest picture of each region and where each was in the one before, so that a frame in
+// between can be drawn where they are about to be. Where somebody was is looked up by id over all regions: who crosses a
+// border flies on, and is counted. Ids share PLACES places, so a wrong neighbour is found now and then; who would have
+// jumped further than JUMP is drawn where he is.
+
+import type { Picture } from "./frame.ts";
+
+const PLACES = 1 << 20;
+const JUMP = 65_536 / 12;
+const INTERVAL_MS_MIN = 20;
+const INTERVAL_MS_MAX = 1000;
+
+export interface RegionScene {
+  picture: Picture;
+  /** Where each was before, row by row. */
+  fromX: Uint16Array;
+  fromY: Uint16Array;
+  /** When the picture came, and how long after the one before, ms. */
+  at: number;
+  interval: number;
+}
+
+export class Scene {
+  readonly regions = new Map<number, RegionScene>();
+  /** Entities that were seen in one region and then in another. */
+  crossings = 0;
+  pictures = 0;
+  private lastX = new Uint16Array(PLACES);
+  private lastY = new Uint16Array(PLACES);
+  /** The region an id was last seen in, and one; 0 where it never was. */
+  private lastRegion = new Uint16Array(PLACES);
+
+  take(picture: Picture, now: number): void {
+    const before = this.regions.get(picture.region);
+    if (before && before.picture.tick > picture.tick && before.picture.atMs > picture.atMs) return;
+    const { count, ids, x, y } = picture;
+    const mark = (picture.region + 1) & 0xffff;
+    const fromX = sized(before?.fromX, count);
+    const fromY = sized(before?.fromY, count);
+    for (let row = 0; row < count; row += 1) {
+      const place = (ids[row] as number) & (PLACES - 1);
+      const [nowX, nowY] = [x[row] as number, y[row] as number];
+      const [wasX, wasY, was] = [this.lastX[place] as number, this.lastY[place] as number, this.lastRegion[place] as number];
+      const near = was !== 0 && Math.abs(wasX - nowX) < JUMP && Math.abs(wasY - nowY) < JUMP;
+      fromX[row] = near ? wasX : nowX;
+      fromY[row] = near ? wasY : nowY;
+      if (near && was !== mark) this.crossings += 1;
+      this.lastX[place] = nowX;
+      this.lastY[place] = nowY;
+      this.lastRegion[place] = mark;
+    }
+    const passed = before ? now - before.at : 100;
+    const interval = Math.min(INTERVAL_MS_MAX, Math.max(INTERVAL_MS_MIN, passed));
+    this.regions.set(picture.region, { picture, fromX, fromY, at: now, interval });
+    this.pictures += 1;
+  }
+
+  get entities(): number {
+    let all = 0;
+    for (const region of this.regions.values()) all += region.picture.count;
+    return all;
+  }
+
+  /** Who is nearest to a place of the world's box, within `reach`. */
+  nearest(atX: number, atY: number, reach: number): { id: number; region: number; x: number; y: number } | null {
+    let found: { id: number; region: number; x: number; y: number } | null = null;
+    let best = reach * reach;
+    for (const { picture } of this.regions.values()) {
+      for (let row = 0; row < picture.count; row += 1) {
+        const [dx, dy] = [(picture.x[row] as number) - atX, (picture.y[row] as number) - atY];
+        const distance = dx * dx + dy * dy;
+        if (distance >= best) continue;
+        best = distance;
+        found = { id: picture.ids[row] as number, region: picture.region, x: picture.x[row] as number, y: picture.y[row] as number };
+      }
+    }
+    return found;
+  }
+
+  where(id: number): { x: number; y: number; region: number } | null {
+    for (const { picture } of this.regions.values()) {
+      const row = picture.ids.indexOf(id);
+      if (row >= 0) return { x: picture.x[row] as number, y: picture.y[row] as number, region: picture.region };
+    }
+    return null;
+  }
+}
+
+/** The array of before if it does, so that nothing is left to collect while a flock flies. */
+function sized(before: Uint16Array | undefined, count: number): Uint16Array {
+  return before && before.length >= count && before.length < 2 * count + 64 ? before : new Uint16Array(Math.ceil(count * 1.25));
+}

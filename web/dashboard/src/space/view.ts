@@ -1,0 +1,56 @@
+// Which part of the world's box is seen. Both axes have one scale, so that a circle is one.
+
+export const WORLD = 65_536;
+const ZOOM_MAX = 200;
+
+export class View {
+  zoom = 1;
+  /** What stands in the middle, in the box's 65,536ths. */
+  x = WORLD / 2;
+  y = WORLD / 2;
+  /** Pixels of the canvas. */
+  width = 1;
+  height = 1;
+
+  /** `across`, `down`: the box's sides in the world's own units. */
+  constructor(readonly across: number, readonly down: number) {}
+
+  /** Pixels for a 65,536th of the box, along x and y. */
+  scales(): [number, number] {
+    const fit = Math.min(this.width / this.across, this.height / this.down) * 0.96 * this.zoom;
+    return [(fit * this.across) / WORLD, (fit * this.down) / WORLD];
+  }
+
+  toPixel(x: number, y: number): [number, number] {
+    const [kx, ky] = this.scales();
+    return [this.width / 2 + (x - this.x) * kx, this.height / 2 - (y - this.y) * ky];
+  }
+
+  toWorld(px: number, py: number): [number, number] {
+    const [kx, ky] = this.scales();
+    return [this.x + (px - this.width / 2) / kx, this.y - (py - this.height / 2) / ky];
+  }
+
+  /** What lies under the pointer stays there. */
+  zoomAt(px: number, py: number, by: number): void {
+    const [x, y] = this.toWorld(px, py);
+    this.zoom = Math.min(ZOOM_MAX, Math.max(1, this.zoom * by));
+    const [nowX, nowY] = this.toWorld(px, py);
+    this.moveTo(this.x + x - nowX, this.y + y - nowY);
+  }
+
+  moveBy(px: number, py: number): void {
+    const [kx, ky] = this.scales();
+    this.moveTo(this.x - px / kx, this.y + py / ky);
+  }
+
+  moveTo(x: number, y: number): void {
+    this.x = Math.min(WORLD, Math.max(0, x));
+    this.y = Math.min(WORLD, Math.max(0, y));
+  }
+
+  fit(): void {
+    this.zoom = 1;
+    this.moveTo(WORLD / 2, WORLD / 2);
+  }
+}

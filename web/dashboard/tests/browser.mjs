@@ -1,0 +1,59 @@
+// Debian's Chromium without a screen, and what every page of it is watched for: errors, and what the content security
+// policy refused, are failures wherever they come.
+
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { chromium } from "playwright-core";
+import { SLOW_MS } from "./checks.mjs";
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+/** What a browser says when a node is away or refuses: the page says it better. */
+const EXPECTED = /Failed to load resource|net::ERR_|WebSocket connection to/;
+
+export class Browser {
+  static async start(executablePath) {
+    // Tests run as root in CI, where Chromium's own sandbox cannot be.
+    const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
+    return new Browser(browser);
+  }
+
+  constructor(browser) {
+    this.browser = browser;
+  }
+
+  /** A page at an address; `complaints` grows as it complains. */
+  async open(url, { width = 1360, height = 900, scheme = "light" } = {}) {
+    const context = await this.browser.newContext({ viewport: { width, height }, colorScheme: scheme, reducedMotion: "reduce" });
+    const page = await context.newPage();
+    page.setDefaultTimeout(SLOW_MS);
+    page.complaints = [];
+    page.on("pageerror", (error) => page.complaints.push(`error: ${error.message}`));
+    page.on("dialog", (dialog) => (page.complaints.push(`a dialog: ${dialog.message()}`), dialog.dismiss()));
+    page.on("console", (message) => {
+      if (message.type() === "error" && !EXPECTED.test(message.text())) page.complaints.push(`console: ${message.text()}`);
+    });
+    await page.goto(url);
+    return page;
+  }
+
+  close() {
+    return this.browser.close();
+  }
+}
+
+/** What axe finds wrong with a page as it stands. It is evaluated by the debugger, past the policy that the page is under. */
+export async function violations(page) {
+  await page.evaluate(AXE);
+  const found = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+  return found.violations.map((one) => `${one.id}: ${one.help} (${one.nodes.slice(0, 3).map((node) => node.target.join(" ")).join("; ")})`);
+}
+
+/** The number behind a figure that the page shows. */
+export async function figure(page, name) {
+  const raw = await page.locator(`[data-figure="${name}"]`).first().getAttribute("data-raw");
+  return raw === null ? undefined : Number(raw);
+}
+
+export async function shown(page, selector) {
+  await page.locator(selector).first().waitFor({ state: "visible" });
+}

@@ -1,0 +1,31 @@
+import { join } from "node:path";
+import { shown } from "../browser.mjs";
+import { equal, holds } from "../checks.mjs";
+
+export const promise = "who is not known is asked for a token, kept in this tab alone, and asked again when it is taken back";
+
+export async function run({ browser, nodes }) {
+  const users = join(nodes.dir, "users.toml");
+  await nodes.dunlin("user", "add", "ana", "--users-file", users, "--surveys", "--subscribe", ">", "--publish", ">", "--create", ">", "--no-password");
+  const token = (await nodes.dunlin("user", "token", "ana", "--users-file", users)).match(/dunlin_\S+/)[0];
+  const node = await nodes.serve(["--auth-users-file", users]);
+  const page = await browser.open(`${node.url}/#/overview`);
+  const field = page.getByLabel(/^Token/);
+  await field.fill("dunlin_wrong");
+  await page.getByRole("button", { name: "Log in" }).click();
+  await page.getByText(/not good any more/).waitFor();
+  await field.fill(token);
+  await page.getByRole("button", { name: "Log in" }).click();
+  await shown(page, '[data-figure="records"]');
+  holds(!page.url().includes(token), "the token stands in no address");
+  equal(await page.evaluate(() => JSON.stringify({ ...localStorage }).includes("dunlin_")), false, "the token is in localStorage");
+  await page.reload();
+  await shown(page, '[data-figure="records"]');
+
+  await nodes.dunlin("user", "remove", "ana", "--users-file", users);
+  node.child.kill("SIGHUP");
+  await page.getByText(/not good any more/).waitFor();
+  equal(await page.evaluate(() => sessionStorage.length), 0, "what is kept of a token that is not good");
+  equal(page.complaints.join("\n"), "", "complaints");
+  await nodes.kill(node);
+}

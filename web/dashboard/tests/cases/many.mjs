@@ -1,0 +1,45 @@
+import { connect } from "node:net";
+import { equal, holds, until } from "../checks.mjs";
+
+export const promise = "100,000 topics are listed, scrolled to the end and searched, with few of them drawn";
+
+const TOPICS = 100_000;
+const CHUNK = 2_000;
+
+export async function run({ browser, nodes }) {
+  const node = await nodes.serve();
+  await create(node);
+  const page = await browser.open(`${node.url}/#/topics`);
+  await page.getByRole("button", { name: "Load all" }).click();
+  await until("all are loaded", async () => (await page.getByRole("region", { name: /^Topics, 100000 rows$/ }).count()) === 1);
+  holds((await page.locator(".line").count()) < 100, "only what is seen is drawn");
+  const list = page.getByRole("region", { name: /^Topics, / });
+  await list.focus();
+  await page.keyboard.press("End");
+  await page.getByText("many.099999", { exact: true }).waitFor();
+  await page.getByRole("searchbox").first().fill("77777");
+  await page.getByText("many.077777", { exact: true }).waitFor();
+  equal(await page.locator("a.line").count(), 1, "topics found");
+  equal(page.complaints.join("\n"), "", "complaints");
+  await nodes.kill(node);
+}
+
+/** By requests one behind the other on one connection: a request at a time would take minutes. */
+async function create(node) {
+  const [host, port] = node.http.split(":");
+  const socket = connect(Number(port), host);
+  let answers = 0;
+  socket.setEncoding("latin1");
+  socket.on("data", (text) => (answers += text.split("HTTP/1.1 201").length - 1));
+  for (let first = 0; first < TOPICS; first += CHUNK) {
+    const requests = Array.from({ length: CHUNK }, (_, n) => {
+      const name = `many.${String(first + n).padStart(6, "0")}`;
+      return `PUT /v1/topics/${name} HTTP/1.1\r\nhost: ${node.http}\r\ncontent-length: 2\r\n\r\n{}`;
+    });
+    socket.write(requests.join(""));
+    await until(`${first + CHUNK} topics are made`, () => answers >= (first + CHUNK) * 0.999);
+  }
+  socket.destroy();
+  const metrics = await (await fetch(`${node.url}/metrics`)).text();
+  holds(/^dunlin_topics 100000$/m.test(metrics), "the node has all of them");
+}

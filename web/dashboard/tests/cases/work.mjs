@@ -1,0 +1,24 @@
+import { figure } from "../browser.mjs";
+import { equal, holds, metric, until } from "../checks.mjs";
+
+export const promise = "tenants, workers and why a task waits, as the scheduler has them";
+
+export async function run({ browser, nodes, node }) {
+  const url = ["--url", `dunlin://${node.tcp}`];
+  const worker = nodes.start("task", "worker", "--kind", "count", "--slots", "2", ...url, "--", "wc", "-c");
+  for (const tenant of ["acme", "zeta"]) await nodes.dunlin("task", "submit", "count", "hello", "--tenant", tenant, "--wait", ...url);
+  const waits = (await nodes.dunlin("task", "submit", "nobody-does-this", "x", "--tenant", "acme", ...url)).trim().split(/\s+/).at(-1);
+  const page = await browser.open(`${node.url}/#/work`);
+  await until("the figures are those of /metrics", async () => (await figure(page, "work.known")) === (await metric(node, "dunlin_tasks_known")) && (await figure(page, "work.workers")) === 1);
+  for (const tenant of ["acme", "zeta"]) await page.getByRole("cell", { name: tenant, exact: true }).first().waitFor();
+  await page.getByRole("tab", { name: /Workers/ }).click();
+  await page.getByRole("cell", { name: "count", exact: true }).waitFor();
+  await page.goto(`${node.url}/#/work/${waits}`);
+  const why = await page.locator("[data-figure=why]").innerText();
+  const said = (await nodes.dunlin("task", "why", waits, ...url)).trim();
+  holds(why.length > 10 && said.includes(why.slice(0, 20)), `the page says ${JSON.stringify(why)}, the command ${JSON.stringify(said)}`);
+  await page.getByRole("button", { name: "Cancel it" }).click();
+  await page.getByText("cancelled", { exact: true }).first().waitFor();
+  equal(page.complaints.join("\n"), "", "complaints");
+  worker.stdin.destroy();
+}

@@ -1,0 +1,118 @@
+// Real nodes for the page to look at: processes of the product's binary, on ports of the system's choice, that end with
+// this program however it ends (their standard input is a pipe from here).
+
+import { spawn } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { until } from "./checks.mjs";
+
+const READY_MS = 60_000;
+
+export class Nodes {
+  #dunlin;
+  #running = new Set();
+  dir = mkdtempSync(join(tmpdir(), "dunlin-page-"));
+
+  constructor(dunlin) {
+    this.#dunlin = dunlin;
+  }
+
+  /** A node by itself; `options` go to `dunlin serve`. */
+  async serve(options = [], ports = {}) {
+    const at = (door) => `127.0.0.1:${ports[door] ?? 0}`;
+    const words = ["serve", "--end-with-stdin", "--listen", at("tcp"), "--http-listen", at("http"), ...options];
+    const child = this.#spawn(words);
+    const ready = await line(child, "READY ");
+    const fields = Object.fromEntries(ready.split(/\s+/).filter((word) => word.includes("=")).map((word) => word.split(/=(.*)/s).slice(0, 2)));
+    const node = { child, fields, http: fields.http, tcp: fields.tcp, url: `http://${fields.http}`, pid: child.pid };
+    await until("the node is ready", async () => (await fetch(`${node.url}/startupz`)).ok, READY_MS);
+    return node;
+  }
+
+  /** Three nodes that are one cluster, ready. */
+  async cluster() {
+    const nodes = [];
+    for (const number of [1, 2, 3]) {
+      const dir = join(this.dir, `node-${number}`);
+      const joining = nodes.length === 0 ? [] : ["--join", nodes[0].fields.cluster, "--cluster-token-file", await this.#token(number)];
+      const options = ["--data-dir", dir, "--cluster-listen", "127.0.0.1:0", ...joining];
+      const node = await this.serve(options);
+      nodes.push({ ...node, dir });
+    }
+    for (const node of nodes) await until(`node ${node.fields.node} takes part`, async () => (await fetch(`${node.url}/readyz`)).ok, READY_MS);
+    return nodes;
+  }
+
+  /** The same again, at the same addresses, after it was killed. */
+  async again(node) {
+    const [tcp, http] = [node.tcp, node.http].map((address) => address.split(":").at(-1));
+    const cluster = node.fields.cluster ? ["--cluster-listen", node.fields.cluster] : [];
+    return { ...(await this.serve([...(node.dir ? ["--data-dir", node.dir] : []), ...cluster], { tcp, http })), dir: node.dir };
+  }
+
+  /** Runs `dunlin` to its end; what it printed. */
+  async dunlin(...words) {
+    const child = this.#spawn(words);
+    let out = "";
+    child.stdout.on("data", (data) => (out += data));
+    child.stdin.end();
+    const code = await new Promise((done) => child.once("close", done));
+    if (code !== 0) throw new Error(`dunlin ${words.join(" ")} ended with ${code}`);
+    return out;
+  }
+
+  /** Starts `dunlin`, to be ended by whoever asked, or at the end. */
+  start(...words) {
+    return this.#spawn(words);
+  }
+
+  async kill(node) {
+    const gone = new Promise((done) => node.child.once("close", done));
+    node.child.kill("SIGKILL");
+    await gone;
+  }
+
+  async close() {
+    const all = [...this.#running];
+    for (const child of all) child.stdin.destroy();
+    await Promise.all(all.map((child) => ended(child)));
+    rmSync(this.dir, { recursive: true, force: true });
+  }
+
+  async #token(number) {
+    const file = join(this.dir, `token-${number}`);
+    const token = await this.dunlin("cluster", "token", "--data-dir", join(this.dir, "node-1"));
+    const { writeFileSync } = await import("node:fs");
+    writeFileSync(file, token.trim());
+    return file;
+  }
+
+  #spawn(words) {
+    const child = spawn(this.#dunlin, words, { stdio: ["pipe", "pipe", "inherit"] });
+    child.stdin.on("error", () => undefined);
+    this.#running.add(child);
+    child.once("close", () => this.#running.delete(child));
+    return child;
+  }
+}
+
+function line(child, start) {
+  return new Promise((done, fail) => {
+    let text = "";
+    child.once("close", (code) => fail(new Error(`it ended with ${code} before it was ready`)));
+    child.stdout.on("data", (data) => {
+      text += data;
+      const found = text.split("\n").slice(0, -1).find((one) => one.startsWith(start));
+      if (found) done(found);
+    });
+  });
+}
+
+async function ended(child) {
+  const gone = new Promise((done) => child.once("close", done));
+  const timer = setTimeout(() => child.kill("SIGKILL"), 5000);
+  child.kill("SIGTERM");
+  if (child.exitCode === null && child.signalCode === null) await gone;
+  clearTimeout(timer);
+}

@@ -1,0 +1,86 @@
+//! `cargo xtask dashboard`: whether the committed page, `web/dashboard/dist`, is what its source builds, byte for byte;
+//! with `--write` it is made so. Nodes embed what is committed, so that `cargo build` needs no Node.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{page, process, workspace};
+
+/// What to do.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Replace the committed page by what its source builds
+    #[arg(long)]
+    write: bool,
+}
+
+pub fn run(options: &Options) -> Result<()> {
+    page::install()?;
+    if options.write { build(&committed()) } else { compare() }
+}
+
+/// Fails where they differ.
+pub fn compare() -> Result<()> {
+    let built = workspace::target_directory()?.join("dashboard");
+    build(&built)?;
+    let (built, committed) = (files(&built)?, files(&committed())?);
+    let names = || built.keys().chain(committed.keys()).map(|name| name.display().to_string());
+    let others: Vec<_> =
+        names().filter(|name| built.get(Path::new(name)) != committed.get(Path::new(name))).collect();
+    ensure!(
+        others.is_empty(),
+        "web/dashboard/dist is not what its source builds, see {}: `cargo xtask dashboard --write`, and commit it",
+        others.join(", ")
+    );
+    println!("web/dashboard/dist is what its source builds: {} files", committed.len());
+    Ok(())
+}
+
+fn committed() -> PathBuf {
+    page::folder().join("dist")
+}
+
+fn build(into: &Path) -> Result<()> {
+    let mut npm = Command::new("npm");
+    npm.args(["run", "--silent", "build", "--", "--emptyOutDir", "--outDir"]).arg(into);
+    process::run(npm.current_dir(page::folder()))
+}
+
+/// Everything in a directory, by its path from there.
+fn files(directory: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![directory.to_owned()];
+    while let Some(next) = left.pop() {
+        for entry in fs::read_dir(&next).with_context(|| format!("cannot read {}", next.display()))? {
+            let path = entry?.path();
+            if path.is_dir() {
+                left.push(path);
+            } else {
+                let bytes = fs::read(&path)?;
+                found.insert(path.strip_prefix(directory)?.to_owned(), bytes);
+            }
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_known_by_their_path_and_what_is_in_them() {
+        let directory = std::env::temp_dir().join(format!("dunlin-xtask-dashboard-{}", std::process::id()));
+        fs::create_dir_all(directory.join("assets")).unwrap();
+        fs::write(directory.join("index.html"), "a").unwrap();
+        fs::write(directory.join("assets/x.js"), "b").unwrap();
+        let found = files(&directory).unwrap();
+        fs::remove_dir_all(&directory).unwrap();
+        assert_eq!(found.keys().collect::<Vec<_>>(), [Path::new("assets/x.js"), Path::new("index.html")]);
+        assert_eq!(found[Path::new("assets/x.js")], b"b");
+    }
+}

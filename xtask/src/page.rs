@@ -1,0 +1,102 @@
+//! `cargo xtask page`: every page of the dashboard in a real browser, against real nodes (`web/dashboard/tests`).
+//!
+//! As a step of `cargo xtask test` it also compares the committed page with its source.
+//!
+//! It needs node with npm, and Debian's Chromium, which is installed where that may be done. Where the browser or the registry
+//! cannot be had the command fails: a page that was not opened has not passed. As a step of `cargo xtask test` it is passed
+//! over then, which it says, so that an outage elsewhere does not hide what can be tried.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{dashboard, process, workspace};
+
+const CHROMIUM: &str = "/usr/bin/chromium";
+
+/// What to run.
+#[derive(Debug, Default, clap::Args)]
+pub struct Options {
+    /// Only this case, a file in web/dashboard/tests/cases
+    #[arg(long, value_name = "CASE")]
+    only: Option<String>,
+    /// Keep a picture of every page in this directory
+    #[arg(long, value_name = "DIR")]
+    pictures: Option<PathBuf>,
+    /// Try this binary instead of a fresh release build
+    #[arg(long, value_name = "FILE")]
+    dunlin: Option<PathBuf>,
+}
+
+pub fn run(options: &Options) -> Result<()> {
+    let browser = chromium()?;
+    install()?;
+    let dunlin = match &options.dunlin {
+        Some(file) => file.clone(),
+        None => PathBuf::from(workspace::dunlin()?.get_program()),
+    };
+    let mut tests = Command::new("node");
+    tests
+        .arg("tests/run.mjs")
+        .arg("--dunlin")
+        .arg(dunlin)
+        .arg("--chromium")
+        .arg(browser)
+        .current_dir(folder());
+    if let Some(case) = &options.only {
+        tests.args(["--only", case]);
+    }
+    if let Some(directory) = &options.pictures {
+        std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        tests.arg("--pictures").arg(std::path::absolute(directory)?);
+    }
+    process::run(&mut tests)
+}
+
+/// What `cargo xtask test` runs.
+pub fn where_it_can_be_had() -> Result<()> {
+    if let Err(error) = chromium().map(drop).and_then(|()| install()) {
+        eprintln!(
+            "THE PAGE WAS NOT OPENED: it needs node with npm and its registry, and Chromium: {error:#}"
+        );
+        return Ok(());
+    }
+    dashboard::compare()?;
+    run(&Options::default())
+}
+
+pub fn folder() -> PathBuf {
+    workspace::root().join("web/dashboard")
+}
+
+/// The packages that package-lock.json names, where they are not there by now.
+pub fn install() -> Result<()> {
+    let (lock, installed) =
+        (folder().join("package-lock.json"), folder().join("node_modules/.package-lock.json"));
+    let changed = |path: &Path| std::fs::metadata(path).and_then(|file| file.modified());
+    if changed(&installed).ok() >= changed(&lock).ok() {
+        return Ok(());
+    }
+    process::run(
+        Command::new("npm").args(["ci", "--silent", "--no-audit", "--no-fund"]).current_dir(folder()),
+    )
+}
+
+fn chromium() -> Result<PathBuf> {
+    let named = std::env::var_os("DUNLIN_CHROMIUM").map(PathBuf::from);
+    let browser = named.unwrap_or_else(|| CHROMIUM.into());
+    if browser.exists() {
+        return Ok(browser);
+    }
+    // Only root can, and only Debian has it under this name; anybody else is told what is missing.
+    for words in [&["update", "-qq"][..], &["install", "-y", "-qq", "--no-install-recommends", "chromium"]] {
+        let mut apt = Command::new("apt-get");
+        process::run(apt.args(words).env("DEBIAN_FRONTEND", "noninteractive"))
+            .context("no Chromium; install it, or name yours in DUNLIN_CHROMIUM")?;
+    }
+    if !browser.exists() {
+        bail!("apt-get installed chromium, and {} is not there", browser.display());
+    }
+    Ok(browser)
+}
