@@ -26,7 +26,7 @@ export interface Request {
 export async function ask<T>(path: string, request: Request = {}): Promise<T> {
   const response = await send(path, request);
   if (response.status === 204) return undefined as T;
-  const text = await body(response);
+  const text = await body(response, request.signal);
   return (response.headers.get("content-type") ?? "").includes("json") ? (JSON.parse(text) as T) : (text as T);
 }
 
@@ -55,10 +55,11 @@ export async function send(path: string, request: Request = {}): Promise<Respons
   return response;
 }
 
-async function body(response: Response): Promise<string> {
+async function body(response: Response, stop: AbortSignal | undefined): Promise<string> {
   try {
     return await response.text();
-  } catch {
+  } catch (error) {
+    if (stop?.aborted) throw error;
     silent();
     throw new Away("the node was cut off while it answered");
   }

@@ -5,13 +5,15 @@ export const promise = "100,000 topics are listed, scrolled to the end and searc
 
 const TOPICS = 100_000;
 const CHUNK = 2_000;
+/** A hundred pages, of a node that may be a debug build. */
+const LOADED_MS = 120_000;
 
 export async function run({ browser, nodes }) {
   const node = await nodes.serve();
   await create(node);
   const page = await browser.open(`${node.url}/#/topics`);
   await page.getByRole("button", { name: "Load all" }).click();
-  await until("all are loaded", async () => (await page.getByRole("region", { name: /^Topics, 100000 rows$/ }).count()) === 1);
+  await until("all are loaded", async () => (await page.getByRole("region", { name: /^Topics, 100000 rows$/ }).count()) === 1, LOADED_MS);
   holds((await page.locator(".line").count()) < 100, "only what is seen is drawn");
   const list = page.getByRole("region", { name: /^Topics, / });
   await list.focus();

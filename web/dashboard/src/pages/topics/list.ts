@@ -34,8 +34,8 @@ export function useTopicList(which: Which): TopicList {
   const [state, set] = useState<State>({ rows: [], more: true });
   const [loading, load] = useState(true);
   const view = useRef({ first: 0, end: 0, busy: false, wanted: 0, next: "" });
+  // What stands, ahead of what was drawn: answers join it, not a render that was late.
   const now = useRef(state);
-  now.current = state;
   const session = useSession();
 
   const next = async (signal: AbortSignal): Promise<void> => {
