@@ -23,8 +23,12 @@ use super::problem::Problem;
 /// How long a browser may remember what a page may do, seconds.
 const REMEMBER_S: &str = "600";
 /// The headers that a page may set.
-const PAGES_MAY_SET: &str = "authorization, content-type, last-event-id, dunlin-key, dunlin-event-time, dunlin-expires, dunlin-producer, \
-                             dunlin-producer-epoch, dunlin-producer-seq, dunlin-expect-seq";
+const PAGES_MAY_SET: &str = "authorization, content-type, if-match, if-none-match, last-event-id, dunlin-key, \
+                             dunlin-event-time, dunlin-expires, dunlin-producer, dunlin-producer-epoch, \
+                             dunlin-producer-seq, dunlin-expect-seq";
+
+/// The headers of an answer that a page may see.
+const PAGES_MAY_SEE: &str = "etag, retry-after, dunlin-node, dunlin-created, dunlin-version, dunlin-lease";
 
 /// Whether the request may come in.
 pub(super) fn check<B>(context: &Context, request: &Request<B>) -> Result<(), Problem> {
@@ -152,7 +156,8 @@ pub(super) fn admit_page<B>(origin: Option<HeaderValue>, response: &mut Response
     let Some(origin) = origin else { return };
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-    headers.insert(header::VARY, HeaderValue::from_static("origin"));
+    headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(PAGES_MAY_SEE));
+    headers.append(header::VARY, HeaderValue::from_static("origin"));
 }
 
 /// What a browser asks before it lets a page send the request itself.

@@ -26,6 +26,7 @@ fn pages_of_other_origins_are_refused_unless_they_are_named() {
         (200, Some("https://app.example"))
     );
     assert_eq!(named.header("vary"), Some("origin"));
+    assert!(named.header("access-control-expose-headers").unwrap().contains("etag"));
     assert_eq!(stage.node.topic("t").unwrap().logs()[0].info().next_seq, 3, "only two were published");
 }
 
@@ -40,6 +41,7 @@ fn a_browser_that_asks_first_is_told_what_a_named_page_may() {
     assert_eq!(told.status, 204);
     assert_eq!(told.header("access-control-allow-methods"), Some("GET, POST, PUT, DELETE"));
     assert!(told.header("access-control-allow-headers").unwrap().contains("last-event-id"));
+    assert!(told.header("access-control-allow-headers").unwrap().contains("if-match"));
     assert_eq!(ask("https://evil.example").status, 403);
 }
 
