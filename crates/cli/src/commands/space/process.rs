@@ -123,7 +123,8 @@ impl Process {
             look: LOOK,
             patience: self.options.patience,
             pace: Pace::Every(made.setup.tick_ns),
-            balance: Some(Balance::default()),
+            // With standbys it is yet to be tried on processes that are killed.
+            balance: (!made.spec.standby).then(Balance::default),
         };
         let entities = made.entities();
         self.greet(&config, entities, console)?;
