@@ -92,11 +92,18 @@ pub(crate) async fn say(shared: &Arc<Shared>, about: About) -> Value {
     said
 }
 
-/// Says all of it once a second while somebody reads it, until the task is aborted.
-pub(crate) async fn keep(shared: Arc<Shared>) {
-    let Ok(topic) = shared.node.own_topic() else {
-        return tracing::warn!("the node has no topic for what it says of itself");
-    };
+/// Says all of it once a second while somebody reads it, until the task is aborted. The topic is there when this returns.
+pub(crate) fn keep(shared: Arc<Shared>) -> impl Future<Output = ()> {
+    let topic = shared.node.own_topic();
+    async move {
+        match topic {
+            Ok(topic) => keep_saying(shared, topic).await,
+            Err(error) => tracing::warn!(%error, "the node has no topic for what it says of itself"),
+        }
+    }
+}
+
+async fn keep_saying(shared: Arc<Shared>, topic: Arc<Topic>) {
     let mut tick = Instant::now();
     loop {
         tick = (tick + TICK).max(Instant::now());
