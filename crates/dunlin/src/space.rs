@@ -6,9 +6,7 @@
 
 mod host;
 mod standby;
-mod views;
 
 pub use dunlin_space::*;
 pub use host::{Host, HostCounts, HostError, Stage, Turn};
 pub use standby::{StandbyError, Standbys};
-pub use views::{AskRefused, VIEW_NS_MAX, view_topic};

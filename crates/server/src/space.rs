@@ -6,7 +6,6 @@
 //!
 //! What a message means is the crate `space`'s business, what regions one process has the crate `dunlin`'s.
 
-mod asks;
 mod config;
 mod connection;
 mod error;
@@ -22,16 +21,13 @@ mod runner;
 mod samples;
 mod standing;
 mod stats;
-mod viewing;
 
-pub use asks::{answer, asks_subject};
 pub use config::{Peer, SpaceConfig, SpaceLimits};
 pub use error::{Refused, SpaceError};
 pub use handle::Space;
 pub use hello::{VERSION, WorldKey};
-pub use owners::{Balance, Owners, OwnersConfig, Populate, Told};
+pub use owners::{Owners, OwnersConfig, Populate, Told};
 pub use pace::{Pace, monotonic_ns};
 pub use runner::Runner;
 pub use samples::Samples;
 pub use stats::Stats;
-pub use viewing::{PATIENCE, Viewing, ViewingError};

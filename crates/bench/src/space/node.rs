@@ -14,6 +14,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use dunlin::space::curve::{Curve, Morton};
 use dunlin::space::{Authority, Host, Load, Partition, RegionId, Report, Stage};
 use dunlin::{Config, Limits, Node};
 use dunlin_server::space::{Pace, Peer, Runner, Space, SpaceConfig, SpaceLimits};
@@ -294,10 +295,23 @@ impl From<Weight> for Load {
     }
 }
 
+/// Parts of a region that its load is told by.
+const PARTS: usize = 64;
+
 fn load(space: &Worker, region: RegionId) -> Result<Weight> {
-    let load = space.ask(move |runner| runner.host().region(region).map(|region| region.load()))?;
-    let Load { region, amount, quantiles } = load.context("the region is not here")?;
-    Ok(Weight { region: region.0, amount, quantiles })
+    let keys = space.ask(move |runner| {
+        let host = runner.host();
+        let world = host.setup().world;
+        let store = host.region(region).map(|region| region.store());
+        let key =
+            |row: usize, store: &dunlin::space::Store<3>| Morton::key(world.place(&store.position(row)));
+        let mut keys: Vec<u64> =
+            store.map(|store| (0..store.len()).map(|row| key(row, store)).collect()).unwrap_or_default();
+        keys.sort_unstable();
+        keys
+    })?;
+    let quantiles = (1..PARTS).filter_map(|part| keys.get(keys.len() * part / PARTS).copied()).collect();
+    Ok(Weight { region: region.0, amount: keys.len() as f64, quantiles })
 }
 
 fn resident_bytes() -> Result<u64> {

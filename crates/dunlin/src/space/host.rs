@@ -9,17 +9,14 @@
 //! Limits: those of `space::Limits`; reports beyond `reports_max` are counted.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Instant;
 
 use bytes::Bytes;
 use dunlin_space::{
-    Ask, Authority, Behaviour, Entity, EntityId, Load, Outputs, Partition, Region, RegionId, RegionState,
-    Report, Setup, StepError, StoreError, Succession, ViewerId, curve::Curve, curve::Morton, fold_config,
-    topic_of,
+    Authority, Behaviour, Entity, EntityId, Outputs, Partition, Region, RegionId, RegionState, Report, Setup,
+    StepError, StoreError, Succession, curve::Curve, curve::Morton, fold_config, topic_of,
 };
 use dunlin_topic::{Publish, PublishError, Publisher, Retention, TopicConfig};
 
-use super::views::{AskRefused, Views};
 use crate::error::TopicError;
 use crate::node::Node;
 
@@ -96,24 +93,6 @@ struct Running<const D: usize, B> {
     out: Outputs,
     publisher: Option<Publisher>,
     followed: bool,
-    cost: Cost,
-}
-
-/// How long the ticks of a region take, since the curve was cut: a mean in which those of late count most.
-#[derive(Debug, Default)]
-struct Cost {
-    ticks: u32,
-    mean_ns: f64,
-}
-
-/// So many ticks tell how long they take.
-const COST_TICKS: u32 = 32;
-
-impl Cost {
-    fn add(&mut self, ns: f64) {
-        self.ticks = (self.ticks + 1).min(COST_TICKS);
-        self.mean_ns += (ns - self.mean_ns) / f64::from(self.ticks);
-    }
 }
 
 /// See the module.
@@ -123,7 +102,6 @@ pub struct Host<const D: usize, B> {
     partition: Partition,
     stage: Option<Stage>,
     regions: BTreeMap<RegionId, Running<D, B>>,
-    views: Views,
     near: VecDeque<(RegionId, Vec<u8>)>,
     turn: Turn,
     reports: Vec<(RegionId, Report)>,
@@ -139,7 +117,6 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
             partition,
             stage,
             regions: BTreeMap::new(),
-            views: Views::default(),
             near: VecDeque::new(),
             turn: Turn::default(),
             reports: Vec::new(),
@@ -178,19 +155,14 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.partition.stretch(region).map(drop).ok_or(HostError::Unknown(region))
     }
 
-    fn take_in(&mut self, id: RegionId, mut region: Region<D, B>, out: Outputs) -> Result<(), HostError> {
+    fn take_in(&mut self, id: RegionId, region: Region<D, B>, out: Outputs) -> Result<(), HostError> {
         let mut publisher = self.publisher(id)?;
-        region.set_told(publisher.is_some());
-        for (viewer, watch) in self.views.iter() {
-            // It was taken by other regions of the same limits.
-            let _ = region.watch(viewer, watch);
-        }
         if let Some(publisher) = &mut publisher {
             // The topic may be there, with the state of an owner before.
             let record = region.state().whole();
             publisher.publish(Bytes::from(record)).map_err(|why| HostError::Publish { region: id, why })?;
         }
-        self.regions.insert(id, Running { region, out, publisher, followed: false, cost: Cost::default() });
+        self.regions.insert(id, Running { region, out, publisher, followed: false });
         let others: Vec<(RegionId, u64)> =
             self.regions.iter().map(|(id, running)| (*id, running.epoch())).collect();
         for (peer, epoch) in others {
@@ -252,61 +224,13 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     /// Makes a tick in every region, and hears what they say to each other; ghosts are sent apart.
     pub fn tick(&mut self, now_ns: u64) {
         for running in self.regions.values_mut() {
-            let began = Instant::now();
             match running.region.tick(now_ns, &mut running.out) {
-                Ok(()) => {
-                    running.cost.add(began.elapsed().as_nanos() as f64);
-                    self.counts.ticks += 1;
-                }
+                Ok(()) => self.counts.ticks += 1,
                 Err(StepError::StandbyBehind { .. }) => self.counts.behind += 1,
                 Err(_) => self.counts.unauthorised += 1,
             }
         }
         self.settle(now_ns);
-        self.tell_viewers(now_ns);
-    }
-
-    fn tell_viewers(&mut self, now_ns: u64) {
-        if self.views.is_empty() {
-            return;
-        }
-        for viewer in self.views.silent(now_ns) {
-            self.forget_viewer(viewer);
-        }
-        for (id, running) in &mut self.regions {
-            let tick = running.region.tick_number();
-            running.region.tell_viewers(|viewer, glimpses| self.views.tell(viewer, *id, tick, glimpses));
-        }
-    }
-
-    fn forget_viewer(&mut self, viewer: ViewerId) {
-        if let Some(stage) = &self.stage {
-            self.views.forget(viewer, stage);
-        }
-        for running in self.regions.values_mut() {
-            running.region.unwatch(viewer);
-        }
-    }
-
-    /// Does what a client asks: tells it who is within sight, or changes an entity that is here.
-    pub fn ask(&mut self, ask: &[u8], now_ns: u64) -> Result<(), AskRefused> {
-        match Ask::<D>::decode(ask)? {
-            Ask::Watch(viewer, watch) => {
-                let stage = self.stage.as_ref().ok_or(AskRefused::NoTopics)?;
-                for running in self.regions.values_mut() {
-                    running.region.watch(viewer, watch)?;
-                }
-                self.views.hear(viewer, watch, stage, self.setup.limits.viewers_max, now_ns)?;
-            }
-            Ask::Forget(viewer) => self.forget_viewer(viewer),
-            Ask::Command(command) => {
-                let here = |running: &&mut Running<D, B>| running.region.store().row(command.id).is_some();
-                let running = self.regions.values_mut().find(here);
-                let running = running.ok_or(StoreError::Unknown(command.id))?;
-                running.region.obey(&command, &mut running.out)?;
-            }
-        }
-        Ok(())
     }
 
     /// Tells neighbours who is near their borders.
@@ -360,7 +284,6 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         }
         self.partition = partition.clone();
         for running in self.regions.values_mut() {
-            running.cost = Cost::default();
             running.region.set_partition(partition.clone());
             // Who may not act does it in its first tick.
             let _ = running.region.offer_misplaced(now_ns, &mut running.out);
@@ -372,7 +295,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     pub fn standby_starts(&mut self, region: RegionId) -> Option<(Vec<u8>, u64)> {
         self.publish();
         let running = self.regions.get_mut(&region)?;
-        running.follow(true);
+        running.followed = true;
         let (state, entries) = running.region.standby_starts();
         Some((state.whole(), entries))
     }
@@ -380,7 +303,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     /// Nobody stands by any more.
     pub fn standby_ends(&mut self, region: RegionId) {
         if let Some(running) = self.regions.get_mut(&region) {
-            running.follow(false);
+            running.followed = false;
         }
     }
 
@@ -435,13 +358,6 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     /// One of its regions.
     pub fn region(&self, region: RegionId) -> Option<&Region<D, B>> {
         self.regions.get(&region).map(|running| &running.region)
-    }
-
-    /// What its regions have to do, nanoseconds a tick; nothing while one of them has made few ticks since the curve was cut.
-    pub fn loads(&self) -> Option<Vec<Load>> {
-        let measured = self.regions.values().all(|running| running.cost.ticks >= COST_TICKS);
-        let load = |running: &Running<D, B>| Load { amount: running.cost.mean_ns, ..running.region.load() };
-        measured.then(|| self.regions.values().map(load).collect())
     }
 
     /// How the world is cut.
@@ -511,7 +427,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
             if running.out.record.is_empty() {
                 continue;
             }
-            if !running.is_told() {
+            if running.publisher.is_none() && !running.followed {
                 running.out.record.clear();
                 continue;
             }
@@ -531,16 +447,6 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
 impl<const D: usize, B: Behaviour<D>> Running<D, B> {
     fn epoch(&self) -> u64 {
         self.region.handover().epoch()
-    }
-
-    /// Whether somebody reads what changes.
-    fn is_told(&self) -> bool {
-        self.publisher.is_some() || self.followed
-    }
-
-    fn follow(&mut self, followed: bool) {
-        self.followed = followed;
-        self.region.set_told(self.is_told());
     }
 }
 

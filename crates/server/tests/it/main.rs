@@ -15,7 +15,6 @@ mod nats_peer;
 mod nodes;
 mod peer;
 mod publishing;
-mod space;
 mod subscribing;
 mod tls;
 mod topics;

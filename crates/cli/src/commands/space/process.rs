@@ -10,9 +10,7 @@ use anyhow::{Context, Result};
 use dunlin::space::{Host, Stage};
 use dunlin::{Config, Limits, Node};
 use dunlin_client::{Client, Kv, Options as ClientOptions};
-use dunlin_server::space::{
-    Balance, Owners, OwnersConfig, Pace, Populate, Space, SpaceConfig, SpaceLimits, Told, answer,
-};
+use dunlin_server::space::{Owners, OwnersConfig, Pace, Populate, Space, SpaceConfig, SpaceLimits, Told};
 use dunlin_server::{Server, ServerConfig};
 use serde_json::json;
 
@@ -123,8 +121,6 @@ impl Process {
             look: LOOK,
             patience: self.options.patience,
             pace: Pace::Every(made.setup.tick_ns),
-            // With standbys it is yet to be tried on processes that are killed.
-            balance: (!made.spec.standby).then(Balance::default),
         };
         let entities = made.entities();
         self.greet(&config, entities, console)?;
@@ -134,7 +130,6 @@ impl Process {
             // Nobody listens any more when it ends.
             let _ = sender.send(what);
         };
-        let responder = answer(&self.node, &spec.name, &space)?;
         let owners = Owners::start(self.kv(), config, Arc::clone(&space), populate, tell)?;
         let pictures =
             Pictures::start(self.node.clone(), self.client.clone(), spec, setup, self.url.clone())?;
@@ -144,7 +139,7 @@ impl Process {
             }
         }
         drop(pictures);
-        drop((responder, owners));
+        drop(owners);
         space.stop()?;
         self.server.stop();
         self.node.stop();
@@ -218,10 +213,6 @@ fn say(what: &Told, console: &Console) -> Result<()> {
         Told::Released(region) => (
             json!({"event": "released", "region": region.0}),
             format!("region {} is given to the process that stands by for it", region.0),
-        ),
-        Told::Cut(version) => (
-            json!({"event": "cut", "version": version}),
-            format!("regions are cut anew, as their loads are ({version})"),
         ),
         Told::LeaseLost(why) => {
             (json!({"event": "lease_lost", "why": why}), format!("the lease is lost, and taken anew: {why}"))

@@ -30,32 +30,8 @@ pub(super) struct StandbyKey {
     pub(super) before: Option<u64>,
 }
 
-/// How the curve is cut.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Cuts {
-    pub(super) version: u64,
-    /// First keys, and whose they are.
-    pub(super) cuts: Vec<(u64, u32)>,
-}
-
-/// What a process's regions have to do.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Loads {
-    /// Since the curve was cut so.
-    pub(super) version: u64,
-    pub(super) regions: Vec<RegionLoad>,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct RegionLoad {
-    pub(super) region: u32,
-    /// Nanoseconds a tick.
-    pub(super) amount: f64,
-    pub(super) quantiles: Vec<u64>,
-}
-
 /// All of it, as it was read.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) processes: BTreeMap<u64, Place>,
     /// Owner, and the epoch.
@@ -64,10 +40,6 @@ pub(super) struct Seen {
     pub(super) began: BTreeSet<RegionId>,
     /// Nobody makes ticks.
     pub(super) hold: bool,
-    /// And the revision that wrote it.
-    pub(super) cuts: Option<(Cuts, u64)>,
-    /// By process.
-    pub(super) loads: BTreeMap<u64, Loads>,
 }
 
 /// What a world's keys begin with.
@@ -108,14 +80,6 @@ impl Seen {
                     }
                 }
                 "hold" => seen.hold = true,
-                "cuts" => {
-                    seen.cuts = serde_json::from_slice(&entry.value).ok().map(|cuts| (cuts, entry.modified))
-                }
-                "load" => {
-                    if let Ok(loads) = serde_json::from_slice(&entry.value) {
-                        seen.loads.insert(number, loads);
-                    }
-                }
                 "began" => drop(seen.began.insert(region)),
                 _ => {}
             }

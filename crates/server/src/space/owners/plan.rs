@@ -133,7 +133,7 @@ mod tests {
             owners: owner.into_iter().map(|owner| (R, (owner, 7))).collect(),
             standbys: standby.into_iter().map(key).collect(),
             began: [R].into(),
-            ..Seen::default()
+            hold: false,
         }
     }
 

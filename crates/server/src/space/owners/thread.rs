@@ -7,12 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use dunlin::space::{Authority, Behaviour, Host, Partition, RegionId, Succession};
+use dunlin::space::{Authority, Behaviour, Host, RegionId, Succession};
 use dunlin::state::{Is, Operation, Target};
 use dunlin_client::{Kv, KvError, Lease, LeaseLost, Transaction};
 
-use super::balance::{Balance, rebalanced};
-use super::keys::{Cuts, Loads, Owner, Place, Seen, StandbyKey, key, prefix};
+use super::keys::{Owner, Place, Seen, StandbyKey, key, prefix};
 use super::plan::{Deed, Own, plan};
 use crate::space::config::Peer;
 use crate::space::error::SpaceError;
@@ -49,8 +48,6 @@ pub struct OwnersConfig {
     pub patience: Duration,
     /// When ticks are made.
     pub pace: Pace,
-    /// Whether regions are cut anew as their loads are.
-    pub balance: Option<Balance>,
 }
 
 /// Fills a region that is begun for the first time.
@@ -73,8 +70,6 @@ pub enum Told {
     Lost(RegionId),
     /// A region is another's from now on.
     Released(RegionId),
-    /// The curve is cut anew; this is the version of the cuts.
-    Cut(u64),
     /// The lease was lost; the process takes part anew.
     LeaseLost(String),
     /// The cluster did not do as asked; it is asked again.
@@ -101,9 +96,6 @@ struct Keeper<const D: usize, B> {
     asked: BTreeMap<RegionId, Instant>,
     peers: BTreeMap<u64, SocketAddr>,
     holds: bool,
-    /// How the curve is cut here.
-    partition: Partition,
-    weighed: Instant,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -128,7 +120,6 @@ impl Owners {
         tell: impl FnMut(Told) + Send + 'static,
     ) -> Result<Owners, SpaceError> {
         space.order(crate::space::Runner::name_standbys)?;
-        let partition = space.ask(|runner| runner.host().partition().clone())?;
         let (look, stop) = (config.look, Arc::new(AtomicBool::new(false)));
         let mut keeper = Keeper {
             kv,
@@ -142,8 +133,6 @@ impl Owners {
             asked: BTreeMap::new(),
             peers: BTreeMap::new(),
             holds: false,
-            partition,
-            weighed: Instant::now(),
         };
         let stopped = Arc::clone(&stop);
         let work = move || {
@@ -178,41 +167,9 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
             self.space.order(move |runner| runner.set_pace(pace, None))?;
         }
         self.renew(&seen, until)?;
-        self.follow_cuts(&seen)?;
         let own = self.own(&seen)?;
         for deed in plan(&seen, &own) {
             self.perform(deed, &seen)?;
-        }
-        self.balance(&seen)
-    }
-
-    fn follow_cuts(&mut self, seen: &Seen) -> Result<(), KeepError> {
-        let newer = seen.cuts.as_ref().and_then(|(cuts, _)| cuts.after(D, &self.partition));
-        let Some(partition) = newer else { return Ok(()) };
-        self.partition = partition.clone();
-        self.space.order(move |runner| runner.host_mut().set_partition(&partition, monotonic_ns()))?;
-        (self.tell)(Told::Cut(self.partition.version()));
-        Ok(())
-    }
-
-    /// Says what there is to do here, and cuts the curve anew if it is for this process to do so.
-    fn balance(&mut self, seen: &Seen) -> Result<(), KeepError> {
-        let Some(Balance { every, tolerance }) = self.config.balance else { return Ok(()) };
-        let Some(lease) = self.lease.as_ref().filter(|_| self.weighed.elapsed() >= every) else {
-            return Ok(());
-        };
-        self.weighed = Instant::now();
-        if let Some(loads) = self.space.ask(|runner| runner.host().loads())? {
-            let loads = serde_json::to_vec(&Loads::of(self.partition.version(), loads)).unwrap_or_default();
-            self.kv.put_under(key(&self.config.world, "load", self.config.process), loads, lease.id())?;
-        }
-        if let Some(next) = rebalanced(seen, self.config.process, &self.partition, tolerance) {
-            let (key, cuts) = (key(&self.config.world, "cuts", 0), Cuts::from(&next));
-            let (revision, value) = (seen.cuts.as_ref().map_or(0, |seen| seen.1), serde_json::to_vec(&cuts));
-            // Somebody else may have done it; what came of it is seen in the next turn.
-            self.kv.transact(
-                &Transaction::new().if_modified_at(&key, revision).put(&key, &value.unwrap_or_default()),
-            )?;
         }
         Ok(())
     }

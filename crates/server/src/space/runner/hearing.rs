@@ -12,12 +12,11 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     /// Reads what has come over a connection, up to what has to wait.
     pub(super) fn read(&mut self, key: Key) {
         let Some(link) = self.links.get(key) else { return };
-        let (came, unread) = link.connection.take_came();
-        let (mut at, end) = (unread.start, unread.end);
+        let (came, mut at) = link.connection.take_came();
         let now_ns = monotonic_ns();
         let max = self.config.limits.frame_bytes_max;
         let outcome = loop {
-            match Frame::decode(&came[at..end], max) {
+            match Frame::decode(&came[at..], max) {
                 Ok(Some((Frame::Turn { tick, .. }, _))) if self.is_ahead(tick) => break Ok(true),
                 Ok(Some((frame, taken))) => match self.hear(key, &frame, now_ns) {
                     Ok(()) => at += taken,
