@@ -122,10 +122,6 @@ impl<'a> Fields<'a> {
         (0..self.count(item_bytes)?).map(|_| item(self)).collect()
     }
 
-    pub(crate) fn rest(&self) -> &'a [u8] {
-        self.rest
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
