@@ -39,7 +39,7 @@ export function useTopicList(which: Which): TopicList {
   const session = useSession();
 
   const next = async (signal: AbortSignal): Promise<void> => {
-    if (view.current.busy) return;
+    if (signal.aborted || view.current.busy) return;
     view.current.busy = true;
     load(true);
     try {
@@ -61,9 +61,11 @@ export function useTopicList(which: Which): TopicList {
     }
   };
 
-  const stop = useRef(new AbortController());
+  // Until the list has begun nothing joins it: what is seen is told before, since effects of children run first.
+  const begun = useRef(AbortSignal.abort());
   useEffect(() => {
-    const mine = (stop.current = new AbortController());
+    const mine = new AbortController();
+    begun.current = mine.signal;
     view.current = { first: 0, end: 0, busy: false, wanted: PAGE, next: "" };
     now.current = { rows: [], more: true };
     set(now.current);
@@ -83,7 +85,10 @@ export function useTopicList(which: Which): TopicList {
     const limit = Math.max(50, end - first);
     const page = await list({ ...which, after: rows[first - 1]?.name ?? "", limit }, signal).catch(() => null);
     if (!page || signal.aborted || now.current.rows !== rows) return;
-    now.current = { rows: merged(rows, first, page.topics, page.more), more: now.current.more || page.more };
+    // What lies behind the last that was loaded comes with the next page, and not twice.
+    const last = now.current.more ? rows.at(-1)?.name : undefined;
+    const lines = last === undefined ? page.topics : page.topics.filter((line) => line.name <= last);
+    now.current = { rows: merged(rows, first, lines, page.more), more: now.current.more || page.more };
     set(now.current);
   };
 
@@ -93,11 +98,11 @@ export function useTopicList(which: Which): TopicList {
     loading,
     seen: (first, end) => {
       Object.assign(view.current, { first, end, wanted: Math.max(view.current.wanted, end + PAGE / 2) });
-      if (now.current.more) void next(stop.current.signal);
+      if (now.current.more) void next(begun.current);
     },
     all: () => {
       view.current.wanted = Number.POSITIVE_INFINITY;
-      void next(stop.current.signal);
+      void next(begun.current);
     },
   };
 }
