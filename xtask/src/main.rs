@@ -11,6 +11,7 @@ mod dashboard;
 mod data;
 mod demo;
 mod fuzz;
+mod image;
 mod nats_clients;
 mod otel;
 mod page;
@@ -67,6 +68,8 @@ enum Command {
     Page(page::Options),
     /// Check format, lints and tidiness; reads only
     Check,
+    /// Build the static binary of deploy/Containerfile, and try it alone in an empty root; needs root
+    Image,
     /// Compare what ARCHITECTURE.md and the other pages say with the tree; reads only
     Tidy,
     /// Draw the charts of the kept benchmark runs
@@ -94,6 +97,7 @@ fn main() -> ExitCode {
         Command::Dashboard(options) => dashboard::run(&options),
         Command::Page(options) => page::run(&options),
         Command::Check => check::run(),
+        Command::Image => image::run(),
         Command::Tidy => tidy::run(),
         Command::Charts => charts::run(),
         Command::Pictures => pictures::run(),

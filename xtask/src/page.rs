@@ -24,6 +24,9 @@ pub struct Options {
     /// Keep a picture of every page in this directory
     #[arg(long, value_name = "DIR")]
     pictures: Option<PathBuf>,
+    /// Measure instead: records a second into the page, the map's frames and memory, what readers cost the node
+    #[arg(long, conflicts_with_all = ["only", "pictures"])]
+    measure: bool,
     /// Try this binary instead of a fresh release build
     #[arg(long, value_name = "FILE")]
     dunlin: Option<PathBuf>,
@@ -38,7 +41,7 @@ pub fn run(options: &Options) -> Result<()> {
     };
     let mut tests = Command::new("node");
     tests
-        .arg("tests/run.mjs")
+        .arg(if options.measure { "tests/measure.mjs" } else { "tests/run.mjs" })
         .arg("--dunlin")
         .arg(dunlin)
         .arg("--chromium")

@@ -38,3 +38,11 @@ fn a_key_that_is_none_names_the_nearest() {
         "{outcome:?}"
     );
 }
+
+#[test]
+fn the_configuration_that_deploy_begins_with_is_one() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/node.toml");
+    let outcome = run(&["config", "show", "--json", "--config", file]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.out.contains("/etc/dunlin/users.toml"), "{outcome:?}");
+}

@@ -13,6 +13,7 @@ mod http;
 mod kv;
 #[cfg(feature = "otel-test")]
 mod otel;
+mod pages;
 mod publish_subscribe;
 mod request_reply;
 mod serve;

@@ -1,0 +1,190 @@
+//! What the pages say to type is typed: every block whose fence says `run`, line by line, in bash, at a node of its own.
+//!
+//! In a `console run` block what follows `$ ` is a command and what follows that its output, in which `…` stands for
+//! anything; in a `sh run` block every line is a command. None may fail; one that goes on is ended after a while, and has
+//! passed. Files that a block names and does not make are there: see [`furnish`].
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::dunlin::{Node, dunlin, run_with};
+
+/// After how many seconds a command is ended that goes on; the other where the page shows what it says.
+const LOOK: u32 = 3;
+const READ: u32 = 10;
+/// What runs a command: again, while what was left running before it begins; its output is the last one's.
+const TRY: &str = "set -a
+try() {
+  for n in {1..60}; do
+    timeout $1 bash -o pipefail -c \"$2\" > said 2>&1; status=$?
+    case $status in 0 | 124) break ;; *) sleep 0.5 ;; esac
+  done
+  cat said; return $status
+}
+";
+/// Between two commands, in what the shell prints.
+const MARK: &str = "@@@";
+
+struct Typed {
+    line: usize,
+    command: String,
+    /// What it says, as far as the page shows it.
+    output: Option<String>,
+}
+
+/// A page's blocks that are to be run.
+fn blocks(text: &str) -> Vec<Vec<Typed>> {
+    let mut blocks: Vec<Vec<Typed>> = Vec::new();
+    let mut inside: Option<bool> = None;
+    for (number, line) in text.lines().enumerate() {
+        match (inside, line) {
+            (None, "```console run" | "```sh run") => {
+                inside = Some(line.contains("console"));
+                blocks.push(Vec::new());
+            }
+            (Some(_), "```") => inside = None,
+            (Some(shows_output), _) => {
+                let block = blocks.last_mut().expect("it has begun");
+                let command = if shows_output { line.strip_prefix("$ ") } else { Some(line) };
+                match command {
+                    Some(command) => {
+                        block.push(Typed { line: number + 1, command: command.to_owned(), output: None });
+                    }
+                    None => {
+                        let output = &mut block.last_mut().expect("a command first").output;
+                        let said = output.get_or_insert_default();
+                        said.push_str(line);
+                        said.push('\n');
+                    }
+                }
+            }
+            (None, _) => {}
+        }
+    }
+    blocks
+}
+
+/// What the pages' examples work on.
+fn furnish(directory: &Path) {
+    for script in ["resize.sh", "thumb.sh", "backup.sh"] {
+        let path = directory.join(script);
+        fs::write(&path, "#!/bin/sh\nwc -c\n").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    // As somebody sees it who reads what curl says, and not how far it is.
+    fs::write(directory.join(".curlrc"), "silent\nshow-error\n").unwrap();
+    fs::write(directory.join("urls.txt"), "https://example.org/a\nhttps://example.org/b\n").unwrap();
+}
+
+/// A shell's program that says after each command how it ended. What is set is there for all that follow.
+fn script(block: &[Typed]) -> String {
+    let mut script = String::from(TRY);
+    for typed in block {
+        let command = &typed.command;
+        let word: String = command.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+        let sets = command[word.len()..].starts_with('=');
+        let is_left_running =
+            command.split(" #").next().is_some_and(|before| before.trim_end().ends_with('&'));
+        if sets || is_left_running {
+            script.push_str(&format!("{command}\n"));
+        } else {
+            let quoted = command.replace('\'', r"'\''");
+            let seconds = if typed.output.is_some() { READ } else { LOOK };
+            script.push_str(&format!("try {seconds} '{quoted}'\n"));
+        }
+        script.push_str(&format!("echo \"{MARK}$?\"\n"));
+    }
+    script.push_str("kill $(jobs -p) 2> /dev/null\nwait 2> /dev/null\n");
+    script
+}
+
+/// Whether this is what the page shows, in which `…` is anything.
+fn is_shown(shown: &str, said: &str) -> bool {
+    let (shown, said) = (shown.trim_end(), said.trim_end());
+    let mut parts = shown.split('…');
+    let mut rest = match said.strip_prefix(parts.next().unwrap_or_default()) {
+        Some(rest) => rest,
+        None => return false,
+    };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.is_empty() || shown.ends_with('…')
+}
+
+fn try_block(page: &str, block: &[Typed]) {
+    let directory = tempfile::tempdir().unwrap();
+    furnish(directory.path());
+    let data = directory.path().join("data");
+    let node = Node::start_with(&["--http-listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()]);
+    let http = node.ready.split_whitespace().find_map(|word| word.strip_prefix("http=")).unwrap().to_owned();
+    let tcp = node.url.strip_prefix("dunlin://").unwrap();
+    let script = script(block)
+        .replace("localhost:8222", &http)
+        .replace("HERE/", &format!("{http}/"))
+        .replace("127.0.0.1:8222", &http)
+        .replace("127.0.0.1:4220", tcp);
+    let program = dunlin(&[]).get_program().to_owned();
+    let folder = Path::new(&program).parent().unwrap().display().to_string();
+    let mut shell = Command::new("bash");
+    shell.args(["-c", &format!("exec 2>&1\n{script}")]).current_dir(directory.path()).stdin(Stdio::null());
+    shell
+        .env("LOOK", LOOK.to_string())
+        .env("DUNLIN_URL", &node.url)
+        .env("HOME", directory.path())
+        .env("NO_COLOR", "1");
+    shell.env("PATH", format!("{folder}:{}", std::env::var("PATH").unwrap()));
+    let outcome = run_with(shell, b"");
+    let mut said = outcome.out.split(MARK);
+    let mut output = said.next().unwrap_or_default().to_owned();
+    for typed in block {
+        let at = format!("{page}:{}: `{}`", typed.line, typed.command);
+        let (status, rest) = said.next().and_then(|part| part.split_once('\n')).unwrap_or_default();
+        // Ended by `timeout` means that it went on.
+        assert!(["0", "124"].contains(&status), "{at} ended with {status}: {output}\nall: {}", outcome.out);
+        if let Some(shown) = &typed.output {
+            assert!(is_shown(shown, &output), "{at} said\n{output}\nand the page shows\n{shown}");
+        }
+        rest.clone_into(&mut output);
+    }
+}
+
+#[test]
+fn what_the_pages_say_to_type_is_typed() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut pages = vec!["README.md".to_owned()];
+    for entry in fs::read_dir(root.join("docs")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        pages.extend(name.ends_with(".md").then(|| format!("docs/{name}")));
+    }
+    let of_page = |page: &String| {
+        let blocks = blocks(&fs::read_to_string(root.join(page)).unwrap());
+        blocks.into_iter().map(|block| (page.clone(), block)).collect::<Vec<_>>()
+    };
+    let all: Vec<_> = pages.iter().flat_map(of_page).collect();
+    assert!(all.len() > 4, "the pages have blocks to run: {}", all.len());
+    std::thread::scope(|scope| {
+        for (page, block) in &all {
+            scope.spawn(move || try_block(page, block));
+        }
+    });
+}
+
+#[test]
+fn output_is_compared_but_for_what_is_left_out() {
+    assert!(is_shown("revision 5\n", "revision 5\n"));
+    assert!(!is_shown("revision 5\n", "revision 6\n"));
+    assert!(is_shown("task …: done\n", "task 100000001: done\n"));
+    assert!(!is_shown("task …: done\n", "task 100000001: dead\n"));
+    assert!(is_shown("{\"epoch\":…\n", "{\"epoch\":3}\n"));
+    let page = "```console run\n$ x\none\n$ y\n```\n```sh run\nz  # why\n```\n```sh\nnot\n```\n";
+    let found = blocks(page);
+    assert_eq!(found.len(), 2);
+    assert_eq!((found[0][0].command.as_str(), found[0][0].output.as_deref()), ("x", Some("one\n")));
+    assert_eq!((found[0][1].output.as_deref(), found[1][0].line), (None, 7));
+}

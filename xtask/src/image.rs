@@ -1,0 +1,99 @@
+//! `image`: what `deploy/Containerfile` builds, without a container: the static binary, and a node of it alone in an empty root,
+//! as a user who is not root, that finds a name and ends in order.
+//!
+//! Needs root, for `chroot`. No step of `test`: another target means building all a second time.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::process::{self, cargo};
+use crate::workspace;
+
+/// As in the Containerfile.
+const USER: u32 = 65532;
+const DATA: &str = "var/lib/dunlin";
+
+pub fn run() -> Result<()> {
+    let binary = build()?;
+    let linked = process::output(Command::new("ldd").arg(&binary))?;
+    let said = [linked.stdout, linked.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    ensure!(
+        ["statically linked", "not a dynamic executable"].iter().any(|words| said.contains(words)),
+        "{} needs libraries: {said}",
+        binary.display()
+    );
+    let root = workspace::target_directory()?.join("image");
+    furnish(&root, &binary)?;
+    let node = Running(
+        inside(&root)
+            .args(["serve", "--listen", "127.0.0.1:0", "--data-dir", &format!("/{DATA}")])
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start the node in its root")?,
+    );
+    try_node(&root, node)?;
+    println!("{}: static, and serves alone in an empty root as user {USER}", binary.display());
+    Ok(())
+}
+
+fn build() -> Result<PathBuf> {
+    let about = process::text(Command::new("rustc").arg("-vV"))?;
+    let host = about.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
+    let mut command = cargo(&["build", "--locked", "--release", "--package", "dunlin-cli", "--target", host]);
+    process::run(command.env("RUSTFLAGS", "-C target-feature=+crt-static"))?;
+    Ok(workspace::target_directory()?.join(host).join("release/dunlin"))
+}
+
+/// What the image has, and the one file that a container's runtime brings: `/etc/hosts`.
+fn furnish(root: &Path, binary: &Path) -> Result<()> {
+    if root.exists() {
+        fs::remove_dir_all(root)?;
+    }
+    fs::create_dir_all(root.join(DATA))?;
+    fs::create_dir_all(root.join("etc"))?;
+    fs::write(root.join("etc/hosts"), "127.0.0.1 dunlin.test\n")?;
+    fs::copy(binary, root.join("dunlin"))?;
+    std::os::unix::fs::chown(root.join(DATA), Some(USER), Some(USER))?;
+    // Else whoever is not its owner cannot even enter.
+    fs::set_permissions(root, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    Ok(())
+}
+
+fn inside(root: &Path) -> Command {
+    let mut command = Command::new("chroot");
+    command.arg(format!("--userspec={USER}:{USER}")).arg(root).arg("/dunlin").stdin(Stdio::null());
+    command
+}
+
+/// Publishes to a durable topic by the node's name, reads it back, and has the node end.
+fn try_node(root: &Path, mut node: Running) -> Result<()> {
+    let mut ready = String::new();
+    BufReader::new(node.0.stdout.take().context("no pipe")?).read_line(&mut ready)?;
+    let address = ready.split_whitespace().find_map(|word| word.strip_prefix("tcp=127.0.0.1:"));
+    let port = address.with_context(|| format!("the node is not ready: {ready:?}"))?;
+    let url = format!("dunlin://dunlin.test:{port}");
+    let ask = |words: &[&str]| process::text(inside(root).args(["--url", &url]).args(words));
+    ask(&["topics", "create", "kept", "--durable"])?;
+    ask(&["pub", "kept", "hello"])?;
+    let read = ask(&["sub", "kept", "--from", "earliest", "--count", "1"])?;
+    ensure!(read.contains("hello"), "read back: {read:?}");
+    process::run(Command::new("kill").args(["-TERM", &node.0.id().to_string()]))?;
+    let status = node.0.wait()?;
+    ensure!(status.success(), "the node ended by {status}");
+    Ok(())
+}
+
+/// Ended with us, however we end.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
