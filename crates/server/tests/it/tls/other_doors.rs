@@ -126,6 +126,36 @@ fn curl_publishes_and_reads_by_tls() {
     );
 }
 
+/// What a browser's `wss://` does: a text frame each way.
+#[test]
+fn a_websocket_publishes_by_tls() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls(&authority, false);
+    let mut peer = secured(socket(&server, Door::Http), &authority);
+    let shake = "GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: dunlin.v1.json\r\n\r\n";
+    peer.get_mut().write_all(shake.as_bytes()).unwrap();
+    assert_eq!(line(&mut peer), "HTTP/1.1 101 Switching Protocols");
+    while !line(&mut peer).is_empty() {}
+    let say = |peer: &mut BufReader<StreamOwned<ClientConnection, TcpStream>>, text: &str| {
+        let mut frame = vec![0x81, 0x80 | u8::try_from(text.len()).unwrap(), 0, 0, 0, 0];
+        frame.extend(text.as_bytes());
+        peer.get_mut().write_all(&frame).unwrap();
+        let mut head = [0; 2];
+        peer.read_exact(&mut head).unwrap();
+        let long = if head[1] == 126 { 2 } else { 0 };
+        let mut length = [0; 2];
+        peer.read_exact(&mut length[..long]).unwrap();
+        let length = if long > 0 { u16::from_be_bytes(length).into() } else { usize::from(head[1]) };
+        let mut answer = vec![0; length];
+        peer.read_exact(&mut answer).unwrap();
+        serde_json::from_slice::<serde_json::Value>(&answer).unwrap()
+    };
+    assert_eq!(say(&mut peer, r#"{"op":"hello"}"#)["op"], "welcome");
+    let answer = say(&mut peer, r#"{"op":"publish","request":5,"subject":"t","payload":"by tls"}"#);
+    assert_eq!((&answer["op"], &answer["request"]), (&"published".into(), &5.into()), "{answer}");
+}
+
 #[test]
 fn curl_without_tls_is_told_so() {
     let authority = Authority::new();
