@@ -18,7 +18,7 @@ use dunlin_server::{GrpcLimits, TlsConfig};
 pub use example::example;
 pub use flags::ConfigFlags;
 pub use keys::nearest;
-pub use raw::{Origin, RawConfig};
+pub use raw::{Origin, RawConfig, Setting};
 pub use values::{Off, Size};
 
 use crate::outcome::Refusal;

@@ -3,6 +3,7 @@
 //! The processes end when this one does, however it ends: their standard input is a pipe from here.
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,8 +12,8 @@ use anyhow::{Context, Result, bail};
 use dunlin_server::Server;
 use dunlin_server::cluster::ClusterClient;
 
-use crate::config::RawConfig;
-use crate::config::keys::DEV_DEFAULTS;
+use crate::config::keys::{DEV_DEFAULTS, Key};
+use crate::config::{Origin, RawConfig, Setting};
 use crate::console::Console;
 use crate::signals::Stop;
 use crate::table::Table;
@@ -109,13 +110,7 @@ fn start(number: u32, dir: &Path, raw: &RawConfig, through: Option<&str>, base: 
     let mut command = Command::new(std::env::current_exe().context("cannot find this program's own file")?);
     command.args(["serve", "--end-with-stdin", "--cluster-listen", &cluster_listen(number)]);
     command.arg("--data-dir").arg(dir);
-    // Whoever knows the usual ports finds the first node there.
-    let usual = [("listen", raw.get("listen").text.as_str())];
-    for (name, text) in usual.into_iter().chain(DEV_DEFAULTS.iter().copied()) {
-        let is_free = number == 1 && text.parse().is_ok_and(Server::is_free);
-        let flag = format!("--{}", name.replace(['.', '_'], "-"));
-        command.arg(flag).arg(if is_free { text } else { "127.0.0.1:0" });
-    }
+    command.args(raw.iter().filter_map(|(key, setting)| told(key, setting, number)));
     if let Some(through) = through
         && !dir.join("cluster").exists()
     {
@@ -123,12 +118,6 @@ fn start(number: u32, dir: &Path, raw: &RawConfig, through: Option<&str>, base: 
         let file = dir.with_extension("token");
         std::fs::write(&file, client.token(Some(Duration::from_secs(60)), false)?.to_string())?;
         command.args(["--join", through, "--cluster-token-file"]).arg(file);
-    }
-    if number == 1 {
-        // Workers are one node's: the bounds are for all nodes together, as whoever typed them expects.
-        for name in ["workers", "scale"] {
-            command.arg(format!("--{name}={}", raw.get(name).text));
-        }
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().context("cannot start its process")?;
@@ -140,6 +129,33 @@ fn start(number: u32, dir: &Path, raw: &RawConfig, through: Option<&str>, base: 
     }
     let _ = std::fs::remove_file(dir.with_extension("token"));
     Ok(member)
+}
+
+/// What a node is told of a key, as a flag: what whoever typed it said, to all nodes. Doors of the others than the first are at
+/// ports of the system's choice; workers are the first node's, for their bounds are meant for all nodes together.
+fn told(key: &Key, setting: &Setting, number: u32) -> Option<String> {
+    let (text, is_first) = (setting.text.as_str(), number == 1);
+    let is_said = setting.origin != Origin::Default;
+    let text = match key.name {
+        "data_dir" | "cluster.listen" | "cluster.advertise" | "cluster.join" | "cluster.token_file" => {
+            return None;
+        }
+        "unix" | "workers" if !is_first => "off".to_owned(),
+        // Whoever knows the usual ports finds the first node there, unless another program has them.
+        name if is_door(name) => match text.parse::<SocketAddr>() {
+            Ok(address) if !is_first || !(is_said || Server::is_free(address)) => {
+                SocketAddr::new(address.ip(), 0).to_string()
+            }
+            _ => text.to_owned(),
+        },
+        _ if !is_said => return None,
+        _ => text.to_owned(),
+    };
+    Some(format!("--{}={text}", key.flag()))
+}
+
+fn is_door(name: &str) -> bool {
+    name == "listen" || DEV_DEFAULTS.iter().any(|(door, _)| *door == name)
 }
 
 fn cluster_listen(number: u32) -> String {
@@ -188,4 +204,42 @@ fn greet(members: &[Member], console: &Console) -> Result<()> {
     }
     writeln!(out, "\nCtrl-C stops them.")?;
     Ok(out.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::keys;
+
+    fn flags(said: &[(&str, &str)], number: u32) -> Vec<String> {
+        let mut raw = RawConfig::dev_defaults();
+        for (name, text) in said {
+            raw.set(keys::find(name).unwrap(), (*text).to_owned(), Origin::Flag((*name).to_owned()));
+        }
+        raw.iter().filter_map(|(key, setting)| told(key, setting, number)).collect()
+    }
+
+    #[test]
+    fn each_node_is_told_what_was_said_and_only_the_first_has_the_ports() {
+        let said = [
+            ("nats.listen", "off"),
+            ("http.listen", "127.0.0.1:1"),
+            ("retention.records", "5"),
+            ("workers", "true"),
+            ("data_dir", "/somewhere"),
+        ];
+        let (first, second) = (flags(&said, 1), flags(&said, 2));
+        for flag in ["--nats-listen=off", "--retention-records=5"] {
+            assert!(
+                [&first, &second].iter().all(|all| all.contains(&flag.to_owned())),
+                "{first:?} {second:?}"
+            );
+        }
+        assert!(first.contains(&"--http-listen=127.0.0.1:1".to_owned()), "{first:?}");
+        assert!(first.contains(&"--workers=true".to_owned()), "{first:?}");
+        for flag in ["--http-listen=127.0.0.1:0", "--listen=127.0.0.1:0", "--workers=off"] {
+            assert!(second.contains(&flag.to_owned()), "{second:?}");
+        }
+        assert!(!first.iter().any(|flag| flag.starts_with("--data-dir")), "each has its own: {first:?}");
+    }
 }
