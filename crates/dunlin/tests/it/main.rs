@@ -8,6 +8,7 @@ mod lost;
 mod memory;
 mod requests;
 mod simulation;
+mod space;
 mod storing;
 mod survey;
 mod topics;

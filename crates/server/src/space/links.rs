@@ -3,7 +3,9 @@
 //! Of two processes the one of the higher number connects to the other, and tries again while it is away. A connection begins with
 //! both sides' hellos; a newer one of the same process takes the place of the older.
 //!
-//! Invariant: a region is looked for where its highest epoch is.
+//! Invariants:
+//! - A region is looked for where its highest epoch is.
+//! - Whoever is met knows all regions that are run here, also those that began, or ended, after our hello to it was written.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -32,6 +34,8 @@ pub(super) struct Link {
     pub(super) process: Option<u64>,
     /// Whom we meant to reach.
     expected: Option<u64>,
+    /// The regions of our hello.
+    told: Vec<(RegionId, u64)>,
     since_ns: u64,
     /// This turn's first frame is there.
     turned: bool,
@@ -41,6 +45,19 @@ pub(super) struct Link {
     pub(super) turn: (u64, u64),
     /// It ends when all is sent.
     ending: bool,
+}
+
+impl Link {
+    /// Says which regions are run here now and were not before, and the other way round.
+    fn tell_regions(&mut self, before: &[(RegionId, u64)], now: &[(RegionId, u64)]) {
+        let is_gone = |(region, _): &&(RegionId, u64)| now.iter().all(|(other, _)| other != region);
+        for (region, _) in before.iter().filter(is_gone) {
+            self.connection.put(&Frame::Gone(*region));
+        }
+        for (region, epoch) in now.iter().filter(|region| !before.contains(region)) {
+            self.connection.put(&Frame::Region { region: *region, epoch: *epoch });
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -173,6 +190,7 @@ impl Links {
             connection,
             process: None,
             expected,
+            told: self.hello.regions.clone(),
             since_ns: now_ns,
             turned: false,
             waits: false,
@@ -201,6 +219,8 @@ impl Links {
         }
         let Some(link) = self.links.get_mut(&key) else { return Ok(()) };
         link.process = Some(process);
+        let told = std::mem::take(&mut link.told);
+        link.tell_regions(&told, &self.hello.regions);
         self.by_process.insert(process, key);
         self.made += 1;
         if let Some(dial) = self.dials.get_mut(&process) {
@@ -240,21 +260,16 @@ impl Links {
 
     /// The regions that are run here, which others are told.
     pub(super) fn set_regions(&mut self, regions: Vec<(RegionId, u64)>) {
-        let before = std::mem::replace(&mut self.hello.regions, regions.clone());
-        let gone = before.iter().filter(|(region, _)| regions.iter().all(|(now, _)| now != region));
-        let gone: Vec<RegionId> = gone.map(|(region, _)| *region).collect();
-        let new: Vec<(RegionId, u64)> =
-            regions.into_iter().filter(|region| !before.contains(region)).collect();
+        let before = std::mem::replace(&mut self.hello.regions, regions);
+        let regions = &self.hello.regions;
+        // Whoever is not met yet is told when it is.
         for link in self.links.values_mut().filter(|link| link.process.is_some()) {
-            gone.iter().for_each(|region| link.connection.put(&Frame::Gone(*region)));
-            for (region, epoch) in &new {
-                link.connection.put(&Frame::Region { region: *region, epoch: *epoch });
-            }
+            link.tell_regions(&before, regions);
         }
-        for (region, epoch) in new {
-            let elsewhere = self.routes.get(&region).is_some_and(|(_, known)| *known <= epoch);
+        for (region, epoch) in regions.iter().filter(|region| !before.contains(region)) {
+            let elsewhere = self.routes.get(region).is_some_and(|(_, known)| known <= epoch);
             if elsewhere {
-                self.routes.remove(&region);
+                self.routes.remove(region);
             }
         }
     }
@@ -265,8 +280,17 @@ impl Links {
         self.links.values_mut().for_each(|link| link.turned = false);
     }
 
-    /// Sends a frame to a process, unless too much waits for it.
-    pub(super) fn send(&mut self, process: u64, frame: &Frame<'_>) {
+    /// Sends what nothing may follow without: to who is too far behind for it, nothing more is said over this connection.
+    pub(super) fn send_or_end(&mut self, process: u64, frame: &Frame<'_>) {
+        if !self.send(process, frame)
+            && let Some(key) = self.by_process.get(&process).copied()
+        {
+            self.close(key, None);
+        }
+    }
+
+    /// Sends a frame to a process, unless too much waits for it: whether it is sent.
+    pub(super) fn send(&mut self, process: u64, frame: &Frame<'_>) -> bool {
         let link = self.by_process.get(&process).and_then(|key| self.links.get_mut(key));
         match link.filter(|link| link.connection.queued() <= self.limits.queued_bytes_max) {
             Some(link) => {
@@ -275,21 +299,30 @@ impl Links {
                     link.connection.put(&Frame::Turn { tick, time_ns });
                 }
                 link.connection.put(frame);
+                true
             }
-            None => self.dropped += 1,
+            None => {
+                self.dropped += 1;
+                false
+            }
         }
     }
 
     /// Sends a frame to all who are known.
     pub(super) fn send_all(&mut self, frame: &Frame<'_>) {
         let all: Vec<u64> = self.by_process.keys().copied().collect();
-        all.into_iter().for_each(|process| self.send(process, frame));
+        for process in all {
+            self.send(process, frame);
+        }
     }
 
     /// Sends a message to whoever runs a region.
     pub(super) fn send_to(&mut self, to: RegionId, bytes: &[u8]) {
         match self.routes.get(&to).copied() {
-            Some((process, _)) => self.send(process, &Frame::Message { to, bytes }),
+            // A message that is lost is said again.
+            Some((process, _)) => {
+                self.send(process, &Frame::Message { to, bytes });
+            }
             None => self.dropped += 1,
         }
     }
@@ -386,5 +419,85 @@ impl Links {
         self.links.values().fold(self.past_bytes, |sum, link| {
             (sum.0 + link.connection.sent_bytes, sum.1 + link.connection.received_bytes)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::super::hello::WorldKey;
+    use super::*;
+
+    const REGION: RegionId = RegionId(7);
+    const EPOCH: u64 = 3;
+
+    fn links(process: u64, regions: Vec<(RegionId, u64)>) -> Links {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let world = WorldKey { name: "flock".to_owned(), setup: 5 };
+        Links::new(listener, Hello { process, world, regions }, SpaceLimits::default())
+    }
+
+    /// What a runner does between ticks, as far as connections are concerned.
+    fn turn(links: &mut Links) {
+        links.dial(0);
+        links.accept(0);
+        links.flush();
+        let keys: Vec<Key> = links.all().map(|(key, _)| key).collect();
+        for key in keys {
+            links.writable(key);
+            links.fill(key);
+            let Some(link) = links.get(key) else { continue };
+            let (came, mut at) = link.connection.take_came();
+            while let Ok(Some((frame, taken))) = Frame::decode(&came[at..], 1 << 20) {
+                at += taken;
+                let process = links.get(key).and_then(|link| link.process);
+                match (frame, process) {
+                    (Frame::Hello(hello), None) => links.meet(key, hello).unwrap(),
+                    (Frame::Region { region, epoch }, Some(process)) => links.route(region, process, epoch),
+                    (Frame::Gone(region), Some(process)) => links.unroute(region, process),
+                    (frame, _) => panic!("{frame:?}"),
+                }
+            }
+            links.get(key).unwrap().connection.put_back(came, at);
+        }
+    }
+
+    /// The lower one has written its hello, and neither has read the other's.
+    fn half_met(regions: Vec<(RegionId, u64)>) -> (Links, Links) {
+        let (mut lower, mut higher) = (links(1, regions), links(2, Vec::new()));
+        higher.add_peer(Peer { process: 1, address: lower.listener.local_addr().unwrap() }, 0);
+        higher.dial(0);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while lower.all().next().is_none() {
+            assert!(Instant::now() < deadline, "nobody connects");
+            lower.accept(0);
+        }
+        (lower, higher)
+    }
+
+    fn meet((lower, higher): &mut (Links, Links), done: impl Fn(&Links) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !(lower.is_connected(2) && higher.is_connected(1) && done(higher)) {
+            assert!(Instant::now() < deadline, "{:?}", higher.routes().collect::<Vec<_>>());
+            turn(lower);
+            turn(higher);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_region_that_begins_while_two_are_about_to_meet_is_known_to_both() {
+        let mut both = half_met(Vec::new());
+        both.0.set_regions(vec![(REGION, EPOCH)]);
+        meet(&mut both, |higher| higher.whereabouts(REGION) == Some((1, EPOCH)));
+    }
+
+    #[test]
+    fn a_region_that_ends_while_two_are_about_to_meet_is_looked_for_at_neither() {
+        let mut both = half_met(vec![(REGION, EPOCH)]);
+        both.0.set_regions(Vec::new());
+        meet(&mut both, |higher| higher.whereabouts(REGION).is_none());
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!  space/WORLD/process/N     {"address", "url"}           under N's lease
 //!  space/WORLD/region/R      {"process"}                  under its owner's lease; the revision that created it is the epoch
-//!  space/WORLD/standby/R     {"process", "before"}        written by the owner alone; it stays when the owner is gone
+//!  space/WORLD/standby/R     {"process", "before", "epoch"}   written by the owner of this epoch alone; it stays when the owner is gone
 //!  space/WORLD/began/R       once the region was begun
 //!  space/WORLD/hold/0        while it is there nobody makes ticks; hand-overs come to their end
 //! ```
@@ -12,7 +12,9 @@
 //! Invariants:
 //! - A region acts until its owner's lease is sure to last, and no longer, whatever this thread does.
 //! - Whoever goes on in an owner's place has all that the owner counted as known: `standby` names it, or, while it has yet to
-//!   begin (`before` is there), the one before it. Both are told everything then, and the one before is who is waited for.
+//!   begin (`before` is there), the one before it. Both are told everything then, and both are waited for once the new one has begun.
+//! - A copy counts only for the owner, by its epoch, whose region it is: who stood by for an owner before has nothing to go on from.
+//! - An answer that is lost changes nothing for long: what a turn did, and was not told to have done, the next one sees and goes on with.
 //! - Who has no copy that counts begins a region without entities, when nobody else has come for so long, and says so.
 
 mod keys;

@@ -144,7 +144,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         }
     }
 
-    fn take_events(&mut self, now_ns: u64) {
+    pub(super) fn take_events(&mut self, now_ns: u64) {
         for event in self.links.take_events() {
             match event {
                 Event::Met { process, regions } => {
@@ -157,6 +157,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
                         if self.standing.listeners(region).next().is_none() {
                             self.host.standby_ends(region);
                         }
+                        self.count_known(region, now_ns);
                     }
                 }
             }
@@ -172,6 +173,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     /// A region elsewhere is run by this process in this epoch.
     pub(super) fn meet(&mut self, region: RegionId, process: u64, epoch: u64, now_ns: u64) {
         self.links.route(region, process, epoch);
+        self.standing.forget_older(region, epoch);
         // Regions that may not act hear of it by its messages.
         let _ = self.host.meet(region, epoch, now_ns);
         if self.standing.wants(region) {
@@ -183,7 +185,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
     pub(super) fn ship(&mut self) {
         for (region, (entries, tick)) in self.standing.take_fresh() {
             if let Some((process, _)) = self.links.whereabouts(region) {
-                self.links.send(process, &Frame::Knows { region, entries, tick });
+                self.links.send_or_end(process, &Frame::Knows { region, entries, tick });
             }
         }
         let turn = self.host.take_turn();
@@ -192,7 +194,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             self.links.begin_turn(self.step(), now_ns);
             for (region, bytes) in &turn.records {
                 for process in self.standing.listeners(*region) {
-                    self.links.send(process, &Frame::Record { region: *region, bytes });
+                    // A copy that lacks a record is none: it begins again with the next connection.
+                    self.links.send_or_end(process, &Frame::Record { region: *region, bytes });
                 }
             }
             for (to, bytes) in &turn.messages {
@@ -262,20 +265,22 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         self.standing.strict = true;
     }
 
-    /// This process may stand by for a region of ours; it is not waited for before it is [promoted](Runner::promote_standby).
-    pub fn name_standby(&mut self, region: RegionId, process: u64) {
-        self.standing.name(region, process);
+    /// This process stands by for a region of ours: `counts` once it is who would go on with it. Said again, nothing changes.
+    pub fn name_standby(&mut self, region: RegionId, process: u64, counts: bool) {
+        self.standing.name(region, process, counts);
+        self.count_known(region, monotonic_ns());
     }
 
-    /// Whether who is named has all there is, and is told what changes.
+    /// Whether who is named has all that counts as known, and is told what changes.
     pub fn has_candidate(&self, region: RegionId) -> bool {
-        self.standing.has_candidate(region)
+        let counted = |region: &dunlin::space::Region<D, B>| (region.handover().known(), region.known_tick());
+        self.host.region(region).is_some_and(|ours| self.standing.has_candidate(region, counted(ours)))
     }
 
-    /// This process is the standby that is waited for from here on.
-    pub fn promote_standby(&mut self, region: RegionId, process: u64) {
-        if let Some((entries, tick)) = self.standing.promote(region, process) {
-            self.host.standby_knows(region, entries, tick, monotonic_ns());
+    /// What those know who are waited for counts.
+    fn count_known(&mut self, region: RegionId, now_ns: u64) {
+        if let Some((entries, tick)) = self.standing.known(region) {
+            self.host.standby_knows(region, entries, tick, now_ns);
         }
     }
 
@@ -287,6 +292,11 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         {
             self.links.send(process, &Frame::Follow(region));
         }
+    }
+
+    /// What was known of it before its owner of this epoch is forgotten.
+    pub fn forget_older(&mut self, region: RegionId, epoch: u64) {
+        self.standing.forget_older(region, epoch);
     }
 
     /// Does not stand by for it any more.

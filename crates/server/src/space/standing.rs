@@ -11,25 +11,36 @@ pub(super) struct Standing<const D: usize> {
     wanted: BTreeSet<RegionId>,
     copies: Standbys<D>,
     /// What was taken in and is to be told.
-    fresh: BTreeMap<RegionId, (u64, u64)>,
+    fresh: BTreeMap<RegionId, Known>,
     /// Who follows ours, and is waited for.
-    followers: BTreeMap<RegionId, u64>,
+    followers: BTreeMap<RegionId, Listener>,
     /// Whoever asks may follow; else who is named.
     pub(super) strict: bool,
     named: BTreeMap<RegionId, u64>,
     /// Who was promoted: where its connection breaks, it goes on as who is waited for.
     promoted: BTreeMap<RegionId, u64>,
-    /// Who is named and has begun, and what it knows: it is told everything, and not yet waited for.
-    candidates: BTreeMap<RegionId, Candidate>,
+    /// Who is named and is told everything. Once it has begun it is waited for as well, so that it knows whatever counts as known when
+    /// it is promoted.
+    candidates: BTreeMap<RegionId, Listener>,
     /// Copies that could not follow, and were begun anew.
     pub(super) lost: u64,
 }
 
-/// See [`Standing::candidates`].
+/// How many entries of hand-overs, and which tick.
+pub(super) type Known = (u64, u64);
+
+/// Who is told what changes in a region.
 #[derive(Debug)]
-struct Candidate {
+struct Listener {
     process: u64,
-    knows: Option<(u64, u64)>,
+    /// Nothing until it has begun.
+    knows: Option<Known>,
+}
+
+impl Listener {
+    fn new(process: u64) -> Listener {
+        Listener { process, knows: None }
+    }
 }
 
 impl<const D: usize> Standing<D> {
@@ -40,55 +51,66 @@ impl<const D: usize> Standing<D> {
         Standing { wanted, copies, fresh, followers, strict, named, promoted, candidates, lost: 0 }
     }
 
-    /// This one may follow, and is not waited for before it is [promoted](Standing::promote).
-    pub(super) fn name(&mut self, region: RegionId, process: u64) {
-        self.named.insert(region, process);
-        self.promoted.remove(&region);
-        self.candidates.remove(&region);
+    /// This one stands by for a region of ours: `counts` once it is who would go on with it, and alone is waited for. Said
+    /// again, nothing changes.
+    pub(super) fn name(&mut self, region: RegionId, process: u64, counts: bool) {
+        if self.named.insert(region, process) != Some(process) {
+            self.promoted.remove(&region);
+            self.candidates.remove(&region);
+        }
+        if !counts || self.promoted.insert(region, process) == Some(process) {
+            return;
+        }
+        let follows = self.followers.get(&region).is_some_and(|one| one.process == process);
+        match self.candidates.remove(&region) {
+            _ if follows => {}
+            Some(candidate) => drop(self.followers.insert(region, candidate)),
+            // Its connection broke: nobody is waited for in its place, for nobody else would go on.
+            None => drop(self.followers.remove(&region)),
+        }
     }
 
     /// Somebody asks to follow: whether it may.
     pub(super) fn begin(&mut self, region: RegionId, process: u64) -> bool {
-        if !self.strict || self.promoted.get(&region) == Some(&process) {
-            self.followers.insert(region, process);
-            return true;
-        }
-        if self.followers.get(&region) == Some(&process) {
+        let follows = self.followers.get(&region).is_some_and(|one| one.process == process);
+        if !self.strict || follows || self.promoted.get(&region) == Some(&process) {
+            self.followers.insert(region, Listener::new(process));
             return true;
         }
         let named = self.named.get(&region) == Some(&process);
         if named {
-            self.candidates.insert(region, Candidate { process, knows: None });
+            self.candidates.insert(region, Listener::new(process));
         }
         named
     }
 
-    /// Somebody has taken in so much; `true` where it is who is waited for.
-    pub(super) fn hear(&mut self, region: RegionId, process: u64, entries: u64, tick: u64) -> bool {
-        if let Some(candidate) = self.candidates.get_mut(&region).filter(|one| one.process == process) {
-            candidate.knows = Some((entries, tick));
-        }
-        self.followers.get(&region) == Some(&process)
+    /// Somebody has taken in so much; what all who are waited for know then.
+    pub(super) fn hear(&mut self, region: RegionId, process: u64, knows: Known) -> Option<Known> {
+        let listeners = [self.followers.get_mut(&region), self.candidates.get_mut(&region)];
+        let said = listeners.into_iter().flatten().filter(|one| one.process == process);
+        said.for_each(|one| one.knows = Some(knows));
+        self.known(region)
     }
 
-    /// Whether who is named has begun.
-    pub(super) fn has_candidate(&self, region: RegionId) -> bool {
-        let follows = self.followers.get(&region).is_some_and(|who| self.named.get(&region) == Some(who));
-        follows || self.candidates.get(&region).is_some_and(|candidate| candidate.knows.is_some())
+    /// What all who are waited for know; nothing where nobody is, or has yet to begin.
+    pub(super) fn known(&self, region: RegionId) -> Option<Known> {
+        let knows = self.followers.get(&region)?.knows?;
+        let candidate = self.candidates.get(&region).and_then(|candidate| candidate.knows);
+        Some(candidate.map_or(knows, |other| (knows.0.min(other.0), knows.1.min(other.1))))
     }
 
-    /// It is waited for from here on, and what it knows.
-    pub(super) fn promote(&mut self, region: RegionId, process: u64) -> Option<(u64, u64)> {
-        let candidate = self.candidates.remove(&region).filter(|one| one.process == process)?;
-        self.followers.insert(region, process);
-        self.promoted.insert(region, process);
-        candidate.knows
+    /// Whether who is named has begun, and knows whatever counts as known.
+    pub(super) fn has_candidate(&self, region: RegionId, counted: Known) -> bool {
+        let named = self.named.get(&region).copied();
+        let follows = self.followers.get(&region).is_some_and(|one| Some(one.process) == named);
+        let candidate = self.candidates.get(&region).and_then(|candidate| candidate.knows);
+        follows || candidate.is_some_and(|knows| knows.0 >= counted.0 && knows.1 >= counted.1)
     }
 
     /// All who are told what changes in a region.
     pub(super) fn listeners(&self, region: RegionId) -> impl Iterator<Item = u64> {
-        let follower = self.followers.get(&region).copied();
-        let candidate = self.candidates.get(&region).map(|candidate| candidate.process);
+        let follower = self.followers.get(&region).map(|one| one.process);
+        let candidate = self.candidates.get(&region).map(|one| one.process);
         follower.into_iter().chain(candidate.filter(|process| Some(*process) != follower))
     }
 
@@ -129,7 +151,7 @@ impl<const D: usize> Standing<D> {
     }
 
     /// What copies know that was not told yet: region, entries, tick.
-    pub(super) fn take_fresh(&mut self) -> BTreeMap<RegionId, (u64, u64)> {
+    pub(super) fn take_fresh(&mut self) -> BTreeMap<RegionId, Known> {
         std::mem::take(&mut self.fresh)
     }
 
@@ -139,20 +161,125 @@ impl<const D: usize> Standing<D> {
         self.copies.take(region)
     }
 
+    /// What is known of an older owner's region, of which another goes on or has begun, is of no use.
+    pub(super) fn forget_older(&mut self, region: RegionId, epoch: u64) {
+        if self.copies.get(region).is_some_and(|copy| copy.handover().epoch() < epoch) {
+            drop(self.take_copy(region));
+        }
+    }
+
     pub(super) fn copy(&self, region: RegionId) -> Option<&RegionState<D>> {
         self.copies.get(region)
     }
 
     pub(super) fn follower(&self, region: RegionId) -> Option<u64> {
-        self.followers.get(&region).copied()
+        self.followers.get(&region).map(|one| one.process)
     }
 
-    /// A process is away: the regions that it followed.
-    pub(super) fn forget(&mut self, process: u64) -> Vec<RegionId> {
-        self.candidates.retain(|_, candidate| candidate.process != process);
-        let lost: Vec<RegionId> =
-            self.followers.iter().filter(|(_, who)| **who == process).map(|(region, _)| *region).collect();
-        self.followers.retain(|_, who| *who != process);
-        lost
+    /// A process is away: the regions of ours that it was told of.
+    pub(super) fn forget(&mut self, process: u64) -> BTreeSet<RegionId> {
+        let all = self.followers.iter().chain(&self.candidates);
+        let told = all.filter(|(_, one)| one.process == process).map(|(region, _)| *region).collect();
+        self.followers.retain(|_, one| one.process != process);
+        self.candidates.retain(|_, one| one.process != process);
+        told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin::space::{Authority, Host, Partition, World, behaviour::Walk};
+
+    use super::*;
+
+    const R: RegionId = RegionId(1);
+    const OLD: u64 = 5;
+    const NEW: u64 = 6;
+
+    fn setup() -> Setup<3> {
+        Setup::new(R, World::cube(100.0).unwrap(), 1.0)
+    }
+
+    fn strict() -> Standing<3> {
+        Standing { strict: true, ..Standing::new(setup()) }
+    }
+
+    /// All there is of a region in some epoch.
+    fn whole(epoch: u64) -> Vec<u8> {
+        let walk = Walk { speed_max: 1.0, turn: 1.0 };
+        let mut host = Host::new(setup(), walk, Partition::even(3, &[R]), None);
+        host.begin(R, Authority { epoch, until_ns: u64::MAX }).unwrap();
+        host.standby_starts(R).unwrap().0
+    }
+
+    #[test]
+    fn who_is_not_named_may_not_follow() {
+        let mut standing = strict();
+        assert!(!standing.begin(R, 7));
+        standing.name(R, 7, false);
+        assert!(standing.begin(R, 7) && !standing.begin(R, 8));
+    }
+
+    #[test]
+    fn who_is_to_be_promoted_is_waited_for_as_well_so_that_it_knows_all_that_counts() {
+        let mut standing = strict();
+        standing.name(R, 7, true);
+        assert!(standing.begin(R, 7));
+        assert_eq!(standing.hear(R, 7, (3, 30)), Some((3, 30)));
+        standing.name(R, 8, false);
+        assert!(standing.begin(R, 8));
+        assert_eq!(standing.hear(R, 7, (4, 31)), Some((4, 31)), "8 has yet to begin");
+        assert_eq!(standing.hear(R, 8, (3, 31)), Some((3, 31)));
+        assert!(!standing.has_candidate(R, (4, 31)), "it lacks what counts as known");
+        standing.hear(R, 8, (5, 31));
+        assert!(standing.has_candidate(R, (4, 31)));
+        assert_eq!(standing.hear(R, 7, (6, 33)), Some((5, 31)), "both are waited for");
+        standing.name(R, 8, true);
+        assert_eq!(standing.known(R), Some((5, 31)));
+        assert_eq!(standing.listeners(R).collect::<Vec<_>>(), [8]);
+        assert_eq!(standing.hear(R, 7, (9, 90)), Some((5, 31)), "7 does not count any more");
+    }
+
+    #[test]
+    fn nobody_is_waited_for_in_the_place_of_who_is_named_and_away() {
+        let mut standing = strict();
+        standing.name(R, 7, true);
+        assert!(standing.begin(R, 7));
+        standing.hear(R, 7, (3, 30));
+        standing.name(R, 8, false);
+        assert!(standing.begin(R, 8));
+        standing.hear(R, 8, (3, 30));
+        assert_eq!(standing.forget(8), [R].into());
+        assert_eq!(standing.known(R), Some((3, 30)));
+        standing.name(R, 8, true);
+        assert_eq!(standing.hear(R, 7, (4, 40)), None);
+        assert!(standing.begin(R, 8), "it begins again");
+        assert_eq!(standing.hear(R, 8, (4, 41)), Some((4, 41)));
+    }
+
+    #[test]
+    fn to_be_named_again_changes_nothing() {
+        let mut standing = strict();
+        standing.name(R, 7, false);
+        assert!(standing.begin(R, 7));
+        standing.hear(R, 7, (1, 2));
+        standing.name(R, 7, false);
+        assert!(standing.has_candidate(R, (1, 2)));
+        for _ in 0..2 {
+            standing.name(R, 7, true);
+            assert_eq!(standing.known(R), Some((1, 2)));
+        }
+    }
+
+    #[test]
+    fn a_copy_of_an_older_owner_is_forgotten_and_one_of_this_owner_is_not() {
+        let mut standing = Standing::new(setup());
+        standing.want(R);
+        assert!(standing.take_in(R, &whole(OLD), true));
+        standing.forget_older(R, OLD);
+        assert!(standing.copy(R).is_some());
+        standing.forget_older(R, NEW);
+        assert!(standing.copy(R).is_none() && standing.take_fresh().is_empty());
+        assert!(standing.wants(R), "it is asked for again");
     }
 }

@@ -19,6 +19,7 @@ mod subscribing;
 mod tls;
 mod topics;
 mod workers;
+mod worlds;
 
 use dunlin::{Config, Node};
 use dunlin_server::{Server, ServerConfig};

@@ -3,10 +3,12 @@
 //! The regions are followed from outside, through their topics, as any client may. Counted is while nobody makes ticks, so that
 //! all regions are seen at one moment.
 
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -27,8 +29,13 @@ const RECORDING: &str = "aircraft-switzerland.json";
 const NEAR_KM: f32 = 10.0;
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Lines of processes that are kept.
+const SAID_MAX: usize = 100;
 /// How long it just goes on, between what happens.
 const SPAN: Duration = Duration::from_secs(4);
+
+/// What all processes of the world have said of late, for who asks why something does not happen.
+type Said = Arc<Mutex<VecDeque<String>>>;
 
 /// A process of the world; it ends with this.
 struct Member {
@@ -37,7 +44,7 @@ struct Member {
 }
 
 impl Member {
-    fn start(arguments: &[String]) -> Result<Member> {
+    fn start(arguments: &[String], said: &Said) -> Result<Member> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut command = Command::new(program);
         command.arg("space").args(arguments).args([
@@ -51,9 +58,16 @@ impl Member {
         command.env_remove("DUNLIN_URL").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("cannot start a process of the world")?;
         let (sender, lines) = channel();
+        let (said, id) = (Arc::clone(said), child.id());
         if let Some(stdout) = child.stdout.take() {
             std::thread::spawn(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+                    if said.len() >= SAID_MAX {
+                        said.pop_front();
+                    }
+                    said.push_back(format!("pid {id}: {line}"));
+                    drop(said);
                     if serde_json::from_str(&line).is_ok_and(|line| sender.send(line).is_err()) {
                         return;
                     }
@@ -88,6 +102,7 @@ struct Show<'a> {
     kv: Kv,
     made: Made,
     watcher: Watcher,
+    said: Said,
     began: Instant,
     looks: usize,
 }
@@ -108,16 +123,17 @@ pub fn run(data: &Path, flock: u64, without_aircraft: bool, console: &Console, s
     if aircraft {
         run.extend(["--aircraft".to_owned(), recording.display().to_string()]);
     }
-    let first = Member::start(&run)?;
+    let said = Said::default();
+    let first = Member::start(&run, &said)?;
     let started = first.started()?;
     let url = started["url"].as_str().context("a process did not say where it is")?.to_owned();
-    let mut others: Vec<Member> = (1..PROCESSES).map(|_| joined(&url)).collect::<Result<_>>()?;
+    let mut others: Vec<Member> = (1..PROCESSES).map(|_| joined(&url, &said)).collect::<Result<_>>()?;
     let client = Client::connect(&url, Options { name: "dunlin demo".to_owned(), ..Options::default() })?;
     let kv = client.kv();
     let spec = Spec::read(&kv, WORLD)?;
     let made = spec.make()?;
     let watcher = Watcher::new(kv.clone(), spec, made.setup.clone());
-    let mut show = Show { console, stop, kv, made, watcher, began: Instant::now(), looks: 0 };
+    let mut show = Show { console, stop, kv, made, watcher, said, began: Instant::now(), looks: 0 };
     let all = show.made.entities();
     show.say(&format!(
         "{} processes, {} aircraft and a flock of {}; `dunlin space watch {WORLD} --url {url}` shows them",
@@ -143,9 +159,9 @@ pub fn run(data: &Path, flock: u64, without_aircraft: bool, console: &Console, s
     Ok(())
 }
 
-fn joined(url: &str) -> Result<Member> {
+fn joined(url: &str, said: &Said) -> Result<Member> {
     let arguments = ["join", WORLD, "--url", url].map(str::to_owned);
-    let member = Member::start(&arguments)?;
+    let member = Member::start(&arguments, said)?;
     member.started()?;
     Ok(member)
 }
@@ -180,10 +196,21 @@ impl Show<'_> {
                 bail!("ended before {what}");
             }
             if Instant::now() > deadline {
-                bail!("it took more than {PATIENCE:?} until {what}");
+                bail!("it took more than {PATIENCE:?} until {what}\n{}", self.stands());
             }
             self.stop.sleep(Duration::from_millis(20));
         }
+    }
+
+    /// How it stands where something does not happen: whose each region is, how far it is known, what the processes said.
+    fn stands(&self) -> String {
+        let (ticks, mut text) = (self.ticks(), String::new());
+        for owned in &self.watcher.owned {
+            let tick = ticks.iter().find(|(region, _)| *region == owned.region).map(|(_, tick)| *tick);
+            text += &format!("  {owned:?}, known to tick {tick:?}\n");
+        }
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        text + &said.iter().map(|line| format!("  {line}\n")).collect::<String>()
     }
 
     /// Lets it go on, and compares pairs of aircraft again and again.
@@ -264,7 +291,7 @@ impl Show<'_> {
             killed.elapsed().as_secs_f64()
         ))?;
         self.count("with two processes")?;
-        let back = joined(url)?;
+        let back = joined(url, &self.said)?;
         self.say("it comes back")?;
         self.until("it owns a region again", |_| back.told().iter().any(|line| line["event"] == "owns"))?;
         self.say("it owns a region again")?;

@@ -22,7 +22,7 @@ use dunlin::Node;
 use dunlin::space::{Limits, RegionFold, RegionId, RegionState, Setup, Standby, Timing, World, topic_of};
 use dunlin::topic::Subscriber;
 use dunlin_client::{Client, Publisher};
-use dunlin_feed::Replica;
+use dunlin_feed::{Replica, Report};
 use dunlin_topic::{LogName, OnGap, Publish, Retention, Start, SubscribeOptions, TopicConfig};
 
 use super::owner::regions;
@@ -131,7 +131,10 @@ impl Maker {
         let now_ns = self.began.elapsed().as_nanos() as u64;
         let topic = format!("space.{}.map", self.spec.name);
         self.followed.retain(|region, (replica, publisher)| {
-            if replica.drain(now_ns, DRAIN_MAX, |_| {}).is_err() {
+            // A topic that is deleted is looked for again.
+            let mut is_there = true;
+            let told = |report: Report<'_, _>| is_there &= !matches!(report, Report::Deleted { .. });
+            if replica.drain(now_ns, DRAIN_MAX, told).is_err() || !is_there {
                 return false;
             }
             let Some(state) = replica.states().next().map(|(_, _, fold)| fold.state()) else { return true };

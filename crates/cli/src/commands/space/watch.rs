@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use dunlin::space::{Limits, RegionFold, RegionId, RegionState, Setup, Standby, Timing, topic_of};
 use dunlin_client::{Client, Kv, Options, Subscriber};
-use dunlin_feed::Replica;
+use dunlin_feed::{Replica, Report};
 use dunlin_topic::{LogName, OnGap, Start, SubscribeOptions};
 use serde_json::json;
 
@@ -123,7 +123,12 @@ impl Watcher {
     /// Takes in what they told.
     pub fn drain(&mut self) {
         let now_ns = self.began.elapsed().as_nanos() as u64;
-        self.seen.retain(|_, seen| seen.replica.drain(now_ns, DRAIN_MAX, |_| {}).is_ok());
+        self.seen.retain(|_, seen| {
+            // A topic that is deleted is looked for again.
+            let mut is_there = true;
+            let told = |report: Report<'_, _>| is_there &= !matches!(report, Report::Deleted { .. });
+            seen.replica.drain(now_ns, DRAIN_MAX, told).is_ok() && is_there
+        });
     }
 
     /// The regions whose state is whole.

@@ -28,6 +28,18 @@ pub(super) struct StandbyKey {
     pub(super) process: u64,
     /// 0 for nobody.
     pub(super) before: Option<u64>,
+    /// The owner's whose copy it is: one of another epoch is of no use.
+    pub(super) epoch: u64,
+}
+
+impl StandbyKey {
+    /// Whether this process goes on when the owner is gone, if it has a copy.
+    pub(super) fn counts(&self, process: u64) -> bool {
+        match self.before {
+            None | Some(0) => self.process == process,
+            Some(before) => before == process,
+        }
+    }
 }
 
 /// All of it, as it was read.

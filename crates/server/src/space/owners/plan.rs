@@ -16,10 +16,12 @@ pub(super) struct Own {
     pub(super) expected: usize,
     /// Whether regions need a standby.
     pub(super) standby: bool,
-    /// Regions of others of which it has a copy.
-    pub(super) copies: Vec<RegionId>,
+    /// Regions of others of which it has a copy, and of which owner's epoch.
+    pub(super) copies: BTreeMap<RegionId, u64>,
     /// Its own regions whose named standby has a copy.
     pub(super) begun_copies: Vec<RegionId>,
+    /// What it was about to do when an answer was lost, and where that was done.
+    pub(super) in_doubt: BTreeMap<RegionId, Deed>,
     /// For how long each region has had no owner, ms.
     pub(super) free_ms: BTreeMap<RegionId, u64>,
     /// How long regions wait for who has a copy before they are begun anew, ms.
@@ -47,7 +49,10 @@ pub(super) fn plan(seen: &Seen, own: &Own) -> Vec<Deed> {
     let mut deeds = Vec::new();
     for region in &own.regions {
         match seen.owners.get(region) {
-            Some((process, _)) if *process == own.process => deeds.extend(as_owner(seen, own, *region)),
+            Some((process, epoch)) if *process == own.process => {
+                let unfinished = own.in_doubt.get(region).copied();
+                deeds.extend(unfinished.or_else(|| as_owner(seen, own, *region, *epoch)));
+            }
             Some(_) => deeds.extend(as_standby(seen, own, *region)),
             None => deeds.extend(as_heir(seen, own, *region)),
         }
@@ -62,17 +67,17 @@ pub(super) fn plan(seen: &Seen, own: &Own) -> Vec<Deed> {
     deeds
 }
 
-fn as_owner(seen: &Seen, own: &Own, region: RegionId) -> Option<Deed> {
+fn as_owner(seen: &Seen, own: &Own, region: RegionId, epoch: u64) -> Option<Deed> {
     if !own.standby {
         return None;
     }
     let named = seen.standbys.get(&region).copied();
     let is_there = |process: u64| process != own.process && seen.processes.contains_key(&process);
-    if let Some(StandbyKey { process, before: Some(_) }) = named
+    if let Some(StandbyKey { process, before: Some(_), .. }) = named
         && is_there(process)
     {
         let has_copy = own.begun_copies.contains(&region);
-        return has_copy.then_some(Deed::Name(region, StandbyKey { process, before: None }));
+        return has_copy.then_some(Deed::Name(region, StandbyKey { process, before: None, epoch }));
     }
     let best = seen.processes.keys().copied().filter(|process| *process != own.process);
     // The one with the least to do; of equals the next in line.
@@ -84,7 +89,7 @@ fn as_owner(seen: &Seen, own: &Own, region: RegionId) -> Option<Deed> {
     match current.map(|named| named.process) {
         Some(process) if process == best && gains => Some(Deed::Release(region)),
         Some(process) if process == best || !gains => None,
-        _ => Some(Deed::Name(region, StandbyKey { process: best, before: Some(counts) })),
+        _ => Some(Deed::Name(region, StandbyKey { process: best, before: Some(counts), epoch })),
     }
 }
 
@@ -94,7 +99,7 @@ fn as_standby(seen: &Seen, own: &Own, region: RegionId) -> Option<Deed> {
         return Some(Deed::Follow(region));
     }
     let counts = named.before == Some(own.process);
-    (!counts && own.copies.contains(&region)).then_some(Deed::Forget(region))
+    (!counts && own.copies.contains_key(&region)).then_some(Deed::Forget(region))
 }
 
 /// Nobody owns it.
@@ -106,13 +111,11 @@ fn as_heir(seen: &Seen, own: &Own, region: RegionId) -> Option<Deed> {
         let is_ours = seen.count(own.process) < share || free_ms > 2 * own.patience_ms;
         return (enough && is_ours).then_some(Deed::Begin { region, lost: false });
     }
-    let has_copy = own.copies.contains(&region);
-    let counts = match seen.standbys.get(&region) {
-        Some(StandbyKey { process, before: None | Some(0) }) => *process == own.process,
-        Some(StandbyKey { before: Some(before), .. }) => *before == own.process,
-        None => false,
-    };
-    if has_copy && counts {
+    let standby = seen.standbys.get(&region);
+    let goes_on = standby.is_some_and(|standby| {
+        standby.counts(own.process) && own.copies.get(&region) == Some(&standby.epoch)
+    });
+    if goes_on {
         return Some(Deed::TakeOver(region));
     }
     (free_ms > own.patience_ms).then_some(Deed::Begin { region, lost: true })
@@ -124,13 +127,14 @@ mod tests {
     use super::*;
 
     const R: RegionId = RegionId(1);
+    const EPOCH: u64 = 7;
 
     fn seen(processes: &[u64], owner: Option<u64>, standby: Option<(u64, Option<u64>)>) -> Seen {
         let place = || Place { address: "127.0.0.1:1".parse().unwrap(), url: String::new() };
-        let key = |(process, before)| (R, StandbyKey { process, before });
+        let key = |(process, before)| (R, StandbyKey { process, before, epoch: EPOCH });
         Seen {
             processes: processes.iter().map(|process| (*process, place())).collect(),
-            owners: owner.into_iter().map(|owner| (R, (owner, 7))).collect(),
+            owners: owner.into_iter().map(|owner| (R, (owner, EPOCH))).collect(),
             standbys: standby.into_iter().map(key).collect(),
             began: [R].into(),
             hold: false,
@@ -142,12 +146,12 @@ mod tests {
     }
 
     fn with_copy(process: u64) -> Own {
-        Own { copies: vec![R], ..own(process) }
+        Own { copies: [(R, EPOCH)].into(), ..own(process) }
     }
 
     #[test]
     fn a_standby_is_named_first_and_counts_once_it_has_begun() {
-        let key = |process, before| Deed::Name(R, StandbyKey { process, before });
+        let key = |process, before| Deed::Name(R, StandbyKey { process, before, epoch: EPOCH });
         assert_eq!(plan(&seen(&[1, 2, 3], Some(1), None), &own(1)), [key(2, Some(0))]);
         let named = seen(&[1, 2, 3], Some(1), Some((2, Some(0))));
         assert_eq!(plan(&named, &own(1)), []);
@@ -163,6 +167,9 @@ mod tests {
         assert_eq!(plan(&free((2, None)), &with_copy(2)), [Deed::TakeOver(R)]);
         assert_eq!(plan(&free((2, None)), &own(2)), [], "it has none");
         assert_eq!(plan(&free((2, None)), &with_copy(3)), [], "it is an older one");
+        let older = Own { copies: [(R, EPOCH - 1)].into(), ..own(2) };
+        assert_eq!(plan(&free((2, None)), &older), [], "it is of an owner before the last");
+        assert_eq!(plan(&free((2, Some(0))), &older), [], "who is named and has not begun");
         assert_eq!(plan(&free((2, Some(3))), &with_copy(2)), [], "its copy may lack what 3 was told");
         assert_eq!(plan(&free((2, Some(3))), &with_copy(3)), [Deed::TakeOver(R)]);
         let late = Own { free_ms: [(R, 101)].into(), ..own(1) };
@@ -174,12 +181,23 @@ mod tests {
         let other = RegionId(2);
         let mut all = seen(&[1, 3], Some(1), Some((3, None)));
         all.owners.insert(other, (1, 8));
-        all.standbys.insert(other, StandbyKey { process: 3, before: None });
+        all.standbys.insert(other, StandbyKey { process: 3, before: None, epoch: 8 });
         let own = Own { regions: vec![R, other], ..own(1) };
         assert_eq!(plan(&all, &own), [Deed::Release(R)], "one at a time");
         all.owners.insert(R, (3, 9));
         let names = |deed: &Deed| matches!(deed, Deed::Release(_));
         assert!(!plan(&all, &own).iter().any(names), "now each has one");
+    }
+
+    #[test]
+    fn what_was_done_and_not_answered_is_gone_on_with() {
+        let ours = seen(&[1, 2], Some(2), None);
+        let in_doubt = |deed| Own { in_doubt: [(R, deed)].into(), ..with_copy(2) };
+        assert_eq!(plan(&ours, &in_doubt(Deed::TakeOver(R))), [Deed::TakeOver(R)]);
+        let begin = Deed::Begin { region: R, lost: false };
+        assert_eq!(plan(&ours, &in_doubt(begin)), [begin]);
+        let theirs = seen(&[1, 2], Some(1), Some((2, None)));
+        assert_eq!(plan(&theirs, &in_doubt(begin)), [Deed::Follow(R)], "it was not done");
     }
 
     #[test]

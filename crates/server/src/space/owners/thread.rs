@@ -94,6 +94,8 @@ struct Keeper<const D: usize, B> {
     claims: BTreeMap<RegionId, u64>,
     free_since: BTreeMap<RegionId, Instant>,
     asked: BTreeMap<RegionId, Instant>,
+    /// Claims that were not answered: they may be ours.
+    in_doubt: BTreeMap<RegionId, Deed>,
     peers: BTreeMap<u64, SocketAddr>,
     holds: bool,
 }
@@ -108,6 +110,8 @@ enum KeepError {
     Space(#[from] SpaceError),
     #[error("cannot keep the lease: {0}")]
     Thread(#[from] std::io::Error),
+    #[error("the copy of region {0} was given up when it was to be gone on from")]
+    NoCopy(u32),
 }
 
 impl Owners {
@@ -131,6 +135,7 @@ impl Owners {
             claims: BTreeMap::new(),
             free_since: BTreeMap::new(),
             asked: BTreeMap::new(),
+            in_doubt: BTreeMap::new(),
             peers: BTreeMap::new(),
             holds: false,
         };
@@ -167,6 +172,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
             self.space.order(move |runner| runner.set_pace(pace, None))?;
         }
         self.renew(&seen, until)?;
+        self.say_again(&seen)?;
         let own = self.own(&seen)?;
         for deed in plan(&seen, &own) {
             self.perform(deed, &seen)?;
@@ -178,6 +184,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         if let KeepError::Lease(lost) = error {
             (self.tell)(Told::LeaseLost(lost.to_string()));
             self.lease = None;
+            self.in_doubt.clear();
             // Others may own them by now.
             let claims = std::mem::take(&mut self.claims);
             for region in claims.into_keys() {
@@ -247,15 +254,39 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         Ok(())
     }
 
+    /// Has the runner, and the cluster, know what an order or an answer that was lost would have told.
+    fn say_again(&mut self, seen: &Seen) -> Result<(), KeepError> {
+        let ours = |(region, epoch): (&RegionId, &u64)| {
+            let standby = seen.standbys.get(region).filter(|standby| standby.epoch == *epoch);
+            standby.map(|standby| (*region, *standby))
+        };
+        let named: Vec<(RegionId, StandbyKey)> = self.claims.iter().filter_map(ours).collect();
+        if !named.is_empty() {
+            self.space.order(move |runner| {
+                for (region, standby) in named {
+                    runner.name_standby(region, standby.process, standby.before.is_none());
+                }
+            })?;
+        }
+        for region in self.claims.keys().filter(|region| !seen.began.contains(region)) {
+            self.kv.put(key(&self.config.world, "began", region.0.into()), b"1")?;
+        }
+        Ok(())
+    }
+
     fn own(&mut self, seen: &Seen) -> Result<Own, KeepError> {
         let regions = self.config.regions.clone();
+        // What is another's by now was not done.
+        let process = self.config.process;
+        self.in_doubt.retain(|region, _| seen.owners.get(region).is_none_or(|(owner, _)| *owner == process));
         self.free_since.retain(|region, _| !seen.owners.contains_key(region));
         for region in regions.iter().filter(|region| !seen.owners.contains_key(region)) {
             self.free_since.entry(*region).or_insert_with(Instant::now);
         }
         let all = regions.clone();
         let (copies, begun_copies) = self.space.ask(move |runner| {
-            let copies = all.iter().filter(|region| runner.copy_of(**region).is_some()).copied().collect();
+            let epoch = |region: &RegionId| Some((*region, runner.copy_of(*region)?.handover().epoch()));
+            let copies = all.iter().filter_map(epoch).collect();
             let begun = all.iter().filter(|region| runner.has_candidate(**region)).copied().collect();
             (copies, begun)
         })?;
@@ -267,6 +298,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
             standby: self.config.standby,
             copies,
             begun_copies,
+            in_doubt: self.in_doubt.clone(),
             free_ms: self.free_since.iter().map(since).collect(),
             patience_ms: self.config.patience.as_millis() as u64,
         })
@@ -274,35 +306,60 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
 
     fn perform(&mut self, deed: Deed, seen: &Seen) -> Result<(), KeepError> {
         match deed {
-            Deed::TakeOver(region) => self.take_over(region, seen),
-            Deed::Begin { region, lost } => self.begin(region, lost),
+            Deed::TakeOver(region) | Deed::Begin { region, .. } => {
+                let Some((epoch, authority)) = self.claim(region, deed, seen)? else { return Ok(()) };
+                let done = match deed {
+                    Deed::Begin { lost, .. } => self.begin(region, authority, lost),
+                    _ => self.take_over(region, authority, seen),
+                };
+                // What is not run here is nobody's.
+                if done.is_err() {
+                    self.claims.remove(&region);
+                    self.give_up(region, epoch)?;
+                }
+                done
+            }
             Deed::Name(region, standby) => self.name(region, standby),
-            Deed::Follow(region) => self.follow(region),
+            Deed::Follow(region) => self.follow(region, seen),
             Deed::Forget(region) => Ok(self.space.order(move |runner| runner.unfollow(region))?),
             Deed::Release(region) => self.release(region),
         }
     }
 
     /// The region's key, if nobody has it: the epoch, and until when it may act.
-    fn claim(&mut self, region: RegionId) -> Result<Option<(u64, Authority)>, KeepError> {
+    fn claim(
+        &mut self,
+        region: RegionId,
+        deed: Deed,
+        seen: &Seen,
+    ) -> Result<Option<(u64, Authority)>, KeepError> {
         let Some(lease) = &self.lease else { return Ok(None) };
         let until = lease.check()?;
-        let key = key(&self.config.world, "region", region.0.into());
-        let value = serde_json::to_vec(&Owner { process: self.config.process }).unwrap_or_default();
-        let put = Operation::Put { key: &key, value: &value, lease: lease.id() };
-        // Whoever stood by for the owner before does not for this one.
-        let standby = super::keys::key(&self.config.world, "standby", region.0.into());
-        let claim = Transaction::new().if_modified_at(&key, 0).then(put).delete(&standby);
-        let done = self.kv.transact(&claim)?;
-        if !done.succeeded {
-            return Ok(None);
-        }
-        self.claims.insert(region, done.revision);
-        Ok(Some((done.revision, Authority { epoch: done.revision, until_ns: until_ns(until) })))
+        let known = seen.owners.get(&region).filter(|(process, _)| *process == self.config.process);
+        let claimed = match known {
+            Some((_, epoch)) => Some(*epoch),
+            None => {
+                // Before anybody can see whose it is.
+                self.space.ask(move |runner| runner.host().prepare(region))?.map_err(SpaceError::from)?;
+                self.in_doubt.insert(region, deed);
+                let key = key(&self.config.world, "region", region.0.into());
+                let value = serde_json::to_vec(&Owner { process: self.config.process }).unwrap_or_default();
+                let put = Operation::Put { key: &key, value: &value, lease: lease.id() };
+                // Whoever stood by for the owner before does not for this one.
+                let standby = super::keys::key(&self.config.world, "standby", region.0.into());
+                let claim = Transaction::new().if_modified_at(&key, 0).then(put).delete(&standby);
+                let done = self.kv.transact(&claim)?;
+                done.succeeded.then_some(done.revision)
+            }
+        };
+        // Where it was not, an earlier try may still have been: that is seen in the next turn.
+        let Some(epoch) = claimed else { return Ok(None) };
+        self.in_doubt.remove(&region);
+        self.claims.insert(region, epoch);
+        Ok(Some((epoch, Authority { epoch, until_ns: until_ns(until) })))
     }
 
-    fn take_over(&mut self, region: RegionId, seen: &Seen) -> Result<(), KeepError> {
-        let Some((epoch, authority)) = self.claim(region)? else { return Ok(()) };
+    fn take_over(&mut self, region: RegionId, authority: Authority, seen: &Seen) -> Result<(), KeepError> {
         let others = seen.owners.iter().filter(|(other, _)| **other != region);
         let peers: Vec<(RegionId, u64)> = others.map(|(other, (_, epoch))| (*other, *epoch)).collect();
         let taken = self.space.ask(move |runner| {
@@ -311,12 +368,14 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
             runner.take_over(region, &succession).map(|taken| from.filter(|_| taken))
         })?;
         let from_tick = taken.map_err(SpaceError::from)?;
-        (self.tell)(Told::Owns { region, epoch, from_tick });
+        if from_tick.is_none() {
+            return Err(KeepError::NoCopy(region.0));
+        }
+        (self.tell)(Told::Owns { region, epoch: authority.epoch, from_tick });
         Ok(())
     }
 
-    fn begin(&mut self, region: RegionId, lost: bool) -> Result<(), KeepError> {
-        let Some((epoch, authority)) = self.claim(region)? else { return Ok(()) };
+    fn begin(&mut self, region: RegionId, authority: Authority, lost: bool) -> Result<(), KeepError> {
         let populate = Arc::clone(&self.populate);
         let begun = self.space.ask(move |runner| {
             runner.unfollow(region);
@@ -328,12 +387,20 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
             Ok::<_, SpaceError>(())
         })?;
         begun?;
-        self.kv.put(key(&self.config.world, "began", region.0.into()), b"1")?;
         if lost {
             (self.tell)(Told::Lost(region));
         }
-        (self.tell)(Told::Owns { region, epoch, from_tick: None });
+        (self.tell)(Told::Owns { region, epoch: authority.epoch, from_tick: None });
+        // If this is not answered it is said again.
+        let _ = self.kv.put(key(&self.config.world, "began", region.0.into()), b"1");
         Ok(())
+    }
+
+    /// Takes the region's key away, if it is still that of this epoch.
+    fn give_up(&mut self, region: RegionId, epoch: u64) -> Result<bool, KeepError> {
+        let own = key(&self.config.world, "region", region.0.into());
+        let ours = Transaction::new().compare(&own, Is::Equal, Target::Created { revision: epoch });
+        Ok(self.kv.transact(&ours.delete(&own))?.succeeded)
     }
 
     /// Says who stands by, if the region is still ours.
@@ -346,19 +413,22 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         let value = serde_json::to_vec(&standby).unwrap_or_default();
         let ours = Transaction::new().compare(&own, Is::Equal, Target::Created { revision: epoch });
         if self.kv.transact(&ours.put(&key, &value))?.succeeded {
-            self.space.order(move |runner| match standby.before {
-                Some(_) => runner.name_standby(region, standby.process),
-                None => runner.promote_standby(region, standby.process),
-            })?;
+            let counts = standby.before.is_none();
+            self.space.order(move |runner| runner.name_standby(region, standby.process, counts))?;
         }
         Ok(())
     }
 
-    fn follow(&mut self, region: RegionId) -> Result<(), KeepError> {
+    fn follow(&mut self, region: RegionId, seen: &Seen) -> Result<(), KeepError> {
+        let epoch = seen.owners.get(&region).map_or(0, |(_, epoch)| *epoch);
         let recent = self.asked.get(&region).is_some_and(|asked| asked.elapsed() < ASK_AGAIN);
         if !recent {
             self.asked.insert(region, Instant::now());
-            self.space.order(move |runner| runner.follow(region))?;
+            self.space.order(move |runner| {
+                // What is known of an owner before this one is nothing to go on from.
+                runner.forget_older(region, epoch);
+                runner.follow(region);
+            })?;
         }
         Ok(())
     }
@@ -375,9 +445,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
             }
             std::thread::sleep(RELEASE.1);
         }
-        let own = key(&self.config.world, "region", region.0.into());
-        let ours = Transaction::new().compare(&own, Is::Equal, Target::Created { revision: epoch });
-        if self.kv.transact(&ours.delete(&own))?.succeeded {
+        if self.give_up(region, epoch)? {
             self.claims.remove(&region);
             self.space.ask(move |runner| runner.end_region(region))?;
             (self.tell)(Told::Released(region));

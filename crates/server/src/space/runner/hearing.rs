@@ -46,7 +46,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
         let Some(link) = self.links.get(key) else { return Ok(()) };
         let Some(process) = link.process else {
             return match frame {
-                Frame::Hello(hello) => self.links.meet(key, hello),
+                Frame::Hello(hello) => {
+                    self.links.meet(key, hello)?;
+                    // What follows is said to who knows that a connection before this one is over.
+                    self.take_events(now_ns);
+                    Ok(())
+                }
                 Frame::Refused(why) => Err(Refused::ByThem((*why).to_owned())),
                 _ => Err(Refused::Stranger),
             };
@@ -68,7 +73,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             Frame::Whole { region, bytes } => self.follow_on(region, process, bytes, true),
             Frame::Record { region, bytes } => self.follow_on(region, process, bytes, false),
             Frame::Knows { region, entries, tick } => {
-                if self.standing.hear(region, process, entries, tick) {
+                if let Some((entries, tick)) = self.standing.hear(region, process, (entries, tick)) {
                     self.host.standby_knows(region, entries, tick, now_ns);
                 }
             }
@@ -114,7 +119,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Runner<D, B> {
             return;
         }
         if let Some((whole, _)) = self.host.standby_starts(region) {
-            self.links.send(process, &Frame::Whole { region, bytes: &whole });
+            self.links.send_or_end(process, &Frame::Whole { region, bytes: &whole });
         }
     }
 
