@@ -33,11 +33,18 @@ pub struct Ghost<const D: usize> {
     pub velocity: Point<D>,
 }
 
+/// The newest batch of a neighbour, and the tick of one's own after which it came: neighbours that do not keep step count theirs otherwise.
+#[derive(Debug, Clone)]
+struct Heard<const D: usize> {
+    batch: GhostBatch<D>,
+    tick: u64,
+}
+
 /// What is known of all neighbours.
 #[derive(Debug, Clone)]
 pub struct Ghosts<const D: usize> {
     ghosts_max: u32,
-    neighbours: BTreeMap<RegionId, GhostBatch<D>>,
+    neighbours: BTreeMap<RegionId, Heard<D>>,
     stale: u64,
     beyond: u64,
 }
@@ -47,9 +54,9 @@ impl<const D: usize> Ghosts<D> {
         Ghosts { ghosts_max, neighbours: BTreeMap::new(), stale: 0, beyond: 0 }
     }
 
-    /// Takes a batch in, if it is newer than what is known, and its owner is not known to be replaced.
-    pub(crate) fn take(&mut self, mut batch: GhostBatch<D>, epoch_known: u64) -> bool {
-        let newer = self.neighbours.get(&batch.from).is_none_or(|held| batch.stamp() > held.stamp());
+    /// Takes a batch in that comes after this tick of one's own, if it is newer than what is known, and its owner is not known to be replaced.
+    pub(crate) fn take(&mut self, mut batch: GhostBatch<D>, epoch_known: u64, tick: u64) -> bool {
+        let newer = self.neighbours.get(&batch.from).is_none_or(|held| batch.stamp() > held.batch.stamp());
         if !newer || batch.epoch < epoch_known {
             self.stale += 1;
             return false;
@@ -57,13 +64,13 @@ impl<const D: usize> Ghosts<D> {
         let max = self.ghosts_max as usize;
         self.beyond += batch.len().saturating_sub(max) as u64;
         batch.truncate(max);
-        self.neighbours.insert(batch.from, batch);
+        self.neighbours.insert(batch.from, Heard { batch, tick });
         true
     }
 
     /// Until which tick a neighbour is known.
     pub fn known_through(&self, region: RegionId) -> Option<u64> {
-        self.neighbours.get(&region).map(|batch| batch.tick)
+        self.neighbours.get(&region).map(|heard| heard.batch.tick)
     }
 
     /// Batches that were not newer than what was known.
@@ -76,17 +83,17 @@ impl<const D: usize> Ghosts<D> {
         self.beyond
     }
 
-    /// Visits all as they are taken to be after a tick; those not heard of for longer than `ticks_max` are left out. Who is
+    /// Visits all as they are taken to be after a tick of one's own; those not heard of for longer than `ticks_max` are left out. Who is
     /// told of by two neighbours is as the newer says.
     pub fn each(&self, tick: u64, seconds: f32, ticks_max: u64, mut visit: impl FnMut(&Ghost<D>)) {
-        let fresh = |batch: &&GhostBatch<D>| batch.tick + ticks_max >= tick;
-        let mut batches: Vec<&GhostBatch<D>> = self.neighbours.values().filter(fresh).collect();
-        batches.sort_by_key(|batch| std::cmp::Reverse(batch.tick));
+        let fresh = |heard: &&Heard<D>| heard.tick + ticks_max >= tick;
+        let mut batches: Vec<&Heard<D>> = self.neighbours.values().filter(fresh).collect();
+        batches.sort_by_key(|heard| std::cmp::Reverse(heard.tick));
         let mixed = batches.windows(2).any(|pair| pair[0].tick != pair[1].tick);
         let mut seen = std::collections::HashSet::new();
-        for batch in batches {
-            let ticks = tick.saturating_sub(batch.tick);
-            for ghost in batch.ghosts(ticks as f32 * seconds) {
+        for heard in batches {
+            let ticks = tick.saturating_sub(heard.tick);
+            for ghost in heard.batch.ghosts(ticks as f32 * seconds) {
                 // In lock-step nobody is told of twice.
                 if !mixed || seen.insert(ghost.id) {
                     visit(&ghost);
@@ -97,6 +104,6 @@ impl<const D: usize> Ghosts<D> {
 
     /// Bytes of memory it holds.
     pub fn bytes(&self) -> usize {
-        self.neighbours.values().map(|batch| batch.len() * (12 + 8 * D)).sum()
+        self.neighbours.values().map(|heard| heard.batch.len() * (12 + 8 * D)).sum()
     }
 }

@@ -6,11 +6,14 @@
 //!   waited longest and are nearest go first.
 //! - A viewer that takes in its messages knows exactly the ids that are within its sight; each is where it was told last.
 //!
-//! An entity that is entered is sent whole. Limit: [`Limits::viewers_max`](crate::Limits).
+//! A viewer may watch around an entity that is a neighbour's: each region tells it of its own, and all together are what is within its
+//! sight. An entity that is entered is sent whole. Limit: [`Limits::viewers_max`](crate::Limits).
 
+mod ask;
+mod scene;
 mod viewer;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::entity::EntityId;
 use crate::index::{Grid, Index};
@@ -18,6 +21,8 @@ use crate::shape::{Ball, distance_sq};
 use crate::store::Store;
 use crate::world::{Point, World};
 
+pub use ask::{Ask, Command};
+pub use scene::{Scene, Visible, put_sight};
 pub use viewer::{Glimpse, GlimpseError, Rule, ViewerId, Watch};
 
 use viewer::{Seen, Viewer};
@@ -45,6 +50,14 @@ pub enum InterestError {
     /// It is no distance.
     #[error("a viewer sees {0} far: it has to be a number above 0")]
     Radius(f32),
+    /// It is further than regions know of each other.
+    #[error("a viewer sees {radius} far: regions know no more than {strip} of each other")]
+    Far {
+        /// What was asked for.
+        radius: f32,
+        /// How far beyond its border a region's entities are seen by others.
+        strip: f32,
+    },
 }
 
 impl<const D: usize> Interests<D> {
@@ -54,7 +67,7 @@ impl<const D: usize> Interests<D> {
         Interests { viewers_max, viewers: BTreeMap::new(), grid: Grid::new(world, radius), found, waiting }
     }
 
-    /// Somebody watches from now on; what it was told before is forgotten.
+    /// Somebody watches from now on; what it was told before is forgotten, unless it watches the same already.
     pub fn watch(&mut self, viewer: ViewerId, watch: Watch) -> Result<(), InterestError> {
         let radius = watch.radius;
         if !(radius.is_finite() && radius > 0.0) {
@@ -63,8 +76,16 @@ impl<const D: usize> Interests<D> {
         if !self.viewers.contains_key(&viewer) && self.viewers.len() >= self.viewers_max as usize {
             return Err(InterestError::TooMany { max: self.viewers_max });
         }
-        self.viewers.insert(viewer, Viewer::new(watch));
+        let same = self.viewers.get(&viewer).is_some_and(|known| known.watch.is(&watch));
+        if !same {
+            self.viewers.insert(viewer, Viewer::new(watch));
+        }
         Ok(())
+    }
+
+    /// Around whom viewers watch.
+    pub(crate) fn centers(&self) -> impl Iterator<Item = EntityId> {
+        self.viewers.values().map(|viewer| viewer.watch.center)
     }
 
     /// Somebody does not watch any more.
@@ -84,7 +105,18 @@ impl<const D: usize> Interests<D> {
 
     /// Tells each viewer, as bytes of [`Glimpse`]s, what has changed for it after a tick. Whoever has nothing to be told is
     /// left out.
-    pub fn tell(&mut self, store: &Store<D>, tick: u64, mut tell: impl FnMut(ViewerId, &[u8])) {
+    pub fn tell(&mut self, store: &Store<D>, tick: u64, tell: impl FnMut(ViewerId, &[u8])) {
+        self.tell_beside(store, &HashMap::new(), tick, tell);
+    }
+
+    /// The same where others than the store's may be watched around.
+    pub(crate) fn tell_beside(
+        &mut self,
+        store: &Store<D>,
+        beside: &HashMap<EntityId, Point<D>>,
+        tick: u64,
+        mut tell: impl FnMut(ViewerId, &[u8]),
+    ) {
         if self.viewers.is_empty() {
             return;
         }
@@ -93,7 +125,7 @@ impl<const D: usize> Interests<D> {
         let mut bytes = Vec::new();
         for (id, viewer) in &mut viewers {
             bytes.clear();
-            self.look(viewer, store, tick, &mut bytes);
+            self.look(viewer, store, beside, tick, &mut bytes);
             if !bytes.is_empty() {
                 tell(*id, &bytes);
             }
@@ -101,10 +133,18 @@ impl<const D: usize> Interests<D> {
         self.viewers = viewers;
     }
 
-    fn look(&mut self, viewer: &mut Viewer, store: &Store<D>, tick: u64, bytes: &mut Vec<u8>) {
+    fn look(
+        &mut self,
+        viewer: &mut Viewer,
+        store: &Store<D>,
+        beside: &HashMap<EntityId, Point<D>>,
+        tick: u64,
+        bytes: &mut Vec<u8>,
+    ) {
         let watch = viewer.watch;
-        // Whoever is not here sees nobody here.
-        let center = store.row(watch.center).map(|row| store.position(row));
+        // Whoever is not here, nor near, sees nobody here.
+        let own = store.row(watch.center).map(|row| store.position(row));
+        let center = own.or_else(|| beside.get(&watch.center).copied());
         self.found.clear();
         if let Some(center) = center {
             self.grid.within(&Ball { center, radius: watch.radius }, &mut self.found);

@@ -122,6 +122,10 @@ impl<'a> Fields<'a> {
         (0..self.count(item_bytes)?).map(|_| item(self)).collect()
     }
 
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }

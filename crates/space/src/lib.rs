@@ -49,7 +49,10 @@ pub use handover::{
     OfferError, Parcel, Refusal, Refused, RegionId, Saying, Standby, Step, Timing, Transfer,
 };
 pub use index::{Columns, Grid, Index, Near, Octree, Scan, Tetree, Tree};
-pub use interest::{Glimpse, GlimpseError, InterestError, Interests, Rule, ViewerId, Watch};
+pub use interest::{
+    Ask, Command, Glimpse, GlimpseError, InterestError, Interests, Rule, Scene, ViewerId, Visible, Watch,
+    put_sight,
+};
 pub use layout::{DecodeError, VERSION};
 pub use limits::Limits;
 pub use lockstep::Lockstep;
@@ -58,5 +61,5 @@ pub use region::{
     Authority, Outputs, RecordError, Region, RegionState, Report, Section, Setup, StepError, Succession,
 };
 pub use shape::{Aabb, Ball, Beam, Frustum, Plane, Shape};
-pub use store::{Component, Entity, Kind, Schema, SchemaError, StateError, Store, StoreError};
+pub use store::{Component, Entity, Kind, Schema, SchemaError, StateError, Store, StoreError, Window};
 pub use world::{CELL_BITS, PLACE_BITS, Place, Point, World, WorldError};

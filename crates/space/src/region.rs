@@ -10,18 +10,22 @@
 //! - A behaviour that panics, or moves an entity to where there is no place, freezes that entity; all others go on.
 
 mod crossing;
+mod home;
+mod load;
 mod moving;
 mod outputs;
 mod setup;
 mod state;
 mod trial;
 mod view;
+mod watching;
 mod whole;
 
 use crate::behaviour::Behaviour;
 use crate::entity::EntityId;
 use crate::ghost::{GhostBatch, Ghosts, Strip};
 use crate::handover::{Effect, Handover, Message, RegionId};
+use crate::interest::Interests;
 use crate::layout::DecodeError;
 use crate::partition::Partition;
 use crate::store::{Entity, Store, StoreError};
@@ -31,6 +35,7 @@ pub use setup::Setup;
 pub(crate) use state::put_column;
 pub use state::{RecordError, RegionState, Section};
 
+use home::Home;
 use view::View;
 
 /// The right to act for a region, as the cluster's leases give it.
@@ -95,10 +100,17 @@ pub struct Region<const D: usize, B> {
     standby_tick: u64,
     ghosts: Ghosts<D>,
     strip: Strip<D>,
+    home: Home<D>,
     view: View<D>,
+    /// Nothing while nobody watches.
+    interests: Option<Interests<D>>,
+    /// Whether anybody is told what changes.
+    told: bool,
     effects: Vec<Effect>,
     /// Rows that are in another's stretch after the last tick.
     crossed: Vec<u32>,
+    /// Rows whose velocity changed in the last tick.
+    turned: Vec<u32>,
     misplaced: Vec<u32>,
     /// Batches of ghosts.
     ghosts_sent: u64,
@@ -124,6 +136,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     ) -> Region<D, B> {
         let ghosts = Ghosts::new(setup.limits.ghosts_max);
         let strip = Strip::new(setup.world, setup.strip);
+        let home = Home::new(setup.world, stretch(&partition, setup.region), setup.strip);
         let view = View::new(setup.world, behaviour.sight());
         let standby_tick = state.tick();
         let (effects, reports_dropped) = (Vec::new(), 0);
@@ -136,9 +149,13 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             standby_tick,
             ghosts,
             strip,
+            home,
             view,
+            interests: None,
+            told: true,
             effects,
             crossed: Vec::new(),
+            turned: Vec::new(),
             misplaced: Vec::new(),
             ghosts_sent: 0,
             reports_dropped,
@@ -214,9 +231,17 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     /// The curve is cut anew. Who is in another's stretch now is handed over from the next tick on.
     pub fn set_partition(&mut self, partition: Partition) {
         if partition.version() > self.partition.version() {
+            let stretch = stretch(&partition, self.setup.region);
+            self.home = Home::new(self.setup.world, stretch, self.setup.strip);
             self.partition = partition;
             self.strip.forget();
         }
+    }
+
+    /// Whether anybody is told what changes. If not, records may be left out; whoever is told again begins with a
+    /// [copy](Region::standby_starts). At first it is taken that somebody is.
+    pub fn set_told(&mut self, told: bool) {
+        self.told = told;
     }
 
     /// Takes in an entity that is new in the world.
@@ -289,7 +314,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             GHOSTS => {
                 let batch = GhostBatch::decode(rest)?;
                 let known = self.state.handover().epoch_of(batch.from).unwrap_or(0);
-                self.ghosts.take(batch, known);
+                self.ghosts.take(batch, known, self.state.tick());
             }
             other => return Err(StepError::Channel(other)),
         }
@@ -329,7 +354,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
                     message.encode(&mut bytes);
                     out.messages.push((to, bytes));
                 }
-                Effect::Write(entry) => Section::Entry(entry).encode(&mut out.record),
+                Effect::Write(entry) if self.told => Section::Entry(entry).encode(&mut out.record),
                 Effect::Refused(refused) => {
                     let until = rests_until.max(self.state.tick() + 1);
                     for (id, why) in refused {
@@ -349,6 +374,11 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         self.effects = effects;
     }
 
+    /// The first key of its own, and the first after those.
+    fn stretch(&self) -> (u64, u64) {
+        stretch(&self.partition, self.setup.region)
+    }
+
     fn report(&mut self, report: Report, out: &mut Outputs) {
         if out.reports.len() < self.setup.limits.reports_max as usize {
             out.reports.push(report);
@@ -356,4 +386,9 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             self.reports_dropped += 1;
         }
     }
+}
+
+/// A region that has nothing has no keys.
+fn stretch(partition: &Partition, region: RegionId) -> (u64, u64) {
+    partition.stretch(region).unwrap_or((0, 0))
 }

@@ -5,23 +5,24 @@
 //! - The same operations in the same order give the same rows everywhere, so that a standby can be told of rows.
 //! - Positions and velocities are finite: what is not is refused, and leaves no trace.
 //!
-//! Rows are brought into the Morton order by [`Store::sort`], which the owner calls now and then; in between new rows stand at
+//! Rows are brought into the Morton order some at a time (see `order`), as the owner says; in between new rows stand at
 //! the end, and the last row takes the place of one that goes. Limit: [`Limits::entities_max`](crate::Limits).
 
 mod component;
+mod order;
 mod snapshot;
 mod state;
 
 use hashbrown::HashTable;
 
-use crate::curve::{Curve, Morton};
 use crate::entity::EntityId;
 use crate::handover::{Holdings, Parcel, Refusal};
 use crate::index::Columns;
 use crate::limits::Limits;
-use crate::world::{Point, World};
+use crate::world::Point;
 
 pub use component::{Component, Kind, Schema, SchemaError};
+pub use order::Window;
 pub use state::{Entity, StateError};
 
 use component::Column;
@@ -47,6 +48,16 @@ pub struct Store<const D: usize> {
     velocity: [Vec<f32>; D],
     components: Vec<Column>,
     rows: HashTable<u32>,
+}
+
+/// All rows of a store, to be moved; those with a flag stand still.
+#[derive(Debug)]
+pub(crate) struct Rows<'a, const D: usize> {
+    pub(crate) ids: &'a [EntityId],
+    pub(crate) kinds: &'a [u32],
+    pub(crate) flags: &'a [u8],
+    pub(crate) position: [&'a mut [f32]; D],
+    pub(crate) velocity: [&'a mut [f32]; D],
 }
 
 /// Why an entity is not taken in.
@@ -189,7 +200,7 @@ impl<const D: usize> Store<D> {
         self.flags[row] & FROZEN != 0
     }
 
-    /// Whether a row may move.
+    /// Whether a row may move: whether no flag stands there.
     #[inline(always)]
     pub(crate) fn moves(&self, row: usize) -> bool {
         self.flags[row] == 0
@@ -276,6 +287,19 @@ impl<const D: usize> Store<D> {
         }
     }
 
+    /// All that a tick reads and writes.
+    #[inline(always)]
+    pub(crate) fn rows_mut(&mut self) -> Rows<'_, D> {
+        let len = self.ids.len();
+        Rows {
+            ids: &self.ids,
+            kinds: &self.kinds[..len],
+            flags: &self.flags[..len],
+            position: self.position.each_mut().map(|column| &mut column[..len]),
+            velocity: self.velocity.each_mut().map(|column| &mut column[..len]),
+        }
+    }
+
     pub(crate) fn columns_mut(&mut self) -> (&mut [Vec<f32>; D], &mut [Vec<f32>; D]) {
         (&mut self.position, &mut self.velocity)
     }
@@ -296,31 +320,6 @@ impl<const D: usize> Store<D> {
     pub fn set_frozen(&mut self, row: usize, frozen: bool) {
         if let Some(flags) = self.flags.get_mut(row) {
             *flags = if frozen { *flags | FROZEN } else { *flags & !FROZEN };
-        }
-    }
-
-    /// Brings the rows into the Morton order, of equal cells by id.
-    pub fn sort(&mut self, world: &World<D>) {
-        // Given back after it: it is needed once in many ticks, and as much as half of all the rest.
-        let (mut order, mut scratch) = (Vec::with_capacity(self.len()), Vec::new());
-        order.extend((0..self.len()).map(|row| (Morton::key(world.place(&self.position(row))), row as u32)));
-        <Morton as Curve<D>>::sort(&mut order, &mut scratch);
-        for run in order.chunk_by_mut(|a, b| a.0 == b.0).filter(|run| run.len() > 1) {
-            run.sort_unstable_by_key(|(_, row)| self.ids[*row as usize]);
-        }
-        fn permute<T: Copy>(column: &mut Vec<T>, order: &[(u64, u32)]) {
-            *column = order.iter().map(|(_, row)| column[*row as usize]).collect();
-        }
-        permute(&mut self.ids, &order);
-        permute(&mut self.generations, &order);
-        permute(&mut self.kinds, &order);
-        permute(&mut self.flags, &order);
-        permute(&mut self.rests_until, &order);
-        self.position.iter_mut().chain(&mut self.velocity).for_each(|column| permute(column, &order));
-        self.components.iter_mut().for_each(|column| column.permute(&order));
-        self.rows.clear();
-        for (row, id) in (0..).zip(&self.ids) {
-            self.rows.insert_unique(hash(*id), row, |row| hash(self.ids[*row as usize]));
         }
     }
 

@@ -9,7 +9,6 @@ use super::Ghost;
 use crate::entity::EntityId;
 use crate::handover::RegionId;
 use crate::layout::{DecodeError, Fields, VERSION, put_u32, put_u64};
-use crate::region::put_column;
 use crate::store::Store;
 
 /// A region's entities near a neighbour's border.
@@ -64,21 +63,6 @@ impl<const D: usize> GhostBatch<D> {
         self.position.iter_mut().chain(&mut self.velocity).for_each(|column| column.truncate(max));
     }
 
-    /// Adds a row, unless it was the last to be added.
-    pub(crate) fn push_once(&mut self, store: &Store<D>, row: usize) {
-        let id = store.ids()[row];
-        if self.ids.last() == Some(&id) {
-            return;
-        }
-        self.ids.push(id);
-        self.kinds.push(store.kinds()[row]);
-        let (position, velocity) = (store.position(row), store.velocity(row));
-        for axis in 0..D {
-            self.position[axis].push(position[axis]);
-            self.velocity[axis].push(velocity[axis]);
-        }
-    }
-
     /// All of them, so many seconds later.
     pub(super) fn ghosts(&self, seconds: f32) -> impl Iterator<Item = Ghost<D>> + '_ {
         (0..self.len()).map(move |at| {
@@ -88,20 +72,27 @@ impl<const D: usize> GhostBatch<D> {
         })
     }
 
-    /// Appends its bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    /// How many bytes a batch of so many has.
+    pub(crate) fn bytes_of(&self, count: usize) -> usize {
+        34 + count * (12 + 8 * D)
+    }
+
+    /// Appends the bytes of a batch of these rows, with this one's heading.
+    pub(crate) fn encode_rows(&self, store: &Store<D>, rows: &[u32], out: &mut Vec<u8>) {
         out.extend_from_slice(&[VERSION, D as u8]);
         put_u32(out, self.from.0);
         put_u64(out, self.epoch);
         put_u64(out, self.tick);
         put_u64(out, self.number);
-        put_u32(out, self.ids.len() as u32);
-        self.ids.iter().for_each(|id| put_u64(out, id.0));
-        self.kinds.iter().for_each(|kind| put_u32(out, *kind));
-        self.position.iter().chain(&self.velocity).for_each(|column| put_column(out, column));
+        put_u32(out, rows.len() as u32);
+        put_rows(out, store.ids(), rows, |id| id.0.to_le_bytes());
+        put_rows(out, store.kinds(), rows, |kind| kind.to_le_bytes());
+        for column in store.positions().into_iter().chain(store.velocities()) {
+            put_rows(out, column, rows, |along| along.to_le_bytes());
+        }
     }
 
-    /// Reads it again. Ghosts whose numbers are none are left out.
+    /// Reads it again. One whose numbers are none is refused whole.
     pub fn decode(bytes: &[u8]) -> Result<GhostBatch<D>, DecodeError> {
         let mut fields = Fields::versioned(bytes)?;
         let dimensions = fields.u8()?;
@@ -111,16 +102,26 @@ impl<const D: usize> GhostBatch<D> {
         let (from, epoch, tick) = (RegionId(fields.u32()?), fields.u64()?, fields.u64()?);
         let mut batch = GhostBatch::new(from, epoch, tick, fields.u64()?);
         let count = fields.count(12 + 8 * D)?;
-        batch.ids = (0..count).map(|_| fields.u64().map(EntityId)).collect::<Result<_, _>>()?;
-        batch.kinds = (0..count).map(|_| fields.u32()).collect::<Result<_, _>>()?;
+        let (ids, _) = fields.take(count * 8)?.as_chunks::<8>();
+        batch.ids = ids.iter().map(|bytes| EntityId(u64::from_le_bytes(*bytes))).collect();
+        let (kinds, _) = fields.take(count * 4)?.as_chunks::<4>();
+        batch.kinds = kinds.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
         for column in batch.position.iter_mut().chain(&mut batch.velocity) {
             let (numbers, _) = fields.take(count * 4)?.as_chunks::<4>();
             column.extend(numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)));
         }
         fields.end()?;
-        if batch.position.iter().chain(&batch.velocity).flatten().any(|along| !along.is_finite()) {
-            return Err(DecodeError::NotFinite);
-        }
-        Ok(batch)
+        let mut columns = batch.position.iter().chain(&batch.velocity);
+        let finite =
+            columns.all(|column| column.iter().fold(true, |finite, along| finite & along.is_finite()));
+        if finite { Ok(batch) } else { Err(DecodeError::NotFinite) }
     }
+}
+
+/// Appends some rows of a column.
+fn put_rows<T, const N: usize>(out: &mut Vec<u8>, column: &[T], rows: &[u32], bytes: impl Fn(&T) -> [u8; N]) {
+    let start = out.len();
+    out.resize(start + rows.len() * N, 0);
+    let (places, _) = out[start..].as_chunks_mut::<N>();
+    places.iter_mut().zip(rows).for_each(|(place, row)| *place = bytes(&column[*row as usize]));
 }

@@ -1,27 +1,48 @@
 //! Which neighbours may see an entity, by the cell it is in.
 //!
-//! Cells are as large as the strip is wide, or larger: whoever sees an entity owns some of the cells around its own. For most
-//! cells nobody else does, and that is known after the first look.
+//! Cells are as large as the strip is wide, or larger: whoever sees an entity owns some of the cells around its own. They are so large that
+//! those of a border stay in the cache; a stretch of the curve is made of whole ones but at its two ends, where a few more than have to
+//! are told of.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
 
 use crate::curve::{Cell, Morton};
 use crate::handover::RegionId;
 use crate::partition::Partition;
 use crate::shape::Aabb;
-use crate::world::{CELL_BITS, World};
+use crate::world::{CELL_BITS, Point, World};
 
-/// For each cell, the regions that own some of a cell around it, and that cell's box.
+/// For each cell, the regions that own some of the cells around it.
 #[derive(Debug)]
 pub(crate) struct Strip<const D: usize> {
     world: World<D>,
     level: u32,
-    cells: HashMap<u64, Vec<(RegionId, Aabb<D>)>>,
-    last: (u64, Vec<(RegionId, Aabb<D>)>),
+    cells: HashMap<u64, Arc<[Beside<D>]>>,
+    last: (u64, Arc<[Beside<D>]>),
+}
+
+/// A region, and boxes around those cells of which it owns some.
+#[derive(Debug)]
+pub(crate) struct Beside<const D: usize> {
+    pub(crate) region: RegionId,
+    boxes: Vec<Aabb<D>>,
+}
+
+impl<const D: usize> Beside<D> {
+    /// Whether one of its cells is as near to a point as this, squared.
+    #[inline]
+    pub(crate) fn is_within(&self, distance_sq: f32, at: &Point<D>) -> bool {
+        self.boxes.iter().any(|bounds| bounds.distance_sq(at) <= distance_sq)
+    }
 }
 
 /// Cells that are remembered; then they are looked at anew.
-const CELLS_MAX: usize = 1 << 18;
+const CELLS_MAX: usize = 1 << 16;
+/// Cells along an axis, in three dimensions and in two: this many doublings.
+const LEVELS: (u32, u32) = (5, 8);
 
 impl<const D: usize> Strip<D> {
     pub(crate) fn new(world: World<D>, width: f32) -> Strip<D> {
@@ -30,19 +51,20 @@ impl<const D: usize> Strip<D> {
                 (world.max()[axis] - world.min()[axis]) / (1 << level) as f32 >= width * (1.0 + 1e-5)
             })
         };
-        let level = (0..=CELL_BITS).rev().find(|level| fits(*level)).unwrap_or(0);
-        Strip { world, level, cells: HashMap::new(), last: (u64::MAX, Vec::new()) }
+        let finest = if D == 2 { LEVELS.1 } else { LEVELS.0 };
+        let level = (0..=finest).rev().find(|level| fits(*level)).unwrap_or(0);
+        Strip { world, level, cells: HashMap::new(), last: (u64::MAX, Arc::new([])) }
     }
 
     /// The curve was cut anew.
     pub(crate) fn forget(&mut self) {
         self.cells.clear();
-        self.last = (u64::MAX, Vec::new());
+        self.last = (u64::MAX, Arc::new([]));
     }
 
-    /// The others that may see who has this key.
+    /// The others that may see who has this key, each once.
     #[inline]
-    pub(crate) fn near(&mut self, key: u64, own: RegionId, partition: &Partition) -> &[(RegionId, Aabb<D>)] {
+    pub(crate) fn near(&mut self, key: u64, own: RegionId, partition: &Partition) -> &[Beside<D>] {
         let prefix = key >> ((CELL_BITS - self.level) as usize * D);
         if self.last.0 != prefix {
             self.last = (prefix, self.find(prefix, key, own, partition));
@@ -50,27 +72,65 @@ impl<const D: usize> Strip<D> {
         &self.last.1
     }
 
-    fn find(
-        &mut self,
-        prefix: u64,
-        key: u64,
-        own: RegionId,
-        partition: &Partition,
-    ) -> Vec<(RegionId, Aabb<D>)> {
+    fn find(&mut self, prefix: u64, key: u64, own: RegionId, partition: &Partition) -> Arc<[Beside<D>]> {
         if self.cells.len() >= CELLS_MAX {
             self.cells.clear();
         }
         let (world, level) = (&self.world, self.level);
         let look = || {
             let cell = Cell::of(Morton::place::<D>(key), level);
-            let mut near = Vec::new();
+            let mut near: BTreeMap<RegionId, Vec<Aabb<D>>> = BTreeMap::new();
             for other in cell.around() {
                 let (first, count) = other.keys();
-                let owners = partition.owners(first, count).filter(|region| *region != own);
-                near.extend(owners.map(|region| (region, world.box_of(&other))));
+                for region in partition.owners(first, count).filter(|region| *region != own) {
+                    near.entry(region).or_default().push(world.box_of(&other));
+                }
             }
-            near
+            near.into_iter().map(|(region, boxes)| Beside { region, boxes: joined(boxes) }).collect()
         };
-        self.cells.entry(prefix).or_insert_with(look).clone()
+        Arc::clone(self.cells.entry(prefix).or_insert_with(look))
+    }
+}
+
+/// The same space in fewer boxes: two that lie side by side and are alike along all other axes become one.
+fn joined<const D: usize>(mut boxes: Vec<Aabb<D>>) -> Vec<Aabb<D>> {
+    for axis in 0..D {
+        let alike = |a: &Aabb<D>, b: &Aabb<D>| {
+            (0..D)
+                .all(|other| other == axis || (a.min[other] == b.min[other] && a.max[other] == b.max[other]))
+        };
+        let mut fewer: Vec<Aabb<D>> = Vec::with_capacity(boxes.len());
+        boxes.sort_by(|a, b| a.min[axis].total_cmp(&b.min[axis]));
+        for one in boxes {
+            match fewer.iter_mut().find(|other| alike(other, &one) && other.max[axis] >= one.min[axis]) {
+                Some(other) => other.max[axis] = other.max[axis].max(one.max[axis]),
+                None => fewer.push(one),
+            }
+        }
+        boxes = fewer;
+    }
+    boxes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boxes_side_by_side_become_one_and_hold_the_same_space() {
+        let cube = |x: u32, y: u32, z: u32| {
+            let at = [x, y, z].map(|along| along as f32);
+            Aabb { min: at, max: at.map(|along| along + 1.0) }
+        };
+        let slab = (0..9).map(|nth| cube(nth % 3, nth / 3, 4)).collect();
+        assert_eq!(joined(slab), [Aabb { min: [0.0, 0.0, 4.0], max: [3.0, 3.0, 5.0] }]);
+        let corner = vec![cube(0, 0, 0), cube(1, 0, 0), cube(0, 1, 0)];
+        let fewer = joined(corner.clone());
+        assert_eq!(fewer.len(), 2);
+        for nth in 0..1_000_u32 {
+            let at = [nth % 10, nth / 10 % 10, nth / 100].map(|along| along as f32 * 0.29 + 0.05);
+            let holds = |boxes: &[Aabb<3>]| boxes.iter().any(|one| one.distance_sq(&at) == 0.0);
+            assert_eq!(holds(&corner), holds(&fewer), "{at:?}");
+        }
     }
 }

@@ -22,6 +22,8 @@ pub struct Grid<const D: usize> {
     /// Cells along each axis.
     counts: [usize; D],
     per_unit: Point<D>,
+    /// How long a cell is along each axis.
+    lengths: Point<D>,
     /// Where each cell's points begin, and the end.
     starts: Vec<u32>,
     at: [Vec<f32>; D],
@@ -32,20 +34,38 @@ pub struct Grid<const D: usize> {
 impl<const D: usize> Grid<D> {
     /// Without points, its cells so long, or longer where there would be too many.
     pub fn new(world: World<D>, length: f32) -> Grid<D> {
+        Grid::of(world, length, 1)
+    }
+
+    /// The same for looking around points as far as `sight`: a cell is as long as that, but along the first axis, where cells lie one after
+    /// another, a quarter of it.
+    pub(crate) fn for_sight(world: World<D>, sight: f32) -> Grid<D> {
+        Grid::of(world, sight, 4)
+    }
+
+    /// Cells are so long, and along the first axis a so-many-th of it.
+    fn of(world: World<D>, length: f32, parts: usize) -> Grid<D> {
         let extent: Point<D> = std::array::from_fn(|axis| world.max()[axis] - world.min()[axis]);
         let mut length = if length.is_normal() { length.abs() } else { extent[0] };
-        let fitting = |length: f32| extent.map(|along| ((along / length) as usize).clamp(1, CELLS_MAX));
+        let fitting = |length: f32| -> [usize; D] {
+            std::array::from_fn(|axis| {
+                let cells = (extent[axis] / length) as usize * if axis == 0 { parts } else { 1 };
+                cells.clamp(1, CELLS_MAX)
+            })
+        };
         while fitting(length).iter().fold(1_usize, |all, count| all.saturating_mul(*count)) > CELLS_MAX {
             length *= 1.25;
         }
         let counts = fitting(length);
         let per_unit = std::array::from_fn(|axis| counts[axis] as f32 / extent[axis]);
+        let lengths = std::array::from_fn(|axis| extent[axis] / counts[axis] as f32);
         let at = std::array::from_fn(|_| Vec::new());
         let (items, slots) = (Vec::new(), Vec::new());
         Grid {
             world,
             counts,
             per_unit,
+            lengths,
             starts: vec![0; counts.iter().product::<usize>() + 1],
             at,
             items,
@@ -78,6 +98,46 @@ impl<const D: usize> Grid<D> {
                 visit(self.starts[start + low[0]] as usize..self.starts[start + high[0] + 1] as usize);
             }
         }
+    }
+
+    /// Visits the slots of all cells in which points within `reach` may be, in rows along the first axis, in the same order whatever points
+    /// there are. Of each row only as much as is within reach of it.
+    #[inline(always)]
+    pub(crate) fn rows_around(
+        &self,
+        at: &Point<D>,
+        reach: f32,
+        mut visit: impl FnMut(std::ops::Range<usize>),
+    ) {
+        let ends = |axis: usize| (self.along(axis, at[axis] - reach), self.along(axis, at[axis] + reach));
+        let ((first_row, last_row), flat) = (ends(1), self.counts[0] * self.counts[1]);
+        let (first_layer, last_layer) = if D == 3 { ends(D - 1) } else { (0, 0) };
+        for layer in first_layer..=last_layer {
+            let beyond = if D == 3 { self.apart(D - 1, layer, at[D - 1]) } else { 0.0 };
+            for row in first_row..=last_row {
+                let beside = self.apart(1, row, at[1]);
+                let apart_sq = beyond * beyond + beside * beside;
+                if apart_sq > reach * reach {
+                    continue;
+                }
+                // No less than the root of what is left of the reach's square.
+                let half = reach - apart_sq / (reach * 2.0);
+                let (low, high) = (self.along(0, at[0] - half), self.along(0, at[0] + half));
+                let start = layer * flat * usize::from(D == 3) + row * self.counts[0];
+                visit(self.starts[start + low] as usize..self.starts[start + high + 1] as usize);
+            }
+        }
+    }
+
+    /// How far a coordinate is from a row or layer of cells at least; what is beyond the world is in those at its border.
+    #[inline(always)]
+    fn apart(&self, axis: usize, cell: usize, at: f32) -> f32 {
+        let (min, last) = (self.world.min()[axis], self.counts[axis] - 1);
+        let low = if cell == 0 { f32::NEG_INFINITY } else { min + cell as f32 * self.lengths[axis] };
+        let high = if cell == last { f32::INFINITY } else { min + (cell + 1) as f32 * self.lengths[axis] };
+        // Edges are rounded.
+        let room = (self.world.max()[axis] - min) * 1e-6;
+        ((low - at).max(at - high) - room).max(0.0)
     }
 
     /// Coordinates by slot.
@@ -163,7 +223,7 @@ impl<const D: usize> Grid<D> {
 
     /// Looks in a box around the point that grows until nothing outside of it can be nearer.
     fn search(&self, at: &Point<D>, but: Option<u32>, nearest: &mut Nearest) {
-        let mut reach = (0..D).fold(0.0_f32, |cell, axis| cell.max(1.0 / self.per_unit[axis]));
+        let mut reach = self.lengths.iter().fold(0.0_f32, |cell, length| cell.max(*length));
         loop {
             nearest.clear();
             self.rows(&Grid::box_around(at, reach), |slots| {

@@ -30,6 +30,20 @@ pub struct Watch {
     pub bytes_per_tick: u32,
 }
 
+impl Watch {
+    /// Whether it is the same; predicates never are.
+    pub(super) fn is(&self, other: &Watch) -> bool {
+        let rules = match (self.rule, other.rule) {
+            (Rule::All, Rule::All) => true,
+            (Rule::OfKind(own), Rule::OfKind(others)) => own == others,
+            (Rule::NotOfKind(own), Rule::NotOfKind(others)) => own == others,
+            _ => false,
+        };
+        let numbers = |watch: &Watch| (watch.center, watch.radius.to_bits(), watch.bytes_per_tick);
+        rules && numbers(self) == numbers(other)
+    }
+}
+
 /// Whom a viewer may see.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]

@@ -15,15 +15,21 @@ pub(super) fn key<const D: usize>(world: &World<D>, at: &Point<D>) -> u64 {
     Morton::key(world.place(at))
 }
 
+/// Whether a point is in none of these keys.
+#[inline(always)]
+pub(super) fn is_beyond<const D: usize>(world: &World<D>, at: &Point<D>, stretch: (u64, u64)) -> bool {
+    let key = key(world, at);
+    key < stretch.0 || key >= stretch.1
+}
+
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     /// Offers everybody who is in another's stretch, as after the curve was cut anew, without waiting for the next tick.
     pub fn offer_misplaced(&mut self, now_ns: u64, out: &mut Outputs) -> Result<(), StepError> {
         self.may_act(now_ns)?;
-        let (store, stretch) =
-            (self.state.store(), self.partition.stretch(self.setup.region).unwrap_or((0, 0)));
+        let (store, stretch) = (self.state.store(), self.stretch());
         let elsewhere = |row: &u32| {
-            let key = key(&self.setup.world, &store.position(*row as usize));
-            key < stretch.0 || key >= stretch.1
+            let at = store.position(*row as usize);
+            !self.home.holds(&at) && is_beyond(&self.setup.world, &at, stretch)
         };
         self.crossed = (0..store.len() as u32).filter(elsewhere).collect();
         self.offer_crossed(now_ns, out);
@@ -84,24 +90,28 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
         self.ghosts_sent += 1;
         let (region, number) = (self.setup.region, self.ghosts_sent);
-        let mut batches: BTreeMap<RegionId, GhostBatch<D>> = BTreeMap::new();
-        for (_, peer) in self.partition.regions().iter().filter(|(_, peer)| *peer != region) {
-            batches.insert(*peer, GhostBatch::new(region, self.state.handover().epoch(), tick, number));
-        }
+        let heading = GhostBatch::new(region, self.state.handover().epoch(), tick, number);
+        let peers = self.partition.regions().iter().filter(|(_, peer)| *peer != region);
+        let mut seen: BTreeMap<RegionId, Vec<u32>> = peers.map(|(_, peer)| (*peer, Vec::new())).collect();
         let (store, partition, world) = (self.state.store(), &self.partition, &self.setup.world);
+        let strip_sq = self.setup.strip * self.setup.strip;
         for row in 0..store.len() {
             let at = store.position(row);
-            for (peer, bounds) in self.strip.near(key(world, &at), region, partition) {
-                if bounds.distance_sq(&at) <= self.setup.strip * self.setup.strip
-                    && let Some(batch) = batches.get_mut(peer)
+            if self.home.hides(&at) {
+                continue;
+            }
+            for beside in self.strip.near(key(world, &at), region, partition) {
+                if beside.is_within(strip_sq, &at)
+                    && let Some(rows) = seen.get_mut(&beside.region)
                 {
-                    batch.push_once(store, row);
+                    rows.push(row as u32);
                 }
             }
         }
-        for (peer, batch) in batches {
-            let mut bytes = vec![GHOSTS];
-            batch.encode(&mut bytes);
+        for (peer, rows) in seen {
+            let mut bytes = Vec::with_capacity(1 + heading.bytes_of(rows.len()));
+            bytes.push(GHOSTS);
+            heading.encode_rows(store, &rows, &mut bytes);
             out.messages.push((peer, bytes));
         }
     }

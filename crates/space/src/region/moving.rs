@@ -2,10 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::crossing::is_beyond;
 use super::view::Nobody;
 use super::{Authority, Outputs, Region, Report, Section, StepError};
 use crate::behaviour::{Around, Behaviour, Moment, Motion, Own};
 use crate::handover::Standby;
+use crate::store::{Rows, Window};
+use crate::world::Point;
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     /// Moves everything by one tick, offers what has crossed the border to its new owners, and says what changed.
@@ -19,27 +22,29 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
         self.state.handover_mut().elapse(now_ns, &mut self.effects);
         self.carry_out(out);
-        if tick.is_multiple_of(u64::from(self.setup.sort_every.max(1))) && tick > 0 {
-            self.state.sort();
-            Section::Sort.encode(&mut out.record);
+        if let Some(window) = Window::of_tick(tick, self.setup.sort_every, self.state.store().len()) {
+            self.state.sort(window);
+            Section::Sort(window).encode(&mut out.record);
         }
-        let moved = self.move_all(tick + 1, out);
+        let Pass { moved, turned, .. } = self.move_all(tick + 1, out);
         self.state.set_tick(tick + 1);
-        match moved {
-            Some(turned) => self.state.write_moved(turned, &mut out.record),
-            None => Section::Tick(tick + 1).encode(&mut out.record),
+        if !moved {
+            Section::Tick(tick + 1).encode(&mut out.record);
+        } else if self.told {
+            let listed = (turned == self.turned.len()).then_some(&self.turned[..]);
+            self.state.write_moved(listed, &mut out.record);
         }
         self.offer_crossed(now_ns, out);
         self.carry_out(out);
         Ok(())
     }
 
-    /// Whether anything moved, and if so whether it turned.
-    fn move_all(&mut self, tick: u64, out: &mut Outputs) -> Option<bool> {
+    fn move_all(&mut self, tick: u64, out: &mut Outputs) -> Pass {
         let seconds = self.setup.seconds();
         let moment = Moment { tick, seconds, world: self.setup.world, seed: self.setup.seed };
         self.crossed.clear();
-        let mut pass = Pass { next: 0, moved: false, turned: false };
+        self.turned.clear();
+        let mut pass = Pass { next: 0, moved: false, turned: 0 };
         loop {
             if self.run(&moment, &mut pass, out) {
                 break;
@@ -48,7 +53,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             self.freeze(pass.next, true, out);
             pass.next += 1;
         }
-        pass.moved.then_some(pass.turned)
+        pass
     }
 
     /// Moves rows from `pass.next` on; `false` where one panicked.
@@ -82,31 +87,48 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         lost: &mut Vec<u32>,
         around: impl Fn(usize) -> A,
     ) {
-        let (low, high) = (self.setup.world.min(), self.setup.world.max());
-        let stretch = self.partition.stretch(self.setup.region).unwrap_or((0, 0));
-        let store = self.state.store_mut();
-        while pass.next < store.len() {
-            let row = pass.next;
-            if store.moves(row) {
-                let (position, velocity) = (store.position(row), store.velocity(row));
-                let own = Own { id: store.ids()[row], kind: store.kinds()[row], position, velocity };
-                let motion = self.behaviour.step(&own, &around(row), moment);
-                if is_finite(&motion) {
-                    let inside =
-                        std::array::from_fn(|axis| motion.position[axis].max(low[axis]).min(high[axis]));
-                    pass.moved |= inside != position || motion.velocity != velocity;
-                    pass.turned |= motion.velocity != velocity;
-                    store.set_motion(row, &inside, &motion.velocity);
-                    let key = super::crossing::key(&self.setup.world, &inside);
-                    if key < stretch.0 || key >= stretch.1 {
-                        self.crossed.push(row as u32);
-                    }
-                } else {
-                    lost.push(row as u32);
+        let (world, stretch) = (self.setup.world, self.stretch());
+        let (low, high) = (world.min(), world.max());
+        let Rows { ids, kinds, flags, position, velocity } = self.state.store_mut().rows_mut();
+        // All are as long as that, which spares looking at each access.
+        let len = ids.len();
+        let listed_max = len / LISTED_PART;
+        for row in pass.next..len {
+            // Here it stops where the behaviour panics.
+            pass.next = row;
+            if flags[row] != 0 {
+                continue;
+            }
+            let own = Own {
+                id: ids[row],
+                kind: kinds[row],
+                position: std::array::from_fn(|axis| position[axis][row]),
+                velocity: std::array::from_fn(|axis| velocity[axis][row]),
+            };
+            let motion = self.behaviour.step(&own, &around(row), moment);
+            if !is_finite(&motion) {
+                lost.push(row as u32);
+                continue;
+            }
+            let inside: Point<D> =
+                std::array::from_fn(|axis| motion.position[axis].max(low[axis]).min(high[axis]));
+            let turned = differ(&motion.velocity, &own.velocity);
+            pass.moved |= turned || differ(&inside, &own.position);
+            if turned {
+                pass.turned += 1;
+                if pass.turned <= listed_max {
+                    self.turned.push(row as u32);
                 }
             }
-            pass.next += 1;
+            for axis in 0..D {
+                position[axis][row] = inside[axis];
+                velocity[axis][row] = motion.velocity[axis];
+            }
+            if !self.home.holds(&inside) && is_beyond(&world, &inside, stretch) {
+                self.crossed.push(row as u32);
+            }
         }
+        pass.next = len;
     }
 
     fn freeze(&mut self, row: usize, panicked: bool, out: &mut Outputs) {
@@ -124,15 +146,27 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
 
     /// Bytes of memory it holds.
     pub fn bytes(&self) -> usize {
-        self.state.store().bytes() + self.view.bytes() + self.ghosts.bytes() + self.crossed.capacity() * 4
+        let listed = (self.crossed.capacity() + self.turned.capacity()) * 4;
+        self.state.store().bytes() + self.view.bytes() + self.ghosts.bytes() + self.home.bytes() + listed
     }
 }
+
+/// Rows that turn are listed where they are no more than one in so many; else all velocities are told.
+const LISTED_PART: usize = 8;
 
 /// How far a tick has come.
 struct Pass {
     next: usize,
+    /// Whether anything moved.
     moved: bool,
-    turned: bool,
+    /// How many turned.
+    turned: usize,
+}
+
+/// Whether any of their bits do.
+#[inline(always)]
+fn differ<const D: usize>(a: &Point<D>, b: &Point<D>) -> bool {
+    (0..D).fold(0, |bits, axis| bits | (a[axis].to_bits() ^ b[axis].to_bits())) != 0
 }
 
 #[inline(always)]

@@ -6,17 +6,18 @@
 //!   2 insert   id u64, generation u32, state: bytes            a new entity, at the end
 //!   3 remove   id u64                                          the last row takes its place
 //!   4 put      id u64, generation u32, state: bytes            in its row
-//!   5 sort                                                     the rows, into the curve's order
-//!   6 moved    tick u64, rows u32, flags u8, columns           positions by axis, then velocities if flag 1 is set: f32 each
+//!   6 moved    tick u64, rows u32, turned u8, columns          positions by axis: f32 each; then velocities, by turned: 0 none has changed,
+//!                                                              1 of all rows, 2 of some: count u32, rows u32 each, columns
 //!   7 frozen   id u64, u8                                      1: it stands still; 0: it goes on
 //!   8 tick     u64                                             a tick in which nothing moved
 //!   9 whole    snapshot: bytes                                 everything anew; the only section of its record
+//!  10 sort     first u32, step u32, count u32                  these rows among themselves, into the curve's order
 //! ```
 
 use crate::entity::EntityId;
 use crate::handover::{Effect, Entry, Handover, Message, Parcel};
 use crate::layout::{DecodeError, Fields, put_bytes, put_u32, put_u64};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, Window};
 use crate::world::World;
 
 /// A region's entities and hand-overs.
@@ -39,8 +40,8 @@ pub enum Section {
     Remove(EntityId),
     /// An entity is changed.
     Put(Parcel),
-    /// The rows are sorted.
-    Sort,
+    /// Some rows are sorted.
+    Sort(Window),
     /// An entity is stopped, or goes on.
     Frozen(EntityId, bool),
     /// A tick in which nothing moved.
@@ -62,8 +63,8 @@ pub enum RecordError {
     /// It begins everything anew, and there is more beside that.
     #[error("a record that begins a region anew is alone in its append")]
     NotAlone,
-    /// It moves another number of rows than there are.
-    #[error("the record moves {rows} entities, there are {held}")]
+    /// It moves another number of rows than there are, or sorts such as are not there.
+    #[error("the record speaks of {rows} entities, there are {held}")]
     Rows {
         /// How many it moves.
         rows: usize,
@@ -76,11 +77,15 @@ const ENTRY: u8 = 1;
 const INSERT: u8 = 2;
 const REMOVE: u8 = 3;
 const PUT: u8 = 4;
-const SORT: u8 = 5;
 const MOVED: u8 = 6;
 const FROZEN: u8 = 7;
 const TICK: u8 = 8;
 const WHOLE: u8 = 9;
+const SORT: u8 = 10;
+
+const TURNED_NONE: u8 = 0;
+const TURNED_ALL: u8 = 1;
+const TURNED_SOME: u8 = 2;
 
 impl Section {
     /// Appends its bytes.
@@ -102,7 +107,10 @@ impl Section {
                 out.push(REMOVE);
                 put_u64(out, id.0);
             }
-            Section::Sort => out.push(SORT),
+            Section::Sort(window) => {
+                out.push(SORT);
+                window.write(out);
+            }
             Section::Frozen(id, frozen) => {
                 out.push(FROZEN);
                 put_u64(out, id.0);
@@ -179,20 +187,38 @@ impl<const D: usize> RegionState<D> {
         }
     }
 
-    /// Brings the rows into order.
-    pub(super) fn sort(&mut self) {
-        self.store.sort(&self.world);
+    /// Brings rows that are there into order.
+    pub(super) fn sort(&mut self, window: Window) {
+        self.store.sort(window, &self.world);
     }
 
-    /// Writes where all are after a tick.
-    pub(super) fn write_moved(&self, velocities: bool, out: &mut Vec<u8>) {
+    /// Writes where all are after a tick, and how fast those are whose velocities have changed, where these are listed; else all.
+    pub(super) fn write_moved(&self, turned: Option<&[u32]>, out: &mut Vec<u8>) {
+        let (rows, listed) = (self.store.len(), turned.unwrap_or(&[]));
+        let choice = match turned {
+            Some([]) => TURNED_NONE,
+            Some(_) => TURNED_SOME,
+            None => TURNED_ALL,
+        };
+        out.reserve(
+            20 + rows * 4 * if choice == TURNED_ALL { 2 * D } else { D } + listed.len() * 4 * (D + 1),
+        );
         out.push(MOVED);
         put_u64(out, self.tick);
-        put_u32(out, self.store.len() as u32);
-        out.push(u8::from(velocities));
-        let moved = self.store.positions().into_iter().chain(self.store.velocities());
-        for column in moved.take(if velocities { 2 * D } else { D }) {
-            put_column(out, column);
+        put_u32(out, rows as u32);
+        out.push(choice);
+        self.store.positions().into_iter().for_each(|column| put_column(out, column));
+        let velocities = self.store.velocities();
+        match choice {
+            TURNED_ALL => velocities.into_iter().for_each(|column| put_column(out, column)),
+            TURNED_SOME => {
+                put_u32(out, listed.len() as u32);
+                listed.iter().for_each(|row| put_u32(out, *row));
+                for column in velocities {
+                    listed.iter().for_each(|row| out.extend_from_slice(&column[*row as usize].to_le_bytes()));
+                }
+            }
+            _ => {}
         }
     }
 
@@ -209,7 +235,10 @@ impl<const D: usize> RegionState<D> {
                 Step::Insert(parcel) => drop(self.store.insert_parcel(&parcel)?),
                 Step::Put(parcel) => self.store.overwrite_parcel(&parcel)?,
                 Step::Remove(id) => self.store.remove(id)?,
-                Step::Sort => self.sort(),
+                Step::Sort(window) => {
+                    check_window(window, self.store.len())?;
+                    self.sort(window);
+                }
                 Step::Moved(moved) => self.follow_moved(&moved)?,
                 Step::Frozen(id, frozen) => {
                     let row = self.store.row(id).ok_or(StoreError::Unknown(id))?;
@@ -223,15 +252,29 @@ impl<const D: usize> RegionState<D> {
     }
 
     fn follow_moved(&mut self, moved: &Moved<'_>) -> Result<(), RecordError> {
-        moved.check(self.store.len())?;
+        moved.check_rows(self.store.len())?;
         let (position, velocity) = self.store.columns_mut();
-        let columns = position.iter_mut().chain(velocity);
-        for (column, bytes) in columns.zip(moved.columns.chunks_exact((moved.rows * 4).max(1))) {
+        let mut finite = true;
+        let each = (moved.rows * 4).max(1);
+        let columns = position.iter_mut().chain(&mut *velocity);
+        for (column, bytes) in columns.zip(moved.columns.chunks_exact(each)) {
             let (numbers, _) = bytes.as_chunks::<4>();
-            column.iter_mut().zip(numbers).for_each(|(along, bytes)| *along = f32::from_le_bytes(*bytes));
+            for (along, bytes) in column.iter_mut().zip(numbers) {
+                *along = f32::from_le_bytes(*bytes);
+                finite &= along.is_finite();
+            }
+        }
+        let (rows, _) = moved.turned.as_chunks::<4>();
+        let (numbers, _) = moved.turned_columns.as_chunks::<4>();
+        for (column, numbers) in velocity.iter_mut().zip(numbers.chunks_exact(rows.len().max(1))) {
+            for (row, bytes) in rows.iter().zip(numbers) {
+                let along = f32::from_le_bytes(*bytes);
+                column[u32::from_le_bytes(*row) as usize] = along;
+                finite &= along.is_finite();
+            }
         }
         self.tick = moved.tick;
-        Ok(())
+        if finite { Ok(()) } else { Err(DecodeError::NotFinite.into()) }
     }
 
     pub(crate) fn world(&self) -> &World<D> {
@@ -254,7 +297,7 @@ pub(super) enum Step<'a> {
     Insert(Parcel),
     Remove(EntityId),
     Put(Parcel),
-    Sort,
+    Sort(Window),
     Moved(Moved<'a>),
     Frozen(EntityId, bool),
     Tick(u64),
@@ -265,21 +308,53 @@ pub(super) enum Step<'a> {
 pub(super) struct Moved<'a> {
     tick: u64,
     rows: usize,
+    /// Positions by axis, then velocities where they are all there.
     columns: &'a [u8],
+    /// Rows whose velocities are there, where only some are.
+    turned: &'a [u8],
+    turned_columns: &'a [u8],
 }
 
-impl Moved<'_> {
+impl<'a> Moved<'a> {
+    fn read<const D: usize>(fields: &mut Fields<'a>) -> Result<Moved<'a>, DecodeError> {
+        let (tick, rows, choice) = (fields.u64()?, fields.u32()? as usize, fields.u8()?);
+        let columns = match choice {
+            TURNED_NONE | TURNED_SOME => D,
+            TURNED_ALL => 2 * D,
+            number => return Err(DecodeError::Unknown { what: "choice of velocities", number }),
+        };
+        let columns = fields.take(rows.saturating_mul(4 * columns))?;
+        let some = if choice == TURNED_SOME { fields.count(4 + 4 * D)? } else { 0 };
+        let (turned, turned_columns) = (fields.take(some * 4)?, fields.take(some * 4 * D)?);
+        Ok(Moved { tick, rows, columns, turned, turned_columns })
+    }
+
     /// Whether it is of so many rows, and all its numbers are finite.
     pub(super) fn check(&self, held: usize) -> Result<(), RecordError> {
-        if self.rows != held {
-            return Err(RecordError::Rows { rows: self.rows, held });
-        }
-        // All bits of the exponent are set in what is not finite.
-        let (numbers, _) = self.columns.as_chunks::<4>();
-        let finite =
-            numbers.iter().fold(true, |finite, bytes| finite & f32::from_le_bytes(*bytes).is_finite());
+        self.check_rows(held)?;
+        let finite = |bytes: &[u8]| {
+            let (numbers, _) = bytes.as_chunks::<4>();
+            numbers.iter().fold(true, |finite, bytes| finite & f32::from_le_bytes(*bytes).is_finite())
+        };
+        let finite = finite(self.columns) && finite(self.turned_columns);
         if finite { Ok(()) } else { Err(DecodeError::NotFinite.into()) }
     }
+
+    fn check_rows(&self, held: usize) -> Result<(), RecordError> {
+        let (turned, _) = self.turned.as_chunks::<4>();
+        let last = turned.iter().map(|row| u32::from_le_bytes(*row) as usize + 1).max().unwrap_or(0);
+        let rows = self.rows;
+        if rows != held {
+            return Err(RecordError::Rows { rows, held });
+        }
+        if last <= held { Ok(()) } else { Err(RecordError::Rows { rows: last, held }) }
+    }
+}
+
+/// Whether there are the rows that are to be sorted.
+pub(super) fn check_window(window: Window, held: usize) -> Result<(), RecordError> {
+    let rows = window.end();
+    if rows <= held { Ok(()) } else { Err(RecordError::Rows { rows, held }) }
 }
 
 /// The sections of a record, one after another.
@@ -307,12 +382,8 @@ impl<'a> Sections<'a> {
             INSERT => Step::Insert(parcel(fields)?),
             PUT => Step::Put(parcel(fields)?),
             REMOVE => Step::Remove(EntityId(fields.u64()?)),
-            SORT => Step::Sort,
-            MOVED => {
-                let (tick, rows, velocities) = (fields.u64()?, fields.u32()? as usize, fields.u8()? & 1 != 0);
-                let columns = if velocities { 2 * D } else { D };
-                Step::Moved(Moved { tick, rows, columns: fields.take(rows.saturating_mul(4 * columns))? })
-            }
+            SORT => Step::Sort(Window::read(fields)?),
+            MOVED => Step::Moved(Moved::read::<D>(fields)?),
             FROZEN => Step::Frozen(EntityId(fields.u64()?), fields.u8()? != 0),
             TICK => Step::Tick(fields.u64()?),
             WHOLE => Step::Whole(fields.bytes()?),

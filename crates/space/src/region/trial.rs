@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use super::state::{RecordError, RegionState, Sections, Step};
+use super::state::{RecordError, RegionState, Sections, Step, check_window};
 use crate::entity::EntityId;
 use crate::handover::{Effect, Entry, Handover, Parcel};
 use crate::store::{Entity, Store, StoreError};
@@ -51,7 +51,8 @@ impl<const D: usize> Trial<'_, D> {
                     Entity::<D>::of_parcel(&parcel, self.state.store().schema()).map_err(StoreError::from)?;
                 }
                 Step::Remove(id) => self.remove(id)?,
-                Step::Sort | Step::Tick(_) => {}
+                Step::Sort(window) => check_window(window, self.len())?,
+                Step::Tick(_) => {}
                 Step::Moved(moved) => moved.check(self.len())?,
                 Step::Frozen(id, _) => self.expect(id)?,
                 Step::Whole(snapshot) => {

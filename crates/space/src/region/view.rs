@@ -7,9 +7,15 @@ use crate::behaviour::{Around, Other};
 use crate::entity::EntityId;
 use crate::ghost::{Ghost, Ghosts};
 use crate::index::{Grid, Index};
-use crate::shape::Aabb;
 use crate::store::Store;
 use crate::world::{Point, World};
+
+/// What is seen of somebody beside where it is.
+#[derive(Debug, Clone, Copy)]
+struct Slot<const D: usize> {
+    velocity: Point<D>,
+    kind: u32,
+}
 
 /// Everybody that may be seen. What is the region's own stands in its store, and is not copied but into slots.
 #[derive(Debug)]
@@ -19,8 +25,7 @@ pub(super) struct View<const D: usize> {
     /// The neighbours', whose items come after all rows.
     others: Vec<Ghost<D>>,
     /// By slot of the grid.
-    slot_kinds: Vec<u32>,
-    slot_velocity: [Vec<f32>; D],
+    slots: Vec<Slot<D>>,
     room: Vec<(EntityId, u32, Point<D>)>,
 }
 
@@ -28,10 +33,9 @@ impl<const D: usize> View<D> {
     pub(super) fn new(world: World<D>, sight: f32) -> View<D> {
         View {
             sight,
-            grid: Grid::new(world, if sight > 0.0 { sight } else { f32::MAX }),
+            grid: Grid::for_sight(world, if sight > 0.0 { sight } else { f32::MAX }),
             others: Vec::new(),
-            slot_kinds: Vec::new(),
-            slot_velocity: std::array::from_fn(|_| Vec::new()),
+            slots: Vec::new(),
             room: Vec::new(),
         }
     }
@@ -56,18 +60,16 @@ impl<const D: usize> View<D> {
         let id = |item: usize| if item < own { store.ids()[item] } else { others[item - own].id };
         self.grid.rebuild_of(own + others.len(), point);
         self.grid.sort_cells(id, &mut self.room);
-        let kind = |item: usize| if item < own { store.kinds()[item] } else { others[item - own].kind };
-        let items = || self.grid.items().iter().map(|item| *item as usize);
-        self.slot_kinds.clear();
-        self.slot_kinds.extend(items().map(kind));
-        let velocities = store.velocities();
-        for axis in 0..D {
-            let velocity = |item: usize| {
-                if item < own { velocities[axis][item] } else { others[item - own].velocity[axis] }
-            };
-            self.slot_velocity[axis].clear();
-            self.slot_velocity[axis].extend(items().map(velocity));
-        }
+        let slot = |item: &u32| {
+            let item = *item as usize;
+            if item < own {
+                Slot { velocity: store.velocity(item), kind: store.kinds()[item] }
+            } else {
+                Slot { velocity: others[item - own].velocity, kind: others[item - own].kind }
+            }
+        };
+        self.slots.clear();
+        self.slots.extend(self.grid.items().iter().map(slot));
     }
 
     /// Those around a row of the store that was looked at.
@@ -78,10 +80,10 @@ impl<const D: usize> View<D> {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let floats: usize = self.slot_velocity.iter().map(Vec::capacity).sum();
+        let slots = self.slots.capacity() * size_of::<Slot<D>>();
         let others = self.others.capacity() * size_of::<Ghost<D>>();
         let room = self.room.capacity() * size_of::<(EntityId, u32, Point<D>)>();
-        self.grid.bytes() + (self.slot_kinds.capacity() + floats) * 4 + others + room
+        self.grid.bytes() + slots + others + room
     }
 }
 
@@ -92,44 +94,91 @@ pub(super) struct Seen<'a, const D: usize> {
     position: Point<D>,
 }
 
+/// Slots that are looked at together.
+const LANES: usize = 8;
+/// Those within sight that are noted before they are visited.
+const NOTED_MAX: usize = 56;
+
 impl<const D: usize> Around<D> for Seen<'_, D> {
+    /// Who is within sight is noted without a branch, which would be foretold wrongly for every other one, and visited after that.
     #[inline(always)]
     fn each(&self, mut visit: impl FnMut(&Other<D>)) {
-        const LANES: usize = 16;
-        let (view, sight) = (self.view, self.view.sight);
+        let sight = self.view.sight;
         // A little more, so that rounding leaves nobody out.
-        let reach = sight * (1.0 + 1e-5);
-        let room: Point<D> = self.position.map(|along| reach + along.abs() * 1e-6);
-        let bounds = Aabb {
-            min: std::array::from_fn(|axis| self.position[axis] - room[axis]),
-            max: std::array::from_fn(|axis| self.position[axis] + room[axis]),
-        };
-        let columns = view.grid.columns();
-        view.grid.rows(&bounds, |slots| {
-            let mut start = slots.start;
-            while start < slots.end {
-                let count = LANES.min(slots.end - start);
-                let mut distances = [0.0_f32; LANES];
-                for axis in 0..D {
-                    for (sum, along) in distances.iter_mut().zip(&columns[axis][start..start + count]) {
-                        let beside = along - self.position[axis];
-                        *sum += beside * beside;
-                    }
+        let furthest = self.position.iter().fold(0.0, |far: f32, along| far.max(along.abs()));
+        let reach = sight * (1.0 + 1e-5) + furthest * 1e-6;
+        let mut noted = Noted { slots: [(0, 0.0); NOTED_MAX + LANES], count: 0 };
+        self.view.grid.rows_around(&self.position, reach, |slots| {
+            let columns = self.view.grid.columns().map(|column| &column[slots.clone()]);
+            let mut first = slots.start;
+            let whole = slots.len() / LANES;
+            for chunk in 0..whole {
+                let at = chunk * LANES..(chunk + 1) * LANES;
+                let distances = distances::<D>(&columns.map(|column| &column[at.clone()]), &self.position);
+                noted.note(first, &distances, sight * sight);
+                first += LANES;
+                if noted.count > NOTED_MAX - LANES {
+                    self.visit(&mut noted, &mut visit);
                 }
-                for (lane, distance_sq) in distances[..count].iter().enumerate() {
-                    let slot = start + lane;
-                    if *distance_sq <= sight * sight && slot != self.own {
-                        visit(&Other {
-                            kind: view.slot_kinds[slot],
-                            offset: std::array::from_fn(|axis| columns[axis][slot] - self.position[axis]),
-                            distance_sq: *distance_sq,
-                            velocity: std::array::from_fn(|axis| view.slot_velocity[axis][slot]),
-                        });
-                    }
-                }
-                start += count;
+            }
+            let at = whole * LANES..slots.len();
+            let mut rest = [[0.0; LANES]; D];
+            for axis in 0..D {
+                rest[axis][..at.len()].copy_from_slice(&columns[axis][at.clone()]);
+            }
+            let distances = distances::<D>(&rest.each_ref().map(|column| &column[..]), &self.position);
+            noted.note(first, &distances[..at.len()], sight * sight);
+            if noted.count > NOTED_MAX - LANES {
+                self.visit(&mut noted, &mut visit);
             }
         });
+        self.visit(&mut noted, &mut visit);
+    }
+}
+
+impl<const D: usize> Seen<'_, D> {
+    #[inline(always)]
+    fn visit(&self, noted: &mut Noted, visit: &mut impl FnMut(&Other<D>)) {
+        let (view, columns) = (self.view, self.view.grid.columns());
+        for (slot, distance_sq) in &noted.slots[..noted.count] {
+            let slot = *slot as usize;
+            if slot != self.own {
+                let Slot { velocity, kind } = view.slots[slot];
+                let offset = std::array::from_fn(|axis| columns[axis][slot] - self.position[axis]);
+                visit(&Other { kind, offset, distance_sq: *distance_sq, velocity });
+            }
+        }
+        noted.count = 0;
+    }
+}
+
+/// Squares of how far some slots are away.
+#[inline(always)]
+fn distances<const D: usize>(columns: &[&[f32]; D], from: &Point<D>) -> [f32; LANES] {
+    let mut sums = [0.0_f32; LANES];
+    for axis in 0..D {
+        for (sum, along) in sums.iter_mut().zip(columns[axis]) {
+            let beside = along - from[axis];
+            *sum += beside * beside;
+        }
+    }
+    sums
+}
+
+/// Slots within sight, and the squares of how far they are away.
+struct Noted {
+    slots: [(u32, f32); NOTED_MAX + LANES],
+    count: usize,
+}
+
+impl Noted {
+    #[inline(always)]
+    fn note(&mut self, first: usize, distances: &[f32], most: f32) {
+        for (lane, distance_sq) in distances.iter().enumerate() {
+            // Written over by the next where it is too far away.
+            self.slots[self.count] = ((first + lane) as u32, *distance_sq);
+            self.count += usize::from(*distance_sq <= most);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What users add to entities: components of a fixed size, in columns of their own.
 
+use super::order::{Move, permute};
 use super::state::StateError;
 
 /// What a component is made of.
@@ -188,14 +189,16 @@ impl Column {
         }
     }
 
-    pub(super) fn permute(&mut self, order: &[(u64, u32)]) {
+    pub(super) fn permute(&mut self, moves: &[Move]) {
         match self {
-            Column::F32(column) => *column = order.iter().map(|(_, row)| column[*row as usize]).collect(),
+            Column::F32(column) => permute(column, moves),
             Column::Bytes { each, bytes } => {
-                let rows = order
-                    .iter()
-                    .flat_map(|(_, row)| &bytes[*row as usize * *each..(*row as usize + 1) * *each]);
-                *bytes = rows.copied().collect();
+                let each = *each;
+                let place = |row: u32| row as usize * each..(row as usize + 1) * each;
+                let taken: Vec<u8> = moves.iter().flat_map(|one| &bytes[place(one.from)]).copied().collect();
+                for (one, taken) in moves.iter().zip(taken.chunks_exact(each.max(1))) {
+                    bytes[place(one.to)].copy_from_slice(taken);
+                }
             }
         }
     }

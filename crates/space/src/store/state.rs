@@ -105,6 +105,11 @@ impl<const D: usize> Store<D> {
         put_u32(out, self.kinds[row]);
         put_point(out, &self.position(row));
         put_point(out, &self.velocity(row));
+        self.write_components(row, out);
+    }
+
+    /// Appends a row's components.
+    pub(crate) fn write_components(&self, row: usize, out: &mut Vec<u8>) {
         self.components.iter().for_each(|column| column.write(row, out));
     }
 

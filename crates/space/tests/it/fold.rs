@@ -1,6 +1,6 @@
 //! A region as the state of a topic: its records are the owner's, its state the owner's twin.
 
-use dunlin_space::behaviour::Walk;
+use dunlin_space::behaviour::{Oscillate, Walk};
 use dunlin_topic::{Fold, Frame};
 
 use super::*;
@@ -68,6 +68,32 @@ fn a_fold_of_the_records_is_the_owners_twin_from_any_snapshot_on() {
     }
 }
 
+/// Those who fly straight are told by where they are alone; rows change their places some at a time.
+#[test]
+fn a_twin_follows_where_only_some_turn_and_rows_are_sorted_some_at_a_time() {
+    let world = World::<3>::cube(100.0).unwrap();
+    let setup = Setup { sort_every: 4, ..Setup::new(RegionId(0), world, 1.0) };
+    let (mut folds, mut dice) = ([fold(1), fold(2)], Dice(3));
+    let mut stage = Lockstep::new(&setup, &Oscillate { low: 0.0, high: 100.0 }, 2);
+    for id in 0..4_000 {
+        let velocity = std::array::from_fn(|_| (dice.unit() - 0.5) * 40.0);
+        let position = std::array::from_fn(|_| dice.unit() * 100.0);
+        stage.spawn(&Entity { velocity, ..Entity::at(id, position) }).unwrap();
+    }
+    for tick in 0..20 {
+        stage.tick().unwrap();
+        for (fold, (_, record)) in folds.iter_mut().zip(stage.take_records()) {
+            apply(fold, &record).unwrap();
+            let all = fold.entries() as usize * 24;
+            assert!(tick == 0 || record.len() < all * 3 / 4, "{} bytes of {all}", record.len());
+        }
+        for (region, fold) in stage.regions().zip(&folds) {
+            assert_eq!(region.store().ids(), fold.state().store().ids());
+            assert_eq!(region.store().ledger(), fold.state().store().ledger());
+        }
+    }
+}
+
 #[test]
 fn what_is_frozen_stays_as_it_was() {
     let (mut stage, mut fold) = (stage(), fold(1));
@@ -102,6 +128,18 @@ fn records_that_do_not_follow_are_refused_and_leave_no_trace() {
     let mut endless = [&[6][..], &7_u64.to_le_bytes(), &rows.to_le_bytes(), &[0]].concat();
     endless.resize(endless.len() + rows as usize * 12, 0xff);
     assert_eq!(apply(&mut fold, &endless).unwrap_err(), "a coordinate is not finite");
+    // One row turns that is not there: kind 6, tick, rows, some velocities, positions, and that row.
+    let mut beyond = [&[6][..], &7_u64.to_le_bytes(), &rows.to_le_bytes(), &[2]].concat();
+    beyond.resize(beyond.len() + rows as usize * 12, 0);
+    beyond.extend([1, rows].into_iter().flat_map(u32::to_le_bytes).chain([0; 12]));
+    let (spoken_of, held) = (rows + 1, rows);
+    let refused = format!("the record speaks of {spoken_of} entities, there are {held}");
+    assert_eq!(apply(&mut fold, &beyond).unwrap_err(), refused);
+    // The same of rows to be sorted, and rows no step apart.
+    let sort = |numbers: [u32; 3]| [&[10][..], &numbers.map(u32::to_le_bytes).concat()].concat();
+    assert_eq!(apply(&mut fold, &sort([1, 1, rows])).unwrap_err(), refused);
+    assert!(apply(&mut fold, &sort([0, 0, 2])).unwrap_err().contains("step of rows 0"));
+    assert!(apply(&mut fold, &sort([u32::MAX; 3])).is_err());
     assert_eq!(fold.checksum(), before);
     assert!(fold.restore(1, &[1, 2, 3]).is_err());
     assert_eq!(fold.entries(), 0, "who is given something else begins with nothing");

@@ -1,0 +1,24 @@
+//! What a region has to do, for whoever cuts the curve.
+
+use super::Region;
+use super::crossing::key;
+use crate::behaviour::Behaviour;
+use crate::partition::Load;
+
+/// Parts by which a region's load is told.
+const PARTS: usize = 64;
+/// Rows that are looked at. They stand nearly in the curve's order, so that every so many-th is a fair sample.
+const SAMPLE_MAX: usize = 4_096;
+
+impl<const D: usize, B: Behaviour<D>> Region<D, B> {
+    /// How many entities it has, and keys that part them about evenly.
+    pub fn load(&self) -> Load {
+        let store = self.state.store();
+        let step = store.len().div_ceil(SAMPLE_MAX).max(1);
+        let of = |row: usize| key(&self.setup.world, &store.position(row));
+        let mut keys: Vec<u64> = (0..store.len()).step_by(step).map(of).collect();
+        keys.sort_unstable();
+        let quantiles = (1..PARTS).filter_map(|part| keys.get(keys.len() * part / PARTS).copied()).collect();
+        Load { region: self.setup.region, amount: store.len() as f64, quantiles }
+    }
+}

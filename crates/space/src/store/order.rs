@@ -1,0 +1,182 @@
+//! Bringing rows into the Morton order, of equal cells by id, some at a time.
+//!
+//! To sort all rows of a large region takes longer than a tick may. So every tick sorts a [`Window`] of them among themselves, each of a
+//! sweep's about as many. Sweeps take turns: rows far apart, so that who came at the end finds its place; then stretches of rows; then
+//! stretches that begin in the middle of those. After three sweeps rows that stood anywhere are nearly in order, and those that have moved
+//! a little stay so. Nothing depends on the order but how near in memory neighbours are.
+
+use super::{Store, hash};
+use crate::curve::{Curve, Morton};
+use crate::layout::{DecodeError, Fields, put_u32};
+use crate::world::World;
+
+/// Windows have so many rows at least, where there are as many.
+const ROWS_MIN: usize = 512;
+
+/// Rows that are sorted among themselves: so many, each a step after the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    first: u32,
+    step: u32,
+    count: u32,
+}
+
+impl Window {
+    /// The rows of this tick, where sweeps over so many take `every` ticks; none where the sweep is over before.
+    pub(crate) fn of_tick(tick: u64, every: u32, rows: usize) -> Option<Window> {
+        let every = u64::from(every.max(1));
+        let (nth, sweep) = ((tick % every) as usize, tick / every % 3);
+        let each = rows.div_ceil(every as usize).max(ROWS_MIN);
+        let parts = rows.div_ceil(each);
+        let (first, step) = match sweep {
+            0 => (nth, parts),
+            1 => (nth * each, 1),
+            _ => (nth * each + each / 2, 1),
+        };
+        if nth >= parts || first >= rows {
+            return None;
+        }
+        let count = (rows - first).div_ceil(step).min(each);
+        let [first, step, count] = [first, step, count].map(|number| u32::try_from(number).ok());
+        let window = Window { first: first?, step: step?, count: count? };
+        (window.count > 1).then_some(window)
+    }
+
+    /// The row after the last of it.
+    pub(crate) fn end(self) -> usize {
+        self.row(self.count.saturating_sub(1) as usize) + 1
+    }
+
+    fn row(self, nth: usize) -> usize {
+        self.first as usize + nth * self.step as usize
+    }
+
+    pub(crate) fn write(self, out: &mut Vec<u8>) {
+        [self.first, self.step, self.count].into_iter().for_each(|number| put_u32(out, number));
+    }
+
+    pub(crate) fn read(fields: &mut Fields<'_>) -> Result<Window, DecodeError> {
+        let window = Window { first: fields.u32()?, step: fields.u32()?, count: fields.u32()? };
+        if window.step == 0 {
+            Err(DecodeError::Unknown { what: "step of rows", number: 0 })
+        } else {
+            Ok(window)
+        }
+    }
+}
+
+/// A row that is to stand elsewhere.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Move {
+    pub(super) from: u32,
+    pub(super) to: u32,
+}
+
+impl<const D: usize> Store<D> {
+    /// Brings the rows of a window, which are there, into order among themselves.
+    pub(crate) fn sort(&mut self, window: Window, world: &World<D>) {
+        // Its memory is given back: it is as much as that of the rows.
+        let rows = (0..window.count as usize).map(|nth| window.row(nth));
+        let mut order: Vec<(u64, u32)> =
+            rows.clone().map(|row| (Morton::key(world.place(&self.position(row))), row as u32)).collect();
+        <Morton as Curve<D>>::sort(&mut order, &mut Vec::new());
+        for run in order.chunk_by_mut(|a, b| a.0 == b.0).filter(|run| run.len() > 1) {
+            run.sort_unstable_by_key(|(_, row)| self.ids[*row as usize]);
+        }
+        let moves = rows.zip(&order).map(|(to, (_, from))| Move { from: *from, to: to as u32 });
+        let moves: Vec<Move> = moves.filter(|one| one.from != one.to).collect();
+        self.renumber(&moves);
+        permute(&mut self.ids, &moves);
+        permute(&mut self.generations, &moves);
+        permute(&mut self.kinds, &moves);
+        permute(&mut self.flags, &moves);
+        permute(&mut self.rests_until, &moves);
+        self.position.iter_mut().chain(&mut self.velocity).for_each(|column| permute(column, &moves));
+        self.components.iter_mut().for_each(|column| column.permute(&moves));
+    }
+
+    /// Where ids stand, while they still stand where they did.
+    fn renumber(&mut self, moves: &[Move]) {
+        let (ids, rows) = (&self.ids, &mut self.rows);
+        // All are found before any is changed: two of one hash are told apart by their rows.
+        let place = |one: &Move| rows.find_bucket_index(hash(ids[one.from as usize]), |row| *row == one.from);
+        let places: Vec<Option<usize>> = moves.iter().map(place).collect();
+        for (place, one) in places.into_iter().zip(moves) {
+            if let Some(row) = place.and_then(|place| rows.get_bucket_mut(place)) {
+                *row = one.to;
+            }
+        }
+    }
+}
+
+pub(super) fn permute<T: Copy>(column: &mut [T], moves: &[Move]) {
+    let taken: Vec<T> = moves.iter().map(|one| column[one.from as usize]).collect();
+    moves.iter().zip(taken).for_each(|(one, taken)| column[one.to as usize] = taken);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::Limits;
+    use crate::store::{Entity, Kind, Schema};
+
+    fn scattered(count: u64) -> Store<3> {
+        let mut schema = Schema::default();
+        schema.register("number", Kind::F32).unwrap();
+        schema.register("name", Kind::Bytes(3)).unwrap();
+        let mut store = Store::new(schema, Limits::default());
+        for id in 0..count {
+            let along = |axis: u64| ((id + 1) * (7 + axis) * 40_503 % 10_007) as f32 / 101.0;
+            let components = [&(id as f32).to_le_bytes()[..], &id.to_le_bytes()[..3]].concat();
+            let entity = Entity { components: &components, ..Entity::at(id, [along(0), along(1), along(2)]) };
+            store.insert(&entity).unwrap();
+        }
+        store
+    }
+
+    /// How far rows are from where they belong, on average.
+    fn disorder(store: &Store<3>, world: &World<3>) -> f64 {
+        let key = |row: &usize| (Morton::key(world.place(&store.position(*row))), store.ids[*row]);
+        let mut order: Vec<usize> = (0..store.len()).collect();
+        order.sort_by_key(key);
+        order.iter().enumerate().map(|(at, row)| at.abs_diff(*row) as f64).sum::<f64>() / store.len() as f64
+    }
+
+    #[test]
+    fn each_sweep_has_every_row_once_or_all_but_the_ends() {
+        for (rows, every) in [(0, 32), (1, 32), (511, 32), (10_000, 32), (10_001, 7), (100, 1), (70_000, 32)]
+        {
+            for sweep in 0..3_u64 {
+                let ticks = sweep * u64::from(every)..(sweep + 1) * u64::from(every);
+                let windows = ticks.filter_map(|tick| Window::of_tick(tick, every, rows));
+                let mut seen = vec![0; rows];
+                for window in windows {
+                    assert!(window.end() <= rows, "{window:?}");
+                    (0..window.count as usize).for_each(|nth| seen[window.row(nth)] += 1);
+                }
+                let left_out = seen.iter().filter(|count| **count == 0).count();
+                let most = rows.div_ceil(every as usize).max(ROWS_MIN);
+                assert!(seen.iter().all(|count| *count <= 1), "{rows} {every} {sweep}");
+                assert!(left_out <= if sweep == 2 { most } else { 1 }, "{rows} {every} {sweep}: {left_out}");
+            }
+        }
+    }
+
+    #[test]
+    fn three_sweeps_bring_rows_from_anywhere_nearly_into_order_and_keep_everything_together() {
+        let (mut store, world) = (scattered(20_000), World::cube(100.0).unwrap());
+        let (before, far) = (store.ledger(), disorder(&store, &world));
+        for tick in 0..96 {
+            if let Some(window) = Window::of_tick(tick, 32, store.len()) {
+                store.sort(window, &world);
+            }
+        }
+        let near = disorder(&store, &world);
+        assert!(far > 5_000.0 && near < 100.0, "{far} rows from where they belong, then {near}");
+        assert_eq!(store.ledger(), before);
+        for id in 0..20_000 {
+            let row = store.row(crate::EntityId(id)).unwrap();
+            assert_eq!((store.ids[row].0, store.f32s(0).unwrap()[row]), (id, id as f32));
+        }
+    }
+}
