@@ -1,13 +1,14 @@
-// Numbers as people read them. SI prefixes, MB is 10^6 bytes, a thin space between number and unit.
+// Numbers as people read them. SI prefixes; bytes in KiB and MiB as the command line has them; a thin space between number and unit.
 
 const SI = ["", "k", "M", "G", "T", "P"];
+const BINARY = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];
 const THIN = "\u202f";
 
 /** 1234567 → "1.23 M"; whole below 10,000. */
 export function count(value: number | null | undefined): string {
   if (value == null || !Number.isFinite(value)) return "–";
   if (Math.abs(value) < 10_000) return value.toLocaleString("en", { maximumFractionDigits: value < 10 && !Number.isInteger(value) ? 2 : 0 });
-  return scaled(value, "");
+  return scaled(value, 1000, SI, "");
 }
 
 export function rate(value: number | null | undefined): string {
@@ -16,7 +17,7 @@ export function rate(value: number | null | undefined): string {
 
 export function bytes(value: number | null | undefined): string {
   if (value == null || !Number.isFinite(value)) return "–";
-  return Math.abs(value) < 1000 ? `${Math.round(value)}${THIN}B` : scaled(value, "B");
+  return Math.abs(value) < 1000 ? `${Math.round(value)}${THIN}B` : scaled(value, 1024, BINARY, "B");
 }
 
 export function byteRate(value: number | null | undefined): string {
@@ -65,14 +66,14 @@ export function plural(n: number, noun: string): string {
   return `${count(n)} ${noun}${n === 1 ? "" : "s"}`;
 }
 
-function scaled(value: number, unit: string): string {
+function scaled(value: number, base: number, prefixes: string[], unit: string): string {
   let power = 0;
   let rest = value;
-  while (Math.abs(rest) >= 999.5 && power < SI.length - 1) {
-    rest /= 1000;
+  while (Math.abs(rest) >= 999.5 && power < prefixes.length - 1) {
+    rest /= base;
     power += 1;
   }
-  return `${three(rest)}${THIN}${SI[power]}${unit}`;
+  return `${three(rest)}${THIN}${prefixes[power]}${unit}`;
 }
 
 function three(value: number): string {

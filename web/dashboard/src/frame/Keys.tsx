@@ -11,7 +11,7 @@ export function Keys({ close }: { close: () => void }) {
           {SHORTCUTS.map(([key, what]) => [<dt key={key}><kbd>{key}</kbd></dt>, <dd key={what}>{what}</dd>])}
           {PAGES.map((page) => [<dt key={page.name}><kbd>g</kbd> <kbd>{page.key}</kbd></dt>, <dd key={page.title}>{page.title}</dd>])}
         </dl>
-        <button type="button" class="button" onClick={close}>Close</button>
+        <div class="row"><button type="button" class="button first" onClick={close}>Close</button></div>
       </div>
     </Dialog>
   );

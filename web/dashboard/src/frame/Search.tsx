@@ -31,7 +31,9 @@ export function Search({ close }: { close: () => void }) {
   };
   const key = (event: KeyboardEvent) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (event.key === "Enter") go(found[chosen]);
+    // A field of this kind would take the first Escape for itself.
+    if (event.key === "Escape") close();
+    else if (event.key === "Enter") go(found[chosen]);
     else if (step) choose((chosen + step + found.length) % Math.max(1, found.length));
     else return;
     event.preventDefault();

@@ -8,7 +8,7 @@ import { span } from "../quantity.ts";
 
 export function Side({ route, stats }: { route: Route; stats: Stats | undefined }) {
   useEffect(() => {
-    document.querySelector(".nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    document.querySelector(".nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   }, [route.page]);
   return (
     <header class="side">

@@ -97,6 +97,10 @@ export interface Task {
   progress: { permille: number; note: string | null } | null;
   labels: Record<string, string>;
   after: string[];
-  outcome: unknown;
+  /** Only of one that was asked for by itself, and at most its beginning. */
+  payload?: string;
+  payload_bytes?: number;
+  /** Of its last attempt: what came of it, or how it failed. */
+  outcome: { bytes: string; failure: string | null; run_us: number; cpu_us: number } | null;
   why?: string;
 }

@@ -15,7 +15,7 @@ export function Benchmarks() {
       </div>
       {missing && (
         <section class="card">
-          <Empty title="This node was started without a report" run={["dunlin bench all --keep bench-runs", "dunlin report --out report.html", "dunlin serve --http-report report.html"]}>
+          <Empty title="This node was started without a report" run={["dunlin bench all --keep bench-runs", "dunlin report --out report.html", "dunlin dev --http-report report.html"]}>
             Measure here, or take the runs that come with Dunlin's source; then start the node with the file.
           </Empty>
         </section>

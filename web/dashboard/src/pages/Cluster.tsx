@@ -20,15 +20,17 @@ export function Cluster() {
       {head}
       <Failed error={error} />
       {data.missing && <p class="notice" role="status">This node does not take part fully: {data.missing}</p>}
-      <Figures told={data} />
+      {data.cluster !== null && <Figures told={data} />}
       <Nodes told={data} />
       {data.nodes.length < 2 && (
-        <section class="card"><div class="empty"><b>This node is alone</b><p>A cluster of three on this machine, with its addresses printed:</p><Cli line="dunlin dev --nodes 3" /></div></section>
+        <section class="card"><div class="empty"><b>{data.cluster === null ? "This node is by itself, in no cluster" : "This node is the only one of its cluster"}</b><p>{data.cluster === null && "It leads nobody and follows nobody: its topics, keys, leases and tasks are its own, and out of reach while it is down. "}A cluster of three on this machine, with its addresses printed:</p><Cli line="dunlin dev --nodes 3" /></div></section>
       )}
-      <div class="grid">
-        <Happened told={data} />
-        <Owners told={data} />
-      </div>
+      {data.cluster !== null && (
+        <div class="grid">
+          <Happened told={data} />
+          <Owners told={data} />
+        </div>
+      )}
     </>
   );
 }

@@ -60,7 +60,7 @@ function Rates() {
   return (
     <Card title="Records and bytes, each second">
       <Chart label="Records" x={past.at} show={rate} lines={[{ label: "records", colour: "c1", values: past.records, area: true }]} height={120} />
-      <Chart label="Bytes" x={past.at} show={byteRate} lines={[{ label: "bytes", colour: "c2", values: past.bytes, area: true }]} height={110} />
+      <Chart label="Bytes" x={past.at} show={byteRate} ticks="bytes" lines={[{ label: "bytes", colour: "c2", values: past.bytes, area: true }]} height={110} />
     </Card>
   );
 }
@@ -73,8 +73,8 @@ function Memory() {
   ];
   return (
     <Card title="Memory and processor">
-      <Chart label="Memory" x={past.at} show={bytes} lines={lines} height={120} />
-      <Chart label="Processor" x={past.at} show={(value) => `${value.toFixed(0)} %`} lines={[{ label: "of one core", colour: "c3", values: past.cpu, area: true }]} height={110} />
+      <Chart label="Memory" x={past.at} show={bytes} ticks="bytes" lines={lines} height={120} />
+      <Chart label="Processor" x={past.at} show={(value) => `${value.toFixed(0)} %`} ticks="whole" lines={[{ label: "of one core", colour: "c3", values: past.cpu, area: true }]} height={110} />
     </Card>
   );
 }

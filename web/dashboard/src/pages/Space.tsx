@@ -4,22 +4,26 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { live } from "../client.ts";
 import { useSession } from "../node/hooks.ts";
 import { useNode } from "../node/live.ts";
-import type { Spaces, World } from "../node/told.ts";
+import type { Spaces, Stats as Told, World } from "../node/told.ts";
 import { Card } from "../parts/Card.tsx";
 import { Copy } from "../parts/Copy.tsx";
 import { Empty, Failed, Waiting } from "../parts/Empty.tsx";
 import { Stat, Stats } from "../parts/Stat.tsx";
-import { exact, rate } from "../quantity.ts";
+import { exact, rate, span } from "../quantity.ts";
 import { link, type Route } from "../route.ts";
 import { command } from "../shell.ts";
-import { decode } from "../space/frame.ts";
+import { decode, type Along } from "../space/frame.ts";
 import { Scene } from "../space/scene.ts";
 import { MapView } from "./space/MapView.tsx";
 import { Regions } from "./space/Regions.tsx";
 
+const STILL_MS = 2_000;
+
 export function Space({ route }: { route: Route }) {
   const { data, error } = useNode<Spaces>("spaces");
   const worlds = data?.worlds ?? [];
+  const asked = route.query.get("along");
+  const chosen = (["x", "y", "z"] as const).find((axis) => axis === asked);
   const world = worlds.find((one) => one.world === route.rest[0]) ?? worlds[0];
   if (!world) {
     return (
@@ -30,6 +34,7 @@ export function Space({ route }: { route: Route }) {
       </>
     );
   }
+  const along = chosen ?? asBest(world);
   return (
     <>
       <div class="title">
@@ -38,38 +43,42 @@ export function Space({ route }: { route: Route }) {
         <span class="right"><Copy text={command("dunlin", "space", "watch", world.world)} label="Copy as CLI" /></span>
       </div>
       <Failed error={error} />
-      <Shown key={world.world} world={world} />
+      <Shown key={`${world.world} ${along}`} world={world} along={along} />
     </>
   );
 }
 
-function Shown({ world }: { world: World }) {
-  const [scene, moved] = useScene(world.world);
+function Shown({ world, along }: { world: World; along: Along }) {
+  const [scene, moved] = useScene(world.world, along);
   const [frames, count] = useState(0);
   const regions = [...scene.regions.values()];
   const handedOver = regions.reduce((all, region) => all + region.picture.handedOver, 0);
   const told = regions.map((region) => region.picture.ghosts).filter((ghosts) => ghosts !== null);
+  const ticked = scene.tickedAt;
+  const still = ticked === null ? 0 : performance.now() - ticked;
+  const stands = still > STILL_MS;
   const owned = world.regions.filter((region) => region.process != null).length;
   return (
     <>
+      {stands && <p class="notice" role="status" data-said="still">The world stands still: no region has ticked for {span(Math.round(still / 1000))}.</p>}
       <Stats label="Of this world">
-        <Stat label="Entities" value={exact(scene.entities)} figure="space.entities" raw={scene.entities} />
-        <Stat label="Ghosts" value={told.length > 0 ? exact(told.reduce((all, ghosts) => all + ghosts, 0)) : "–"} note="of neighbours, seen over borders" />
+        <Stat label="Entities" value={exact(scene.entities)} note="in the newest pictures; who crosses just now may be in none" figure="space.entities" raw={scene.entities} />
+        {told.length > 0 && <Stat label="Ghosts" value={exact(told.reduce((all, ghosts) => all + ghosts, 0))} note="of neighbours, seen over borders" />}
         <Stat label="Hand-overs" value={exact(handedOver)} note={`${exact(scene.crossings)} seen by this page`} figure="space.handovers" raw={handedOver} />
         <Stat label="Regions" value={`${owned} of ${world.regions.length}`} tone={owned < world.regions.length ? "warn" : undefined} note={owned < world.regions.length ? "some have no owner now" : "each has an owner"} />
         <Stat label="Processes" value={exact(world.processes.length)} />
-        <Stat label="Pictures" value={rate(moved)} note={`drawn at ${frames} frames/s`} figure="space.frames" raw={frames} />
+        <Stat label="Ticks" value={stands ? "none" : rate(moved.ticks / Math.max(1, regions.length))} tone={stands ? "warn" : undefined} note={`${rate(moved.pictures)} pictures, drawn at ${frames} frames/s`} figure="space.frames" raw={frames} />
       </Stats>
-      <Card title="Map" flush><MapView world={world} scene={scene} frames={count} /></Card>
+      <Card title="Map" flush><MapView world={world} scene={scene} along={along} frames={count} /></Card>
       <Regions world={world} scene={scene} />
     </>
   );
 }
 
 /** The pictures of a world's regions; only the newest counts. */
-function useScene(world: string): [Scene, number] {
+function useScene(world: string, along: Along): [Scene, { pictures: number; ticks: number }] {
   const scene = useRef(new Scene());
-  const [perSecond, tell] = useState(0);
+  const [perSecond, tell] = useState({ pictures: 0, ticks: 0 });
   const session = useSession();
   useEffect(() => {
     if (session === null) return;
@@ -79,15 +88,18 @@ function useScene(world: string): [Scene, number] {
       name: "dashboard map",
       onBatch: (batch) => {
         while (batch.next()) {
-          const picture = decode(batch.payload);
+          const picture = decode(batch.payload, along);
           if (picture) scene.current.take(picture, performance.now());
         }
       },
     });
-    let before = scene.current.pictures;
+    const sums = () => ({ at: performance.now(), pictures: scene.current.pictures, ticks: scene.current.ticks });
+    let before = sums();
     const timer = setInterval(() => {
-      tell(scene.current.pictures - before);
-      before = scene.current.pictures;
+      const now = sums();
+      const seconds = (now.at - before.at) / 1000;
+      tell({ pictures: Math.round((now.pictures - before.pictures) / seconds), ticks: Math.round((now.ticks - before.ticks) / seconds) });
+      before = now;
     }, 1000);
     return () => {
       clearInterval(timer);
@@ -98,9 +110,22 @@ function useScene(world: string): [Scene, number] {
 }
 
 function Nothing() {
+  const { data } = useNode<Told>("stats");
+  const to = placeOf(data?.doors.find((door) => door.door === "tcp")?.address);
   return (
-    <Empty title="No world runs on this node" run={["dunlin space run --processes 2 --flock 20000", "dunlin space join"]}>
-      Two processes with a flock of 20,000 between them; the first also holds what they agree on:
+    <Empty title="No world runs on this node" run={[`dunlin space run --processes 2 --flock 20000${to}`, `dunlin space join${to}`]}>
+      Two processes with a flock of 20,000 between them, which agree through this node: the first, and in another terminal the second, for which it waits:
     </Empty>
   );
+}
+
+/** A flat world from above; a high one from the front, where its regions, which are layers first, lie apart. */
+function asBest({ dimensions, low, high }: World): Along {
+  const side = (axis: number) => (high?.[axis] ?? 0) - (low?.[axis] ?? 0);
+  return dimensions > 2 && side(2) * 2 > side(0) ? "y" : "z";
+}
+
+/** How the command line finds this node: a door that listens on all addresses is where this page came from. */
+function placeOf(address: string | undefined): string {
+  return address ? ` --url dunlin://${address.replace(/^(0\.0\.0\.0|\[::\]):/, `${location.hostname}:`)}` : "";
 }

@@ -60,7 +60,7 @@ function All({ route }: { route: Route }) {
 function Header() {
   return (
     <div class="line top" aria-hidden="true">
-      <span>Topic</span><span class="num">Rate</span><span class="num">Records</span>
+      <span>Topic</span><span class="num">Rate</span><span class="num">Appended</span>
       <span class="num wide">Held</span><span class="num wide">Bytes</span><span class="wide">Owner</span>
     </div>
   );

@@ -14,7 +14,14 @@ export interface Line {
   dashed?: boolean;
   /** Filled down to zero. */
   area?: boolean;
+  /** What the legend says, where that is not the newest value. */
+  said?: number;
 }
+
+/** Steps between two lines: times are named to the second. */
+const SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600];
+const POWERS = Array.from({ length: 50 }, (_, power) => 2 ** power);
+const WHOLE = Array.from({ length: 15 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat();
 
 interface Props {
   label: string;
@@ -27,9 +34,11 @@ interface Props {
   legend?: boolean;
   /** Steps between points instead of slopes. */
   stepped?: boolean;
+  /** Where lines may lie: at whole numbers, or at powers of two for bytes, so that no two have the same name. */
+  ticks?: "whole" | "bytes" | undefined;
 }
 
-export function Chart({ label, x, lines, show, height = 150, time = true, legend = true, stepped = false }: Props) {
+export function Chart({ label, x, lines, show, height = 150, time = true, legend = true, stepped = false, ticks }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const [, drawn] = useTheme();
@@ -37,7 +46,7 @@ export function Chart({ label, x, lines, show, height = 150, time = true, legend
   useEffect(() => {
     const element = box.current;
     if (!element) return;
-    const made = new uPlot(options({ lines, show, height, time, stepped, width: element.clientWidth }), data(x, lines), element);
+    const made = new uPlot(options({ lines, show, height, time, stepped, ticks, width: element.clientWidth }), data(x, lines), element);
     plot.current = made;
     const sizes = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height }));
     sizes.observe(element);
@@ -46,9 +55,9 @@ export function Chart({ label, x, lines, show, height = 150, time = true, legend
       made.destroy();
       plot.current = null;
     };
-  }, [shape, height, time, stepped, drawn]);
+  }, [shape, height, time, stepped, ticks, drawn]);
   useEffect(() => plot.current?.setData(data(x, lines)), [x, lines]);
-  const said = lines.map((line) => `${line.label} ${show(last(line.values) ?? 0)}`).join(", ");
+  const said = lines.map((line) => `${line.label} ${show(newest(line) ?? 0)}`).join(", ");
   return (
     <figure>
       <div class="chart" ref={box} role="img" aria-label={`${label}: ${said}`} />
@@ -61,7 +70,7 @@ function Legend({ lines, show }: { lines: Line[]; show: (value: number) => strin
   return (
     <figcaption class="legend" aria-hidden="true">
       {lines.map((line) => {
-        const value = last(line.values);
+        const value = newest(line);
         return (
           <span key={line.label}>
             <i style={{ background: `var(--${line.colour})` }} />
@@ -73,7 +82,7 @@ function Legend({ lines, show }: { lines: Line[]; show: (value: number) => strin
   );
 }
 
-function options({ lines, show, height, time, stepped, width }: Omit<Required<Pick<Props, "lines" | "show" | "height" | "time" | "stepped">>, never> & { width: number }): uPlot.Options {
+function options({ lines, show, height, time, stepped, ticks, width }: Required<Pick<Props, "lines" | "show" | "height" | "time" | "stepped">> & Pick<Props, "ticks"> & { width: number }): uPlot.Options {
   const font = "11px system-ui, sans-serif";
   const axis = { stroke: colour("soft"), font, ticks: { show: false }, grid: { stroke: colour("line"), width: 1 } };
   const paths = stepped ? uPlot.paths.stepped?.({ align: 1 }) : undefined;
@@ -82,11 +91,12 @@ function options({ lines, show, height, time, stepped, width }: Omit<Required<Pi
     height,
     legend: { show: false },
     cursor: { y: false, points: { size: 5 } },
-    padding: [8, 8, 0, 0],
-    scales: { x: { time }, y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.08 : 1] } },
+    // The last time is as wide on its right as on its left.
+    padding: [8, 28, 0, 0],
+    scales: { x: { time }, y: { range: (_, low, high) => [Math.min(0, low), high > 0 && !(ticks && high < 1) ? high * 1.08 : 1] } },
     axes: [
-      { ...axis, grid: { show: false }, size: 24, space: 70, ...(time ? { values: (_: uPlot, ticks: number[]) => ticks.map(clock) } : {}) },
-      { ...axis, size: 62, space: 32, values: (_, ticks) => ticks.map(show) },
+      { ...axis, grid: { show: false }, size: 24, space: 70, ...(time ? { incrs: SECONDS, values: (_: uPlot, at: number[]) => at.map(clock) } : {}) },
+      { ...axis, size: 62, space: 32, ...(ticks ? { incrs: ticks === "bytes" ? POWERS : WHOLE } : {}), values: (_, at) => at.map(show) },
     ],
     series: [
       {},
@@ -101,6 +111,10 @@ function options({ lines, show, height, time, stepped, width }: Omit<Required<Pi
       })),
     ],
   };
+}
+
+function newest(line: Line): number | null {
+  return line.said ?? last(line.values);
 }
 
 function clock(seconds: number): string {

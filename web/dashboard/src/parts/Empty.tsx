@@ -17,13 +17,20 @@ export function Empty({ title, children, run = [] }: { title: string; children?:
 /** What went wrong, in the node's words. Nothing while the node is away: the banner says that. */
 export function Failed({ error }: { error: Error | undefined }) {
   if (!error || error instanceof Away) return null;
-  const advice = error instanceof Problem ? error.advice : "";
+  const advice = error instanceof Problem && !/`detail`/.test(error.advice) ? error.advice : "";
+  // A detail of one word is what the title speaks of.
+  const said = error instanceof Problem && /^\S+$/.test(error.detail) && error.title ? `${error.title}: ${error.detail}` : error.message;
   return (
     <p class="notice bad" role="alert">
-      <span>{error.message}</span>
-      {advice && <span class="small">{advice}</span>}
+      <span><Said text={said} /></span>
+      {advice && <span class="small"><Said text={advice} /></span>}
     </p>
   );
+}
+
+/** Words in backticks are code. */
+function Said({ text }: { text: string }) {
+  return <>{text.split(/`([^`]+)`/).map((part, at) => (at % 2 ? <code key={at}>{part}</code> : part))}</>;
 }
 
 export function Waiting({ what }: { what: string }) {

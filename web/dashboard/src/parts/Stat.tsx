@@ -1,9 +1,12 @@
-// Figures, side by side. `figure` names one for the tests, which compare it with /metrics.
+// Figures, side by side, in rows as full as they can be: how many stand in one follows from how many there are and how wide
+// the place is. `figure` names one for the tests, which compare it with /metrics.
 
-import type { ComponentChildren } from "preact";
+import { toChildArray, type ComponentChildren } from "preact";
 
 export function Stats({ label, children }: { label: string; children: ComponentChildren }) {
-  return <dl class="stats" aria-label={label}>{children}</dl>;
+  const n = toChildArray(children).length;
+  const across = { "--wide": n <= 6 ? n : Math.ceil(n / 2), "--mid": n <= 4 ? n : n <= 6 ? 3 : 4, "--few": Math.min(n, 2) };
+  return <div class="figures"><dl class="stats" aria-label={label} style={across}>{children}</dl></div>;
 }
 
 interface Props {

@@ -18,13 +18,23 @@ export interface Picture {
   ghosts: number | null;
   handedOver: number;
   ids: Uint32Array;
+  /** Across the map, and up. */
   x: Uint16Array;
   y: Uint16Array;
-  z: Uint16Array | null;
 }
 
-/** A picture's own copy of a payload; null where it is none, or one of a version that is not known here. */
-export function decode(payload: Uint8Array): Picture | null {
+/** Along which axis one looks; the other two are the map's. */
+export type Along = "x" | "y" | "z";
+
+const ACROSS_AND_UP: Record<Along, [number, number]> = { x: [1, 2], y: [0, 2], z: [0, 1] };
+
+/** The axes that are seen, the one across first. */
+export function seen(along: Along): [number, number] {
+  return ACROSS_AND_UP[along];
+}
+
+/** A picture's own copy of a payload, as it is seen along an axis; null where it is none, or one of a version that is not known here. */
+export function decode(payload: Uint8Array, along: Along = "z"): Picture | null {
   if (payload.length < HEAD_BYTES) return null;
   // A copy lies at a multiple of eight, and is ours when the socket's buffer goes.
   const bytes = payload.slice();
@@ -33,6 +43,7 @@ export function decode(payload: Uint8Array): Picture | null {
   const flags = view.getUint32(36, true);
   const columns = flags & HAS_Z ? 3 : 2;
   if (view.getUint32(0, true) !== 1 || bytes.length < HEAD_BYTES + count * (4 + 2 * columns)) return null;
+  const [across, up] = flags & HAS_Z ? seen(along) : seen("z");
   const xs = HEAD_BYTES + 4 * count;
   const column = (n: number) => new Uint16Array(bytes.buffer, xs + 2 * count * n, count);
   return {
@@ -43,8 +54,7 @@ export function decode(payload: Uint8Array): Picture | null {
     ghosts: view.getUint32(28, true) === NOT_SAID ? null : view.getUint32(28, true),
     handedOver: view.getUint32(32, true),
     ids: new Uint32Array(bytes.buffer, HEAD_BYTES, count),
-    x: column(0),
-    y: column(1),
-    z: flags & HAS_Z ? column(2) : null,
+    x: column(across),
+    y: column(up),
   };
 }

@@ -17,6 +17,8 @@ export interface RegionScene {
   fromY: Uint16Array;
   /** When the picture came, and how long after the one before, ms. */
   at: number;
+  /** When its tick was first seen to be another than before, ms. */
+  tickedAt: number;
   interval: number;
 }
 
@@ -25,6 +27,8 @@ export class Scene {
   /** Entities that were seen in one region and then in another. */
   crossings = 0;
   pictures = 0;
+  /** Ticks that were seen to pass, over all regions. */
+  ticks = 0;
   private lastX = new Uint16Array(PLACES);
   private lastY = new Uint16Array(PLACES);
   /** The region an id was last seen in, and one; 0 where it never was. */
@@ -51,8 +55,18 @@ export class Scene {
     }
     const passed = before ? now - before.at : 100;
     const interval = Math.min(INTERVAL_MS_MAX, Math.max(INTERVAL_MS_MIN, passed));
-    this.regions.set(picture.region, { picture, fromX, fromY, at: now, interval });
+    const passedTicks = before ? picture.tick - before.picture.tick : 0;
+    this.ticks += Math.max(0, passedTicks);
+    const tickedAt = before && passedTicks === 0 ? before.tickedAt : now;
+    this.regions.set(picture.region, { picture, fromX, fromY, at: now, tickedAt, interval });
     this.pictures += 1;
+  }
+
+  /** Since when no region has ticked, ms; null where none is known. */
+  get tickedAt(): number | null {
+    let last: number | null = null;
+    for (const region of this.regions.values()) last = Math.max(last ?? 0, region.tickedAt);
+    return last;
   }
 
   get entities(): number {

@@ -72,7 +72,10 @@ async function create(page, node) {
     return made.config?.partitions === 2 && made.config?.pattern === "made.>";
   });
   await page.waitForURL(/#\/topics\/made\.here/);
+  await page.getByRole("tab", { name: "Publish" }).click();
+  equal(await page.getByRole("textbox", { name: /^Subject/ }).inputValue(), "made.", "the subject that is begun");
   await page.getByRole("tab", { name: "Log and settings" }).click();
+  equal(await page.getByLabel("Move to").count(), 0, "places to move to, of a node by itself");
   await page.getByLabel("Its name, to be sure").fill("made.here");
   await page.getByRole("button", { name: "Delete", exact: true }).click();
   await until("the topic is gone", async () => (await fetch(`${node.url}/v1/topics/made.here`)).status === 404);

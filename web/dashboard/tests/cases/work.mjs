@@ -17,6 +17,11 @@ export async function run({ browser, nodes, node }) {
   const why = await page.locator("[data-figure=why]").innerText();
   const said = (await nodes.dunlin("task", "why", waits, ...url)).trim();
   holds(why.length > 10 && said.includes(why.slice(0, 20)), `the page says ${JSON.stringify(why)}, the command ${JSON.stringify(said)}`);
+  const { tasks } = await (await fetch(`${node.url}/v1/tasks?stage=completed`)).json();
+  await page.goto(`${node.url}/#/work/${tasks[0].task}`);
+  await page.locator(".notice.good[data-figure=why]").waitFor();
+  equal((await page.getByLabel("Result", { exact: true }).innerText()).trim(), "5", "what came of it");
+  await page.goto(`${node.url}/#/work/${waits}`);
   await page.getByRole("button", { name: "Cancel it" }).click();
   await page.getByText("cancelled", { exact: true }).first().waitFor();
   equal(page.complaints.join("\n"), "", "complaints");

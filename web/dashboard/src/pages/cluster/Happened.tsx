@@ -7,20 +7,21 @@ import { moment } from "../../quantity.ts";
 import { link } from "../../route.ts";
 
 export function Happened({ told }: { told: Cluster }) {
-  const events = [...(told.events ?? [])].reverse();
+  const all = told.events ?? [];
+  const events = all.map((event, at) => ({ event, first: isFirst(all.slice(0, at), event) })).reverse();
   return (
     <Card title="What happened" flush right={<span class="soft small">as node {told.id} noticed</span>}>
       {events.length === 0
         ? <Empty title="Nothing since this node looks">A new leader, a node that goes or comes back, and topics that change hands stand here.</Empty>
         : (
           <ol class="events" aria-label="What happened" aria-live="polite" tabIndex={0}>
-            {events.map((event) => {
+            {events.map(({ event, first }) => {
               const [tone, text] = words(event);
               return (
                 <li key={`${event.at_ms}${event.event}${event.node}${event.topic}`} data-event={event.event}>
                   <time class="soft num small" dateTime={new Date(event.at_ms).toISOString()}>{moment(event.at_ms)}</time>
-                  <span class={`pill ${tone}`}>{event.event}</span>
-                  <span class="clip">{event.topic ? <><a class="mono" href={link("topics", event.topic)}>{event.topic}</a> {text}</> : text}</span>
+                  <span class={`pill ${tone}`}>{first ? "there" : event.event}</span>
+                  <span>{event.topic ? <><a class="mono" href={link("topics", event.topic)}>{event.topic}</a> {text}</> : text}</span>
                 </li>
               );
             })}
@@ -28,6 +29,11 @@ export function Happened({ told }: { told: Cluster }) {
         )}
     </Card>
   );
+}
+
+/** Who comes and was never seen to go was not there when this node began. */
+function isFirst(before: ClusterEvent[], event: ClusterEvent): boolean {
+  return event.event === "back" && !before.some((other) => other.event === "gone" && other.node === event.node);
 }
 
 function words(event: ClusterEvent): ["good" | "bad" | "warn" | "accent" | "", string] {
@@ -43,7 +49,7 @@ function words(event: ClusterEvent): ["good" | "bad" | "warn" | "accent" | "", s
     case "gone":
       return ["bad", `node ${event.node} is away`];
     case "back":
-      return ["good", `node ${event.node} is there`];
+      return ["good", `node ${event.node} answers`];
     case "owner":
       return ["warn", `${event.from == null ? "is owned" : `went from node ${event.from}`} ${event.to == null ? "to nobody" : event.from == null ? `by node ${event.to}` : `to node ${event.to}`}`];
     default:

@@ -13,7 +13,7 @@ export function Nodes({ told }: { told: Cluster }) {
 }
 
 function Node({ node, told, topics }: { node: ClusterNode; told: Cluster; topics: number }) {
-  const part = told.leader === node.node ? "leader" : told.voters.includes(node.node) ? "follower" : told.learners.includes(node.node) ? "learner" : "no vote";
+  const part = told.cluster === null ? "by itself" : told.leader === node.node ? "leader" : told.voters.includes(node.node) ? "follower" : told.learners.includes(node.node) ? "learner" : "no vote";
   const share = (node.topics_owned ?? 0) / topics;
   const state = node.removed ? "removed" : node.alive ? "there" : "away";
   return (

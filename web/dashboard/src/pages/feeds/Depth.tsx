@@ -23,8 +23,8 @@ function summed(bids: Level[], asks: Level[], scale: Scale): { x: number[]; line
   return {
     x: rows.map((row) => row[0]),
     lines: [
-      { label: "bids", colour: "bid", values: rows.map((row) => row[1]), area: true },
-      { label: "asks", colour: "ask", values: rows.map((row) => row[2]), area: true },
+      { label: "bids", colour: "bid", values: rows.map((row) => row[1]), area: true, said: below[0]?.[1] ?? 0 },
+      { label: "asks", colour: "ask", values: rows.map((row) => row[2]), area: true, said: above.at(-1)?.[1] ?? 0 },
     ],
   };
 }

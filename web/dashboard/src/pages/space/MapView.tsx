@@ -4,23 +4,28 @@ import type { RefObject } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { World } from "../../node/told.ts";
 import { exact } from "../../quantity.ts";
+import { keep } from "../../route.ts";
+import { seen, type Along } from "../../space/frame.ts";
 import { hue, Painter, word } from "../../space/draw.ts";
 import type { Scene } from "../../space/scene.ts";
 import { View } from "../../space/view.ts";
 import { colour } from "../../theme.ts";
 import { Pointer } from "./Pointer.ts";
 
+const AXES: [Along, string][] = [["z", "x and y, from above"], ["y", "x and z, from the front"], ["x", "y and z, from the side"]];
 const PIXELS_MAX = 1.5;
 
 interface Props {
   world: World;
   scene: Scene;
+  along: Along;
   frames: (perSecond: number) => void;
 }
 
-export function MapView({ world, scene, frames }: Props) {
+export function MapView({ world, scene, along, frames }: Props) {
+  const [across, up] = seen(along);
   const canvas = useRef<HTMLCanvasElement>(null);
-  const view = useRef(new View(side(world, 0), side(world, 1)));
+  const view = useRef(new View(side(world, across), side(world, up)));
   const [who, point] = useState<{ id: number; region: number } | null>(null);
   const [find, type] = useState("");
   usePainting(canvas, view.current, scene, frames);
@@ -52,9 +57,15 @@ export function MapView({ world, scene, frames }: Props) {
           <label class="field">Find an entity<input class="input mono" inputMode="numeric" size={10} value={find} onInput={(event) => type(event.currentTarget.value)} /></label>
           <button type="submit" class="button">Find</button>
         </form>
+        {world.dimensions > 2 && (
+          <label class="field">Seen along<select class="input" value={along} onChange={(event) => keep({ along: event.currentTarget.value })}>
+            {AXES.map(([axis, shows]) => <option key={axis} value={axis}>{axis}: {shows}</option>)}
+          </select></label>
+        )}
         <button type="button" class="button" onClick={() => view.current.fit()}>All of it</button>
         <span class="soft small" role="status">{who ? `${exact(who.id)}, in region ${who.region}` : find && !scene.where(Number(find)) ? "nobody has this number" : "click to see who is there"}</span>
       </div>
+      {world.dimensions > 2 && <p class="soft small" style={{ padding: "0 var(--s3) var(--s2)" }}>This world has three dimensions and the map has two: what lies behind one another along {along} is drawn on one place, so colours of regions may mix. Along another axis they may lie apart.</p>}
       <div class="map">
         <canvas ref={canvas} tabIndex={0} role="img" aria-label={`Map of ${world.world}: ${scene.entities} entities in ${world.regions.length} regions. Arrow keys move it, plus and minus zoom, 0 shows all.`} onKeyDown={key} />
       </div>

@@ -5,13 +5,14 @@ import { Card } from "../../parts/Card.tsx";
 import { Table } from "../../parts/Table.tsx";
 import { exact, span } from "../../quantity.ts";
 import { css, hue } from "../../space/draw.ts";
-import type { Scene } from "../../space/scene.ts";
+import type { RegionScene, Scene } from "../../space/scene.ts";
 
 const STALE_MS = 1500;
 
 export function Regions({ world, scene }: { world: World; scene: Scene }) {
   const now = performance.now();
   const dark = document.documentElement.dataset.theme === "dark";
+  const ghosts = world.regions.some((region) => scene.regions.get(region.region)?.picture.ghosts != null);
   const address = new Map(world.processes.map((process) => [process.process, process.address]));
   return (
     <Card title="Regions" flush>
@@ -21,16 +22,18 @@ export function Regions({ world, scene }: { world: World; scene: Scene }) {
         { head: "Stands by", cell: (region) => region.standby == null ? <span class="warn">nobody</span> : region.standby },
         { head: "Epoch", num: true, cell: (region) => exact(region.epoch) },
         { head: "Entities", num: true, by: (region) => scene.regions.get(region.region)?.picture.count ?? 0, cell: (region) => exact(scene.regions.get(region.region)?.picture.count) },
-        { head: "Ghosts", num: true, cell: (region) => exact(scene.regions.get(region.region)?.picture.ghosts) },
+        ...(ghosts ? [{ head: "Ghosts", num: true, cell: (region: World["regions"][number]) => exact(scene.regions.get(region.region)?.picture.ghosts) }] : []),
         { head: "Handed over", num: true, cell: (region) => exact(scene.regions.get(region.region)?.picture.handedOver) },
         { head: "Tick", num: true, cell: (region) => exact(scene.regions.get(region.region)?.picture.tick) },
-        { head: "State", cell: (region) => <Age at={scene.regions.get(region.region)?.at} now={now} /> },
+        { head: "State", cell: (region) => <Age region={scene.regions.get(region.region)} now={now} /> },
       ]} />
     </Card>
   );
 }
 
-function Age({ at, now }: { at: number | undefined; now: number }) {
-  if (at === undefined) return <span class="pill">no picture yet</span>;
-  return now - at > STALE_MS ? <span class="pill warn">silent for {span((now - at) / 1000)}</span> : <span class="pill good">alive</span>;
+function Age({ region, now }: { region: RegionScene | undefined; now: number }) {
+  if (!region) return <span class="pill">no picture yet</span>;
+  if (now - region.at > STALE_MS) return <span class="pill warn">silent for {span((now - region.at) / 1000)}</span>;
+  if (now - region.tickedAt > STALE_MS) return <span class="pill warn">stands still for {span((now - region.tickedAt) / 1000)}</span>;
+  return <span class="pill good">alive</span>;
 }

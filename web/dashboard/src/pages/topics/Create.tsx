@@ -13,13 +13,13 @@ interface Wanted {
   name: string;
   pattern: string;
   partitions: string;
-  megabytes: string;
+  mebibytes: string;
   age: string;
   durable: boolean;
 }
 
 export function Create({ close, suggested }: { close: () => void; suggested: string }) {
-  const [wanted, set] = useState<Wanted>({ name: suggested, pattern: "", partitions: "", megabytes: "", age: "", durable: false });
+  const [wanted, set] = useState<Wanted>({ name: suggested, pattern: "", partitions: "", mebibytes: "", age: "", durable: false });
   const [error, fail] = useState<Error>();
   const change = (field: keyof Wanted) => (event: Event) => {
     const input = event.currentTarget as HTMLInputElement;
@@ -41,9 +41,9 @@ export function Create({ close, suggested }: { close: () => void; suggested: str
         <h2>Create a topic</h2>
         <label class="field">Name<input class="input mono" required autofocus value={wanted.name} onInput={change("name")} /></label>
         <label class="field">Subjects it owns, if more than its name<input class="input mono" placeholder="orders.>" value={wanted.pattern} onInput={change("pattern")} /></label>
-        <div class="row">
+        <div class="thirds">
           <label class="field">Partitions<input class="input" type="number" min={1} max={1024} placeholder="1" value={wanted.partitions} onInput={change("partitions")} /></label>
-          <label class="field">Keeps, MB<input class="input" type="number" min={1} placeholder="default" value={wanted.megabytes} onInput={change("megabytes")} /></label>
+          <label class="field">Keeps, MiB<input class="input" type="number" min={1} placeholder="default" value={wanted.mebibytes} onInput={change("mebibytes")} /></label>
           <label class="field">Keeps for<input class="input" placeholder="10m" value={wanted.age} onInput={change("age")} /></label>
         </div>
         <label><input type="checkbox" checked={wanted.durable} onChange={change("durable")} /> On disk (durable)</label>
@@ -59,7 +59,7 @@ export function Create({ close, suggested }: { close: () => void; suggested: str
 }
 
 function settings(wanted: Wanted): Record<string, unknown> {
-  const retention = { ...(wanted.megabytes && { bytes: Number(wanted.megabytes) * 1e6 }), ...(wanted.age && { age: wanted.age }) };
+  const retention = { ...(wanted.mebibytes && { bytes: Number(wanted.mebibytes) * 2 ** 20 }), ...(wanted.age && { age: wanted.age }) };
   return {
     ...(wanted.pattern && { pattern: wanted.pattern }),
     ...(wanted.partitions && { partitions: Number(wanted.partitions) }),
@@ -72,7 +72,7 @@ function cli(wanted: Wanted): string {
   const words = ["dunlin", "topics", "create", wanted.name];
   if (wanted.pattern) words.push("--pattern", wanted.pattern);
   if (wanted.partitions) words.push("--partitions", wanted.partitions);
-  if (wanted.megabytes) words.push("--retention-bytes", `${wanted.megabytes}MB`);
+  if (wanted.mebibytes) words.push("--retention-bytes", `${wanted.mebibytes}MiB`);
   if (wanted.age) words.push("--retention-age", wanted.age);
   if (wanted.durable) words.push("--durable");
   return command(...words);

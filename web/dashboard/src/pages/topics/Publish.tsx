@@ -23,7 +23,7 @@ const MEANS: Record<string, string> = {
 
 export function Publish({ topic }: { topic: TopicInfo }) {
   const pattern = topic.config.pattern ?? topic.name;
-  const [subject, setSubject] = useState(pattern.replace(/\.?>$/, "").replaceAll("*", "") || topic.name);
+  const [subject, setSubject] = useState(beginning(pattern));
   const [key, setKey] = useState("");
   const [payload, setPayload] = useState("");
   const [answer, tell] = useState<Answer>();
@@ -45,7 +45,7 @@ export function Publish({ topic }: { topic: TopicInfo }) {
     <Card title="Publish a record" right={<Copy text={cli} label="Copy as CLI" />}>
       <form onSubmit={send} style={{ display: "grid", gap: "var(--s3)" }}>
         <div class="row">
-          <label class="field" style={{ flex: "2 1 220px" }}>Subject, within <code>{pattern}</code><input class="input mono" required value={subject} onInput={(event) => setSubject(event.currentTarget.value)} /></label>
+          <label class="field" style={{ flex: "2 1 220px" }}>Subject, within <code>{pattern}</code><input class="input mono" required pattern=".*[^.]" title={`A subject within ${pattern}, to its end`} value={subject} onInput={(event) => setSubject(event.currentTarget.value)} /></label>
           <label class="field" style={{ flex: "1 1 120px" }}>Key<input class="input mono" value={key} onInput={(event) => setKey(event.currentTarget.value)} /></label>
         </div>
         <label class="field">Payload<textarea class="input" rows={6} spellcheck={false} value={payload} onInput={(event) => setPayload(event.currentTarget.value)} /></label>
@@ -55,4 +55,9 @@ export function Publish({ topic }: { topic: TopicInfo }) {
       </form>
     </Card>
   );
+}
+
+/** What all its subjects begin with; all of it where there is but one. */
+function beginning(pattern: string): string {
+  return pattern.replace(/[*>].*$/, "");
 }

@@ -39,7 +39,8 @@ export function Settings({ topic, again }: { topic: TopicInfo; again: () => void
 
 function Move({ topic, again }: { topic: TopicInfo; again: () => void }) {
   const { data: cluster } = useNode<Cluster>("cluster");
-  const others = (cluster?.nodes ?? []).filter((node) => node.node !== topic.owner?.node && !node.removed);
+  // Without an owner there is no cluster, and nowhere to go.
+  const others = topic.owner ? (cluster?.nodes ?? []).filter((node) => node.node !== topic.owner?.node && !node.removed) : [];
   const [to, choose] = useState("");
   const [error, fail] = useState<Error>();
   const move = async (event: Event) => {
@@ -52,7 +53,7 @@ function Move({ topic, again }: { topic: TopicInfo; again: () => void }) {
       fail(refused as Error);
     }
   };
-  const note = topic.owner ? `Node ${topic.owner.node} owns it in epoch ${exact(topic.owner.epoch)}. Moving it loses nothing; readers notice a new epoch.` : "This node is alone and owns all topics.";
+  const note = topic.owner ? `Node ${topic.owner.node} owns it in epoch ${exact(topic.owner.epoch)}. Moving it loses nothing; readers notice a new epoch.` : "This node is by itself, in no cluster: all its topics are its own.";
   return (
     <Card title="Owner" right={to && <Copy text={command("dunlin", "topics", "move", topic.name, to)} label="Copy as CLI" />}>
       <p class="soft">{note}</p>

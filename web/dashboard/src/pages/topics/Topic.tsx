@@ -71,14 +71,15 @@ function Figures({ topic, at }: { topic: TopicInfo; at: number }) {
   const disk = topic.logs.reduce((all, log) => all + (log.disk_bytes ?? 0), 0);
   const last = topic.logs.map((log) => log.last_append).filter((when) => when !== null).sort().at(-1);
   const perSecond = useRate(total, at);
+  const since = ago(last);
   return (
     <Stats label="Of this topic">
-      <Stat label="Records" value={count(total)} note={perSecond === undefined ? " " : rate(perSecond)} figure="topic.records" raw={total} />
+      <Stat label="Appended" value={count(total)} note={perSecond === undefined ? " " : rate(perSecond)} figure="topic.records" raw={total} />
       <Stat label="Held" value={count(held)} note={bytes(memory) + (disk > 0 ? `, ${bytes(disk)} on disk` : " in memory")} figure="topic.held" raw={held} />
       <Stat label="Readers" value={exact(topic.readers.length)} note={`${exact(topic.groups.length)} groups`} />
       <Stat label="Publishers" value={exact(topic.publishers)} />
-      <Stat label="Last record" value={last ? ago(last).replace(/ ago$/, "") : "–"} note={last ? "ago" : " "} />
-      <Stat label="Owner" value={ownerText(topic.owner)} note={topic.owner ? `epoch ${topic.owner.epoch}${topic.owner.alive ? "" : ", away"}` : "a node alone"} tone={topic.owner && !topic.owner.alive ? "bad" : undefined} />
+      <Stat label="Last record" value={since.replace(/ ago$/, "")} note={since.endsWith(" ago") ? "ago" : " "} />
+      <Stat label="Owner" value={topic.owner ? ownerText(topic.owner) : "this node"} note={topic.owner ? `epoch ${topic.owner.epoch}${topic.owner.alive ? "" : ", away"}` : "by itself, in no cluster"} tone={topic.owner && !topic.owner.alive ? "bad" : undefined} />
     </Stats>
   );
 }

@@ -15,8 +15,8 @@ export function Scaling({ told }: { told: Work }) {
   return (
     <div class="grid">
       <Card title="Workers and what waits" right={scaling && <span class="soft small">{exact(scaling.ready)} ready of {exact(scaling.processes)}, {exact(scaling.min)} to {exact(scaling.max)}</span>}>
-        <Chart label="Workers" x={past.at} show={count} stepped height={120} lines={[{ label: "workers", colour: "c1", values: past.workers, area: true }, ...wanted]} />
-        <Chart label="Tasks" x={past.at} show={count} height={110} lines={[{ label: "could start", colour: "c2", values: past.waiting }, { label: "running", colour: "c3", values: past.held }]} />
+        <Chart label="Workers" x={past.at} show={count} ticks="whole" stepped height={120} lines={[{ label: "workers", colour: "c1", values: past.workers, area: true }, ...wanted]} />
+        <Chart label="Tasks" x={past.at} show={count} ticks="whole" height={110} lines={[{ label: "could start", colour: "c2", values: past.waiting }, { label: "running", colour: "c3", values: past.held }]} />
         {scaling?.forecast && (
           <p class="soft small">
             The forecast's upper bound is {rate(scaling.forecast.upper_per_s)}, its mean error {percent(scaling.forecast.error)}; it is {scaling.forecast.used ? "gone by" : "not gone by: too wrong, or too little history"}.
