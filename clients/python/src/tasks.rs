@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dunlin_client::scheduler::{
-    After, Backoff, KeyLimit, Label, ListFilter, NewTask, Quota, Rate, Retry, Stage, TaskView, Tenant,
+    After, Backoff, KeyLimit, Label, Labelled, ListFilter, NewTask, Quota, Rate, Retry, Stage, TaskView, Tenant,
 };
 use dunlin_client::{Tasks, TasksError, WorkerOptions};
 use pyo3::exceptions::PyValueError;
@@ -44,11 +44,15 @@ struct Draft {
     cpu_milli: u32,
     memory_bytes: u64,
     subject: String,
+    needs: Vec<(String, String)>,
+}
+
+fn labels(of: &[(String, String)]) -> Vec<Label<'_>> {
+    of.iter().map(|(key, value)| Label { key: key.as_bytes(), value: value.as_bytes() }).collect()
 }
 
 impl Draft {
     fn task(&self) -> NewTask<'_> {
-        let labels = self.labels.iter();
         let retry = self.retry.map(|(retries, base_ms, cap_ms)| Retry {
             retries,
             backoff: Backoff::Exponential { base_ms, cap_ms },
@@ -64,12 +68,11 @@ impl Draft {
             retry,
             idempotency_key: &self.idempotency_key,
             after: self.after.iter().map(|task| After::Task { task: *task }).collect(),
-            labels: labels
-                .map(|(key, value)| Label { key: key.as_bytes(), value: value.as_bytes() })
-                .collect(),
+            labels: labels(&self.labels),
             cpu_milli: self.cpu_milli,
             memory_bytes: self.memory_bytes,
             subject: self.subject.as_bytes(),
+            needs: labels(&self.needs),
         }
     }
 }
@@ -141,7 +144,9 @@ fn text(bytes: &[u8]) -> String {
 fn info<'py>(py: Python<'py>, view: &TaskView) -> PyResult<Bound<'py, PyDict>> {
     let found = PyDict::new(py);
     let stage = STAGES.iter().find(|(_, stage)| *stage == view.stage).map_or("", |(name, _)| name);
-    let labels: Vec<_> = view.labels.iter().map(|label| (text(&label.key), text(&label.value))).collect();
+    let pairs = |labels: &[Labelled]| -> Vec<_> {
+        labels.iter().map(|label| (text(&label.key), text(&label.value))).collect()
+    };
     found.set_item("id", view.task)?;
     found.set_item("tenant", text(&view.tenant))?;
     found.set_item("queue", text(&view.queue))?;
@@ -156,7 +161,8 @@ fn info<'py>(py: Python<'py>, view: &TaskView) -> PyResult<Bound<'py, PyDict>> {
     found.set_item("waited", waited_ms.map(|waited_ms| waited_ms as f64 / 1e3))?;
     found.set_item("progress", f64::from(view.progress.0) / 1_000.0)?;
     found.set_item("note", view.progress.1.as_deref().map(text).unwrap_or_default())?;
-    found.set_item("labels", labels)?;
+    found.set_item("labels", pairs(&view.labels))?;
+    found.set_item("needs", pairs(&view.needs))?;
     found.set_item("after", view.after.clone())?;
     let outcome = view.outcome.as_ref();
     let failure = outcome.and_then(|outcome| outcome.failure);
@@ -287,10 +293,13 @@ impl TaskCalls {
         cpu_milli: u32,
         memory_bytes: u64,
         ttl: f64,
+        labels: Vec<(String, String)>,
+        tenants: Vec<String>,
     ) -> PyResult<RawAttachment> {
         let ttl = Duration::try_from_secs_f64(ttl)
             .map_err(|_| PyValueError::new_err(format!("a worker does not live for {ttl} seconds")))?;
-        let options = WorkerOptions { name, kinds, queues, slots, cpu_milli, memory_bytes, ttl };
+        let options =
+            WorkerOptions { name, kinds, queues, slots, cpu_milli, memory_bytes, ttl, labels, tenants };
         let tasks = self.connection.get().client(py)?.tasks();
         let attachment = tasks.attach(options);
         let attachment =

@@ -11,7 +11,8 @@ from typing import Any
 
 import dunlin
 
-worker = dunlin.Worker(slots=4, processes="--processes" in sys.argv, ttl=2.0)
+labels = dict(argument[2:].split("=") for argument in sys.argv[1:] if argument.startswith("--") and "=" in argument)
+worker = dunlin.Worker(slots=4, processes="--processes" in sys.argv, labels=labels, ttl=2.0)
 
 
 @worker.task("upper")

@@ -175,6 +175,17 @@ def test_what_is_asked_wrongly_is_refused_by_the_class_that_says_so(client: dunl
         dunlin.Worker().run()
 
 
+def test_a_task_goes_to_a_worker_with_the_labels_it_needs(client: dunlin.Client, tenant: str, start: Start) -> None:
+    start()
+    tasks = client.tasks
+    assert tasks.wait(tasks.submit(tenant, "upper", "a"), PATIENCE).result == b"A"
+    task = tasks.submit(tenant, "upper", "b", needs={"gpu": "a100"}, cpu_milli=500, memory_bytes=1 << 20)
+    assert "no worker has label gpu=a100" in tasks.why(task)
+    assert tasks.get(task).needs == [("gpu", "a100")]
+    start("--gpu=a100")
+    assert tasks.wait(task, PATIENCE).result == b"B"
+
+
 def test_limits_by_key_hold_and_change_while_tasks_wait(client: dunlin.Client, tenant: str) -> None:
     tasks = client.tasks
     tasks.set_tenant(tenant, limits=[Limit("user", running=1), Limit("user", rate=(1, 3600.0, 2))])

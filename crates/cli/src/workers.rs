@@ -72,8 +72,8 @@ impl WorkersConfig {
             prefix: format!("{}-{}", rustix::system::uname().nodename().to_string_lossy(), process::id()),
         };
         let policy = Policy::local(self.min, self.max);
-        Workers::start(policy, command, WorkersLimits::default(), of_node(node))
-            .context("cannot keep workers")
+        let look = of_node(node, &command.prefix);
+        Workers::start(policy, command, WorkersLimits::default(), look).context("cannot keep workers")
     }
 }
 

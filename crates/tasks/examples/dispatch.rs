@@ -1,4 +1,5 @@
-//! What a dispatch costs, and what a queued task takes: `cargo run --release -p dunlin-tasks --example dispatch TENANTS QUEUED [label]`.
+//! What a dispatch costs, and what a queued task takes: `cargo run --release -p dunlin-tasks --example dispatch TENANTS QUEUED [SETS] [label]`.
+//! Tasks need SETS different labels of workers, in turn, and workers have all of them; none if nothing is said.
 //! One case for each process: memory that one has given back would count as the next one's.
 //!
 //! A dispatch is all that the state does for a task that waits: it is given to a worker and completed, and another is submitted in its place,
@@ -19,10 +20,19 @@ fn main() {
         |at: usize, otherwise| arguments.get(at).and_then(|text| text.parse().ok()).unwrap_or(otherwise);
     let labelled = [Label { key: b"user", value: b"ann" }];
     let labels = if arguments.iter().any(|argument| argument == "label") { &labelled[..] } else { &[] };
-    measure(number(0, 1), number(1, 1_000), labels);
+    let values: Vec<String> = (0..number(2, 0)).map(|set| set.to_string()).collect();
+    let sets: Vec<_> = values.iter().map(|value| Label { key: b"set", value: value.as_bytes() }).collect();
+    measure(number(0, 1), number(1, 1_000), &Labels { labels, sets: &sets });
 }
 
-fn measure(tenants: usize, queued: usize, labels: &[Label<'_>]) {
+/// What tasks have, and what each needs one of, in turn.
+#[derive(Clone, Copy)]
+struct Labels<'l> {
+    labels: &'l [Label<'l>],
+    sets: &'l [Label<'l>],
+}
+
+fn measure(tenants: usize, queued: usize, labels: &Labels<'_>) {
     let before = resident_bytes();
     let names: Vec<String> = (0..tenants).map(|at| format!("tenant-{at}")).collect();
     let mut state = State::new(Limits { finished_max: 1_000, ..Limits::default() });
@@ -32,12 +42,13 @@ fn measure(tenants: usize, queued: usize, labels: &[Label<'_>]) {
     }
     let started = cpu_ns();
     for at in 0..queued {
-        submit(&mut state, &mut effects, &names[at % tenants], labels);
+        submit(&mut state, &mut effects, &names[at % tenants], labels, at);
     }
     let submit_ns = (cpu_ns() - started) / queued as u64;
     let task_bytes = resident_bytes().saturating_sub(before) / queued as u64;
     for _ in 0..WORKERS {
         let worker = NewWorker { kinds: vec![b"work"], credit: 1, ttl_ms: 600_000, ..NewWorker::default() };
+        let worker = NewWorker { labels: labels.sets.to_vec(), ..worker };
         apply(&mut state, &mut effects, &Command::Join { worker });
     }
     let mut orders: std::collections::VecDeque<Order> = effects.orders.drain(..).collect();
@@ -45,9 +56,10 @@ fn measure(tenants: usize, queued: usize, labels: &[Label<'_>]) {
     let started = cpu_ns();
     cycle(&mut state, &mut effects, &mut orders, &names, labels, DISPATCHES);
     let dispatch_ns = (cpu_ns() - started) / DISPATCHES as u64;
-    let labelled = if labels.is_empty() { "" } else { "  with a label" };
+    let labelled = if labels.labels.is_empty() { "" } else { "  with a label" };
+    let sets = labels.sets.len();
     println!(
-        "{tenants} tenants, {queued} queued{labelled}: {dispatch_ns} ns a dispatch, {submit_ns} ns a submit, {task_bytes} bytes a task"
+        "{tenants} tenants, {queued} queued, {sets} sets of needs{labelled}: {dispatch_ns} ns a dispatch, {submit_ns} ns a submit, {task_bytes} bytes a task"
     );
 }
 
@@ -56,7 +68,7 @@ fn cycle(
     effects: &mut Effects,
     orders: &mut std::collections::VecDeque<Order>,
     names: &[String],
-    labels: &[Label<'_>],
+    labels: &Labels<'_>,
     count: usize,
 ) {
     for at in 0..count {
@@ -72,14 +84,15 @@ fn cycle(
             credit: 1,
         };
         apply(state, effects, &Command::Complete { answer, result: b"" });
-        submit(state, effects, &names[at % names.len()], labels);
+        submit(state, effects, &names[at % names.len()], labels, at);
         orders.extend(effects.orders.drain(..));
         effects.clear();
     }
 }
 
-fn submit(state: &mut State, effects: &mut Effects, tenant: &str, labels: &[Label<'_>]) {
-    let task = NewTask { labels: labels.to_vec(), ..NewTask::new(b"work", b"") };
+fn submit(state: &mut State, effects: &mut Effects, tenant: &str, labels: &Labels<'_>, at: usize) {
+    let needs = labels.sets.get(at % labels.sets.len().max(1)).into_iter().copied().collect();
+    let task = NewTask { labels: labels.labels.to_vec(), needs, ..NewTask::new(b"work", b"") };
     apply(state, effects, &Command::Submit { tenant: tenant.as_bytes(), tasks: vec![task] });
     effects.events.clear();
 }

@@ -94,7 +94,7 @@ impl State {
         let pool = &self.pools[self.workers[worker].pool as usize];
         let mut ready = 0;
         pool.classes.iter().any(|&class| {
-            ready += self.classes[class as usize].ready;
+            ready += self.ready_for(&pool.serves, class);
             ready > pool.workers
         })
     }
@@ -112,7 +112,7 @@ impl State {
     fn has_standing(&self, pool: usize) -> bool {
         let pool = &self.pools[pool];
         !pool.soon.is_empty()
-            && pool.classes.iter().any(|class| !self.classes[*class as usize].standing.is_empty())
+            && pool.classes.iter().any(|class| self.foremost(&pool.serves, *class).is_some())
     }
 
     /// The worker of a pool that is foreseen to end next, soon, and may be given a task before.

@@ -6,7 +6,7 @@
 use crate::command::NewWorker;
 use crate::effects::{Order, Start};
 use crate::error::{DecodeError, Refusal};
-use crate::layout::{decode, encode, layout};
+use crate::layout::{Fields, Later, Layout, decode, encode, layout};
 use crate::state::State;
 use crate::task::Stage;
 
@@ -85,11 +85,23 @@ impl<'a> Attach<'a> {
     /// Appends its bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         encode(self, out);
+        if self.new.says_more() {
+            self.new.write_more(out);
+        }
     }
 
     /// Reads one; what it names lies in `bytes`.
     pub fn decode(bytes: &'a [u8]) -> Result<Attach<'a>, DecodeError> {
-        decode(bytes)
+        let [version, rest @ ..] = bytes else { return Err(DecodeError::Short) };
+        if *version != crate::VERSION {
+            return Err(DecodeError::Version(*version));
+        }
+        let mut fields = Fields { rest };
+        let mut read = Attach::read(&mut fields)?;
+        if !fields.rest.is_empty() {
+            read.new.read_more(&mut fields)?;
+        }
+        if fields.rest.is_empty() { Ok(read) } else { Err(DecodeError::Trailing(fields.rest.len())) }
     }
 }
 

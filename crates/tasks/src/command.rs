@@ -1,7 +1,7 @@
 //! What can be asked of a [`State`](crate::State) that changes it.
 
 use crate::error::DecodeError;
-use crate::layout::{choice, decode, encode, layout};
+use crate::layout::{Later, Whole, choice, decode, encode, layout};
 use crate::limits::Limits;
 use crate::quota::Quota;
 use crate::rate::Rate;
@@ -197,6 +197,9 @@ layout! {
         pub memory_bytes: u64,
         /// Where a task that publishes does so.
         pub subject: &'a [u8],
+    } later {
+        /// Labels that a worker has to have to be given it, all of them.
+        pub needs: Vec<Label<'a>>,
     }
 }
 
@@ -222,7 +225,7 @@ choice! {
 
 layout! {
     /// What a task is known by.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub struct Label<'a> {
         /// As what.
         pub key: &'a [u8],
@@ -249,6 +252,51 @@ layout! {
         pub ttl_ms: u64,
         /// Tasks that it takes at once.
         pub credit: u32,
+    } later {
+        /// What it has that tasks may need.
+        pub labels: Vec<Label<'a>>,
+        /// The tenants whose tasks it takes; none for all.
+        pub tenants: Vec<&'a [u8]>,
+    }
+}
+
+choice! {
+    /// Commands that say what was added later have numbers of their own: those of the others, and 128.
+    #[derive(Debug)]
+    pub enum Longer<'a> {
+        Submit { tenant: &'a [u8], tasks: Vec<Whole<NewTask<'a>>> } = 130,
+        Join { worker: Whole<NewWorker<'a>> } = 135,
+        Schedule { tenant: &'a [u8], name: &'a [u8], cron: &'a [u8], task: Whole<NewTask<'a>> } = 144,
+    }
+}
+
+impl<'a> Longer<'a> {
+    /// Of a command that says any of it.
+    fn of(command: &Command<'a>) -> Option<Longer<'a>> {
+        match command {
+            Command::Submit { tenant, tasks } if tasks.iter().any(Later::says_more) => {
+                Some(Longer::Submit { tenant, tasks: tasks.iter().cloned().map(Whole).collect() })
+            }
+            Command::Join { worker } if worker.says_more() => {
+                Some(Longer::Join { worker: Whole(worker.clone()) })
+            }
+            Command::Schedule { tenant, name, cron, task } if task.says_more() => {
+                Some(Longer::Schedule { tenant, name, cron, task: Whole(task.clone()) })
+            }
+            _ => None,
+        }
+    }
+
+    fn command(self) -> Command<'a> {
+        match self {
+            Longer::Submit { tenant, tasks } => {
+                Command::Submit { tenant, tasks: tasks.into_iter().map(|Whole(task)| task).collect() }
+            }
+            Longer::Join { worker: Whole(worker) } => Command::Join { worker },
+            Longer::Schedule { tenant, name, cron, task: Whole(task) } => {
+                Command::Schedule { tenant, name, cron, task }
+            }
+        }
     }
 }
 
@@ -276,12 +324,18 @@ layout! {
 impl<'a> Command<'a> {
     /// Appends its bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        encode(self, out);
+        match Longer::of(self) {
+            Some(longer) => encode(&longer, out),
+            None => encode(self, out),
+        }
     }
 
     /// Reads one; what it names lies in `bytes`.
     pub fn decode(bytes: &'a [u8]) -> Result<Command<'a>, DecodeError> {
-        decode(bytes)
+        match bytes.get(1) {
+            Some(130 | 135 | 144) => decode(bytes).map(Longer::command),
+            _ => decode(bytes),
+        }
     }
 
     /// Whether it makes the state larger.

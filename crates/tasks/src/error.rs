@@ -174,6 +174,8 @@ choice! {
         Schedules = 10,
         Policies = 11,
         Tasks = 12,
+        Demands = 13,
+        DemandsOfTenant = 14,
     }
 }
 
@@ -193,6 +195,8 @@ impl Limit {
             Limit::Schedules => "schedules_max",
             Limit::Policies => "policies_max",
             Limit::Tasks => "tasks_max",
+            Limit::Demands => "DEMANDS_MAX",
+            Limit::DemandsOfTenant => "DEMANDS_OF_TENANT_MAX",
         }
     }
 

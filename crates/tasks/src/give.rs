@@ -33,9 +33,10 @@ impl State {
     /// Workers of a pool that are idle get what stands in a class, or what else comes before.
     fn serve(&mut self, class: u32, pool: u32, effects: &mut Effects) {
         let mut passed = None;
+        let serves = self.pools[pool as usize].serves.clone();
         for _ in 0..PASSED_MAX {
             loop {
-                if self.classes[class as usize].standing.is_empty() {
+                if self.foremost(&serves, class).is_none() {
                     return;
                 }
                 let from = passed.map_or(Bound::Unbounded, Bound::Excluded);
@@ -87,15 +88,19 @@ impl State {
         if let Some(kept) = self.kept_for(worker) {
             return kept;
         }
-        let classes = self.pools[self.workers[worker].pool as usize].classes.clone();
+        let pool = &self.pools[self.workers[worker].pool as usize];
+        let (classes, serves) = (pool.classes.clone(), pool.serves.clone());
         let mut best: Option<Candidate> = None;
         for &class in classes.iter() {
-            let Some(&first) = self.classes[class as usize].standing.get_min() else { continue };
+            let Some(first) = self.foremost(&serves, class) else { continue };
             let fits = self.first_that_fits(worker, first);
             if fits.is_none() && self.reserve(worker, first.1) {
                 return None;
             }
-            let found = fits.or_else(|| self.passing_over(worker, class));
+            let found = fits.or_else(|| {
+                let behind = self.behind_foremost(&serves, class, PASSED_MAX);
+                behind.into_iter().find_map(|next| self.first_that_fits(worker, next))
+            });
             if let Some(found) = found
                 && best.is_none_or(|(best, ..)| found.0 < best)
             {
@@ -115,12 +120,6 @@ impl State {
             return None;
         }
         self.workers[worker].fits(&need).then_some(((standing.tier, standing.tag, rank), lane_at, at))
-    }
-
-    fn passing_over(&mut self, worker: u32, class: u32) -> Option<Candidate> {
-        let standing: Vec<_> =
-            self.classes[class as usize].standing.iter().skip(1).take(PASSED_MAX).copied().collect();
-        standing.into_iter().find_map(|next| self.first_that_fits(worker, next))
     }
 
     fn start(&mut self, at: u32, lane_at: u32, worker_at: u32, effects: &mut Effects) {

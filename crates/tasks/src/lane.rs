@@ -1,13 +1,19 @@
 //! Lanes and classes: where tasks wait for their turn.
 //!
-//! A class is a queue and a kind. A lane is what one tenant has ready of a class: a list for each priority, first come first
-//! served. Whose lane is next in a class is a matter of shares (`tenant`); which task of a lane, of priority and age.
+//! A class is a queue, a kind, and the labels that its tasks need of a worker: whoever may do one of its tasks has what all of them need. A lane is what one
+//! tenant has ready of a class: a list for each priority, first come first served. Whose lane is next in a class is a matter of shares (`tenant`); which task
+//! of a lane, of priority and age.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use imbl::OrdSet;
 
+use crate::command::Label;
 use crate::layout::layout;
 use crate::slab::Slab;
-use crate::task::{List, PRIORITY_MAX, Task};
+use crate::task::{Labelled, List, PRIORITY_MAX, Task};
+use crate::worker::Serves;
 
 const LEVELS: usize = PRIORITY_MAX as usize + 1;
 
@@ -68,21 +74,46 @@ impl Lane {
     }
 }
 
-/// A queue and a kind.
+/// Labels that a worker has to have, by order, each once.
+pub(crate) type Needs = Arc<[Labelled]>;
+
+/// As it is kept.
+pub(crate) fn needs_of(labels: &[Label<'_>]) -> Needs {
+    let sorted: BTreeSet<&Label<'_>> = labels.iter().collect();
+    sorted.into_iter().map(|label| Labelled { key: label.key.into(), value: label.value.into() }).collect()
+}
+
+/// A queue, a kind, and what its tasks need.
 #[derive(Debug, Clone)]
 pub(crate) struct Class {
     pub(crate) queue: u32,
     pub(crate) kind: u32,
+    pub(crate) needs: Needs,
     /// Where each lane stands that may be next, and which it is.
     pub(crate) standing: OrdSet<(Standing, u32)>,
-    /// Sets of workers that serve it.
+    /// Sets of workers that serve it, in the order in which they are asked ([`Serves::rank`], then number), and that order.
     pub(crate) pools: Vec<u32>,
+    ranks: Vec<(bool, usize, u32)>,
     /// Tasks that are ready.
     pub(crate) ready: u64,
 }
 
 impl Class {
-    pub(crate) fn new(queue: u32, kind: u32) -> Class {
-        Class { queue, kind, standing: OrdSet::new(), pools: Vec::new(), ready: 0 }
+    pub(crate) fn new(queue: u32, kind: u32, needs: Needs) -> Class {
+        let (standing, pools, ranks) = (OrdSet::new(), Vec::new(), Vec::new());
+        Class { queue, kind, needs, standing, pools, ranks, ready: 0 }
+    }
+
+    pub(crate) fn add_pool(&mut self, pool: u32, serves: &Serves) {
+        let (is_for_all, labels) = serves.rank();
+        let rank = (is_for_all, labels, pool);
+        let at = self.ranks.partition_point(|other| *other < rank);
+        self.ranks.insert(at, rank);
+        self.pools.insert(at, pool);
+    }
+
+    pub(crate) fn remove_pool(&mut self, pool: u32) {
+        self.ranks.retain(|rank| rank.2 != pool);
+        self.pools.retain(|other| *other != pool);
     }
 }

@@ -3,6 +3,9 @@
 //! Integers are little-endian and unaligned; bytes are a `u32` length and that many bytes; lists are a `u32` count and
 //! that many items; an optional item is one byte and the item; a choice is one byte and its fields. Fields follow one
 //! another in the order in which they are declared: the declaration *is* the layout. As in `control`, which has its own: they are versioned apart.
+//!
+//! Bytes that were written once stay readable. What is added to a struct later (`later { … }`) is not among its bytes: it follows behind them, in a [`Whole`],
+//! where it says anything and something else says that it is there. So old bytes mean what they meant, and who does not know the new ones refuses them.
 
 use std::sync::Arc;
 
@@ -177,8 +180,72 @@ impl<'a, T: Layout<'a>> Layout<'a> for Option<T> {
     }
 }
 
+/// What was added to a layout later: not among its own bytes.
+pub(crate) trait Later<'a>: Layout<'a> {
+    /// Whether it says anything.
+    fn says_more(&self) -> bool;
+    fn read_more(&mut self, fields: &mut Fields<'a>) -> Result<(), DecodeError>;
+    fn write_more(&self, out: &mut Vec<u8>);
+}
+
+/// One with what was added later behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Whole<T>(pub T);
+
+impl<'a, T: Later<'a>> Layout<'a> for Whole<T> {
+    fn read(fields: &mut Fields<'a>) -> Result<Whole<T>, DecodeError> {
+        let mut read = T::read(fields)?;
+        read.read_more(fields)?;
+        Ok(Whole(read))
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        self.0.write(out);
+        self.0.write_more(out);
+    }
+}
+
 /// Declares a struct whose fields are laid out one after another.
 macro_rules! layout {
+    ($(#[$meta:meta])* pub struct $name:ident $(<$life:lifetime>)? {
+        $($(#[$field_meta:meta])* pub $field:ident : $ty:ty,)*
+    } later {
+        $($(#[$later_meta:meta])* pub $later:ident : $later_ty:ty,)*
+    }) => {
+        $(#[$meta])*
+        pub struct $name $(<$life>)? {
+            $($(#[$field_meta])* pub $field: $ty,)*
+            $($(#[$later_meta])* pub $later: $later_ty,)*
+        }
+
+        impl<'a> crate::layout::Layout<'a> for $name $(<$life>)? {
+            #[inline]
+            fn read(fields: &mut crate::layout::Fields<'a>) -> Result<Self, crate::error::DecodeError> {
+                $(let $field = crate::layout::Layout::read(fields)?;)*
+                Ok($name { $($field,)* $($later: Default::default(),)* })
+            }
+
+            #[inline]
+            fn write(&self, out: &mut Vec<u8>) {
+                $(crate::layout::Layout::write(&self.$field, out);)*
+            }
+        }
+
+        impl<'a> crate::layout::Later<'a> for $name $(<$life>)? {
+            fn says_more(&self) -> bool {
+                false $(|| self.$later != <$later_ty>::default())*
+            }
+
+            fn read_more(&mut self, fields: &mut crate::layout::Fields<'a>) -> Result<(), crate::error::DecodeError> {
+                $(self.$later = crate::layout::Layout::read(fields)?;)*
+                Ok(())
+            }
+
+            fn write_more(&self, out: &mut Vec<u8>) {
+                $(crate::layout::Layout::write(&self.$later, out);)*
+            }
+        }
+    };
     ($(#[$meta:meta])* pub struct $name:ident $(<$life:lifetime>)? {
         $($(#[$field_meta:meta])* pub $field:ident : $ty:ty,)*
     }) => {

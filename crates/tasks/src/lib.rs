@@ -9,7 +9,7 @@
 //! - A task that was taken in is in one [`Stage`] until it is over, and is over in one of three: completed, cancelled, dead.
 //! - A task has one holder at most, and only that one's answer, under the token of its last start, counts.
 //! - What runs is counted by who holds it: no quota and no limit is exceeded, and none leaks.
-//! - A start costs what the number of its worker's kinds says, not that of tenants, tasks or workers, but for a few logarithms.
+//! - A start costs what the number of its worker's kinds says, and of the sets of labels that tasks of them need, not that of tenants, tasks or workers, but for a few logarithms.
 
 mod ahead;
 mod attach;
@@ -38,6 +38,7 @@ mod schedule;
 mod signals;
 mod slab;
 mod snapshot;
+mod standing;
 mod state;
 mod submit;
 mod task;
@@ -59,7 +60,7 @@ pub use quota::Quota;
 pub use rate::Rate;
 pub use reply::{Reply, Taken};
 pub use retry::{Backoff, Retry};
-pub use signals::{KindSignals, Signals};
+pub use signals::{KindSignals, Shape, Signals};
 pub use snapshot::{Frozen, Restoring};
 pub use state::State;
 pub use task::{Labelled, Outcome, PRIORITY_MAX, Stage};

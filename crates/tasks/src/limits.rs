@@ -16,15 +16,15 @@ layout! {
         pub batch_max: u32,
         /// Tasks that one task waits for.
         pub dependencies_max: u32,
-        /// Labels of one task, kinds and queues of one worker, and limits of one tenant.
+        /// Labels of one task, and those it needs; kinds, queues, labels and tenants of one worker; limits of one tenant.
         pub labels_max: u32,
         /// Tenants.
         pub tenants_max: u32,
-        /// Pairs of queue and kind, over all tenants; names stay for as long as the state does.
+        /// Pairs of queue and kind, with the labels that tasks need of workers, over all tenants; names stay for as long as the state does.
         pub classes_max: u32,
         /// Such pairs that one tenant uses.
         pub lanes_max: u32,
-        /// Different sets of kinds and queues that workers serve.
+        /// Different sets of kinds, queues, labels and tenants that workers serve at once.
         pub pools_max: u32,
         /// Workers at once.
         pub workers_max: u32,
@@ -59,6 +59,13 @@ layout! {
         /// A task that publishes is given out again when nobody confirmed it for so long.
         pub publish_retry_ms: u32,
     }
+}
+
+impl Limits {
+    /// Of the classes, those that need labels of workers. Each is one more to look at for every worker that has its labels.
+    pub const DEMANDS_MAX: u32 = 1_024;
+    /// Of those, the ones that one tenant uses.
+    pub const DEMANDS_OF_TENANT_MAX: u32 = 64;
 }
 
 impl Default for Limits {

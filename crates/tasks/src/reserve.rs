@@ -43,11 +43,10 @@ impl State {
         let (task, found) = (&self.tasks[at], &self.workers[worker]);
         let need = task.need();
         let has_waited = self.now_ms.saturating_sub(task.since_ms) >= u64::from(self.limits.reserve_ms);
-        let is_large = (0..2).all(|part| found.has[part] == 0 || need[part + 1] <= found.has[part]);
         let most = (self.workers.len() as usize / 4).clamp(1, RESERVED_MAX);
         let id = self.tasks.id(at);
         let may = has_waited
-            && is_large
+            && found.is_as_large(&need)
             && !found.fits(&need)
             && self.reserved.len() < most
             && !self.reserved.values().any(|kept| *kept == id);

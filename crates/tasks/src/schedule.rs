@@ -12,7 +12,7 @@ use croner::parser::{CronParser, Seconds};
 use crate::command::NewTask;
 use crate::effects::Effects;
 use crate::error::{DecodeError, Limit, Refusal};
-use crate::layout::{Fields, Layout, layout};
+use crate::layout::{Fields, Later, Layout, layout};
 use crate::reply::Reply;
 use crate::state::{SCHEDULE, State};
 use crate::task::NEVER_MS;
@@ -37,7 +37,12 @@ layout! {
 
 impl Schedule {
     fn new_task(&self) -> Result<NewTask<'_>, DecodeError> {
-        NewTask::read(&mut Fields { rest: &self.task })
+        let mut fields = Fields { rest: &self.task };
+        let mut task = NewTask::read(&mut fields)?;
+        if !fields.rest.is_empty() {
+            task.read_more(&mut fields)?;
+        }
+        Ok(task)
     }
 }
 
@@ -63,6 +68,9 @@ impl State {
         Limit::Schedules.check(count, u64::from(self.limits.schedules_max))?;
         let mut bytes = Vec::new();
         task.write(&mut bytes);
+        if task.says_more() {
+            task.write_more(&mut bytes);
+        }
         let (name, cron): (Arc<[u8]>, Arc<[u8]>) = (name.into(), cron.into());
         let (task, due_ms) = (bytes.into(), NEVER_MS);
         let new =

@@ -1,17 +1,24 @@
 //! What the scaler goes by.
+//!
+//! A task counts where a worker more could start it now. What a worker more would be like is said by who asks ([`Shape`]), or taken from those that are
+//! there: it would be like one of them. Where there is none, nobody knows, and all tasks count.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use crate::lane::Lane;
 use crate::layout::layout;
 use crate::state::State;
-use crate::task::Stage;
+use crate::task::{Labelled, Stage};
+use crate::view::WorkerView;
+use crate::worker::Serves;
 
 layout! {
     /// The state of a moment, as far as it matters to how many workers there should be.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Signals {
-        /// Tasks that a worker more could start now: ready, and not over their tenant's quota. What waits for a limit, another task
-        /// or its time does not count.
+        /// Tasks that a worker more could start now: ready, not over their tenant's quota, and needing no more than it would have. What waits for a
+        /// limit, another task or its time does not count.
         pub startable: u64,
         /// For how long the one that waits longest has.
         pub oldest_ms: u64,
@@ -45,9 +52,69 @@ layout! {
 
 const IDLE_MAX: usize = 1_000;
 
+/// What a worker more would be like.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Shape {
+    /// What it could do.
+    pub kinds: Vec<Arc<[u8]>>,
+    /// The queues it would serve; none for all.
+    pub queues: Vec<Arc<[u8]>>,
+    /// What it would have that tasks may need.
+    pub labels: Vec<Labelled>,
+    /// The tenants whose tasks it would take; none for all.
+    pub tenants: Vec<Arc<[u8]>>,
+    /// Thousandths of a processor and bytes of memory; 0 where it would not say.
+    pub has: [u64; 2],
+}
+
+impl From<&WorkerView> for Shape {
+    fn from(worker: &WorkerView) -> Shape {
+        let WorkerView { kinds, queues, labels, tenants, has, .. } = worker;
+        let (kinds, queues) = (kinds.clone(), queues.clone());
+        Shape { kinds, queues, labels: labels.clone(), tenants: tenants.clone(), has: *has }
+    }
+}
+
+/// A shape, by the state's names.
+struct Like {
+    serves: Arc<Serves>,
+    /// More than anything where it does not say.
+    has: [u64; 2],
+}
+
+/// A queue that nobody has named.
+const NO_NAME: u32 = u32::MAX;
+
 impl State {
-    /// Looks at every tenant, lane and worker.
+    /// As things are, where a worker more is like one of those that are there. Looks at every tenant, lane and worker.
     pub fn signals(&self) -> Signals {
+        let mut pools: BTreeMap<u32, [u64; 2]> = BTreeMap::new();
+        for (_, worker) in self.workers.iter_from(0) {
+            let most = pools.entry(worker.pool).or_default();
+            *most = std::array::from_fn(|part| most[part].max(unbounded(worker.has[part])));
+        }
+        let like = |(pool, has): (u32, _)| Like { serves: self.pools[pool as usize].serves.clone(), has };
+        self.signals_of(&pools.into_iter().map(like).collect::<Vec<_>>())
+    }
+
+    /// The same, where a worker more is like one of these; of whatever kind where there are none.
+    pub fn signals_for(&self, shapes: &[Shape]) -> Signals {
+        let named =
+            |names: &[Arc<[u8]>]| names.iter().map(|name| self.names.find(name).unwrap_or(NO_NAME)).collect();
+        let like = |shape: &Shape| {
+            let serves = Serves {
+                kinds: named(&shape.kinds),
+                queues: named(&shape.queues),
+                labels: shape.labels.iter().cloned().collect(),
+                tenants: shape.tenants.iter().cloned().collect(),
+            };
+            Like { serves: Arc::new(serves), has: shape.has.map(unbounded) }
+        };
+        self.signals_of(&shapes.iter().map(like).collect::<Vec<_>>())
+    }
+
+    fn signals_of(&self, likes: &[Like]) -> Signals {
+        let mut could: HashMap<u32, Vec<&Like>> = HashMap::new();
         let mut signals = Signals { credit: self.free[0], ..Signals::default() };
         let mut by_kind: std::collections::BTreeMap<u32, (u64, u64)> = std::collections::BTreeMap::new();
         for tenant in self.tenants.iter() {
@@ -55,6 +122,16 @@ impl State {
             let mut room = quota.most().map_or(u64::MAX, |most| most.saturating_sub(tenant.used[0].now));
             for &lane in &tenant.lanes {
                 let lane = &self.lanes[lane as usize];
+                if lane.len == 0 {
+                    continue;
+                }
+                let could = could.entry(lane.class).or_insert_with(|| {
+                    let class = &self.classes[lane.class as usize];
+                    likes.iter().filter(|like| like.serves.covers(class)).collect()
+                });
+                if !likes.is_empty() && !self.could_start(could, &tenant.name, lane) {
+                    continue;
+                }
                 let startable = u64::from(lane.len).min(room);
                 room -= startable;
                 signals.startable += startable;
@@ -81,6 +158,14 @@ impl State {
         signals
     }
 
+    /// Whether one of these could start what a lane has first.
+    fn could_start(&self, likes: &[&Like], tenant: &[u8], lane: &Lane) -> bool {
+        let first = lane.first(&self.tasks, self.limits.ageing_ms);
+        let Some(need) = first.map(|(_, at)| self.tasks[at].need()) else { return false };
+        let is_enough = |has: &[u64; 2]| (0..2).all(|part| need[part + 1] <= has[part]);
+        likes.iter().any(|like| like.serves.is_for(tenant) && is_enough(&like.has))
+    }
+
     fn look_at_workers(&self, signals: &mut Signals) {
         for (at, worker) in self.workers.iter_from(0) {
             signals.held += u64::from(worker.held.len);
@@ -99,4 +184,9 @@ impl State {
         signals.idle.truncate(IDLE_MAX);
         signals.idle.iter_mut().for_each(|(since_ms, id)| (*since_ms, *id) = (*id, *since_ms));
     }
+}
+
+/// What is not said is enough for anything.
+fn unbounded(has: u64) -> u64 {
+    if has == 0 { u64::MAX } else { has }
 }

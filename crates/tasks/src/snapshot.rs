@@ -9,7 +9,7 @@ use crate::ahead::Ahead;
 use crate::error::DecodeError;
 use crate::group::{self, Group, GroupKey};
 use crate::lane::{Class, Lane};
-use crate::layout::{Fields, Layout, layout};
+use crate::layout::{Fields, Later, Layout, Whole, layout};
 use crate::limits::Limits;
 use crate::quota::Amounts;
 use crate::rate::Bucket;
@@ -17,14 +17,14 @@ use crate::retry::Retry;
 use crate::schedule::Schedule;
 use crate::slab::{NONE, Slot};
 use crate::state::{SCHEDULE, State, TASK, WORKER};
-use crate::task::{List, NEVER_MS, Stage, Task};
+use crate::task::{Labelled, List, NEVER_MS, Stage, Task};
 use crate::tenant::Tenant;
 use crate::worker::{Pool, Serves, Worker};
 
 /// A block is written when it has come to so much.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Of a state in which workers have tasks at hand; else it is the other, as it was before there were such.
+/// Of a state in which workers have tasks at hand, or labels, or tenants, or tasks need labels; else it is the other, as it was before there were such.
 const HEAD_AHEAD: u8 = 0;
 const HEAD: u8 = 1;
 const NAMES: u8 = 2;
@@ -39,6 +39,8 @@ const SCHEDULES: u8 = 10;
 const RESERVED: u8 = 11;
 const BUCKETS: u8 = 12;
 const AHEAD: u8 = 13;
+const NEEDS: u8 = 14;
+const TRAITS: u8 = 15;
 
 layout! {
     /// What there is one of.
@@ -94,6 +96,26 @@ layout! {
         pub head: Head,
         /// Workers that have, or may have, tasks at hand.
         pub ahead: u32,
+    } later {
+        /// Classes whose tasks need labels.
+        pub needs: u32,
+        /// Pools that have labels, or are for some tenants.
+        pub traits: u32,
+    }
+}
+
+layout! {
+    pub struct NeedsEntry {
+        pub class: u32,
+        pub needs: Vec<Labelled>,
+    }
+}
+
+layout! {
+    pub struct TraitsEntry {
+        pub pool: u32,
+        pub labels: Vec<Labelled>,
+        pub tenants: Vec<Arc<[u8]>>,
     }
 }
 
@@ -119,14 +141,17 @@ impl Frozen {
     /// Gives its blocks, one after another, until `take` refuses one.
     pub fn write<E>(&self, mut take: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let state = &self.0;
-        let (head, ahead) = (self.head(), state.ahead.len() as u32);
-        match ahead {
-            0 => write_all(HEAD, std::iter::once(head), &mut take)?,
-            _ => write_all(HEAD_AHEAD, std::iter::once(HeadAhead { head, ahead }), &mut take)?,
+        let (needs, traits) = (needs(state).count() as u32, traits(state).count() as u32);
+        let head = HeadAhead { head: self.head(), ahead: state.ahead.len() as u32, needs, traits };
+        match (head.says_more(), head.ahead) {
+            (true, _) => write_all(HEAD_AHEAD, std::iter::once(Whole(head)), &mut take)?,
+            (false, 0) => write_all(HEAD, std::iter::once(head.head), &mut take)?,
+            (false, _) => write_all(HEAD_AHEAD, std::iter::once(head), &mut take)?,
         }
         write_all(NAMES, state.names.iter().cloned(), &mut take)?;
         write_each(TENANTS, state.tenants.iter(), &mut take)?;
-        let classes = state.classes.iter().map(|&Class { queue, kind, .. }| ClassEntry { queue, kind });
+        let classes = state.classes.iter();
+        let classes = classes.map(|&Class { queue, kind, .. }| ClassEntry { queue, kind });
         write_all(CLASSES, classes, &mut take)?;
         write_each(LANES, state.lanes.iter(), &mut take)?;
         let pools = state.pools.iter().map(|pool| PoolEntry {
@@ -142,7 +167,9 @@ impl Frozen {
         write_all(RESERVED, reserved, &mut take)?;
         write_all(BUCKETS, buckets(state), &mut take)?;
         let ahead = state.ahead.iter().map(|(&worker, &ahead)| AheadEntry { worker, ahead });
-        write_all(AHEAD, ahead, &mut take)
+        write_all(AHEAD, ahead, &mut take)?;
+        write_all(NEEDS, self::needs(state), &mut take)?;
+        write_all(TRAITS, self::traits(state), &mut take)
     }
 
     fn head(&self) -> Head {
@@ -159,6 +186,24 @@ impl Frozen {
             counts: counts(state),
         }
     }
+}
+
+/// Of the classes whose tasks need labels.
+fn needs(state: &State) -> impl Iterator<Item = NeedsEntry> {
+    let classes = state.classes.iter().enumerate().filter(|(_, class)| !class.needs.is_empty());
+    classes.map(|(at, class)| NeedsEntry { class: at as u32, needs: class.needs.to_vec() })
+}
+
+/// Of the pools that have labels, or are for some tenants.
+fn traits(state: &State) -> impl Iterator<Item = TraitsEntry> {
+    let pools = state.pools.iter().enumerate();
+    let some =
+        pools.filter(|(_, Pool { serves, .. })| !serves.labels.is_empty() || !serves.tenants.is_empty());
+    some.map(|(at, Pool { serves, .. })| TraitsEntry {
+        pool: at as u32,
+        labels: serves.labels.iter().cloned().collect(),
+        tenants: serves.tenants.iter().cloned().collect(),
+    })
 }
 
 /// Of the groups from which something is missing.
@@ -256,8 +301,16 @@ impl Restoring {
         let state = &mut self.state;
         match kind {
             HEAD | HEAD_AHEAD if self.head.is_some() => return Err(DecodeError::Trailing(fields.rest.len())),
-            HEAD => self.head = Some(HeadAhead { head: Head::read(fields)?, ahead: 0 }),
-            HEAD_AHEAD => self.head = Some(HeadAhead::read(fields)?),
+            HEAD => {
+                let head = Head::read(fields)?;
+                self.head = Some(HeadAhead { head, ahead: 0, needs: 0, traits: 0 });
+            }
+            HEAD_AHEAD => {
+                let head = self.head.insert(HeadAhead::read(fields)?);
+                if !fields.rest.is_empty() {
+                    head.read_more(fields)?;
+                }
+            }
             NAMES => {
                 let before = state.names.len();
                 state.names.insert(<&[u8]>::read(fields)?);
@@ -268,13 +321,13 @@ impl Restoring {
             TENANTS => state.tenants.push_back(Tenant::read(fields)?),
             CLASSES => {
                 let ClassEntry { queue, kind } = ClassEntry::read(fields)?;
-                state.classes.push_back(Class::new(queue, kind));
+                state.classes.push_back(Class::new(queue, kind, Arc::default()));
             }
             LANES => state.lanes.push_back(Lane::read(fields)?),
             POOLS => {
                 let PoolEntry { kinds, queues } = PoolEntry::read(fields)?;
                 let (kinds, queues) = (kinds.into_iter().collect(), queues.into_iter().collect());
-                state.pools.push_back(Pool::new(Arc::new(Serves { kinds, queues })));
+                state.pools.push_back(Pool::new(Arc::new(Serves { kinds, queues, ..Serves::default() })));
             }
             POLICIES => state.policies.push_back(Retry::read(fields)?),
             TASKS => state.tasks.push_slot(Slot::<Task>::read(fields)?),
@@ -293,16 +346,37 @@ impl Restoring {
                 let AheadEntry { worker, ahead } = AheadEntry::read(fields)?;
                 check(state.ahead.insert(worker, ahead).is_none(), "workers")?;
             }
+            NEEDS => {
+                let NeedsEntry { class, needs } = NeedsEntry::read(fields)?;
+                let found = state.classes.get_mut(class as usize).filter(|class| class.needs.is_empty());
+                let found = found.ok_or(DecodeError::Inconsistent("classes"))?;
+                check(!needs.is_empty() && needs.is_sorted_by(|a, b| a < b), "classes")?;
+                found.needs = needs.into();
+                state.demands += 1;
+            }
+            TRAITS => self.take_traits(TraitsEntry::read(fields)?)?,
             number => return Err(DecodeError::Unknown { what: "kind of block", number }),
         }
         Ok(())
     }
 
+    fn take_traits(&mut self, entry: TraitsEntry) -> Result<(), DecodeError> {
+        let TraitsEntry { pool, labels, tenants } = entry;
+        let found = self.state.pools.get_mut(pool as usize).ok_or(DecodeError::Inconsistent("pools"))?;
+        let serves = Arc::make_mut(&mut found.serves);
+        let is_new = serves.labels.is_empty() && serves.tenants.is_empty();
+        check(is_new && (!labels.is_empty() || !tenants.is_empty()), "pools")?;
+        let (labels_len, tenants_len) = (labels.len(), tenants.len());
+        (serves.labels, serves.tenants) = (labels.into_iter().collect(), tenants.into_iter().collect());
+        check((serves.labels.len(), serves.tenants.len()) == (labels_len, tenants_len), "pools")
+    }
+
     /// The state, if all of it has come.
     pub fn end(self) -> Result<State, DecodeError> {
-        let HeadAhead { head, ahead } = self.head.ok_or(DecodeError::Short)?;
+        let HeadAhead { head, ahead, needs, traits } = self.head.ok_or(DecodeError::Short)?;
         let mut state = self.state;
-        if counts(&state) != head.counts || state.ahead.len() != ahead as usize {
+        let is_all = state.demands == needs && self::traits(&state).count() == traits as usize;
+        if counts(&state) != head.counts || state.ahead.len() != ahead as usize || !is_all {
             return Err(DecodeError::Short);
         }
         state.limits = head.limits;
@@ -442,7 +516,10 @@ impl State {
         }
         let mut names = self.tenants.iter().map(|tenant| tenant.name.clone()).enumerate();
         let unique = names.all(|(at, name)| self.tenant_at.insert(name, at as u32).is_none())
-            && fill(&mut self.class_at, self.classes.iter().map(|class| (class.queue, class.kind)))
+            && fill(
+                &mut self.class_at,
+                self.classes.iter().map(|class| (class.queue, class.kind, class.needs.clone())),
+            )
             && fill(&mut self.lane_at, self.lanes.iter().map(|lane| (lane.tenant, lane.class)))
             && fill(&mut self.pool_at, self.pools.iter().map(|pool| pool.serves.clone()));
         check(unique, "names")?;
@@ -465,8 +542,8 @@ impl State {
         for (pool_at, pool) in self.pools.iter_mut().enumerate() {
             let mut served = Vec::new();
             for (class_at, class) in self.classes.iter_mut().enumerate() {
-                if pool.serves.covers(class.queue, class.kind) {
-                    class.pools.push(pool_at as u32);
+                if pool.serves.covers(class) {
+                    class.add_pool(pool_at as u32, &pool.serves);
                     served.push(class_at as u32);
                 }
             }

@@ -9,7 +9,7 @@ use crate::command::Command;
 use crate::effects::{Effects, Event, Happened};
 use crate::error::{Limit, Refusal};
 use crate::group::{Group, GroupKey};
-use crate::lane::{Class, Lane};
+use crate::lane::{Class, Lane, Needs};
 use crate::limits::Limits;
 use crate::names::{ByName, Names};
 use crate::pages::Pages;
@@ -43,7 +43,9 @@ pub struct State {
     pub(crate) tenants: Pages<Tenant>,
     pub(crate) tenant_at: ByName,
     pub(crate) classes: Pages<Class>,
-    pub(crate) class_at: OrdMap<(u32, u32), u32>,
+    pub(crate) class_at: OrdMap<(u32, u32, Needs), u32>,
+    /// Classes that need labels of workers.
+    pub(crate) demands: u32,
     pub(crate) lanes: Pages<Lane>,
     pub(crate) lane_at: OrdMap<(u32, u32), u32>,
     pub(crate) pools: Pages<Pool>,

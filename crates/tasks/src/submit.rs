@@ -6,11 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::command::{After, NewTask};
+use crate::command::{After, Label, NewTask};
 use crate::effects::{Effects, Happened};
 use crate::error::{Limit, Refusal};
-use crate::lane::{Class, Lane};
+use crate::lane::{Class, Lane, Needs, needs_of};
 use crate::layout::shared;
+use crate::limits::Limits;
 use crate::reply::{Reply, Taken};
 use crate::retry::Retry;
 use crate::slab::NONE;
@@ -66,10 +67,15 @@ impl State {
             return Err(Refusal::Subject);
         }
         Limit::Labels.check(new.labels.len() as u64, u64::from(self.limits.labels_max))?;
-        let labels = new.labels.iter();
-        labels.clone().try_for_each(|label| self.check_name(label.key))?;
-        labels.clone().try_for_each(|label| self.check_length(label.value))?;
+        Limit::Labels.check(new.needs.len() as u64, u64::from(self.limits.labels_max))?;
+        self.check_labels(&new.labels)?;
+        self.check_labels(&new.needs)?;
         Limit::Dependencies.check(new.after.len() as u64, u64::from(self.limits.dependencies_max))
+    }
+
+    pub(crate) fn check_labels(&self, labels: &[Label<'_>]) -> Result<(), Refusal> {
+        labels.iter().try_for_each(|label| self.check_name(label.key))?;
+        labels.iter().try_for_each(|label| self.check_length(label.value))
     }
 
     /// What each waits for is there, or comes with it, and none waits for itself.
@@ -164,26 +170,43 @@ impl State {
         tenant: u32,
         fresh: impl Iterator<Item = &'n NewTask<'n>>,
     ) -> Result<(), Refusal> {
-        let (mut pairs, mut policies) = (BTreeSet::new(), BTreeSet::new());
+        let (mut places, mut policies) = (BTreeSet::new(), BTreeSet::new());
         let mut last = None;
         for task in fresh {
-            if last.replace((task.queue, task.kind)) != Some((task.queue, task.kind)) {
-                pairs.insert((task.queue, task.kind));
+            let place = Place::of(task);
+            if last.replace(place) != Some(place) {
+                places.insert((task.queue, task.kind, needs_of(&task.needs)));
             }
             policies.extend(task.retry);
         }
-        let class = |(queue, kind): &(&[u8], &[u8])| {
-            self.class_at.get(&(self.names.find(queue)?, self.names.find(kind)?)).copied()
+        let class = |(queue, kind, needs): &(&[u8], &[u8], Needs)| {
+            self.class_at.get(&(self.names.find(queue)?, self.names.find(kind)?, needs.clone())).copied()
         };
-        let classes = self.classes.len() + pairs.iter().filter(|pair| class(pair).is_none()).count();
-        Limit::Classes.check(classes as u64, u64::from(self.limits.classes_max))?;
-        let lane = |pair| class(pair).and_then(|class| self.lane_at.get(&(tenant, class)));
-        let lanes = self.tenants[tenant as usize].lanes.len()
-            + pairs.iter().filter(|pair| lane(pair).is_none()).count();
-        Limit::Lanes.check(lanes as u64, u64::from(self.limits.lanes_max))?;
+        let demands =
+            |places: &[&(_, _, Needs)]| places.iter().filter(|place| !place.2.is_empty()).count() as u64;
+        let classes: Vec<_> = places.iter().filter(|place| class(place).is_none()).collect();
+        let count = (self.classes.len() + classes.len()) as u64;
+        Limit::Classes.check(count, u64::from(self.limits.classes_max))?;
+        let count = u64::from(self.demands) + demands(&classes);
+        Limit::Demands.check(count, Limits::DEMANDS_MAX.into())?;
+        let lane = |place| class(place).and_then(|class| self.lane_at.get(&(tenant, class)));
+        let lanes: Vec<_> = places.iter().filter(|place| lane(place).is_none()).collect();
+        let count = (self.tenants[tenant as usize].lanes.len() + lanes.len()) as u64;
+        Limit::Lanes.check(count, u64::from(self.limits.lanes_max))?;
+        if demands(&lanes) > 0 {
+            let count = self.demands_of(tenant) + demands(&lanes);
+            Limit::DemandsOfTenant.check(count, Limits::DEMANDS_OF_TENANT_MAX.into())?;
+        }
         let new = policies.iter().filter(|policy| !self.policy_at.contains_key(*policy)).count();
         let count_max = u64::from(self.limits.policies_max.min(u32::from(u16::MAX)));
         Limit::Policies.check((self.policies.len() + new) as u64 + 1, count_max)
+    }
+
+    /// Of a tenant's lanes, those whose tasks need labels.
+    fn demands_of(&self, tenant: u32) -> u64 {
+        let lanes = self.tenants[tenant as usize].lanes.iter();
+        let class = |lane: &u32| &self.classes[self.lanes[*lane as usize].class as usize];
+        lanes.filter(|lane| !class(lane).needs.is_empty()).count() as u64
     }
 
     /// All has been checked.
@@ -195,7 +218,7 @@ impl State {
         effects: &mut Effects,
     ) -> Vec<Taken> {
         let mut taken: Vec<Taken> = Vec::with_capacity(new.len());
-        let mut last: Option<(&[u8], &[u8], u32)> = None;
+        let mut last: Option<(Place<'_>, u32)> = None;
         for (task, known) in new.iter().zip(known) {
             let known = match *known {
                 Some(Known::Task(id)) => Some(id),
@@ -206,11 +229,12 @@ impl State {
                 taken.push(Taken { task, known: true });
                 continue;
             }
+            let place = Place::of(task);
             let lane = match last {
-                Some((queue, kind, lane)) if (queue, kind) == (task.queue, task.kind) => lane,
-                _ => self.lane_that(tenant, task.queue, task.kind),
+                Some((known, lane)) if known == place => lane,
+                _ => self.lane_that(tenant, &place),
             };
-            last = Some((task.queue, task.kind, lane));
+            last = Some((place, lane));
             let at = self.insert(tenant, lane, task);
             taken.push(Taken { task: self.tasks.id(at), known: false });
             self.tell(at, Happened::Submitted, effects);
@@ -319,8 +343,8 @@ impl State {
         policy
     }
 
-    fn lane_that(&mut self, tenant: u32, queue: &[u8], kind: &[u8]) -> u32 {
-        let class = self.class_that(queue, kind);
+    fn lane_that(&mut self, tenant: u32, place: &Place<'_>) -> u32 {
+        let class = self.class_that(place);
         if let Some(&lane) = self.lane_at.get(&(tenant, class)) {
             return lane;
         }
@@ -331,22 +355,38 @@ impl State {
         lane
     }
 
-    fn class_that(&mut self, queue: &[u8], kind: &[u8]) -> u32 {
-        let (queue, kind) = (self.names.insert(queue), self.names.insert(kind));
-        if let Some(&class) = self.class_at.get(&(queue, kind)) {
+    fn class_that(&mut self, place: &Place<'_>) -> u32 {
+        let (queue, kind) = (self.names.insert(place.queue), self.names.insert(place.kind));
+        let key = (queue, kind, needs_of(place.needs));
+        if let Some(&class) = self.class_at.get(&key) {
             return class;
         }
         let at = self.classes.len() as u32;
-        let mut class = Class::new(queue, kind);
+        let mut class = Class::new(queue, kind, key.2.clone());
         for (pool_at, pool) in self.pools.iter_mut().enumerate() {
-            if pool.serves.covers(queue, kind) {
+            if pool.serves.covers(&class) {
                 Arc::make_mut(&mut pool.classes).push(at);
-                class.pools.push(pool_at as u32);
+                class.add_pool(pool_at as u32, &pool.serves);
             }
         }
+        self.demands += u32::from(!class.needs.is_empty());
         self.classes.push_back(class);
-        self.class_at.insert((queue, kind), at);
+        self.class_at.insert(key, at);
         at
+    }
+}
+
+/// Where a task waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place<'a> {
+    queue: &'a [u8],
+    kind: &'a [u8],
+    needs: &'a [Label<'a>],
+}
+
+impl<'a> Place<'a> {
+    fn of(task: &'a NewTask<'a>) -> Place<'a> {
+        Place { queue: task.queue, kind: task.kind, needs: &task.needs }
     }
 }
 

@@ -124,7 +124,7 @@ layout! {
 
 layout! {
     /// A label, kept.
-    #[derive(Debug, Clone, PartialEq, Eq)]
+    #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
     pub struct Labelled {
         /// As what.
         pub key: Arc<[u8]>,

@@ -53,6 +53,10 @@ layout! {
         pub after: Vec<u64>,
         /// What came of it, or of its last attempt.
         pub outcome: Option<Outcome>,
+        /// Labels that a worker has to have.
+        pub needs: Vec<Labelled>,
+        /// Thousandths of a processor and bytes of memory that it needs.
+        pub amounts: [u64; 2],
     }
 }
 
@@ -116,6 +120,8 @@ layout! {
         pub oldest_ms: u64,
         /// What one costs, by those that were done lately.
         pub cost_us: u64,
+        /// Labels that a worker has to have.
+        pub needs: Vec<Labelled>,
     }
 }
 
@@ -141,6 +147,14 @@ layout! {
         pub is_draining: bool,
         /// For how long it lives without a sign.
         pub left_ms: u64,
+        /// What it has that tasks may need.
+        pub labels: Vec<Labelled>,
+        /// The tenants whose tasks it takes; none for all.
+        pub tenants: Vec<Arc<[u8]>>,
+        /// Thousandths of a processor and bytes of memory that it has; 0 where it does not say.
+        pub has: [u64; 2],
+        /// What its tasks need of that.
+        pub used: [u64; 2],
     }
 }
 
@@ -172,6 +186,8 @@ impl State {
             labels: extra.labels,
             after: extra.after,
             outcome: task.outcome.as_deref().cloned(),
+            needs: class.needs.to_vec(),
+            amounts: [u64::from(extra.cpu_milli), extra.memory_bytes],
         }
     }
 
@@ -246,6 +262,7 @@ impl State {
                 ready: u64::from(lane.len),
                 oldest_ms: first.map_or(0, |(_, at)| self.now_ms - self.tasks[at].since_ms),
                 cost_us: u64::from(lane.cost_us),
+                needs: class.needs.to_vec(),
             }
         })
     }
@@ -255,16 +272,23 @@ impl State {
         let names = |numbers: &std::collections::BTreeSet<u32>| {
             numbers.iter().map(|&number| self.names.get(number).clone()).collect()
         };
-        self.workers.iter_from(0).map(move |(at, worker)| WorkerView {
-            worker: self.workers.id(at),
-            name: worker.name.clone(),
-            kinds: names(&self.pools[worker.pool as usize].serves.kinds),
-            queues: names(&self.pools[worker.pool as usize].serves.queues),
-            held: u64::from(worker.held.len),
-            credit: u64::from(worker.credit),
-            done: worker.done,
-            is_draining: worker.is_draining,
-            left_ms: worker.end_ms.saturating_sub(self.now_ms),
+        self.workers.iter_from(0).map(move |(at, worker)| {
+            let serves = &self.pools[worker.pool as usize].serves;
+            WorkerView {
+                worker: self.workers.id(at),
+                name: worker.name.clone(),
+                kinds: names(&serves.kinds),
+                queues: names(&serves.queues),
+                held: u64::from(worker.held.len),
+                credit: u64::from(worker.credit),
+                done: worker.done,
+                is_draining: worker.is_draining,
+                left_ms: worker.end_ms.saturating_sub(self.now_ms),
+                labels: serves.labels.iter().cloned().collect(),
+                tenants: serves.tenants.iter().cloned().collect(),
+                has: worker.has,
+                used: worker.used,
+            }
         })
     }
 }

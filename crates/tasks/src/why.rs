@@ -1,10 +1,14 @@
 //! Why a task does not run, in one sentence with numbers.
 
+use std::collections::BTreeMap;
+
 use crate::effects::Failure;
 use crate::error::Refusal;
+use crate::lane::Class;
+use crate::quota::Amounts;
 use crate::slab::NONE;
 use crate::state::State;
-use crate::task::{Stage, Task};
+use crate::task::{Labelled, Stage, Task};
 
 /// So many tasks ahead are counted one by one.
 const AHEAD_MAX: u64 = 100_000;
@@ -94,16 +98,23 @@ impl State {
         let pace = tenant.pace.per_1000_s(self.now_ms);
         let more = if is_all { "" } else { " and more" };
         let behind = format!("{ahead}{more} ahead of it");
-        let workers: u64 = class.pools.iter().map(|&pool| self.pools[pool as usize].workers).sum();
+        let pools = class.pools.iter().map(|&pool| &self.pools[pool as usize]);
+        let pools = pools.filter(|pool| pool.serves.is_for(&tenant.name));
+        let (workers, credit) = pools.fold((0, 0), |sum, pool| (sum.0 + pool.workers, sum.1 + pool.credit));
         if workers == 0 {
-            let (queue, kind) = (text(self.names.get(class.queue)), text(self.names.get(class.kind)));
-            return format!("waiting: no worker serves kind {kind} in queue {queue}; {behind}");
+            return format!("waiting: {}; {behind}", self.why_nobody(class));
+        }
+        let need = task.need();
+        if self.is_too_large(class, &tenant.name, &need) {
+            let [_, cpu, memory] = need;
+            return format!(
+                "waiting: no worker is as large as {cpu} mCPU and {memory} bytes ({workers} workers, 0 fit); {behind}"
+            );
         }
         let behind = match (ahead * 1_000_000).checked_div(pace) {
             Some(ms) if ahead > 0 => format!("{behind}; about {}", for_people(ms)),
             _ => behind,
         };
-        let need = task.need();
         for (what, part) in [("tasks", 0), ("mCPU", 1), ("bytes", 2)] {
             let (quota, used) = (&tenant.quotas[part], &tenant.used[part]);
             if !used.allows(quota, need[part]) {
@@ -111,7 +122,6 @@ impl State {
                 return format!("waiting: tenant {name} uses {now} of {hard} allowed {what}; {behind}");
             }
         }
-        let credit: u64 = class.pools.iter().map(|&pool| self.pools[pool as usize].credit).sum();
         if credit == 0 {
             let name = text(&tenant.name);
             let running = tenant.used[0].now;
@@ -132,6 +142,42 @@ impl State {
         format!(
             "waiting: none of {workers} workers has {cpu} mCPU and {memory} bytes left for what comes first; {behind}"
         )
+    }
+
+    /// Why nobody that is there does tasks of a class, of a tenant.
+    fn why_nobody(&self, class: &Class) -> String {
+        let (queue, kind) = (text(self.names.get(class.queue)), text(self.names.get(class.kind)));
+        let doing = self.pools.iter().filter(|pool| pool.workers > 0 && pool.serves.does(class));
+        let workers: u64 = doing.clone().map(|pool| pool.workers).sum();
+        if workers == 0 {
+            return format!("no worker serves kind {kind} in queue {queue}");
+        }
+        let fitting = doing.clone().filter(|pool| pool.serves.has(&class.needs));
+        let fit: u64 = fitting.map(|pool| pool.workers).sum();
+        if fit > 0 {
+            return format!("all workers that could do it, {fit}, are for other tenants");
+        }
+        let is_had = |need: &&Labelled| doing.clone().any(|pool| pool.serves.labels.contains(*need));
+        let missing: Vec<&Labelled> = class.needs.iter().filter(|need| !is_had(need)).collect();
+        match missing[..] {
+            [] => format!("no worker has all of {} ({workers} workers, 0 fit)", labels(class.needs.iter())),
+            [one] => format!("no worker has label {} ({workers} workers, 0 fit)", labels([one].into_iter())),
+            _ => format!("no worker has labels {} ({workers} workers, 0 fit)", labels(missing.into_iter())),
+        }
+    }
+
+    /// Whether no worker of a class, for a tenant, has as much in all.
+    fn is_too_large(&self, class: &Class, tenant: &[u8], need: &Amounts) -> bool {
+        let is_of =
+            |pool: u32| class.pools.contains(&pool) && self.pools[pool as usize].serves.is_for(tenant);
+        let of_class =
+            |pool: u32, known: &mut BTreeMap<u32, bool>| *known.entry(pool).or_insert_with(|| is_of(pool));
+        let mut known = BTreeMap::new();
+        need[1..] != [0, 0]
+            && !self
+                .workers
+                .iter_from(0)
+                .any(|(_, worker)| of_class(worker.pool, &mut known) && worker.is_as_large(need))
     }
 
     /// How many tasks of its lane come before it, and whether that is all.
@@ -187,6 +233,11 @@ fn word(stage: Stage) -> &'static str {
         Stage::Cancelled => "cancelled",
         Stage::Dead => "dead",
     }
+}
+
+fn labels<'l>(labels: impl Iterator<Item = &'l Labelled>) -> String {
+    let all: Vec<_> = labels.map(|label| format!("{}={}", text(&label.key), text(&label.value))).collect();
+    all.join(", ")
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use imbl::OrdSet;
 
+use crate::lane::Class;
 use crate::layout::layout;
 use crate::quota::Amounts;
-use crate::task::List;
+use crate::task::{Labelled, List};
 
 layout! {
     /// One that does tasks.
@@ -40,6 +41,11 @@ impl Worker {
         (0..2).all(|at| self.has[at] == 0 || self.used[at] + need[at + 1] <= self.has[at])
     }
 
+    /// Whether it has so much in all.
+    pub(crate) fn is_as_large(&self, need: &Amounts) -> bool {
+        (0..2).all(|at| self.has[at] == 0 || need[at + 1] <= self.has[at])
+    }
+
     pub(crate) fn takes(&self) -> bool {
         self.credit > 0 && !self.is_draining
     }
@@ -66,16 +72,38 @@ impl Pool {
     }
 }
 
-/// What workers serve, as numbers of names.
+/// What workers serve: kinds and queues as numbers of names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Serves {
     pub(crate) kinds: BTreeSet<u32>,
     /// None for all.
     pub(crate) queues: BTreeSet<u32>,
+    /// What they have.
+    pub(crate) labels: BTreeSet<Labelled>,
+    /// None for all.
+    pub(crate) tenants: BTreeSet<Arc<[u8]>>,
 }
 
 impl Serves {
-    pub(crate) fn covers(&self, queue: u32, kind: u32) -> bool {
-        self.kinds.contains(&kind) && (self.queues.is_empty() || self.queues.contains(&queue))
+    pub(crate) fn covers(&self, class: &Class) -> bool {
+        self.does(class) && self.has(&class.needs)
+    }
+
+    /// Whatever its tasks need.
+    pub(crate) fn does(&self, class: &Class) -> bool {
+        self.kinds.contains(&class.kind) && (self.queues.is_empty() || self.queues.contains(&class.queue))
+    }
+
+    pub(crate) fn has(&self, needs: &[Labelled]) -> bool {
+        needs.iter().all(|need| self.labels.contains(need))
+    }
+
+    pub(crate) fn is_for(&self, tenant: &[u8]) -> bool {
+        self.tenants.is_empty() || self.tenants.contains(tenant)
+    }
+
+    /// Who is asked first: those for some tenants only, then those that have the least to be kept for.
+    pub(crate) fn rank(&self) -> (bool, usize) {
+        (self.tenants.is_empty(), self.labels.len())
     }
 }

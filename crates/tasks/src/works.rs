@@ -1,8 +1,11 @@
 //! What workers say: that they come, live, take more, go on, go.
 
+use std::sync::Arc;
+
 use crate::command::{Answer, NewWorker};
 use crate::effects::{Effects, Happened, Order};
 use crate::error::{Limit, Refusal};
+use crate::lane::needs_of;
 use crate::reply::Reply;
 use crate::state::{State, WORKER};
 use crate::task::{List, Stage};
@@ -14,6 +17,8 @@ impl State {
         let serves = Serves {
             kinds: new.kinds.iter().map(|kind| self.names.insert(kind)).collect(),
             queues: new.queues.iter().map(|queue| self.names.insert(queue)).collect(),
+            labels: needs_of(&new.labels).iter().cloned().collect(),
+            tenants: new.tenants.iter().map(|tenant| Arc::from(*tenant)).collect(),
         };
         let pool = self.pool_that(serves);
         let worker = Worker {
@@ -48,8 +53,10 @@ impl State {
             return Err(Refusal::NoKinds);
         }
         let labels_max = u64::from(self.limits.labels_max);
-        Limit::Labels.check(new.kinds.len().max(new.queues.len()) as u64, labels_max)?;
-        new.kinds.iter().chain(&new.queues).try_for_each(|name| self.check_name(name))?;
+        let most = new.kinds.len().max(new.queues.len()).max(new.labels.len()).max(new.tenants.len());
+        Limit::Labels.check(most as u64, labels_max)?;
+        new.kinds.iter().chain(&new.queues).chain(&new.tenants).try_for_each(|name| self.check_name(name))?;
+        self.check_labels(&new.labels)?;
         let ttl_ms_max = self.limits.worker_ttl_ms_max;
         if !(1..=ttl_ms_max).contains(&new.ttl_ms) {
             return Err(Refusal::WorkerTtl { ttl_ms_max });
@@ -58,31 +65,53 @@ impl State {
         Limit::Workers.check(u64::from(self.workers.len()) + 1, u64::from(self.limits.workers_max))?;
         // A pool more than there may be, if its set is new: what is new to the names cannot be of a pool that there is.
         let numbers = |names: &[&[u8]]| names.iter().map(|name| self.names.find(name)).collect::<Option<_>>();
-        let known = numbers(&new.kinds)
-            .zip(numbers(&new.queues))
-            .is_some_and(|(kinds, queues)| self.pool_at.contains_key(&Serves { kinds, queues }));
-        let pools = self.pools.len() as u64 + u64::from(!known);
-        Limit::Pools.check(pools, u64::from(self.limits.pools_max))
+        let labels = needs_of(&new.labels).iter().cloned().collect();
+        let tenants = new.tenants.iter().map(|tenant| Arc::from(*tenant)).collect();
+        let known = numbers(&new.kinds).zip(numbers(&new.queues)).is_some_and(|(kinds, queues)| {
+            self.pool_at.contains_key(&Serves { kinds, queues, labels, tenants })
+        });
+        if known || self.deserted_pool().is_some() {
+            return Ok(());
+        }
+        Limit::Pools.check(self.pools.len() as u64 + 1, u64::from(self.limits.pools_max))
+    }
+
+    /// Where there may be no more, one that nobody is in any more: workers' labels come and go.
+    fn deserted_pool(&self) -> Option<u32> {
+        let is_full = self.pools.len() >= self.limits.pools_max as usize;
+        is_full.then(|| self.pools.iter().position(|pool| pool.workers == 0).map(|at| at as u32)).flatten()
     }
 
     fn pool_that(&mut self, serves: Serves) -> u32 {
         if let Some(&pool) = self.pool_at.get(&serves) {
             return pool;
         }
-        let at = self.pools.len() as u32;
-        let serves = std::sync::Arc::new(serves);
+        let at = self.place_for_pool();
+        let serves = Arc::new(serves);
         self.pool_at.insert(serves.clone(), at);
         let mut pool = Pool::new(serves);
         let mut classes = Vec::new();
         for (class_at, class) in self.classes.iter_mut().enumerate() {
-            if pool.serves.covers(class.queue, class.kind) {
-                class.pools.push(at);
+            if pool.serves.covers(class) {
+                class.add_pool(at, &pool.serves);
                 classes.push(class_at as u32);
             }
         }
         pool.classes = classes.into();
-        self.pools.push_back(pool);
+        self.pools[at as usize] = pool;
         at
+    }
+
+    fn place_for_pool(&mut self) -> u32 {
+        if let Some(at) = self.deserted_pool() {
+            let pool = &self.pools[at as usize];
+            let (serves, classes) = (pool.serves.clone(), pool.classes.clone());
+            self.pool_at.remove(&serves);
+            classes.iter().for_each(|&class| self.classes[class as usize].remove_pool(at));
+            return at;
+        }
+        self.pools.push_back(Pool::new(Arc::default()));
+        self.pools.len() as u32 - 1
     }
 
     /// Not to one that is to go.

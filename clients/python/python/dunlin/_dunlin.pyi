@@ -457,6 +457,8 @@ class TaskCalls:
         cpu_milli: int,
         memory_bytes: int,
         ttl: float,
+        labels: list[tuple[str, str]],
+        tenants: list[str],
     ) -> RawAttachment: ...
 
 @final

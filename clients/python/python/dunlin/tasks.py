@@ -36,7 +36,11 @@ class Retry:
 
 
 class NewTask:
-    """A task to submit; `submit` takes the same by name. Times are seconds since the Unix epoch."""
+    """A task to submit; `submit` takes the same by name. Times are seconds since the Unix epoch.
+
+    `labels` are what people know it by; `needs` are labels that a worker has to have to be given it, all of them; `cpu_milli` (thousandths of a
+    processor) and `memory_bytes` are what it needs of a worker that says what it has.
+    """
 
     __slots__ = (
         "after",
@@ -46,6 +50,7 @@ class NewTask:
         "kind",
         "labels",
         "memory_bytes",
+        "needs",
         "not_before_ms",
         "payload",
         "priority",
@@ -69,6 +74,7 @@ class NewTask:
         idempotency_key: str | bytes = b"",
         after: Iterable[int] = (),
         labels: Mapping[str, str] | None = None,
+        needs: Mapping[str, str] | None = None,
         cpu_milli: int = 0,
         memory_bytes: int = 0,
         subject: str = "",
@@ -85,6 +91,7 @@ class NewTask:
         self.idempotency_key = idempotency_key.encode() if isinstance(idempotency_key, str) else idempotency_key
         self.after = list(after)
         self.labels = list((labels or {}).items())
+        self.needs = list((needs or {}).items())
         self.cpu_milli = cpu_milli
         self.memory_bytes = memory_bytes
         self.subject = subject
@@ -112,6 +119,8 @@ class TaskInfo:
     """How far it said it is, 0 to 1."""
     note: str
     labels: list[tuple[str, str]]
+    needs: list[tuple[str, str]]
+    """Labels that a worker has to have."""
     after: list[int]
     """What it waits for, or waited."""
     result: bytes

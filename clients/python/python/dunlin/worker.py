@@ -28,7 +28,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -126,6 +126,8 @@ class Worker:
         queues: tuple[str, ...] = (),
         cpu_milli: int = 0,
         memory_bytes: int = 0,
+        labels: Mapping[str, str] | None = None,
+        tenants: tuple[str, ...] = (),
         ttl: float = 10.0,
         connect: Callable[[], Client] | None = None,
     ) -> None:
@@ -133,7 +135,8 @@ class Worker:
 
         `slots` tasks run at once, as many as there are processors if it is 0: functions that are not `async` each in a thread, or, with
         `processes`, each in a process of its own, for code that computes. `queues` are those it serves, none for all; `cpu_milli` and
-        `memory_bytes` are what it has for tasks that say what they need. When nothing is heard of it for `ttl` seconds, others get its tasks.
+        `memory_bytes` are what it has for tasks that say what they need, `labels` what tasks may need besides, as in `{"gpu": "a100"}`. `tenants` are
+        those whose tasks it takes, none for all. When nothing is heard of it for `ttl` seconds, others get its tasks.
         """
         self._url = url
         self._connect = connect
@@ -141,7 +144,9 @@ class Worker:
         self._slots = slots or os.cpu_count() or 1
         self._processes = processes
         self._queues = queues
-        self._needs = (cpu_milli, memory_bytes)
+        self._has = (cpu_milli, memory_bytes)
+        self._labels = list((labels or {}).items())
+        self._tenants = tenants
         self._ttl = ttl
         self._functions: dict[str, Callable[..., Any]] = {}
         self._stops = 0
@@ -168,9 +173,17 @@ class Worker:
         restore = self._hear_signals()
         client = self._connected()
         try:
-            cpu_milli, memory_bytes = self._needs
+            cpu_milli, memory_bytes = self._has
             attachment = client.tasks._calls.attach(
-                self._name, list(self._functions), list(self._queues), self._slots, cpu_milli, memory_bytes, self._ttl
+                self._name,
+                list(self._functions),
+                list(self._queues),
+                self._slots,
+                cpu_milli,
+                memory_bytes,
+                self._ttl,
+                self._labels,
+                list(self._tenants),
             )
             running = _Running(attachment, self._functions, self._slots, self._processes)
             try:

@@ -121,7 +121,8 @@ impl Stage {
             prefix: format!("bench-{}", std::process::id()),
         };
         let began = Instant::now();
-        let workers = Workers::start(policy(phase), command, WorkersLimits::default(), of_node(&node))?;
+        let look = of_node(&node, &command.prefix);
+        let workers = Workers::start(policy(phase), command, WorkersLimits::default(), look)?;
         let stage = Stage { node, server, workers, began, tasks: client.tasks(), submitted: 0 };
         stage.until("the first worker", |_| stage.workers.ready() == 1)?;
         Ok(stage)

@@ -4,6 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dunlin_topic::{OnGap, Position, Start};
 
+use crate::config::Size;
+
 /// `earliest`, `latest`, `snapshot`, `EPOCH-SEQ`, a time, or so long ago.
 pub fn start(text: &str) -> Result<Start, String> {
     match text {
@@ -72,6 +74,23 @@ pub fn header(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// Processors, as thousandths: `2`, `0.5`, `500m`.
+pub fn processors(text: &str) -> Result<u32, String> {
+    let milli = match text.strip_suffix('m') {
+        Some(milli) => milli.parse::<u32>().ok(),
+        None => text.parse::<f64>().ok().map(|all| (all * 1_000.0).round()).and_then(|milli| {
+            // As a float all whole numbers up to there are exact.
+            (1.0..=f64::from(u32::MAX)).contains(&milli).then_some(milli as u32)
+        }),
+    };
+    milli.filter(|milli| *milli > 0).ok_or_else(|| "expected processors, like 2, 0.5 or 500m".into())
+}
+
+/// An amount of memory: `2GiB`.
+pub fn memory(text: &str) -> Result<u64, String> {
+    text.parse().map(|Size(bytes)| bytes)
+}
+
 /// Text in which `\n`, `\r`, `\t`, `\0` and `\\` stand for what they usually do.
 pub fn escaped(text: &str) -> Result<String, String> {
     let mut plain = String::with_capacity(text.len());
@@ -100,6 +119,18 @@ pub fn escaped(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processors_and_memory_are_read_as_people_write_them() {
+        for (text, milli) in [("2", 2_000), ("0.5", 500), ("500m", 500), ("1.0004", 1_000), ("0.001", 1)] {
+            assert_eq!(processors(text), Ok(milli), "{text}");
+        }
+        for text in ["", "0", "-1", "0.0001", "m", "0m", "nan", "inf", "5000000", "x"] {
+            assert!(processors(text).is_err(), "{text}");
+        }
+        assert_eq!(memory("2GiB"), Ok(2 << 30));
+        assert!(memory("much").is_err());
+    }
 
     #[test]
     fn a_start_may_be_said_in_six_ways() {

@@ -51,6 +51,55 @@ fn tasks_are_submitted_done_by_a_command_looked_at_and_told_of() {
 }
 
 #[test]
+fn a_task_goes_to_the_worker_that_has_what_it_needs_and_why_says_what_nobody_has() {
+    let node = Node::start();
+    let _plain = worker(&node, &["--kind", "where", "--", "echo", "plain"]);
+    let submit = |arguments: &[&str]| node.run(&[&["task", "submit", "where"], arguments].concat());
+    assert_eq!(submit(&["--wait"]).done().trim(), "plain");
+    let needing = ["--needs", "gpu=a100", "--cpu", "0.5", "--memory", "1GiB"];
+    let waiting = submit(&needing).done();
+    assert_eq!(
+        node.run(&["task", "why", waiting.trim()]).done().trim(),
+        "waiting: no worker has label gpu=a100 (1 workers, 0 fit); 0 ahead of it"
+    );
+    let found = node.run(&["task", "get", waiting.trim()]).done();
+    assert!(
+        found.contains("gpu=a100, 0.5 processors, 1.0 GiB")
+            || found.contains("gpu=a100, 0.5 processors, 1 GiB"),
+        "{found}"
+    );
+    assert!(node.run(&["task", "queues"]).done().contains("gpu=a100"));
+    let fitting = [
+        "--kind", "where", "--label", "gpu=a100", "--cpu", "2", "--memory", "2GiB", "--tenant", "default",
+        "--", "echo", "gpu",
+    ];
+    let _gpu = worker(&node, &fitting);
+    assert_eq!(submit(&[&needing[..], &["--wait"]].concat()).done().trim(), "gpu");
+    let large = submit(&[&needing[..2], &["--memory", "3GiB"]].concat()).done();
+    let why = node.run(&["task", "why", large.trim()]).done();
+    assert!(why.starts_with("waiting: no worker is as large as 0 mCPU and 3221225472 bytes"), "{why}");
+    let others = submit(&[&needing[..], &["--tenant", "acme"]].concat()).done();
+    let why = node.run(&["task", "why", others.trim()]).done();
+    assert!(why.starts_with("waiting: all workers that could do it, 1, are for other tenants"), "{why}");
+    let workers = node.run(&["task", "workers", "--json"]).done();
+    let gpu = workers.lines().map(json).find(|worker| worker["labels"][0][0] == "gpu").expect("a worker");
+    assert_eq!((&gpu["cpu_milli"], &gpu["memory_bytes"]), (&2_000.into(), &(2_u64 << 30).into()));
+    assert_eq!(gpu["tenants"][0], "default");
+    assert_eq!(submit(&["--needs", "gpu"]).code, Some(2));
+}
+
+#[test]
+fn a_worker_that_is_told_to_end_when_its_node_is_gone_ends() {
+    let node = Node::start();
+    let working = worker(&node, &["--kind", "count", "--", "wc", "-c"]);
+    assert_eq!(node.run(&["task", "submit", "count", "hello", "--wait"]).done().trim(), "5");
+    drop(node);
+    signal("TERM", working.id());
+    let ended = Outcome::of(working);
+    assert_eq!((ended.code, ended.err.contains("1 tasks done")), (Some(0), true), "{ended:?}");
+}
+
+#[test]
 fn what_fails_is_a_dead_letter_that_is_explained_and_tried_again() {
     let node = Node::start();
     let working = worker(&node, &["--kind", "bad", "--", "sh", "-c", "echo no such thing >&2; exit 100"]);

@@ -44,6 +44,10 @@ pub struct WorkerOptions {
     pub memory_bytes: u64,
     /// It is dead, and what it has goes to others, when it gave no sign of life for so long.
     pub ttl: Duration,
+    /// What it has that tasks may need, by key and value.
+    pub labels: Vec<(String, String)>,
+    /// The tenants whose tasks it takes; none for all.
+    pub tenants: Vec<String>,
 }
 
 impl Default for WorkerOptions {
@@ -56,6 +60,8 @@ impl Default for WorkerOptions {
             cpu_milli: 0,
             memory_bytes: 0,
             ttl: Duration::from_secs(10),
+            labels: Vec::new(),
+            tenants: Vec::new(),
         }
     }
 }
@@ -114,6 +120,8 @@ struct Phase {
     watching: usize,
     /// When what is left to be said is given up.
     until: Option<Instant>,
+    /// Since when it is attached nowhere; `None` while it is.
+    away: Option<Instant>,
 }
 
 impl Phase {
@@ -132,6 +140,15 @@ impl Phase {
             };
             standing.say(Saying::new(&command(answer), Some((task, token)), true));
         }
+    }
+
+    /// It takes nothing more, and nobody is there to say that it may go: it goes when it holds nothing. Answers that nobody has heard are of use until its
+    /// lease ends.
+    fn may_go_unheard(&self, ttl: Duration, now: Instant) -> bool {
+        let patience = if self.standing.holds_anything() { ttl.max(FAREWELL) } else { FAREWELL };
+        self.standing.is_draining
+            && self.standing.unanswered() == 0
+            && self.away.is_some_and(|since| now.saturating_duration_since(since) >= patience)
     }
 
     /// It was asked to end, and has nothing left to say that is worth waiting for.
@@ -255,11 +272,13 @@ impl Attachment {
         self.core.line.poke();
     }
 
-    /// Whether all that it had is done, and it may go; `false` unless it was drained.
+    /// Whether all that it had is done, and it may go; `false` unless it was drained. Where no node can be reached that would say so, it may go when it holds
+    /// nothing.
     pub fn is_drained(&self) -> bool {
         self.core.with(|phase| {
             let standing = &phase.standing;
-            standing.is_drained || standing.is_draining && standing.worker == 0
+            let is_nobody = standing.is_draining && standing.worker == 0;
+            standing.is_drained || is_nobody || phase.may_go_unheard(self.core.options.ttl, Instant::now())
         })
     }
 
@@ -363,5 +382,46 @@ impl Drop for Attachment {
         lock(&self.core.shared.session).remove_working(&self.core.line);
         self.core.ready.notify_all();
         self.core.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_tasks::{Order, Start};
+
+    use super::*;
+
+    /// Away since a moment, and draining.
+    fn away(since: Instant) -> Phase {
+        let mut phase = Phase { away: Some(since), ..Phase::default() };
+        (phase.standing.worker, phase.standing.is_draining) = (1, true);
+        phase
+    }
+
+    #[test]
+    fn who_drains_and_is_away_goes_when_what_it_holds_is_of_no_use_to_anybody() {
+        let (ttl, since) = (Duration::from_secs(1_000), Instant::now());
+        let (soon, late) = (since + Duration::from_secs(10), since + 2 * ttl);
+        assert!(away(since).may_go_unheard(ttl, soon));
+        assert!(!away(since).may_go_unheard(ttl, since), "a node may come back");
+        assert!(!Phase { away: None, ..away(since) }.may_go_unheard(ttl, late), "a node will say so");
+        let mut takes_more = away(since);
+        takes_more.standing.is_draining = false;
+        assert!(!takes_more.may_go_unheard(ttl, late));
+        let mut busy = away(since);
+        busy.standing.ordered(Order::Start(Start {
+            worker: 1,
+            task: 2,
+            token: 3,
+            tenant: b"t"[..].into(),
+            kind: b"k"[..].into(),
+            payload: b""[..].into(),
+            attempt: 1,
+            timeout_ms: 1,
+        }));
+        assert!(!busy.may_go_unheard(ttl, late), "it works on something");
+        busy.standing.answer(2, 3);
+        assert!(!busy.may_go_unheard(ttl, soon), "its answer counts until its lease ends");
+        assert!(busy.may_go_unheard(ttl, late));
     }
 }

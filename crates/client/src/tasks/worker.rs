@@ -233,6 +233,18 @@ impl Worker {
         self
     }
 
+    /// It has this, and is given tasks that need it.
+    pub fn label(mut self, key: &str, value: &str) -> Worker {
+        self.options.labels.push((key.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Takes tasks of this tenant, and of no others but those that are named likewise.
+    pub fn tenant(mut self, tenant: &str) -> Worker {
+        self.options.tenants.push(tenant.to_owned());
+        self
+    }
+
     /// What ends it.
     pub fn stop_handle(&self) -> WorkerStop {
         self.stop.clone()

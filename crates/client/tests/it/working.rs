@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use dunlin::{Config, Node};
 use dunlin_client::scheduler::{
-    Answer, Backoff, Command, Failure, KeyLimit, ListFilter, NewTask, NewWorker, Retry, Stage, Taken,
+    Answer, Backoff, Command, Failure, KeyLimit, Label, ListFilter, NewTask, NewWorker, Retry, Stage, Taken,
     TaskView, Tenant,
 };
 use dunlin_client::topic::{Event, Subscribe, SubscribeOptions};
@@ -111,6 +111,28 @@ fn a_task_that_fails_is_tried_again_as_often_as_it_may_and_then_is_a_dead_letter
 }
 
 #[test]
+fn a_worker_is_given_what_it_has_the_labels_for_of_the_tenants_that_it_is_for() {
+    let node = start();
+    let tasks = node.client().tasks();
+    let needs = vec![Label { key: b"gpu", value: b"a100" }];
+    let new = NewTask { needs: needs.clone(), ..NewTask::new(b"k", b"") };
+    let wanted = tasks.submit("acme", new.clone()).unwrap().task;
+    let others = tasks.submit("other", new.clone()).unwrap().task;
+    let plain = node.client().tasks().attach(options("k", 4)).unwrap();
+    let unneeding = tasks.submit("acme", NewTask::new(b"k", b"")).unwrap().task;
+    assert_eq!(plain.next(PATIENCE).unwrap().unwrap().task(), unneeding);
+    let labels = vec![("gpu".to_owned(), "a100".to_owned())];
+    let having = WorkerOptions { labels, tenants: vec!["acme".to_owned()], ..options("k", 4) };
+    let gpu = node.client().tasks().attach(having).unwrap();
+    assert_eq!(gpu.next(PATIENCE).unwrap().unwrap().task(), wanted);
+    assert!(tasks.why(others).unwrap().contains("are for other tenants"), "{}", tasks.why(others).unwrap());
+    tasks.schedule("acme", "n", "0 0 1 1 *", new).unwrap();
+    let view = tasks.get(wanted).unwrap();
+    assert_eq!((&*view.needs[0].key, &*view.needs[0].value), (&b"gpu"[..], &b"a100"[..]));
+    assert!(plain.next(50 * MS).unwrap().is_none() && gpu.next(50 * MS).unwrap().is_none());
+}
+
+#[test]
 fn a_worker_that_goes_gives_its_tasks_to_another_and_an_old_token_is_refused() {
     let node = start();
     let tasks = node.client().tasks();
@@ -209,6 +231,28 @@ fn who_drains_finishes_what_it_has_and_takes_nothing_new() {
     assert_eq!(until_over(&tasks, first).stage, Stage::Completed);
     assert_eq!(tasks.get(second).unwrap().stage, Stage::Ready);
     assert!(tasks.why(second).unwrap().starts_with("waiting"), "{}", tasks.why(second).unwrap());
+}
+
+#[test]
+fn who_drains_where_no_node_is_left_goes_when_it_holds_nothing() {
+    let node = start();
+    let tasks = node.client().tasks();
+    let idle = node.client().tasks().attach(options("other", 1)).unwrap();
+    let busy = node.client().tasks().attach(options("k", 1)).unwrap();
+    tasks.submit("t", NewTask::new(b"k", b"")).unwrap();
+    let given = busy.next(PATIENCE).unwrap().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while !idle.is_attached() {
+        assert!(Instant::now() < deadline);
+        thread::sleep(MS);
+    }
+    drop(node);
+    idle.drain();
+    busy.drain();
+    assert!(idle.wait_drained(PATIENCE));
+    assert!(!busy.is_drained(), "it works on something");
+    busy.complete(&given, b"", &Used::default());
+    assert!(busy.wait_drained(PATIENCE));
 }
 
 #[test]

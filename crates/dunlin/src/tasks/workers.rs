@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_raft::Commands;
-use dunlin_tasks::{Answered, Attached, Command, Held, NewWorker, Order, Refusal, Reply};
+use dunlin_tasks::{Answered, Attached, Command, Held, Label, NewWorker, Order, Refusal, Reply};
 
 use super::machine::Replicated;
 use super::{Outlet, Tasks, TasksError};
@@ -40,6 +40,10 @@ pub struct Attaching {
     pub memory_bytes: u64,
     /// Its time to live.
     pub ttl_ms: u64,
+    /// What it has that tasks may need.
+    pub labels: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The tenants whose tasks it takes; none for all.
+    pub tenants: Vec<Vec<u8>>,
 }
 
 impl From<&dunlin_tasks::Attach<'_>> for Attaching {
@@ -58,6 +62,8 @@ impl From<&dunlin_tasks::Attach<'_>> for Attaching {
             cpu_milli: new.cpu_milli,
             memory_bytes: new.memory_bytes,
             ttl_ms: new.ttl_ms,
+            labels: new.labels.iter().map(|label| (label.key.to_vec(), label.value.to_vec())).collect(),
+            tenants: each(&new.tenants),
         }
     }
 }
@@ -117,6 +123,8 @@ impl Tasks {
             ttl_ms: asked.ttl_ms,
             // It is given tasks when it is known where to send them.
             credit: 0,
+            labels: asked.labels.iter().map(|(key, value)| Label { key, value }).collect(),
+            tenants: asked.tenants.iter().map(Vec::as_slice).collect(),
         };
         match self.ask(&Command::Join { worker: new }).await? {
             Reply::Joined { worker } => {

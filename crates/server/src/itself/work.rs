@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use dunlin::scheduler::{Account, QueueView, Quota, State, TenantView, WorkerView};
+use dunlin::scheduler::{Account, Labelled, QueueView, Quota, State, TenantView, WorkerView};
 use serde_json::{Value, json};
 
 use super::past::{Done, per_s};
@@ -128,7 +128,7 @@ fn hard(quota: &Quota) -> Option<u64> {
 fn queue_json(queue: &QueueView) -> Value {
     json!({
         "tenant": text(&queue.tenant), "queue": text(&queue.queue), "kind": text(&queue.kind),
-        "ready": queue.ready, "oldest_ms": queue.oldest_ms, "cost_us": queue.cost_us,
+        "ready": queue.ready, "oldest_ms": queue.oldest_ms, "cost_us": queue.cost_us, "needs": pairs(&queue.needs),
     })
 }
 
@@ -137,8 +137,15 @@ fn worker_json(worker: &WorkerView) -> Value {
     json!({
         "worker": format!("{:x}", worker.worker), "name": text(&worker.name), "kinds": texts(&worker.kinds),
         "queues": texts(&worker.queues), "held": worker.held, "credit": worker.credit, "done": worker.done,
+        "labels": pairs(&worker.labels), "tenants": texts(&worker.tenants), "cpu_milli": worker.has[0],
+        "memory_bytes": worker.has[1],
         "draining": worker.is_draining, "left_ms": worker.left_ms,
     })
+}
+
+/// Each as `key=value`: a key may be there more than once.
+fn pairs(labels: &[Labelled]) -> Vec<String> {
+    labels.iter().map(|label| format!("{}={}", text(&label.key), text(&label.value))).collect()
 }
 
 fn text(bytes: &[u8]) -> String {

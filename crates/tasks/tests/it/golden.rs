@@ -48,6 +48,7 @@ fn commands() -> Vec<(&'static str, Command<'static>)> {
         cpu_milli: 10,
         memory_bytes: 11,
         subject: b"subject",
+        needs: vec![],
     };
     let fixed = Some(Retry { retries: 1, backoff: Backoff::Fixed { delay_ms: 2 } });
     let decorrelated = Some(Retry { retries: 1, backoff: Backoff::Decorrelated { base_ms: 2, cap_ms: 3 } });
@@ -60,7 +61,12 @@ fn commands() -> Vec<(&'static str, Command<'static>)> {
         memory_bytes: 2,
         ttl_ms: 3,
         credit: 4,
+        labels: vec![],
+        tenants: vec![],
     };
+    let needs = vec![Label { key: b"gpu", value: b"a100" }];
+    let needing = NewTask { needs: needs.clone(), ..task.clone() };
+    let labelled = NewWorker { labels: needs, tenants: vec![b"tenant"], ..worker.clone() };
     let answer = Answer { worker: 1, task: 2, token: 3, run_us: 4, cpu_us: 5, memory_bytes: 6, credit: 7 };
     vec![
         ("tenant", Command::Tenant { tenant }),
@@ -85,6 +91,12 @@ fn commands() -> Vec<(&'static str, Command<'static>)> {
         ("clock", Command::Clock { unix_ms: 3 }),
         ("limit", Command::Limit { limits: Limits::default() }),
         ("found", Command::Found { tenant: b"tenant" }),
+        ("submit_needs", Command::Submit { tenant: b"tenant", tasks: vec![needing.clone(), work()] }),
+        ("join_labels", Command::Join { worker: labelled }),
+        (
+            "schedule_needs",
+            Command::Schedule { tenant: b"tenant", name: b"name", cron: b"* * * * *", task: needing },
+        ),
         ("slots", Command::Slots { worker: 1, slots: 2, ahead: 3 }),
     ]
 }
@@ -143,4 +155,44 @@ fn replies_refusals_events_and_snapshots_keep_their_bytes() {
     let start = scene.starts().remove(0);
     scene.complete(&start, 1_000).unwrap();
     check("snapshot", &snapshots::blocks(&scene.state).concat());
+    let needs = vec![Label { key: b"gpu", value: b"a100" }];
+    scene.submit_all("a", vec![NewTask { needs: needs.clone(), ..work() }]);
+    let worker = NewWorker {
+        kinds: vec![b"work"],
+        ttl_ms: 1,
+        labels: needs,
+        tenants: vec![b"b"],
+        ..NewWorker::default()
+    };
+    scene.join_with(worker);
+    check("snapshot_needs", &snapshots::blocks(&scene.state).concat());
+}
+
+/// What was written before tasks could need labels, and workers have any.
+#[test]
+fn a_snapshot_that_was_kept_before_there_were_needs_is_read_as_it_was() {
+    let kept = include_str!("../golden/snapshot.hex");
+    let bytes: Vec<u8> = kept.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+    // A block begins with the version and its kind; the first is the head, and says how many entries each other has.
+    let mut scene = Scene::new();
+    let limits = vec![KeyLimit::starting(b"queue", Rate::per_second(2))];
+    scene.tenant(Tenant { limits, ..Tenant::new(b"b") });
+    scene.submit_all("b", vec![work(), work()]);
+    scene.join(1);
+    scene.starts();
+    scene.submit_all("a", vec![NewTask { idempotency_key: b"k", ..work() }, work(), work()]);
+    scene.join(2);
+    let start = scene.starts().remove(0);
+    scene.complete(&start, 1_000).unwrap();
+    let mut blocks = Vec::new();
+    let mut rest = &bytes[..];
+    for block in snapshots::blocks(&scene.state) {
+        let (here, after) = rest.split_at(block.len());
+        blocks.push(here.to_vec());
+        rest = after;
+    }
+    assert!(rest.is_empty());
+    let restored = snapshots::restored(&blocks).unwrap();
+    assert_eq!(snapshots::blocks(&restored).concat(), bytes);
+    assert!(restored.workers().all(|worker| worker.labels.is_empty() && worker.tenants.is_empty()));
 }

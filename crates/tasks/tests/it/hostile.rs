@@ -7,7 +7,7 @@ use super::*;
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0..22u8) {
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in prop_oneof![0..26u8, 128..150u8]) {
         for start in [vec![], vec![VERSION, kind]] {
             let bytes = [start, bytes.clone()].concat();
             let _ = Command::decode(&bytes);
@@ -66,5 +66,5 @@ fn another_version_is_named() {
         "version 9 of the encoding is not known here; this build writes version 1"
     );
     assert_eq!(Command::decode(&[VERSION, 200]), Err(DecodeError::Unknown { what: "Command", number: 200 }));
-    assert!(blocks(&full().state)[0].starts_with(&[VERSION, 1]));
+    assert!(blocks(&full().state)[0].starts_with(&[VERSION, 0]));
 }

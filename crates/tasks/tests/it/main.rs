@@ -8,6 +8,7 @@ mod hostile;
 mod lifecycle;
 mod limits;
 mod model;
+mod needs;
 mod play;
 mod rates;
 mod refused;

@@ -12,6 +12,10 @@ pub struct Deed(pub [u8; 6]);
 const TENANTS: [&str; 3] = ["a", "b", "c"];
 const KINDS: [&[u8]; 3] = [b"work", b"rare", PUBLISH];
 const USERS: [&[u8]; 2] = [b"ann", b"bob"];
+const GPU: Label<'static> = Label { key: b"gpu", value: b"a100" };
+const ZONE: Label<'static> = Label { key: b"zone", value: b"eu" };
+/// What tasks need, and workers have.
+const HAS: [&[Label<'static>]; 4] = [&[GPU], &[ZONE], &[ZONE, GPU], &[]];
 
 /// What whoever watches orders and replies knows.
 #[derive(Default)]
@@ -70,6 +74,7 @@ impl Deed {
             memory_bytes: u64::from(bits % 3) * 10,
             subject: if kind == PUBLISH { b"s" } else { b"" },
             payload: b"p",
+            needs: HAS[usize::from(bits / 16 % 8).min(3)].to_vec(),
         }
     }
 
@@ -124,6 +129,8 @@ impl Deed {
                     cpu_milli: u32::from(self.0[4] % 3) * 300,
                     ttl_ms: 100 + u64::from(self.0[3]),
                     credit: u32::from(self.0[5] % 4),
+                    labels: HAS[self.byte(1) / 4 % 4].to_vec(),
+                    tenants: if self.byte(1).is_multiple_of(4) { vec![b"a", b"c"] } else { vec![] },
                     ..NewWorker::default()
                 },
             },
@@ -244,6 +251,7 @@ impl Ledger {
             if let Order::Start(start) = order {
                 assert!(self.known.contains(&start.task), "nobody submitted {start:?}");
                 assert!(self.workers.contains(&start.worker), "{start:?} went to who is not there");
+                fits(start, &scene.state);
                 let before = self.held.insert(start.task, start.clone());
                 assert_eq!(before, None, "held by two");
             }
@@ -305,6 +313,18 @@ impl Ledger {
     }
 }
 
+/// Who was given it has what it needs, and is for its tenant.
+fn fits(start: &Start, state: &State) {
+    let worker = state.workers().find(|view| view.worker == start.worker).unwrap();
+    let needs = state.get(start.task).map(|view| view.needs).unwrap_or_default();
+    assert!(needs.iter().all(|need| worker.labels.contains(need)), "{needs:?} of {:?}", worker.labels);
+    assert!(
+        worker.tenants.is_empty() || worker.tenants.contains(&start.tenant),
+        "{start:?}: {:?}",
+        worker.tenants
+    );
+}
+
 /// In any time that ends with the last start, no more than a burst and what flows in meanwhile.
 fn keeps_rate(starts: &[u64], rate: &Rate) {
     let last_ms = starts[starts.len() - 1];
@@ -330,7 +350,9 @@ fn finish(mut scene: Scene, ledger: Ledger) {
         let tasks = all.iter().map(|view| view.task).collect();
         scene.done(Command::Published { tasks });
         let kinds = KINDS.to_vec();
-        let worker = scene.join_with(NewWorker { kinds, credit: 50, ttl_ms: 10_000, ..NewWorker::default() });
+        let labels = vec![GPU, ZONE];
+        let worker = NewWorker { kinds, credit: 50, ttl_ms: 10_000, labels, ..NewWorker::default() };
+        let worker = scene.join_with(worker);
         for start in scene.starts() {
             scene.complete(&start, 10).unwrap();
         }

@@ -49,6 +49,17 @@ pub fn full() -> Scene {
     }
     scene.join(6);
     scene.join(7);
+    let needs = vec![Label { key: b"gpu", value: b"a100" }];
+    scene.submit_all("b", vec![NewTask { needs: needs.clone(), ..work() }]);
+    let (kinds, tenants) = (vec![&b"work"[..]], vec![&b"b"[..]]);
+    scene.join_with(NewWorker {
+        kinds,
+        tenants,
+        labels: needs,
+        credit: 1,
+        ttl_ms: 9_000,
+        ..NewWorker::default()
+    });
     scene.done(Command::Schedule { tenant: b"b", name: b"n", cron: b"* * * * *", task: work() });
     for (at, start) in scene.starts().into_iter().enumerate().take(6) {
         let _ = if at % 2 == 0 { scene.complete(&start, 900) } else { scene.fail(&start, at == 1) };

@@ -4,12 +4,12 @@ use std::io::Write;
 
 use anyhow::Result;
 use dunlin_client::scheduler::{
-    Failure, Limited, Outcome, QueueView, Quota, Stage, TaskView, TenantView, WorkerView,
+    Failure, Labelled, Limited, Outcome, QueueView, Quota, Stage, TaskView, TenantView, WorkerView,
 };
 use serde_json::{Value, json};
 
 use crate::commands::kv::{line, shown as text};
-use crate::console::{Console, grouped};
+use crate::console::{Console, grouped, sized};
 use crate::table::Table;
 
 /// A task's or worker's number, as it is written everywhere.
@@ -72,7 +72,8 @@ pub fn task(task: &TaskView, result: bool, console: &Console) -> Result<()> {
             ("workers lost", task.lost.to_string()),
             ("worker", task.worker.map_or_else(|| "–".to_owned(), hex)),
             ("waits for", task.after.iter().map(|id| hex(*id)).collect::<Vec<_>>().join(" ")),
-            ("labels", labels(task)),
+            ("labels", labels(&task.labels)),
+            ("needs", needs(task)),
             ("payload", line(&task.payload)),
         ];
         for (name, value) in rows.iter().filter(|(_, value)| !value.is_empty()) {
@@ -90,10 +91,22 @@ pub fn task(task: &TaskView, result: bool, console: &Console) -> Result<()> {
     Ok(out.flush()?)
 }
 
-fn labels(task: &TaskView) -> String {
-    let one =
-        |label: &dunlin_client::scheduler::Labelled| format!("{}={}", line(&label.key), line(&label.value));
-    task.labels.iter().map(one).collect::<Vec<_>>().join(" ")
+fn labels(labels: &[Labelled]) -> String {
+    let one = |label: &Labelled| format!("{}={}", line(&label.key), line(&label.value));
+    labels.iter().map(one).collect::<Vec<_>>().join(" ")
+}
+
+fn needs(task: &TaskView) -> String {
+    let [cpu_milli, memory_bytes] = task.amounts;
+    let cpu = (cpu_milli > 0).then(|| format!("{} processors", cpu_milli as f64 / 1e3));
+    let memory = (memory_bytes > 0).then(|| sized(memory_bytes));
+    let all = [Some(labels(&task.needs)), cpu, memory].into_iter().flatten();
+    all.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
+}
+
+/// A key may be there more than once.
+fn pairs(labels: &[Labelled]) -> Value {
+    labels.iter().map(|label| json!([text(&label.key), text(&label.value)])).collect()
 }
 
 pub fn object(task: &TaskView) -> Value {
@@ -112,6 +125,7 @@ pub fn object(task: &TaskView) -> Value {
         "task": hex(task.task), "tenant": text(&task.tenant), "queue": text(&task.queue), "kind": text(&task.kind),
         "stage": word(task.stage), "priority": task.priority, "attempts": task.attempts, "lost": task.lost,
         "worker": task.worker.map(hex), "payload": text(&task.payload), "labels": labels,
+        "needs": pairs(&task.needs), "cpu_milli": task.amounts[0], "memory_bytes": task.amounts[1],
         "after": task.after.iter().map(|id| hex(*id)).collect::<Vec<_>>(),
         "permille": task.progress.0, "note": task.progress.1.as_ref().map(|note| text(note)), "outcome": outcome,
     })
@@ -147,18 +161,20 @@ pub fn queues(queues: &[QueueView], console: &Console) -> Result<()> {
         for queue in queues {
             let object = json!({
                 "tenant": text(&queue.tenant), "queue": text(&queue.queue), "kind": text(&queue.kind),
-                "ready": queue.ready, "oldest_ms": queue.oldest_ms, "cost_us": queue.cost_us,
+                "needs": pairs(&queue.needs), "ready": queue.ready, "oldest_ms": queue.oldest_ms,
+                "cost_us": queue.cost_us,
             });
             writeln!(out, "{object}")?;
         }
         return Ok(out.flush()?);
     }
-    let mut table = Table::new(&["TENANT", "QUEUE", "KIND", "READY", "OLDEST MS", "COST µs"]);
+    let mut table = Table::new(&["TENANT", "QUEUE", "KIND", "NEEDS", "READY", "OLDEST MS", "COST µs"]);
     for queue in queues {
         table.row([
             line(&queue.tenant),
             line(&queue.queue),
             line(&queue.kind),
+            labels(&queue.needs),
             grouped(queue.ready),
             grouped(queue.oldest_ms),
             grouped(queue.cost_us),
@@ -239,6 +255,9 @@ pub fn workers(workers: &[WorkerView], console: &Console) -> Result<()> {
                 "worker": hex(worker.worker), "name": text(&worker.name),
                 "kinds": worker.kinds.iter().map(|kind| text(kind)).collect::<Vec<_>>(),
                 "queues": worker.queues.iter().map(|queue| text(queue)).collect::<Vec<_>>(),
+                "labels": pairs(&worker.labels),
+                "tenants": worker.tenants.iter().map(|tenant| text(tenant)).collect::<Vec<_>>(),
+                "cpu_milli": worker.has[0], "memory_bytes": worker.has[1],
                 "held": worker.held, "credit": worker.credit, "done": worker.done,
                 "draining": worker.is_draining, "left_ms": worker.left_ms,
             });
@@ -246,12 +265,14 @@ pub fn workers(workers: &[WorkerView], console: &Console) -> Result<()> {
         }
         return Ok(out.flush()?);
     }
-    let mut table = Table::new(&["WORKER", "NAME", "KINDS", "HAS", "TAKES", "DONE", "LIVES FOR ms", "STATE"]);
+    let mut table =
+        Table::new(&["WORKER", "NAME", "KINDS", "LABELS", "HAS", "TAKES", "DONE", "LIVES FOR ms", "STATE"]);
     for worker in workers {
         table.row([
             hex(worker.worker),
             line(&worker.name),
             worker.kinds.iter().map(|kind| line(kind)).collect::<Vec<_>>().join(" "),
+            labels(&worker.labels),
             grouped(worker.held),
             grouped(worker.credit),
             grouped(worker.done),

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::show;
 use crate::commands::kv::content;
-use crate::commands::parse::{duration, header, moment, unix_ns};
+use crate::commands::parse::{duration, header, memory, moment, processors, unix_ns};
 use crate::console::Console;
 use crate::outcome::Refusal;
 use crate::signals::Stop;
@@ -22,6 +22,7 @@ use crate::signals::Stop;
 Examples:
   dunlin task submit thumb https://example.org/a.jpg --wait
   dunlin task submit thumb --tenant acme --each urls.txt      a task for each line
+  dunlin task submit train data.csv --needs gpu=a100 --cpu 4 --memory 16GiB
   dunlin task submit report --in 10m --timeout 5m --retries 5
   dunlin task submit publish 'wake up' --subject alarms --at 2026-11-23T07:00:00Z
   dunlin task submit merge --after 100000003 --after 100000004  when both are done
@@ -72,12 +73,15 @@ pub struct Arguments {
     /// Where a task of kind `publish` publishes
     #[arg(long)]
     subject: Option<String>,
-    /// Thousandths of a processor that it needs
-    #[arg(long, default_value_t, hide_default_value = true)]
-    cpu_milli: u32,
-    /// Bytes of memory that it needs
-    #[arg(long, default_value_t, hide_default_value = true)]
-    memory_bytes: u64,
+    /// Goes only to a worker with this label; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = header)]
+    needs: Vec<(String, String)>,
+    /// Processors that it needs of a worker, as in 2, 0.5 or 500m
+    #[arg(long, value_name = "PROCESSORS", value_parser = processors)]
+    cpu: Option<u32>,
+    /// Memory that it needs of a worker, as in 2GiB
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    memory: Option<u64>,
     /// Wait until it is over, and print what came of it
     #[arg(long)]
     wait: bool,
@@ -136,9 +140,7 @@ fn submit(
     let unix_ms = |at: SystemTime| unix_ns(at) / 1_000_000;
     let at = arguments.delay.and_then(|delay| SystemTime::now().checked_add(delay)).or(arguments.at);
     let retries = arguments.retries.map(|retries| Retry { retries, ..Retry::default() });
-    let labels = arguments.labels.iter();
-    let labels: Vec<_> =
-        labels.map(|(key, value)| Label { key: key.as_bytes(), value: value.as_bytes() }).collect();
+    let (labels, needs) = (lent(&arguments.labels), lent(&arguments.needs));
     let after: Vec<_> = arguments.after.iter().map(|&task| After::Task { task }).collect();
     let new = payloads.iter().map(|payload| NewTask {
         queue: arguments.queue.as_bytes(),
@@ -152,9 +154,10 @@ fn submit(
         idempotency_key: arguments.key.as_deref().unwrap_or("").as_bytes(),
         after: after.clone(),
         labels: labels.clone(),
-        cpu_milli: arguments.cpu_milli,
-        memory_bytes: arguments.memory_bytes,
+        cpu_milli: arguments.cpu.unwrap_or(0),
+        memory_bytes: arguments.memory.unwrap_or(0),
         subject: arguments.subject.as_deref().unwrap_or("").as_bytes(),
+        needs: needs.clone(),
     });
     let done = tasks.submit_all(&arguments.tenant, new.collect())?;
     submitted.extend(done.tasks.iter().map(|taken| taken.task));
@@ -164,6 +167,10 @@ fn submit(
     // As it was asked to.
     std::thread::sleep(done.slow_down);
     Ok(())
+}
+
+fn lent(labels: &[(String, String)]) -> Vec<Label<'_>> {
+    labels.iter().map(|(key, value)| Label { key: key.as_bytes(), value: value.as_bytes() }).collect()
 }
 
 fn said(taken: &[Taken], console: &Console) -> Result<()> {

@@ -16,7 +16,7 @@ use super::usage::Usage;
 use super::warden::Warden;
 use crate::arguments::Global;
 use crate::commands::lock::ourselves;
-use crate::commands::parse::duration;
+use crate::commands::parse::{duration, header, memory, processors};
 use crate::connect::connect;
 use crate::console::Console;
 use crate::program::Program;
@@ -28,6 +28,8 @@ use crate::workers::{NAME_VARIABLE, ends_with_stdin};
 Examples:
   dunlin task worker --kind count -- wc -c             the payload is the command's standard input
   dunlin task worker --kind thumb --slots 4 -- ./thumb.sh
+  dunlin task worker --kind train --label gpu=a100 --cpu 8 --memory 64GiB -- ./train.sh
+  dunlin task worker --kind report --tenant acme -- ./report.sh
   dunlin task worker --kind thumb --queue urgent -- sh -c 'fetch \"$(cat)\" --fence $DUNLIN_TASK_TOKEN'
 
 What the command writes is the task's result. When it fails the task is tried again, as its retries allow; exit code 100 fails it for
@@ -53,12 +55,18 @@ pub struct Arguments {
     /// What it has goes to others when nobody hears from it for so long
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     ttl: Duration,
-    /// Thousandths of a processor that it has
-    #[arg(long, default_value_t, hide_default_value = true)]
-    cpu_milli: u32,
-    /// Bytes of memory that it has
-    #[arg(long, default_value_t, hide_default_value = true)]
-    memory_bytes: u64,
+    /// What it has that tasks may need, as in gpu=a100; may be given several times
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = header)]
+    labels: Vec<(String, String)>,
+    /// Takes tasks of this tenant only; may be given several times [default: of all]
+    #[arg(long = "tenant", value_name = "TENANT")]
+    tenants: Vec<String>,
+    /// Processors that it has for tasks that say what they need, as in 4, 0.5 or 500m [default: any number]
+    #[arg(long, value_name = "PROCESSORS", value_parser = processors)]
+    cpu: Option<u32>,
+    /// Memory that it has for them, as in 16GiB [default: any amount]
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    memory: Option<u64>,
     /// End after so many tasks
     #[arg(long, short = 'n', value_name = "COUNT")]
     count: Option<u64>,
@@ -92,9 +100,11 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         kinds: arguments.kinds.clone(),
         queues: arguments.queues.clone(),
         slots: arguments.slots,
-        cpu_milli: arguments.cpu_milli,
-        memory_bytes: arguments.memory_bytes,
+        cpu_milli: arguments.cpu.unwrap_or(0),
+        memory_bytes: arguments.memory.unwrap_or(0),
         ttl: arguments.ttl,
+        labels: arguments.labels.clone(),
+        tenants: arguments.tenants.clone(),
     };
     let warden = Warden::start().context("cannot start this program beside itself")?;
     let attachment = client.tasks().attach(options).context("cannot start a thread")?;

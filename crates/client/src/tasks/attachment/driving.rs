@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use dunlin_tasks::{Attach, Command, NewWorker};
+use dunlin_tasks::{Attach, Command, Label, NewWorker};
 use dunlin_wire::{ErrorCode, FromClient, Kind, Long, Retry, Tasks as Message, TasksKind};
 
 use super::super::asking::read_answers;
@@ -32,7 +32,11 @@ impl Core {
         let mut attaching: Option<Instant> = None;
         while !self.is_over() {
             let now = Instant::now();
-            let is_attached = self.with(|phase| phase.standing.is_attached);
+            let is_attached = self.with(|phase| {
+                let is_attached = phase.standing.is_attached;
+                phase.away = if is_attached { None } else { phase.away.or(Some(now)) };
+                is_attached
+            });
             if !is_attached && attaching.is_none_or(|until| now >= until) {
                 if self.is_up() {
                     self.begin_attaching();
@@ -81,17 +85,19 @@ impl Core {
             let standing = &phase.standing;
             (standing.worker, standing.life, standing.has(), standing.slots(options.slots))
         });
-        let each =
-            |names: &'_ [String]| names.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>();
-        let (kinds, queues) = (each(&options.kinds), each(&options.queues));
+        let labels = options.labels.iter();
         let new = NewWorker {
             name: options.name.as_bytes(),
-            kinds: kinds.iter().map(Vec::as_slice).collect(),
-            queues: queues.iter().map(Vec::as_slice).collect(),
+            kinds: options.kinds.iter().map(String::as_bytes).collect(),
+            queues: options.queues.iter().map(String::as_bytes).collect(),
             cpu_milli: options.cpu_milli,
             memory_bytes: options.memory_bytes,
             ttl_ms: u64::try_from(options.ttl.as_millis()).unwrap_or(u64::MAX),
             credit: 0,
+            labels: labels
+                .map(|(key, value)| Label { key: key.as_bytes(), value: value.as_bytes() })
+                .collect(),
+            tenants: options.tenants.iter().map(String::as_bytes).collect(),
         };
         let mut bytes = Vec::new();
         Attach { worker, life, slots, ahead: self.ahead, has, new }.encode(&mut bytes);

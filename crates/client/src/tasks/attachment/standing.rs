@@ -99,6 +99,11 @@ impl Standing {
         self.held.values().filter(|held| !held.is_answered).count()
     }
 
+    /// Whether something that it was given is not known to be over.
+    pub(super) fn holds_anything(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     /// Nothing is to be said, or to be heard of.
     pub(super) fn is_silent(&self) -> bool {
         self.unsaid.is_empty() && self.said.is_empty()

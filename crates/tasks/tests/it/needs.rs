@@ -1,0 +1,273 @@
+//! Tasks that need labels of a worker, and workers that have some, or are for some tenants.
+
+use super::*;
+
+const A100: Label<'static> = Label { key: b"gpu", value: b"a100" };
+const EU: Label<'static> = Label { key: b"zone", value: b"eu" };
+
+fn needing(needs: &[Label<'static>]) -> NewTask<'static> {
+    NewTask { needs: needs.to_vec(), ..work() }
+}
+
+fn having(labels: &[Label<'static>]) -> NewWorker<'static> {
+    let labels = labels.to_vec();
+    NewWorker { kinds: vec![b"work"], credit: 1, ttl_ms: 600_000, labels, ..NewWorker::default() }
+}
+
+fn of_tenants(tenants: &[&'static [u8]]) -> NewWorker<'static> {
+    NewWorker { tenants: tenants.to_vec(), ..having(&[]) }
+}
+
+fn tenants(names: &[&str]) -> Scene {
+    let mut scene = Scene::default();
+    names.iter().for_each(|name| scene.tenant(Tenant::new(name.as_bytes())));
+    scene
+}
+
+#[test]
+fn a_task_goes_only_to_a_worker_that_has_all_labels_it_needs() {
+    let mut scene = Scene::new();
+    let (both, gpu, none) =
+        (scene.submit(needing(&[EU, A100])), scene.submit(needing(&[A100, A100])), scene.plain());
+    let h100 = Label { value: b"h100", ..A100 };
+    scene.join_with(having(&[h100, EU]));
+    assert_eq!(scene.one_start().task, none, "the others need what it has not");
+    let worker = scene.join_with(having(&[A100]));
+    let start = scene.one_start();
+    assert_eq!((start.worker, start.task), (worker, gpu));
+    let worker = scene.join_with(having(&[A100, EU, h100]));
+    let start = scene.one_start();
+    assert_eq!((start.worker, start.task), (worker, both));
+    let needs: Vec<_> = scene.state.get(both).unwrap().needs;
+    let texts: Vec<_> = needs.iter().map(|need| (text(&need.key), text(&need.value))).collect();
+    assert_eq!(texts, [("gpu".to_owned(), "a100".to_owned()), ("zone".to_owned(), "eu".to_owned())]);
+}
+
+#[test]
+fn needs_change_nothing_of_the_order_of_a_tenants_tasks() {
+    let mut scene = Scene::new();
+    let labels = [&[A100][..], &[], &[EU], &[A100, EU]];
+    let at = |at: usize| NewTask { priority: (at % 3) as u8, ..needing(labels[at % 4]) };
+    let ids = scene.submit_all("a", (0..24).map(at).collect());
+    let mut wanted: Vec<_> = ids.iter().enumerate().map(|(at, id)| (2 - at % 3, at, *id)).collect();
+    wanted.sort_unstable();
+    scene.join_with(having(&[A100, EU]));
+    let mut got = Vec::new();
+    for _ in &ids {
+        let start = scene.one_start();
+        got.push(start.task);
+        scene.complete(&start, 1_000).unwrap();
+    }
+    let priority = |task: &u64| scene.state.get(*task).unwrap().priority;
+    assert_eq!(
+        got.iter().map(priority).collect::<Vec<_>>(),
+        wanted.iter().map(|(.., id)| priority(id)).collect::<Vec<_>>()
+    );
+    assert_eq!(scene.state.tenants().next().unwrap().account.completed, 24);
+}
+
+#[test]
+fn shares_hold_between_tenants_whose_tasks_need_different_labels() {
+    let mut scene = tenants(&["a", "b"]);
+    scene.submit_all("a", vec![needing(&[A100]); 100]);
+    scene.submit_all("b", vec![needing(&[EU]); 100]);
+    scene.join_with(having(&[A100, EU]));
+    let mut got = [0, 0];
+    for _ in 0..60 {
+        let start = scene.one_start();
+        got[usize::from(*start.tenant == *b"b")] += 1;
+        scene.complete(&start, 1_000).unwrap();
+    }
+    assert_eq!(got, [30, 30]);
+}
+
+#[test]
+fn who_has_the_least_to_be_kept_for_is_asked_first() {
+    let mut scene = tenants(&["a", "b"]);
+    let gpu = scene.join_with(having(&[A100]));
+    let plain = scene.join_with(having(&[]));
+    let own = scene.join_with(of_tenants(&[b"a"]));
+    let mut holders = Vec::new();
+    for _ in 0..3 {
+        scene.submit_all("a", vec![work()]);
+        holders.push(scene.one_start().worker);
+    }
+    assert_eq!(holders, [own, plain, gpu]);
+}
+
+#[test]
+fn a_worker_of_some_tenants_takes_no_others_tasks() {
+    let mut scene = tenants(&["a", "b", "c"]);
+    for name in ["c", "b", "a"] {
+        scene.submit_all(name, vec![work(); 3]);
+    }
+    let worker = NewWorker { credit: 10, ..of_tenants(&[b"a", b"b", b"later"]) };
+    let worker = scene.join_with(worker);
+    let starts = scene.starts();
+    let of = |name: &[u8]| starts.iter().filter(|start| *start.tenant == *name).count();
+    assert_eq!([of(b"a"), of(b"b"), of(b"c")], [3, 3, 0]);
+    let left = scene.submit_all("c", vec![work()])[0];
+    assert!(scene.starts().is_empty());
+    assert_eq!(
+        scene.why(left),
+        "waiting: all workers that could do it, 1, are for other tenants; 3 ahead of it"
+    );
+    // A tenant that came after the worker did.
+    scene.tenant(Tenant::new(b"later"));
+    scene.submit_all("later", vec![work()]);
+    assert_eq!(scene.one_start().worker, worker);
+    let view = scene.state.workers().next().unwrap();
+    assert_eq!(view.tenants.iter().map(|name| text(name)).collect::<Vec<_>>(), ["a", "b", "later"]);
+}
+
+#[test]
+fn a_worker_of_one_tenant_is_given_tasks_ahead_only_where_that_tenants_wait() {
+    let mut scene = tenants(&["a", "b"]);
+    scene.submit_all("b", vec![work(); 50]);
+    scene.submit_all("a", vec![work(); 2]);
+    let worker = scene.join_with(NewWorker { credit: 0, ..of_tenants(&[b"a"]) });
+    scene.done(Command::Slots { worker, slots: 1, ahead: 3 });
+    assert_eq!(scene.starts().len(), 1, "one more waits, and one worker is there");
+    scene.submit_all("a", vec![work(); 4]);
+    scene.done(Command::Slots { worker, slots: 1, ahead: 3 });
+    let starts = scene.starts();
+    assert_eq!(starts.len(), 3);
+    assert!(starts.iter().all(|start| *start.tenant == *b"a"));
+}
+
+#[test]
+fn why_says_which_label_nobody_has() {
+    let mut scene = Scene::new();
+    let gpu = scene.submit(needing(&[A100]));
+    assert_eq!(scene.why(gpu), "waiting: no worker serves kind work in queue default; 0 ahead of it");
+    scene.join_with(having(&[]));
+    scene.join_with(having(&[]));
+    scene.join_with(having(&[EU]));
+    assert_eq!(scene.why(gpu), "waiting: no worker has label gpu=a100 (3 workers, 0 fit); 0 ahead of it");
+    let both = scene.submit(needing(&[A100, EU]));
+    assert_eq!(scene.why(both), "waiting: no worker has label gpu=a100 (3 workers, 0 fit); 0 ahead of it");
+    scene.join_with(NewWorker { credit: 0, ..having(&[A100]) });
+    assert_eq!(
+        scene.why(both),
+        "waiting: no worker has all of gpu=a100, zone=eu (4 workers, 0 fit); 0 ahead of it"
+    );
+    let other = Label { key: b"disk", value: b"ssd" };
+    let neither = scene.submit(needing(&[other, Label { value: b"us", ..EU }]));
+    assert_eq!(
+        scene.why(neither),
+        "waiting: no worker has labels disk=ssd, zone=us (4 workers, 0 fit); 0 ahead of it"
+    );
+    let large = scene.submit(NewTask { cpu_milli: 9_000, kind: b"large", ..work() });
+    let worker = NewWorker { cpu_milli: 4_000, kinds: vec![b"large"], ..having(&[]) };
+    scene.join_with(worker);
+    assert_eq!(
+        scene.why(large),
+        "waiting: no worker is as large as 9000 mCPU and 0 bytes (1 workers, 0 fit); 0 ahead of it"
+    );
+}
+
+#[test]
+fn signals_count_what_workers_like_those_that_are_there_could_start() {
+    let mut scene = tenants(&["a", "b"]);
+    scene.submit_all("a", vec![needing(&[A100]); 3]);
+    scene.submit_all("a", vec![work(); 2]);
+    scene.submit_all("b", vec![NewTask { memory_bytes: 1_000, ..work() }; 4]);
+    assert_eq!(scene.state.signals().startable, 9, "nobody knows what a worker has");
+    let busy = |worker: NewWorker<'static>| NewWorker { credit: 0, ..worker };
+    scene.join_with(busy(NewWorker { memory_bytes: 999, ..having(&[EU]) }));
+    assert_eq!(scene.state.signals().startable, 2);
+    scene.join_with(busy(having(&[A100])));
+    assert_eq!(scene.state.signals().startable, 9);
+    let shapes: Vec<Shape> = scene.state.workers().map(|view| Shape::from(&view)).collect();
+    assert_eq!(scene.state.signals_for(&shapes[..1]).startable, 2);
+    assert_eq!(scene.state.signals_for(&shapes[1..]).startable, 9);
+    let own = Shape { tenants: vec![b"b"[..].into()], ..shapes[1].clone() };
+    let kinds = &scene.state.signals_for(&[own]).kinds;
+    assert_eq!((text(&kinds[0].kind), kinds[0].startable), ("work".to_owned(), 4));
+    let other = Shape { queues: vec![b"nobody's"[..].into()], ..shapes[1].clone() };
+    assert_eq!(scene.state.signals_for(&[other]).startable, 0);
+}
+
+#[test]
+fn sets_of_needed_labels_are_bounded_for_a_tenant_and_for_all() {
+    let mut scene = tenants(&["a"]);
+    let values: Vec<String> = (0..2_000).map(|at| at.to_string()).collect();
+    let task =
+        |at: usize| NewTask { needs: vec![Label { key: b"host", value: values[at].as_bytes() }], ..work() };
+    let of_tenant = Limits::DEMANDS_OF_TENANT_MAX as usize;
+    scene.submit_all("a", (0..of_tenant).map(task).collect());
+    let refused = scene.ask(Command::Submit { tenant: b"a", tasks: vec![work(), task(of_tenant)] });
+    let count = of_tenant as u64 + 1;
+    let limit = Limit::DemandsOfTenant;
+    assert_eq!(refused, Err(Refusal::TooMany { limit, count, count_max: count - 1 }));
+    scene.submit_all("a", vec![task(3), work()]);
+    let all = Limits::DEMANDS_MAX as usize;
+    for from in (of_tenant..all).step_by(of_tenant) {
+        let tenant = format!("t{from}");
+        scene.tenant(Tenant::new(tenant.as_bytes()));
+        scene.submit_all(&tenant, (from..from + of_tenant).map(task).collect());
+    }
+    scene.tenant(Tenant::new(b"last"));
+    let refused = scene.ask(Command::Submit { tenant: b"last", tasks: vec![task(all)] });
+    let (count, limit) = (all as u64 + 1, Limit::Demands);
+    assert_eq!(refused, Err(Refusal::TooMany { limit, count, count_max: count - 1 }));
+    // What others need already it may need, too.
+    scene.submit_all("last", vec![task(0)]);
+}
+
+#[test]
+fn workers_with_ever_new_labels_come_and_go_without_end() {
+    let mut scene = Scene::with(Limits { pools_max: 3, ..Limits::default() });
+    scene.tenant(Tenant::new(b"a"));
+    let kept = scene.join_with(having(&[]));
+    let mut others = Vec::new();
+    for at in 0..20 {
+        let host = at.to_string();
+        let labels = vec![Label { key: b"host", value: host.as_bytes() }];
+        let worker =
+            NewWorker { kinds: vec![b"work"], credit: 1, ttl_ms: 9_000, labels, ..NewWorker::default() };
+        others.push(scene.join_with(worker));
+        if others.len() > 1 {
+            scene.done(Command::Leave { worker: others.remove(0) });
+        }
+    }
+    let task = |host: &'static [u8]| needing(&[Label { key: b"host", value: host }]);
+    scene.submit(task(b"3"));
+    assert!(scene.starts().is_empty(), "whoever was that is gone");
+    scene.submit(task(b"19"));
+    assert_eq!(scene.one_start().worker, others[0]);
+    scene.plain();
+    assert_eq!(scene.one_start().worker, kept);
+    let third = scene.join_with(having(&[A100]));
+    let refused = scene.ask(Command::Join { worker: having(&[EU]) });
+    assert_eq!(refused, Err(Refusal::TooMany { limit: Limit::Pools, count: 4, count_max: 3 }));
+    scene.done(Command::Leave { worker: third });
+    scene.join_with(having(&[EU]));
+    let again = snapshots::restored(&snapshots::blocks(&scene.state)).unwrap();
+    assert_eq!(snapshots::blocks(&again), snapshots::blocks(&scene.state));
+}
+
+#[test]
+fn a_schedule_submits_what_needs_labels() {
+    let mut scene = Scene::new();
+    scene.done(Command::Schedule { tenant: b"a", name: b"n", cron: b"* * * * *", task: needing(&[A100]) });
+    scene.join_with(having(&[]));
+    scene.advance(120_000);
+    assert!(scene.starts().is_empty());
+    let worker = scene.join_with(having(&[A100]));
+    assert_eq!(scene.one_start().worker, worker);
+}
+
+#[test]
+fn what_is_bad_is_refused() {
+    let mut scene = Scene::new();
+    let nameless = Label { key: b"", value: b"x" };
+    let submit = |task| Command::Submit { tenant: b"a", tasks: vec![task] };
+    assert_eq!(scene.ask(submit(needing(&[nameless]))), Err(Refusal::EmptyName));
+    assert_eq!(scene.ask(Command::Join { worker: having(&[nameless]) }), Err(Refusal::EmptyName));
+    assert_eq!(scene.ask(Command::Join { worker: of_tenants(&[b""]) }), Err(Refusal::EmptyName));
+    let many = vec![A100; 65];
+    let refusal = Refusal::TooMany { limit: Limit::Labels, count: 65, count_max: 64 };
+    assert_eq!(scene.ask(submit(needing(&many))), Err(refusal));
+    assert_eq!(scene.ask(Command::Join { worker: having(&many) }), Err(refusal));
+}
