@@ -23,7 +23,7 @@ mod stateful;
 mod stored;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -66,6 +66,8 @@ pub struct Log {
     budget: Arc<Budget>,
     /// Readers that have yet to read this sequence are warned; 0 while nothing was given up.
     warn_before: AtomicU64,
+    /// See [`Log::set_replicated`].
+    is_replicated: AtomicBool,
     pub(crate) readings: Readings,
     pub(crate) listeners: Listeners,
     /// Where another process may own it.
@@ -191,6 +193,7 @@ impl Log {
             config,
             budget,
             warn_before: AtomicU64::new(0),
+            is_replicated: AtomicBool::new(false),
             readings: Readings::default(),
             listeners: Listeners::default(),
             upstream: OnceLock::new(),
@@ -218,6 +221,16 @@ impl Log {
         if producers.check(mark.mark, mark.count) == Ok(Verdict::Fresh) {
             producers.record(mark.mark, mark.count, first);
         }
+    }
+
+    /// Whether the same records come, under the same numbers, in several processes, some of which are behind others. A reader that has had more from another
+    /// than there is here waits for it; of a log that is nowhere else it would wait for ever, and is refused.
+    pub fn set_replicated(&self, is_replicated: bool) {
+        self.is_replicated.store(is_replicated, Ordering::Relaxed);
+    }
+
+    fn is_replicated(&self) -> bool {
+        self.is_replicated.load(Ordering::Relaxed)
     }
 
     /// Topic and partition.

@@ -46,6 +46,7 @@ impl Tasks {
             }
         };
         let tasks = tasks.map_err(start)?;
+        History::is_nowhere_else(node);
         let lead = async {
             if tasks.is_begun().await? {
                 // Nobody else can.

@@ -49,7 +49,10 @@ impl History {
                 let retention = Retention { bytes, records: None, age: None };
                 let pattern = Some(PATTERN.to_owned());
                 let config = TopicConfig { retention, pattern, ..TopicConfig::default() };
-                Some(node.create_at(TASKS, config, 0)?)
+                let topic = node.create_at(TASKS, config, 0)?;
+                // Who goes on reading here may have come from a node that is further on.
+                topic.logs()[0].set_replicated(true);
+                Some(topic)
             }
         };
         Ok(History { topic, epoch: 0, count: 0, text: String::new(), parts: Vec::new() })
@@ -58,6 +61,13 @@ impl History {
     /// Takes the topic away again.
     pub(super) fn close(node: &Node) {
         node.registry().remove(TASKS);
+    }
+
+    /// There is no other node: nobody can have read more than there is here.
+    pub(super) fn is_nowhere_else(node: &Node) {
+        if let Some(topic) = node.registry().get(TASKS) {
+            topic.logs()[0].set_replicated(false);
+        }
     }
 
     /// The epoch, and how many events there have been.

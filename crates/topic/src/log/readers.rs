@@ -108,7 +108,7 @@ impl Log {
             Start::Earliest => at(oldest),
             Start::Latest => newest,
             Start::Snapshot => Begin { owed: Some(Owed::State), ..newest },
-            Start::After(asked) if asked > last && !state.is_mirror() => {
+            Start::After(asked) if asked > last && !state.is_mirror() && !self.is_replicated() => {
                 return Err(SubscribeError::Ahead { asked, last });
             }
             Start::After(asked)
@@ -149,6 +149,10 @@ impl Log {
             OnGap::Oldest | OnGap::Fail => oldest,
         };
         let go_on = Position { epoch: state.epoch, seq: go_on };
+        let end = Position { epoch: state.epoch, seq: state.next_seq };
+        if next > end && self.is_replicated() {
+            return if state.closed { Found::Closed } else { Found::Nothing };
+        }
         if next.epoch != state.epoch {
             return Found::EpochChanged(EpochChanged {
                 log: Arc::clone(&self.name),

@@ -45,6 +45,34 @@ fn position_nobody_handed_out_is_refused() {
 }
 
 #[test]
+fn who_has_had_more_of_a_replicated_log_waits_until_it_has_come_as_far() {
+    let topic = large_topic(MANUAL);
+    topic.logs()[0].set_replicated(true);
+    let mut ledger = Ledger::of(&topic);
+    ledger.publish(10, 8);
+    let mut ahead = subscriber(&topic, &from(Start::After(Position { epoch: 1, seq: 12 })));
+    let mut later = subscriber(&topic, &from(Start::After(Position { epoch: 2, seq: 13 })));
+    let nothing = |reader: &mut Subscriber| assert!(reader.try_next().unwrap().is_none());
+    nothing(&mut ahead);
+    ledger.publish(2, 8);
+    nothing(&mut ahead);
+    ledger.publish(1, 8);
+    assert!(matches!(ahead.try_next().unwrap(), Some(Event::Record(record)) if record.seq() == 13));
+    nothing(&mut ahead);
+    nothing(&mut later);
+    // A snapshot took it there; who waited in the epoch before is told that it is over.
+    topic.logs()[0].move_on(Position { epoch: 2, seq: 14 });
+    assert!(matches!(ahead.try_next().unwrap(), Some(Event::Notice(Notice::EpochChanged(_)))));
+    nothing(&mut later);
+    ledger.publish(1, 8);
+    assert!(matches!(later.try_next().unwrap(), Some(Event::Record(record)) if record.seq() == 14));
+    let asked = Position { epoch: 9, seq: 1 };
+    topic.logs()[0].set_replicated(false);
+    let refused = Cursor::new(topic.logs()[0].clone(), &from(Start::After(asked)), None, Consumption::Reads);
+    assert!(matches!(refused, Err(SubscribeError::Ahead { .. })));
+}
+
+#[test]
 fn time_finds_the_first_record_appended_then_or_later() {
     let topic = large_topic(MANUAL);
     let mut ledger = Ledger::of(&topic);
