@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 use prost::Message;
 
-const FILES: [&str; 3] = ["dunlin/v1/dunlin.proto", "dunlin/v1/kv.proto", "ratatoskr/ratatoskr.proto"];
+const FILES: [&str; 4] =
+    ["dunlin/v1/dunlin.proto", "dunlin/v1/kv.proto", "dunlin/v1/tasks.proto", "ratatoskr/ratatoskr.proto"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");

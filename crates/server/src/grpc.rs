@@ -1,9 +1,9 @@
-//! Door `grpc`: topics over gRPC, as `dunlin.v1.Dunlin`, and as Ratatoskr's `MessageBroker`; keys and values as `dunlin.v1.Kv`; with
-//! health and reflection.
+//! Door `grpc`: topics over gRPC, as `dunlin.v1.Dunlin`, and as Ratatoskr's `MessageBroker`; keys and values as `dunlin.v1.Kv`, tasks as
+//! `dunlin.v1.Tasks`; with health and reflection.
 //!
 //! `connection` is one HTTP/2 connection, `dispatch` finds who answers a call, `intake` bounds what a call may send;
 //! `service` has the calls that answer once, `requests` those that wait for a reply, `publish_stream` and `groups` the streams
-//! both ways; `kv` has all about keys. What subscribers are
+//! both ways; `kv` has all about keys, `tasks` about tasks. What subscribers are
 //! sent goes its own way: a `reader` walks the logs, a `writer` puts what it finds into protobuf bytes, and
 //! `delivery` is the response they make.
 //!
@@ -33,6 +33,7 @@ mod service;
 mod services;
 mod status;
 mod subscribe;
+mod tasks;
 mod topics;
 mod translate;
 mod unfold;

@@ -36,6 +36,7 @@ mod shared;
 pub mod space;
 pub mod spans;
 mod stream;
+mod submitting;
 mod tcp;
 mod tls;
 mod traffic;

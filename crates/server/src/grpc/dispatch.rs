@@ -23,12 +23,14 @@ use super::kv::{self, Keys};
 use super::proto::DESCRIPTORS;
 use super::proto::dunlin::dunlin_server::DunlinServer;
 use super::proto::dunlin::kv_server::KvServer;
+use super::proto::dunlin::tasks_server::TasksServer;
 use super::proto::dunlin::{SubscribeRequest, WatchRequest};
 use super::proto::ratatoskr::message_broker_server::MessageBrokerServer;
 use super::ratatoskr::{self, Ratatoskr};
 use super::service::Topics;
 use super::status::status;
 use super::subscribe;
+use super::tasks::Scheduler;
 use super::writer::InOurWords;
 use crate::access::Access;
 use crate::departures::{Fate, in_words};
@@ -36,6 +38,7 @@ use crate::spans::{self, Traced};
 
 pub(super) const DUNLIN: &str = "dunlin.v1.Dunlin";
 pub(super) const KV: &str = "dunlin.v1.Kv";
+pub(super) const TASKS: &str = "dunlin.v1.Tasks";
 pub(super) const RATATOSKR: &str = "ratatoskr.MessageBroker";
 
 /// The answer to a call.
@@ -47,6 +50,7 @@ pub(super) struct Dispatch {
     connection: Arc<Connection>,
     dunlin: DunlinServer<Topics>,
     kv: KvServer<Keys>,
+    tasks: TasksServer<Scheduler>,
     ratatoskr: MessageBrokerServer<Ratatoskr>,
 }
 
@@ -56,11 +60,13 @@ impl Dispatch {
         let message_bytes_max = usize::MAX;
         let dunlin = DunlinServer::new(Topics(Arc::clone(connection)));
         let kv = KvServer::new(Keys(Arc::clone(connection)));
+        let tasks = TasksServer::new(Scheduler(Arc::clone(connection)));
         let ratatoskr = MessageBrokerServer::new(Ratatoskr(Arc::clone(connection)));
         Dispatch {
             connection: Arc::clone(connection),
             dunlin: dunlin.max_decoding_message_size(message_bytes_max),
             kv: kv.max_decoding_message_size(message_bytes_max),
+            tasks: tasks.max_decoding_message_size(message_bytes_max),
             ratatoskr: ratatoskr.max_decoding_message_size(message_bytes_max),
         }
     }
@@ -114,6 +120,7 @@ impl Dispatch {
             }
             (DUNLIN, _) => self.dunlin.clone().call(request.map(intake)),
             (KV, _) => self.kv.clone().call(request.map(intake)),
+            (TASKS, _) => self.tasks.clone().call(request.map(intake)),
             (RATATOSKR, _) => self.ratatoskr.clone().call(request.map(intake)),
             ("grpc.health.v1.Health", _) => {
                 let request = request.map(intake);

@@ -6,7 +6,7 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
-use super::dispatch::{DUNLIN, KV, RATATOSKR};
+use super::dispatch::{DUNLIN, KV, RATATOSKR, TASKS};
 use super::ratatoskr::Subscriptions;
 
 /// See the module.
@@ -24,7 +24,7 @@ impl Services {
             Some(reporter) => reporter,
             None => {
                 let reporter = HealthReporter::new();
-                for service in [DUNLIN, KV, RATATOSKR] {
+                for service in [DUNLIN, KV, TASKS, RATATOSKR] {
                     reporter.set_service_status(service, ServingStatus::Serving).await;
                 }
                 self.health.get_or_init(|| reporter)
@@ -36,7 +36,7 @@ impl Services {
     /// Says that they are not, from now on.
     pub(super) async fn stop(&self) {
         let Some(reporter) = self.health.get() else { return };
-        for service in ["", DUNLIN, KV, RATATOSKR] {
+        for service in ["", DUNLIN, KV, TASKS, RATATOSKR] {
             reporter.set_service_status(service, ServingStatus::NotServing).await;
         }
     }

@@ -33,6 +33,11 @@ pub(super) async fn read_of_keys(context: &Context, body: Body) -> Result<Conten
     read_or(context, body, context.limits().run_bytes_max as usize, of_keys).await
 }
 
+/// The same where it is tasks.
+pub(super) async fn read_of_tasks(context: &Context, body: Body) -> Result<Content, Problem> {
+    read_or(context, body, context.limits().run_bytes_max as usize, of_tasks).await
+}
+
 /// Reads the whole body; one that is too large is refused as `too_large` says, of its bytes and how many may be.
 async fn read_or(
     context: &Context,
@@ -90,6 +95,11 @@ fn of_record(bytes: u64, bytes_max: usize) -> Problem {
 fn of_keys(bytes: u64, bytes_max: usize) -> Problem {
     let numbers = [bytes, bytes_max as u64, 0];
     Problem::from(Refused { numbers, ..Refused::new(ErrorCode::KeyTooLarge, "run_bytes_max") })
+}
+
+fn of_tasks(bytes: u64, bytes_max: usize) -> Problem {
+    let numbers = [bytes, bytes_max as u64, 0];
+    Problem::from(Refused { numbers, ..Refused::new(ErrorCode::TaskTooLarge, "run_bytes_max") })
 }
 
 /// What the body is, without parameters; empty where it does not say.

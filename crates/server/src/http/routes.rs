@@ -61,7 +61,7 @@ static ROUTES: LazyLock<Router> = LazyLock::new(|| {
         .route(paths::LOCK, only(get(kv::holder).put(kv::acquire).delete(kv::release)))
         .route(paths::NODE, only(get(itself::about)))
         .route(paths::WS, only(get(socket::upgrade)))
-        .route(paths::TASKS, only(get(tasks::list)))
+        .route(paths::TASKS, only(get(tasks::list).post(tasks::submit)))
         .route(paths::TASK, only(get(tasks::describe).delete(tasks::cancel)))
         .route(paths::HEALTHZ, only(get(health::healthz)))
         .route(paths::READYZ, only(get(health::readyz)))

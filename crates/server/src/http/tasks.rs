@@ -1,19 +1,25 @@
-//! `/v1/tasks`: tasks as this node has them, why one stands where it does, and ending it.
+//! `/v1/tasks`: tasks as this node has them, why one stands where it does, submitting, and ending one.
 //!
 //! Limits: a page is as long as the scheduler's (`PAGE_MAX`); payloads and results of a list are left out.
 
+mod draft;
+
+use axum::body::Body;
 use axum::extract::RawQuery;
-use axum::http::StatusCode;
+use axum::http::{Request, StatusCode};
 use axum::{Extension, Json};
-use dunlin::scheduler::{Command, Found, ListFilter, Query as Question, Stage, TaskView};
+use dunlin::scheduler::{Command, Found, ListFilter, NewTask, Query as Question, Stage, Taken, TaskView};
 use dunlin::wire::ErrorCode;
 use dunlin::{Refused, TasksError};
 use serde_json::{Map, Value, json};
 
+use super::body;
 use super::context::Context;
 use super::problem::Problem;
 use super::query::Query;
 use super::routes::Name;
+use crate::submitting::{self, Submitted};
+use draft::Draft;
 
 /// Tasks of a list that does not say how many.
 const LISTED: usize = 100;
@@ -73,6 +79,39 @@ pub(super) async fn describe(
         object["why"] = why.into();
     }
     Ok(Json(object))
+}
+
+/// One task, an object, or many, a list of them.
+pub(super) async fn submit(
+    Extension(context): Extension<Context>,
+    RawQuery(query): RawQuery,
+    request: Request<Body>,
+) -> Result<(StatusCode, Json<Value>), Problem> {
+    let query = Query::parse(query.as_deref(), &["tenant"])?;
+    let content = body::read_of_tasks(&context, request.into_body()).await?;
+    let is_one = content.bytes.trim_ascii_start().first() == Some(&b'{');
+    let read = match is_one {
+        true => serde_json::from_slice(&content.bytes).map(|one| vec![one]),
+        false => serde_json::from_slice(&content.bytes),
+    };
+    let drafts: Vec<Draft<'_>> = read.map_err(|error| Problem::bad_request(format!("the tasks: {error}")))?;
+    let payloads: Vec<_> = drafts.iter().map(Draft::payload).collect::<Result<_, _>>()?;
+    let tasks = drafts.iter().zip(&payloads).map(|(draft, payload)| draft.task(payload));
+    let tasks: Vec<NewTask<'_>> = tasks.collect::<Result<_, _>>()?;
+    context.admit_publish(tasks.len() as u32, content.bytes.len()).await?;
+    let (node, tenant) = (context.node(), query.get("tenant").unwrap_or(""));
+    let Submitted { tasks, slow_down_ms } =
+        submitting::submit(node, &node.task_rule(), tenant, tasks).await?;
+    let taken = |taken: &Taken| json!({"task": format!("{:x}", taken.task), "known": taken.known});
+    let told = match tasks.first().filter(|_| is_one) {
+        Some(one) => {
+            let mut told = taken(one);
+            told["slow_down_ms"] = slow_down_ms.into();
+            told
+        }
+        None => json!({"tasks": tasks.iter().map(taken).collect::<Vec<_>>(), "slow_down_ms": slow_down_ms}),
+    };
+    Ok((StatusCode::CREATED, Json(told)))
 }
 
 pub(super) async fn cancel(
@@ -146,6 +185,9 @@ fn task_json(task: &TaskView, now_ms: u64) -> Value {
         "worker": task.worker.map(|worker| format!("{worker:x}")),
         "progress": progress,
         "labels": labels,
+        "needs": task.needs.iter().map(|need| format!("{}={}", text(&need.key), text(&need.value))).collect::<Vec<_>>(),
+        "cpu_milli": task.amounts[0],
+        "memory_bytes": task.amounts[1],
         "after": task.after.iter().map(|task| format!("{task:x}")).collect::<Vec<_>>(),
         "outcome": task.outcome.as_ref().map(|outcome| json!({
             "bytes": text(&outcome.bytes),

@@ -6,6 +6,7 @@ mod keys;
 mod limits;
 mod permissions;
 mod reloading;
+mod tasks;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

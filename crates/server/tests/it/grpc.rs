@@ -9,6 +9,7 @@ mod ratatoskr;
 mod requests;
 mod stopping;
 mod subscribing;
+mod tasks;
 mod topics;
 
 use std::net::SocketAddr;
@@ -41,7 +42,7 @@ fn serve_grpc_with(change: impl FnOnce(&mut ServerConfig)) -> (Node, Server) {
     })
 }
 
-async fn channel(server: &Server) -> Channel {
+pub(crate) async fn channel(server: &Server) -> Channel {
     let address = format!("http://{}", grpc_address(server));
     Endpoint::from_shared(address).unwrap().connect().await.unwrap()
 }

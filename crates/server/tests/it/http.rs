@@ -16,6 +16,7 @@ mod publishing;
 mod recent;
 mod resuming;
 mod socket;
+mod tasks;
 mod topics;
 
 use std::net::SocketAddr;

@@ -42,7 +42,8 @@ fn health_is_told_of_each_service() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut health = HealthClient::new(channel(&server).await);
-        for service in ["", "dunlin.v1.Dunlin", "ratatoskr.MessageBroker"] {
+        for service in ["", "dunlin.v1.Dunlin", "dunlin.v1.Kv", "dunlin.v1.Tasks", "ratatoskr.MessageBroker"]
+        {
             let request = HealthCheckRequest { service: service.to_owned() };
             let answer = health.check(request).await.unwrap().into_inner();
             assert_eq!(answer.status(), ServingStatus::Serving);

@@ -1,0 +1,155 @@
+//! The calls of `dunlin.v1.Tasks`: tasks submitted, looked at, ended and begun anew.
+//!
+//! Invariants: a command is proposed once. What may have been done or not is told as that.
+//!
+//! Not here: workers, which speak Dunlin's own protocol.
+
+mod translate;
+
+use std::sync::Arc;
+
+use dunlin::scheduler::{Command, Found, Query, Reply};
+use dunlin::{Consistency, Refused, TaskRule};
+use tonic::{Request, Response, Status};
+use v1::tasks_server::Tasks;
+
+use super::connection::Connection;
+use super::proto::dunlin as v1;
+use super::status::status;
+use crate::access::slow_down;
+use crate::submitting::{Submitted, odd, submit};
+
+/// The calls of one connection.
+#[derive(Debug)]
+pub(super) struct Scheduler(pub(super) Arc<Connection>);
+
+fn answer<T>(outcome: Result<T, Refused>) -> Result<Response<T>, Status> {
+    outcome.map(Response::new).map_err(|refused| status(&refused))
+}
+
+impl Scheduler {
+    fn rule(&self) -> TaskRule {
+        self.0.node.task_rule()
+    }
+
+    async fn take(&self, request: &v1::SubmitTasksRequest) -> Result<v1::SubmitTasksResponse, Refused> {
+        let tasks = request.tasks.iter().map(translate::draft).collect::<Result<_, _>>()?;
+        slow_down(self.0.admit_publish(prost::Message::encoded_len(request))).await?;
+        let Submitted { tasks, slow_down_ms } =
+            submit(&self.0.node, &self.rule(), &request.tenant, tasks).await?;
+        let tasks = tasks.iter().map(|taken| v1::TakenTask { task: taken.task, known: taken.known });
+        Ok(v1::SubmitTasksResponse { tasks: tasks.collect(), slow_down_ms })
+    }
+
+    async fn command(&self, command: &Command<'_>) -> Result<Reply, Refused> {
+        let node = &self.0.node;
+        node.may_task(command).map_err(|error| Refused::from(&error))?;
+        slow_down(self.0.admit_publish(0)).await?;
+        let tasks = node.tasks().map_err(|error| Refused::from(&error))?;
+        tasks.ask(command).await.map_err(|error| Refused::from(&error))
+    }
+
+    async fn question(&self, query: &Query<'_>, stale: bool) -> Result<Found, Refused> {
+        let node = &self.0.node;
+        let tasks = node.tasks().map_err(|error| Refused::from(&error))?;
+        if !stale {
+            // Whose a task is may not be known here before.
+            tasks.catch_up().await.map_err(|error| Refused::from(&error))?;
+        }
+        node.may_ask_of_tasks(query).map_err(|error| Refused::from(&error))?;
+        tasks.query(Consistency::Stale, query).await.map_err(|error| Refused::from(&error))
+    }
+
+    async fn one(&self, request: &v1::GetTaskRequest) -> Result<v1::GetTaskResponse, Refused> {
+        match self.question(&Query::Get { task: request.task }, request.stale).await? {
+            Found::Task { task, now_ms } => {
+                Ok(v1::GetTaskResponse { task: Some(translate::info(&task, now_ms)) })
+            }
+            _ => Err(odd()),
+        }
+    }
+
+    async fn some(&self, request: &v1::ListTasksRequest) -> Result<v1::ListTasksResponse, Refused> {
+        let rule = self.rule();
+        let mut filter = translate::filter(request)?;
+        if !rule.manage && filter.tenant.is_empty() {
+            filter.tenant = rule.tenant.as_bytes();
+        }
+        let (from, limit, whole) = (request.from, request.limit, request.whole);
+        match self.question(&Query::List { filter, from, limit, whole }, request.stale).await? {
+            Found::Tasks { tasks, next, now_ms } => {
+                let tasks = tasks.iter().map(|task| translate::info(task, now_ms));
+                Ok(v1::ListTasksResponse { tasks: tasks.collect(), next })
+            }
+            _ => Err(odd()),
+        }
+    }
+
+    async fn reason(&self, request: &v1::WhyRequest) -> Result<v1::WhyResponse, Refused> {
+        match self.question(&Query::Why { task: request.task }, request.stale).await? {
+            Found::Why { why } => Ok(v1::WhyResponse { why }),
+            _ => Err(odd()),
+        }
+    }
+
+    async fn begin_anew(&self, request: &v1::RedriveRequest) -> Result<v1::RedriveResponse, Refused> {
+        let rule = self.rule();
+        let tenant = if request.tenant.is_empty() { &rule.tenant } else { &request.tenant };
+        let command = Command::Redrive { tenant: tenant.as_bytes(), count: request.count };
+        match self.command(&command).await? {
+            Reply::Changed { tasks, more } => Ok(v1::RedriveResponse { changed: tasks, more }),
+            _ => Err(odd()),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Tasks for Scheduler {
+    async fn submit(
+        &self,
+        request: Request<v1::SubmitTasksRequest>,
+    ) -> Result<Response<v1::SubmitTasksResponse>, Status> {
+        answer(self.take(request.get_ref()).await)
+    }
+
+    async fn get(
+        &self,
+        request: Request<v1::GetTaskRequest>,
+    ) -> Result<Response<v1::GetTaskResponse>, Status> {
+        answer(self.one(request.get_ref()).await)
+    }
+
+    async fn list(
+        &self,
+        request: Request<v1::ListTasksRequest>,
+    ) -> Result<Response<v1::ListTasksResponse>, Status> {
+        answer(self.some(request.get_ref()).await)
+    }
+
+    async fn why(&self, request: Request<v1::WhyRequest>) -> Result<Response<v1::WhyResponse>, Status> {
+        answer(self.reason(request.get_ref()).await)
+    }
+
+    async fn cancel(
+        &self,
+        request: Request<v1::CancelTaskRequest>,
+    ) -> Result<Response<v1::CancelTaskResponse>, Status> {
+        let cancelled = self.command(&Command::Cancel { task: request.get_ref().task }).await;
+        answer(cancelled.map(|_| v1::CancelTaskResponse {}))
+    }
+
+    async fn retry(
+        &self,
+        request: Request<v1::RetryTaskRequest>,
+    ) -> Result<Response<v1::RetryTaskResponse>, Status> {
+        let begun = self.command(&Command::Retry { task: request.get_ref().task }).await;
+        answer(begun.map(|_| v1::RetryTaskResponse {}))
+    }
+
+    async fn redrive(
+        &self,
+        request: Request<v1::RedriveRequest>,
+    ) -> Result<Response<v1::RedriveResponse>, Status> {
+        answer(self.begin_anew(request.get_ref()).await)
+    }
+}

@@ -1,0 +1,147 @@
+//! The same things in the words of `dunlin.v1.Tasks` and of the scheduler.
+
+use bytes::Bytes;
+use dunlin::scheduler::{
+    After, Backoff, Failure, Label, Labelled, ListFilter, NewTask, Outcome, Retry, Stage, TaskView,
+};
+use dunlin::wire::ErrorCode;
+use dunlin::{Refused, now_ns};
+use v1::retry_policy::Delay;
+use v1::task_after::Which;
+
+use super::super::proto::dunlin as v1;
+
+const STAGES: [(v1::TaskStage, Stage); 9] = [
+    (v1::TaskStage::Blocked, Stage::Blocked),
+    (v1::TaskStage::Delayed, Stage::Delayed),
+    (v1::TaskStage::Limited, Stage::Limited),
+    (v1::TaskStage::Ready, Stage::Ready),
+    (v1::TaskStage::Running, Stage::Running),
+    (v1::TaskStage::Stopping, Stage::Stopping),
+    (v1::TaskStage::Completed, Stage::Completed),
+    (v1::TaskStage::Cancelled, Stage::Cancelled),
+    (v1::TaskStage::Dead, Stage::Dead),
+];
+
+fn bad(why: &str) -> Refused {
+    Refused::new(ErrorCode::BadTask, why)
+}
+
+pub(super) fn draft(draft: &v1::TaskDraft) -> Result<NewTask<'_>, Refused> {
+    let queue = if draft.queue.is_empty() { "default" } else { &draft.queue };
+    let priority = u8::try_from(draft.priority.unwrap_or(5)).map_err(|_| bad("a priority is 0 to 9"))?;
+    Ok(NewTask {
+        queue: queue.as_bytes(),
+        kind: draft.kind.as_bytes(),
+        payload: &draft.payload,
+        priority,
+        not_before_ms: draft.not_before_ms,
+        deadline_ms: draft.deadline_ms,
+        timeout_ms: draft.timeout_ms,
+        retry: draft.retry.as_ref().map(retry).transpose()?,
+        idempotency_key: &draft.idempotency_key,
+        after: draft.after.iter().map(after).collect::<Result<_, _>>()?,
+        labels: draft.labels.iter().map(label).collect(),
+        cpu_milli: draft.cpu_milli,
+        memory_bytes: draft.memory_bytes,
+        subject: draft.subject.as_bytes(),
+        needs: draft.needs.iter().map(label).collect(),
+    })
+}
+
+fn retry(policy: &v1::RetryPolicy) -> Result<Retry, Refused> {
+    let retries = u16::try_from(policy.retries).map_err(|_| bad("more retries than 65,535"))?;
+    let backoff = match policy.delay {
+        None => Retry::default().backoff,
+        Some(Delay::FixedMs(delay_ms)) => Backoff::Fixed { delay_ms },
+        Some(Delay::Exponential(of)) => Backoff::Exponential { base_ms: of.base_ms, cap_ms: of.cap_ms },
+        Some(Delay::Decorrelated(of)) => Backoff::Decorrelated { base_ms: of.base_ms, cap_ms: of.cap_ms },
+    };
+    Ok(Retry { retries, backoff })
+}
+
+fn after(after: &v1::TaskAfter) -> Result<After, Refused> {
+    match after.which {
+        Some(Which::Task(task)) => Ok(After::Task { task }),
+        Some(Which::Index(index)) => Ok(After::Batch { index }),
+        None => Err(bad("a task that waits for one that is not named")),
+    }
+}
+
+fn label(label: &v1::TaskLabel) -> Label<'_> {
+    Label { key: label.key.as_bytes(), value: label.value.as_bytes() }
+}
+
+pub(super) fn filter(request: &v1::ListTasksRequest) -> Result<ListFilter<'_>, Refused> {
+    let stage = match request.stage() {
+        v1::TaskStage::Unspecified if request.stage != 0 => return Err(bad("a stage that is none")),
+        wanted => STAGES.iter().find(|(word, _)| *word == wanted).map(|(_, stage)| *stage),
+    };
+    let label = request
+        .label
+        .as_ref()
+        .map_or((&b""[..], &b""[..]), |label| (label.key.as_bytes(), label.value.as_bytes()));
+    Ok(ListFilter {
+        tenant: request.tenant.as_bytes(),
+        queue: request.queue.as_bytes(),
+        kind: request.kind.as_bytes(),
+        stage,
+        label,
+    })
+}
+
+/// Its times by the clock on the wall: the cluster's own count is nobody's outside.
+pub(super) fn info(task: &TaskView, now_ms: u64) -> v1::TaskInfo {
+    let now_unix_ms = now_ns() / 1_000_000;
+    let when = |ms: u64| (now_unix_ms + ms).saturating_sub(now_ms);
+    let stage = STAGES.iter().find(|(_, stage)| *stage == task.stage).map_or(0, |(word, _)| (*word).into());
+    let [cpu_milli, memory_bytes] = task.amounts;
+    v1::TaskInfo {
+        task: task.task,
+        tenant: text(&task.tenant),
+        queue: text(&task.queue),
+        kind: text(&task.kind),
+        payload: Bytes::copy_from_slice(&task.payload),
+        stage,
+        priority: task.priority.into(),
+        attempts: task.attempts,
+        lost: task.lost,
+        submitted_ms: when(task.submitted_ms),
+        started_ms: task.started_ms.map(when),
+        deadline_ms: task.deadline_ms.map(when),
+        worker: task.worker,
+        permille: task.progress.0.into(),
+        note: task.progress.1.as_deref().map(text).unwrap_or_default(),
+        after: task.after.clone(),
+        labels: task.labels.iter().map(kept).collect(),
+        needs: task.needs.iter().map(kept).collect(),
+        cpu_milli,
+        memory_bytes,
+        outcome: task.outcome.as_ref().map(outcome),
+    }
+}
+
+fn outcome(outcome: &Outcome) -> v1::TaskOutcome {
+    let failure = match outcome.failure {
+        None => v1::TaskFailure::None,
+        Some(Failure::Failed) => v1::TaskFailure::Failed,
+        Some(Failure::TimedOut) => v1::TaskFailure::TimedOut,
+        Some(Failure::Deadline) => v1::TaskFailure::Deadline,
+        Some(Failure::Poisoned) => v1::TaskFailure::Poisoned,
+    };
+    v1::TaskOutcome {
+        bytes: Bytes::copy_from_slice(&outcome.bytes),
+        failure: failure.into(),
+        run_us: outcome.run_us,
+        cpu_us: outcome.cpu_us,
+        memory_bytes: outcome.memory_bytes,
+    }
+}
+
+fn kept(label: &Labelled) -> v1::TaskLabel {
+    v1::TaskLabel { key: text(&label.key), value: text(&label.value) }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

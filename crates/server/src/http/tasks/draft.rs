@@ -1,0 +1,136 @@
+//! A task as it is written in JSON.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use dunlin::scheduler::{After, Backoff, Label, NewTask, Retry};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::http::problem::Problem;
+
+/// See the module. Times are milliseconds since 1970.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Draft<'a> {
+    kind: String,
+    /// Text, which is the payload; or any other JSON, whose text is.
+    #[serde(borrow)]
+    payload: Option<&'a RawValue>,
+    payload_base64: Option<String>,
+    queue: Option<String>,
+    priority: Option<u8>,
+    #[serde(default)]
+    not_before_ms: u64,
+    #[serde(default)]
+    deadline_ms: u64,
+    #[serde(default)]
+    timeout_ms: u32,
+    retry: Option<RawRetry>,
+    #[serde(default)]
+    idempotency_key: String,
+    #[serde(default)]
+    after: Vec<RawAfter>,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    needs: BTreeMap<String, String>,
+    #[serde(default)]
+    cpu_milli: u32,
+    #[serde(default)]
+    memory_bytes: u64,
+    #[serde(default)]
+    subject: String,
+}
+
+/// At most one of the three ways to wait.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRetry {
+    retries: u16,
+    fixed_ms: Option<u32>,
+    exponential: Option<Bounds>,
+    decorrelated: Option<Bounds>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Bounds {
+    base_ms: u32,
+    cap_ms: u32,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum RawAfter {
+    /// The how manieth of the same list, from 0.
+    Index(u32),
+    /// One that is known, in hexadecimal.
+    Task(String),
+}
+
+impl Draft<'_> {
+    pub(super) fn payload(&self) -> Result<Cow<'_, [u8]>, Problem> {
+        match (self.payload.map(RawValue::get), &self.payload_base64) {
+            (None, None) => Ok(Cow::default()),
+            (Some(text), None) if text.starts_with('"') => serde_json::from_str::<String>(text)
+                .map(|text| text.into_bytes().into())
+                .map_err(|error| Problem::bad_request(format!("payload: {error}"))),
+            (Some(text), None) => Ok(text.as_bytes().into()),
+            (None, Some(text)) => STANDARD
+                .decode(text)
+                .map(Cow::from)
+                .map_err(|error| Problem::bad_request(format!("payload_base64: {error}"))),
+            (Some(_), Some(_)) => Err(Problem::bad_request("either payload or payload_base64")),
+        }
+    }
+
+    /// With its payload, as it was read.
+    pub(super) fn task<'d>(&'d self, payload: &'d [u8]) -> Result<NewTask<'d>, Problem> {
+        Ok(NewTask {
+            queue: self.queue.as_deref().unwrap_or("default").as_bytes(),
+            payload,
+            priority: self.priority.unwrap_or(5),
+            not_before_ms: self.not_before_ms,
+            deadline_ms: self.deadline_ms,
+            timeout_ms: self.timeout_ms,
+            retry: self.retry.map(RawRetry::read).transpose()?,
+            idempotency_key: self.idempotency_key.as_bytes(),
+            after: self.after.iter().map(RawAfter::read).collect::<Result<_, _>>()?,
+            labels: labels(&self.labels),
+            cpu_milli: self.cpu_milli,
+            memory_bytes: self.memory_bytes,
+            subject: self.subject.as_bytes(),
+            needs: labels(&self.needs),
+            ..NewTask::new(self.kind.as_bytes(), b"")
+        })
+    }
+}
+
+impl RawRetry {
+    fn read(self) -> Result<Retry, Problem> {
+        let backoff = match (self.fixed_ms, self.exponential, self.decorrelated) {
+            (None, None, None) => Retry::default().backoff,
+            (Some(delay_ms), None, None) => Backoff::Fixed { delay_ms },
+            (None, Some(Bounds { base_ms, cap_ms }), None) => Backoff::Exponential { base_ms, cap_ms },
+            (None, None, Some(Bounds { base_ms, cap_ms })) => Backoff::Decorrelated { base_ms, cap_ms },
+            _ => return Err(Problem::bad_request("retry: one of fixed_ms, exponential and decorrelated")),
+        };
+        Ok(Retry { retries: self.retries, backoff })
+    }
+}
+
+impl RawAfter {
+    fn read(&self) -> Result<After, Problem> {
+        match self {
+            RawAfter::Index(index) => Ok(After::Batch { index: *index }),
+            RawAfter::Task(text) => super::id(text).map(|task| After::Task { task }),
+        }
+    }
+}
+
+fn labels(of: &BTreeMap<String, String>) -> Vec<Label<'_>> {
+    of.iter().map(|(key, value)| Label { key: key.as_bytes(), value: value.as_bytes() }).collect()
+}

@@ -1,0 +1,79 @@
+//! What users may do with tasks, through the doors of HTTP and gRPC: `ana` submits for her tenant and sees nobody else's.
+
+use dunlin_server::Door;
+use dunlin_server::grpc::proto::dunlin as v1;
+use serde_json::json;
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Request};
+use v1::tasks_client::TasksClient;
+
+use super::{Guarded, PASSWORD, basic};
+use crate::grpc::{channel, kv::refused, run};
+
+const USERS: &str = "[tenants.acme]\n[tenants.other]\n\
+                     [users.ana]\npassword = \"HASH\"\ntenant = \"acme\"\ntasks = [\"submit\"]\n\
+                     [users.root]\npassword = \"HASH\"\ntasks = [\"manage\"]\n\
+                     [users.guest]\npassword = \"HASH\"\ntenant = \"acme\"\n";
+
+#[test]
+fn through_http_a_user_has_its_own_tenants_tasks_and_no_others() {
+    let guarded = Guarded::new(USERS);
+    let ask = |user: &str, method: &str, path: &str, body: &str| {
+        guarded.http(method, path, &basic(user, PASSWORD), body.as_bytes())
+    };
+    let one = json!({"kind": "k"}).to_string();
+    let own = ask("ana", "POST", "/v1/tasks", &one);
+    assert_eq!(own.status, 201, "{own:?}");
+    let own = format!("/v1/tasks/{}", own.json()["task"].as_str().unwrap());
+    assert_eq!(ask("ana", "GET", &own, "").json()["tenant"], "acme");
+    assert_eq!(ask("ana", "POST", "/v1/tasks?tenant=other", &one).status, 403);
+    assert_eq!(ask("guest", "POST", "/v1/tasks", &one).status, 403);
+    assert_eq!(guarded.http("POST", "/v1/tasks", "", one.as_bytes()).status, 401);
+    let others = ask("root", "POST", "/v1/tasks?tenant=other", &one);
+    assert_eq!(others.status, 201, "{others:?}");
+    let others = format!("/v1/tasks/{}", others.json()["task"].as_str().unwrap());
+    assert_eq!(ask("ana", "GET", &others, "").status, 403);
+    assert_eq!(ask("ana", "DELETE", &others, "").status, 403);
+    assert_eq!(ask("ana", "GET", "/v1/tasks", "").json()["tasks"].as_array().unwrap().len(), 1);
+    assert_eq!(ask("root", "GET", "/v1/tasks", "").json()["tasks"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn through_grpc_a_user_has_its_own_tenants_tasks_and_no_others() {
+    run(async {
+        let guarded = Guarded::new(USERS);
+        assert!(guarded.address(Door::Grpc).port() > 0);
+        let mut client = TasksClient::new(channel(&guarded.server).await);
+        fn by<T>(user: &str, message: T) -> Request<T> {
+            let mut request = Request::new(message);
+            let authorization = MetadataValue::try_from(basic(user, PASSWORD)).unwrap();
+            request.metadata_mut().insert("authorization", authorization);
+            request
+        }
+        let submit = |tenant: &str| v1::SubmitTasksRequest {
+            tenant: tenant.to_owned(),
+            tasks: vec![v1::TaskDraft { kind: "k".to_owned(), ..Default::default() }],
+        };
+        let own = client.submit(by("ana", submit(""))).await.unwrap().into_inner().tasks[0].task;
+        let others = client.submit(by("root", submit("other"))).await.unwrap().into_inner().tasks[0].task;
+        let get = |task| v1::GetTaskRequest { task, stale: false };
+        let found = client.get(by("ana", get(own))).await.unwrap().into_inner().task.unwrap();
+        assert_eq!(found.tenant, "acme");
+        let forbidden = (Code::PermissionDenied, "FORBIDDEN".to_owned());
+        assert_eq!(refused(client.submit(by("ana", submit("other"))).await), forbidden);
+        assert_eq!(refused(client.submit(by("guest", submit(""))).await), forbidden);
+        assert_eq!(refused(client.get(by("ana", get(others))).await), forbidden);
+        let why = v1::WhyRequest { task: others, stale: false };
+        assert_eq!(refused(client.why(by("ana", why)).await), forbidden);
+        assert_eq!(
+            refused(client.cancel(by("ana", v1::CancelTaskRequest { task: others })).await),
+            forbidden
+        );
+        assert_eq!(refused(client.retry(by("ana", v1::RetryTaskRequest { task: others })).await), forbidden);
+        let redrive = v1::RedriveRequest { tenant: "other".to_owned(), count: 0 };
+        assert_eq!(refused(client.redrive(by("ana", redrive)).await), forbidden);
+        let listed = |user| by(user, v1::ListTasksRequest::default());
+        assert_eq!(client.list(listed("ana")).await.unwrap().into_inner().tasks.len(), 1);
+        assert_eq!(client.list(listed("root")).await.unwrap().into_inner().tasks.len(), 2);
+    });
+}

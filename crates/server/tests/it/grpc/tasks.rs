@@ -1,0 +1,147 @@
+//! `dunlin.v1.Tasks`, by its generated client.
+
+use dunlin_server::grpc::proto::dunlin as v1;
+use tonic::Code;
+use tonic::transport::Channel;
+use v1::tasks_client::TasksClient;
+
+use super::kv::refused;
+use super::{channel, run, serve_grpc};
+
+type Tasks = TasksClient<Channel>;
+
+async fn connect_tasks(server: &dunlin_server::Server) -> Tasks {
+    TasksClient::new(channel(server).await)
+}
+
+fn draft(kind: &str) -> v1::TaskDraft {
+    v1::TaskDraft { kind: kind.to_owned(), payload: "payload".into(), ..Default::default() }
+}
+
+async fn submit(client: &mut Tasks, tenant: &str, tasks: Vec<v1::TaskDraft>) -> Vec<v1::TakenTask> {
+    let request = v1::SubmitTasksRequest { tenant: tenant.to_owned(), tasks };
+    client.submit(request).await.unwrap().into_inner().tasks
+}
+
+async fn get(client: &mut Tasks, task: u64) -> v1::TaskInfo {
+    let request = v1::GetTaskRequest { task, stale: false };
+    client.get(request).await.unwrap().into_inner().task.unwrap()
+}
+
+fn label(key: &str, value: &str) -> v1::TaskLabel {
+    v1::TaskLabel { key: key.to_owned(), value: value.to_owned() }
+}
+
+#[test]
+fn tasks_are_submitted_found_explained_and_cancelled() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut client = connect_tasks(&server).await;
+        let first = v1::TaskDraft {
+            queue: "q".to_owned(),
+            priority: Some(9),
+            timeout_ms: 5_000,
+            retry: Some(v1::RetryPolicy { retries: 2, delay: Some(v1::retry_policy::Delay::FixedMs(7)) }),
+            idempotency_key: "once".into(),
+            labels: vec![label("user", "ann")],
+            needs: vec![label("zone", "eu"), label("gpu", "a100")],
+            cpu_milli: 500,
+            memory_bytes: 1_000,
+            ..draft("k")
+        };
+        let which = Some(v1::task_after::Which::Index(0));
+        let second = v1::TaskDraft { after: vec![v1::TaskAfter { which }], ..draft("k") };
+        let taken = submit(&mut client, "acme", vec![first.clone(), second]).await;
+        assert_eq!(taken.iter().map(|taken| taken.known).collect::<Vec<_>>(), [false, false]);
+        let again = submit(&mut client, "acme", vec![first]).await;
+        assert_eq!((again[0].task, again[0].known), (taken[0].task, true));
+        let found = get(&mut client, taken[0].task).await;
+        let words = (found.tenant.as_str(), found.queue.as_str(), found.kind.as_str(), &found.payload[..]);
+        assert_eq!(words, ("acme", "q", "k", &b"payload"[..]));
+        assert_eq!((found.stage(), found.priority), (v1::TaskStage::Ready, 9));
+        assert_eq!((found.cpu_milli, found.memory_bytes), (500, 1_000));
+        assert_eq!(
+            (&found.labels[..], &found.needs[..]),
+            (&[label("user", "ann")][..], &[label("gpu", "a100"), label("zone", "eu")][..])
+        );
+        assert_eq!(get(&mut client, taken[1].task).await.after, [taken[0].task]);
+        let why =
+            client.why(v1::WhyRequest { task: taken[1].task, stale: true }).await.unwrap().into_inner().why;
+        assert!(why.starts_with("waiting: for 1 tasks"), "{why}");
+        let stage = v1::TaskStage::Blocked.into();
+        let asked = v1::ListTasksRequest { tenant: "acme".to_owned(), stage, ..Default::default() };
+        let listed = client.list(asked.clone()).await.unwrap().into_inner();
+        assert_eq!(listed.tasks.iter().map(|task| task.task).collect::<Vec<_>>(), [taken[1].task]);
+        assert!(listed.tasks[0].payload.is_empty(), "it was not asked for");
+        let of_ann =
+            v1::ListTasksRequest { stage: 0, label: Some(label("user", "ann")), whole: true, ..asked };
+        let listed = client.list(of_ann).await.unwrap().into_inner();
+        assert_eq!(&listed.tasks[0].payload[..], b"payload");
+        let page = v1::ListTasksRequest { limit: 1, ..Default::default() };
+        let page = client.list(page).await.unwrap().into_inner();
+        let next = v1::ListTasksRequest { limit: 1, from: page.next.unwrap(), ..Default::default() };
+        let next = client.list(next).await.unwrap().into_inner();
+        assert_eq!((page.tasks.len(), next.tasks.len()), (1, 1));
+        assert_ne!(page.tasks[0].task, next.tasks[0].task);
+        client.cancel(v1::CancelTaskRequest { task: taken[0].task }).await.unwrap();
+        assert_eq!(get(&mut client, taken[1].task).await.stage(), v1::TaskStage::Cancelled);
+        let over = refused(client.cancel(v1::CancelTaskRequest { task: taken[0].task }).await);
+        assert_eq!(over, (Code::FailedPrecondition, "TASK_OVER".to_owned()));
+    });
+}
+
+#[test]
+fn dead_letters_are_begun_anew_one_or_all() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut client = connect_tasks(&server).await;
+        let deadline_ms = dunlin::now_ns() / 1_000_000 + 2_000;
+        let taken = submit(&mut client, "", vec![v1::TaskDraft { deadline_ms, ..draft("k") }; 3]).await;
+        let dead: Vec<u64> = taken.iter().map(|taken| taken.task).collect();
+        for &task in &dead {
+            while get(&mut client, task).await.stage() != v1::TaskStage::Dead {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        }
+        let outcome = get(&mut client, dead[0]).await.outcome.unwrap();
+        assert_eq!(outcome.failure(), v1::TaskFailure::Deadline);
+        client.retry(v1::RetryTaskRequest { task: dead[0] }).await.unwrap();
+        assert_eq!(get(&mut client, dead[0]).await.stage(), v1::TaskStage::Ready);
+        let none = refused(client.retry(v1::RetryTaskRequest { task: dead[0] }).await);
+        assert_eq!(none, (Code::FailedPrecondition, "TASK_OVER".to_owned()));
+        let begun =
+            client.redrive(v1::RedriveRequest { count: 1, ..Default::default() }).await.unwrap().into_inner();
+        assert_eq!((begun.changed, begun.more), (1, true));
+        let begun = client.redrive(v1::RedriveRequest::default()).await.unwrap().into_inner();
+        assert_eq!((begun.changed, begun.more), (1, false));
+    });
+}
+
+#[test]
+fn what_is_wrong_is_refused_with_its_row() {
+    run(async {
+        let (_node, server) = serve_grpc();
+        let mut client = connect_tasks(&server).await;
+        let asked = |task: v1::TaskDraft| v1::SubmitTasksRequest { tasks: vec![task], ..Default::default() };
+        let bad = (Code::InvalidArgument, "BAD_TASK".to_owned());
+        let retries = v1::RetryPolicy { retries: 70_000, ..Default::default() };
+        for task in [
+            draft(""),
+            v1::TaskDraft { priority: Some(10), ..draft("k") },
+            v1::TaskDraft { priority: Some(300), ..draft("k") },
+            v1::TaskDraft { retry: Some(retries), ..draft("k") },
+            v1::TaskDraft { after: vec![v1::TaskAfter::default()], ..draft("k") },
+            v1::TaskDraft { subject: "s".to_owned(), ..draft("k") },
+            v1::TaskDraft { deadline_ms: 1, ..draft("k") },
+        ] {
+            assert_eq!(refused(client.submit(asked(task.clone())).await), bad, "{task:?}");
+        }
+        let many = vec![label("a", "b"); 65];
+        let limit = refused(client.submit(asked(v1::TaskDraft { needs: many, ..draft("k") })).await);
+        assert_eq!(limit, (Code::ResourceExhausted, "LIMIT".to_owned()));
+        let none = refused(client.get(v1::GetTaskRequest { task: 77, stale: false }).await);
+        assert_eq!(none, (Code::NotFound, "NO_TASK".to_owned()));
+        let stage = v1::ListTasksRequest { stage: 99, ..Default::default() };
+        assert_eq!(refused(client.list(stage).await), bad);
+    });
+}

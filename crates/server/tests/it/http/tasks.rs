@@ -1,0 +1,98 @@
+//! `/v1/tasks`.
+
+use dunlin::{Config, Node};
+use serde_json::{Value, json};
+
+use super::{Answer, Stage};
+
+fn submit(stage: &Stage, path: &str, tasks: &Value) -> Answer {
+    stage.post(path, &[("content-type", "application/json")], tasks.to_string().as_bytes())
+}
+
+fn task(stage: &Stage, told: &Value) -> Value {
+    stage.get(&format!("/v1/tasks/{}", told["task"].as_str().unwrap())).json()
+}
+
+#[test]
+fn one_task_is_submitted_looked_at_and_cancelled() {
+    let stage = Stage::new();
+    let taken = submit(&stage, "/v1/tasks", &json!({"kind": "thumb", "payload": "a.jpg"}));
+    assert_eq!(taken.status, 201, "{taken:?}");
+    let told = taken.json();
+    assert_eq!((&told["known"], &told["slow_down_ms"]), (&json!(false), &json!(0)));
+    let found = task(&stage, &told);
+    let as_is = ["tenant", "queue", "kind", "stage"].map(|name| found[name].as_str().unwrap().to_owned());
+    assert_eq!(as_is, ["default", "default", "thumb", "ready"]);
+    assert_eq!(found["priority"], 5);
+    assert!(found["why"].as_str().unwrap().contains("no worker serves kind thumb"), "{found}");
+    let path = format!("/v1/tasks/{}", told["task"].as_str().unwrap());
+    assert_eq!(stage.peer().request("DELETE", &path, &[], b"").status, 204);
+    assert_eq!(task(&stage, &told)["stage"], "cancelled");
+    let over = stage.peer().request("DELETE", &path, &[], b"");
+    assert_eq!((over.status, over.code().as_str()), (409, "TASK_OVER"));
+}
+
+#[test]
+fn many_tasks_are_submitted_together_with_all_that_can_be_said_of_one() {
+    let stage = Stage::new();
+    let first = json!({
+        "kind": "k", "payload": {"n": [1, 2]}, "queue": "q", "priority": 9, "timeout_ms": 5000,
+        "retry": {"retries": 7, "exponential": {"base_ms": 10, "cap_ms": 20}}, "idempotency_key": "once",
+        "labels": {"user": "ann"}, "needs": {"gpu": "a100"}, "cpu_milli": 500, "memory_bytes": 1000,
+        "not_before_ms": 1, "deadline_ms": 99_999_999_999_999_u64,
+    });
+    let second = json!({"kind": "k", "payload_base64": "/w==", "after": [0]});
+    let publishing = json!({"kind": "publish", "subject": "s", "payload": "p", "after": [1]});
+    let taken = submit(&stage, "/v1/tasks?tenant=acme", &json!([first, second, publishing]));
+    assert_eq!(taken.status, 201, "{taken:?}");
+    let tasks = taken.json()["tasks"].as_array().unwrap().clone();
+    assert_eq!(tasks.len(), 3);
+    let found = task(&stage, &tasks[0]);
+    assert_eq!(
+        (&found["tenant"], &found["queue"], &found["priority"]),
+        (&json!("acme"), &json!("q"), &json!(9))
+    );
+    assert_eq!((&found["labels"], &found["needs"]), (&json!({"user": "ann"}), &json!(["gpu=a100"])));
+    assert_eq!((&found["cpu_milli"], &found["memory_bytes"]), (&json!(500), &json!(1000)));
+    assert_eq!(task(&stage, &tasks[1])["after"], json!([tasks[0]["task"]]));
+    let id = u64::from_str_radix(tasks[0]["task"].as_str().unwrap(), 16).unwrap();
+    let whole = |task| stage.node.tasks().unwrap().with(|state| state.get(task).unwrap().payload).unwrap();
+    assert_eq!(&*whole(id), br#"{"n":[1,2]}"#);
+    let id = u64::from_str_radix(tasks[1]["task"].as_str().unwrap(), 16).unwrap();
+    assert_eq!(&*whole(id), b"\xff");
+    let again =
+        submit(&stage, "/v1/tasks?tenant=acme", &json!({"kind": "k", "idempotency_key": "once"})).json();
+    assert_eq!((&again["task"], &again["known"]), (&tasks[0]["task"], &json!(true)));
+    let by_id = json!({"kind": "k", "after": [tasks[0]["task"]]});
+    assert_eq!(submit(&stage, "/v1/tasks?tenant=acme", &by_id).status, 201);
+    let listed = stage.get("/v1/tasks?tenant=acme&stage=blocked").json();
+    assert_eq!(listed["tasks"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn what_is_wrong_is_refused_and_nothing_of_its_list_is_taken() {
+    let stage = Stage::new();
+    let refused = |tasks: &str| {
+        let answer = stage.post("/v1/tasks", &[], tasks.as_bytes());
+        (answer.status, answer.code())
+    };
+    let bad = |code: &str| (400, code.to_owned());
+    for text in ["", "7", "{", "[{}]", r#"{"kind":"k","colour":1}"#, r#"{"kind":"k","after":[{}]}"#] {
+        assert_eq!(refused(text), bad("PROTOCOL"), "{text}");
+    }
+    let both = r#"{"kind":"k","payload":"a","payload_base64":"YQ=="}"#;
+    let waits = r#"{"kind":"k","retry":{"retries":1,"fixed_ms":1,"exponential":{"base_ms":1,"cap_ms":1}}}"#;
+    for text in [both, waits, r#"{"kind":"k","payload_base64":"*"}"#, r#"{"kind":"k","after":["zz"]}"#] {
+        assert_eq!(refused(text), bad("PROTOCOL"), "{text}");
+    }
+    for text in
+        [r#"{"kind":""}"#, r#"[{"kind":"k"},{"kind":"k","priority":10}]"#, r#"{"kind":"k","after":[0]}"#]
+    {
+        assert_eq!(refused(text), bad("BAD_TASK"), "{text}");
+    }
+    assert_eq!(stage.get("/v1/tasks").json()["tasks"], json!([]));
+    assert_eq!(stage.post("/v1/tasks?colour=red", &[], b"{}").status, 400);
+    let strict = Stage::of(Node::start(Config { auto_create: false, ..Config::default() }).unwrap(), |_| ());
+    let unknown = submit(&strict, "/v1/tasks?tenant=nobody", &json!({"kind": "k"}));
+    assert_eq!((unknown.status, unknown.code().as_str()), (404, "TENANT_UNKNOWN"));
+}
