@@ -1,6 +1,7 @@
 //! `/v1/tasks`: tasks as this node has them, why one stands where it does, submitting, and ending one.
 //!
-//! Limits: a page is as long as the scheduler's (`PAGE_MAX`); payloads and results of a list are left out.
+//! Limits: a page is as long as the scheduler's (`PAGE_MAX`); payloads and results of a list are left out, and of one
+//! task's payload [`PAYLOAD_SHOWN`] bytes are shown.
 
 mod draft;
 
@@ -24,6 +25,7 @@ use draft::Draft;
 /// Tasks of a list that does not say how many.
 const LISTED: usize = 100;
 const LISTED_MAX: usize = 1_000;
+const PAYLOAD_SHOWN: usize = 64 << 10;
 const STAGES: [Stage; 9] = [
     Stage::Blocked,
     Stage::Delayed,
@@ -75,6 +77,8 @@ pub(super) async fn describe(
         return Err(none(&name));
     };
     let mut object = task_json(&view, now_ms);
+    object["payload"] = text(&view.payload[..view.payload.len().min(PAYLOAD_SHOWN)]).into();
+    object["payload_bytes"] = view.payload.len().into();
     if let Some(Found::Why { why }) = ask(&context, &Question::Why { task })? {
         object["why"] = why.into();
     }

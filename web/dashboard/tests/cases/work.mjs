@@ -20,6 +20,7 @@ export async function run({ browser, nodes, node }) {
   const { tasks } = await (await fetch(`${node.url}/v1/tasks?stage=completed`)).json();
   await page.goto(`${node.url}/#/work/${tasks[0].task}`);
   await page.locator(".notice.good[data-figure=why]").waitFor();
+  equal(await page.getByLabel("Payload", { exact: true }).innerText(), "hello", "what it was given");
   equal((await page.getByLabel("Result", { exact: true }).innerText()).trim(), "5", "what came of it");
   await page.goto(`${node.url}/#/work/${waits}`);
   await page.getByRole("button", { name: "Cancel it" }).click();
