@@ -93,6 +93,8 @@ struct Running<const D: usize, B> {
     out: Outputs,
     publisher: Option<Publisher>,
     followed: bool,
+    /// Nobody can stand by.
+    alone: bool,
 }
 
 /// See the module.
@@ -162,7 +164,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
             let record = region.state().whole();
             publisher.publish(Bytes::from(record)).map_err(|why| HostError::Publish { region: id, why })?;
         }
-        self.regions.insert(id, Running { region, out, publisher, followed: false });
+        self.regions.insert(id, Running { region, out, publisher, followed: false, alone: false });
         let others: Vec<(RegionId, u64)> =
             self.regions.iter().map(|(id, running)| (*id, running.epoch())).collect();
         for (peer, epoch) in others {
@@ -334,6 +336,15 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.settle(now_ns);
     }
 
+    /// Nobody can stand by, or somebody is to again. While it is alone what happens in a region counts as known at once, and is lost
+    /// if this process is; afterwards it waits for its standby as ever.
+    pub fn set_alone(&mut self, region: RegionId, alone: bool, now_ns: u64) {
+        if let Some(running) = self.regions.get_mut(&region) {
+            running.alone = alone;
+        }
+        self.settle(now_ns);
+    }
+
     /// Whether its standby knows all that has happened in a region.
     pub fn is_known(&self, region: RegionId) -> bool {
         self.regions.get(&region).is_none_or(|running| {
@@ -418,6 +429,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         let mut speakers: BTreeSet<RegionId> = self.regions.keys().copied().collect();
         while let Some(speaker) = speakers.pop_first() {
             let Some(running) = self.regions.get_mut(&speaker) else { continue };
+            running.know_alone(now_ns);
             self.near.extend(running.out.messages.drain(..));
             while let Some((to, bytes)) = self.near.pop_front() {
                 let Some(running) = self.regions.get_mut(&to) else {
@@ -466,6 +478,14 @@ fn is_bare(node: &Node, name: &str) -> bool {
 }
 
 impl<const D: usize, B: Behaviour<D>> Running<D, B> {
+    /// Where nobody else can, the region itself knows all that has happened.
+    fn know_alone(&mut self, now_ns: u64) {
+        if self.alone {
+            let (written, tick) = (self.region.handover().written(), self.region.tick_number());
+            self.region.standby_knows(written, tick, now_ns, &mut self.out);
+        }
+    }
+
     fn epoch(&self) -> u64 {
         self.region.handover().epoch()
     }

@@ -14,6 +14,8 @@
 //! - Whoever goes on in an owner's place has all that the owner counted as known: `standby` names it, or, while it has yet to
 //!   begin (`before` is there), the one before it. Both are told everything then, and both are waited for once the new one has begun.
 //! - A copy counts only for the owner, by its epoch, whose region it is: who stood by for an owner before has nothing to go on from.
+//! - Where there is no other process a region goes on alone: `standby` names process 0 first, so that no copy from before counts.
+//!   It stands still again before somebody is named, until that one has a copy.
 //! - An answer that is lost changes nothing for long: what a turn did, and was not told to have done, the next one sees and goes on with.
 //! - Who has no copy that counts begins a region without entities, when nobody else has come for so long, and says so.
 

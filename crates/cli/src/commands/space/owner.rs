@@ -53,7 +53,8 @@ pub fn regions(kv: &Kv, spec: &Spec) -> Result<Vec<Owned>> {
             region,
             owner,
             url: place.and_then(|(_, value)| Some(value["url"].as_str()?.to_owned())),
-            standby: standby.and_then(|value| value["process"].as_u64()),
+            // Process 0 is nobody.
+            standby: standby.and_then(|value| value["process"].as_u64()).filter(|process| *process != 0),
             begins: standby.is_some_and(|value| value["before"].is_u64()),
         }
     };

@@ -210,6 +210,13 @@ fn say(what: &Told, console: &Console) -> Result<()> {
             json!({"event": "lost", "region": region.0}),
             format!("region {}: what it held is lost, nobody has a copy that counts", region.0),
         ),
+        Told::Alone(region) => (
+            json!({"event": "alone", "region": region.0}),
+            format!(
+                "region {} has nobody who stands by: what it holds is lost if this process is, until another joins",
+                region.0
+            ),
+        ),
         Told::Released(region) => (
             json!({"event": "released", "region": region.0}),
             format!("region {} is given to the process that stands by for it", region.0),

@@ -33,6 +33,15 @@ pub(super) struct StandbyKey {
 }
 
 impl StandbyKey {
+    /// Nobody is there who could stand by: the owner of this epoch goes on alone, and no copy counts.
+    pub(super) fn nobody(epoch: u64) -> StandbyKey {
+        StandbyKey { process: 0, before: None, epoch }
+    }
+
+    pub(super) fn is_nobody(&self) -> bool {
+        self.process == 0
+    }
+
     /// Whether this process goes on when the owner is gone, if it has a copy.
     pub(super) fn counts(&self, process: u64) -> bool {
         match self.before {

@@ -81,7 +81,11 @@ fn as_owner(seen: &Seen, own: &Own, region: RegionId, epoch: u64) -> Option<Deed
     }
     let best = seen.processes.keys().copied().filter(|process| *process != own.process);
     // The one with the least to do; of equals the next in line.
-    let best = best.min_by_key(|process| (seen.count(*process), process.wrapping_sub(own.process)))?;
+    let best = best.min_by_key(|process| (seen.count(*process), process.wrapping_sub(own.process)));
+    let Some(best) = best else {
+        let nobody = StandbyKey::nobody(epoch);
+        return (named != Some(nobody)).then_some(Deed::Name(region, nobody));
+    };
     let gains = seen.count(best) + 2 <= seen.count(own.process);
     // Whose copy counts until another has begun; 0 for nobody's.
     let counts = named.map_or(0, |named| named.before.unwrap_or(named.process));
@@ -159,6 +163,18 @@ mod tests {
         assert_eq!(plan(&named, &Own { begun_copies: vec![R], ..own(1) }), [key(2, None)]);
         // Who stood by is gone: another, and until it has begun the one before counts.
         assert_eq!(plan(&seen(&[1, 3], Some(1), Some((2, None))), &own(1)), [key(3, Some(2))]);
+    }
+
+    #[test]
+    fn a_region_goes_on_alone_where_nobody_can_stand_by_and_no_copy_of_it_counts_then() {
+        let alone = seen(&[1], Some(1), Some((2, None)));
+        assert_eq!(plan(&alone, &own(1)), [Deed::Name(R, StandbyKey::nobody(EPOCH))]);
+        assert_eq!(plan(&seen(&[1], Some(1), None), &own(1)), [Deed::Name(R, StandbyKey::nobody(EPOCH))]);
+        let said = Some((0, None));
+        assert_eq!(plan(&seen(&[1], Some(1), said), &own(1)), [], "it is said once");
+        let back = Deed::Name(R, StandbyKey { process: 2, before: Some(0), epoch: EPOCH });
+        assert_eq!(plan(&seen(&[1, 2], Some(1), said), &own(1)), [back]);
+        assert_eq!(plan(&seen(&[2], None, said), &with_copy(2)), [], "its copy is from before");
     }
 
     #[test]

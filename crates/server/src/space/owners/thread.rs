@@ -17,6 +17,7 @@ use crate::space::config::Peer;
 use crate::space::error::SpaceError;
 use crate::space::handle::Space;
 use crate::space::pace::{Pace, monotonic_ns};
+use crate::space::runner::Runner;
 
 /// A copy is asked for again after so long.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -68,6 +69,8 @@ pub enum Told {
     },
     /// What a region held is lost: its owner is gone, and nobody has a copy that counts.
     Lost(RegionId),
+    /// A region goes on without a standby, for there is no other process: what it holds is lost if this one is.
+    Alone(RegionId),
     /// A region is another's from now on.
     Released(RegionId),
     /// The lease was lost; the process takes part anew.
@@ -264,7 +267,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
         if !named.is_empty() {
             self.space.order(move |runner| {
                 for (region, standby) in named {
-                    runner.name_standby(region, standby.process, standby.before.is_none());
+                    has_standby(runner, region, standby);
                 }
             })?;
         }
@@ -411,10 +414,16 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
             key(&self.config.world, "standby", region.0.into()),
         );
         let value = serde_json::to_vec(&standby).unwrap_or_default();
+        if !standby.is_nobody() {
+            // Before anybody may go on from a copy nothing happens that is not in it.
+            self.space.ask(move |runner| runner.host_mut().set_alone(region, false, monotonic_ns()))?;
+        }
         let ours = Transaction::new().compare(&own, Is::Equal, Target::Created { revision: epoch });
         if self.kv.transact(&ours.put(&key, &value))?.succeeded {
-            let counts = standby.before.is_none();
-            self.space.order(move |runner| runner.name_standby(region, standby.process, counts))?;
+            self.space.order(move |runner| has_standby(runner, region, standby))?;
+            if standby.is_nobody() {
+                (self.tell)(Told::Alone(region));
+            }
         }
         Ok(())
     }
@@ -451,6 +460,18 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> Keeper<D, B> {
             (self.tell)(Told::Released(region));
         }
         Ok(())
+    }
+}
+
+/// This is what the key of one of its regions says.
+fn has_standby<const D: usize, B: Behaviour<D> + Clone>(
+    runner: &mut Runner<D, B>,
+    region: RegionId,
+    standby: StandbyKey,
+) {
+    runner.host_mut().set_alone(region, standby.is_nobody(), monotonic_ns());
+    if !standby.is_nobody() {
+        runner.name_standby(region, standby.process, standby.before.is_none());
     }
 }
 
