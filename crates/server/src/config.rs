@@ -180,15 +180,24 @@ impl Default for HttpLimits {
 /// The bounds of door `ws`, where it speaks JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WsLimits {
+    /// The first message of a client, which says who it is, bytes.
+    pub hello_bytes_max: usize,
     /// The largest message from a client, bytes.
     pub message_bytes_max: usize,
+    /// How long a message may take from its first byte to its last, ms.
+    pub message_ms_max: u32,
     /// Subscriptions of one connection.
     pub subscriptions_max: u32,
 }
 
 impl Default for WsLimits {
     fn default() -> WsLimits {
-        WsLimits { message_bytes_max: 16 << 20, subscriptions_max: 1_024 }
+        WsLimits {
+            hello_bytes_max: 16 << 10,
+            message_bytes_max: 16 << 20,
+            message_ms_max: 30_000,
+            subscriptions_max: 1_024,
+        }
     }
 }
 

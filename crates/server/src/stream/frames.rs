@@ -20,6 +20,8 @@ pub(super) enum Broken {
     Rules(&'static str),
     /// Text where bytes are spoken, or bytes where text is: status 1003.
     Kind,
+    /// What is to be text is none: status 1007.
+    Text,
 }
 
 /// What some bytes said.
@@ -99,7 +101,7 @@ impl Frames {
                 }
                 let control = within.control;
                 self.within = None;
-                self.take_control(control, asked);
+                self.take_control(control, asked)?;
                 if self.kind == Data::Text && control.is_none() && !self.is_fragment {
                     return Ok(Decoded { said, read: at, ends_text: true });
                 }
@@ -111,13 +113,17 @@ impl Frames {
         }
     }
 
-    fn take_control(&mut self, control: Option<Control>, asked: &mut Asked) {
+    fn take_control(&mut self, control: Option<Control>, asked: &mut Asked) -> Result<(), Broken> {
         match control {
-            Some(Control::Close) => asked.close = true,
+            Some(Control::Close) => {
+                check_close(&self.control)?;
+                asked.close = true;
+            }
             Some(Control::Ping) => asked.ping = Some(std::mem::take(&mut self.control)),
             _ => {}
         }
         self.control.clear();
+        Ok(())
     }
 
     /// Takes what there is of a head; how many of the bytes are its.
@@ -132,8 +138,11 @@ impl Frames {
             self.head_bytes += more;
             return Ok(more);
         };
-        // The length of a head follows from the head.
-        let taken = head.len(length) - before;
+        let head_bytes = usize::try_from(cursor.position()).unwrap_or(HEAD_BYTES_MAX);
+        if head_bytes != head.len(length) {
+            return Err(Broken::Rules("a length in more bytes than it takes"));
+        }
+        let taken = head_bytes - before;
         self.head_bytes = 0;
         self.within = Some(self.check(&head, length)?);
         Ok(taken)
@@ -167,6 +176,18 @@ impl Frames {
     }
 }
 
+/// Section 7.4: nothing, or a status that may be said and a reason in UTF-8.
+fn check_close(said: &[u8]) -> Result<(), Broken> {
+    let Some((status, reason)) = said.split_first_chunk() else {
+        return if said.is_empty() { Ok(()) } else { Err(Broken::Rules("half a status")) };
+    };
+    match u16::from_be_bytes(*status) {
+        1_000..=1_003 | 1_007..=1_014 | 3_000..=4_999 => {}
+        _ => return Err(Broken::Rules("an end with a status that nobody may say")),
+    }
+    str::from_utf8(reason).map(drop).map_err(|_| Broken::Text)
+}
+
 /// Takes the mask off bytes, the first of which is number `at` of its frame.
 fn unmask(bytes: &mut [u8], mask: [u8; 4], at: usize) {
     let mut turned = mask;
@@ -192,6 +213,7 @@ impl From<Broken> for io::Error {
         let text = match broken {
             Broken::Rules(text) => text,
             Broken::Kind => "text where bytes are spoken, or bytes where text is",
+            Broken::Text => "text that is not UTF-8",
         };
         io::Error::new(io::ErrorKind::InvalidData, text)
     }
@@ -203,6 +225,7 @@ impl Broken {
         match self {
             Broken::Rules(_) => 1_002,
             Broken::Kind => 1_003,
+            Broken::Text => 1_007,
         }
     }
 }
@@ -279,6 +302,11 @@ mod tests {
         let ping_in_pieces = frame(0x09, b"a", [1; 4]);
         let ping_too_long = frame(0x89, &[0; 126], [1; 4]);
         let no_length = [&[0x82, 0xff][..], &[0xff; 8], &[0; 4]].concat();
+        let long_length = [&[0x82, 0xfe, 0, 125][..], &[0; 4], &[0; 125]].concat();
+        let longer_length = [&[0x82, 0xff, 0, 0, 0, 0, 0, 0, 255, 255][..], &[0; 4], &[0; 9]].concat();
+        let long_ping = [&[0x89, 0xfe, 0, 1][..], &[0; 4], &[0; 1]].concat();
+        let half_status = frame(0x88, &[3], [1; 4]);
+        let no_status = frame(0x88, &1_005_u16.to_be_bytes(), [1; 4]);
         for wrong in [
             unmasked,
             reserved,
@@ -288,12 +316,18 @@ mod tests {
             ping_in_pieces,
             ping_too_long,
             no_length,
+            long_length,
+            longer_length,
+            long_ping,
+            half_status,
+            no_status,
         ] {
             for piece in [1, wrong.len()] {
                 assert!(matches!(decode(&wrong, piece), Err(Broken::Rules(_))), "{wrong:x?}");
             }
         }
         assert_eq!(decode(&frame(0x81, b"text", [1; 4]), 3), Err(Broken::Kind));
+        assert_eq!(decode(&frame(0x88, b"\x03\xe8\xff", [1; 4]), 3), Err(Broken::Text));
     }
 
     #[test]

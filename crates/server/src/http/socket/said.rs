@@ -98,6 +98,8 @@ pub(super) struct Header {
 
 impl<'a> Said<'a> {
     pub(super) fn read(text: &'a [u8]) -> Result<Said<'a>, Problem> {
+        // What nobody reads of an object is not looked at later.
+        str::from_utf8(text).map_err(|error| Problem::bad_request(format!("not UTF-8: {error}")))?;
         let Op { op } = parse(text)?;
         Ok(match &*op {
             "hello" => Said::Hello(parse(text)?),
@@ -193,6 +195,7 @@ mod tests {
             assert!(Said::read(text.as_bytes()).is_err(), "{text}");
         }
         assert!(Said::read(b"{\"op\":\"hello\",\"token\":\"\xff\"}").is_err());
+        assert!(Said::read(b"{\"op\":\"ping\",\"x\":\"\xff\"}").is_err());
         for rest in
             [r#","payload":"a","payload_base64":"""#, r#","payload_base64":"?""#, r#","payload":1,"x":1"#]
         {

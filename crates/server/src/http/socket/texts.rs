@@ -5,7 +5,8 @@
 //! - What a client does not read waits in history: of all its subscriptions one chunk is held, and nothing of a log.
 //! - Who is no longer let in, and who is connected to a node that stops, is told so.
 //!
-//! Limits: `ws.message_bytes_max`, charged to the node's budget while it comes in; `ws.subscriptions_max`; `http.event_bytes`, after which
+//! Limits: `ws.hello_bytes_max` before it is known who somebody is, then `ws.message_bytes_max`, charged to the node's budget while it comes in, for
+//! `ws.message_ms_max` at most; `ws.subscriptions_max`; `http.event_bytes`, after which
 //! a chunk ends (one record may go beyond it, and is charged).
 
 use std::collections::BTreeMap;
@@ -71,6 +72,9 @@ struct Texts {
     name: String,
     /// What has come of a text, and what it takes of the node's memory.
     text: Vec<u8>,
+    text_since: Option<Instant>,
+    /// What it may have, and what that is called.
+    text_bytes_max: (usize, &'static str),
     charge: Charge,
     buffer: Box<[u8]>,
     readings: BTreeMap<u64, Reading>,
@@ -90,6 +94,8 @@ pub(super) async fn serve(context: Context, framed: Framed) {
         waiter,
         name: String::new(),
         text: Vec::new(),
+        text_since: None,
+        text_bytes_max: (shared.limits.ws.hello_bytes_max, "ws.hello_bytes_max"),
         charge: Charge::none(shared.node.budget()),
         buffer: vec![0; READ_BYTES].into(),
         readings: BTreeMap::new(),
@@ -144,10 +150,12 @@ impl Texts {
             Err(problem) => return Err(End::Told(Box::new(problem))),
         };
         self.charge.release();
+        self.text_since = None;
         let Hello { name, .. } = &hello;
         self.name = name.chars().filter(|char| !char.is_control()).take(200).collect();
         let authorization = hello.authorization();
         self.context = self.context.log_in(authorization.as_deref()).await.map_err(told)?;
+        self.text_bytes_max = (self.context.limits().ws.message_bytes_max, "ws.message_bytes_max");
         let (node, limits) = (&self.context.shared().node, self.context.limits());
         let welcome = json!({
             "op": "welcome",
@@ -200,12 +208,16 @@ impl Texts {
 
     /// Whether the text is whole; it never will be where the client says no more.
     fn poll_text(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<bool, End>> {
-        let bytes_max = self.context.limits().ws.message_bytes_max;
-        let Texts { framed, text, charge, buffer, .. } = self;
+        let ms_max = self.context.limits().ws.message_ms_max;
+        let Texts { framed, text, text_since, text_bytes_max: (bytes_max, limit), charge, buffer, .. } = self;
+        // Looked at when anything happens: a heartbeat, if nothing else.
+        if text_since.is_some_and(|since| since.elapsed() > Duration::from_millis(ms_max.into())) {
+            return Poll::Ready(Err(told(Refused::limit("ws.message_ms_max", ms_max.into()))));
+        }
         let mut refused = None;
         let polled = framed.poll_text(cx, buffer, |some| {
-            if text.len() + some.len() > bytes_max {
-                refused = Some(Refused::limit("ws.message_bytes_max", bytes_max as u64));
+            if text.len() + some.len() > *bytes_max {
+                refused = Some(Refused::limit(*limit, *bytes_max as u64));
             } else if let Err(spent) = charge.grow_to(text.len() + some.len()) {
                 refused = Some(Refused::from(&PublishError::from(spent)));
             }
@@ -213,6 +225,7 @@ impl Texts {
                 return Err(io::ErrorKind::OutOfMemory.into());
             }
             text.extend_from_slice(some);
+            text_since.get_or_insert_with(Instant::now);
             Ok(())
         });
         match (polled, refused) {
@@ -229,6 +242,7 @@ impl Texts {
             Next::Look => self.context.login().map_or(Ok(()), |login| login.standing()).map_err(told),
             Next::Said => {
                 let text = std::mem::take(&mut self.text);
+                self.text_since = None;
                 let done = self.take_text(&text).await;
                 self.charge.release();
                 done

@@ -191,6 +191,43 @@ fn a_message_over_the_limit_is_refused_before_it_is_whole() {
 }
 
 #[test]
+fn who_has_not_said_who_it_is_may_say_little() {
+    let stage = Stage::new();
+    let mut socket = Socket::open(&stage, "dunlin.v1.json");
+    socket.frame(0x80 | TEXT, &vec![b' '; 20_000]);
+    let said = socket.hear();
+    assert!(said["detail"].as_str().unwrap().contains("ws.hello_bytes_max"), "{said}");
+    assert_eq!(socket.closed(), 1008);
+}
+
+#[test]
+fn a_message_that_never_ends_is_not_waited_for() {
+    let stage = Stage::with(|config| {
+        config.limits.ws.message_ms_max = 300;
+        config.limits.http.heartbeat_ms = 100;
+    });
+    let mut socket = Socket::json(&stage);
+    socket.frame(TEXT, b"{\"op\":");
+    let said = std::iter::repeat_with(|| socket.hear()).find(|said| said["op"] != "heartbeat").unwrap();
+    assert!(said["detail"].as_str().unwrap().contains("ws.message_ms_max"), "{said}");
+    assert_eq!(socket.closed(), 1008);
+}
+
+#[test]
+fn a_length_in_more_bytes_than_it_takes_breaks_the_rules_however_it_comes() {
+    let stage = Stage::new();
+    for protocol in ["dunlin.v1", "dunlin.v1.json"] {
+        let mut socket = Socket::open(&stage, protocol);
+        for byte in [0x81, 0xfe, 0, 0x7d, 0, 0, 0, 0] {
+            socket.0.send_some(&[byte]);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        assert_eq!(socket.closed(), 1002, "{protocol}");
+    }
+    assert_eq!(stage.get("/healthz").status, 200);
+}
+
+#[test]
 fn a_ping_is_answered_in_either_language_and_a_close_by_a_close() {
     let stage = Stage::new();
     for protocol in ["dunlin.v1", "dunlin.v1.json"] {
