@@ -24,7 +24,7 @@ impl State {
             match self.tasks[at].stage {
                 Stage::Running if self.tasks[at].worker != NONE => {
                     self.tasks[at].stage = Stage::Stopping;
-                    let (worker, token) = (self.workers.id(self.tasks[at].worker), self.tasks[at].token);
+                    let (worker, token) = (self.worker_id(self.tasks[at].worker), self.tasks[at].token);
                     effects.orders.push(Order::Stop { worker, task: self.tasks.id(at), token });
                     continue;
                 }

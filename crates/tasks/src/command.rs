@@ -98,6 +98,10 @@ choice! {
             worker: u64, /// How many.
             slots: u32, /// And where many wait, so many more are given to it before it can begin them.
             ahead: u32 } = 22,
+        /// A worker that has joined in another shard takes tasks of this one as well, under the id that it has there. One that is known lives on.
+        Enlist { /// Under which id.
+            id: u64, /// It.
+            worker: NewWorker<'a> } = 23,
     }
 }
 
@@ -267,6 +271,7 @@ choice! {
         Submit { tenant: &'a [u8], tasks: Vec<Whole<NewTask<'a>>> } = 130,
         Join { worker: Whole<NewWorker<'a>> } = 135,
         Schedule { tenant: &'a [u8], name: &'a [u8], cron: &'a [u8], task: Whole<NewTask<'a>> } = 144,
+        Enlist { id: u64, worker: Whole<NewWorker<'a>> } = 151,
     }
 }
 
@@ -279,6 +284,9 @@ impl<'a> Longer<'a> {
             }
             Command::Join { worker } if worker.says_more() => {
                 Some(Longer::Join { worker: Whole(worker.clone()) })
+            }
+            Command::Enlist { id, worker } if worker.says_more() => {
+                Some(Longer::Enlist { id: *id, worker: Whole(worker.clone()) })
             }
             Command::Schedule { tenant, name, cron, task } if task.says_more() => {
                 Some(Longer::Schedule { tenant, name, cron, task: Whole(task.clone()) })
@@ -293,6 +301,7 @@ impl<'a> Longer<'a> {
                 Command::Submit { tenant, tasks: tasks.into_iter().map(|Whole(task)| task).collect() }
             }
             Longer::Join { worker: Whole(worker) } => Command::Join { worker },
+            Longer::Enlist { id, worker: Whole(worker) } => Command::Enlist { id, worker },
             Longer::Schedule { tenant, name, cron, task: Whole(task) } => {
                 Command::Schedule { tenant, name, cron, task }
             }
@@ -333,7 +342,7 @@ impl<'a> Command<'a> {
     /// Reads one; what it names lies in `bytes`.
     pub fn decode(bytes: &'a [u8]) -> Result<Command<'a>, DecodeError> {
         match bytes.get(1) {
-            Some(130 | 135 | 144) => decode(bytes).map(Longer::command),
+            Some(130 | 135 | 144 | 151) => decode(bytes).map(Longer::command),
             _ => decode(bytes),
         }
     }
@@ -347,6 +356,7 @@ impl<'a> Command<'a> {
                 | Command::Submit { .. }
                 | Command::Schedule { .. }
                 | Command::Join { .. }
+                | Command::Enlist { .. }
         )
     }
 }

@@ -154,6 +154,11 @@ choice! {
         /// A rate of nothing.
         #[error("a rate has a count, a time and a burst of 1 at least")]
         Rate = 29,
+        /// A task of a batch waits for one of a tenant that lives in another shard.
+        #[error("task {index} of the batch waits for task {task:x}, which lives in another shard: where tasks.shards > 1, tasks wait for those of their own tenant")]
+        DependencyElsewhere { /// Which waits.
+            index: u32, /// For which.
+            task: u64 } = 30,
     }
 }
 

@@ -30,26 +30,3 @@ pub fn jain(got: &[f64], demands: &[f64], weights: &[f64]) -> f64 {
         got.iter().zip(&shares).filter(|(_, share)| **share > 0.0).map(|(got, share)| got / share).collect();
     index(&ratios)
 }
-
-/// Deals workers' credit to the shards of a scheduler, which each have tenants of their own: each gets what its tenants' weights
-/// and demands say, so that shares hold across shards. `shards` are of each the demands and weights of its tenants; the parts sum up to
-/// `credit`, or to all that is demanded, and what cannot be divided goes to who is furthest below its share.
-pub fn deal(credit: u64, shards: &[Vec<(f64, f64)>]) -> Vec<u64> {
-    let tenants = || shards.iter().flatten();
-    let demands: Vec<f64> = tenants().map(|(demand, _)| *demand).collect();
-    let weights: Vec<f64> = tenants().map(|(_, weight)| *weight).collect();
-    let shares = fair_shares(&demands, &weights, credit as f64);
-    let mut shares = shares.iter();
-    let due: Vec<f64> = shards.iter().map(|shard| shares.by_ref().take(shard.len()).sum()).collect();
-    let mut dealt: Vec<u64> = due.iter().map(|due| due.floor() as u64).collect();
-    let total = due.iter().sum::<f64>().round().min(credit as f64) as u64;
-    let mut left = total.saturating_sub(dealt.iter().sum());
-    let mut order: Vec<usize> = (0..shards.len()).collect();
-    order.sort_by(|&a, &b| due[b].fract().total_cmp(&due[a].fract()));
-    for at in order {
-        let more = left.min(1);
-        dealt[at] += more;
-        left -= more;
-    }
-    dealt
-}

@@ -179,7 +179,7 @@ impl State {
 
     fn time_out(&mut self, at: u32, is_late: bool, effects: &mut Effects) {
         let (worker, token) = (self.tasks[at].worker, self.tasks[at].token);
-        let (worker, task) = (self.workers.id(worker), self.tasks.id(at));
+        let (worker, task) = (self.worker_id(worker), self.tasks.id(at));
         let is_stopping = self.tasks[at].stage == Stage::Stopping;
         let spent = self.spent_since_start(at);
         self.release(at, spent, false, effects);

@@ -152,7 +152,7 @@ impl State {
         self.stand(tenant_at);
         self.pass(tag);
         self.hold(at, worker_at);
-        let (worker, token) = (self.workers.id(worker_at), self.token);
+        let (worker, token) = (self.worker_id(worker_at), self.token);
         effects.orders.push(Order::Start(self.start_of(at)));
         self.tell(at, Happened::Started { worker, token }, effects);
     }
@@ -161,7 +161,7 @@ impl State {
     pub(crate) fn start_of(&self, at: u32) -> Start {
         let task = &self.tasks[at];
         Start {
-            worker: self.workers.id(task.worker),
+            worker: self.worker_id(task.worker),
             task: self.tasks.id(at),
             token: task.token,
             tenant: self.tenants[task.tenant as usize].name.clone(),

@@ -177,7 +177,7 @@ impl State {
             }
             signals.workers += 1;
             if worker.held.len == 0 {
-                signals.idle.push((worker.idle_ms, self.workers.id(at)));
+                signals.idle.push((worker.idle_ms, self.worker_id(at)));
             }
         }
         signals.idle.sort_unstable();

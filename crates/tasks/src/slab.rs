@@ -1,6 +1,6 @@
 //! Things in numbered slots, on pages (`pages`) that copies share.
 //!
-//! An id is a slot's number and, above it, how often the slot was used: ids of what is gone are noticed. Which slot is used
+//! An id is a slot's number, marked with a shard (`shard`), and, above it, how often the slot was used: ids of what is gone are noticed. Which slot is used
 //! next follows from what was done, so that all nodes give out the same ids.
 
 use std::ops::{Index, IndexMut};
@@ -41,15 +41,22 @@ pub(crate) struct Slab<T> {
     slots: Pages<Slot<T>>,
     free: u32,
     len: u32,
+    /// What ids have above the slot's number (`shard`).
+    mark: u32,
 }
 
 impl<T> Default for Slab<T> {
     fn default() -> Slab<T> {
-        Slab { slots: Pages::default(), free: NONE, len: 0 }
+        Slab { slots: Pages::default(), free: NONE, len: 0, mark: 0 }
     }
 }
 
 impl<T: Clone> Slab<T> {
+    /// An empty one, whose ids have this mark.
+    pub(crate) fn marked(mark: u32) -> Slab<T> {
+        Slab { mark, ..Slab::default() }
+    }
+
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         self.len += 1;
         if self.free == NONE {
@@ -74,13 +81,15 @@ impl<T: Clone> Slab<T> {
     }
 
     pub(crate) fn id(&self, at: u32) -> u64 {
-        u64::from(self.slots[at as usize].generation) << 32 | u64::from(at)
+        u64::from(self.slots[at as usize].generation) << 32 | u64::from(at ^ self.mark)
     }
 
     /// The slot of what has this id, if it is there still.
     pub(crate) fn find(&self, id: u64) -> Option<u32> {
-        let slot = self.slots.get(id as u32 as usize)?;
-        (slot.generation == (id >> 32) as u32 && slot.value.is_some()).then_some(id as u32)
+        // Another mark's is beyond all slots.
+        let at = id as u32 ^ self.mark;
+        let slot = self.slots.get(at as usize)?;
+        (slot.generation == (id >> 32) as u32 && slot.value.is_some()).then_some(at)
     }
 
     pub(crate) fn has(&self, at: u32) -> bool {

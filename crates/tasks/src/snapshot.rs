@@ -15,6 +15,7 @@ use crate::quota::Amounts;
 use crate::rate::Bucket;
 use crate::retry::Retry;
 use crate::schedule::Schedule;
+use crate::shard::shard_of_id;
 use crate::slab::{NONE, Slot};
 use crate::state::{SCHEDULE, State, TASK, WORKER};
 use crate::task::{Labelled, List, NEVER_MS, Stage, Task};
@@ -41,6 +42,7 @@ const BUCKETS: u8 = 12;
 const AHEAD: u8 = 13;
 const NEEDS: u8 = 14;
 const TRAITS: u8 = 15;
+const ENLISTED: u8 = 30;
 
 layout! {
     /// What there is one of.
@@ -126,6 +128,13 @@ layout! {
     }
 }
 
+layout! {
+    pub struct EnlistedEntry {
+        pub worker: u32,
+        pub id: u64,
+    }
+}
+
 /// A state as it was at one moment, while the state goes on.
 #[derive(Debug, Clone)]
 pub struct Frozen(State);
@@ -169,7 +178,11 @@ impl Frozen {
         let ahead = state.ahead.iter().map(|(&worker, &ahead)| AheadEntry { worker, ahead });
         write_all(AHEAD, ahead, &mut take)?;
         write_all(NEEDS, self::needs(state), &mut take)?;
-        write_all(TRAITS, self::traits(state), &mut take)
+        write_all(TRAITS, self::traits(state), &mut take)?;
+        // All, so that none can be missing.
+        let workers = state.workers.iter_from(0).filter(|_| state.shard > 0);
+        let enlisted = workers.map(|(at, _)| EnlistedEntry { worker: at, id: state.worker_id(at) });
+        write_all(ENLISTED, enlisted, &mut take)
     }
 
     fn head(&self) -> Head {
@@ -280,6 +293,11 @@ pub struct Restoring {
 }
 
 impl Restoring {
+    /// One of a cluster's shard of this number.
+    pub fn of_shard(shard: u8) -> Restoring {
+        Restoring { state: State::of_shard(Limits::default(), shard), ..Restoring::default() }
+    }
+
     /// Takes the next block in.
     pub fn take(&mut self, block: &[u8]) -> Result<(), DecodeError> {
         let mut fields = Fields { rest: block };
@@ -355,6 +373,10 @@ impl Restoring {
                 state.demands += 1;
             }
             TRAITS => self.take_traits(TraitsEntry::read(fields)?)?,
+            ENLISTED => {
+                let EnlistedEntry { worker, id } = EnlistedEntry::read(fields)?;
+                check(state.enlisted.insert(worker, id), "workers of other shards")?;
+            }
             number => return Err(DecodeError::Unknown { what: "kind of block", number }),
         }
         Ok(())
@@ -455,6 +477,13 @@ impl State {
                 && !self.workers[worker].is_draining;
             check(is_so, "workers")?;
         }
+        for (worker, id) in self.enlisted.iter() {
+            let is_so =
+                self.workers.has(worker) && (shard_of_id(id) != self.shard || self.workers.id(worker) == id);
+            check(is_so, "workers of other shards")?;
+        }
+        let enlisted = if self.shard == 0 { 0 } else { self.workers.len() };
+        check(self.enlisted.len() == enlisted, "workers of other shards")?;
         let schedules = self.schedules.iter_from(0);
         check(schedules.into_iter().all(|(_, found)| is(found.tenant, tenants)), "schedules")
     }

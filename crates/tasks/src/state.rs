@@ -7,6 +7,7 @@ use imbl::{OrdMap, OrdSet};
 use crate::ahead::Ahead;
 use crate::command::Command;
 use crate::effects::{Effects, Event, Happened};
+use crate::enlisted::Enlisted;
 use crate::error::{Limit, Refusal};
 use crate::group::{Group, GroupKey};
 use crate::lane::{Class, Lane, Needs};
@@ -17,6 +18,7 @@ use crate::quota::Amounts;
 use crate::reply::Reply;
 use crate::retry::Retry;
 use crate::schedule::Schedule;
+use crate::shard;
 use crate::slab::Slab;
 use crate::task::{List, NEVER_MS, Task};
 use crate::tenant::Tenant;
@@ -33,6 +35,8 @@ const VIRTUAL_TIME_MAX: u64 = 1 << 60;
 /// All tasks, workers and tenants. Cloning it costs next to nothing: what two clones have in common they share.
 #[derive(Debug, Clone, Default)]
 pub struct State {
+    /// Which of the cluster's shards it is.
+    pub(crate) shard: u8,
     pub(crate) limits: Limits,
     pub(crate) now_ms: u64,
     /// From the cluster's count to milliseconds since 1970.
@@ -40,6 +44,8 @@ pub struct State {
     pub(crate) names: Names,
     pub(crate) tasks: Slab<Task>,
     pub(crate) workers: Slab<Worker>,
+    /// Those that joined in another shard.
+    pub(crate) enlisted: Enlisted,
     pub(crate) tenants: Pages<Tenant>,
     pub(crate) tenant_at: ByName,
     pub(crate) classes: Pages<Class>,
@@ -84,7 +90,19 @@ pub struct State {
 impl State {
     /// An empty one.
     pub fn new(limits: Limits) -> State {
-        State { limits, ..State::default() }
+        State::of_shard(limits, 0)
+    }
+
+    /// An empty one, of a cluster's shard of this number, below [`SHARDS_MAX`](crate::SHARDS_MAX).
+    pub fn of_shard(limits: Limits, shard: u8) -> State {
+        let mark = shard::mark_of(shard);
+        let (tasks, workers) = (Slab::marked(mark), Slab::marked(mark));
+        State { limits, shard, tasks, workers, ..State::default() }
+    }
+
+    /// Which of the cluster's shards it is.
+    pub fn shard(&self) -> u8 {
+        self.shard
     }
 
     /// How late it is: milliseconds since the cluster began, as its leaders have counted them.
@@ -161,6 +179,7 @@ impl State {
             Command::Redrive { tenant, count } => self.redrive(tenant, count, effects),
             Command::Discard { tenant, count } => self.discard(tenant, count, effects),
             Command::Join { ref worker } => self.join(worker),
+            Command::Enlist { id, ref worker } => self.enlist(id, worker),
             Command::Pull { worker, credit } => self.pull(worker, credit, effects),
             Command::Slots { worker, slots, ahead } => self.set_slots(worker, slots, ahead, effects),
             Command::Beat { ref workers } => self.beat(workers),
@@ -213,7 +232,13 @@ impl State {
     }
 
     pub(crate) fn find_worker(&self, worker: u64) -> Result<u32, Refusal> {
-        self.workers.find(worker).ok_or(Refusal::NoWorker { worker })
+        let found = self.workers.find(worker).or_else(|| self.enlisted.find(worker));
+        found.ok_or(Refusal::NoWorker { worker })
+    }
+
+    /// Under which id a worker is known, here and wherever else it works.
+    pub(crate) fn worker_id(&self, at: u32) -> u64 {
+        self.enlisted.id(at).unwrap_or_else(|| self.workers.id(at))
     }
 
     pub(crate) fn tenant(&mut self, at: u32) -> &mut Tenant {

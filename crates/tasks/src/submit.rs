@@ -14,6 +14,7 @@ use crate::layout::shared;
 use crate::limits::Limits;
 use crate::reply::{Reply, Taken};
 use crate::retry::Retry;
+use crate::shard::{SLOTS_MAX, shard_of_id};
 use crate::slab::NONE;
 use crate::state::State;
 use crate::task::{Extra, Labelled, NEVER_MS, PRIORITY_MAX, Stage, Task, ids_of};
@@ -97,6 +98,9 @@ impl State {
                 After::Task { task } => task,
             };
             match self.tasks.find(task).map(|at| self.tasks[at].stage) {
+                None if shard_of_id(task) != self.shard => {
+                    return Err(Refusal::DependencyElsewhere { index, task });
+                }
                 None => return Err(Refusal::NoDependency { index }),
                 Some(Stage::Cancelled) => return Err(Refusal::DependencyCancelled { index, task }),
                 Some(_) => {}
@@ -158,8 +162,7 @@ impl State {
             count += 1;
             bytes += (task.payload.len() + task.idempotency_key.len() + task.labels.len() * 128) as u64 + 512;
         }
-        Limit::Tasks
-            .check(u64::from(self.tasks.len()) + count, self.limits.tasks_max.min(u64::from(NONE)))?;
+        Limit::Tasks.check(u64::from(self.tasks.len()) + count, self.limits.tasks_max.min(SLOTS_MAX - 1))?;
         let bytes_max = self.limits.state_bytes_max;
         if count > 0 && bytes > bytes_max { Err(Refusal::NoRoom { bytes, bytes_max }) } else { Ok(()) }
     }
@@ -311,7 +314,7 @@ impl State {
 
     /// A task that was inserted waits for these, or for nothing but its time.
     fn begin(&mut self, id: u64, after: &[u64], effects: &mut Effects) {
-        let at = id as u32;
+        let Some(at) = self.tasks.find(id) else { return };
         let mut waits_for = 0;
         for &on in after {
             let Some(on_at) = self.tasks.find(on).filter(|&on| self.tasks[on].stage != Stage::Completed)

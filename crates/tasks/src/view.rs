@@ -181,7 +181,7 @@ impl State {
             submitted_ms: task.submitted_ms,
             started_ms: (task.token > 0).then_some(task.started_ms),
             deadline_ms: (task.deadline_ms != u64::MAX).then_some(task.deadline_ms),
-            worker: (task.stage.is_held() && task.worker != NONE).then(|| self.workers.id(task.worker)),
+            worker: (task.stage.is_held() && task.worker != NONE).then(|| self.worker_id(task.worker)),
             progress: (extra.permille, extra.note),
             labels: extra.labels,
             after: extra.after,
@@ -275,7 +275,7 @@ impl State {
         self.workers.iter_from(0).map(move |(at, worker)| {
             let serves = &self.pools[worker.pool as usize].serves;
             WorkerView {
-                worker: self.workers.id(at),
+                worker: self.worker_id(at),
                 name: worker.name.clone(),
                 kinds: names(&serves.kinds),
                 queues: names(&serves.queues),

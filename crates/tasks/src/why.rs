@@ -27,12 +27,12 @@ impl State {
             Stage::Ready => self.why_ready(at, found),
             Stage::Running if found.worker == NONE => "running: it is being published".into(),
             Stage::Running => {
-                let worker = self.workers.id(found.worker);
+                let worker = self.worker_id(found.worker);
                 let since = for_people(self.now_ms - found.started_ms);
                 format!("running: worker {worker:x} has had it for {since}, attempt {}", found.attempts)
             }
             Stage::Stopping => {
-                let worker = self.workers.id(found.worker);
+                let worker = self.worker_id(found.worker);
                 let left = for_people(found.due_ms.saturating_sub(self.now_ms));
                 format!("stopping: it was cancelled, worker {worker:x} has yet to say so, within {left}")
             }

@@ -14,6 +14,12 @@ use crate::worker::{Pool, Serves, Worker};
 impl State {
     pub(crate) fn join(&mut self, new: &NewWorker<'_>) -> Result<Reply, Refusal> {
         self.check_join(new)?;
+        let at = self.take_worker(new);
+        Ok(Reply::Joined { worker: self.worker_id(at) })
+    }
+
+    /// A worker comes that was checked; its slot.
+    pub(crate) fn take_worker(&mut self, new: &NewWorker<'_>) -> u32 {
         let serves = Serves {
             kinds: new.kinds.iter().map(|kind| self.names.insert(kind)).collect(),
             queues: new.queues.iter().map(|queue| self.names.insert(queue)).collect(),
@@ -44,10 +50,10 @@ impl State {
         self.add_credit(at, new.credit);
         let classes = self.pools[pool as usize].classes.clone();
         self.dirty.extend(classes.iter());
-        Ok(Reply::Joined { worker: self.workers.id(at) })
+        at
     }
 
-    fn check_join(&self, new: &NewWorker<'_>) -> Result<(), Refusal> {
+    pub(crate) fn check_join(&self, new: &NewWorker<'_>) -> Result<(), Refusal> {
         self.check_length(new.name)?;
         if new.kinds.is_empty() {
             return Err(Refusal::NoKinds);
@@ -158,16 +164,20 @@ impl State {
         self.check_batch(workers.len())?;
         let mut gone = Vec::new();
         for &id in workers {
-            let Some(at) = self.workers.find(id) else {
-                gone.push(id);
-                continue;
-            };
-            let worker = &mut self.workers[at];
-            self.timers.remove(&(worker.end_ms, WORKER, at));
-            worker.end_ms = self.now_ms.saturating_add(worker.ttl_ms);
-            self.timers.insert((worker.end_ms, WORKER, at));
+            match self.find_worker(id) {
+                Ok(at) => self.renew(at),
+                Err(_) => gone.push(id),
+            }
         }
         Ok(Reply::Beaten { gone })
+    }
+
+    /// A worker has given a sign of life.
+    pub(crate) fn renew(&mut self, at: u32) {
+        let worker = &mut self.workers[at];
+        self.timers.remove(&(worker.end_ms, WORKER, at));
+        worker.end_ms = self.now_ms.saturating_add(worker.ttl_ms);
+        self.timers.insert((worker.end_ms, WORKER, at));
     }
 
     /// The slots of who answers and of the task, if the answer counts.
@@ -265,7 +275,7 @@ impl State {
     pub(crate) fn tell_drained(&self, at: u32, effects: &mut Effects) {
         let worker = &self.workers[at];
         if worker.is_draining && worker.held.len == 0 {
-            effects.orders.push(Order::Drained { worker: self.workers.id(at) });
+            effects.orders.push(Order::Drained { worker: self.worker_id(at) });
         }
     }
 
@@ -289,6 +299,7 @@ impl State {
         let worker = &self.workers[at];
         self.timers.remove(&(worker.end_ms, WORKER, at));
         self.pools[worker.pool as usize].workers -= 1;
+        self.enlisted.remove(at);
         self.workers.remove(at);
     }
 }

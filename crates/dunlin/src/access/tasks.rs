@@ -57,7 +57,7 @@ impl TaskRule {
             | Command::Join { .. } => self.work || self.manage,
             Command::Tenant { .. } | Command::Limit { .. } => self.manage,
             // What the nodes tell one another.
-            Command::Published { .. } | Command::Clock { .. } => false,
+            Command::Published { .. } | Command::Clock { .. } | Command::Enlist { .. } => false,
         };
         if allowed { Ok(()) } else { Err(shown(command)) }
     }
@@ -104,7 +104,9 @@ fn shown(command: &Command<'_>) -> String {
         | Command::Found { tenant } => format!("of tenant {}", String::from_utf8_lossy(tenant)),
         Command::Cancel { task } | Command::Retry { task } => format!("task {task:x}"),
         Command::Tenant { .. } | Command::Limit { .. } => "shares and quotas".to_owned(),
-        Command::Published { .. } | Command::Clock { .. } => "what nodes tell one another".to_owned(),
+        Command::Published { .. } | Command::Clock { .. } | Command::Enlist { .. } => {
+            "what nodes tell one another".to_owned()
+        }
         _ => "as a worker".to_owned(),
     }
 }

@@ -131,13 +131,3 @@ fn shares_fill_up_what_others_do_not_want() {
     assert!(jain(&cpu, &quota, &quota) > 0.999);
     assert!((index(&cpu) - 0.845).abs() < 0.001);
 }
-
-#[test]
-fn credit_is_dealt_to_shards_so_that_shares_hold_across_them() {
-    let many = (1e9, 1.0);
-    assert_eq!(deal(100, &[vec![many; 3], vec![many]]), [75, 25]);
-    assert_eq!(deal(100, &[vec![(10.0, 1.0)], vec![many], vec![(1e9, 2.0)]]), [10, 30, 60]);
-    assert_eq!(deal(10, &[vec![many], vec![many], vec![many]]).iter().sum::<u64>(), 10);
-    assert_eq!(deal(10, &[vec![(2.0, 1.0)], vec![(3.0, 5.0)]]), [2, 3]);
-    assert_eq!(deal(10, &[vec![], vec![many]]), [0, 10]);
-}

@@ -98,6 +98,13 @@ fn commands() -> Vec<(&'static str, Command<'static>)> {
             Command::Schedule { tenant: b"tenant", name: b"name", cron: b"* * * * *", task: needing },
         ),
         ("slots", Command::Slots { worker: 1, slots: 2, ahead: 3 }),
+        (
+            "enlist",
+            Command::Enlist {
+                id: 4,
+                worker: NewWorker { name: b"w", kinds: vec![b"kind"], ..NewWorker::default() },
+            },
+        ),
     ]
 }
 

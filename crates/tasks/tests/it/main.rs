@@ -14,6 +14,8 @@ mod rates;
 mod refused;
 mod reserved;
 mod schedules;
+mod shards;
+mod slots;
 mod snapshots;
 mod why;
 mod workers;

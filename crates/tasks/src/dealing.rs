@@ -1,0 +1,269 @@
+//! How what workers do at once is dealt to the shards of a cluster's tasks, so that tenants get their shares of all of it, whichever shard they live in.
+//!
+//! Each shard gives its own part of a worker's slots to its own tenants, fairly (`give`). So across shards it is fair if each shard has as many slots as its tenants
+//! are due of all of them: by weight, nobody more than it can use ([`due`]). Slots are whole: what is left over goes to each in turn ([`Dealer`]), so that
+//! even of one slot everybody has its share of the time. Which worker's slot changes its shard is decided last ([`place`]).
+//!
+//! Each node deals the slots of the workers that are attached to it, by what it knows of all. Workers that serve the same are dealt together. One that says how
+//! many processors or how much memory it has is dealt whole: two shards cannot both count on the same memory.
+//!
+//! Invariants:
+//! - Slots move only where a shard could use more than it has; what no shard has is given away at once.
+//! - What a shard could use and does not have is dealt anew every [`EVERY_MS`], of workers that are dealt whole every [`EVERY_WHOLE_MS`]: then a slot has moved
+//!   when the task is done that it holds.
+//!
+//! Soft quotas order tenants within their shard only.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::quota::Quota;
+use crate::slots::{Dealer, Seat, Want, due, place};
+use crate::state::State;
+
+/// How often slots are dealt anew, by the time of who deals.
+const EVERY_MS: u64 = 50;
+/// The same of workers that are dealt whole, each of which first does all it has.
+const EVERY_WHOLE_MS: u64 = 1_000;
+
+/// What a shard's tenants could use, and what it has.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Wanting {
+    /// Of each tenant that has something to do, or something kept for it.
+    wants: Vec<Want>,
+    /// Slots that the shard has of the workers, of all nodes.
+    slots: u64,
+}
+
+impl Wanting {
+    /// More could be done than there are slots.
+    fn lacks(&self) -> bool {
+        self.wants.iter().map(|want| want.demand.max(want.kept)).sum::<u64>() > self.slots
+    }
+}
+
+/// A shard, as far as it matters to whom slots are dealt.
+#[derive(Debug, Clone, Default)]
+pub struct Look {
+    workers: BTreeMap<u64, Part>,
+    /// By the shard's numbers of pools.
+    wanting: BTreeMap<u32, Wanting>,
+}
+
+/// What a shard has of a worker.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    pool: u32,
+    /// It says how many processors or how much memory it has.
+    is_whole: bool,
+    allotted: u32,
+    held: u32,
+}
+
+/// Slots that workers are to have of a shard: each with how many, and how many tasks it may have at hand.
+pub type Slots = Vec<(u64, u32, u32)>;
+
+/// Deals the slots of some workers.
+#[derive(Debug, Clone, Default)]
+pub struct Dealing {
+    workers: BTreeMap<u64, Known>,
+    dealt: BTreeMap<(u32, bool), Dealt>,
+}
+
+/// A worker.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    /// What it does at once.
+    slots: u32,
+    ahead: u32,
+    /// Slots that no shard has; nobody knows yet of one that has just come.
+    pending: Option<u32>,
+}
+
+/// The last deal of workers that serve the same.
+#[derive(Debug, Clone, Default)]
+struct Dealt {
+    dealer: Dealer,
+    dealt: Vec<u64>,
+    at_ms: u64,
+}
+
+impl Dealing {
+    /// A worker does so many tasks at once from now on, and may have so many at hand besides.
+    pub fn came(&mut self, worker: u64, slots: u32, ahead: u32) {
+        self.workers.insert(worker, Known { slots, ahead, pending: None });
+    }
+
+    /// Only those are left.
+    pub fn keep(&mut self, is_there: impl Fn(u64) -> bool) {
+        self.workers.retain(|worker, _| is_there(*worker));
+    }
+
+    /// All that it deals with.
+    pub fn workers(&self) -> Vec<u64> {
+        self.workers.keys().copied().collect()
+    }
+
+    /// Slots wait for a task to end, or for a shard to be known.
+    pub fn is_open(&self) -> bool {
+        self.workers.values().any(|known| known.pending != Some(0))
+    }
+
+    /// What is to change, of each shard, as the shards are; what has changed [`Dealing::settle`] is told. Times are of who asks, in ms.
+    pub fn deal(&mut self, now_ms: u64, shards: &[Look]) -> Vec<Slots> {
+        let mut slots = vec![Slots::new(); shards.len()];
+        let Some(home) = shards.first() else { return slots };
+        let mut pools: BTreeMap<(u32, bool), Vec<u64>> = BTreeMap::new();
+        for (&worker, known) in &mut self.workers {
+            // One that a shard does not know is about to attach again, or is gone.
+            let Some(has) = allotted(worker, shards) else { continue };
+            let has: u32 = has.iter().sum();
+            // Who has been seen before and has more than it said has asked for more.
+            known.slots = known.pending.map_or(known.slots, |pending| known.slots.max(has + pending));
+            let rest = known.slots.saturating_sub(has);
+            known.pending = Some(known.pending.map_or(rest, |pending| pending.min(rest)));
+            let part = &home.workers[&worker];
+            pools.entry((part.pool, part.is_whole)).or_default().push(worker);
+        }
+        self.dealt.retain(|pool, _| pools.contains_key(pool));
+        for (pool, workers) in pools {
+            self.deal_pool(now_ms, pool, &workers, shards, &mut slots);
+        }
+        slots
+    }
+
+    fn deal_pool(
+        &mut self,
+        now_ms: u64,
+        pool: (u32, bool),
+        workers: &[u64],
+        shards: &[Look],
+        slots: &mut [Slots],
+    ) {
+        let is_whole = pool.1;
+        let before: Vec<Seat> = workers.iter().map(|worker| self.seat(*worker, shards)).collect();
+        let seat = |seat: &Seat| if is_whole { seat.whole() } else { seat.trimmed() };
+        let mut seats: Vec<Seat> = before.iter().map(seat).collect();
+        let nothing = Wanting::default();
+        let of_shard = |shard: &Look| {
+            let pool = shard.workers[&workers[0]].pool;
+            shard.wanting.get(&pool).unwrap_or(&nothing).clone()
+        };
+        let wanting: Vec<Wanting> = shards.iter().map(of_shard).collect();
+        let lacks = wanting.iter().any(Wanting::lacks);
+        let pending: u32 = before.iter().map(|seat| seat.pending).sum();
+        if !lacks && pending == 0 && (is_whole || seats == before) {
+            return;
+        }
+        let units: u64 = seats.iter().map(Seat::units).sum();
+        let last = self.dealt.entry(pool).or_default();
+        let every_ms = if is_whole { EVERY_WHOLE_MS } else { EVERY_MS };
+        if last.dealt.iter().sum::<u64>() != units || now_ms >= last.at_ms + every_ms {
+            let all = wanting.iter().map(|wanting| wanting.slots).sum::<u64>() + u64::from(pending);
+            let wants: Vec<Vec<Want>> = wanting.into_iter().map(|wanting| wanting.wants).collect();
+            last.dealt = last.dealer.deal(units, &due(&wants, all));
+            last.at_ms = now_ms;
+        }
+        place(&last.dealt, &mut seats, lacks);
+        for ((&worker, before), seat) in workers.iter().zip(&before).zip(&seats) {
+            let of_unit = if is_whole { before.units() as u32 } else { 1 };
+            for (shard, (units, before)) in seat.allotted.iter().zip(&before.allotted).enumerate() {
+                let now = units * of_unit;
+                if now != *before {
+                    let ahead = if now > 0 { seat.ahead.max(self.workers[&worker].ahead) } else { 0 };
+                    slots[shard].push((worker, now, ahead));
+                }
+            }
+        }
+    }
+
+    fn seat(&self, worker: u64, shards: &[Look]) -> Seat {
+        let Known { slots, ahead, pending } = self.workers[&worker];
+        let held = shards.iter().map(|shard| shard.workers[&worker].held).collect();
+        let allotted = allotted(worker, shards).unwrap_or_default();
+        Seat { slots, ahead, pending: pending.unwrap_or(0), allotted, held }
+    }
+
+    /// What was to change was asked for, and has come about as far as it has: `before` is how the shards were, `now` how they are.
+    pub fn settle(&mut self, before: &[Look], now: &[Look]) {
+        for (&worker, known) in &mut self.workers {
+            let sum = |shards| allotted(worker, shards).map(|has| has.iter().sum::<u32>());
+            let (Some(pending), Some(before), Some(now)) = (known.pending, sum(before), sum(now)) else {
+                continue;
+            };
+            known.pending = Some((before + pending).saturating_sub(now).min(known.slots.saturating_sub(now)));
+        }
+    }
+}
+
+/// What each shard has of a worker; `None` where one of them does not know it.
+fn allotted(worker: u64, shards: &[Look]) -> Option<Vec<u32>> {
+    shards.iter().map(|shard| Some(shard.workers.get(&worker)?.allotted)).collect()
+}
+
+impl Look {
+    /// At those of these workers that it knows, and what it could use of them.
+    pub fn at(state: &State, workers: &[u64]) -> Look {
+        let part = |&id: &u64| {
+            let at = state.find_worker(id).ok()?;
+            let worker = &state.workers[at];
+            let (pool, is_whole, held) = (worker.pool, worker.has != [0; 2], worker.held.len);
+            Some((id, Part { pool, is_whole, allotted: state.allotted_of(at), held }))
+        };
+        let workers: BTreeMap<u64, Part> = workers.iter().filter_map(part).collect();
+        let pools: BTreeSet<u32> = workers.values().map(|part| part.pool).collect();
+        let wanting = pools.into_iter().map(|pool| (pool, state.wanting(pool))).collect();
+        Look { workers, wanting }
+    }
+}
+
+impl State {
+    /// What tenants could use of the workers of a pool, and what there is of them here.
+    fn wanting(&self, pool_at: u32) -> Wanting {
+        let mut slots = 0;
+        let mut wants: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for (at, worker) in self.workers.iter_from(0).filter(|(_, worker)| worker.pool == pool_at) {
+            slots += u64::from(self.allotted_of(at));
+            worker.held.iter(&self.tasks).for_each(|(_, task)| wants.entry(task.tenant).or_default().0 += 1);
+        }
+        let pool = &self.pools[pool_at as usize];
+        for &class in pool.classes.iter() {
+            for &(_, lane) in &self.classes[class as usize].standing {
+                let lane = &self.lanes[lane as usize];
+                if pool.serves.is_for(&self.tenants[lane.tenant as usize].name) {
+                    wants.entry(lane.tenant).or_default().1 += u64::from(lane.len);
+                }
+            }
+        }
+        if self.kept[0] > 0 {
+            let kept = self.tenants.iter().enumerate();
+            let kept =
+                kept.filter(|(_, tenant)| tenant.quotas[0].reserved > 0 && pool.serves.is_for(&tenant.name));
+            for (at, _) in kept {
+                wants.entry(at as u32).or_default();
+            }
+        }
+        let wants = wants.into_iter().map(|(tenant, (held, ready))| {
+            let tenant = &self.tenants[tenant as usize];
+            let quota: &Quota = &tenant.quotas[0];
+            let room = quota.most().map_or(u64::MAX, |most| most.saturating_sub(tenant.used[0].now));
+            Want { demand: held + ready.min(room), weight: tenant.weight, kept: quota.reserved }
+        });
+        Wanting { wants: wants.collect(), slots }
+    }
+
+    fn allotted_of(&self, at: u32) -> u32 {
+        let worker = &self.workers[at];
+        let given = self.ahead.get(&at).map_or(0, |ahead| ahead.given);
+        (worker.credit + worker.held.len).saturating_sub(given)
+    }
+
+    /// Slots in which nothing is done.
+    pub fn idle_slots(&self) -> u64 {
+        self.free[0]
+    }
+
+    /// Something could start, and no worker takes it.
+    pub fn is_waiting(&self) -> bool {
+        self.free[0] == 0 && self.classes.iter().any(|class| !class.standing.is_empty())
+    }
+}

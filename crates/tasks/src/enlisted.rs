@@ -1,0 +1,64 @@
+//! Workers that joined in another shard of the cluster's tasks, and work for this one as well, under the id that they have there.
+//!
+//! Each shard deals with its own part of what a worker takes at once (`dealing`); its lease, and whether it drains, all shards are told.
+
+use imbl::OrdMap;
+
+use crate::command::NewWorker;
+use crate::error::Refusal;
+use crate::reply::Reply;
+use crate::shard::shard_of_id;
+use crate::state::State;
+
+/// Their ids by their slots, and the other way round.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Enlisted {
+    ids: OrdMap<u32, u64>,
+    slots: OrdMap<u64, u32>,
+}
+
+impl Enlisted {
+    /// Whether neither was taken.
+    pub(crate) fn insert(&mut self, at: u32, id: u64) -> bool {
+        self.ids.insert(at, id).is_none() && self.slots.insert(id, at).is_none()
+    }
+
+    pub(crate) fn remove(&mut self, at: u32) {
+        if let Some(id) = self.ids.remove(&at) {
+            self.slots.remove(&id);
+        }
+    }
+
+    pub(crate) fn id(&self, at: u32) -> Option<u64> {
+        self.ids.get(&at).copied()
+    }
+
+    pub(crate) fn find(&self, id: u64) -> Option<u32> {
+        self.slots.get(&id).copied()
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.ids.len() as u32
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.ids.iter().map(|(&at, &id)| (at, id))
+    }
+}
+
+impl State {
+    /// A worker of another shard takes tasks of this one, too. One that does already lives on.
+    pub(crate) fn enlist(&mut self, id: u64, new: &NewWorker<'_>) -> Result<Reply, Refusal> {
+        if let Ok(at) = self.find_worker(id) {
+            self.renew(at);
+            return Ok(Reply::Joined { worker: id });
+        }
+        if shard_of_id(id) == self.shard {
+            return Err(Refusal::NoWorker { worker: id });
+        }
+        self.check_join(new)?;
+        let at = self.take_worker(new);
+        self.enlisted.insert(at, id);
+        Ok(Reply::Joined { worker: id })
+    }
+}

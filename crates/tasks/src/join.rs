@@ -1,0 +1,97 @@
+//! What the shards of a cluster's tasks answer to the same question, as one answer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::query::Found;
+use crate::signals::{KindSignals, Signals};
+use crate::view::WorkerView;
+
+impl Found {
+    /// One answer of those of all shards, in the order of the shards, to a question that is about all of them; `None` where there are none, or
+    /// they are answers to something else.
+    pub fn join(parts: Vec<Found>) -> Option<Found> {
+        let mut parts = parts.into_iter();
+        let first = parts.next()?;
+        parts.try_fold(first, Found::and)
+    }
+
+    fn and(self, other: Found) -> Option<Found> {
+        Some(match (self, other) {
+            (Found::Queues { mut queues }, Found::Queues { queues: more }) => {
+                queues.extend(more);
+                Found::Queues { queues }
+            }
+            (Found::Tenants { mut tenants }, Found::Tenants { tenants: more }) => {
+                tenants.extend(more);
+                Found::Tenants { tenants }
+            }
+            (Found::Workers { workers }, Found::Workers { workers: more }) => {
+                Found::Workers { workers: join_workers(workers, more) }
+            }
+            (Found::Signals { signals }, Found::Signals { signals: more }) => {
+                Found::Signals { signals: signals.and(more) }
+            }
+            (
+                Found::Status { tasks, bytes, now_ms, mut limits },
+                Found::Status { tasks: more_tasks, bytes: more_bytes, limits: more, .. },
+            ) => {
+                limits.state_bytes_max = limits.state_bytes_max.saturating_add(more.state_bytes_max);
+                Found::Status { tasks: tasks + more_tasks, bytes: bytes + more_bytes, now_ms, limits }
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// A worker is one in all shards: it holds what it holds of each.
+fn join_workers(mut workers: Vec<WorkerView>, more: Vec<WorkerView>) -> Vec<WorkerView> {
+    let mut more: BTreeMap<u64, WorkerView> =
+        more.into_iter().map(|worker| (worker.worker, worker)).collect();
+    for worker in &mut workers {
+        let Some(part) = more.remove(&worker.worker) else { continue };
+        worker.held += part.held;
+        worker.credit += part.credit;
+        worker.done += part.done;
+        worker.used = std::array::from_fn(|at| worker.used[at] + part.used[at]);
+        worker.is_draining |= part.is_draining;
+        worker.left_ms = worker.left_ms.min(part.left_ms);
+    }
+    workers
+}
+
+impl Signals {
+    /// Those of all shards. A worker is idle that is so in each.
+    pub fn join(parts: impl IntoIterator<Item = Signals>) -> Signals {
+        parts.into_iter().reduce(Signals::and).unwrap_or_default()
+    }
+
+    fn and(self, more: Signals) -> Signals {
+        let also: BTreeMap<u64, u64> = more.idle.into_iter().collect();
+        let idle =
+            self.idle.into_iter().filter_map(|(id, since_ms)| Some((id, since_ms.max(*also.get(&id)?))));
+        let mut idle: Vec<(u64, u64)> = idle.collect();
+        idle.sort_by_key(|(id, since_ms)| (*since_ms, *id));
+        let mut kinds: BTreeMap<Arc<[u8]>, KindSignals> =
+            self.kinds.into_iter().map(|kind| (kind.kind.clone(), kind)).collect();
+        for kind in more.kinds {
+            match kinds.get_mut(&kind.kind) {
+                Some(known) => {
+                    known.startable += kind.startable;
+                    known.workers = known.workers.max(kind.workers);
+                }
+                None => drop(kinds.insert(kind.kind.clone(), kind)),
+            }
+        }
+        Signals {
+            startable: self.startable + more.startable,
+            oldest_ms: self.oldest_ms.max(more.oldest_ms),
+            held: self.held + more.held,
+            credit: self.credit + more.credit,
+            workers: self.workers.max(more.workers),
+            idle,
+            kinds: kinds.into_values().collect(),
+            grace_ms: self.grace_ms.max(more.grace_ms),
+        }
+    }
+}

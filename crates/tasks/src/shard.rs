@@ -1,0 +1,62 @@
+//! Shards of a cluster's tasks: each is a [`State`](crate::State) of its own, with tenants of its own.
+//!
+//! ```text
+//!  id u64: how often the slot was used u32 | shard, 4 bits | slot, 28 bits
+//! ```
+//! The id of a task says where it is; that of a worker where it joined, the first shard. In the first shard, which is the only one unless somebody wants more,
+//! ids are as they are without shards.
+//!
+//! Invariants: where a tenant lives follows from its name and the number of shards alone, and never changes; both functions are of the format.
+
+/// Shards of one cluster.
+pub const SHARDS_MAX: u8 = 16;
+
+const SLOT_BITS: u32 = 28;
+/// Slots of one shard, one more than may be used.
+pub(crate) const SLOTS_MAX: u64 = 1 << SLOT_BITS;
+
+/// Where a tenant's tasks live: FNV-1a of 64 bits (Fowler, Noll, Vo), finished by SplitMix64 (Steele et al. 2014), scaled to the
+/// number of shards by the upper half of the product.
+pub fn shard_of_tenant(tenant: &[u8], shards: u8) -> u8 {
+    let each = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    let mut hash = tenant.iter().fold(0xcbf2_9ce4_8422_2325, each);
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^= hash >> 31;
+    ((u128::from(hash) * u128::from(shards)) >> 64) as u8
+}
+
+/// The shard that gave this id to a task or a worker.
+pub fn shard_of_id(id: u64) -> u8 {
+    (id as u32 >> SLOT_BITS) as u8
+}
+
+/// What slots of a shard are marked with in ids.
+pub(crate) fn mark_of(shard: u8) -> u32 {
+    u32::from(shard) << SLOT_BITS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_tenant_lives_never_changes() {
+        let names = ["acme", "", "default", "tenant-1", "tenant-2", "tenant-3"];
+        let of = |shards| names.map(|name| shard_of_tenant(name.as_bytes(), shards));
+        assert_eq!(of(1), [0; 6]);
+        assert_eq!(of(2), [0, 1, 1, 1, 0, 1]);
+        assert_eq!(of(4), [0, 3, 3, 2, 1, 3]);
+    }
+
+    #[test]
+    fn tenants_are_spread_over_all_shards() {
+        for shards in [2, 3, 4, SHARDS_MAX] {
+            let mut count = vec![0; usize::from(shards)];
+            (0..1_000 * u32::from(shards)).for_each(|n| {
+                count[usize::from(shard_of_tenant(format!("tenant-{n}").as_bytes(), shards))] += 1
+            });
+            assert!(count.iter().all(|count| (850..1_150).contains(count)), "{count:?}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! How many slots of workers each shard of a cluster's tasks has, and of which worker.
+//!
+//! Invariants:
+//! - What is due sums to the slots, and so does what is dealt; over any number of deals, a shard has what it was due but for fewer slots than there are shards.
+//! - A shard with something to do is due something, so within some deals it has a slot.
+//! - A slot is taken from a shard first, and given to another when what it held there is done: no worker does more at once than it said.
+
+use crate::fairness::fair_shares;
+
+/// What a tenant could use of what workers that serve the same do at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Want {
+    /// Tasks of it that they hold, and those that could start now.
+    pub demand: u64,
+    /// Its share, against that of others.
+    pub weight: u32,
+    /// So much is kept for it, whether it can use it or not.
+    pub kept: u64,
+}
+
+/// How many of all slots each shard is due, by its tenants. What nobody can use is due to all alike, to begin with what comes.
+pub fn due(shards: &[Vec<Want>], slots: u64) -> Vec<f64> {
+    let wants: Vec<Want> = shards.iter().flatten().copied().collect();
+    let shares = shares(&wants, slots as f64);
+    let mut shares = shares.into_iter();
+    let mut due: Vec<f64> = shards.iter().map(|wants| shares.by_ref().take(wants.len()).sum()).collect();
+    let spare = (slots as f64 - due.iter().sum::<f64>()).max(0.0) / shards.len().max(1) as f64;
+    due.iter_mut().for_each(|due| *due += spare);
+    due
+}
+
+/// By weight, nobody more than it can use; and nobody less than is kept for it, as far as that goes.
+fn shares(wants: &[Want], slots: f64) -> Vec<f64> {
+    let kept: f64 = wants.iter().map(|want| want.kept as f64).sum();
+    let scale = if kept > slots { slots / kept } else { 1.0 };
+    let floors: Vec<f64> = wants.iter().map(|want| want.kept as f64 * scale).collect();
+    let mut fixed = vec![false; wants.len()];
+    loop {
+        let open: Vec<usize> = (0..wants.len()).filter(|at| !fixed[*at]).collect();
+        let taken: f64 = (0..wants.len()).filter(|at| fixed[*at]).map(|at| floors[at]).sum();
+        let demands: Vec<f64> = open.iter().map(|at| wants[*at].demand as f64).collect();
+        let weights: Vec<f64> = open.iter().map(|at| f64::from(wants[*at].weight.max(1))).collect();
+        let found = fair_shares(&demands, &weights, (slots - taken).max(0.0));
+        let below: Vec<usize> =
+            open.iter().zip(&found).filter(|(at, share)| floors[**at] > **share).map(|(at, _)| *at).collect();
+        if below.is_empty() {
+            let mut shares = floors;
+            open.iter().zip(found).for_each(|(at, share)| shares[*at] = share);
+            return shares;
+        }
+        below.into_iter().for_each(|at| fixed[at] = true);
+    }
+}
+
+/// Deals whole slots, again and again, and remembers what each shard is owed.
+#[derive(Debug, Clone, Default)]
+pub struct Dealer {
+    owed: Vec<f64>,
+}
+
+impl Dealer {
+    /// So many slots, in the proportions of what is due.
+    pub fn deal(&mut self, slots: u64, due: &[f64]) -> Vec<u64> {
+        self.owed.resize(due.len(), 0.0);
+        let all: f64 = due.iter().sum();
+        let (even, slots_f) = (slots as f64 / due.len().max(1) as f64, slots as f64);
+        let parts: Vec<f64> =
+            due.iter().map(|due| if all > 0.0 { due / all * slots_f } else { even }).collect();
+        let mut dealt: Vec<u64> = parts.iter().map(|part| part.floor() as u64).collect();
+        for (owed, (part, dealt)) in self.owed.iter_mut().zip(parts.iter().zip(&dealt)) {
+            *owed = if *part > 0.0 { *owed + part - *dealt as f64 } else { 0.0 };
+        }
+        for _ in dealt.iter().sum::<u64>()..slots {
+            let most =
+                (0..dealt.len()).max_by(|&a, &b| self.owed[a].total_cmp(&self.owed[b]).then(b.cmp(&a)));
+            let Some(most) = most else { break };
+            dealt[most] += 1;
+            self.owed[most] -= 1.0;
+        }
+        dealt
+    }
+}
+
+/// A worker, and what it has of which shard. Of one that is dealt whole, all of its slots count as one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Seat {
+    /// What it does at once.
+    pub slots: u32,
+    /// Tasks that it may have at hand besides.
+    pub ahead: u32,
+    /// Slots that no shard has.
+    pub pending: u32,
+    /// What each shard has of them.
+    pub allotted: Vec<u32>,
+    /// Tasks that it holds of each.
+    pub held: Vec<u32>,
+}
+
+impl Seat {
+    /// The same, with all its slots as one, which the shard has that has the most of them.
+    pub(crate) fn whole(&self) -> Seat {
+        let most = self.allotted.iter().enumerate().max_by_key(|(at, has)| (**has, std::cmp::Reverse(*at)));
+        let most = most.filter(|(_, has)| **has > 0).map(|(at, _)| at);
+        Seat {
+            slots: 1,
+            ahead: 0,
+            pending: u32::from(most.is_none() && self.pending > 0),
+            allotted: (0..self.allotted.len()).map(|at| u32::from(most == Some(at))).collect(),
+            held: self.held.iter().map(|held| u32::from(*held > 0)).collect(),
+        }
+    }
+
+    /// The same, with no more slots than it takes: who attaches again may take fewer.
+    pub(crate) fn trimmed(&self) -> Seat {
+        let mut seat = self.clone();
+        for _ in self.slots..self.allotted.iter().sum() {
+            if let Some(most) = seat.allotted.iter_mut().max() {
+                *most -= 1;
+            }
+        }
+        seat
+    }
+
+    /// Slots that are dealt.
+    pub(crate) fn units(&self) -> u64 {
+        u64::from(self.pending) + self.allotted.iter().map(|has| u64::from(*has)).sum::<u64>()
+    }
+
+    /// Slots that no shard has, and no task takes any more.
+    fn free(&self) -> u32 {
+        let allotted: u32 = self.allotted.iter().sum();
+        let beyond =
+            self.allotted.iter().zip(&self.held).map(|(allotted, held)| held.saturating_sub(*allotted));
+        let taken = allotted + beyond.sum::<u32>().saturating_sub(self.ahead);
+        self.slots.saturating_sub(taken).min(self.pending)
+    }
+}
+
+/// Has workers' slots come nearer to so many for each shard: those that are free are given away; and where `may_take`, as many as are
+/// lacking besides are taken from shards that have too many, those first in which nothing is done.
+pub fn place(dealt: &[u64], seats: &mut [Seat], may_take: bool) {
+    let has =
+        |shard: usize, seats: &[Seat]| seats.iter().map(|seat| i64::from(seat.allotted[shard])).sum::<i64>();
+    let mut lacking: Vec<i64> =
+        dealt.iter().enumerate().map(|(at, dealt)| *dealt as i64 - has(at, seats)).collect();
+    for seat in seats.iter_mut() {
+        for _ in 0..seat.free() {
+            let most = (0..lacking.len()).max_by_key(|at| (lacking[*at], std::cmp::Reverse(*at)));
+            let Some(most) = most else { return };
+            seat.allotted[most] += 1;
+            seat.pending -= 1;
+            lacking[most] -= 1;
+        }
+    }
+    let under_way: i64 = seats.iter().map(|seat| i64::from(seat.pending)).sum();
+    let mut missing = lacking.iter().filter(|lacking| **lacking > 0).sum::<i64>() - under_way;
+    if !may_take {
+        return;
+    }
+    for (shard, lacking) in lacking.iter_mut().enumerate() {
+        for is_busy in [false, true] {
+            for seat in seats.iter_mut() {
+                let least = if is_busy { 0 } else { seat.held[shard] };
+                while missing > 0 && *lacking < 0 && seat.allotted[shard] > least {
+                    seat.allotted[shard] -= 1;
+                    seat.pending += 1;
+                    *lacking += 1;
+                    missing -= 1;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! Many states, each with tenants of its own, and the same workers.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use super::snapshots::blocks;
+use super::*;
+
+const LIVES_MS: u64 = 1 << 40;
+
+fn new_worker(credit: u32) -> NewWorker<'static> {
+    NewWorker { kinds: vec![b"work"], credit, ttl_ms: 10_000, ..NewWorker::default() }
+}
+
+fn of_shard(shard: u8) -> Scene {
+    let mut scene = Scene { state: State::of_shard(Limits::default(), shard), effects: Effects::default() };
+    scene.tenant(Tenant::new(b"a"));
+    scene
+}
+
+fn restored_of(shard: u8, state: &State) -> Result<State, DecodeError> {
+    let mut restoring = Restoring::of_shard(shard);
+    blocks(state).iter().try_for_each(|block| restoring.take(block))?;
+    restoring.end()
+}
+
+#[test]
+fn ids_say_their_shard_and_those_of_the_first_are_as_without_shards() {
+    let ids = [0, 1, 15].map(|shard| of_shard(shard).plain());
+    assert_eq!(ids, [0x1_0000_0000, 0x1_1000_0000, 0x1_f000_0000]);
+    assert_eq!(ids.map(shard_of_id), [0, 1, 15]);
+    assert_eq!(Scene::new().plain(), ids[0]);
+}
+
+#[test]
+fn a_task_of_another_shard_is_not_known_and_none_can_wait_for_it() {
+    let (mut first, mut second) = (of_shard(0), of_shard(1));
+    let (elsewhere, here) = (first.plain(), second.plain());
+    assert_eq!(second.ask(Command::Cancel { task: elsewhere }), Err(Refusal::NoTask { task: elsewhere }));
+    let after = |task| NewTask { after: vec![After::Task { task }], ..work() };
+    let submit = |task| Command::Submit { tenant: b"a", tasks: vec![after(task)] };
+    let refused = Refusal::DependencyElsewhere { index: 0, task: elsewhere };
+    assert_eq!(second.ask(submit(elsewhere)), Err(refused));
+    assert!(second.ask(submit(here)).is_ok());
+}
+
+#[test]
+fn an_enlisted_worker_has_the_id_of_its_home_in_orders_answers_and_snapshots() {
+    let (mut home, mut other) = (of_shard(0), of_shard(2));
+    let worker = home.join(1);
+    let enlist = || Command::Enlist { id: worker, worker: new_worker(1) };
+    assert_eq!(other.ask(enlist()), Ok(Reply::Joined { worker }));
+    let task = other.plain();
+    let start = other.one_start();
+    assert_eq!((start.worker, start.task), (worker, task));
+    other.state = restored_of(2, &other.state).unwrap();
+    assert_eq!(other.state.held(worker).unwrap().starts, std::slice::from_ref(&start));
+    other.done(Command::Drain { worker });
+    other.complete(&start, 1_000).unwrap();
+    assert_eq!(other.effects.orders, [Order::Drained { worker }]);
+    // It is known: it lives on.
+    other.advance(9_000);
+    assert_eq!(other.ask(enlist()), Ok(Reply::Joined { worker }));
+    other.advance(18_000);
+    assert_eq!(other.ask(Command::Beat { workers: vec![worker] }), Ok(Reply::Beaten { gone: vec![] }));
+    other.advance(40_000);
+    assert_eq!(other.ask(Command::Beat { workers: vec![worker] }), Ok(Reply::Beaten { gone: vec![worker] }));
+    assert_eq!(
+        home.ask(Command::Enlist { id: worker + 1, worker: new_worker(1) }),
+        Err(Refusal::NoWorker { worker: worker + 1 })
+    );
+}
+
+#[test]
+fn a_snapshot_is_taken_in_by_its_own_shard_alone_and_goes_on_as_it_was() {
+    let mut scene = of_shard(3);
+    scene.done(Command::Enlist { id: 0x1_0000_0000, worker: new_worker(2) });
+    let tasks: Vec<u64> = (0..5).map(|_| scene.plain()).collect();
+    let again = restored_of(3, &scene.state).unwrap();
+    assert_eq!(blocks(&again), blocks(&scene.state));
+    assert!(tasks.iter().all(|task| again.get(*task).is_ok()));
+    assert!(restored_of(0, &scene.state).is_err());
+    let mut home = of_shard(0);
+    home.join(1);
+    assert!(restored_of(3, &home.state).is_err());
+}
+
+#[test]
+fn a_worker_is_enlisted_with_all_it_has() {
+    let labels = vec![Label { key: b"gpu", value: b"a100" }];
+    let worker = NewWorker { labels, tenants: vec![b"a"], ..new_worker(1) };
+    let command = Command::Enlist { id: 0x1_0000_0000, worker };
+    let mut bytes = Vec::new();
+    command.encode(&mut bytes);
+    assert_eq!(Command::decode(&bytes).as_ref(), Ok(&command));
+    let mut scene = of_shard(1);
+    scene.tenant(Tenant::new(b"b"));
+    scene.done(command);
+    scene.submit_all("b", vec![work()]);
+    assert_eq!(scene.starts(), [], "it is for others");
+    let task = scene.plain();
+    assert_eq!(scene.one_start().task, task);
+}
+
+#[test]
+fn what_a_worker_is_not_for_brings_its_shard_no_slots() {
+    let (mut home, mut other) = (of_shard(0), of_shard(1));
+    other.tenant(Tenant::new(b"b"));
+    let new = || NewWorker { tenants: vec![b"a"], ..new_worker(0) };
+    let worker = home.join_with(new());
+    other.done(Command::Enlist { id: worker, worker: new() });
+    other.submit_all("b", vec![work(); 100]);
+    home.submit_all("a", vec![work(); 100]);
+    let mut dealing = Dealing::default();
+    dealing.came(worker, 6, 0);
+    let look = [&home, &other].map(|scene| Look::at(&scene.state, &[worker]));
+    assert_eq!(dealing.deal(0, &look), [vec![(worker, 6, 0)], vec![]]);
+}
+
+/// Shards in virtual time, and workers whose slots one node deals. A task runs for as long as its payload says, in ms.
+struct Cluster {
+    shards: Vec<Scene>,
+    dealing: Dealing,
+    now_ms: u64,
+    /// What runs: when it ends, in which shard.
+    running: BinaryHeap<Reverse<(u64, usize, u64)>>,
+    starts: BTreeMap<u64, Start>,
+    /// Of each worker: tasks that it has, and slots.
+    has: BTreeMap<u64, (u32, u32)>,
+    /// Of each tenant: the time it has had of workers.
+    had_ms: BTreeMap<String, u64>,
+}
+
+impl Cluster {
+    fn new(shards: u8, workers: u32, slots: u32, memory_bytes: u64) -> Cluster {
+        let scene =
+            |shard| Scene { state: State::of_shard(Limits::default(), shard), effects: Effects::default() };
+        let mut shards: Vec<Scene> = (0..shards).map(scene).collect();
+        let (mut dealing, mut has) = (Dealing::default(), BTreeMap::new());
+        for _ in 0..workers {
+            let new = || NewWorker { ttl_ms: LIVES_MS, memory_bytes, ..new_worker(0) };
+            let limits = Limits { worker_ttl_ms_max: LIVES_MS, ..Limits::default() };
+            shards.iter_mut().for_each(|shard| shard.done(Command::Limit { limits }));
+            let id = shards[0].join_with(new());
+            shards[1..].iter_mut().for_each(|shard| shard.done(Command::Enlist { id, worker: new() }));
+            dealing.came(id, slots, 0);
+            has.insert(id, (0, slots));
+        }
+        let (running, starts, had_ms) = Default::default();
+        Cluster { shards, dealing, now_ms: 0, running, starts, has, had_ms }
+    }
+
+    fn shard_of(&self, tenant: &str) -> usize {
+        usize::from(shard_of_tenant(tenant.as_bytes(), self.shards.len() as u8))
+    }
+
+    fn tenant(&mut self, name: &str, weight: u32) {
+        let shard = self.shard_of(name);
+        self.shards[shard].tenant(Tenant { weight, ..Tenant::new(name.as_bytes()) });
+    }
+
+    fn submit(&mut self, tenant: &str, count: usize, runs_ms: u64) {
+        let (shard, payload) = (self.shard_of(tenant), runs_ms.to_string());
+        let task = NewTask::new(b"work", payload.as_bytes());
+        self.shards[shard].submit_all(tenant, vec![task; count]);
+    }
+
+    fn look(&self) -> Vec<Look> {
+        let workers = self.dealing.workers();
+        self.shards.iter().map(|shard| Look::at(&shard.state, &workers)).collect()
+    }
+
+    fn deal(&mut self) {
+        let before = self.look();
+        for (shard, slots) in self.dealing.deal(self.now_ms, &before).into_iter().enumerate() {
+            for (worker, slots, ahead) in slots {
+                self.shards[shard].done(Command::Slots { worker, slots, ahead });
+            }
+        }
+        let now = self.look();
+        self.dealing.settle(&before, &now);
+    }
+
+    /// Deals every 5 ms until `until_ms`, and does what is given.
+    fn run(&mut self, until_ms: u64) {
+        while self.now_ms < until_ms {
+            if self.now_ms.is_multiple_of(5) {
+                self.deal();
+            }
+            self.begin();
+            self.now_ms += 1;
+            while let Some(&Reverse((ends_ms, shard, task))) = self.running.peek()
+                && ends_ms <= self.now_ms
+            {
+                self.running.pop();
+                let start = self.starts.remove(&task).unwrap();
+                self.has.get_mut(&start.worker).unwrap().0 -= 1;
+                let runs_ms: u64 = text(&start.payload).parse().unwrap();
+                *self.had_ms.entry(text(&start.tenant)).or_default() += runs_ms;
+                self.shards[shard].complete(&start, runs_ms * 1_000).unwrap();
+            }
+            self.shards.iter_mut().for_each(|shard| shard.advance(self.now_ms));
+        }
+    }
+
+    fn begin(&mut self) {
+        for at in 0..self.shards.len() {
+            for start in self.shards[at].starts() {
+                let runs_ms: u64 = text(&start.payload).parse().unwrap();
+                let (has, slots) = self.has.get_mut(&start.worker).unwrap();
+                *has += 1;
+                assert!(*has <= *slots, "{has} tasks in {slots} slots");
+                self.running.push(Reverse((self.now_ms + runs_ms, at, start.task)));
+                self.starts.insert(start.task, start);
+            }
+            self.shards[at].effects.clear();
+        }
+    }
+
+    fn slots_of(&self, shard: usize) -> u64 {
+        self.shards[shard].state.workers().map(|worker| worker.held + worker.credit).sum()
+    }
+}
+
+/// Tenants, so many of each weight, all with more than can be done; each tenant's part of what it is due, as Jain has it.
+fn fairness(shards: u8, workers: u32, slots: u32, runs_ms: u64, ms: u64) -> f64 {
+    let mut cluster = Cluster::new(shards, workers, slots, 0);
+    let tenants: Vec<(String, u32)> = (0..24).map(|n| (format!("tenant-{n}"), 1 + n % 3)).collect();
+    for (tenant, weight) in &tenants {
+        cluster.tenant(tenant, *weight);
+        for _ in 0..20 {
+            cluster.submit(tenant, 1_000, runs_ms);
+        }
+    }
+    cluster.run(ms);
+    let got: Vec<f64> = tenants.iter().map(|(tenant, _)| cluster.had_ms[tenant] as f64).collect();
+    let weights: Vec<f64> = tenants.iter().map(|(_, weight)| f64::from(*weight)).collect();
+    let least = u64::from(workers * slots) * ms * 9 / 10;
+    let all: f64 = got.iter().sum();
+    assert!(all >= least as f64, "slots stand idle: {all} ms of work, of {least} at least");
+    jain(&got, &vec![f64::MAX; got.len()], &weights)
+}
+
+#[test]
+fn tenants_of_all_shards_get_their_shares_of_all_workers() {
+    for (shards, workers, slots) in [(2, 40, 1), (4, 40, 1), (4, 5, 8), (16, 40, 1)] {
+        let jain = fairness(shards, workers, slots, 12, 12_000);
+        assert!(jain >= 0.99, "{shards} shards, {workers} workers of {slots}: {jain}");
+    }
+}
+
+#[test]
+fn one_worker_with_one_slot_goes_round() {
+    let jain = fairness(4, 1, 1, 4, 120_000);
+    assert!(jain >= 0.99, "{jain}");
+}
+
+#[test]
+fn slots_follow_what_there_is_to_do_within_a_tenth_of_a_second_and_a_task() {
+    let mut cluster = Cluster::new(2, 20, 1, 0);
+    let tenants = ["acme", "tenant-1"];
+    assert_ne!(cluster.shard_of(tenants[0]), cluster.shard_of(tenants[1]));
+    tenants.iter().for_each(|tenant| cluster.tenant(tenant, 1));
+    cluster.submit(tenants[0], 1_000, 10);
+    cluster.submit(tenants[0], 1_000, 10);
+    cluster.run(300);
+    let [first, second] = tenants.map(|tenant| cluster.shard_of(tenant));
+    assert_eq!((cluster.slots_of(first), cluster.slots_of(second)), (20, 0), "one has nothing to do");
+    cluster.submit(tenants[1], 1_000, 10);
+    cluster.run(300 + 110);
+    assert_eq!((cluster.slots_of(first), cluster.slots_of(second)), (10, 10));
+    // And back, once that is done.
+    cluster.run(2_000);
+    assert_eq!(cluster.slots_of(first) + cluster.slots_of(second), 20);
+}
+
+#[test]
+fn with_little_to_do_no_slot_is_moved() {
+    let mut cluster = Cluster::new(4, 8, 1, 0);
+    let tenants = ["acme", "default", "tenant-2", "tenant-1"];
+    tenants.iter().for_each(|tenant| cluster.tenant(tenant, 1));
+    cluster.run(10);
+    let slots: Vec<u64> = (0..4).map(|shard| cluster.slots_of(shard)).collect();
+    assert_eq!(slots, [2; 4], "what nobody uses is everybody's");
+    for round in 1..50 {
+        tenants.iter().for_each(|tenant| cluster.submit(tenant, 2, 5));
+        cluster.run(10 + round * 20);
+        assert!((0..4).all(|shard| cluster.slots_of(shard) == 2));
+    }
+    assert!(tenants.iter().all(|tenant| cluster.had_ms[*tenant] == 49 * 2 * 5));
+}
+
+#[test]
+fn who_attaches_again_has_as_many_slots_as_it_says_and_then_as_it_asks_for() {
+    let mut cluster = Cluster::new(2, 1, 6, 0);
+    let worker = cluster.dealing.workers()[0];
+    let slots = |cluster: &Cluster| (0..2).map(|shard| cluster.slots_of(shard)).sum::<u64>();
+    cluster.run(10);
+    assert_eq!(slots(&cluster), 6);
+    cluster.dealing.came(worker, 4, 0);
+    cluster.run(20);
+    assert_eq!(slots(&cluster), 4);
+    cluster.shards[0].done(Command::Pull { worker, credit: 1 });
+    for tenant in ["acme", "tenant-1"] {
+        cluster.tenant(tenant, 1);
+        cluster.submit(tenant, 1_000, 10);
+    }
+    cluster.has.insert(worker, (0, 5));
+    cluster.run(1_000);
+    assert_eq!(slots(&cluster), 5);
+}
+
+#[test]
+fn a_worker_that_says_its_memory_is_one_shards_at_a_time_and_goes_round() {
+    let mut cluster = Cluster::new(2, 1, 4, 1 << 30);
+    let tenants = ["acme", "tenant-1"];
+    tenants.iter().for_each(|tenant| cluster.tenant(tenant, 1));
+    for tenant in tenants {
+        (0..10).for_each(|_| cluster.submit(tenant, 1_000, 10));
+    }
+    for at in 1..=400 {
+        cluster.run(at * 50);
+        assert!((0..2).any(|shard| cluster.slots_of(shard) == 0));
+    }
+    let [first, second] = tenants.map(|tenant| cluster.had_ms[tenant] as f64);
+    assert!((0.8..1.25).contains(&(first / second)), "{first} against {second}");
+}
+
+#[test]
+fn answers_of_all_shards_are_one() {
+    let (mut home, mut other) = (of_shard(0), of_shard(1));
+    let [busy, idle] = [home.join(1), home.join(1)];
+    for id in [busy, idle] {
+        other.done(Command::Enlist { id, worker: new_worker(1) });
+    }
+    other.tenant(Tenant::new(b"b"));
+    other.submit_all("b", vec![work(); 2]);
+    other.done(Command::Slots { worker: idle, slots: 0, ahead: 0 });
+    home.plain();
+    let ask = |query: Query<'_>| {
+        let parts = [&home, &other].map(|shard| shard.state.answer(&query).unwrap());
+        Found::join(parts.into()).unwrap()
+    };
+    let Found::Workers { workers } = ask(Query::Workers) else { panic!() };
+    let held: Vec<(u64, u64)> = workers.iter().map(|worker| (worker.worker, worker.held)).collect();
+    assert_eq!(held.iter().map(|(_, held)| held).sum::<u64>(), 3);
+    assert_eq!(held.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [busy, idle]);
+    let Found::Signals { signals } = ask(Query::Signals) else { panic!() };
+    assert_eq!((signals.held, signals.workers, signals.startable), (3, 2, 0));
+    assert_eq!(signals.idle, []);
+    let Found::Tenants { tenants } = ask(Query::Tenants { tenant: b"" }) else { panic!() };
+    assert_eq!(tenants.iter().map(|tenant| text(&tenant.name)).collect::<Vec<_>>(), ["a", "a", "b"]);
+    let Found::Status { tasks, .. } = ask(Query::Status) else { panic!() };
+    assert_eq!(tasks, 3);
+    assert_eq!(Found::join(vec![]), None);
+    let other = Found::Why { why: String::new() };
+    assert_eq!(Found::join(vec![ask(Query::Workers), other]), None);
+}
