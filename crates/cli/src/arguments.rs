@@ -15,7 +15,7 @@ use crate::commands::{
 /// A node keeps topics: sequenced logs in memory. Every subscriber sees every record of a topic in order, or is told
 /// which records it missed.
 #[derive(Debug, Parser)]
-#[command(name = "dunlin", version, styles = STYLES, max_term_width = 80, disable_help_subcommand = true)]
+#[command(name = "dunlin", version, styles = STYLES, max_term_width = 80)]
 #[command(after_help = after_help())]
 pub struct Arguments {
     #[command(subcommand)]

@@ -13,6 +13,7 @@ pub mod kv;
 pub mod lock;
 pub mod log;
 pub mod man;
+pub mod owners;
 pub mod parse;
 pub mod publish;
 pub mod reply;

@@ -209,7 +209,8 @@ impl<'a, P: Acknowledged> Feed<'a, P> {
         }
         if self.crowding.since.is_none() {
             self.crowding.since = Some(Instant::now());
-            let mark = self.errors.warning("no room:");
+            let what = if matches!(refused, PublishError::OwnerAway(_)) { "not taken:" } else { "no room:" };
+            let mark = self.errors.warning(what);
             writeln!(std::io::stderr(), "{mark} {refused}; waiting, and trying again")?;
         }
         self.stop.sleep(self.crowding.pause);

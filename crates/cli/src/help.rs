@@ -51,6 +51,10 @@ fn example(line: &str, out: &mut Vec<String>) {
         return out.push(line.to_owned());
     }
     let indent = line.len() - line.trim_start().len();
+    // What the example above does, on a line of its own.
+    if indent > BELOW.len() {
+        return wrap(line.trim(), BELOW, "", out);
+    }
     match line[indent..].rfind("   ").or_else(|| line[indent..].rfind("  ")) {
         Some(at) => {
             let (said, does) = line.split_at(indent + at);
@@ -101,6 +105,17 @@ mod tests {
              to be read by those who want it all the time and more than that; to be read by\nthose who want it all the \
              time and more than that"
         );
+    }
+
+    #[test]
+    fn what_an_example_does_is_no_part_of_the_command() {
+        let indent = " ".repeat(45);
+        let text = format!(
+            "Examples:\n  dunlin dev --workers w\n{indent}workers for tasks, as many as those that wait need"
+        );
+        let below =
+            "Examples:\n  dunlin dev --workers w\n      workers for tasks, as many as those that wait need";
+        assert_eq!(fitted(&text), below);
     }
 
     #[test]

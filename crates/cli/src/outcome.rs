@@ -23,6 +23,22 @@ impl std::fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
+/// A row of the table of errors, with advice that fits better here than the row's.
+#[derive(Debug)]
+pub struct Advised {
+    pub code: ErrorCode,
+    pub said: String,
+    pub advice: String,
+}
+
+impl std::fmt::Display for Advised {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.said)
+    }
+}
+
+impl std::error::Error for Advised {}
+
 const REFUSED: u8 = 1;
 const FAILED: u8 = 2;
 
@@ -43,7 +59,8 @@ pub fn tell(error: &anyhow::Error, console: &Console) -> ExitCode {
     if console.json {
         let row = row(error);
         let object = json!({
-            "error": in_words(error), "code": row.map(|row| row.name), "advice": row.map(|row| row.advice),
+            "error": in_words(error), "code": row.map(|row| row.name),
+            "advice": row.map(|row| advice(error, row)),
             "exit_code": code(error),
         });
         let _ = writeln!(std::io::stderr(), "{object}");
@@ -54,9 +71,15 @@ pub fn tell(error: &anyhow::Error, console: &Console) -> ExitCode {
     let _ = writeln!(std::io::stderr(), "{mark} {}", in_words(error));
     if let Some(row) = row(error) {
         let more = console.errors.command(&format!("dunlin errors {}", row.name));
-        let _ = writeln!(std::io::stderr(), "  {}  ({more})", row.advice);
+        let _ = writeln!(std::io::stderr(), "  {}  ({more})", advice(error, row));
     }
     ExitCode::from(code(error))
+}
+
+/// What to do about it.
+fn advice<'a>(error: &'a anyhow::Error, row: &'a CodeRow) -> &'a str {
+    let own = error.chain().find_map(|cause| cause.downcast_ref::<Advised>());
+    own.map_or(row.advice, |own| own.advice.as_str())
 }
 
 /// What went wrong and why, each cause once: some errors say theirs themselves.
@@ -82,6 +105,9 @@ fn row(error: &anyhow::Error) -> Option<&'static CodeRow> {
     let code = error.chain().find_map(|cause| {
         if cause.is::<SubjectError>() {
             return Some(ErrorCode::Subject);
+        }
+        if let Some(advised) = cause.downcast_ref::<Advised>() {
+            return Some(advised.code);
         }
         if let Some(error) = cause.downcast_ref::<KvError>() {
             return error.code();
@@ -115,6 +141,7 @@ fn named(said: &str) -> Option<ErrorCode> {
 fn code(error: &anyhow::Error) -> u8 {
     let refused = error.chain().any(|cause| {
         cause.is::<Refusal>()
+            || cause.is::<Advised>()
             || cause.is::<SubjectError>()
             || matches!(cause.downcast_ref(), Some(AskError::Refused(_)))
             || cause.downcast_ref::<KvError>().is_some_and(kv_refused)
@@ -154,6 +181,15 @@ mod tests {
         assert_eq!(name(SubscribeError::Lost.into()), Some("LOST"));
         assert_eq!(name(SubjectError::Empty.into()), Some("SUBJECT"));
         assert_eq!(name(SubscribeError::Connection("refused".into()).into()), None);
+    }
+
+    #[test]
+    fn advice_of_its_own_takes_the_place_of_the_tables() {
+        let (said, own) = ("no".to_owned(), "Do this.".to_owned());
+        let error =
+            anyhow::Error::from(Advised { code: ErrorCode::NoTopic, said, advice: own }).context("pub");
+        let row = row(&error).unwrap();
+        assert_eq!((row.name, advice(&error, row), code(&error)), ("NO_TOPIC", "Do this.", 1));
     }
 
     #[test]

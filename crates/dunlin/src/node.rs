@@ -532,12 +532,15 @@ impl Node {
         if let (Start::After(_), 2..) = (options.start, patterns.len()) {
             return Err(SubscribeError::ManyLogs { pattern: patterns.join(" "), logs: patterns.len() });
         }
-        let mut newcomers = None;
+        let (mut newcomers, mut is_awaiting) = (None, false);
         let mut logs = Vec::new();
         for pattern in patterns {
             let shared = || Arc::clone(newcomers.get_or_insert_with(Newcomers::new));
-            logs.extend(self.select(&Pattern::parse(pattern)?, options.start, false, shared)?.logs);
+            let selected = self.select(&Pattern::parse(pattern)?, options.start, false, shared)?;
+            is_awaiting |= selected.newcomers.is_some();
+            logs.extend(selected.logs);
         }
+        let newcomers = newcomers.filter(|_| is_awaiting);
         let cursor = |(log, filter)| Cursor::new(log, options, filter, Consumption::Reads);
         let mut cursors = logs.into_iter().map(cursor).collect::<Result<Vec<_>, _>>()?;
         Ok(match (cursors.len(), newcomers) {

@@ -33,14 +33,29 @@ impl Node {
         patient: bool,
         newcomers: impl FnOnce() -> Arc<Newcomers>,
     ) -> Result<Selected, SubscribeError> {
-        let selected = self.select_any(pattern, patient, newcomers)?;
-        match start {
-            Start::After(_) if selected.logs.len() != 1 || selected.newcomers.is_some() => {
-                let pattern = pattern.as_str().to_owned();
-                Err(SubscribeError::ManyLogs { pattern, logs: selected.logs.len() })
-            }
-            _ => Ok(selected),
+        let mut selected = self.select_any(pattern, patient, newcomers)?;
+        if !matches!(start, Start::After(_)) {
+            return Ok(selected);
         }
+        if let [(log, _)] = selected.logs.as_slice()
+            && self.owns_all_of(log, pattern)
+        {
+            selected.newcomers = None;
+        }
+        match selected {
+            Selected { logs, newcomers: None } if logs.len() == 1 => Ok(Selected { logs, newcomers: None }),
+            Selected { logs, newcomers } => {
+                // Those to come make it many.
+                let logs = logs.len() + usize::from(newcomers.is_some() && logs.len() == 1);
+                Err(SubscribeError::ManyLogs { pattern: pattern.as_str().to_owned(), logs })
+            }
+        }
+    }
+
+    /// Whether no other topic can ever hold a subject of the pattern, as long as the log's topic lives.
+    pub fn owns_all_of(&self, log: &Log, pattern: &Pattern) -> bool {
+        let owned = self.topic(&log.name().topic).and_then(|topic| Pattern::parse(topic.pattern()).ok());
+        owned.is_some_and(|owned| owned.covers(pattern))
     }
 
     /// The logs of subjects that the pattern matches; creates none. Those to come are told to `newcomers`, as long as

@@ -40,7 +40,7 @@ choice! {
         #[error("there is no such tenant")]
         NoTenant = 1,
         /// There is no such task, or no more.
-        #[error("there is no task {task:x}, or it was over too long ago")]
+        #[error("there is no task {task:x}")]
         NoTask { /// Which.
             task: u64 } = 2,
         /// There is no such worker, or no more.

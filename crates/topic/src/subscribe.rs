@@ -182,11 +182,11 @@ pub enum SubscribeError {
     #[error("no topic owns the subject {0:?}")]
     NoTopic(String),
     /// [`Start::After`] with a pattern that spans several logs.
-    #[error("a position names one log, the pattern {pattern:?} spans {logs}")]
+    #[error("a position names one log, the pattern {pattern:?} spans {logs} or more")]
     ManyLogs {
         /// The pattern.
         pattern: String,
-        /// How many logs it spans.
+        /// How many logs it spans at least: topics to come may add to them.
         logs: usize,
     },
     /// A start after the log's end: nobody has handed out that position.

@@ -122,8 +122,10 @@ impl Config {
         if let Some(shipped) = path.to_str().and_then(Self::shipped) {
             return Ok(shipped);
         }
-        let text = fs::read_to_string(path)
-            .with_context(|| format!("failed to open config file: {}", path.display()))?;
+        let text = fs::read_to_string(path).with_context(|| {
+            let names = shipped_names();
+            format!("failed to open config file: {} (these come with Dunlin: {names})", path.display())
+        })?;
         let toml = path.to_str().is_some_and(|name| Notation::of_file(name) == Notation::Toml);
         Ok(Self { text, toml })
     }
@@ -133,6 +135,10 @@ impl Config {
         let notation = if self.toml { Notation::Toml } else { Notation::Json };
         Ok(Instruments::parse(&self.text, notation)?)
     }
+}
+
+fn shipped_names() -> String {
+    SHIPPED.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }
 
 impl Scenario {

@@ -8,10 +8,14 @@ use clap_complete::Shell;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+The shell reads the script from where it looks for such; open a new one afterwards.
+
 Examples:
+  mkdir -p ~/.local/share/bash-completion/completions
   dunlin completions bash > ~/.local/share/bash-completion/completions/dunlin
   dunlin completions zsh > \"${fpath[1]}/_dunlin\"
-  dunlin completions fish > ~/.config/fish/completions/dunlin.fish")]
+  dunlin completions fish > ~/.config/fish/completions/dunlin.fish
+  source <(dunlin completions bash)              in this shell alone")]
 pub struct Arguments {
     /// The shell
     #[arg(value_enum)]

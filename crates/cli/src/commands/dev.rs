@@ -52,9 +52,11 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         defaults.set_default("tls.cert", &certificates.node);
         defaults.set_default("tls.key", &certificates.node_key);
     }
-    let (mut raw, mut warnings) = arguments.config.gather_over(defaults)?;
-    shut_doors_in_use(&mut raw, &mut warnings);
+    let (mut raw, warnings) = arguments.config.gather_over(defaults)?;
+    let shut = shut_doors_in_use(&mut raw);
     let running = serve::start_with(&raw, &warnings, &stop, console)?;
+    // Where nothing came up, what kept it from that is all there is to say.
+    serve::warn(&shut, console)?;
     greet(&running, certificates.as_ref(), WorkersConfig::of(&raw)?.as_ref(), console)?;
     let ended = serve::wait_and_reload(&running, &stop, &reload);
     running.stop();
@@ -64,7 +66,8 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
 }
 
 /// A door that nobody asked for stays shut where another program, be it another `dunlin dev`, has its port.
-fn shut_doors_in_use(raw: &mut RawConfig, warnings: &mut Vec<String>) {
+fn shut_doors_in_use(raw: &mut RawConfig) -> Vec<String> {
+    let mut warnings = Vec::new();
     for (name, text) in DEV_DEFAULTS {
         let is_default = raw.get(name).origin == Origin::Default;
         if is_default && text.parse().is_ok_and(|address| !Server::is_free(address)) {
@@ -75,6 +78,7 @@ fn shut_doors_in_use(raw: &mut RawConfig, warnings: &mut Vec<String>) {
             ));
         }
     }
+    warnings
 }
 
 const COMMANDS: [(&str, &str); 5] = [

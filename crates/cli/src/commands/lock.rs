@@ -4,13 +4,15 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use dunlin_client::Lease;
+use dunlin_client::{Kv, KvError, Lease};
+use dunlin_wire::ErrorCode;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::arguments::Global;
 use crate::commands::parse::duration;
 use crate::connect::connect;
 use crate::console::Console;
+use crate::outcome::Advised;
 
 /// How often the command and the lease are looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -55,7 +57,9 @@ pub fn run(arguments: &Arguments, global: &Global, _console: &Console) -> Result
     lease.keep().context("cannot start a thread")?;
     let value = ourselves(arguments.value.as_deref());
     let lock = match arguments.no_wait {
-        true => kv.try_lock(&arguments.name, &lease, value.as_bytes())?,
+        true => kv
+            .try_lock(&arguments.name, &lease, value.as_bytes())
+            .map_err(|error| held_by(&kv, &arguments.name, error))?,
         false => kv.lock(&arguments.name, &lease, value.as_bytes())?,
     };
     let mut command = Command::new(&arguments.command[0]);
@@ -70,6 +74,16 @@ pub fn run(arguments: &Arguments, global: &Global, _console: &Console) -> Result
         Some(code) => std::process::exit(code),
         None => Err(anyhow!("{} was ended: {status}", arguments.command[0])),
     }
+}
+
+/// Who has the lock says so in its value; whoever let it go meanwhile is not named.
+fn held_by(kv: &Kv, name: &str, error: KvError) -> anyhow::Error {
+    let KvError::Held { token, .. } = error else { return error.into() };
+    let Ok(Some(holder)) = kv.holder(name) else { return error.into() };
+    let who = String::from_utf8_lossy(&holder.value).into_owned();
+    let said = format!("lock {name} is held by {who:?}, with token {token}");
+    let advice = "Wait for the lock, as without --no-wait, or do something else.".to_owned();
+    Advised { code: ErrorCode::LockHeld, said, advice }.into()
 }
 
 /// Waits for the command; it is told to end when the lease is lost.

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
-use dunlin_topic::{Meta, Subject};
+use dunlin_topic::{Meta, PublishError, Subject};
 use serde_json::json;
 
 use crate::arguments::Global;
+use crate::commands::owners::no_topic;
 use crate::commands::parse::{duration, header, moment, rate, unix_ns};
 use crate::connect::connect;
 use crate::console::{Console, grouped};
@@ -79,7 +80,10 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let stop = Stop::on_signal()?;
     Subject::parse(&arguments.subject)?;
     let client = connect(global, "dunlin pub")?;
-    let publisher = client.publisher(&arguments.subject)?;
+    let publisher = client.publisher(&arguments.subject).map_err(|error| match error {
+        PublishError::NoTopic(_) => no_topic(&client, &arguments.subject, error.into()),
+        other => other.into(),
+    })?;
     let headers: Vec<(&str, &[u8])> =
         arguments.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
     let meta = Meta {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use crate::console::Console;
+use crate::outcome::Refusal;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -25,6 +26,13 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
+    let runs = arguments.runs.display();
+    if !arguments.runs.is_dir() {
+        let said = format!(
+            "there is no directory {runs}: `dunlin bench` keeps runs there, and --runs names another"
+        );
+        return Err(Refusal(said).into());
+    }
     let made = dunlin_bench::report::write(&arguments.runs, &arguments.out)?;
     for refused in made.refused {
         writeln!(std::io::stderr(), "{} {refused}", console.errors.warning("left out:"))?;

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use dunlin_scale::{Demand, Document, PRICES_TOML, Prices};
+use serde_json::json;
 
 use crate::console::Console;
 
@@ -79,10 +80,27 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         Verb::Simulate(arguments) => simulate::run(arguments, console),
         Verb::Prices => {
             let mut out = console.out();
-            out.write_all(PRICES_TOML.as_bytes())?;
+            match console.json {
+                true => writeln!(out, "{}", as_json(&Prices::default()))?,
+                false => out.write_all(PRICES_TOML.as_bytes())?,
+            }
             Ok(out.flush()?)
         }
     }
+}
+
+/// As in the table, under the same names.
+fn as_json(prices: &Prices) -> serde_json::Value {
+    let machine = |machine: &dunlin_scale::Machine| {
+        json!({
+            "name": machine.name, "cpus": machine.cpus, "memory_gib": machine.memory_gib,
+            "per_hour": machine.per_hour, "spot_per_hour": machine.spot_per_hour,
+        })
+    };
+    json!({
+        "currency": prices.currency, "hours_per_month": prices.hours_per_month,
+        "warm_per_hour": prices.warm_per_hour, "machine": prices.machines.iter().map(machine).collect::<Vec<_>>(),
+    })
 }
 
 fn read(path: &Path) -> Result<String> {

@@ -68,11 +68,16 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     ended
 }
 
-/// A node as it was written, after the warnings.
-pub fn start_with(raw: &RawConfig, warnings: &[String], stop: &Stop, console: &Console) -> Result<Running> {
+pub fn warn(warnings: &[String], console: &Console) -> Result<()> {
     for warning in warnings {
         writeln!(std::io::stderr(), "{} {warning}", console.errors.warning("warning:"))?;
     }
+    Ok(())
+}
+
+/// A node as it was written, after the warnings.
+pub fn start_with(raw: &RawConfig, warnings: &[String], stop: &Stop, console: &Console) -> Result<Running> {
+    warn(warnings, console)?;
     let config = Config::try_from(raw)?;
     let telemetry = Telemetry::start(&config, console)?;
     Ok(Running { telemetry: Some(telemetry), ..Running::start(&config, stop).map_err(way_out)? })

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use dunlin_client::Client;
-use dunlin_topic::{OnGap, Start, Subscribe, SubscribeOptions};
+use dunlin_topic::{OnGap, Start, Subscribe, SubscribeError, SubscribeOptions};
 
 use crate::arguments::Global;
+use crate::commands::owners::no_topic;
 use crate::commands::parse;
 use crate::connect::{connect, connect_one_by_one, connect_slow};
 use crate::console::Console;
@@ -111,6 +112,10 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     }
     let subscribe = |pattern: &String| {
         let subscriber = client.subscribe(pattern, options(arguments));
+        let subscriber = subscriber.map_err(|error| match error {
+            SubscribeError::NoTopic(_) => no_topic(&client, pattern, error.into()),
+            other => other.into(),
+        });
         subscriber.with_context(|| format!("cannot subscribe to {pattern}"))
     };
     let subscribers = arguments.patterns.iter().map(subscribe).collect::<Result<Vec<_>>>()?;

@@ -46,7 +46,7 @@ type Reads = (String, ReaderDescription);
 
 pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
     let client = connect(global, "dunlin subscriptions")?;
-    let (mut found, total) = find(&client, &arguments.pattern)?;
+    let Found { readers: mut found, total, groups } = find(&client, &arguments.pattern)?;
     sort(&mut found, arguments.sort);
     let shown = &found[..found.len().min(arguments.limit)];
     let mut out = console.out();
@@ -71,12 +71,27 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     if more > 0 {
         writeln!(out, "and {} more", grouped(more as u64))?;
     }
+    if groups > 0 {
+        let what = if groups == 1 { "group" } else { "groups" };
+        let hint = console.paint.command("dunlin topics describe TOPIC");
+        writeln!(out, "and {} {what}, which {hint} shows", grouped(groups as u64))?;
+    }
     Ok(out.flush()?)
 }
 
-/// Those that are known one by one, and how many there are.
-fn find(client: &Client, pattern: &str) -> Result<(Vec<Reads>, usize)> {
-    let (mut found, mut total) = (Vec::new(), 0);
+/// Who reads.
+#[derive(Default)]
+struct Found {
+    /// Those that are known one by one.
+    readers: Vec<Reads>,
+    /// How many there are besides groups.
+    total: usize,
+    /// Groups, which read as one and are counted among their topics' readers.
+    groups: usize,
+}
+
+fn find(client: &Client, pattern: &str) -> Result<Found> {
+    let mut found = Found::default();
     for topic in client.topics(pattern).context("cannot list topics")? {
         if topic.readers == 0 {
             continue;
@@ -86,10 +101,13 @@ fn find(client: &Client, pattern: &str) -> Result<(Vec<Reads>, usize)> {
             Err(AskError::Refused(refused)) if refused.code == ErrorCode::NoTopic => continue,
             described => described.with_context(|| format!("cannot describe {}", topic.name))?,
         };
-        total += (described.readers_total as usize).max(described.readers.len());
-        found.extend(described.readers.into_iter().map(|reader| (topic.name.clone(), reader)));
+        let of_groups = described.groups.len() * described.logs.len();
+        let all = (described.readers_total as usize).saturating_sub(of_groups);
+        found.total += all.max(described.readers.len());
+        found.groups += described.groups.len();
+        found.readers.extend(described.readers.into_iter().map(|reader| (topic.name.clone(), reader)));
     }
-    Ok((found, total))
+    Ok(found)
 }
 
 fn sort(found: &mut [Reads], by: Sort) {

@@ -7,13 +7,15 @@ mod owner;
 use std::io::Write;
 
 use anyhow::{Context, Result};
-use dunlin_client::{Client, TopicSummary};
+use dunlin_client::{AskError, Client, KvError, TopicSummary};
+use dunlin_wire::ErrorCode;
 use serde_json::json;
 
 use crate::arguments::Global;
 use crate::commands::parse::node_number;
 use crate::connect::connect;
 use crate::console::{Console, grouped, sized};
+use crate::outcome::Advised;
 use crate::table::Table;
 use owner::Owner;
 
@@ -69,22 +71,53 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
         Verb::Create(create) => create::run(create, &client, console),
         Verb::Delete { names } => {
             for name in names {
-                client.delete_topic(name).with_context(|| format!("cannot delete {name}"))?;
+                let deleted = client.delete_topic(name).map_err(not_there);
+                deleted.with_context(|| format!("cannot delete {name}"))?;
                 done("deleted", name, console)?;
             }
             Ok(())
         }
         Verb::Move { name, node } => {
-            let epoch = client.move_topic(name, *node).with_context(|| format!("cannot move {name}"))?;
+            let moved_to = client.move_topic(name, *node).map_err(not_movable);
+            let epoch = moved_to.with_context(|| format!("cannot move {name}"))?;
             moved(name, *node, epoch, console)
         }
         Verb::Describe { names } => {
             for name in names {
-                let topic = client.describe_topic(name).with_context(|| format!("cannot describe {name}"))?;
+                let topic = client.describe_topic(name).map_err(not_there);
+                let topic = topic.with_context(|| format!("cannot describe {name}"))?;
                 describe::write(&topic, console)?;
             }
             Ok(())
         }
+    }
+}
+
+/// Whoever names a topic that is not there wants one that is, not a new one.
+fn not_there(error: AskError) -> anyhow::Error {
+    match error {
+        AskError::Refused(refused) if refused.code == ErrorCode::NoTopic => no_such_topic(refused.code),
+        other => other.into(),
+    }
+}
+
+fn no_such_topic(code: ErrorCode) -> anyhow::Error {
+    let advice = "`dunlin topics list` shows those there are.".to_owned();
+    Advised { code, said: format!("{code}: there is no topic of this name"), advice }.into()
+}
+
+/// What is wrong is the node, or the topic, and not how the topic is configured.
+fn not_movable(error: KvError) -> anyhow::Error {
+    match error {
+        KvError::Refused(refused) if refused.code == ErrorCode::NoTopic => no_such_topic(refused.code),
+        KvError::Refused(refused)
+            if matches!(refused.code, ErrorCode::TopicConfig | ErrorCode::OwnerAway) =>
+        {
+            let advice =
+                "`dunlin cluster status` shows the nodes, and which of them can be reached.".to_owned();
+            Advised { code: refused.code, said: refused.text, advice }.into()
+        }
+        other => other.into(),
     }
 }
 

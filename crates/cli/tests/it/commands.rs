@@ -4,7 +4,7 @@ use std::io::Read;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::dunlin::{Node, Program, dunlin, run};
+use crate::dunlin::{Node, Program, dunlin, run, run_with};
 
 #[test]
 fn exit_codes_tell_refused_from_failed() {
@@ -39,6 +39,29 @@ fn completions_and_manual_pages_come_out_for_every_shell_and_command() {
 }
 
 #[test]
+fn the_help_of_a_command_is_found_by_the_word_too() {
+    assert_eq!(run(&["help", "sub"]).done(), run(&["sub", "--help"]).done());
+}
+
+#[test]
+fn what_is_not_there_is_said_with_what_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut report = dunlin(&["report"]);
+    report.current_dir(folder.path());
+    let outcome = run_with(report, b"");
+    assert!(outcome.code == Some(1) && outcome.err.contains("--runs"), "{outcome:?}");
+    let outcome = run(&["feed", "serve", "--config", "nosuch"]);
+    assert!(outcome.err.contains("baseline_1x1_10k"), "{outcome:?}");
+}
+
+#[test]
+fn prices_are_an_object_with_json() {
+    let prices: serde_json::Value =
+        serde_json::from_str(&run(&["scale", "prices", "--json"]).done()).unwrap();
+    assert!(prices["machine"][0]["per_hour"].as_f64() > Some(0.0), "{prices}");
+}
+
+#[test]
 fn tables_are_objects_with_json() {
     let out = run(&["errors", "--json"]).done();
     let rows: Vec<serde_json::Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -56,7 +79,7 @@ fn errors_are_objects_with_json() {
     let outcome = node.run(&["topics", "describe", "nothing", "--json"]);
     let object: serde_json::Value = serde_json::from_str(outcome.err.trim()).unwrap();
     assert_eq!((&object["code"], &object["exit_code"]), (&"NO_TOPIC".into(), &1.into()), "{object}");
-    assert!(object["advice"].as_str().unwrap().contains("Create a topic"), "{object}");
+    assert!(object["advice"].as_str().unwrap().contains("dunlin topics list"), "{object}");
 }
 
 #[test]

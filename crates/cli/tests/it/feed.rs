@@ -142,7 +142,7 @@ fn a_recording_is_accepted_whole_and_played_again_to_the_same_book() {
     assert!(again.err.contains("is not empty"), "{again:?}");
     drop(source);
     let out = verify(&recording, true).done();
-    assert!(out.starts_with("ok: ") && out.contains(" records of 1 topic, 0 gaps"), "{out}");
+    assert!(out.starts_with("ok: ") && out.contains(" of 1 topic, 0 gaps"), "{out}");
 
     let sums: Vec<String> = (0..2)
         .map(|_| {
@@ -153,6 +153,37 @@ fn a_recording_is_accepted_whole_and_played_again_to_the_same_book() {
         })
         .collect();
     assert_eq!(sums[0], sums[1]);
+}
+
+#[test]
+fn recorder_verifier_and_replay_count_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Source::start(&BASELINE);
+    let out = folder.path().join("rec");
+    let out = out.to_str().unwrap();
+    let recorded = source.run(&["feed", "record", "--out", out, "md.>", "--time", "1500ms"]);
+    let counted = |said: &str| {
+        let said = said.lines().find(|line| line.contains(" of 1 topic")).unwrap();
+        let from = said.find(|c: char| c.is_ascii_digit()).unwrap();
+        said[from..said.find(" of 1 topic").unwrap()].to_owned()
+    };
+    let told = counted(&recorded.err);
+    assert!(told.ends_with(" records and 1 state"), "{recorded:?}");
+    assert_eq!(counted(&run(&["feed", "verify", out]).done()), told);
+    let replayed = Node::start().run(&["feed", "replay", out, "--speed", "max"]);
+    assert_eq!(counted(&replayed.err), told, "{replayed:?}");
+}
+
+#[test]
+fn a_book_that_somebody_else_makes_is_replayed_into_by_force_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (recording, source) = record(folder.path());
+    let replay = ["feed", "replay", recording.to_str().unwrap(), "--speed", "max"];
+    let refused = source.run(&replay);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.err.contains("somebody publishes to md.BTC-USD"), "{refused:?}");
+    let forced = source.run(&[&replay[..], &["--force"]].concat());
+    assert!(!forced.err.contains("somebody publishes"), "{forced:?}");
 }
 
 #[test]

@@ -60,11 +60,14 @@ fn an_import_may_be_written_to_a_folder_that_is_verified_and_replayed() {
     let out = out.to_str().unwrap();
     let import = |input: &str| run_with(dunlin(&["feed", "import", "--out", out, "-"]), input.as_bytes());
     let told = import(STREAM);
-    assert!(told.err.contains("records of 2 topics"), "{told:?}");
+    assert!(told.err.contains("3 records and 2 states of 2 topics"), "{told:?}");
     assert!(told.done().contains("recorded 3 records to 2 topics"));
     assert!(import(ROWS).err.contains("is not empty"));
     let verified = run(&["feed", "verify", "--strict", out]).done();
-    assert!(verified.contains("of 2 topics, 0 gaps, book checksum equal at 2 of 2 points"), "{verified}");
+    assert!(
+        verified.contains("3 records and 2 states of 2 topics, 0 gaps, book checksum equal at 2 of 2 points"),
+        "{verified}"
+    );
     let checksum = |node: &Node, topic: &str| {
         let described = node.run(&["topics", "describe", topic, "--json"]).done();
         let described: Value = serde_json::from_str(&described).unwrap();

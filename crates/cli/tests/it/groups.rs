@@ -48,6 +48,30 @@ fn each_record_goes_to_one_member_of_the_group() {
 }
 
 #[test]
+fn whoever_names_subjects_where_a_topic_is_meant_is_told_the_topic() {
+    let node = Node::start();
+    node.run(&["topics", "create", "orders", "--pattern", "orders.>"]).done();
+    for subjects in ["orders.>", "orders.q"] {
+        let refused = node.run(&["sub", subjects, "--group", "g"]);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(refused.err.contains("`dunlin sub orders --group g`"), "{refused:?}");
+    }
+    for refused in [node.run(&["pub", "orders", "x"]), node.run(&["sub", "orders", "--idle", "1s"])] {
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(refused.err.contains("owns \"orders.>\"") && !refused.err.contains("Create"), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_group_is_told_as_one_and_not_as_a_reader_that_is_hidden() {
+    let node = Node::start();
+    let _member = member(&node, &[]);
+    wait_for_members(&node, 1);
+    let told = node.run(&["subscriptions"]).done();
+    assert!(told.contains("and 1 group") && !told.contains("more"), "{told}");
+}
+
+#[test]
 fn a_member_that_takes_a_few_leaves_the_others_for_the_group() {
     let node = Node::start();
     node.run(&["pub", "jobs", "one", "two", "three", "four"]).done();

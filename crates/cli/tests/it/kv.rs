@@ -69,6 +69,20 @@ fn a_command_runs_while_the_lock_is_held_and_its_exit_code_is_ours() {
     ]);
     assert_eq!(held.code, Some(1), "{held:?}");
     assert!(held.err.contains("LOCK_HELD"), "{held:?}");
+    let held = node.run(&[
+        "lock",
+        "gate",
+        "--value",
+        "the first",
+        "--",
+        env!("CARGO_BIN_EXE_dunlin"),
+        "lock",
+        "gate",
+        "--no-wait",
+        "--",
+        "true",
+    ]);
+    assert!(held.err.contains("held by \"the first\""), "{held:?}");
 }
 
 #[test]

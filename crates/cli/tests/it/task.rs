@@ -35,6 +35,8 @@ fn tasks_are_submitted_done_by_a_command_looked_at_and_told_of() {
         task["outcome"]["memory_bytes"].as_u64() > Some(0) || task["outcome"]["cpu_us"].as_u64() > Some(0),
         "{task}"
     );
+    let line = json(&node.run(&["task", "list", "--tenant", "acme", "--json"]).done());
+    assert!(line.get("payload").is_none() && line["kind"] == "count", "{line}");
     let listed = node.run(&["task", "list", "--tenant", "acme", "--stage", "completed"]).done();
     assert!(listed.lines().count() >= 2, "{listed}");
     let tenants = json(&node.run(&["task", "tenants", "acme", "--json"]).done());
@@ -97,6 +99,25 @@ fn a_worker_that_is_told_to_end_when_its_node_is_gone_ends() {
     signal("TERM", working.id());
     let ended = Outcome::of(working);
     assert_eq!((ended.code, ended.err.contains("1 tasks done")), (Some(0), true), "{ended:?}");
+}
+
+#[test]
+fn whoever_waits_for_a_task_that_nobody_does_is_told_why_once() {
+    let node = Node::start();
+    let mut waiting = node
+        .command(&["task", "submit", "orphan", "x", "--wait"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map(Program::from)
+        .expect("it starts");
+    let mut line = String::new();
+    BufReader::new(waiting.stderr.take().expect("a pipe")).read_line(&mut line).expect("it says why");
+    assert!(line.contains("no worker serves kind"), "{line}");
+    let _working = worker(&node, &["--kind", "orphan", "--", "cat"]);
+    let mut done = String::new();
+    BufReader::new(waiting.stdout.take().expect("a pipe")).read_line(&mut done).expect("it is done");
+    assert_eq!(done.trim(), "x");
 }
 
 #[test]

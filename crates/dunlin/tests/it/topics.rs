@@ -181,6 +181,24 @@ fn a_position_cannot_name_several_logs() {
 }
 
 #[test]
+fn a_position_is_of_the_one_log_that_a_pattern_can_ever_read() {
+    let node = node();
+    let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
+    let topic = node.create_topic("orders", config, false).unwrap();
+    let mut publisher = node.publisher("orders.eu").unwrap();
+    let first = publisher.publish("1").unwrap().position;
+    publisher.publish("2").unwrap();
+    let after = SubscribeOptions { start: Start::After(first), ..Default::default() };
+    for pattern in ["orders.>", "orders.*", "orders.eu"] {
+        let mut reader = node.subscribe(pattern, &after).unwrap();
+        assert_eq!(all(&mut reader), ["orders.eu=2"], "{pattern}");
+    }
+    assert_eq!(topic.logs().len(), 1);
+    // Another topic may come, whose positions are others.
+    assert!(matches!(node.subscribe(">", &after).err(), Some(SubscribeError::ManyLogs { logs: 2, .. })));
+}
+
+#[test]
 fn a_stopped_node_tells_publishers_and_readers() {
     let node = node();
     let mut publisher = node.publisher("a").unwrap();

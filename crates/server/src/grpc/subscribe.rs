@@ -59,7 +59,7 @@ pub(super) fn begin(
     let waiter = Waiter::new();
     let standing = connection.login.as_ref().map(Standing::of);
     let place = connection.stream(&waiter)?;
-    let (mut logs, mut newcomers) = (Vec::new(), None);
+    let (mut logs, mut newcomers, mut owns_all) = (Vec::new(), None, true);
     for subject in subjects {
         let pattern =
             Pattern::parse(subject).map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
@@ -71,9 +71,10 @@ pub(super) fn begin(
         // What is resumed may be made again by somebody else.
         let selected = connection.node.select(&pattern, options.start, resumed.is_some(), shared_newcomers);
         logs.extend(selected.map_err(|error| Refused::from(&error))?.logs);
+        owns_all &= matches!(logs.as_slice(), [(log, _)] if connection.node.owns_all_of(log, &pattern));
     }
     if let Some(resumed) = &mut resumed {
-        name_the_one_log(resumed, &logs, newcomers.is_some())?;
+        name_the_one_log(resumed, &logs, newcomers.is_some() && !owns_all)?;
     }
     Reader::new(Begin {
         options,

@@ -14,6 +14,10 @@ const RETRY_AFTER_S: &str = "1";
 /// What to do about a request that breaks the rules of this door.
 const MEND_IT: &str = "Change the request: `detail` says what is wrong with it.";
 
+/// What to do about a key that is not there, which is well formed.
+const LOOK_FOR_IT: &str =
+    "Nobody has written it, or it was deleted: GET /v1/kv?prefix= lists the keys that there are.";
+
 /// What a client may bring that has brought nothing, or nothing that is right.
 const CHALLENGE: &str = "Bearer realm=\"dunlin\", Basic realm=\"dunlin\", charset=\"UTF-8\"";
 
@@ -77,7 +81,11 @@ impl Problem {
         if let Some(row) = code.row() {
             put("retry", row.retry.to_string().into());
             // Over HTTP people write requests by hand.
-            let advice = if *code == ErrorCode::Protocol { MEND_IT } else { row.advice };
+            let advice = match (*code, self.status) {
+                (ErrorCode::Protocol, _) => MEND_IT,
+                (ErrorCode::BadKey, StatusCode::NOT_FOUND) => LOOK_FOR_IT,
+                _ => row.advice,
+            };
             put("advice", advice.into());
         }
         body

@@ -74,9 +74,10 @@ pub fn run(count: u32, raw: &RawConfig, stop: &Stop, console: &Console) -> Resul
             let member = members.remove(dead);
             writeln!(
                 std::io::stderr(),
-                "{} node {} has ended; the others go on",
+                "{} node {} has ended; {}",
                 console.errors.warning("warning:"),
-                member.field("node")
+                member.field("node"),
+                what_goes_on(members.len(), count)
             )?;
             if members.is_empty() {
                 bail!("no node is left");
@@ -87,6 +88,14 @@ pub fn run(count: u32, raw: &RawConfig, stop: &Stop, console: &Console) -> Resul
     drop(members);
     let what = if made.is_some() { "; what they held is gone" } else { "" };
     Ok(writeln!(std::io::stdout(), "\nstopped{what}")?)
+}
+
+/// What those that are left of a cluster of `count` can do.
+fn what_goes_on(left: usize, count: u32) -> &'static str {
+    match left * 2 > count as usize {
+        true => "the others go on",
+        false => "no majority is left: nothing is agreed on until one of them is back",
+    }
 }
 
 /// A directory that goes when this is dropped.
@@ -217,6 +226,13 @@ mod tests {
             raw.set(keys::find(name).unwrap(), (*text).to_owned(), Origin::Flag((*name).to_owned()));
         }
         raw.iter().filter_map(|(key, setting)| told(key, setting, number)).collect()
+    }
+
+    #[test]
+    fn others_go_on_while_they_are_a_majority() {
+        let goes_on = |left, count| what_goes_on(left, count).starts_with("the others");
+        assert!(goes_on(2, 3) && goes_on(3, 5) && goes_on(3, 4));
+        assert!(!goes_on(1, 3) && !goes_on(2, 5) && !goes_on(1, 2) && !goes_on(2, 4));
     }
 
     #[test]

@@ -97,8 +97,8 @@ fn to_a_folder(arguments: &Arguments, out: &Path, stop: &Stop, console: &Console
     let outcome = all(arguments, &mut folder, stop, console);
     // What was written stays readable whatever ended it.
     let topics = folder.topics();
-    let (records, bytes) = folder.close()?;
-    recording::told(records, topics, bytes, "", console)?;
+    let (counted, bytes) = folder.close()?;
+    recording::told(counted, topics, bytes, "", console)?;
     outcome
 }
 

@@ -14,7 +14,7 @@ use dunlin_feed::{By, Change, Replica, Report};
 use dunlin_topic::{OnGap, Start, SubscribeError, SubscribeOptions};
 
 use super::recording::list::{self, Topics};
-use super::recording::{self, Log};
+use super::recording::{self, Counted, Log};
 use super::watch::instrument_is_there;
 use crate::arguments::Global;
 use crate::commands::parse;
@@ -85,7 +85,7 @@ fn record(
                 Err(error) => progress.aside(|| outage.wait_out(error, console.errors))?,
             }
         }
-        progress.passed(begun.elapsed(), || format!("{} records", grouped(recorder.records())));
+        progress.passed(begun.elapsed(), || format!("{} records", grouped(recorder.counted().records)));
         if synced.elapsed() >= SYNC_EVERY {
             synced = Instant::now();
             recorder.sync()?;
@@ -157,8 +157,10 @@ impl Recorder {
         self.logs.get_mut(topic).map_or(Ok(()), |log| log.sum(state))
     }
 
-    fn records(&self) -> u64 {
-        self.logs.values().map(Log::of_topic).sum()
+    fn counted(&self) -> Counted {
+        let mut all = Counted::default();
+        self.logs.values().for_each(|log| all += log.counted());
+        all
     }
 
     fn sync(&mut self) -> Result<()> {
@@ -166,7 +168,7 @@ impl Recorder {
     }
 
     fn close(self, console: &Console) -> Result<()> {
-        let records = self.records();
+        let counted = self.counted();
         let topics: Topics = self.logs.iter().map(|(topic, log)| (topic.clone(), log.records())).collect();
         // All of them, whatever became of one.
         let closed: Vec<Result<u64>> = self.logs.into_values().map(Log::close).collect();
@@ -176,6 +178,6 @@ impl Recorder {
             0 => String::new(),
             passed => format!("; {} updates are in the states only", grouped(passed)),
         };
-        recording::told(records, topics.len(), bytes, &more, console)
+        recording::told(counted, topics.len(), bytes, &more, console)
     }
 }

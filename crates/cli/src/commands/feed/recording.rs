@@ -98,12 +98,37 @@ pub fn make(recording: &Path) -> Result<()> {
     fs::create_dir_all(recording).with_context(|| format!("cannot make {shown}"))
 }
 
+/// Records of a recording's topics, and the states that the recorder wrote beside them. Its marks of what a state adds up to
+/// are counted nowhere but as points.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counted {
+    pub records: u64,
+    pub states: u64,
+}
+
+impl Counted {
+    /// `20,015 records and 1 state of 1 topic`: the same whoever counts.
+    pub fn of(self, topics: usize) -> String {
+        let many = |count: u64, what: &str| {
+            format!("{} {what}{}", grouped(count), if count == 1 { "" } else { "s" })
+        };
+        let states =
+            if self.states == 0 { String::new() } else { format!(" and {}", many(self.states, "state")) };
+        format!("{}{states} of {}", many(self.records, "record"), many(topics as u64, "topic"))
+    }
+}
+
+impl std::ops::AddAssign for Counted {
+    fn add_assign(&mut self, other: Counted) {
+        self.records += other.records;
+        self.states += other.states;
+    }
+}
+
 /// Says what was recorded.
-pub fn told(records: u64, topics: usize, bytes: u64, more: &str, console: &Console) -> Result<()> {
+pub fn told(counted: Counted, topics: usize, bytes: u64, more: &str, console: &Console) -> Result<()> {
     let mark = console.errors.good("recorded");
-    let what = if topics == 1 { "topic" } else { "topics" };
-    let (records, bytes) = (grouped(records), sized(bytes));
-    Ok(writeln!(std::io::stderr(), "{mark} {records} records of {topics} {what}, {bytes}{more}")?)
+    Ok(writeln!(std::io::stderr(), "{mark} {}, {}{more}", counted.of(topics), sized(bytes))?)
 }
 
 /// The logs of a recording: the folder itself if it is one, else those in it.
@@ -186,6 +211,13 @@ mod tests {
         assert!(matches!(recorded(&Frame::split(&bytes).unwrap().0), Ok(Recorded::Sum(0xff))));
         let bytes = frame((SUM, "soon"), b"");
         assert!(recorded(&Frame::split(&bytes).unwrap().0).is_err());
+    }
+
+    #[test]
+    fn what_was_counted_is_told_in_one_way() {
+        let counted = |records, states| Counted { records, states };
+        assert_eq!(counted(20_015, 1).of(1), "20,015 records and 1 state of 1 topic");
+        assert_eq!(counted(1, 0).of(2), "1 record of 2 topics");
     }
 
     #[test]

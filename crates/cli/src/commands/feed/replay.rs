@@ -9,15 +9,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use dunlin_client::{Client, Publisher};
+use dunlin_client::{AskError, Client, Publisher};
 use dunlin_journal::{Item, Position, Reader, RealDisk};
 use dunlin_topic::frame::Meta;
 use dunlin_topic::{Draft, FoldConfig, Frame, Payload, Publish, TopicConfig};
+use dunlin_wire::ErrorCode;
 
-use super::recording::{self, Recorded};
+use super::recording::{self, Counted, Recorded};
 use crate::arguments::Global;
 use crate::connect::connect;
-use crate::console::{Console, grouped};
+use crate::console::Console;
 use crate::outcome::Refusal;
 use crate::progress::{Progress, bytes_in};
 use crate::signals::Stop;
@@ -29,13 +30,16 @@ Examples:
   dunlin feed replay rec/ --speed max --url dunlin://127.0.0.1:4220
 
 Each topic is made as it was configured, and published to in the order of its records; topics keep pace with each other. A
-recording with a hole is refused: `dunlin feed verify` says where it is.")]
+recording with a hole is refused: `dunlin feed verify` says where it is. So is a topic that somebody else publishes to.")]
 pub struct Arguments {
     /// The recording
     directory: PathBuf,
     /// How fast: 1x is as recorded, 10x ten times that, max does not wait
     #[arg(long, default_value = "1x", value_parser = speed)]
     speed: Speed,
+    /// Also into a topic that somebody else publishes to, whose state is nobody's then
+    #[arg(long)]
+    force: bool,
 }
 
 /// How many times faster than it was; none does not wait.
@@ -60,7 +64,12 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let stop = Stop::on_signal()?;
     let client = connect(global, "dunlin feed replay")?;
     let (mut tracks, mut bytes) = (Vec::new(), 0);
-    for dir in recording::logs(&arguments.directory)? {
+    let dirs = recording::logs(&arguments.directory)?;
+    // All of them, before one is published to.
+    for dir in dirs.iter().filter(|_| !arguments.force) {
+        see_that_it_is_ours(&client, dir, console)?;
+    }
+    for dir in dirs {
         tracks.extend(Track::open(&client, &dir)?);
         bytes += bytes_in(&dir);
     }
@@ -69,25 +78,47 @@ pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<
     let published = play(&mut tracks, arguments.speed, start, &stop, &progress)?;
     drop(progress);
     let mark = console.errors.good("published");
-    let topics = if tracks.len() == 1 { "topic" } else { "topics" };
     let seconds = start.elapsed().as_secs_f64();
-    let records = grouped(published);
-    Ok(writeln!(
-        std::io::stderr(),
-        "{mark} {records} records of {} {topics} in {seconds:.1} s",
-        tracks.len()
-    )?)
+    Ok(writeln!(std::io::stderr(), "{mark} {} in {seconds:.1} s", published.of(tracks.len()))?)
+}
+
+/// A state that two make in turns is neither's.
+fn see_that_it_is_ours(client: &Client, dir: &Path, console: &Console) -> Result<()> {
+    let reader =
+        Reader::open(Arc::new(RealDisk), dir).with_context(|| format!("cannot read {}", dir.display()))?;
+    let topic = reader.name();
+    let described = match client.describe_topic(topic) {
+        Err(AskError::Refused(refused)) if refused.code == ErrorCode::NoTopic => return Ok(()),
+        described => described.with_context(|| format!("cannot describe {topic}"))?,
+    };
+    if described.publishers > 0 {
+        let said = format!(
+            "somebody publishes to {topic}: their records among those of the recording would make a state that is              neither's. End that first, or replay into another node (--url); --force replays all the same"
+        );
+        return Err(Refusal(said).into());
+    }
+    if described.logs.iter().any(|log| log.last_seq > 0) {
+        let mark = console.errors.warning("warning:");
+        writeln!(std::io::stderr(), "{mark} {topic} has records already: its state becomes the recording's")?;
+    }
+    Ok(())
 }
 
 /// All records in the order of their times.
-fn play(tracks: &mut [Track], speed: Speed, start: Instant, stop: &Stop, progress: &Progress) -> Result<u64> {
+fn play(
+    tracks: &mut [Track],
+    speed: Speed,
+    start: Instant,
+    stop: &Stop,
+    progress: &Progress,
+) -> Result<Counted> {
     let mut next: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
     for (nth, track) in tracks.iter_mut().enumerate() {
         next.extend(track.next_time()?.map(|time_ns| Reverse((time_ns, nth))));
     }
     // The whole states at the beginning have no time of their own.
     let mut first_ns = None;
-    let mut published = 0;
+    let mut published = Counted::default();
     while let Some(Reverse((time_ns, nth))) = next.pop() {
         if time_ns > 0 {
             let first_ns = *first_ns.get_or_insert(time_ns);
@@ -100,7 +131,7 @@ fn play(tracks: &mut [Track], speed: Speed, start: Instant, stop: &Stop, progres
             break;
         }
         let before = tracks[nth].at;
-        published += u64::from(tracks[nth].publish()?);
+        published += tracks[nth].publish()?;
         progress.add((tracks[nth].at - before) as u64);
         next.extend(tracks[nth].next_time()?.map(|time_ns| Reverse((time_ns, nth))));
     }
@@ -159,20 +190,24 @@ impl Track {
         Ok(Frame::split(&self.frames[self.at..]).map(|(frame, _)| frame.append_time_ns()))
     }
 
-    /// Publishes the next record; false if it was a mark of the recorder's.
-    fn publish(&mut self) -> Result<bool> {
-        let Some((frame, taken)) = Frame::split(&self.frames[self.at..]) else { return Ok(false) };
+    /// Publishes the next record, unless it is a mark of the recorder's.
+    fn publish(&mut self) -> Result<Counted> {
+        let nothing = Counted::default();
+        let Some((frame, taken)) = Frame::split(&self.frames[self.at..]) else { return Ok(nothing) };
         self.at += taken;
         let payload = Payload::Copied(frame.payload());
         match recording::recorded(&frame)? {
-            Recorded::Sum(_) => return Ok(false),
-            Recorded::State(_) => self.publisher.send(Draft { meta: Meta::default(), payload })?,
+            Recorded::Sum(_) => Ok(nothing),
+            Recorded::State(_) => {
+                self.publisher.send(Draft { meta: Meta::default(), payload })?;
+                Ok(Counted { states: 1, ..nothing })
+            }
             Recorded::Record => {
                 let headers: Vec<(&str, &[u8])> = frame.headers().collect();
                 self.publisher.send(Draft { meta: frame.to_meta(&headers), payload })?;
+                Ok(Counted { records: 1, ..nothing })
             }
         }
-        Ok(true)
     }
 }
 

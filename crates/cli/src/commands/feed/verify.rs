@@ -10,7 +10,7 @@ use dunlin_topic::{Fold, Frame};
 use serde_json::json;
 
 use super::recording::list::{self, Topics};
-use super::recording::{self, Recorded};
+use super::recording::{self, Counted, Recorded};
 use crate::console::{Console, grouped};
 use crate::progress::{Progress, bytes_in};
 use crate::state::State;
@@ -36,7 +36,9 @@ pub struct Arguments {
 #[derive(Debug, Default)]
 struct Found {
     topic: String,
-    records: u64,
+    /// Of the log, the recorder's own among them.
+    in_log: u64,
+    counted: Counted,
     holes: u64,
     points: u64,
     points_equal: u64,
@@ -67,7 +69,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         }
         tell(&found.topic, &found.problems, &progress, console)?;
         if found.is_recorded {
-            topics.insert(found.topic.clone(), found.records);
+            topics.insert(found.topic.clone(), found.in_log);
         }
         all.take_in(found);
     }
@@ -98,7 +100,8 @@ fn tell(of: &str, problems: &[String], progress: &Progress, console: &Console) -
 
 impl Found {
     fn take_in(&mut self, other: Found) {
-        self.records += other.records;
+        self.in_log += other.in_log;
+        self.counted += other.counted;
         self.holes += other.holes;
         self.points += other.points;
         self.points_equal += other.points_equal;
@@ -117,10 +120,9 @@ fn sentence(all: &Found, topics: usize, console: &Console) -> String {
         0 => String::new(),
         logs => format!("; {logs} did not end in good order, which --strict refuses"),
     };
-    let what = if topics == 1 { "topic" } else { "topics" };
     format!(
-        "{mark} {} records of {topics} {what}, {} gaps, book checksum equal at {} of {} points{unended}",
-        grouped(all.records),
+        "{mark} {}, {} gaps, book checksum equal at {} of {} points{unended}",
+        all.counted.of(topics),
         grouped(all.holes),
         grouped(all.points_equal),
         grouped(all.points)
@@ -129,7 +131,7 @@ fn sentence(all: &Found, topics: usize, console: &Console) -> String {
 
 fn object(found: &Found) -> serde_json::Value {
     json!({
-        "topic": found.topic, "records": found.records, "gaps": found.holes, "points": found.points,
+        "topic": found.topic, "records": found.counted.records, "states": found.counted.states, "gaps": found.holes, "points": found.points,
         "points_equal": found.points_equal, "ok": found.problems.is_empty(), "ended": found.unended == 0, "problems": found.problems,
     })
 }
@@ -181,7 +183,7 @@ fn apply(reader: &Reader, found: &mut Found, progress: &Progress) -> Result<()> 
                 progress.add(records.frames.len() as u64);
                 let (mut rest, mut seq) = (records.frames, records.first_seq);
                 while let Some((frame, taken)) = Frame::split(rest) {
-                    found.records += 1;
+                    found.in_log += 1;
                     if let Err(problem) = take(&mut state, seq, &frame, found) {
                         found.problems.push(format!("record {seq}: {problem:#}"));
                         return Ok(());
@@ -202,6 +204,7 @@ fn take(state: &mut Option<State>, seq: u64, frame: &Frame<'_>, found: &mut Foun
             fresh.check(&mut std::iter::once(*frame))?;
             fresh.apply(seq, frame)?;
             *state = Some(fresh);
+            found.counted.states += 1;
         }
         Recorded::Sum(sum) => {
             let Some(state) = state else { return Ok(()) };
@@ -213,6 +216,7 @@ fn take(state: &mut Option<State>, seq: u64, frame: &Frame<'_>, found: &mut Foun
             found.points_equal += 1;
         }
         Recorded::Record => {
+            found.counted.records += 1;
             // A log that a node has written begins with its first record, of a kind that is not told in it.
             let Some(state) = state else { return Ok(()) };
             state.check(&mut std::iter::once(*frame))?;

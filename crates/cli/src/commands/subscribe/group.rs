@@ -5,9 +5,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use dunlin_client::{Client, Group, GroupKind, GroupOptions, Member};
-use dunlin_topic::Start;
+use dunlin_topic::{Start, SubscribeError};
 
 use super::Arguments;
+use crate::commands::owners::group_of;
 use crate::commands::parse;
 use crate::follow::Duty;
 use crate::outcome::Refusal;
@@ -88,11 +89,7 @@ pub fn join(arguments: &Arguments, group: &str, client: &Client) -> Result<Membe
         return Err(Refusal("a group is of one topic: say --group with one name".to_owned()).into());
     };
     if topic.contains(['*', '>']) {
-        let said = format!(
-            "a group is of one topic, and {topic} stands for many: `dunlin topics create NAME --pattern {topic:?}` makes one \
-             topic of them"
-        );
-        return Err(Refusal(said).into());
+        return Err(group_of(client, topic, group));
     }
     if arguments.from == Some(Start::Snapshot) {
         let said = "a group shares records, not a state: --from earliest or latest fits";
@@ -109,6 +106,9 @@ pub fn join(arguments: &Arguments, group: &str, client: &Client) -> Result<Membe
         dead_letter: asked.dead_letter_of(topic),
         ..GroupOptions::default()
     };
-    let member = client.join(Group { topic, name: group }, options);
+    let member = client.join(Group { topic, name: group }, options).map_err(|error| match error {
+        SubscribeError::NoTopic(_) => group_of(client, topic, group),
+        other => other.into(),
+    });
     member.with_context(|| format!("cannot join group {group} of {topic}"))
 }

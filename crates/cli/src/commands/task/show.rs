@@ -131,10 +131,22 @@ pub fn object(task: &TaskView) -> Value {
     })
 }
 
+/// Of a list, which comes without what tasks were given and what they brought: better no field than an empty one.
+fn line_object(task: &TaskView) -> Value {
+    let mut object = object(task);
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("payload");
+        if let Some(outcome) = fields.get_mut("outcome").and_then(Value::as_object_mut) {
+            outcome.remove("bytes");
+        }
+    }
+    object
+}
+
 pub fn tasks(tasks: &[TaskView], console: &Console) -> Result<()> {
     let mut out = console.out();
     if console.json {
-        tasks.iter().try_for_each(|task| writeln!(out, "{}", object(task)))?;
+        tasks.iter().try_for_each(|task| writeln!(out, "{}", line_object(task)))?;
         return Ok(out.flush()?);
     }
     let mut table =

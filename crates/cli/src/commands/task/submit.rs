@@ -94,6 +94,10 @@ const TOGETHER_BYTES_MAX: usize = 1 << 20;
 /// Between two looks at a task that is waited for: soon at first.
 const LOOK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
 
+/// Until it is said why a task that is waited for has not begun, and between two looks at that.
+const SAY_AFTER: Duration = Duration::from_secs(2);
+const SAY_EVERY: Duration = Duration::from_secs(1);
+
 pub fn run(arguments: &Arguments, tasks: &Tasks, console: &Console) -> Result<()> {
     let stop = Stop::on_signal()?;
     let mut submitted = Vec::new();
@@ -187,7 +191,7 @@ fn said(taken: &[Taken], console: &Console) -> Result<()> {
 fn wait(tasks: &Tasks, submitted: &[u64], stop: &Stop, console: &Console) -> Result<()> {
     let mut failed = 0;
     for &task in submitted {
-        let Some(over) = wait_for(tasks, task, stop)? else {
+        let Some(over) = wait_for(tasks, task, stop, console)? else {
             return Err(anyhow!("interrupted: task {} goes on", show::hex(task)));
         };
         let mut out = console.out();
@@ -214,14 +218,31 @@ fn wait(tasks: &Tasks, submitted: &[u64], stop: &Stop, console: &Console) -> Res
     }
 }
 
-fn wait_for(tasks: &Tasks, task: u64, stop: &Stop) -> Result<Option<TaskView>> {
+fn wait_for(tasks: &Tasks, task: u64, stop: &Stop, console: &Console) -> Result<Option<TaskView>> {
     let began = Instant::now();
+    let (mut said, mut say_at) = (String::new(), began + SAY_AFTER);
     while !stop.is_set() {
         let found = tasks.get(task)?;
         if matches!(found.stage, Stage::Completed | Stage::Cancelled | Stage::Dead) {
             return Ok(Some(found));
         }
+        if Instant::now() >= say_at {
+            say_at = Instant::now() + SAY_EVERY;
+            if !matches!(found.stage, Stage::Running | Stage::Stopping) {
+                said = say_why(task, &tasks.why(task)?, said, console)?;
+            }
+        }
         std::thread::sleep((began.elapsed() / 4).clamp(LOOK.0, LOOK.1));
     }
     Ok(None)
+}
+
+/// Says why a task is not begun, unless that was said; numbers alone make nothing new of it.
+fn say_why(task: u64, why: &str, said: String, console: &Console) -> Result<String> {
+    let in_short: String = why.chars().filter(|c| !c.is_ascii_digit()).collect();
+    if in_short != said {
+        let mark = console.errors.warning(&format!("task {}:", show::hex(task)));
+        writeln!(std::io::stderr(), "{mark} {why}")?;
+    }
+    Ok(in_short)
 }

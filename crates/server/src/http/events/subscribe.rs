@@ -5,7 +5,7 @@ use dunlin::topic::{
 };
 use dunlin::wire::ErrorCode;
 use dunlin::wire::http::{LogKey, RESUME_LOGS_MAX, Resume};
-use dunlin::{CLOCK, Node, Refused};
+use dunlin::{CLOCK, Refused};
 use std::sync::Arc;
 
 use super::request::EventsRequest;
@@ -53,7 +53,7 @@ pub(in crate::http) fn subscribe(
     }
     let charge = shared.charge_readers(1 + selected.logs.len(), pattern.as_str().len())?;
     let is_one = selected.logs.len() == 1
-        && (selected.newcomers.is_none() || owns_all_of(node, &selected.logs[0].0, &pattern));
+        && (selected.newcomers.is_none() || node.owns_all_of(&selected.logs[0].0, &pattern));
     if is_one {
         selected.newcomers = None;
     }
@@ -71,12 +71,6 @@ pub(in crate::http) fn subscribe(
     let mut stands = Stands::new(is_one, options.start, options.follows_state());
     stands.look(&subscriber);
     Ok(Subscribed { subscriber, stands, gone, charge })
-}
-
-/// Whether no other topic can ever hold a subject of the pattern, as long as the log's topic lives.
-fn owns_all_of(node: &Node, log: &Log, pattern: &Pattern) -> bool {
-    let owned = node.topic(&log.name().topic).and_then(|topic| Pattern::parse(topic.pattern()).ok());
-    owned.is_some_and(|owned| owned.covers(pattern))
 }
 
 /// Where each log begins.

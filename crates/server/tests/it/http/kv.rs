@@ -21,7 +21,9 @@ fn a_key_is_put_got_swapped_and_deleted() {
     assert_eq!(ask(&stage, "DELETE", "/v1/kv/config/limit", &[("if-match", "1")], "").status, 412);
     let deleted = ask(&stage, "DELETE", "/v1/kv/config/limit", &[], "");
     assert_eq!(deleted.json(), json!({"revision": 3, "keys": 1}));
-    assert_eq!(stage.get("/v1/kv/config/limit").status, 404);
+    let missing = stage.get("/v1/kv/config/limit");
+    let advice = missing.json()["advice"].to_string();
+    assert!(missing.status == 404 && advice.contains("lists the keys"), "{advice}");
     assert_eq!(ask(&stage, "PUT", "/v1/kv/a", &[("if-match", "often")], "").status, 400);
 }
 

@@ -10,7 +10,7 @@ use dunlin_topic::{
 };
 
 use crate::commands::feed::recording::list::{self, Topics};
-use crate::commands::feed::recording::{self, Log};
+use crate::commands::feed::recording::{self, Counted, Log};
 use crate::console::Paint;
 use crate::outage::Outage;
 use crate::signals::Stop;
@@ -73,16 +73,17 @@ impl Folder {
         Folder { out: out.to_owned(), books: Vec::new(), of_file: Vec::new(), written: 0, frame: Vec::new() }
     }
 
-    /// Ends the recording in good order: how many records it has, with the recorder's own, and how many bytes on disk.
-    pub fn close(self) -> Result<(u64, u64)> {
-        let (mut topics, mut bytes) = (Topics::new(), 0);
+    /// Ends the recording in good order: what is in it, and how many bytes on disk.
+    pub fn close(self) -> Result<(Counted, u64)> {
+        let (mut topics, mut counted, mut bytes) = (Topics::new(), Counted::default(), 0);
         for mut book in self.books {
             book.log.sum(&book.state)?;
             topics.insert(book.topic, book.log.records());
+            counted += book.log.counted();
             bytes += book.log.close()?;
         }
         list::write(&self.out, &topics)?;
-        Ok((topics.values().sum(), bytes))
+        Ok((counted, bytes))
     }
 
     pub fn topics(&self) -> usize {

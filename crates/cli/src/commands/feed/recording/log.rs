@@ -8,7 +8,7 @@ use dunlin_journal::{AppendError, Batch, Config, Journal, RealDisk};
 use dunlin_topic::frame::Meta;
 use dunlin_topic::{Fold, Frame};
 
-use super::{STATE, SUM, folder, text_of};
+use super::{Counted, STATE, SUM, folder, text_of};
 use crate::progress::bytes_in;
 use crate::state::State;
 
@@ -21,8 +21,7 @@ pub struct Log {
     dir: PathBuf,
     journal: Journal,
     next_seq: u64,
-    /// Records that are no checksums.
-    of_topic: u64,
+    counted: Counted,
     last_time_ns: u64,
     first_time_ns: u64,
     count: u32,
@@ -37,13 +36,13 @@ impl Log {
         let (journal, _) = opened.with_context(|| format!("cannot record to {}", dir.display()))?;
         let topic = topic.to_owned();
         let frames = Vec::new();
-        let of_topic = 0;
+        let counted = Counted::default();
         Ok(Log {
             topic,
             dir,
             journal,
             next_seq: 1,
-            of_topic,
+            counted,
             last_time_ns: 0,
             first_time_ns: 0,
             count: 0,
@@ -51,9 +50,9 @@ impl Log {
         })
     }
 
-    /// Records of the topic so far, as they are or in a state.
-    pub fn of_topic(&self) -> u64 {
-        self.of_topic
+    /// Records of the topic and states so far.
+    pub fn counted(&self) -> Counted {
+        self.counted
     }
 
     /// Records so far, the recorder's own among them.
@@ -64,12 +63,13 @@ impl Log {
     /// A record of the topic, as it is.
     pub fn frame(&mut self, frame: &Frame<'_>) -> Result<()> {
         frame.append_to(&mut self.frames);
-        self.of_topic += 1;
+        self.counted.records += 1;
         self.added(frame.append_time_ns())
     }
 
     /// Any state of its kind becomes this one.
     pub fn state(&mut self, state: &State) -> Result<()> {
+        self.counted.states += 1;
         self.own((STATE, &text_of(&state.config())), &state.whole())
     }
 
