@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
     bench, cluster, completions, config, demo, dev, elect, errors, feed, kv, lock, log, man, publish, reply,
-    report, request, scale, serve, space, subscribe, subscriptions, task, topics, user,
+    report, request, scale, serve, space, subscribe, subscriptions, task, top, topics, user,
 };
 
 /// Publish, subscribe, and be told exactly what you missed
@@ -41,7 +41,7 @@ const STYLES: Styles = Styles::styled()
     .placeholder(AnsiColor::Cyan.on_default());
 
 /// Options every command takes.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
     /// The node to talk to: dunlin://HOST:PORT, tls://HOST:PORT or unix:///PATH [default: dunlin://127.0.0.1:4220]
@@ -116,6 +116,8 @@ pub enum Command {
     Elect(elect::Arguments),
     /// Work for workers that come and go: submitted, done, looked at, tried again
     Task(task::Arguments),
+    /// How a node does, in the terminal: rates, memory, who is slow, topics, cluster, work and worlds
+    Top(top::Arguments),
     /// Who reads what, and how far behind
     Subscriptions(subscriptions::Arguments),
     /// Look into the logs behind topics

@@ -25,6 +25,7 @@ pub mod space;
 pub mod subscribe;
 pub mod subscriptions;
 pub mod task;
+pub mod top;
 pub mod topics;
 pub mod user;
 
@@ -54,6 +55,7 @@ pub fn run(command: &Command, global: &Global, console: &Console) -> Result<()> 
         Command::DemoChild(arguments) => demo::run_child(arguments, global),
         Command::Req(arguments) => request::run(arguments, global, console),
         Command::Reply(arguments) => reply::run(arguments, global, console),
+        Command::Top(arguments) => top::run(arguments, global, console),
         Command::Topics(arguments) => topics::run(arguments, global, console),
         Command::Kv(arguments) => kv::run(arguments, global, console),
         Command::Space(arguments) => space::run(arguments, global, console),

@@ -1,7 +1,7 @@
 //! Opening the doors, and closing them.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -17,6 +17,7 @@ use crate::config::ServerConfig;
 use crate::door::Door;
 use crate::error::StartError;
 use crate::housekeeping;
+use crate::http::has_page;
 use crate::itself;
 use crate::listener::{Listener, accept};
 use crate::reload;
@@ -128,6 +129,18 @@ impl Server {
     /// The addresses of every door, with their real ports.
     pub fn addresses(&self) -> &[(Door, SocketAddr)] {
         &self.addresses
+    }
+
+    /// Where a browser finds the dashboard, if a door serves it and it was there to be built in.
+    pub fn dashboard(&self) -> Option<String> {
+        let (_, mut address) = *self.addresses.iter().find(|(door, _)| *door == Door::Http)?;
+        match address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+            IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+            _ => {}
+        }
+        let scheme = if self.has_tls() { Door::Http.tls_scheme() } else { Door::Http.scheme() };
+        has_page().then(|| format!("{scheme}://{address}/"))
     }
 
     /// Whether a door could listen there now. Port 0 always is free.

@@ -81,12 +81,13 @@ fn shut_doors_in_use(raw: &mut RawConfig) -> Vec<String> {
     warnings
 }
 
-const COMMANDS: [(&str, &str); 5] = [
+const COMMANDS: [(&str, &str); 6] = [
     ("dunlin sub ticks", "read from now on"),
     ("dunlin pub ticks hello", "publish one record"),
     ("yes tick | dunlin pub ticks", "publish as fast as it goes"),
     ("dunlin sub ticks --sleep 1ms --on-gap newest", "a reader that cannot keep up, and is told so"),
     ("dunlin topics list", "what there is"),
+    ("dunlin top", "how it goes, here in the terminal"),
 ];
 
 fn greet(
@@ -103,6 +104,9 @@ fn greet(
     }
     for (door, url) in running.other_urls() {
         writeln!(out, "  {}  {}", paint.strong(&url), paint.faint(clients_of(door)))?;
+    }
+    if let Some(dashboard) = running.server.dashboard() {
+        writeln!(out, "  {}  {}", paint.strong(&dashboard), paint.good("the dashboard, in a browser"))?;
     }
     if let Some(workers) = workers {
         writeln!(out, "  {}", paint.faint(&format!("workers: {workers}")))?;
@@ -161,7 +165,7 @@ fn greet_by_tls(
 fn clients_of(door: Door) -> &'static str {
     match door {
         Door::Nats => "any NATS client",
-        Door::Http => "curl, browsers, Prometheus",
+        Door::Http => "curl, Prometheus",
         Door::Grpc => "any gRPC client: dunlin.v1, Ratatoskr's MessageBroker, reflection",
         _ => "",
     }

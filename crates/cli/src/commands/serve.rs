@@ -24,7 +24,8 @@ Examples:
   dunlin serve --config node.toml
   dunlin serve --data-dir /var/lib/dunlin    durable topics are kept there, and found again
   dunlin serve --nats-listen 127.0.0.1:4222  NATS clients are served too
-  dunlin serve --http-listen 127.0.0.1:8222  topics, events, probes and metrics for whoever speaks HTTP
+  dunlin serve --http-listen 127.0.0.1:8222  topics, events, probes and metrics for whoever speaks HTTP; READY says
+                                             where the dashboard is
   dunlin serve --grpc-listen 127.0.0.1:50051 gRPC clients, too
   dunlin serve --tls-cert node.pem --tls-key node-key.pem
                                              every address speaks TLS
@@ -113,6 +114,9 @@ pub fn ready_line(running: &Running) -> String {
     }
     for path in running.server.unix_paths() {
         line.push_str(&format!(" unix={}", path.display()));
+    }
+    if let Some(dashboard) = running.server.dashboard() {
+        line.push_str(&format!(" dashboard={dashboard}"));
     }
     if let Some(cluster) = &running.cluster {
         line.push_str(&format!(" cluster={} node={}", cluster.address(), cluster.node()));

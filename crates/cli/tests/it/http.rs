@@ -26,6 +26,8 @@ fn http_url(ready: &str) -> String {
 fn curl_and_dunlin_reach_the_same_topics() {
     let node = Node::start_with(&["--http-listen", "127.0.0.1:0"]);
     let url = http_url(&node.ready);
+    assert!(node.ready.contains(&format!(" dashboard={url}/")), "{}", node.ready);
+    assert!(curl(&["-H", "Accept: text/html", &format!("{url}/")]).contains("<title>"), "the page is there");
     assert!(curl(&[&format!("{url}/healthz")]).contains("\"alive\":true"));
     let receipt = curl(&["-d", "from curl", &format!("{url}/v1/topics/ticks")]);
     assert!(receipt.contains("\"acknowledged\":\"memory\""), "{receipt}");

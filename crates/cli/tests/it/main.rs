@@ -21,6 +21,7 @@ mod space;
 mod states;
 mod task;
 mod tls;
+mod top;
 mod topics;
 mod users;
 mod workers;

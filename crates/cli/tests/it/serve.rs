@@ -52,6 +52,9 @@ fn dev_says_what_to_type_next_and_ctrl_c_ends_it() {
     let mut dev = dunlin(&free).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(dev.stdout.take().unwrap()).lines().map(Result::unwrap);
     let url = lines.find(|line| line.trim().starts_with("dunlin://")).unwrap();
+    lines
+        .find(|line| line.trim().starts_with("http://127.0.0.1:") && line.contains("/  the dashboard"))
+        .unwrap();
     lines.find(|line| line.contains(&format!("export DUNLIN_URL={}", url.trim()))).unwrap();
     lines.find(|line| line.contains("dunlin sub ticks")).unwrap();
     lines.find(|line| line.contains("curl -N http://127.0.0.1:")).unwrap();

@@ -29,6 +29,11 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       connect-src *; worker-src 'self'; manifest-src 'self'; frame-src 'self'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
 
+/// Whether the page was there to be built in.
+pub(crate) fn is_built_in() -> bool {
+    find(START).is_some()
+}
+
 /// `/`: the page for browsers, words for everybody else.
 pub(super) async fn index(headers: HeaderMap) -> Response<Body> {
     let is_browser = headers

@@ -198,6 +198,11 @@ fn greet(members: &[Member], console: &Console) -> Result<()> {
         );
     }
     table.write(&mut out, paint)?;
+    if let Some(dashboard) =
+        members.iter().map(|member| member.field("dashboard")).find(|field| *field != "–")
+    {
+        writeln!(out, "\n{}  {}", paint.strong(dashboard), paint.good("the dashboard, in a browser"))?;
+    }
     let dir = members[0].dir.display();
     let url = |member: &Member| format!("--url dunlin://{}", member.field("tcp"));
     let (first, last) = (url(&members[0]), url(&members[members.len() - 1]));
@@ -205,6 +210,7 @@ fn greet(members: &[Member], console: &Console) -> Result<()> {
     for (command, about) in [
         (format!("dunlin sub ticks {first}"), "read at one node"),
         (format!("dunlin pub ticks hello {last}"), "what is published at another"),
+        (format!("dunlin top {first}"), "how it goes, here in the terminal"),
         (format!("dunlin cluster status --data-dir {dir}"), "who leads, and who follows"),
         (format!("dunlin cluster transfer --data-dir {dir}"), "another leads"),
         (format!("kill -9 {}", members[0].child.id()), "the others go on"),

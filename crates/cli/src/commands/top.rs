@@ -1,0 +1,148 @@
+//! `top`: a node at a glance, in a terminal: rates, doors, memory, who reads slowest, topics, the cluster, work and worlds.
+//!
+//! It reads what the dashboard reads: the node's topic `$node.>`, in which the node says once a second what it is, as long as somebody
+//! reads it. A node that goes away is said to be away, with what it said last, and comes back by itself.
+
+mod figures;
+mod follow;
+mod plain;
+mod screen;
+mod told;
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use self::follow::{Follow, News};
+use self::told::Told;
+use crate::arguments::Global;
+use crate::console::Console;
+use crate::signals::Stop;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  dunlin top                                  until q or Ctrl-C
+  dunlin top --once                           in plain text, as where nobody watches: dunlin top | less
+  dunlin top --json                           an object a second; with --once one
+  dunlin top --url dunlin://10.0.0.1,10.0.0.2 a cluster: if the one goes away, as the other sees it
+
+It takes the permission `surveys`. In a browser there is more: the address of the node's door http.")]
+pub struct Arguments {
+    /// Print it once, in plain text, and end
+    #[arg(long)]
+    once: bool,
+}
+
+/// How long `--once` waits until the node has said all of itself.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How soon a key is heard.
+const LOOK: Duration = Duration::from_millis(50);
+/// At least so often it is drawn: times go by.
+const DRAWN_EVERY: Duration = Duration::from_millis(500);
+
+pub fn run(arguments: &Arguments, global: &Global, console: &Console) -> Result<()> {
+    let stop = Stop::on_signal()?;
+    let follow = Follow::start(global)?;
+    let told = Told::new(global.url.as_deref().unwrap_or(crate::connect::URL_DEFAULT));
+    match (console.json, arguments.once || !console.is_terminal) {
+        (true, _) => objects(told, &follow, arguments.once, &stop),
+        (false, true) => once(told, &follow, console, &stop),
+        (false, false) => watch(told, &follow, &stop),
+    }
+}
+
+/// Waits until all is known, rates with it.
+fn wait_whole(told: &mut Told, follow: &Follow, stop: &Stop) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !told.is_whole() && !stop.is_set() {
+        if let Some(News::Refused(error)) = follow.next(LOOK, told) {
+            return Err(error);
+        }
+        if Instant::now() > deadline {
+            let why =
+                told.away().map_or_else(|| "it did not say what it is".to_owned(), |away| away.why.clone());
+            bail!("nothing was heard of the node at {} within {PATIENCE:?}: {why}", told.url());
+        }
+    }
+    Ok(())
+}
+
+fn once(mut told: Told, follow: &Follow, console: &Console, stop: &Stop) -> Result<()> {
+    wait_whole(&mut told, follow, stop)?;
+    let mut out = console.out();
+    plain::write(&told, &mut out, console.paint)?;
+    Ok(out.flush()?)
+}
+
+/// An object whenever the node has said all of itself once more, or is found to be away.
+fn objects(mut told: Told, follow: &Follow, once: bool, stop: &Stop) -> Result<()> {
+    wait_whole(&mut told, follow, stop)?;
+    stop.when_nobody_reads();
+    let mut out = std::io::stdout();
+    while !stop.is_set() {
+        writeln!(out, "{}", told.object())?;
+        out.flush()?;
+        if once {
+            break;
+        }
+        let (at, away) = (told.said_at(), told.away().is_some());
+        while !stop.is_set() && told.said_at() == at && told.away().is_some() == away {
+            if let Some(News::Refused(error)) = follow.next(LOOK, &mut told) {
+                return Err(error);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The whole terminal, until somebody has seen enough; it is left as it was found.
+fn watch(mut told: Told, follow: &Follow, stop: &Stop) -> Result<()> {
+    let mut terminal = ratatui::try_init()?;
+    let watched = (|| {
+        let mut drawn = None::<Instant>;
+        let mut changed = true;
+        while !stop.is_set() {
+            if changed || drawn.is_none_or(|drawn| drawn.elapsed() > DRAWN_EVERY) {
+                terminal.draw(|frame| screen::draw(&told, frame))?;
+                (drawn, changed) = (Some(Instant::now()), false);
+            }
+            match follow.next(LOOK, &mut told) {
+                Some(News::Refused(error)) => return Err(error),
+                Some(News::Told) => changed = true,
+                None => {}
+            }
+            while event::poll(Duration::ZERO)? {
+                match event::read()? {
+                    Event::Key(key) if ends(key) => return Ok(()),
+                    Event::Resize(..) => changed = true,
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    })();
+    ratatui::try_restore()?;
+    watched
+}
+
+/// In a raw terminal Ctrl-C is a key like any other.
+fn ends(key: KeyEvent) -> bool {
+    let is_control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+    key.kind == KeyEventKind::Press && (is_control_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q_escape_and_ctrl_c_end_it_and_no_other_key() {
+        let key = |code, modifiers| ends(KeyEvent::new(code, modifiers));
+        assert!(key(KeyCode::Char('q'), KeyModifiers::NONE) && key(KeyCode::Esc, KeyModifiers::NONE));
+        assert!(key(KeyCode::Char('c'), KeyModifiers::CONTROL));
+        assert!(!key(KeyCode::Char('c'), KeyModifiers::NONE) && !key(KeyCode::Enter, KeyModifiers::NONE));
+    }
+}

@@ -1,0 +1,279 @@
+//! What is shown, as text: the same for the screen and for plain output.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::told::Told;
+use crate::console::{grouped, lasting, sized};
+
+/// A table under its title.
+#[derive(Debug)]
+pub struct Listed {
+    pub title: String,
+    pub heading: &'static [&'static str],
+    pub rows: Vec<Vec<String>>,
+}
+
+/// Names and what they come to, in the order in which they are read.
+pub fn figures(told: &Told) -> Vec<(&'static str, String)> {
+    let stats = told.of("stats");
+    let (rates, totals, process) = (&stats["rates"], &stats["totals"], &stats["process"]);
+    let (memory, connections) = (&stats["memory"], &stats["connections"]);
+    vec![
+        ("records", format!("{}, {} in all", rate(&rates["records_per_s"]), whole(&totals["records"]))),
+        ("bytes", format!("{}/s, {} in all", bytes(&rates["bytes_per_s"]), bytes(&totals["bytes"]))),
+        (
+            "gaps",
+            format!(
+                "{}, {} in all: {} records missed and told",
+                rate(&rates["gaps_per_s"]),
+                whole(&totals["gaps"]),
+                whole(&totals["gap_records"])
+            ),
+        ),
+        ("topics", format!("{}, {} readers", whole(&stats["topics"]), whole(&stats["subscriptions"]))),
+        ("doors", doors(stats)),
+        (
+            "clients",
+            format!(
+                "{} of {}, {} refused",
+                whole(&connections["open"]),
+                whole(&connections["limit"]),
+                whole(&connections["refused"])
+            ),
+        ),
+        (
+            "memory",
+            format!("{} of {} for topics", bytes(&memory["used_bytes"]), bytes(&memory["limit_bytes"])),
+        ),
+        (
+            "process",
+            format!(
+                "{}, {} of a core, {} threads, {} files",
+                bytes(&process["rss_bytes"]),
+                process["cpu_percent"].as_f64().map_or_else(none, |percent| format!("{percent:.0} %")),
+                whole(&process["threads"]),
+                whole(&process["open_files"])
+            ),
+        ),
+    ]
+}
+
+/// Who it is.
+pub fn who(told: &Told) -> String {
+    let stats = told.of("stats");
+    let up = stats["uptime_s"].as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let up = up.map_or_else(none, lasting);
+    format!("node {} {}, {}, up {up}", whole(&stats["id"]), text(&stats["name"]), text(&stats["version"]))
+}
+
+/// Where it is, and whether it is heard of.
+pub fn heard(told: &Told) -> String {
+    match (told.away(), told.silent_for()) {
+        (Some(away), Some(silent)) => format!("AWAY for {}: {}", lasting(silent), plain(&away.why)),
+        _ => told.url().to_owned(),
+    }
+}
+
+pub fn readers(told: &Told) -> Listed {
+    let row = |reader: &Value| {
+        vec![
+            text(&reader["name"]),
+            text(&reader["topic"]),
+            text(&reader["door"]),
+            whole(&reader["lag"]),
+            whole(&reader["lost"]),
+            text(&reader["why"]),
+        ]
+    };
+    Listed {
+        title: "slowest readers".to_owned(),
+        heading: &["READER", "TOPIC", "DOOR", "BEHIND", "MISSED", "WHY"],
+        rows: list(&told.of("stats")["slowest"]).map(row).collect(),
+    }
+}
+
+pub fn topics(told: &Told) -> Listed {
+    let topics = told.of("topics");
+    let row = |topic: &Value| {
+        vec![
+            text(&topic["name"]),
+            rate(&topic["records_per_s"]),
+            format!("{}/s", bytes(&topic["bytes_per_s"])),
+            whole(&topic["records"]),
+            whole(&topic["readers"]),
+            whole(&topic["gaps"]),
+            whole(&topic["owner"]["node"]),
+        ]
+    };
+    Listed {
+        title: format!("busiest topics of {}", whole(&topics["total"])),
+        heading: &["TOPIC", "RECORDS", "BYTES", "IN ALL", "READERS", "GAPS", "OWNER"],
+        rows: list(&topics["topics"]).map(row).collect(),
+    }
+}
+
+pub fn nodes(told: &Told) -> Listed {
+    let cluster = told.of("cluster");
+    let row = |node: &Value| {
+        let is_leader = !cluster["leader"].is_null() && node["node"] == cluster["leader"];
+        let state = match (node["removed"].is_null(), node["alive"].as_bool() == Some(true)) {
+            (false, _) => "removed",
+            (true, true) => "up",
+            (true, false) => "AWAY",
+        };
+        vec![
+            whole(&node["node"]),
+            if is_leader { format!("{state}, leads") } else { state.to_owned() },
+            whole(&node["topics_owned"]),
+            text(&node["doors"]["tcp"]),
+            text(&node["doors"]["http"]),
+        ]
+    };
+    let missing =
+        cluster["missing"].as_str().map_or_else(String::new, |missing| format!(": {}", plain(missing)));
+    let title = match cluster["cluster"].is_null() {
+        true => "one node, of no cluster".to_owned(),
+        false => format!("cluster, term {}{missing}", whole(&cluster["term"])),
+    };
+    Listed {
+        title,
+        heading: &["NODE", "STATE", "OWNS", "DUNLIN", "HTTP"],
+        rows: list(&cluster["nodes"]).map(row).collect(),
+    }
+}
+
+pub fn work(told: &Told) -> Listed {
+    let work = told.of("work");
+    let row = |tenant: &Value| {
+        vec![
+            text(&tenant["name"]),
+            tenant["share"].as_f64().map_or_else(none, |share| format!("{:.0} %", share * 100.0)),
+            whole(&tenant["queued"]),
+            whole(&tenant["running"]),
+            rate(&tenant["completed_per_s"]),
+            whole(&tenant["completed"]),
+            whole(&tenant["failed"]),
+        ]
+    };
+    let jain = work["jain"].as_f64().map_or_else(String::new, |jain| format!(", Jain's index {jain:.3}"));
+    Listed {
+        title: format!(
+            "work: {} tasks, {} running, {} workers{jain}",
+            whole(&work["known"]),
+            whole(&work["held"]),
+            whole(&work["workers_up"])
+        ),
+        heading: &["TENANT", "SHARE", "QUEUED", "RUNNING", "DONE", "IN ALL", "FAILED"],
+        rows: list(&work["tenants"]).map(row).collect(),
+    }
+}
+
+pub fn spaces(told: &Told) -> Listed {
+    let rows = list(&told.of("spaces")["worlds"]).flat_map(|world| {
+        list(&world["regions"]).map(|region| {
+            vec![
+                text(&world["world"]),
+                whole(&region["region"]),
+                whole(&region["process"]),
+                whole(&region["epoch"]),
+                whole(&region["standby"]),
+            ]
+        })
+    });
+    Listed {
+        title: "worlds".to_owned(),
+        heading: &["WORLD", "REGION", "PROCESS", "EPOCH", "STANDS BY"],
+        rows: rows.collect(),
+    }
+}
+
+fn doors(stats: &Value) -> String {
+    let door = |door: &Value| {
+        let address =
+            door["address"].as_str().map_or_else(String::new, |address| format!(" {}", plain(address)));
+        format!("{}{address} {}", text(&door["door"]), whole(&door["open"]))
+    };
+    // A door that is shut has no address, and nobody came through it.
+    let is_open = |door: &&Value| !door["address"].is_null() || door["open"].as_u64() > Some(0);
+    list(&stats["doors"]).filter(is_open).map(door).collect::<Vec<_>>().join(", ")
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn none() -> String {
+    "–".to_owned()
+}
+
+fn whole(number: &Value) -> String {
+    number.as_u64().or_else(|| number.as_f64().map(|number| number as u64)).map_or_else(none, grouped)
+}
+
+fn bytes(number: &Value) -> String {
+    number.as_f64().map_or_else(none, |bytes| sized(bytes as u64))
+}
+
+/// By the second, with three digits that count.
+fn rate(number: &Value) -> String {
+    let Some(number) = number.as_f64() else { return none() };
+    match number {
+        million if million >= 999_500.0 => format!("{:.2} M/s", million / 1e6),
+        thousand if thousand >= 9_999.5 => format!("{:.1} k/s", thousand / 1e3),
+        some if some >= 10.0 || some.fract() < 0.05 => format!("{}/s", grouped(some.round() as u64)),
+        few => format!("{few:.1}/s"),
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(none, plain)
+}
+
+/// Names are anybody's: what a terminal would take for a command is not shown to it.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn rates_have_three_digits_that_count() {
+        let rates = [0.0, 0.4, 7.0, 12.4, 9_876.0, 12_345.0, 999_999.0, 1_204_331.0]
+            .map(|number| rate(&json!(number)));
+        assert_eq!(rates, ["0/s", "0.4/s", "7/s", "12/s", "9,876/s", "12.3 k/s", "1.00 M/s", "1.20 M/s"]);
+        assert_eq!((rate(&Value::Null), whole(&Value::Null)), (none(), none()));
+    }
+
+    #[test]
+    fn a_name_that_would_command_the_terminal_is_shown_without_its_commands() {
+        let mut told = Told::new("dunlin://a");
+        told.say(
+            "stats".to_owned(),
+            json!({"slowest": [{"name": "\u{1b}[2Jx", "topic": "t\r\n", "lag": 5}]}),
+        );
+        let row = &readers(&told).rows[0];
+        assert_eq!(
+            (row[0].as_str(), row[1].as_str(), row[3].as_str()),
+            ("\u{fffd}[2Jx", "t\u{fffd}\u{fffd}", "5")
+        );
+    }
+
+    #[test]
+    fn whoever_leads_and_whoever_is_away_is_said() {
+        let mut told = Told::new("dunlin://a");
+        let node = |node: u64, alive: bool| json!({"node": node, "alive": alive, "removed": null, "topics_owned": 3, "doors": {}});
+        told.say(
+            "cluster".to_owned(),
+            json!({"cluster": "c", "leader": 2, "term": 4, "nodes": [node(1, false), node(2, true)]}),
+        );
+        let nodes = nodes(&told);
+        assert_eq!(nodes.rows.iter().map(|row| row[1].as_str()).collect::<Vec<_>>(), ["AWAY", "up, leads"]);
+        assert_eq!(nodes.title, "cluster, term 4");
+    }
+}

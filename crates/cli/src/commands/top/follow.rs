@@ -1,0 +1,131 @@
+//! Reads what a node says of itself, in a thread of its own: the screen goes on while a node is away.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use dunlin_client::Subscriber;
+use dunlin_topic::{Event, OnGap, Start, Subscribe, SubscribeError, SubscribeOptions};
+use serde_json::Value;
+
+use super::told::Told;
+use crate::arguments::Global;
+use crate::connect::connect;
+
+/// Between two tries to reach a node that is away.
+const AGAIN: Duration = Duration::from_millis(500);
+const WAIT: Duration = Duration::from_millis(500);
+const EVENTS_MAX: usize = 64;
+const PATTERN: &str = "$node.>";
+
+/// What came.
+enum Heard {
+    Said {
+        about: String,
+        what: Value,
+    },
+    Away(String),
+    /// The node knows us, and says no.
+    Refused(anyhow::Error),
+}
+
+/// What became of it.
+pub enum News {
+    /// Something is to be seen.
+    Told,
+    Refused(anyhow::Error),
+}
+
+/// Follows a node until it is dropped.
+pub struct Follow {
+    heard: Receiver<Heard>,
+}
+
+impl Follow {
+    /// An error where there is no node, or none that lets us.
+    pub fn start(global: &Global) -> Result<Follow> {
+        let subscriber = open(global)?;
+        let (sender, heard) = channel();
+        let global = global.clone();
+        let thread = thread::Builder::new().name("top".to_owned());
+        thread.spawn(move || follow(subscriber, &global, &sender)).context("cannot start a thread")?;
+        Ok(Follow { heard })
+    }
+
+    /// Takes in what there is by now, after waiting for it so long at most.
+    pub fn next(&self, wait: Duration, told: &mut Told) -> Option<News> {
+        let mut next = self.heard.recv_timeout(wait).ok();
+        let mut news = None;
+        while let Some(heard) = next {
+            match heard {
+                Heard::Said { about, what } => told.say(about, what),
+                Heard::Away(why) => told.go_away(why),
+                Heard::Refused(error) => return Some(News::Refused(error)),
+            }
+            news = Some(News::Told);
+            next = self.heard.try_recv().ok();
+        }
+        news
+    }
+}
+
+fn open(global: &Global) -> Result<Subscriber> {
+    let client = connect(global, "dunlin top")?;
+    let options =
+        SubscribeOptions { start: Start::Latest, on_gap: OnGap::Newest, ..SubscribeOptions::default() };
+    client
+        .subscribe(PATTERN, options)
+        .context("cannot read what the node says of itself, which takes the permission `surveys`")
+}
+
+/// Until nobody listens.
+fn follow(mut subscriber: Subscriber, global: &Global, sender: &Sender<Heard>) {
+    loop {
+        let Err(error) = read(&mut subscriber, sender) else { return };
+        if sender.send(Heard::Away(format!("{error:#}"))).is_err() {
+            return;
+        }
+        subscriber = loop {
+            thread::sleep(AGAIN);
+            match open(global) {
+                Ok(subscriber) => break subscriber,
+                Err(error) if is_refusal(&error) => {
+                    // Nobody may listen any more.
+                    let _ = sender.send(Heard::Refused(error));
+                    return;
+                }
+                Err(error) if sender.send(Heard::Away(format!("{error:#}"))).is_err() => return,
+                Err(_told) => {}
+            }
+        };
+    }
+}
+
+/// Until nobody listens; an error when the node is gone.
+fn read(subscriber: &mut Subscriber, sender: &Sender<Heard>) -> Result<(), SubscribeError> {
+    loop {
+        let mut listens = true;
+        let count = subscriber.drain(EVENTS_MAX, |event| {
+            let Event::Record(record) = event else { return };
+            let about = record.frame.key().and_then(|key| String::from_utf8(key.to_vec()).ok());
+            let what = serde_json::from_slice(record.payload()).ok();
+            if let (Some(about), Some(what)) = (about, what) {
+                listens &= sender.send(Heard::Said { about, what }).is_ok();
+            }
+        })?;
+        if !listens {
+            return Ok(());
+        }
+        if count == 0 {
+            subscriber.wait(Some(WAIT))?;
+        }
+    }
+}
+
+/// As opposed to a node that cannot be reached.
+fn is_refusal(error: &anyhow::Error) -> bool {
+    let of_subscriber = error.chain().filter_map(|cause| cause.downcast_ref::<SubscribeError>());
+    let of_node = error.chain().any(|cause| cause.is::<dunlin_client::AskError>());
+    of_node || of_subscriber.into_iter().any(|error| !matches!(error, SubscribeError::Connection(_)))
+}

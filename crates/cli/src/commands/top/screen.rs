@@ -1,0 +1,188 @@
+//! The overview on a terminal of any size: what does not fit is left out from below, and by columns from the right.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table};
+
+use super::figures::{self, Listed};
+use super::told::Told;
+
+/// From here on tables stand side by side.
+const WIDE: u16 = 110;
+const CHART_HEIGHT: u16 = 5;
+/// Wider columns are cut.
+const COLUMN_MAX: usize = 32;
+
+pub fn draw(told: &Told, frame: &mut Frame<'_>) {
+    let figures = figures::figures(told);
+    let figures_height = figures.len() as u16;
+    let rows = [
+        Constraint::Length(1),
+        Constraint::Length(figures_height),
+        Constraint::Length(CHART_HEIGHT),
+        Constraint::Fill(1),
+        Constraint::Length(1),
+    ];
+    let [head, now, chart, tables, keys] = Layout::vertical(rows).areas(frame.area());
+    draw_head(told, frame, head);
+    let lines = figures.into_iter().map(|(name, figure)| {
+        Line::from(vec![Span::from(format!(" {name:<9}")).style(Color::Cyan), Span::from(figure)])
+    });
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), now);
+    draw_chart(told, frame, chart);
+    draw_tables(told, frame, tables);
+    frame.render_widget(
+        Paragraph::new(" q quits   dunlin top --once prints it   more in a browser: door http").dim(),
+        keys,
+    );
+}
+
+fn draw_head(told: &Told, frame: &mut Frame<'_>, area: Rect) {
+    let style = if told.away().is_some() { Style::new().white().on_red() } else { Style::new().reversed() };
+    let text = format!(" {}  {}", figures::who(told), figures::heard(told));
+    frame.render_widget(Paragraph::new(text).style(style).bold(), area);
+}
+
+fn draw_chart(told: &Told, frame: &mut Frame<'_>, area: Rect) {
+    let block = Block::bordered().title(" records a second ").border_style(Style::new().dim());
+    let history = told.history(block.inner(area).width.into());
+    frame.render_widget(Sparkline::default().block(block).data(history).style(Style::new().green()), area);
+}
+
+fn draw_tables(told: &Told, frame: &mut Frame<'_>, area: Rect) {
+    let (readers, topics) = (figures::readers(told), figures::topics(told));
+    let (nodes, work, spaces) = (figures::nodes(told), figures::work(told), figures::spaces(told));
+    let halves = |area: Rect| Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas::<2>(area);
+    if area.width < WIDE {
+        let tables = [readers, topics, nodes, work, spaces];
+        let heights = tables.each_ref().map(|table| Constraint::Fill(1 + table.rows.len().min(8) as u16));
+        let areas: [Rect; 5] = Layout::vertical(heights).areas(area);
+        tables.iter().zip(areas).for_each(|(table, area)| draw_table(table, frame, area));
+        return;
+    }
+    let below = [nodes.rows.len(), work.rows.len(), spaces.rows.len()].into_iter().max().unwrap_or(0);
+    let [above, below] =
+        Layout::vertical([Constraint::Fill(1), Constraint::Max((below.max(3) + 3) as u16)]).areas(area);
+    let [left, right] = halves(above);
+    draw_table(&readers, frame, left);
+    draw_table(&topics, frame, right);
+    let thirds = [Constraint::Fill(4), Constraint::Fill(5), Constraint::Fill(3)];
+    let [left, middle, right] = Layout::horizontal(thirds).areas(below);
+    draw_table(&nodes, frame, left);
+    draw_table(&work, frame, middle);
+    draw_table(&spaces, frame, right);
+}
+
+fn draw_table(listed: &Listed, frame: &mut Frame<'_>, area: Rect) {
+    let block = Block::bordered().title(format!(" {} ", listed.title)).border_style(Style::new().dim());
+    if listed.rows.is_empty() {
+        return frame.render_widget(Paragraph::new(" none").dim().block(block), area);
+    }
+    let width = |column: usize| {
+        let cells = listed.rows.iter().map(|row| row[column].as_str()).chain([listed.heading[column]]);
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0).min(COLUMN_MAX) as u16
+    };
+    let room = block.inner(area).width;
+    let mut widths = Vec::new();
+    let mut taken = 0;
+    for column in 0..listed.heading.len() {
+        let wanted = width(column);
+        // A column is shown whole, or what is left of the first that is too wide.
+        let given = wanted.min(room.saturating_sub(taken));
+        if given < wanted.min(4) {
+            break;
+        }
+        widths.push(Constraint::Length(given));
+        taken += given + 2;
+    }
+    let shown = widths.len();
+    let heading = Row::new(listed.heading.iter().take(shown).copied()).style(Style::new().bold().cyan());
+    let rows = listed.rows.iter().map(|row| {
+        let is_away = row.iter().any(|cell| cell == "AWAY");
+        let style = if is_away { Style::new().red().bold() } else { Style::new() };
+        Row::new(row.iter().take(shown).cloned()).style(style)
+    });
+    frame.render_widget(Table::new(rows, widths).header(heading).column_spacing(2).block(block), area);
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use serde_json::json;
+
+    use super::*;
+
+    fn told() -> Told {
+        let mut told = Told::new("dunlin://127.0.0.1:4220");
+        let stats = json!({
+            "id": 1, "name": "dev", "version": "0.1.0", "uptime_s": 75.2, "topics": 3, "subscriptions": 2,
+            "rates": {"records_per_s": 1204331.0, "bytes_per_s": 5e6, "gaps_per_s": 0.0},
+            "totals": {"records": 12, "bytes": 900, "gaps": 1, "gap_records": 41},
+            "doors": [{"door": "tcp", "address": "127.0.0.1:4220", "open": 2}],
+            "connections": {"open": 2, "limit": 100, "refused": 0}, "memory": {"used_bytes": 1024, "limit_bytes": 4096},
+            "process": {"rss_bytes": 4096, "cpu_percent": 41.5, "threads": 9, "open_files": 44},
+            "slowest": [{"name": "me", "topic": "orders", "door": "tcp", "lag": 5120, "lost": 41, "why": "it sleeps"}],
+        });
+        told.say("stats".to_owned(), stats);
+        let topic = json!({"name": "orders", "records_per_s": 10.0, "bytes_per_s": 10.0, "records": 1, "readers": 1, "gaps": 0});
+        told.say("topics".to_owned(), json!({"total": 3, "topics": [topic]}));
+        let node =
+            json!({"node": 3, "alive": false, "removed": null, "topics_owned": 0, "doors": {"tcp": "a:1"}});
+        told.say("cluster".to_owned(), json!({"leader": 1, "term": 4, "nodes": [node]}));
+        let tenant =
+            json!({"name": "acme", "share": 0.25, "queued": 7, "running": 2, "completed": 9, "failed": 0});
+        told.say(
+            "work".to_owned(),
+            json!({"known": 9, "held": 2, "workers_up": 1, "jain": 0.98, "tenants": [tenant]}),
+        );
+        let region = json!({"region": 2, "process": 12, "epoch": 31, "standby": 14});
+        told.say("spaces".to_owned(), json!({"worlds": [{"world": "birds", "regions": [region]}]}));
+        told
+    }
+
+    fn drawn(told: &Told, width: u16, height: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| draw(told, frame)).unwrap();
+        terminal.backend().to_string()
+    }
+
+    #[test]
+    fn on_a_wide_terminal_and_on_a_narrow_one_all_faces_are_there() {
+        for (width, height) in [(160, 45), (80, 60)] {
+            let text = drawn(&told(), width, height);
+            for said in [
+                "node 1 dev",
+                "1.20 M/s",
+                "slowest readers",
+                "5,120",
+                "orders",
+                "AWAY",
+                "acme",
+                "Jain's index 0.980",
+                "birds",
+            ] {
+                assert!(text.contains(said), "{said} on {width} × {height}:\n{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_away_is_said_above_what_it_said_last() {
+        let mut told = told();
+        told.go_away("connection refused".to_owned());
+        let text = drawn(&told, 120, 40);
+        assert!(text.lines().next().unwrap().contains("AWAY for 0 s: connection refused"), "{text}");
+        assert!(text.contains("1.20 M/s"), "{text}");
+    }
+
+    #[test]
+    fn no_terminal_is_too_small() {
+        for (width, height) in [(1, 1), (10, 3), (30, 12), (111, 9)] {
+            drawn(&told(), width, height);
+            drawn(&Told::new("dunlin://a"), width, height);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What a node has said of itself so far, and how long it is silent.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+
+/// What a node says, in the order in which it does.
+pub const ALL: [&str; 5] = ["stats", "topics", "cluster", "work", "spaces"];
+/// Seconds of rates that are remembered.
+const HISTORY_MAX: usize = 600;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Told {
+    url: String,
+    said: BTreeMap<String, Value>,
+    /// Records a second, the oldest first.
+    history: VecDeque<u64>,
+    away: Option<Away>,
+}
+
+/// The node cannot be reached.
+#[derive(Debug, Clone)]
+pub struct Away {
+    pub since: Instant,
+    pub why: String,
+}
+
+impl Told {
+    pub fn new(url: &str) -> Told {
+        Told { url: url.to_owned(), said: BTreeMap::new(), history: VecDeque::new(), away: None }
+    }
+
+    pub fn say(&mut self, about: String, what: Value) {
+        self.away = None;
+        if about == "stats"
+            && let Some(rate) = what["rates"]["records_per_s"].as_f64()
+        {
+            if self.history.len() == HISTORY_MAX {
+                self.history.pop_front();
+            }
+            self.history.push_back(rate as u64);
+        }
+        self.said.insert(about, what);
+    }
+
+    pub fn go_away(&mut self, why: String) {
+        let since = self.away.as_ref().map_or_else(Instant::now, |away| away.since);
+        self.away = Some(Away { since, why });
+    }
+
+    pub fn away(&self) -> Option<&Away> {
+        self.away.as_ref()
+    }
+
+    pub fn silent_for(&self) -> Option<Duration> {
+        self.away.as_ref().map(|away| away.since.elapsed())
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// What it said last of this; null where it has not.
+    pub fn of(&self, about: &str) -> &Value {
+        self.said.get(about).unwrap_or(&Value::Null)
+    }
+
+    /// The last of the second's sayings: when it was said, Unix ms.
+    pub fn said_at(&self) -> Option<u64> {
+        self.of(ALL[ALL.len() - 1])["at_ms"].as_u64()
+    }
+
+    /// It has said all, and rates, for which it has to look twice.
+    pub fn is_whole(&self) -> bool {
+        ALL.iter().all(|about| self.said.contains_key(*about)) && !self.of("stats")["rates"].is_null()
+    }
+
+    /// The last rates, as many as there are of so many, the oldest first.
+    pub fn history(&self, count: usize) -> Vec<u64> {
+        self.history.iter().skip(self.history.len().saturating_sub(count)).copied().collect()
+    }
+
+    /// All of it.
+    pub fn object(&self) -> Value {
+        let mut object: Map<String, Value> =
+            self.said.iter().map(|(about, what)| (about.clone(), what.clone())).collect();
+        object.insert("url".to_owned(), self.url.clone().into());
+        let away =
+            self.away.as_ref().map(|away| json!({"why": away.why, "s": away.since.elapsed().as_secs_f64()}));
+        object.insert("away".to_owned(), away.into());
+        Value::Object(object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_whole_when_all_was_said_and_rates_are_there() {
+        let mut told = Told::new("dunlin://a");
+        ALL.iter().for_each(|about| told.say((*about).to_owned(), json!({"at_ms": 7, "rates": null})));
+        assert!(!told.is_whole());
+        told.say("stats".to_owned(), json!({"rates": {"records_per_s": 12.0}}));
+        assert!(told.is_whole());
+        assert_eq!((told.said_at(), told.history(5)), (Some(7), vec![12]));
+    }
+
+    #[test]
+    fn who_is_away_is_so_since_the_first_word_of_it_and_until_it_says_something() {
+        let mut told = Told::new("dunlin://a");
+        told.go_away("refused".to_owned());
+        let since = told.away().unwrap().since;
+        told.go_away("refused again".to_owned());
+        assert_eq!((told.away().unwrap().since, told.away().unwrap().why.as_str()), (since, "refused again"));
+        assert_eq!(told.object()["away"]["why"], "refused again");
+        told.say("stats".to_owned(), json!({}));
+        assert!(told.away().is_none() && told.object()["away"].is_null());
+    }
+}

@@ -1,0 +1,148 @@
+//! `dunlin top`, against real nodes: in plain text, as objects, and in a terminal.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use serde_json::Value;
+
+use crate::dunlin::{Node, Program, dunlin, run_with};
+
+const PATIENCE: Duration = Duration::from_secs(90);
+
+#[test]
+fn once_prints_what_the_node_says_of_itself() {
+    let node = Node::start();
+    node.run(&["pub", "orders", "one", "two", "three"]).done();
+    node.run(&["task", "submit", "thumb", "a.png", "--tenant", "acme"]).done();
+    // Nobody watches: it is plain without being asked for.
+    for arguments in [&["top", "--once"][..], &["top"]] {
+        let out = node.run(arguments).done();
+        let line = |start: &str| {
+            out.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{start}: {out}"))
+        };
+        assert!(out.starts_with("node 1 ") && out.lines().next().unwrap().ends_with(&node.url), "{out}");
+        assert!(line("  doors").contains("tcp 127.0.0.1:"), "{out}");
+        let orders: Vec<&str> = line("orders").split_whitespace().collect();
+        assert_eq!(
+            (orders[0], orders[3..].iter().find(|cell| **cell == "3")),
+            ("orders", Some(&"3")),
+            "{out}"
+        );
+        assert!(line("   1  ").contains(" up "), "{out}");
+        assert!(line("acme").contains('1'), "{out}");
+    }
+    let object: Value = serde_json::from_str(&node.run(&["top", "--once", "--json"]).done()).unwrap();
+    assert_eq!(
+        (&object["topics"]["topics"][0]["name"], &object["away"]),
+        (&"orders".into(), &Value::Null),
+        "{object}"
+    );
+    assert!(object["stats"]["rates"]["records_per_s"].is_number(), "{object}");
+}
+
+#[test]
+fn a_node_that_goes_away_is_said_to_be_away_and_comes_back() {
+    let node = Node::start();
+    let address = node.url.strip_prefix("dunlin://").unwrap().to_owned();
+    let mut top: Program = node.command(&["top", "--json"]).stdout(Stdio::piped()).spawn().unwrap().into();
+    let objects = objects(top.stdout.take().unwrap());
+    let first = next(&objects, "it is heard of", |object| object["away"].is_null());
+    node.kill();
+    let away = next(&objects, "it is away", |object| !object["away"].is_null());
+    assert_eq!(away["stats"]["node"], first["stats"]["node"], "what it said last is kept");
+    let again = Node::start_with(&["--listen", &address]);
+    let back = next(&objects, "it is back", |object| {
+        object["away"].is_null() && object["stats"]["node"] != first["stats"]["node"]
+    });
+    assert_eq!(back["url"], again.url.as_str());
+}
+
+#[test]
+fn who_may_not_see_the_node_is_told_what_is_lacking() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("users.toml");
+    let file = file.to_str().unwrap();
+    let add = dunlin(&["user", "--users-file", file, "add", "ana", "--subscribe", "orders.>"]);
+    assert_eq!(run_with(add, b"open sesame\n").code, Some(0));
+    let secret = dir.path().join("secret");
+    std::fs::write(&secret, "open sesame\n").unwrap();
+    let node = Node::start_with(&["--auth-users-file", file]);
+    let outcome = node.run(&["top", "--once", "--user", "ana", "--password-file", secret.to_str().unwrap()]);
+    assert!(outcome.code == Some(1) && outcome.err.contains("surveys"), "{outcome:?}");
+}
+
+#[test]
+fn in_a_terminal_it_is_drawn_and_q_ends_it() {
+    let node = Node::start();
+    node.run(&["pub", "orders", "one"]).done();
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    tcsetwinsize(&master, Winsize { ws_row: 50, ws_col: 140, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+    let slave = || OwnedFd::from(File::options().read(true).write(true).open(&name).unwrap());
+    let mut command = node.command(&["top"]);
+    command.env("TERM", "xterm-256color").stdin(slave()).stdout(slave()).stderr(Stdio::piped());
+    let mut top: Program = command.spawn().unwrap().into();
+    drop(command);
+    let mut keys = File::from(master);
+    let mut screen = keys.try_clone().unwrap();
+    let (sender, drawn) = channel();
+    thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        // The end of it is an error: nobody holds the other side any more.
+        while let Ok(count @ 1..) = screen.read(&mut bytes) {
+            if sender.send(bytes[..count].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    let mut seen = Vec::new();
+    let deadline = Instant::now() + PATIENCE;
+    while !(contains(&seen, "records a second") && contains(&seen, "orders")) {
+        assert!(Instant::now() < deadline, "{}", String::from_utf8_lossy(&seen));
+        seen.extend(drawn.recv_timeout(Duration::from_millis(200)).unwrap_or_default());
+    }
+    keys.write_all(b"q").unwrap();
+    let status = loop {
+        assert!(Instant::now() < deadline, "q does not end it");
+        match top.try_wait().unwrap() {
+            Some(status) => break status,
+            None => thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    assert_eq!(status.code(), Some(0));
+}
+
+fn contains(seen: &[u8], text: &str) -> bool {
+    seen.windows(text.len()).any(|window| window == text.as_bytes())
+}
+
+fn objects(out: impl Read + Send + 'static) -> Receiver<Value> {
+    let (sender, objects) = channel();
+    thread::spawn(move || {
+        BufReader::new(out)
+            .lines()
+            .map_while(Result::ok)
+            .try_for_each(|line| sender.send(serde_json::from_str(&line).expect("an object")))
+    });
+    objects
+}
+
+fn next(objects: &Receiver<Value>, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let object = objects.recv_timeout(left).unwrap_or_else(|error| panic!("{what}: {error}"));
+        if is_it(&object) {
+            return object;
+        }
+    }
+}
