@@ -217,7 +217,7 @@ impl Texts {
         let mut refused = None;
         let polled = framed.poll_text(cx, buffer, |some| {
             if text.len() + some.len() > *bytes_max {
-                refused = Some(Refused::limit(*limit, *bytes_max as u64));
+                refused = Some(Refused::limit(limit, *bytes_max as u64));
             } else if let Err(spent) = charge.grow_to(text.len() + some.len()) {
                 refused = Some(Refused::from(&PublishError::from(spent)));
             }
