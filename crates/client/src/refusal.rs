@@ -25,7 +25,9 @@ impl Refused {
     /// What is too large says by how much: its text is the limit's name alone.
     fn size(&self) -> String {
         match (self.code, self.numbers) {
-            (ErrorCode::KeyTooLarge, [size, size_max, _]) => format!(" = {size_max}, and this is {size}"),
+            (ErrorCode::KeyTooLarge | ErrorCode::TaskTooLarge, [size, size_max, _]) => {
+                format!(" = {size_max}, and this is {size}")
+            }
             _ => String::new(),
         }
     }

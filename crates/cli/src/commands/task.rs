@@ -1,5 +1,7 @@
 //! `task`: work of many tenants, done by workers that come and go.
 
+mod pipes;
+mod running;
 mod show;
 mod submit;
 mod tenant;

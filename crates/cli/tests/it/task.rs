@@ -165,6 +165,81 @@ fn a_command_is_told_to_end_when_its_task_is_cancelled() {
 }
 
 #[test]
+fn a_command_that_writes_more_than_a_result_may_have_fails_and_says_how_much() {
+    let node = Node::start();
+    let script = "head -c $(cat) /dev/zero | tr '\\0' x";
+    let working = worker(&node, &["--kind", "write", "--", "sh", "-c", script]);
+    let write = |bytes: &str| node.run(&["task", "submit", "write", bytes, "--retries", "0", "--wait"]);
+    for bytes in ["1048577", "20000000"] {
+        let failed = write(bytes);
+        assert_eq!(failed.code, Some(1), "{}", failed.err);
+        let why = format!("it wrote {bytes} bytes, and a result has result_bytes_max = 1048576 at most");
+        assert!(failed.err.contains(&why), "{}", failed.err);
+    }
+    assert_eq!(write("1048576").done().trim().len(), 1_048_576);
+    signal("TERM", working.id());
+    let ended = Outcome::of(working);
+    assert_eq!((ended.code, ended.err.contains("3 tasks done")), (Some(0), true), "{ended:?}");
+}
+
+/// Who holds a pipe of a task that is over, and would hold it for ten minutes.
+struct Holders(std::path::PathBuf);
+
+impl Holders {
+    fn pids(&self) -> Vec<u32> {
+        let pids = std::fs::read_to_string(&self.0).unwrap_or_default();
+        pids.lines().map(|pid| pid.parse().expect("a number")).collect()
+    }
+}
+
+impl Drop for Holders {
+    fn drop(&mut self) {
+        let pids = self.pids().into_iter().map(|pid| pid.to_string());
+        let _ = std::process::Command::new("kill").arg("-KILL").args(pids).status();
+    }
+}
+
+#[test]
+fn a_task_ends_with_its_command_whoever_holds_its_output_and_with_it_what_is_left_of_its_group() {
+    let node = Node::start();
+    let dir = tempfile::tempdir().expect("a directory");
+    let holders = Holders(dir.path().join("holders"));
+    std::fs::write(&holders.0, "").expect("a file");
+    // It is in a session of its own, and so in another group, when the command goes on.
+    let away = format!(
+        "setsid sh -c 'echo $$ >> {0}; exec sleep 600' & until grep -qx $! {0}; do sleep 0.05; done",
+        holders.0.display()
+    );
+    let script = format!(
+        "case $(cat) in group) sleep 600 & echo $!;; away) {away}; echo began;; hang) {away}; exec sleep 600;; esac"
+    );
+    let working = worker(&node, &["--kind", "leave", "--", "sh", "-c", &script]);
+    let submit =
+        |arguments: &[&str]| node.run(&[&["task", "submit", "leave", "--retries", "0"], arguments].concat());
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(120);
+    let group = submit(&["group", "--wait"]).done();
+    while is_there(&group) {
+        assert!(std::time::Instant::now() < deadline, "{group}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert_eq!(submit(&["away", "--wait"]).done(), "began\n");
+    let late = submit(&["hang", "--timeout", "1s", "--wait"]);
+    assert_eq!((late.code, late.err.contains("took longer than")), (Some(1), true), "{late:?}");
+    assert_eq!(submit(&["away", "--wait"]).done(), "began\n", "the slot is free");
+    let before = holders.pids().len();
+    let cancelled = submit(&["hang"]).done();
+    while holders.pids().len() == before {
+        assert!(std::time::Instant::now() < deadline);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    node.run(&["task", "cancel", cancelled.trim()]).done();
+    assert_eq!(submit(&["away", "--wait"]).done(), "began\n", "the slot is free");
+    signal("TERM", working.id());
+    assert_eq!(Outcome::of(working).code, Some(0));
+    assert!(holders.pids().iter().all(|pid| is_there(&pid.to_string())), "somebody held on all the while");
+}
+
+#[test]
 fn who_has_no_command_takes_no_task() {
     let node = Node::start();
     let none = node.run(&["task", "worker", "--kind", "k", "--", "/nonexistent"]);

@@ -56,11 +56,8 @@ impl Tasks {
     }
 
     pub(super) fn send(&self, kind: TasksKind, bytes: &[u8]) -> Result<Asked, AskError> {
-        // The node would end the connection, and nobody would know what came of all that is on its way.
-        let (size, size_max) = (bytes.len() + HEAD_BYTES, dunlin_wire::Limits::default().run_bytes_max);
-        if size > size_max {
-            let (numbers, text) = ([size as u64, size_max as u64, 0], "run_bytes_max".to_owned());
-            return Err(AskError::Refused(Refused { code: ErrorCode::TaskTooLarge, numbers, text }));
+        if let Some(refused) = too_long(bytes) {
+            return Err(AskError::Refused(refused));
         }
         let message = |request| FromClient::Tasks(Message { request, kind, bytes: Long(bytes) });
         let asked = self.shared.begin_asking(message)?;
@@ -89,13 +86,26 @@ impl Tasks {
     }
 }
 
+/// What no request can carry: the node would end the connection, and nobody would know what came of all that is on its way.
+pub(super) fn too_long(bytes: &[u8]) -> Option<Refused> {
+    let (size, size_max) = (bytes.len() + HEAD_BYTES, dunlin_wire::Limits::default().run_bytes_max);
+    let refused = || {
+        let (numbers, text) = ([size as u64, size_max as u64, 0], "run_bytes_max".to_owned());
+        Refused { code: ErrorCode::TaskTooLarge, numbers, text }
+    };
+    (size > size_max).then(refused)
+}
+
+/// What a command has before it: its length.
+pub(super) const LENGTH_BYTES: usize = 4;
+
 /// Appends a command behind its length.
 pub(super) fn push(bytes: &mut Vec<u8>, command: &Command<'_>) {
     let at = bytes.len();
-    bytes.extend_from_slice(&[0; 4]);
+    bytes.extend_from_slice(&[0; LENGTH_BYTES]);
     command.encode(bytes);
-    let len = (bytes.len() - at - 4) as u32;
-    bytes[at..at + 4].copy_from_slice(&len.to_le_bytes());
+    let len = (bytes.len() - at - LENGTH_BYTES) as u32;
+    bytes[at..at + LENGTH_BYTES].copy_from_slice(&len.to_le_bytes());
 }
 
 /// What came of each command.

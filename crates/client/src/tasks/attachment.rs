@@ -6,6 +6,7 @@
 //!
 //! Invariants:
 //! - A task whose answer was not heard of is answered again on the next connection, under the same token: it counts once.
+//! - A result that is refused for what it is, and not for whose the task is by now, is a failure that says so: no task is left without an answer.
 //! - What is not this worker's any more says so ([`Given::is_stopped`]), as soon as it is known.
 
 mod driving;
@@ -138,7 +139,8 @@ impl Phase {
                 memory_bytes: used.memory_bytes,
                 credit: 1,
             };
-            standing.say(Saying::new(&command(answer), Some((task, token)), true));
+            let saying = Saying::new(&command(answer), Some((task, token)), true);
+            standing.say(saying.or_failing());
         }
     }
 
@@ -220,7 +222,7 @@ impl Attachment {
         }
     }
 
-    /// A task is done.
+    /// A task is done. A result that is longer than `result_bytes_max` of the cluster fails it.
     pub fn complete(&self, given: &Given, result: &[u8], used: &Used) {
         self.answer(given, used, |answer| Command::Complete { answer, result });
     }
@@ -235,8 +237,9 @@ impl Attachment {
         self.core.say_what_is_to_be_said();
     }
 
-    /// A task has failed; whether it may be tried again.
+    /// A task has failed; whether it may be tried again. Of what it says why, 1 MiB at most is kept.
     pub fn fail(&self, given: &Given, error: &[u8], retry: bool, used: &Used) {
+        let error = cut(error);
         self.answer(given, used, |answer| Command::Fail { answer, error, retry });
     }
 
@@ -247,7 +250,7 @@ impl Attachment {
             task: given.task(),
             token: given.token(),
             permille,
-            note: note.as_bytes(),
+            note: cut(note.as_bytes()),
         });
     }
 
@@ -359,6 +362,13 @@ impl Core {
         let waited = self.changed.wait_timeout(phase, longest);
         waited.unwrap_or_else(PoisonError::into_inner).0.watching -= 1;
     }
+}
+
+/// The cluster cuts it there; longer ones would but be carried.
+const TEXT_BYTES_MAX: usize = 1 << 20;
+
+fn cut(text: &[u8]) -> &[u8] {
+    &text[..text.len().min(TEXT_BYTES_MAX)]
 }
 
 /// How soon a wait notices what nobody told it.

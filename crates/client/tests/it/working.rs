@@ -357,3 +357,34 @@ fn a_worker_that_takes_and_does_not_answer_loses_each_attempt_to_its_timeout() {
     let next = tasks.submit("t", NewTask::new(b"k", b"")).unwrap().task;
     assert_eq!(attachment.next(PATIENCE).unwrap().unwrap().task(), next);
 }
+
+/// Whichever limit refuses it: the scheduler's, that of what is agreed on at once, or that of a request.
+#[test]
+fn a_result_that_is_too_large_fails_its_task_and_says_by_how_much() {
+    let node = start();
+    let tasks = node.client().tasks();
+    let attachment = node.client().tasks().attach(options("k", 1)).unwrap();
+    let never = Some(Retry { retries: 0, backoff: Backoff::Fixed { delay_ms: 1 } });
+    let said = [
+        ((1 << 20) + 1, "result_bytes_max = 1048576, and this is 1048577"),
+        (9 << 20, "command_bytes_max = 8388608, and this is 94"),
+        (17 << 20, "run_bytes_max = 16777216, and this is 178"),
+    ];
+    for (bytes, why) in said {
+        let new = NewTask { retry: never, ..NewTask::new(b"k", b"") };
+        let task = tasks.submit("t", new).unwrap().task;
+        let given = attachment.next(PATIENCE).unwrap().unwrap();
+        assert_eq!(given.task(), task);
+        attachment.complete(&given, &vec![7; bytes], &Used::default());
+        let over = until_over(&tasks, task);
+        let outcome = over.outcome.unwrap();
+        assert_eq!((over.stage, outcome.failure), (Stage::Dead, Some(Failure::Failed)));
+        let text = String::from_utf8_lossy(&outcome.bytes);
+        assert!(text.contains(why), "{text}");
+    }
+    assert!(attachment.flush(PATIENCE));
+    let load = attachment.load();
+    assert_eq!((load.unanswered, load.answered, load.stale, load.lost), (0, 3, 0, 0));
+    attachment.drain();
+    assert!(attachment.wait_drained(PATIENCE));
+}

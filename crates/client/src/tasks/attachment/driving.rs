@@ -176,7 +176,7 @@ impl Core {
                     Err(TasksError::Refused(refused))
                         if refused.retry() == Retry::No && !is_unknown(&refused) =>
                     {
-                        standing.given_up(request);
+                        standing.given_up(request, &refused);
                     }
                     Err(_) => {
                         standing.refused(request);

@@ -8,11 +8,11 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dunlin_tasks::{Attached, Command, Order, Reply, Start};
+use dunlin_tasks::{Answer, Attached, Command, Order, Reply, Start};
 use dunlin_wire::ErrorCode;
 use hashbrown::HashMap;
 
-use super::super::asking::push;
+use super::super::asking::{LENGTH_BYTES, push, too_long};
 use super::super::given::Given;
 use crate::refusal::Refused;
 
@@ -83,6 +83,24 @@ impl Saying {
 }
 
 impl Saying {
+    /// What is to be said in its place where no request can carry it.
+    pub(super) fn or_failing(self) -> Saying {
+        too_long(&self.bytes).and_then(|refused| self.failing(&refused)).unwrap_or(self)
+    }
+
+    /// What is to be said where it was a result that is refused for what it is: that the task has failed. The task is this worker's still, and nobody else will
+    /// say anything of it.
+    fn failing(&self, refused: &Refused) -> Option<Saying> {
+        if is_of_another(refused.code) {
+            return None;
+        }
+        let Ok(Command::Complete { answer, .. }) = Command::decode(self.bytes.get(LENGTH_BYTES..)?) else {
+            return None;
+        };
+        let error = format!("its result is refused: {refused}");
+        Some(Saying::new(&Command::Fail { answer, error: error.as_bytes(), retry: true }, self.answers, true))
+    }
+
     fn again(self) -> Saying {
         Saying { is_again: true, ..self }
     }
@@ -232,15 +250,8 @@ impl Standing {
 
     fn give_back(&mut self, task: u64, token: u64) {
         if self.answer(task, token) {
-            let answer = dunlin_tasks::Answer {
-                worker: self.worker,
-                task,
-                token,
-                run_us: 0,
-                cpu_us: 0,
-                memory_bytes: 0,
-                credit: 1,
-            };
+            let answer =
+                Answer { worker: self.worker, task, token, run_us: 0, cpu_us: 0, memory_bytes: 0, credit: 1 };
             let command = Command::Fail { answer, error: b"stopped before it began", retry: true };
             self.say(Saying::new(&command, Some((task, token)), true));
         }
@@ -272,6 +283,10 @@ impl Standing {
             }
             let Some((task, token)) = saying.answers else { continue };
             if self.holds(task, token) {
+                if let Some(failing) = answer.as_ref().err().and_then(|refused| saying.failing(refused)) {
+                    self.say(failing);
+                    continue;
+                }
                 self.held.remove(&task);
                 match answer {
                     Ok(_) => self.counts.answered += 1,
@@ -300,14 +315,28 @@ impl Standing {
         again.into_iter().rev().for_each(|saying| self.unsaid.push_front(saying));
     }
 
-    /// A request was refused, and will be for good: what it was to say is given up.
-    pub(super) fn given_up(&mut self, request: u32) {
-        if let Some(at) = self.said.iter().position(|(number, _)| *number == request) {
-            let given_up = self.said.remove(at).into_iter().flat_map(|(_, sayings)| sayings);
-            for (task, _) in given_up.filter_map(|saying| saying.answers) {
-                self.held.remove(&task);
-                self.counts.stale += 1;
+    /// A request was refused, and will be for good: what it was to say is given up. The tasks whose results it carried have failed.
+    pub(super) fn given_up(&mut self, request: u32, refused: &Refused) {
+        let Some(at) = self.said.iter().position(|(number, _)| *number == request) else { return };
+        let Some((_, sayings)) = self.said.remove(at) else { return };
+        for saying in sayings {
+            let Some((task, token)) = saying.answers else { continue };
+            if !self.holds(task, token) {
+                continue;
+            }
+            match saying.failing(refused) {
+                Some(failing) => self.say(failing),
+                None => {
+                    self.held.remove(&task);
+                    self.counts.stale += 1;
+                }
             }
         }
     }
+}
+
+/// It says that the task is not this worker's any more, or is over.
+fn is_of_another(code: ErrorCode) -> bool {
+    use ErrorCode::{NoTask, NoWorker, StaleToken, TaskOver};
+    matches!(code, NoTask | NoWorker | StaleToken | TaskOver)
 }

@@ -1,0 +1,176 @@
+//! What goes into a command and what comes out of it, on the thread that runs it.
+//!
+//! A pipe ends when nobody holds it any more, and that need not be when the command does: what it has started may have it still, for ever. So
+//! nobody here waits for a pipe's end. Threads that read would have to be left behind with it.
+//!
+//! Invariants:
+//! - Nothing here waits for longer than it is told to, whoever has the other ends.
+//! - What a command writes is read, so that it does not wait for us. Beyond what is kept it is counted and dropped.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::Child;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, ioctl_fionbio, read, write};
+
+/// Read at once.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// What was written to a pipe.
+#[derive(Debug, Default)]
+pub struct Written {
+    /// Its beginning.
+    pub kept: Vec<u8>,
+    /// Of all of it.
+    pub bytes: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Pipes<'p> {
+    stdin: Option<OwnedFd>,
+    payload: &'p [u8],
+    stdout: Output,
+    stderr: Output,
+    chunk: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Output {
+    /// `None` when it has ended.
+    pipe: Option<OwnedFd>,
+    bytes_max: usize,
+    written: Written,
+}
+
+impl<'p> Pipes<'p> {
+    /// Takes a child's pipes: it reads the payload, and of what it writes so many bytes are kept.
+    pub fn of(
+        child: &mut Child,
+        payload: &'p [u8],
+        stdout_bytes_max: usize,
+        stderr_bytes_max: usize,
+    ) -> io::Result<Pipes<'p>> {
+        let stdin = child.stdin.take().map(OwnedFd::from);
+        let stdout = Output::of(child.stdout.take().map(OwnedFd::from), stdout_bytes_max);
+        let stderr = Output::of(child.stderr.take().map(OwnedFd::from), stderr_bytes_max);
+        for pipe in [&stdin, &stdout.pipe, &stderr.pipe].into_iter().flatten() {
+            // Of this side alone: the other is a file of its own.
+            ioctl_fionbio(pipe, true)?;
+        }
+        Ok(Pipes { stdin, payload, stdout, stderr, chunk: vec![0; CHUNK_BYTES] })
+    }
+
+    /// Waits until there is something to read or room to write, at most so long, and does it.
+    pub fn turn(&mut self, longest: Duration) {
+        let Pipes { stdin, payload, stdout, stderr, chunk } = self;
+        if payload.is_empty() {
+            // The command reads to the end.
+            *stdin = None;
+        }
+        let of = |pipe, flags| Option::as_ref(pipe).map(|pipe: &OwnedFd| PollFd::new(pipe, flags));
+        let pipes =
+            [of(&*stdin, PollFlags::OUT), of(&stdout.pipe, PollFlags::IN), of(&stderr.pipe, PollFlags::IN)];
+        let mut pipes: Vec<PollFd<'_>> = pipes.into_iter().flatten().collect();
+        let longest = Timespec::try_from(longest).ok();
+        // Broken off by a signal, it is asked again soon enough.
+        if !matches!(poll(&mut pipes, longest.as_ref()), Ok(1..)) {
+            return;
+        }
+        if let Some(pipe) = stdin {
+            match write(&*pipe, payload) {
+                Ok(bytes) => *payload = payload.get(bytes..).unwrap_or_default(),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                // A command that does not read is no failure.
+                Err(_) => *stdin = None,
+            }
+        }
+        stdout.read(chunk);
+        stderr.read(chunk);
+    }
+
+    /// Whether nothing more can come out.
+    pub fn are_read(&self) -> bool {
+        self.stdout.pipe.is_none() && self.stderr.pipe.is_none()
+    }
+
+    /// What came out: to the standard output, and to that for errors.
+    pub fn written(self) -> (Written, Written) {
+        (self.stdout.written, self.stderr.written)
+    }
+}
+
+impl Output {
+    fn of(pipe: Option<OwnedFd>, bytes_max: usize) -> Output {
+        Output { pipe, bytes_max, written: Written::default() }
+    }
+
+    /// Takes what is there.
+    fn read(&mut self, chunk: &mut [u8]) {
+        let Some(pipe) = &self.pipe else { return };
+        match read(pipe, &mut *chunk) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Ok(0) | Err(_) => self.pipe = None,
+            Ok(bytes) => {
+                let kept = bytes.min(self.bytes_max.saturating_sub(self.written.kept.len()));
+                self.written.kept.extend_from_slice(&chunk[..kept]);
+                self.written.bytes += bytes as u64;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+    use std::time::Instant;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn run(script: &str, payload: &[u8], bytes_max: usize) -> (Written, Written) {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut pipes = Pipes::of(&mut child, payload, bytes_max, bytes_max).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while !pipes.are_read() {
+            assert!(Instant::now() < deadline);
+            pipes.turn(PATIENCE);
+        }
+        child.wait().unwrap();
+        pipes.written()
+    }
+
+    #[test]
+    fn more_than_a_pipe_holds_goes_in_and_comes_out() {
+        let payload: Vec<u8> = (0..1_000_000_u32).map(|number| number as u8).collect();
+        let (out, err) = run("cat; echo said >&2", &payload, usize::MAX);
+        assert_eq!((out.bytes, out.kept == payload), (1_000_000, true));
+        assert_eq!(err.kept, b"said\n");
+    }
+
+    #[test]
+    fn beyond_what_is_kept_it_is_counted() {
+        let (out, err) = run("head -c 300000 /dev/zero; echo abcdef >&2", b"not read", 5);
+        assert_eq!((out.kept.len(), out.bytes), (5, 300_000));
+        assert_eq!((err.kept.as_slice(), err.bytes), (&b"abcde"[..], 7));
+    }
+
+    #[test]
+    fn who_holds_a_pipe_and_says_nothing_is_not_waited_for() {
+        let mut command = Command::new("sleep");
+        command.arg("600").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let payload = vec![0; 1 << 20];
+        let mut pipes = Pipes::of(&mut child, &payload, 1, 1).unwrap();
+        // It returns: the pipe of the payload is full, the others are silent.
+        (0..100).for_each(|_| pipes.turn(Duration::from_millis(1)));
+        assert!(!pipes.are_read());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,172 @@
+//! A task's command: begun, followed and ended.
+//!
+//! Invariants:
+//! - A task is over when its command has ended, by itself or killed, and [`LAST_WORDS`] later at the latest: who holds its pipes still, with whatever
+//!   it has started, is not waited for.
+//! - Nothing of a command's process group outlives its task. What has left the group (`setsid`) is out of reach.
+
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use dunlin_client::{Given, Used, scheduler};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::pipes::Pipes;
+use super::show;
+use super::usage::Usage;
+use super::warden::Warden;
+use crate::signals::Stop;
+
+/// How often a command is looked at, when it has run for a while.
+const LOOK: Duration = Duration::from_millis(50);
+/// A command that does not end when it is asked to is killed after so long.
+const GRACE: Duration = Duration::from_secs(2);
+/// When a command has ended, who holds its output still may write for so long.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// What a command that has failed for good ends with.
+const FOR_GOOD: i32 = 100;
+/// Of what a command that failed says why, so many bytes are kept.
+const ERROR_BYTES_MAX: usize = 4 << 10;
+
+/// Of what it writes; the cluster refuses a longer result.
+fn result_bytes_max() -> u32 {
+    scheduler::Limits::default().result_bytes_max
+}
+
+/// How commands are run.
+#[derive(Debug)]
+pub struct Running<'r> {
+    pub command: &'r [String],
+    pub warden: &'r Warden,
+    /// Set when whoever started the worker is gone.
+    pub orphaned: &'r Stop,
+}
+
+/// Why a command's task failed.
+#[derive(Debug)]
+pub struct Failed {
+    pub why: Vec<u8>,
+    pub retry: bool,
+}
+
+impl Failed {
+    fn new(why: impl Into<Vec<u8>>) -> Failed {
+        Failed { why: why.into(), retry: true }
+    }
+}
+
+impl Running<'_> {
+    /// Runs the command for a task: what it wrote, and what it took.
+    pub fn run_one(&self, given: &Given) -> (Result<Vec<u8>, Failed>, Used) {
+        let began = Instant::now();
+        let (came, used) = match start(self.command, given) {
+            Ok((child, pipes)) => {
+                self.warden.begun(&child);
+                self.follow(child, pipes, given, began)
+            }
+            Err(error) => {
+                let why = format!("cannot run {}: {error}", self.command[0]);
+                (Err(Failed::new(why)), Used::default())
+            }
+        };
+        (came, Used { run: began.elapsed(), ..used })
+    }
+
+    fn follow(
+        &self,
+        mut child: Child,
+        mut pipes: Pipes<'_>,
+        given: &Given,
+        began: Instant,
+    ) -> (Result<Vec<u8>, Failed>, Used) {
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let usage = self.until_ended(pid, &mut pipes, given, began);
+        let until = Instant::now() + LAST_WORDS;
+        while !pipes.are_read() && Instant::now() < until && !self.orphaned.is_set() {
+            pipes.turn(LOOK);
+        }
+        // It has not been waited for yet, so its number is nobody else's.
+        signal(pid, Signal::KILL);
+        self.warden.ended(&child);
+        let came = what_came(child.wait(), pipes);
+        (came, Used { cpu: usage.cpu, memory_bytes: usage.memory_bytes, ..Used::default() })
+    }
+
+    /// Until the command has ended, by itself or because it was told to. It is to be waited for.
+    fn until_ended(&self, pid: Option<Pid>, pipes: &mut Pipes<'_>, given: &Given, began: Instant) -> Usage {
+        let (mut asked, deadline) = (None, began + given.timeout());
+        let (mut usage, mut look_at) = (Usage::default(), began);
+        loop {
+            let now = Instant::now();
+            if now >= look_at {
+                if usage.look(pid) {
+                    return usage;
+                }
+                let is_over = given.is_stopped() || self.orphaned.is_set() || now >= deadline;
+                if asked.is_none() && is_over {
+                    asked = Some(now);
+                    signal(pid, Signal::TERM);
+                }
+                if asked.is_some_and(|asked: Instant| asked.elapsed() > GRACE) {
+                    signal(pid, Signal::KILL);
+                }
+                look_at = now + (began.elapsed() / 20).clamp(Duration::from_micros(200), LOOK);
+            }
+            pipes.turn(look_at.saturating_duration_since(now));
+        }
+    }
+}
+
+fn what_came(ended: std::io::Result<ExitStatus>, pipes: Pipes<'_>) -> Result<Vec<u8>, Failed> {
+    let (out, said) = pipes.written();
+    let bytes_max = result_bytes_max();
+    match ended.map(|status| (status.code(), status)) {
+        Ok((Some(0), _)) if out.bytes > bytes_max.into() => {
+            let bytes = out.bytes;
+            Err(Failed::new(format!(
+                "it wrote {bytes} bytes, and a result has result_bytes_max = {bytes_max} at most"
+            )))
+        }
+        Ok((Some(0), _)) => Ok(out.kept),
+        Ok((Some(code), _)) => {
+            let why = [format!("exit code {code}: ").as_bytes(), said.kept.trim_ascii()].concat();
+            Err(Failed { why, retry: code != FOR_GOOD })
+        }
+        Ok((None, status)) => Err(Failed::new(format!("it was ended: {status}"))),
+        Err(error) => Err(Failed::new(format!("cannot wait for it: {error}"))),
+    }
+}
+
+fn start<'g>(program: &[String], given: &'g Given) -> std::io::Result<(Child, Pipes<'g>)> {
+    use std::os::unix::process::CommandExt;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let mut command = Command::new(&program[0]);
+    command
+        .args(&program[1..])
+        .env("DUNLIN_TASK", show::hex(given.task()))
+        .env("DUNLIN_TASK_TOKEN", given.token().to_string())
+        .env("DUNLIN_TASK_ATTEMPT", given.attempt().to_string())
+        .env("DUNLIN_TASK_KIND", text(given.kind()))
+        .env("DUNLIN_TASK_TENANT", text(given.tenant()))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        // Ctrl-C is for us alone; what it starts is ended with it.
+        .process_group(0);
+    let mut child = command.spawn()?;
+    match Pipes::of(&mut child, given.payload(), result_bytes_max() as usize, ERROR_BYTES_MAX) {
+        Ok(pipes) => Ok((child, pipes)),
+        Err(error) => {
+            child.kill()?;
+            child.wait()?;
+            Err(error)
+        }
+    }
+}
+
+fn signal(pid: Option<Pid>, signal: Signal) {
+    if let Some(pid) = pid {
+        // It may have ended meanwhile.
+        let _ = kill_process_group(pid, signal);
+    }
+}
