@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use dunlin_client::scheduler::{
-    After, Backoff, KeyLimit, Label, Labelled, ListFilter, NewTask, Quota, Rate, Retry, Stage, TaskView, Tenant,
+    After, Backoff, KeyLimit, Label, Labelled, ListFilter, NewTask, Quota, Rate, Retry, Stage, TaskView,
+    Tenant,
 };
 use dunlin_client::{Tasks, TasksError, WorkerOptions};
 use pyo3::exceptions::PyValueError;
