@@ -73,7 +73,7 @@ pub enum Taken {
     /// The reader of a private mirror has to read first: the same event is to be offered again, when
     /// [`Feed::room`] is notified or a little later.
     Later,
-    /// The mirrors are the node's own by now, or cannot go on: the feed ends.
+    /// The mirrors are the node's own by now, or cannot go on from what they have: the feed ends.
     Over,
 }
 
@@ -192,8 +192,8 @@ impl Feed {
         }
         if let Some(way) = self.way.upgrade() {
             way.placed(self);
-            after.iter().for_each(|(_, after)| way.reached(after.epoch));
         }
+        after.iter().for_each(|(_, after)| self.reached(after.epoch));
     }
 
     fn log(&self, name: &LogName) -> Option<Arc<Log>> {
@@ -211,10 +211,7 @@ impl Feed {
                 record.frame.append_to(frame);
                 self.take_record(record.log, record.position, record.prev_seq, frame)
             }
-            Event::Notice(notice) => {
-                self.notice(notice);
-                Taken::Whole
-            }
+            Event::Notice(notice) => self.notice(notice),
         }
     }
 
@@ -232,6 +229,8 @@ impl Feed {
                 Taken::Later
             }
             Err(FeedError::Own) => Taken::Over,
+            // It begins again, with the owner's state.
+            Err(_) if log.is_stateful() => Taken::Over,
             Err(_) => {
                 // What cannot be kept here is lost to this mirror's readers, who are told.
                 log.feed_gap(position);
@@ -240,7 +239,7 @@ impl Feed {
         }
     }
 
-    fn notice(&self, notice: &Notice) {
+    fn notice(&self, notice: &Notice) -> Taken {
         match notice {
             Notice::Gap(gap) => {
                 if let Some(log) = self.log(&gap.log) {
@@ -251,19 +250,34 @@ impl Feed {
                 if let Some(log) = self.log(&changed.log) {
                     log.feed_epoch(changed);
                 }
-                if let Some(way) = self.way.upgrade() {
-                    way.reached(changed.new_first.epoch);
-                }
+                self.reached(changed.new_first.epoch);
             }
             Notice::Snapshot(snapshot) => {
-                if let Some(log) = self.log(&snapshot.log)
-                    && log.feed_state(snapshot.position, &snapshot.bytes).is_ok()
-                    && let Some(way) = self.way.upgrade()
-                {
-                    way.placed(self);
+                if let Some(log) = self.log(&snapshot.log) {
+                    if log.feed_state(snapshot.position, &snapshot.bytes).is_err() {
+                        return Taken::Over;
+                    }
+                    if let Some(way) = self.way.upgrade() {
+                        way.placed(self);
+                    }
+                    self.reached(snapshot.position.epoch);
+                }
+            }
+            Notice::Checksum(checksum) => {
+                let log = self.log(&checksum.log);
+                if log.is_some_and(|log| !log.feed_checksum(checksum.position, checksum.checksum)) {
+                    return Taken::Over;
                 }
             }
             _ => {}
+        }
+        Taken::Whole
+    }
+
+    /// A log has come to this epoch.
+    fn reached(&self, epoch: u32) {
+        if let Some(way) = self.way.upgrade() {
+            way.reached(epoch);
         }
     }
 

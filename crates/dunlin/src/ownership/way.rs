@@ -44,11 +44,16 @@ struct State {
     /// They are being appended here: the log takes them, and no others yet.
     appending: bool,
     feed: Option<Arc<Feed>>,
+    /// Since when its owner has been known to be gone.
+    gone_since_ns: Option<u64>,
     /// Since when, by the time of day, a reader of what is yet to come has waited for the mirrors to stand.
     read_since_ns: Option<u64>,
     why: String,
 }
 
+/// How long a node that has none of a topic's records leaves it to those that do to ask for it, when its owner is gone: what a
+/// mirror holds then is not lost.
+const HOLDERS_FIRST: Duration = Duration::from_millis(100);
 /// How far the clock of an owner may be behind this node's.
 const SKEW_NS: u64 = 1_000_000_000;
 
@@ -74,6 +79,7 @@ impl Way {
                 waiting: BTreeMap::new(),
                 appending: false,
                 feed: None,
+                gone_since_ns: None,
                 read_since_ns: None,
                 why: String::new(),
             }),
@@ -120,6 +126,7 @@ impl Way {
             let drains = is_own && next.from != 0 && ownership.is_alive(next.from);
             let until_ns = steady_ns().saturating_add(ownership.limits.owner_wait_max.as_nanos() as u64);
             state.draining = drains.then_some(until_ns);
+            state.gone_since_ns = None;
             (state.topic.upgrade(), before, epoch_before, state.feed.take())
         };
         feed.into_iter().for_each(|feed| feed.stop());
@@ -329,6 +336,11 @@ impl Way {
     fn find_owner(&self, ownership: &Arc<Ownership>, topic: &Topic) {
         let (_, epoch) = self.owner();
         let holds = topic.logs().iter().all(|log| log.is_read() && log.is_placed());
+        let now_ns = steady_ns();
+        let gone_ns = now_ns - *lock(&self.state).gone_since_ns.get_or_insert(now_ns);
+        if !holds && gone_ns < HOLDERS_FIRST.as_nanos() as u64 {
+            return;
+        }
         let wanted = Wanted {
             topic: self.name.as_bytes(),
             pattern: self.pattern.as_bytes(),

@@ -31,7 +31,8 @@ impl Cursor {
         consumption: Consumption,
     ) -> Result<Cursor, SubscribeError> {
         let follows = check_follower(&log, options, filter.is_some())?;
-        let lose = options.lose_every.or(log.config().lose_every).map(Lose::every);
+        // The readers of another node's mirror lose for themselves.
+        let lose = options.lose_every.or(log.config().lose_every).filter(|_| !options.here).map(Lose::every);
         let select = Select { filter, appended_from_ns: 0, lose };
         log.listeners.enter(select.filter.as_ref());
         let mut cursor = Cursor {

@@ -7,6 +7,8 @@
 //! - From where its feed began a mirror has every record and the end of every epoch, or says what it lacks. Of what lies before it
 //!   says nothing: whoever comes from there has it from the owner. Numbers of two epochs are not compared.
 //! - An epoch lower than the log's own is never taken in: that is who was the owner, and does not know yet.
+//! - The state of a stateful mirror is its owner's after the last record here, or the mirror has no place: readers of the state
+//!   wait until it is fed one.
 //! - A segment lies in one epoch. Numbers that go on from one epoch to the next keep the history readable; where they start
 //!   over, the history is given up, and its readers are told how far it is known to have gone.
 //!
@@ -257,6 +259,35 @@ impl State {
     /// Whether all from `next` on was here, and is, where that is no reason for a gap.
     fn was_here(&self, mirror: &Mirror, next: Position) -> bool {
         next >= mirror.fed_from && (!mirror.owner_is_durable || next.seq >= self.oldest_held())
+    }
+
+    /// It stands where its owner does, or did.
+    fn is_placed(&self) -> bool {
+        self.mirror().is_some_and(|mirror| mirror.placed)
+    }
+
+    /// Whether these records lead on from the state here, or from none.
+    fn state_goes_on(&mut self, first: Position) -> bool {
+        match first.epoch > self.epoch {
+            true if first.seq == 1 => {
+                self.clear_fold();
+                true
+            }
+            true => false,
+            false => first.seq <= self.next_seq,
+        }
+    }
+
+    /// The state is not its owner's: the next one that is fed counts, wherever it stands.
+    fn lose_state(&mut self) {
+        self.mirror_or_new().placed = false;
+    }
+
+    /// What is held from here on comes again. Readers that have it wait for what follows.
+    fn go_back_to(&mut self, next_seq: u64) {
+        self.give_up_all();
+        self.next_seq = next_seq;
+        self.mirror_or_new().skips.clear();
     }
 
     /// The feed begins where the log stands now.

@@ -233,11 +233,7 @@ impl Log {
         &self,
         change: impl FnOnce(&mut dyn Fold) -> Result<(), FoldError>,
     ) -> Result<(), FoldError> {
-        let mut state = self.lock();
-        let folded = state.rare.as_mut().and_then(|rare| rare.fold.as_mut());
-        let folded = folded.ok_or_else(|| FoldError("the topic keeps no state".to_owned()))?;
-        folded.fresh = None;
-        change(folded.fold.as_mut())
+        self.lock().with_fold(change)
     }
 
     /// The state takes in what was pushed since the writer stood at `from`; what it refuses is taken back.
@@ -364,6 +360,23 @@ impl Raw {
 }
 
 impl State {
+    /// Changes the state; the snapshot in stock is of the one before.
+    pub(super) fn with_fold(
+        &mut self,
+        change: impl FnOnce(&mut dyn Fold) -> Result<(), FoldError>,
+    ) -> Result<(), FoldError> {
+        let folded = self.rare.as_mut().and_then(|rare| rare.fold.as_mut());
+        let folded = folded.ok_or_else(|| FoldError("the topic keeps no state".to_owned()))?;
+        folded.fresh = None;
+        change(folded.fold.as_mut())
+    }
+
+    /// It is the state before the first record.
+    pub(super) fn clear_fold(&mut self) {
+        // No bytes are a snapshot of an empty state, or are refused, which leaves it empty.
+        let _ = self.with_fold(|fold| fold.restore(0, &[]));
+    }
+
     pub(super) fn folded(&self) -> Option<&Folded> {
         self.rare.as_ref()?.fold.as_ref()
     }

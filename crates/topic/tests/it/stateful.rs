@@ -11,6 +11,7 @@ use crate::disk::*;
 use crate::stage::*;
 
 mod losing;
+mod mirrored;
 mod turns;
 
 const SLOTS: u64 = 100;

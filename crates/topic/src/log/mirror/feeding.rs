@@ -22,6 +22,9 @@ pub enum FeedError {
     /// There is no memory for it, or its state refuses it.
     #[error("{0}")]
     Refused(PublishError),
+    /// What leads from the state here to there has not come: it is to be fed a state.
+    #[error("the state of the mirror is not its owner's")]
+    StateLost,
 }
 
 impl Log {
@@ -49,7 +52,7 @@ impl Log {
     }
 
     /// Records as the owner has them, the first of which stands at `first`; nothing between `prev_seq` and it is missing. What
-    /// is here already is left out.
+    /// is here already is left out. A stateful log takes one that stands for several into its state alone.
     pub fn feed(&self, first: Position, prev_seq: u64, run: CheckedRun<'_>) -> Result<(), FeedError> {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -60,8 +63,12 @@ impl Log {
         if first.epoch < state.epoch || (first.epoch == state.epoch && end <= state.next_seq) {
             return Ok(());
         }
-        let placed = state.mirror().is_some_and(|mirror| mirror.placed);
+        let placed = state.is_placed();
         let goes_on = placed && first.epoch == state.epoch;
+        if state.folded().is_some() && !state.state_goes_on(first) {
+            drop(guard);
+            return self.feed_merged(first, prev_seq, &run);
+        }
         if first.epoch > state.epoch {
             state.begin_epoch(first, false);
         } else if first.seq > state.next_seq {
@@ -77,52 +84,106 @@ impl Log {
         }
         let (bytes, count, time_ns) = rest(run, state.next_seq - first.seq);
         let append = Append { now_ns: time_ns, ..Append::default() };
-        let writer = self.make_room(state, bytes.len(), 0, &append).map_err(FeedError::from)?;
-        let from = writer.written();
-        writer.push(bytes.len(), count, |out| out.copy_from_slice(bytes));
-        if state.folded().is_some() {
-            self.fold_in(state, from, &append).map_err(FeedError::from)?;
+        let pushed = self.make_room(state, bytes.len(), 0, &append).map(|writer| {
+            let from = writer.written();
+            writer.push(bytes.len(), count, |out| out.copy_from_slice(bytes));
+            from
+        });
+        if let Err(refused) = pushed.and_then(|from| self.fold_in(state, from, &append)) {
+            let error = FeedError::from(refused);
+            if state.folded().is_some() && error != FeedError::Full {
+                state.lose_state();
+            }
+            return Err(error);
         }
         let time_ns = state.last_append_ns.max(time_ns);
         self.publish(guard, append, time_ns, count.into(), bytes.len() as u64);
         Ok(())
     }
 
-    /// The feed lacks everything through `last`.
+    /// A record that holds all that has changed since `prev_seq`: the state is the owner's after it, the records between are not here.
+    fn feed_merged(&self, at: Position, prev_seq: u64, run: &CheckedRun<'_>) -> Result<(), FeedError> {
+        let merged = self.change(|state| {
+            let leads_here = at.epoch == state.epoch && prev_seq + 1 == state.next_seq && run.count() == 1;
+            let frame = run.frames().next().filter(|_| leads_here && state.is_placed())?;
+            state.with_fold(|fold| fold.check(&mut std::iter::once(frame))).ok()?;
+            state.with_fold(|fold| fold.apply(at.seq, &frame)).ok()?;
+            state.skip_to(at.seq + 1);
+            Some(())
+        });
+        match merged {
+            None => Err(FeedError::Own),
+            Some(Some(())) => Ok(()),
+            Some(None) => {
+                self.lose_state();
+                Err(FeedError::StateLost)
+            }
+        }
+    }
+
+    /// The feed lacks everything through `last`. A stateful log goes on when it is fed the state that is to follow.
     pub fn feed_gap(&self, last: Position) {
         self.change(|state| {
-            if last.epoch == state.epoch && last.seq >= state.next_seq {
+            if state.folded().is_none() && last.epoch == state.epoch && last.seq >= state.next_seq {
                 state.leave_out(last.seq + 1);
             }
         });
     }
 
-    /// The owner began another epoch.
+    /// The owner began another epoch. A stateful log that does not have all of the one before goes on when it is fed the
+    /// state that is to follow: its readers are never shown the state of one epoch as that of another.
     pub fn feed_epoch(&self, changed: &EpochChanged) {
         self.change(|state| {
             if changed.new_first.epoch > state.epoch {
                 let whole = changed.old == state.epoch
                     && changed.known_through.is_some_and(|last| last + 1 == state.next_seq);
-                state.begin_epoch(changed.new_first, whole);
+                if whole || state.folded().is_none() {
+                    state.begin_epoch(changed.new_first, whole);
+                }
             }
         });
     }
 
-    /// The owner's state after the record at `position`.
+    /// The owner's state after the record at `position`. What is older than the one here is left aside, unless that one is lost.
     pub fn feed_state(&self, position: Position, snapshot: &[u8]) -> Result<(), FoldError> {
-        self.restore_fold(position.seq, snapshot)?;
         let next = after(position);
-        self.change(|state| {
-            if next.epoch > state.epoch {
-                state.begin_epoch(next, false);
-            } else if next.epoch == state.epoch && next.seq > state.next_seq {
-                state.skip_to(next.seq);
+        let fed = self.change(|state| {
+            let placed = state.is_placed();
+            let here = Position { epoch: state.epoch, seq: state.next_seq };
+            if next.epoch < here.epoch || placed && next < here {
+                return Ok(());
             }
-            if !state.mirror().is_some_and(|mirror| mirror.placed) {
+            if let Err(refused) = state.with_fold(|fold| fold.restore(position.seq, snapshot)) {
+                state.lose_state();
+                return Err(refused);
+            }
+            if next.epoch > here.epoch {
+                state.begin_epoch(next, false);
+            } else if next.seq > here.seq {
+                state.skip_to(next.seq);
+            } else if next.seq < here.seq {
+                state.go_back_to(next.seq);
+            }
+            if !placed {
                 state.is_fed_from_here();
             }
+            Ok(())
         });
-        Ok(())
+        fed.unwrap_or(Ok(()))
+    }
+
+    /// What the owner's state has for a checksum after the record at `position`; whether that of the state here is the same, as
+    /// far as can be told.
+    pub fn feed_checksum(&self, position: Position, checksum: u64) -> bool {
+        let agrees = self.fold_info().is_none_or(|(at, info)| at != position || info.checksum == checksum);
+        if !agrees {
+            self.lose_state();
+        }
+        agrees
+    }
+
+    fn lose_state(&self) {
+        self.change(State::lose_state);
     }
 
     /// Nobody reads it any more: what it holds is given up.
@@ -137,18 +198,19 @@ impl Log {
         });
     }
 
-    /// Changes where a mirror stands, and has its readers look.
-    fn change(&self, change: impl FnOnce(&mut State)) {
-        let (remains, armed) = {
+    /// Changes where a mirror stands, and has its readers look. `None` where it is none by now.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> Option<T> {
+        let (changed, remains, armed) = {
             let mut guard = self.lock();
             if !guard.is_mirror() {
-                return;
+                return None;
             }
-            change(&mut guard);
-            (guard.take_remains(), guard.sleepers.take_all())
+            let changed = change(&mut guard);
+            (changed, guard.take_remains(), guard.sleepers.take_all())
         };
         drop(remains);
         armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
+        Some(changed)
     }
 }
 

@@ -1,0 +1,108 @@
+//! States of topics that other nodes own.
+
+use dunlin::topic::{Draft, FoldConfig, OnGap};
+
+use super::*;
+
+fn following() -> SubscribeOptions {
+    SubscribeOptions { on_gap: OnGap::Snapshot, ..from(Start::Snapshot) }
+}
+
+fn stateful_topic_at(stage: &Stage, id: u64, name: &str) {
+    let fold = FoldConfig { kind: "last".to_owned(), options: Default::default() };
+    let config = TopicConfig { fold: Some(fold), ..TopicConfig::default() };
+    stage.node(id).create_topic(name, config, false).unwrap();
+    until("all know the topic", || (1..=3).all(|other| stage.node(other).topic(name).is_some()));
+    if stage.owner(name).0 != id {
+        stage.ownership(id).move_topic(name, id).unwrap();
+        stage.until_owned_by(name, id);
+    }
+}
+
+fn set(node: &Node, topic: &str, key: u64, value: u64) {
+    let (key, value) = (key.to_le_bytes(), value.to_le_bytes());
+    let mut draft = Draft::from(&value);
+    draft.meta.key = Some(&key);
+    let mut publisher = node.publisher(topic).unwrap();
+    publisher.send(draft).unwrap();
+    publisher.flush().unwrap();
+}
+
+/// Where a node's state stands, its keys and its sum; `None` while it has none to show.
+fn state(stage: &Stage, id: u64, topic: &str) -> Option<(Position, u64, u64)> {
+    let log = Arc::clone(&stage.node(id).topic(topic).unwrap().logs()[0]);
+    let (at, info) = log.fold_info().unwrap();
+    log.is_placed().then_some((at, info.entries, info.checksum))
+}
+
+#[test]
+fn who_has_a_state_goes_on_with_it_though_others_ask_for_the_topic() {
+    let stage = Stage::of(3);
+    stateful_topic_at(&stage, 1, "t");
+    let mut reader = stage.node(3).subscribe("t", &following()).unwrap();
+    (0..20).for_each(|key| set(&stage.node(2), "t", key, key));
+    while state(&stage, 3, "t").is_none_or(|(at, ..)| at.seq < 20) {
+        reader.next_timeout(Duration::from_millis(5)).unwrap();
+    }
+    stage.cut(1);
+    // This node has none of the records.
+    set(&stage.node(2), "t", 99, 99);
+    assert_eq!(stage.owner("t").0, 3);
+    let (_, keys, _) = state(&stage, 3, "t").unwrap();
+    assert_eq!(keys, 21, "what was read there is not lost");
+}
+
+#[test]
+fn every_nodes_readers_have_the_owners_state_whatever_becomes_of_it() {
+    let stage = Stage::of(3);
+    stateful_topic_at(&stage, 1, "t");
+    let mut readers: HashMap<u64, Subscriber> = HashMap::new();
+    let (mut random, mut away) = (1_u64, None);
+    let mut chance = |of: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 33) % of
+    };
+    for round in 0..30_u64 {
+        if let Some(back) = away.take() {
+            stage.mend(back);
+        }
+        let there = |away: Option<u64>| (1..=3).filter(move |id| Some(*id) != away);
+        match chance(4) {
+            0 => {
+                let to = 1 + chance(3);
+                // Refused where that node does not take part again yet.
+                let _ = stage.ownership(1).move_topic("t", to);
+            }
+            1 => {
+                away = Some(stage.owner("t").0);
+                stage.cut(away.unwrap());
+            }
+            2 => drop(readers.remove(&(1 + chance(3)))),
+            // So long that mirrors which nobody reads are given up.
+            _ => thread::sleep(Duration::from_millis(chance(300))),
+        }
+        for _ in 0..chance(30) {
+            let by = there(away).nth(chance(there(away).count() as u64) as usize).unwrap();
+            set(&stage.node(by), "t", chance(50), round);
+        }
+        for id in there(away) {
+            readers.entry(id).or_insert_with(|| stage.node(id).subscribe("t", &following()).unwrap());
+        }
+        let owner = || stage.owner("t").0;
+        until("somebody owns it", || away != Some(owner()) && state(&stage, owner(), "t").is_some());
+        for id in there(away) {
+            until("its readers are brought to where the owner is", || {
+                let (theirs, ours) = (state(&stage, owner(), "t"), state(&stage, id, "t"));
+                if let (Some(theirs), Some(ours)) = (theirs, ours)
+                    && theirs.0 == ours.0
+                {
+                    assert_eq!(ours, theirs, "node {id} in round {round}");
+                }
+                ours.is_some() && ours == theirs
+            });
+        }
+        for reader in readers.values_mut() {
+            while reader.next_timeout(Duration::ZERO).unwrap().is_some() {}
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The state of a log that another process owns: its readers are never shown any other than the owner's.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::*;
+
+/// Feeds nobody by itself: the tests do.
+#[derive(Debug, Default)]
+struct Elsewhere(AtomicU64);
+
+impl Upstream for Elsewhere {
+    fn clock(&self) -> Clock {
+        STEADY
+    }
+
+    fn owned_until_ns(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn forward(&self, _: ToOwner<'_>) -> Result<u64, PublishError> {
+        Err(PublishError::OwnerAway("nothing is handed on".to_owned()))
+    }
+
+    fn outcome(&self, _: u64, _: &Arc<Waiter>, _: u32) -> StoredState {
+        StoredState::Failed(PublishError::Closed)
+    }
+
+    fn leave(&self, _: &Arc<Waiter>) {}
+
+    fn await_room(&self, _: &Arc<Waiter>) {}
+
+    fn is_read(&self, _: &Arc<Log>, _: Start) {}
+
+    fn detour(&self, _: &Arc<Log>, _: Start, _: bool) -> Option<Arc<Log>> {
+        None
+    }
+}
+
+struct Mirror {
+    topic: Arc<Topic>,
+    upstream: Arc<Elsewhere>,
+}
+
+impl Mirror {
+    fn new() -> Mirror {
+        let upstream = Arc::<Elsewhere>::default();
+        let fold = Some(FoldConfig { kind: "board".to_owned(), options: Default::default() });
+        let config = Arc::new(TopicConfig { fold, ..config(64 << 10) });
+        let board = |_: &FoldConfig| Ok(Box::new(Board::default()) as Box<dyn Fold>);
+        let of_owner: Arc<dyn Upstream> = upstream.clone();
+        let topic = Topic::mirrored("t", config, &budget(), MANUAL, 1, board, &of_owner).unwrap();
+        Mirror { topic: Arc::new(topic), upstream }
+    }
+
+    fn log(&self) -> &Arc<Log> {
+        &self.topic.logs()[0]
+    }
+
+    /// A feed from where the mirror stands, or from the state.
+    fn feed_of(&self, owner: &Topic) -> Subscriber {
+        let start = self.log().fed_through().map_or(Start::Snapshot, Start::After);
+        subscriber(owner, &SubscribeOptions { start, ..following() })
+    }
+
+    fn take(&self, event: &Event<'_>) -> bool {
+        let log = self.log();
+        match event {
+            Event::Record(record) => {
+                let mut bytes = Vec::new();
+                record.frame.append_to(&mut bytes);
+                return log
+                    .feed(record.position, record.prev_seq, CheckedRun::check(&bytes, 1, 1 << 20).unwrap())
+                    .is_ok();
+            }
+            Event::Notice(Notice::Gap(gap)) => log.feed_gap(Position { epoch: gap.epoch, seq: gap.last }),
+            Event::Notice(Notice::EpochChanged(changed)) => log.feed_epoch(changed),
+            Event::Notice(Notice::Snapshot(state)) => log.feed_state(state.position, &state.bytes).unwrap(),
+            Event::Notice(Notice::Checksum(sum)) => return log.feed_checksum(sum.position, sum.checksum),
+            Event::Notice(_) => {}
+        }
+        true
+    }
+
+    /// Takes all that there is; between any two events a new reader of the state is held against the owner's history.
+    fn drain(&self, feed: &mut Subscriber, mut between: impl FnMut()) {
+        while let Some(event) = feed.try_next().unwrap() {
+            assert!(self.take(&event), "{event:?}");
+            between();
+        }
+    }
+
+    fn agrees_with(&self, owner: &Topic) {
+        let (ours, theirs) = (self.log().fold_info().unwrap(), owner.logs()[0].fold_info().unwrap());
+        assert_eq!(ours, theirs);
+    }
+
+    /// What a new reader of the state is given at once, if anything: where, and its checksum.
+    fn state(&self) -> Option<(Position, u64)> {
+        let mut reader = subscriber(&self.topic, &following());
+        match reader.try_next().unwrap() {
+            Some(Event::Notice(Notice::Snapshot(state))) => Some((state.position, state.checksum)),
+            None => None,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn owner(epoch: u32) -> Arc<Topic> {
+    let fold = Some(FoldConfig { kind: "board".to_owned(), options: Default::default() });
+    let config = Arc::new(TopicConfig { fold, ..config(64 << 10) });
+    let board = |_: &FoldConfig| Ok(Box::new(Board::default()) as Box<dyn Fold>);
+    Arc::new(Topic::stateful("t", config, &budget(), MANUAL, epoch, board).unwrap())
+}
+
+#[test]
+fn a_mirror_that_is_read_again_has_the_owners_state_though_the_one_in_stock_is_older_than_its_own() {
+    let owned = owner(1);
+    let mut setter = Setter::of(&owned);
+    setter.set(500);
+    // The owner keeps this one in stock …
+    drop(subscriber(&owned, &following()).try_next().unwrap());
+    setter.set(30);
+    let mirror = Mirror::new();
+    let mut feed = mirror.feed_of(&owned);
+    mirror.drain(&mut feed, || ());
+    mirror.agrees_with(&owned);
+    let read_through = mirror.log().last().seq;
+    mirror.log().starve();
+    setter.set(2);
+    // … and gives it again to whom comes back.
+    let mut feed = mirror.feed_of(&owned);
+    let Some(Event::Notice(Notice::Snapshot(stock))) = feed.try_next().unwrap() else { panic!("no state") };
+    assert!(stock.position.seq < read_through, "this test needs one that is older");
+    mirror.log().feed_state(stock.position, &stock.bytes).unwrap();
+    mirror.drain(&mut feed, || ());
+    mirror.agrees_with(&owned);
+}
+
+#[test]
+fn no_reader_is_shown_the_state_of_an_epoch_that_is_over_as_that_of_the_next() {
+    let (first, second) = (owner(1), owner(8));
+    let mut setter = Setter::of(&first);
+    setter.set(300);
+    let mirror = Mirror::new();
+    let mut feed = mirror.feed_of(&first);
+    mirror.drain(&mut feed, || ());
+    let mut of_second = Setter::of(&second);
+    of_second.random = 77;
+    of_second.set(20);
+    let right = [&first, &second].map(|owner| {
+        let log = &owner.logs()[0];
+        (log.last(), log.fold_info().unwrap().1.checksum)
+    });
+    let mut reader = subscriber(&mirror.topic, &following());
+    assert!(matches!(reader.try_next().unwrap(), Some(Event::Notice(Notice::Snapshot(_)))));
+    let mut shown = Vec::new();
+    let mut feed = mirror.feed_of(&second);
+    mirror.drain(&mut feed, || {
+        shown.extend(mirror.state());
+        while let Some(event) = reader.try_next().unwrap() {
+            if let Event::Notice(Notice::Snapshot(state)) = event {
+                shown.push((state.position, state.checksum));
+            }
+        }
+    });
+    assert!(shown.iter().all(|state| right.contains(state)), "{shown:?} beside {right:?}");
+    assert!(shown.contains(&right[1]));
+    mirror.agrees_with(&second);
+}
+
+#[test]
+fn a_mirror_that_lacks_more_than_the_owner_holds_goes_on_with_the_owners_state() {
+    let owned = owner(1);
+    let mut setter = Setter::of(&owned);
+    setter.set(10);
+    let mirror = Mirror::new();
+    let mut feed = mirror.feed_of(&owned);
+    mirror.drain(&mut feed, || ());
+    let mut truth: Vec<u64> = Vec::new();
+    for more in [30, 3_000, 10_000] {
+        for _ in 0..more {
+            setter.set(1);
+            truth.push(setter.truth.checksum());
+        }
+        let mut shown = Vec::new();
+        let mut feed = mirror.feed_of(&owned);
+        mirror.drain(&mut feed, || shown.extend(mirror.state()));
+        mirror.agrees_with(&owned);
+        assert!(!shown.is_empty());
+        for (at, checksum) in shown {
+            assert_eq!(checksum, truth[at.seq as usize - 11], "at {at}");
+        }
+    }
+}
+
+#[test]
+fn a_state_that_went_wrong_is_found_out_and_mended() {
+    let owned = owner(1);
+    let mut setter = Setter::of(&owned);
+    setter.set(200);
+    let mirror = Mirror::new();
+    let mut feed = mirror.feed_of(&owned);
+    mirror.drain(&mut feed, || ());
+    mirror.log().refold(200, &wrong().frame()).unwrap();
+    assert_ne!(mirror.log().fold_info(), owned.logs()[0].fold_info());
+    let (position, of_owner) = owned.logs()[0].fold_info().unwrap();
+    assert!(!mirror.log().feed_checksum(position, of_owner.checksum));
+    assert_eq!(mirror.state(), None, "nobody is shown what is known to be wrong");
+    assert_eq!(mirror.log().fed_through(), None);
+    let mut feed = mirror.feed_of(&owned);
+    mirror.drain(&mut feed, || ());
+    mirror.agrees_with(&owned);
+    assert!(mirror.log().feed_checksum(position, of_owner.checksum));
+}
+
+/// A record that was never published.
+fn wrong() -> Encoded {
+    let payload = sets(&[(3, 12_345)]);
+    let meta = Meta::default();
+    let encoded = meta.measure(payload.len()).unwrap();
+    let mut bytes = vec![0; encoded.padded()];
+    meta.encode(encoded, 0, &payload, &mut bytes);
+    Encoded(bytes)
+}
+
+struct Encoded(Vec<u8>);
+
+impl Encoded {
+    fn frame(&self) -> Frame<'_> {
+        Frame::split(&self.0).unwrap().0
+    }
+}
+
+#[test]
+fn who_takes_over_goes_on_from_the_state_that_its_readers_have() {
+    let owned = owner(1);
+    let mut setter = Setter::of(&owned);
+    setter.set(100);
+    let mirror = Mirror::new();
+    let mut feed = mirror.feed_of(&owned);
+    mirror.drain(&mut feed, || ());
+    let read = mirror.log().fold_info().unwrap().1;
+    // Nobody has read these.
+    setter.set(5);
+    mirror.upstream.0.store(u64::MAX, Ordering::Relaxed);
+    mirror.log().take_over(9, false);
+    assert_eq!(mirror.log().fold_info().unwrap().1, read);
+    let third = Mirror::new();
+    let mut feed = third.feed_of(&owned);
+    third.drain(&mut feed, || ());
+    let mut feed = third.feed_of(&mirror.topic);
+    mirror.topic.publisher("t").publish(sets(&[(1, 2)]).as_slice()).unwrap();
+    third.drain(&mut feed, || ());
+    third.agrees_with(&mirror.topic);
+}
