@@ -204,6 +204,25 @@ fn each_loss_is_noticed_and_repaired_once() {
 }
 
 #[test]
+fn who_loses_the_one_record_after_it_was_told_that_it_has_all_finds_out() {
+    let running = Running::start();
+    running.node.create_topic("md.a", book(8 << 20), false).unwrap();
+    let mut source = Source::of(&running, "md.a", 50);
+    let client = running.client();
+    let options = SubscribeOptions { lose_every: NonZeroU32::new(50), ..following() };
+    let mut replica = replica(&client, "md.a", &options);
+    source.publish(49);
+    let checked = Instant::now() + Duration::from_secs(20);
+    while replica.counts().checked == 0 && Instant::now() < checked {
+        replica.wait(Some(Duration::from_millis(10))).unwrap();
+        replica.drain(now_ns(), usize::MAX, |_| ()).unwrap();
+    }
+    source.publish(1);
+    source.agrees(&mut replica, "a reader that loses the last record");
+    assert_eq!(replica.counts().resyncs, 1, "the record was not lost: {:?}", replica.counts());
+}
+
+#[test]
 fn a_slow_conflated_reader_is_late_by_its_own_work_not_by_a_queue() {
     const WORK: Duration = Duration::from_millis(5);
     let running = Running::start();

@@ -106,10 +106,11 @@ impl Session {
                     return true;
                 }
                 Fill::Empty => {
-                    channel.pass_over_lost();
+                    let has_lost = channel.pass_over_lost();
                     if channel.cursor.is_registered() {
                         self.advance_channel(number);
-                    } else if !channel.is_told_all() {
+                    } else if has_lost || !channel.is_told_all() {
+                        // A reader that lost the last record finds out by the next heartbeat.
                         channel.touch(number, &mut self.touched);
                     }
                     let Some(channel) = self.channels.get_mut(&number) else { return false };

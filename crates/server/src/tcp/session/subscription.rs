@@ -129,12 +129,14 @@ impl Channel {
         self.sending.insert(Sending { snapshot, offset: 0 }).message_bytes()
     }
 
-    /// What was lost on purpose goes for sent, and the client is not told.
-    pub(super) fn pass_over_lost(&mut self) {
+    /// What was lost on purpose goes for sent, and the client is not told; whether anything was.
+    pub(super) fn pass_over_lost(&mut self) -> bool {
         let given = self.cursor.prev_seq();
-        if self.told.epoch == self.cursor.next().epoch && given > self.told.seq {
+        let has_lost = self.told.epoch == self.cursor.next().epoch && given > self.told.seq;
+        if has_lost {
             self.told.seq = given;
         }
+        has_lost
     }
 
     /// So much more of the state was sent.
